@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rocm_wheels.gpus.gpu import Gpu, Hardware
-    from rocm_wheels.hosts.choose.candidate import Choice
-    from rocm_wheels.hosts.doctor.subject import Finding
-    from rocm_wheels.hosts.install.cache import Cache
-    from rocm_wheels.hosts.install.planning import Planned, Request
-    from rocm_wheels.hosts.selftest.outcome import Report
+    from rocm_wheels.hosts.choose.candidate import WheelChoice
+    from rocm_wheels.hosts.doctor.subject import DoctorFinding
+    from rocm_wheels.hosts.install.cache import WheelCache
+    from rocm_wheels.hosts.install.planning import PlannedInstall, InstallRequest
+    from rocm_wheels.hosts.selftest.outcome import SelfTestReport
 
 __all__ = [
     "TorchPlatform",
@@ -67,10 +67,10 @@ def get_hardware() -> Hardware:
     UsageError for a variable that forces something and cannot be read.
     """
     from rocm_wheels.errors import UsageError
-    from rocm_wheels.gpus.look import look
+    from rocm_wheels.gpus.look import detect_hardware
 
     try:
-        return look(dict(os.environ), site_packages=[Path(place) for place in sys.path if place])
+        return detect_hardware(dict(os.environ), site_packages=[Path(place) for place in sys.path if place])
     except ValueError as cause:
         raise UsageError(str(cause)) from None
 
@@ -86,15 +86,17 @@ def get_platform(gpus: Iterable[Gpu] | None = None, *, channel: str = "stable") 
     HostError when no index of the channel has wheels for this Python on this system.
     """
     from rocm_wheels.gpus.gpu import Hardware
-    from rocm_wheels.hosts.choose.known_indexes import indexes_of
-    from rocm_wheels.hosts.choose.machine import Stated, host_of
+    from rocm_wheels.hosts.choose.known_indexes import find_host_indexes
+    from rocm_wheels.hosts.choose.machine import StatedMachine, make_host
 
     env = dict(os.environ)
     if gpus is None:
-        host = host_of(env)
+        host = make_host(env)
     else:
-        host = replace(host_of(env, Stated(gfx=("none",), rocm="none")), hardware=Hardware(tuple(gpus)))
-    found, notes = indexes_of(host, channel)
+        host = replace(
+            make_host(env, StatedMachine(gfx=("none",), rocm="none")), hardware=Hardware(tuple(gpus))
+        )
+    found, notes = find_host_indexes(host, channel)
     best = found[0]
     kinds = {"amd": "rocm", "intel": "xpu", "none": "mps" if host.platform == "macos" else "cpu"}
     name = kinds.get(best.vendor) or best.url.rstrip("/").rpartition("/")[2]
@@ -106,9 +108,9 @@ def get_installed_platform() -> str | None:
 
     None when there is no torch. It is read from its files, and not imported.
     """
-    from rocm_wheels.hosts.installed import look_at_packages
+    from rocm_wheels.hosts.installed import read_installed_packages
 
-    torch = look_at_packages(None, dict(os.environ)).torch
+    torch = read_installed_packages(None, dict(os.environ)).torch
     return torch.kind if torch is not None else None
 
 
@@ -122,18 +124,18 @@ def choose(
     platform: str | None = None,
     channel: str = "stable",
     pre: bool = False,
-) -> tuple[Choice, ...]:
+) -> tuple[WheelChoice, ...]:
     """Choose a wheel for each requirement, all from one index, and say why: ``rocm-wheels choose``.
 
     ``gfx``, ``rocm``, ``python`` (``3.12``) and ``platform`` state another machine. HostError when
     nothing fits.
     """
-    from rocm_wheels.hosts.choose.choosing import choose as chosen
-    from rocm_wheels.hosts.choose.machine import Stated, host_of
-    from rocm_wheels.index.reach import Reach
+    from rocm_wheels.hosts.choose.choosing import choose_wheels as chosen
+    from rocm_wheels.hosts.choose.machine import StatedMachine, make_host
+    from rocm_wheels.index.reach import IndexReader
 
-    host = host_of(dict(os.environ), Stated(tuple(gfx), rocm, python, platform))
-    return chosen(requirements, index, host, Reach(), channel=channel, pre=pre)
+    host = make_host(dict(os.environ), StatedMachine(tuple(gfx), rocm, python, platform))
+    return chosen(requirements, index, host, IndexReader(), channel=channel, pre=pre)
 
 
 def get_install_commands(
@@ -152,10 +154,10 @@ def get_install_commands(
     Nothing named is torch, torchvision and torchaudio. ``installer`` is ``uv`` or ``pip``, ``python`` the
     environment. Nothing is installed; empty when all of it is there already. The index is asked.
     """
-    from rocm_wheels.hosts.install import Request
-    from rocm_wheels.hosts.install.plan import commands
+    from rocm_wheels.hosts.install import InstallRequest
+    from rocm_wheels.hosts.install.plan import list_commands
 
-    request = Request(
+    request = InstallRequest(
         packages=tuple(packages),
         index=index,
         python=python,
@@ -166,7 +168,7 @@ def get_install_commands(
         pre=pre,
     )
     planned, cache = _planned(request)
-    return tuple(commands(planned.plan, cache))
+    return tuple(list_commands(planned.plan, cache))
 
 
 def install(
@@ -185,9 +187,9 @@ def install(
     The arguments are those of ``get_install_commands``. Returns what is installed now, for people; HostError
     when anything did not happen.
     """
-    from rocm_wheels.hosts.install import Request, carry_out
+    from rocm_wheels.hosts.install import InstallRequest, carry_out_plan
 
-    request = Request(
+    request = InstallRequest(
         packages=tuple(packages),
         index=index,
         python=python,
@@ -198,7 +200,7 @@ def install(
         pre=pre,
     )
     planned, cache = _planned(request)
-    return tuple(carry_out(planned, cache, dict(os.environ)))
+    return tuple(carry_out_plan(planned, cache, dict(os.environ)))
 
 
 def configure(*, risky: bool = False) -> dict[str, str]:
@@ -211,9 +213,9 @@ def configure(*, risky: bool = False) -> dict[str, str]:
     """
     import logging
 
-    from rocm_wheels.hosts.configure.machine import configuration
+    from rocm_wheels.hosts.configure.machine import make_configuration
 
-    found = configuration(dict(os.environ), risky=risky)
+    found = make_configuration(dict(os.environ), risky=risky)
     for note in found.notes:
         logging.getLogger("rocm_wheels").info(note)
     if found.variables and "torch" in sys.modules:
@@ -229,25 +231,25 @@ def configure(*, risky: bool = False) -> dict[str, str]:
     return found.variables
 
 
-def doctor(*, python: Path | None = None) -> tuple[Finding, ...]:
+def doctor(*, python: Path | None = None) -> tuple[DoctorFinding, ...]:
     """Return what is right and wrong with this machine for torch, each with a fix: ``rocm-wheels doctor``.
 
     ``python`` is another Python or virtual environment to look at.
     """
     from rocm_wheels.errors import UsageError
-    from rocm_wheels.gpus.look import look
-    from rocm_wheels.hosts.doctor.machine import read_machine
-    from rocm_wheels.hosts.doctor.subject import Subject
-    from rocm_wheels.hosts.doctor.table import examine
-    from rocm_wheels.hosts.installed import look_at_packages
+    from rocm_wheels.gpus.look import detect_hardware
+    from rocm_wheels.hosts.doctor.machine import read_machine_facts
+    from rocm_wheels.hosts.doctor.subject import DoctorSubject
+    from rocm_wheels.hosts.doctor.table import run_checks
+    from rocm_wheels.hosts.installed import read_installed_packages
 
     env = dict(os.environ)
-    installed = look_at_packages(python, env)
+    installed = read_installed_packages(python, env)
     try:
-        hardware = look(env, site_packages=installed.environment.path)
+        hardware = detect_hardware(env, site_packages=installed.environment.path)
     except ValueError as cause:
         raise UsageError(str(cause)) from None
-    return examine(Subject(hardware, installed, read_machine(env), env, python=python))
+    return run_checks(DoctorSubject(hardware, installed, read_machine_facts(env), env, python=python))
 
 
 def test(
@@ -257,24 +259,26 @@ def test(
     python: Path | None = None,
     require_gpu: bool = False,
     timeout: float = 300.0,
-) -> Report:
+) -> SelfTestReport:
     """Test the installed torch in processes of its own: ``rocm-wheels test``.
 
     Nothing named is all of ``import``, ``devices``, ``compile``, ``math``, ``functions``. ``timeout`` is in
     seconds, for each check. A check that fails is in the report (``report.failures``) and raises nothing;
     HostError when there is no torch.
     """
-    from rocm_wheels.hosts.selftest.cases import wanted_groups
-    from rocm_wheels.hosts.selftest.selftest import Asked, self_test
+    from rocm_wheels.hosts.selftest.cases import parse_groups
+    from rocm_wheels.hosts.selftest.selftest import SelfTestRequest, run_self_test
 
-    return self_test(Asked(wanted_groups(groups), device, python, require_gpu, timeout), dict(os.environ))
+    return run_self_test(
+        SelfTestRequest(parse_groups(groups), device, python, require_gpu, timeout), dict(os.environ)
+    )
 
 
-def _planned(request: Request) -> tuple[Planned, Cache]:
+def _planned(request: InstallRequest) -> tuple[PlannedInstall, WheelCache]:
     """Plan an installation, with the cache of downloads that its command has."""
-    from rocm_wheels.hosts.install import make_plan
-    from rocm_wheels.hosts.install.cache import Cache, cache_folder
+    from rocm_wheels.hosts.install import plan_installation
+    from rocm_wheels.hosts.install.cache import WheelCache, find_cache_folder
 
     env = dict(os.environ)
-    cache = Cache(cache_folder(env, sys.platform))
-    return make_plan(request, cache, env), cache
+    cache = WheelCache(find_cache_folder(env, sys.platform))
+    return plan_installation(request, cache, env), cache

@@ -8,25 +8,25 @@ from contextlib import contextmanager
 
 from rocm_wheels.errors import RocmWheelsError
 
-_over = threading.Event()
+_interrupted = threading.Event()
 
 
 @contextmanager
-def everything() -> Iterator[None]:
-    """Let nothing begin inside, in whatever thread: no program is started, and ``pause`` is cut."""
-    _over.set()
+def block_new_work() -> Iterator[None]:
+    """Let nothing begin inside, in whatever thread: no program is started, and ``wait_or_stop`` is cut."""
+    _interrupted.set()
     try:
         yield
     finally:
-        _over.clear()
+        _interrupted.clear()
 
 
-def is_near() -> bool:
+def is_interrupted() -> bool:
     """Tell whether everything is being ended."""
-    return _over.is_set()
+    return _interrupted.is_set()
 
 
-def pause(seconds: float) -> None:
+def wait_or_stop(seconds: float) -> None:
     """Wait. Raises RocmWheelsError when everything is being ended meanwhile."""
-    if _over.wait(seconds):
+    if _interrupted.wait(seconds):
         raise RocmWheelsError("interrupted")

@@ -79,43 +79,47 @@ class EngineError(RocmWheelsError):
     exit_code = 18
 
 
-class Unexpected(RocmWheelsError):
+class InternalError(RocmWheelsError):
     """A bug of ours in another process, which has shown its traceback."""
 
     exit_code = 1
 
 
-class Interrupted(RocmWheelsError):
+class InterruptedRunError(RocmWheelsError):
     """Another process of ours was interrupted."""
 
     exit_code = 130
 
 
-def of_exit_code(code: int) -> type[RocmWheelsError]:
+def get_error_class(code: int) -> type[RocmWheelsError]:
     """Return the class of error that a process of ours ended with."""
-    known = [one for one in RocmWheelsError.__subclasses__() if one is not Unexpected]
-    return next((one for one in known if one.exit_code == code), Unexpected)
+    error_classes = [
+        error_class for error_class in RocmWheelsError.__subclasses__() if error_class is not InternalError
+    ]
+    return next(
+        (error_class for error_class in error_classes if error_class.exit_code == code), InternalError
+    )
 
 
-def named(failure: OSError, path: object) -> None:
+def name_failed_file(failure: OSError, path: object) -> None:
     """Have a failure of the disk name the path that it was about, where it does not: writes do not."""
     if failure.filename is None and path is not None:
         failure.filename = str(path)
 
 
-def explain(error: BaseException) -> str:
+def explain_error(error: BaseException) -> str:
     """Join an error and its causes as "X because Y", then the innermost tip on its own line.
 
     Causes that only repeat what is already said are left out.
     """
-    said: list[str] = []
+    messages: list[str] = []
     tip: str | None = None
     current: BaseException | None = error
     while current is not None:
         text = str(current).strip() or type(current).__name__
-        if not any(text in earlier for earlier in said):
-            said.append(text)
+        if not any(text in earlier for earlier in messages):
+            messages.append(text)
         tip = getattr(current, "tip", None) or tip
         current = current.__cause__
-    line = "\n  because ".join(said)
+    line = "\n  because ".join(messages)
     return f"{line}\ntip: {tip}" if tip else line

@@ -27,7 +27,7 @@ _ledgers: ContextVar[tuple[Path, ...]] = ContextVar("ledgers", default=())
 
 
 @contextmanager
-def noted_in(path: Path) -> Iterator[None]:
+def note_groups_in(path: Path) -> Iterator[None]:
     """Note every group that is started inside in ``path``; the file is gone afterwards."""
     outer = _ledgers.set((*_ledgers.get(), path))
     try:
@@ -37,19 +37,19 @@ def noted_in(path: Path) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-def started(leader: int) -> None:
+def note_started_group(leader: int) -> None:
     """Note a group, named by its leader (Linux; elsewhere none could be found again)."""
-    if _ledgers.get() and (when := began(leader)):
-        _write(f"+{leader} {when}\n")
+    if _ledgers.get() and (start := get_process_start(leader)):
+        _write_to_ledgers(f"+{leader} {start}\n")
 
 
-def ended(leader: int) -> None:
+def note_ended_group(leader: int) -> None:
     """Note that a group is over; where the disk is full, its number tells as well."""
     with suppress(OSError):
-        _write(f"-{leader}\n")
+        _write_to_ledgers(f"-{leader}\n")
 
 
-def end_left_behind(path: Path) -> list[int]:
+def end_leftover_groups(path: Path) -> list[int]:
     """End the groups noted in ``path`` that are still alive; return their processes."""
     try:
         lines = path.read_text(encoding="ascii", errors="replace").splitlines()
@@ -57,57 +57,57 @@ def end_left_behind(path: Path) -> list[int]:
         return []
     noted: dict[int, str] = {}
     for line in lines:
-        number, _, began = line[1:].partition(" ")
+        number, _, start = line[1:].partition(" ")
         if number.isdecimal() and line.startswith("+"):
-            noted[int(number)] = began
+            noted[int(number)] = start
         elif number.isdecimal():
             noted.pop(int(number), None)
-    leaders = {leader for leader, began in noted.items() if _may_be_ours(leader, began)}
-    found = members(leaders)
-    for pid in found:
-        _kill(pid)
+    leaders = {leader for leader, start in noted.items() if _is_noted_group(leader, start)}
+    processes = list_group_members(leaders)
+    for pid in processes:
+        _kill_process(pid)
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    while members(leaders) and time.monotonic() < deadline:
+    while list_group_members(leaders) and time.monotonic() < deadline:
         time.sleep(0.02)
     path.unlink(missing_ok=True)
-    return found
+    return processes
 
 
-def members(leaders: set[int]) -> list[int]:
+def list_group_members(leaders: set[int]) -> list[int]:
     """Return the live processes in the sessions of ``leaders`` (Linux; elsewhere none are found)."""
     if sys.platform != "linux" or not leaders:
         return []
-    found = []
+    processes = []
     for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and (fields := _fields(int(entry.name))):
+        if entry.name.isdecimal() and (fields := _read_stat_fields(int(entry.name))):
             state, session = fields[0], int(fields[3])
             if session in leaders and state not in "ZX":
-                found.append(int(entry.name))
-    return found
+                processes.append(int(entry.name))
+    return processes
 
 
-def began(pid: int) -> str:
+def get_process_start(pid: int) -> str:
     """Return when a process began: the boot and ticks since then; nothing where that cannot be known."""
-    fields = _fields(pid) if sys.platform == "linux" else []
-    return f"{_boot()} {fields[19]}" if fields else ""
+    fields = _read_stat_fields(pid) if sys.platform == "linux" else []
+    return f"{_read_boot_id()} {fields[19]}" if fields else ""
 
 
-def lives(pid: int, when: str) -> bool:
-    """Tell whether the process of this number that began then (``began``) is still alive.
+def is_process_alive(pid: int, start: str) -> bool:
+    """Tell whether the process of this number that began then (``get_process_start``) is still alive.
 
     Where nobody knew when it began, its number alone tells.
     """
     if sys.platform == "linux":
-        fields = _fields(pid)
-        return bool(fields) and fields[0] not in "ZX" and when in ("", began(pid))
+        fields = _read_stat_fields(pid)
+        return bool(fields) and fields[0] not in "ZX" and start in ("", get_process_start(pid))
     if sys.platform == "win32":
         import ctypes
 
         kernel = ctypes.windll.kernel32
         handle = kernel.OpenProcess(0x00100000, False, pid)  # SYNCHRONIZE: to wait for its end
-        over = not handle or kernel.WaitForSingleObject(handle, 0) == 0
+        has_ended = not handle or kernel.WaitForSingleObject(handle, 0) == 0
         kernel.CloseHandle(handle)
-        return not over
+        return not has_ended
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -117,7 +117,7 @@ def lives(pid: int, when: str) -> bool:
     return True
 
 
-def _fields(pid: int) -> list[str]:
+def _read_stat_fields(pid: int) -> list[str]:
     """Return what stands behind the name in /proc/<pid>/stat (proc(5)), nothing when it has ended."""
     try:
         text = Path("/proc", str(pid), "stat").read_text(errors="replace")
@@ -127,25 +127,25 @@ def _fields(pid: int) -> list[str]:
 
 
 @cache
-def _boot() -> str:
+def _read_boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
-def _may_be_ours(leader: int, noted: str) -> bool:
+def _is_noted_group(leader: int, noted: str) -> bool:
     """Tell whether a noted group is the one that has this number now; its leader may be gone."""
-    if now := began(leader):
-        return now == noted
-    return sys.platform == "linux" and noted.startswith(f"{_boot()} ")
+    if current_start := get_process_start(leader):
+        return current_start == noted
+    return sys.platform == "linux" and noted.startswith(f"{_read_boot_id()} ")
 
 
-def _kill(pid: int) -> None:
+def _kill_process(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         return  # it ended by itself
 
 
-def _write(line: str) -> None:
+def _write_to_ledgers(line: str) -> None:
     for path in _ledgers.get():
         try:
             with path.open("a", encoding="ascii") as file:

@@ -1,6 +1,6 @@
 """What people read while we work: lines on stderr, groups on GitHub.
 
-stdout belongs to results. ``configure`` is called once, by ``cli/``; until then lines
+stdout belongs to results. ``configure_log`` is called once, by ``cli/``; until then lines
 go to stderr plainly.
 """
 
@@ -34,7 +34,7 @@ _screen = _Screen()
 _prefix: ContextVar[str] = ContextVar("prefix", default="")
 
 
-def configure(env: Mapping[str, str], *, stream: TextIO | None = None, quiet: bool = False) -> None:
+def configure_log(env: Mapping[str, str], *, stream: TextIO | None = None, quiet: bool = False) -> None:
     """Decide, from the environment and the stream, how lines look.
 
     ``NO_COLOR`` (no-color.org), ``TERM=dumb`` and ``GITHUB_ACTIONS`` are honoured.
@@ -47,51 +47,59 @@ def configure(env: Mapping[str, str], *, stream: TextIO | None = None, quiet: bo
     _screen.quiet = quiet
 
 
-def is_terminal() -> bool:
+def is_log_terminal() -> bool:
     """Tell whether a live line can be drawn."""
     return _screen.terminal
 
 
-def is_github() -> bool:
+def is_log_on_github() -> bool:
     """Tell whether lines go to a GitHub job's log, where groups fold."""
     return _screen.github
 
 
-def paint(text: str, *styles: str) -> str:
+def paint_text(text: str, *styles: str) -> str:
     """Colour ``text`` (bold, green, yellow, red, dim) where colour is wanted."""
     if not _screen.colour:
         return text
     return f"\033[{';'.join(_COLOURS[s] for s in styles)}m{text}\033[0m"
 
 
-def note(text: str) -> None:
+def log_note(text: str) -> None:
     """Print a line of progress."""
     if not _screen.quiet:
-        _write(_marked(text))
+        _write_line(_add_prefix(text))
 
 
-def warn(text: str) -> None:
+def log_warning(text: str) -> None:
     """Print a warning; on GitHub it becomes an annotation."""
-    text = _marked(text)
-    _write(f"::warning::{_escape(text)}" if _screen.github else paint("warning: ", "yellow") + text)
+    text = _add_prefix(text)
+    _write_line(
+        f"::warning::{_escape_for_github(text)}"
+        if _screen.github
+        else paint_text("warning: ", "yellow") + text
+    )
 
 
-def error(text: str) -> None:
+def log_error(text: str) -> None:
     """Print an error; on GitHub it becomes an annotation."""
-    _write(f"::error::{_escape(text)}" if _screen.github else paint("error: ", "red", "bold") + text)
+    _write_line(
+        f"::error::{_escape_for_github(text)}"
+        if _screen.github
+        else paint_text("error: ", "red", "bold") + text
+    )
 
 
-def live(text: str) -> None:
+def show_live_line(text: str) -> None:
     """Redraw the live line (terminal only); ``""`` removes it."""
     if not _screen.terminal or _screen.quiet:
         return
     with _screen.lock:
-        _screen.live = hide_credentials(_marked(text)) if text else ""
-        _erase()
-        _draw()
+        _screen.live = hide_credentials(_add_prefix(text)) if text else ""
+        _erase_live_line()
+        _draw_live_line()
 
 
-def live_width() -> int:
+def get_live_line_width() -> int:
     """Return how many characters the live line has room for (terminal only)."""
     import os
 
@@ -100,7 +108,7 @@ def live_width() -> int:
 
 
 @contextmanager
-def prefixed(name: str) -> Iterator[None]:
+def prefix_log_lines(name: str) -> Iterator[None]:
     """Begin every line that is printed inside with ``[name]``: work goes on side by side."""
     outer = _prefix.set(f"[{name}] ")
     try:
@@ -109,46 +117,46 @@ def prefixed(name: str) -> Iterator[None]:
         _prefix.reset(outer)
 
 
-def named(name: str, text: str) -> str:
-    """Begin a line with whom it is about, unless all lines do (``prefixed``)."""
+def name_log_line(name: str, text: str) -> str:
+    """Begin a line with whom it is about, unless all lines do (``prefix_log_lines``)."""
     return text if _prefix.get() else f"{name}: {text}"
 
 
 @contextmanager
-def group(title: str) -> Iterator[None]:
+def group_log_lines(title: str) -> Iterator[None]:
     """Fold what is printed inside under ``title`` (GitHub), or print the title as a line."""
-    note(f"::group::{title}" if _screen.github else paint(title, "bold"))
+    log_note(f"::group::{title}" if _screen.github else paint_text(title, "bold"))
     try:
         yield
     finally:
         if _screen.github:
-            note("::endgroup::")
+            log_note("::endgroup::")
 
 
-def _marked(text: str) -> str:
+def _add_prefix(text: str) -> str:
     return _prefix.get() + text
 
 
-def _write(text: str) -> None:
+def _write_line(text: str) -> None:
     with _screen.lock:
-        _erase()
+        _erase_live_line()
         stream = _screen.stream or sys.stderr
         stream.write(hide_credentials(text) + "\n")
-        _draw()
+        _draw_live_line()
         stream.flush()
 
 
-def _erase() -> None:
+def _erase_live_line() -> None:
     if _screen.terminal:
         (_screen.stream or sys.stderr).write("\r\033[2K")
 
 
-def _draw() -> None:
+def _draw_live_line() -> None:
     if _screen.live and _screen.terminal:
         stream = _screen.stream or sys.stderr
-        stream.write(_screen.live[: live_width()])
+        stream.write(_screen.live[: get_live_line_width()])
         stream.flush()
 
 
-def _escape(text: str) -> str:
+def _escape_for_github(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

@@ -17,7 +17,7 @@ _MIB = 1 << 20
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineResources:
     """What we may use: ``cores``, ``memory`` (bytes) and how much of it is free now.
 
     ``limits`` says what leaves us less than the machine has, one sentence each.
@@ -29,9 +29,9 @@ class Machine:
     limits: tuple[str, ...] = ()
 
 
-def look_at_machine(
+def measure_machine(
     env: Mapping[str, str], *, root: Path = Path("/"), affinity: int | None = None
-) -> Machine:
+) -> MachineResources:
     """Look at cores and memory under every limit that holds for this process.
 
     Linux: the cores we may run on, CPU quotas and memory limits of all groups above us, and what Slurm
@@ -40,57 +40,57 @@ def look_at_machine(
     run). ``root`` is the file system whose ``/proc`` and ``/sys`` are read. Raises UsageError when the memory
     cannot be told.
     """
-    cores = float(affinity or _cores())
-    memory, free = _memory(env, root)
-    cpu_limits, memory_limits = cgroups.cpu_limits(root), cgroups.memory_limits(root)
-    if (given := env.get("SLURM_CPUS_ON_NODE", "")).isdecimal() and int(given):
-        cpu_limits.append(cgroups.Limit(int(given), int(given), "SLURM_CPUS_ON_NODE"))
-    if (given := env.get("SLURM_MEM_PER_NODE", "")).isdecimal() and int(given):
-        size = int(given) * _MIB
-        memory_limits.append(cgroups.Limit(size, size, "SLURM_MEM_PER_NODE"))
-    said = []
+    cores = float(affinity or _count_cores())
+    memory, free = _read_memory(env, root)
+    cpu_limits, memory_limits = cgroups.read_cpu_limits(root), cgroups.read_memory_limits(root)
+    if (number := env.get("SLURM_CPUS_ON_NODE", "")).isdecimal() and int(number):
+        cpu_limits.append(cgroups.ResourceLimit(int(number), int(number), "SLURM_CPUS_ON_NODE"))
+    if (number := env.get("SLURM_MEM_PER_NODE", "")).isdecimal() and int(number):
+        size = int(number) * _MIB
+        memory_limits.append(cgroups.ResourceLimit(size, size, "SLURM_MEM_PER_NODE"))
+    reasons = []
     for limit in cpu_limits:
         if limit.amount < cores:
             cores = limit.amount
-            said.append(f"{limit.amount:g} CPUs by {limit.where}")
+            reasons.append(f"{limit.amount:g} CPUs by {limit.where}")
     for limit in memory_limits:
         if limit.amount < memory:
             memory = int(limit.amount)
-            said.append(f"{limit.amount / 2**30:.1f} GiB of memory by {limit.where}")
+            reasons.append(f"{limit.amount / 2**30:.1f} GiB of memory by {limit.where}")
         free = min(free, int(limit.free))
-    return Machine(max(1, math.ceil(cores)), memory, free, tuple(said))
+    return MachineResources(max(1, math.ceil(cores)), memory, free, tuple(reasons))
 
 
-def wanted_jobs(env: Mapping[str, str]) -> int | None:
+def read_max_jobs(env: Mapping[str, str]) -> int | None:
     """Return how many compilers the user wants at a time (MAX_JOBS), ``None`` where no number is said."""
-    given = env.get("MAX_JOBS", "")
-    return int(given) if given.isdecimal() else None
+    number = env.get("MAX_JOBS", "")
+    return int(number) if number.isdecimal() else None
 
 
-def compile_jobs(machine: Machine, memory_per_job: int | None, wanted: int | None) -> int:
+def count_compile_jobs(machine: MachineResources, memory_per_job: int | None, max_jobs: int | None) -> int:
     """Return how many compilers may run at a time: a core and ``memory_per_job`` free bytes each, at least 1.
 
     A number that the user gave is taken as it is.
     """
-    if wanted is not None:
-        return max(1, wanted)
+    if max_jobs is not None:
+        return max(1, max_jobs)
     if not memory_per_job:
         return max(1, machine.cores)
     return max(1, min(machine.cores, machine.free_memory // memory_per_job))
 
 
-def _cores() -> int:
+def _count_cores() -> int:
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def _memory(env: Mapping[str, str], root: Path) -> tuple[int, int]:
+def _read_memory(env: Mapping[str, str], root: Path) -> tuple[int, int]:
     """Return (all, available) bytes of the machine's memory."""
     if sys.platform == "darwin":
-        return _memory_of_macos(env)
+        return _read_macos_memory(env)
     if sys.platform == "win32":
-        return _memory_of_windows()
+        return _read_windows_memory()
     path = root / "proc/meminfo"
     try:
         text = path.read_text(encoding="ascii")
@@ -100,16 +100,16 @@ def _memory(env: Mapping[str, str], root: Path) -> tuple[int, int]:
     return sizes["MemTotal"], sizes.get("MemAvailable", sizes.get("MemFree", 0))
 
 
-def _memory_of_macos(env: Mapping[str, str]) -> tuple[int, int]:
+def _read_macos_memory(env: Mapping[str, str]) -> tuple[int, int]:
     """Return (all, available) by vm_stat(1): pages that are free, or only cache files."""
     page, pages = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_PHYS_PAGES")
-    said = process.capture(["vm_stat"], env=env)
-    counted = dict(re.findall(r"(?m)^Pages ([\w ]+): +(\d+)\.$", said))
+    output = process.capture_output(["vm_stat"], env=env)
+    counted = dict(re.findall(r"(?m)^Pages ([\w ]+): +(\d+)\.$", output))
     free = sum(int(counted.get(kind, 0)) for kind in ("free", "inactive", "speculative", "purgeable"))
     return page * pages, page * free
 
 
-def _memory_of_windows() -> tuple[int, int]:
+def _read_windows_memory() -> tuple[int, int]:
     """Return (all, available) by GlobalMemoryStatusEx."""
     import ctypes
 

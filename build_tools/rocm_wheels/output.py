@@ -10,14 +10,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from rocm_wheels.errors import named
-from rocm_wheels.shell import hide_secrets, shell_line
+from rocm_wheels.errors import name_failed_file
+from rocm_wheels.shell import hide_secrets, format_command
 
 TAIL_LINES = 15
-_ENDS = re.compile(rb"(\n|\r(?=[^\n]))")  # a last \r waits for the byte that says what it is
+_LINE_ENDS = re.compile(rb"(\n|\r(?=[^\n]))")  # a last \r waits for the byte that says what it is
 
 
-class Output:
+class ProgramOutput:
     """Takes the lines of a program: each goes to ``on_line`` and, appended, to ``log``.
 
     ``tail`` are the last ones. The log is closed at the end; an OSError on the way there names it.
@@ -29,14 +29,14 @@ class Output:
         self._log = log
         self._sink: IO[str] | None = None
 
-    def begin(self, argv: Sequence[str | os.PathLike[str]], cwd: Path | None) -> None:
+    def open_log(self, argv: Sequence[str | os.PathLike[str]], cwd: Path | None) -> None:
         """Open the log, where there is to be one, and write the command into it."""
         if self._log is not None:
             self._log.parent.mkdir(parents=True, exist_ok=True)
             self._sink = self._log.open("a", encoding="utf-8", errors="replace")
-            self._sink.write(f"$ {shell_line(argv, cwd=cwd)}\n")
+            self._sink.write(f"$ {format_command(argv, cwd=cwd)}\n")
 
-    def take(self, line: str, *, drawn_over: bool) -> None:
+    def take_line(self, line: str, *, drawn_over: bool) -> None:
         """Take a line; one that the program draws over goes to ``on_line`` alone, unless it is empty."""
         if drawn_over:
             if self._on_line is not None and line:
@@ -49,35 +49,35 @@ class Output:
             self._on_line(line)
         self.tail = [*self.tail[1 - TAIL_LINES :], line]
 
-    def __enter__(self) -> Output:
+    def __enter__(self) -> ProgramOutput:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, OSError):
-            named(error, self._log)
+            name_failed_file(error, self._log)
         if self._sink is not None:
             with contextlib.suppress(OSError):  # what a full disk did not take was told when it was written
                 self._sink.close()
 
 
-def lines_of(
-    stream: IO[bytes], secrets: Sequence[str], heard: Callable[[], None]
+def read_output_lines(
+    stream: IO[bytes], secrets: Sequence[str], on_output: Callable[[], None]
 ) -> Iterator[tuple[str, bool]]:
     """Yield what a program prints, as soon as a line ends or is drawn over, and which of both it was.
 
-    ``heard`` is told of every byte that comes; ``secrets`` are hidden.
+    ``on_output`` is told of every byte that comes; ``secrets`` are hidden.
     """
-    for raw in _pieces(stream, heard):
+    for raw in _split_lines(stream, on_output):
         yield hide_secrets(raw.decode("utf-8", "replace").rstrip("\r\n"), secrets), raw.endswith(b"\r")
 
 
-def _pieces(stream: IO[bytes], heard: Callable[[], None]) -> Iterator[bytes]:
+def _split_lines(stream: IO[bytes], on_output: Callable[[], None]) -> Iterator[bytes]:
     rest = b""
     while chunk := os.read(stream.fileno(), 1 << 16):
-        heard()
-        *whole, rest = _ENDS.split(rest + chunk)
+        on_output()
+        *whole, rest = _LINE_ENDS.split(rest + chunk)
         for text, end in zip(whole[::2], whole[1::2], strict=True):
             yield text + end
     if rest:

@@ -13,32 +13,38 @@ from typing import TypeVar
 
 from rocm_wheels import ending, process
 
-T = TypeVar("T")
-R = TypeVar("R")
+ItemT = TypeVar("ItemT")
+WorkResultT = TypeVar("WorkResultT")
 
-More = tuple[R, Iterable[T]]
+ResultAndMore = tuple[WorkResultT, Iterable[ItemT]]
 
 
-def each(work: Callable[[T], R], items: Iterable[T], *, jobs: int) -> list[R]:
+def run_in_parallel(
+    work: Callable[[ItemT], WorkResultT], items: Iterable[ItemT], *, jobs: int
+) -> list[WorkResultT]:
     """Return ``work(item)`` for every item, in their order, ``jobs`` at a time.
 
     After a failure nothing new is begun; what runs ends, then the first failure in the order of the
     items is raised. An interruption ends the programs that were started.
     """
     listed = list(items)
-    found = dict(spread(lambda item: ((item[0], work(item[1])), ()), enumerate(listed), jobs=jobs))
-    return [found[number] for number in range(len(listed))]
+    results = dict(
+        run_growing_work(lambda item: ((item[0], work(item[1])), ()), enumerate(listed), jobs=jobs)
+    )
+    return [results[number] for number in range(len(listed))]
 
 
-def spread(work: Callable[[T], More[R, T]], items: Iterable[T], *, jobs: int) -> list[R]:
+def run_growing_work(
+    work: Callable[[ItemT], ResultAndMore[WorkResultT, ItemT]], items: Iterable[ItemT], *, jobs: int
+) -> list[WorkResultT]:
     """Do work that finds more work: ``work(item)`` returns its result and further items.
 
-    Returns the results in the order in which they were ready; failures and interruptions as in ``each``.
+    Returns the results in the order in which they were ready; failures and interruptions as in ``run_in_parallel``.
     """
-    waiting: list[tuple[int, T]] = list(enumerate(items))
+    waiting: list[tuple[int, ItemT]] = list(enumerate(items))
     begun = len(waiting)
-    running: dict[Future[More[R, T]], int] = {}
-    results: list[R] = []
+    running: dict[Future[ResultAndMore[WorkResultT, ItemT]], int] = {}
+    results: list[WorkResultT] = []
     failed: dict[int, BaseException] = {}
     with ThreadPoolExecutor(max(jobs, 1), thread_name_prefix="rocm-wheels") as pool:
         try:
@@ -61,9 +67,9 @@ def spread(work: Callable[[T], More[R, T]], items: Iterable[T], *, jobs: int) ->
                         waiting.append((begun, item))
                         begun += 1
         except BaseException:
-            with ending.everything():  # what waits for its next attempt, or for a lock, gives up as well
+            with ending.block_new_work():  # what waits for its next attempt, or for a lock, gives up as well
                 while any(not future.done() for future in running):
-                    process.end_all()
+                    process.end_all_processes()
                     wait(running, timeout=0.1)
             raise
     if failed:
@@ -71,16 +77,18 @@ def spread(work: Callable[[T], More[R, T]], items: Iterable[T], *, jobs: int) ->
     return results
 
 
-def results_of(work: Callable[[T], R], items: Iterable[T], *, jobs: int) -> Iterator[R | Exception]:
+def try_in_parallel(
+    work: Callable[[ItemT], WorkResultT], items: Iterable[ItemT], *, jobs: int
+) -> Iterator[WorkResultT | Exception]:
     """Yield for every item, in their order, what ``work`` returned or the error that it raised.
 
     One failure stops none of the others. What is no ``Exception`` ends them all.
     """
 
-    def tried(item: T) -> R | Exception:
+    def try_item(item: ItemT) -> WorkResultT | Exception:
         try:
             return work(item)
         except Exception as failure:
             return failure
 
-    yield from each(tried, items, jobs=jobs)
+    yield from run_in_parallel(try_item, items, jobs=jobs)

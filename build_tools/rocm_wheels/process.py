@@ -1,6 +1,6 @@
 """The one door through which programs are started.
 
-``run`` shows a program's output as it comes and keeps it in a log file; ``capture``
+``run_command`` shows a program's output as it comes and keeps it in a log file; ``capture_output``
 returns what it wrote to stdout and nothing else. Both take the whole environment as
 a mapping: nothing here reads or writes ``os.environ``. A program and all it started
 form one process group, which ends with us, with a timeout or with an interruption.
@@ -23,8 +23,8 @@ from types import TracebackType
 
 from rocm_wheels import ending, groups
 from rocm_wheels.errors import BuildError, RocmWheelsError
-from rocm_wheels.output import TAIL_LINES, Output, lines_of
-from rocm_wheels.shell import failed, hide_secrets, secrets_of, shell_line, tip_for
+from rocm_wheels.output import TAIL_LINES, ProgramOutput, read_output_lines
+from rocm_wheels.shell import describe_failure, hide_secrets, find_secrets, format_command, choose_failure_tip
 
 _WINDOWS = sys.platform == "win32"
 _GRACE_SECONDS = 5.0
@@ -33,14 +33,14 @@ _running: set[subprocess.Popen[bytes]] = set()
 
 
 @dataclass(frozen=True)
-class Finished:
+class FinishedProcess:
     """A program that ran: its exit code (never negative unless killed) and wall time in seconds."""
 
     returncode: int
     seconds: float
 
 
-def run(
+def run_command(
     argv: Sequence[str | os.PathLike[str]],
     *,
     env: Mapping[str, str],
@@ -49,46 +49,48 @@ def run(
     on_line: Callable[[str], None] | None = None,
     timeout: float | None = None,
     silence: float | None = None,
-    calm: Callable[[str], bool] | None = None,
+    ends_silence: Callable[[str], bool] | None = None,
     check: type[RocmWheelsError] | None = BuildError,
-    what: str | None = None,
+    description: str | None = None,
     tip: str | None = None,
-    started: Callable[[int], None] | None = None,
-) -> Finished:
+    on_start: Callable[[int], None] | None = None,
+) -> FinishedProcess:
     """Run a program, stdout and stderr together; each line goes to ``on_line`` and, appended, to ``log``.
 
     A non-zero exit raises ``check`` (its message ends with the last lines printed), or is
     returned when ``check`` is ``None``. The program is ended after ``timeout`` seconds, and when it has
-    printed nothing for ``silence`` seconds; that is watched until ``calm`` says yes to a line. Standard
+    printed nothing for ``silence`` seconds; that is watched until ``ends_silence`` says yes to a line. Standard
     input is closed. What a program draws over (up to a carriage return) goes to ``on_line`` alone.
-    ``started`` is told the number of the process.
+    ``on_start`` is told the number of the process.
     """
-    name = what or f"`{shell_line(argv)}`"
+    name = description or f"`{format_command(argv)}`"
     error = check or BuildError
     begin = time.monotonic()
-    child = _start(argv, env=env, cwd=cwd, stderr=subprocess.STDOUT, error=error, name=name)
+    child = _start_process(argv, env=env, cwd=cwd, stderr=subprocess.STDOUT, error=error, name=name)
     assert child.stdout is not None
     with (
         contextlib.closing(child.stdout) as stdout,
-        Output(on_line, log) as output,
+        ProgramOutput(on_line, log) as output,
         _Watchdog(child, timeout, silence) as expired,
     ):
-        if started is not None:
-            started(child.pid)
-        output.begin(argv, cwd)
-        for line, drawn_over in lines_of(stdout, secrets_of(env), expired.heard):
-            if calm is not None and calm(line):
-                expired.no_longer()
-            output.take(line, drawn_over=drawn_over)
+        if on_start is not None:
+            on_start(child.pid)
+        output.open_log(argv, cwd)
+        for line, drawn_over in read_output_lines(stdout, find_secrets(env), expired.note_output):
+            if ends_silence is not None and ends_silence(line):
+                expired.allow_silence()
+            output.take_line(line, drawn_over=drawn_over)
         child.wait()
     if expired.fired:
         raise error(f"{name} was stopped after {expired.fired}", tip=tip)
     if child.returncode and check is not None:
-        raise check(failed(name, child.returncode, output.tail), tip=tip_for(output.tail, tip))
-    return Finished(child.returncode, time.monotonic() - begin)
+        raise check(
+            describe_failure(name, child.returncode, output.tail), tip=choose_failure_tip(output.tail, tip)
+        )
+    return FinishedProcess(child.returncode, time.monotonic() - begin)
 
 
-def capture(
+def capture_output(
     argv: Sequence[str | os.PathLike[str]],
     *,
     env: Mapping[str, str],
@@ -96,15 +98,15 @@ def capture(
     stdin: bytes | None = None,
     timeout: float | None = 600.0,
     check: type[RocmWheelsError] = BuildError,
-    what: str | None = None,
+    description: str | None = None,
     tip: str | None = None,
 ) -> str:
     """Return what a program wrote to stdout, without the last newline; stderr never enters the value.
 
     A non-zero exit or the timeout (seconds) raises ``check`` with the end of stderr.
     """
-    name = what or f"`{shell_line(argv)}`"
-    child = _start(
+    name = description or f"`{format_command(argv)}`"
+    child = _start_process(
         argv, env=env, cwd=cwd, stderr=subprocess.PIPE, error=check, name=name, stdin=stdin is not None
     )
     # told the time, `communicate` would look for the end again and again, a millisecond and more apart
@@ -113,12 +115,15 @@ def capture(
     if expired.fired:
         raise check(f"{name} was stopped after {expired.fired}", tip=tip)
     if child.returncode:
-        said = hide_secrets((err or out).decode("utf-8", "replace"), secrets_of(env)).splitlines()
-        raise check(failed(name, child.returncode, said[-TAIL_LINES:]), tip=tip_for(said, tip))
+        printed = hide_secrets((err or out).decode("utf-8", "replace"), find_secrets(env)).splitlines()
+        raise check(
+            describe_failure(name, child.returncode, printed[-TAIL_LINES:]),
+            tip=choose_failure_tip(printed, tip),
+        )
     return out.decode("utf-8", "surrogateescape").removesuffix("\n").removesuffix("\r")
 
 
-def attach(
+def run_on_terminal(
     argv: Sequence[str | os.PathLike[str]],
     *,
     env: Mapping[str, str],
@@ -130,8 +135,10 @@ def attach(
 
     At an interruption ``end`` is called, which may end it its own way; what is left is ended as any other.
     """
-    name = f"`{shell_line(argv[:2])}`"
-    child = _start(argv, env=env, cwd=None, stderr=None, error=error, name=name, stdin=stdin, attached=True)
+    name = f"`{format_command(argv[:2])}`"
+    child = _start_process(
+        argv, env=env, cwd=None, stderr=None, error=error, name=name, stdin=stdin, attached=True
+    )
     try:
         return child.wait()
     except BaseException:
@@ -142,10 +149,10 @@ def attach(
                 break
         raise
     finally:
-        _ended(child)
+        _forget_process(child)
 
 
-def end_tree(child: subprocess.Popen[bytes]) -> None:
+def end_process_tree(child: subprocess.Popen[bytes]) -> None:
     """End a program and everything that it started: first politely, after 5 seconds by force."""
     if child.poll() is not None and _WINDOWS:
         return
@@ -158,29 +165,29 @@ def end_tree(child: subprocess.Popen[bytes]) -> None:
             os.killpg(child.pid, sign)
         except (ProcessLookupError, PermissionError):
             break
-        if _group_is_gone(child, _GRACE_SECONDS):
+        if _wait_for_group(child, _GRACE_SECONDS):
             break
     child.wait()
 
 
-def end_all() -> None:
+def end_all_processes() -> None:
     """End every program that is running now, in whatever thread it was started."""
     children = list(_running)
     if children:
         with ThreadPoolExecutor(len(children)) as pool:  # each has its 5 seconds at the same time
-            list(pool.map(end_tree, children))
+            list(pool.map(end_process_tree, children))
 
 
-def _ended(child: subprocess.Popen[bytes]) -> None:
-    groups.ended(child.pid)
+def _forget_process(child: subprocess.Popen[bytes]) -> None:
+    groups.note_ended_group(child.pid)
     _running.discard(child)
 
 
-def _group_is_gone(child: subprocess.Popen[bytes], seconds: float) -> bool:
+def _wait_for_group(child: subprocess.Popen[bytes], seconds: float) -> bool:
     """Wait until no process of a group is alive; the first may be gone long before the last."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        if child.poll() is not None and not groups.members({child.pid}):
+        if child.poll() is not None and not groups.list_group_members({child.pid}):
             return True
         time.sleep(0.01)
     return False
@@ -200,7 +207,7 @@ class _Watchdog:
         self._end = None if timeout is None else begin + timeout
         self._timeout = timeout
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread = threading.Thread(target=self._watch_process, daemon=True)
         if timeout is not None or silence is not None:
             self._thread.start()
 
@@ -212,20 +219,20 @@ class _Watchdog:
     ) -> None:
         try:
             if error is not None:
-                end_tree(self._child)
+                end_process_tree(self._child)
         finally:
-            _ended(self._child)
-            self._cancel()
+            _forget_process(self._child)
+            self._stop_watching()
 
-    def heard(self) -> None:
+    def note_output(self) -> None:
         """Note that the program printed something."""
         self._heard = time.monotonic()
 
-    def no_longer(self) -> None:
+    def allow_silence(self) -> None:
         """Let the program be silent from now on."""
         self._silence = None
 
-    def _watch(self) -> None:
+    def _watch_process(self) -> None:
         while True:
             silence = self._silence
             quiet = None if silence is None else self._heard + silence
@@ -238,17 +245,17 @@ class _Watchdog:
             elif self._silence is not None and silence is not None and now >= self._heard + silence:
                 self.fired = f"{silence:g} s without any progress"
             if self.fired:
-                end_tree(self._child)
+                end_process_tree(self._child)
                 return
 
-    def _cancel(self) -> None:
+    def _stop_watching(self) -> None:
         """Call it off, or wait until it has ended the last process."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
 
 
-def _start(
+def _start_process(
     argv: Sequence[str | os.PathLike[str]],
     *,
     env: Mapping[str, str],
@@ -259,7 +266,7 @@ def _start(
     stdin: bool = False,
     attached: bool = False,
 ) -> subprocess.Popen[bytes]:
-    if ending.is_near():
+    if ending.is_interrupted():
         raise error(f"{name} was not begun: interrupted")
     try:
         child = subprocess.Popen(
@@ -275,9 +282,9 @@ def _start(
         raise error(f"{name} could not be started") from cause
     _running.add(child)
     try:
-        groups.started(child.pid)
+        groups.note_started_group(child.pid)
     except BaseException:
-        end_tree(child)
+        end_process_tree(child)
         _running.discard(child)
         raise
     return child

@@ -1,9 +1,9 @@
 """Where things lie: the project's own files, and the folder that we work in.
 
-``home`` finds recipes, patches and the miniature, in a clone and in an installed
+``get_project_home`` finds recipes, patches and the miniature, in a clone and in an installed
 wheel alike. ``Workspace`` names every place below a work directory. Files appear
-whole or not at all (``write_whole``); a directory is worked on by one run at a time
-(``exclusive``).
+whole or not at all (``write_atomically``); a directory is worked on by one run at a time
+(``lock_folder``).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels import ending, groups, log
-from rocm_wheels.errors import DataError, RocmWheelsError, UsageError, named
+from rocm_wheels.errors import DataError, RocmWheelsError, UsageError, name_failed_file
 
 _PACKAGE = Path(__file__).resolve().parent
 
 
-def home() -> Path:
+def get_project_home() -> Path:
     """Return the folder that holds ``repos/``, ``patches/``, ``smoke-tests/`` and ``tests/miniature/``.
 
     In a clone that is the clone; in an installed wheel the same files are under the
@@ -42,12 +42,12 @@ def home() -> Path:
     )
 
 
-def in_clone() -> bool:
+def is_clone() -> bool:
     """Tell whether we run from a clone of the repository."""
-    return home() == _PACKAGE.parent.parent
+    return get_project_home() == _PACKAGE.parent.parent
 
 
-def own_program() -> list[str]:
+def get_own_command() -> list[str]:
     """Return how this very program is started: the script beside the running Python, else its module.
 
     A clone's doors also run where another rocm-wheels is installed, whose script is not meant.
@@ -68,10 +68,10 @@ def _is_installed() -> bool:
     if not (_PACKAGE.parent.parent / "pyproject.toml").is_file():
         return True  # no clone
     try:
-        said = distribution("rocm-wheels").read_text("direct_url.json")
+        origin_text = distribution("rocm-wheels").read_text("direct_url.json")
     except PackageNotFoundError:
         return False
-    place = urlsplit(str(json.loads(said).get("url", ""))) if said else None
+    place = urlsplit(str(json.loads(origin_text).get("url", ""))) if origin_text else None
     return place is not None and Path(url2pathname(place.path)).resolve() == _PACKAGE.parent.parent
 
 
@@ -97,17 +97,17 @@ class Workspace:
         return self.root / "steps"
 
     @property
-    def rejected(self) -> Path:
+    def rejected_wheels(self) -> Path:
         """Wheels that failed their checks, with the reason."""
         return self.root / "rejected"
 
     @property
-    def fresh(self) -> Path:
+    def fresh_wheels(self) -> Path:
         """Where front ends put wheels before they are checked."""
         return self.root / "fresh"
 
 
-def write_whole(path: Path, content: bytes | str) -> None:
+def write_atomically(path: Path, content: bytes | str) -> None:
     """Write a file so that it is there complete or, whatever happens, as it was before.
 
     Written beside, fsynced, renamed; the folder is made when missing.
@@ -126,11 +126,11 @@ def write_whole(path: Path, content: bytes | str) -> None:
         with contextlib.suppress(OSError):
             os.unlink(name)
         if isinstance(failure, OSError):
-            named(failure, path)
+            name_failed_file(failure, path)
         raise
 
 
-def copy_whole(source: Path, target: Path) -> None:
+def copy_atomically(source: Path, target: Path) -> None:
     """Copy a file (reflink where the system has it) so that it appears complete or not at all."""
     import shutil
 
@@ -151,29 +151,29 @@ def copy_whole(source: Path, target: Path) -> None:
         raise
 
 
-def write_json(path: Path, value: object) -> None:
+def write_json_file(path: Path, value: object) -> None:
     """Write ``value`` as sorted, indented JSON in ASCII, whole or not at all.
 
     Names of files that are not UTF-8 come as lone surrogates, which only an escape can hold.
     """
-    write_whole(path, json.dumps(value, indent=1, sort_keys=True) + "\n")
+    write_atomically(path, json.dumps(value, indent=1, sort_keys=True) + "\n")
 
 
-WAIT = "wait for it to end, then run this again"
+WAIT_TIP = "wait for it to end, then run this again"
 
 
-def _acquire(path: Path, seconds: float) -> Callable[[], None] | None:
+def _acquire_lock(path: Path, seconds: float) -> Callable[[], None] | None:
     """Take the lock of a file within so many seconds; return how it is given back, ``None`` if it is taken.
 
     An interruption, in whatever thread, ends the wait.
     """
     end = time.monotonic() + seconds
-    while (release := _take(path)) is None and time.monotonic() < end:
-        ending.pause(0.1)
+    while (release := _take_lock(path)) is None and time.monotonic() < end:
+        ending.wait_or_stop(0.1)
     return release
 
 
-def _take(path: Path) -> Callable[[], None] | None:
+def _take_lock(path: Path) -> Callable[[], None] | None:
     """Take the lock of a file, if nobody has it. The system gives it back when this process ends."""
     if sys.platform == "win32":
         from filelock import FileLock, Timeout
@@ -205,11 +205,11 @@ def _take(path: Path) -> Callable[[], None] | None:
 
 
 @contextlib.contextmanager
-def exclusive(
+def lock_folder(
     folder: Path,
     *,
-    what: str,
-    tip: str = WAIT,
+    purpose: str,
+    tip: str = WAIT_TIP,
     patience: float = 0,
     error: type[RocmWheelsError] = UsageError,
 ) -> Iterator[None]:
@@ -221,26 +221,28 @@ def exclusive(
     """
     folder.mkdir(parents=True, exist_ok=True)
     owner, lock = folder / ".owner", folder / ".lock"
-    release = _acquire(lock, 0)
+    release = _acquire_lock(lock, 0)
     if release is None:
         holder = ""
         with contextlib.suppress(OSError):
             holder = owner.read_text(encoding="utf-8").strip()
-        said = f"{folder} is in use by {holder or 'another run'}"
+        message = f"{folder} is in use by {holder or 'another run'}"
         if patience:
-            log.note(f"{said}; waiting")
-            release = _acquire(lock, patience)
+            log.log_note(f"{message}; waiting")
+            release = _acquire_lock(lock, patience)
         if release is None:
-            raise error(said, tip=tip)
+            raise error(message, tip=tip)
     try:
-        if left := groups.end_left_behind(folder / ".groups"):
-            log.warn(f"ended {len(left)} processes of a run that was killed: {', '.join(map(str, left))}")
+        if leftovers := groups.end_leftover_groups(folder / ".groups"):
+            log.log_warning(
+                f"ended {len(leftovers)} processes of a run that was killed: {', '.join(map(str, leftovers))}"
+            )
         try:
-            owner.write_text(f"process {os.getpid()} ({what})\n", encoding="utf-8")
+            owner.write_text(f"process {os.getpid()} ({purpose})\n", encoding="utf-8")
         except OSError as failure:
-            named(failure, owner)
+            name_failed_file(failure, owner)
             raise
-        with groups.noted_in(folder / ".groups"):
+        with groups.note_groups_in(folder / ".groups"):
             yield
     finally:
         with contextlib.suppress(OSError):

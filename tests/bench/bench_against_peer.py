@@ -17,8 +17,8 @@ import time
 import venv
 from pathlib import Path
 
-from rocm_wheels.cli.demo import prepare
-from rocm_wheels.demo.commands import ROCM_VERSION, ROCM_WHEELS, TARGETS, calls
+from rocm_wheels.cli.demo import prepare_inputs
+from rocm_wheels.demo.commands import ROCM_VERSION, ROCM_WHEELS, TARGETS, list_build_commands
 
 CLONE = Path(__file__).resolve().parents[2]
 TORCH = "repos/pytorch_torch_repo.py"
@@ -35,8 +35,8 @@ def run(argv: list[str], env: dict[str, str]) -> float:
 
 def ours(folder: Path, urls: dict[str, str]) -> list[list[str]]:
     lines = []
-    for call in calls(folder, urls)[1:]:
-        door = ["-m", "rocm_wheels"] if call.door == ROCM_WHEELS else [str(CLONE / call.door)]
+    for call in list_build_commands(folder, urls)[1:]:
+        door = ["-m", "rocm_wheels"] if call.program == ROCM_WHEELS else [str(CLONE / call.program)]
         lines.append([sys.executable, *door, *call.arguments])
     return lines
 
@@ -72,9 +72,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-        urls = dict(prepare(folder, env))
-        packages = calls(folder, urls)[0]
-        run([sys.executable, str(CLONE / packages.door), *packages.arguments], env)
+        urls = dict(prepare_inputs(folder, env))
+        packages = list_build_commands(folder, urls)[0]
+        run([sys.executable, str(CLONE / packages.program), *packages.arguments], env)
         python = folder / "venv" / "bin" / "python"
         venv.create(folder / "venv", with_pip=True)
         tools = ["build", "wheel", "setuptools<82", "packaging", "cmake", "ninja", "ziglang==0.17.0"]

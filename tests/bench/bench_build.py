@@ -110,23 +110,23 @@ def plan(folder: Path) -> None:
     """Plan five projects for 28 targets and five Pythons, from facts to JSON."""
     from planned_runs import finish, make_facts
 
-    from rocm_wheels.model.gfx import gfx_targets
-    from rocm_wheels.pipeline.plan.file import PlanFile, plan_json
-    from rocm_wheels.pipeline.plan.graph import make_graph
-    from rocm_wheels.pipeline.plan.settle import make_plan, targets_of_run
+    from rocm_wheels.model.gfx import get_gfx_targets
+    from rocm_wheels.pipeline.plan.file import PlanFile, make_plan_json
+    from rocm_wheels.pipeline.plan.graph import make_step_graph
+    from rocm_wheels.pipeline.plan.settle import settle_all_steps, list_run_targets
     from rocm_wheels.pipeline.plan.step import Plan
 
     def time_of(facts: Any) -> tuple[float, float, int]:
         begin = time.perf_counter()
-        graph = make_graph(facts)
-        steps = make_plan(graph, facts)
-        made = Plan(steps, targets_of_run(graph, facts, list(steps.values())))
+        graph = make_step_graph(facts)
+        steps = settle_all_steps(graph, facts)
+        made = Plan(steps, list_run_targets(graph, facts, list(steps.values())))
         middle = time.perf_counter()
         trees = {name: tree.identity for name, tree in facts.trees.items()}
-        json.dumps(plan_json(PlanFile.of(facts.request, made, trees, facts.locked)), indent=1)
+        json.dumps(make_plan_json(PlanFile.from_plan(facts.request, made, trees, facts.locked)), indent=1)
         return middle - begin, time.perf_counter() - middle, len(steps)
 
-    every = list(gfx_targets())
+    every = list(get_gfx_targets())
     for what, more in {"one set of wheels": {}, "a set a target": {"per_target": True}}.items():
         new = make_facts(folder / what, tags=TAGS, targets=",".join(every), served=every, **more)
         for state, facts in {"nothing done": new, "all done": finish(new)}.items():

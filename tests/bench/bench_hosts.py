@@ -28,7 +28,7 @@ from host_install import install
 from host_world import MOUNTS, RX_7900, World, faked, lspci, make_world, say
 from uv import find_uv_bin
 
-from rocm_wheels.index.server import serving
+from rocm_wheels.index.server import serve_folder
 
 ASK = "from rocm_bootstrap.variant_provider import AMDVariantPlugin as p; print(p.get_supported_configs())"
 ASK_US = "import rocm_variant_provider as p; print(p.get_supported_configs())"
@@ -148,7 +148,7 @@ def choose(world: World, quick: bool) -> None:
     newest = sorted(path.name for path in (root / "torch").glob("*-variants.json"))[-1]
     uv = [find_uv_bin(), "pip", "install", "--dry-run", "-v", "--no-config", "--python", world.python]
     uv += ["--preview-features", "wheel-variants", "--reinstall", "--no-deps"]
-    with serving(root) as server:
+    with serve_folder(root) as server:
         us = [world.python, "-m", "rocm_wheels", "choose", "torch", "--gfx", "gfx942"]
         commands = {
             "ours": [*us, "--index", server.url],

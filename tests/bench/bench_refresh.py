@@ -20,15 +20,15 @@ from judged_sets import FAMILY, a_set, policy, said, sha, wheel
 
 from rocm_wheels.index.entries import METADATA_SUFFIX
 from rocm_wheels.release.evidence_store import add_evidence
-from rocm_wheels.release.layout import Places, load_layout
-from rocm_wheels.release.promotion.channel import Channel, Shown
+from rocm_wheels.release.layout import FamilyPaths, load_layout
+from rocm_wheels.release.promotion.channel import Channel, ChannelSet
 from rocm_wheels.release.sets import SetDocument
 from rocm_wheels.release.views.refreshing import Refresher
-from rocm_wheels.stores import Found
+from rocm_wheels.stores import StoredFile
 from rocm_wheels.stores.folder import FolderStore
 
 LAYOUT = load_layout()
-RELEASE = Places(LAYOUT, FAMILY, "release")
+RELEASE = FamilyPaths(LAYOUT, FAMILY, "release")
 RULES = policy("channels: {nightly: {rules: {verify: {fresh: 14d}, smoke: {fresh: 7d}}}}")
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 PROJECTS = ("torch", "torchvision", "torchaudio", "triton", "apex")
@@ -39,7 +39,7 @@ class Counted(FaultyStore):
 
     seen: Counter[str]
 
-    def read(self, path: str) -> Found:
+    def read(self, path: str) -> StoredFile:
         kinds = {"set.json": "sets", METADATA_SUFFIX: "METADATA", "/evidence/": "results"}
         self.seen[next((name for part, name in kinds.items() if part in path), "others")] += 1
         return super().read(path)
@@ -59,14 +59,14 @@ def fill(store: FolderStore, sets: int, wheels: int) -> list[SetDocument]:
         files = [one.model_copy(update={"sha256": sha(one.name)}) for one in files]
         when = f"2026-{1 + number // 28:02}-{1 + number % 28:02}T00:00:00Z"
         document = a_set(*files, created=when, planned=())
-        store.create(RELEASE.document(document.id), document.to_json())
+        store.create(RELEASE.set_document(document.id), document.to_json())
         for kind, gfx in (("verify", None), ("resolver", None), ("smoke", "gfx1030"), ("smoke", "gfx1031")):
             add(store, document, kind, gfx, 9)
         add(store, document, "tests", "gfx1030", 8)
-        shown.append(Shown(set=document.id, when=when, by="ann", state="tested"))
+        shown.append(ChannelSet(set=document.id, when=when, by="ann", state="tested"))
         made.append(document)
     channel = Channel(family=FAMILY, channel="nightly", revision=1, current=made[-1].id, sets=tuple(shown))
-    store.create(RELEASE.channel("nightly"), channel.to_json())
+    store.create(RELEASE.channel_document("nightly"), channel.to_json())
     return made
 
 
@@ -84,8 +84,8 @@ def run(place: Path, what: str) -> None:
     store.seen = Counter()
     begun = time.perf_counter()
     refresher = Refresher(store, LAYOUT, RULES, "ann", NOW + timedelta(hours=1), {})
-    done = refresher.channel(FAMILY, "nightly")
-    refresher.support([FAMILY])
+    done = refresher.refresh_channel(FAMILY, "nightly")
+    refresher.refresh_support([FAMILY])
     seconds = time.perf_counter() - begun
     views = len(done.views) if done else 0
     print(f"{what}: {seconds:.2f} s, read {dict(store.seen)}, {len(store.writes)} writes, {views} views")
@@ -103,7 +103,7 @@ def main() -> None:
         run(place, "one more pass, told in the page")
         add(FolderStore(place), made[-1], "smoke", "gfx1030", 0.5, "fail")
         run(place, "the newest set failed on a target")
-        size = FolderStore(place).head(RELEASE.support)
+        size = FolderStore(place).head(RELEASE.support_document)
         print(f"support.json: {size.size if size else 0:,} bytes")
 
 

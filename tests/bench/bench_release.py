@@ -22,11 +22,11 @@ from faulty_store import FaultyStore
 
 from rocm_wheels.index.entries import METADATA_SUFFIX
 from rocm_wheels.release.gate.verdict import RuleResult, Verdict
-from rocm_wheels.release.layout import Places, load_layout
-from rocm_wheels.release.overview import overviews, renew_listing
-from rocm_wheels.release.pages import index_pages
-from rocm_wheels.release.promotion.promoting import Actor, Promoter
-from rocm_wheels.release.sets import SetDocument, SetFile, SetLock, set_id
+from rocm_wheels.release.layout import FamilyPaths, load_layout
+from rocm_wheels.release.overview import list_sets, update_listing
+from rocm_wheels.release.pages import make_set_pages
+from rocm_wheels.release.promotion.promoting import ChannelActor, Promoter
+from rocm_wheels.release.sets import SetDocument, SetFile, SetLock, make_set_id
 from rocm_wheels.stores.folder import FolderStore
 
 FAMILY = "gfx94X-dcgpu"
@@ -48,7 +48,7 @@ class Counted(FaultyStore):
         return super().__getattribute__(name)
 
 
-def a_set(places: Places, store: FolderStore, number: int, wheels: int) -> SetDocument:
+def a_set(places: FamilyPaths, store: FolderStore, number: int, wheels: int) -> SetDocument:
     """Stage a set without looking at it: the wheels are no wheels."""
     version = f"2.9.{number}+rocm7.1.0"
     files = []
@@ -62,7 +62,7 @@ def a_set(places: Places, store: FolderStore, number: int, wheels: int) -> SetDo
         metadata = f"Metadata-Version: 2.1\nName: {project}\nVersion: {own}\n{required}".encode()
         content = name.encode() * 100
         sha256 = hashlib.sha256(content).hexdigest()
-        path = places.file(sha256, name)
+        path = places.wheel_file(sha256, name)
         if store.head(path) is None:
             store.create(path, content)
             store.create(path + METADATA_SUFFIX, metadata)
@@ -78,7 +78,7 @@ def a_set(places: Places, store: FolderStore, number: int, wheels: int) -> SetDo
             )
         )
     lock = SetLock(digest=hashlib.sha256(LOCK).hexdigest(), path="sources.lock.json")
-    known = set_id(version, ((file.name, file.sha256) for file in files), lock.digest)
+    known = make_set_id(version, ((file.name, file.sha256) for file in files), lock.digest)
     document = SetDocument(
         id=known,
         created=f"2026-11-21T12:{number // 60:02}:{number % 60:02}Z",
@@ -88,11 +88,11 @@ def a_set(places: Places, store: FolderStore, number: int, wheels: int) -> SetDo
         files=tuple(files),
         lock=lock,
     )
-    store.create(places.lock(known), LOCK)
-    folder = places.index(known)
-    for path, page in index_pages(folder, places, ((file, document.created) for file in files)).items():
+    store.create(places.set_lock(known), LOCK)
+    folder = places.set_index(known)
+    for path, page in make_set_pages(folder, places, ((file, document.created) for file in files)).items():
         store.create(path, page)
-    store.create(places.document(known), document.to_json())
+    store.create(places.set_document(known), document.to_json())
     return document
 
 
@@ -111,18 +111,20 @@ def timed(what: str, store: Counted | None = None) -> Iterator[None]:
 
 def promoter(store: Counted | FolderStore) -> Promoter:
     """Return one who promotes to nightly."""
-    return Promoter(store, Places(load_layout(), FAMILY), "nightly", Actor("bench", "2026-11-21T12:00:00Z"))
+    return Promoter(
+        store, FamilyPaths(load_layout(), FAMILY), "nightly", ChannelActor("bench", "2026-11-21T12:00:00Z")
+    )
 
 
 def main(sets: int, wheels: int) -> None:
     """Make the store and measure."""
-    places = Places(load_layout(), FAMILY)
+    places = FamilyPaths(load_layout(), FAMILY)
     with tempfile.TemporaryDirectory(prefix="bench-release-") as folder:
         store = FolderStore(Path(folder))
         documents = [a_set(places, store, number, wheels) for number in range(sets)]
-        renew_listing(store, places)
+        update_listing(store, places)
         with timed(f"releases of {sets} sets of {wheels} wheels"):
-            assert len(overviews(store, load_layout())[0].rows) == sets
+            assert len(list_sets(store, load_layout())[0].rows) == sets
         with timed(f"{sets - 1} promotions"):
             for document in documents[:-1]:
                 promoter(store).promote(document, lambda: PASSED)

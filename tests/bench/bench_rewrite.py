@@ -26,10 +26,10 @@ from typing import Any
 
 from rocm_wheels.wheels import members
 from rocm_wheels.wheels.archive import contents, records
-from rocm_wheels.wheels.archive.edits import Edit
-from rocm_wheels.wheels.archive.records import Entry
+from rocm_wheels.wheels.archive.edits import WheelEdit
+from rocm_wheels.wheels.archive.records import ZipEntry
 from rocm_wheels.wheels.archive.rewrite import rewrite_wheel
-from rocm_wheels.wheels.record import encode_digest
+from rocm_wheels.wheels.record import encode_record_digest
 from rocm_wheels.wheels.scan import scan_wheel
 
 NAME = "bench-1.0-py3-none-any.whl"
@@ -63,10 +63,10 @@ def make_wheel(path: Path, size: int, small: int) -> None:
     kinds = [packed(library(seed, 64 << 20)) for seed in range(3)]
     with open(path, "wb") as file:
 
-        def put(name: str, entry: Entry, data: bytes, digest: str) -> None:
+        def put(name: str, entry: ZipEntry, data: bytes, digest: str) -> None:
             entry = entry._replace(name=name, raw=name.encode())
             directory.append((entry, file.tell()))
-            file.write(records.local_header(entry) + data)
+            file.write(records.pack_local_header(entry) + data)
             rows.append(f"{name},{digest},{entry.size}\n")
 
         number = 0
@@ -82,14 +82,14 @@ def make_wheel(path: Path, size: int, small: int) -> None:
         rows.append(f"{info}/RECORD,,\n")
         put(f"{info}/RECORD", *packed("".join(rows).encode()))
         place = file.tell()
-        listing = b"".join(records.central_entry(entry, at) for entry, at in directory)
-        file.write(listing + records.end_records(len(directory), len(listing), place))
+        listing = b"".join(records.pack_central_entry(entry, at) for entry, at in directory)
+        file.write(listing + records.pack_end_records(len(directory), len(listing), place))
 
 
-def packed(content: bytes) -> tuple[Entry, bytes, str]:
+def packed(content: bytes) -> tuple[ZipEntry, bytes, str]:
     """A member's entry, its bytes and its digest."""
-    entry, data = records.new_entry("x", content, date=(46 << 9) + 33, time=0)
-    return entry, data, encode_digest(hashlib.sha256(content).digest())
+    entry, data = records.make_zip_entry("x", content, date=(46 << 9) + 33, time=0)
+    return entry, data, encode_record_digest(hashlib.sha256(content).digest())
 
 
 def run(argv: list[str | Path], **how: Any) -> tuple[float, float, int]:
@@ -225,7 +225,7 @@ def count(wheel: Path, box: Path) -> None:
     print(f"checked: inflated {seen['inflated'] / total:.3f} of the content, ", end="")
     print(f"hashed {(seen['hashed'] - size) / total:.3f} of it and {size / size:.0f} times the file")
     seen.update(inflated=0, hashed=0)
-    done = rewrite_wheel(wheel, box / "out", Edit(local="rocm7.2", put={"variant.json": b"{}"}))
+    done = rewrite_wheel(wheel, box / "out", WheelEdit(local="rocm7.2", put={"variant.json": b"{}"}))
     print(f"rewritten: inflated {seen['inflated'] / total:.4f} of the content, hashed {seen['hashed']} bytes")
     _ = done.sha256, done.sha256
     print(f"its sha256, asked for twice: hashed {seen['hashed'] / done.size:.3f} times the file")

@@ -24,14 +24,14 @@ from typing import Any
 from host_world import INTEL, MI300X, PHOENIX, RAPHAEL, RX_7900, World, lspci
 
 from rocm_wheels.gpus.gpu import Hardware
-from rocm_wheels.gpus.look import look
-from rocm_wheels.gpus.names import chip_of
-from rocm_wheels.gpus.pci import PciEntry, entries
-from rocm_wheels.hosts.choose.host import Host
-from rocm_wheels.hosts.choose.known_indexes import indexes_of
-from rocm_wheels.hosts.choose.machine import Stated, host_of
-from rocm_wheels.hosts.configure.settings import settings_for
-from rocm_wheels.model.compat.releases import Index, index_at, indexes
+from rocm_wheels.gpus.look import detect_hardware
+from rocm_wheels.gpus.names import decode_target_number
+from rocm_wheels.gpus.pci import PciEntry, list_pci_entries
+from rocm_wheels.hosts.choose.host import TargetHost
+from rocm_wheels.hosts.choose.known_indexes import find_host_indexes
+from rocm_wheels.hosts.choose.machine import StatedMachine, make_host
+from rocm_wheels.hosts.configure.settings import make_settings
+from rocm_wheels.model.compat.releases import PackageIndex, find_index_by_url, list_indexes
 
 OVERRIDE, HIP = "HSA_OVERRIDE_GFX_VERSION", "HIP_VISIBLE_DEVICES"
 PYTORCH = "https://download.pytorch.org/whl/"
@@ -87,17 +87,17 @@ def ours(world: World, machines: list[str]) -> list[Hardware]:
     found = []
     for text in machines:
         Path(world.env["BENCH_LSPCI"]).write_text(text)
-        found.append(look(world.env, root=world.folder / "no-such-root", platform="linux"))
+        found.append(detect_hardware(world.env, root=world.folder / "no-such-root", platform="linux"))
     return found
 
 
-def chosen(hardware: Hardware, host: Host) -> Answer:
+def chosen(hardware: Hardware, host: TargetHost) -> Answer:
     """Return the index and the variables that rocm-wheels takes."""
-    index = indexes_of(replace(host, hardware=hardware), "stable")[0][0]
+    index = find_host_indexes(replace(host, hardware=hardware), "stable")[0][0]
     # as the ROCm runtime numbers the cards: lspci does not tell
     amd = [gpu for gpu in hardware.gpus if gpu.vendor == "amd"]
     there = Hardware(tuple(replace(gpu, index=n, hip_index=n) for n, gpu in enumerate(amd)))
-    wanted = settings_for(there, _code(index, host.python), {}, "linux")[0] if index.vendor == "amd" else ()
+    wanted = make_settings(there, _code(index, host.python), {}, "linux")[0] if index.vendor == "amd" else ()
     said = {one.name: one.value for one in wanted}
     return index.url if index.vendor == "amd" else "cpu", said.get(OVERRIDE, ""), said.get(HIP, "")
 
@@ -107,11 +107,11 @@ def judged(answer: Answer, target: str, python: str) -> str:
     where, override, _ = answer
     if not where.startswith(("rocm", "http")):
         return "CPU, wrong" if _served(target, python) else "CPU, right"
-    index = index_at(where if where.startswith("http") else f"{PYTORCH}{where}")
+    index = find_index_by_url(where if where.startswith("http") else f"{PYTORCH}{where}")
     if index is None:
         return "old"
     code = _code(index, python)
-    poses = chip_of(_number(override)) if override else target
+    poses = decode_target_number(_number(override)) if override else target
     if poses not in code:
         return "wrong"
     return "native" if poses == target else "posing"
@@ -122,7 +122,7 @@ def _number(override: str) -> int:
     return major * 10000 + minor * 100 + step
 
 
-def _code(index: Index, python: str) -> tuple[str, ...]:
+def _code(index: PackageIndex, python: str) -> tuple[str, ...]:
     """Return the targets that an index has for a Python on Linux, as is documented."""
     return tuple(
         target
@@ -132,17 +132,19 @@ def _code(index: Index, python: str) -> tuple[str, ...]:
 
 
 def _served(target: str, python: str) -> bool:
-    stable = [one for one in indexes() if one.vendor == "amd" and one.channel == "stable"]
+    stable = [one for one in list_indexes() if one.vendor == "amd" and one.channel == "stable"]
     return any(target in _code(index, python) for index in stable)
 
 
 def cards(world: World, quick: bool) -> list[str]:
     """Ask both about every AMD card whose target is known; return lines of a table."""
-    known = [entry for entry in entries() if entry.vendor == "amd" and entry.gfx][:: 5 if quick else 1]
+    known = [entry for entry in list_pci_entries() if entry.vendor == "amd" and entry.gfx][
+        :: 5 if quick else 1
+    ]
     machines = [lspci(entry.id) for entry in known]
     peer, seen = theirs(world, machines), ours(world, machines)
     right = [bool(one.gpus) and one.gpus[0].gfx == e.gfx for one, e in zip(seen, known, strict=True)]
-    host = host_of(world.env, Stated(gfx=("none",), rocm="none"))
+    host = make_host(world.env, StatedMachine(gfx=("none",), rocm="none"))
     lines = [f"{len(known)} PCI ids with a known target, as lspci lists them; found by us: {sum(right)}"]
     packaged: Any = world.answers(TARGETS, None)
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -185,7 +187,7 @@ MIXED: Mapping[str, tuple[tuple[str, ...], str]] = {
 def mixed(world: World) -> list[str]:
     """Ask both about machines with several cards; return lines of a table."""
     machines = [lspci(*ids) for ids, _ in MIXED.values()]
-    host = host_of(world.env, Stated(gfx=("none",), rocm="none"))
+    host = make_host(world.env, StatedMachine(gfx=("none",), rocm="none"))
     peer, mine = theirs(world, machines), [chosen(one, host) for one in ours(world, machines)]
     lines = [f"{'machine':26} {'torchruntime':46} {'rocm-wheels':46} what is so"]
     for (name, (_, right)), *answers in zip(MIXED.items(), peer, mine, strict=True):
@@ -195,7 +197,7 @@ def mixed(world: World) -> list[str]:
 
 def _said(answer: Answer) -> str:
     where, override, hip = answer
-    index = index_at(where)
+    index = find_index_by_url(where)
     said = [
         index.name if index else where,
         f"override {override}" * bool(override),

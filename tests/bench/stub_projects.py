@@ -18,7 +18,7 @@ from audit_wheels import library
 from stub_setup import WORK
 
 from rocm_wheels.demo.artifacts import make_artifacts
-from rocm_wheels.workspace import home
+from rocm_wheels.workspace import get_project_home
 
 CLONE = Path(__file__).resolve().parents[2]
 ROCM, TARGET = "7.1.0", "gfx942"
@@ -85,7 +85,7 @@ def make_stubs(folder: Path, rounds: int) -> Stubs:
     """Make packages and trees; nothing is installed or built."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(DROPPED)}
     env["PYTHONPATH"] = str(CLONE / "build_tools")
-    source = home() / "tests" / "miniature" / "rocm"
+    source = get_project_home() / "tests" / "miniature" / "rocm"
     made = make_artifacts(source, folder / "artifacts", version=ROCM, targets=[TARGET], env=env)
     door = CLONE / "build_tools" / "build_python_packages.py"
     words = ["--artifact-dir", str(made), "--dest-dir", str(folder / "packages")]

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from rocm_wheels.errors import ReleaseError
-from rocm_wheels.stores import Found, Head, Listed, Store
+from rocm_wheels.stores import StoredFile, StoredFileInfo, ListedFile, Store
 
 
 class Killed(BaseException):
@@ -52,7 +52,7 @@ class FaultyStore:
     def remove(self, path: str) -> None:
         self._write(f"remove {path}", lambda: self.inner.remove(path) or "", path)
 
-    def read(self, path: str) -> Found:
+    def read(self, path: str) -> StoredFile:
         self._alive()
         return self.inner.read(path)
 
@@ -60,7 +60,7 @@ class FaultyStore:
         self._alive()
         self.inner.fetch(path, target)
 
-    def head(self, path: str) -> Head | None:
+    def head(self, path: str) -> StoredFileInfo | None:
         self._alive()
         return self.inner.head(path)
 
@@ -68,7 +68,7 @@ class FaultyStore:
         self._alive()
         return self.inner.digest(path)
 
-    def listing(self, prefix: str) -> Iterator[Listed]:
+    def listing(self, prefix: str) -> Iterator[ListedFile]:
         self._alive()
         return self.inner.listing(prefix)
 

@@ -18,7 +18,7 @@ from index_wheels import NOW, SCHEMA, wheel
 from our_pip import copy_pip
 
 from rocm_wheels.index.adding import add_wheels
-from rocm_wheels.index.server import IndexServer, serving
+from rocm_wheels.index.server import IndexServer, serve_folder
 
 TAG = f"py3-none-linux_{platform.machine()}"  # a wheel with code: a pure one has no kernels
 ROCM = "hip: str | None = '7.2.26015'\ncuda: str | None = None\n"
@@ -139,7 +139,7 @@ def rocm_sources(folder: Path) -> Path:
 def served_index(folder: Path, files: list[Path]) -> Iterator[IndexServer]:
     """Serve an index of these wheels."""
     add_wheels(folder, files, now=NOW)
-    with serving(folder) as server:
+    with serve_folder(folder) as server:
         yield server
 
 

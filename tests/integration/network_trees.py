@@ -10,7 +10,7 @@ from pathlib import Path
 from source_trees import Upstream
 
 from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.checkout import checkout
+from rocm_wheels.sources.checkout import checkout_project
 from rocm_wheels.sources.network.transport import Transport
 from rocm_wheels.sources.pins.choose import Pin
 from rocm_wheels.sources.request import CheckoutRequest, CheckoutResult
@@ -34,7 +34,7 @@ class Tree:
             transport=self.transport,
         )
         wanted = replace(request, **options)  # type: ignore[arg-type]
-        return checkout(wanted, env=self.upstream.env, python=Path(sys.executable))
+        return checkout_project(wanted, env=self.upstream.env, python=Path(sys.executable))
 
     def git(self, *arguments: str, where: str = "") -> str:
         return self.upstream.git(self.directory / where, *arguments)

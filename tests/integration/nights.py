@@ -14,12 +14,12 @@ from release_world import PYTHON, ROCM
 from rocm_wheels.model.lock import Lock, LockedProject
 from rocm_wheels.model.project import Platform
 from rocm_wheels.release.evidence_store import add_evidence
-from rocm_wheels.release.layout import Places, load_layout
-from rocm_wheels.release.overview import renew_listing
-from rocm_wheels.release.sets import Kind, SetDocument, find_set
+from rocm_wheels.release.layout import FamilyPaths, load_layout
+from rocm_wheels.release.overview import update_listing
+from rocm_wheels.release.sets import SetLayout, SetDocument, find_set
 from rocm_wheels.release.staging.plan import plan_stage
-from rocm_wheels.release.staging.sending import send
-from rocm_wheels.sources.lock.file import lock_text
+from rocm_wheels.release.staging.sending import stage_set
+from rocm_wheels.sources.lock.file import format_lock
 from rocm_wheels.stores import Store
 
 FAMILY, GPUS = "gfx110X-all", ("gfx1100", "gfx1101", "gfx1102", "gfx1103")
@@ -41,7 +41,7 @@ class Night:
     line: str | None = None
     targets: Sequence[str] = GPUS
     family: str = FAMILY
-    layout: Kind = "per-family"
+    layout: SetLayout = "per-family"
     vision: str = ""
     pinned: bool = True
 
@@ -85,16 +85,16 @@ class Night:
         other.requires = [f"torch=={self.version}" if self.pinned else "torch"]
         part = self.lock.model_copy(update={"projects": {"pytorch": self.lock.projects["pytorch"]}})
         for draft, lock in ((torch, part), (other, self.lock)):
-            draft.members[f"{draft.folder}/sources.lock.json"] = lock_text(lock).encode()
+            draft.members[f"{draft.folder}/sources.lock.json"] = format_lock(lock).encode()
         return [torch.write(folder), other.write(folder)]
 
     def stage(self, store: Store, folder: Path) -> SetDocument:
         """Stage it as the command does."""
-        places = Places(load_layout(), self.family)
+        places = FamilyPaths(load_layout(), self.family)
         wheels = self.wheels(folder / f"{self.torch}-{self.day}-{self.platform}-{self.family}")
-        plan = plan_stage(wheels, [self.lock], places=places, layout=self.layout)
-        send(store, plan, now=self.created)
-        renew_listing(store, places)
+        plan = plan_stage(wheels, [self.lock], paths=places, layout=self.layout)
+        stage_set(store, plan, now=self.created)
+        update_listing(store, places)
         return find_set(store, plan.document.id, family=self.family)
 
 

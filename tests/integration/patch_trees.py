@@ -9,12 +9,12 @@ from pathlib import Path
 from source_trees import Upstream, content
 
 from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.checkout import checkout
-from rocm_wheels.sources.patches.save import Saved, save_patches
+from rocm_wheels.sources.checkout import checkout_project
+from rocm_wheels.sources.patches.save import SavedPatches, save_patches
 from rocm_wheels.sources.patches.sets import read_patch_set
 from rocm_wheels.sources.pins.choose import Pin
 from rocm_wheels.sources.request import CheckoutRequest
-from rocm_wheels.sources.status import TreeStatus, tree_status
+from rocm_wheels.sources.status import TreeStatus, read_tree_status
 
 MIDDLE, DEEP = "third_party/middle", "third_party/middle/deep dir"
 
@@ -38,9 +38,11 @@ class Patched:
             patches=read_patch_set(self.folder) if patch else None,
         )
         request = replace(base, **options)  # type: ignore[arg-type]
-        return checkout(request, env={**self.upstream.env, **self.env}, python=Path(sys.executable)).head
+        return checkout_project(
+            request, env={**self.upstream.env, **self.env}, python=Path(sys.executable)
+        ).head
 
-    def save(self, *, replace_others: bool = False) -> Saved:
+    def save(self, *, replace_others: bool = False) -> SavedPatches:
         """Save the tree's commits to the set."""
         return save_patches(
             load_project("pytorch"),
@@ -52,7 +54,9 @@ class Patched:
 
     def status(self) -> TreeStatus:
         """Ask what the tree is."""
-        return tree_status(load_project("pytorch"), self.directory, env={**self.upstream.env, **self.env})
+        return read_tree_status(
+            load_project("pytorch"), self.directory, env={**self.upstream.env, **self.env}
+        )
 
     def git(self, *arguments: str, where: str = "", **variables: str) -> str:
         """Run git in the tree."""

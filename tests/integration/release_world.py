@@ -12,9 +12,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, library
 
 from rocm_wheels.model.lock import Lock, LockedProject
-from rocm_wheels.release.layout import Places, load_layout
+from rocm_wheels.release.layout import FamilyPaths, load_layout
 from rocm_wheels.release.staging.plan import StagePlan, plan_stage
-from rocm_wheels.sources.lock.file import lock_text, write_lock
+from rocm_wheels.sources.lock.file import format_lock, write_lock
 from rocm_wheels.variants.document import SCHEMA
 
 FAMILY, TARGET, ROCM = "gfx94X-dcgpu", "gfx942", "7.1.0"
@@ -57,7 +57,7 @@ def drafts(version: str = "2.9.1", *, text: str = "", targets: Sequence[str] = (
     }
     parts = (["triton"], ["triton", "pytorch"], list(_COMMITS))
     for draft, part in zip(found.values(), parts, strict=True):
-        lock = lock_text(a_lock(part, targets=targets)).encode()
+        lock = format_lock(a_lock(part, targets=targets)).encode()
         draft.members[f"{draft.folder}/sources.lock.json"] = lock
     return found
 
@@ -85,13 +85,13 @@ class World:
         return self.folder / "set.lock"
 
     @property
-    def places(self) -> Places:
+    def places(self) -> FamilyPaths:
         """Where the family is in a store."""
-        return Places(load_layout(), FAMILY)
+        return FamilyPaths(load_layout(), FAMILY)
 
     def plan(self) -> StagePlan:
         """Return what is to be staged."""
-        return plan_stage(self.wheels, [a_lock()], places=self.places, layout="per-family")
+        return plan_stage(self.wheels, [a_lock()], paths=self.places, layout="per-family")
 
     def words(self, store: str, *more: str) -> list[str]:
         """Return the words of the command."""
@@ -141,7 +141,7 @@ def _variant(wheel: str, label: str, lock: Lock, code: Sequence[str]) -> Draft:
     draft = Draft(project, version, TAG)
     draft.members[f"{project}/__init__.py"] = f"label = {label!r}\n".encode()
     built = lock if code else lock.model_copy(update={"projects": {"triton": lock.projects["triton"]}})
-    draft.members[f"{draft.folder}/sources.lock.json"] = lock_text(built).encode()
+    draft.members[f"{draft.folder}/sources.lock.json"] = format_lock(built).encode()
     if code:
         draft.members["torch/lib/libtorch_hip.so"] = library(*code)
         draft.requires = [f"rocm[libraries]=={lock.rocm}", "triton==3.5.0"]

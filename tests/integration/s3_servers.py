@@ -11,12 +11,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import Any
 
-from rocm_wheels.stores.attempts import Attempts
+from rocm_wheels.stores.attempts import S3Retry
 from rocm_wheels.stores.s3 import S3Store
-from rocm_wheels.stores.s3_client import Client
+from rocm_wheels.stores.s3_client import S3Client
 
 _numbers = count(1)
-QUICK = Attempts((0.01,) * 5)
+QUICK = S3Retry((0.01,) * 5)
 
 
 @lru_cache
@@ -38,8 +38,8 @@ def environment(endpoint: str) -> Mapping[str, str]:
 
 
 @lru_cache
-def _client(endpoint: str) -> Client:
-    return Client(environment(endpoint))  # to make one takes longer than a test
+def _client(endpoint: str) -> S3Client:
+    return S3Client(environment(endpoint))  # to make one takes longer than a test
 
 
 def a_bucket() -> str:

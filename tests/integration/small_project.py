@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from uv import find_uv_bin
 
-from rocm_wheels.compile.environment import build_environment
+from rocm_wheels.compile.environment import compose_environment
 from rocm_wheels.compile.frontend import BuiltWheel, build_wheel
 from rocm_wheels.compile.request import BuildRequest
-from rocm_wheels.compile.sdk_tree import look_at_sdk
-from rocm_wheels.model.project import Build, Project, load_project
+from rocm_wheels.compile.sdk_tree import inspect_sdk
+from rocm_wheels.model.project import BuildRecipe, Project, load_project
 
 GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false"]
 
@@ -50,7 +50,7 @@ cat "$1" > "$2"
 def recipe() -> Project:
     """A project of its own, with audio's way of building."""
     audio = load_project("pytorch_audio")
-    build = Build(front_end="setup.py", trees=("build",))
+    build = BuildRecipe(front_end="setup.py", trees=("build",))
     return audio.model_copy(update={"name": "small", "distribution": "small", "build": build})
 
 
@@ -101,7 +101,7 @@ def make(tmp_path: Path, recipe: Project, source: Path, base: dict[str, str], py
     """Return a function that builds the small project."""
     for part in ("bin", "lib/cmake", "lib/rocm_sysdeps"):
         (tmp_path / "sdk" / part).mkdir(parents=True)
-    sdk = look_at_sdk(
+    sdk = inspect_sdk(
         version="7.1.0", root=tmp_path / "sdk", cmake=tmp_path / "sdk/lib/cmake", bin=tmp_path / "sdk/bin"
     )
 
@@ -121,7 +121,7 @@ def make(tmp_path: Path, recipe: Project, source: Path, base: dict[str, str], py
         return build_wheel(
             request,
             base=base,
-            env=build_environment(request, base),
+            env=compose_environment(request, base),
             python=python,
             python_tag=tag,
             out_dir=tmp_path / "out",

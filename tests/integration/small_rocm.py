@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from rocm_wheels.compile.sdk_tree import SdkTree, look_at_sdk
+from rocm_wheels.compile.sdk_tree import SdkTree, inspect_sdk
 from rocm_wheels.demo.artifacts import make_artifacts
-from rocm_wheels.sdk.artifacts import merge, read_artifacts, requirements
-from rocm_wheels.workspace import home
+from rocm_wheels.sdk.artifacts import merge_artifacts, read_artifacts, read_requirements
+from rocm_wheels.workspace import get_project_home
 
-SOURCE = home() / "tests" / "miniature" / "rocm"
+SOURCE = get_project_home() / "tests" / "miniature" / "rocm"
 TARGETS = ["gfx942", "gfx1100"]
 ENV = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
 
 
 def lay_out(artifacts: Path, root: Path) -> Path:
     """Put all artifacts over each other, as an installation is."""
-    for relative, entry in merge(read_artifacts(artifacts)).items():
+    for relative, entry in merge_artifacts(read_artifacts(artifacts)).items():
         place = root / relative
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(entry.path, place, follow_symlinks=False)
@@ -34,7 +34,7 @@ def beside_ziglang(artifacts: Path, factory: pytest.TempPathFactory) -> Path:
     """Lay out a ROCm beside ziglang, as in site-packages (the installer's cache keeps its 101 MB)."""
     base = factory.getbasetemp()
     shared = base.parent if base.name.startswith("popen-") else base
-    wanted = requirements(read_artifacts(artifacts))
+    wanted = read_requirements(read_artifacts(artifacts))
     with FileLock(shared / "ziglang.lock"):
         if not (shared / "ziglang" / "done").exists():
             to = ["--target", shared / "ziglang", "--python", sys.executable, "--no-deps", *wanted]
@@ -55,7 +55,7 @@ def small_sdk(factory: pytest.TempPathFactory) -> SdkTree:
 
 def sdk_at(root: Path) -> SdkTree:
     """Look at a ROCm."""
-    return look_at_sdk(version="7.1.0", root=root, cmake=root / "lib" / "cmake", bin=root / "bin")
+    return inspect_sdk(version="7.1.0", root=root, cmake=root / "lib" / "cmake", bin=root / "bin")
 
 
 def another(sdk: SdkTree, site: Path) -> SdkTree:

@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from rocm_wheels.wheels.device_code.objects import read_wheel
+from rocm_wheels.wheels.device_code.objects import read_wheel_code
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from binary_writer import code_object, kpack, kpack_reference
@@ -32,7 +32,7 @@ def split_torch(wheel: Path, folder: Path) -> tuple[Path, dict[str, Path]]:
     metadata = next(name for name in members if name.endswith(".dist-info/METADATA"))
     tags = members[metadata.replace("METADATA", "WHEEL")]
     version = wheel.name.split("-")[1]
-    code, extras, parts = read_wheel(wheel)[LIBRARY], "", {}
+    code, extras, parts = read_wheel_code(wheel)[LIBRARY], "", {}
     for target in sorted({held.target.processor for held in code}):
         name = f"amd-torch-device-{target}"
         extras += f"Provides-Extra: device-{target}\n"

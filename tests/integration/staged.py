@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from release_world import NOW, World, a_lock
 
-from rocm_wheels.release.overview import renew_listing
+from rocm_wheels.release.overview import update_listing
 from rocm_wheels.release.staging.plan import StagePlan, plan_stage
-from rocm_wheels.release.staging.sending import Staged, send
+from rocm_wheels.release.staging.sending import StagedSet, stage_set
 from rocm_wheels.stores import Store
 
 
-def stage(store: Store, plan: StagePlan, now: str = NOW) -> Staged:
+def stage(store: Store, plan: StagePlan, now: str = NOW) -> StagedSet:
     """All that the command does in a store."""
-    staged = send(store, plan, now=now)
-    renew_listing(store, plan.places)
+    staged = stage_set(store, plan, now=now)
+    update_listing(store, plan.paths)
     return staged
 
 
@@ -21,4 +21,4 @@ def small_plan(world: World) -> StagePlan:
     """Return a set of one wheel, which has every kind of write."""
     wheels = [path for path in world.wheels if path.name.startswith("triton-")]
     locks = [a_lock(["triton"])]
-    return plan_stage(wheels, locks, places=world.places, layout="per-family", version="3.5.0")
+    return plan_stage(wheels, locks, paths=world.places, layout="per-family", version="3.5.0")

@@ -14,10 +14,10 @@ from packaging.tags import sys_tags
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, torch_draft
 
-from rocm_wheels.audit.findings import Finding
-from rocm_wheels.audit.imports import ImportPlace, check_import
+from rocm_wheels.audit.findings import AuditFinding
+from rocm_wheels.audit.imports import ImportEnvironment, check_import
 from rocm_wheels.audit.report import verify_wheel
-from rocm_wheels.audit.subject import Expectation
+from rocm_wheels.audit.subject import WheelExpectation
 from rocm_wheels.model.project import load_project
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the wheels of this test are for Linux")
@@ -52,22 +52,22 @@ def make(folder: Path, init: str = GOOD, **changes: object) -> Path:
     return draft.write(folder)
 
 
-def expectation(**changes: object) -> Expectation:
-    known = Expectation(
+def expectation(**changes: object) -> WheelExpectation:
+    known = WheelExpectation(
         load_project("pytorch"), "linux", version="2.9.0+rocm7.1.0", targets=("gfx942", "gfx1100")
     )
     return replace(known, **changes)  # type: ignore[arg-type]
 
 
-def said(findings: list[Finding]) -> str:
-    return "\n".join(finding.what for finding in findings)
+def said(findings: list[AuditFinding]) -> str:
+    return "\n".join(finding.message for finding in findings)
 
 
 def test_a_wheel_is_imported_without_being_installed(tmp_path: Path, python: Path) -> None:
     before = sorted(python.parents[1].rglob("*"))
     log = tmp_path / "import.log"
-    place = ImportPlace(python, DIRTY, log=log)
-    report = verify_wheel(make(tmp_path), expectation(), place=place)
+    place = ImportEnvironment(python, DIRTY, log=log)
+    report = verify_wheel(make(tmp_path), expectation(), environment=place)
     assert report.findings == ()
     assert "import" in report.ran
     assert sorted(python.parents[1].rglob("*")) == before
@@ -82,7 +82,7 @@ def test_an_installed_wheel_is_imported_where_it_is(tmp_path: Path) -> None:
     wheel = make(tmp_path)
     install = [uv.find_uv_bin(), "pip", "install", "-q", "--no-deps", "--no-index", "--python", python, wheel]
     subprocess.run(install, check=True)
-    place = ImportPlace(python, installed=True)
+    place = ImportEnvironment(python, installed=True)
     assert check_import(wheel, expectation(), place) == []
     # another torch that is found first is not the wheel
     other = tmp_path / "other"
@@ -112,39 +112,43 @@ CASES = [
 
 @pytest.mark.parametrize(("init", "what"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_what_an_import_brings_to_light(tmp_path: Path, python: Path, init: str, what: str) -> None:
-    findings = check_import(make(tmp_path, init), expectation(), ImportPlace(python, DIRTY, timeout=3))
+    findings = check_import(make(tmp_path, init), expectation(), ImportEnvironment(python, DIRTY, timeout=3))
     assert len(findings) == 1, findings
-    assert what in findings[0].what
+    assert what in findings[0].message
 
 
 def test_a_silent_exit_is_no_success(tmp_path: Path, python: Path) -> None:
-    findings = check_import(make(tmp_path, "import os; os._exit(0)"), expectation(), ImportPlace(python))
+    findings = check_import(
+        make(tmp_path, "import os; os._exit(0)"), expectation(), ImportEnvironment(python)
+    )
     assert "ended before it was done" in said(findings)
 
 
 def test_a_wheel_for_another_python_cannot_be_installed(tmp_path: Path, python: Path) -> None:
     wheel = make(tmp_path, tag="cp39-cp39-linux_x86_64")
-    findings = check_import(wheel, expectation(), ImportPlace(python))
+    findings = check_import(wheel, expectation(), ImportEnvironment(python))
     assert said(findings).startswith("installing it into a throw-away folder failed with exit code")
 
 
 def test_no_interpreter_is_a_finding(tmp_path: Path) -> None:
-    findings = check_import(make(tmp_path), expectation(), ImportPlace(tmp_path / "python", installed=True))
+    findings = check_import(
+        make(tmp_path), expectation(), ImportEnvironment(tmp_path / "python", installed=True)
+    )
     assert "`import torch` could not be started" in said(findings)
 
 
 def test_triton_states_only_the_public_part_of_its_version(tmp_path: Path, python: Path) -> None:
     members = {"triton/__init__.py": b"__version__ = '3.5.0'"}
     wheel = Draft("triton", "3.5.0+rocm7.1.0", tag="py3-none-any", members=members).write(tmp_path)
-    expected = Expectation(load_project("triton"), "linux", version="3.5.0+rocm7.1.0")
-    assert check_import(wheel, expected, ImportPlace(python)) == []
+    expected = WheelExpectation(load_project("triton"), "linux", version="3.5.0+rocm7.1.0")
+    assert check_import(wheel, expected, ImportEnvironment(python)) == []
 
 
 def test_a_wheel_for_windows_is_not_imported_and_says_so(tmp_path: Path, python: Path) -> None:
     report = verify_wheel(
         make(tmp_path, tag="cp311-cp311-win_amd64"),
         expectation(platform="windows"),
-        place=ImportPlace(python),
+        environment=ImportEnvironment(python),
     )
     assert {skip.check: skip.reason for skip in report.skipped}["import"] == (
         "not imported: it is for windows, and this machine runs linux"
@@ -155,5 +159,7 @@ def test_a_recipe_may_say_why_its_wheel_is_not_imported(tmp_path: Path, python: 
     checks = load_project("pytorch").checks.model_copy(update={"import_skipped": "no compiler is here"})
     project = load_project("pytorch").model_copy(update={"checks": checks})
     expected = replace(expectation(), project=project)
-    report = verify_wheel(make(tmp_path, "raise SystemError"), expected, place=ImportPlace(python))
+    report = verify_wheel(
+        make(tmp_path, "raise SystemError"), expected, environment=ImportEnvironment(python)
+    )
     assert {skip.check: skip.reason for skip in report.skipped}["import"].endswith("no compiler is here")

@@ -21,15 +21,15 @@ from rocm_wheels import groups
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
 from rocm_wheels.index.adding import add_wheels
-from rocm_wheels.index.server import serving
-from rocm_wheels.release.layout import Places, load_layout
-from rocm_wheels.release.overview import renew_listing
-from rocm_wheels.release.promotion.channel import Channel, Event, Shown, write_channel
-from rocm_wheels.release.promotion.copying import copy_set
+from rocm_wheels.index.server import serve_folder
+from rocm_wheels.release.layout import FamilyPaths, load_layout
+from rocm_wheels.release.overview import update_listing
+from rocm_wheels.release.promotion.channel import Channel, ChannelEvent, ChannelSet, write_channel
+from rocm_wheels.release.promotion.copying import copy_to_release
 from rocm_wheels.release.sets import find_set
 from rocm_wheels.release.staging.plan import StagePlan
-from rocm_wheels.release.staging.sending import send
-from rocm_wheels.release.views.public import set_public
+from rocm_wheels.release.staging.sending import stage_set
+from rocm_wheels.release.views.public import update_public
 from rocm_wheels.stores import open_store
 from rocm_wheels.stores.folder import FolderStore
 
@@ -98,9 +98,9 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
             if number != NOT_INSTALLABLE:
                 world.wheels = [triton, *(one for one in world.wheels if not one.name.startswith("triton"))]
             plan = world.plan()
-            send(store, plan, now=created(number))
+            stage_set(store, plan, now=created(number))
             plans.append(plan)
-        renew_listing(store, Places(load_layout(), FAMILY))
+        update_listing(store, FamilyPaths(load_layout(), FAMILY))
     env = {
         "UV_CACHE_DIR": str(root / "uv"),
         "UV_LINK_MODE": "copy",
@@ -269,14 +269,14 @@ def test_killed_in_the_middle_it_is_carried_on(
     assert "is in use by process" in err and "it asks the same" in err
     search.send_signal(signal.SIGKILL)
     search.communicate()
-    assert all(groups.lives(pid, "") for pid in hanging) or sys.platform != "linux"
+    assert all(groups.is_process_alive(pid, "") for pid in hanging) or sys.platform != "linux"
     assert left(script, "environments", "*") == [bench.ids[4]]
     (script.parent / "do-4").unlink()
     out, err = asked(bench.words(script, "--trust-ends", good=3, bad=5), capsys)
     assert f"the first bad set is {bench.ids[FIRST_BAD]}" in out and "ended 2 processes of a run" in err
     assert tried(script) == [4, 4]
     assert left(script, "environments", "*") == []
-    assert sys.platform != "linux" or not any(groups.lives(pid, "") for pid in hanging)
+    assert sys.platform != "linux" or not any(groups.is_process_alive(pid, "") for pid in hanging)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
@@ -285,34 +285,36 @@ def test_an_interruption_ends_all_that_the_command_started(bench: Bench, script:
     search.send_signal(signal.SIGINT)
     assert search.wait(60) == 130
     search.communicate()
-    assert not any(groups.lives(pid, "") for pid in hanging)
+    assert not any(groups.is_process_alive(pid, "") for pid in hanging)
     assert left(script, "environments", "*") == []
 
 
 def test_sets_of_a_channel_over_http(bench: Bench, script: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    staged, released = Places(load_layout(), FAMILY), Places(load_layout(), FAMILY, "release")
+    staged, released = FamilyPaths(load_layout(), FAMILY), FamilyPaths(load_layout(), FAMILY, "release")
     numbers = (2, 3, 7)
     for number in numbers:
-        copy_set(bench.store, staged, released, find_set(bench.store, bench.ids[number]))
+        copy_to_release(bench.store, staged, released, find_set(bench.store, bench.ids[number]))
     events = tuple(
-        Event(action=action, sets=(bench.ids[number],), by="ann", when="2026-11-21T00:00:00Z", revision=1)
+        ChannelEvent(
+            action=action, sets=(bench.ids[number],), by="ann", when="2026-11-21T00:00:00Z", revision=1
+        )
         for number, action in [*((number, "promote") for number in numbers), (2, "demote")]
     )
     shown = tuple(
-        Shown(set=bench.ids[n], when="2026-11-21T00:00:00Z", by="ann", state="tested") for n in (3, 7)
+        ChannelSet(set=bench.ids[n], when="2026-11-21T00:00:00Z", by="ann", state="tested") for n in (3, 7)
     )
     channel = Channel(
         family=FAMILY, channel="nightly", revision=4, current=bench.ids[7], sets=shown, history=events
     )
     write_channel(bench.store, released, channel, None)
     # the folders are served under another name, and the store itself is named by its URL
-    with serving(bench.root) as server:
+    with serve_folder(bench.root) as server:
         words = bench.words(script, "--channel", "nightly", "--trust-ends", "--json", good=2, bad=7)
         words[1] = bench.store.folder.as_uri()
         words[2:2] = ["--store-url", f"{server.url}store/"]
         found = json.loads(asked(words, capsys)[0])
         assert any(
-            f"/store/v2/{FAMILY}/sets/{bench.ids[3]}/simple/torch/" in one.path for one in server.asked
+            f"/store/v2/{FAMILY}/sets/{bench.ids[3]}/simple/torch/" in one.path for one in server.requests
         )
     assert (found["first_bad"], found["last_good"]) == (bench.ids[7], bench.ids[3])
     assert tried(script) == [3]
@@ -328,8 +330,8 @@ def test_sets_of_a_store_that_is_no_folder_are_copied(
     store = open_store(f"memory://bisect-{os.getpid()}-{script.parent.name}", {})
     store.looks_first = True
     for number in (3, 4, 5):
-        send(store, bench.plans[number], now=created(number))
-    set_public(store, load_layout(), None, ((bench.root / "rocm").as_uri(),))
+        stage_set(store, bench.plans[number], now=created(number))
+    update_public(store, load_layout(), None, ((bench.root / "rocm").as_uri(),))
     words = [
         word for word in bench.words(script, "--json", "--trust-ends", good=3, bad=5) if "rocm/" not in word
     ]

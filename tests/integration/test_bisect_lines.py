@@ -18,9 +18,9 @@ from release_world import PYTHON, rocm_wheel
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
 from rocm_wheels.index.adding import add_wheels
-from rocm_wheels.release.layout import Places, load_layout
-from rocm_wheels.release.promotion.channel import Channel, Event, Shown, write_channel
-from rocm_wheels.release.promotion.copying import copy_set
+from rocm_wheels.release.layout import FamilyPaths, load_layout
+from rocm_wheels.release.promotion.channel import Channel, ChannelEvent, ChannelSet, write_channel
+from rocm_wheels.release.promotion.copying import copy_to_release
 from rocm_wheels.release.sets import SetDocument
 from rocm_wheels.stores.folder import FolderStore
 
@@ -121,14 +121,14 @@ def test_the_answer_is_certain_although_others_were_made_in_between(
 
 
 def test_of_a_channel_too(bench: Bench, bisect: Bisect) -> None:
-    staged, released = Places(load_layout(), FAMILY), Places(load_layout(), FAMILY, "release")
+    staged, released = FamilyPaths(load_layout(), FAMILY), FamilyPaths(load_layout(), FAMILY, "release")
     ids = [bench.sets[day, torch[:4], platform].id for day, torch, platform, _ in SETS if day in {2, 4, 5}]
     for document in bench.sets.values():
         if document.id in ids:
-            copy_set(bench.store, staged, released, document)
+            copy_to_release(bench.store, staged, released, document)
     when = "2026-11-21T00:00:00Z"
-    shown = tuple(Shown(set=one, when=when, by="ann", state="tested") for one in ids)
-    events = (Event(action="promote", sets=tuple(ids), by="ann", when=when, revision=1),)
+    shown = tuple(ChannelSet(set=one, when=when, by="ann", state="tested") for one in ids)
+    events = (ChannelEvent(action="promote", sets=tuple(ids), by="ann", when=when, revision=1),)
     channel = Channel(
         family=FAMILY, channel="nightly", revision=2, current=ids[-1], sets=shown, history=events
     )
@@ -141,8 +141,8 @@ def test_a_set_whose_lock_is_gone_is_of_the_line_of_its_torch(
     bench: Bench, bisect: Bisect, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = bench.line("2.13")
-    places = Places(load_layout(), FAMILY)
-    lock = bench.root / "store" / places.lock(line[2])
+    places = FamilyPaths(load_layout(), FAMILY)
+    lock = bench.root / "store" / places.set_lock(line[2])
     kept = lock.read_bytes()
     try:
         lock.write_text("[]")
@@ -154,7 +154,7 @@ def test_a_set_whose_lock_is_gone_is_of_the_line_of_its_torch(
 
 
 def test_a_listing_of_before_is_read_again(bench: Bench, bisect: Bisect) -> None:
-    path = bench.root / "store" / Places(load_layout(), FAMILY).summary
+    path = bench.root / "store" / FamilyPaths(load_layout(), FAMILY).set_listing
     listing = json.loads(path.read_text())
     kept = path.read_bytes()
     for row in listing["sets"]:

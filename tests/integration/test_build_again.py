@@ -11,7 +11,7 @@ import pytest
 from test_build_against import required
 from test_demo import Demo, demo
 
-from rocm_wheels.workspace import exclusive
+from rocm_wheels.workspace import lock_folder
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 __all__ = ["demo"]
@@ -24,7 +24,7 @@ def test_a_source_tree_is_built_by_one_run_at_a_time(demo: Demo, tmp_path: Path)
     packages = str(demo.folder / "rocm-packages" / "dist")
     other = ["--install-rocm", "--find-links", packages, "--work-dir", str(demo.folder / "other-work")]
     place = demo.torch / ".git" / "rocm-wheels"
-    with exclusive(place, what="a build with its own work directory"):
+    with lock_folder(place, purpose="a build with its own work directory"):
         ended = demo.build(*other, *ONLY_TORCH, output="other")
     assert ended.code == 2, ended.err
     assert f"{place} is in use by process" in ended.err

@@ -18,7 +18,7 @@ from tiny_projects import GIT, TAG, Ended, World, finish, made_world, wait_until
 
 from rocm_wheels.errors import DataError
 from rocm_wheels.pipeline.plan.file import read_plan
-from rocm_wheels.sources.lock.file import lock_digest, read_lock
+from rocm_wheels.sources.lock.file import digest_lock, read_lock
 
 pytestmark = [
     pytest.mark.slow,
@@ -358,7 +358,7 @@ def test_a_plan_holds_only_under_its_lock(world: World, tmp_path: Path) -> None:
     lock.write_text(text)
     plan = planned(world, tmp_path)
     file = json.loads(plan.read_text())
-    digest = lock_digest(read_lock(lock))
+    digest = digest_lock(read_lock(lock))
     plan.write_text(json.dumps({**file, "lock": {"path": str(lock), "sha256": digest}}))
     assert alone(world, TOOLS, plan).code == 0
     lock.write_text(text.replace('"master"', '"main"'))

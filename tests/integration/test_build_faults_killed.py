@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tiny_projects import TAG, World, finish, made_world, wait_until, world
 
-from rocm_wheels.pipeline.record.reading import Run
+from rocm_wheels.pipeline.record.reading import RecordedRun
 
 pytestmark = [
     pytest.mark.slow,
@@ -67,7 +67,7 @@ def killer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def killed(world: World, killer: Path, side: str, event: str, step: str, *more: str) -> Run:
+def killed(world: World, killer: Path, side: str, event: str, step: str, *more: str) -> RecordedRun:
     """Run `build` until it is killed there; return what can be read of its run."""
     env = {"PYTHONPATH": str(killer), "KILLED": f"{side} {event} {step}"}
     before = len(world.runs())

@@ -16,7 +16,7 @@ from source_trees import content
 
 from rocm_wheels.errors import SourceError, UsageError
 from rocm_wheels.pipeline.locked import LockedBuild
-from rocm_wheels.sources.identity import tree_identity
+from rocm_wheels.sources.identity import identify_tree
 from rocm_wheels.sources.lock.file import read_lock
 
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -149,14 +149,14 @@ def test_a_lock_of_other_sources(
 
 def test_what_changes_while_a_build_goes_on(world: World, trees: Path) -> None:
     apex = trees / "apex"
-    known = tree_identity(apex, env=world.env)
+    known = identify_tree(apex, env=world.env)
     locked = LockedBuild(trees / "l.json", "0" * 64, read_lock(trees / "l.json"), {"apex": known})
     begun = replace(locked, begun=True)
-    assert begun.identity("apex", apex, world.env) == known
+    assert begun.identify_tree("apex", apex, world.env) == known
     (apex / "new.txt").write_text("mine\n")
-    assert locked.identity("apex", apex, world.env) == known  # nothing was built: no time has passed
+    assert locked.identify_tree("apex", apex, world.env) == known  # nothing was built: no time has passed
     with pytest.raises(SourceError, match=r"apex was changed after it had been compared with .*l\.json"):
-        begun.identity("apex", apex, world.env)
+        begun.identify_tree("apex", apex, world.env)
     (apex / "new.txt").unlink()
 
 

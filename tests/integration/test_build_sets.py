@@ -11,9 +11,9 @@ from test_demo import Demo, changed_since, demo, snapshot, targets_in
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.build import production
-from rocm_wheels.variants.metadata import merge, parse_in_wheel
+from rocm_wheels.variants.metadata import merge_documents, parse_wheel_document
 from rocm_wheels.wheels.archive.rewrite import read_dist_info_files
-from rocm_wheels.wheels.device_code.objects import read_wheel
+from rocm_wheels.wheels.device_code.objects import read_wheel_code
 from rocm_wheels.wheels.names import parse_wheel_name
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
@@ -30,10 +30,10 @@ def test_a_run_leaves_variants_beside_its_wheels(demo: Demo) -> None:
     for wheel in variants:
         name = parse_wheel_name(wheel.name)
         assert "rocm" not in (name.version.local or "")
-        document = parse_in_wheel(
+        document = parse_wheel_document(
             read_dist_info_files(wheel)["variant.json"], name=wheel.name, label=name.label or ""
         )
-        (properties,) = merge([(wheel.name, document)]).variants.values()
+        (properties,) = merge_documents([(wheel.name, document)]).variants.values()
         assert properties["amd"] == {"gfx_arch": ("gfx1100", "gfx942")}, "also where no device code is"
         assert any(f"variant {name.label}" in row["note"] for row in rows.values())
     (triton,) = (wheel for wheel in variants if wheel.name.startswith("triton-"))
@@ -59,9 +59,9 @@ def test_test_programs_are_in_the_wheel_of_who_asks_for_them(demo: Demo) -> None
     ended = demo.build(*words, *asked, output="with tests")
     assert ended.code == 0, ended.err
     (torch,) = (demo.folder / "with tests").glob("torch-*.whl")
-    code = read_wheel(torch)
+    code = read_wheel_code(torch)
     assert {held.target.processor for held in code["torch/test/hip_saxpy_test"]} == {"gfx942", "gfx1100"}
-    assert "torch/test/hip_saxpy_test" not in read_wheel(demo.wheels()["torch"])
+    assert "torch/test/hip_saxpy_test" not in read_wheel_code(demo.wheels()["torch"])
 
 
 def rocm_wheels(demo: Demo, *words: str) -> tuple[int, str, str]:

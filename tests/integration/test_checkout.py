@@ -14,8 +14,8 @@ from source_trees import ODD, Upstream, content, isolated_environment, make_upst
 
 from rocm_wheels.errors import SourceError, UsageError
 from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.checkout import checkout
-from rocm_wheels.sources.identity import tree_identity
+from rocm_wheels.sources.checkout import checkout_project
+from rocm_wheels.sources.identity import identify_tree
 from rocm_wheels.sources.pins.choose import Pin
 from rocm_wheels.sources.request import CheckoutRequest, CheckoutResult
 
@@ -43,7 +43,7 @@ class Trees:
         return replace(base, **options)  # type: ignore[arg-type]
 
     def checkout(self, ref: str = "main", **options: object) -> CheckoutResult:
-        return checkout(self.request(ref, **options), env=self.env, python=Path(sys.executable))
+        return checkout_project(self.request(ref, **options), env=self.env, python=Path(sys.executable))
 
     def git(self, *arguments: str, where: str = "") -> str:
         return self.upstream.git(self.directory / where, *arguments)
@@ -134,7 +134,7 @@ def test_again_does_nothing_and_other_refs_work(trees: Trees, way: dict[str, boo
     else:
         assert trees.git("rev-parse", "HEAD") == first.upstream.commit
         assert not trees.git("tag", "-l", TAGS[1])
-        assert not tree_identity(trees.directory, env=trees.env).dirty
+        assert not identify_tree(trees.directory, env=trees.env).dirty
 
 
 def test_from_one_way_to_another(trees: Trees) -> None:
@@ -178,8 +178,8 @@ def test_a_pull_request_and_a_commit_that_is_there_needs_no_network(trees: Trees
     pull = trees.checkout("refs/pull/7/head", depth=1)
     assert (trees.directory / "a.cu").read_text() == "cuda a3\n"
     offline = replace(trees.request(pull.upstream.commit), pin=Pin("file:///gone", pull.upstream.commit, "x"))
-    assert checkout(offline, env=trees.env, python=Path(sys.executable)).head == pull.head
-    assert not checkout(offline, env=trees.env, python=Path(sys.executable)).changed
+    assert checkout_project(offline, env=trees.env, python=Path(sys.executable)).head == pull.head
+    assert not checkout_project(offline, env=trees.env, python=Path(sys.executable)).changed
 
 
 def test_shallow_submodule_whose_server_gives_out_only_tips(
@@ -235,7 +235,7 @@ def test_a_refused_checkout_leaves_the_configuration(trees: Trees, tmp_path: Pat
     request = trees.request("main")
     elsewhere = replace(request, pin=replace(request.pin, origin=other.as_uri()))
     with pytest.raises(SourceError, match="has changes of yours"):
-        checkout(elsewhere, env=trees.env, python=Path(sys.executable))
+        checkout_project(elsewhere, env=trees.env, python=Path(sys.executable))
     assert (trees.directory / ".git" / "config").read_bytes() == settings
 
 
@@ -331,11 +331,11 @@ def test_a_submodule_that_vanishes_keeps_what_git_ignores(trees: Trees, upstream
 
 
 def test_one_run_at_a_time(trees: Trees) -> None:
-    from rocm_wheels.workspace import exclusive
+    from rocm_wheels.workspace import lock_folder
 
     trees.checkout(hipify=False)
     with (
-        exclusive(trees.directory / ".git/rocm-wheels", what="a test"),
+        lock_folder(trees.directory / ".git/rocm-wheels", purpose="a test"),
         pytest.raises(UsageError, match=r"in use by process .*a test"),
     ):
         trees.checkout("feature", hipify=False)

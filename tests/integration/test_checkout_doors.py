@@ -12,7 +12,7 @@ import pytest
 from source_trees import Upstream, content, enter, isolated_environment, make_upstream
 
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.repo import door
+from rocm_wheels.cli.repo import make_recipe_group
 
 CLONE = Path(__file__).resolve().parents[2]
 TORCH, AUDIO = "pytorch_torch_repo.py", "pytorch_audio_repo.py"
@@ -172,7 +172,10 @@ def test_wrong_input(
     if "--repo-hashtag" not in options and "--torch-dir" not in options:
         default += ["--repo-hashtag", "main"]
     enter(monkeypatch, doors.folder, upstream.env)
-    ended, err = run_command(door(PROJECTS[name]), ["checkout", *default, *options]), capsys.readouterr().err
+    ended, err = (
+        run_command(make_recipe_group(PROJECTS[name]), ["checkout", *default, *options]),
+        capsys.readouterr().err,
+    )
     assert (ended, message in err) == (code, True), err
     assert "Traceback" not in err
     assert doors.everything() == before

@@ -9,7 +9,7 @@ import pytest
 from source_trees import Upstream, isolated_environment, make_upstream
 
 from rocm_wheels.errors import SourceError
-from rocm_wheels.sources.identity import TreeIdentity, tree_identity
+from rocm_wheels.sources.identity import TreeIdentity, identify_tree
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def clone(upstream: Upstream, tmp_path: Path) -> Path:
 
 def test_identity_follows_content_and_comes_back(upstream: Upstream, clone: Path) -> None:
     def identity() -> TreeIdentity:
-        return tree_identity(clone, env=upstream.env)
+        return identify_tree(clone, env=upstream.env)
 
     clean = identity()
     assert clean == TreeIdentity(
@@ -62,7 +62,7 @@ def test_identity_follows_content_and_comes_back(upstream: Upstream, clone: Path
 
 
 def test_identity_does_not_depend_on_the_users_configuration(upstream: Upstream, clone: Path) -> None:
-    before = tree_identity(clone, env=upstream.env)
+    before = identify_tree(clone, env=upstream.env)
     home = clone.parent / "home"
     env = isolated_environment(home)
     (home / "attributes").write_text("*.txt filter=shout\n* text=auto eol=crlf\n")
@@ -72,34 +72,34 @@ def test_identity_does_not_depend_on_the_users_configuration(upstream: Upstream,
         "[status]\n showUntrackedFiles = no\n"
         '[filter "shout"]\n clean = tr a-z A-Z\n required = true\n'
     )
-    assert tree_identity(clone, env=env) == before
+    assert identify_tree(clone, env=env) == before
     (clone / "new.txt").write_text("new\n")
-    assert tree_identity(clone, env=env) == tree_identity(clone, env=upstream.env)
+    assert identify_tree(clone, env=env) == identify_tree(clone, env=upstream.env)
 
 
 @pytest.mark.parametrize("flag", ["--skip-worktree", "--assume-unchanged"])
 def test_what_git_was_told_not_to_look_at_counts(upstream: Upstream, clone: Path, flag: str) -> None:
     """TheRock's checkouts mark every submodule and configure git to ignore it."""
-    clean = tree_identity(clone, env=upstream.env)
+    clean = identify_tree(clone, env=upstream.env)
     upstream.git(clone, "config", "submodule.third_party/middle.ignore", "all")
     upstream.git(clone, "update-index", flag, "third_party/middle", "a.cu")
-    assert tree_identity(clone, env=upstream.env) == clean
+    assert identify_tree(clone, env=upstream.env) == clean
     deep = clone / "third_party/middle/deep dir/deep.cu"
     seen = {clean.tree}
     for file in (clone / "a.cu", deep):
         file.write_text("changed")
-        now = tree_identity(clone, env=upstream.env)
+        now = identify_tree(clone, env=upstream.env)
         assert now.dirty and now.tree not in seen, file
         seen.add(now.tree)
     deep.write_text("changed again")
-    assert tree_identity(clone, env=upstream.env).tree not in seen
+    assert identify_tree(clone, env=upstream.env).tree not in seen
 
 
 def test_files_left_out_of_a_sparse_checkout_are_no_change(upstream: Upstream, clone: Path) -> None:
-    clean = tree_identity(clone, env=upstream.env)
+    clean = identify_tree(clone, env=upstream.env)
     upstream.git(clone, "sparse-checkout", "set", "--no-cone", "/*", "!/plain.txt")
     assert not (clone / "plain.txt").exists()
-    assert tree_identity(clone, env=upstream.env) == clean
+    assert identify_tree(clone, env=upstream.env) == clean
 
 
 def test_nothing_is_written(upstream: Upstream, clone: Path) -> None:
@@ -110,14 +110,14 @@ def test_nothing_is_written(upstream: Upstream, clone: Path) -> None:
         return {p: p.stat().st_mtime_ns for p in sorted(clone.rglob("*")) if p.suffix != ".pack"}
 
     before = times()
-    tree_identity(clone, env=upstream.env)
+    identify_tree(clone, env=upstream.env)
     assert times() == before
 
 
 def test_not_a_checkout(upstream: Upstream, clone: Path) -> None:
     with pytest.raises(SourceError, match="not a git checkout"):
-        tree_identity(clone / "tools", env=upstream.env)
+        identify_tree(clone / "tools", env=upstream.env)
     (clone.parent / "empty").mkdir()
     upstream.git(clone.parent / "empty", "init", "-q")
     with pytest.raises(SourceError, match="rev-parse"):
-        tree_identity(clone.parent / "empty", env=upstream.env)
+        identify_tree(clone.parent / "empty", env=upstream.env)

@@ -20,7 +20,7 @@ from source_trees import Upstream, content, isolated_environment, make_upstream
 
 from rocm_wheels.model.project import load_project
 from rocm_wheels.sources import populate
-from rocm_wheels.sources.checkout import checkout
+from rocm_wheels.sources.checkout import checkout_project
 from rocm_wheels.sources.pins.choose import Pin
 from rocm_wheels.sources.request import CheckoutRequest, CheckoutResult
 
@@ -70,7 +70,7 @@ class Killed:
         begin_count(self.folder)
         env = counting(self.upstream.env, self.bin, self.folder, at, how)
         request, python = self.request(ref, commit), self.bin / "python"
-        ended = in_a_process(lambda: checkout(request, env=os.environ, python=python), env)
+        ended = in_a_process(lambda: checkout_project(request, env=os.environ, python=python), env)
         assert ended == (-9 if at else 0)
         return commands(self.folder)
 
@@ -81,7 +81,7 @@ class Killed:
         )
 
     def again(self, ref: str, *, commit: bool = True) -> CheckoutResult:
-        return checkout(self.request(ref, commit), env=self.upstream.env, python=Path(sys.executable))
+        return checkout_project(self.request(ref, commit), env=self.upstream.env, python=Path(sys.executable))
 
     def rescued(self) -> list[str]:
         refs = self.upstream.git(self.tree, "for-each-ref", "--format=%(refname)", "refs/rocm-wheels/rescued")
@@ -234,7 +234,7 @@ def test_killed_while_a_submodule_is_connected(
     upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
     """Between its places in its parent's configuration and in its own, its pointer and its files."""
-    killed, extend, numbers = Killed(upstream, tmp_path), populate._extend, count(1)
+    killed, extend, numbers = Killed(upstream, tmp_path), populate._extend_config, count(1)
     whole = killed.again("main")
     wanted = content(killed.tree)
     shutil.rmtree(killed.tree)
@@ -245,7 +245,7 @@ def test_killed_while_a_submodule_is_connected(
             os.kill(os.getpid(), signal.SIGKILL)
 
     with monkeypatch.context() as patch:
-        patch.setattr(populate, "_extend", cut)
+        patch.setattr(populate, "_extend_config", cut)
         killed.run("main", len(wanted) * 1000, "before")  # no command is cut
     result = killed.again("main")
     assert (result.head, result.state.left, content(killed.tree)) == (whole.head, whole.state.left, wanted)

@@ -13,7 +13,7 @@ from five_projects import ALL, World, first_commits, make_world, write_lock
 from source_trees import content
 
 from rocm_wheels.sources.patches.sets import read_patch_set
-from rocm_wheels.sources.place import is_fresh, make_place, take_back
+from rocm_wheels.sources.place import is_fresh_folder, make_repository_folder, remove_created_folders
 
 TORCH, AUDIO = "pytorch_torch_repo.py", "pytorch_audio_repo.py"
 PATCH = """\
@@ -144,13 +144,13 @@ def test_one_that_fails_takes_no_other_away(world: World, tmp_path: Path) -> Non
 
 def test_two_runs_make_the_folder_above_them(tmp_path: Path) -> None:
     one, other = tmp_path / "deep/er/one", tmp_path / "deep/er/other"
-    made = [make_place(one / ".git"), make_place(other / ".git")]
+    made = [make_repository_folder(one / ".git"), make_repository_folder(other / ".git")]
     assert made[1] == [other / ".git", other]
-    take_back(made[0], one)
+    remove_created_folders(made[0], one)
     assert [path.name for path in (tmp_path / "deep/er").iterdir()] == ["other"]
-    take_back(made[1], other)
-    assert is_fresh(one)
-    take_back(make_place(tmp_path / "new/er/one/.git"), tmp_path / "new/er/one")
+    remove_created_folders(made[1], other)
+    assert is_fresh_folder(one)
+    remove_created_folders(make_repository_folder(tmp_path / "new/er/one/.git"), tmp_path / "new/er/one")
     assert [path.name for path in tmp_path.iterdir()] == ["deep"]
 
 

@@ -12,10 +12,10 @@ import pytest
 from source_trees import Upstream, isolated_environment, make_upstream
 
 from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.checkout import checkout
+from rocm_wheels.sources.checkout import checkout_project
 from rocm_wheels.sources.pins.choose import Pin
 from rocm_wheels.sources.request import CheckoutRequest
-from rocm_wheels.sources.status import tree_status
+from rocm_wheels.sources.status import read_tree_status
 
 SUBMODULES = 2
 WHY = """\
@@ -58,12 +58,12 @@ def test_git_is_started_as_often_as_needed(upstream: Upstream, tmp_path: Path) -
     def check_out(ref: str) -> Callable[[dict[str, str]], object]:
         pin = Pin(upstream.url, ref, "test")
         request = CheckoutRequest(load_project("pytorch"), tmp_path / "tree", pin, local_origin=True)
-        return lambda env: checkout(request, env=env, python=Path(sys.executable))
+        return lambda env: checkout_project(request, env=env, python=Path(sys.executable))
 
     runs = {
         "first": check_out("main"),
         "nothing to do": check_out("main"),
-        "status": lambda env: tree_status(load_project("pytorch"), tmp_path / "tree", env=env),
+        "status": lambda env: read_tree_status(load_project("pytorch"), tmp_path / "tree", env=env),
         "another ref": check_out("feature"),
     }
     assert runs.keys() == BOUNDS.keys()

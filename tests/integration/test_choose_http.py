@@ -17,9 +17,9 @@ from choose_indexes import RELEASE, Shelf, machine
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.hosts.choose.choosing import choose
-from rocm_wheels.index.reach import Reach
-from rocm_wheels.index.server import IndexServer, serving
+from rocm_wheels.hosts.choose.choosing import choose_wheels
+from rocm_wheels.index.reach import IndexReader
+from rocm_wheels.index.server import IndexServer, serve_folder
 
 LINUX = ("--platform", "linux-x86_64", "--python", "3.12")
 
@@ -45,7 +45,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def server(index: Path) -> Iterator[IndexServer]:
     """The index over HTTP."""
-    with serving(index) as running:
+    with serve_folder(index) as running:
         yield running
 
 
@@ -85,7 +85,7 @@ def test_over_http_one_request_a_page(
     )
     assert any(noted in note for note in choice["notes"]) or not noted
     assert err == ""
-    asked = [request.path.rpartition("/")[2] for request in server.asked]
+    asked = [request.path.rpartition("/")[2] for request in server.requests]
     of_null = [f"{choice['picked']['name']}.metadata"] if label == "null" else []  # is it a build for ROCm?
     assert asked == ["", "torch-2.9.0-variants.json", *of_null]
 
@@ -207,7 +207,7 @@ def test_200_wheels_are_chosen_from_at_once(tmp_path: Path) -> None:
     took = []
     for _ in range(3):
         begun = time.process_time()
-        (choice,) = choose(["torch"], str(tmp_path), machine("gfx942"), Reach())
+        (choice,) = choose_wheels(["torch"], str(tmp_path), machine("gfx942"), IndexReader())
         took.append(time.process_time() - begun)
     assert len(choice.candidates) == 200
     assert choice.picked and choice.picked.version == "2.19.0"

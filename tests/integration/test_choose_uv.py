@@ -20,11 +20,11 @@ from uv import find_uv_bin
 
 from rocm_wheels.errors import HostError
 from rocm_wheels.gpus.gpu import Hardware
-from rocm_wheels.hosts.choose.choosing import choose
-from rocm_wheels.hosts.choose.host import Host
-from rocm_wheels.hosts.choose.machine import own_platform
-from rocm_wheels.index.reach import Reach
-from rocm_wheels.index.server import serving
+from rocm_wheels.hosts.choose.choosing import choose_wheels
+from rocm_wheels.hosts.choose.host import TargetHost
+from rocm_wheels.hosts.choose.machine import detect_platform
+from rocm_wheels.index.reach import IndexReader
+from rocm_wheels.index.server import serve_folder
 from rocm_wheels.variants.document import SCHEMA
 
 INDEXES = 50
@@ -159,15 +159,15 @@ def by_pip(requirements: list[str], url: str, folder: Path) -> dict[str, str]:
     }
 
 
-def host() -> Host:
-    system, machine = own_platform()
-    return Host(system, machine, f"3.{sys.version_info.minor}", tuple(sys_tags()), Hardware(), {})
+def host() -> TargetHost:
+    system, machine = detect_platform()
+    return TargetHost(system, machine, f"3.{sys.version_info.minor}", tuple(sys_tags()), Hardware(), {})
 
 
 def chosen(name: str, root: Path) -> str | None:
     """Return the file that we choose; None when none fits."""
     try:
-        (choice,) = choose([name], str(root), host(), Reach())
+        (choice,) = choose_wheels([name], str(root), host(), IndexReader())
     except HostError:
         return None
     assert choice.picked is not None
@@ -198,7 +198,7 @@ def test_50_random_static_indexes_are_chosen_from_as_by_uv(tmp_path: Path) -> No
             ours[name] = file
         else:
             nothing.append(name)
-    with serving(root) as server:
+    with serve_folder(root) as server:
         assert by_uv(list(ours), server.url, tmp_path / "site") == ours
         for name in nothing[:2]:
             assert by_uv([name], server.url, tmp_path / "none") == {}
@@ -246,6 +246,6 @@ def test_versions_are_chosen_as_by_pip(tmp_path: Path) -> None:
         if file and not unclear:  # a range that only pre-releases fit: pip before 26 took nothing
             ours[project.name] = file
             requirements.append(wanted)
-    with serving(root) as server:
+    with serve_folder(root) as server:
         assert by_pip(requirements, server.url, tmp_path) == ours
     assert len(ours) > 15

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from rocm_wheels.compile.trees import KEY_FILE
-from rocm_wheels.pipeline.record.writing import RunRecord, new_run
+from rocm_wheels.compile.trees import TREE_KEY_FILE
+from rocm_wheels.pipeline.record.writing import RunRecord, create_run_record
 
 CLEAN = [sys.executable, "-m", "rocm_wheels", "clean"]
 DAY = 86400
@@ -53,7 +53,7 @@ def aged(path: Path, days: float) -> Path:
 
 def tree(folder: Path, tag: str, *, days: float = 0) -> Path:
     filled(folder)
-    key = folder / "trees" / "build" / KEY_FILE
+    key = folder / "trees" / "build" / TREE_KEY_FILE
     key.parent.mkdir(parents=True)
     key.write_text(json.dumps({"parts": {"python tag": tag}, "before": [], "key": "x"}))
     aged(key, days)
@@ -86,7 +86,7 @@ def work(tmp_path: Path) -> Path:
 
 
 def record(work: Path, begin: datetime, outcome: str | None, *, days: float, **begun: Any) -> RunRecord:
-    run = new_run(work / "runs", begin)
+    run = create_run_record(work / "runs", begin)
     run.write("run-begun", pid=2**22 + 1, began="gone", **begun)
     if outcome:
         run.write("run-ended", outcome=outcome)

@@ -10,11 +10,11 @@ import pytest
 from patch_trees import MIDDLE, Patched
 from source_trees import Upstream, isolated_environment, make_upstream
 
-from rocm_wheels.compile.commit import tell_commit
+from rocm_wheels.compile.commit import set_wheel_commit
 from rocm_wheels.compile.request import BuildRequest
 from rocm_wheels.compile.sdk_tree import SdkTree
 from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.identity import tree_identity
+from rocm_wheels.sources.identity import identify_tree
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="only an .exe would be started there")
 
@@ -30,13 +30,13 @@ def test_git_tells_a_build_upstreams_commit(upstream: Upstream, tmp_path: Path) 
     head = tree.checkout(patch=False)
     main = upstream.git("root", "rev-parse", "main")
     assert head != main
-    assert tree_identity(tree.directory, env=tree.upstream.env).source == main
+    assert identify_tree(tree.directory, env=tree.upstream.env).source == main
     places = SdkTree("7.1.0", tmp_path, tmp_path, tmp_path)
     request = BuildRequest(
         load_project("pytorch"), tree.directory, "linux", places, ("gfx942",), "2", "+x", commit=main
     )
-    env = tell_commit(request, tmp_path / "waiting trees", upstream.env)
-    assert tell_commit(request, tmp_path / "waiting trees", env) == env
+    env = set_wheel_commit(request, tmp_path / "waiting trees", upstream.env)
+    assert set_wheel_commit(request, tmp_path / "waiting trees", env) == env
 
     def ask(*words: str, where: str = "") -> str:
         folder = tree.directory / where
@@ -58,6 +58,6 @@ def test_patches_are_ours_and_commits_on_top_are_somebodys(upstream: Upstream, t
     tree.save()
     tree.checkout()
     main = upstream.git("root", "rev-parse", "main")
-    assert tree_identity(tree.directory, env=upstream.env).source == main
+    assert identify_tree(tree.directory, env=upstream.env).source == main
     mine = tree.commit("Mine", {"plain.txt": "mine\n"})
-    assert tree_identity(tree.directory, env=upstream.env).source == mine
+    assert identify_tree(tree.directory, env=upstream.env).source == mine

@@ -14,10 +14,10 @@ import pytest
 from small_project import GIT, Make, base, compiled, library, make, python, recipe, source, status
 
 from rocm_wheels.compile.failure import BuildFailed
-from rocm_wheels.compile.generated import leftovers_excluded
-from rocm_wheels.compile.rocm_init import Preloads, ask_preloads, write_generated
+from rocm_wheels.compile.generated import exclude_generated_files
+from rocm_wheels.compile.rocm_init import Preloads, ask_preloads, write_generated_file
 from rocm_wheels.errors import BuildError, RocmWheelsError, SdkError
-from rocm_wheels.model.project import Build, Project, Versioning
+from rocm_wheels.model.project import BuildRecipe, Project, VersionRecipe
 
 __all__ = ["base", "make", "python", "recipe", "source"]
 
@@ -56,9 +56,9 @@ def test_a_project_that_nothing_tells_its_version_keeps_its_own(
 ) -> None:
     setup = source / "setup.py"
     setup.write_text(setup.read_text().replace('os.environ["BUILD_VERSION"]', '"1.0"'))
-    keeps = recipe.model_copy(update={"version": Versioning()})
+    keeps = recipe.model_copy(update={"version": VersionRecipe()})
     assert make(project=keeps, version=None).version == "1.0"
-    suffixed = recipe.model_copy(update={"version": Versioning(suffix_variable="SMALL_SUFFIX")})
+    suffixed = recipe.model_copy(update={"version": VersionRecipe(suffix_variable="SMALL_SUFFIX")})
     with pytest.raises(BuildError):
         make(project=suffixed, version=None)
 
@@ -67,7 +67,7 @@ def test_a_pep_517_build(recipe: Project, make: Make, source: Path) -> None:
     (source / "pyproject.toml").write_text(
         '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
     )
-    build = Build(front_end="pep517", trees=("build",))
+    build = BuildRecipe(front_end="pep517", trees=("build",))
     wheel = make(project=recipe.model_copy(update={"build": build}))
     assert library(wheel) == "gfx942a\nb\nc\n"
 
@@ -75,14 +75,14 @@ def test_a_pep_517_build(recipe: Project, make: Make, source: Path) -> None:
 def test_generated_files_do_not_make_a_checkout_look_changed(source: Path, base: Mapping[str, str]) -> None:
     path = source / "small" / "_rocm_init.py"
     name = "small/_rocm_init.py"
-    assert write_generated(source, name, "x = 1\n", env=base) is True
+    assert write_generated_file(source, name, "x = 1\n", env=base) is True
     date = path.stat().st_mtime_ns
-    assert write_generated(source, name, "x = 1\n", env=base) is False
+    assert write_generated_file(source, name, "x = 1\n", env=base) is False
     assert path.stat().st_mtime_ns == date
     assert status(source) == ""
     exclude = (source / ".git/info/exclude").read_text()
     assert exclude.splitlines().count("/small/_rocm_init.py") == 1
-    assert write_generated(source, name, "x = 2\n", env=base) is True
+    assert write_generated_file(source, name, "x = 2\n", env=base) is True
     assert (source / ".git/info/exclude").read_text() == exclude
 
 
@@ -91,11 +91,11 @@ def test_a_submodule_and_a_plain_folder_are_fine_too(
 ) -> None:
     linked = tmp_path / "linked"
     subprocess.run([*GIT, "worktree", "add", "-q", str(linked)], cwd=source, check=True)
-    write_generated(linked, "small/_rocm_init.py", "x = 1\n", env=base)
+    write_generated_file(linked, "small/_rocm_init.py", "x = 1\n", env=base)
     assert status(linked) == ""
     plain = tmp_path / "plain"
     plain.mkdir()
-    assert write_generated(plain, "x.py", "x\n", env={**base, "GIT_CEILING_DIRECTORIES": str(tmp_path)})
+    assert write_generated_file(plain, "x.py", "x\n", env={**base, "GIT_CEILING_DIRECTORIES": str(tmp_path)})
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -104,7 +104,7 @@ def test_what_a_build_leaves_in_a_checkout_is_not_the_users(
 ) -> None:
     marker, log = tmp_path / "running.json", tmp_path / "x.log"
     (source / "mine.txt").write_text("the user's own")
-    blocks = [leftovers_excluded(source, marker, log, base)]
+    blocks = [exclude_generated_files(source, marker, log, base)]
     (source / "translated").mkdir()
     (source / "translated" / "before.hip").write_text("an uncommitted translation")
     blocks[0].__enter__()
@@ -118,7 +118,7 @@ def test_what_a_build_leaves_in_a_checkout_is_not_the_users(
         late = time.time() + 100
         (source / "later.txt").write_text("the user's own, after the build was killed")
         os.utime(source / "later.txt", (late, late))
-        blocks.append(leftovers_excluded(source, marker, log, base))
+        blocks.append(exclude_generated_files(source, marker, log, base))
         blocks[1].__enter__()
     blocks[-1].__exit__(None, None, None)
     seen = ["?? later.txt"] * killed + ["?? mine.txt", "?? src/new.py", "?? translated/before.hip"]
@@ -132,11 +132,11 @@ def test_a_killed_builds_leftovers_are_excluded_in_its_own_source(
     marker, log = tmp_path / "running.json", tmp_path / "x.log"
     other = tmp_path / "other"
     subprocess.run([*GIT, "clone", "-q", str(source), str(other)], check=True)
-    killed = leftovers_excluded(source, marker, log, base)
+    killed = exclude_generated_files(source, marker, log, base)
     killed.__enter__()
     (source / "left.hip").write_text("of the build")
     log.write_text("the end\n")
-    with leftovers_excluded(other, marker, log, base):
+    with exclude_generated_files(other, marker, log, base):
         pass
     assert (status(source), status(other)) == ("", "")
     del killed
@@ -156,7 +156,7 @@ def test_the_sdk_is_asked_for_every_library(tmp_path: Path, base: Mapping[str, s
     env = {**base, "PYTHONPATH": str(tmp_path)}
     preloads = ask_preloads(Path(sys.executable), "linux", env)
     assert isinstance(preloads, Preloads)
-    assert preloads.kept[:3] == ("amd_comgr", "amd_smi", "amdhip64")
+    assert preloads.libraries[:3] == ("amd_comgr", "amd_smi", "amdhip64")
     assert "rocm-openblas" in preloads.left_out and "roctx64" in preloads.left_out
     (tmp_path / "rocm_sdk.py").write_text("print('a notice')\n" + SDK)
     with pytest.raises(SdkError, match="gave no list of libraries"):

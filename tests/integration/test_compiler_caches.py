@@ -19,10 +19,10 @@ from typing import Literal
 import pytest
 from small_rocm import ENV, another, small_sdk
 
-from rocm_wheels.compile.cache import CompilerCache, cache_session, self_test, statistics
+from rocm_wheels.compile.cache import CompilerCache, open_cache_session, check_cache_trust, read_statistics
 from rocm_wheels.compile.cache import session as session_module
-from rocm_wheels.compile.cache.server import is_listening, server_of_its_own, stop
-from rocm_wheels.compile.cache.statistics import Counts
+from rocm_wheels.compile.cache.server import is_listening, run_own_server, stop_server
+from rocm_wheels.compile.cache.statistics import CacheCounts
 from rocm_wheels.compile.sdk_tree import SdkTree
 from rocm_wheels.errors import BuildError
 
@@ -80,7 +80,7 @@ def env(tmp_path: Path) -> dict[str, str]:
 def outcome(
     cache: CompilerCache, sdk: SdkTree, folder: Path, env: Mapping[str, str]
 ) -> tuple[bool, dict[str, str], dict[str, bool | None]]:
-    verdict = self_test(cache, sdk, "gfx942", folder, env)
+    verdict = check_cache_trust(cache, sdk, "gfx942", folder, env)
     keys = ["twice", "header", "arch", "library"]
     seen = dict(zip(keys, [check.seen for check in verdict.checks], strict=True))
     return verdict.trusted, seen, dict(zip(keys, [check.passed for check in verdict.checks], strict=True))
@@ -143,7 +143,7 @@ def test_a_changed_device_library_is_noticed(
 def test_ccache_alone_does_not_see_device_libraries(
     sdk: SdkTree, tmp_path: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_module, "_device_libraries", lambda env, folder: {})
+    monkeypatch.setattr(session_module, "_list_device_libraries", lambda env, folder: {})
     full = with_libraries(sdk, tmp_path / "full")
     trusted, seen, passed = outcome(cache_of("ccache"), full, tmp_path / "trial", env)
     assert not trusted
@@ -187,14 +187,14 @@ def build(cache: CompilerCache, sdk: SdkTree, env: Mapping[str, str], folder: Pa
 def test_a_step_has_counts_of_its_own(
     cache: CompilerCache, sdk: SdkTree, tmp_path: Path, env: dict[str, str]
 ) -> None:
-    env |= cache.variables("linux")
-    for expected in (Counts(misses=1), Counts(hits=1)):
-        with cache_session(cache, env, tmp_path / "work") as variables:
+    env |= cache.launcher_variables("linux")
+    for expected in (CacheCounts(misses=1), CacheCounts(hits=1)):
+        with open_cache_session(cache, env, tmp_path / "work") as variables:
             step = {**env, **variables}
-            before = statistics(cache, step)
+            before = read_statistics(cache, step)
             build(cache, sdk, step, tmp_path / "src")
-            found = statistics(cache, step).since(before)
-        assert (found.host, found.device, found.unsorted) == (expected, expected, Counts())
+            found = read_statistics(cache, step).subtract(before)
+        assert (found.host, found.device, found.unsorted) == (expected, expected, CacheCounts())
         if cache.kind == "sccache":
             assert not is_listening(step)
     left = sorted(path.name for path in (tmp_path / "work").iterdir())
@@ -204,7 +204,7 @@ def test_a_step_has_counts_of_its_own(
 def test_ccache_is_not_disturbed_by_installers(sdk: SdkTree, tmp_path: Path, env: dict[str, str]) -> None:
     """They link and unlink the headers of a ROCm that another environment has too."""
     cache = cache_of("ccache")
-    env |= cache.variables("linux") | {"CCACHE_SLOPPINESS": "locale"}
+    env |= cache.launcher_variables("linux") | {"CCACHE_SLOPPINESS": "locale"}
     header = sdk.root / "include" / "hip" / "hip_runtime.h"
     busy = threading.Event()
 
@@ -216,14 +216,14 @@ def test_ccache_is_not_disturbed_by_installers(sdk: SdkTree, tmp_path: Path, env
     thread = threading.Thread(target=install)
     thread.start()
     try:
-        with cache_session(cache, env, tmp_path / "work") as variables:
+        with open_cache_session(cache, env, tmp_path / "work") as variables:
             step = {**env, **variables}
             build(cache, sdk, step, tmp_path / "src")
-            found = statistics(cache, step)
+            found = read_statistics(cache, step)
     finally:
         busy.set()
         thread.join()
-    assert found.device == Counts(misses=1)
+    assert found.device == CacheCounts(misses=1)
     assert variables["CCACHE_SLOPPINESS"] == "locale,include_file_ctime"
 
 
@@ -235,25 +235,27 @@ def test_device_libraries_are_part_of_every_entry_of_ccache(tmp_path: Path, env:
     said = []
     for content in ("one", "two"):
         (libraries / "ocml.bc").write_text(content)
-        with cache_session(cache_of("ccache"), env, tmp_path / "work") as variables:
+        with open_cache_session(cache_of("ccache"), env, tmp_path / "work") as variables:
             mine, _, ours = variables["CCACHE_EXTRAFILES"].partition(":")
             said.append(Path(ours).read_text())
             assert mine == "/mine"
             assert variables["CCACHE_COMPILERCHECK"] == "content"
     assert said[0].startswith("ocml.bc ") and said[0] != said[1]
-    with cache_session(cache_of("ccache"), env | {"CCACHE_COMPILERCHECK": "none"}, tmp_path) as variables:
+    with open_cache_session(
+        cache_of("ccache"), env | {"CCACHE_COMPILERCHECK": "none"}, tmp_path
+    ) as variables:
         assert "CCACHE_COMPILERCHECK" not in variables
 
 
 def test_steps_side_by_side_share_a_server(
     sccache: CompilerCache, tmp_path: Path, env: dict[str, str]
 ) -> None:
-    with cache_session(sccache, env, tmp_path / "work") as first:
-        with cache_session(sccache, env, tmp_path / "work") as second:
+    with open_cache_session(sccache, env, tmp_path / "work") as first:
+        with open_cache_session(sccache, env, tmp_path / "work") as second:
             assert first["SCCACHE_SERVER_PORT"] == second["SCCACHE_SERVER_PORT"]
             with (
                 pytest.raises(BuildError, match="with other settings"),
-                cache_session(sccache, env | {"SCCACHE_DIR": "/elsewhere"}, tmp_path / "work"),
+                open_cache_session(sccache, env | {"SCCACHE_DIR": "/elsewhere"}, tmp_path / "work"),
             ):
                 pass
         assert is_listening(first)
@@ -279,7 +281,7 @@ def test_the_server_of_a_killed_step_is_used_again_and_stopped(
     left = json.loads(killed.stdout)
     assert killed.returncode == -9 and is_listening(left)
     env["PYTHONPATH"] = package
-    with cache_session(sccache, env, tmp_path / "work") as found:
+    with open_cache_session(sccache, env, tmp_path / "work") as found:
         assert found == left
     assert not is_listening(left)
     assert sorted(path.name for path in (tmp_path / "work").iterdir()) == ["sccache.lock"]
@@ -287,12 +289,12 @@ def test_the_server_of_a_killed_step_is_used_again_and_stopped(
 
 def test_a_server_of_the_users_stays(sccache: CompilerCache, tmp_path: Path, env: dict[str, str]) -> None:
     """At an address that the user named: used as it is; started and stopped when nobody listens there."""
-    with server_of_its_own(sccache.program, env) as users:
+    with run_own_server(sccache.program, env) as users:
         named = env | {"SCCACHE_SERVER_PORT": users["SCCACHE_SERVER_PORT"]}
-        with cache_session(sccache, named, tmp_path / "work") as found:
+        with open_cache_session(sccache, named, tmp_path / "work") as found:
             assert found == {}
         assert is_listening(named)
-    first, second = (cache_session(sccache, named, tmp_path / "work") for _ in range(2))
+    first, second = (open_cache_session(sccache, named, tmp_path / "work") for _ in range(2))
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
@@ -305,15 +307,15 @@ def test_two_servers_never_serve_one_folder(
     sccache: CompilerCache, tmp_path: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The user's server, at sccache's usual port (here another one), serves the same files: it is used."""
-    with server_of_its_own(sccache.program, env) as users:
+    with run_own_server(sccache.program, env) as users:
         port = int(users["SCCACHE_SERVER_PORT"])
         monkeypatch.setattr("rocm_wheels.compile.cache.server._DEFAULT_PORT", port)
         usual = wrapper(sccache, tmp_path, port)
-        with cache_session(usual, env, tmp_path / "work") as found:
+        with open_cache_session(usual, env, tmp_path / "work") as found:
             assert found == {}
         assert is_listening(users)
         elsewhere = env | {"SCCACHE_DIR": str(tmp_path / "elsewhere")}
-        with cache_session(usual, elsewhere, tmp_path / "work") as found:
+        with open_cache_session(usual, elsewhere, tmp_path / "work") as found:
             assert found["SCCACHE_SERVER_PORT"] != str(port)
         assert is_listening(users) and not is_listening(found)
 
@@ -378,7 +380,7 @@ def test_a_remote_cache_gets_its_credentials(
     cache: CompilerCache, sdk: SdkTree, tmp_path: Path, env: dict[str, str], store: tuple[str, type[_Store]]
 ) -> None:
     url, handler = store
-    env |= cache.variables("linux")
+    env |= cache.launcher_variables("linux")
     env |= (
         {"CCACHE_REMOTE_STORAGE": f"{url}/x|bearer-token=of-the-store", "CCACHE_REMOTE_ONLY": "1"}
         if cache.kind == "ccache"
@@ -386,10 +388,10 @@ def test_a_remote_cache_gets_its_credentials(
     )
     counts = []
     for _ in range(2):
-        with cache_session(cache, env, tmp_path / "work") as variables:
+        with open_cache_session(cache, env, tmp_path / "work") as variables:
             step = {**env, **variables}
             build(cache, sdk, step, tmp_path / "src")
-            counts.append(statistics(cache, step))
+            counts.append(read_statistics(cache, step))
     assert (counts[0].device.hits, counts[1].device.hits, counts[1].host.hits) == (0, 1, 1)
     assert "PUT" in handler.seen and "refused" not in handler.seen and handler.files
 
@@ -398,8 +400,8 @@ def test_with_a_remote_storage_each_step_has_a_server_of_its_own(
     sccache: CompilerCache, tmp_path: Path, env: dict[str, str], store: tuple[str, type[_Store]]
 ) -> None:
     env |= {"SCCACHE_WEBDAV_ENDPOINT": store[0], "SCCACHE_WEBDAV_TOKEN": "of-the-store"}
-    with cache_session(sccache, env, tmp_path / "work") as first:
-        with cache_session(sccache, env, tmp_path / "work") as second:
+    with open_cache_session(sccache, env, tmp_path / "work") as first:
+        with open_cache_session(sccache, env, tmp_path / "work") as second:
             assert first["SCCACHE_SERVER_PORT"] != second["SCCACHE_SERVER_PORT"]
         assert is_listening(first) and not is_listening(second)
     assert not is_listening(first)
@@ -414,7 +416,7 @@ def test_a_storage_out_of_reach_is_told_without_its_token(
         env |= {"SCCACHE_WEBDAV_ENDPOINT": url, "SCCACHE_WEBDAV_TOKEN": "hidden-token"}
         with (
             pytest.raises(BuildError, match="sccache --start-server") as failure,
-            cache_session(sccache, env, tmp_path / "work"),
+            open_cache_session(sccache, env, tmp_path / "work"),
         ):
             pass
     assert "hidden" not in str(failure.value)
@@ -422,10 +424,10 @@ def test_a_storage_out_of_reach_is_told_without_its_token(
 
 
 def test_stopping_what_has_ended_is_no_fault(sccache: CompilerCache, env: dict[str, str]) -> None:
-    with server_of_its_own(sccache.program, env) as found:
-        stop(sccache.program, env | dict(found))
+    with run_own_server(sccache.program, env) as found:
+        stop_server(sccache.program, env | dict(found))
         assert not is_listening(found)
 
 
 def test_versions(cache: CompilerCache) -> None:
-    assert cache.version({"PATH": os.environ["PATH"]}).split()[0] == cache.kind
+    assert cache.ask_version({"PATH": os.environ["PATH"]}).split()[0] == cache.kind

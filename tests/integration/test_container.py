@@ -15,7 +15,7 @@ from fake_engine import FakeEngine
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.container import group
-from rocm_wheels.groups import members
+from rocm_wheels.groups import list_group_members
 
 CLONE = Path(__file__).resolve().parents[2]
 DIGEST = "sha256:" + "5" * 64
@@ -123,7 +123,7 @@ def test_a_signal_ends_the_container_and_not_only_its_client(engine: FakeEngine,
     assert running.returncode == 130, said
     assert "ending the container rocm-wheels-" in said
     assert "may still be running" not in said
-    assert members({int(began.read_text())}) == []
+    assert list_group_members({int(began.read_text())}) == []
     assert [one[1] for one in engine.told()][-3:] == ["stop", "rm", "ps"]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from five_projects import CLONE, Said, World, make_world
 
-from rocm_wheels.sources.identity import tree_identity
+from rocm_wheels.sources.identity import identify_tree
 from rocm_wheels.sources.links import restore_links
 
 LINKS = {"apex/csrc": "../csrc", "apex/name.txt": "../version.txt"}
@@ -58,10 +58,10 @@ def copy_in_place(tree: Path) -> None:
 
 def test_a_tree_with_copies_is_unchanged_and_goes_on_to_another_commit(world: World, tmp_path: Path) -> None:
     tree = checked_out(world, tmp_path)
-    before = tree_identity(tree, env=world.env)
+    before = identify_tree(tree, env=world.env)
     copy_in_place(tree)
     (tree / "apex/csrc/older.hip").write_text("translated by a build before\n")  # git ignores it
-    assert tree_identity(tree, env=world.env) == before
+    assert identify_tree(tree, env=world.env) == before
     status = world.start(tmp_path, CLONE / "repos/pytorch_apex_repo.py", "status",
                          "--checkout-dir", "apex", "--json")  # fmt: skip
     assert '"files": []' in status.out
@@ -93,10 +93,10 @@ OWN_WORK: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("where", OWN_WORK)
 def test_work_in_a_copy_is_never_lost(world: World, tmp_path: Path, where: str) -> None:
     tree = checked_out(world, tmp_path)
-    before = tree_identity(tree, env=world.env)
+    before = identify_tree(tree, env=world.env)
     copy_in_place(tree)
     OWN_WORK[where](tree)
-    assert tree_identity(tree, env=world.env).tree != before.tree
+    assert identify_tree(tree, env=world.env).tree != before.tree
     restore_links(tree, world.env)
     said = checkout(world, tmp_path, "master")
     assert said.code == 10

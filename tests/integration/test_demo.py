@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from rocm_wheels.demo.commands import EARLIER_ROCM_VERSION, ROCM_VERSION, TARGETS
-from rocm_wheels.wheels.device_code.objects import read_wheel
+from rocm_wheels.wheels.device_code.objects import read_wheel_code
 
 CLONE = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.network]
@@ -775,7 +775,7 @@ def test_wheels_install_and_run_where_a_user_has_them(demo: Demo, tmp_path: Path
 
 
 def targets_in(wheel: Path) -> set[str]:
-    return {str(code.target) for objects in read_wheel(wheel).values() for code in objects}
+    return {str(code.target) for objects in read_wheel_code(wheel).values() for code in objects}
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, int]]:

@@ -18,7 +18,7 @@ from binary_writer import bundle, elf, hip
 from installed_trees import install, install_torch
 
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.doctor import command
+from rocm_wheels.cli.doctor import doctor_command
 
 CLONE = Path(__file__).resolve().parents[2]
 _ABOUT_GPUS = ("HSA_", "HIP_", "ROCR_", "CUDA_", "ROCM_", "AMD_", "PYTORCH_", "NV_", "MIOPEN_", "VIRTUAL_ENV")
@@ -36,7 +36,7 @@ def doctor(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "environ", {**_clean(), **env})
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = run_command(command, given)
+            code = run_command(doctor_command, given)
     return subprocess.CompletedProcess(given, code, out.getvalue(), err.getvalue())
 
 

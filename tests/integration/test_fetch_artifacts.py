@@ -22,9 +22,9 @@ from rocm_artifacts import add, make_artifacts
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
 from rocm_wheels.sdk.build_packages import PackageRequest, read_package_set
-from rocm_wheels.workspace import exclusive, home
+from rocm_wheels.workspace import lock_folder, get_project_home
 
-DOOR = home() / "build_tools" / "fetch_artifacts.py"
+DOOR = get_project_home() / "build_tools" / "fetch_artifacts.py"
 BLAS = "blas_lib_gfx942.tar.zst"
 Fetch = Callable[..., "tuple[list[str], str]"]
 
@@ -478,7 +478,7 @@ def test_a_full_disk_keeps_what_is_there(
 
 
 def test_two_runs_at_once_fetch_once(server: FileServer, large: str, tmp_path: Path) -> None:
-    with exclusive(tmp_path / "got" / ".fetch", what="fetching artifacts"):
+    with lock_folder(tmp_path / "got" / ".fetch", purpose="fetching artifacts"):
         runs = [start(server, tmp_path / "got", large) for _ in range(2)]
         for run in runs:
             assert run.stdout is not None and "waiting" in run.stdout.readline()

@@ -25,25 +25,25 @@ from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
 from rocm_wheels.errors import ReleaseError
 from rocm_wheels.index.adding import add_wheels
-from rocm_wheels.index.server import serving
+from rocm_wheels.index.server import serve_folder
 from rocm_wheels.model.lock import Lock
-from rocm_wheels.process import capture
+from rocm_wheels.process import capture_output
 from rocm_wheels.release.finalizing import rewriting
-from rocm_wheels.release.finalizing.finishing import Finalized, finalize
-from rocm_wheels.release.finalizing.plan import plan_final
-from rocm_wheels.release.finalizing.versions import read_wishes
-from rocm_wheels.release.layout import Places, load_layout
-from rocm_wheels.release.sets import SetDocument, find_set, set_ids
+from rocm_wheels.release.finalizing.finishing import FinalizedSet, finalize_set
+from rocm_wheels.release.finalizing.plan import plan_finalize
+from rocm_wheels.release.finalizing.versions import parse_finalize_request
+from rocm_wheels.release.layout import FamilyPaths, load_layout
+from rocm_wheels.release.sets import SetDocument, find_set, list_set_ids
 from rocm_wheels.release.staging.plan import plan_stage
-from rocm_wheels.release.staging.sending import send
-from rocm_wheels.sources.lock.file import lock_text
+from rocm_wheels.release.staging.sending import stage_set
+from rocm_wheels.sources.lock.file import format_lock
 from rocm_wheels.stores import Store
 from rocm_wheels.stores.folder import FolderStore
-from rocm_wheels.wheels.members import digest_of_file
+from rocm_wheels.wheels.members import hash_file
 
 RC = "7.1.0rc1"
 LOCK = a_lock().model_copy(update={"rocm": RC})
-PLACES = Places(load_layout(), FAMILY)
+PLACES = FamilyPaths(load_layout(), FAMILY)
 WORDS: tuple[list[str], list[str], list[str]] = ([], ["triton"], ["7.1.0"])  # --to, --keep, --rocm-version
 
 
@@ -76,7 +76,7 @@ def drafts() -> list[Draft]:
         ),
     ]
     for draft in made:
-        draft.members[f"{draft.folder}/sources.lock.json"] = lock_text(LOCK).encode()
+        draft.members[f"{draft.folder}/sources.lock.json"] = format_lock(LOCK).encode()
     return made
 
 
@@ -93,13 +93,17 @@ def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def staged(store: Store, wheels: list[Path], *locks: Lock, **more: Any) -> SetDocument:
     plan = plan_stage(wheels, locks or [LOCK], **{"places": PLACES, "layout": "per-family", **more})
-    return send(store, plan, now=NOW).document
+    return stage_set(store, plan, now=NOW).document
 
 
-def final(store: Store, document: SetDocument, folder: Path, words: Any = WORDS) -> Finalized:
-    places = Places(load_layout(), document.family)
-    return finalize(
-        store, places, plan_final(store, places, document, read_wishes(document, *words)), folder, now=NOW
+def final(store: Store, document: SetDocument, folder: Path, words: Any = WORDS) -> FinalizedSet:
+    places = FamilyPaths(load_layout(), document.family)
+    return finalize_set(
+        store,
+        places,
+        plan_finalize(store, places, document, parse_finalize_request(document, *words)),
+        folder,
+        now=NOW,
     )
 
 
@@ -123,7 +127,7 @@ def test_a_candidate_becomes_a_set_that_uv_installs_and_the_gate_knows_nothing_o
         f"  requires rocm[devel]=={RC}; extra == 'devel' -> rocm[devel]==7.1.0; extra == 'devel'\n" in would
     )
     assert f"triton-3.5.0-{TAG}.whl stays\n" in would and "  torch/version.py\n" in would
-    assert list(set_ids(store, FAMILY, layout=load_layout())) == [old.id]
+    assert list(list_set_ids(store, FAMILY, layout=load_layout())) == [old.id]
     assert run_command(cli, [*words, "--json"]) == 0
     done = json.loads(capsys.readouterr().out)
     assert run_command(cli, words) == 0
@@ -137,7 +141,7 @@ def test_a_candidate_becomes_a_set_that_uv_installs_and_the_gate_knows_nothing_o
     assert [len(new.files), new.planned, new.missing] == [len(old.files), old.planned, ()]
     was, now = ({file.project: file for file in one.files} for one in (old, new))
     assert was["triton"] == now["triton"] and was["torch"].sha256 != now["torch"].sha256
-    torch = PLACES.file(now["torch"].sha256, now["torch"].name)
+    torch = PLACES.wheel_file(now["torch"].sha256, now["torch"].name)
     before, after = contents(wheels[1]), contents(place / torch)
     renamed = {name.replace(f"2.9.1rc1+rocm{RC}.", "2.9.1+rocm7.1.0."): text for name, text in before.items()}
     changed = {name.rpartition("/")[2] for name, text in renamed.items() if after.get(name) != text}
@@ -150,9 +154,9 @@ def test_a_candidate_becomes_a_set_that_uv_installs_and_the_gate_knows_nothing_o
     add_wheels(place / "rocm", [rocm_wheel(tmp_path)], now=NOW)
     env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}
     uv = [find_uv_bin(), "pip", "install", "--no-cache", "--no-config", "--python", sys.executable]
-    with serving(place) as server:
-        index = ["--index-url", f"{server.url}{PLACES.index(new.id)}/", "--index", f"{server.url}rocm/"]
-        capture([*uv, *index, "--target", str(tmp_path / "site"), "torchvision"], env=env)
+    with serve_folder(place) as server:
+        index = ["--index-url", f"{server.url}{PLACES.set_index(new.id)}/", "--index", f"{server.url}rocm/"]
+        capture_output([*uv, *index, "--target", str(tmp_path / "site"), "torchvision"], env=env)
     asked = (
         "import importlib.metadata as m, torch.version as v; print(v.__version__, m.version('torch'), v.hip)"
     )
@@ -196,11 +200,11 @@ def test_the_next_candidate_of_a_version_gets_a_build_tag(
     names = {file.project: file for file in done.files}
     assert names["torch"].name == f"torch-2.9.1+rocm7.1.0-1-{TAG}.whl"
     assert names["triton"].name == f"triton-3.5.0-{TAG}.whl"
-    torch = tmp_path / "store" / PLACES.file(names["torch"].sha256, names["torch"].name)
+    torch = tmp_path / "store" / PLACES.wheel_file(names["torch"].sha256, names["torch"].name)
     assert b"Build: 1" in contents(torch)["torch-2.9.1+rocm7.1.0.dist-info/WHEEL"]
     assert run_command(cli, [*words, "--build-tag", "1", "--output-dir", str(tmp_path / "out")]) == 0
     assert "is staged already" in capsys.readouterr().out
-    there = {path.name: digest_of_file(path) for path in (tmp_path / "out").iterdir()}
+    there = {path.name: hash_file(path) for path in (tmp_path / "out").iterdir()}
     assert there == {file.name: file.sha256 for file in done.files}
     (tmp_path / "file").touch()
     assert run_command(cli, [*words, "--build-tag", "1", "--output-dir", str(tmp_path / "file/x")]) == 15
@@ -212,7 +216,7 @@ def test_variants_keep_their_labels_and_what_they_state(tmp_path: Path) -> None:
     newer, older = (lock.model_copy(update={"rocm": f"{lock.rocm}rc1"}) for lock in (NEWER, OLDER))
     made = several_drafts(version="2.9.1rc1", locks=(newer, older))
     wheels = [draft.write(tmp_path) for draft in made.values()]
-    more = {"places": Places(load_layout(), "variants"), "layout": "variants"}
+    more = {"places": FamilyPaths(load_layout(), "variants"), "layout": "variants"}
     old = staged(store, wheels, newer, older, **more)
     renamed = ["7.1.0rc1=7.1.0", "7.0.2rc1=7.0.2"]
     found = final(store, old, tmp_path / "work", ([], ["triton"], renamed))
@@ -313,7 +317,7 @@ def test_wheels_of_the_store_that_are_not_what_was_staged_are_refused(
 ) -> None:
     store = FolderStore(tmp_path / "store")
     document = staged(store, wheels)
-    path = tmp_path / "store" / PLACES.file(document.files[0].sha256, document.files[0].name)
+    path = tmp_path / "store" / PLACES.wheel_file(document.files[0].sha256, document.files[0].name)
     path.chmod(0o644)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(ReleaseError, match=r"is not what was staged"):
@@ -407,7 +411,7 @@ def split_drafts(version: str) -> list[Draft]:
         )
     lock = LOCK.model_copy(update={"targets": TARGETS})
     for draft in made:
-        draft.members[f"{draft.folder}/sources.lock.json"] = lock_text(lock).encode()
+        draft.members[f"{draft.folder}/sources.lock.json"] = format_lock(lock).encode()
     return made
 
 
@@ -420,7 +424,7 @@ def test_a_keep_list_leaves_out_what_is_for_others_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     version, store = f"2.9.1rc1+rocm{RC}", FolderStore(tmp_path / "store")
-    places = Places(load_layout(), "multi-arch")
+    places = FamilyPaths(load_layout(), "multi-arch")
     (tmp_path / "wheels").mkdir()
     raw = [draft.write(tmp_path / "wheels") for draft in split_drafts(version)]
     lock = LOCK.model_copy(update={"targets": TARGETS, "projects": dict(list(LOCK.projects.items()))})
@@ -477,7 +481,7 @@ def test_variants_for_others_are_left_out_as_they_are(
     made = several_drafts()
     (tmp_path / "wheels").mkdir()
     raw = [draft.write(tmp_path / "wheels") for name, draft in made.items() if "plain" not in name]
-    store, places = FolderStore(tmp_path / "store"), Places(load_layout(), "multi-arch")
+    store, places = FolderStore(tmp_path / "store"), FamilyPaths(load_layout(), "multi-arch")
     old = staged(store, raw, NEWER, OLDER, places=places, layout="variants")
     only = sorted(
         set(old.targets) - {t for file in old.files if "rocm7.0" in file.label for t in file.targets}

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rocm_wheels.gpus import pci
-from rocm_wheels.model.compat.pci_table import read_table
+from rocm_wheels.model.compat.pci_table import read_pci_table
 
 COMMAND = """
 import sys
@@ -43,10 +43,10 @@ def served(tmp_path: Path) -> Iterator[str]:
 
 def test_a_fetched_pci_ids_is_compared_and_written(served: str, tmp_path: Path) -> None:
     lines = ["#\tVersion: 2027.01.02", "#\tDate:    2027-01-02 03:15:02", ""]
-    for vendor, name in pci.VENDORS.items():
-        path = Path(pci.__file__).with_name(pci.TABLES[name])
+    for vendor, name in pci.PCI_VENDORS.items():
+        path = Path(pci.__file__).with_name(pci.PCI_TABLES[name])
         shutil.copy(path, tmp_path)
-        rows = [row for row in read_table(path, name).rows if row.named == "pci.ids"]
+        rows = [row for row in read_pci_table(path, name).rows if row.named == "pci.ids"]
         lines += [f"{vendor}  {name}", *(f"\t{row.id[5:]}  {row.name}" for row in rows)]
         lines += ["\t7600  Navi 60 [Radeon RX 10090]"] if name == "amd" else []
     (tmp_path / "www" / "pci.ids").write_text(

@@ -10,9 +10,9 @@ from source_trees import Upstream, content, isolated_environment, make_upstream,
 
 from rocm_wheels.errors import SourceError
 from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.checkout import checkout
-from rocm_wheels.sources.hipify import HipifyResult, hipify
-from rocm_wheels.sources.identity import tree_identity
+from rocm_wheels.sources.checkout import checkout_project
+from rocm_wheels.sources.hipify import HipifyResult, hipify_checkout
+from rocm_wheels.sources.identity import identify_tree
 from rocm_wheels.sources.pins.choose import Pin
 from rocm_wheels.sources.request import CheckoutRequest
 
@@ -41,10 +41,10 @@ class Tree:
             local_origin=True,
             **options,  # type: ignore[arg-type]
         )
-        return checkout(request, env=self.upstream.env, python=PYTHON).head
+        return checkout_project(request, env=self.upstream.env, python=PYTHON).head
 
     def hipify(self, project: str = "pytorch", *, commit: bool = True) -> HipifyResult:
-        return hipify(
+        return hipify_checkout(
             load_project(project), self.directory, commit=commit, env=self.upstream.env, python=PYTHON
         )
 
@@ -120,7 +120,7 @@ def test_commits_on_top_stay_between_tag_and_head(tree: Tree) -> None:
 
 def test_uncommitted_then_committed_is_the_same_commit(tree: Tree, tmp_path: Path) -> None:
     tree.checkout(commit_hipify=False)
-    once = tree_identity(tree.directory, env=tree.upstream.env)
+    once = identify_tree(tree.directory, env=tree.upstream.env)
     assert not once.dirty
     assert once.upstream == once.commit
     committed = tree.hipify()

@@ -12,12 +12,12 @@ from source_trees import isolated_environment, times
 from rocm_wheels.demo.hipify_source import fetch_hipify
 from rocm_wheels.demo.repositories import make_repositories
 from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.checkout import checkout
-from rocm_wheels.sources.hipify import hipify
-from rocm_wheels.sources.identity import tree_identity
+from rocm_wheels.sources.checkout import checkout_project
+from rocm_wheels.sources.hipify import hipify_checkout
+from rocm_wheels.sources.identity import identify_tree
 from rocm_wheels.sources.pins.choose import choose_pin
 from rocm_wheels.sources.request import CheckoutRequest
-from rocm_wheels.workspace import home
+from rocm_wheels.workspace import get_project_home
 
 pytestmark = pytest.mark.network
 
@@ -26,7 +26,7 @@ def test_from_clone_to_one_edit(tmp_path: Path) -> None:
     real = {k: v for k, v in os.environ.items() if k not in ("PIP_FIND_LINKS", "UV_FIND_LINKS")}
     env, python = isolated_environment(tmp_path / "home"), Path(sys.executable)
     made = make_repositories(
-        home() / "tests/miniature",
+        get_project_home() / "tests/miniature",
         tmp_path / "repositories",
         hipify=fetch_hipify(tmp_path / "cache", env=real),
         env=env,
@@ -38,26 +38,26 @@ def test_from_clone_to_one_edit(tmp_path: Path) -> None:
         request = CheckoutRequest(
             torch, tmp_path / folder, pin, depth=1, commit_hipify=committed, local_origin=True
         )
-        heads.append(checkout(request, env=env, python=python).head)
-        assert not checkout(request, env=env, python=python).changed
+        heads.append(checkout_project(request, env=env, python=python).head)
+        assert not checkout_project(request, env=env, python=python).changed
     assert heads[0] == heads[1] != made["pytorch"].commit == heads[2]
     for folder, committed in (("one", True), ("three", False)):
         tree = tmp_path / folder
-        assert not tree_identity(tree, env=env).dirty
+        assert not identify_tree(tree, env=env).dirty
         kernel = sorted(tree.glob("aten/src/ATen/native/cuda/*.cu"))[0]
         before = times(tree)
-        again = hipify(torch, tree, commit=committed, env=env, python=python)
+        again = hipify_checkout(torch, tree, commit=committed, env=env, python=python)
         assert (again.changed, again.head) == ((), heads[0] if committed else heads[2])
         assert times(tree) == before
         header = (tree / "torch/csrc/cuda/Module.h").read_text()
         assert "either rocm/cuda.h or hip/driver_types.h" in header
         kernel.write_text(kernel.read_text() + "// edited\n")
         hip = f"aten/src/ATen/native/hip/{kernel.stem}.hip"
-        assert hipify(torch, tree, commit=False, env=env, python=python).changed == (hip,)
+        assert hipify_checkout(torch, tree, commit=False, env=env, python=python).changed == (hip,)
         assert {path for path, at in times(tree).items() if at != before.get(path)} == {
             str(kernel.relative_to(tree)),
             hip,
         }  # not the header, which the script would translate again
     pin = choose_pin(audio, torch_dir=tmp_path / "one", require_related_commit=True)
     request = CheckoutRequest(audio, tmp_path / "audio", pin)
-    assert checkout(request, env=env, python=python).head == made["audio"].commit
+    assert checkout_project(request, env=env, python=python).head == made["audio"].commit

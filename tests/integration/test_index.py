@@ -25,7 +25,7 @@ from rocm_wheels.errors import DataError
 from rocm_wheels.index.adding import add_wheels
 from rocm_wheels.index.building import build_index
 from rocm_wheels.index.marking import remove_wheels, yank_wheels
-from rocm_wheels.index.server import IndexServer, serving
+from rocm_wheels.index.server import IndexServer, serve_folder
 from rocm_wheels.index.verify import verify_index
 
 pytestmark = pytest.mark.slow
@@ -72,7 +72,7 @@ def server(tmp_path: Path):  # type: ignore[no-untyped-def]
     ]
     add_wheels(root, wheels, now=NOW)
     yank_wheels(root, ["torch==2.9.1+rocm7.1.0"], reason="crashes on gfx942")
-    with serving(root) as running:
+    with serve_folder(root) as running:
         yield running
 
 
@@ -80,9 +80,9 @@ def test_installers_take_what_they_should(tool: list[str], server: IndexServer, 
     index = ["--index-url", server.url]
     expected = {"torch": "2.9.0+rocm7.1.0", "triton": "3.5.0"}
     assert install(tool, index, tmp_path, "torch")[0] == expected
-    asked = [request.path for request in server.asked]
+    asked = [request.path for request in server.requests]
     assert not any(path.endswith("/triton-3.6.0-py3-none-any.whl") for path in asked)
-    assert all(request.status < 400 for request in server.asked)
+    assert all(request.status < 400 for request in server.requests)
     versions, said = install(tool, index, tmp_path, "torch==2.9.1+rocm7.1.0")
     assert versions["torch"] == "2.9.1+rocm7.1.0"
     assert "crashes on gfx942" in said
@@ -133,12 +133,12 @@ def test_source_distributions_are_listed_too(tool: list[str], tmp_path: Path) ->
     torch = wheel(tmp_path / "fresh", version="2.9.0", requires=("rocm==7.14.0",))
     source = sdist(tmp_path / "fresh")
     assert add_wheels(root, [torch, source], now=NOW).new == (torch.name, source.name)
-    assert add_wheels(root, [source], now=NOW).had == (source.name,)
+    assert add_wheels(root, [source], now=NOW).unchanged == (source.name,)
     assert build_index(root, now=NOW).new == 0
     assert verify_index(str(root)).findings == ()
     (entry,) = json.loads((root / "rocm" / "index.json").read_text())["files"]
     assert entry["requires-python"] == ">=3.9" and "core-metadata" not in entry
-    with serving(root) as running:
+    with serve_folder(root) as running:
         versions, _ = install(tool, ["--index-url", running.url], tmp_path, "torch")
     assert versions == {"torch": "2.9.0", "rocm": "7.14.0"}
     (root / "rocm" / source.name).write_bytes(b"other")
@@ -159,7 +159,7 @@ def test_a_family_is_an_index_of_its_own(tool: list[str], tmp_path: Path) -> Non
         mine = wheel(tmp_path / family, requires=("triton==3.5.0",), text=family)
         add_wheels(root, [mine], now=NOW, family=family)
     add_wheels(root, [wheel(tmp_path, "triton", "3.5.0")], now=NOW)
-    with serving(root) as server:
+    with serve_folder(root) as server:
         for number, family in enumerate(("gfx94X-dcgpu", "gfx110X-all")):
             home = tmp_path / f"home{number}"
             home.mkdir()
@@ -182,8 +182,8 @@ def test_no_wheel_is_downloaded_to_resolve(tool: list[str], server: IndexServer,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2.9.0+rocm7.1.0" in done.stdout
-    wheels = [request for request in server.asked if request.path.endswith(".whl")]
-    sidecars = [request for request in server.asked if request.path.endswith(".metadata")]
+    wheels = [request for request in server.requests if request.path.endswith(".whl")]
+    sidecars = [request for request in server.requests if request.path.endswith(".metadata")]
     assert wheels == []
     assert {request.path.split("/")[1] for request in sidecars} == {"torch", "triton"}
 
@@ -202,11 +202,11 @@ def test_uv_takes_the_variant_that_the_index_names(tmp_path: Path) -> None:
     labels["rocm7.2"] = {"rocm": {"version": ["7.2"]}}
     add_wheels(root, [variant(tmp_path, label, said) for label, said in labels.items()], now=NOW)
     preview = ["--preview-features", "wheel-variants"]
-    with serving(root) as server:
+    with serve_folder(root) as server:
         install(UV, [*preview, "--index-url", server.url], tmp_path, "torch")
-        wheels = [request.path for request in server.asked if request.path.endswith(".whl")]
+        wheels = [request.path for request in server.requests if request.path.endswith(".whl")]
         assert set(wheels) == {"/torch/torch-2.9.1-py3-none-any-rocm7.2.whl"}
-        assert any(request.path.endswith("-variants.json") for request in server.asked)
+        assert any(request.path.endswith("-variants.json") for request in server.requests)
     install(UV, [*preview, "--no-index", "--find-links", str(root / "torch")], tmp_path, "torch")
 
 
@@ -343,7 +343,7 @@ def test_a_reader_never_sees_half_a_change(tmp_path: Path) -> None:
         for wheel in wheels:
             assert run_command(cli, ["index", "add", root, wheel]) == 0
     """
-    with serving(root) as server:
+    with serve_folder(root) as server:
         writer = start(script, root, *versions)
         looked = 0
         while writer.poll() is None:

@@ -18,8 +18,8 @@ from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.index_verify import serve
 from rocm_wheels.index.adding import add_wheels
 from rocm_wheels.index.pages import HTML_TYPE, JSON_TYPE
-from rocm_wheels.index.reach import Reach, UnreachableError
-from rocm_wheels.index.server import IndexServer, serving
+from rocm_wheels.index.reach import IndexReader, UnreachableError
+from rocm_wheels.index.server import IndexServer, serve_folder
 
 TORCH = "/torch/torch-2.9.1%2Brocm7.1.0-py3-none-any.whl"
 PIP = f"{JSON_TYPE}, {HTML_TYPE}; q=0.1, text/html; q=0.01"
@@ -31,7 +31,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IndexServer]:
     folder = tmp_path_factory.mktemp("served")
     (folder / "secret").write_text("secret")
     add_wheels(folder / "index", [wheel(folder)], now=NOW)
-    with serving(folder / "index") as running:
+    with serve_folder(folder / "index") as running:
         yield running
 
 
@@ -120,7 +120,7 @@ def test_a_client_that_leaves_is_no_matter(
 ) -> None:
     with open(tmp_path / "large.bin", "wb") as file:
         file.truncate(64 << 20)
-    with serving(tmp_path) as other:
+    with serve_folder(tmp_path) as other:
         with socket.create_connection(other.server_address[:2]) as leaving:
             leaving.sendall(b"GET /large.bin HTTP/1.1\r\nHost: x\r\n\r\n")
             leaving.recv(1)  # the rest is not read: the connection is reset
@@ -145,6 +145,6 @@ def test_no_proxy_stands_between_us_and_a_server_of_this_machine(
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
-    assert Reach(retries=0).get(f"{server.url}torch/", accept=HTML_TYPE).status == 200
+    assert IndexReader(retries=0).get(f"{server.url}torch/", accept=HTML_TYPE).status == 200
     with pytest.raises(UnreachableError):
-        Reach(retries=0).get("http://192.0.2.1/")  # others are asked through it
+        IndexReader(retries=0).get("http://192.0.2.1/")  # others are asked through it

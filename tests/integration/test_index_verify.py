@@ -20,7 +20,7 @@ from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.index_verify import verify as command
 from rocm_wheels.index.adding import add_wheels
 from rocm_wheels.index.faults import FAULTS
-from rocm_wheels.index.server import serving
+from rocm_wheels.index.server import serve_folder
 from rocm_wheels.index.verify import verify_index
 
 TORCH = "torch-2.9.1+rocm7.1.0-py3-none-any.whl"
@@ -149,7 +149,7 @@ def found(root: Path | str, **options: bool) -> set[str]:
 
 def test_a_right_index_has_no_faults(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert verify_index(str(root), full=True).findings == ()
-    with serving(root) as server:
+    with serve_folder(root) as server:
         result = verify_index(server.url, full=True)
         assert (result.findings, result.projects, result.files) == ((), 2, 5)
         assert run_command(command, [server.url, "--json"]) == 0
@@ -168,7 +168,7 @@ def test_fault(root: Path, fault: str, change: Callable[[Path], None], others: s
     assert here - {fault} == others - {"stale-page", "forms-differ"}, everything
     if fault in ("stale-page", "not-listed"):
         return  # seen in a folder only
-    with serving(root) as server:
+    with serve_folder(root) as server:
         assert fault in found(server.url, full=True)
 
 
@@ -252,7 +252,7 @@ def test_a_file_that_breaks_off_is_told(root: Path) -> None:
     """With --full files are read whole; one that can be looked at and not read is no crash."""
     with strange(root, "unreadable") as url:
         found = verify_index(url, full=True, retries=0).findings
-    assert any(one.fault == "broken-link" and "cannot be read whole: 500" in one.said for one in found)
+    assert any(one.fault == "broken-link" and "cannot be read whole: 500" in one.detail for one in found)
 
 
 def test_a_server_does_not_lead_to_this_disk(root: Path, tmp_path: Path) -> None:
@@ -264,11 +264,11 @@ def test_a_server_does_not_lead_to_this_disk(root: Path, tmp_path: Path) -> None
     for page in (root / "index.html", root / "torch" / "index.html"):
         text = page.read_text()
         page.write_text(text.replace("</body>", f'<a href="{secret.as_uri()}#sha256=0">secret</a></body>'))
-    with serving(root) as server:
+    with serve_folder(root) as server:
         found = verify_index(server.url, full=True).findings
-    told = [one for one in found if secret.as_uri() in one.where + one.said]
+    told = [one for one in found if secret.as_uri() in one.where + one.detail]
     assert {one.fault for one in told} == {"broken-link", "forms-differ"}
-    assert sum("leads from a server to a file of this machine" in one.said for one in told) == 2
+    assert sum("leads from a server to a file of this machine" in one.detail for one in told) == 2
 
 
 def test_a_server_without_ranges_is_slow_not_wrong(root: Path) -> None:

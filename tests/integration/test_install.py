@@ -28,12 +28,12 @@ from install_world import (
 )
 
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.install import command
+from rocm_wheels.cli.install import install_command
 from rocm_wheels.errors import HostError
-from rocm_wheels.hosts.install import Request, carry_out, make_plan
-from rocm_wheels.hosts.install.cache import Cache
+from rocm_wheels.hosts.install import InstallRequest, carry_out_plan, plan_installation
+from rocm_wheels.hosts.install.cache import WheelCache
 from rocm_wheels.index.server import IndexServer
-from rocm_wheels.workspace import exclusive
+from rocm_wheels.workspace import lock_folder
 
 SET = {
     "mpmath": "1.3.0",
@@ -81,7 +81,7 @@ def install(index: str, venv: Environment, *words: str, gfx: str = "gfx942") -> 
     """Install into ``venv`` and nowhere else: another --target-python only as a dry run."""
     assert "--target-python" not in words or "--dry-run" in words
     given = ["--index", index, "--target-python", str(venv.prefix), "--gfx", gfx, *words]
-    return run_command(command, given)
+    return run_command(install_command, given)
 
 
 def test_the_set_is_installed_once_and_nothing_of_it_is_from_elsewhere(
@@ -91,11 +91,11 @@ def test_the_set_is_installed_once_and_nothing_of_it_is_from_elsewhere(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    rest.asked.clear()
+    rest.requests.clear()
     assert install(index.url, venv) == 0
     assert venv.packages() == SET
     assert "torch 2.9.1+rocm7.2 (built for rocm)" in capsys.readouterr().out
-    asked = {one.path.split("/")[1] for one in rest.asked}
+    asked = {one.path.split("/")[1] for one in rest.requests}
     assert asked == {"sympy", "mpmath"}  # not even looked up: torch, torchvision, triton
     capsys.readouterr()
     assert install(index.url, venv) == 0
@@ -298,36 +298,36 @@ def test_an_installation_that_breaks_says_what_is_there_and_goes_on(
     assert "the installation failed" in said and "torchvision 0.24.1+rocm7.2 in part" in said
     line = next(one for one in said.splitlines() if " pip install " in one and one.startswith("uv "))
     shutil.rmtree(venv.site / "torchvision")
-    index.asked.clear()
+    index.requests.clear()
     from uv import find_uv_bin
 
     subprocess.run(["sh", "-c", f"{find_uv_bin()} {line.removeprefix('uv ')}"], check=True)
     assert venv.packages() == SET
-    assert index.asked == []
+    assert index.requests == []
 
 
 def test_a_plan_is_not_carried_out_where_another_run_came_first(
     index: IndexServer, venv: Environment, tmp_path: Path
 ) -> None:
-    asked = Request(("torch",), index.url, python=venv.prefix, gfx=("gfx942",))
-    cache, env = Cache(tmp_path / "cache"), dict(os.environ)
-    planned = make_plan(asked, cache, env)
+    asked = InstallRequest(("torch",), index.url, python=venv.prefix, gfx=("gfx942",))
+    cache, env = WheelCache(tmp_path / "cache"), dict(os.environ)
+    planned = plan_installation(asked, cache, env)
     venv.uv("install", "--no-index", "--no-deps", str(torch(tmp_path / "other", "2.9.1", built=CUDA)))
     with pytest.raises(HostError, match="has changed since this was planned: torch"):
-        carry_out(planned, cache, env)
+        carry_out_plan(planned, cache, env)
     assert venv.packages() == {"torch": "2.9.1"}
 
 
 def test_an_environment_is_changed_by_one_run_at_a_time_whatever_cache_each_has(
     index: IndexServer, venv: Environment, tmp_path: Path
 ) -> None:
-    asked, env = Request(("torch",), index.url, python=venv.prefix, gfx=("gfx942",)), dict(os.environ)
-    planned = make_plan(asked, Cache(tmp_path / "cache"), env)
-    held = exclusive(venv.site / ".rocm-wheels", what="installing")
+    asked, env = InstallRequest(("torch",), index.url, python=venv.prefix, gfx=("gfx942",)), dict(os.environ)
+    planned = plan_installation(asked, WheelCache(tmp_path / "cache"), env)
+    held = lock_folder(venv.site / ".rocm-wheels", purpose="installing")
     with held, pytest.raises(HostError, match="in use by process"):
-        carry_out(planned, Cache(tmp_path / "other"), env)
+        carry_out_plan(planned, WheelCache(tmp_path / "other"), env)
     assert venv.packages() == {}
-    carry_out(planned, Cache(tmp_path / "other"), env)
+    carry_out_plan(planned, WheelCache(tmp_path / "other"), env)
 
 
 def test_a_torch_that_is_not_what_its_index_says_is_found_out(

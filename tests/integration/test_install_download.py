@@ -20,15 +20,15 @@ from pathlib import Path
 import pytest
 from flaky_downloads import FileServer, serving
 
-from rocm_wheels.downloads.download import Patience, Wanted
+from rocm_wheels.downloads.download import RetryPolicy, DownloadTarget
 from rocm_wheels.errors import HostError, RocmWheelsError
-from rocm_wheels.hosts.install.cache import Cache
-from rocm_wheels.hosts.install.fetch import fetch_all
+from rocm_wheels.hosts.install.cache import WheelCache
+from rocm_wheels.hosts.install.fetch import download_wheels
 
 CONTENT = random.Random(7).randbytes(3 << 20)
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
 NAME = "torch-2.9.1+rocm7.2-cp311-cp311-linux_x86_64.whl"
-QUICK = Patience(retries=2, first_wait=0.01, silence=5)
+QUICK = RetryPolicy(retries=2, first_wait=0.01, silence=5)
 # a run of its own, in another process: what the tests below kill and starve
 RUN = """
 import sys
@@ -52,13 +52,13 @@ def server() -> Iterator[FileServer]:
         yield running
 
 
-def wanted(server: FileServer, digest: str | None = DIGEST, name: str = NAME) -> Wanted:
-    return Wanted(name, f"{server.url}{name}", digest, None)
+def wanted(server: FileServer, digest: str | None = DIGEST, name: str = NAME) -> DownloadTarget:
+    return DownloadTarget(name, f"{server.url}{name}", digest, None)
 
 
 def fetch(server: FileServer, cache: Path, digest: str | None = DIGEST) -> Path:
     one = wanted(server, digest)
-    return fetch_all([one], Cache(cache), patience=QUICK)[one].path
+    return download_wheels([one], WheelCache(cache), patience=QUICK)[one].path
 
 
 def parts(cache: Path) -> list[Path]:
@@ -158,11 +158,11 @@ def test_no_password_of_an_index_is_written_down(server: FileServer, tmp_path: P
         server.ways = ["cut", "busy", "busy"]
         one = replace(wanted(server, digest), url=f"{server.url.replace('//', '//me:s3cret@')}{NAME}")
         with pytest.raises(HostError):
-            fetch_all([one], Cache(tmp_path), patience=QUICK)
+            download_wheels([one], WheelCache(tmp_path), patience=QUICK)
         assert len(parts(tmp_path)) == 1
         said = [path.read_text() for path in tmp_path.rglob("*.json")]
         # somebody else's password changes nothing: what is there of the file is carried on
-        fetch_all([replace(one, url=f"{server.url}{NAME}")], Cache(tmp_path), patience=QUICK)
+        download_wheels([replace(one, url=f"{server.url}{NAME}")], WheelCache(tmp_path), patience=QUICK)
         said += [path.read_text() for path in tmp_path.rglob("*.json")]
         assert said and not any("s3cret" in text for text in said)
         assert server.asked[-1][1] == f"bytes={HALF}-"
@@ -238,28 +238,28 @@ def test_a_cache_that_cannot_be_written_is_said_before_anything_is_asked_for(
     with pytest.raises(HostError, match="cannot be written") as failure:
         fetch(server, tmp_path / "file")
     assert "--no-cache" in str(failure.value.tip)
-    huge = Wanted("huge.whl", f"{server.url}huge.whl", DIGEST, 1 << 60)
+    huge = DownloadTarget("huge.whl", f"{server.url}huge.whl", DIGEST, 1 << 60)
     with pytest.raises(HostError, match="has room for"):
-        fetch_all([huge], Cache(tmp_path / "cache"))
+        download_wheels([huge], WheelCache(tmp_path / "cache"))
     assert server.asked == []
 
 
 def test_a_failure_leaves_the_other_files(server: FileServer, tmp_path: Path) -> None:
     server.files["good.whl"] = b"good"
-    good = Wanted("good.whl", f"{server.url}good.whl", hashlib.sha256(b"good").hexdigest())
+    good = DownloadTarget("good.whl", f"{server.url}good.whl", hashlib.sha256(b"good").hexdigest())
     with pytest.raises(RocmWheelsError, match="404"):
-        fetch_all([good, wanted(server, DIGEST, "none.whl")], Cache(tmp_path), patience=QUICK)
-    assert Cache(tmp_path).wheel(str(good.sha256), "good.whl").read_bytes() == b"good"
+        download_wheels([good, wanted(server, DIGEST, "none.whl")], WheelCache(tmp_path), patience=QUICK)
+    assert WheelCache(tmp_path).wheel_path(str(good.sha256), "good.whl").read_bytes() == b"good"
 
 
 def test_files_of_the_disk_are_checked_where_they_are(tmp_path: Path) -> None:
     path = tmp_path / NAME
     path.write_bytes(CONTENT)
-    right = Wanted(NAME, path.as_uri(), DIGEST)
-    assert fetch_all([right], Cache(tmp_path / "cache"))[right].path == path
-    wrong = Wanted(NAME, path.as_uri(), "0" * 64)
+    right = DownloadTarget(NAME, path.as_uri(), DIGEST)
+    assert download_wheels([right], WheelCache(tmp_path / "cache"))[right].path == path
+    wrong = DownloadTarget(NAME, path.as_uri(), "0" * 64)
     with pytest.raises(HostError, match=f"has the sha256 {DIGEST}"):
-        fetch_all([wrong], Cache(tmp_path / "cache"))
+        download_wheels([wrong], WheelCache(tmp_path / "cache"))
     assert not (tmp_path / "cache").exists()
 
 
@@ -275,7 +275,7 @@ def test_a_stalled_server_is_left(server: FileServer, tmp_path: Path) -> None:
 
     server.answer = silent  # type: ignore[method-assign,assignment]
     one = wanted(server)
-    quick = Patience(retries=2, first_wait=0.01, silence=0.3)
-    assert fetch_all([one], Cache(tmp_path), patience=quick)[one].path.read_bytes() == CONTENT
+    quick = RetryPolicy(retries=2, first_wait=0.01, silence=0.3)
+    assert download_wheels([one], WheelCache(tmp_path), patience=quick)[one].path.read_bytes() == CONTENT
     held.set()
     assert json.dumps(server.asked[0]) == '["silence", "", 0]'

@@ -18,7 +18,7 @@ from install_world import torch
 from workflow_actions import pythons_here
 
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.install import command
+from rocm_wheels.cli.install import install_command
 
 BASE = Path(getattr(sys, "_base_executable", sys.executable))
 VERSION = "2.9.1+rocm7.2"
@@ -49,23 +49,23 @@ def test_it_is_planned_then_made_then_used_again(tmp_path: Path, capsys: pytest.
     folder = tmp_path / "new" / "venv"
     (tmp_path / "new").mkdir()
     given = words(folder, "torch")
-    assert run_command(command, [*given, "--dry-run"]) == 0
+    assert run_command(install_command, [*given, "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert f"into {folder} (Python " in said and f", new, of {BASE})" in said
     by_hand = said.partition("by hand:\n")[2].splitlines()
     assert by_hand[0] == f"  uv venv --no-config --no-project --python {BASE} {folder}"
     assert not folder.exists()
-    assert run_command(command, given) == 0
+    assert run_command(install_command, given) == 0
     capsys.readouterr()
     assert packages(folder) == {"torch", "triton"}
     python = folder / "bin" / "python"
     ask = "import sys, torch; print(sys.prefix, sys.base_prefix != sys.prefix, torch.__file__)"
     told = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.split()
     assert told == [str(folder), "True", str(next(folder.rglob("torch/__init__.py")))]
-    assert run_command(command, [*given, "apex"]) == 0  # what is there stays
+    assert run_command(install_command, [*given, "apex"]) == 0  # what is there stays
     assert packages(folder) == {"torch", "triton", "apex"}
     capsys.readouterr()
-    assert run_command(command, [*given, "--json"]) == 0
+    assert run_command(install_command, [*given, "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert (plan["made_of"], plan["prefix"]) == (None, str(folder))
 
@@ -94,7 +94,7 @@ def test_the_same_command_makes_what_a_killed_one_began(when: str, tmp_path: Pat
     killed = subprocess.run([sys.executable, "-c", KILL, when, *given], capture_output=True, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert (folder / "pyvenv.cfg").exists() == (when == "after") and packages(folder) == set()
-    assert run_command(command, given) == 0
+    assert run_command(install_command, given) == 0
     assert packages(folder) == {"torch", "triton"}
 
 
@@ -128,7 +128,7 @@ def test_what_is_refused_leaves_the_disk_as_it_was(
     if there is not None:
         there(folder)
     before = sorted(folder.rglob("*"))
-    assert run_command(command, words(folder, *more)) != 0
+    assert run_command(install_command, words(folder, *more)) != 0
     told = capsys.readouterr().err
     assert all(one in told for one in said)
     assert sorted(folder.rglob("*")) == before and folder.exists() == (there is not None)
@@ -143,14 +143,14 @@ def test_an_environment_of_another_python_is_refused(
         pytest.skip("there is one Python alone on this machine")
     folder = tmp_path / "venv"
     subprocess.run([others[0], "-I", "-m", "venv", "--without-pip", folder], check=True)
-    assert run_command(command, words(folder, "torch")) == 2
+    assert run_command(install_command, words(folder, "torch")) == 2
     told = capsys.readouterr().err
     assert f"{folder} is an environment of Python 3." in told and f"and not of {running}." in told
     assert packages(folder) == set()
-    assert run_command(command, words(folder, "torch", python=others[0])) == 0
+    assert run_command(install_command, words(folder, "torch", python=others[0])) == 0
 
 
 def test_a_place_where_nothing_can_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
-    assert run_command(command, words(tmp_path / "file" / "venv", "torch")) == 17
+    assert run_command(install_command, words(tmp_path / "file" / "venv", "torch")) == 17
     assert "venv cannot be made: Not a directory" in capsys.readouterr().err

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from rocm_wheels.errors import UsageError
-from rocm_wheels.sdk.interpreter import ask_interpreter
-from rocm_wheels.sdk.interpreter_places import Wanted, launched
+from rocm_wheels.sdk.interpreter import query_interpreter
+from rocm_wheels.sdk.interpreter_places import RequestedPython, parse_launcher_output
 from rocm_wheels.sdk.interpreters import find_interpreters
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="fakes are shell scripts")
@@ -127,7 +127,7 @@ def test_a_missing_one_names_every_place(tmp_path: Path, find: Callable[..., lis
 def test_the_environment_of_this_test_stands_for_the_python_below_it(tmp_path: Path) -> None:
     """Asked for real: environments of the one Python there is, also one made of another environment."""
     env = dict(os.environ)
-    own = ask_interpreter(Path(sys.executable), env)
+    own = query_interpreter(Path(sys.executable), env)
     assert (own.tag, own.implementation) == (TAG, "cpython")
     assert own.version.startswith(".".join(map(str, sys.version_info[:3])))
     assert Path(sys.base_prefix).resolve() in own.path.parents or own.path.exists()
@@ -215,6 +215,12 @@ def test_the_launcher_of_windows_is_read_in_both_of_its_forms() -> None:
         " -3.9-32  C:\\x.exe\n"
     )
     new = " -V:3.13 *        C:\\P\\python.exe\n -V:Astral/CPython3.13 C:\\uv\\python.exe\n"
-    assert [str(path) for path in launched(Wanted("3.13"), old)] == ["C:\\My Pythons\\python.exe"]
-    assert [str(path) for path in launched(Wanted("3.13", None, True), old)] == ["C:\\P\\python3.13t.exe"]
-    assert [str(path) for path in launched(Wanted("3.13"), new)] == ["C:\\P\\python.exe"]
+    assert [str(path) for path in parse_launcher_output(RequestedPython("3.13"), old)] == [
+        "C:\\My Pythons\\python.exe"
+    ]
+    assert [str(path) for path in parse_launcher_output(RequestedPython("3.13", None, True), old)] == [
+        "C:\\P\\python3.13t.exe"
+    ]
+    assert [str(path) for path in parse_launcher_output(RequestedPython("3.13"), new)] == [
+        "C:\\P\\python.exe"
+    ]

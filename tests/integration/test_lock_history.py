@@ -13,12 +13,12 @@ import pytest
 from source_trees import Upstream, isolated_environment
 
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.lock_diff import command
+from rocm_wheels.cli.lock_diff import diff_command
 from rocm_wheels.errors import SourceError
 from rocm_wheels.sources.git import Git
 from rocm_wheels.sources.lock import history
-from rocm_wheels.sources.lock.history import Between, Place, commits_between
-from rocm_wheels.sources.network.mirrors import mirror_of
+from rocm_wheels.sources.lock.history import CommitRange, CommitSource, find_commits_between
+from rocm_wheels.sources.network.mirrors import locate_mirror
 from rocm_wheels.sources.network.transport import Transport
 
 NOBODY = "0123456789012345678901234567890123456789"
@@ -94,12 +94,14 @@ def between(
     *,
     near: Iterable[Path] = (),
     mirrors: Path | None = None,
-) -> Between:
+) -> CommitRange:
     transport = Transport(retries=0, timeout=20, mirrors=mirrors)
-    return commits_between(Place(*old), Place(*new), near=near, transport=transport, env=env)
+    return find_commits_between(
+        CommitSource(*old), CommitSource(*new), checkouts=near, transport=transport, env=env
+    )
 
 
-def subjects(found: Between) -> tuple[list[str], list[str]]:
+def subjects(found: CommitRange) -> tuple[list[str], list[str]]:
     assert found.complete
     return [one.subject for one in found.added], [one.subject for one in found.dropped]
 
@@ -129,9 +131,9 @@ def test_nothing_but_commits_is_fetched(
 ) -> None:
     old, new = upstream.commit("one", "two"), upstream.commit("three")
     kinds: set[str] = set()
-    walk = history._between
+    walk = history._read_range
 
-    def looking(git: Git, *arguments: str) -> Between:
+    def looking(git: Git, *arguments: str) -> CommitRange:
         kinds.update(
             git.text(
                 "cat-file", "--batch-all-objects", "--batch-check=%(objecttype)", "--unordered"
@@ -139,7 +141,7 @@ def test_nothing_but_commits_is_fetched(
         )
         return walk(git, *arguments)
 
-    monkeypatch.setattr(history, "_between", looking)
+    monkeypatch.setattr(history, "_read_range", looking)
     assert subjects(between((upstream.url, old), (upstream.url, new), env)) == (["three"], [])
     assert kinds == {"commit"}
 
@@ -150,14 +152,14 @@ def test_history_is_fetched_step_by_step_and_not_for_ever(
     ends = [
         upstream.commit(*(f"{start}" for _ in range(many))) for start, many in (("a", 9), ("b", 5), ("c", 30))
     ]
-    monkeypatch.setattr(history, "DEPTHS", (2, 4, 8))
+    monkeypatch.setattr(history, "HISTORY_DEPTHS", (2, 4, 8))
     depths = []
-    fetch = history._fetch
-    monkeypatch.setattr(history, "_fetch", lambda *given: (depths.append(given[3]), fetch(*given)))
+    fetch = history._fetch_commits
+    monkeypatch.setattr(history, "_fetch_commits", lambda *given: (depths.append(given[3]), fetch(*given)))
     assert subjects(between((upstream.url, ends[0]), (upstream.url, ends[1]), env)) == (["b"] * 5, [])
     assert depths == [2, 4, 8]
     far = between((upstream.url, ends[1]), (upstream.url, ends[2]), env)
-    assert far == Between((), (), complete=False, source=upstream.url)
+    assert far == CommitRange((), (), complete=False, source=upstream.url)
 
 
 def test_a_cut_in_what_both_share_cannot_misplace_a_commit(
@@ -171,9 +173,9 @@ def test_a_cut_in_what_both_share_cannot_misplace_a_commit(
     upstream.git("merge", "-q", "-s", "ours", "-m", "merge", "topic")
     new = upstream.git("rev-parse", "HEAD")
     # four deep from each end, the root is there by way of the topic alone: it looks like an addition
-    monkeypatch.setattr(history, "DEPTHS", (4,))
+    monkeypatch.setattr(history, "HISTORY_DEPTHS", (4,))
     assert not between((upstream.url, old), (upstream.url, new), env).complete
-    monkeypatch.setattr(history, "DEPTHS", (4, 20))
+    monkeypatch.setattr(history, "HISTORY_DEPTHS", (4, 20))
     expected = (["merge", "topic of long ago"], [])
     assert subjects(between((upstream.url, old), (upstream.url, new), env)) == expected
 
@@ -238,7 +240,7 @@ def test_a_checkout_that_has_not_all_is_passed_over(
 def test_a_mirror_is_read_and_nobody_asked(upstream: Repository, tmp_path: Path, env: dict[str, str]) -> None:
     old, new = upstream.commit("one", "two"), upstream.commit("three")
     mirrors = tmp_path / "mirrors"
-    place = mirror_of(upstream.url, mirrors, env).folder
+    place = locate_mirror(upstream.url, mirrors, env).folder
     upstream.git("clone", "-q", "--bare", upstream.url, str(place))
     upstream.up.folder.rename(tmp_path / "away")
     found = between((upstream.url, old), (upstream.url, new), env, mirrors=mirrors)
@@ -311,14 +313,14 @@ def test_a_commit_that_the_server_no_longer_has(upstream: Repository, env: dict[
     new = upstream.commit("one")
     with pytest.raises(SourceError) as failed:
         between((upstream.url, NOBODY), (upstream.url, new), env)
-    assert history.reason(failed.value) == f"{upstream.url} has no commit {NOBODY} (any more)"
+    assert history.explain_failure(failed.value) == f"{upstream.url} has no commit {NOBODY} (any more)"
 
 
 def test_a_repository_names_no_folder_of_this_machine(upstream: Repository, env: dict[str, str]) -> None:
     old, new = upstream.commit("one"), upstream.commit("two")
-    ends = Place(upstream.url, old, trusted=False), Place(upstream.url, new, trusted=False)
+    ends = CommitSource(upstream.url, old, trusted=False), CommitSource(upstream.url, new, trusted=False)
     with pytest.raises(SourceError, match="transport 'file' not allowed"):
-        commits_between(*ends, near=(), transport=Transport(retries=0), env=env)
+        find_commits_between(*ends, checkouts=(), transport=Transport(retries=0), env=env)
 
 
 # ---- the command
@@ -334,7 +336,7 @@ def lock(path: Path, **projects: dict[str, Any]) -> Path:
 
 
 def run(*arguments: object) -> int:
-    return run_command(command, ["--retries", "0", *map(str, arguments)])
+    return run_command(diff_command, ["--retries", "0", *map(str, arguments)])
 
 
 def test_what_a_person_reads(
@@ -435,7 +437,7 @@ def test_a_history_that_is_too_long_is_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     old, new = upstream.commit("one"), upstream.commit(*map(str, range(9)))
-    monkeypatch.setattr(history, "DEPTHS", (2, 3))
+    monkeypatch.setattr(history, "HISTORY_DEPTHS", (2, 3))
     a, b = (
         lock(tmp_path / name, apex=project(upstream.url, commit)) for name, commit in (("a", old), ("b", new))
     )

@@ -11,12 +11,12 @@ import pytest
 from click.testing import CliRunner
 from source_trees import enter, isolated_environment
 
-from rocm_wheels.ci.matrix.costs import projects_on
+from rocm_wheels.ci.matrix.costs import list_line_projects
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
 from rocm_wheels.cli.matrix import command
-from rocm_wheels.model.lines import all_lines, line_named
-from rocm_wheels.model.names import project_names
+from rocm_wheels.model.lines import get_release_lines, get_release_line
+from rocm_wheels.model.names import list_project_names
 from rocm_wheels.model.project import load_project
 
 GITHUB = "https://github.com/"
@@ -25,13 +25,13 @@ ROWS = json.loads(CliRunner().invoke(command, ["--format", "github", "--rows", "
 
 def places() -> Iterator[tuple[str, str]]:
     """Every repository and ref that a line or a recipe names."""
-    for line in all_lines():
+    for line in get_release_lines():
         for one in line.projects.values():
             if one.checkout.origin is not None:
                 yield one.checkout.origin, one.checkout.ref or "main"
-    for name in project_names():
+    for name in list_project_names():
         for platform in ("linux", "windows"):
-            yield load_project(name).source.on(platform).origin, "main"
+            yield load_project(name).source.get_platform_source(platform).origin, "main"
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         commit(ref, versions)
     git("-C", str(whole), "fast-import", "--quiet", told="".join(said))
     main, said = git("-C", str(whole), "rev-parse", "main").strip(), []
-    for line in all_lines():
+    for line in get_release_lines():
         torch = line.projects["pytorch"].checkout
         if torch.origin is None or torch.ref is None:
             continue
@@ -90,7 +90,7 @@ def test_a_row_can_be_locked(
     words = ["--line", row["line"], "--platform", row["platform"], "--rocm-version", row["rocm"]]
     assert run_command(cli, ["lock", *words, "--python", row["pythons"], "-o", "set.lock"]) == 0
     lock = json.loads(Path("set.lock").read_text())
-    assert set(lock["projects"]) == {one.name for one in projects_on(row["platform"], row["line"])}
+    assert set(lock["projects"]) == {one.name for one in list_line_projects(row["platform"], row["line"])}
     assert (lock["line"], lock["platform"], " ".join(lock["pythons"])) == (
         *(row["line"], row["platform"], row["pythons"]),
     )
@@ -101,7 +101,7 @@ def test_what_a_line_has_elsewhere_only_is_said_and_can_be_asked_for(
 ) -> None:
     enter(monkeypatch, tmp_path, env)
     line = next(row["line"] for row in ROWS if row["platform"] == "windows")
-    assert line_named(line).leaves_out("triton", "windows")
+    assert get_release_line(line).leaves_out("triton", "windows")
     words = ["lock", "--line", line, "--platform", "windows", "-o", "set.lock"]
     assert run_command(cli, words) == 0
     said = f"without triton: release line {line} has none for windows"

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from git import Actor, Repo
 
-from rocm_wheels.ci.matrix.changed_files import changed_since
+from rocm_wheels.ci.matrix.changed_files import list_changed_since
 from rocm_wheels.cli.matrix import command
 from rocm_wheels.errors import UsageError
 
@@ -23,14 +23,19 @@ def test_files_that_a_branch_changed(tmp_path: Path) -> None:
     repo.index.commit("second", author=who, committer=who)
     (tmp_path / "edited").write_text("now")
     (tmp_path / "new ü").write_text("new")
-    assert changed_since(tmp_path, base.hexsha) == ["away", "edited", "moved", "new ü"]
-    assert changed_since(tmp_path, "0" * 40) == ["away", "edited", "kept", "new ü"]  # GitHub's "no commit"
+    assert list_changed_since(tmp_path, base.hexsha) == ["away", "edited", "moved", "new ü"]
+    assert list_changed_since(tmp_path, "0" * 40) == [
+        "away",
+        "edited",
+        "kept",
+        "new ü",
+    ]  # GitHub's "no commit"
     with pytest.raises(UsageError, match="is no git repository"):
-        changed_since(tmp_path / "kept", "HEAD")
+        list_changed_since(tmp_path / "kept", "HEAD")
     with pytest.raises(UsageError, match="there is no commit no-such-ref"):
-        changed_since(tmp_path, "no-such-ref")
+        list_changed_since(tmp_path, "no-such-ref")
     with pytest.raises(UsageError, match="there is no commit '' in"):
-        changed_since(tmp_path, "")
+        list_changed_since(tmp_path, "")
 
 
 def test_a_commit_that_is_not_there_is_said() -> None:

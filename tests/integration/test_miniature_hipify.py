@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.demo.hipify_source import DIGESTS, fetch_hipify
-from rocm_wheels.workspace import home
+from rocm_wheels.demo.hipify_source import HIPIFY_DIGESTS, fetch_hipify
+from rocm_wheels.workspace import get_project_home
 
-MINIATURE = home() / "tests" / "miniature"
+MINIATURE = get_project_home() / "tests" / "miniature"
 
 pytestmark = pytest.mark.network
 
@@ -26,7 +26,7 @@ def hipify(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_is_read_from_the_index_once(hipify: Path) -> None:
-    assert {path.name for path in hipify.iterdir()} == {*DIGESTS, ".made-from"}
+    assert {path.name for path in hipify.iterdir()} == {*HIPIFY_DIGESTS, ".made-from"}
     assert fetch_hipify(hipify.parent, env={"PIP_NO_INDEX": "1"}) == hipify
 
 

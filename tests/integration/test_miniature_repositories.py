@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.demo.hipify_source import DIGESTS
-from rocm_wheels.demo.repositories import Repository, make_repositories
-from rocm_wheels.workspace import home
+from rocm_wheels.demo.hipify_source import HIPIFY_DIGESTS
+from rocm_wheels.demo.repositories import DemoRepository, make_repositories
+from rocm_wheels.workspace import get_project_home
 
-MINIATURE = home() / "tests" / "miniature"
+MINIATURE = get_project_home() / "tests" / "miniature"
 ENV = {"PATH": os.environ["PATH"]}
 
 
@@ -23,7 +23,7 @@ def hipify(tmp_path: Path) -> Path:
     """A stand-in: files of the same names, and the mark that its maker leaves."""
     folder = tmp_path / "hipify"
     folder.mkdir()
-    for name in DIGESTS:
+    for name in HIPIFY_DIGESTS:
         (folder / name).write_text(f"# {name}\n")
     (folder / ".made-from").write_text("digests\n")
     return folder
@@ -36,7 +36,7 @@ def _git(*words: str | Path, cwd: Path | None = None) -> str:
     return subprocess.run(words, cwd=cwd, env=env, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def _commits(made: Mapping[str, Repository]) -> dict[str, str]:
+def _commits(made: Mapping[str, DemoRepository]) -> dict[str, str]:
     return {name: repository.commit for name, repository in made.items()}
 
 
@@ -104,7 +104,7 @@ def test_a_clone_has_what_upstream_has(tmp_path: Path, hipify: Path) -> None:
     ]
     pin = (clone / ".ci/docker/ci_commit_pins/triton.txt").read_text()
     assert pin == f"{made['triton'].commit}\n"
-    assert {path.name for path in (clone / "torch/utils/hipify").iterdir()} == set(DIGESTS)
+    assert {path.name for path in (clone / "torch/utils/hipify").iterdir()} == set(HIPIFY_DIGESTS)
     assert os.access(clone / "tools/amd_build/build_amd.py", os.X_OK)
     assert not os.access(clone / "setup.py", os.X_OK)
 

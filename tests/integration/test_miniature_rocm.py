@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from small_rocm import ENV, SOURCE, TARGETS, beside_ziglang, lay_out
 
-from rocm_wheels.demo.artifacts import LIBRARIES, make_artifacts
+from rocm_wheels.demo.artifacts import MINIATURE_LIBRARIES, make_artifacts
 from rocm_wheels.errors import SdkError
-from rocm_wheels.sdk.artifacts import merge, read_artifacts
-from rocm_wheels.wheels.device_code.objects import read_file
+from rocm_wheels.sdk.artifacts import merge_artifacts, read_artifacts
+from rocm_wheels.wheels.device_code.objects import read_file_code
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the small ROCm is for Linux")
 
@@ -71,7 +71,7 @@ def test_another_version_or_target_is_made_anew(tmp_path: Path) -> None:
     make_artifacts(SOURCE, dest, version="7.2.1rc1", targets=["gfx1201"], env=ENV)
     found = read_artifacts(dest)
     assert {artifact.family for artifact in found} == {"generic", "gfx1201"}
-    tree = merge(found)
+    tree = merge_artifacts(found)
     assert tree[".info/version"].path.read_text() == "7.2.1rc1\n"
     assert "HIP_VERSION_MINOR 2\n" in tree["include/hip/hip_version.h"].path.read_text()
     assert "gfx1201" in tree["share/therock/dist_info.json"].path.read_text()
@@ -87,8 +87,8 @@ def test_a_compiler_that_fails_leaves_the_folder_as_it_was(tmp_path: Path) -> No
 
 
 def test_the_runtime_answers_as_without_a_gpu(artifacts: Path) -> None:
-    tree = merge(read_artifacts(artifacts))
-    for library in LIBRARIES:
+    tree = merge_artifacts(read_artifacts(artifacts))
+    for library in MINIATURE_LIBRARIES:
         ctypes.CDLL(str(tree[f"{library.folder}/{library.soname}"].path))
         assert tree[f"{library.folder}/lib{library.name}.so"].link == library.soname
     hip = ctypes.CDLL(str(tree["lib/libamdhip64.so.7"].path))
@@ -113,7 +113,7 @@ def test_hipcc_compiles_for_all_targets(
     archs = [f"--offload-arch={target}" for target in TARGETS]
     _run(rocm / "bin/hipcc", *archs, *options, "-O2", "-fPIC", "-c", kernel, "-o", "kernel.o", cwd=tmp_path)
     _run(rocm / "bin/hipcc", "-shared", "kernel.o", "-o", "libkernel.so", cwd=tmp_path)
-    found = read_file(tmp_path / "libkernel.so")
+    found = read_file_code(tmp_path / "libkernel.so")
     assert {(str(code.target), code.machine, code.packing) for code in found} == {
         (target, target, packing) for target in TARGETS
     }

@@ -330,17 +330,17 @@ def test_killed_while_a_transfer_stands_still(
     ],
 )
 def test_names(origin: str, name: str, slug: str) -> None:
-    assert mirrors.repository_name(origin) == name
-    assert mirrors.origin_slug(origin).startswith(slug)
+    assert mirrors.name_repository(origin) == name
+    assert mirrors.make_origin_slug(origin).startswith(slug)
     assert (
         subprocess.run(
-            ["git", "check-ref-format", f"refs/origins/{mirrors.origin_slug(origin)}/x"], check=False
+            ["git", "check-ref-format", f"refs/origins/{mirrors.make_origin_slug(origin)}/x"], check=False
         ).returncode
         == 0
     )
 
 
 def test_an_origin_is_the_same_with_and_without_a_password() -> None:
-    slugs = {mirrors.origin_slug(f"https://{user}h/a/b") for user in ("", "u@", "u:p@w@")}
+    slugs = {mirrors.make_origin_slug(f"https://{user}h/a/b") for user in ("", "u@", "u:p@w@")}
     assert len(slugs) == 1
-    assert mirrors.origin_slug("https://h/a/c") not in slugs
+    assert mirrors.make_origin_slug("https://h/a/c") not in slugs

@@ -15,7 +15,7 @@ from network_trees import Tree
 from source_trees import Upstream, content, isolated_environment, make_upstream
 
 from rocm_wheels.errors import SourceError, UsageError
-from rocm_wheels.sources.case import clash
+from rocm_wheels.sources.case import find_case_clash
 from rocm_wheels.sources.network.transport import Transport
 
 DOOR = Path(__file__).resolve().parents[2] / "repos/pytorch_torch_repo.py"
@@ -216,7 +216,7 @@ def test_names_that_clash_where_case_does_not_count(tree: Tree, upstream: Upstre
     ],
 )
 def test_clash(paths: list[str], pair: tuple[str, str] | None) -> None:
-    assert clash(paths) == pair
+    assert find_case_clash(paths) == pair
 
 
 def test_the_options_of_a_door(upstream: Upstream, server: Server, tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from rocm_artifacts import make_artifacts
 
-from rocm_wheels.sdk.artifacts import merge, read_artifacts
-from rocm_wheels.sdk.uv import uv_environment, uv_program
+from rocm_wheels.sdk.artifacts import merge_artifacts, read_artifacts
+from rocm_wheels.sdk.uv import compose_uv_environment, find_uv
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="compiles ELF files")
 
@@ -56,7 +56,7 @@ def prefix(tmp_path: Path) -> Path:
     """Lay out the small ROCm as an installed one."""
     root = tmp_path / "opt/rocm"
     artifacts = [a for a in read_artifacts(make_artifacts(tmp_path / "artifacts")) if a.generic]
-    for relative, entry in merge(artifacts).items():
+    for relative, entry in merge_artifacts(artifacts).items():
         target = root / relative
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(entry.path, target, follow_symlinks=False)
@@ -132,13 +132,13 @@ def test_all_unknown_targets_are_named_at_once(prefix: Path, tmp_path: Path) -> 
 def test_the_installed_tree_is_whole_again(prefix: Path, tmp_path: Path) -> None:
     assert make_packages(tmp_path / "made", "--from-prefix", prefix).returncode == 0
     venv = tmp_path / "venv"
-    env = uv_environment({**os.environ, "UV_CACHE_DIR": str(tmp_path / "cache")})
+    env = compose_uv_environment({**os.environ, "UV_CACHE_DIR": str(tmp_path / "cache")})
     for words in (
         ["venv", "--no-project", "--python", sys.executable, str(venv)],
         ["pip", "install", "--python", str(venv), "--no-index", "--find-links", str(tmp_path / "made/dist"),
          "rocm[libraries,devel,device]"],
     ):  # fmt: skip
-        subprocess.run([uv_program(), "-q", *words], env=env, check=True, timeout=120)
+        subprocess.run([find_uv(), "-q", *words], env=env, check=True, timeout=120)
     tree = Path(subprocess.check_output([venv / "bin/rocm-sdk", "path", "--root"], text=True).strip())
     files = [path.relative_to(prefix) for path in prefix.rglob("*") if path.is_file()]
     assert files

@@ -12,10 +12,10 @@ import pytest
 from patch_trees import DEEP, MIDDLE, Patched
 from source_trees import ODD, Upstream, isolated_environment, make_upstream, times
 
-from rocm_wheels.errors import RocmWheelsError, SourceError, explain
+from rocm_wheels.errors import RocmWheelsError, SourceError, explain_error
 from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.hipify import hipify
-from rocm_wheels.sources.patches.mail import PatchRefused
+from rocm_wheels.sources.hipify import hipify_checkout
+from rocm_wheels.sources.patches.mail import PatchRefusedError
 
 UPSTREAM, HIPIFIED = "THEROCK_UPSTREAM_DIFFBASE", "THEROCK_HIPIFY_DIFFBASE"
 
@@ -169,9 +169,9 @@ def test_where_the_sets_lead_without_hipify_or_commit(
     upstream: Upstream, saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tree = Patched(upstream, tmp_path / "tree", shutil.copytree(saved, tmp_path / "main"))
-    with pytest.raises(PatchRefused, match=r"hipified has patches, which go on top of the commit"):
+    with pytest.raises(PatchRefusedError, match=r"hipified has patches, which go on top of the commit"):
         tree.checkout(commit_hipify=False)
-    with pytest.raises(PatchRefused, match=r"for submodules \(third_party/middle.*there are to be none"):
+    with pytest.raises(PatchRefusedError, match=r"for submodules \(third_party/middle.*there are to be none"):
         tree.checkout(submodules=False)
     assert not tree.directory.exists()
     tree.checkout(hipify=False)
@@ -229,7 +229,7 @@ def test_a_patch_that_does_not_apply_leaves_the_tree_as_it_was(
     for way in ways:
         good.checkout(**way)  # type: ignore[arg-type]
         before, seen = good.everything(), times(good.directory)
-        with pytest.raises(PatchRefused, match=name) as refused:
+        with pytest.raises(PatchRefusedError, match=name) as refused:
             bad.checkout("main")
         assert f"it needs commit {needed}" in refused.value.message
         assert good.everything() == before
@@ -237,7 +237,7 @@ def test_a_patch_that_does_not_apply_leaves_the_tree_as_it_was(
         assert good.checkout(**way) == good.git("rev-parse", "HEAD")  # type: ignore[arg-type]
         assert times(good.directory) == seen
     shutil.rmtree(good.directory)
-    with pytest.raises(PatchRefused, match=name):
+    with pytest.raises(PatchRefusedError, match=name):
         bad.checkout()
     assert [path.name for path in bad.directory.iterdir()] == [".git"]
     good.checkout()
@@ -252,7 +252,7 @@ def test_a_line_that_moved_on(upstream: Upstream, saved: Path, tmp_path: Path) -
     before = tree.everything()
     needed = upstream.git("root", "rev-parse", "main")
     with pytest.raises(
-        PatchRefused, match=rf"0001-ROCm.*does not apply to upstream's .*it needs commit {needed}"
+        PatchRefusedError, match=rf"0001-ROCm.*does not apply to upstream's .*it needs commit {needed}"
     ):
         tree.checkout("feature")
     assert tree.everything() == before
@@ -265,7 +265,7 @@ def test_a_clone_of_somebodys_is_put_back_onto_its_branch(
     tree = Patched(upstream, tmp_path / "tree", shutil.copytree(saved, tmp_path / "main"))
     break_hipified(tree.folder)
     before = tree.everything()
-    with pytest.raises(PatchRefused):
+    with pytest.raises(PatchRefusedError):
         tree.checkout("main")
     assert tree.everything() == before
     assert tree.git("symbolic-ref", "HEAD") == "refs/heads/main"
@@ -305,7 +305,7 @@ def test_a_patch_of_a_source_brings_what_hipify_makes_of_it(upstream: Upstream, 
     assert not other.git("status", "--porcelain", "-uall")
     assert other.save().written == ()
     status = other.status()
-    assert (status.words, status.changed_since_hipify) == (("patched", "hipified"), False)
+    assert (status.labels, status.changed_since_hipify) == (("patched", "hipified"), False)
     # what hipify made of it is in the patch where another one builds on it
     other.commit("Edit what it makes", {"hip/a.hip": "hip mine, and more\n"})
     assert set(other.save().written) == {
@@ -326,7 +326,7 @@ def test_commits_after_an_uncommitted_hipify_of_a_hipified_tree_are_saved(
     mine.checkout(patch=False)
     (mine.directory / "a.cu").write_text("cuda mine\n")
     recipe, python = load_project("pytorch"), Path(sys.executable)
-    hipify(recipe, mine.directory, commit=False, env=upstream.env, python=python)
+    hipify_checkout(recipe, mine.directory, commit=False, env=upstream.env, python=python)
     mine.commit("Both", {})
     assert mine.save().written == ("hipified/0001-Both.patch",)
     assert b"+hip mine" in mine.patches()["hipified/0001-Both.patch"]
@@ -378,8 +378,8 @@ def test_wrong_sets(upstream: Upstream, plain: Path, tmp_path: Path, row: tuple[
     before = tree.everything()
     with pytest.raises(RocmWheelsError) as refused:
         tree.checkout(hipify=False)
-    assert said in explain(refused.value)
-    assert "tip:" in explain(refused.value)
+    assert said in explain_error(refused.value)
+    assert "tip:" in explain_error(refused.value)
     assert tree.everything() == before
 
 

@@ -15,19 +15,19 @@ from typing import Any
 
 import pytest
 
-from rocm_wheels.machine import look_at_machine
+from rocm_wheels.machine import measure_machine
 from rocm_wheels.model.project import load_project
 from rocm_wheels.pipeline.estimates import Estimate
-from rocm_wheels.pipeline.preflight.look import headers_of, look
-from rocm_wheels.pipeline.preflight.subject import Cost, Subject
-from rocm_wheels.pipeline.preflight.table import run_preflight
+from rocm_wheels.pipeline.preflight.look import find_headers, complete_subject
+from rocm_wheels.pipeline.preflight.subject import StepCost, PreflightSubject
+from rocm_wheels.pipeline.preflight.table import run_preflight_checks
 
 ENV = {**os.environ, "LC_ALL": "C.UTF-8"}
 MIB = 1 << 20
 Statvfs = Callable[[Path], Any]
 
 
-def looked(folder: Path, **changes: Any) -> Subject:
+def looked(folder: Path, **changes: Any) -> PreflightSubject:
     """Look at a run that builds apex in folders below ``folder``."""
     source = folder / "apex"
     source.mkdir(exist_ok=True)
@@ -38,11 +38,13 @@ def looked(folder: Path, **changes: Any) -> Subject:
         "output": folder / "dist",
         "sources": {"apex": source},
     }
-    return look(Subject("linux", look_at_machine(ENV), ("apex",), **stated), **{**given, **changes})
+    return complete_subject(
+        PreflightSubject("linux", measure_machine(ENV), ("apex",), **stated), **{**given, **changes}
+    )
 
 
-def said(subject: Subject) -> list[tuple[str, str]]:
-    return [(finding.check, finding.severity) for finding in run_preflight(subject)]
+def said(subject: PreflightSubject) -> list[tuple[str, str]]:
+    return [(finding.check, finding.severity) for finding in run_preflight_checks(subject)]
 
 
 @contextmanager
@@ -72,7 +74,7 @@ def program(folder: Path, name: str, script: str) -> None:
 
 
 def test_this_machine(tmp_path: Path) -> None:
-    python = headers_of(Path(sys.executable), ENV)
+    python = find_headers(Path(sys.executable), ENV)
     (tmp_path / "work").mkdir()
     looked(tmp_path)
     begin = time.process_time()
@@ -106,10 +108,10 @@ def test_hard_links_are_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_disk_that_is_too_small(tmp_path: Path) -> None:
-    torch = Cost("build-apex-cp311", "apex", Estimate(60, 300 * MIB, 0, "stated", 0, 1))
+    torch = StepCost("build-apex-cp311", "apex", Estimate(60, 300 * MIB, 0, "stated", 0, 1))
     with disk(tmp_path / "disk", 200 * MIB) as (folder, statvfs):
         subject = looked(folder, costs=[torch], statvfs=statvfs)
-        [finding] = [one for one in run_preflight(subject) if one.check == "disk"]
+        [finding] = [one for one in run_preflight_checks(subject) if one.check == "disk"]
         assert finding.severity == "warning"
         assert "200.0 MiB free, and this run may add 300.0 MiB" in finding.text
         assert len({f.device for f in subject.folders[:3]}) == 1
@@ -143,13 +145,13 @@ def test_programs_that_are_missing_or_broken(tmp_path: Path) -> None:
     program(bin, "git", "echo git version 2.20.1")
     program(bin, "cc", "exit 0")
     program(bin, "g++", "echo 'cannot execute cc1plus' >&2; exit 1")
-    found = run_preflight(looked(tmp_path, env={**ENV, "PATH": str(bin)}))
+    found = run_preflight_checks(looked(tmp_path, env={**ENV, "PATH": str(bin)}))
     texts = "\n".join(finding.text for finding in found)
     assert [finding.check for finding in found] == ["programs", "git"]
     assert f"{bin}/g++ does not work: C++ compiler failed" in texts
     assert "cannot execute cc1plus" in texts
     assert "git 2.20.1 is too old" in texts
-    found = run_preflight(looked(tmp_path, env={**ENV, "PATH": str(tmp_path)}))
+    found = run_preflight_checks(looked(tmp_path, env={**ENV, "PATH": str(tmp_path)}))
     assert [f.text.split(" on ")[0] for f in found] == [
         f"there is no {name}" for name in ("git", "C compiler", "C++ compiler")
     ]
@@ -175,7 +177,9 @@ def test_somebody_elses_wheel(tmp_path: Path) -> None:
 
 def test_a_python_that_is_none(tmp_path: Path) -> None:
     program(tmp_path / "bin", "python3", "exit 3")
-    [finding] = run_preflight(looked(tmp_path, pythons=[headers_of(tmp_path / "bin" / "python3", ENV)]))
+    [finding] = run_preflight_checks(
+        looked(tmp_path, pythons=[find_headers(tmp_path / "bin" / "python3", ENV)])
+    )
     assert (finding.check, finding.severity) == ("python-headers", "warning")
     assert "python3" in finding.text
 

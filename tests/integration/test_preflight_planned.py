@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from rocm_wheels.cli.build import build
-from rocm_wheels.cli.build_request import wheels_request
-from rocm_wheels.pipeline.plan.planning import Planned, look_over, make_planned
-from rocm_wheels.pipeline.preflight.look import headers_of
-from rocm_wheels.pipeline.preflight.planned import preflight, subject_of
+from rocm_wheels.cli.build_request import make_wheels_request
+from rocm_wheels.pipeline.plan.planning import PlannedRun, check_request, plan_run
+from rocm_wheels.pipeline.preflight.look import find_headers
+from rocm_wheels.pipeline.preflight.planned import preflight_plan, make_subject
 from rocm_wheels.pipeline.preflight.subject import PreflightFinding
-from rocm_wheels.pipeline.preflight.table import run_preflight
+from rocm_wheels.pipeline.preflight.table import run_preflight_checks
 
 TAG = f"cp3{sys.version_info[1]}"
 GIT = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "init.defaultBranch=main"]
@@ -35,15 +35,15 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def planned(root: Path, *words: str, **env: str) -> Planned:
+def planned(root: Path, *words: str, **env: str) -> PlannedRun:
     options = ["--root-checkout-dir", root, "--output-dir", root.parent / "dist", "--install-rocm"]
     given = build.make_context("build", [*map(str, options), "--pytorch-rocm-arch", "gfx942,gfx1100", *words])
     whole = {**os.environ, "LC_ALL": "C.UTF-8", **env}
-    return make_planned(look_over(wheels_request(given.params, whole), whole))
+    return plan_run(check_request(make_wheels_request(given.params, whole), whole))
 
 
 def test_a_plan_of_everything(root: Path) -> None:
-    subject = subject_of(planned(root, MAX_JOBS="400"))
+    subject = make_subject(planned(root, MAX_JOBS="400"))
     assert subject.projects == ("pytorch",)
     assert {f.role: f.path for f in subject.folders if f.role != "temporary"} == {
         "work": root / ".rocm-wheels",
@@ -56,7 +56,7 @@ def test_a_plan_of_everything(root: Path) -> None:
     assert (subject.jobs, subject.targets, subject.sdk_targets) == (400, ("gfx942", "gfx1100"), None)
     assert subject.newest is not None
     assert subject.newest <= time.time() + 1
-    assert "memory" in [finding.check for finding in run_preflight(subject)]
+    assert "memory" in [finding.check for finding in run_preflight_checks(subject)]
 
 
 def test_somebody_elses_wheel_is_found_where_this_one_goes(root: Path) -> None:
@@ -67,7 +67,7 @@ def test_somebody_elses_wheel_is_found_where_this_one_goes(root: Path) -> None:
 
     def foreign(*words: str) -> list[PreflightFinding]:
         """Without what depends on the machine that the tests run on: its disk, its memory."""
-        return [f for f in preflight(planned(root, *words)) if f.check == "foreign-wheels"]
+        return [f for f in preflight_plan(planned(root, *words)) if f.check == "foreign-wheels"]
 
     assert foreign() == []
     [finding] = foreign("--per-target")
@@ -76,8 +76,8 @@ def test_somebody_elses_wheel_is_found_where_this_one_goes(root: Path) -> None:
 
 
 def test_the_compiler_that_a_project_was_given_is_tried(root: Path) -> None:
-    subject = subject_of(planned(root, "--set-env", "pytorch:CXX=/no/such/compiler"))
-    [finding] = [one for one in run_preflight(subject) if one.check != "disk"]  # of this machine
+    subject = make_subject(planned(root, "--set-env", "pytorch:CXX=/no/such/compiler"))
+    [finding] = [one for one in run_preflight_checks(subject) if one.check != "disk"]  # of this machine
     assert (finding.check, finding.severity) == ("programs", "error")
     assert "there is no C++ compiler" in finding.text
 
@@ -86,7 +86,7 @@ def test_headers_where_they_usually_are_and_where_python_says(tmp_path: Path) ->
     python, env = Path(sys.executable), dict(os.environ)
     there = Path(sysconfig.get_path("include"), "Python.h").is_file()
     for tag in (TAG, "", "cp399"):
-        folder = headers_of(python, env, tag).folder
+        folder = find_headers(python, env, tag).folder
         assert (folder is not None and (folder / "Python.h").is_file()) == there
 
 
@@ -104,7 +104,9 @@ def test_what_builds_download_is_told_and_offline_it_must_be_there(root: Path, t
 
     def told(*words: str, **env: str) -> list[tuple[str, str]]:
         plain = {"LLVM_SYSPATH": "", "JSON_SYSPATH": "", "AOTRITON_INSTALLED_PREFIX": ""}
-        found = [f for f in preflight(planned(root, *words, **{**plain, **env})) if f.check == "downloads"]
+        found = [
+            f for f in preflight_plan(planned(root, *words, **{**plain, **env})) if f.check == "downloads"
+        ]
         return [(f.severity, f.text + f.tip) for f in found]
 
     online = told()

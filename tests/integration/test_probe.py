@@ -47,7 +47,7 @@ def test_one_bad_target_hides_no_other(sdk: SdkTree, tmp_path: Path) -> None:
 def test_what_can_go_wrong(
     sdk: SdkTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
 ) -> None:
-    monkeypatch.setattr(probe, "_TIMEOUT", 1.0)
+    monkeypatch.setattr(probe, "_PROBE_SECONDS", 1.0)
     broken = another(sdk, tmp_path / "broken")
     (broken.bin / "hipcc").write_text(f"#!/bin/sh\n{script}\n")
     found = probe_targets(broken, ["gfx942"], tmp_path / "work", ENV, platform="linux", jobs=1)

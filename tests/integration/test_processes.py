@@ -14,8 +14,8 @@ import pytest
 
 from rocm_wheels import groups
 from rocm_wheels.errors import BuildError, UsageError
-from rocm_wheels.process import capture, run
-from rocm_wheels.workspace import exclusive
+from rocm_wheels.process import capture_output, run_command
+from rocm_wheels.workspace import lock_folder
 
 # a program that starts another one, and ends only when it is made to
 FAMILY = "sleep 1000 & sleep 1000"
@@ -30,7 +30,7 @@ with exclusive(Path(sys.argv[1]), what="a test"):
 
 
 def alive(leader: int) -> list[int]:
-    return groups.members({leader})
+    return groups.list_group_members({leader})
 
 
 def carriers(mark: str) -> list[int]:
@@ -63,19 +63,19 @@ def test_what_a_killed_run_had_started_is_ended_by_the_next(
     leader = started_in(tmp_path)
     with (
         pytest.raises(UsageError, match=f"is in use by process {holder.pid}"),
-        exclusive(tmp_path, what="second"),
+        lock_folder(tmp_path, purpose="second"),
     ):
         pass
     os.kill(holder.pid, signal.SIGKILL)
     holder.wait()
     assert len(alive(leader)) >= 2
-    with exclusive(tmp_path, what="next"):
+    with lock_folder(tmp_path, purpose="next"):
         assert alive(leader) == []
     assert "processes of a run that was killed" in capfd.readouterr().err
     assert not (tmp_path / ".groups").exists()
 
 
-@pytest.mark.parametrize("start", [run, capture], ids=["run", "capture"])
+@pytest.mark.parametrize("start", [run_command, capture_output], ids=["run", "capture"])
 def test_a_timeout_ends_the_whole_group(start: object, tmp_path: Path) -> None:
     assert callable(start)
     pid_file = tmp_path / "pid"
@@ -85,7 +85,7 @@ def test_a_timeout_ends_the_whole_group(start: object, tmp_path: Path) -> None:
     assert alive(int(pid_file.read_text())) == []
 
 
-@pytest.mark.parametrize("start", [run, capture], ids=["run", "capture"])
+@pytest.mark.parametrize("start", [run_command, capture_output], ids=["run", "capture"])
 def test_a_full_disk_is_told_apart(start: object) -> None:
     assert callable(start)
     words = ["sh", "-c", "echo 'fatal: write error: No space left on device' >&2; exit 128"]
@@ -96,18 +96,18 @@ def test_a_full_disk_is_told_apart(start: object) -> None:
 
 def test_a_value_is_stdout_alone() -> None:
     env = {"PATH": os.environ["PATH"]}
-    assert capture(["sh", "-c", "echo noise >&2; echo value"], env=env) == "value"
+    assert capture_output(["sh", "-c", "echo noise >&2; echo value"], env=env) == "value"
     with pytest.raises(BuildError, match=r"(?s)failed with exit code 3:.*the reason"):
-        capture(["sh", "-c", "echo 7.1; echo the reason >&2; exit 3"], env=env)
+        capture_output(["sh", "-c", "echo 7.1; echo the reason >&2; exit 3"], env=env)
     with pytest.raises(BuildError, match="was killed by signal 9"):
-        capture(["sh", "-c", "kill -9 $$"], env=env)
+        capture_output(["sh", "-c", "kill -9 $$"], env=env)
 
 
 def test_output_is_kept_and_credentials_are_not(tmp_path: Path) -> None:
     log = tmp_path / "logs" / "step.log"
     seen: list[str] = []
     secret = "https://me:secret@example.invalid/simple"
-    run(
+    run_command(
         ["sh", "-c", f"echo fetching {secret}"],
         env={"PATH": os.environ["PATH"]},
         log=log,
@@ -125,7 +125,7 @@ def test_a_number_that_is_somebody_elses_now_is_left_alone(tmp_path: Path, began
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         ticks = Path("/proc", str(stranger.pid), "stat").read_text().split()[21]
         (tmp_path / ".groups").write_text(f"+{stranger.pid}{began.format(boot=boot, ticks=ticks)}\n")
-        with exclusive(tmp_path, what="a test"):
+        with lock_folder(tmp_path, purpose="a test"):
             assert alive(stranger.pid) == [stranger.pid]
     finally:
         stranger.kill()
@@ -142,13 +142,13 @@ def test_a_program_whose_begin_cannot_be_noted_does_not_go_on(tmp_path: Path) ->
 
     env = {"PATH": os.environ["PATH"]}
     with pytest.raises(OSError, match="No space left") as caught:
-        run(["sh", "-c", FAMILY], env=env, started=noted, log=tmp_path / "step.log")
+        run_command(["sh", "-c", FAMILY], env=env, on_start=noted, log=tmp_path / "step.log")
     assert (caught.value.filename, alive(started[0])) == (str(tmp_path / "step.log"), [])
     with (
-        groups.noted_in(tmp_path / "no such folder" / ".groups"),
+        groups.note_groups_in(tmp_path / "no such folder" / ".groups"),
         pytest.raises(OSError, match="No such file"),
     ):
-        run(["sh", "-c", FAMILY], env={**env, "MARK": str(tmp_path)})
+        run_command(["sh", "-c", FAMILY], env={**env, "MARK": str(tmp_path)})
     assert carriers(str(tmp_path)) == []  # it may be stopped before it can tell its number
     other = subprocess.Popen(["sleep", "1000"], env={**env, "MARK": str(tmp_path)})
     try:

@@ -26,30 +26,30 @@ from test_stage import PIP, UV, stage
 
 from rocm_wheels.errors import ReleaseError
 from rocm_wheels.index.adding import add_wheels
-from rocm_wheels.index.server import serving
-from rocm_wheels.parallel import each
-from rocm_wheels.process import capture
+from rocm_wheels.index.server import serve_folder
+from rocm_wheels.parallel import run_in_parallel
+from rocm_wheels.process import capture_output
 from rocm_wheels.release.gate.verdict import RuleResult, Verdict
-from rocm_wheels.release.layout import Places, load_layout
+from rocm_wheels.release.layout import FamilyPaths, load_layout
 from rocm_wheels.release.promotion import switching
 from rocm_wheels.release.promotion.channel import Channel, read_channel
-from rocm_wheels.release.promotion.promoting import Actor, Done, Promoter
+from rocm_wheels.release.promotion.promoting import ChannelActor, ChannelChange, Promoter
 from rocm_wheels.release.sets import SetDocument, find_set
 from rocm_wheels.stores import Store
 from rocm_wheels.stores.folder import FolderStore
 
-RELEASE = Places(load_layout(), FAMILY, "release")
+RELEASE = FamilyPaths(load_layout(), FAMILY, "release")
 PAGES = RELEASE.channel_pages("nightly")
 PASSED = Verdict("x", FAMILY, "nightly", datetime.now(timezone.utc), (RuleResult("hashes", "pass", "yes"),))
 OLD, NEW = (("torch", f"2.9.{n}+rocm{ROCM}", f"0.24.{n}+rocm{ROCM}") for n in (1, 2))
-_point = switching.point
+_point = switching.point_link
 
 
 def promoter(store: Store, by: str = "ann@here") -> Promoter:
-    return Promoter(store, Places(load_layout(), FAMILY), "nightly", Actor(by, NOW))
+    return Promoter(store, FamilyPaths(load_layout(), FAMILY), "nightly", ChannelActor(by, NOW))
 
 
-def promote(store: Store, document: SetDocument, by: str = "ann@here") -> Done:
+def promote(store: Store, document: SetDocument, by: str = "ann@here") -> ChannelChange:
     return promoter(store, by).promote(document, lambda: PASSED)
 
 
@@ -119,7 +119,7 @@ class Sets:
         url = f"{self.url}{quote(place.relative_to(self.root).as_posix())}/"
         index = ["--index-url", f"{url}{PAGES}/", "--extra-index-url", f"{url}rocm/"]
         if tool == "pip":
-            said = capture([*PIP, "--quiet", "--report", "-", *options, *index, *words], env=env)
+            said = capture_output([*PIP, "--quiet", "--report", "-", *options, *index, *words], env=env)
             listed = [one["metadata"] for one in json.loads(said)["install"]]
             found = {one["name"]: one["version"] for one in listed}
         else:
@@ -142,7 +142,7 @@ def linked(source: Path, target: Path) -> Path:
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sets]:
     root = tmp_path_factory.getbasetemp()
-    with pytest.MonkeyPatch.context() as patch, serving(root) as server:
+    with pytest.MonkeyPatch.context() as patch, serve_folder(root) as server:
         patch.setattr(os, "fsync", lambda _: None)
         yield Sets(tmp_path_factory.mktemp("sets"), root, server.url)
 
@@ -151,7 +151,7 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sets]:
 def rename_is_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the wrapper count the rename of a folder, too; leave out what only a loss of power would show."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    monkeypatch.setattr(switching, "point", watched_point)
+    monkeypatch.setattr(switching, "point_link", watched_point)
 
 
 def watched_point(store: Store, link: str, target: str) -> None:
@@ -165,7 +165,9 @@ def staged_files(place: Path) -> dict[str, int]:
     return {str(p): p.stat().st_mtime_ns for p in (place / "v2-staging").rglob("*") if p.is_file()}
 
 
-def writes_of(sets: Sets, mode: str, tmp_path: Path, change: Callable[[FaultyStore], Done]) -> list[str]:
+def writes_of(
+    sets: Sets, mode: str, tmp_path: Path, change: Callable[[FaultyStore], ChannelChange]
+) -> list[str]:
     store = sets.store(sets.copy(mode, tmp_path / "clean"))
     change(store)
     assert len(store.writes) == len(set(store.writes))
@@ -285,12 +287,12 @@ def test_of_two_promoters_one_is_told_of_the_other(sets: Sets, tmp_path: Path) -
         ):
             promoter(sets.store(place)).demote([old.id])
         slow = promoter(sets.store(place))
-        held = slow.held()
+        held = slow.read_channel_record()
         promoter(sets.store(place), "bob@here").abandon(new.id)
         with pytest.raises(
             ReleaseError, match=r"nightly was changed by somebody else meanwhile: abandon .*bob@here"
         ):
-            slow._complete(held)
+            slow._complete_pending(held)
         assert sets.get(place) == "old"
 
 
@@ -413,7 +415,7 @@ class Bucket:
     def __post_init__(self) -> None:
         self.store, start = s3_servers.a_store(bucket=self.name), FolderStore(self.sets.pages)
         paths = [one.path for area in ("v2-staging", "v2") for one in start.listing(area)]
-        each(lambda path: self.store.create(path, self.sets.pages / path), paths, jobs=8)
+        run_in_parallel(lambda path: self.store.create(path, self.sets.pages / path), paths, jobs=8)
         promote(self.sets.store(self.shown), self.sets.documents[1])  # its files are there
 
     def look(self, written: str = "") -> None:
@@ -429,7 +431,7 @@ class Bucket:
         if self.seen[-1:] != [now]:
             self.seen.append(now)
 
-    def killed_again_and_again(self, change: Callable[[Store], Done]) -> list[str]:
+    def killed_again_and_again(self, change: Callable[[Store], ChannelChange]) -> list[str]:
         """Do a change whose process ends again and again; return what was written."""
         writes: list[str] = []
         for _ in range(100):

@@ -128,9 +128,9 @@ def test_from_the_gate_to_the_channel_and_back(tmp_path: Path, capsys: pytest.Ca
 
 
 def _release():
-    from rocm_wheels.release.layout import Places
+    from rocm_wheels.release.layout import FamilyPaths
 
-    return Places(load_layout(), FAMILY, "release")
+    return FamilyPaths(load_layout(), FAMILY, "release")
 
 
 @pytest.mark.parametrize("damage", ["wheel", "page", "released"])
@@ -146,11 +146,11 @@ def test_only_what_was_tested_is_released(
         store, load_layout(), document, said("verify", document=document, when=moment, added=moment).evidence
     )
     file = document.files[0]
-    staged = place / world.places.file(file.sha256, file.name)
+    staged = place / world.places.wheel_file(file.sha256, file.name)
     if damage == "wheel":
         staged.write_bytes(bytes(file.size))
     if damage == "page":
-        (place / world.places.index(document.id) / "torch/index.html").unlink()
+        (place / world.places.set_index(document.id) / "torch/index.html").unlink()
     if damage == "released":
         store.create(_release().file(file.sha256, file.name), b"of somebody else")
     words = ["promote", str(place), "--set", document.id, "--channel", "nightly", "--policy", str(policy)]

@@ -17,7 +17,7 @@ from nights import Night, hours_ago, know, verified
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.release.layout import Places, load_layout
+from rocm_wheels.release.layout import FamilyPaths, load_layout
 from rocm_wheels.release.sets import SetDocument
 from rocm_wheels.stores.folder import FolderStore
 
@@ -26,7 +26,7 @@ POLICY = (
 )
 ALL, SOME = ("gfx942", "gfx1100", "gfx1201"), ("gfx1100", "gfx1201")
 FAMILY = "multi-arch"
-PAGE = f"{Places(load_layout(), FAMILY, 'release').channel_pages('nightly')}/torch/index.json"
+PAGE = f"{FamilyPaths(load_layout(), FAMILY, 'release').channel_pages('nightly')}/torch/index.json"
 Promote = Callable[..., Any]
 
 
@@ -140,19 +140,19 @@ def test_a_killed_promotion_of_such_a_set_is_finished(bench: Bench, promote: Pro
     from faulty_store import FaultyStore, Killed
 
     from rocm_wheels.release.gate.verdict import RuleResult, Verdict
-    from rocm_wheels.release.promotion.promoting import Actor, Promoter
+    from rocm_wheels.release.promotion.promoting import ChannelActor, Promoter
 
     promote(bench.stage("2.13.0", 11, ALL))
     part = bench.stage("2.13.1", 12, SOME)
-    places = Places(load_layout(), FAMILY)
+    places = FamilyPaths(load_layout(), FAMILY)
     passed = Verdict(
         "x", FAMILY, "nightly", datetime.now(timezone.utc), (RuleResult("hashes", "pass", "yes"),)
     )
     store = FaultyStore(bench.store)
     promoter = Promoter(
-        store, places, "nightly", Actor("eve", "2026-11-21T00:00:00Z"), allow_fewer_targets=True
+        store, places, "nightly", ChannelActor("eve", "2026-11-21T00:00:00Z"), allow_fewer_targets=True
     )
-    path = Places(load_layout(), FAMILY, "release").channel("nightly")
+    path = FamilyPaths(load_layout(), FAMILY, "release").channel_document("nightly")
     store.at, store.fault = f"replace {path}", "after"
     with pytest.raises(Killed):
         promoter.promote(part, lambda: passed)

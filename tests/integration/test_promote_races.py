@@ -18,10 +18,10 @@ from test_stage import stage
 
 from rocm_wheels.errors import ReleaseError
 from rocm_wheels.release.gate.verdict import RuleResult, Verdict
-from rocm_wheels.release.layout import Places, load_layout
+from rocm_wheels.release.layout import FamilyPaths, load_layout
 from rocm_wheels.release.promotion import promoting, switching
-from rocm_wheels.release.promotion.promoting import Actor, Promoter
-from rocm_wheels.release.promotion.rehearsal import Rehearsal
+from rocm_wheels.release.promotion.promoting import ChannelActor, Promoter
+from rocm_wheels.release.promotion.rehearsal import DryRunStore
 from rocm_wheels.release.sets import find_set
 from rocm_wheels.stores.folder import FolderStore
 
@@ -33,8 +33,8 @@ HELD = Verdict(
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    monkeypatch.setattr(switching, "point", watched_point)
-    monkeypatch.setattr(promoting, "_PATIENCE", (0.01,), raising=False)
+    monkeypatch.setattr(switching, "point_link", watched_point)
+    monkeypatch.setattr(promoting, "_WAIT_SECONDS", (0.01,), raising=False)
 
 
 class Meanwhile(FaultyStore):
@@ -203,7 +203,7 @@ def test_what_was_released_is_neither_copied_nor_read_again(sets: Sets, tmp_path
     assert not any("triton" in write for write in store.writes if "/files/" in write)
     store = Hashed(FolderStore(place))
     promoter(store).demote(None)
-    (place / RELEASE.file(sets.documents[1].files[0].sha256, sets.documents[1].files[0].name)).unlink()
+    (place / RELEASE.wheel_file(sets.documents[1].files[0].sha256, sets.documents[1].files[0].name)).unlink()
     assert promote(store, sets.documents[1]).copied == 1  # what is gone is put back
 
 
@@ -212,14 +212,14 @@ def test_pages_of_a_set_say_what_its_document_says_whatever_lies_in_staging(
 ) -> None:
     store = sets.store(sets.copy("rename", tmp_path / "store"))
     new = sets.documents[1]
-    staged = store.folder / Places(load_layout(), FAMILY).index(new.id) / "torch/index.json"
+    staged = store.folder / FamilyPaths(load_layout(), FAMILY).set_index(new.id) / "torch/index.json"
     wanted = staged.read_bytes()
     staged.unlink()
     staged.write_bytes(wanted.replace(new.files[0].sha256.encode(), b"0" * 64))
     (staged.parent.parent / "evil").mkdir()
     (staged.parent.parent / "evil/index.html").write_text("<a href=https://evil.example/evil-1.whl>")
     promote(store, new)
-    released = store.folder / RELEASE.index(new.id)
+    released = store.folder / RELEASE.set_index(new.id)
     assert (released / "torch/index.json").read_bytes() == wanted
     assert not (released / "evil").exists()
 
@@ -227,7 +227,7 @@ def test_pages_of_a_set_say_what_its_document_says_whatever_lies_in_staging(
 def test_a_lock_that_is_another_is_not_released(sets: Sets, tmp_path: Path) -> None:
     store = sets.store(sets.copy("rename", tmp_path / "store"))
     new = sets.documents[1]
-    staged = store.folder / Places(load_layout(), FAMILY).lock(new.id)
+    staged = store.folder / FamilyPaths(load_layout(), FAMILY).set_lock(new.id)
     text = staged.read_text()
     staged.unlink()
     staged.write_text(text + "\n")
@@ -244,7 +244,7 @@ def test_a_dry_run_touches_nothing_at_all(mode: str, sets: Sets, tmp_path: Path)
         return sorted((str(path), path.lstat().st_mtime_ns) for path in (place, *place.rglob("*")))
 
     before = everything()
-    rehearsal = Rehearsal(sets.store(place))
+    rehearsal = DryRunStore(sets.store(place))
     promote(rehearsal, sets.documents[1])
     promoter(rehearsal).demote(None)
     assert len(rehearsal.writes) > 20
@@ -260,7 +260,9 @@ def test_two_channels_change_at_one_time_and_sets_are_staged_meanwhile(sets: Set
         lambda: stable.promote(sets.documents[1], lambda: PASSED),
         lambda: stage(FolderStore(place), third.plan()),
     ]
-    stable = Promoter(FolderStore(place), Places(load_layout(), FAMILY), "stable", Actor("bob@here", NOW))
+    stable = Promoter(
+        FolderStore(place), FamilyPaths(load_layout(), FAMILY), "stable", ChannelActor("bob@here", NOW)
+    )
     failed: list[BaseException] = []
 
     def tried(one: Callable[[], object]) -> None:

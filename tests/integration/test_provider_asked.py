@@ -19,9 +19,9 @@ from gpu_machines import MACHINES, machine, pci, text
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.stamp import stamp
-from rocm_wheels.gpus.look import look
+from rocm_wheels.gpus.look import detect_hardware
 from rocm_wheels.gpus.programs import run_program
-from rocm_wheels.variants.metadata import FILE_NAME, merge, parse
+from rocm_wheels.variants.metadata import VARIANT_FILE_NAME, merge_documents, parse_document
 from rocm_wheels.wheels.archive.rewrite import read_dist_info_files
 
 PROJECT = Path(__file__).resolve().parents[2] / "build_tools" / "rocm_variant_provider"
@@ -144,7 +144,9 @@ def test_programs_that_hang_fail_or_speak_utf16(tmp_path: Path, monkeypatch: pyt
         f"#!/bin/sh\ncat >&2 <<'END'\n{text('rocm_agent_enumerator_no_driver.txt')}END\nexit 1\n"
     )
     (tmp_path / "rocm_agent_enumerator").chmod(0o755)
-    found = look(env, root=pci(tmp_path / "m", ("0000:05:00.0", "1002:74a1", 0x1200)), vendors=("amd",))
+    found = detect_hardware(
+        env, root=pci(tmp_path / "m", ("0000:05:00.0", "1002:74a1", 0x1200)), vendors=("amd",)
+    )
     assert found.faults == (
         "rocminfo failed with exit code 1: ROCk module is NOT loaded, possibly no GPU devices",
         "rocm_agent_enumerator failed with exit code 1: FileNotFoundError: [Errno 2] No such file or directory: "
@@ -153,7 +155,7 @@ def test_programs_that_hang_fail_or_speak_utf16(tmp_path: Path, monkeypatch: pyt
     assert [(one.gfx, one.confidence) for one in found.usable] == [("gfx942", "derived")]
     (tmp_path / "rocminfo").write_text("")
     (tmp_path / "rocminfo").chmod(0o755)
-    assert not run_program(("no-such-program",), env, 1).found
+    assert not run_program(("no-such-program",), env, 1).installed
     assert run_program(("rocminfo",), env, 5).fault.startswith("rocminfo cannot be started")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
     assert "cannot be started: No such file" in run_program(("rocm_agent_enumerator",), env, 5).fault
@@ -203,9 +205,9 @@ def test_variantlib_asks_it_about_wheels_that_need_the_machines_rocm(
     wheel = Draft("demo", "1.0", "py3-none-any").write(place)
     assert run_command(stamp, [str(wheel), "--null", *own[:3], "--output-dir", str(tmp_path / "out")]) == 0
     documents = [
-        (one.name, parse(read_dist_info_files(one)[FILE_NAME], name=one.name))
+        (one.name, parse_document(read_dist_info_files(one)[VARIANT_FILE_NAME], name=one.name))
         for one in (tmp_path / "out").iterdir()
     ]
     index = tmp_path / "demo-1.0-variants.json"
-    index.write_bytes(merge(documents).to_json())
+    index.write_bytes(merge_documents(documents).to_json())
     assert python(installed, "-c", RANK, index, GFX_ARCH=chips, ROCM_VERSION=rocm) == labels

@@ -15,8 +15,8 @@ from judged_sets import NOW, a_set, said, wheel
 
 from rocm_wheels.errors import DataError
 from rocm_wheels.release.evidence import Evidence
-from rocm_wheels.release.evidence_store import add_evidence, beside_failures, evidence_of
-from rocm_wheels.release.gate.judge import judge
+from rocm_wheels.release.evidence_store import add_evidence, add_failures_beside, read_evidence
+from rocm_wheels.release.gate.judge import judge_set
 from rocm_wheels.release.gate.policy import Policy
 from rocm_wheels.release.layout import load_layout
 from rocm_wheels.stores import Store
@@ -37,7 +37,7 @@ def evidence(outcome: str = "pass") -> Evidence:
 
 
 def known(store: Store) -> list[Evidence]:
-    return [one.evidence for one in evidence_of(store, LAYOUT, SET, signers={}, env={})]
+    return [one.evidence for one in read_evidence(store, LAYOUT, SET, signers={}, env={})]
 
 
 def test_of_many_who_hand_in_one_result_one_is_first(store: Store):
@@ -66,8 +66,8 @@ def test_what_happens_on_the_way_leaves_it_whole_or_not_there(store: Store, faul
             add_evidence(again, LAYOUT, SET, evidence())
         assert add_evidence(store, LAYOUT, SET, evidence()) == (fault == "before")
     assert {one.outcome for one in known(store)} == {"pass", "fail"}
-    found = evidence_of(store, LAYOUT, SET, signers={}, env={})
-    assert not judge(POLICY, "nightly", SET, found, NOW).passed  # at the same moment the failure holds
+    found = read_evidence(store, LAYOUT, SET, signers={}, env={})
+    assert not judge_set(POLICY, "nightly", SET, found, NOW).passed  # at the same moment the failure holds
 
 
 def test_an_answer_that_was_lost_writes_no_second_evidence():
@@ -79,16 +79,16 @@ def test_an_answer_that_was_lost_writes_no_second_evidence():
 
 def test_what_is_written_names_the_failures_that_were_there(store: Store):
     failed, passed = evidence("fail"), evidence()
-    (first,) = beside_failures(store, LAYOUT, SET, [failed])
+    (first,) = add_failures_beside(store, LAYOUT, SET, [failed])
     assert first == failed
     add_evidence(store, LAYOUT, SET, first)
-    (second,) = beside_failures(store, LAYOUT, SET, [passed])
+    (second,) = add_failures_beside(store, LAYOUT, SET, [passed])
     assert second.beside == (failed.id,)
     add_evidence(store, LAYOUT, SET, second)
     other = said("verify", document=SET, by="bob").evidence
-    made = beside_failures(store, LAYOUT, SET, [passed, failed, other])
+    made = add_failures_beside(store, LAYOUT, SET, [passed, failed, other])
     assert made[:2] == [second, first]  # what is there is what it was
     assert made[2].beside == (failed.id,)
     both = [said("verify", one, document=SET, hours=0.5).evidence for one in ("fail", "pass")]
-    bad, good = beside_failures(store, LAYOUT, SET, both)
+    bad, good = add_failures_beside(store, LAYOUT, SET, both)
     assert good.beside == (failed.id, bad.id)

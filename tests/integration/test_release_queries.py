@@ -20,19 +20,25 @@ from judged_sets import FAMILY, NOW, a_set, said, wheel
 from rocm_wheels.cli import refresh, releases
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.records import parse
+from rocm_wheels.records import parse_record
 from rocm_wheels.release import queries
 from rocm_wheels.release.evidence_store import add_evidence
 from rocm_wheels.release.gate.policy import Policy
-from rocm_wheels.release.layout import Places, load_layout
-from rocm_wheels.release.overview import renew_listing
-from rocm_wheels.release.promotion.channel import Channel, Event, Pending, Shown, write_channel
-from rocm_wheels.release.sets import SetDocument, SetLock, set_id
-from rocm_wheels.release.views.public import set_public
+from rocm_wheels.release.layout import FamilyPaths, load_layout
+from rocm_wheels.release.overview import update_listing
+from rocm_wheels.release.promotion.channel import (
+    Channel,
+    ChannelEvent,
+    PendingChange,
+    ChannelSet,
+    write_channel,
+)
+from rocm_wheels.release.sets import SetDocument, SetLock, make_set_id
+from rocm_wheels.release.views.public import update_public
 from rocm_wheels.stores.folder import FolderStore
 
 LAYOUT = load_layout()
-STAGED, RELEASED = Places(LAYOUT, FAMILY), Places(LAYOUT, FAMILY, "release")
+STAGED, RELEASED = FamilyPaths(LAYOUT, FAMILY), FamilyPaths(LAYOUT, FAMILY, "release")
 POLICY = """
 channels:
   nightly: {rules: {verify: {fresh: 14d}}}
@@ -48,7 +54,7 @@ def a_model(wheels: int) -> SetDocument:
 
 def numbered(number: int, wheels: int = 1) -> SetDocument:
     model, lock = a_model(wheels), SetLock(digest=f"{number:064x}", path="sources.lock.json")
-    own = set_id(model.version, ((f.name, f.sha256) for f in model.files), lock.digest)
+    own = make_set_id(model.version, ((f.name, f.sha256) for f in model.files), lock.digest)
     created = f"2026-11-{1 + number // 24:02}T{number % 24:02}:00:00Z"
     return model.model_copy(update={"created": created, "lock": lock, "id": own})
 
@@ -60,11 +66,11 @@ IDS = [one.id for one in SETS]
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    monkeypatch.setattr(releases, "now", lambda: NOW)
+    monkeypatch.setattr(releases, "current_time", lambda: NOW)
     (tmp_path / "policy.yaml").write_text(POLICY)
     found = FolderStore(tmp_path / "store")
     for one in SETS:
-        found.create(STAGED.document(one.id), one.to_json())
+        found.create(STAGED.set_document(one.id), one.to_json())
     return found
 
 
@@ -83,10 +89,10 @@ def known(store: FolderStore, number: int, *args: str, **more: Any) -> None:
     add_evidence(store, LAYOUT, SETS[number], said(*args, document=SETS[number], **more).evidence)
 
 
-def shown(*numbers: int) -> tuple[Shown, ...]:
+def shown(*numbers: int) -> tuple[ChannelSet, ...]:
     told = ("gfx1030: untested", "gfx1031: untested")
     return tuple(
-        Shown(set=IDS[n], when=f"2026-11-2{n}T00:00:00Z", by="ann@here", state="untested", told=told)
+        ChannelSet(set=IDS[n], when=f"2026-11-2{n}T00:00:00Z", by="ann@here", state="untested", told=told)
         for n in numbers
     )
 
@@ -95,11 +101,11 @@ def channel(
     store: FolderStore, name: str, on: tuple[int, ...], demoted: tuple[int, ...] = (), **more: Any
 ) -> None:
     for number in on:
-        path = RELEASED.document(IDS[number])
+        path = RELEASED.set_document(IDS[number])
         if store.head(path) is None:
             store.create(path, SETS[number].to_json())
     gone = tuple(
-        Event(action="demote", sets=(IDS[n],), by="bob@here", when="2026-11-20T00:00:00Z", revision=9)
+        ChannelEvent(action="demote", sets=(IDS[n],), by="bob@here", when="2026-11-20T00:00:00Z", revision=9)
         for n in demoted
     )
     write_channel(
@@ -124,7 +130,7 @@ def test_the_newest_that_passed(store: FolderStore, ask: Ask) -> None:
     known(store, 2, "tests", "fail")
     known(store, 3, "smoke", gfx="gfx1031")
     found = ask("--passed", "gfx1030:xnack-", "--json")
-    index = store.url_of(f"{STAGED.index(IDS[1])}/")
+    index = store.url_of(f"{STAGED.set_index(IDS[1])}/")
     install = f"uv pip install --index {index} torch==2.9.1+rocm7.1.0"
     newer = [(4, "untested on gfx1030"), (3, "untested on gfx1030"), (2, "tests failed on gfx1030")]
     assert found == {
@@ -168,7 +174,7 @@ def test_the_last_known_good_is_one_that_nobody_took_back(store: FolderStore, as
         "why": "demoted from nightly",
     }
     # it was released, so it is installed from there
-    assert by_target["gfx1030"]["index"] == store.url_of(f"{RELEASED.index(IDS[2])}/")
+    assert by_target["gfx1030"]["index"] == store.url_of(f"{RELEASED.set_index(IDS[2])}/")
     assert ask("--passed", "gfx1030", "--json")["answers"][0]["set"] == IDS[3]
     channel(store, "stable", (3,))
     # demoted from nightly and shown by stable: what was wrong with it there is not wrong everywhere
@@ -193,9 +199,9 @@ def test_the_last_known_good_is_one_that_nobody_took_back(store: FolderStore, as
 def test_what_people_see_is_said_where_that_is_known(store: FolderStore, ask: Ask) -> None:
     known(store, 1, "smoke")
     channel(store, "nightly", (1,))
-    set_public(store, LAYOUT, "https://wheels.example.org", ("https://rocm.example.org/simple/",))
+    update_public(store, LAYOUT, "https://wheels.example.org", ("https://rocm.example.org/simple/",))
     (found,) = ask("--last-good", "--passed", "gfx1030", "--channel", "nightly", "--json")["answers"]
-    index = f"https://wheels.example.org/{RELEASED.index(IDS[1])}/"
+    index = f"https://wheels.example.org/{RELEASED.set_index(IDS[1])}/"
     assert found["index"] == index
     indexes = f"--index {index} --index https://rocm.example.org/simple/"
     assert found["install"] == f"uv pip install {indexes} torch==2.9.1+rocm7.1.0"
@@ -206,7 +212,7 @@ def test_what_people_see_is_said_where_that_is_known(store: FolderStore, ask: As
 
 def test_the_kernels_of_the_target_are_installed_with_it() -> None:
     parts = [wheel("torch"), wheel("torch-device-gfx1030"), wheel("torch-device-gfx1031"), wheel("triton")]
-    command = queries.install_command(a_set(*parts, layout="multi-arch"), "https://i/", "gfx1030")
+    command = queries.make_install_command(a_set(*parts, layout="multi-arch"), "https://i/", "gfx1030")
     pins = ["torch[device-gfx1030]==2.9.1+rocm7.1.0", "triton==2.9.1+rocm7.1.0"]
     assert shlex.split(command) == ["uv", "pip", "install", "--index", "https://i/", *pins]
 
@@ -214,7 +220,7 @@ def test_the_kernels_of_the_target_are_installed_with_it() -> None:
 def test_a_set_that_is_being_taken_away_is_not_good(store: FolderStore, ask: Ask) -> None:
     for number in (1, 2):
         known(store, number, "smoke")
-    pending = Pending(
+    pending = PendingChange(
         action="demote",
         sets=(IDS[2],),
         by="bob@here",
@@ -231,7 +237,7 @@ def test_a_set_that_is_being_taken_away_is_not_good(store: FolderStore, ask: Ask
 
 def test_what_a_channel_shows_and_what_is_known_now(store: FolderStore, ask: Ask) -> None:
     assert "nothing was promoted to nightly" in ask("--channel", "nightly")
-    pending = Pending(
+    pending = PendingChange(
         action="promote",
         sets=(IDS[3],),
         by="bob@here",
@@ -312,10 +318,10 @@ def test_what_failed_since_is_what_refresh_tells_of(  # noqa: PLR0917
     assert f"known now: {state} (" in lines and told in lines
     assert "what is known is not what pages say: `rocm-wheels refresh` brings it there" in lines
     (known_now,) = ask("--channel", "nightly", "--json")["channels"][0]["sets"]
-    monkeypatch.setattr(refresh, "now", lambda: NOW)
+    monkeypatch.setattr(refresh, "current_time", lambda: NOW)
     policy = str(tmp_path / "policy.yaml")
     assert run_command(cli, ["refresh", store.url, "--policy", policy]) == 0
-    (released,) = json.loads(store.read(RELEASED.support).content)["releases"]
+    (released,) = json.loads(store.read(RELEASED.support_document).content)["releases"]
     assert [released[key] for key in ("state", "told")] == [
         known_now["now"][key] for key in ("state", "told")
     ]
@@ -325,10 +331,10 @@ def test_what_failed_since_is_what_refresh_tells_of(  # noqa: PLR0917
 
 def test_what_cannot_be_read_is_no_answer(store: FolderStore, ask: Ask) -> None:
     known(store, 1, "smoke")
-    store.create(f"{STAGED.evidence(IDS[2])}/20261121T100000Z-000000000000.json", b"{")
+    store.create(f"{STAGED.evidence_folder(IDS[2])}/20261121T100000Z-000000000000.json", b"{")
     said_so = ask("--passed", "gfx1030", code=2)
     assert "20261121T100000Z-000000000000.json cannot be read as evidence" in said_so
-    store.create(STAGED.document("2.9.5-000000000000"), b"{}")
+    store.create(STAGED.set_document("2.9.5-000000000000"), b"{}")
     assert "is not the document of a set" in ask("--last-good", code=15)
 
 
@@ -337,14 +343,14 @@ def test_a_hundred_sets_are_asked_in_a_second(tmp_path: Path, monkeypatch: pytes
     store = FolderStore(tmp_path)
     documents = [numbered(number, wheels=200) for number in range(100)]
     for one in documents:
-        store.create(STAGED.document(one.id), one.to_json())
-    renew_listing(store, STAGED)
+        store.create(STAGED.set_document(one.id), one.to_json())
+    update_listing(store, STAGED)
     for number, outcome in ((97, "fail"), (95, "pass"), *((n, "fail") for n in range(50))):
         one = said("smoke", outcome, document=documents[number])
         add_evidence(store, LAYOUT, documents[number], one.evidence)
-    inquiry = queries.Inquiry(store, LAYOUT, parse(POLICY, Policy, name="policy.yaml"), NOW, {})
+    inquiry = queries.StoreQuery(store, LAYOUT, parse_record(POLICY, Policy, name="policy.yaml"), NOW, {})
     begun = time.process_time()
-    (answer,) = queries.newest_that_passed(inquiry, "gfx1030")
+    (answer,) = queries.query_newest_passed(inquiry, "gfx1030")
     assert time.process_time() - begun < 1.0
-    assert answer.found is not None and answer.found.id == documents[95].id
+    assert answer.row is not None and answer.row.id == documents[95].id
     assert [row.id for row, _ in answer.newer] == [one.id for one in documents[:95:-1]]

@@ -22,10 +22,10 @@ from judged_sets import a_set, said, wheel
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
 from rocm_wheels.errors import UsageError
-from rocm_wheels.release.evidence import Evidence, Host
-from rocm_wheels.release.evidence_store import Known, add_evidence, evidence_of
-from rocm_wheels.release.layout import Places, load_layout
-from rocm_wheels.release.signing import is_public_key, is_valid, signed
+from rocm_wheels.release.evidence import Evidence, EvidenceHost
+from rocm_wheels.release.evidence_store import StoredEvidence, add_evidence, read_evidence
+from rocm_wheels.release.layout import FamilyPaths, load_layout
+from rocm_wheels.release.signing import is_public_key, is_valid_signature, sign_evidence
 from rocm_wheels.stores.folder import FolderStore
 
 ENV = dict(os.environ)
@@ -62,51 +62,55 @@ def evidence(outcome: str = "pass") -> Evidence:
 
 
 def test_a_signature_is_of_what_was_said_by_whom(key: Path):
-    one = signed(evidence(), key, ENV)
-    assert is_valid(one, ENV)
-    assert signed(evidence().model_copy(update={"when": one.when}), key, ENV).id == one.id  # the same again
-    assert is_valid(one.model_copy(update={"added": datetime.now(timezone.utc)}), ENV)
+    one = sign_evidence(evidence(), key, ENV)
+    assert is_valid_signature(one, ENV)
+    assert (
+        sign_evidence(evidence().model_copy(update={"when": one.when}), key, ENV).id == one.id
+    )  # the same again
+    assert is_valid_signature(one.model_copy(update={"added": datetime.now(timezone.utc)}), ENV)
     for change in (
-        {"host": Host(name="runner-2")},
+        {"host": EvidenceHost(name="runner-2")},
         {"outcome": "fail"},
         {"hashes": ("d" * 64,)},
         {"by": "bob"},
     ):
-        assert not is_valid(one.model_copy(update=change), ENV)
+        assert not is_valid_signature(one.model_copy(update=change), ENV)
     other = make_key(key.with_name("bob"))
-    stolen = signed(evidence(), other, ENV).signature
+    stolen = sign_evidence(evidence(), other, ENV).signature
     assert one.signature is not None
     assert stolen is not None
     forged = one.signature.model_copy(update={"value": stolen.value})
-    assert not is_valid(one.model_copy(update={"signature": forged}), ENV)
+    assert not is_valid_signature(one.model_copy(update={"signature": forged}), ENV)
     mended = forged.model_copy(update={"key": 'ssh-ed25519 AAAA\n* namespaces="*" ssh-ed25519 AAAA'})
-    assert not is_valid(one.model_copy(update={"signature": mended}), ENV)
+    assert not is_valid_signature(one.model_copy(update={"signature": mended}), ENV)
     other.with_name("bob.pub").unlink()
-    assert is_valid(signed(evidence(), other, ENV), ENV)  # the private key says which public one it has
+    assert is_valid_signature(
+        sign_evidence(evidence(), other, ENV), ENV
+    )  # the private key says which public one it has
 
 
 def test_a_signature_for_something_else_is_none(key: Path, tmp_path: Path):
-    one = signed(evidence(), key, ENV)
+    one = sign_evidence(evidence(), key, ENV)
     argv = ["ssh-keygen", "-Y", "sign", "-q", "-n", "git", "-f", str(key)]
     made = subprocess.run(argv, input=one.payload, capture_output=True, check=True)
     assert one.signature is not None
     of_git = one.signature.model_copy(update={"value": made.stdout.decode()})
-    assert not is_valid(one.model_copy(update={"signature": of_git}), ENV)
+    assert not is_valid_signature(one.model_copy(update={"signature": of_git}), ENV)
 
 
 def test_keys_that_cannot_sign_are_refused(tmp_path: Path):
     with pytest.raises(UsageError, match="is not an Ed25519 key"):
-        signed(evidence(), make_key(tmp_path / "ec", kind="ecdsa"), ENV)
+        sign_evidence(evidence(), make_key(tmp_path / "ec", kind="ecdsa"), ENV)
     (tmp_path / "none").write_text("no key")
     with pytest.raises(UsageError):
-        signed(evidence(), tmp_path / "none", ENV)
+        sign_evidence(evidence(), tmp_path / "none", ENV)
     key = make_key(tmp_path / "ann")
     with pytest.raises(UsageError, match="made and checked by ssh-keygen, which is not there"):
-        signed(evidence(), key, {"PATH": str(tmp_path)})
+        sign_evidence(evidence(), key, {"PATH": str(tmp_path)})
     make_key(tmp_path / "bob")
     shutil.copy(tmp_path / "bob.pub", tmp_path / "ann.pub")
     with pytest.raises(UsageError, match=r"signing with .*ann|is not of the public key beside it"):
-        signed(evidence(), key, ENV)
+        sign_evidence(evidence(), key, ENV)
 
 
 @pytest.mark.parametrize("beside", [True, False])
@@ -116,7 +120,7 @@ def test_a_key_with_a_passphrase_is_refused_at_once_where_nobody_can_be_asked(tm
         closed.with_name("closed.pub").unlink()
     before = time.monotonic()
     with pytest.raises(UsageError, match=r"(signing with|reading) .*closed") as refused:
-        signed(evidence(), closed, WITHOUT_AGENT)
+        sign_evidence(evidence(), closed, WITHOUT_AGENT)
     assert "agent" in str(refused.value.tip)
     assert time.monotonic() - before < 30  # one that waits would wait two minutes
 
@@ -143,12 +147,12 @@ def agent(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 def test_a_key_that_only_an_agent_holds_signs_by_its_public_file(tmp_path: Path, agent: dict[str, str]):
     public = tmp_path / "held.pub"
-    one = signed(evidence(), public, agent)
-    assert is_valid(one, ENV)
+    one = sign_evidence(evidence(), public, agent)
+    assert is_valid_signature(one, ENV)
     assert one.signature is not None
     assert public.read_text().startswith(one.signature.key)
     with pytest.raises(UsageError, match="signing with"):
-        signed(evidence(), public, WITHOUT_AGENT)
+        sign_evidence(evidence(), public, WITHOUT_AGENT)
 
 
 def test_a_public_key_is_whole_and_of_the_kind_that_it_says(key: Path):
@@ -171,27 +175,31 @@ def test_a_public_key_is_whole_and_of_the_kind_that_it_says(key: Path):
 def test_reading_tells_known_signers_from_others_and_from_nobody(key: Path, tmp_path: Path):
     store = FolderStore(tmp_path / "store")
     bob = make_key(tmp_path / "bob")
-    good, strange, plain = signed(evidence(), key, ENV), signed(evidence(), bob, ENV), evidence()
+    good, strange, plain = (
+        sign_evidence(evidence(), key, ENV),
+        sign_evidence(evidence(), bob, ENV),
+        evidence(),
+    )
     for one in (good, strange, plain):
         assert add_evidence(store, LAYOUT, SET, one)
     assert not add_evidence(store, LAYOUT, SET, good)
     signers = {"ann": key.with_name("ann.pub").read_text()}
-    known = {one.id: one for one in evidence_of(store, LAYOUT, SET, signers=signers, env=ENV)}
+    known = {one.id: one for one in read_evidence(store, LAYOUT, SET, signers=signers, env=ENV)}
     assert [known[one.id].signer for one in (good, strange, plain)] == ["ann", "", ""]
     assert not any(one.trouble for one in known.values())
     # somebody who can write to the store changes what was said, and its name
     forged = good.model_copy(update={"by": "eve"})
-    path = f"{Places(LAYOUT, SET.family).evidence(SET.id)}/{forged.id}.json"
+    path = f"{FamilyPaths(LAYOUT, SET.family).evidence_folder(SET.id)}/{forged.id}.json"
     store.create(path, forged.to_json())
-    found = evidence_of(store, LAYOUT, SET, signers=signers, env=ENV)
-    assert Known(forged.id, forged, trouble="its signature is not of what it says") in found
+    found = read_evidence(store, LAYOUT, SET, signers=signers, env=ENV)
+    assert StoredEvidence(forged.id, forged, trouble="its signature is not of what it says") in found
 
 
 def test_a_channel_that_needs_signatures_is_opened_by_one(
     key: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     store = FolderStore(tmp_path / "store")
-    store.create(Places(LAYOUT, SET.family).document(SET.id), SET.to_json())
+    store.create(FamilyPaths(LAYOUT, SET.family).set_document(SET.id), SET.to_json())
     policy, results = tmp_path / "policy.yaml", tmp_path / "verify.json"
     policy.write_text(POLICY.replace("KEY", key.with_name("ann.pub").read_text().strip()))
     results.write_text(

@@ -15,14 +15,14 @@ from index_wheels import NOW, files, wheel
 from release_world import FAMILY, World
 
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.resolve_check import command
+from rocm_wheels.cli.resolve_check import resolve_command
 from rocm_wheels.index import picking
 from rocm_wheels.index.adding import add_wheels
-from rocm_wheels.index.reach import Reach
-from rocm_wheels.index.server import serving
+from rocm_wheels.index.reach import IndexReader
+from rocm_wheels.index.server import serve_folder
 from rocm_wheels.release.gate.verdict import RuleResult, Verdict
-from rocm_wheels.release.promotion.promoting import Actor, Promoter
-from rocm_wheels.release.staging.sending import send
+from rocm_wheels.release.promotion.promoting import ChannelActor, Promoter
+from rocm_wheels.release.staging.sending import stage_set
 from rocm_wheels.stores.folder import FolderStore
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]  # pip comes from there where this Python has none
@@ -41,7 +41,7 @@ def index(tmp_path: Path) -> Path:
 
 
 def check(*words: str | Path) -> int:
-    return run_command(command, [str(word) for word in words])
+    return run_command(resolve_command, [str(word) for word in words])
 
 
 def test_a_build_that_sorts_below_the_old_one_is_refused(
@@ -69,9 +69,9 @@ def test_a_build_that_sorts_is_picked_by_both(
     new = [
         wheel(tmp_path / "new", version="2.12.0+rocmsdk.10.1.0a20260821", tag=tag) for tag in TAGS.values()
     ]
-    with serving(index) as server:
+    with serve_folder(index) as server:
         assert check(server.url, *new, "--json") == 0
-        wheels = [request.path for request in server.asked if request.path.endswith(".whl")]
+        wheels = [request.path for request in server.requests if request.path.endswith(".whl")]
     said = json.loads(capsys.readouterr().out)
     checks = said["checks"]
     assert (said["tool"].split()[-1], said["when"][-6:]) == ("resolve-check", "+00:00")
@@ -145,7 +145,9 @@ def test_wrong_input(  # noqa: PLR0917 - pytest passes them by name
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(picking, "Reach", partial(Reach, retries=0))  # a server is asked again for seconds
+    monkeypatch.setattr(
+        picking, "IndexReader", partial(IndexReader, retries=0)
+    )  # a server is asked again for seconds
     new = wheel(tmp_path / "new", version=NEW, tag=TAGS["3.12"])
     win = wheel(tmp_path / "new", version=NEW, tag="cp312-cp312-win_amd64")
     (tmp_path / "note").write_text("a note\n")
@@ -162,10 +164,10 @@ def test_files_may_lie_beside_the_folder_of_the_index(
     """As those of a set in a store do; its channel is a link to a folder elsewhere."""
     world = World(tmp_path / "wheels")
     plan, store = world.plan(), FolderStore(tmp_path / "store")
-    send(store, plan, now=NOW)
+    stage_set(store, plan, now=NOW)
     rules = (RuleResult("hashes", "pass", "yes"),)
     passed = Verdict(plan.document.id, FAMILY, "nightly", datetime.now(timezone.utc), rules)
-    Promoter(store, world.places, "nightly", Actor("ann", NOW)).promote(plan.document, lambda: passed)
+    Promoter(store, world.places, "nightly", ChannelActor("ann", NOW)).promote(plan.document, lambda: passed)
     channel = tmp_path / "store/v2" / FAMILY / "simple/nightly"
     assert channel.is_symlink()
     assert check(channel, world.wheels[1]) == 0

@@ -14,7 +14,7 @@ import pytest
 
 import rocm_wheels
 from rocm_wheels.pipeline.record.reading import read_run
-from rocm_wheels.pipeline.record.writing import new_run
+from rocm_wheels.pipeline.record.writing import create_run_record
 
 WRITER = """
 import sys
@@ -33,7 +33,7 @@ def start(code: str, *words: str) -> subprocess.Popen[bytes]:
 
 
 def test_lines_of_processes_side_by_side_never_mix(tmp_path: Path) -> None:
-    record = new_run(tmp_path, datetime.now(timezone.utc))
+    record = create_run_record(tmp_path, datetime.now(timezone.utc))
     names = ["build-audio", "build-vision", "build-apex"]
     writers = [start(WRITER, str(record.folder), name, "200") for name in names]
     assert [writer.wait() for writer in writers] == [0, 0, 0]
@@ -45,7 +45,7 @@ def test_lines_of_processes_side_by_side_never_mix(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_a_writer_that_is_killed_takes_nothing_of_the_others_with_it(tmp_path: Path) -> None:
-    record = new_run(tmp_path, datetime.now(timezone.utc))
+    record = create_run_record(tmp_path, datetime.now(timezone.utc))
     other = start(WRITER, str(record.folder), "build-audio", "300")
     for number in range(4):
         victim = start(WRITER, str(record.folder), f"victim-{number}", "1000000")
@@ -76,15 +76,15 @@ record.write("run-begun", host=platform.node(), **mark)
 record.write("step-begun", step="build-pytorch", **mark)
 time.sleep(60)
 """
-    record = new_run(tmp_path, datetime.now(timezone.utc))
+    record = create_run_record(tmp_path, datetime.now(timezone.utc))
     process = start(code, str(record.folder))
     deadline = time.monotonic() + 30
     while not read_run(record.folder).steps and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert (read_run(record.folder).state, read_run(record.folder).count("running")) == ("running", 1)
+    assert (read_run(record.folder).state, read_run(record.folder).count_steps("running")) == ("running", 1)
     process.kill()
     deadline = time.monotonic() + 5
     while read_run(record.folder).state == "running" and time.monotonic() < deadline:
         time.sleep(0.01)  # not reaped yet: a dead process that still has its number
-    assert (read_run(record.folder).state, read_run(record.folder).count("killed")) == ("killed", 1)
+    assert (read_run(record.folder).state, read_run(record.folder).count_steps("killed")) == ("killed", 1)
     process.wait()

@@ -14,21 +14,21 @@ import pytest
 from rocm_artifacts import make_artifacts
 
 from rocm_wheels.errors import SdkError
-from rocm_wheels.process import capture
-from rocm_wheels.sdk.ask import ask
-from rocm_wheels.sdk.build_packages import PackageRequest, build_packages
+from rocm_wheels.process import capture_output
+from rocm_wheels.sdk.ask import query_sdk
+from rocm_wheels.sdk.build_packages import PackageRequest, build_rocm_packages
 from rocm_wheels.sdk.environment_spec import EnvironmentSpec
 from rocm_wheels.sdk.install import (
-    RECORD,
+    ENVIRONMENT_RECORD,
     BuildEnvironment,
     ensure_environment,
     install_into,
     install_requirements,
     install_wheel,
-    look_for_environment,
+    check_environment,
 )
-from rocm_wheels.sdk.wheel_writer import Member, WheelPlan, write_wheel
-from rocm_wheels.workspace import Workspace, exclusive
+from rocm_wheels.sdk.wheel_writer import PlannedMember, WheelPlan, write_wheel
+from rocm_wheels.workspace import Workspace, lock_folder
 
 ENV = {**os.environ, "UV_NO_INDEX": "1"}
 PY = f"py{sys.version_info[0]}.{sys.version_info[1]}"
@@ -55,7 +55,7 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 def wheel(folder: Path, name: str, version: str, code: str = "", requires: tuple[str, ...] = ()) -> Path:
     module = name.replace("-", "_")
     (folder / f"{module}-{version}-py3-none-any.whl").unlink(missing_ok=True)
-    files = {f"{module}.py": Member(code.encode())}
+    files = {f"{module}.py": PlannedMember(code.encode())}
     return write_wheel(WheelPlan(name, version, "small", "py3-none-any", files, requires), folder)
 
 
@@ -63,7 +63,7 @@ def wheel(folder: Path, name: str, version: str, code: str = "", requires: tuple
 def spec(tmp_path: Path) -> EnvironmentSpec:
     """Packages without any compiled file: fast to make, whole all the same."""
     artifacts = make_artifacts(tmp_path / "artifacts", compile_elf=False)
-    build_packages(PackageRequest(artifacts, tmp_path / "packages"), os.environ)
+    build_rocm_packages(PackageRequest(artifacts, tmp_path / "packages"), os.environ)
     dist = tmp_path / "packages" / "dist"
     wheel(dist, "small-compiler", "1.0")
     return EnvironmentSpec(Path(sys.executable), rocm_spec="==7.1.0", find_links=str(dist))
@@ -78,16 +78,16 @@ def test_made_once_and_used_again(spec: EnvironmentSpec, tmp_path: Path) -> None
     made = ensure_environment(spec, Workspace(tmp_path / "work"), ENV, lines.append)
     assert made.created and any("rocm==7.1.0+small" in line for line in lines)
     assert made.prefix == tmp_path / "work/environments" / f"{PY}-rocm-7.1.0"
-    assert ask(made.python, ENV).version == "7.1.0+small"
+    assert query_sdk(made.python, ENV).version == "7.1.0+small"
     assert not (made.bin / "pip").exists()
     again = ensure_environment(spec, Workspace(tmp_path / "work"), NO_NETWORK, pytest.fail)
     assert not again.created and again.prefix == made.prefix
-    looked = look_for_environment(spec, Workspace(tmp_path / "work"), ENV)
+    looked = check_environment(spec, Workspace(tmp_path / "work"), ENV)
     assert (looked.environment, looked.why) == (again, "")
-    looked = look_for_environment(replace(spec, rocm_spec="==8"), Workspace(tmp_path / "work"), ENV)
+    looked = check_environment(replace(spec, rocm_spec="==8"), Workspace(tmp_path / "work"), ENV)
     assert (looked.environment, looked.why) == (None, "not made yet")
     # Credentials are neither in the record nor a reason to make it anew.
-    assert "secret" not in (made.prefix / RECORD).read_text()
+    assert "secret" not in (made.prefix / ENVIRONMENT_RECORD).read_text()
 
 
 def test_changed_inputs_make_it_anew(spec: EnvironmentSpec, tmp_path: Path) -> None:
@@ -100,11 +100,11 @@ def test_changed_inputs_make_it_anew(spec: EnvironmentSpec, tmp_path: Path) -> N
     assert ensure(replace(spec, extras=("device-gfx942",)), tmp_path).created
     assert not (made.prefix / "stale").exists()
     assert [link.name for link in links.iterdir()] == ["rocm-2"]
-    assert "rocm-sdk-device-gfx942" in ask(made.python, ENV).installed
+    assert "rocm-sdk-device-gfx942" in query_sdk(made.python, ENV).installed
     # Packages of the same name and version, built again with other content, are noticed.
     core = next(Path(str(spec.find_links)).glob("rocm_sdk_libraries-*"))
     plan = WheelPlan("rocm-sdk-libraries", "7.1.0+small", "", "py3-none-linux_x86_64",
-                     {"rebuilt.py": Member(b"")}, ("rocm-sdk-core",))  # fmt: skip
+                     {"rebuilt.py": PlannedMember(b"")}, ("rocm-sdk-core",))  # fmt: skip
     core.unlink()
     write_wheel(plan, core.parent)
     assert ensure(spec, tmp_path).created
@@ -129,7 +129,7 @@ def test_each_target_family_gets_its_own_build_of_rocm(spec: EnvironmentSpec, tm
         made = ensure_environment(cached, Workspace(tmp_path / "work"), env)
         assert made.created
         program = "import importlib.metadata as m; print(m.metadata('rocm')['Summary'])"
-        assert capture([made.python, "-c", program], env=env, check=SdkError).strip() == family
+        assert capture_output([made.python, "-c", program], env=env, check=SdkError).strip() == family
 
 
 def test_an_open_specifier_is_looked_up_again_only_when_asked(spec: EnvironmentSpec, tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_killed_in_the_middle(spec: EnvironmentSpec, tmp_path: Path, when: str) 
     made = ensure(spec, tmp_path)
     aside = made.prefix.with_name(f".{made.prefix.name}.old")
     if when == "before the record":
-        (made.prefix / RECORD).unlink()
+        (made.prefix / ENVIRONMENT_RECORD).unlink()
     elif when == "with the old one aside":
         made.prefix.rename(aside)
         made.python.parent.mkdir(parents=True)  # a beginning of the new one
@@ -154,7 +154,7 @@ def test_killed_in_the_middle(spec: EnvironmentSpec, tmp_path: Path, when: str) 
         aside.mkdir()
     again = ensure(spec, tmp_path)
     assert again.created == (when == "before the record")
-    assert not aside.exists() and ask(again.python, ENV).version == "7.1.0+small"
+    assert not aside.exists() and query_sdk(again.python, ENV).version == "7.1.0+small"
 
 
 def test_killed_for_real_while_installing(spec: EnvironmentSpec, tmp_path: Path) -> None:
@@ -173,16 +173,16 @@ def test_killed_for_real_while_installing(spec: EnvironmentSpec, tmp_path: Path)
     killed()  # it had begun to make another one in place of this
     assert not ensure(one, tmp_path).created
     python = made.prefix.with_name(f"{PY}-rocm-ge7-lt8") / "bin" / "python"
-    assert ask(python, ENV).version == "7.1.0+small"
+    assert query_sdk(python, ENV).version == "7.1.0+small"
 
 
 def test_a_failure_leaves_the_old_environment(spec: EnvironmentSpec, tmp_path: Path) -> None:
     made = ensure(spec, tmp_path)
-    before = json.loads((made.prefix / RECORD).read_text())
+    before = json.loads((made.prefix / ENVIRONMENT_RECORD).read_text())
     with pytest.raises(SdkError) as caught:
         ensure(replace(spec, extra_requirements=("not-there==1",)), tmp_path)
     assert "installing not-there==1" in str(caught.value) and "not-there" in str(caught.value)
-    assert json.loads((made.prefix / RECORD).read_text()) == before
+    assert json.loads((made.prefix / ENVIRONMENT_RECORD).read_text()) == before
     assert not ensure(spec, tmp_path).created
     with pytest.raises(SdkError):
         ensure(replace(spec, rocm_spec="==9.9"), tmp_path)
@@ -224,7 +224,7 @@ def test_credentials_are_hidden(spec: EnvironmentSpec, tmp_path: Path) -> None:
 
 def test_one_run_at_a_time(spec: EnvironmentSpec, tmp_path: Path) -> None:
     made = ensure(spec, tmp_path)
-    with exclusive(made.prefix.parent / ".locks" / made.prefix.name, what="somebody else"):
+    with lock_folder(made.prefix.parent / ".locks" / made.prefix.name, purpose="somebody else"):
         done = subprocess.run(
             [sys.executable, "-c", _ENSURE, str(spec.find_links), str(tmp_path / "work")],
             env=ENV, capture_output=True, text=True, timeout=60, check=False,
@@ -249,7 +249,7 @@ def test_into_an_environment_of_ones_own(spec: EnvironmentSpec, tmp_path: Path) 
     for _ in range(2):  # the second time replaces what is there
         found = install_into(python, spec, ENV)
         assert (found.prefix, found.created) == (tmp_path / "own", False)
-        assert ask(found.python, ENV).version == "7.1.0+small"
+        assert query_sdk(found.python, ENV).version == "7.1.0+small"
 
 
 def test_wheels_and_requirements_into_an_environment(spec: EnvironmentSpec, tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_wheels_and_requirements_into_an_environment(spec: EnvironmentSpec, tmp_
     fresh.mkdir()
 
     def said() -> str:  # without bytecode, which is known by the second and the size of its source
-        return capture([made.python, "-B", "-c", "import torchy; print(torchy.n)"], env=ENV)
+        return capture_output([made.python, "-B", "-c", "import torchy; print(torchy.n)"], env=ENV)
 
     for n in ("1", "2"):  # the same file name, other content
         install_wheel(made, wheel(fresh, "torchy", "2.9", f"n = {n}", ("surely-missing",)), env=NO_NETWORK)

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.hosts.selftest.cases import GROUPS, names_of
-from rocm_wheels.hosts.selftest.outcome import Case
+from rocm_wheels.hosts.selftest.cases import CASE_GROUPS, list_case_names
+from rocm_wheels.hosts.selftest.outcome import SelfTestCase
 from rocm_wheels.hosts.selftest.running import run_cases
 
 INIT = """
@@ -67,7 +67,7 @@ class cuda:
 class backends:
     cuda = cudnn = cuda
 """
-MATHS = [Case("math", "integers", "cpu"), Case("math", "ordering", "cpu")]
+MATHS = [SelfTestCase("math", "integers", "cpu"), SelfTestCase("math", "ordering", "cpu")]
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def test_without_torch(tmp_path: Path) -> None:
 
 
 def test_every_group_has_checks() -> None:
-    assert all(names_of(group) for group in GROUPS)
+    assert all(list_case_names(group) for group in CASE_GROUPS)
 
 
 @pytest.mark.slow

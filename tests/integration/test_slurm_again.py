@@ -13,10 +13,10 @@ from test_slurm_faked import Arrays, Faked, Submitted, fake
 from tiny_projects import Ended
 
 from rocm_wheels.ci.slurm import cluster, submitting
-from rocm_wheels.ci.slurm.cluster import Job, Queued
-from rocm_wheels.ci.slurm.records import Ledger
-from rocm_wheels.ci.slurm.script import Site
-from rocm_wheels.ci.slurm.submitting import Submission
+from rocm_wheels.ci.slurm.cluster import SlurmJob, QueuedJob
+from rocm_wheels.ci.slurm.records import JobLedger
+from rocm_wheels.ci.slurm.script import SlurmSite
+from rocm_wheels.ci.slurm.submitting import SlurmSubmission
 from rocm_wheels.pipeline.plan.step import Plan
 
 _ = fake  # a fixture
@@ -33,18 +33,18 @@ class Again(Arrays):
         calls = [line.rsplit("/", 1)[1].removesuffix(".sbatch") for line in fake.calls()]
         self.ids = {name: number for number, name in enumerate(calls, 1)}
 
-    def planned(self, submission: Submission) -> Plan:
+    def planned(self, submission: SlurmSubmission) -> Plan:
         done = self.up_to_date.pop(0) if len(self.up_to_date) > 1 else self.up_to_date[0]
         plan = submission.file.plan
         skipped = {name: replace(plan.steps[name], verdict="skip") for name in done}
         return replace(plan, steps={**plan.steps, **skipped})
 
     def submit(self, *words: str, **env: str) -> Ended:
-        def now(submission: Submission) -> Plan:
+        def now(submission: SlurmSubmission) -> Plan:
             return self.planned(submission)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Submission, "now", now)
+            patch.setattr(SlurmSubmission, "now", now)
             return Submitted.submit(self, *words, **env)
 
     def changes_queue(self, change: Callable[[str], str]) -> None:
@@ -140,19 +140,19 @@ def test_jobs_that_slurm_itself_has_taken_back_need_not_be_cancelled(site: Again
 def test_what_others_submit_while_the_queue_is_asked_is_not_lost(
     site: Again, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    submission = Submission.of(site.plan, Site(("rocm-wheels",)), {})
+    submission = SlurmSubmission.from_plan(site.plan, SlurmSite(("rocm-wheels",)), {})
     folder = submission.folder
-    before = Ledger(folder.digest(), {TRITON: Job(4, 1)})
+    before = JobLedger(folder.compute_digest(), {TRITON: SlurmJob(4, 1)})
     folder.write_ledger(before)
 
-    def asked(env: Any) -> list[Queued]:
-        folder.write_ledger(replace(before, jobs={TRITON: Job(4, 1), TORCH: Job(99, 1)}))
-        return [Queued(Job(4, 1), "PENDING", "Priority", f"{folder.job_prefix()}build-triton")]
+    def asked(env: Any) -> list[QueuedJob]:
+        folder.write_ledger(replace(before, jobs={TRITON: SlurmJob(4, 1), TORCH: SlurmJob(99, 1)}))
+        return [QueuedJob(SlurmJob(4, 1), "PENDING", "Priority", f"{folder.job_prefix()}build-triton")]
 
-    monkeypatch.setattr(cluster, "queue", asked)
-    _, found = submission.look()
+    monkeypatch.setattr(cluster, "query_queue", asked)
+    _, found = submission.read_states()
     assert (found[TRITON].state, found[TORCH].state) == ("waiting", "not submitted")
-    monkeypatch.setattr(submitting, "_PATIENCE_SECONDS", 0.01)
-    refused = pytest.raises(cluster.Unanswered, match="is in use by")  # --wait asks again
-    with submission.alone("submit"), refused, submission.alone("submit"):
+    monkeypatch.setattr(submitting, "_LOCK_SECONDS", 0.01)
+    refused = pytest.raises(cluster.ClusterUnreachableError, match="is in use by")  # --wait asks again
+    with submission.hold_lock("submit"), refused, submission.hold_lock("submit"):
         pass

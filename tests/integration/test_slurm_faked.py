@@ -18,11 +18,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from planned_runs import make_facts, settled
 from tiny_projects import TAG, Ended, World, make_world
 
-from rocm_wheels.ci.slurm.arrays import Array
-from rocm_wheels.ci.slurm.records import Folder
-from rocm_wheels.ci.slurm.script import Site, job_script
-from rocm_wheels.ci.slurm.sizes import Size
-from rocm_wheels.ci.slurm.submitting import Submission
+from rocm_wheels.ci.slurm.arrays import JobArray
+from rocm_wheels.ci.slurm.records import JobFolder
+from rocm_wheels.ci.slurm.script import SlurmSite, make_job_script
+from rocm_wheels.ci.slurm.sizes import JobSize
+from rocm_wheels.ci.slurm.submitting import SlurmSubmission
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.submit import command
 from rocm_wheels.pipeline.plan.file import PlanFile, write_plan
@@ -104,13 +104,15 @@ def fake(tmp_path: Path) -> Faked:
 class Job:
     """A job's script, as Slurm starts it."""
 
-    def __init__(self, fake: Faked, folder: Path, array: Array | None = None) -> None:
-        self.fake, self.folder = fake, Folder(folder / "a plan.json")
+    def __init__(self, fake: Faked, folder: Path, array: JobArray | None = None) -> None:
+        self.fake, self.folder = fake, JobFolder(folder / "a plan.json")
         self.folder.plan.write_text("{}")
         self.folder.path.mkdir()
         script = folder / "script"
-        array = array or Array("build-x", {0: "build-x"}, plain=True)
-        script.write_text(job_script(self.folder, array, Size(2, None, None, 30), Site(("rocm-wheels",))))
+        array = array or JobArray("build-x", {0: "build-x"}, plain=True)
+        script.write_text(
+            make_job_script(self.folder, array, JobSize(2, None, None, 30), SlurmSite(("rocm-wheels",)))
+        )
         self.argv = ["bash", str(script)]
 
     def start(self, **env: str) -> subprocess.Popen[str]:
@@ -127,9 +129,9 @@ class Job:
 
 def test_a_job_notes_its_begin_and_does_its_step(fake: Faked, tmp_path: Path) -> None:
     job = Job(fake, tmp_path)
-    job.folder.jobs("build-x").write_text("4\n")
+    job.folder.jobs_path("build-x").write_text("4\n")
     assert job.run(SLURM_RESTART_COUNT="2")[0] == 0
-    begin = job.folder.begin("build-x")
+    begin = job.folder.read_begin("build-x")
     assert begin is not None
     assert (begin.job, begin.restart, begin.host) == ("7", 2, platform.node())
     step, judged = fake.calls()
@@ -138,7 +140,7 @@ def test_a_job_notes_its_begin_and_does_its_step(fake: Faked, tmp_path: Path) ->
     fake.write(verdict="")  # nobody can judge it: the script says so itself
     fake.write(step="exit 12")
     assert job.run()[0] == 12
-    end = job.folder.end("build-x")
+    end = job.folder.read_end("build-x")
     assert end is not None
     assert (end.kind, end.exit_code, end.again) == ("unknown", 12, False)
     job.folder.plan.unlink()
@@ -208,14 +210,14 @@ class Submitted:
 
 
 def test_a_task_of_an_array_does_the_step_of_its_number(fake: Faked, tmp_path: Path) -> None:
-    job = Job(fake, tmp_path, Array("build-x", {0: "build-x-cp310", 4: "build-x-cp314"}))
+    job = Job(fake, tmp_path, JobArray("build-x", {0: "build-x-cp310", 4: "build-x-cp314"}))
     fake.write(verdict="again 0\n", step="exit 12")
     task = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_JOB_ID": "7"}  # the last task has the id of the whole array
     assert job.run(SLURM_ARRAY_TASK_ID="4", **task)[0] == 0
     step, judged, *asked = fake.calls()
     assert (step.split()[2], "--job-ended build-x-cp314 " in judged) == ("build-x-cp314", True)
     assert asked == ["scontrol show job -o 7_4", "scontrol requeue 7_4"]
-    begin = job.folder.begin("build-x-cp314")
+    begin = job.folder.read_begin("build-x-cp314")
     assert begin is not None
     assert (begin.job, begin.id) == ("7_4", "7")
     code, out = job.run(SLURM_ARRAY_TASK_ID="3", **task)
@@ -236,7 +238,7 @@ class Arrays(Submitted):
 
     def submit(self, *words: str, **env: str) -> Ended:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Submission, "now", lambda submission: submission.file.plan)
+            patch.setattr(SlurmSubmission, "now", lambda submission: submission.file.plan)
             return super().submit(*words, **env)
 
 

@@ -22,8 +22,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from rocm_wheels.gpus.gpu import Gpu
-from rocm_wheels.testing.data import smoke_data
-from rocm_wheels.testing.smoke import Asked, Ran, run_smoke_tests
+from rocm_wheels.testing.data import make_smoke_data
+from rocm_wheels.testing.smoke import SmokeRequest, SmokeRun, run_smoke_tests
 
 CLONE = Path(__file__).resolve().parents[2]
 HARNESS = (
@@ -182,8 +182,8 @@ def environment(place: Path, mode: str = "") -> dict[str, str]:
     return {**kept, **quick, "STAND_IN": mode, "NOTE": str(place / "note")}
 
 
-def run(place: Path, mode: str, *words: str, gpus: tuple[Gpu, ...] = (), **more: object) -> Ran:
-    asked = Asked(Path(sys.executable), place / "smoke-tests", words=words, **more)  # type: ignore[arg-type]
+def run(place: Path, mode: str, *words: str, gpus: tuple[Gpu, ...] = (), **more: object) -> SmokeRun:
+    asked = SmokeRequest(Path(sys.executable), place / "smoke-tests", words=words, **more)  # type: ignore[arg-type]
     return run_smoke_tests(asked, gpus, environment(place, mode), show=sys.stdout.write)
 
 
@@ -194,7 +194,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def assert_ends(ran: Ran, *names: str) -> None:
+def assert_ends(ran: SmokeRun, *names: str) -> None:
     found = {one.name.partition("::")[2]: one for one in ran.results.tests}
     for name in names:
         outcome, reason = ENDS[name]
@@ -206,7 +206,7 @@ def test_each_end_is_the_outcome_of_one_test(place: Path) -> None:
     assert_ends(ran, *ENDS)
     found = {one.name.partition("::")[2]: one for one in ran.results.tests}
     assert found["test_of_gpu[gpu]"].reason == "torch 9.9.0+rocm7.2 (ROCm 7.2.26015-9428210) sees no AMD GPU"
-    assert ran.code == 1 and ran.results.summary() == "2 passed, 2 failed, 2 crashed, 1 stopped, 2 skipped"
+    assert ran.code == 1 and ran.results.summarize() == "2 passed, 2 failed, 2 crashed, 1 stopped, 2 skipped"
     assert not is_alive(int((place / "note").read_text())), "what a stopped test had started is gone"
     assert not is_alive(int((place / "note.orphan").read_text())), "nor lives what left its session"
     assert max(len(one.reason) for one in ran.results.tests) < 8000
@@ -319,7 +319,7 @@ def test_each_kind_of_gpu_is_tested_and_has_its_results(place: Path) -> None:
     assert outcome == "skipped" and reason.startswith(
         "float8_e4m3fnuz is held and converted on gfx1100 (rdna3)"
     )
-    assert {gfx: one.summary() for gfx, one in ran.by_gfx.items()} == {
+    assert {gfx: one.summarize() for gfx, one in ran.by_gfx.items()} == {
         "gfx1100": "3 passed, 1 skipped",
         "gfx942": "4 passed",
     }
@@ -347,7 +347,7 @@ def test_without_a_gpu_and_without_a_torch(  # noqa: PLR0917 - pytest passes the
     place: Path, mode: str, more: dict[str, object], gpus: tuple[Gpu, ...], code: int, counts: str, words: str
 ) -> None:
     ran = run(place, mode, "-k", "passes or of_gpu", gpus=gpus, **more)
-    assert (ran.code, ran.results.summary()) == (code, counts)
+    assert (ran.code, ran.results.summarize()) == (code, counts)
     assert any(words in one.reason for one in ran.results.tests)
 
 
@@ -475,7 +475,7 @@ def test_the_half_of_the_gpu_runs_on_a_rehearsed_one_and_notices_wrong_results(t
     """Every line but those that need a compiler for GPUs, and two of them; see rehearsed_gpu.py."""
     gpu = {"index": 0, "name": "rehearsed", "arch": "gfx942:sramecc+"}
     torch = {"version": "2.13.0", "kind": "rocm", "of": "7.2", "file": ""}
-    data = smoke_data("gfx942", "2.13.0", "7.2")
+    data = make_smoke_data("gfx942", "2.13.0", "7.2")
     given = {
         "torch": torch,
         "fault": "",

@@ -16,9 +16,9 @@ from source_trees import HIPIFY, Upstream, isolated_environment, make_upstream
 
 from rocm_wheels.errors import RocmWheelsError, SourceError
 from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.hipify import hipify_changed
-from rocm_wheels.sources.patches.mail import PatchRefused
-from rocm_wheels.sources.status import tree_status
+from rocm_wheels.sources.hipify import hipify_changes
+from rocm_wheels.sources.patches.mail import PatchRefusedError
+from rocm_wheels.sources.status import read_tree_status
 
 NO_TEXT = os.fsdecode(b"inv\xff\xfe.cu")
 NAMES = (
@@ -173,11 +173,11 @@ def test_own_changes_stay_and_come_back_from_patches(odd: Odd, tmp_path: Path) -
     ):
         assert words in refused.value.message
     assert files(tree.directory) == before
-    status = tree_status(load_project("pytorch"), tree.directory, env=odd.env)
+    status = read_tree_status(load_project("pytorch"), tree.directory, env=odd.env)
     listed = {path for _, path in status.repositories[0].files}
     assert {"a b.cu", NO_TEXT, "tab\ty.cu", 'un"tracked\n'} <= listed
 
-    assert hipify_changed(load_project("pytorch"), tree.directory, env=odd.env, python=Path(sys.executable))
+    assert hipify_changes(load_project("pytorch"), tree.directory, env=odd.env, python=Path(sys.executable))
     before = files(tree.directory)
     tree.git("add", "-A")
     tree.git("commit", "-q", "-m", "Mine: ünï")
@@ -187,8 +187,8 @@ def test_own_changes_stay_and_come_back_from_patches(odd: Odd, tmp_path: Path) -
     assert tree.git("rev-parse", "HEAD^{tree}") == wanted
     assert files(tree.directory) == before
     assert tree.save().written == ()
-    assert tree.status().words == ("patched", "hipified")
-    with pytest.raises(PatchRefused):
+    assert tree.status().labels == ("patched", "hipified")
+    with pytest.raises(PatchRefusedError):
         tree.checkout(first)
     assert files(tree.directory) == before
 

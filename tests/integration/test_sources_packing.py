@@ -16,12 +16,12 @@ import pytest
 import zstandard
 from click.testing import CliRunner
 
-from rocm_wheels.cli.sources import group
+from rocm_wheels.cli.sources import sources_group
 from rocm_wheels.errors import RocmWheelsError, SourceError
 from rocm_wheels.sources import packing
-from rocm_wheels.sources.identity import tree_identity
-from rocm_wheels.sources.packing import pack, unpack
-from rocm_wheels.sources.state import Left, State, state_file, write_state
+from rocm_wheels.sources.identity import identify_tree
+from rocm_wheels.sources.packing import pack_checkouts, unpack_checkouts
+from rocm_wheels.sources.state import RepositoryState, CheckoutState, locate_state_file, write_state
 
 ENV = {
     **os.environ,
@@ -66,20 +66,20 @@ def tree(tmp_path: Path) -> Path:
     (outer / "build").mkdir()
     (outer / "build" / "object.o").write_bytes(b"\0" * 1000)
     commit = git(outer, "rev-parse", "HEAD").strip()
-    left = {"": Left(commit, commit, git(outer, "rev-parse", "HEAD^{tree}").strip())}
-    write_state(outer / ".git", State("origin", "main", commit, left=left, generated=("kernel.hip",)))
-    (state_file(outer / ".git").parent / "trees").mkdir()
-    (state_file(outer / ".git").parent / "trees" / "waiting.o").write_text("a build tree that waits")
+    left = {"": RepositoryState(commit, commit, git(outer, "rev-parse", "HEAD^{tree}").strip())}
+    write_state(outer / ".git", CheckoutState("origin", "main", commit, left=left, generated=("kernel.hip",)))
+    (locate_state_file(outer / ".git").parent / "trees").mkdir()
+    (locate_state_file(outer / ".git").parent / "trees" / "waiting.o").write_text("a build tree that waits")
     return outer
 
 
 def test_what_comes_out_is_what_went_in(tree: Path, tmp_path: Path) -> None:
     old = 1_600_000_000
     os.utime(tree / "run.sh", (old, old))
-    packed = pack({"pytorch": tree}, tmp_path / "s.tar.zst", env=ENV)
-    assert unpack(tmp_path / "s.tar.zst", tmp_path / "out", env=ENV) == {"pytorch": "unpacked"}
+    packed = pack_checkouts({"pytorch": tree}, tmp_path / "s.tar.zst", env=ENV)
+    assert unpack_checkouts(tmp_path / "s.tar.zst", tmp_path / "out", env=ENV) == {"pytorch": "unpacked"}
     there = tmp_path / "out" / "pytorch"
-    assert tree_identity(there, env=ENV) == packed.trees["pytorch"] == tree_identity(tree, env=ENV)
+    assert identify_tree(there, env=ENV) == packed.trees["pytorch"] == identify_tree(tree, env=ENV)
     assert git(there, "status", "--porcelain") == "" and git(there, "fsck", "--strict") == ""
     assert git(there, "describe", "--tags").strip() == "THEROCK_UPSTREAM_DIFFBASE"
     assert (there / "link").readlink() == Path("third_party/inner/a ü.cu") and (
@@ -89,44 +89,44 @@ def test_what_comes_out_is_what_went_in(tree: Path, tmp_path: Path) -> None:
     assert (there / "kernel.hip").read_text() == "written by hipify"
     assert not (there / "build").exists() and not list(there.rglob("waiting.o"))
     # A checkout that holds the same is left alone, and so is the new name of another.
-    assert unpack(tmp_path / "s.tar.zst", tmp_path / "out", env=ENV) == {"pytorch": "there already"}
+    assert unpack_checkouts(tmp_path / "s.tar.zst", tmp_path / "out", env=ENV) == {"pytorch": "there already"}
     (there / "run.sh").write_text("mine")
     with pytest.raises(SourceError, match="is there, and holds something else"):
-        unpack(tmp_path / "s.tar.zst", tmp_path / "out", env=ENV)
+        unpack_checkouts(tmp_path / "s.tar.zst", tmp_path / "out", env=ENV)
     assert (there / "run.sh").read_text() == "mine"
 
 
 def test_the_same_checkouts_are_the_same_bytes(tree: Path, tmp_path: Path) -> None:
-    pack({"pytorch": tree}, tmp_path / "one", env=ENV)
-    pack({"pytorch": tree}, tmp_path / "two", env=ENV)
+    pack_checkouts({"pytorch": tree}, tmp_path / "one", env=ENV)
+    pack_checkouts({"pytorch": tree}, tmp_path / "two", env=ENV)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
 def test_a_file_that_was_cut_gives_nothing(tree: Path, tmp_path: Path) -> None:
     whole = tmp_path / "s.tar.zst"
-    pack({"pytorch": tree}, whole, env=ENV)
+    pack_checkouts({"pytorch": tree}, whole, env=ENV)
     content = whole.read_bytes()
     for end in (0, 3, 100, len(content) // 2, *(len(content) - less for less in (20, 4, 3, 1))):
         (tmp_path / "cut").write_bytes(content[:end])
         with pytest.raises(SourceError, match="cut is no packed checkouts, or was cut"):
-            unpack(tmp_path / "cut", tmp_path / "out", env=ENV)
+            unpack_checkouts(tmp_path / "cut", tmp_path / "out", env=ENV)
         assert not (tmp_path / "out" / "pytorch").exists()
     (tmp_path / "cut").write_bytes(content + b"x")
     with pytest.raises(SourceError, match="cut is no packed checkouts"):
-        unpack(tmp_path / "cut", tmp_path / "out", env=ENV)
+        unpack_checkouts(tmp_path / "cut", tmp_path / "out", env=ENV)
     damaged = bytearray(content)
     damaged[len(content) // 2] ^= 1
     (tmp_path / "cut").write_bytes(bytes(damaged))
     with pytest.raises(SourceError):
-        unpack(tmp_path / "cut", tmp_path / "out", env=ENV)
+        unpack_checkouts(tmp_path / "cut", tmp_path / "out", env=ENV)
     assert not (tmp_path / "out" / "pytorch").exists()
-    assert unpack(whole, tmp_path / "out", env=ENV) == {"pytorch": "unpacked"}
+    assert unpack_checkouts(whole, tmp_path / "out", env=ENV) == {"pytorch": "unpacked"}
 
 
 def test_a_tree_that_changes_meanwhile_is_not_packed(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = packing.tree_identity
+    real = packing.identify_tree
     seen: list[Path] = []
 
     def identity(directory: Path, *, env: dict[str, str]) -> object:
@@ -134,9 +134,9 @@ def test_a_tree_that_changes_meanwhile_is_not_packed(
         found = real(directory, env=env)
         return replace(found, tree="0" * 40) if len(seen) > 1 else found
 
-    monkeypatch.setattr(packing, "tree_identity", identity)
+    monkeypatch.setattr(packing, "identify_tree", identity)
     with pytest.raises(SourceError, match="was changed while it was packed"):
-        pack({"pytorch": tree}, tmp_path / "s.tar.zst", env=ENV)
+        pack_checkouts({"pytorch": tree}, tmp_path / "s.tar.zst", env=ENV)
     assert not list(tmp_path.glob("*s.tar.zst*"))
 
 
@@ -144,17 +144,17 @@ def test_a_device_is_not_replaced_and_no_tree_holds_its_own_file(tree: Path, tmp
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with pytest.raises(SourceError, match="is no file: it is not replaced"):
-        pack({"pytorch": tree}, pipe, env=ENV)
+        pack_checkouts({"pytorch": tree}, pipe, env=ENV)
     assert pipe.is_fifo()
     with pytest.raises(SourceError, match="is inside of"):
-        pack({"pytorch": tree}, tree / "s.tar.zst", env=ENV)
+        pack_checkouts({"pytorch": tree}, tree / "s.tar.zst", env=ENV)
     assert git(tree, "status", "--porcelain", "s.tar.zst") == ""
 
 
 @pytest.mark.parametrize("name", ["../trees/pytorch", ".", ".hidden", "a/b"])
 def test_a_name_that_could_not_come_out_is_not_packed(tree: Path, tmp_path: Path, name: str) -> None:
     with pytest.raises(SourceError, match="is not the name of a checkout"):
-        pack({name: tree}, tmp_path / "s", env=ENV)
+        pack_checkouts({name: tree}, tmp_path / "s", env=ENV)
     assert not (tmp_path / "s").exists()
 
 
@@ -169,26 +169,26 @@ def test_two_that_write_one_file_do_not_mix(
         real(archive, identities)  # type: ignore[arg-type]
         if not packed:
             packed.append("the other")
-            pack({"pytorch": other}, tmp_path / "s", env=ENV)
+            pack_checkouts({"pytorch": other}, tmp_path / "s", env=ENV)
             assert (tmp_path / "s").exists()
 
     monkeypatch.setattr(packing, "_add_listing", while_the_first_writes)
-    pack({"pytorch": tree}, tmp_path / "s", env=ENV)
-    assert unpack(tmp_path / "s", tmp_path / "out", env=ENV) == {"pytorch": "unpacked"}
+    pack_checkouts({"pytorch": tree}, tmp_path / "s", env=ENV)
+    assert unpack_checkouts(tmp_path / "s", tmp_path / "out", env=ENV) == {"pytorch": "unpacked"}
     assert not list(tmp_path.glob(".s*"))
 
 
 def test_a_full_disk_is_said_with_its_place(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pack({"pytorch": tree}, tmp_path / "s", env=ENV)
+    pack_checkouts({"pytorch": tree}, tmp_path / "s", env=ENV)
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(packing.shutil, "copyfileobj", full)
     with pytest.raises(OSError, match="No space left on device") as failure:
-        unpack(tmp_path / "s", tmp_path / "out", env=ENV)
+        unpack_checkouts(tmp_path / "s", tmp_path / "out", env=ENV)
     assert failure.value.filename == str(tmp_path / "out")
     assert [one.name for one in (tmp_path / "out").iterdir()] == [".unpacking"]
 
@@ -196,21 +196,21 @@ def test_a_full_disk_is_said_with_its_place(
 def test_a_file_system_without_links_is_said(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pack({"pytorch": tree}, tmp_path / "s", env=ENV)
+    pack_checkouts({"pytorch": tree}, tmp_path / "s", env=ENV)
 
     def refused(*_: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(Path, "symlink_to", refused)
     with pytest.raises(SourceError, match=r"no link can be made here: .*/link"):
-        unpack(tmp_path / "s", tmp_path / "out", env=ENV)
+        unpack_checkouts(tmp_path / "s", tmp_path / "out", env=ENV)
     assert [one.name for one in (tmp_path / "out").iterdir()] == [".unpacking"]
 
 
 def test_what_a_killed_run_left_is_cleared(tree: Path, tmp_path: Path) -> None:
-    pack({"pytorch": tree}, tmp_path / "s", env=ENV)
+    pack_checkouts({"pytorch": tree}, tmp_path / "s", env=ENV)
     (tmp_path / "out" / ".unpacking" / "pytorch" / ".git").mkdir(parents=True)
-    assert unpack(tmp_path / "s", tmp_path / "out", env=ENV) == {"pytorch": "unpacked"}
+    assert unpack_checkouts(tmp_path / "s", tmp_path / "out", env=ENV) == {"pytorch": "unpacked"}
     assert not (tmp_path / "out" / ".unpacking" / "pytorch").exists()
 
 
@@ -248,7 +248,7 @@ def test_nothing_is_written_elsewhere(
     tmp_path: Path, members: list[tuple[str, bytes | str]], said: str
 ) -> None:
     with pytest.raises(SourceError, match=said):
-        unpack(made(tmp_path / "s", *members), tmp_path / "a" / "out", env=ENV)
+        unpack_checkouts(made(tmp_path / "s", *members), tmp_path / "a" / "out", env=ENV)
     assert sorted(p.name for p in tmp_path.rglob("*") if p.name not in {".lock"}) == [
         ".unpacking",
         "a",
@@ -263,23 +263,23 @@ def test_nothing_is_written_elsewhere(
 )
 def test_a_listing_that_is_none_is_refused(tmp_path: Path, listing: object) -> None:
     with pytest.raises(SourceError, match="holds no packed checkouts"):
-        unpack(made(tmp_path / "s", listing=listing), tmp_path / "out", env=ENV)
+        unpack_checkouts(made(tmp_path / "s", listing=listing), tmp_path / "out", env=ENV)
 
 
 def test_the_commands(tree: Path, tmp_path: Path) -> None:
     runner = CliRunner()
-    done = runner.invoke(group, ["pack", str(tmp_path / "s"), "--repo", str(tree.parent)])
+    done = runner.invoke(sources_group, ["pack", str(tmp_path / "s"), "--repo", str(tree.parent)])
     assert done.exit_code == 0 and done.output.startswith("pytorch "), done.output
-    done = runner.invoke(group, ["unpack", str(tmp_path / "s"), "--repo", str(tmp_path / "out")])
+    done = runner.invoke(sources_group, ["unpack", str(tmp_path / "s"), "--repo", str(tmp_path / "out")])
     assert done.output == f"{tmp_path / 'out' / 'pytorch'}: unpacked\n"
-    empty = runner.invoke(group, ["pack", str(tmp_path / "s2"), "--repo", str(tmp_path / "nothing")])
+    empty = runner.invoke(sources_group, ["pack", str(tmp_path / "s2"), "--repo", str(tmp_path / "nothing")])
     assert isinstance(empty.exception, SourceError) and "there are no checkouts" in str(empty.exception)
-    named = runner.invoke(group, ["pack", str(tmp_path / "s2"), "torch", "--repo", str(tree.parent)])
+    named = runner.invoke(sources_group, ["pack", str(tmp_path / "s2"), "torch", "--repo", str(tree.parent)])
     assert named.exit_code == 0 and named.output.startswith("pytorch "), named.output
     (tree.parent / "empty").mkdir()
     for name, said in (("inner", "there is no project 'inner'"), ("empty", "is not a git checkout")):
-        wrong = runner.invoke(group, ["pack", str(tmp_path / "s2"), name, "--repo", str(tree.parent)])
+        wrong = runner.invoke(sources_group, ["pack", str(tmp_path / "s2"), name, "--repo", str(tree.parent)])
         assert isinstance(wrong.exception, RocmWheelsError) and said in str(wrong.exception)
     (tmp_path / "file").touch()
-    wrong = runner.invoke(group, ["unpack", str(tmp_path / "s"), "--repo", str(tmp_path / "file")])
+    wrong = runner.invoke(sources_group, ["unpack", str(tmp_path / "s"), "--repo", str(tmp_path / "file")])
     assert wrong.exit_code == 2 and "is a file" in wrong.output

@@ -20,16 +20,16 @@ from source_trees import Upstream, isolated_environment, make_upstream
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.cli.repo import door
+from rocm_wheels.cli.repo import make_recipe_group
 from rocm_wheels.errors import SourceError
 from rocm_wheels.sources.git import require_git
 
 CLONE = Path(__file__).resolve().parents[2]
 DOORS: dict[str, Callable[[], click.Command]] = {
-    "torch": lambda: door("pytorch"),
-    "audio": lambda: door("pytorch_audio"),
-    "vision": lambda: door("pytorch_vision"),
-    "triton": lambda: door("triton", "release"),
+    "torch": lambda: make_recipe_group("pytorch"),
+    "audio": lambda: make_recipe_group("pytorch_audio"),
+    "vision": lambda: make_recipe_group("pytorch_vision"),
+    "triton": lambda: make_recipe_group("triton", "release"),
     "all": lambda: cli,
 }
 MIDDLE = ".git/modules/third_party/middle"

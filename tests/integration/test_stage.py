@@ -25,15 +25,15 @@ from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
 from rocm_wheels.errors import ReleaseError
 from rocm_wheels.index.adding import add_wheels
-from rocm_wheels.index.server import serving
-from rocm_wheels.process import capture
+from rocm_wheels.index.server import serve_folder
+from rocm_wheels.process import capture_output
 from rocm_wheels.release.layout import load_layout
-from rocm_wheels.release.sets import SetDocument, read_set, set_ids
+from rocm_wheels.release.sets import SetDocument, read_set, list_set_ids
 from rocm_wheels.release.staging.plan import StagePlan
-from rocm_wheels.release.staging.sending import send
+from rocm_wheels.release.staging.sending import stage_set
 from rocm_wheels.stores import Store
 from rocm_wheels.stores.folder import FolderStore
-from rocm_wheels.stores.others import OtherStore
+from rocm_wheels.stores.others import FsspecStore
 
 LAYOUT = load_layout()
 LATER = "2026-11-22T12:00:00Z"
@@ -55,7 +55,7 @@ def small(world: World) -> StagePlan:
 
 
 def visible(store: Store) -> list[str]:
-    return list(set_ids(store, FAMILY, layout=LAYOUT))
+    return list(list_set_ids(store, FAMILY, layout=LAYOUT))
 
 
 def require_whole(store: Store, plan: StagePlan) -> SetDocument:
@@ -67,7 +67,7 @@ def require_whole(store: Store, plan: StagePlan) -> SetDocument:
         for suffix, digest in (("", file.sha256), (".metadata", file.metadata_sha256)):
             path = _joined(page, links[file.name] + suffix)
             assert hashlib.sha256(store.read(path).content).hexdigest() == digest
-    lock = store.read(f"{plan.places.set_folder(document.id)}/sources.lock.json").content
+    lock = store.read(f"{plan.paths.set_folder(document.id)}/sources.lock.json").content
     assert plan.locks == {"sources.lock.json": lock}
     return document
 
@@ -132,10 +132,12 @@ def test_installers_install_from_the_index_of_a_set(
     stage(store, plan)
     add_wheels(tmp_path / "store" / "rocm", [rocm_wheel(tmp_path)], now=NOW)
     words = PIP if tool == "pip" else UV
-    with serving(tmp_path / "store") as server:
+    with serve_folder(tmp_path / "store") as server:
         index = ["--index-url", f"{server.url}{plan.index}", "--extra-index-url", f"{server.url}rocm/"]
-        capture([*words, "--target", str(tmp_path / "site"), *index, "torchvision"], env=alone(tmp_path))
-        asked = [request.path for request in server.asked if request.status == 200]
+        capture_output(
+            [*words, "--target", str(tmp_path / "site"), *index, "torchvision"], env=alone(tmp_path)
+        )
+        asked = [request.path for request in server.requests if request.status == 200]
         assert run_command(cli, ["index", "verify", "--full", f"{server.url}{plan.index}"]) == 0
     installed = sorted(path.name for path in (tmp_path / "site").glob("*.dist-info"))
     assert installed == sorted(
@@ -177,9 +179,9 @@ def test_what_a_set_has_lost_is_put_back_and_nothing_else_is_touched(
     stage(store, plan)
     torch = plan.document.files[0]
     lost = [
-        plan.places.file(torch.sha256, torch.name),
-        plan.places.name(torch.name),
-        plan.places.lock(plan.document.id),
+        plan.paths.wheel_file(torch.sha256, torch.name),
+        plan.paths.name_claim(torch.name),
+        plan.paths.set_lock(plan.document.id),
         f"{plan.index}torch/index.html",
     ]
     kept, page = {one.path: one.tag for one in store.listing("")}, store.read(f"{plan.index}index.html")
@@ -215,10 +217,10 @@ def test_a_wheel_that_is_written_to_while_it_is_staged_is_never_in_a_store(kind:
 
 def test_halves_in_a_store_without_atomic_writes_are_written_again(plan: StagePlan, tmp_path: Path) -> None:
     """The line was cut in a write, and its run was killed with it."""
-    store = OtherStore(f"memory://halves-{tmp_path.name}")
-    store.create(f"{plan.places.set_folder(plan.document.id)}/begun.json", b'{"wh')
+    store = FsspecStore(f"memory://halves-{tmp_path.name}")
+    store.create(f"{plan.paths.set_folder(plan.document.id)}/begun.json", b'{"wh')
     torch = plan.document.files[0]
-    store.create(plan.places.file(torch.sha256, torch.name), plan.wheels[0].path.read_bytes()[:100])
+    store.create(plan.paths.wheel_file(torch.sha256, torch.name), plan.wheels[0].path.read_bytes()[:100])
     stage(store, plan)
     require_whole(store, plan)
 
@@ -236,7 +238,7 @@ def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_write_may_fail(plan: StagePlan, tmp_path: Path) -> None:
     clean = FaultyStore(FolderStore(tmp_path / "clean"))
     stage(clean, plan)
-    last = f"create {plan.places.document(plan.document.id)}"
+    last = f"create {plan.paths.set_document(plan.document.id)}"
     assert len(clean.writes) == len(set(clean.writes)) == 21
     expected = {one.path: one.size for one in clean.listing("")}
     for number, write in enumerate(clean.writes):
@@ -272,7 +274,7 @@ def killed_again_and_again(store: Store, plan: StagePlan) -> Iterator[list[str]]
     stage(clean, plan)
     expected = {one.path: one.size for one in clean.listing("")}
     shutil.rmtree(clean.folder)
-    document = plan.places.document(plan.document.id)
+    document = plan.paths.set_document(plan.document.id)
     while len(done) < len(expected):
         one = Killed1(store)
         with pytest.raises(Killed):
@@ -293,7 +295,7 @@ def test_every_write_to_s3_may_be_the_last_one(small: StagePlan) -> None:
 @pytest.mark.usefixtures("no_power_cuts")
 def test_installers_never_see_half_a_set_whatever_write_was_the_last(plan: StagePlan, tmp_path: Path) -> None:
     store, seen = FolderStore(tmp_path / "store"), list[int]()
-    with serving(tmp_path / "store") as server:
+    with serve_folder(tmp_path / "store") as server:
         words = [*UV, "--dry-run", "--no-deps", "--target", str(tmp_path / "site")]
         words += ["--index-url", f"{server.url}{plan.index}", *plan.document.projects]
         for done in killed_again_and_again(store, plan):
@@ -333,7 +335,7 @@ class Raced(FaultyStore):
 
 def test_a_name_that_is_taken_at_the_last_moment_is_refused(plan: StagePlan, tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
-    name = plan.places.name(plan.document.files[0].name)
+    name = plan.paths.name_claim(plan.document.files[0].name)
     with pytest.raises(ReleaseError, match=r"has other bytes under the same name: torch-"):
         stage(FaultyStore(store, at=f"create {name}", fault="other"), plan)
     assert visible(store) == []
@@ -348,7 +350,7 @@ def test_of_two_sets_with_the_same_names_one_is_staged(kind: str, world: World, 
     def work(plan: StagePlan) -> None:
         start.wait()
         try:
-            send(store, plan, now=NOW)
+            stage_set(store, plan, now=NOW)
         except ReleaseError:
             refused.append(plan.document.id)
 
@@ -364,7 +366,7 @@ def test_of_two_sets_with_the_same_names_one_is_staged(kind: str, world: World, 
 
 def test_bytes_that_are_not_those_that_were_sent_are_found(plan: StagePlan, tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
-    path = plan.places.file(plan.document.files[0].sha256, plan.document.files[0].name)
+    path = plan.paths.wheel_file(plan.document.files[0].sha256, plan.document.files[0].name)
     store.create(path, bytes(plan.document.files[0].size))  # as long, by whatever tool
     with pytest.raises(ReleaseError, match=r"1 file unlike what was sent: .*torch-"):
         stage(store, plan)

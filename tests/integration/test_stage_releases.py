@@ -15,16 +15,16 @@ from release_world import FAMILY, NOW, ROCM, World
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.release.evidence import Counts, Evidence, Host
-from rocm_wheels.release.layout import Places, load_layout
-from rocm_wheels.release.overview import overviews, renew_listing
-from rocm_wheels.release.sets import SetDocument, SetFile, SetLock, set_id
-from rocm_wheels.release.staging.sending import send
+from rocm_wheels.release.evidence import OutcomeCounts, Evidence, EvidenceHost
+from rocm_wheels.release.layout import FamilyPaths, load_layout
+from rocm_wheels.release.overview import list_sets, update_listing
+from rocm_wheels.release.sets import SetDocument, SetFile, SetLock, make_set_id
+from rocm_wheels.release.staging.sending import stage_set
 from rocm_wheels.stores import Store
 from rocm_wheels.stores.folder import FolderStore
 
 LAYOUT = load_layout()
-PLACES = Places(LAYOUT, FAMILY)
+PLACES = FamilyPaths(LAYOUT, FAMILY)
 
 
 def a_set(number: int, *, wheels: int = 200) -> SetDocument:
@@ -45,7 +45,7 @@ def a_set(number: int, *, wheels: int = 200) -> SetDocument:
     )
     created = datetime(2026, 11, 1, tzinfo=timezone.utc) + timedelta(hours=number)
     return SetDocument(
-        id=set_id(version, zip(names, digests, strict=True), "c" * 64),
+        id=make_set_id(version, zip(names, digests, strict=True), "c" * 64),
         created=f"{created:%Y-%m-%dT%H:%M:%SZ}",
         version=version,
         rocm=ROCM,
@@ -65,15 +65,15 @@ def test_a_hundred_sets_of_two_hundred_wheels_are_listed_in_a_second(
     for number in range(100):
         document = a_set(number)
         ids.append(document.id)
-        store.create(PLACES.document(document.id), document.to_json())
-    renew_listing(store, PLACES)
+        store.create(PLACES.set_document(document.id), document.to_json())
+    update_listing(store, PLACES)
     for most in (1.0, 5.0):  # with the listing, and when it is lost
         begun = time.process_time()
-        (found,) = overviews(store, LAYOUT)
+        (found,) = list_sets(store, LAYOUT)
         assert time.process_time() - begun < most
         assert [row.id for row in found.rows] == ids[::-1]
         assert {row.wheels for row in found.rows} == {200}
-        store.remove(PLACES.summary)
+        store.remove(PLACES.set_listing)
 
 
 @pytest.mark.parametrize("kind", ["folder", "s3"])
@@ -81,38 +81,38 @@ def test_the_listing_is_never_the_truth(kind: str, tmp_path: Path) -> None:
     store: Store = FolderStore(tmp_path) if kind == "folder" else s3_servers.a_store()
     one, other, gone = a_set(1, wheels=1), a_set(2, wheels=1), a_set(3, wheels=1)
     for document in (one, gone):
-        store.create(PLACES.document(document.id), document.to_json())
-    renew_listing(store, PLACES)
-    store.create(PLACES.document(other.id), other.to_json())  # by somebody who ended before the listing
-    store.remove(PLACES.document(gone.id))
-    store.create(PLACES.lock("2.9.4-000000000000"), b"{}")
-    store.create(PLACES.document("2.9.5-000000000000"), one.to_json())
+        store.create(PLACES.set_document(document.id), document.to_json())
+    update_listing(store, PLACES)
+    store.create(PLACES.set_document(other.id), other.to_json())  # by somebody who ended before the listing
+    store.remove(PLACES.set_document(gone.id))
+    store.create(PLACES.set_lock("2.9.4-000000000000"), b"{}")
+    store.create(PLACES.set_document("2.9.5-000000000000"), one.to_json())
 
     def listed() -> tuple[list[str], tuple[str, ...], tuple[str, ...]]:
-        (found,) = overviews(store, LAYOUT)
+        (found,) = list_sets(store, LAYOUT)
         return [row.id for row in found.rows], found.unfinished, found.damaged
 
     expected = [other.id, one.id]
     damaged_ones = (b"{", b'{"schema": 2}', b"")
     for content in (None, *damaged_ones[: 3 if kind == "folder" else 1]):
         if content is not None:
-            store.remove(PLACES.summary)
-            store.create(PLACES.summary, content)
+            store.remove(PLACES.set_listing)
+            store.create(PLACES.set_listing, content)
         rows, unfinished, damaged = listed()
         assert (rows, unfinished) == (expected, ("2.9.4-000000000000",))
         assert len(damaged) == 1 and f"and what it lists is {one.id}" in damaged[0]
-        renew_listing(store, PLACES)
-        assert json.loads(store.read(PLACES.summary).content)["sets"][0]["id"] == other.id
-    before = store.head(PLACES.summary)
-    renew_listing(store, PLACES)
-    assert store.head(PLACES.summary) == before
+        update_listing(store, PLACES)
+        assert json.loads(store.read(PLACES.set_listing).content)["sets"][0]["id"] == other.id
+    before = store.head(PLACES.set_listing)
+    update_listing(store, PLACES)
+    assert store.head(PLACES.set_listing) == before
 
 
 def test_two_who_renew_the_listing_at_a_time_do_no_harm(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
-    store.create(PLACES.document(a_set(1, wheels=1).id), a_set(1, wheels=1).to_json())
-    renew_listing(FaultyStore(store, at=f"replace {PLACES.summary}", fault="other"), PLACES)
-    assert [len(one.rows) for one in overviews(store, LAYOUT)] == [1]
+    store.create(PLACES.set_document(a_set(1, wheels=1).id), a_set(1, wheels=1).to_json())
+    update_listing(FaultyStore(store, at=f"replace {PLACES.set_listing}", fault="other"), PLACES)
+    assert [len(one.rows) for one in list_sets(store, LAYOUT)] == [1]
 
 
 def test_what_is_known_of_sets_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,7 +124,7 @@ def test_what_is_known_of_sets_is_said(tmp_path: Path, capsys: pytest.CaptureFix
     Path(place).mkdir()
     assert run_command(cli, ["releases", place]) == 0
     assert f"there are no sets in {place}" in capsys.readouterr().err
-    send(store, plan, now=NOW)
+    stage_set(store, plan, now=NOW)
     moment = datetime(2026, 11, 21, 13, tzinfo=timezone.utc)
     for hours, failed in ((0, 1), (1, 0)):
         evidence = Evidence(
@@ -133,23 +133,23 @@ def test_what_is_known_of_sets_is_said(tmp_path: Path, capsys: pytest.CaptureFix
             hashes=tuple(sorted(plan.document.hashes)),
             gfx="gfx942",
             outcome="fail" if failed else "pass",
-            counts=Counts(passed=7, failed=failed),
+            counts=OutcomeCounts(passed=7, failed=failed),
             tool="test",
-            host=Host(name="runner"),
+            host=EvidenceHost(name="runner"),
             by="me",
             when=moment + timedelta(hours=hours),
             added=moment + timedelta(hours=2),
         )
-        store.create(f"{PLACES.evidence(plan.document.id)}/{evidence.id}.json", evidence.to_json())
+        store.create(f"{PLACES.evidence_folder(plan.document.id)}/{evidence.id}.json", evidence.to_json())
     assert run_command(cli, ["releases", place, "--family", FAMILY]) == 0
     said = capsys.readouterr().out
     assert f"{plan.document.id}  {FAMILY}  ROCm {ROCM}  3 wheels  complete" in said
     assert "smoke on gfx942: pass" in said and "fail" not in said
-    store.create(f"{PLACES.evidence(plan.document.id)}/20261121T150000Z-000000000000.json", b"{")
+    store.create(f"{PLACES.evidence_folder(plan.document.id)}/20261121T150000Z-000000000000.json", b"{")
     assert run_command(cli, ["releases", place, "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["sets"]
     assert row["results"][1] == "20261121T150000Z-000000000000.json cannot be read"
-    store.create(PLACES.document("2.9.5-000000000000"), b"{}")
+    store.create(PLACES.set_document("2.9.5-000000000000"), b"{}")
     assert run_command(cli, ["releases", place]) == 15
     both = capsys.readouterr()
     assert plan.document.id in both.out and "is not the document of a set" in both.err

@@ -17,10 +17,10 @@ from uv import find_uv_bin
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
 from rocm_wheels.index.adding import add_wheels
-from rocm_wheels.index.server import serving
-from rocm_wheels.process import capture
+from rocm_wheels.index.server import serve_folder
+from rocm_wheels.process import capture_output
 from rocm_wheels.release.evidence_store import add_evidence
-from rocm_wheels.release.layout import Places, load_layout
+from rocm_wheels.release.layout import FamilyPaths, load_layout
 from rocm_wheels.release.sets import find_set, read_set
 from rocm_wheels.sources.lock.file import write_lock
 from rocm_wheels.stores.folder import FolderStore
@@ -66,7 +66,7 @@ def test_uv_takes_a_variant_of_a_set_with_two_locks_and_others_the_plain_wheel(
     (release,) = json.loads((tmp_path / "store/v2/variants/support.json").read_text())["releases"]
     rocm = {"rocm7.1": "7.1.0", "rocm7.0": "7.0.2", "": "7.1.0"}
     assert {wheel["label"]: wheel["rocm"] for wheel in release["wheels"]} == rocm
-    released = Places(load_layout(), "variants", "release")
+    released = FamilyPaths(load_layout(), "variants", "release")
     assert read_set(store, "variants", document.id, area="release", layout=load_layout()) == document
     there = {
         path.name for path in (tmp_path / "store" / released.set_folder(document.id)).glob("*.lock.json")
@@ -76,7 +76,7 @@ def test_uv_takes_a_variant_of_a_set_with_two_locks_and_others_the_plain_wheel(
     add_wheels(tmp_path / "store" / "rocm", [rocm_wheel(tmp_path)], now=NOW)
     env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}
     uv = [find_uv_bin(), "pip", "install", "--no-cache", "--no-config", "--python", sys.executable]
-    with serving(tmp_path / "store") as server:
+    with serve_folder(tmp_path / "store") as server:
         index = [
             "--index",
             f"{server.url}rocm/",
@@ -88,6 +88,6 @@ def test_uv_takes_a_variant_of_a_set_with_two_locks_and_others_the_plain_wheel(
             (["--preview-features", "wheel-variants"], ("rocm7.1", "null")),
         ):
             site = tmp_path / f"site {labels[0]}"
-            capture([*uv, *preview, *index, "--target", str(site), "torch"], env=env)
+            capture_output([*uv, *preview, *index, "--target", str(site), "torch"], env=env)
             found = tuple((site / name / "__init__.py").read_text() for name in ("torch", "triton"))
             assert found == tuple(f"label = {label!r}\n" for label in labels)

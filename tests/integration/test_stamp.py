@@ -21,7 +21,7 @@ from audit_wheels import Draft, library
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.stamp import restamp, stamp, unstamp
 from rocm_wheels.variants.document import SCHEMA, SCHEMA_WITHOUT_PROVIDERS
-from rocm_wheels.variants.metadata import FILE_NAME, merge, parse_in_wheel
+from rocm_wheels.variants.metadata import VARIANT_FILE_NAME, merge_documents, parse_wheel_document
 from rocm_wheels.wheels.archive.rewrite import read_dist_info_files
 from rocm_wheels.wheels.names import parse_wheel_name
 from rocm_wheels.wheels.scan import scan_wheel
@@ -64,13 +64,13 @@ def write_index(folder: Path) -> Path:
     ]
     (name,) = {"-".join(wheel.split("-")[:2]) for wheel, _ in documents}
     path = folder / f"{name}-variants.json"
-    path.write_bytes(merge(documents).to_json())
+    path.write_bytes(merge_documents(documents).to_json())
     return path
 
 
 def read(wheel: Path) -> object:
     label = parse_wheel_name(wheel.name).label or ""
-    return parse_in_wheel(read_dist_info_files(wheel)[FILE_NAME], name=wheel.name, label=label)
+    return parse_wheel_document(read_dist_info_files(wheel)[VARIANT_FILE_NAME], name=wheel.name, label=label)
 
 
 def run(command: object, *words: object) -> int:
@@ -126,7 +126,7 @@ def test_a_release_is_stamped_and_uv_takes_the_right_wheel(tmp_path: Path) -> No
     for wheel in out.glob("*.whl"):
         assert scan_wheel(wheel).faults == ()
         label = parse_wheel_name(wheel.name).label
-        assert VariantDistInfo(read_dist_info_files(wheel)[FILE_NAME], label).variant_label == label
+        assert VariantDistInfo(read_dist_info_files(wheel)[VARIANT_FILE_NAME], label).variant_label == label
     uv(out, "demo")
     chosen = (out / "site" / "demo" / "__init__.py").read_text()
     assert chosen == "targets = ('gfx942',)\nrocm = '7.2.0'\n"
@@ -236,7 +236,7 @@ def test_a_wheel_joins_the_release_of_another_vendor(tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert run(stamp, draft("gfx942").write(tmp_path), "--join", index, "--output-dir", out) == 0
     (wheel,) = out.iterdir()
-    document = json.loads(read_dist_info_files(wheel)[FILE_NAME])
+    document = json.loads(read_dist_info_files(wheel)[VARIANT_FILE_NAME])
     assert document["default-priorities"]["namespace"] == ["nvidia", "amd", "rocm"]
     assert document["providers"]["nvidia"] == theirs["providers"]["nvidia"]  # type: ignore[index]
 
@@ -333,7 +333,7 @@ def old_variant(folder: Path, *, label: str = "mi300", targets: tuple[str, ...] 
         'demo-cuda; "nvidia" in variant_namespaces',
         "numpy>=1; python_version >= '3'",
     ]
-    made.members[f"{made.folder}/{FILE_NAME}"] = json.dumps(OLD_STAMP).encode()
+    made.members[f"{made.folder}/{VARIANT_FILE_NAME}"] = json.dumps(OLD_STAMP).encode()
     plain = made.write(folder)
     listing = contents(plain)
     record = f"{made.folder}/RECORD"
@@ -367,11 +367,11 @@ def test_a_wheel_that_no_installer_reads_is_repaired(
     assert found.faults == ()
     assert found.metadata is not None
     assert found.metadata.requires_dist == ("demo-kernels-gfx942==2.9.0", "numpy>=1; python_version >= '3'")
-    document = read_dist_info_files(repaired)[FILE_NAME]
+    document = read_dist_info_files(repaired)[VARIANT_FILE_NAME]
     assert VariantDistInfo(document, "mi300").variant_label == "mi300"
     assert json.loads(document)["providers"]["amd"]["requires"] == ["rocm-bootstrap>=0.3,<1"]
     assert run(restamp, repaired, "--replace") == 0
-    assert read_dist_info_files(repaired)[FILE_NAME] == document, "what is right stays as it is"
+    assert read_dist_info_files(repaired)[VARIANT_FILE_NAME] == document, "what is right stays as it is"
 
 
 def test_a_repair_does_not_repeat_what_is_not_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -15,8 +15,8 @@ from source_trees import Upstream, content, isolated_environment, make_upstream
 
 from rocm_wheels.errors import SourceError
 from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.hipify import hipify, hipify_changed
-from rocm_wheels.sources.identity import tree_identity
+from rocm_wheels.sources.hipify import hipify_checkout, hipify_changes
+from rocm_wheels.sources.identity import identify_tree
 
 CLONE = Path(__file__).resolve().parents[2]
 
@@ -46,7 +46,7 @@ def test_own_commits_below_another_hipify_are_no_patches(tree: Patched) -> None:
     tree.checkout(patch=False)
     tree.commit("Mine", {"plain.txt": "one\ntwo\n", "e.cu": "cuda e\n"})
     tree.commit("Mine again", {"plain.txt": "three\n"})
-    hipify(
+    hipify_checkout(
         load_project("pytorch"),
         tree.directory,
         commit=True,
@@ -54,7 +54,7 @@ def test_own_commits_below_another_hipify_are_no_patches(tree: Patched) -> None:
         python=Path(sys.executable),
     )
     status = tree.status()
-    assert status.words == ("hipified", "changed")
+    assert status.labels == ("hipified", "changed")
     root = status.repositories[0]
     assert (len(root.commits), root.base, root.hipified) == (2, 0, 0)
     assert (root.added, root.removed) == (4, 3)  # each commit for itself
@@ -62,19 +62,19 @@ def test_own_commits_below_another_hipify_are_no_patches(tree: Patched) -> None:
 
 def test_from_upstream_to_changed(tree: Patched) -> None:
     tree.checkout(hipify=False, patch=False)
-    assert tree.status().words == ("upstream",)
+    assert tree.status().labels == ("upstream",)
     tree.commit("Base", {"a.cu": "cuda base\n"})
     tree.commit("Base deep", {"deep.cu": "cuda base\n"}, DEEP)
-    assert tree.status().words == ("changed",)
+    assert tree.status().labels == ("changed",)
     tree.save()
     tree.checkout(hipify=False)
-    assert tree.status().words == ("patched",)
+    assert tree.status().labels == ("patched",)
     tree.checkout()
     tree.commit("Hipified", {"hip/a.hip": "hip edited\n"})
     tree.save()
     tree.checkout()
     whole = tree.status()
-    assert whole.words == ("patched", "hipified")
+    assert whole.labels == ("patched", "hipified")
     counted = {one.path: (one.base, one.hipified) for one in whole.repositories}
     assert counted == {"": (1, 1), DEEP: (1, 0)}
     before = tree.everything()
@@ -82,7 +82,7 @@ def test_from_upstream_to_changed(tree: Patched) -> None:
     (tree.directory / MIDDLE / "mid.cu").write_text("a\nb\nc\n")
     (tree.directory / "new").write_text("x\n")
     status = tree.status()
-    assert status.words == ("patched", "hipified", "changed")
+    assert status.labels == ("patched", "hipified", "changed")
     root, middle = status.repositories[:2]
     assert [commit.split(" ")[1] for commit in root.commits] == ["Mine"]
     assert (root.files, root.added, root.removed) == ((("new", "new"),), 3, 1)
@@ -99,58 +99,58 @@ def test_uncommitted_hipify_is_ours_and_a_foreign_clone_has_tags_at_most(
     tree: Patched, upstream: Upstream, tmp_path: Path
 ) -> None:
     tree.checkout(commit_hipify=False, patch=False)
-    assert (tree.status().words, tree.status().hipify) == (("hipified",), "uncommitted")
+    assert (tree.status().labels, tree.status().hipify) == (("hipified",), "uncommitted")
     (tree.directory / "hip/a.hip").write_text("mine\n")
     assert tree.status().repositories[0].files == (("modified", "hip/a.hip"),)
     upstream.git(tmp_path, "clone", "-q", upstream.url, "clone")
     clone = Patched(upstream, tmp_path / "clone", tree.folder)
-    assert clone.status().words == ("upstream",)
+    assert clone.status().labels == ("upstream",)
     clone.git("tag", "THEROCK_UPSTREAM_DIFFBASE")
     clone.commit("DO NOT SUBMIT: HIPIFY", {"hip/x": "x"})
     clone.git("tag", "THEROCK_HIPIFY_DIFFBASE")
     clone.commit("Mine", {"hip/x": "y"})
-    assert clone.status().words == ("hipified", "changed")
+    assert clone.status().labels == ("hipified", "changed")
     assert clone.save().written == ("hipified/0001-Mine.patch",)  # also from trees of other scripts
 
 
 def test_what_is_yours_stays_yours_when_it_is_hipified(tree: Patched) -> None:
     def again(*, commit: bool) -> None:
         recipe, python = load_project("pytorch"), Path(sys.executable)
-        hipify(recipe, tree.directory, commit=commit, env=tree.env, python=python)
+        hipify_checkout(recipe, tree.directory, commit=commit, env=tree.env, python=python)
 
     tree.checkout(patch=False)
     again(commit=True)
-    assert tree.status().words == ("hipified",)
+    assert tree.status().labels == ("hipified",)
     (tree.directory / "a.cu").write_text("cuda mine\n")
     again(commit=False)
-    assert tree.status().words == ("hipified", "changed")
+    assert tree.status().labels == ("hipified", "changed")
     assert tree.status().repositories[0].files == (("modified", "a.cu"),)
-    assert tree_identity(tree.directory, env=tree.env).dirty
+    assert identify_tree(tree.directory, env=tree.env).dirty
     tree.commit("Mine", {})
     again(commit=True)
-    assert tree.status().words == ("hipified", "changed")  # no patch was applied
+    assert tree.status().labels == ("hipified", "changed")  # no patch was applied
     assert [commit.split(" ")[1] for commit in tree.status().repositories[0].commits] == ["Mine"]
     tree.checkout(patch=False)  # not "nothing to do": the commits are kept on a branch
-    assert tree.status().words == ("hipified",)
+    assert tree.status().labels == ("hipified",)
     assert tree.git("branch", "--list", "kept-*") != ""
 
 
 def test_a_tree_is_hipified_by_what_lies_in_it(tree: Patched) -> None:
     head = tree.checkout(patch=False)
     tree.git("switch", "-q", "--detach", "THEROCK_UPSTREAM_DIFFBASE")
-    assert (tree.status().words, tree.status().hipify) == (("upstream",), "no")
+    assert (tree.status().labels, tree.status().hipify) == (("upstream",), "no")
     tree.git("switch", "-q", "--detach", head)
-    assert (tree.status().words, tree.status().changed_since_hipify) == (("hipified",), False)
+    assert (tree.status().labels, tree.status().changed_since_hipify) == (("hipified",), False)
     (tree.directory / "a.cu").write_text("cuda mine\n")
-    assert (tree.status().words, tree.status().changed_since_hipify) == (("hipified", "changed"), True)
+    assert (tree.status().labels, tree.status().changed_since_hipify) == (("hipified", "changed"), True)
     assert "files changed since" in door(tree, "status")[1]
     env, python = tree.upstream.env, Path(sys.executable)
-    assert set(hipify_changed(load_project("pytorch"), tree.directory, env=env, python=python)) == {
+    assert set(hipify_changes(load_project("pytorch"), tree.directory, env=env, python=python)) == {
         "hip/a.hip",
         "ignored_hip/a.hip",
     }
     status = tree.status()
-    assert (status.words, status.changed_since_hipify) == (("hipified", "changed"), False)
+    assert (status.labels, status.changed_since_hipify) == (("hipified", "changed"), False)
     # both are changes of whoever edits: they go into one commit
     assert status.repositories[0].files == (("modified", "a.cu"), ("modified", "hip/a.hip"))
 
@@ -160,10 +160,10 @@ def test_interrupted(tree: Patched) -> None:
     (tree.directory / "fail-hipify").write_text("x")
     tree.commit("Fails", {})
     with pytest.raises(SourceError, match="boom"):
-        hipify(
+        hipify_checkout(
             load_project("pytorch"), tree.directory, commit=True, env=tree.env, python=Path(sys.executable)
         )
-    assert tree.status().words == ("interrupted", "changed")
+    assert tree.status().labels == ("interrupted", "changed")
     assert "interrupted: hipify; run it again" in door(tree, "status")[1]
     with pytest.raises(SourceError, match=r"the hipify in .* was interrupted"):
         tree.save()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import rocm_wheels
-from rocm_wheels.pipeline.record.writing import new_run
+from rocm_wheels.pipeline.record.writing import create_run_record
 
 RUN = """
 import os, platform, sys, time
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.skipif(
 
 def started(work: Path) -> tuple[subprocess.Popen[str], subprocess.Popen[str], str]:
     """Start a run, and a watcher beside it; return them and the watcher's first look."""
-    record = new_run(work / "runs", datetime.now(timezone.utc))
+    record = create_run_record(work / "runs", datetime.now(timezone.utc))
     run = subprocess.Popen(
         [sys.executable, "-c", RUN, str(record.folder)], env=ENV, stdin=subprocess.PIPE, text=True
     )

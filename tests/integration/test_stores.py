@@ -16,18 +16,25 @@ import pytest
 import s3_servers
 
 from rocm_wheels.errors import ReleaseError, RocmWheelsError, UsageError
-from rocm_wheels.stores import Changed, Exists, Missing, Store, open_store, s3_parts
+from rocm_wheels.stores import (
+    ChangedInStoreError,
+    AlreadyInStoreError,
+    NotInStoreError,
+    Store,
+    open_store,
+    s3_parts,
+)
 from rocm_wheels.stores.folder import FolderStore
-from rocm_wheels.stores.others import OtherStore
-from rocm_wheels.stores.probe import broken_promise, require_conditional
+from rocm_wheels.stores.others import FsspecStore
+from rocm_wheels.stores.probe import find_broken_promise, require_conditional_writes
 from rocm_wheels.stores.s3 import S3Store
-from rocm_wheels.stores.s3_client import Client
+from rocm_wheels.stores.s3_client import S3Client
 
 _numbers = count(1)
 KINDS: dict[str, Callable[[Path], Store]] = {
     "folder": lambda path: FolderStore(path / "store"),
     "s3": lambda _: s3_servers.a_store(),
-    "memory": lambda _: OtherStore(f"memory://store-{next(_numbers)}"),
+    "memory": lambda _: FsspecStore(f"memory://store-{next(_numbers)}"),
 }
 
 
@@ -41,22 +48,22 @@ def test_every_store_keeps_the_same_promises(store: Store, tmp_path: Path) -> No
     head = store.head("v2/f/a+1.json")
     assert (store.read("v2/f/a+1.json").content, store.read("v2/f/a+1.json").tag) == (b"one", first)
     assert head is not None and (head.size, head.tag) == (3, first)
-    with pytest.raises(Exists):
+    with pytest.raises(AlreadyInStoreError):
         store.create("v2/f/a+1.json", b"one")
     second = store.replace("v2/f/a+1.json", b"two", first)
     for tag in (first, None):
-        with pytest.raises(Changed):
+        with pytest.raises(ChangedInStoreError):
             store.replace("v2/f/a+1.json", b"six", tag)
-    with pytest.raises(Changed):
+    with pytest.raises(ChangedInStoreError):
         store.replace("v2/f/other.json", b"six", second)
     assert store.replace("v2/f/new.json", b"new", None) == store.read("v2/f/new.json").tag
     for work in (store.read, store.digest, lambda path: store.copy(path, "c")):
-        with pytest.raises(Missing):
+        with pytest.raises(NotInStoreError):
             work("v2/f/missing")
-    with pytest.raises(Missing):
+    with pytest.raises(NotInStoreError):
         store.fetch("v2/f/missing", tmp_path / "none")
     store.copy("v2/f/a+1.json", "w/b")
-    with pytest.raises(Exists):
+    with pytest.raises(AlreadyInStoreError):
         store.copy("v2/f/new.json", "w/b")
     assert store.read("w/b").content == b"two"
     assert store.digest("w/b") == hashlib.sha256(b"two").hexdigest()
@@ -78,14 +85,14 @@ def test_every_store_keeps_the_same_promises(store: Store, tmp_path: Path) -> No
 @pytest.mark.parametrize("kind", ["folder", "s3"])
 def test_conditional_writes_are_probed(kind: str, tmp_path: Path) -> None:
     store = KINDS[kind](tmp_path)
-    assert broken_promise(store) is None
+    assert find_broken_promise(store) is None
     assert list(store.listing("")) == []
 
 
 def test_a_store_without_conditions_is_refused_or_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    memory, deaf = OtherStore("memory://deaf"), s3_servers.a_store()
+    memory, deaf = FsspecStore("memory://deaf"), s3_servers.a_store()
     ask = deaf._client.call
 
     def no_conditions(operation: str, **asked: object) -> object:
@@ -95,14 +102,14 @@ def test_a_store_without_conditions_is_refused_or_said(
     monkeypatch.setattr(deaf._client, "call", no_conditions)
     for store, said in ((memory, "knows no conditional writes"), (deaf, "If-None-Match is ignored")):
         with pytest.raises(ReleaseError, match=said):
-            require_conditional(store)
-        require_conditional(store, unconditional=True)
+            require_conditional_writes(store)
+        require_conditional_writes(store, unconditional=True)
         assert "see to it that nobody else writes" in capsys.readouterr().err
         tag = store.create("a", b"1")
-        with pytest.raises(Exists):
+        with pytest.raises(AlreadyInStoreError):
             store.create("a", b"2")
         store.replace("a", b"2", tag)
-        with pytest.raises(Changed):
+        with pytest.raises(ChangedInStoreError):
             store.replace("a", b"3", tag)
 
 
@@ -113,8 +120,8 @@ def test_a_large_file_goes_in_parts_and_comes_whole(tmp_path: Path, monkeypatch:
 def send_and_copy_in_parts(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a file of 11 MiB go in parts of 5, as small as S3 takes them."""
     path = tmp_path / "big"
-    monkeypatch.setattr(s3_parts, "PART", 5 << 20)
-    monkeypatch.setattr(s3_parts, "_COPIED_PART", 5 << 20)
+    monkeypatch.setattr(s3_parts, "PART_SIZE", 5 << 20)
+    monkeypatch.setattr(s3_parts, "_COPIED_PART_SIZE", 5 << 20)
     path.write_bytes(bytes(range(256)) * (11 << 12))  # 11 MiB
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     store.create("big", path)
@@ -123,7 +130,7 @@ def send_and_copy_in_parts(store: S3Store, tmp_path: Path, monkeypatch: pytest.M
         head = store.head(name)
         assert head is not None and (head.size, head.sha256, head.tag[-3:-1]) == (11 << 20, digest, "-3")
         assert store.digest(name) == digest
-    with pytest.raises(Exists):
+    with pytest.raises(AlreadyInStoreError):
         store.create("big", path)
     store.fetch("copied", tmp_path / "back")
     assert (tmp_path / "back").read_bytes() == path.read_bytes()
@@ -133,7 +140,7 @@ def test_a_large_file_that_changes_while_it_is_sent_is_never_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, path = s3_servers.a_store(), tmp_path / "big"
-    monkeypatch.setattr(s3_parts, "PART", 5 << 20)
+    monkeypatch.setattr(s3_parts, "PART_SIZE", 5 << 20)
     path.write_bytes(bytes(6 << 20))
     ask, asked = store._client.call, list[str]()
 
@@ -260,7 +267,7 @@ def test_what_comes_short_is_asked_for_again() -> None:
 def test_parts_that_are_copied_are_tried_again_each_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_parts, "_COPIED_PART", 5 << 20)
+    monkeypatch.setattr(s3_parts, "_COPIED_PART_SIZE", 5 << 20)
     bucket, seen, begun = s3_servers.a_bucket(), set[str](), list[str]()
     s3_servers.a_store(bucket=bucket).create("a", bytes(6 << 20))
 
@@ -284,7 +291,7 @@ def test_weak_tags_of_a_proxy_are_those_of_the_server() -> None:
         store.copy("a", "b")
         assert store.digest("a") == hashlib.sha256(b"one").hexdigest()
         second = store.replace("a", b"two", tag)
-        with pytest.raises(Changed):
+        with pytest.raises(ChangedInStoreError):
             store.replace("a", b"six", tag)
         assert [one.tag for one in store.listing("")] == [second, tag]
 
@@ -293,16 +300,16 @@ def test_a_server_that_knows_no_conditions_can_be_used_alone() -> None:
     bucket = s3_servers.a_bucket()
     with s3_servers.bad_line(lambda *_: "deaf") as line:
         store = s3_servers.a_store(line.url, bucket=bucket)
-        store._client = Client(s3_servers.environment(line.url))
+        store._client = S3Client(s3_servers.environment(line.url))
         with pytest.raises(ReleaseError, match=r"knows no conditional writes \(put_object .* 501"):
-            require_conditional(store)
-        require_conditional(store, unconditional=True)
+            require_conditional_writes(store)
+        require_conditional_writes(store, unconditional=True)
         tag = store.create("a", b"1")
         store.copy("a", "b")
-        with pytest.raises(Exists):
+        with pytest.raises(AlreadyInStoreError):
             store.create("a", b"2")
         store.replace("a", b"2", tag)
-        with pytest.raises(Changed):
+        with pytest.raises(ChangedInStoreError):
             store.replace("a", b"3", tag)
 
 
@@ -348,10 +355,10 @@ def test_an_answer_that_was_lost_is_not_taken_for_somebody_elses_file(same: bool
 
     with s3_servers.bad_line(somebody_is_faster) as line:
         store = s3_servers.a_store(line.url, bucket=bucket)
-        with pytest.raises(Exists):
+        with pytest.raises(AlreadyInStoreError):
             store.create("a", ours)
         line.faults = somebody_is_faster
-        with pytest.raises(Changed):
+        with pytest.raises(ChangedInStoreError):
             store.replace("pointer", ours, tag)
     assert (direct.read("a").content, direct.read("pointer").content) == (b"theirs", b"theirs")
 
@@ -377,7 +384,7 @@ def test_of_many_writers_one_is_told_that_it_won(kind: str, tmp_path: Path) -> N
         try:
             store.replace("pointer", str(number).encode(), tag)
             outcomes.append(str(number))
-        except Changed:
+        except ChangedInStoreError:
             outcomes.append("")
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(1, 5)]
@@ -423,7 +430,7 @@ def test_urls_of_stores() -> None:
 def test_a_server_that_does_not_answer_is_no_empty_store() -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # and does not listen
-        store = OtherStore(f"http://127.0.0.1:{nobody.getsockname()[1]}/x")
+        store = FsspecStore(f"http://127.0.0.1:{nobody.getsockname()[1]}/x")
         for ask in (store.folders, store.head, store.read, lambda path: list(store.listing(path))):
             with pytest.raises(ReleaseError, match=r"cannot (list|look at|read) v2"):
                 ask("v2")
@@ -449,7 +456,7 @@ def test_a_store_that_can_only_be_read_says_so(tmp_path: Path) -> None:
 def test_where_a_rename_is_one_step_nothing_is_seen_half(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = OtherStore(f"local://{tmp_path}/store")
+    store = FsspecStore(f"local://{tmp_path}/store")
     tag = store.create("a", b"old")
 
     def half(place: str, content: bytes) -> None:

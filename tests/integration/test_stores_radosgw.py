@@ -25,8 +25,8 @@ from release_world import FAMILY, World
 from rocm_wheels.errors import ReleaseError
 from rocm_wheels.release.layout import load_layout
 from rocm_wheels.release.sets import read_set
-from rocm_wheels.stores import Exists
-from rocm_wheels.stores.probe import broken_promise
+from rocm_wheels.stores import AlreadyInStoreError
+from rocm_wheels.stores.probe import find_broken_promise
 from rocm_wheels.stores.s3 import S3Store
 
 PROGRAMS = ("monmaptool", "ceph-mon", "ceph-osd", "ceph", "radosgw", "radosgw-admin")
@@ -123,7 +123,7 @@ def _store(env: Mapping[str, str], bucket: str) -> S3Store:
 def test_it_keeps_the_promises_of_a_store(
     store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert broken_promise(store) is None
+    assert find_broken_promise(store) is None
     test_stores.test_every_store_keeps_the_same_promises(store, tmp_path)
     test_stores.send_and_copy_in_parts(store, tmp_path, monkeypatch)
 
@@ -140,7 +140,7 @@ def test_of_many_writers_one_is_told_that_it_won(store: S3Store) -> None:
     def create(number: int) -> None:
         try:
             store.create("one", b"same")
-        except Exists:
+        except AlreadyInStoreError:
             return
         won.append(number)
 
@@ -157,7 +157,9 @@ def test_sets_are_staged_whatever_write_was_the_last(store: S3Store, tmp_path: P
     for _ in test_stage.killed_again_and_again(store, plan):
         assert next(store.listing("")).path.startswith("v2-staging/")
     found = read_set(store, FAMILY, plan.document.id, layout=load_layout())
-    assert all(store.digest(plan.places.file(file.sha256, file.name)) == file.sha256 for file in found.files)
+    assert all(
+        store.digest(plan.paths.wheel_file(file.sha256, file.name)) == file.sha256 for file in found.files
+    )
 
 
 def test_a_copy_is_of_what_was_looked_at(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:

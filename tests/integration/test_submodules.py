@@ -18,7 +18,7 @@ from rocm_wheels.errors import SourceError
 from rocm_wheels.sources import materialize
 from rocm_wheels.sources.git import Git
 from rocm_wheels.sources.network.transport import Transport
-from rocm_wheels.sources.trees import Part, repositories
+from rocm_wheels.sources.trees import TreePart, list_repositories
 
 ODD = 'third "pärty"\nwith a line'
 
@@ -294,14 +294,14 @@ def test_what_is_left_is_what_git_leaves(tree: Tree, upstream: Upstream, tmp_pat
 
 
 def test_what_was_just_written_need_not_be_looked_at(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    known, seen = materialize._just_written, []
+    known, seen = materialize._describe_written, []
 
-    def checked(git: Git, *facts: Any) -> list[Part]:
+    def checked(git: Git, *facts: Any) -> list[TreePart]:
         parts = known(git, *facts)
-        seen.append((parts, repositories(git)))
+        seen.append((parts, list_repositories(git)))
         return parts
 
-    monkeypatch.setattr(materialize, "_just_written", checked)
+    monkeypatch.setattr(materialize, "_describe_written", checked)
     tree.checkout()
     [(parts, there)] = seen
     assert len(parts) == 3 and parts == there

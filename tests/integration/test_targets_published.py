@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner
 from filelock import FileLock
 
-from rocm_wheels.cli.targets import command
-from rocm_wheels.wheels.device_code.objects import read_wheel, targets_of
+from rocm_wheels.cli.targets import targets_command
+from rocm_wheels.wheels.device_code.objects import read_wheel_code, list_code_targets
 from rocm_wheels.wheels.scan import scan_wheel
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
@@ -67,10 +67,12 @@ def wheels() -> dict[str, Path]:
 
 def test_every_published_library_is_read(wheels: dict[str, Path]) -> None:
     found = {
-        Path(member).name: objects for path in wheels.values() for member, objects in read_wheel(path).items()
+        Path(member).name: objects
+        for path in wheels.values()
+        for member, objects in read_wheel_code(path).items()
     }
     assert {
-        name: (len(objects), {o.packing for o in objects}, targets_of(objects))
+        name: (len(objects), {o.packing for o in objects}, list_code_targets(objects))
         for name, objects in found.items()
     } == {name: (count, {packing}, targets) for name, (count, packing, targets) in LIBRARIES.items()}
     everything = [item for objects in found.values() for item in objects]
@@ -88,12 +90,12 @@ def test_published_wheels_have_no_fault(wheels: dict[str, Path]) -> None:
 
 def test_the_command_prints_table_and_json(wheels: dict[str, Path]) -> None:
     windows = str(wheels["win_amd64"])
-    table = CliRunner().invoke(command, [windows])
+    table = CliRunner().invoke(targets_command, [windows])
     assert table.exit_code == 0
     assert [line.split()[:4] for line in table.stdout.splitlines() if "rocm72.dll" in line] == [
         ["bitsandbytes/libbitsandbytes_rocm72.dll", "14", "zstd", "v3"]
     ]
     assert "total: 102 code objects" in table.stdout
-    result = json.loads(CliRunner().invoke(command, [windows, "--json"]).stdout)
+    result = json.loads(CliRunner().invoke(targets_command, [windows, "--json"]).stdout)
     assert result["total"]["code_objects"] == 102
     assert result["files"][0]["code"][0]["targets"] == WINDOWS

@@ -19,25 +19,25 @@ import pytest
 from source_trees import isolated_environment
 from uv import find_uv_bin
 
-from rocm_wheels.compile.environment import build_environment
+from rocm_wheels.compile.environment import compose_environment
 from rocm_wheels.compile.failure import BuildFailed
 from rocm_wheels.compile.frontend import BuiltWheel, build_wheel
 from rocm_wheels.compile.request import BuildRequest
 from rocm_wheels.compile.rocm_init import ask_preloads
-from rocm_wheels.compile.sdk_tree import look_at_sdk
+from rocm_wheels.compile.sdk_tree import inspect_sdk
 from rocm_wheels.demo.artifacts import make_artifacts
 from rocm_wheels.demo.hipify_source import fetch_hipify
 from rocm_wheels.demo.repositories import make_repositories
 from rocm_wheels.errors import UsageError
 from rocm_wheels.model.project import Project, load_project
-from rocm_wheels.sdk.ask import RocmSdk, ask
-from rocm_wheels.sdk.interpreter import Interpreter, ask_interpreter
+from rocm_wheels.sdk.ask import RocmSdk, query_sdk
+from rocm_wheels.sdk.interpreter import Interpreter, query_interpreter
 from rocm_wheels.sdk.interpreters import find_interpreters
-from rocm_wheels.sdk.shared import shared_sdk
-from rocm_wheels.sources.checkout import checkout
+from rocm_wheels.sdk.shared import share_sdk
+from rocm_wheels.sources.checkout import checkout_project
 from rocm_wheels.sources.pins.choose import choose_pin
 from rocm_wheels.sources.request import CheckoutRequest
-from rocm_wheels.workspace import home
+from rocm_wheels.workspace import get_project_home
 
 pytestmark = [
     pytest.mark.slow,
@@ -87,7 +87,7 @@ class World:
         project: Project | None = None,
         version: str = "2.13.0+rocm7.1.0",
     ) -> Built:
-        sdk = look_at_sdk(version=one.sdk.version, root=one.sdk.root, cmake=one.sdk.cmake, bin=one.sdk.bin)
+        sdk = inspect_sdk(version=one.sdk.version, root=one.sdk.root, cmake=one.sdk.cmake, bin=one.sdk.bin)
         request = BuildRequest(
             project=project or load_project("pytorch"),
             source=self.torch,
@@ -104,7 +104,7 @@ class World:
         made: BuiltWheel = build_wheel(
             request,
             base=base,
-            env=build_environment(request, base),
+            env=compose_environment(request, base),
             python=one.python,
             python_tag=one.base.tag,
             out_dir=self.folder / "out",
@@ -122,19 +122,21 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     folder = tmp_path_factory.mktemp("two pythons")
     real = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "ROCM", "HIP"))}
     env = {**isolated_environment(folder / "home"), "PATH": real["PATH"]}
-    miniature, python = home() / "tests" / "miniature", Path(sys.executable)
+    miniature, python = get_project_home() / "tests" / "miniature", Path(sys.executable)
     hipify = fetch_hipify(folder / "cache", env=real)
     made = make_repositories(miniature, folder / "repositories", hipify=hipify, env=env)
     project = load_project("pytorch")
     pin = choose_pin(project, origin=made["pytorch"].url, ref="nightly")
     torch = folder / "pytorch"
     request = CheckoutRequest(project, torch, pin, depth=1, commit_hipify=True, local_origin=True)
-    checkout(request, env=env, python=python)
+    checkout_project(request, env=env, python=python)
     make_artifacts(miniature / "rocm", folder / "artifacts", version=ROCM, targets=TARGETS, env=real)
     words = ["--artifact-dir", folder / "artifacts", "--dest-dir", folder / "packages"]
-    subprocess.run([python, home() / "build_tools/build_python_packages.py", *words], check=True, env=real)
+    subprocess.run(
+        [python, get_project_home() / "build_tools/build_python_packages.py", *words], check=True, env=real
+    )
 
-    own = ask_interpreter(python, env)
+    own = query_interpreter(python, env)
     pythons = [own, another_python(own, real)]
     ones = [environment(one, folder / f"environment {n}", folder, real) for n, one in enumerate(pythons)]
     return World(folder, torch, env, *ones)
@@ -159,7 +161,7 @@ def environment(base: Interpreter, place: Path, folder: Path, env: Mapping[str, 
     rocm = f"rocm[libraries,devel,{','.join(f'device-{target}' for target in TARGETS)}]=={ROCM}"
     words = ["--prerelease", "allow", "--find-links", folder / "packages" / "dist", rocm, *TOOLS]
     subprocess.run([uv, "pip", "install", "-q", "--python", python, *words], check=True, env=env)
-    sdk = shared_sdk(ask(python, env), "0123abcd", folder / "rocm", lambda root: "0123abcd")
+    sdk = share_sdk(query_sdk(python, env), "0123abcd", folder / "rocm", lambda root: "0123abcd")
     return One(base, python, sdk)
 
 

@@ -16,16 +16,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from rocm_wheels.cli.torch_tests import command
+from rocm_wheels.cli.torch_tests import torch_tests_command
 from rocm_wheels.errors import ChecksError, UsageError
-from rocm_wheels.model.torch_tests import KnownTests, torch_tests
-from rocm_wheels.sources.state import Left, State, write_state
-from rocm_wheels.testing.target import Distribution, Target
-from rocm_wheels.testing.torch_tests.plan import Part, Selection, plan_parts
-from rocm_wheels.testing.torch_tests.records import TorchResults, read_record
-from rocm_wheels.testing.torch_tests.running import Order, Place, run_on
-from rocm_wheels.testing.torch_tests.shown import next_line, text_table
-from rocm_wheels.testing.torch_tests.sources import TestSources, look_at_sources
+from rocm_wheels.model.torch_tests import KnownTestRow, load_torch_tests
+from rocm_wheels.sources.state import RepositoryState, CheckoutState, write_state
+from rocm_wheels.testing.target import TargetDistribution, TargetPython
+from rocm_wheels.testing.torch_tests.plan import TorchTestFile, TorchTestSelection, plan_test_files
+from rocm_wheels.testing.torch_tests.records import TorchResults, read_torch_results
+from rocm_wheels.testing.torch_tests.running import TorchTestRequest, GpuPlace, run_in_place
+from rocm_wheels.testing.torch_tests.shown import describe_next_command, format_torch_table
+from rocm_wheels.testing.torch_tests.sources import TorchTestSources, inspect_test_sources
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals")
 COMMIT = "1" * 40
@@ -90,15 +90,15 @@ def sources(tmp_path: Path) -> Path:
     return tests.parent
 
 
-def an_order(sources: Path, *files: str, words: tuple[str, ...] = (), limit: float = 1.5) -> Order:
-    table = torch_tests()
-    rows = [KnownTests(**row, reason="so it is", source="x", kind="tested") for row in KNOWN]  # type: ignore[arg-type]
-    return Order(
-        target=Target(Path(sys.executable), (), version="9.9.0", python_version="3.12"),
+def an_order(sources: Path, *files: str, words: tuple[str, ...] = (), limit: float = 1.5) -> TorchTestRequest:
+    table = load_torch_tests()
+    rows = [KnownTestRow(**row, reason="so it is", source="x", kind="tested") for row in KNOWN]  # type: ignore[arg-type]
+    return TorchTestRequest(
+        target=TargetPython(Path(sys.executable), (), version="9.9.0", python_version="3.12"),
         python_version="3.12",
-        sources=TestSources(sources, COMMIT, "9.9.0a0"),
-        chosen=Selection(words=words),
-        parts=[Part(file) for file in files],
+        sources=TorchTestSources(sources, COMMIT, "9.9.0a0"),
+        chosen=TorchTestSelection(words=words),
+        parts=[TorchTestFile(file) for file in files],
         left_out={},
         table=table.model_copy(update={"known": tuple(rows), "environment": {"OF_ALL": "1"}}),
         files={},
@@ -106,11 +106,11 @@ def an_order(sources: Path, *files: str, words: tuple[str, ...] = (), limit: flo
     )
 
 
-def a_place() -> Place:
+def a_place() -> GpuPlace:
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHONPATH"))
     }
-    return Place("gfx942", "gfx942", {**kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
+    return GpuPlace("gfx942", "gfx942", {**kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
 
 
 def ends(results: TorchResults) -> dict[str, str]:
@@ -121,7 +121,7 @@ def test_a_test_that_takes_its_process_with_it_costs_nothing_but_itself(
     sources: Path, tmp_path: Path
 ) -> None:
     folder, order = tmp_path / "gfx942", an_order(sources, "test_mini", "test_broken")
-    found = run_on(order, a_place(), folder, lambda _: None)
+    found = run_in_place(order, a_place(), folder, lambda _: None)
     mini, broken = found.parts
     assert ends(found) == {
         "test_b_fails": "failed",
@@ -143,18 +143,23 @@ def test_a_test_that_takes_its_process_with_it_costs_nothing_but_itself(
     assert [one.reason for one in mini.known] == ["fails: so it is"]
     assert mini.again == ("test_mini.py::TestMini::test_i_was_known",)
     assert "nothing_of_that_name" in broken.bad[0].reason and "exit code 2" in broken.fault
-    assert found.complete and not found.good and read_record(folder) == found
-    shown = text_table(found)
+    assert found.complete and not found.good and read_torch_results(folder) == found
+    shown = format_torch_table(found)
     assert (
         "known failures, which are none of these wheels:\n  test_mini.py::TestMini::test_e_is_known" in shown
     )
     assert shown.endswith("4 passed, 2 failed, 1 crashed, 1 timeout, 1 known, 1 skipped, 1 left out")
-    assert "--wheels says what is installed" in next_line(found, folder)
+    assert "--wheels says what is installed" in describe_next_command(found, folder)
     named = found.model_copy(update={"files": {"torch.whl": "0" * 64}})
-    assert next_line(named, folder).startswith("evidence: rocm-wheels evidence add STORE")
+    assert describe_next_command(named, folder).startswith("evidence: rocm-wheels evidence add STORE")
     other = named.model_copy(update={"of": named.of.model_copy(update={"doubt": "another commit"})})
-    assert next_line(other, folder).startswith("a gate takes them for no whole run: another commit\n")
-    assert next_line(named.model_copy(update={"parts": ()}), folder) == "no evidence: no test was run"
+    assert describe_next_command(other, folder).startswith(
+        "a gate takes them for no whole run: another commit\n"
+    )
+    assert (
+        describe_next_command(named.model_copy(update={"parts": ()}), folder)
+        == "no evidence: no test was run"
+    )
 
 
 CUDA = """
@@ -185,12 +190,12 @@ def test_what_ran_nothing_or_with_another_torch_or_gpu_is_told(sources: Path, tm
     for name, text in FILES.items():
         (sources / "test" / f"{name}.py").write_text(text)
     install_torch(tmp_path / "site", lock=None, more=CUDA)
-    torch = Distribution("torch", "9.9.0", tmp_path / "site" / "torch-9.9.0.dist-info", None)
+    torch = TargetDistribution("torch", "9.9.0", tmp_path / "site" / "torch-9.9.0.dist-info", None)
     order = an_order(sources, "test_uses", "test_other", "test_gone", "test_quits", limit=60)
-    order = replace(order, target=replace(order.target, installed=(torch,)), seen=lambda env: [])
+    order = replace(order, target=replace(order.target, installed=(torch,)), ask_devices=lambda env: [])
     place = a_place()
     place = replace(place, env={**place.env, "PYTHONPATH": str(tmp_path / "site")})
-    uses, other, gone, quits = run_on(order, place, tmp_path / "results", lambda _: None).parts
+    uses, other, gone, quits = run_in_place(order, place, tmp_path / "results", lambda _: None).parts
     anew = "torch was installed anew while its tests ran"
     assert uses.devices == ("gfx1100:xnack-",) and uses.counts == {"passed": 1, "crashed": 1}
     assert "exit code 1, and no test failed" in uses.fault
@@ -210,31 +215,31 @@ def test_a_run_that_was_ended_is_carried_on_and_one_of_something_else_begun_anew
     )
     order, folder = an_order(sources, "test_skips", "test_mini", limit=600), tmp_path / "results"
     with pytest.raises(KeyboardInterrupt):
-        run_on(order, a_place(), folder, lambda _: None)
-    half = read_record(folder)
+        run_in_place(order, a_place(), folder, lambda _: None)
+    half = read_torch_results(folder)
     assert half is not None and [part.complete for part in half.parts] == [True, False] and not half.good
     assert half.parts[1].counts == {"passed": 1, "missing": 1}
-    assert "not run to the end: test_mini; the same command carries on" in text_table(half)
-    found = run_on(order, a_place(), folder, lambda _: None)
+    assert "not run to the end: test_mini; the same command carries on" in format_torch_table(half)
+    found = run_in_place(order, a_place(), folder, lambda _: None)
     assert found.good and found.parts[1].counts == {"passed": 2} and found.when == half.when
     assert (sources / "test" / "ran").read_text() == "a", "what was done is not run again"
-    chosen = replace(order, chosen=Selection(words=("-k", "test_a")), parts=order.parts[1:])
-    found = run_on(chosen, a_place(), folder, lambda _: None)
+    chosen = replace(order, chosen=TorchTestSelection(words=("-k", "test_a")), parts=order.parts[1:])
+    found = run_in_place(chosen, a_place(), folder, lambda _: None)
     assert found.parts[0].counts == {"passed": 1} and found.parts[0].unchosen == 1
     assert (sources / "test" / "ran").read_text() == "aa"
 
 
 def test_run_test_py_says_which_files_there_are(sources: Path) -> None:
-    suite = torch_tests().suites["full"]
+    suite = load_torch_tests().suites["full"]
     env = {**os.environ, "PYTORCH_TEST_WITH_ROCM": "1"}
     asked = (sources / "test", Path(sys.executable))
-    parts, left = plan_parts(suite, Selection("full"), *asked, env)
+    parts, left = plan_test_files(suite, TorchTestSelection("full"), *asked, env)
     assert [part.name for part in parts] == ["test_mini", "test_broken 2/3"]
     assert [row.files for row in left] == [("nn/test_convolution",)]
-    shard = Selection("full", exclude=("test_mini",), shard=2, shards=4)
-    assert [part.slug for part in plan_parts(suite, shard, *asked, env)[0]] == ["test_broken-2-3"]
+    shard = TorchTestSelection("full", exclude=("test_mini",), shard=2, shards=4)
+    assert [part.slug for part in plan_test_files(suite, shard, *asked, env)[0]] == ["test_broken-2-3"]
     with pytest.raises(ChecksError, match=r"ended with 3:(.|\n)*--shard', '1', '1'"):
-        plan_parts(suite, Selection("full"), *asked, {**env, "LISTER": "3"})
+        plan_test_files(suite, TorchTestSelection("full"), *asked, {**env, "LISTER": "3"})
 
 
 def test_kinds_of_tests_are_left_out_or_not(sources: Path) -> None:
@@ -251,12 +256,12 @@ def test_kinds_of_tests_are_left_out_or_not(sources: Path) -> None:
         "if '--exclude-jit-executor' not in sys.argv: print('    test_jit_legacy 1/1')\n"
         "if '--exclude-distributed-tests' not in sys.argv: print('    distributed/test_store 1/1')\n"
     )
-    suites, env = torch_tests().suites, dict(os.environ)
+    suites, env = load_torch_tests().suites, dict(os.environ)
 
     def files(suite: str, include: tuple[str, ...] = (), **kinds: bool) -> list[str]:
         exclusions = {kind.replace("_", "-"): leave_out for kind, leave_out in kinds.items()}
-        chosen = Selection(suite=suite, include=include, exclusions=exclusions)
-        return [part.file for part in plan_parts(suites[suite], chosen, tests, python, env)[0]]
+        chosen = TorchTestSelection(suite=suite, include=include, exclusions=exclusions)
+        return [part.file for part in plan_test_files(suites[suite], chosen, tests, python, env)[0]]
 
     store = "distributed/test_store"
     assert files("full") == ["test_mini"]
@@ -275,16 +280,18 @@ def test_only_what_is_known_here_is_run_for_debugging(sources: Path, tmp_path: P
     rows = [row.model_copy(update={"torch": "<9"}) for row in order.table.known[:1]]
     debug = replace(
         order,
-        chosen=Selection(debug=True, known_as="8.1", cache=True),
+        chosen=TorchTestSelection(debug=True, known_as="8.1", cache=True),
         table=order.table.model_copy(update={"known": tuple(rows)}),
     )
-    (mini,) = run_on(debug, a_place(), tmp_path / "known", lambda _: None).parts
+    (mini,) = run_in_place(debug, a_place(), tmp_path / "known", lambda _: None).parts
     assert mini.counts == {"passed": 1, "known": 1}
     assert (sources / ".pytest_cache").is_dir()
-    every = replace(debug, chosen=Selection(debug=True, known_as="all"))
-    assert run_on(every, a_place(), tmp_path / "all", lambda _: None).parts[0].counts == mini.counts
-    none = replace(debug, chosen=Selection(debug=True))  # the torch that is installed: nothing is known of it
-    assert run_on(none, a_place(), tmp_path / "none", lambda _: None).parts[0].counts == {}
+    every = replace(debug, chosen=TorchTestSelection(debug=True, known_as="all"))
+    assert run_in_place(every, a_place(), tmp_path / "all", lambda _: None).parts[0].counts == mini.counts
+    none = replace(
+        debug, chosen=TorchTestSelection(debug=True)
+    )  # the torch that is installed: nothing is known of it
+    assert run_in_place(none, a_place(), tmp_path / "none", lambda _: None).parts[0].counts == {}
 
 
 def install_torch(place: Path, *, lock: str | None, more: str = "") -> Path:
@@ -336,14 +343,16 @@ def test_the_command_runs_what_the_lock_in_the_wheel_says(
     ]
 
     def call(*more: str) -> Any:
-        return CliRunner().invoke(command, [*words, *more], catch_exceptions=True, standalone_mode=False)
+        return CliRunner().invoke(
+            torch_tests_command, [*words, *more], catch_exceptions=True, standalone_mode=False
+        )
 
     shown = call("--dry-run", "--exclude", "test_skips.py")
     assert shown.output.splitlines()[-1] == "on cpu: test_mini", shown
     done = call("--wheels", str(wheel), "-k", "test_a or TestMini and test_f or test_it", "--", "-q")
     assert done.return_value == 0, done
     assert "--from torch-test-results/cpu" in done.output.splitlines()[-1]
-    found = read_record(tmp_path / "torch-test-results" / "cpu")
+    found = read_torch_results(tmp_path / "torch-test-results" / "cpu")
     assert found is not None and found.files == {wheel.name: hashlib.sha256(wheel.read_bytes()).hexdigest()}
     assert found.counts == {"passed": 1, "skipped": 2}
     assert found.chosen.pytest_args == ("-k", "test_a or TestMini and test_f or test_it", "-q")
@@ -359,7 +368,7 @@ def test_without_arguments_the_tests_are_those_of_the_checkout(
 ) -> None:
     """A torch without a lock inside: its tests are where torch is checked out to, if it is that torch's."""
     install_torch(tmp_path / "site", lock=None)
-    for name in torch_tests().suites["default"].named:
+    for name in load_torch_tests().suites["default"].named_files:
         (sources / "test" / f"{name}.py").write_text("def test_it():\n    pass\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
@@ -367,7 +376,7 @@ def test_without_arguments_the_tests_are_those_of_the_checkout(
     monkeypatch.chdir(tmp_path)
 
     def call() -> Any:
-        return CliRunner().invoke(command, [], standalone_mode=False)
+        return CliRunner().invoke(torch_tests_command, [], standalone_mode=False)
 
     monkeypatch.setattr("rocm_wheels.model.names.recipes_folder", lambda: tmp_path / "elsewhere")
     assert "has no lock inside" in str(call().exception)
@@ -380,7 +389,7 @@ def test_without_arguments_the_tests_are_those_of_the_checkout(
     version.write_text(version.read_text().replace("2" * 40, git(sources, "rev-parse", "HEAD").strip()))
     done = call()
     assert done.return_value == 0, done
-    found = read_record(tmp_path / "torch-test-results" / "cpu")
+    found = read_torch_results(tmp_path / "torch-test-results" / "cpu")
     assert found is not None and found.counts == {"passed": 6} and found.good
 
 
@@ -408,7 +417,7 @@ def test_tests_are_checked_out_at_the_commit_of_the_lock_in_the_wheel(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
     monkeypatch.chdir(tmp_path)
     words = ["--target-python", sys.executable, "--include", "test_mini", "--dry-run"]
-    done = CliRunner().invoke(command, words, standalone_mode=False)
+    done = CliRunner().invoke(torch_tests_command, words, standalone_mode=False)
     assert done.output.splitlines()[-2:] == [f"torch 9.9.0, tests of {commit}", "on cpu: test_mini"], done
     there = tmp_path / "torch-test-sources"
     assert git(there, "rev-parse", "HEAD") == commit and (there / "test" / "test_mini.py").is_file()
@@ -422,27 +431,27 @@ def test_tests_of_another_commit_are_refused(sources: Path, tmp_path: Path) -> N
     for lock, doubt in ((a_lock(commit), ""), (a_lock(COMMIT), COMMIT[:12]), (None, "2" * 12)):
         place = tmp_path / f"site-{doubt}"
         install_torch(place, lock=lock)
-        torch = Distribution("torch", "9.9.0", place / "torch-9.9.0.dist-info", None)
-        target = Target(Path(sys.executable), (torch,), version="9.9.0")
+        torch = TargetDistribution("torch", "9.9.0", place / "torch-9.9.0.dist-info", None)
+        target = TargetPython(Path(sys.executable), (torch,), version="9.9.0")
         if not doubt:
-            assert look_at_sources(sources, target, os.environ, allow_other=False).doubt == ""
+            assert inspect_test_sources(sources, target, os.environ, allow_other=False).doubt == ""
             continue
         with pytest.raises(UsageError, match=f"{commit[:12]}.*{doubt}"):
-            look_at_sources(sources, target, os.environ, allow_other=False)
-        assert doubt in look_at_sources(sources, target, os.environ, allow_other=True).doubt
-    torch = Distribution("torch", "9.9.0", tmp_path / "site-" / "torch-9.9.0.dist-info", None)
-    target = Target(Path("x"), (torch,), version="9.9.0")
+            inspect_test_sources(sources, target, os.environ, allow_other=False)
+        assert doubt in inspect_test_sources(sources, target, os.environ, allow_other=True).doubt
+    torch = TargetDistribution("torch", "9.9.0", tmp_path / "site-" / "torch-9.9.0.dist-info", None)
+    target = TargetPython(Path("x"), (torch,), version="9.9.0")
 
     def doubt_of() -> str:
-        return look_at_sources(sources, target, os.environ, allow_other=False).doubt
+        return inspect_test_sources(sources, target, os.environ, allow_other=False).doubt
 
     (sources / "test" / "conftest.py").write_text("")
     assert "test/conftest.py" in doubt_of(), "nobody committed it, and pytest goes by it"
     (sources / "test" / "conftest.py").unlink()
     (sources / "test" / "test_mini.py").write_text("")
     assert "test/test_mini.py" in doubt_of()
-    left = {"": Left(head=commit, upstream=commit, tree="")}
-    write_state(sources / ".git", State(origin="x", ref="main", upstream=commit, left=left))
+    left = {"": RepositoryState(head=commit, upstream=commit, tree="")}
+    write_state(sources / ".git", CheckoutState(origin="x", ref="main", upstream=commit, left=left))
     git(sources, "commit", "-qam", "on top of a checkout of ours")
     with pytest.raises(UsageError, match=f"{git(sources, 'rev-parse', 'HEAD')[:12]}.*{commit[:12]}"):
         doubt_of()

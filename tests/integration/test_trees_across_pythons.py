@@ -9,8 +9,8 @@ import pytest
 from small_project import Make, base, compiled, make, python, recipe, source, status
 
 from rocm_wheels.compile.request import BuildRequest
-from rocm_wheels.compile.sdk_tree import look_at_sdk
-from rocm_wheels.compile.trees import KEY_FILE, pythons, steady_cmake
+from rocm_wheels.compile.sdk_tree import inspect_sdk
+from rocm_wheels.compile.trees import TREE_KEY_FILE, pythons, keep_cmake_path
 from rocm_wheels.model.project import AcrossPythons, Project
 
 __all__ = ["base", "make", "python", "recipe", "source"]
@@ -53,7 +53,7 @@ def test_killed_between_two_pythons_the_tree_belongs_to_none(
 ) -> None:
     make(project=shared, tag="cp311")
     made = leave(source)
-    delete, done = pythons._delete, []
+    delete, done = pythons._delete_path, []
 
     def killed(path: Path) -> None:
         if len(done) == deleted:
@@ -61,7 +61,7 @@ def test_killed_between_two_pythons_the_tree_belongs_to_none(
         done.append(path)
         delete(path)
 
-    monkeypatch.setattr(pythons, "_delete", killed)
+    monkeypatch.setattr(pythons, "_delete_path", killed)
     with pytest.raises(KeyboardInterrupt):
         make(project=shared, tag="cp312")
     monkeypatch.undo()
@@ -88,7 +88,7 @@ def installed_cmake(place: Path, version: str) -> Path:
 @pytest.mark.skipif(sys.platform == "win32", reason="fakes are shell scripts")
 def test_all_pythons_of_a_tree_use_one_cmake(source: Path, shared: Project, tmp_path: Path) -> None:
     (tmp_path / "rocm").mkdir()
-    sdk = look_at_sdk(version="7.1.0", **dict.fromkeys(("root", "cmake", "bin"), tmp_path / "rocm"))
+    sdk = inspect_sdk(version="7.1.0", **dict.fromkeys(("root", "cmake", "bin"), tmp_path / "rocm"))
     request = BuildRequest(shared, source, "linux", sdk, ("gfx942",), "1.0", "")
     first, second, newer = (
         installed_cmake(tmp_path / name, version)
@@ -97,19 +97,19 @@ def test_all_pythons_of_a_tree_use_one_cmake(source: Path, shared: Project, tmp_
     copies = source / "build" / ".cmake-program"
     (copies / "3.9.part" / "bin").mkdir(parents=True)  # of a run that was killed
     for one in (first, second):
-        env = steady_cmake(request, one, {"PATH": f"{one.parent}:/usr/bin"})
+        env = keep_cmake_path(request, one, {"PATH": f"{one.parent}:/usr/bin"})
         assert env["PATH"] == f"{copies}/3.9/bin:{one.parent}:/usr/bin"
         assert env["PYTHONPATH"] == f"{copies}/3.9/python"
         assert sorted(path.name for path in copies.iterdir()) == ["3.9"]
         assert (copies / "3.9/share/cmake/Modules/x.cmake").read_text() == "3.9"
-    env = steady_cmake(request, newer, {"PATH": str(newer.parent)})
+    env = keep_cmake_path(request, newer, {"PATH": str(newer.parent)})
     assert env["PATH"].startswith(f"{copies}/4.0/bin:") and not (copies / "3.9").exists()
     (newer.parent / "python").write_text("#!/bin/sh\n")  # this cmake is not a package of Python
-    assert steady_cmake(request, newer, {"PATH": str(newer.parent)}) == {"PATH": str(newer.parent)}
-    assert steady_cmake(request, newer, {"PATH": "/nowhere"}) == {"PATH": "/nowhere"}
+    assert keep_cmake_path(request, newer, {"PATH": str(newer.parent)}) == {"PATH": str(newer.parent)}
+    assert keep_cmake_path(request, newer, {"PATH": "/nowhere"}) == {"PATH": "/nowhere"}
 
 
 def test_without_a_rule_every_python_has_its_own_tree(make: Make, source: Path) -> None:
     assert make(tag="cp311").tree == "new"
     assert make(tag="cp312").tree == "new; the tree of another configuration is parked (python tag)"
-    assert '"python": {}' in (source / "build" / KEY_FILE).read_text()
+    assert '"python": {}' in (source / "build" / TREE_KEY_FILE).read_text()

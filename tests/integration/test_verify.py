@@ -13,11 +13,11 @@ from audit_wheels import Draft, library, torch_draft
 
 from rocm_wheels.audit.table import CHECKS
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.verify import command
+from rocm_wheels.cli.verify import verify_command
 
 
 def verify(*arguments: str | Path) -> int:
-    return run_command(command, [str(argument) for argument in arguments])
+    return run_command(verify_command, [str(argument) for argument in arguments])
 
 
 def test_a_good_wheel_passes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

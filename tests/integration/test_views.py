@@ -26,29 +26,29 @@ from judged_sets import policy, said
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
 from rocm_wheels.index.adding import add_wheels
-from rocm_wheels.index.server import serving
-from rocm_wheels.parallel import each
-from rocm_wheels.process import capture
+from rocm_wheels.index.server import serve_folder
+from rocm_wheels.parallel import run_in_parallel
+from rocm_wheels.process import capture_output
 from rocm_wheels.release.evidence_store import add_evidence
 from rocm_wheels.release.gate.verdict import RuleResult, Verdict
-from rocm_wheels.release.layout import Places, load_layout
+from rocm_wheels.release.layout import FamilyPaths, load_layout
 from rocm_wheels.release.promotion import switching
-from rocm_wheels.release.promotion.promoting import Actor, Promoter
+from rocm_wheels.release.promotion.promoting import ChannelActor, Promoter
 from rocm_wheels.release.sets import SetDocument, find_set
-from rocm_wheels.release.views.refreshing import Refreshed, Refresher
-from rocm_wheels.release.views.support import Support
+from rocm_wheels.release.views.refreshing import RefreshResult, Refresher
+from rocm_wheels.release.views.support import SupportDocument
 from rocm_wheels.stores import Store
 from rocm_wheels.stores.folder import FolderStore
 
 LAYOUT = load_layout()
-RELEASE = Places(LAYOUT, FAMILY, "release")
-VIEW, CHANNEL = RELEASE.view(TARGET, "nightly"), RELEASE.channel_pages("nightly")
+RELEASE = FamilyPaths(LAYOUT, FAMILY, "release")
+VIEW, CHANNEL = RELEASE.view_pages(TARGET, "nightly"), RELEASE.channel_pages("nightly")
 POLICY = "channels: {nightly: {rules: {verify: {fresh: 14d}}}, stable: {rules: {verify: {fresh: 14d}}}}"
 PASSED = Verdict("x", FAMILY, "nightly", datetime.now(timezone.utc), (RuleResult("hashes", "pass", "yes"),))
 MOMENT = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 ALL = ["triton", "torch", "torchvision"]
 NEEDED = {"triton": f"3.5.0+rocm{ROCM}", "rocm": ROCM}
-_point, _unpoint = switching.point, switching.unpoint
+_point, _unpoint = switching.point_link, switching.remove_link
 
 
 class Watched(FaultyStore):
@@ -82,16 +82,16 @@ def renames_are_writes(monkeypatch: pytest.MonkeyPatch) -> None:
             _unpoint(store, link)
 
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    monkeypatch.setattr(switching, "point", point)
-    monkeypatch.setattr(switching, "unpoint", unpoint)
+    monkeypatch.setattr(switching, "point_link", point)
+    monkeypatch.setattr(switching, "remove_link", unpoint)
 
 
-def refresh(store: Store) -> Refreshed:
+def refresh(store: Store) -> RefreshResult:
     """All that the command does for the channel."""
     refresher = Refresher(store, LAYOUT, policy(POLICY), "bob@here", MOMENT, {})
-    done = refresher.channel(FAMILY, "nightly")
+    done = refresher.refresh_channel(FAMILY, "nightly")
     assert done is not None
-    refresher.support([FAMILY])
+    refresher.refresh_support([FAMILY])
     return done
 
 
@@ -143,7 +143,7 @@ class Sets:
         """Release what is staged; then the newer set fails."""
         for document in (self.old, self.new):
             know(store, document)
-            promoter = Promoter(store, Places(LAYOUT, FAMILY), "nightly", Actor("ann@here", NOW))
+            promoter = Promoter(store, FamilyPaths(LAYOUT, FAMILY), "nightly", ChannelActor("ann@here", NOW))
             promoter.promote(document, lambda: PASSED)
         assert view_of(store) == "none"
         assert refresh(store).views == ((TARGET, None, self.new.id, "linux"),)
@@ -188,7 +188,7 @@ class Sets:
         index = ["--index-url", f"{url}{VIEW}/", "--extra-index-url", f"{url}rocm/"]
         if tool == "pip":
             more = ["--dry-run", "--target", str(self.home / "none"), "--quiet", "--report", "-"]
-            report = capture([*PIP, *more, *index, *ALL], env=self.env)
+            report = capture_output([*PIP, *more, *index, *ALL], env=self.env)
             listed = [one["metadata"] for one in json.loads(report)["install"]]
             found = {one["name"]: one["version"] for one in listed}
         elif not (found := self.run_uv([*UV, *index, *ALL])):
@@ -204,7 +204,7 @@ class Sets:
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sets]:
     root = tmp_path_factory.getbasetemp()
-    with pytest.MonkeyPatch.context() as patch, serving(root) as server:
+    with pytest.MonkeyPatch.context() as patch, serve_folder(root) as server:
         patch.setattr(os, "fsync", lambda _: None)
         yield Sets(tmp_path_factory.mktemp("sets"), root, server.url)
 
@@ -213,7 +213,7 @@ def clean_run(sets: Sets, mode: str, place: Path) -> tuple[list[str], dict[str, 
     """Return the writes of a refresh that nothing happened to, and what came of it."""
     store = sets.store(sets.copy(mode, place))
     done = refresh(store)
-    assert (done.told, done.views) == ((sets.new.id,), ((TARGET, sets.new.id, sets.old.id, "linux"),))
+    assert (done.retold, done.views) == ((sets.new.id,), ((TARGET, sets.new.id, sets.old.id, "linux"),))
     assert [one.set for one in done.failing] == [sets.new.id]
     assert len(store.writes) == len(set(store.writes))
     assert store.inner.folder is not None
@@ -300,7 +300,7 @@ def test_without_a_set_that_passed_there_is_no_view(sets: Sets, tmp_path: Path) 
                 refresh(again)
             require_finished(sets, killed, everything(place))
             assert sets.get(killed) == "none"
-    (place / RELEASE.known("nightly")).unlink()
+    (place / RELEASE.channel_status("nightly")).unlink()
     assert refresh(sets.store(place)).failing
     assert everything(place) == everything(killed)
 
@@ -315,7 +315,7 @@ def test_refresh_in_s3_over_a_bad_line_and_killed(sets: Sets) -> None:
     there = FolderStore(sets.home / "pages")
     needed = [one.path for one in there.listing("") if not one.path.endswith(".whl")]  # and no wheel
     needed = [path for path in needed if path.startswith("v2/") or "/evidence/" in path]
-    each(lambda path: store.create(path, there.read(path).content), needed, jobs=8)
+    run_in_parallel(lambda path: store.create(path, there.read(path).content), needed, jobs=8)
     assert view_of(store) == "new"
 
     def fault(method: str, _path: str) -> str:
@@ -346,7 +346,7 @@ def test_refresh_in_s3_over_a_bad_line_and_killed(sets: Sets) -> None:
             refresh(Watched(store, at=write, fault="after"))
         refresh(store)
         assert view_of(store) == ("old" if number % 2 == 0 else "new")
-    support = Support.model_validate_json(store.read(f"v2/{LAYOUT.support}").content)
+    support = SupportDocument.model_validate_json(store.read(f"v2/{LAYOUT.support}").content)
     assert {one.set for one in support.views} == {sets.old.id if number % 2 == 0 else sets.new.id}
 
 
@@ -378,16 +378,18 @@ def test_the_command_tells_what_failed_and_how_to_take_it_away(
     assert {path for path in paths if ".pages/" not in path} == {p for p in changed if CHANNEL not in p}
     assert (one["told"], one["evidence"], one["left"]) == ([sets.new.id], 1, None)
     assert one["views"] == [{"gfx": TARGET, "before": sets.new.id, "now": sets.old.id, "os": "linux"}]
-    assert done["documents"] == [RELEASE.support, "v2/support.json"]
+    assert done["documents"] == [RELEASE.support_document, "v2/support.json"]
     assert "nothing to do" in call("refresh", *chosen)
     assert sets.new.id in call("refresh", *chosen)  # what failed is named every time
-    seen = json.loads((place / RELEASE.support).read_text())
+    seen = json.loads((place / RELEASE.support_document).read_text())
     assert [(r["set"], r["state"]) for r in seen["releases"]] == [
         (sets.new.id, "tests failed"),
         (sets.old.id, "tested"),
     ]
-    names = {path.name for path in (place / RELEASE.evidence(sets.new.id)).iterdir()}
-    assert names == {path.name for path in (place / Places(LAYOUT, FAMILY).evidence(sets.new.id)).iterdir()}
+    names = {path.name for path in (place / RELEASE.evidence_folder(sets.new.id)).iterdir()}
+    assert names == {
+        path.name for path in (place / FamilyPaths(LAYOUT, FAMILY).evidence_folder(sets.new.id)).iterdir()
+    }
     (bad,) = one["failing"]
     assert (bad["set"], bad["told"]) == (sets.new.id, [f"{TARGET}: tests failed"])
     taken = ["demote", "--channel", "nightly", "--set", sets.old.id, "--dry-run"]  # the failed one is left
@@ -400,7 +402,7 @@ def test_the_command_tells_what_failed_and_how_to_take_it_away(
     outside = f"{sets.url}{quote(place.relative_to(sets.root).as_posix())}"
     assert outside not in (place / "v2/support.json").read_text()
     call("refresh", *chosen, "--public-url", outside, "--other-index", f"{outside}/rocm")
-    for path, text in (("v2/support.json", f"{FAMILY}/sets"), (RELEASE.support, "sets")):
+    for path, text in (("v2/support.json", f"{FAMILY}/sets"), (RELEASE.support_document, "sets")):
         (release,) = json.loads((place / path).read_text())["releases"]
         assert release["url"] == f"{outside}/v2/{FAMILY}/sets/{sets.old.id}/simple/"
         assert release["index"] == f"{text}/{sets.old.id}/simple/"
@@ -419,7 +421,7 @@ def test_a_change_that_somebody_else_has_begun_is_left_alone(
     place, rules = sets.copy("rename", tmp_path / "store"), tmp_path / "policy.yaml"
     rules.write_text(POLICY)
     store = sets.store(place, f"point {CHANNEL}", "before")
-    promoter = Promoter(store, Places(LAYOUT, FAMILY), "nightly", Actor("eve@there", NOW))
+    promoter = Promoter(store, FamilyPaths(LAYOUT, FAMILY), "nightly", ChannelActor("eve@there", NOW))
     with pytest.raises(Killed):
         promoter.demote([sets.new.id])
     before = everything(place)
@@ -433,9 +435,14 @@ def test_a_change_that_somebody_else_has_begun_is_left_alone(
     other = sets.copy("rename", tmp_path / "other")
     with pytest.raises(Killed):
         refresh(sets.store(other, f"point {CHANNEL}", "before"))
-    finished = Promoter(sets.store(other), Places(LAYOUT, FAMILY), "nightly", Actor("eve@there", NOW))
+    finished = Promoter(
+        sets.store(other), FamilyPaths(LAYOUT, FAMILY), "nightly", ChannelActor("eve@there", NOW)
+    )
     assert finished.demote([sets.new.id]).channel.current == sets.old.id
-    assert [one.action for one in finished.held().channel.history[-2:]] == ["refresh", "demote"]
+    assert [one.action for one in finished.read_channel_record().channel.history[-2:]] == [
+        "refresh",
+        "demote",
+    ]
     # the very command that was killed finishes it, and views follow
     words = ["demote", str(place), "--channel", "nightly", "--set", sets.new.id, "--policy", str(rules)]
     assert run_command(cli, words) == 0
@@ -452,10 +459,10 @@ def test_a_release_is_out_when_its_views_fail(
 ) -> None:
     place, rules = sets.copy("rename", tmp_path / "store"), tmp_path / "policy.yaml"
     rules.write_text(POLICY)
-    damaged = next((place / Places(LAYOUT, FAMILY).evidence(sets.old.id)).iterdir())
-    (place / RELEASE.evidence(sets.old.id) / damaged.name).write_text("{}")
+    damaged = next((place / FamilyPaths(LAYOUT, FAMILY).evidence_folder(sets.old.id)).iterdir())
+    (place / RELEASE.evidence_folder(sets.old.id) / damaged.name).write_text("{}")
     words = ["demote", str(place), "--channel", "nightly", "--set", sets.new.id, "--policy", str(rules)]
-    (place / RELEASE.known("nightly")).unlink()
+    (place / RELEASE.channel_status("nightly")).unlink()
     assert run_command(cli, words) == 15
     found = capsys.readouterr()
     assert f"{sets.new.id} demoted" in found.out
@@ -464,7 +471,7 @@ def test_a_release_is_out_when_its_views_fail(
     assert "tip: it may have said that a test failed" in found.err  # why it could not
     assert run_command(cli, ["refresh", str(place), "--policy", str(rules)]) == 15
     assert f"nightly of {FAMILY} was not refreshed\n  because file:" in capsys.readouterr().err
-    shutil.copy(damaged, place / RELEASE.evidence(sets.old.id) / damaged.name)
+    shutil.copy(damaged, place / RELEASE.evidence_folder(sets.old.id) / damaged.name)
     assert run_command(cli, ["refresh", str(place), "--policy", str(rules)]) == 0
     assert sets.get(place) == "old"
 

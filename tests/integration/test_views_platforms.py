@@ -25,18 +25,18 @@ from test_views import Watched
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
 from rocm_wheels.index.adding import add_wheels
-from rocm_wheels.index.server import serving
-from rocm_wheels.process import capture
+from rocm_wheels.index.server import serve_folder
+from rocm_wheels.process import capture_output
 from rocm_wheels.release.gate.verdict import RuleResult, Verdict
-from rocm_wheels.release.layout import Places, load_layout
-from rocm_wheels.release.promotion.promoting import Actor, Promoter
+from rocm_wheels.release.layout import FamilyPaths, load_layout
+from rocm_wheels.release.promotion.promoting import ChannelActor, Promoter
 from rocm_wheels.release.sets import SetDocument
-from rocm_wheels.release.views.refreshing import Refreshed, Refresher
+from rocm_wheels.release.views.refreshing import RefreshResult, Refresher
 from rocm_wheels.stores import Store
 from rocm_wheels.stores.folder import FolderStore
 
 LAYOUT = load_layout()
-RELEASE = Places(LAYOUT, FAMILY, "release")
+RELEASE = FamilyPaths(LAYOUT, FAMILY, "release")
 RULES = "{rules: {verify: {fresh: 14d}}}"
 POLICY = f"channels: {{nightly: {RULES}, prerelease: {RULES}, stable: {RULES}}}"
 MOMENT = datetime(2026, 11, 20, 12, 0, tzinfo=timezone.utc)
@@ -69,20 +69,22 @@ class Shop:
 
     def promote(self, document: SetDocument, *, loose: bool = False) -> None:
         passed = Verdict("x", FAMILY, self.channel, MOMENT, (RuleResult("hashes", "pass", "yes"),))
-        places = Places(LAYOUT, document.family)
-        promoter = Promoter(self.store, places, self.channel, Actor("ann@here", NOW), allow_unpinned=loose)
+        places = FamilyPaths(LAYOUT, document.family)
+        promoter = Promoter(
+            self.store, places, self.channel, ChannelActor("ann@here", NOW), allow_unpinned=loose
+        )
         promoter.promote(document, lambda: passed)
 
-    def refresh(self) -> Refreshed:
+    def refresh(self) -> RefreshResult:
         refresher = Refresher(self.store, LAYOUT, policy(POLICY), "bob@here", MOMENT, {})
-        done = refresher.channel(FAMILY, self.channel)
+        done = refresher.refresh_channel(FAMILY, self.channel)
         assert done is not None
-        refresher.support([FAMILY])
+        refresher.refresh_support([FAMILY])
         return done
 
     def shown(self, gfx: str = GFX) -> set[str]:
         """Return the versions of torch on the pages of a view."""
-        page = f"{RELEASE.view(gfx, self.channel)}/torch/index.json"
+        page = f"{RELEASE.view_pages(gfx, self.channel)}/torch/index.json"
         if self.store.head(page) is None:
             return set()
         files = json.loads(self.store.read(page).content)["files"]
@@ -90,7 +92,7 @@ class Shop:
 
     def get(self, platform: str, *projects: str, tool: str = "uv", gfx: str = GFX) -> dict[str, str]:
         """Return what a real installer takes from the view on a platform, without the local parts."""
-        index = ["--index-url", f"{self.root}{RELEASE.view(gfx, self.channel)}/"]
+        index = ["--index-url", f"{self.root}{RELEASE.view_pages(gfx, self.channel)}/"]
         index += [
             "--extra-index-url",
             f"{self.root}rocm/",
@@ -102,7 +104,7 @@ class Shop:
         wanted = list(projects or ("torch", "torchvision"))
         if tool == "pip":
             more = ["--platform", PLATFORMS[platform], "--only-binary", ":all:", "--quiet", "--report", "-"]
-            report = capture([*PIP, *index, *more, *wanted], env=env)
+            report = capture_output([*PIP, *index, *more, *wanted], env=env)
             found = {
                 one["metadata"]["name"]: one["metadata"]["version"] for one in json.loads(report)["install"]
             }
@@ -113,7 +115,7 @@ class Shop:
             found = dict(line.split("==") for line in lines)
         return {name: version.split("+")[0] for name, version in found.items() if name in wanted}
 
-    def support(self, path: str = RELEASE.support) -> dict[str, Any]:
+    def support(self, path: str = RELEASE.support_document) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.store.read(path).content)
         return found
 
@@ -121,7 +123,7 @@ class Shop:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
     root = tmp_path_factory.mktemp("shops")
-    with serving(root) as found:
+    with serve_folder(root) as found:
         yield root, found.url
 
 
@@ -185,7 +187,7 @@ def test_support_json_says_what_each_platform_gets(open_shop: Any) -> None:
     linux = shop.night("2.13.0", 11)
     old = shop.night(OLDER, 12)
     shop.refresh()
-    for path in (RELEASE.support, "v2/support.json"):
+    for path in (RELEASE.support_document, "v2/support.json"):
         said = shop.support(path)
         (view,) = [one for one in said["views"] if one["gfx"] == GFX]
         (channel,) = said["channels"]
@@ -258,13 +260,13 @@ def test_a_store_of_before_is_brought_right(open_shop: Any, capsys: pytest.Captu
     linux = shop.night("2.14.0", 11)
     shop.refresh()
     windows = shop.night("2.13.0", 12, "windows")
-    path = shop.folder / RELEASE.known("nightly")
+    path = shop.folder / RELEASE.channel_status("nightly")
     known = json.loads(path.read_text())
     for view in known["views"]:
         view.pop("sets")
         view["set"] = windows.id
     path.write_text(json.dumps(known))
-    for name in (RELEASE.support, "v2/support.json"):
+    for name in (RELEASE.support_document, "v2/support.json"):
         document = json.loads((shop.folder / name).read_text())
         for one in (*document["views"], *document["channels"]):
             one.pop("sets")
@@ -292,7 +294,7 @@ def test_our_own_choice_of_such_a_view(
     shop.night("2.14.0", 11, "windows")
     shop.night(NEWEST, 12)
     shop.refresh()
-    where = ["--index", str(shop.folder / RELEASE.view(GFX, "nightly")), "--platform", platform]
+    where = ["--index", str(shop.folder / RELEASE.view_pages(GFX, "nightly")), "--platform", platform]
     assert run_command(cli, ["choose", "torch", *where, "--gfx", GFX, "--rocm", "none", "--json"]) == 0
     assert f"torch-{torch}+night1" in capsys.readouterr().out
 
@@ -347,7 +349,7 @@ def test_while_one_platform_gets_another_set_the_other_keeps_its_own(open_shop: 
     clean = again()
     assert shop.refresh().views == tuple((gfx, *_moved(shop), "linux") for gfx in GPUS)
     seen = []
-    for write in [one for one in clean.writes if f" {RELEASE.view(GFX, 'nightly')}/" in one]:
+    for write in [one for one in clean.writes if f" {RELEASE.view_pages(GFX, 'nightly')}/" in one]:
         again(write)
         with pytest.raises(Killed):
             shop.refresh()
@@ -364,5 +366,5 @@ def test_while_one_platform_gets_another_set_the_other_keeps_its_own(open_shop: 
 
 def _moved(shop: Shop) -> tuple[str, str]:
     """Return the sets for Linux, the older one first."""
-    names = sorted(one for one in shop.store.folders(RELEASE.sets) if "2.12" not in one)
+    names = sorted(one for one in shop.store.folders(RELEASE.sets_folder) if "2.12" not in one)
     return names[0], names[1]

@@ -19,11 +19,11 @@ from struct import pack
 import pytest
 
 from rocm_wheels.wheels.archive import records
-from rocm_wheels.wheels.archive.edits import Edit
-from rocm_wheels.wheels.archive.records import Entry
+from rocm_wheels.wheels.archive.edits import WheelEdit
+from rocm_wheels.wheels.archive.records import ZipEntry
 from rocm_wheels.wheels.archive.rewrite import rewrite_wheel
 from rocm_wheels.wheels.members import WheelArchive
-from rocm_wheels.wheels.record import encode_digest
+from rocm_wheels.wheels.record import encode_record_digest
 from rocm_wheels.wheels.scan import scan_wheel
 
 pytestmark = pytest.mark.slow
@@ -64,9 +64,10 @@ def verify_installed(site: Path, name: str) -> int:
     for path, (digest, size) in installed_record(site, name).items():
         if digest:
             content = (site / path).read_bytes()
-            assert (encode_digest(hashlib.sha256(content).digest()), str(len(content))) == (digest, size), (
-                path
-            )
+            assert (encode_record_digest(hashlib.sha256(content).digest()), str(len(content))) == (
+                digest,
+                size,
+            ), path
             seen += 1
     return seen
 
@@ -91,7 +92,9 @@ def a_wheel(folder: Path) -> Path:
     }
     lines = io.StringIO()
     rows = csv.writer(lines, lineterminator="\n")
-    rows.writerows((n, encode_digest(hashlib.sha256(c).digest()), len(c)) for n, (c, _) in files.items())
+    rows.writerows(
+        (n, encode_record_digest(hashlib.sha256(c).digest()), len(c)) for n, (c, _) in files.items()
+    )
     rows.writerow((f"{info}/RECORD", "", ""))
     path = folder / "demo-1.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -104,7 +107,7 @@ def a_wheel(folder: Path) -> Path:
 
 @pytest.mark.parametrize("installer", ["uv", pytest.param("pip", marks=pytest.mark.network)])
 def test_installers_take_what_was_rewritten(tmp_path: Path, installer: str) -> None:
-    edit = Edit(
+    edit = WheelEdit(
         version="1.1+rocm7.2",
         build="3",
         requirements=lambda old: [*old, "rocm==7.2.0"],
@@ -124,9 +127,9 @@ def test_installers_take_what_was_rewritten(tmp_path: Path, installer: str) -> N
 
 def test_a_variant_label_is_taken_off_for_installers(tmp_path: Path) -> None:
     labelled = rewrite_wheel(
-        a_wheel(tmp_path), tmp_path / "v", Edit(label="rocm7.2", put={"variant.json": b"{}"})
+        a_wheel(tmp_path), tmp_path / "v", WheelEdit(label="rocm7.2", put={"variant.json": b"{}"})
     )
-    plain = rewrite_wheel(labelled.path, tmp_path / "p", Edit(label=""))
+    plain = rewrite_wheel(labelled.path, tmp_path / "p", WheelEdit(label=""))
     assert plain.path.name == "demo-1.0-py3-none-any.whl"
     assert verify_installed(install("uv", plain.path, tmp_path / "venv"), "demo") >= 7
 
@@ -134,7 +137,7 @@ def test_a_variant_label_is_taken_off_for_installers(tmp_path: Path) -> None:
 @pytest.mark.network
 def test_a_registry_wheel_of_thousands_of_files(tmp_path: Path) -> None:
     subprocess.run([*PIP, "download", "-q", "--no-deps", "-d", str(tmp_path), "sympy==1.14.0"], check=True)
-    edit = Edit(local="rocm7.2", put={"variant.json": b"{}" * 100})
+    edit = WheelEdit(local="rocm7.2", put={"variant.json": b"{}" * 100})
     done = rewrite_wheel(tmp_path / SYMPY, tmp_path / "out", edit)
     scan = scan_wheel(done.path)
     assert scan.faults == scan.repairable == ()
@@ -170,7 +173,7 @@ def test_a_killed_rewriting_leaves_nothing_that_harms(tmp_path: Path) -> None:
     left = [path.name for path in out.iterdir()]
     assert not [name for name in left if not (name.startswith(".") and name.endswith(".part"))]
     assert not left or not hasattr(os, "O_TMPFILE")
-    done = rewrite_wheel(source, out, Edit(label="x"))
+    done = rewrite_wheel(source, out, WheelEdit(label="x"))
     assert scan_wheel(done.path).faults == ()
 
 
@@ -180,24 +183,24 @@ def sparse_wheel(path: Path, size: int) -> None:
     metadata = b"Metadata-Version: 2.1\nName: huge\nVersion: 1.0\n"
     wheel = b"Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     after = {"huge/__init__.py": b"x = 1\n", f"{info}/METADATA": metadata, f"{info}/WHEEL": wheel}
-    rows = [f"{n},{encode_digest(hashlib.sha256(c).digest())},{len(c)}\n" for n, c in after.items()]
+    rows = [f"{n},{encode_record_digest(hashlib.sha256(c).digest())},{len(c)}\n" for n, c in after.items()]
     # the digest of the hole costs seconds, and is only looked at by who inflates it
-    rows += [f"huge/zeros.bin,{encode_digest(bytes(32))},{size}\n", f"{info}/RECORD,,\n"]
+    rows += [f"huge/zeros.bin,{encode_record_digest(bytes(32))},{size}\n", f"{info}/RECORD,,\n"]
     after[f"{info}/RECORD"] = "".join(rows).encode()
-    zero = records.new_entry("huge/zeros.bin", b"", date=33, time=0)[0]
-    hole = zero._replace(method=records.STORED, crc=crc_of_zeros(size), size=size, compressed=size)
-    directory: list[tuple[Entry, int]] = []
+    zero = records.make_zip_entry("huge/zeros.bin", b"", date=33, time=0)[0]
+    hole = zero._replace(method=records.METHOD_STORED, crc=crc_of_zeros(size), size=size, compressed=size)
+    directory: list[tuple[ZipEntry, int]] = []
     with open(path, "wb") as file:
         directory.append((hole, 0))
-        file.write(records.local_header(hole))
+        file.write(records.pack_local_header(hole))
         file.truncate(file.seek(size, os.SEEK_CUR))
         for name, content in after.items():
-            entry, data = records.new_entry(name, content, date=33, time=0)
+            entry, data = records.make_zip_entry(name, content, date=33, time=0)
             directory.append((entry, file.tell()))
-            file.write(records.local_header(entry) + data)
+            file.write(records.pack_local_header(entry) + data)
         place = file.tell()
-        listing = b"".join(records.central_entry(entry, at) for entry, at in directory)
-        file.write(listing + records.end_records(len(directory), len(listing), place))
+        listing = b"".join(records.pack_central_entry(entry, at) for entry, at in directory)
+        file.write(listing + records.pack_end_records(len(directory), len(listing), place))
 
 
 def crc_of_zeros(size: int) -> int:
@@ -215,7 +218,7 @@ def test_a_wheel_over_4_gib(tmp_path: Path) -> None:
     if source.stat().st_blocks * 512 > GIB or shutil.disk_usage(tmp_path).free < size + GIB:
         pytest.skip(f"the file system of {tmp_path} keeps no holes, or has no room for {size} bytes")
     start = time.monotonic()
-    done = rewrite_wheel(source, tmp_path / "out", Edit(local="rocm7.2", put={"variant.json": b"{}"}))
+    done = rewrite_wheel(source, tmp_path / "out", WheelEdit(local="rocm7.2", put={"variant.json": b"{}"}))
     assert time.monotonic() - start < 20
     assert done.path.stat().st_blocks * 512 < GIB
     with WheelArchive.open(done.path) as archive:
@@ -229,7 +232,7 @@ def test_a_wheel_over_4_gib(tmp_path: Path) -> None:
         assert other.read("huge-1.0+rocm7.2.dist-info/variant.json") == b"{}"
         wide = [name for name, i in infos.items() if pack("<H", 1) == i.extra[:2]]
         assert sorted(wide) == sorted(infos)  # all but the first lie behind 4 GiB; the first is that long
-    small = rewrite_wheel(a_wheel(tmp_path), tmp_path / "out", Edit(label="x"))
+    small = rewrite_wheel(a_wheel(tmp_path), tmp_path / "out", WheelEdit(label="x"))
     with zipfile.ZipFile(small.path) as other:
         assert not any(i.extra for i in other.infolist())
     assert b"PK\6\6" not in small.path.read_bytes()

@@ -21,8 +21,8 @@ import yaml
 from workflow_runner import Ran, Runner
 from workflow_world import CLONE, FAMILIES, ROCM, History, Night, labels, run_night
 
-from rocm_wheels.model.ci import ci_table
-from rocm_wheels.model.gfx import gfx_families
+from rocm_wheels.model.ci import load_ci_table
+from rocm_wheels.model.gfx import get_gfx_families
 
 pytestmark = [
     pytest.mark.slow,
@@ -89,7 +89,7 @@ def test_every_wheel_is_of_the_one_lock(night: Night) -> None:
         staged = json.loads(document.read_text())
         assert len(staged["files"]) == len(night.projects) * len(night.pythons)
         code = {target for file in staged["files"] for target in file.get("targets", ())}
-        assert code == set(gfx_families()[family])
+        assert code == set(get_gfx_families()[family])
         for file in staged["files"]:  # the next night, and other torches of this one, have other names
             torch = "" if file["project"] == "torch" else r"torch2\.13\.0a0\."
             assert re.search(rf"[+.]{NIGHT}\.{torch}rocm7\.1\.0\.miniature$", file["version"]), file
@@ -144,7 +144,7 @@ def test_a_pull_request_that_touches_a_patch_builds_its_line(night: Night, histo
     assert first["rocm_index"].startswith("https://") and first["save_cache"] is False
     lock = json.loads((runner.services.artifacts["lock-2.13-linux"] / "sources.lock.json").read_text())
     assert lock["pythons"] == ["3.12"] and lock["rocm"] == first["rocm_version"]
-    builders = [one.label for one in ci_table().platforms["linux"].builders]
+    builders = [one.label for one in load_ci_table().platforms["linux"].builders]
     assert any(one in runner.jobs["presubmit.yml/build[0]/sources[0]"].said("runner") for one in builders)
     assert runner.jobs["presubmit.yml/build[0]/first"].result == "skipped" and runner.result == "failure"
     assert not [one for one in runner.services.asked if "role" in one]
@@ -182,7 +182,9 @@ def test_a_push_is_staged_and_tested_though_a_cell_was_not_built(night: Night, h
     runner = night.run("postsubmit.yml", event="push", about=about, history=history.folder, served=served)
     line = runner.called["postsubmit.yml/line[0]"]
     assert (line["line"], line["channel"], line["promote"], line["save_cache"]) == ("2.13", "", False, False)
-    since = [name for name, one in ci_table().families.items() if one.since in {"presubmit", "postsubmit"}]
+    since = [
+        name for name, one in load_ci_table().families.items() if one.since in {"presubmit", "postsubmit"}
+    ]
     assert line["families"].split() == since and line["store"] == str(night.store)
     results = {job: ran.result for job, ran in runner.jobs.items() if "set[0]/" in job}
     wanted = {"stage": "success", "test[0]": "failure", "gate": "skipped", "promote": "skipped"}
@@ -254,7 +256,7 @@ def test_one_set_is_for_all_families(night: Night, together: Runner) -> None:
     assert re.search(r"ccache answered .*\(host [1-9]", built)
     (document,) = (night.store / "v2-staging" / "multi-arch" / "sets").glob("*/set.json")
     staged = json.loads(document.read_text())
-    both = {target for family in FAMILIES for target in gfx_families()[family]}
+    both = {target for family in FAMILIES for target in get_gfx_families()[family]}
     assert staged["layout"] == "multi-arch" and len(staged["files"]) == len(night.projects)
     assert {file["project"]: set(file.get("targets", ())) for file in staged["files"]} == {
         name: set() if name == "triton" else both for name in night.projects
@@ -279,7 +281,7 @@ def test_what_is_tested_has_an_environment_of_its_own(night: Night, together: Ru
     }
     given = {**night.given, "layout": "multi-arch", "pythons": RUNNING}
     env = {"PYTEST_ADDOPTS": "-k test_versions"}
-    on = ci_table().families[FAMILIES[1]].on("linux")
+    on = load_ci_table().families[FAMILIES[1]].get_platform("linux")
     assert on is not None
     testers = [one.label for one in on.runners]
     runner = night.run("nightly.yml", given, served=served, after=together, machines=testers, env=env)

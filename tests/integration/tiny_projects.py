@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import library
 
 from rocm_wheels.demo.artifacts import make_artifacts
-from rocm_wheels.pipeline.record.reading import Run, read_run, run_ids
-from rocm_wheels.workspace import home
+from rocm_wheels.pipeline.record.reading import RecordedRun, read_run, list_run_ids
+from rocm_wheels.workspace import get_project_home
 
 CLONE = Path(__file__).resolve().parents[2]
 GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false"]
@@ -190,9 +190,9 @@ class World:
             self.disturb(name)
         self.calls()
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[RecordedRun]:
         """Return the runs, oldest first."""
-        return [read_run(self.work / "runs" / name) for name in reversed(run_ids(self.work / "runs"))]
+        return [read_run(self.work / "runs" / name) for name in reversed(list_run_ids(self.work / "runs"))]
 
     def stamp(self, step: str) -> dict[str, Any]:
         known: dict[str, Any] = json.loads((self.work / "steps" / f"{step}.json").read_text())
@@ -241,7 +241,7 @@ def make_world(folder: Path) -> World:
     env["TINY_PLACE"] = str(folder / "place")
     world = World(folder, env, folder / "work", folder / "wheels")
     world.place.mkdir(parents=True)
-    source = home() / "tests" / "miniature" / "rocm"
+    source = get_project_home() / "tests" / "miniature" / "rocm"
     made = make_artifacts(source, folder / "artifacts", version="7.1.0", targets=[TARGET], env=env)
     door = CLONE / "build_tools" / "build_python_packages.py"
     packages = ["--artifact-dir", str(made), "--dest-dir", str(folder / "packages")]

@@ -20,8 +20,8 @@ from workflow_runner import Ran, Runner
 from rocm_wheels.demo.artifacts import make_artifacts
 from rocm_wheels.demo.hipify_source import fetch_hipify
 from rocm_wheels.demo.repositories import make_repositories
-from rocm_wheels.model.ci import ci_table
-from rocm_wheels.model.gfx import gfx_families
+from rocm_wheels.model.ci import load_ci_table
+from rocm_wheels.model.gfx import get_gfx_families
 
 CLONE = Path(__file__).resolve().parents[2]
 MINIATURE = CLONE / "tests" / "miniature"
@@ -81,7 +81,7 @@ def make_world(folder: Path) -> dict[str, str]:
     (folder / "gitconfig").write_text("".join(lines))
     make_artifacts(
         MINIATURE / "rocm", folder / "artifacts", version=ROCM,
-        targets=[one for name in FAMILIES for one in gfx_families()[name]], env=env,
+        targets=[one for name in FAMILIES for one in get_gfx_families()[name]], env=env,
     )  # fmt: skip
     packages = folder / "packages"
     made_of = ("--artifact-dir", folder / "artifacts", "--dest-dir", packages)
@@ -165,14 +165,14 @@ class Night:
 
 def labels() -> set[str]:
     """The machines that there are: hosted ones, and those that build. None has a GPU."""
-    return {"ubuntu-24.04", *(one.label for one in ci_table().platforms["linux"].builders)}
+    return {"ubuntu-24.04", *(one.label for one in load_ci_table().platforms["linux"].builders)}
 
 
 def two_pythons(here: dict[str, Path]) -> list[str]:
     """The running Python, and another of the night that is on this machine."""
     running = f"{sys.version_info[0]}.{sys.version_info[1]}"
     wanted = [one for one in ("3.12", "3.11", "3.13", "3.10", "3.14") if one in here]
-    known = ci_table().triggers["nightly"].pythons
+    known = load_ci_table().triggers["nightly"].pythons
     return [one for one in dict.fromkeys([running, *wanted]) if one in known][:2]
 
 

@@ -12,12 +12,12 @@ from typing import Any
 from audit_wheels import Draft
 from packaging.tags import Tag, parse_tag
 
-from rocm_wheels.gpus.gpu import Gpu, Hardware, RocmFound
-from rocm_wheels.gpus.properties import supported
-from rocm_wheels.hosts.choose.candidate import Choice
-from rocm_wheels.hosts.choose.choosing import choose
-from rocm_wheels.hosts.choose.host import Host
-from rocm_wheels.index.reach import Reach
+from rocm_wheels.gpus.gpu import Gpu, Hardware, RocmInstallation
+from rocm_wheels.gpus.properties import list_supported_features
+from rocm_wheels.hosts.choose.candidate import WheelChoice
+from rocm_wheels.hosts.choose.choosing import choose_wheels
+from rocm_wheels.hosts.choose.host import TargetHost
+from rocm_wheels.index.reach import IndexReader
 from rocm_wheels.variants.document import SCHEMA
 
 TAG = "cp312-cp312-linux_x86_64"
@@ -118,28 +118,35 @@ class Shelf:
             (self.root / project / "index.html").write_text(page, encoding="utf-8")
         return self.root
 
-    def choose(self, *requirements: str, on: Host | None = None, pre: bool = False) -> Choice:
+    def choose(self, *requirements: str, on: TargetHost | None = None, pre: bool = False) -> WheelChoice:
         """Write the pages, and choose for a machine (gfx942) from them; the first choice."""
         self.write()
         asked = requirements or ("torch",)
-        return choose(asked, str(self.root), on or machine("gfx942"), Reach(), pre=pre)[0]
+        return choose_wheels(asked, str(self.root), on or machine("gfx942"), IndexReader(), pre=pre)[0]
 
 
 def machine(
     *targets: str, rocm: str | None = None, vendor: str = "amd", python: str = "3.12.4", **more: Any
-) -> Host:
+) -> TargetHost:
     """Return a Linux machine with GPUs of these targets."""
     gpus = tuple(
         Gpu(vendor, gfx=one if vendor == "amd" else None, index=n, source="kfd", confidence="read")
         for n, one in enumerate(targets)
     )
-    found = (RocmFound(rocm, "info", "/opt/rocm"),) if rocm else ()
+    found = (RocmInstallation(rocm, "info", "/opt/rocm"),) if rocm else ()
     return host(Hardware(gpus=gpus, rocm=found), python=python, **more)
 
 
-def host(hardware: Hardware, *, python: str = "3.12.4", enabled: Sequence[str] = ()) -> Host:
+def host(hardware: Hardware, *, python: str = "3.12.4", enabled: Sequence[str] = ()) -> TargetHost:
     """Return a Linux machine with this hardware."""
     short = ".".join(python.split(".")[:2])
-    return Host(
-        "linux", "x86_64", short, TAGS, hardware, {"amd": supported(hardware)}, python, frozenset(enabled)
+    return TargetHost(
+        "linux",
+        "x86_64",
+        short,
+        TAGS,
+        hardware,
+        {"amd": list_supported_features(hardware)},
+        python,
+        frozenset(enabled),
     )

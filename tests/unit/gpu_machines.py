@@ -109,7 +109,7 @@ def programs(**answers: str | ProgramAnswer) -> Runner:
     def run(words: Sequence[str], env: Mapping[str, str], timeout: float) -> ProgramAnswer:
         name = Path(words[0].replace("\\", "/")).name.removesuffix(".exe")
         key = name.replace("-", "_") + ("_banner" if words == ("nvidia-smi",) else "")
-        answer = answers.get(key, ProgramAnswer(found=False))
+        answer = answers.get(key, ProgramAnswer(installed=False))
         return ProgramAnswer(answer) if isinstance(answer, str) else answer
 
     return run

@@ -7,16 +7,16 @@ from pathlib import Path
 
 from audit_wheels import library
 
-from rocm_wheels.hosts.installed.environment import Environment
+from rocm_wheels.hosts.installed.environment import PythonEnvironment
 
 VERSION = "__version__ = '{version}'\ndebug = False\ncuda: str | None = {cuda}\nhip: str | None = {hip}\n"
 
 
-def environment(folder: Path, *, also: Sequence[Path] = (), version: str = "3.11.9") -> Environment:
+def environment(folder: Path, *, also: Sequence[Path] = (), version: str = "3.11.9") -> PythonEnvironment:
     """A virtual environment in ``folder``, with its site-packages made."""
     place = folder / "lib" / "python3.11" / "site-packages"
     place.mkdir(parents=True, exist_ok=True)
-    return Environment(
+    return PythonEnvironment(
         python=folder / "bin" / "python",
         version=version,
         implementation="cpython",

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from rocm_wheels.records import parse
-from rocm_wheels.release.evidence import Counts, Evidence, Host
-from rocm_wheels.release.evidence_store import Known
-from rocm_wheels.release.gate.judge import judge
+from rocm_wheels.records import parse_record
+from rocm_wheels.release.evidence import OutcomeCounts, Evidence, EvidenceHost
+from rocm_wheels.release.evidence_store import StoredEvidence
+from rocm_wheels.release.gate.judge import judge_set
 from rocm_wheels.release.gate.policy import Policy
 from rocm_wheels.release.gate.verdict import Verdict
-from rocm_wheels.release.sets import Cell, SetDocument, SetFile, SetLock, set_id
+from rocm_wheels.release.sets import SetCell, SetDocument, SetFile, SetLock, make_set_id
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 FAMILY = "gfx103X-all"
@@ -39,13 +39,13 @@ def a_set(*files: SetFile, **more: Any) -> SetDocument:
     files = files or tuple(wheel(p, v) for p in ("torch", "torchvision") for v in ("311", "312"))
     version = "2.9.1+rocm7.1.0"
     planned = tuple(
-        Cell(project=f.project, python=f"3.{f.name.split('-cp3')[1][:2]}", target=t)
+        SetCell(project=f.project, python=f"3.{f.name.split('-cp3')[1][:2]}", target=t)
         for f in files
         for t in f.targets
     )
     found = {
         "schema": 1,
-        "id": set_id(version, ((f.name, f.sha256) for f in files), LOCK),
+        "id": make_set_id(version, ((f.name, f.sha256) for f in files), LOCK),
         "created": "2026-11-20T00:00:00Z",
         "version": version,
         "family": FAMILY,
@@ -70,7 +70,7 @@ def said(
     document: SetDocument = SET,
     machine: str = "any",
     **more: Any,
-) -> Known:
+) -> StoredEvidence:
     """An evidence that was found so many hours ago and written down at once; of a Python's wheels, or all."""
     when = NOW - timedelta(hours=hours)
     files = [file for file in document.files if not python or f"-cp{python}-" in file.name]
@@ -81,28 +81,28 @@ def said(
         "hashes": tuple(sorted(file.sha256 for file in files)),
         "gfx": gfx if kind in {"smoke", "tests"} else None,
         "outcome": outcome,
-        "counts": Counts(**({number: 3} if number else {})),
+        "counts": OutcomeCounts(**({number: 3} if number else {})),
         "tool": "a tool",
-        "host": Host(name="runner-1", kind=machine),
+        "host": EvidenceHost(name="runner-1", kind=machine),
         "by": "ann",
         "when": when,
         "added": when,
     }
     signer, trouble = more.pop("signer", ""), more.pop("trouble", "")
     evidence = Evidence.model_validate({**found, **more})
-    return Known(evidence.id, evidence, signer, trouble)
+    return StoredEvidence(evidence.id, evidence, signer, trouble)
 
 
 def policy(text: str) -> Policy:
-    return parse(text, Policy, name="policy.yaml")
+    return parse_record(text, Policy, name="policy.yaml")
 
 
 def judged(
-    text: str, *known: Known, document: SetDocument = SET, now: datetime = NOW, channel: str = ""
+    text: str, *known: StoredEvidence, document: SetDocument = SET, now: datetime = NOW, channel: str = ""
 ) -> Verdict:
     """What a policy (of one channel, unless it is named) says to evidence."""
     rules = policy(text)
-    return judge(rules, channel or next(iter(rules.channels)), document, known, now)
+    return judge_set(rules, channel or next(iter(rules.channels)), document, known, now)
 
 
 def outcomes(verdict: Verdict) -> dict[str, str]:

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rocm_wheels.machine import Machine
-from rocm_wheels.model.project import build_order, load_project
+from rocm_wheels.machine import MachineResources
+from rocm_wheels.model.project import sort_projects, load_project
 from rocm_wheels.pipeline.estimates import History
-from rocm_wheels.pipeline.facts.gather import Done, Facts, PythonFacts, Tree
-from rocm_wheels.pipeline.facts.ready import Ready
-from rocm_wheels.pipeline.plan.graph import Graph, make_graph
-from rocm_wheels.pipeline.plan.settle import make_plan
+from rocm_wheels.pipeline.facts.gather import DoneStep, Facts, PythonFacts, TreeFacts
+from rocm_wheels.pipeline.facts.ready import ReadyEnvironment
+from rocm_wheels.pipeline.plan.graph import StepGraph, make_step_graph
+from rocm_wheels.pipeline.plan.settle import settle_all_steps
 from rocm_wheels.pipeline.plan.step import KnownAfter, Step
 from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest
-from rocm_wheels.pipeline.stamps import Stamp
+from rocm_wheels.pipeline.stamps import StepStamp
 from rocm_wheels.sdk.ask import RocmSdk
 from rocm_wheels.sdk.install import BuildEnvironment
 from rocm_wheels.sources.identity import TreeIdentity
@@ -31,7 +31,7 @@ def make_facts(
     targets: str = "gfx942,gfx1100",
     served: Sequence[str] = ("gfx942", "gfx1100"),
     rocm: bool = True,
-    done: Mapping[str, Done] | None = None,
+    done: Mapping[str, DoneStep] | None = None,
     **request: Any,
 ) -> Facts:
     """Return facts; ``rocm``: ROCm is installed. Other words are those of the request."""
@@ -56,12 +56,12 @@ def make_facts(
     answers = RocmSdk("7.1.0", sdk, sdk / "lib/cmake", sdk / "bin", tuple(served), {"rocm": "7.1.0"})
     return Facts(
         request=WheelsRequest(**{**asked, **request}),
-        projects=tuple(build_order([load_project(name) for name in NAMES])),
+        projects=tuple(sort_projects([load_project(name) for name in NAMES])),
         env={"PATH": "/usr/bin:/bin", "HOME": "/nowhere"},
         pythons={tag: _python(folder, tag, answers if rocm else None) for tag in tags},
         trees={name: _tree(sources[name], name) for name in NAMES},
         done=dict(done or {}),
-        machine=Machine(cores=64, memory=256 * GIB, free_memory=200 * GIB),
+        machine=MachineResources(cores=64, memory=256 * GIB, free_memory=200 * GIB),
         history=History(),
         tools=("cmake>=3.27", "ninja"),
     )
@@ -72,24 +72,26 @@ def _python(folder: Path, tag: str, answers: RocmSdk | None) -> PythonFacts:
     environment = BuildEnvironment(prefix / "bin/python", prefix / "bin", prefix, created=False)
     ready = None
     if answers is not None:
-        ready = Ready(environment, answers, tag, prefix / "lib", "digest-of-rocm")
+        ready = ReadyEnvironment(environment, answers, tag, prefix / "lib", "digest-of-rocm")
     python = folder / f"python-of-{tag}"
     inputs = {"requirement": "rocm==7.1.0", "python": str(python)}
     return PythonFacts(python, "3.12.1", tag, inputs, "" if ready else "not made yet", ready, {})
 
 
-def _tree(source: Path, name: str) -> Tree:
+def _tree(source: Path, name: str) -> TreeFacts:
     identity = TreeIdentity(
         commit=f"{name}-commit", upstream=None, tree=f"{name}-tree", dirty=False, epoch=10**9
     )
     version = None if name == "triton" else "2.9.0"
-    return Tree(source, identity, version, None, ("numpy",), {"requirements.txt": f"{name}-requirements"})
+    return TreeFacts(
+        source, identity, version, None, ("numpy",), {"requirements.txt": f"{name}-requirements"}
+    )
 
 
-def settled(facts: Facts) -> tuple[Graph, dict[str, Step]]:
+def settled(facts: Facts) -> tuple[StepGraph, dict[str, Step]]:
     """Plan."""
-    graph = make_graph(facts)
-    return graph, make_plan(graph, facts)
+    graph = make_step_graph(facts)
+    return graph, settle_all_steps(graph, facts)
 
 
 def finish(facts: Facts, only: Sequence[str] | None = None) -> Facts:
@@ -108,23 +110,25 @@ def finish(facts: Facts, only: Sequence[str] | None = None) -> Facts:
         facts = replace(facts, done={**facts.done, **{step.id: _did(step, graph, facts) for step in due}})
 
 
-def _did(step: Step, graph: Graph, facts: Facts) -> Done:
-    from rocm_wheels.pipeline.stamps import Output
+def _did(step: Step, graph: StepGraph, facts: Facts) -> DoneStep:
+    from rocm_wheels.pipeline.stamps import OutputFile
 
     inputs = {name: value for name, value in step.inputs.items() if not isinstance(value, KnownAfter)}
-    outputs: list[Output] = []
+    outputs: list[OutputFile] = []
     known: dict[str, Any] = {}
     if step.kind == "install-tools":
         known = {"packages": {name: {"numpy": "2.0 digest"} for name in NAMES}}
     if step.kind == "probe-targets":
         known = {"faults": dict.fromkeys(inputs["targets"].split(","))}
     if step.kind in ("build", "variant"):
-        folders = graph.folders(step, facts.request.output)
-        outputs = [Output(str(folder / f"{step.id}.whl"), 1, 1, f"sha-of-{step.id}") for folder in folders]
+        folders = graph.output_folders(step, facts.request.output)
+        outputs = [
+            OutputFile(str(folder / f"{step.id}.whl"), 1, 1, f"sha-of-{step.id}") for folder in folders
+        ]
         known = {
             "content": f"content-of-{step.id}",
             "version": "2.9.0+rocm7.1.0",
             "verified": True,
             "lock": "",
         }
-    return Done(Stamp(step.id, inputs, tuple(outputs), known), None)
+    return DoneStep(StepStamp(step.id, inputs, tuple(outputs), known), None)

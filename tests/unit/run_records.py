@@ -11,7 +11,7 @@ from pathlib import Path
 from zlib import crc32
 
 from rocm_wheels import groups
-from rocm_wheels.pipeline.record.writing import RunRecord, new_run
+from rocm_wheels.pipeline.record.writing import RunRecord, create_run_record
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 TARGETS = ["gfx90a", "gfx942", "gfx1100"]
@@ -34,7 +34,7 @@ class WrittenRun:
 
     def __init__(self, runs: Path, now: datetime = NOON) -> None:
         self.clock = Clock()
-        self.record = RunRecord(new_run(runs, now).folder, self.clock)
+        self.record = RunRecord(create_run_record(runs, now).folder, self.clock)
         self.folder = self.record.folder
 
     def begin(self, **fields: object) -> None:
@@ -44,7 +44,7 @@ class WrittenRun:
             "version": "0.4.0",
             "command": "rocm-wheels build --output-dir dist --pytorch-rocm-arch gfx90a,gfx942,gfx1100",
             "pid": os.getpid(),
-            "began": groups.began(os.getpid()),
+            "began": groups.get_process_start(os.getpid()),
             "host": platform.node(),
             "platform": "linux",
             "cores": 64,
@@ -86,7 +86,7 @@ class WrittenRun:
             "fingerprint": None,
             "log": self.folder / f"{step}.log",
             "pid": os.getpid(),
-            "began": groups.began(os.getpid()),
+            "began": groups.get_process_start(os.getpid()),
             "jobs": None,
             "estimate": None,
         }

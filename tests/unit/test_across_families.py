@@ -13,24 +13,24 @@ from judged_sets import ONE, judged
 from release_world import PYTHON, ROCM, TAG, a_lock, drafts
 
 from rocm_wheels.errors import DataError, ReleaseError
-from rocm_wheels.model.gfx import gfx_families
+from rocm_wheels.model.gfx import get_gfx_families
 from rocm_wheels.model.lock import Lock, LockedProject
-from rocm_wheels.model.names import recipes_folder
+from rocm_wheels.model.names import get_recipes_folder
 from rocm_wheels.model.project import Project, load_project
-from rocm_wheels.records import parse
-from rocm_wheels.release.gate.needed import targets_of, together
-from rocm_wheels.release.layout import Places, load_layout
-from rocm_wheels.release.sets import Kind
+from rocm_wheels.records import parse_record
+from rocm_wheels.release.gate.needed import list_set_targets, list_installed_wheels
+from rocm_wheels.release.layout import FamilyPaths, load_layout
+from rocm_wheels.release.sets import SetLayout
 from rocm_wheels.release.staging.plan import StagePlan, plan_stage
 
 FIRST, SECOND = "gfx94X-dcgpu", "gfx110X-all"
-BOTH = (*gfx_families()[FIRST], *gfx_families()[SECOND])
+BOTH = (*get_gfx_families()[FIRST], *get_gfx_families()[SECOND])
 
 
 def lock_of(family: str) -> Lock:
     """A lock with torchaudio; nights leave the targets to each family."""
     audio = LockedProject(origin="https://h/audio.git", ref="main", why="test", commit="d" * 40)
-    lock = a_lock(targets=gfx_families()[family])
+    lock = a_lock(targets=get_gfx_families()[family])
     projects = {**lock.projects, "pytorch_audio": audio}
     return lock.model_copy(update={"projects": projects, "targets": ()})
 
@@ -38,7 +38,7 @@ def lock_of(family: str) -> Lock:
 def wheels_of(folder: Path, family: str, *code: str, audio: bool = True) -> list[Path]:
     """A family's own wheels, and the torchaudio that holds ``code``, the same for all."""
     folder.mkdir(exist_ok=True)
-    made = drafts(targets=gfx_families()[family])
+    made = drafts(targets=get_gfx_families()[family])
     for draft in made.values():
         del draft.members[f"{draft.folder}/sources.lock.json"]
     members = {"torchaudio/__init__.py": b"", "torchaudio/lib/_torchaudio.so": library(*code)}
@@ -46,8 +46,8 @@ def wheels_of(folder: Path, family: str, *code: str, audio: bool = True) -> list
     return [draft.write(folder) for name, draft in made.items() if audio or name != "torchaudio"]
 
 
-def staged(wheels: list[Path], family: str, layout: Kind = "per-family") -> StagePlan:
-    return plan_stage(wheels, [lock_of(family)], places=Places(load_layout(), family), layout=layout)
+def staged(wheels: list[Path], family: str, layout: SetLayout = "per-family") -> StagePlan:
+    return plan_stage(wheels, [lock_of(family)], paths=FamilyPaths(load_layout(), family), layout=layout)
 
 
 def test_each_family_has_the_same_wheel_and_is_tested_for_itself(tmp_path: Path) -> None:
@@ -55,10 +55,10 @@ def test_each_family_has_the_same_wheel_and_is_tested_for_itself(tmp_path: Path)
     audio = [file for one in documents for file in one.files if file.project == "torchaudio"]
     assert len({file.sha256 for file in audio}) == 1
     for document, file in zip(documents, audio, strict=True):
-        own = gfx_families()[document.family]
+        own = get_gfx_families()[document.family]
         # nobody asks for tests on GPUs of the other family, and no index names them
-        assert set(file.targets) == set(document.targets) == set(targets_of(document)) == set(own)
-        assert all(file in one.files for gfx in own for one in together(document, gfx))
+        assert set(file.targets) == set(document.targets) == set(list_set_targets(document)) == set(own)
+        assert all(file in one.files for gfx in own for one in list_installed_wheels(document, gfx))
         assert document.is_complete
 
 
@@ -70,7 +70,7 @@ def test_without_it_the_gate_names_what_is_missing(tmp_path: Path) -> None:
     assert result.outcome == "fail" and f"are missing: torchaudio for Python {PYTHON}" in result.why
 
 
-@pytest.mark.parametrize("code", [gfx_families()[FIRST], (*gfx_families()[FIRST], "gfx1100")])
+@pytest.mark.parametrize("code", [get_gfx_families()[FIRST], (*get_gfx_families()[FIRST], "gfx1100")])
 def test_the_wheel_of_another_family_is_refused(code: tuple[str, ...], tmp_path: Path) -> None:
     """Where it has none of a GPU's kernels, whoever has that GPU would learn of it at run time."""
     with pytest.raises(
@@ -109,13 +109,13 @@ def test_who_serves_every_family() -> None:
     ],
 )
 def test_a_recipe_that_cannot_mean_it(recipe: str, said: str) -> None:
-    text = (recipes_folder() / f"{recipe}.yaml").read_text(encoding="utf-8")
+    text = (get_recipes_folder() / f"{recipe}.yaml").read_text(encoding="utf-8")
     changed = text.replace("\nbuild:\n", "\nbuild:\n  across_families: {reason: few kernels}\n")
     if said:
         with pytest.raises(DataError, match=said):
-            parse(changed, Project, name=f"{recipe}.yaml")
+            parse_record(changed, Project, name=f"{recipe}.yaml")
         return
-    assert parse(changed, Project, name=f"{recipe}.yaml").serves_every_family("linux")
+    assert parse_record(changed, Project, name=f"{recipe}.yaml").serves_every_family("linux")
     without = changed.replace("expect: all", "expect: none")
     with pytest.raises(DataError, match="without device code a wheel serves all families anyway"):
-        parse(without, Project, name=f"{recipe}.yaml")
+        parse_record(without, Project, name=f"{recipe}.yaml")

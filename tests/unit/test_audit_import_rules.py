@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from rocm_wheels.audit.imports import Host, clean_environment, describe_end, why_not_here
-from rocm_wheels.audit.subject import Expectation, accepted_tags
+from rocm_wheels.audit.imports import ImportHost, make_clean_environment, describe_exit, explain_no_import
+from rocm_wheels.audit.subject import WheelExpectation, list_accepted_tags
 from rocm_wheels.errors import DataError
 from rocm_wheels.model.project import Platform, load_project
 
-LINUX = Host("linux", "x86_64")
-PLACES: list[tuple[str, Platform, Host, str | None]] = [
+LINUX = ImportHost("linux", "x86_64")
+PLACES: list[tuple[str, Platform, ImportHost, str | None]] = [
     ("torch-2.9.0-cp311-cp311-linux_x86_64.whl", "linux", LINUX, None),
     ("torch-2.9.0-cp311-cp311-manylinux_2_28_x86_64.whl", "linux", LINUX, None),
     ("torch-2.9.0-py3-none-any.whl", "linux", LINUX, None),
-    ("torch-2.9.0-cp311-cp311-win_amd64.whl", "windows", Host("windows", "x86_64"), None),
+    ("torch-2.9.0-cp311-cp311-win_amd64.whl", "windows", ImportHost("windows", "x86_64"), None),
     (
         "torch-2.9.0-cp311-cp311-win_amd64.whl",
         "windows",
@@ -24,7 +24,7 @@ PLACES: list[tuple[str, Platform, Host, str | None]] = [
     (
         "torch-2.9.0-cp311-cp311-linux_x86_64.whl",
         "linux",
-        Host("macos", "aarch64"),
+        ImportHost("macos", "aarch64"),
         "machine runs macos",
     ),
     (
@@ -37,8 +37,8 @@ PLACES: list[tuple[str, Platform, Host, str | None]] = [
 
 
 @pytest.mark.parametrize(("wheel", "platform", "host", "said"), PLACES)
-def test_where_it_can_be_imported(wheel: str, platform: Platform, host: Host, said: str | None) -> None:
-    reason = why_not_here(wheel, Expectation(load_project("pytorch"), platform), host)
+def test_where_it_can_be_imported(wheel: str, platform: Platform, host: ImportHost, said: str | None) -> None:
+    reason = explain_no_import(wheel, WheelExpectation(load_project("pytorch"), platform), host)
     if said is None:
         assert reason is None
     else:
@@ -61,7 +61,7 @@ def test_the_builders_variables_stay_outside() -> None:
         "PYTORCH_ROCM_ARCH": "gfx942",
         "VIRTUAL_ENV": "/build",
     }
-    cleaned = clean_environment(given)
+    cleaned = make_clean_environment(given)
     assert {name for name in cleaned if name in given} == {"PATH", "HOME", "http_proxy"}
 
 
@@ -77,7 +77,7 @@ ENDS = [
 
 @pytest.mark.parametrize(("code", "said"), ENDS)
 def test_how_it_ended(code: int, said: str) -> None:
-    assert describe_end(code).startswith(said)
+    assert describe_exit(code).startswith(said)
 
 
 TAGS = [
@@ -92,10 +92,10 @@ TAGS = [
 
 @pytest.mark.parametrize(("interpreter", "tag", "accepted"), TAGS)
 def test_what_an_interpreter_accepts(interpreter: str, tag: str, accepted: bool) -> None:
-    assert (tag in {str(t) for t in accepted_tags(interpreter, ["linux_x86_64"])}) is accepted
+    assert (tag in {str(t) for t in list_accepted_tags(interpreter, ["linux_x86_64"])}) is accepted
 
 
 @pytest.mark.parametrize("text", ["", "311", "cp27", "pp310", "cp3"])
 def test_what_is_no_interpreter(text: str) -> None:
     with pytest.raises(DataError, match="is not the ABI tag of a CPython 3"):
-        accepted_tags(text, ["any"])
+        list_accepted_tags(text, ["any"])

@@ -10,8 +10,8 @@ from audit_wheels import torch_draft
 
 from rocm_wheels.audit import report as module
 from rocm_wheels.audit.findings import AuditReport
-from rocm_wheels.audit.report import reject, report_lines, verify_wheel
-from rocm_wheels.audit.subject import Expectation
+from rocm_wheels.audit.report import reject_wheel, format_report, verify_wheel
+from rocm_wheels.audit.subject import WheelExpectation
 from rocm_wheels.model.project import load_project
 
 WHEEL = "torch-2.9.0+rocm7.1.0-cp311-cp311-linux_x86_64.whl"
@@ -21,7 +21,9 @@ def failed(folder: Path, targets: tuple[str, ...] = ("gfx942",), extra: bytes = 
     folder.mkdir(exist_ok=True)
     draft = torch_draft()
     draft.members["torch/extra.txt"] = extra
-    return verify_wheel(draft.write(folder), Expectation(load_project("pytorch"), "linux", targets=targets))
+    return verify_wheel(
+        draft.write(folder), WheelExpectation(load_project("pytorch"), "linux", targets=targets)
+    )
 
 
 def names(folder: Path) -> list[str]:
@@ -32,7 +34,7 @@ def test_it_takes_findings_and_log_along(tmp_path: Path) -> None:
     report = failed(tmp_path / "fresh")
     log = tmp_path / "build.log"
     log.write_text("what the compiler said")
-    place = reject(report.wheel, report, log, tmp_path / "rejected")
+    place = reject_wheel(report.wheel, report, log, tmp_path / "rejected")
     stem = WHEEL.removesuffix(".whl")
     assert place == tmp_path / "rejected" / stem / WHEEL
     assert names(tmp_path / "fresh") == []
@@ -49,7 +51,7 @@ def test_another_wheel_of_that_name_stays(tmp_path: Path) -> None:
     places = []
     for extra in (b"one", b"two", b"one"):
         report = failed(tmp_path / "fresh", extra=extra)
-        places.append(reject(report.wheel, report, None, rejected))
+        places.append(reject_wheel(report.wheel, report, None, rejected))
     assert [place.parent.name.rpartition(".")[2] for place in places[:2]] == [
         places[0].parent.name.rpartition(".")[2],
         "2",
@@ -65,13 +67,13 @@ def test_a_crash_leaves_the_wheel_where_it_was(tmp_path: Path, monkeypatch: pyte
     report = failed(tmp_path / "fresh")
     monkeypatch.setattr(module, "_link_or_copy", full_disk)
     with pytest.raises(OSError, match="No space left"):
-        reject(report.wheel, report, None, tmp_path / "rejected")
+        reject_wheel(report.wheel, report, None, tmp_path / "rejected")
     assert names(tmp_path / "fresh") == [WHEEL]
     assert names(tmp_path / "rejected") == []
 
 
 def test_the_lines_say_everything(tmp_path: Path) -> None:
-    lines = report_lines(failed(tmp_path / "fresh"))
+    lines = format_report(failed(tmp_path / "fresh"))
     assert lines[0].startswith(f"{WHEEL}: FAILED (")
     assert "gfx1100 gfx942" in lines[0]
     text = "\n".join(lines)

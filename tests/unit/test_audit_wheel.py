@@ -13,8 +13,8 @@ from audit_wheels import INIT, VERSION, Draft, bundle, library, torch_draft
 from binary_writer import code_object, elf, kpack, kpack_reference
 
 from rocm_wheels.audit.findings import AuditReport
-from rocm_wheels.audit.report import report_lines, verify_wheel
-from rocm_wheels.audit.subject import Expectation
+from rocm_wheels.audit.report import format_report, verify_wheel
+from rocm_wheels.audit.subject import WheelExpectation
 from rocm_wheels.audit.table import CHECKS
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
@@ -25,8 +25,8 @@ HIP = "torch/lib/libtorch_hip.so"
 TARGETS = ("gfx942", "gfx1100")
 
 
-def expectation(**changes: object) -> Expectation:
-    known = Expectation(
+def expectation(**changes: object) -> WheelExpectation:
+    known = WheelExpectation(
         load_project("pytorch"),
         "linux",
         version="2.9.0+rocm7.1.0",
@@ -254,7 +254,7 @@ def test_one_fault_gives_exactly_its_finding(
     breaks(draft)
     report = verify_wheel(draft.write(tmp_path), expectation())
     assert checked(report) == {check}
-    assert any(said in f"{finding.where} {finding.what}" for finding in report.findings), report.findings
+    assert any(said in f"{finding.where} {finding.message}" for finding in report.findings), report.findings
     assert report.passed == (name in WARNINGS)
 
 
@@ -264,7 +264,9 @@ def test_a_damaged_member_is_named(tmp_path: Path) -> None:
     path.write_bytes(data.replace(b"import rocm_sdk\n", b"import rocm_sdl\n"))
     report = verify_wheel(path, expectation())
     assert "archive" in checked(report)
-    assert any("torch/_rocm_init.py" in finding.what and "CRC" in finding.what for finding in report.findings)
+    assert any(
+        "torch/_rocm_init.py" in finding.message and "CRC" in finding.message for finding in report.findings
+    )
 
 
 def test_what_is_no_archive_is_an_error(tmp_path: Path) -> None:
@@ -317,7 +319,7 @@ def test_each_recipe_has_its_own_rules(
     recipe = load_project(project)
     requires = ["torch==2.9.0"] * bool(recipe.build.pins)
     path = Draft(recipe.distribution, "1.0", members=members, requires=requires).write(tmp_path)
-    report = verify_wheel(path, Expectation(recipe, "linux", targets=targets))
+    report = verify_wheel(path, WheelExpectation(recipe, "linux", targets=targets))
     assert checked(report) == ({check} if check else set())
 
 
@@ -339,17 +341,17 @@ def test_a_companion_is_held_to_the_torch_that_it_was_built_against(
     """Without word of which torch that was, a loose requirement is a warning alone: others build so."""
     members = {"torchaudio/__init__.py": b"", "torchaudio/_C.so": library()}
     path = Draft("torchaudio", "1.0", members=members, requires=requires).write(tmp_path)
-    expected = Expectation(load_project("pytorch_audio"), "linux", targets=TARGETS, requirements=stated)
+    expected = WheelExpectation(load_project("pytorch_audio"), "linux", targets=TARGETS, requirements=stated)
     report = verify_wheel(path, expected)
     assert report.passed == passed
-    (found,) = [one.what for one in report.findings] or [None]
+    (found,) = [one.message for one in report.findings] or [None]
     assert (found or "").startswith(said or "") and (found is None) == (said is None)
 
 
 def test_a_project_that_needs_no_rocm_must_not_require_it(tmp_path: Path) -> None:
     members = {"triton/__init__.py": b"", "triton/_C/libtriton.so": library()}
     path = Draft("triton", "3.5.0", members=members, requires=["rocm[libraries]==7.1.0"]).write(tmp_path)
-    report = verify_wheel(path, Expectation(load_project("triton"), "linux"))
+    report = verify_wheel(path, WheelExpectation(load_project("triton"), "linux"))
     assert checked(report) == {"rocm-requirement"}
 
 
@@ -389,7 +391,7 @@ def test_features_count_where_they_were_asked_for(
     draft.members[HIP] = library(*inside)
     del draft.members["torch/lib/libaotriton_v2.so.0.11.0"]
     findings = verify_wheel(draft.write(tmp_path), expectation(targets=asked)).findings
-    assert [said in finding.what for finding in findings] == ([True] if said else [])
+    assert [said in finding.message for finding in findings] == ([True] if said else [])
 
 
 SPLIT = [
@@ -412,14 +414,14 @@ def test_device_code_in_archives_is_not_called_missing(
         else Draft("triton", "3.5.0", members={"triton/__init__.py": b""})
     )
     draft.members[member] = split
-    expected = expectation() if project == "pytorch" else Expectation(load_project("triton"), "linux")
+    expected = expectation() if project == "pytorch" else WheelExpectation(load_project("triton"), "linux")
     report = verify_wheel(draft.write(tmp_path), expected)
     [finding] = report.findings
     assert (finding.severity, finding.where) == (severity, member)
-    assert finding.what.startswith("its device code is in ../.kpack/torch_@GFXARCH@.kpack")
-    assert said in finding.what
-    assert "device code in ../.kpack/torch_@GFXARCH@.kpack" in report_lines(report)[0]
-    assert report.as_json()["archives"] == ["../.kpack/torch_@GFXARCH@.kpack"]
+    assert finding.message.startswith("its device code is in ../.kpack/torch_@GFXARCH@.kpack")
+    assert said in finding.message
+    assert "device code in ../.kpack/torch_@GFXARCH@.kpack" in format_report(report)[0]
+    assert report.to_json()["archives"] == ["../.kpack/torch_@GFXARCH@.kpack"]
 
 
 def split_torch(
@@ -445,10 +447,10 @@ def test_a_split_wheel_is_read_together_with_its_device_wheels(tmp_path: Path) -
     report = verify_wheel(host, expectation(), parts=parts)
     assert report.findings == ()
     assert report.targets == ("gfx1100", "gfx942")
-    assert report.as_json()["device_wheels"] == [part.name for part in parts]
+    assert report.to_json()["device_wheels"] == [part.name for part in parts]
     [lacking] = verify_wheel(host, expectation(), parts=parts[:1]).errors
     assert (lacking.check, lacking.where) == ("device-code", HIP)
-    assert "lacks gfx1100: holds gfx942" in lacking.what
+    assert "lacks gfx1100: holds gfx942" in lacking.message
     report = verify_wheel(host, expectation(targets=("gfx942",)), parts=parts)
     assert [finding.check for finding in report.errors] == ["device-code"], "and one that nobody asked for"
 
@@ -489,4 +491,4 @@ def test_no_module_breaks_its_check(tmp_path: Path, code: str, said: str) -> Non
     draft = torch_draft()
     draft.members["torch/version.py"] = code.encode()
     [finding] = verify_wheel(draft.write(tmp_path), expectation()).findings
-    assert said in finding.what
+    assert said in finding.message

@@ -11,7 +11,7 @@ from planned_runs import finish, make_facts, settled
 
 from rocm_wheels.compile.cache import CompilerCache
 from rocm_wheels.compile.trees import key
-from rocm_wheels.pipeline.facts.packages import files_digest, required_names
+from rocm_wheels.pipeline.facts.packages import digest_requirements_file, read_required_names
 
 TRITON = "build-triton-cp312"
 REACH = [
@@ -73,11 +73,11 @@ def test_requirements_that_a_file_includes(tmp_path: Path, word: str) -> None:
     first, more = tmp_path / "requirements.txt", tmp_path / "sub" / "more.txt"
     first.write_text(f"numpy\n{word}sub/more.txt  # more\n-r missing.txt\n")
     more.write_text("-r ../requirements.txt\ncmake==3.31\n")
-    before = files_digest(first)
-    names = required_names((), [first])
+    before = digest_requirements_file(first)
+    names = read_required_names((), [first])
     assert names == (("numpy",) if "c" in word else ("numpy", "cmake"))
     more.write_text("-r ../requirements.txt\ncmake==4.0\n")
-    assert files_digest(first) != before
+    assert digest_requirements_file(first) != before
 
 
 def test_a_compiler_that_an_update_replaced_in_its_place(tmp_path: Path) -> None:
@@ -87,9 +87,9 @@ def test_a_compiler_that_an_update_replaced_in_its_place(tmp_path: Path) -> None
     compiler.chmod(0o755)
     env = {"PATH": str(compiler.parent), "CC": "ccache gcc -m64"}
     os.utime(compiler, (10**9, 10**9))
-    before = key._compilers(env)
+    before = key._describe_compilers(env)
     assert before == f"gcc={compiler} (6 bytes, 1000000000)"
     compiler.write_text("12.2.1")
     os.utime(compiler, (10**9 + 1, 10**9 + 1))
-    key._programs.cache_clear()
-    assert key._compilers(env) != before
+    key._describe_programs.cache_clear()
+    assert key._describe_compilers(env) != before

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from rocm_wheels.cli.build import build
-from rocm_wheels.cli.stage import command as stage
+from rocm_wheels.cli.stage import stage_command as stage
 from rocm_wheels.errors import UsageError
 
 GIVEN = ["--output-dir", "out"]

@@ -15,36 +15,36 @@ from pydantic import ValidationError
 
 from rocm_wheels.errors import UsageError
 from rocm_wheels.model.lock import Lock
-from rocm_wheels.model.names import installed_for_others, project_names
-from rocm_wheels.model.project import Build, build_order, load_project
-from rocm_wheels.pipeline.facts.gather import Done, Facts
-from rocm_wheels.pipeline.facts.others import refuse_strange
+from rocm_wheels.model.names import list_shared_projects, list_project_names
+from rocm_wheels.model.project import BuildRecipe, sort_projects, load_project
+from rocm_wheels.pipeline.facts.gather import DoneStep, Facts
+from rocm_wheels.pipeline.facts.others import refuse_stray_wheels
 from rocm_wheels.pipeline.facts.provided import (
-    Provided,
-    given_for,
-    look_at_given,
-    other_requirements,
-    read_given,
-    refuse_unused,
-    rocm_pin,
+    ProvidedWheel,
+    select_given_wheel,
+    inspect_given_wheel,
+    list_other_requirements,
+    read_given_wheel,
+    refuse_unused_wheels,
+    find_rocm_pin,
 )
 from rocm_wheels.pipeline.locked import LockedBuild
-from rocm_wheels.pipeline.plan.file import PlanFile, plan_json, read_plan, write_plan
+from rocm_wheels.pipeline.plan.file import PlanFile, make_plan_json, read_plan, write_plan
 from rocm_wheels.pipeline.plan.fitting import (
-    built_against,
-    misfits,
-    misfits_of,
+    list_built_against,
+    find_misfits,
+    find_project_misfits,
     refuse_misfits,
-    usable_triton,
+    find_usable_triton,
 )
 from rocm_wheels.pipeline.plan.step import Plan, Step
-from rocm_wheels.pipeline.plan.text import plan_text
-from rocm_wheels.pipeline.provenance import part_digest
+from rocm_wheels.pipeline.plan.text import format_plan
+from rocm_wheels.pipeline.provenance import digest_lock_part
 from rocm_wheels.pipeline.request import SdkRequest
-from rocm_wheels.pipeline.stamps import Stamp
+from rocm_wheels.pipeline.stamps import StepStamp
 from rocm_wheels.workspace import Workspace
 
-TORCH = Provided(
+TORCH = ProvidedWheel(
     project="pytorch",
     place="/site-packages",
     version="2.9.0+rocm7.1.0",
@@ -53,15 +53,15 @@ TORCH = Provided(
     libraries={"torch/lib/libtorch_hip.so": ("gfx942:sramecc+:xnack-", "gfx1100")},
     cxx11_abi=True,
 )
-TRITON = Provided("triton", "/site-packages", "3.5.0+git1234.rocm7.1.0", "content of triton")
+TRITON = ProvidedWheel("triton", "/site-packages", "3.5.0+git1234.rocm7.1.0", "content of triton")
 ALONE = ("apex", "pytorch_audio", "pytorch_vision")
 
 
 # -- reading a wheel that was given -------------------------------------------------------------------------
 
 
-def read(draft: Draft, folder: Path, tag: str = "cp311", project: str = "pytorch") -> Provided:
-    return read_given(load_project(project), draft.write(folder), "linux", tag)
+def read(draft: Draft, folder: Path, tag: str = "cp311", project: str = "pytorch") -> ProvidedWheel:
+    return read_given_wheel(load_project(project), draft.write(folder), "linux", tag)
 
 
 def test_a_good_wheel_says_what_it_is_without_being_installed(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_good_wheel_says_what_it_is_without_being_installed(tmp_path: Path) ->
     assert (found.version, found.rocm) == ("2.9.0+rocm7.1.0", "7.1.0")
     assert found.libraries == {"torch/lib/libtorch_hip.so": ("gfx942:sramecc+:xnack-", "gfx1100")}
     assert found.requires == ("filelock", "sympy>=1.13"), "ROCm, triton and extras are not for the tools"
-    assert found.said() == f"torch 2.9.0+rocm7.1.0 (--pytorch-wheel: {found.wheel})"
+    assert found.describe() == f"torch 2.9.0+rocm7.1.0 (--pytorch-wheel: {found.wheel})"
 
 
 def tagged(tag: str) -> Callable[[Draft], object]:
@@ -139,7 +139,7 @@ def test_all_that_is_wrong_with_a_given_wheel_is_said(
 def test_a_wheel_that_was_cut_is_a_fault_too(tmp_path: Path) -> None:
     wheel = torch_draft().write(tmp_path)
     wheel.write_bytes(wheel.read_bytes()[:-40])
-    (fault,) = read_given(load_project("pytorch"), wheel, "linux", "cp311").faults
+    (fault,) = read_given_wheel(load_project("pytorch"), wheel, "linux", "cp311").faults
     assert "is not a readable wheel: cut short or damaged" in fault
 
 
@@ -147,16 +147,16 @@ def test_a_wheel_is_read_once_for_as_long_as_it_stays_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace, wheel, looks = Workspace(tmp_path / "work"), torch_draft().write(tmp_path), []
-    good = read_given(load_project("pytorch"), wheel, "linux", "cp311")
+    good = read_given_wheel(load_project("pytorch"), wheel, "linux", "cp311")
 
-    def count(*_: Any) -> Provided:
+    def count(*_: Any) -> ProvidedWheel:
         looks.append(1)
         return good
 
     monkeypatch.setattr("rocm_wheels.pipeline.facts.provided.read_given", count)
 
-    def look() -> Provided:
-        return look_at_given("pytorch", wheel, "linux", "cp311", workspace)
+    def look() -> ProvidedWheel:
+        return inspect_given_wheel("pytorch", wheel, "linux", "cp311", workspace)
 
     assert look() == look() == good
     assert len(looks) == 1
@@ -182,7 +182,7 @@ def test_a_wheel_is_read_once_for_as_long_as_it_stays_the_same(
     ],
 )
 def test_the_rocm_that_a_wheel_is_of(requires: list[str], pin: str | None) -> None:
-    assert rocm_pin(requires) == pin
+    assert find_rocm_pin(requires) == pin
 
 
 def test_what_a_given_wheel_needs_is_installed_but_for_what_we_provide() -> None:
@@ -193,7 +193,7 @@ def test_what_a_given_wheel_needs_is_installed_but_for_what_we_provide() -> None
         "x; extra == 'y'",
         "torch",
     ]
-    assert other_requirements(asked) == ("numpy; python_version < '3.13'",)
+    assert list_other_requirements(asked) == ("numpy; python_version < '3.13'",)
 
 
 def test_one_wheel_a_python() -> None:
@@ -202,18 +202,18 @@ def test_one_wheel_a_python() -> None:
         Path("/a/torch-2.9-cp312-cp312-linux_x86_64.whl"),
     )
     stable = Path("/a/triton-3.5-cp310-abi3-linux_x86_64.whl")
-    assert given_for("pytorch", [old, new], "cp312") == new
-    assert given_for("pytorch", [old], "cp312") == old, "that it does not fit is told with all else"
-    assert given_for("triton", [stable], "cp313") == stable
-    refuse_unused({"pytorch": [old, new], "triton": [stable]}, ["cp311", "cp312"])
+    assert select_given_wheel("pytorch", [old, new], "cp312") == new
+    assert select_given_wheel("pytorch", [old], "cp312") == old, "that it does not fit is told with all else"
+    assert select_given_wheel("triton", [stable], "cp313") == stable
+    refuse_unused_wheels({"pytorch": [old, new], "triton": [stable]}, ["cp311", "cp312"])
     for wheels, tag, said in [
         ([old, new], "cp313t", "none of those given is for cp313t"),
         ([new, Path("/b") / new.name], "cp312", f"{new}, /b/{new.name} are all for cp312"),
     ]:
         with pytest.raises(UsageError, match=f"--pytorch-wheel: {said}"):
-            given_for("pytorch", wheels, tag)
+            select_given_wheel("pytorch", wheels, tag)
     with pytest.raises(UsageError, match=f"--pytorch-wheel: {old} is for none of cp312, cp313"):
-        refuse_unused({"pytorch": [old, new]}, ["cp312", "cp313"])
+        refuse_unused_wheels({"pytorch": [old, new]}, ["cp312", "cp313"])
 
 
 # -- does it fit --------------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def test_one_wheel_a_python() -> None:
 def test_every_reason_why_nothing_can_be_built_against_a_torch(
     asked: dict[str, Any], said: list[str]
 ) -> None:
-    found = misfits(TORCH, **asked)
+    found = find_misfits(TORCH, **asked)
     assert len(found) == len(said), found
     for fault, part in zip(found, said, strict=True):
         assert part in fault
@@ -261,7 +261,7 @@ def test_a_wheel_for_every_family_is_built_against_the_torch_of_one(tmp_path: Pa
         refuse_misfits(run_of(tmp_path, *ALONE, provided=(other,)), builds[1:2])
 
 
-def run_of(tmp_path: Path, *names: str, provided: tuple[Provided, ...] = (), **more: Any) -> Facts:
+def run_of(tmp_path: Path, *names: str, provided: tuple[ProvidedWheel, ...] = (), **more: Any) -> Facts:
     """Facts of a run that builds some projects and has others."""
     facts = make_facts(tmp_path, **more)
     pythons = {
@@ -270,7 +270,7 @@ def run_of(tmp_path: Path, *names: str, provided: tuple[Provided, ...] = (), **m
     }
     return replace(
         facts,
-        projects=tuple(build_order(map(load_project, names))),
+        projects=tuple(sort_projects(map(load_project, names))),
         trees={name: facts.trees[name] for name in names},
         pythons=pythons,
     )
@@ -316,12 +316,12 @@ def test_a_wheel_that_is_there_is_an_input_and_shown(tmp_path: Path) -> None:
 def test_a_plan_and_its_file_say_where_a_wheel_comes_from(tmp_path: Path) -> None:
     given = replace(TORCH, wheel=Path("/w/torch.whl"))
     facts = run_of(tmp_path, *ALONE, provided=(given,), given_wheels={"pytorch": (Path("/w/torch.whl"),)})
-    plan = Plan(settled(facts)[1], ("gfx942",), built_against(facts))
+    plan = Plan(settled(facts)[1], ("gfx942",), list_built_against(facts))
     line = "built against pytorch 2.9.0+rocm7.1.0 for cp312 (--pytorch-wheel: /w/torch.whl)"
     line += ", with code for gfx942:sramecc+:xnack- gfx1100"
-    assert line in plan_text(plan, details=False).splitlines()
-    file = PlanFile.of(facts.request, plan, {}, None)
-    assert plan_json(file)["built against"][0]["place"] == "/w/torch.whl"
+    assert line in format_plan(plan, details=False).splitlines()
+    file = PlanFile.from_plan(facts.request, plan, {}, None)
+    assert make_plan_json(file)["built against"][0]["place"] == "/w/torch.whl"
     write_plan(tmp_path / "plan.json", file)
     again = read_plan(tmp_path / "plan.json")
     assert again.plan.against == plan.against
@@ -332,19 +332,19 @@ def test_under_a_lock_what_is_there_must_be_of_it(tmp_path: Path) -> None:
     """By the lock inside, or by a step that built the same content under that lock."""
     pinned = {"origin": "o", "ref": "r", "why": "w", "commit": "0" * 40}
     lock = Lock.model_validate({"projects": dict.fromkeys(("pytorch", "pytorch_vision"), pinned)})
-    part = part_digest(lock, "pytorch")
+    part = digest_lock_part(lock, "pytorch")
     locked = LockedBuild(tmp_path / "lock", "digest", lock, {})
-    stamp = Stamp("build-pytorch-cp312", {}, (), {"content": TORCH.content, "lock": part})
+    stamp = StepStamp("build-pytorch-cp312", {}, (), {"content": TORCH.content, "lock": part})
     other = replace(stamp, facts={"content": "another", "lock": part})
     for torch, done, fits in [
         (replace(TORCH, lock=part), {}, True),
-        (TORCH, {stamp.step: Done(stamp, None)}, True),
+        (TORCH, {stamp.step: DoneStep(stamp, None)}, True),
         (TORCH, {}, False),
-        (TORCH, {stamp.step: Done(other, None)}, False),
+        (TORCH, {stamp.step: DoneStep(other, None)}, False),
         (replace(TORCH, lock="another"), {}, False),
     ]:
         facts = replace(run_of(tmp_path, "pytorch_vision", provided=(torch,), done=done), locked=locked)
-        found = misfits_of(load_project("pytorch_vision"), torch, facts, "cp312", ("gfx942",))
+        found = find_project_misfits(load_project("pytorch_vision"), torch, facts, "cp312", ("gfx942",))
         assert (found == []) == fits
         assert fits or "it does not hold the lock of this run" in found[0]
 
@@ -375,7 +375,7 @@ def test_a_wheel_that_nobody_needs_is_refused(
 ) -> None:
     facts = run_of(tmp_path, *names, given_wheels={"pytorch": (Path("/w") / given,)})
     with pytest.raises(UsageError, match=f"--pytorch-wheel.*{said}"):
-        refuse_strange(facts.request, facts.projects)
+        refuse_stray_wheels(facts.request, facts.projects)
 
 
 # -- triton, which torch may have or not --------------------------------------------------------------------
@@ -401,10 +401,10 @@ def test_a_wheel_that_nobody_needs_is_refused(
     ],
 )
 def test_torch_requires_the_triton_that_is_there(
-    tmp_path: Path, triton: Provided | None, on: bool, why_not: str
+    tmp_path: Path, triton: ProvidedWheel | None, on: bool, why_not: str
 ) -> None:
     facts = run_of(tmp_path, "pytorch", provided=() if triton is None else (triton,))
-    found, said = usable_triton(facts, "cp312")
+    found, said = find_usable_triton(facts, "cp312")
     torch = plan_of(facts)["build-pytorch-cp312"]
     asked = torch.environment["PYTORCH_EXTRA_INSTALL_REQUIREMENTS"]
     assert (found is not None, torch.environment["USE_FLASH_ATTENTION"]) == (on, "ON" if on else "OFF")
@@ -414,7 +414,7 @@ def test_torch_requires_the_triton_that_is_there(
     else:
         assert asked == "rocm[libraries]==7.1.0"
         assert why_not in said
-        assert built_against(facts) == ()
+        assert list_built_against(facts) == ()
 
 
 def test_flash_attention_that_was_asked_for_says_why_triton_does_not_count(tmp_path: Path) -> None:
@@ -427,11 +427,11 @@ def test_flash_attention_that_was_asked_for_says_why_triton_does_not_count(tmp_p
 
 def test_a_project_needs_only_what_it_is_built_after() -> None:
     with pytest.raises(ValidationError, match="`needs` has pytorch, which is not in `after`"):
-        Build(front_end="setup.py", after=("triton",), needs=("pytorch",))
-    assert {name for name in project_names() if load_project(name).build.needs} == set(ALONE)
+        BuildRecipe(front_end="setup.py", after=("triton",), needs=("pytorch",))
+    assert {name for name in list_project_names() if load_project(name).build.needs} == set(ALONE)
 
 
 def test_options_for_wheels_are_those_of_recipes_that_others_are_built_against() -> None:
-    assert installed_for_others() == [
-        name for name in project_names() if load_project(name).build.installed_for_others
+    assert list_shared_projects() == [
+        name for name in list_project_names() if load_project(name).build.installed_for_others
     ]

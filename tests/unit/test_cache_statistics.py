@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.compile.cache import CacheStatistics, CompilerCache, below_floor, statistics
-from rocm_wheels.compile.cache.statistics import Counts, of_counters, of_log, of_sccache
+from rocm_wheels.compile.cache import CacheStatistics, CompilerCache, explain_low_rate, read_statistics
+from rocm_wheels.compile.cache.statistics import (
+    CacheCounts,
+    parse_ccache_counters,
+    parse_ccache_log,
+    parse_sccache_statistics,
+)
 from rocm_wheels.errors import BuildError
 
 # as ccache 4.14.2 writes it, shortened
@@ -46,8 +51,8 @@ SCCACHE = {
 
 
 def test_a_log_of_ccache() -> None:
-    assert of_log(LOG.splitlines()) == Counts(hits=2, misses=1, uncacheable=2, errors=1)
-    assert of_log([]) == Counts()
+    assert parse_ccache_log(LOG.splitlines()) == CacheCounts(hits=2, misses=1, uncacheable=2, errors=1)
+    assert parse_ccache_log([]) == CacheCounts()
 
 
 def test_counters_of_ccache() -> None:
@@ -56,23 +61,23 @@ def test_counters_of_ccache() -> None:
         "direct_cache_miss\t3\nlocal_storage_hit\t5\nmax_cache_size_kibibyte\t9\nmax_files_in_cache\t8\n"
         "preprocessed_cache_hit\t1\nstats_updated_timestamp\t1700000000\ninternal_error\t1"
     )
-    assert of_counters(text) == Counts(hits=6, misses=3, uncacheable=2, errors=1)
+    assert parse_ccache_counters(text) == CacheCounts(hits=6, misses=3, uncacheable=2, errors=1)
 
 
 def test_statistics_of_sccache() -> None:
-    found = of_sccache(json.dumps(SCCACHE))
-    assert found.device == Counts(hits=3, misses=2, errors=1)
-    assert found.host == Counts(hits=20, misses=6)
-    assert found.unsorted == Counts(uncacheable=5)
-    assert (found.hits, found.asked) == (23, 31)
+    found = parse_sccache_statistics(json.dumps(SCCACHE))
+    assert found.device == CacheCounts(hits=3, misses=2, errors=1)
+    assert found.host == CacheCounts(hits=20, misses=6)
+    assert found.unsorted == CacheCounts(uncacheable=5)
+    assert (found.hits, found.cacheable) == (23, 31)
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"stats": []}', '{"stats": {"cache_hits": 3}}', "cache hits 3"])
 def test_an_unknown_form_is_no_zero(text: str) -> None:
     with pytest.raises(BuildError, match="in a form that is not known"):
-        of_sccache(text)
+        parse_sccache_statistics(text)
     with pytest.raises(BuildError, match="in a form that is not known"):
-        of_counters(text)
+        parse_ccache_counters(text)
 
 
 def test_the_logs_of_a_step_keep_host_and_device_apart(tmp_path: Path) -> None:
@@ -81,16 +86,18 @@ def test_the_logs_of_a_step_keep_host_and_device_apart(tmp_path: Path) -> None:
         "CCACHE_STATSLOG": str(tmp_path / "host.log"),  # nothing was compiled
         "ROCM_WHEELS_DEVICE_STATSLOG": str(tmp_path / "device.log"),
     }
-    found = statistics(CompilerCache("ccache", Path("/no/ccache")), env)
-    assert (found.host, found.device.hits) == (Counts(), 2)
+    found = read_statistics(CompilerCache("ccache", Path("/no/ccache")), env)
+    assert (found.host, found.device.hits) == (CacheCounts(), 2)
 
 
 def test_differences() -> None:
-    before = CacheStatistics("sccache", host=Counts(5, 5), device=Counts(1, 1, 0, 0))
-    after = CacheStatistics("sccache", host=Counts(8, 6), device=Counts(0, 1, 0, 0), unsorted=Counts(0, 0, 2))
-    found = after.since(before)
-    assert found.host == Counts(3, 1)
-    assert found.device == Counts(0, 1)  # somebody set the counters back
+    before = CacheStatistics("sccache", host=CacheCounts(5, 5), device=CacheCounts(1, 1, 0, 0))
+    after = CacheStatistics(
+        "sccache", host=CacheCounts(8, 6), device=CacheCounts(0, 1, 0, 0), unsorted=CacheCounts(0, 0, 2)
+    )
+    found = after.subtract(before)
+    assert found.host == CacheCounts(3, 1)
+    assert found.device == CacheCounts(0, 1)  # somebody set the counters back
     assert found.as_record() == {
         "kind": "sccache",
         "host": {"hits": 3, "misses": 1, "uncacheable": 0, "errors": 0},
@@ -112,4 +119,4 @@ def test_differences() -> None:
     ],
 )  # fmt: skip
 def test_the_floor(hits: int, misses: int, floor: float, said: str | None) -> None:
-    assert below_floor(CacheStatistics("ccache", host=Counts(hits, misses)), floor) == said
+    assert explain_low_rate(CacheStatistics("ccache", host=CacheCounts(hits, misses)), floor) == said

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from choose_indexes import PROVIDERS, RELEASE, Shelf, gfx, host, machine
 
-from rocm_wheels.errors import DataError, HostError, RocmWheelsError, UsageError, explain
+from rocm_wheels.errors import DataError, HostError, RocmWheelsError, UsageError, explain_error
 from rocm_wheels.gpus.gpu import Gpu, Hardware
-from rocm_wheels.gpus.visible import mark_visible
-from rocm_wheels.hosts.choose.candidate import Choice
-from rocm_wheels.hosts.choose.choosing import choose
-from rocm_wheels.hosts.choose.host import Host
-from rocm_wheels.index.reach import Reach
+from rocm_wheels.gpus.visible import mark_visible_gpus
+from rocm_wheels.hosts.choose.candidate import WheelChoice
+from rocm_wheels.hosts.choose.choosing import choose_wheels
+from rocm_wheels.hosts.choose.host import TargetHost
+from rocm_wheels.index.reach import IndexReader
 
 
 @pytest.fixture
@@ -24,12 +24,12 @@ def shelf(tmp_path: Path) -> Shelf:
     return Shelf(tmp_path / "index")
 
 
-def labels(choice: Choice) -> list[str | None]:
+def labels(choice: WheelChoice) -> list[str | None]:
     """Return the labels that are ranked, best first."""
     return [one.label for one in choice.candidates if one.rank is not None]
 
 
-def reasons(choice: Choice) -> dict[str, str]:
+def reasons(choice: WheelChoice) -> dict[str, str]:
     """Return why each wheel is out, by its label or version."""
     return {one.label or one.version: one.reason for one in choice.candidates if one.rank is None}
 
@@ -131,7 +131,7 @@ HOST_ROCM = {**RELEASE, "hostrocm7.2_gfx942": {"amd": {"gfx_arch": ["gfx942"], "
     ],
 )
 def test_without_a_variant_that_fits_it_is_the_cpu_wheel_said_plainly(
-    shelf: Shelf, on: Host, label: str, note: str
+    shelf: Shelf, on: TargetHost, label: str, note: str
 ) -> None:
     shelf.release({name: HOST_ROCM[name] for name in ("null", "hostrocm7.2_gfx942")})
     choice = shelf.choose(on=on)
@@ -200,12 +200,12 @@ def test_labels_without_a_wheel_are_named_and_a_folder_of_wheels_will_do(tmp_pat
     choice = shelf.choose()
     assert choice.picked and choice.picked.label == "rocm7.0_gfx9"
     assert "torch-2.9.0-variants.json lists rocm7.2_gfx9, and the index has no such wheel" in choice.notes
-    (flat,) = choose(
-        ["torch"], str(shelf.root / "torch"), machine("gfx1100"), Reach()
+    (flat,) = choose_wheels(
+        ["torch"], str(shelf.root / "torch"), machine("gfx1100"), IndexReader()
     )  # it has no pages of projects
     assert flat.picked and flat.picked.label == "rocm7.2_gfx110x"
     page = (shelf.root / "torch" / "index.html").as_uri()
-    (same,) = choose(["torch"], page, machine("gfx1100"), Reach())
+    (same,) = choose_wheels(["torch"], page, machine("gfx1100"), IndexReader())
     assert same.picked and same.picked.name == flat.picked.name
 
 
@@ -244,7 +244,7 @@ OLD = {
         (machine("gfx1151", rocm="7.0.2"), ["null"]),
     ],
 )
-def test_indexes_of_2025_are_chosen_from(shelf: Shelf, on: Host, ranked: list[str]) -> None:
+def test_indexes_of_2025_are_chosen_from(shelf: Shelf, on: TargetHost, ranked: list[str]) -> None:
     for label in ("null", "rocm7.0", "rocm6.4"):
         shelf.wheel("2.9.0", label)
     shelf.document(OLD)
@@ -272,7 +272,7 @@ def test_indexes_of_2025_are_chosen_from(shelf: Shelf, on: Host, ranked: list[st
     ],
 )
 def test_a_build_for_another_vendor_never_wins(
-    shelf: Shelf, requirement: str, on: Host, version: str
+    shelf: Shelf, requirement: str, on: TargetHost, version: str
 ) -> None:
     for one in ("2.8.0+devrocm7.0", "2.9.0+rocm7.1.0", "2.10.0+cu128", "2.10.0+cpu"):
         shelf.wheel(one)
@@ -318,12 +318,12 @@ def test_the_index_of_the_family(
 ) -> None:
     root = families(tmp_path)
     for index in (f"{root}/{{family}}", f"{root.as_uri()}/{{family}}/", str(root)):
-        (choice,) = choose(["torch"], index, machine(*targets), Reach())
+        (choice,) = choose_wheels(["torch"], index, machine(*targets), IndexReader())
         assert choice.picked and choice.picked.version == version
         assert (choice.layout, choice.visible_line) == ("per-family", line)
     if line:
         assert any("GPUs are served" in note for note in choice.notes)
-    (named,) = choose(["torch"], str(root / "gfx94X-dcgpu"), machine(*targets), Reach())
+    (named,) = choose_wheels(["torch"], str(root / "gfx94X-dcgpu"), machine(*targets), IndexReader())
     assert named.layout == "per-family"
     assert [is_served for _, is_served in named.served] == [chip == "gfx942" for chip in targets]
 
@@ -390,7 +390,9 @@ def test_what_has_no_kernels_is_said(shelf: Shelf) -> None:
 
 def test_a_folder_has_the_wheels_of_devices_too(shelf: Shelf) -> None:
     multi_arch(shelf, "gfx942")
-    (choice,) = choose(["torch"], str(shelf.root / "made"), machine("gfx942", "gfx942", "gfx1100"), Reach())
+    (choice,) = choose_wheels(
+        ["torch"], str(shelf.root / "made"), machine("gfx942", "gfx942", "gfx1100"), IndexReader()
+    )
     assert choice.requires == ("torch[device-gfx942]==2.9.0+rocm7.13",)
     assert "2 of 3 GPUs are served: gfx942; not gfx1100" in choice.notes
 
@@ -408,7 +410,7 @@ def test_gpus_that_are_hidden_are_not_counted(shelf: Shelf) -> None:
     cards = [Gpu("amd", gfx=name, index=n) for n, name in enumerate(names)]
 
     def line(**env: str) -> str | None:
-        return shelf.choose(on=host(Hardware(gpus=tuple(mark_visible(cards, env)[0])))).visible_line
+        return shelf.choose(on=host(Hardware(gpus=tuple(mark_visible_gpus(cards, env)[0])))).visible_line
 
     assert line(ROCR_VISIBLE_DEVICES="1,2,3") == "HIP_VISIBLE_DEVICES=0,1"
     # HIP counts what the runtime leaves, in the order of its list
@@ -448,7 +450,7 @@ def test_a_plain_wheel_beside_variants_is_for_the_cpu_as_far_as_anything_says(sh
     ],
 )
 def test_a_plain_wheel_beside_variants_that_requires_rocm_is_not_for_the_cpu(
-    shelf: Shelf, on: Host, said: str
+    shelf: Shelf, on: TargetHost, said: str
 ) -> None:
     shelf.release({"rocm7.2_gfx9": RELEASE["rocm7.2_gfx9"]})
     wheel = shelf.wheel(
@@ -548,12 +550,12 @@ def test_a_damaged_document_of_an_older_version_is_not_in_the_way(shelf: Shelf) 
     ],
 )
 def test_what_cannot_be_chosen_is_said(
-    tmp_path: Path, requirement: str, on: Host, kind: type[RocmWheelsError], message: str
+    tmp_path: Path, requirement: str, on: TargetHost, kind: type[RocmWheelsError], message: str
 ) -> None:
     shelf = wrong_index(tmp_path / "index")
     with pytest.raises(kind) as failure:
-        choose([requirement], str(shelf), on, Reach())
-    assert message in explain(failure.value)
+        choose_wheels([requirement], str(shelf), on, IndexReader())
+    assert message in explain_error(failure.value)
 
 
 def wrong_index(root: Path) -> Path:
@@ -597,11 +599,11 @@ def wrong_index(root: Path) -> Path:
         ),
     ],
 )
-def test_indexes_that_cannot_be_chosen_from(index: str, on: Host, message: str) -> None:
+def test_indexes_that_cannot_be_chosen_from(index: str, on: TargetHost, message: str) -> None:
     with pytest.raises(RocmWheelsError, match=message.replace("{", r"\{")):
-        choose(["torch"], index, on, Reach())
+        choose_wheels(["torch"], index, on, IndexReader())
 
 
 def test_nothing_is_asked_for() -> None:
     with pytest.raises(UsageError, match="no requirement is given"):
-        choose([], "x", machine(), Reach())
+        choose_wheels([], "x", machine(), IndexReader())

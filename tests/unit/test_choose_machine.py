@@ -10,21 +10,21 @@ import pytest
 from choose_indexes import machine
 from packaging.tags import parse_tag, sys_tags
 
-from rocm_wheels.errors import HostError, UsageError, explain
+from rocm_wheels.errors import HostError, UsageError, explain_error
 from rocm_wheels.gpus.gpu import Gpu, Hardware
-from rocm_wheels.hosts.choose.choosing import choose
-from rocm_wheels.hosts.choose.host import Host
-from rocm_wheels.hosts.choose.known_indexes import indexes_of
-from rocm_wheels.hosts.choose.machine import Stated, host_of, own_platform
-from rocm_wheels.index.reach import Answer, Reach, UnreachableError
-from rocm_wheels.model.compat.releases import indexes_for
+from rocm_wheels.hosts.choose.choosing import choose_wheels
+from rocm_wheels.hosts.choose.host import TargetHost
+from rocm_wheels.hosts.choose.known_indexes import find_host_indexes
+from rocm_wheels.hosts.choose.machine import StatedMachine, make_host, detect_platform
+from rocm_wheels.index.reach import IndexAnswer, IndexReader, UnreachableError
+from rocm_wheels.model.compat.releases import find_indexes
 
 NOTHING = {"ROCM_BOOTSTRAP_DISABLE_DETECTION": "1"}
 
 
 def test_this_machine_has_its_own_tags_and_version() -> None:
-    host = host_of(NOTHING, Stated(rocm="none"))
-    assert (host.platform, host.machine) == own_platform()
+    host = make_host(NOTHING, StatedMachine(rocm="none"))
+    assert (host.platform, host.machine) == detect_platform()
     assert host.full_python == platform.python_version()
     assert host.tags == tuple(sys_tags())
     assert (host.hardware.usable, dict(host.supported["amd"])) == ((), {})
@@ -34,43 +34,51 @@ def test_this_machine_has_its_own_tags_and_version() -> None:
     ("stated", "fits", "not_"),
     [
         (
-            Stated(python="3.12", platform="linux-x86_64"),
+            StatedMachine(python="3.12", platform="linux-x86_64"),
             "cp312-cp312-manylinux_2_28_x86_64",
             "cp311-cp311-linux_x86_64",
         ),
         (
-            Stated(python="3.12", platform="linux-x86_64"),
+            StatedMachine(python="3.12", platform="linux-x86_64"),
             "cp39-abi3-manylinux2014_x86_64",
             "cp312-cp312-musllinux_1_2_x86_64",
         ),
         (
-            Stated(python="3.14t", platform="linux-x86_64"),
+            StatedMachine(python="3.14t", platform="linux-x86_64"),
             "cp314-cp314t-linux_x86_64",
             "cp314-cp314-linux_x86_64",
         ),
         (
-            Stated(python="3.10.4", platform="linux-aarch64"),
+            StatedMachine(python="3.10.4", platform="linux-aarch64"),
             "cp310-cp310-manylinux_2_28_aarch64",
             "py3-none-linux_x86_64",
         ),
-        (Stated(python="3.12", platform="linux-arm64"), "py3-none-any", "cp312-cp312-manylinux1_aarch64"),
-        (Stated(python="3.12", platform="windows"), "cp312-cp312-win_amd64", "cp312-cp312-win_arm64"),
-        (Stated(python="3.12", platform="windows-x64"), "cp312-cp312-win_amd64", "cp312-cp312-win32"),
-        (Stated(python="3.12", platform="windows-arm64"), "py3-none-win_arm64", "cp312-cp312-win_amd64"),
         (
-            Stated(python="3.12", platform="macos"),
+            StatedMachine(python="3.12", platform="linux-arm64"),
+            "py3-none-any",
+            "cp312-cp312-manylinux1_aarch64",
+        ),
+        (StatedMachine(python="3.12", platform="windows"), "cp312-cp312-win_amd64", "cp312-cp312-win_arm64"),
+        (StatedMachine(python="3.12", platform="windows-x64"), "cp312-cp312-win_amd64", "cp312-cp312-win32"),
+        (
+            StatedMachine(python="3.12", platform="windows-arm64"),
+            "py3-none-win_arm64",
+            "cp312-cp312-win_amd64",
+        ),
+        (
+            StatedMachine(python="3.12", platform="macos"),
             "cp312-cp312-macosx_11_0_arm64",
             "cp312-cp312-macosx_11_0_x86_64",
         ),
         (
-            Stated(python="3.12", platform="macOS-x86_64"),
+            StatedMachine(python="3.12", platform="macOS-x86_64"),
             "cp312-cp312-macosx_10_12_x86_64",
             "py3-none-linux_x86_64",
         ),
     ],
 )
-def test_tags_of_stated_machines(stated: Stated, fits: str, not_: str) -> None:
-    tags = host_of(NOTHING, stated).tags
+def test_tags_of_stated_machines(stated: StatedMachine, fits: str, not_: str) -> None:
+    tags = make_host(NOTHING, stated).tags
     assert parse_tag(fits) & set(tags)
     assert not parse_tag(not_) & set(tags)
     assert tags[-1] == next(iter(parse_tag("py30-none-any")))
@@ -78,8 +86,8 @@ def test_tags_of_stated_machines(stated: Stated, fits: str, not_: str) -> None:
 
 def test_another_python_on_this_machine_keeps_its_platform_tags() -> None:
     other = "3.13" if sys.version_info.minor != 13 else "3.12"
-    here = {tag.platform for tag in host_of(NOTHING).tags}
-    assert {tag.platform for tag in host_of(NOTHING, Stated(python=other)).tags} == here
+    here = {tag.platform for tag in make_host(NOTHING).tags}
+    assert {tag.platform for tag in make_host(NOTHING, StatedMachine(python=other)).tags} == here
 
 
 @pytest.mark.parametrize(
@@ -103,7 +111,7 @@ def test_another_python_on_this_machine_keeps_its_platform_tags() -> None:
     ],
 )
 def test_stated_gpus(gfx: tuple[str, ...], chips: list[str], values: tuple[str, ...]) -> None:
-    host = host_of({}, Stated(gfx=gfx, rocm="7.2.1"))
+    host = make_host({}, StatedMachine(gfx=gfx, rocm="7.2.1"))
     assert [gpu.gfx for gpu in host.hardware.gpus] == chips
     assert host.supported["amd"].get("gfx_arch", ()) == values
     assert host.supported["amd"]["rocm_version"] == ("7.2",)
@@ -111,7 +119,7 @@ def test_stated_gpus(gfx: tuple[str, ...], chips: list[str], values: tuple[str, 
 
 
 def test_what_is_odd_of_a_stated_gpu_is_noted() -> None:
-    new, mode = host_of({}, Stated(gfx=("gfx1399,gfx90a:xnack+",), rocm="none")).hardware.gpus
+    new, mode = make_host({}, StatedMachine(gfx=("gfx1399,gfx90a:xnack+",), rocm="none")).hardware.gpus
     assert new.notes == ("no GPU of that name is known here",)
     assert mode.notes == ("xnack+ is not a property of wheels: they are chosen for gfx90a",)
 
@@ -134,14 +142,14 @@ def test_what_is_odd_of_a_stated_gpu_is_noted() -> None:
 )
 def test_what_names_no_gpu_is_refused(gfx: str, said: str) -> None:
     with pytest.raises(UsageError) as failure:
-        host_of({}, Stated(gfx=(gfx,), rocm="none"))
-    assert said in explain(failure.value)
+        make_host({}, StatedMachine(gfx=(gfx,), rocm="none"))
+    assert said in explain_error(failure.value)
 
 
 # --- which index, when none is named ---
 
 
-class Pages(Reach):
+class Pages(IndexReader):
     """Servers that have these pages; ``down`` is the beginning of what does not answer."""
 
     def __init__(self, pages: dict[str, str], down: str = "nowhere") -> None:
@@ -149,13 +157,13 @@ class Pages(Reach):
         self.pages, self.down = pages, down
         self.asked: list[str] = []
 
-    def get(self, url: str, *, accept: str = "*/*") -> Answer:
+    def get(self, url: str, *, accept: str = "*/*") -> IndexAnswer:
         """Answer with a page, or 404."""
         self.asked.append(url)
         if url.startswith(self.down):
             raise UnreachableError("Name or service not known")
         text = self.pages.get(url)
-        return Answer(200 if text is not None else 404, "text/html", (text or "").encode(), url)
+        return IndexAnswer(200 if text is not None else 404, "text/html", (text or "").encode(), url)
 
 
 def page(*names: str) -> str:
@@ -163,9 +171,9 @@ def page(*names: str) -> str:
     return "".join(f'<a href="{name.replace("+", "%2B")}">{name}</a>' for name in names)
 
 
-def best(host: Host, vendor: str, target: str | None) -> list[str]:
+def best(host: TargetHost, vendor: str, target: str | None) -> list[str]:
     """Return the addresses of the indexes for a machine."""
-    found = indexes_for(target, vendor=vendor, platform="linux", python=host.python, machine="x86_64")
+    found = find_indexes(target, vendor=vendor, platform="linux", python=host.python, machine="x86_64")
     return [one.url.rstrip("/") + "/" for one in found]
 
 
@@ -179,11 +187,11 @@ def test_without_an_index_the_best_one_that_has_everything_is_taken() -> None:
             f"{second}torchaudio/": page("torchaudio-2.8.0-py3-none-any.whl"),
         }
     )
-    (torch,) = choose(["torch"], None, host, reach)
+    (torch,) = choose_wheels(["torch"], None, host, reach)
     assert torch.index == first
     assert torch.notes[0].split(" was taken: ")[1].startswith("stable index")
     assert "with code for gfx1100" in torch.notes[0]
-    both = choose(["torch", "torchaudio"], None, host, reach)
+    both = choose_wheels(["torch", "torchaudio"], None, host, reach)
     assert {one.index for one in both} == {second}  # never from two
     assert any(f"passed over: {first} has no project torchaudio" in note for note in both[0].notes)
 
@@ -229,7 +237,9 @@ def test_the_index_is_of_the_vendor(hardware: Hardware, vendor: str, target: str
 
     host = host_with(hardware)
     url = best(host, vendor, target)[0]
-    (choice,) = choose(["torch"], None, host, Pages({f"{url}torch/": page("torch-2.9.0-py3-none-any.whl")}))
+    (choice,) = choose_wheels(
+        ["torch"], None, host, Pages({f"{url}torch/": page("torch-2.9.0-py3-none-any.whl")})
+    )
     assert choice.index == url
     assert any(note in one for one in choice.notes), choice.notes
 
@@ -248,7 +258,7 @@ def test_builds_for_every_gpu_that_is_here_fit_the_better_ones_first(
     from choose_indexes import host as host_with
 
     def texts(
-        _: Reach, _url: str, name: str, _size: int | None, *, variant: bool = True
+        _: IndexReader, _url: str, name: str, _size: int | None, *, variant: bool = True
     ) -> tuple[bytes, None]:
         return f"Metadata-Version: 2.1\nName: torch\nVersion: {name.split('-')[1]}\n".encode(), None
 
@@ -257,11 +267,13 @@ def test_builds_for_every_gpu_that_is_here_fit_the_better_ones_first(
     url = "https://example.com/simple/"
     versions = ("2.8.0+cu128", "2.9.0+rocm7.2", "2.10.0+cpu")
     names = [f"torch-{one}-cp312-cp312-linux_x86_64.whl" for one in versions]
-    (choice,) = choose(["torch"], url, host_with(Hardware(gpus=gpus)), Pages({f"{url}torch/": page(*names)}))
+    (choice,) = choose_wheels(
+        ["torch"], url, host_with(Hardware(gpus=gpus)), Pages({f"{url}torch/": page(*names)})
+    )
     assert choice.picked is not None and choice.picked.version == taken
     assert not any("computes on the CPU" in one for one in choice.notes), choice.notes
     only = Pages({f"{url}torch/": page(names[1])})
-    (choice,) = choose(["torch"], url, host_with(Hardware(gpus=gpus)), only)
+    (choice,) = choose_wheels(["torch"], url, host_with(Hardware(gpus=gpus)), only)
     assert choice.picked is not None and choice.picked.version == "2.9.0+rocm7.2"
     better = [note for note in choice.notes if note.startswith("the better GPU here is one of NVIDIA")]
     assert len(better) == (gpus == (IGPU, RTX)) and not any(
@@ -282,7 +294,7 @@ def test_builds_for_every_gpu_that_is_here_fit_the_better_ones_first(
 def test_cuda_is_no_newer_than_nvidias_driver(gpu: Gpu, cuda: str | None, name: str) -> None:
     from choose_indexes import host as host_with
 
-    found, notes = indexes_of(host_with(Hardware(gpus=(gpu,), cuda=cuda)), "stable")
+    found, notes = find_host_indexes(host_with(Hardware(gpus=(gpu,), cuda=cuda)), "stable")
     assert found[0].url.endswith(name)
     assert ("serves RTX 5090 (whose driver has CUDA 11.8) with" in "".join(notes)) == (cuda == "11.8")
 
@@ -292,8 +304,8 @@ def test_a_server_that_is_down_is_no_reason_to_take_a_worse_index() -> None:
     first, second, *_ = best(host, "amd", "gfx942")
     reach = Pages({f"{second}torch/": page("torch-2.8.0-py3-none-any.whl")}, down=first)
     with pytest.raises(HostError, match="cannot ask amd-stable, a stable index of ROCm") as failure:
-        choose(["torch"], None, host, reach)
-    assert "torch/ cannot be reached: Name or service not known" in explain(failure.value)
+        choose_wheels(["torch"], None, host, reach)
+    assert "torch/ cannot be reached: Name or service not known" in explain_error(failure.value)
 
 
 @pytest.mark.parametrize(
@@ -302,16 +314,16 @@ def test_a_server_that_is_down_is_no_reason_to_take_a_worse_index() -> None:
 )
 def test_what_a_server_answers_tells_what_to_do(status: int, tip: str) -> None:
     reach = Pages({})
-    reach.get = lambda url, *, accept="*/*": Answer(status, "text/html", b"", url)  # type: ignore[method-assign]
+    reach.get = lambda url, *, accept="*/*": IndexAnswer(status, "text/html", b"", url)  # type: ignore[method-assign]
     with pytest.raises(HostError, match=f"https://x/torch/ answers {status}") as failure:
-        choose(["torch"], "https://x/", machine("gfx942"), reach)
-    assert tip in explain(failure.value)
+        choose_wheels(["torch"], "https://x/", machine("gfx942"), reach)
+    assert tip in explain_error(failure.value)
 
 
 def test_when_no_known_index_has_it_each_says_why() -> None:
     with pytest.raises(HostError) as failure:
-        choose(["torch"], None, machine("gfx942"), Pages({}))
-    said = explain(failure.value)
+        choose_wheels(["torch"], None, machine("gfx942"), Pages({}))
+    said = explain_error(failure.value)
     assert "stable indexes for this machine has what fits" in said
     for url in best(machine("gfx942"), "amd", "gfx942"):
         assert f"{url} has no project torch" in said
@@ -320,12 +332,15 @@ def test_when_no_known_index_has_it_each_says_why() -> None:
 def test_what_the_tables_say_of_an_index_counts_when_it_is_named() -> None:
     url = "https://download.pytorch.org/whl/rocm7.2/"
     reach = Pages({f"{url}torch/": page("torch-2.11.0+rocm7.2-cp312-cp312-linux_x86_64.whl")})
-    reach.texts = lambda *_, **__: (b"Metadata-Version: 2.1\nName: torch\nVersion: 2.11.0+rocm7.2\n", None)  # type: ignore[method-assign,assignment]
-    (choice,) = choose(["torch"], url, machine("gfx1036", "gfx1100"), reach)
+    reach.fetch_metadata_and_variant = lambda *_, **__: (
+        b"Metadata-Version: 2.1\nName: torch\nVersion: 2.11.0+rocm7.2\n",
+        None,
+    )  # type: ignore[method-assign,assignment]
+    (choice,) = choose_wheels(["torch"], url, machine("gfx1036", "gfx1100"), reach)
     assert [is_served for _, is_served in choice.served] == [False, True]
     assert (choice.layout, choice.visible_line) == ("plain", "HIP_VISIBLE_DEVICES=1")
 
 
 def test_a_folder_of_nothing(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="has no project torch"):
-        choose(["torch"], str(tmp_path), machine(), Reach())
+        choose_wheels(["torch"], str(tmp_path), machine(), IndexReader())

@@ -11,90 +11,92 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rocm_wheels.ci.matrix import Built, Cell, Selection, parse_cell, plan_matrix
-from rocm_wheels.ci.matrix.builds import builds, by_line, by_python, grouped, uneven
-from rocm_wheels.ci.matrix.cells import line_named, lines_of, reasons
-from rocm_wheels.ci.matrix.changed_files import named_files
-from rocm_wheels.ci.matrix.changes import affected, changes_of, cheapest
+from rocm_wheels.ci.matrix import BuiltCell, MatrixCell, MatrixSelection, parse_cell, plan_matrix
+from rocm_wheels.ci.matrix.builds import combine_builds, line_key, python_key, group_cells, find_uneven_sets
+from rocm_wheels.ci.matrix.cells import find_line, choose_lines, list_exclusions
+from rocm_wheels.ci.matrix.changed_files import check_named_files
+from rocm_wheels.ci.matrix.changes import find_affected_cells, classify_changes, choose_cheapest_cells
 from rocm_wheels.ci.matrix.costs import Prices
-from rocm_wheels.ci.matrix.limits import minutes_of, too_long
-from rocm_wheels.ci.matrix.rows import rows_of
-from rocm_wheels.ci.matrix.savings import first_cells, savings
-from rocm_wheels.ci.matrix.shown import cells_table
+from rocm_wheels.ci.matrix.limits import limit_minutes, find_long_builds
+from rocm_wheels.ci.matrix.rows import make_rows
+from rocm_wheels.ci.matrix.savings import choose_first_builds, compute_savings
+from rocm_wheels.ci.matrix.shown import format_cells
 from rocm_wheels.ci.outputs import set_outputs
 from rocm_wheels.cli.matrix import command
 from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.model.ci import CiTable, Runner, ci_table, shared_out
-from rocm_wheels.model.gfx import gfx_families, gfx_targets
-from rocm_wheels.model.names import data_folder
-from rocm_wheels.pipeline.estimates import History, Past
-from rocm_wheels.records import parse
-from rocm_wheels.workspace import home
+from rocm_wheels.model.ci import CiTable, CiRunner, load_ci_table, share_jobs
+from rocm_wheels.model.gfx import get_gfx_families, get_gfx_targets
+from rocm_wheels.model.names import get_data_folder
+from rocm_wheels.pipeline.estimates import History, PastStep
+from rocm_wheels.records import parse_record
+from rocm_wheels.workspace import get_project_home
 
-TABLE = ci_table()
+TABLE = load_ci_table()
 PRICES = Prices(TABLE, History())
-TEXT = (data_folder() / "ci.yaml").read_text(encoding="utf-8")
+TEXT = (get_data_folder() / "ci.yaml").read_text(encoding="utf-8")
 
 
 def with_text(old: str, new: str) -> CiTable:
     assert old in TEXT
-    return parse(TEXT.replace(old, new, 1), CiTable, name="ci.yaml")
+    return parse_record(TEXT.replace(old, new, 1), CiTable, name="ci.yaml")
 
 
 @pytest.mark.parametrize("trigger", TABLE.triggers)
 def test_every_cell_is_built_or_left_out_with_a_reason(trigger: str) -> None:
-    matrix = plan_matrix(TABLE, Selection(trigger))
-    cells = [one.cell for one in (*matrix.built, *matrix.left)]
+    matrix = plan_matrix(TABLE, MatrixSelection(trigger))
+    cells = [one.cell for one in (*matrix.built, *matrix.excluded)]
     assert len(cells) == len(set(cells)) and matrix.built
-    assert all(one.reason for one in matrix.left)
+    assert all(one.reason for one in matrix.excluded)
     for one in matrix.built:
-        assert list(reasons(TABLE, Selection(trigger), one.cell)) == []
+        assert list(list_exclusions(TABLE, MatrixSelection(trigger), one.cell)) == []
         assert bool(one.tests) == bool(one.tester) != bool(one.untested)
-        assert one.targets == gfx_families()[one.cell.family]
+        assert one.targets == get_gfx_families()[one.cell.family]
 
 
 def test_triggers_grow() -> None:
     """What a pull request builds of the newest line is built at night, too."""
-    night = {one.cell for one in plan_matrix(TABLE, Selection("nightly")).built}
+    night = {one.cell for one in plan_matrix(TABLE, MatrixSelection("nightly")).built}
     for trigger in ("presubmit", "postsubmit", "release"):
-        assert {one.cell for one in plan_matrix(TABLE, Selection(trigger)).built} <= night
+        assert {one.cell for one in plan_matrix(TABLE, MatrixSelection(trigger)).built} <= night
 
 
 def test_no_target_is_built_twice_and_none_is_forgotten() -> None:
-    families = gfx_families()
-    built = Counter(target for name in TABLE.every_family for target in families[name])
-    assert set(built) == set(gfx_targets()) and set(built.values()) == {1}
+    families = get_gfx_families()
+    built = Counter(target for name in TABLE.all_families for target in families[name])
+    assert set(built) == set(get_gfx_targets()) and set(built.values()) == {1}
 
 
 def test_a_target_without_an_entry_is_a_family_of_its_own() -> None:
     table = with_text("  gfx1152: {fact: *families, since: nightly, linux: {}, windows: {}}\n", "")
-    alone = plan_matrix(table, Selection("nightly", families=("gfx1152",), lines=("2.13",))).built
+    alone = plan_matrix(table, MatrixSelection("nightly", families=("gfx1152",), lines=("2.13",))).built
     assert {one.untested for one in alone} == {"no runner has such a GPU"}
-    left = plan_matrix(table, Selection("presubmit")).left
+    left = plan_matrix(table, MatrixSelection("presubmit")).excluded
     reason = next(one.reason for one in left if one.cell.family == "gfx1152")
     assert reason == "the family is built since nightly, not in presubmit"
 
 
 def test_one_entry_adds_a_python_a_runner_a_family() -> None:
     pythons = list(TABLE.triggers["nightly"].pythons)
-    lines = [line_named(name) for name in lines_of(TABLE, "nightly")]
+    lines = [find_line(name) for name in choose_lines(TABLE, "nightly")]
     of_line = {line.name: {*line.pythons.values, *line.free_threaded.values} for line in lines}
     fresh = min(of_line["nightly"] - {*pythons})
     python = with_text(f"pythons: {json.dumps(pythons)}", f"pythons: {json.dumps([*pythons, fresh])}")
     having = {name for name, built_for in of_line.items() if fresh in built_for}
-    assert {one.cell.line for one in plan_matrix(python, Selection()).built if one.cell.python == fresh} == (
-        having
-    )
+    assert {
+        one.cell.line for one in plan_matrix(python, MatrixSelection()).built if one.cell.python == fresh
+    } == (having)
     runner = with_text(
         "gfx1152: {fact: *families, since: nightly, linux: {}",
         "gfx1152: {fact: *families, since: nightly, linux: {runners: [{label: mine}]}",
     )
-    tested = [one for one in plan_matrix(runner, Selection()).built if one.cell.family == "gfx1152"]
+    tested = [one for one in plan_matrix(runner, MatrixSelection()).built if one.cell.family == "gfx1152"]
     assert {(one.cell.platform, one.tester) for one in tested} == {("linux", "mine"), ("windows", "")}
     family = with_text("  gfx125X-dcgpu: {fact: *families, since: nightly, linux: {}}", "")
     added = with_text("since: nightly, linux: {}}", "since: presubmit, linux: {}}")
-    assert "gfx1250" in family.every_family and "gfx125X-dcgpu" not in family.every_family
-    assert "gfx125X-dcgpu" in {one.cell.family for one in plan_matrix(added, Selection("presubmit")).built}
+    assert "gfx1250" in family.all_families and "gfx125X-dcgpu" not in family.all_families
+    assert "gfx125X-dcgpu" in {
+        one.cell.family for one in plan_matrix(added, MatrixSelection("presubmit")).built
+    }
 
 
 @pytest.mark.parametrize(
@@ -119,96 +121,102 @@ def test_a_cell_that_is_left_out_says_why(cell: str, trigger: str, said: str) ->
 
 
 def test_a_rocm_that_is_named_makes_lines_that_nobody_released_with() -> None:
-    matrix = plan_matrix(TABLE, Selection(lines=("2.15",), rocm="10.2.0"))
+    matrix = plan_matrix(TABLE, MatrixSelection(lines=("2.15",), rocm="10.2.0"))
     assert {one.rocm for one in matrix.built} == {"10.2.0"}
-    assert not plan_matrix(TABLE, Selection(lines=("2.15",))).built
+    assert not plan_matrix(TABLE, MatrixSelection(lines=("2.15",))).built
 
 
 def test_machines_share_the_work_as_the_table_says() -> None:
-    shares = [Runner(label="a", share=28), Runner(label="b", share=5)]
-    assert Counter(shared_out(shares, 330)) == {"a": 280, "b": 50}
-    assert "b" in shared_out(shares, 7)  # also of few jobs some
-    assert shared_out([], 3) == []
-    nightly = plan_matrix(TABLE, Selection(families=("gfx94X-dcgpu",))).built
+    shares = [CiRunner(label="a", share=28), CiRunner(label="b", share=5)]
+    assert Counter(share_jobs(shares, 330)) == {"a": 280, "b": 50}
+    assert "b" in share_jobs(shares, 7)  # also of few jobs some
+    assert share_jobs([], 3) == []
+    nightly = plan_matrix(TABLE, MatrixSelection(families=("gfx94X-dcgpu",))).built
     assert len({one.tester for one in nightly}) == 2
     # also where each line is planned by itself, as workflows do
     alone = [
         one
         for line in dict.fromkeys(one.cell.line for one in nightly)
-        for one in plan_matrix(TABLE, Selection(families=("gfx94X-dcgpu",), lines=(line,), rocm="10.2")).built
+        for one in plan_matrix(
+            TABLE, MatrixSelection(families=("gfx94X-dcgpu",), lines=(line,), rocm="10.2")
+        ).built
     ]
     assert {one.cell: one.tester for one in alone} == {one.cell: one.tester for one in nightly}
     assert {one.rocm for one in alone} == {"10.2"}
 
 
 def test_what_is_shared_is_done_once_and_cheaper() -> None:
-    cells = plan_matrix(TABLE, Selection()).built
-    found = {one.what: one for one in savings(cells, PRICES)}
-    lines = len({by_line(one) for one in cells})
+    cells = plan_matrix(TABLE, MatrixSelection()).built
+    found = {one.what: one for one in compute_savings(cells, PRICES)}
+    lines = len({line_key(one) for one in cells})
     assert found["checkout"].times == lines
     linux = [one for one in cells if one.cell.platform == "linux"]  # lines have no triton on Windows
-    assert found["triton"].times == len({(by_line(one), one.cell.python) for one in linux})
+    assert found["triton"].times == len({(line_key(one), one.cell.python) for one in linux})
     assert found["triton"].times_alone == len(linux)
     audio = found["pytorch_audio"]
-    assert (audio.times, audio.times_alone) == (len(grouped(cells, by_python)), len(cells))
+    assert (audio.times, audio.times_alone) == (len(group_cells(cells, python_key)), len(cells))
     assert found["install-rocm"].times == len(cells) + audio.times + found["triton"].times
     assert audio.hours + found["install-rocm"].hours < audio.hours_alone + found["install-rocm"].hours_alone
     assert found["pytorch"].times == found["pytorch"].times_alone == len(cells)
     assert found["apex"].times == len(linux)  # has device code
     assert found["pytorch"].hours < found["pytorch"].hours_alone
-    assert len(first_cells(cells, PRICES)) == lines
+    assert len(choose_first_builds(cells, PRICES)) == lines
     # one cell alone: nothing is saved
-    alone = savings(cells[:1], PRICES)
+    alone = compute_savings(cells[:1], PRICES)
     assert sum(one.hours for one in alone) >= sum(one.hours_alone for one in alone)
 
 
 def test_recorded_runs_go_before_stated_figures() -> None:
     (one,) = plan_matrix(
-        TABLE, Selection(families=("gfx94X-dcgpu",), lines=("2.13",), pythons=("3.12",))
+        TABLE, MatrixSelection(families=("gfx94X-dcgpu",), lines=("2.13",), pythons=("3.12",))
     ).built
-    past = Past("yesterday", 36000.0, 36000.0 * 64, 1 << 36, 64, 1)
-    cost = Prices(TABLE, History({"pytorch": (past,)})).cell(one)
-    assert cost.hours - PRICES.cell(one).hours > 9 and "pytorch: run yesterday" in " ".join(cost.sources)
+    past = PastStep("yesterday", 36000.0, 36000.0 * 64, 1 << 36, 64, 1)
+    cost = Prices(TABLE, History({"pytorch": (past,)})).price_cell(one)
+    assert cost.hours - PRICES.price_cell(one).hours > 9 and "pytorch: run yesterday" in " ".join(
+        cost.sources
+    )
 
 
 def test_a_warm_cache_saves_of_a_recorded_run_what_it_saves_of_stated_figures() -> None:
-    small = Past("a run of few cores, short on many", 3600.0, 6480.0, 1 << 34, 2, 1)
+    small = PastStep("a run of few cores, short on many", 3600.0, 6480.0, 1 << 34, 2, 1)
     for history in (History(), History({"pytorch": (small,)})):
         prices = Prices(TABLE, history)
-        whole = prices.step("pytorch", 1, "linux").hours
-        host = prices.step("pytorch", 1, "linux", warm="for the host").hours
-        alike = prices.step("pytorch", 1, "linux", warm="for its GPUs").hours
+        whole = prices.price_step("pytorch", 1, "linux").hours
+        host = prices.price_step("pytorch", 1, "linux", warm="for the host").hours
+        alike = prices.price_step("pytorch", 1, "linux", warm="for its GPUs").hours
         assert host / whole == pytest.approx(1 - 0.9 * (33 / 64) / (10 / 60 + 37 / 64))
         assert alike / whole == pytest.approx(1 - 0.9 * (37 / 64) / (10 / 60 + 37 / 64))
         # on Windows no cache keeps the code of GPUs
-        both = [prices.step("pytorch", 4, "windows", warm=one) for one in ("for the host", "for its GPUs")]
+        both = [
+            prices.price_step("pytorch", 4, "windows", warm=one) for one in ("for the host", "for its GPUs")
+        ]
         assert both[0] == both[1]
 
 
 def test_limits_of_jobs_are_those_of_a_cold_cache() -> None:
     """Whether the cache was kept, nobody knows beforehand; a job that is ended has lost its night."""
-    cells = [one for one in plan_matrix(TABLE, Selection()).built if by_line(one) == ("2.13", "linux")]
-    row = max(rows_of(cells, PRICES, "others"), key=lambda row: row["minutes"])
+    cells = [one for one in plan_matrix(TABLE, MatrixSelection()).built if line_key(one) == ("2.13", "linux")]
+    row = max(make_rows(cells, PRICES, "others"), key=lambda row: row["minutes"])
     cold = sum(
-        PRICES.step(name, len(row["targets"].split(",")), "linux").hours
+        PRICES.price_step(name, len(row["targets"].split(",")), "linux").hours
         for name in ("install-rocm", "install-tools", *row["projects"].split())
     )
     assert row["minutes"] >= 2 * cold * 60
 
 
 def test_rows_are_what_a_workflow_needs() -> None:
-    cells = [one for one in plan_matrix(TABLE, Selection()).built if by_line(one) == ("2.13", "linux")]
-    rows = rows_of(cells, PRICES, "cells")
+    cells = [one for one in plan_matrix(TABLE, MatrixSelection()).built if line_key(one) == ("2.13", "linux")]
+    rows = make_rows(cells, PRICES, "cells")
     assert len({row["name"] for row in rows}) == len(rows) == len(cells)
     assert [row["first"] for row in rows].count(True) == 1
-    (line,) = rows_of(cells, PRICES, "lines")
-    pythons = rows_of(cells, PRICES, "pythons")
+    (line,) = make_rows(cells, PRICES, "lines")
+    pythons = make_rows(cells, PRICES, "pythons")
     assert line["pythons"].split() == [row["python"] for row in pythons] and line["cells"] == len(cells)
     # triton has no device code and torchaudio that of all: they are built once a Python
     assert {row["projects"] for row in pythons} == {"triton"}
     assert {row["projects"] for row in rows} == {"pytorch apex pytorch_vision"}
     alike = ("name", "python", "targets", "extras", "rocm")
-    audio = rows_of(cells, PRICES, "companions")
+    audio = make_rows(cells, PRICES, "companions")
     assert [[row[key] for key in alike] for row in audio] == [[row[key] for key in alike] for row in pythons]
     assert {row["projects"] for row in audio} == {"pytorch_audio"}
     assert {row["targets"] for row in audio} == {line["targets"]}
@@ -220,39 +228,39 @@ def test_rows_are_what_a_workflow_needs() -> None:
     assert [row["name"] for row in rows if row["first"]] == [
         row["torch"] for row in audio if named[row["torch"]]["first"]
     ]
-    (alone,) = rows_of(cells[:1], PRICES, "companions")
-    assert (alone["torch"], alone["reserve"]) == (rows_of(cells[:1], PRICES, "cells")[0]["name"], "")
+    (alone,) = make_rows(cells[:1], PRICES, "companions")
+    assert (alone["torch"], alone["reserve"]) == (make_rows(cells[:1], PRICES, "cells")[0]["name"], "")
     assert set(line["targets"].split(",")) == {target for one in cells for target in one.targets}
 
 
-def multi_arch(*lines: str, trigger: str = "nightly") -> list[Built]:
-    return list(plan_matrix(TABLE, Selection(trigger, lines=lines, layout="multi-arch")).built)
+def multi_arch(*lines: str, trigger: str = "nightly") -> list[BuiltCell]:
+    return list(plan_matrix(TABLE, MatrixSelection(trigger, lines=lines, layout="multi-arch")).built)
 
 
 def test_all_families_of_a_python_are_one_build_and_are_tested_each_by_itself() -> None:
-    each = [one for one in plan_matrix(TABLE, Selection()).built if by_line(one) == ("2.13", "linux")]
-    cells = [one for one in multi_arch("2.13") if by_line(one) == ("2.13", "linux")]
+    each = [one for one in plan_matrix(TABLE, MatrixSelection()).built if line_key(one) == ("2.13", "linux")]
+    cells = [one for one in multi_arch("2.13") if line_key(one) == ("2.13", "linux")]
     assert [one.cell for one in cells] == [one.cell for one in each]  # nothing is left out for other reasons
     pythons = sorted({one.cell.python for one in cells})
-    rows = rows_of(cells, PRICES, "cells")
+    rows = make_rows(cells, PRICES, "cells")
     tags = {f"cp{python.replace('.', '')}" for python in pythons}
     assert {row["name"] for row in rows} == {f"multi-arch-{tag}-2.13-linux" for tag in tags}
-    (line,) = rows_of(cells, PRICES, "lines")
+    (line,) = make_rows(cells, PRICES, "lines")
     assert {row["targets"] for row in rows} == {line["targets"]} and "gfx90c" not in line["targets"]
-    assert [len(rows_of(cells, PRICES, kind)) for kind in ("first", "others")] == [1, len(pythons) - 1]
+    assert [len(make_rows(cells, PRICES, kind)) for kind in ("first", "others")] == [1, len(pythons) - 1]
     # where each is tested, and on what: as by families, with the wheels of all
     own = ("cell", "name", "family", "targets", "python", "tests", "tester", "test_minutes", "packages")
     for kind in ("tested", "torch_tested"):
-        alone, together = rows_of(each, PRICES, kind), rows_of(cells, PRICES, kind)
+        alone, together = make_rows(each, PRICES, kind), make_rows(cells, PRICES, kind)
         assert [[row[key] for key in own] for row in together] == [[row[key] for key in own] for row in alone]
         assert {row["built"] for row in together} == {row["name"] for row in rows}
         assert [row["built"] for row in alone] == [row["name"] for row in alone]
-    (one,) = rows_of(cells, PRICES, "sets")
+    (one,) = make_rows(cells, PRICES, "sets")
     assert (one["family"], one["layout"], line["layout"]) == ("multi-arch", "multi-arch", "multi-arch")
     assert one["families"] == line["families"] and one["pythons"] == line["pythons"]
-    assert {row["layout"] for row in rows_of(each, PRICES, "sets")} == {"per-family"}
+    assert {row["layout"] for row in make_rows(each, PRICES, "sets")} == {"per-family"}
     # what every family shares is built against the one torch of its Python
-    for row in rows_of(cells, PRICES, "companions"):
+    for row in make_rows(cells, PRICES, "companions"):
         assert row["torch"].startswith(f"multi-arch-cp{row['python'].replace('.', '')}-")
         assert row["reserve"] == ""
 
@@ -260,43 +268,46 @@ def test_all_families_of_a_python_are_one_build_and_are_tested_each_by_itself() 
 def test_a_set_is_staged_where_there_is_room_for_it() -> None:
     """Of GitHub's machines the documented 14 GB of disk; the rest of them is what happens to be there."""
     own = [one.label for one in TABLE.staging]
-    cells = plan_matrix(TABLE, Selection(lines=("2.13",), platforms=("linux",))).built
-    for row in (*rows_of(cells, PRICES, "sets"), *rows_of(multi_arch("2.13"), PRICES, "sets")):
+    cells = plan_matrix(TABLE, MatrixSelection(lines=("2.13",), platforms=("linux",))).built
+    for row in (*make_rows(cells, PRICES, "sets"), *make_rows(multi_arch("2.13"), PRICES, "sets")):
         assert row["gib"] > 0.8 * len(row["pythons"].split())
         assert (row["stager"] == "ubuntu-24.04") == (row["gib"] < 7.3) and row["stager"] in {
             "ubuntu-24.04",
             *own,
         }
-    sizes = {row["family"]: row["gib"] for row in rows_of(cells, PRICES, "sets")}
-    (alone,) = (row for row in rows_of(multi_arch("2.13"), PRICES, "sets") if row["platform"] == "linux")
+    sizes = {row["family"]: row["gib"] for row in make_rows(cells, PRICES, "sets")}
+    (alone,) = (row for row in make_rows(multi_arch("2.13"), PRICES, "sets") if row["platform"] == "linux")
     assert sizes["gfx94X-dcgpu"] < sizes["gfx103X-all"] < alone["gib"] < sum(sizes.values())
     two = with_text("staging: [{label: aws-linux-scale-rocm-prod}]", "staging: [{label: a}, {label: b}]")
-    labels = {row["stager"] for row in rows_of(cells, Prices(two, History()), "sets")}
+    labels = {row["stager"] for row in make_rows(cells, Prices(two, History()), "sets")}
     assert labels == {"ubuntu-24.04", "a", "b"}
 
 
 def test_a_build_for_all_families_is_cheaper_than_one_for_each() -> None:
-    each, cells = savings(plan_matrix(TABLE, Selection()).built, PRICES), savings(multi_arch(), PRICES)
+    each, cells = (
+        compute_savings(plan_matrix(TABLE, MatrixSelection()).built, PRICES),
+        compute_savings(multi_arch(), PRICES),
+    )
     assert [(one.what, one.times_alone, one.hours_alone) for one in each] == [
         (one.what, one.times_alone, one.hours_alone) for one in cells
     ]
     assert all(one.hours <= other.hours for one, other in zip(cells, each, strict=True))
     found = {one.what: one.times for one in cells}
-    assert found["pytorch"] == len(builds(multi_arch())) == len(grouped(multi_arch(), by_python))
+    assert found["pytorch"] == len(combine_builds(multi_arch())) == len(group_cells(multi_arch(), python_key))
 
 
 def test_machines_that_build_share_builds_and_not_cells() -> None:
     old = "builders: [{label: aws-linux-scale-rocm-prod}]"
     table = with_text(old, "builders: [{label: a}, {label: b}]")
-    chosen = Selection(lines=("2.13",), platforms=("linux",), layout="multi-arch")
-    labels = [one.builder for one in builds(plan_matrix(table, chosen).built)]
+    chosen = MatrixSelection(lines=("2.13",), platforms=("linux",), layout="multi-arch")
+    labels = [one.builder for one in combine_builds(plan_matrix(table, chosen).built)]
     assert set(labels) == {"a", "b"} and abs(labels.count("a") - labels.count("b")) <= 1
 
 
 def test_the_layout_is_that_of_the_trigger_unless_somebody_says_another() -> None:
     table = with_text("    about: every night\n", "    about: every night\n    layout: multi-arch\n")
     for chosen, staged in ((None, {"multi-arch"}), ("per-family", None)):
-        matrix = plan_matrix(table, Selection(lines=("2.13",), layout=chosen))
+        matrix = plan_matrix(table, MatrixSelection(lines=("2.13",), layout=chosen))
         assert matrix.layout == (chosen or "multi-arch")
         families = {one.cell.family for one in matrix.built}
         assert {one.staged_as for one in matrix.built} == (staged or families)
@@ -321,11 +332,11 @@ def test_a_set_of_which_one_python_is_for_fewer_targets_is_warned_of() -> None:
     """Its gate holds it: nothing in the set says that a target is meant to be lacking."""
     old = '  - {families: [gfx90c], lines: ["2.13", "2.14"], platforms: [linux]'
     table = with_text(old, f'{old}, pythons: ["3.12"]')
-    chosen = Selection(lines=("2.12", "2.13"), platforms=("linux",), layout="multi-arch")
-    (said,) = uneven(plan_matrix(table, chosen).built)
+    chosen = MatrixSelection(lines=("2.12", "2.13"), platforms=("linux",), layout="multi-arch")
+    (said,) = find_uneven_sets(plan_matrix(table, chosen).built)
     assert "multi-arch of torch 2.13 on linux: Python 3.12 without gfx90c" in said
-    assert uneven(plan_matrix(table, replace(chosen, layout="per-family")).built) == []
-    assert uneven(plan_matrix(TABLE, replace(chosen, lines=())).built) == []
+    assert find_uneven_sets(plan_matrix(table, replace(chosen, layout="per-family")).built) == []
+    assert find_uneven_sets(plan_matrix(TABLE, replace(chosen, lines=())).built) == []
 
 
 def test_what_a_change_touches_of_any_family_is_built_anew_for_all() -> None:
@@ -337,32 +348,34 @@ def test_what_a_change_touches_of_any_family_is_built_anew_for_all() -> None:
 
 def test_what_a_line_has_elsewhere_only_is_in_no_row() -> None:
     """AMD's lines have no triton for Windows: no job builds it, and none waits for it."""
-    cells = [one for one in plan_matrix(TABLE, Selection()).built if by_line(one) == ("2.14", "windows")]
-    assert rows_of(cells, PRICES, "pythons") == []
-    rows = rows_of(cells, PRICES, "cells")
+    cells = [
+        one for one in plan_matrix(TABLE, MatrixSelection()).built if line_key(one) == ("2.14", "windows")
+    ]
+    assert make_rows(cells, PRICES, "pythons") == []
+    rows = make_rows(cells, PRICES, "cells")
     assert not any("triton" in row["projects"].split() or row["given"] for row in rows)
     assert {row["packages"] for row in rows} == {"torch torchvision torchaudio"}  # and none installs it
-    alone = savings(cells, PRICES)
+    alone = compute_savings(cells, PRICES)
     assert {one.what for one in alone} & {"triton", "apex"} == set()
     # each cell has a machine of its own, and so has the torchaudio of each Python
-    machines = len(cells) + len(rows_of(cells, PRICES, "companions"))
+    machines = len(cells) + len(make_rows(cells, PRICES, "companions"))
     assert [one.times for one in alone if one.what == "install-rocm"] == [machines]
 
 
 def test_rows_share_cells_out() -> None:
-    cells = [one for one in plan_matrix(TABLE, Selection()).built if by_line(one) == ("2.13", "linux")]
-    first, others = rows_of(cells, PRICES, "first"), rows_of(cells, PRICES, "others")
+    cells = [one for one in plan_matrix(TABLE, MatrixSelection()).built if line_key(one) == ("2.13", "linux")]
+    first, others = make_rows(cells, PRICES, "first"), make_rows(cells, PRICES, "others")
     assert len(first) == 1 and len(first) + len(others) == len(cells)
-    tested = rows_of(cells, PRICES, "tested")
-    assert tested == [row for row in rows_of(cells, PRICES, "cells") if row["tester"]]
-    families = {row["family"]: row for row in rows_of(cells, PRICES, "sets")}
+    tested = make_rows(cells, PRICES, "tested")
+    assert tested == [row for row in make_rows(cells, PRICES, "cells") if row["tester"]]
+    families = {row["family"]: row for row in make_rows(cells, PRICES, "sets")}
     assert sum(row["cells"] for row in families.values()) == len(cells)
     assert {name for name, row in families.items() if row["tested"]} == {row["family"] for row in tested}
     # what an artifact is made of: each wheel in one
     made = ["wheels/apex-*.whl", "wheels/torch-*.whl", "wheels/torchvision-*.whl"]
     assert all(sorted(row["wheels"].split()) == made for row in (*first, *others))
-    assert {row["wheels"] for row in rows_of(cells, PRICES, "companions")} == {"wheels/torchaudio-*.whl"}
-    assert {row["shared"] for row in others} == {row["name"] for row in rows_of(cells, PRICES, "pythons")}
+    assert {row["wheels"] for row in make_rows(cells, PRICES, "companions")} == {"wheels/torchaudio-*.whl"}
+    assert {row["shared"] for row in others} == {row["name"] for row in make_rows(cells, PRICES, "pythons")}
 
 
 def test_variables_stand_for_options_and_empty_ones_say_nothing() -> None:
@@ -375,16 +388,16 @@ def test_variables_stand_for_options_and_empty_ones_say_nothing() -> None:
 def test_limits_of_github_are_kept() -> None:
     result = CliRunner().invoke(command, ["--format", "github"])
     assert isinstance(result.exception, UsageError) and "at most 256 jobs" in str(result.exception)
-    for line, platform in grouped(plan_matrix(TABLE, Selection()).built, by_line):
+    for line, platform in group_cells(plan_matrix(TABLE, MatrixSelection()).built, line_key):
         result = CliRunner().invoke(command, ["--format", "github", "--lines", line, "--platform", platform])
         assert 0 < len(json.loads(result.stdout)["include"]) <= 256
-    assert minutes_of(TABLE, 9, hosted=True) == 360
+    assert limit_minutes(TABLE, 9, hosted=True) == 360
     small = with_text("cores: 64", "cores: 4\n    hosted: true")
     cells = plan_matrix(
-        small, Selection(families=("gfx103X-all",), lines=("2.13",), platforms=("linux",))
+        small, MatrixSelection(families=("gfx103X-all",), lines=("2.13",), platforms=("linux",))
     ).built
-    (warning,) = too_long(cells, Prices(small, History()))
-    assert "a job ends after 6 h" in warning and too_long(cells, PRICES) == []
+    (warning,) = find_long_builds(cells, Prices(small, History()))
+    assert "a job ends after 6 h" in warning and find_long_builds(cells, PRICES) == []
 
 
 def test_outputs_of_a_step(tmp_path: Path) -> None:
@@ -394,7 +407,7 @@ def test_outputs_of_a_step(tmp_path: Path) -> None:
     done = CliRunner().invoke(command, words, env={"GITHUB_OUTPUT": str(place)})
     assert done.exit_code == 0, done.output
     before, cells, count = place.read_text().splitlines()
-    built = plan_matrix(TABLE, Selection("presubmit")).built
+    built = plan_matrix(TABLE, MatrixSelection("presubmit")).built
     assert (before, count) == ("before=1", f"cells_count={len(built)}")
     assert json.loads(cells.removeprefix("cells=")) == json.loads(done.stdout)
     several = [*words[:4], "--rows", "lines", "--output", "l", "--rows", "first", "--output", "f"]
@@ -422,7 +435,7 @@ def test_outputs_of_a_step(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "projects", "lines"),
     [
-        ("repos/apex.yaml", {"apex"}, set(lines_of(TABLE, "nightly"))),
+        ("repos/apex.yaml", {"apex"}, set(choose_lines(TABLE, "nightly"))),
         ("patches/pytorch_vision/2.13/base/0001-x.patch", {"pytorch_vision"}, {"2.13"}),
         ("repos/triton.yaml", {"triton", "pytorch", "pytorch_audio", "pytorch_vision", "apex"}, None),
         ("build_tools/rocm_wheels/compile/environment.py", {"triton", "pytorch", "apex"}, None),
@@ -430,53 +443,57 @@ def test_outputs_of_a_step(tmp_path: Path) -> None:
     ],
 )
 def test_a_change_touches_what_it_can_change(path: str, projects: set[str], lines: set[str] | None) -> None:
-    cells = plan_matrix(TABLE, Selection(platforms=("linux",))).built
-    found = affected(cells, changes_of(TABLE, [path]))
+    cells = plan_matrix(TABLE, MatrixSelection(platforms=("linux",))).built
+    found = find_affected_cells(cells, classify_changes(TABLE, [path]))
     assert projects <= {name for one in found for name in one.projects}
     if len(projects) == 1:
         assert {one.projects for one in found} == {tuple(projects)}
-    assert {one.built.cell.line for one in found} == (lines or set(lines_of(TABLE, "nightly")))
+    assert {one.built.cell.line for one in found} == (lines or set(choose_lines(TABLE, "nightly")))
 
 
 def test_a_change_of_words_touches_nothing_and_of_smoke_tests_what_is_tested() -> None:
-    cells = plan_matrix(TABLE, Selection()).built
-    assert affected(cells, changes_of(TABLE, ["README.md", "tests/unit/test_lines.py"])) == []
+    cells = plan_matrix(TABLE, MatrixSelection()).built
+    assert (
+        find_affected_cells(cells, classify_changes(TABLE, ["README.md", "tests/unit/test_lines.py"])) == []
+    )
     words = ["--format", "github", "--changed", "./tests/../README.md"]
     assert json.loads(CliRunner().invoke(command, words).stdout) == {"include": []}
-    found = affected(cells, changes_of(TABLE, ["smoke-tests/test_layers.py"]))
+    found = find_affected_cells(cells, classify_changes(TABLE, ["smoke-tests/test_layers.py"]))
     assert {one.projects for one in found} == {()} and all(one.built.tests for one in found)
     assert len(found) == len([one for one in cells if one.tests])
 
 
 def test_a_change_of_what_a_platform_lacks_builds_nothing_there() -> None:
-    found = affected(plan_matrix(TABLE, Selection()).built, changes_of(TABLE, ["repos/triton.yaml"]))
+    found = find_affected_cells(
+        plan_matrix(TABLE, MatrixSelection()).built, classify_changes(TABLE, ["repos/triton.yaml"])
+    )
     assert {one.built.cell.platform for one in found} == {"linux"}
     assert {one.projects[:2] for one in found} == {("triton", "pytorch")}
 
 
 def test_files_are_named_from_the_top_or_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    assert named_files(home(), ["README.md", str(home() / "repos/triton.yaml")]) == [
-        *("README.md", "repos/triton.yaml")
-    ]
+    assert check_named_files(
+        get_project_home(), ["README.md", str(get_project_home() / "repos/triton.yaml")]
+    ) == [*("README.md", "repos/triton.yaml")]
     assert capsys.readouterr().err == ""
-    assert named_files(home(), ["repos/gone.yaml"]) == ["repos/gone.yaml"]
+    assert check_named_files(get_project_home(), ["repos/gone.yaml"]) == ["repos/gone.yaml"]
     assert "it counts as a file that was removed" in capsys.readouterr().err
     for outside in ("/etc/passwd", "../x", "."):
         with pytest.raises(UsageError, match="is no file of"):
-            named_files(home(), [outside])
+            check_named_files(get_project_home(), [outside])
     with pytest.raises(UsageError, match="smoke-tests is a folder"):
-        named_files(home(), ["smoke-tests"])
+        check_named_files(get_project_home(), ["smoke-tests"])
 
 
 def test_what_is_not_shown_is_counted() -> None:
     said = CliRunner().invoke(command, ["--changed", "README.md"]).stdout
     assert said.startswith("no cell is built\n") and "need not be built: the change has nothing to do" in said
     said = CliRunner().invoke(command, ["--cheapest", "--trigger", "presubmit"])
-    built = plan_matrix(TABLE, Selection("presubmit")).built
+    built = plan_matrix(TABLE, MatrixSelection("presubmit")).built
     kept = len({(one.cell.line, one.cell.platform) for one in built})
     assert f"{kept} cells, each built alone" in said.stdout
     assert f"{len(built) - kept} cells of the selection need not" in said.stdout
-    assert f"windows: torch {lines_of(TABLE, 'presubmit')[0]} without triton" in said.stderr
+    assert f"windows: torch {choose_lines(TABLE, 'presubmit')[0]} without triton" in said.stderr
 
 
 def test_a_patch_for_a_line_that_the_trigger_does_not_build_is_built() -> None:
@@ -492,8 +509,8 @@ def test_a_patch_for_a_line_that_the_trigger_does_not_build_is_built() -> None:
 
 
 def test_the_cheapest_cell_is_one_that_is_tested() -> None:
-    cells = plan_matrix(TABLE, Selection("presubmit")).built
-    linux, windows = cheapest(cells, PRICES)
+    cells = plan_matrix(TABLE, MatrixSelection("presubmit")).built
+    linux, windows = choose_cheapest_cells(cells, PRICES)
     assert (
         linux.tests and windows.tests and (linux.cell.platform, windows.cell.platform) == ("linux", "windows")
     )
@@ -553,7 +570,7 @@ def test_runs_are_those_of_a_work_directory(tmp_path: Path) -> None:
 
 def test_a_test_that_a_cell_cannot_have_is_left_out_with_its_reason() -> None:
     cell = parse_cell("gfx1151/3.14/nightly/windows")
-    built = {one.cell: one for one in plan_matrix(TABLE, Selection()).built}
+    built = {one.cell: one for one in plan_matrix(TABLE, MatrixSelection()).built}
     assert built[cell].tests == ("smoke",) and built[parse_cell("gfx1151/3.13/nightly/windows")].tests == (
         "smoke",
         "tests",
@@ -561,7 +578,7 @@ def test_a_test_that_a_cell_cannot_have_is_left_out_with_its_reason() -> None:
     said = CliRunner().invoke(command, ["--explain", str(cell)]).output
     assert "without torch's own tests: " in said and "ROCm/TheRock#7185" in said
     none = with_text("tests: [tests], reason", "tests: [smoke, tests], reason")
-    one = next(one for one in plan_matrix(none, Selection()).built if one.cell == cell)
+    one = next(one for one in plan_matrix(none, MatrixSelection()).built if one.cell == cell)
     assert (one.tests, one.tester) == ((), "") and "scikit-image" in one.untested
 
 
@@ -576,14 +593,14 @@ def test_what_a_line_has_no_place_for_is_shown() -> None:
 
 
 def test_the_table_names_every_machine_and_what_is_not_tested_alike() -> None:
-    said = cells_table(plan_matrix(TABLE, Selection(families=("gfx94X-dcgpu",))).built, PRICES)
+    said = format_cells(plan_matrix(TABLE, MatrixSelection(families=("gfx94X-dcgpu",))).built, PRICES)
     assert "-ccs-csp-ossci-rocm, linux-gfx942-1gpu-ccs-ossci-rocm" in said
-    mixed = Selection(families=("gfx1151",), lines=("nightly",), platforms=("windows",))
-    assert "; 3.14: smoke on windows-gfx1151" in cells_table(plan_matrix(TABLE, mixed).built, PRICES)
-    assert "smoke and torch's own on windows-gfx1151" in cells_table(plan_matrix(TABLE, mixed).built, PRICES)
-    (one,) = plan_matrix(TABLE, Selection("presubmit", ("gfx94X-dcgpu",))).built
-    assert "0.2 GPU hours" in cells_table([one], PRICES)
-    (row,) = rows_of([one], PRICES, "cells")
+    mixed = MatrixSelection(families=("gfx1151",), lines=("nightly",), platforms=("windows",))
+    assert "; 3.14: smoke on windows-gfx1151" in format_cells(plan_matrix(TABLE, mixed).built, PRICES)
+    assert "smoke and torch's own on windows-gfx1151" in format_cells(plan_matrix(TABLE, mixed).built, PRICES)
+    (one,) = plan_matrix(TABLE, MatrixSelection("presubmit", ("gfx94X-dcgpu",))).built
+    assert "0.2 GPU hours" in format_cells([one], PRICES)
+    (row,) = make_rows([one], PRICES, "cells")
     assert row["test_minutes"] == 50  # twice the smoke tests, and time to install torch
 
 
@@ -611,5 +628,5 @@ def test_a_wrong_table_says_where(old: str, new: str, said: str) -> None:
 
 
 def test_parse_cell_reads_what_is_printed() -> None:
-    cell = Cell("gfx94X-dcgpu", "3.14t", "nightly", "linux")
+    cell = MatrixCell("gfx94X-dcgpu", "3.14t", "nightly", "linux")
     assert parse_cell(str(cell)) == cell

@@ -16,11 +16,11 @@ import click
 import pytest
 
 from rocm_wheels.cli.boundary import INTERRUPTED, run_command
-from rocm_wheels.cli.build import _show as show
+from rocm_wheels.cli.build import _print_summary as show
 from rocm_wheels.cli.build import production
 from rocm_wheels.demo import commands
-from rocm_wheels.pipeline.run import Summary
-from rocm_wheels.pipeline.summary import Row
+from rocm_wheels.pipeline.run import RunSummary
+from rocm_wheels.pipeline.summary import SummaryRow
 
 CLONE = Path(__file__).resolve().parents[2]
 
@@ -82,7 +82,7 @@ def test_a_lost_terminal_interrupts_unless_it_is_ignored() -> None:
 def test_a_step_summary_that_cannot_be_written_takes_nothing_away(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    summary = Summary((Row("pytorch", "built", wheel="torch-2.whl"),), None, 1.0)
+    summary = RunSummary((SummaryRow("pytorch", "built", wheel="torch-2.whl"),), None, 1.0)
     show(summary, {"GITHUB_STEP_SUMMARY": str(tmp_path / "no" / "page")}, as_json=False)
     told = capsys.readouterr()
     assert "torch-2.whl" in told.out
@@ -147,16 +147,16 @@ def test_quickstart_runs_the_copy_that_it_lies_in(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the script has another name there")
 def test_the_demo_prints_how_its_clone_starts_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    call = commands.Call(commands.ROCM_WHEELS, ("lock", "-o", "a lock.json"))
+    call = commands.DemoCommand(commands.ROCM_WHEELS, ("lock", "-o", "a lock.json"))
     script = tmp_path / "my clone/.venv/bin/rocm-wheels"
-    monkeypatch.setattr(commands, "home", lambda: tmp_path / "my clone")
+    monkeypatch.setattr(commands, "get_project_home", lambda: tmp_path / "my clone")
     monkeypatch.setattr(sys, "executable", str(script.parent / "python"))
-    assert call.line().startswith(f"'{script.parent}/python' -m rocm_wheels lock -o ")
+    assert call.format_line().startswith(f"'{script.parent}/python' -m rocm_wheels lock -o ")
     script.parent.mkdir(parents=True)
     script.touch()
-    assert call.line() == ".venv/bin/rocm-wheels lock -o 'a lock.json'"
-    monkeypatch.setattr(commands, "home", lambda: tmp_path / "elsewhere")
-    assert call.line() == f"'{script}' lock -o 'a lock.json'"
+    assert call.format_line() == ".venv/bin/rocm-wheels lock -o 'a lock.json'"
+    monkeypatch.setattr(commands, "get_project_home", lambda: tmp_path / "elsewhere")
+    assert call.format_line() == f"'{script}' lock -o 'a lock.json'"
 
 
 def test_quickstart_can_be_read_by_a_python_that_it_refuses() -> None:

@@ -9,28 +9,28 @@ from packaging.version import Version
 
 from rocm_wheels.errors import DataError
 from rocm_wheels.model.compat.builds import (
-    builds,
-    builds_of,
-    companions,
-    rocm_versions,
-    same_release,
-    torch_versions,
-    triton_for,
+    list_builds,
+    find_builds,
+    find_companions,
+    list_rocm_versions,
+    is_same_release,
+    list_torch_versions,
+    get_triton_name,
 )
-from rocm_wheels.model.compat.explain import explain, issue_statement
-from rocm_wheels.model.compat.images import images, images_with
-from rocm_wheels.model.compat.known import all_issues, known_issues
-from rocm_wheels.model.compat.releases import CHANNELS, index_named, indexes, indexes_for
-from rocm_wheels.model.gfx import gfx_targets
+from rocm_wheels.model.compat.explain import explain_compatibility, make_issue_statement
+from rocm_wheels.model.compat.images import list_images, find_images
+from rocm_wheels.model.compat.known import get_issues, find_issues
+from rocm_wheels.model.compat.releases import INDEX_CHANNELS, get_index, list_indexes, find_indexes
+from rocm_wheels.model.gfx import get_gfx_targets
 
 
 def test_versions_are_compared_as_versions():
-    rocm = rocm_versions()
+    rocm = list_rocm_versions()
     assert [str(one) for one in rocm[:3]] == ["10.1.0", "10.0.0", "7.14.1"]
     assert rocm.index(Version("7.14")) < rocm.index(Version("7.2"))
-    torch = torch_versions()
+    torch = list_torch_versions()
     assert torch.index(Version("2.10.0")) < torch.index(Version("2.9"))
-    for one in builds():
+    for one in list_builds():
         assert isinstance(one.torch, Version)
         assert isinstance(one.rocm, Version)
         assert one.source.retrieved is not None
@@ -49,12 +49,14 @@ def test_versions_are_compared_as_versions():
     ],
 )
 def test_a_series_stands_for_its_releases(one: str, other: str, same: bool):
-    assert same_release(Version(one), Version(other)) is same_release(Version(other), Version(one)) is same
+    assert (
+        is_same_release(Version(one), Version(other)) is is_same_release(Version(other), Version(one)) is same
+    )
 
 
 def test_builds_of_both_makers_are_found():
     def names(**wanted: str) -> list[str]:
-        return [one.index.name for one in builds_of(Version("2.13"), **wanted)]
+        return [one.index.name for one in find_builds(Version("2.13"), **wanted)]
 
     assert names(target="gfx1100", platform="windows", channel="stable") == ["amd-stable", "amd-stable"]
     assert "pytorch-rocm7.2" in names(target="gfx906", platform="linux")
@@ -78,24 +80,24 @@ def test_builds_of_both_makers_are_found():
     ],
 )
 def test_the_triton_that_goes_with_torch(torch: str, index: str, platform: str, name: str):
-    assert triton_for(torch, index, platform=platform) == triton_for(
-        Version(torch), index_named(index), platform=platform
+    assert get_triton_name(torch, index, platform=platform) == get_triton_name(
+        Version(torch), get_index(index), platform=platform
     )
-    assert triton_for(torch, index, platform=platform) == name
+    assert get_triton_name(torch, index, platform=platform) == name
 
 
 def test_companions_are_the_line_s_and_before_them_the_index_s():
-    line = companions("2.13.1+rocm7.2")
+    line = find_companions("2.13.1+rocm7.2")
     assert {name: str(version) for name, version in line.items()}["torchvision"] == "0.28"
-    assert str(companions("2.13.0", "amd-stable")["torchaudio"]) == "2.11.0.2"
-    assert companions("1.13") == {}
+    assert str(find_companions("2.13.0", "amd-stable")["torchaudio"]) == "2.11.0.2"
+    assert find_companions("1.13") == {}
     with pytest.raises(DataError, match="is not a version"):
-        companions("latest")
+        find_companions("latest")
 
 
 def test_known_issues_fit_versions_gpus_and_platforms():
     def threads(*wanted: str | Version | None) -> set[str | None]:
-        return {one.issue for one in known_issues(*wanted)}  # type: ignore[arg-type]
+        return {one.issue for one in find_issues(*wanted)}  # type: ignore[arg-type]
 
     torch, rocm = Version("2.12.0"), Version("7.14.0")
     assert "ROCm/TheRock#7081" in threads(torch, rocm, "gfx90a:xnack+", "linux", "multi-arch")
@@ -104,20 +106,20 @@ def test_known_issues_fit_versions_gpus_and_platforms():
     assert "ROCm/TheRock#6561" in threads(
         Version("2.14.0a0+rocm7.15.0a20260713"), Version("7.15.0a20260713"), "gfx1151", "linux"
     )
-    assert threads() == {one.issue for one in all_issues()}
-    for one in all_issues():
-        assert issue_statement(one).source.startswith("https://")
+    assert threads() == {one.issue for one in get_issues()}
+    for one in get_issues():
+        assert make_issue_statement(one).source.startswith("https://")
 
 
 def test_images_say_what_is_in_them():
-    fitting = images_with(Version("2.14"), Version("10.1"), python="3.12")
+    fitting = find_images(Version("2.14"), Version("10.1"), python="3.12")
     assert [one.name for one in fitting] == [
         "rocm/pytorch:rocm10.1.0_ubuntu24.04_py3.12_pytorch_release_2.14.0"
     ]
-    families = {one.family for one in images_with(Version("2.10"), Version("7.13"), target="gfx1101")}
+    families = {one.family for one in find_images(Version("2.10"), Version("7.13"), target="gfx1101")}
     assert families == {"gfx110X-all"}
-    assert all(one.torch is None for one in images() if one.use == "build")
-    assert [one.rocm for one in images()] == sorted((one.rocm for one in images()), reverse=True)
+    assert all(one.torch is None for one in list_images() if one.use == "build")
+    assert [one.rocm for one in list_images()] == sorted((one.rocm for one in list_images()), reverse=True)
 
 
 ANSWERS = [
@@ -140,7 +142,7 @@ ANSWERS = [
 @pytest.mark.parametrize("case", ANSWERS, ids=lambda case: "-".join(map(str, case[:5])))
 def test_the_answer_and_what_it_rests_on(case: tuple[str, str, str, str | None, str, str, str]):
     torch, rocm, gfx, python, platform, answer, word = case
-    found = explain(Version(torch), Version(rocm), gfx, python, platform)
+    found = explain_compatibility(Version(torch), Version(rocm), gfx, python, platform)
     assert (found.answer, word in found.summary) == (answer, True), found.summary
     assert bool(found.builds) == (answer == "yes")
     for one in found.statements:
@@ -151,21 +153,21 @@ def test_the_answer_and_what_it_rests_on(case: tuple[str, str, str, str | None, 
 
 
 def test_the_issues_of_a_build_come_with_the_answer():
-    found = explain(Version("2.12.0"), Version("7.14.0"), "gfx90a")
+    found = explain_compatibility(Version("2.12.0"), Version("7.14.0"), "gfx90a")
     assert "ROCm/TheRock#7081" in {one.issue for one in found.issues}
 
 
 def test_indexes_and_builds_agree_about_whom_they_serve():
-    order = [one.name for one in indexes()]
-    for target, platform, channel in product(gfx_targets(), ("linux", "windows"), CHANNELS):
-        found = indexes_for(target, platform=platform, channel=channel)
+    order = [one.name for one in list_indexes()]
+    for target, platform, channel in product(get_gfx_targets(), ("linux", "windows"), INDEX_CHANNELS):
+        found = find_indexes(target, platform=platform, channel=channel)
         assert [one.name for one in found] == sorted((one.name for one in found), key=order.index)
         for one in found:
             assert (platform, target) in one.kinds
             assert one.channel == channel
             assert one.reason
-    for build in builds():
+    for build in list_builds():
         for platform, targets in build.targets.items():
             for target, python in product(targets, build.pythons):
-                found = indexes_for(target, platform=platform, channel=build.index.channel, python=python)
+                found = find_indexes(target, platform=platform, channel=build.index.channel, python=python)
                 assert build.index.name in {one.name for one in found}, (build, platform, target, python)

@@ -21,25 +21,25 @@ from rocm_wheels.model.compat import (
     overrides,
 )
 from rocm_wheels.model.compat import lint as linting
-from rocm_wheels.model.compat.lint import lint, load_tables
-from rocm_wheels.records import Record, parse
+from rocm_wheels.model.compat.lint import lint_tables, load_compat_tables
+from rocm_wheels.records import Record, parse_record
 
 
 def test_the_tables_fit_together():
-    found = lint()
+    found = lint_tables()
     assert [one for one in found if one.level == "error"] == []
     # what its makers have published does not fit together: that is no fault of the table
-    assert [one.message for one in found] == list(domains.conflicts())
+    assert [one.message for one in found] == list(domains.find_conflicts())
 
 
 def test_what_a_table_says_of_itself_is_a_finding(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(dtypes, "disagreements", lambda: (("gfx942", "fp8-ocp: only here"),))
-    monkeypatch.setattr(libraries, "unknown_exclusions", lambda: (("gfx900", "rocFoo"),))
-    monkeypatch.setattr(domains, "conflicts", lambda: ("a needs b",))
-    table = overrides.overrides()
-    held = load_tables()
+    monkeypatch.setattr(dtypes, "find_dtype_disagreements", lambda: (("gfx942", "fp8-ocp: only here"),))
+    monkeypatch.setattr(libraries, "list_unknown_exclusions", lambda: (("gfx900", "rocFoo"),))
+    monkeypatch.setattr(domains, "find_conflicts", lambda: ("a needs b",))
+    table = overrides.load_overrides()
+    held = load_compat_tables()
     odd = changed(table, cards={"gfx90b": table.cards["gfx1031"]})
-    found = lint(replace(held, others={**held.others, overrides.TABLE: odd}))
+    found = lint_tables(replace(held, others={**held.others, overrides.OVERRIDES_TABLE: odd}))
     assert [
         (one.level, one.table, one.where, one.message) for one in found if "source" not in one.message
     ] == [
@@ -56,13 +56,13 @@ def changed(record: Record, **values: Any) -> Record:
 
 def with_row(field: str, rows: str, row: Record) -> dict[str, Any]:
     """Return the tables with the first of ``rows`` changed to ``row``."""
-    held = load_tables()
+    held = load_compat_tables()
     table = getattr(held, field)
     return {field: changed(table, **{rows: (row, *getattr(table, rows)[1:])})}
 
 
 def first(field: str, rows: str) -> Any:
-    return getattr(getattr(load_tables(), field), rows)[0]
+    return getattr(getattr(load_compat_tables(), field), rows)[0]
 
 
 BUILD, INDEX, ISSUE, IMAGE = (
@@ -102,27 +102,27 @@ BUILD, INDEX, ISSUE, IMAGE = (
     ],
 )
 def test_a_mistake_is_found(place: tuple[str, str], change: dict[str, Any], message: str):
-    tables = replace(load_tables(), **with_row(*place, changed(first(*place), **change)))
-    assert any(message in one.message for one in lint(tables)), lint(tables)
+    tables = replace(load_compat_tables(), **with_row(*place, changed(first(*place), **change)))
+    assert any(message in one.message for one in lint_tables(tables)), lint_tables(tables)
 
 
 def test_sets_and_sources_that_nothing_uses_are_found():
-    held = load_tables()
+    held = load_compat_tables()
     sets = held.builds.sets | {"more": ("gfx1301",)}
-    found = lint(replace(held, builds=changed(held.builds, sets=sets)))[:-1]
+    found = lint_tables(replace(held, builds=changed(held.builds, sets=sets)))[:-1]
     assert [(one.level, one.message) for one in found] == [
         ("error", "gfx1301 is no GPU target; did you mean gfx1201?"),
         ("warning", "unreachable: no build has these targets"),
     ]
     sources = held.issues.sources | {"more": held.issues.sources["github"]}
-    found = lint(replace(held, issues=changed(held.issues, sources=sources)))[:-1]
+    found = lint_tables(replace(held, issues=changed(held.issues, sources=sources)))[:-1]
     assert [one.message for one in found] == ["no fact is from this source"]
 
 
 def test_a_release_of_pytorch_org_without_an_index_is_found():
-    held = load_tables()
+    held = load_compat_tables()
     rows = tuple(one for one in held.releases.indexes if one.name != "pytorch-rocm6.3")
-    found = lint(replace(held, releases=changed(held.releases, indexes=rows)))[:-1]
+    found = lint_tables(replace(held, releases=changed(held.releases, indexes=rows)))[:-1]
     assert {one.message for one in found} == {
         f"pytorch.org has torch {line} with ROCm 6.3, and there is no index of that"
         for line in ("2.7", "2.8", "2.9")
@@ -133,8 +133,8 @@ def test_a_table_that_cannot_be_read_is_the_finding(monkeypatch: pytest.MonkeyPa
     def broken() -> None:
         raise DataError("table.yaml:1:1: torn")
 
-    monkeypatch.setattr(linting, "load_tables", broken)
-    assert [(one.level, one.message) for one in lint()] == [("error", "table.yaml:1:1: torn")]
+    monkeypatch.setattr(linting, "load_compat_tables", broken)
+    assert [(one.level, one.message) for one in lint_tables()] == [("error", "table.yaml:1:1: torn")]
 
 
 SOURCES = 'sources: {s: {url: "https://example.com/", retrieved: 2026-11-21}}\n'
@@ -149,16 +149,16 @@ KNOWN = (
 @pytest.mark.parametrize(
     ("model", "text", "message"),
     [
-        (build_rows.BuildTable, BUILDS + ROW % ("newest", "7.2", "'3.12'"), "'newest' is not a version"),
-        (build_rows.BuildTable, BUILDS + ROW % ("2.13", "seven", "'3.12'"), "'seven' is not a version"),
-        (build_rows.BuildTable, BUILDS + ROW % ("2.13", "7.2", "cp312"), "'cp312' is not a Python"),
+        (build_rows.TorchBuildTable, BUILDS + ROW % ("newest", "7.2", "'3.12'"), "'newest' is not a version"),
+        (build_rows.TorchBuildTable, BUILDS + ROW % ("2.13", "seven", "'3.12'"), "'seven' is not a version"),
+        (build_rows.TorchBuildTable, BUILDS + ROW % ("2.13", "7.2", "cp312"), "'cp312' is not a Python"),
         (
-            build_rows.BuildTable,
+            build_rows.TorchBuildTable,
             BUILDS + (ROW % ("2.13", "7.2", "'3.12'"))[:-1] + ", targets: {linux: b}}",
             "b is no set of targets",
         ),
         (
-            build_rows.BuildTable,
+            build_rows.TorchBuildTable,
             BUILDS + (ROW % ("2.13", "7.2", "'3.12'")).replace("source: s", "source: t"),
             "source 't'",
         ),
@@ -171,7 +171,7 @@ KNOWN = (
             "latest is not a tag such as",
         ),
         (
-            index_rows.ReleaseTable,
+            index_rows.RocmReleaseTable,
             SOURCES + "indexes: []\nreleases: [{version: 7.x, channel: stable, source: s, kind: documented}]",
             "'7.x' is not a version",
         ),
@@ -179,5 +179,5 @@ KNOWN = (
 )
 def test_a_wrong_row_is_refused_with_its_place(model: type[Record], text: str, message: str):
     with pytest.raises(DataError, match=r"table.yaml:\d+:\d+: ") as refused:
-        parse(text, model, name="table.yaml")
+        parse_record(text, model, name="table.yaml")
     assert message in str(refused.value)

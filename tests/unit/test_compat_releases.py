@@ -6,8 +6,14 @@ import pytest
 from packaging.version import Version
 
 from rocm_wheels.errors import UsageError
-from rocm_wheels.model.compat.releases import index_at, index_named, indexes, indexes_for, rocm_releases
-from rocm_wheels.model.compat.versions import read_version, starts_with
+from rocm_wheels.model.compat.releases import (
+    find_index_by_url,
+    get_index,
+    list_indexes,
+    find_indexes,
+    list_rocm_releases,
+)
+from rocm_wheels.model.compat.versions import parse_version, is_in_series
 
 BEST = [
     # target, the rest of the machine, the best index
@@ -36,7 +42,7 @@ BEST = [
 
 @pytest.mark.parametrize(("target", "machine", "name"), BEST)
 def test_the_best_index_comes_first_with_its_reason(target: str | None, machine: dict[str, str], name: str):
-    best = indexes_for(target, **machine)[0]
+    best = find_indexes(target, **machine)[0]
     assert (best.name, bool(best.reason)) == (name, True)
     assert best.channel in best.reason
 
@@ -53,7 +59,7 @@ def test_the_best_index_comes_first_with_its_reason(target: str | None, machine:
     ],
 )
 def test_no_index_for_what_nobody_serves(target: str, machine: dict[str, str]):
-    assert indexes_for(target, **machine) == ()
+    assert find_indexes(target, **machine) == ()
 
 
 @pytest.mark.parametrize(
@@ -69,13 +75,13 @@ def test_no_index_for_what_nobody_serves(target: str, machine: dict[str, str]):
 def test_what_cannot_be_read_is_named(arguments: dict[str, str], message: str):
     arguments = {"target": "gfx942"} | arguments
     with pytest.raises(UsageError, match=message):
-        indexes_for(arguments.pop("target"), **arguments)
+        find_indexes(arguments.pop("target"), **arguments)
 
 
 def test_the_reason_names_the_rocm_that_has_code_for_the_target():
-    assert "of ROCm 10.1.0, 10.0.0 with code for gfx942 (documented)" in indexes_for("gfx942")[0].reason
-    assert "of ROCm 10.0.0 with code for gfx908 (documented)" in indexes_for("gfx908")[0].reason
-    assert [one.layout for one in indexes_for("gfx942", channel="nightly")] == [
+    assert "of ROCm 10.1.0, 10.0.0 with code for gfx942 (documented)" in find_indexes("gfx942")[0].reason
+    assert "of ROCm 10.0.0 with code for gfx908 (documented)" in find_indexes("gfx908")[0].reason
+    assert [one.layout for one in find_indexes("gfx942", channel="nightly")] == [
         "multi-arch",
         "multi-arch",
         "fat",
@@ -85,17 +91,17 @@ def test_the_reason_names_the_rocm_that_has_code_for_the_target():
 
 
 def test_every_index_is_found_by_its_address_and_name():
-    assert len({one.url for one in indexes()}) == len(indexes())
-    for one in indexes():
+    assert len({one.url for one in list_indexes()}) == len(list_indexes())
+    for one in list_indexes():
         assert hash(one)
-        assert index_at(one.url.rstrip("/")) == index_named(one.name) == one
-    assert index_at("http://localhost:8000/") is None
+        assert find_index_by_url(one.url.rstrip("/")) == get_index(one.name) == one
+    assert find_index_by_url("http://localhost:8000/") is None
     with pytest.raises(UsageError, match="did you mean amd-stable"):
-        index_named("amd-stabel")
+        get_index("amd-stabel")
 
 
 def test_releases_are_in_the_order_of_versions():
-    versions = [one.version for one in rocm_releases()]
+    versions = [one.version for one in list_rocm_releases()]
     assert versions == sorted(versions, reverse=True)
     order = [Version(text) for text in ("10.1.0", "10.0.0", "7.14.1", "7.2", "6.4")]
     assert [one for one in versions if one in order] == order
@@ -104,7 +110,7 @@ def test_releases_are_in_the_order_of_versions():
 def test_versions_are_text_and_series_end_at_the_dot():
     for wrong in (2.10, 7, None, "seven"):
         with pytest.raises(ValueError, match=r"a version is text|not a version"):
-            read_version(wrong)
-    assert starts_with(Version("2.13.1+rocm7.2"), Version("2.13"))
-    assert starts_with(Version("2.13"), Version("2.13.0"))
-    assert not starts_with(Version("2.13"), Version("2.1"))
+            parse_version(wrong)
+    assert is_in_series(Version("2.13.1+rocm7.2"), Version("2.13"))
+    assert is_in_series(Version("2.13"), Version("2.13.0"))
+    assert not is_in_series(Version("2.13"), Version("2.1"))

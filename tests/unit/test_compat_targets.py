@@ -8,45 +8,45 @@ import pytest
 
 from rocm_wheels.errors import DataError
 from rocm_wheels.model.compat import targets as compat_targets
-from rocm_wheels.model.compat.facts import every_fact
-from rocm_wheels.model.gfx import _Table, _table, fact_of, gfx_targets
-from rocm_wheels.records import parse
+from rocm_wheels.model.compat.facts import list_facts
+from rocm_wheels.model.gfx import _GfxTable, _read_gfx_table, get_attribute_fact, get_gfx_targets
+from rocm_wheels.records import parse_record
 
 
 def test_what_matters_of_a_target_is_known_with_its_source():
     mi300, mi350, navi31, navi48 = (
-        gfx_targets()[name] for name in ("gfx942", "gfx950", "gfx1100", "gfx1201")
+        get_gfx_targets()[name] for name in ("gfx942", "gfx950", "gfx1100", "gfx1201")
     )
     assert (mi300.fp8, mi300.mx, mi300.wave, mi300.excluded) == ("fnuz", False, 64, {})
     assert (mi350.fp8, mi350.mx, mi350.wave) == ("ocp", True, 64)
     assert (navi31.fp8, navi31.wave, "Radeon RX 7900 XTX" in navi31.products) == ("none", 32, True)
     assert navi48.fp8 == "ocp"
-    assert gfx_targets()["gfx1103"].excluded["rccl"] == "https://github.com/ROCm/TheRock/issues/150"
-    assert gfx_targets()["gfx1103"].excluded["rccl-tests"] == ""  # no issue is named
-    fact, source = fact_of("gfx1250", "fp8")
+    assert get_gfx_targets()["gfx1103"].excluded["rccl"] == "https://github.com/ROCm/TheRock/issues/150"
+    assert get_gfx_targets()["gfx1103"].excluded["rccl-tests"] == ""  # no issue is named
+    fact, source = get_attribute_fact("gfx1250", "fp8")
     assert (fact.kind, bool(fact.note)) == ("believed", True)
     assert source.url.startswith("https://")
-    assert fact_of("gfx942", "fp8")[0].kind == "documented"
+    assert get_attribute_fact("gfx942", "fp8")[0].kind == "documented"
 
 
 def test_every_fact_has_a_source_and_what_is_believed_says_why():
-    facts = every_fact(_table())
+    facts = list_facts(_read_gfx_table())
     assert len(facts) > 30
     for fact in facts:
         assert fact.note or fact.kind != "believed"
 
 
 def test_products_lead_to_targets():
-    assert compat_targets.targets_named("7900 xt") == ("gfx1100",)
-    assert compat_targets.targets_named("MI300") == ("gfx942",)
-    assert compat_targets.targets_named("gfx110X-all") == ("gfx1100", "gfx1101", "gfx1102", "gfx1103")
-    assert compat_targets.targets_named("voodoo") == compat_targets.targets_named(" ") == ()
+    assert compat_targets.find_targets("7900 xt") == ("gfx1100",)
+    assert compat_targets.find_targets("MI300") == ("gfx942",)
+    assert compat_targets.find_targets("gfx110X-all") == ("gfx1100", "gfx1101", "gfx1102", "gfx1103")
+    assert compat_targets.find_targets("voodoo") == compat_targets.find_targets(" ") == ()
 
 
 def test_rocm_bootstrap_agrees():
     bootstrap = pytest.importorskip("rocm_bootstrap.targets")
-    assert compat_targets.bootstrap() is bootstrap
-    assert compat_targets.against_bootstrap(bootstrap) == []
+    assert compat_targets.import_bootstrap() is bootstrap
+    assert compat_targets.compare_with_bootstrap(bootstrap) == []
 
 
 def test_a_disagreement_with_rocm_bootstrap_is_seen():
@@ -59,7 +59,7 @@ def test_a_disagreement_with_rocm_bootstrap_is_seen():
             group.key = {"gfx1100": "gfx110x", "gfx1101": "gfx111x"}.get(name, name[:-1])
             return None, group, None
 
-    faults = compat_targets.against_bootstrap(Theirs("theirs"))
+    faults = compat_targets.compare_with_bootstrap(Theirs("theirs"))
     assert faults[0] == "rocm-bootstrap does not know gfx90c"
     assert "gfx110X-all holds targets of gfx110, gfx110x, gfx111x of rocm-bootstrap" in faults
 
@@ -91,4 +91,4 @@ KNOWN = "\n".join(
 def test_a_wrong_table_is_refused(change: dict[str, str], message: str):
     text = TABLE.format(**({"name": "gfx942", "wave": "64", "fp8": "fnuz", "known": KNOWN} | change))
     with pytest.raises(DataError, match=message):
-        parse(text, _Table, name="table.yaml")
+        parse_record(text, _GfxTable, name="table.yaml")

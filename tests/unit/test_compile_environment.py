@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocm_wheels.compile.cache import CompilerCache, find_compiler_cache
-from rocm_wheels.compile.environment import build_environment, exact_pins
-from rocm_wheels.compile.hooks.pytorch import windows_libraries
-from rocm_wheels.compile.hooks.triton import triton_build_environment
+from rocm_wheels.compile.environment import compose_environment, list_exact_pins
+from rocm_wheels.compile.hooks.pytorch import find_windows_libraries
+from rocm_wheels.compile.hooks.triton import read_triton_environment
 from rocm_wheels.compile.request import BuildRequest
-from rocm_wheels.compile.sdk_tree import SdkTree, look_at_sdk, sdk_warnings
+from rocm_wheels.compile.sdk_tree import SdkTree, inspect_sdk, list_sdk_warnings
 from rocm_wheels.errors import BuildError, DataError, RocmWheelsError, SdkError, UsageError
 from rocm_wheels.model.project import Platform, load_project
 
@@ -157,7 +157,7 @@ GOLDEN: list[tuple[str, Platform, dict[str, str]]] = [
 def test_the_whole_environment(name: str, platform: Platform, expected: dict[str, str]) -> None:
     base = BASE | ({"LLVM_SYSPATH": "/llvm"} if (name, platform) == ("triton", "windows") else {})
     before = dict(base)
-    assert build_environment(request(name, platform), base) == expected
+    assert compose_environment(request(name, platform), base) == expected
     assert base == before
 
 
@@ -251,7 +251,7 @@ def test_options_change_only_what_they_say(
     base: dict[str, str],
     expected: dict[str, str | None],
 ) -> None:
-    env = build_environment(request(name, platform, **more), BASE | base)
+    env = compose_environment(request(name, platform, **more), BASE | base)
     assert {key: env.get(key) for key in expected} == expected
 
 
@@ -266,7 +266,7 @@ def test_what_the_user_has_set_is_kept() -> None:
         "CMAKE_PREFIX_PATH": "/my/cmake",
         "PATH": "/my/bin:/sdk/bin:/bin",
     }
-    env = build_environment(request("pytorch"), mine)
+    env = compose_environment(request("pytorch"), mine)
     assert env["CXXFLAGS"].endswith(f"{QUIET} -march=native")
     assert env["CPPFLAGS"] == f"{QUIET} -DX"
     assert env["CFLAGS"] == "-O1"
@@ -288,9 +288,9 @@ _FLAGS = st.dictionaries(
 @given(_FLAGS, st.sampled_from(["pytorch", "pytorch_audio", "apex", "triton"]))
 def test_no_project_sees_what_another_was_given(mine: dict[str, str], name: str) -> None:
     base = BASE | mine
-    first = build_environment(request("pytorch_vision"), base)
-    build_environment(request(name), base)
-    assert build_environment(request("pytorch_vision"), base) == first
+    first = compose_environment(request("pytorch_vision"), base)
+    compose_environment(request(name), base)
+    assert compose_environment(request("pytorch_vision"), base) == first
     assert base == BASE | mine
     torch_only = {"USE_FLASH_ATTENTION", "PYTORCH_EXTRA_INSTALL_REQUIREMENTS", "TRITON_APPEND_CMAKE_ARGS"}
     assert not torch_only & set(first)
@@ -311,39 +311,39 @@ def test_a_build_runs_where_its_front_end_has_its_file(tmp_path: Path) -> None:
 def test_the_sdk_is_looked_at_once(tmp_path: Path) -> None:
     for part in ("bin", "lib/cmake", "lib/rocm_sysdeps", "include/roctracer"):
         (tmp_path / part).mkdir(parents=True)
-    sdk = look_at_sdk(version="7.1", root=tmp_path, cmake=tmp_path / "lib/cmake", bin=tmp_path / "bin")
+    sdk = inspect_sdk(version="7.1", root=tmp_path, cmake=tmp_path / "lib/cmake", bin=tmp_path / "bin")
     assert sdk.sysdeps == tmp_path / "lib/rocm_sysdeps"
     assert sdk.bitcode is None and sdk.host_math is None
-    assert [line.split(":")[0] for line in sdk_warnings(sdk)] == [
+    assert [line.split(":")[0] for line in list_sdk_warnings(sdk)] == [
         "the ROCm SDK has no lib/llvm/amdgcn/bitcode",
         "the ROCm SDK has no lib/host-math",
     ]
     with pytest.raises(SdkError, match="its cmake folder is /nowhere, which does not exist"):
-        look_at_sdk(version="7.1", root=tmp_path, cmake=Path("/nowhere"), bin=tmp_path / "bin")
+        inspect_sdk(version="7.1", root=tmp_path, cmake=Path("/nowhere"), bin=tmp_path / "bin")
 
 
 def test_packages_of_an_installed_rocm_take_the_libraries_of_the_system() -> None:
     made = replace(BARE, bundles=False)
-    env = build_environment(request("pytorch", sdk=made), BASE)
+    env = compose_environment(request("pytorch", sdk=made), BASE)
     assert "LDFLAGS" not in env
     assert "PKG_CONFIG_PATH" not in env
-    assert any("lib/rocm_sysdeps" in line for line in sdk_warnings(made))
+    assert any("lib/rocm_sysdeps" in line for line in list_sdk_warnings(made))
 
 
 def test_a_recipe_can_name_the_targets_and_the_sdk() -> None:
     recipe = load_project("bitsandbytes", Path(__file__).parents[1] / "real")
-    env = build_environment(request("triton", project=recipe), BASE)
+    env = compose_environment(request("triton", project=recipe), BASE)
     words = env["CMAKE_ARGS"].split()
     assert "-DBNB_ROCM_ARCH=gfx942;gfx1100" in words
     assert "-DCMAKE_HIP_COMPILER=/sdk/lib/llvm/bin/clang++" in words
 
 
 def _no_sysdeps() -> None:
-    build_environment(request("pytorch", sdk=BARE), BASE)
+    compose_environment(request("pytorch", sdk=BARE), BASE)
 
 
 def _undecided() -> None:
-    build_environment(request("pytorch", flash_attention=None), BASE)
+    compose_environment(request("pytorch", flash_attention=None), BASE)
 
 
 @pytest.mark.parametrize(
@@ -352,24 +352,24 @@ def _undecided() -> None:
         (_no_sysdeps, SdkError, "has no /sdk/lib/rocm_sysdeps, which torch needs on Linux"),
         (_undecided, UsageError, "flash attention must be decided"),
         (
-            lambda: build_environment(request("triton", "windows"), BASE),
+            lambda: compose_environment(request("triton", "windows"), BASE),
             UsageError,
             "LLVM_SYSPATH is not set",
         ),
         (
-            lambda: build_environment(
+            lambda: compose_environment(
                 request("triton"), {**BASE, "TRITON_WHEEL_NAME": "pytorch-triton-rocm"}
             ),
             UsageError,
             "TRITON_WHEEL_NAME is pytorch-triton-rocm, but the recipe builds triton",
         ),
         (
-            lambda: exact_pins(request("pytorch_audio"), {VARIABLE: "2.*"}),
+            lambda: list_exact_pins(request("pytorch_audio"), {VARIABLE: "2.*"}),
             UsageError,
             "torch==2.* does not require one exact version",
         ),
         (
-            lambda: exact_pins(request("pytorch_audio"), {VARIABLE: "my own"}),
+            lambda: list_exact_pins(request("pytorch_audio"), {VARIABLE: "my own"}),
             UsageError,
             "'torch==my own' is not a requirement",
         ),
@@ -390,8 +390,12 @@ def _undecided() -> None:
         (lambda: find_compiler_cache("sccache", {}), UsageError, "--use-sccache was given"),
         (lambda: request("apex").folder, BuildError, "apex: no pyproject.toml or setup.py in /src/apex"),
         (lambda: request("triton").folder, BuildError, "no setup.py in /src/triton or /src/triton/python"),
-        (lambda: windows_libraries({}), BuildError, "VCToolsRedistDir is not set"),
-        (lambda: windows_libraries({"VCToolsRedistDir": "/nowhere"}), BuildError, "no libomp140.x86_64.dll"),
+        (lambda: find_windows_libraries({}), BuildError, "VCToolsRedistDir is not set"),
+        (
+            lambda: find_windows_libraries({"VCToolsRedistDir": "/nowhere"}),
+            BuildError,
+            "no libomp140.x86_64.dll",
+        ),
     ],
 )
 def test_wrong_input(call, error: type[RocmWheelsError], message: str) -> None:  # type: ignore[no-untyped-def]
@@ -414,7 +418,7 @@ def test_companions_pin_the_torch_that_they_are_built_against(
     name: str, users: dict[str, str], pins: tuple[str, ...]
 ) -> None:
     asked = request(name, set_env=users)
-    assert exact_pins(asked, build_environment(asked, {**BASE, VARIABLE: "1.0"})) == pins
+    assert list_exact_pins(asked, compose_environment(asked, {**BASE, VARIABLE: "1.0"})) == pins
 
 
 def test_windows_libraries_are_found(tmp_path: Path) -> None:
@@ -424,27 +428,27 @@ def test_windows_libraries_are_found(tmp_path: Path) -> None:
     for file in (omp, uv):
         file.parent.mkdir(parents=True)
         file.write_bytes(b"MZ")
-    assert windows_libraries(env) == (omp,)
-    assert windows_libraries(env | {"libuv_ROOT": str(tmp_path / "uv")}) == (omp, uv)
+    assert find_windows_libraries(env) == (omp,)
+    assert find_windows_libraries(env | {"libuv_ROOT": str(tmp_path / "uv")}) == (omp, uv)
     # as os.environ has them on Windows
-    assert windows_libraries({"VCTOOLSREDISTDIR": str(tmp_path), "LIBUV_ROOT": str(uv.parents[1])}) == (
+    assert find_windows_libraries({"VCTOOLSREDISTDIR": str(tmp_path), "LIBUV_ROOT": str(uv.parents[1])}) == (
         omp,
         uv,
     )
     uv.unlink()
     with pytest.raises(BuildError, match="there is no"):
-        windows_libraries(env | {"libuv_ROOT": str(tmp_path / "uv")})
+        find_windows_libraries(env | {"libuv_ROOT": str(tmp_path / "uv")})
 
 
 def test_variables_of_tritons_checkout(tmp_path: Path) -> None:
-    assert triton_build_environment(tmp_path) == {}
+    assert read_triton_environment(tmp_path) == {}
     file = tmp_path / "build_env.json"
     file.write_text('{"TRITON_WHEEL_VERSION_SUFFIX": ""}')
-    assert triton_build_environment(tmp_path) == {"TRITON_WHEEL_VERSION_SUFFIX": ""}
+    assert read_triton_environment(tmp_path) == {"TRITON_WHEEL_VERSION_SUFFIX": ""}
     for wrong in ("[]", '{"A": 1}'):
         file.write_text(wrong)
         with pytest.raises(DataError, match="one object of strings"):
-            triton_build_environment(tmp_path)
+            read_triton_environment(tmp_path)
     file.write_text("{")
     with pytest.raises(DataError, match="cannot read"):
-        triton_build_environment(tmp_path)
+        read_triton_environment(tmp_path)

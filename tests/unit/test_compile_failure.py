@@ -13,8 +13,8 @@ from rocm_wheels.compile.failure import (
     BuildFailed,
     BuildFailure,
     explain_failure,
-    first_failure,
-    repeat_command,
+    find_first_failure,
+    format_repeat_command,
 )
 
 LOGS = Path(__file__).parent.parent / "data" / "build_logs"
@@ -68,9 +68,9 @@ LOGS = Path(__file__).parent.parent / "data" / "build_logs"
 )
 def test_real_logs(log: str, expected: BuildFailure) -> None:
     lines = (LOGS / f"{log}.log").read_text().splitlines()
-    assert first_failure(lines) == expected
+    assert find_first_failure(lines) == expected
     noise = ["-- Looking for error.h - found", "x.cpp:3:4: warning: unused", "0 errors generated."] * 50
-    assert first_failure([*noise, *lines, *noise]) == expected
+    assert find_first_failure([*noise, *lines, *noise]) == expected
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_real_logs(log: str, expected: BuildFailure) -> None:
 def test_lines_of_other_tools(
     line: str, kind: str, place: tuple[str, int | None] | None, message: str
 ) -> None:
-    found = first_failure(["ninja: build stopped: subcommand failed.", line])
+    found = find_first_failure(["ninja: build stopped: subcommand failed.", line])
     assert found is not None
     assert (found.kind, found.file, found.line) == (kind, *(place or (None, None)))
     assert message in found.message
@@ -121,7 +121,7 @@ def test_the_cause_comes_before_those_who_report_it() -> None:
         "error: command '/usr/bin/g++' failed",
         "a.cu:3:1: error: the real one",
     ]
-    found = first_failure(lines)
+    found = find_first_failure(lines)
     assert found is not None and found.message == "the real one"
 
 
@@ -136,7 +136,7 @@ def test_the_cause_comes_before_those_who_report_it() -> None:
     ],
 )
 def test_the_target_comes_from_the_command_when_it_names_one(command: str, target: str | None) -> None:
-    found = first_failure(
+    found = find_first_failure(
         ["[1/2] x", "hipcc --offload-arch=gfx1201 -c z.hip", f"[2/2] {command}", "a.hip:1:1: error: no"]
     )
     assert found is not None
@@ -150,23 +150,23 @@ def test_the_next_files_errors_are_not_this_files() -> None:
         "b.hip:1:1: error: x",
         "1 error generated when compiling for gfx942.",
     ]
-    found = first_failure(lines)
+    found = find_first_failure(lines)
     assert found is not None and found.target is None
 
 
 @given(st.lists(st.text(alphabet=st.characters(codec="utf-8"), max_size=80), max_size=20))
 def test_any_log_can_be_read(lines: list[str]) -> None:
-    first_failure(lines)
+    find_first_failure(lines)
 
 
 def test_a_log_without_errors_has_no_failure() -> None:
-    assert first_failure(["-- Performing Test X - Failed", "warning: something", "0 error(s)"]) is None
+    assert find_first_failure(["-- Performing Test X - Failed", "warning: something", "0 error(s)"]) is None
 
 
 def test_the_screen_ends_with_what_is_needed_to_go_on(tmp_path: Path) -> None:
     base = {"PATH": "/bin", "TOKEN": "t", "OLD": "1"}
     env = {"PATH": "/sdk/bin:/bin", "TOKEN": "t", "CXXFLAGS": "-O1 -g"}
-    command = repeat_command(["python", "setup.py"], cwd=Path("/src dir"), base=base, env=env)
+    command = format_repeat_command(["python", "setup.py"], cwd=Path("/src dir"), base=base, env=env)
     assert command == "cd '/src dir' && env -u OLD CXXFLAGS='-O1 -g' PATH=/sdk/bin:/bin python setup.py"
     failure = BuildFailure("compile", "no", "a.hip", 3, "gfx942")
     text = explain_failure("building torch failed", failure, log=tmp_path / "x.log", command=command)
@@ -187,7 +187,7 @@ def test_the_screen_ends_with_what_is_needed_to_go_on(tmp_path: Path) -> None:
     ],
 )
 def test_twins_out_of_a_compiler_cache_have_a_tip(line: str) -> None:
-    failure = first_failure(["[9/9] Linking", line])
+    failure = find_first_failure(["[9/9] Linking", line])
     assert failure is not None and failure.kind == "link"
     failed = BuildFailed("building failed", failure=failure, log=Path("x.log"), command="make")
     assert "without the cache" in (failed.tip or "")

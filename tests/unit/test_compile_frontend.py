@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from test_compile_environment import request
 
-from rocm_wheels.compile.frontend import front_end_command, the_wheel
+from rocm_wheels.compile.frontend import make_front_end_command, find_built_wheel
 from rocm_wheels.compile.hooks.pytorch import uses_scikit_build_core
-from rocm_wheels.compile.rocm_init import Preloads, preload_names, render, select_preloads
-from rocm_wheels.compile.trees import tree_key
+from rocm_wheels.compile.rocm_init import Preloads, list_preload_names, render_rocm_init, select_preloads
+from rocm_wheels.compile.trees import make_tree_key
 from rocm_wheels.errors import BuildError, SdkError
 
 PYTHON = Path("/env/bin/python")
@@ -22,7 +22,7 @@ BUILD = ["/env/bin/python", "-I", "-m", "build", "--wheel", "--no-isolation", "-
 def test_each_project_has_its_front_end(tmp_path: Path) -> None:
     def command(name: str, **more: object) -> list[str]:
         asked = request(name, source=tmp_path, **more)
-        return front_end_command(asked, tmp_path, python=PYTHON, out_dir=OUT)
+        return make_front_end_command(asked, tmp_path, python=PYTHON, out_dir=OUT)
 
     setup = ["/env/bin/python", "setup.py", "bdist_wheel", "--dist-dir", "/out"]
     assert command("pytorch_audio") == command("pytorch_vision") == command("triton") == setup
@@ -85,7 +85,7 @@ def test_a_wrong_wheel_does_not_count(tmp_path: Path, name: str, files: list[str
     for file in files:
         (tmp_path / file).touch()
     with pytest.raises(BuildError) as fault:
-        the_wheel(request(name), tmp_path)
+        find_built_wheel(request(name), tmp_path)
     assert message in str(fault.value)
 
 
@@ -100,7 +100,7 @@ def test_a_wrong_wheel_does_not_count(tmp_path: Path, name: str, files: list[str
 )
 def test_the_right_wheel_counts(tmp_path: Path, name: str, number: str, file: str) -> None:
     (tmp_path / file).touch()
-    path, version = the_wheel(request(name, build_number=number), tmp_path)
+    path, version = find_built_wheel(request(name, build_number=number), tmp_path)
     assert path.name == file
     assert version == file.split("-")[1]
 
@@ -113,7 +113,7 @@ def test_the_key_of_a_tree_is_what_a_configure_step_writes_down() -> None:
         set_env: dict[str, str] | None = None,
     ) -> str:
         asked = request(project, set_env=set_env or {})
-        return tree_key(asked, env, python=Path(python), python_tag="cp311").name
+        return make_tree_key(asked, env, python=Path(python), python_tag="cp311").name
 
     base = {"CXXFLAGS": "-O2", "PYTORCH_ROCM_ARCH": "gfx942", "MAX_JOBS": "2"}
     same = {"MAX_JOBS": "9", "PYTORCH_BUILD_VERSION": "3", "BUILD_NUMBER": "2", "TERM": "x", "PATH": "/x"}
@@ -143,7 +143,7 @@ def test_the_key_of_a_tree_is_what_a_configure_step_writes_down() -> None:
 def test_another_compiler_of_the_same_name_is_another_configuration(tmp_path: Path) -> None:
     def name(*folders: str) -> str:
         env = {"PATH": os.pathsep.join(str(tmp_path / folder) for folder in folders), "CC": "cc -m64"}
-        return tree_key(request("pytorch"), env, python=Path("/env/bin/python"), python_tag="cp311").name
+        return make_tree_key(request("pytorch"), env, python=Path("/env/bin/python"), python_tag="cp311").name
 
     for folder in ("old", "new", "other"):
         (tmp_path / folder).mkdir()
@@ -157,10 +157,10 @@ def test_another_compiler_of_the_same_name_is_another_configuration(tmp_path: Pa
 
 
 def test_the_lists_of_preloads_are_those_of_rocm() -> None:
-    assert len(preload_names("linux")) == 22
-    assert len(preload_names("windows")) == 13
-    assert set(preload_names("windows")) < set(preload_names("linux"))
-    assert "amd_smi" not in preload_names("windows")
+    assert len(list_preload_names("linux")) == 22
+    assert len(list_preload_names("windows")) == 13
+    assert set(list_preload_names("windows")) < set(list_preload_names("linux"))
+    assert "amd_smi" not in list_preload_names("windows")
 
 
 def test_initialize_calls_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,19 +171,19 @@ def test_initialize_calls_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
     sdk = types.ModuleType("rocm_sdk")
     sdk.initialize_process = lambda **given: calls.append(given)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "rocm_sdk", sdk)
-    preloads = select_preloads(preload_names("linux"), {"hipfile": "Unknown rocm library 'hipfile'"})
-    text = render("7.1.0+miniature", preloads)
-    assert text == render("7.1.0+miniature", preloads)
+    preloads = select_preloads(list_preload_names("linux"), {"hipfile": "Unknown rocm library 'hipfile'"})
+    text = render_rocm_init("7.1.0+miniature", preloads)
+    assert text == render_rocm_init("7.1.0+miniature", preloads)
     space: dict[str, object] = {}
     exec(compile(text, "_rocm_init.py", "exec"), space)
     space["initialize"]()  # type: ignore[operator]
     (call,) = calls
-    assert call == {"preload_shortnames": list(preloads.kept), "check_version": "7.1.0+miniature"}
-    assert len(preloads.kept) == 21 and "hipfile" not in preloads.kept
+    assert call == {"preload_shortnames": list(preloads.libraries), "check_version": "7.1.0+miniature"}
+    assert len(preloads.libraries) == 21 and "hipfile" not in preloads.libraries
     assert "hipfile" in text and "hipfile" in (preloads.warning() or "")
     assert Preloads(("a",)).warning() is None
 
 
 def test_a_required_library_cannot_be_left_out() -> None:
     with pytest.raises(SdkError, match="no amdhip64: not found"):
-        select_preloads(preload_names("linux"), {"amdhip64": "not found"})
+        select_preloads(list_preload_names("linux"), {"amdhip64": "not found"})

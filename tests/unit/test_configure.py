@@ -14,16 +14,16 @@ from gpu_machines import machine as machine_files
 from installed_trees import install_torch
 
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.configure import command
-from rocm_wheels.gpus.gpu import Gpu, Hardware, RocmFound
-from rocm_wheels.gpus.names import generic_of
-from rocm_wheels.gpus.visible import mark_visible
-from rocm_wheels.hosts.configure.cards import choices, hip_order
-from rocm_wheels.hosts.configure.machine import configuration
-from rocm_wheels.hosts.configure.setting import Setting
-from rocm_wheels.hosts.configure.settings import settings_for
-from rocm_wheels.hosts.configure.shells import SHELLS, lines, shell_of
-from rocm_wheels.model.compat.overrides import overrides
+from rocm_wheels.cli.configure import configure_command
+from rocm_wheels.gpus.gpu import Gpu, Hardware, RocmInstallation
+from rocm_wheels.gpus.names import find_generic_target
+from rocm_wheels.gpus.visible import mark_visible_gpus
+from rocm_wheels.hosts.configure.cards import list_possible_overrides, sort_by_hip_index
+from rocm_wheels.hosts.configure.machine import make_configuration
+from rocm_wheels.hosts.configure.setting import VariableSetting
+from rocm_wheels.hosts.configure.settings import make_settings
+from rocm_wheels.hosts.configure.shells import SHELL_NAMES, format_settings, detect_shell
+from rocm_wheels.model.compat.overrides import load_overrides
 
 OVERRIDE, HIP, ROCR = "HSA_OVERRIDE_GFX_VERSION", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
 ONE, TWO = f"{OVERRIDE}_1", f"{OVERRIDE}_2"
@@ -39,8 +39,8 @@ def machine(
         Gpu("amd", gfx=one, native=one, index=i, integrated=one in APUS, uuid=f"GPU-{i}bcdef")
         for i, one in enumerate(text.split())
     ]
-    marked, _ = mark_visible(gpus, env or {}, windows=windows)
-    return Hardware(tuple(marked), rocm=(RocmFound(rocm, "pip", "/site-packages"),) if rocm else ())
+    marked, _ = mark_visible_gpus(gpus, env or {}, windows=windows)
+    return Hardware(tuple(marked), rocm=(RocmInstallation(rocm, "pip", "/site-packages"),) if rocm else ())
 
 
 # cards, kernels in torch, the user's variables, nodes → what is set, and words of the notes
@@ -96,7 +96,7 @@ def test_only_what_a_card_needs(
     hardware = machine(cards, env)
     if env.get(OVERRIDE):
         hardware = replace(hardware, gpus=tuple(replace(gpu, gfx="gfx1030") for gpu in hardware.gpus))
-    settings, notes = settings_for(hardware, kernels.split(), env, "linux", nodes=nodes)
+    settings, notes = make_settings(hardware, kernels.split(), env, "linux", nodes=nodes)
     assert {one.name: one.value for one in settings} == wanted
     assert said in "\n".join(notes)
     assert all(one.why and one.source.startswith("https://") for one in settings)
@@ -104,66 +104,71 @@ def test_only_what_a_card_needs(
 
 
 def test_what_the_platform_does_not_read_is_not_set() -> None:
-    settings, notes = settings_for(machine("gfx1031"), RDNA2, {}, "win32", nodes=(1,))
+    settings, notes = make_settings(machine("gfx1031"), RDNA2, {}, "win32", nodes=(1,))
     assert settings == () and "Windows does not read" in notes[0]
     env = {ROCR: "0"}
     cards = machine("gfx1036 gfx1100", env, windows=True)
-    settings, _ = settings_for(cards, ["gfx1100"], env, "win32")
+    settings, _ = make_settings(cards, ["gfx1100"], env, "win32")
     assert [(one.name, one.value) for one in settings] == [(HIP, "1")]
-    settings, _ = settings_for(Hardware(), None, {}, "darwin")
+    settings, _ = make_settings(Hardware(), None, {}, "darwin")
     assert [(one.name, one.value) for one in settings] == [("PYTORCH_ENABLE_MPS_FALLBACK", "1")]
-    assert settings_for(Hardware(), None, {"PYTORCH_ENABLE_MPS_FALLBACK": "0"}, "darwin")[0] == ()
+    assert make_settings(Hardware(), None, {"PYTORCH_ENABLE_MPS_FALLBACK": "0"}, "darwin")[0] == ()
 
 
 def test_risks_are_the_users_own() -> None:
-    settings, notes = settings_for(machine("gfx1103"), ["gfx1100"], {}, "linux", risky=True)
+    settings, notes = make_settings(machine("gfx1103"), ["gfx1100"], {}, "linux", risky=True)
     assert [(one.name, one.value) for one in settings] == [(OVERRIDE, "11.0.0")]
     assert "hang" in notes[0]
 
 
 def test_old_runtimes_override_all_cards_or_none() -> None:
     hardware = machine("gfx1100 gfx1032", rocm="6.1.3")
-    own, _ = settings_for(hardware, ["gfx1100", "gfx1030"], {}, "linux", nodes=(1, 2), rocm="7.2")
+    own, _ = make_settings(hardware, ["gfx1100", "gfx1030"], {}, "linux", nodes=(1, 2), rocm="7.2")
     assert [(one.name, one.value) for one in own] == [(TWO, "10.3.0")], "it is torch's runtime that counts"
     newer = machine("gfx1100 gfx1032", rocm="7.2.0")
-    old, _ = settings_for(newer, ["gfx1100", "gfx1030"], {}, "linux", nodes=(1, 2), rocm="6.1.40093")
+    old, _ = make_settings(newer, ["gfx1100", "gfx1030"], {}, "linux", nodes=(1, 2), rocm="6.1.40093")
     assert [(one.name, one.value) for one in old] == [(HIP, "0")]
-    settings, _ = settings_for(hardware, RDNA2, {}, "linux", nodes=(1, 2))
+    settings, _ = make_settings(hardware, RDNA2, {}, "linux", nodes=(1, 2))
     assert {one.name: one.value for one in settings} == {HIP: "0"}
 
 
 def test_unknown_things_are_left_alone() -> None:
-    assert settings_for(machine("gfx1031"), None, {}, "linux") == (
+    assert make_settings(machine("gfx1031"), None, {}, "linux") == (
         (),
         ("which kernels torch has is not known: nothing is set",),
     )
     unknown = Gpu("amd", index=1, name="AMD Radeon 99", confidence="unknown")
     hardware = replace(machine("gfx1100"), gpus=(*machine("gfx1100").gpus, unknown))
-    settings, notes = settings_for(hardware, ["gfx1100"], {}, "linux")
+    settings, notes = make_settings(hardware, ["gfx1100"], {}, "linux")
     assert settings == () and "AMD Radeon 99 (unknown target): nothing tells its target" in notes[0]
     other = Hardware((Gpu("nvidia", name="RTX 4090"), Gpu("intel", integrated=True)))
-    assert settings_for(other, ["gfx1100"], {}, "linux")[0] == ()
+    assert make_settings(other, ["gfx1100"], {}, "linux")[0] == ()
 
 
 def test_an_intel_gpu_does_not_shift_the_numbers() -> None:
     intel = Gpu("intel", integrated=True)
     hardware = replace(machine("gfx1100"), gpus=(intel, *machine("gfx1100").gpus))
-    assert settings_for(hardware, ["gfx1100"], {}, "linux") == ((), ())
-    assert [gpu.gfx for gpu in hip_order(hardware.gpus)] == ["gfx1100"]
+    assert make_settings(hardware, ["gfx1100"], {}, "linux") == ((), ())
+    assert [gpu.gfx for gpu in sort_by_hip_index(hardware.gpus)] == ["gfx1100"]
 
 
 def test_the_table_of_overrides_is_sound() -> None:
-    table = overrides()
+    table = load_overrides()
     for card, options in {**table.cards, **table.refused}.items():
         for option in options:
             assert option.note or option.care or option.kind == "documented", (card, option)
     for card, options in table.cards.items():
         for option in options:
-            assert generic_of(card) == generic_of(option.target), "they share a generic target"
+            assert find_generic_target(card) == find_generic_target(option.target), (
+                "they share a generic target"
+            )
             assert not option.risky or option.care
         refused = {option.target for option in table.refused.get(card, ())}
         assert not refused & {option.target for option in options}
-    assert [option.target for option in choices("gfx1103", {"gfx1100", "gfx1102"})] == ["gfx1102", "gfx1100"]
+    assert [option.target for option in list_possible_overrides("gfx1103", {"gfx1100", "gfx1102"})] == [
+        "gfx1102",
+        "gfx1100",
+    ]
 
 
 @pytest.fixture
@@ -180,20 +185,20 @@ def torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="overrides are read on Linux")
 @pytest.mark.usefixtures("torch")
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(command, ["--gfx", "gfx1102", "--print"]) == 0
+    assert run_command(configure_command, ["--gfx", "gfx1102", "--print"]) == 0
     printed = capsys.readouterr()
     assert printed.out == "export HSA_OVERRIDE_GFX_VERSION=11.0.0\n", "nothing else: it is for eval"
     assert "fewer vector registers" in printed.err
-    assert run_command(command, ["--gfx", "gfx1102", "--print", "--shell", "zsh"]) == 0
+    assert run_command(configure_command, ["--gfx", "gfx1102", "--print", "--shell", "zsh"]) == 0
     assert capsys.readouterr().out == printed.out
-    assert run_command(command, ["--gfx", "gfx1100,gfx1036", "--print", "--shell", "github"]) == 0
+    assert run_command(configure_command, ["--gfx", "gfx1100,gfx1036", "--print", "--shell", "github"]) == 0
     assert capsys.readouterr().out == "HIP_VISIBLE_DEVICES=0\n"
-    assert run_command(command, ["--gfx", "gfx1100", "--print"]) == 0
+    assert run_command(configure_command, ["--gfx", "gfx1100", "--print"]) == 0
     assert capsys.readouterr().out == ""
-    assert run_command(command, ["--gfx", "gfx1102", "--json"]) == 0
+    assert run_command(configure_command, ["--gfx", "gfx1102", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["settings"][0]["source"].startswith("https://") and said["targets"] == ["gfx1100"]
-    assert run_command(command, ["--gfx", "gfx1100"]) == 0
+    assert run_command(configure_command, ["--gfx", "gfx1100"]) == 0
     assert "no variable is needed" in capsys.readouterr().out
 
 
@@ -204,16 +209,16 @@ def test_a_whole_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *sys.path])
     nodes = [CPU, CPU, gpu(120001, 0x7550, 3), gpu(110002, 0x7480, 7), gpu(100306, 0x164E, 9, 4)]
     root = machine_files(tmp_path / "root", *nodes)
-    found = configuration({}, platform="linux", root=root, run=programs())
+    found = make_configuration({}, platform="linux", root=root, run=programs())
     assert found.variables == {"HSA_OVERRIDE_GFX_VERSION_3": "11.0.0", "HIP_VISIBLE_DEVICES": "0,1"}
     (root / "dev/dri/renderD130").unlink()  # a container without the first card
-    assert configuration({}, platform="linux", root=root, run=programs()).variables == {
+    assert make_configuration({}, platform="linux", root=root, run=programs()).variables == {
         "HSA_OVERRIDE_GFX_VERSION_2": "11.0.0",
         "HIP_VISIBLE_DEVICES": "0",
     }
     # what a variable states has no place among the nodes that are here
     stated = {"AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx1201,gfx1102"}
-    assert configuration(stated, platform="linux", root=root, run=programs()).variables == {
+    assert make_configuration(stated, platform="linux", root=root, run=programs()).variables == {
         "HIP_VISIBLE_DEVICES": "0"
     }
 
@@ -235,19 +240,19 @@ def test_a_whole_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 )
 @pytest.mark.usefixtures("torch")
 def test_wrong_words(words: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(command, words) == code
+    assert run_command(configure_command, words) == code
     printed = capsys.readouterr()
     assert said in printed.err and printed.out == ""
 
 
 def test_lines_are_what_each_shell_reads() -> None:
-    settings = [Setting("A", "0,1", "", ""), Setting("B", "it's", "", "")]
-    assert {shell: lines(settings, shell) for shell in SHELLS} == {
+    settings = [VariableSetting("A", "0,1", "", ""), VariableSetting("B", "it's", "", "")]
+    assert {shell: format_settings(settings, shell) for shell in SHELL_NAMES} == {
         "sh": ["export A=0,1", "export B='it'\"'\"'s'"],
         "fish": ["set -gx A 0,1", "set -gx B 'it'\"'\"'s'"],
         "powershell": ["$env:A = '0,1'", "$env:B = 'it''s'"],
         "cmd": ['set "A=0,1"', 'set "B=it\'s"'],
         "github": ["A=0,1", "B=it's"],
     }
-    assert shell_of({"SHELL": "/usr/bin/fish"}, "linux") == "fish"
-    assert (shell_of({}, "linux"), shell_of({}, "win32")) == ("sh", "powershell")
+    assert detect_shell({"SHELL": "/usr/bin/fish"}, "linux") == "fish"
+    assert (detect_shell({}, "linux"), detect_shell({}, "win32")) == ("sh", "powershell")

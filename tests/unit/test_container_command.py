@@ -8,37 +8,48 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.ci.containers.command import Request, compose, words_of
-from rocm_wheels.ci.containers.engine import Engine, advice
-from rocm_wheels.ci.containers.images import bases_of, choose_image, copied_files, recipe_of
-from rocm_wheels.ci.containers.machine import Device, Machine, gpu_devices, look_at_machine
-from rocm_wheels.ci.containers.mounts import Mount, all_mounts, read_mounts
-from rocm_wheels.ci.containers.request import Asked, pasteable, request_of
-from rocm_wheels.ci.containers.variables import Variable, asked_for, certificate_paths, own_proxies, passed_on
+from rocm_wheels.ci.containers.command import ContainerRequest, compose_command, flatten_parts
+from rocm_wheels.ci.containers.engine import Engine, find_advice
+from rocm_wheels.ci.containers.images import (
+    list_base_images,
+    choose_image,
+    list_copied_files,
+    make_image_recipe,
+)
+from rocm_wheels.ci.containers.machine import GpuDevice, ContainerHost, find_gpu_devices, inspect_host
+from rocm_wheels.ci.containers.mounts import ContainerMount, collect_mounts, parse_mounts
+from rocm_wheels.ci.containers.request import ContainerOptions, format_pasteable_line, make_container_request
+from rocm_wheels.ci.containers.variables import (
+    ContainerVariable,
+    parse_variables,
+    find_certificate_paths,
+    find_local_proxies,
+    select_passed_variables,
+)
 from rocm_wheels.errors import DataError, HostError, RocmWheelsError, UsageError
-from rocm_wheels.model.containers import KnownImage, container_table, read_container_table
+from rocm_wheels.model.containers import PinnedImage, load_container_table, read_container_table
 
 CLONE = Path(__file__).resolve().parents[2]
 DOCKER = Engine("docker", "docker", "28.2.2")
 PODMAN = Engine("podman", "podman", "5.4.0", rootless=True, runtime="crun")
-ME = Machine(uid=1000, gid=1001, user="ada", home=Path("/home/ada"))
-GPUS = (Device("/dev/kfd", 109, False), Device("/dev/dri/renderD128", 44, False))
+ME = ContainerHost(uid=1000, gid=1001, user="ada", home=Path("/home/ada"))
+GPUS = (GpuDevice("/dev/kfd", 109, False), GpuDevice("/dev/dri/renderD128", 44, False))
 DIGEST = "sha256:" + "5" * 64
 IMAGES = {
-    "open": KnownImage(about="", image="ghcr.io/a/b", digest="unresolved", source="x", kind="documented"),
-    "known": KnownImage(about="", image="ghcr.io/a/b", digest=DIGEST, source="x", kind="documented"),
+    "open": PinnedImage(about="", image="ghcr.io/a/b", digest="unresolved", source="x", kind="documented"),
+    "known": PinnedImage(about="", image="ghcr.io/a/b", digest=DIGEST, source="x", kind="documented"),
 }
 
 
-def request(**changes: object) -> Request:
+def request(**changes: object) -> ContainerRequest:
     image = choose_image(f"ghcr.io/a/b@{DIGEST}", {}, None, allow_unresolved=False)
     here = Path("/home/ada/work")
-    asked = Request(image, ("make", "-j"), "rocm-wheels-1", here, (Mount(here, here),))
+    asked = ContainerRequest(image, ("make", "-j"), "rocm-wheels-1", here, (ContainerMount(here, here),))
     return replace(asked, **changes)  # type: ignore[arg-type]
 
 
-def words(engine: Engine = DOCKER, machine: Machine = ME, **changes: object) -> str:
-    return " ".join(words_of(compose(engine, machine, request(**changes))))
+def words(engine: Engine = DOCKER, machine: ContainerHost = ME, **changes: object) -> str:
+    return " ".join(flatten_parts(compose_command(engine, machine, request(**changes))))
 
 
 def test_the_whole_line_of_docker() -> None:
@@ -60,7 +71,7 @@ SYSTEMS = [
 
 
 @pytest.mark.parametrize(("engine", "machine", "part"), SYSTEMS)
-def test_files_belong_to_whoever_started_it(engine: Engine, machine: Machine, part: str) -> None:
+def test_files_belong_to_whoever_started_it(engine: Engine, machine: ContainerHost, part: str) -> None:
     assert f" {part} " in words(engine, machine)
 
 
@@ -75,15 +86,17 @@ def test_gpus_come_with_the_groups_that_own_them_by_number() -> None:
     kept = words(PODMAN, gpu=GPUS)
     assert kept.count("--group-add") == 1
     assert "--group-add keep-groups" in kept
-    assert "--group-add" not in words(gpu=(Device("/dev/kfd", 0, True),))
+    assert "--group-add" not in words(gpu=(GpuDevice("/dev/kfd", 0, True),))
     labelled = words(machine=replace(ME, selinux=True), gpu=GPUS)
     assert "label=disable" in labelled
     assert ":z" not in labelled
 
 
 def test_every_part_says_why_it_is_there() -> None:
-    asked = request(gpu=GPUS, tty=True, network="none", variables=(Variable("A"), Variable("B", "1")))
-    assert [part for part in compose(DOCKER, ME, asked) if not part.why] == []
+    asked = request(
+        gpu=GPUS, tty=True, network="none", variables=(ContainerVariable("A"), ContainerVariable("B", "1"))
+    )
+    assert [part for part in compose_command(DOCKER, ME, asked) if not part.why] == []
 
 
 REFUSED = [
@@ -92,7 +105,7 @@ REFUSED = [
     (
         DOCKER,
         replace(ME, selinux=True),
-        {"mounts": (Mount(Path("/home/ada"), Path("/home/ada")),)},
+        {"mounts": (ContainerMount(Path("/home/ada"), Path("/home/ada")),)},
         "SELinux would have to label all of /home/ada",
     ),
 ]  # fmt: skip
@@ -100,7 +113,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("engine", "machine", "changes", "said"), REFUSED)
 def test_what_an_engine_could_not_do_is_said_before(
-    engine: Engine, machine: Machine, changes: dict[str, object], said: str
+    engine: Engine, machine: ContainerHost, changes: dict[str, object], said: str
 ) -> None:
     with pytest.raises(RocmWheelsError, match=said) as refused:
         words(engine, machine, **changes)
@@ -142,17 +155,17 @@ def test_what_is_not_known_is_not_run(text: str, said: str) -> None:
 
 
 def test_our_dockerfiles_start_from_what_the_table_says() -> None:
-    made = {name: one for name, one in container_table().images.items() if one.dockerfile}
+    made = {name: one for name, one in load_container_table().images.items() if one.dockerfile}
     assert {path.name for path in (CLONE / "dockerfiles").glob("*.Dockerfile")} == {
         one.dockerfile for one in made.values()
     }
     for name, one in made.items():
-        recipe = recipe_of(name, one, CLONE)
+        recipe = make_image_recipe(name, one, CLONE)
         text = recipe.dockerfile.read_text(encoding="utf-8")
-        assert bases_of(text) == [f"{one.image}@{one.digest}"]
+        assert list_base_images(text) == [f"{one.image}@{one.digest}"]
         assert f'base.digest="{one.digest}"' in text
-        assert container_table().sources[one.source].at in text
-        assert all((CLONE / copied).is_file() for copied in copied_files(text))
+        assert load_container_table().sources[one.source].at in text
+        assert all((CLONE / copied).is_file() for copied in list_copied_files(text))
         assert re.search(r"^USER [1-9]", text, re.MULTILINE)
 
 
@@ -171,15 +184,15 @@ def test_a_tag_stands_for_all_that_an_image_is_made_of(tmp_path: Path) -> None:
     dockerfile.write_text(f"FROM a@{DIGEST}\nCOPY --chmod=0644 lock /x/\n")
     known = replace_dockerfile("x.Dockerfile")
     copied.write_text("1")
-    first = recipe_of("x", known, tmp_path).reference
+    first = make_image_recipe("x", known, tmp_path).reference
     copied.write_text("2")
     assert first.startswith("localhost/rocm-wheels-x:")
-    assert recipe_of("x", known, tmp_path).reference != first
+    assert make_image_recipe("x", known, tmp_path).reference != first
     with pytest.raises(UsageError, match="made from a clone"):
-        recipe_of("x", known, None)
+        make_image_recipe("x", known, None)
 
 
-def replace_dockerfile(name: str) -> KnownImage:
+def replace_dockerfile(name: str) -> PinnedImage:
     return IMAGES["known"].model_copy(update={"dockerfile": name})
 
 
@@ -194,12 +207,12 @@ def test_a_table_takes_no_digest_that_is_none(tmp_path: Path) -> None:
 def test_mounts_are_at_the_same_paths_and_said_once(tmp_path: Path) -> None:
     clone, cache = tmp_path / "clone", tmp_path / "clone/work/cache"
     cache.mkdir(parents=True)
-    given = read_mounts([f"{tmp_path}/clone/work", f"{tmp_path}/clone:/data:ro"])
-    mounts = all_mounts(clone, clone / "work", cache, given, [Path("/etc/ssl/own.pem")])
+    given = parse_mounts([f"{tmp_path}/clone/work", f"{tmp_path}/clone:/data:ro"])
+    mounts = collect_mounts(clone, clone / "work", cache, given, [Path("/etc/ssl/own.pem")])
     assert mounts == (
-        Mount(clone, Path("/data"), read_only=True),
-        Mount(Path("/etc/ssl/own.pem"), Path("/etc/ssl/own.pem"), read_only=True, ours=False),
-        Mount(clone, clone),
+        ContainerMount(clone, Path("/data"), read_only=True),
+        ContainerMount(Path("/etc/ssl/own.pem"), Path("/etc/ssl/own.pem"), read_only=True, ours=False),
+        ContainerMount(clone, clone),
     )
 
 
@@ -209,7 +222,7 @@ def test_the_repository_of_a_worktree_is_mounted_as_well(tmp_path: Path) -> None
     tree.mkdir()
     (own / "commondir").write_text("../..\n")
     (tree / ".git").write_text(f"gitdir: {own}\n")
-    mounts = all_mounts(None, tree, tree, [], [])
+    mounts = collect_mounts(None, tree, tree, [], [])
     assert [one.path for one in mounts] == [tree, tmp_path / "main/.git"]
 
 
@@ -232,28 +245,28 @@ WRONG_MOUNTS = [
 def test_mounts_that_cannot_be(text: str, said: str) -> None:
     here = Path("/home/ada/work")
     with pytest.raises(UsageError, match=re.escape(said)):
-        all_mounts(None, here, here, read_mounts([text]), [])
+        collect_mounts(None, here, here, parse_mounts([text]), [])
 
 
 def test_of_two_mounts_at_one_place_none_is_lost(tmp_path: Path) -> None:
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "link").symlink_to("a/b")
     here = Path("/home/ada/work")
-    given = read_mounts([f"{tmp_path}/a/b/../b", f"{tmp_path}/a/b", f"{tmp_path}/link/../b:/x"])
-    mounts = {one.inside: one.path for one in all_mounts(None, here, here, given, [])}
+    given = parse_mounts([f"{tmp_path}/a/b/../b", f"{tmp_path}/a/b", f"{tmp_path}/link/../b:/x"])
+    mounts = {one.inside: one.path for one in collect_mounts(None, here, here, given, [])}
     assert mounts == {here: here, tmp_path / "a/b": tmp_path / "a/b", Path("/x"): tmp_path / "a/b"}
     for other, said in (
         (f"{tmp_path}/a:/x", "/a would be at"),
         (f"{tmp_path}/a/b:/x:ro", "with ro and without"),
     ):
         with pytest.raises(UsageError, match=f"{said}.* one place inside, /x"):
-            all_mounts(None, here, here, [*given, *read_mounts([other])], [])
+            collect_mounts(None, here, here, [*given, *parse_mounts([other])], [])
 
 
 def test_a_folder_with_a_colon_cannot_be_mounted() -> None:
     here = Path("/home/ada/a:b")
     with pytest.raises(UsageError, match="has a colon"):
-        all_mounts(None, here, here, [], [])
+        collect_mounts(None, here, here, [], [])
 
 
 def test_only_named_variables_go_inside_and_no_value_from_outside(tmp_path: Path) -> None:
@@ -267,11 +280,11 @@ def test_only_named_variables_go_inside_and_no_value_from_outside(tmp_path: Path
         "AWS_SECRET_ACCESS_KEY": "do-not-tell",
         "HF_TOKEN": "neither",
     }
-    named = [*passed_on(env, tty=False), *asked_for(["HF_TOKEN", "MAX_JOBS=8"], env)]
+    named = [*select_passed_variables(env, tty=False), *parse_variables(["HF_TOKEN", "MAX_JOBS=8"], env)]
     assert [one.word for one in named] == ["https_proxy", "PIP_CERT", "HF_TOKEN", "MAX_JOBS=8"]
-    assert passed_on(env, tty=True)[-1].word == "TERM"
-    assert certificate_paths(env) == [bundle]
-    assert own_proxies(
+    assert select_passed_variables(env, tty=True)[-1].word == "TERM"
+    assert find_certificate_paths(env) == [bundle]
+    assert find_local_proxies(
         {"http_proxy": "127.0.0.1:3128", "ALL_PROXY": "socks5://p", "no_proxy": "localhost"}
     ) == ["http_proxy"]
 
@@ -288,22 +301,22 @@ WRONG_VARIABLES = [
 @pytest.mark.parametrize(("text", "said"), WRONG_VARIABLES)
 def test_variables_that_are_refused_do_not_show_their_value(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=re.escape(said)) as wrong:
-        asked_for([text], {})
+        parse_variables([text], {})
     assert "hunter2" not in f"{wrong.value.message}{wrong.value.tip}"
 
 
 def test_devices_of_a_machine(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="no /dev/kfd"):
-        gpu_devices(tmp_path)
+        find_gpu_devices(tmp_path)
     (tmp_path / "dev/dri").mkdir(parents=True)
     for name in ("kfd", "dri/card0"):
         (tmp_path / "dev" / name).touch()
     with pytest.raises(HostError, match="no render node"):
-        gpu_devices(tmp_path)
+        find_gpu_devices(tmp_path)
     for name in ("dri/renderD129", "dri/renderD1280", "dri/renderD128"):
         (tmp_path / "dev" / name).touch()
     (tmp_path / "dev/kfd").chmod(0o666)
-    found = gpu_devices(tmp_path)
+    found = find_gpu_devices(tmp_path)
     assert [one.path for one in found] == [
         *("/dev/kfd", "/dev/dri/renderD128", "/dev/dri/renderD129", "/dev/dri/renderD1280")
     ]
@@ -313,36 +326,38 @@ def test_devices_of_a_machine(tmp_path: Path) -> None:
 def test_a_line_for_a_machine_with_gpus_is_shown_where_there_are_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = Asked("therock-test", ("ls", "group-of:/dev/x"), tmp_path, tmp_path / "c", None, gpu=True)
+    asked = ContainerOptions(
+        "therock-test", ("ls", "group-of:/dev/x"), tmp_path, tmp_path / "c", None, gpu=True
+    )
     with pytest.raises(HostError, match="no /dev/kfd"):
-        request_of(asked, ME, {}, tmp_path)
-    shown = request_of(replace(asked, for_any_machine=True), ME, {}, tmp_path)
-    line = pasteable(words_of(compose(DOCKER, ME, shown)), asked.cache)
+        make_container_request(asked, ME, {}, tmp_path)
+    shown = make_container_request(replace(asked, for_any_machine=True), ME, {}, tmp_path)
+    line = format_pasteable_line(flatten_parts(compose_command(DOCKER, ME, shown)), asked.cache)
     assert "--device /dev/kfd --device /dev/dri " in line
     assert '--group-add "$(stat -c %g /dev/kfd)" --group-add "$(stat -c %g /dev/dri/renderD128)" ' in line
     assert line.endswith(" ls group-of:/dev/x")
-    assert "--group-add keep-groups" in " ".join(words_of(compose(PODMAN, ME, shown)))
+    assert "--group-add keep-groups" in " ".join(flatten_parts(compose_command(PODMAN, ME, shown)))
     assert "and asks there who owns them" in capsys.readouterr().err
-    request_of(replace(asked, for_any_machine=True), replace(ME, uid=0), {}, tmp_path)
+    make_container_request(replace(asked, for_any_machine=True), replace(ME, uid=0), {}, tmp_path)
     assert "has GPUs\n" in capsys.readouterr().err
-    root = words_of(compose(DOCKER, replace(ME, uid=0, gid=0), shown))
+    root = flatten_parts(compose_command(DOCKER, replace(ME, uid=0, gid=0), shown))
     assert "--device" in root and "--group-add" not in root
 
 
 def test_selinux_counts_where_it_is_enforced(tmp_path: Path) -> None:
     enforce = tmp_path / "sys/fs/selinux/enforce"
-    assert not look_at_machine({}, tmp_path).selinux
+    assert not inspect_host({}, tmp_path).selinux
     enforce.parent.mkdir(parents=True)
     for said, counts in (("0", False), ("1", True)):
         enforce.write_text(said)
-        assert look_at_machine({}, tmp_path).selinux == counts
+        assert inspect_host({}, tmp_path).selinux == counts
 
 
 def test_a_request_of_a_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here, cache = tmp_path / "here", tmp_path / "the cache"
     here.mkdir()
-    asked = Asked("therock-build", ("ls",), here, cache, CLONE, variables=("USER=eve",))
-    got = request_of(asked, ME, {})
+    asked = ContainerOptions("therock-build", ("ls",), here, cache, CLONE, variables=("USER=eve",))
+    got = make_container_request(asked, ME, {})
     values = {one.name: one.value for one in got.variables}
     assert values["HOME"] == str(cache / "home")
     assert values["USER"] == "eve"
@@ -350,9 +365,9 @@ def test_a_request_of_a_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert {one.path for one in got.mounts} == {here, cache, CLONE}
     assert not cache.exists()
     assert "root" not in capsys.readouterr().err
-    request_of(asked, replace(ME, uid=0), {"SUDO_UID": "1000"})
+    make_container_request(asked, replace(ME, uid=0), {"SUDO_UID": "1000"})
     assert "by sudo you are root" in capsys.readouterr().err
-    line = pasteable(["docker", "run"], cache)
+    line = format_pasteable_line(["docker", "run"], cache)
     assert line.startswith(f"mkdir -p '{cache}/home' ")
     assert line.endswith(" && docker run")
 
@@ -380,8 +395,8 @@ SAID = [
 
 @pytest.mark.parametrize(("said", "tip"), SAID)
 def test_what_to_do_about_what_engines_say(said: str, tip: str) -> None:
-    assert tip in (advice(said) or "")
+    assert tip in (find_advice(said) or "")
 
 
 def test_what_is_not_known_gets_no_advice() -> None:
-    assert advice("Error: image not known") is None
+    assert find_advice("Error: image not known") is None

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.cli.demo import begin_release
-from rocm_wheels.demo.folders import fingerprint, made_from, make_folder
+from rocm_wheels.cli.demo import start_release
+from rocm_wheels.demo.folders import fingerprint_folders, read_mark, make_folder
 from rocm_wheels.errors import DataError
 
 
@@ -35,7 +35,7 @@ def test_a_failure_leaves_the_old_folder(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError):
         make_folder(folder, "b", fail)
-    assert made_from(folder) == "a"
+    assert read_mark(folder) == "a"
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
@@ -57,14 +57,14 @@ def test_somebodys_files_are_not_replaced(tmp_path: Path) -> None:
 
 def test_the_fingerprint_sees_names_contents_and_facts(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x")
-    first = fingerprint([tmp_path], "7.1.0")
-    assert fingerprint([tmp_path], "7.1.0") == first
-    assert fingerprint([tmp_path], "7.2.0") != first
+    first = fingerprint_folders([tmp_path], "7.1.0")
+    assert fingerprint_folders([tmp_path], "7.1.0") == first
+    assert fingerprint_folders([tmp_path], "7.2.0") != first
     (tmp_path / "__pycache__").mkdir()
     (tmp_path / "__pycache__" / "a.pyc").write_text("x")
-    assert fingerprint([tmp_path], "7.1.0") == first
+    assert fingerprint_folders([tmp_path], "7.1.0") == first
     (tmp_path / "a").rename(tmp_path / "b")
-    assert fingerprint([tmp_path], "7.1.0") != first
+    assert fingerprint_folders([tmp_path], "7.1.0") != first
 
 
 def test_a_release_of_other_wheels_is_begun_anew(tmp_path: Path) -> None:
@@ -72,8 +72,8 @@ def test_a_release_of_other_wheels_is_begun_anew(tmp_path: Path) -> None:
     wheel = tmp_path / "wheels" / "torch-1-py3-none-any.whl"
     wheel.parent.mkdir()
     wheel.write_bytes(b"one")
-    page = begin_release(tmp_path) / "index.html"
+    page = start_release(tmp_path) / "index.html"
     page.touch()
-    assert begin_release(tmp_path) == page.parent and page.exists()
+    assert start_release(tmp_path) == page.parent and page.exists()
     wheel.write_bytes(b"two")
-    assert begin_release(tmp_path) == page.parent and not page.exists()
+    assert start_release(tmp_path) == page.parent and not page.exists()

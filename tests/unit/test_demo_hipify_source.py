@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.demo.hipify_source import fetch_hipify, index_url, local_wheel, wheel_urls
-from rocm_wheels.errors import SourceError, explain
+from rocm_wheels.demo.hipify_source import fetch_hipify, find_index_url, find_local_wheel, list_wheel_urls
+from rocm_wheels.errors import SourceError, explain_error
 
 HTML = """<!DOCTYPE html><html><body>
 <a href="../../packages/torch-2.13.0-cp311-cp311-win_amd64.whl#sha256=00">w</a>
@@ -21,7 +21,7 @@ BASE = "https://mirror.example/simple/torch/"
 
 
 def test_wheels_are_found_on_a_page_of_html() -> None:
-    assert wheel_urls(HTML, BASE) == [
+    assert list_wheel_urls(HTML, BASE) == [
         "https://files.example/torch-2.13.0-cp310-cp310-macosx_14_0_arm64.whl?a=1&b=2",
         "https://files.example/torch-2.13.0-cp312-cp312-manylinux_2_28_x86_64.whl",
         "https://mirror.example/packages/torch-2.13.0-cp311-cp311-win_amd64.whl",
@@ -31,7 +31,7 @@ def test_wheels_are_found_on_a_page_of_html() -> None:
 def test_wheels_are_found_on_a_page_of_json() -> None:
     names = ["torch-2.13.0-cp312-cp312-win_amd64.whl", "torch-2.13.0-cp312-cp312-macosx_14_0_arm64.whl"]
     page = {"files": [{"filename": name, "url": f"files/{name}#sha256=00"} for name in names]}
-    assert wheel_urls(page, BASE) == [f"{BASE}files/{name}" for name in reversed(names)]
+    assert list_wheel_urls(page, BASE) == [f"{BASE}files/{name}" for name in reversed(names)]
 
 
 @pytest.mark.parametrize(
@@ -45,18 +45,18 @@ def test_wheels_are_found_on_a_page_of_json() -> None:
     ],
 )
 def test_the_index_is_the_one_that_installers_use(env: dict[str, str], url: str) -> None:
-    assert index_url(env) == url
+    assert find_index_url(env) == url
 
 
 @pytest.mark.parametrize("form", ["{}", "/nowhere {}", "file://{}", "https://pages.example/links {}"])
 @pytest.mark.parametrize("variable", ["PIP_FIND_LINKS", "UV_FIND_LINKS"])
 def test_a_local_folder_is_looked_in(tmp_path: Path, variable: str, form: str) -> None:
     env = {variable: form.format(tmp_path)}
-    assert local_wheel(env) is None
+    assert find_local_wheel(env) is None
     (tmp_path / "torch-2.13.1-cp311-cp311-linux_x86_64.whl").touch()
-    assert local_wheel(env) is None
+    assert find_local_wheel(env) is None
     (tmp_path / "torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl").touch()
-    assert local_wheel(env) == tmp_path / "torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl"
+    assert find_local_wheel(env) == tmp_path / "torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl"
 
 
 def _changed(folder: Path) -> dict[str, str]:
@@ -97,6 +97,6 @@ def test_what_is_refused_leaves_nothing(tmp_path: Path, prepare, message: str) -
     links.mkdir()
     with pytest.raises(SourceError) as refused:
         fetch_hipify(cache, env=prepare(links))
-    assert message.format(links) in explain(refused.value)
+    assert message.format(links) in explain_error(refused.value)
     assert refused.value.tip
     assert not cache.exists() or not list(cache.iterdir())

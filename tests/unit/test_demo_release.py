@@ -7,23 +7,23 @@ from pathlib import Path
 import pytest
 
 from rocm_wheels.cli import demo_release
-from rocm_wheels.demo.commands import Call
-from rocm_wheels.demo.releasing import Releasing
+from rocm_wheels.demo.commands import DemoCommand
+from rocm_wheels.demo.releasing import DemoRelease
 from rocm_wheels.errors import DataError, ReleaseError
 from rocm_wheels.release.gate.policy import load_policy
 
 
-def releasing(folder: Path) -> Releasing:
-    asked = Releasing(folder, Path("/bin/uv"))
+def releasing(folder: Path) -> DemoRelease:
+    asked = DemoRelease(folder, Path("/bin/uv"))
     (asked.store / "v2-staging" / "multi-arch" / "sets" / "2.13.0-abc").mkdir(parents=True)
     return asked
 
 
 def test_a_gate_that_lets_it_pass_ends_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = releasing(tmp_path)
-    monkeypatch.setattr(demo_release, "run_all", lambda calls: None)
+    monkeypatch.setattr(demo_release, "run_calls", lambda calls: None)
     with pytest.raises(DataError, match=r"the gate let a set pass that nobody tested on a GPU: .*gate"):
-        demo_release.meet_gate(asked)
+        demo_release.demonstrate_gate(asked)
     assert not asked.policy.exists()
 
 
@@ -31,11 +31,11 @@ def test_only_a_gate_that_blocks_is_met(tmp_path: Path, monkeypatch: pytest.Monk
     """And the exception is one of the rules of everybody: they stand above it, word for word."""
     asked = releasing(tmp_path)
 
-    def block(calls: list[Call]) -> None:
+    def block(calls: list[DemoCommand]) -> None:
         raise ReleaseError("2.13.0-abc may not go to nightly", tip="test it")
 
-    monkeypatch.setattr(demo_release, "run_all", block)
-    demo_release.meet_gate(asked)
+    monkeypatch.setattr(demo_release, "run_calls", block)
+    demo_release.demonstrate_gate(asked)
     policy, everybodys = load_policy(asked.policy), load_policy(None)
     assert policy.channels == everybodys.channels and policy.waivers == everybodys.waivers
     assert [name for name, one in policy.families.items() if one.bypass_tests_for_releases] == [
@@ -48,19 +48,19 @@ def test_results_are_found_again_when_a_kill_cut_them_or_they_are_old(
 ) -> None:
     asked, ran = releasing(tmp_path), list[str]()
 
-    def run(calls: list[Call], env: object = None) -> None:
+    def run(calls: list[DemoCommand], env: object = None) -> None:
         ran.extend(call.arguments[0] for call in calls)
 
-    def killed(calls: list[Call]) -> None:
+    def killed(calls: list[DemoCommand]) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(demo_release, "run_programs", run)
-    monkeypatch.setattr(demo_release, "run_all", killed)
+    monkeypatch.setattr(demo_release, "run_calls", killed)
     with pytest.raises(KeyboardInterrupt):
-        demo_release.find_out(asked, "http://h/", {})
-    monkeypatch.setattr(demo_release, "run_all", run)
+        demo_release.run_staged_tests(asked, "http://h/", {})
+    monkeypatch.setattr(demo_release, "run_calls", run)
     for age, found in ((0.0, True), (0.0, False), (8 * 24 * 3600.0, True)):
         ran.clear()
-        monkeypatch.setattr(demo_release, "_age", lambda folder, age=age: age)
-        demo_release.find_out(asked, "http://h/", {})
+        monkeypatch.setattr(demo_release, "_seconds_since_made", lambda folder, age=age: age)
+        demo_release.run_staged_tests(asked, "http://h/", {})
         assert bool(ran) == found

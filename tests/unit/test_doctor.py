@@ -18,18 +18,18 @@ from binary_writer import elf, kpack_reference
 from installed_trees import environment, install, install_torch
 
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.doctor import command
-from rocm_wheels.gpus.gpu import Gpu, Hardware, RocmFound
-from rocm_wheels.gpus.kfd import NO_DEVICES
-from rocm_wheels.hosts.doctor.machine import DeviceFile, Machine, User, read_machine
-from rocm_wheels.hosts.doctor.report import as_json, summary, text_lines
-from rocm_wheels.hosts.doctor.subject import Finding, Subject
-from rocm_wheels.hosts.doctor.table import CHECKS, examine
-from rocm_wheels.hosts.doctor.variables import harms
-from rocm_wheels.hosts.installed.look import read_installed
+from rocm_wheels.cli.doctor import doctor_command
+from rocm_wheels.gpus.gpu import Gpu, Hardware, RocmInstallation
+from rocm_wheels.gpus.kfd import NO_DEVICE_FILES
+from rocm_wheels.hosts.doctor.machine import DeviceFile, MachineFacts, ProcessUser, read_machine_facts
+from rocm_wheels.hosts.doctor.report import make_report_json, summarize_findings, format_findings
+from rocm_wheels.hosts.doctor.subject import DoctorFinding, DoctorSubject
+from rocm_wheels.hosts.doctor.table import DOCTOR_CHECKS, run_checks
+from rocm_wheels.hosts.doctor.variables import load_variable_harms
+from rocm_wheels.hosts.installed.look import read_environment_packages
 
-USER = User("ada", 1000, frozenset([1000]))
-IN_GROUP = User("ada", 1000, frozenset([1000, 992]))
+USER = ProcessUser("ada", 1000, frozenset([1000]))
+IN_GROUP = ProcessUser("ada", 1000, frozenset([1000, 992]))
 
 
 def gpu(gfx: str | None = "gfx1100", index: int = 0, **more: Any) -> Gpu:
@@ -64,7 +64,7 @@ def root_of(folder: Path, files: Mapping[str, str] | None = None, *, render: boo
     return folder
 
 
-def machine(folder: Path, files: Mapping[str, str] | None = None, **changes: Any) -> Machine:
+def machine(folder: Path, files: Mapping[str, str] | None = None, **changes: Any) -> MachineFacts:
     """That machine as it is read; ``refused`` is what opening a device gives."""
     refused = changes.pop("refused", 0)
     user = changes.pop("user", USER)
@@ -74,14 +74,14 @@ def machine(folder: Path, files: Mapping[str, str] | None = None, **changes: Any
     for name in without:
         path = root / name
         path.unlink() if path.is_file() or path.is_symlink() else path.rename(root / "gone")
-    found = read_machine(env, root=root, platform="linux", user=user, opening=lambda path: refused)
+    found = read_machine_facts(env, root=root, platform="linux", user=user, opening=lambda path: refused)
     kfd = replace(found.kfd, gid=992, mode=0o660)
     nodes = tuple(replace(one, gid=992, mode=0o660) for one in found.render)
     whole = {"shared_memory": 1 << 34, "locked_memory": None, "kfd": kfd, "render": nodes}
     return replace(found, **{**whole, **changes})
 
 
-def subject(folder: Path, **given: Any) -> Subject:
+def subject(folder: Path, **given: Any) -> DoctorSubject:
     """A sound machine with a torch for gfx1100, apart from what is given."""
     place = given.pop("place", None) or environment(folder / "venv")
     if not any(place.site_packages.iterdir()) and given.pop("torch", True):
@@ -89,24 +89,24 @@ def subject(folder: Path, **given: Any) -> Subject:
         install(place.site_packages, "triton", "3.5.1")
     (place.site_packages / "pip").mkdir(exist_ok=True)
     given.pop("torch", None)
-    return Subject(
+    return DoctorSubject(
         hardware=given.pop("hardware", Hardware((gpu(),), driver="6.12.12")),
-        installed=read_installed(place),
+        installed=read_environment_packages(place),
         machine=given.pop("machine", None) or machine(folder),
         env=given.pop("env", {}),
         **given,
     )
 
 
-def found(findings: tuple[Finding, ...], check: str) -> list[Finding]:
+def found(findings: tuple[DoctorFinding, ...], check: str) -> list[DoctorFinding]:
     """The findings of a check that are not ok."""
     return [one for one in findings if one.check == check and one.severity != "ok"]
 
 
 def test_a_sound_machine_is_called_sound(tmp_path: Path) -> None:
-    findings = examine(subject(tmp_path))
+    findings = run_checks(subject(tmp_path))
     assert [(one.check, one.text) for one in findings if one.severity in {"warning", "error"}] == []
-    assert summary(findings) == "nothing is wrong"
+    assert summarize_findings(findings) == "nothing is wrong"
     yes = next(one for one in findings if one.check == "torch-kernels")
     assert yes.severity == "ok"
     assert yes.text.startswith("kernels of torch for gfx1100: yes, code for gfx1100 (")
@@ -114,13 +114,13 @@ def test_a_sound_machine_is_called_sound(tmp_path: Path) -> None:
 
 
 def test_nothing_at_all_is_no_error(tmp_path: Path) -> None:
-    bare = Machine("linux", home=None)
-    findings = examine(subject(tmp_path, torch=False, hardware=Hardware(), machine=bare))
+    bare = MachineFacts("linux", home=None)
+    findings = run_checks(subject(tmp_path, torch=False, hardware=Hardware(), machine=bare))
     assert {one.severity for one in findings} == {"ok", "info"}
     assert all(one.fix for one in findings if one.severity == "info")
 
 
-Make = Callable[[Path], Subject]
+Make = Callable[[Path], DoctorSubject]
 WSL = "Linux version 5-microsoft-standard-WSL2 "
 DOCKER = {".dockerenv": ""}
 TWO = (gpu(), gpu(index=1))
@@ -183,7 +183,7 @@ CASES: list[tuple[str, Make, str, str, str]] = [
     ("locked-memory", on(cards=TWO, locked_memory=8 << 20), "info", "may lock 8192 kB", "ulimit -l"),
     ("caches", on(home=Path("/nowhere"), home_writable=False),
      "warning", "/nowhere cannot be written to", "MIOPEN_USER_DB_PATH"),
-    ("gpus", lambda p: subject(p, hardware=Hardware((Gpu("nvidia"),)), machine=Machine("linux")),
+    ("gpus", lambda p: subject(p, hardware=Hardware((Gpu("nvidia"),)), machine=MachineFacts("linux")),
      "info", "no AMD GPU, but one of NVIDIA", "rocm-wheels install torch"),
     ("hidden-gpus", having(gpu(visible=False, hidden_by="HIP_VISIBLE_DEVICES"), HIP_VISIBLE_DEVICES="-1"),
      "warning", "HIP_VISIBLE_DEVICES=-1 hides AMD GPU (gfx1100): no AMD GPU is left", "unset HIP_VISIBLE"),
@@ -231,7 +231,7 @@ CASES: list[tuple[str, Make, str, str, str]] = [
 def test_each_fault_is_found_and_has_a_fix(  # noqa: PLR0917
     tmp_path: Path, check: str, make: Make, severity: str, text: str, fix: str
 ) -> None:
-    findings = examine(make(tmp_path))
+    findings = run_checks(make(tmp_path))
     said = found(findings, check)
     assert [(one.severity, text in one.text, fix in one.fix) for one in said] == [(severity, True, True)], (
         said
@@ -302,7 +302,7 @@ def test_each_fault_of_an_environment_is_found(  # noqa: PLR0917
     place = environment(tmp_path / "venv")
     fill(place.site_packages)
     said = [
-        one for one in found(examine(subject(tmp_path, place=place)), check)
+        one for one in found(run_checks(subject(tmp_path, place=place)), check)
         if one.severity == severity
     ]  # fmt: skip
     assert len(said) == 1 and text in said[0].text and fix in said[0].fix, said
@@ -313,7 +313,7 @@ def test_a_torch_of_the_user_and_one_of_the_environment(tmp_path: Path) -> None:
     place = replace(environment(tmp_path / "venv", also=[user]), user_site=user)
     install_torch(user, hip=None, cuda="12.6", version="2.7.0")
     install_torch(place.site_packages, "gfx1100")
-    texts = [one.text for one in found(examine(subject(tmp_path, place=place)), "twice")]
+    texts = [one.text for one in found(run_checks(subject(tmp_path, place=place)), "twice")]
     assert [text.split(":")[0].split(",")[0] for text in texts] == [
         "torch is installed twice",
         f"torch 2.7.0 is in the user's own folder {user}",
@@ -324,10 +324,10 @@ def test_two_releases_of_rocm(tmp_path: Path) -> None:
     place = environment(tmp_path / "venv")
     install_torch(place.site_packages, "gfx1100")
     install(place.site_packages, "rocm-sdk-core", "7.2.0")
-    system = Hardware((gpu(),), (RocmFound("6.4.1", "info", "/opt/rocm-6.4.1"),))
+    system = Hardware((gpu(),), (RocmInstallation("6.4.1", "info", "/opt/rocm-6.4.1"),))
 
     def said(env: dict[str, str]) -> list[tuple[str, str]]:
-        findings = examine(subject(tmp_path / str(len(env)), place=place, hardware=system, env=env))
+        findings = run_checks(subject(tmp_path / str(len(env)), place=place, hardware=system, env=env))
         return [(one.severity, one.fix) for one in found(findings, "rocm")]
 
     assert said({}) == [
@@ -340,13 +340,13 @@ def test_two_releases_of_rocm(tmp_path: Path) -> None:
 
 def test_an_override_that_is_no_version_is_told_of_once(tmp_path: Path) -> None:
     look = subject(tmp_path, env={"HSA_OVERRIDE_GFX_VERSION": "10.3"})
-    assert found(examine(look), "override") == []
+    assert found(run_checks(look), "override") == []
 
 
 def test_device_files_that_are_not_here_are_told_of_once(tmp_path: Path) -> None:
-    fault = f"{NO_DEVICES} (/dev/dri/renderD128): no program can use them"
+    fault = f"{NO_DEVICE_FILES} (/dev/dri/renderD128): no program can use them"
     look = subject(tmp_path, hardware=Hardware(faults=(fault, "rocminfo fails")))
-    assert [one.text for one in found(examine(look), "odd-gpus")] == ["rocminfo fails"]
+    assert [one.text for one in found(run_checks(look), "odd-gpus")] == ["rocminfo fails"]
 
 
 def test_variables_that_lead_astray(tmp_path: Path) -> None:
@@ -356,7 +356,7 @@ def test_variables_that_lead_astray(tmp_path: Path) -> None:
     other.mkdir(parents=True)
     (other / "libamdhip64.so.6").touch()
     env = {"HIP_PATH": "/gone", "LD_PRELOAD": "/gone/rocm/lib/x.so", "LD_LIBRARY_PATH": f"/usr/lib:{other}"}
-    said = found(examine(subject(tmp_path, place=place, env=env)), "rocm-variables")
+    said = found(run_checks(subject(tmp_path, place=place, env=env)), "rocm-variables")
     assert [(one.severity, one.fix) for one in said] == [
         ("warning", "unset HIP_PATH"),
         ("warning", "unset LD_PRELOAD"),
@@ -371,7 +371,7 @@ def test_what_compiling_extensions_takes(tmp_path: Path) -> None:
     install(place.site_packages, "rocm-sdk-core", "7.2.0")
 
     def fix(name: str, **env: str) -> str:
-        return found(examine(subject(tmp_path / name, place=place, env=env)), "rocm-packages")[0].fix
+        return found(run_checks(subject(tmp_path / name, place=place, env=env)), "rocm-packages")[0].fix
 
     index = "https://stable.repo.amd.com/rocm/whl-next/"  # AMD's own: PyPI is no place for these names
     assert fix("a") == f"pip install 'rocm[devel]==7.2.0' --index-url {index} && rocm-sdk init"
@@ -380,12 +380,13 @@ def test_what_compiling_extensions_takes(tmp_path: Path) -> None:
     (place.site_packages / "_rocm_sdk_devel").mkdir()
     assert fix("c") == 'export ROCM_HOME="$(rocm-sdk path --root)"'
     said = found(
-        examine(subject(tmp_path / "d", place=place, env={"ROCM_HOME": "/opt/rocm"})), "rocm-packages"
+        run_checks(subject(tmp_path / "d", place=place, env={"ROCM_HOME": "/opt/rocm"})), "rocm-packages"
     )
     assert said[0].severity == "warning"
     home = str(place.site_packages / "_rocm_sdk_devel")
     assert (
-        found(examine(subject(tmp_path / "e", place=place, env={"ROCM_HOME": home})), "rocm-packages") == []
+        found(run_checks(subject(tmp_path / "e", place=place, env={"ROCM_HOME": home})), "rocm-packages")
+        == []
     )
 
 
@@ -396,7 +397,7 @@ def test_libraries_of_rocm_without_files_for_the_gpu(tmp_path: Path) -> None:
     folder = place.site_packages / "_rocm_sdk_libraries/lib/rocblas/library"
     folder.mkdir(parents=True)
     (folder / "TensileLibrary_lazy_gfx942.dat").write_bytes(b"")
-    said = found(examine(subject(tmp_path, place=place)), "library-kernels")
+    said = found(run_checks(subject(tmp_path, place=place)), "library-kernels")
     assert [(one.severity, one.fix.split(" --")[0]) for one in said] == [
         ("warning", "pip install rocm-sdk-device-gfx1100==7.2.0")
     ]
@@ -405,11 +406,11 @@ def test_libraries_of_rocm_without_files_for_the_gpu(tmp_path: Path) -> None:
 
 def test_a_machine_to_be_has_no_devices_here(tmp_path: Path) -> None:
     stated = subject(
-        tmp_path, stated=True, machine=Machine("linux"), python=tmp_path / "venv",
+        tmp_path, stated=True, machine=MachineFacts("linux"), python=tmp_path / "venv",
         hardware=Hardware((gpu("gfx942", source="forced", confidence="forced"),)),
     )  # fmt: skip
-    findings = examine(stated)
-    here = {check.name for check in CHECKS if check.here}
+    findings = run_checks(stated)
+    here = {check.name for check in DOCTOR_CHECKS if check.local_only}
     assert [one for one in findings if one.check in here] == []
     no = found(findings, "torch-kernels")[0]
     python = stated.installed.environment.python
@@ -421,7 +422,7 @@ def test_several_kinds_of_gpu_get_an_answer_each(tmp_path: Path) -> None:
         (gpu("gfx1100"), gpu("gfx1100", 1), gpu("gfx1201", 2), gpu("gfx1036", 3, integrated=True))
     )
     one = subject(tmp_path, hardware=cards, env={"HSA_XNACK": "1"})
-    said = as_json(one, examine(one))
+    said = make_report_json(one, run_checks(one))
     assert [(v["project"], v["gfx"], v["served"], v["by"]) for v in said["kernels"]] == [
         ("torch", "gfx1100", True, "gfx1100"),
         ("torch", "gfx1201", False, None),
@@ -432,7 +433,7 @@ def test_several_kinds_of_gpu_get_an_answer_each(tmp_path: Path) -> None:
 
 def test_where_some_gpus_are_served_the_others_are_to_be_left_alone(tmp_path: Path) -> None:
     cards = (gpu("gfx1036", 0, integrated=True), gpu("gfx1100", 1), gpu("gfx942", 2))
-    said = found(examine(subject(tmp_path, hardware=Hardware(cards))), "torch-kernels")
+    said = found(run_checks(subject(tmp_path, hardware=Hardware(cards))), "torch-kernels")
     assert [one.severity for one in said] == ["info", "warning"]
     assert all(one.fix.startswith("export HIP_VISIBLE_DEVICES=1   # or: rocm-wheels install") for one in said)
 
@@ -440,7 +441,7 @@ def test_where_some_gpus_are_served_the_others_are_to_be_left_alone(tmp_path: Pa
 def test_libraries_inside_torch_that_serve_fewer_gpus_are_named(tmp_path: Path) -> None:
     place = environment(tmp_path / "venv")
     install_torch(place.site_packages, "gfx1100", **{"torch/lib/libaotriton_v2.so.0.11": library("gfx942")})
-    said = found(examine(subject(tmp_path, place=place)), "torch-libraries")
+    said = found(run_checks(subject(tmp_path, place=place)), "torch-libraries")
     assert [one.text.split(";")[0] for one in said] == [
         "torch serves gfx1100, these of its libraries do not: libaotriton_v2.so.0.11"
     ]
@@ -462,35 +463,37 @@ def test_libraries_inside_torch_that_serve_fewer_gpus_are_named(tmp_path: Path) 
 def test_tags_that_a_python_can_use(tmp_path: Path, tag: str, version: str, fits: bool) -> None:
     place = environment(tmp_path / "venv", version=version)
     install(place.site_packages, "torchao", "0.14.0", tag=tag)
-    assert (found(examine(subject(tmp_path, place=place)), "interpreter") == []) is fits
+    assert (found(run_checks(subject(tmp_path, place=place)), "interpreter") == []) is fits
 
 
 def test_devices_that_are_open_to_root_alone_get_a_rule(tmp_path: Path) -> None:
     closed = machine(
         tmp_path, refused=errno.EACCES, kfd=DeviceFile(Path("/dev/kfd"), errno.EACCES, 0o600, 0, 0)
     )
-    said = found(examine(subject(tmp_path, machine=closed)), "kfd")
+    said = found(run_checks(subject(tmp_path, machine=closed)), "kfd")
     assert "open to root alone" in said[0].text and "/etc/udev/rules.d/70-amdgpu.rules" in said[0].fix
 
 
 def test_other_systems_have_no_devices_of_linux(tmp_path: Path) -> None:
     for platform in ("win32", "darwin"):
-        other = read_machine({}, root=tmp_path, platform=platform)
-        findings = examine(subject(tmp_path / platform, machine=other))
-        assert not {check.name for check in CHECKS if check.here} & {one.check for one in findings}
+        other = read_machine_facts({}, root=tmp_path, platform=platform)
+        findings = run_checks(subject(tmp_path / platform, machine=other))
+        assert not {check.name for check in DOCTOR_CHECKS if check.local_only} & {
+            one.check for one in findings
+        }
 
 
 def test_a_build_for_something_else_has_no_kernels(tmp_path: Path) -> None:
     place = environment(tmp_path / "venv")
     install_torch(place.site_packages, hip=None, version="2.9.1+cpu")
     one = subject(tmp_path, place=place)
-    said = as_json(one, examine(one))["kernels"]
+    said = make_report_json(one, run_checks(one))["kernels"]
     assert [(v["project"], v["gfx"], v["served"]) for v in said] == [("torch", "gfx1100", False)]
 
 
 def test_the_report_is_by_group_with_the_worst_last(tmp_path: Path) -> None:
-    findings = examine(subject(tmp_path, hardware=Hardware((gpu("gfx1201"),)), env={"HSA_XNACK": "1"}))
-    lines = list(text_lines(findings, lambda text, _: text))
+    findings = run_checks(subject(tmp_path, hardware=Hardware((gpu("gfx1201"),)), env={"HSA_XNACK": "1"}))
+    lines = list(format_findings(findings, lambda text, _: text))
     assert [line for line in lines if not line.startswith(" ")] == [
         "machine:", "ROCm:", "packages:", "kernels:", "variables:", "1 error",
     ]  # fmt: skip
@@ -503,7 +506,7 @@ def test_known_issues_are_those_of_this_torch_rocm_and_gpu(tmp_path: Path) -> No
     install_torch(place.site_packages, "gfx1100", "gfx942", version="2.12.0+rocm7.14.0", hip="7.14.60850")
 
     def said(name: str, gfx: str) -> list[tuple[str, str]]:
-        findings = examine(subject(tmp_path / name, place=place, hardware=Hardware((gpu(gfx),))))
+        findings = run_checks(subject(tmp_path / name, place=place, hardware=Hardware((gpu(gfx),))))
         return [(one.severity, one.text) for one in found(findings, "known-issues")]
 
     known = [text for severity, text in said("a", "gfx1100") if severity == "warning"]
@@ -517,7 +520,7 @@ def test_known_issues_are_those_of_this_torch_rocm_and_gpu(tmp_path: Path) -> No
 
 
 def test_the_table_of_variables_is_whole() -> None:
-    table = harms()
+    table = load_variable_harms()
     for name, cases in table.variables.items():
         assert name.isupper() and all(case.text and case.source in table.sources for case in cases)
     assert list(table.allocator_keys.keys) == sorted(table.allocator_keys.keys)
@@ -548,13 +551,13 @@ def test_wrong_input_is_refused_with_one_message(
 ) -> None:
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         monkeypatch.delenv(name, raising=False)
-    assert run_command(command, [word.format(folder=tmp_path) for word in words]) == 2
+    assert run_command(doctor_command, [word.format(folder=tmp_path) for word in words]) == 2
     said = capsys.readouterr()
     assert message in said.err and said.out == ""
 
 
 def test_every_check_has_a_name_of_its_own_and_a_test() -> None:
-    names = [check.name for check in CHECKS]
+    names = [check.name for check in DOCTOR_CHECKS]
     assert len(names) == len(set(names))
     text = Path(__file__).read_text()
     never_a_fault = {"system", "python"}

@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 
-from rocm_wheels.machine import Machine
-from rocm_wheels.model.estimates import Costs, costs_of
-from rocm_wheels.model.names import project_names
-from rocm_wheels.pipeline.estimates import History, Past, estimate, read_history
-from rocm_wheels.pipeline.record.writing import new_run
+from rocm_wheels.machine import MachineResources
+from rocm_wheels.model.estimates import StepCosts, get_step_costs
+from rocm_wheels.model.names import list_project_names
+from rocm_wheels.pipeline.estimates import History, PastStep, estimate_step, read_history
+from rocm_wheels.pipeline.record.writing import create_run_record
 
 GIB = 1 << 30
-LARGE = Machine(64, 512 * GIB, 500 * GIB)
-SMALL = Machine(16, 64 * GIB, 33 * GIB)
+LARGE = MachineResources(64, 512 * GIB, 500 * GIB)
+SMALL = MachineResources(16, 64 * GIB, 33 * GIB)
 HOUR = 3600.0
-NIGHT = Past("20261120-220000", 2 * HOUR, 64 * 1.5 * HOUR, 160 * GIB, 64, 12)
+NIGHT = PastStep("20261120-220000", 2 * HOUR, 64 * 1.5 * HOUR, 160 * GIB, 64, 12)
 
 
 def record(runs: Path, step: str, *, outcome: str = "done", jobs: int | None = 8, **ended: Any) -> str:
     """Write a run of one step as the record has it; return its id."""
-    run = new_run(runs, datetime(2026, 11, 20, 22, tzinfo=timezone.utc))
+    run = create_run_record(runs, datetime(2026, 11, 20, 22, tzinfo=timezone.utc))
     run.write("run-begun", run=run.folder.name, cores=16, targets=["gfx942", "gfx1100"])
     run.write("step-begun", step=step, jobs=jobs, why="not built yet")
     run.write("output", step=step, path="a.whl", targets=["gfx942", "gfx1100", "gfx1201"])
@@ -34,7 +34,7 @@ def record(runs: Path, step: str, *, outcome: str = "done", jobs: int | None = 8
 
 
 def test_stated_figures_fit_what_is_told_of_torch() -> None:
-    one, all_of_them = (estimate("pytorch", n, LARGE, History()) for n in (1, 24))
+    one, all_of_them = (estimate_step("pytorch", n, LARGE, History()) for n in (1, 24))
     assert 0.5 * HOUR <= one.seconds <= HOUR
     assert 2 * HOUR <= all_of_them.seconds <= 2.5 * HOUR
     assert "believed" in one.source
@@ -46,16 +46,16 @@ def test_stated_figures_fit_what_is_told_of_torch() -> None:
 
 def test_memory_takes_jobs_away_and_so_makes_it_longer() -> None:
     narrow, given = (
-        estimate("pytorch", 1, SMALL, History()),
-        estimate("pytorch", 1, SMALL, History(), jobs=16),
+        estimate_step("pytorch", 1, SMALL, History()),
+        estimate_step("pytorch", 1, SMALL, History(), jobs=16),
     )
     assert narrow.memory == 8 * 4 * GIB
     assert narrow.seconds > 1.8 * given.seconds
 
 
-@pytest.mark.parametrize("name", [*project_names(), "install-rocm", "variant", "torchcodec"])
+@pytest.mark.parametrize("name", [*list_project_names(), "install-rocm", "variant", "torchcodec"])
 def test_every_step_has_figures_with_a_source(name: str) -> None:
-    said = estimate(name, 3, SMALL, History())
+    said = estimate_step(name, 3, SMALL, History())
     assert said.seconds > 0
     assert said.disk > 0
     assert said.memory_per_job > 0
@@ -72,57 +72,59 @@ def test_every_step_has_figures_with_a_source(name: str) -> None:
     ],
 )
 def test_what_was_measured_is_told_with_its_machine(step: str, figure: str) -> None:
-    source = estimate(step, 1, SMALL, History()).source
+    source = estimate_step(step, 1, SMALL, History()).source
     assert figure in source
     assert "measured" in source and "on two cores" in source
 
 
 def test_own_projects_are_in_the_table() -> None:
-    other: Costs = costs_of("torchcodec")
-    assert [name for name in project_names() if costs_of(name) == other] == []
+    other: StepCosts = get_step_costs("torchcodec")
+    assert [name for name in list_project_names() if get_step_costs(name) == other] == []
 
 
 def test_a_recorded_run_goes_before_the_table_and_is_named() -> None:
-    said = estimate("pytorch", 12, LARGE, History({"pytorch": (NIGHT,)}))
+    said = estimate_step("pytorch", 12, LARGE, History({"pytorch": (NIGHT,)}))
     assert (said.seconds, said.memory) == (2 * HOUR, 160 * GIB)
     assert said.source == "run 20261120-220000 (12 targets, 64 jobs)"
 
 
 def test_a_recorded_run_is_scaled_by_jobs_and_targets() -> None:
     history = History({"pytorch": (NIGHT,)})
-    slower = estimate("pytorch", 12, SMALL, history, jobs=16)
+    slower = estimate_step("pytorch", 12, SMALL, history, jobs=16)
     assert slower.seconds == pytest.approx(0.5 * HOUR + 4 * 1.5 * HOUR)  # what was not shared stays
     assert slower.memory == 40 * GIB
-    more = estimate("pytorch", 24, LARGE, history)
+    more = estimate_step("pytorch", 24, LARGE, history)
     assert 2 * HOUR < more.seconds < 4 * HOUR  # not all of torch is compiled for each target
     assert more.source.endswith(", scaled to 24 targets, 64 jobs")
 
 
 def test_memory_of_a_compiler_is_learned_only_from_a_whole_build() -> None:
-    costs = costs_of("pytorch").time.work(2)
-    whole = Past("a", 9000, costs, 32 * GIB, 16, 2)
-    went_on = Past("b", 60, 300, 2 * GIB, 16, 2)
+    costs = get_step_costs("pytorch").time.get_core_seconds(2)
+    whole = PastStep("a", 9000, costs, 32 * GIB, 16, 2)
+    went_on = PastStep("b", 60, 300, 2 * GIB, 16, 2)
     history = History({"pytorch": (went_on, whole)})
-    assert estimate("pytorch", 2, SMALL, history).memory_per_job == int(2.5 * GIB)
-    assert estimate("pytorch", 2, SMALL, history).seconds == 9000 * 16 / 13  # 13 jobs fit
-    only = estimate("pytorch", 2, SMALL, History({"pytorch": (went_on,)}))
+    assert estimate_step("pytorch", 2, SMALL, history).memory_per_job == int(2.5 * GIB)
+    assert estimate_step("pytorch", 2, SMALL, history).seconds == 9000 * 16 / 13  # 13 jobs fit
+    only = estimate_step("pytorch", 2, SMALL, History({"pytorch": (went_on,)}))
     assert only.memory_per_job == 4 * GIB
 
 
 def test_what_was_not_measured_is_taken_from_the_table() -> None:
-    history = History({"pytorch": (Past("a", 2700, 0, 0, 64, 1),)})
-    said = estimate("pytorch", 1, LARGE, history, jobs=32)
+    history = History({"pytorch": (PastStep("a", 2700, 0, 0, 64, 1),)})
+    said = estimate_step("pytorch", 1, LARGE, history, jobs=32)
     assert said.memory == 32 * 4 * GIB
     assert 1.7 * 2700 < said.seconds < 2 * 2700
     assert (
-        estimate("install-rocm", 1, LARGE, History({"install-rocm": (Past("a", 9, 0, 0, 2, 1),)})).seconds
+        estimate_step(
+            "install-rocm", 1, LARGE, History({"install-rocm": (PastStep("a", 9, 0, 0, 2, 1),)})
+        ).seconds
         == 9
     )
 
 
 def test_the_longest_of_the_newest_counts() -> None:
-    pasts = tuple(Past(f"r{n}", seconds, 0, 0, 16, 1) for n, seconds in enumerate((5, 9, 7, 1, 2, 99)))
-    assert estimate("apex", 1, SMALL, History({"apex": pasts}), jobs=16).seconds == 9
+    pasts = tuple(PastStep(f"r{n}", seconds, 0, 0, 16, 1) for n, seconds in enumerate((5, 9, 7, 1, 2, 99)))
+    assert estimate_step("apex", 1, SMALL, History({"apex": pasts}), jobs=16).seconds == 9
 
 
 @pytest.mark.parametrize(
@@ -141,7 +143,7 @@ def test_the_longest_of_the_newest_counts() -> None:
 )
 def test_reads_the_record_of_a_step(tmp_path: Path, step: str, name: str) -> None:
     run = record(tmp_path, step, peak_memory=5 * GIB)
-    assert read_history(tmp_path).steps == {name: (Past(run, 60, 400, 5 * GIB, 8, 3),)}
+    assert read_history(tmp_path).steps == {name: (PastStep(run, 60, 400, 5 * GIB, 8, 3),)}
 
 
 def test_reads_only_what_was_done_newest_first(tmp_path: Path) -> None:
@@ -159,7 +161,7 @@ def test_reads_only_what_was_done_newest_first(tmp_path: Path) -> None:
 
 
 def test_long_records_are_read_at_their_ends(tmp_path: Path) -> None:
-    run = new_run(tmp_path, datetime(2026, 11, 20, tzinfo=timezone.utc))
+    run = create_run_record(tmp_path, datetime(2026, 11, 20, tzinfo=timezone.utc))
     run.write("run-begun", cores=4, targets=["gfx942"])
     filler = json.dumps({"event": "command", "step": "build-apex-cp311", "command": "x" * 1000}) + "\n"
     with run.path.open("a") as file:
@@ -172,8 +174,8 @@ def test_long_records_are_read_at_their_ends(tmp_path: Path) -> None:
 
 def test_seven_hundred_steps_are_estimated_in_no_time() -> None:
     history = History({"pytorch": tuple(NIGHT for _ in range(30))})
-    estimate("pytorch", 1, LARGE, history)  # the table is read
+    estimate_step("pytorch", 1, LARGE, history)  # the table is read
     begin = time.process_time()
     for number in range(700):
-        estimate("pytorch", number % 28 + 1, LARGE, history)
+        estimate_step("pytorch", number % 28 + 1, LARGE, history)
     assert time.process_time() - begin < 0.2  # 20 ms alone on a machine

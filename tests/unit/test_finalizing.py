@@ -10,15 +10,15 @@ from packaging.version import Version
 
 from rocm_wheels.errors import ReleaseError, RocmWheelsError
 from rocm_wheels.model.project import load_project
-from rocm_wheels.release.finalizing.requirements import moved_requirement
-from rocm_wheels.release.finalizing.texts import new_texts
+from rocm_wheels.release.finalizing.requirements import rewrite_requirement
+from rocm_wheels.release.finalizing.texts import rewrite_version_files
 from rocm_wheels.release.finalizing.versions import (
-    final_version,
-    final_versions,
-    moved_versions,
-    read_wishes,
+    make_final_version,
+    decide_final_versions,
+    map_versions,
+    parse_finalize_request,
 )
-from rocm_wheels.release.sets import SetDocument, SetFile, SetLock, set_id
+from rocm_wheels.release.sets import SetDocument, SetFile, SetLock, make_set_id
 
 RC = "7.1.0rc1"
 
@@ -35,7 +35,7 @@ def a_set(*wheels: str, rocm: str = RC) -> SetDocument:
             )
         )
     return SetDocument(
-        id=set_id("2.9.0rc1", ((file.name, file.sha256) for file in files), "c" * 64),
+        id=make_set_id("2.9.0rc1", ((file.name, file.sha256) for file in files), "c" * 64),
         created="2026-11-21T12:00:00Z",
         version="2.9.0rc1",
         rocm=rocm,
@@ -69,7 +69,7 @@ def a_set(*wheels: str, rocm: str = RC) -> SetDocument:
     ],
 )
 def test_the_pre_release_goes_by_rule(version: str, rocm: tuple[str, str] | None, becomes: str) -> None:
-    assert final_version(Version(version), rocm) == becomes
+    assert make_final_version(Version(version), rocm) == becomes
 
 
 REFUSED: list[tuple[list[str], dict[str, list[str]], str]] = [
@@ -117,22 +117,29 @@ REFUSED: list[tuple[list[str], dict[str, list[str]], str]] = [
 def test_what_is_not_clear_is_asked(wheels: list[str], words: dict[str, list[str]], said: str) -> None:
     document = a_set(*wheels)
     with pytest.raises(RocmWheelsError, match=said):
-        wishes = read_wishes(document, words.get("to", []), words.get("keep", []), words.get("rocm", []))
-        moved_versions(document, final_versions(document, wishes))
+        wishes = parse_finalize_request(
+            document, words.get("to", []), words.get("keep", []), words.get("rocm", [])
+        )
+        map_versions(document, decide_final_versions(document, wishes))
 
 
 def test_a_label_of_rocm_is_not_lost() -> None:
     with pytest.raises(RocmWheelsError, match=r"ROCm 7\.1\.0rc1\+mini would lose its label"):
-        read_wishes(a_set("torch 2.9.0rc1", rocm="7.1.0rc1+mini"), [], [], ["7.1.0"])
+        parse_finalize_request(a_set("torch 2.9.0rc1", rocm="7.1.0rc1+mini"), [], [], ["7.1.0"])
 
 
 def test_all_that_is_not_clear_is_said_at_once_and_parts_follow_their_whole() -> None:
     document = a_set("torch 2.9.0rc1", "torch-device-gfx942 2.9.0rc1", "triton 3.5.0", "apex 1.0")
     with pytest.raises(ReleaseError) as told:
-        final_versions(document, read_wishes(document, [], [], []))
+        decide_final_versions(document, parse_finalize_request(document, [], [], []))
     assert len(str(told.value).splitlines()) == 2
-    wishes = read_wishes(document, ["Torch=2.9.0.post1"], ["triton", "apex"], ["7.1.0"])
-    assert list(final_versions(document, wishes).values()) == ["2.9.0.post1", "2.9.0.post1", "3.5.0", "1.0"]
+    wishes = parse_finalize_request(document, ["Torch=2.9.0.post1"], ["triton", "apex"], ["7.1.0"])
+    assert list(decide_final_versions(document, wishes).values()) == [
+        "2.9.0.post1",
+        "2.9.0.post1",
+        "3.5.0",
+        "1.0",
+    ]
 
 
 OLD, NEW = "2.9.0rc1+rocm7.1.0rc1", "2.9.0+rocm7.1.0"
@@ -168,9 +175,9 @@ ROCM = {Version(RC): Version("7.1.0")}
 def test_pins_follow_and_all_else_stays_as_it_is_written(text: str, becomes: str | None) -> None:
     if becomes is None:
         with pytest.raises(ReleaseError, match=r"it requires torch.*, which 2\.9\.0\+rocm7\.1\.0 is not"):
-            moved_requirement(text, MOVED, ROCM)
+            rewrite_requirement(text, MOVED, ROCM)
     else:
-        assert moved_requirement(text, MOVED, ROCM) == becomes
+        assert rewrite_requirement(text, MOVED, ROCM) == becomes
 
 
 _space = st.sampled_from(["", " ", "  "])
@@ -189,7 +196,7 @@ def test_any_pin_is_moved_and_its_name_extras_and_marker_are_the_same(
 ) -> None:
     bounds = f"({pin}{OLD})" if brackets else f"{pin}{OLD}"
     old = f"torch{extras}{before}{bounds}{' ' if marker else ''}{marker}"
-    new = moved_requirement(old, MOVED, {})
+    new = rewrite_requirement(old, MOVED, {})
     assert new == old.replace(OLD, NEW)
     one, other = Requirement(old), Requirement(new)
     assert (one.name, one.extras, one.marker) == (other.name, other.extras, other.marker)
@@ -207,27 +214,31 @@ TORCH = {
 
 
 def test_files_say_the_new_version_and_hip_what_it_said() -> None:
-    found = new_texts(TORCH, load_project("pytorch"), (OLD, NEW), (RC, "7.1.0"))
+    found = rewrite_version_files(TORCH, load_project("pytorch"), (OLD, NEW), (RC, "7.1.0"))
     assert found == {
         "torch/version.py": TORCH["torch/version.py"].replace(
             b'"2.9.0rc1+rocm7.1.0rc1"', b'"2.9.0+rocm7.1.0"'
         ),
         "torch/_rocm_init.py": TORCH["torch/_rocm_init.py"].replace(b"rc1", b""),
     }
-    assert set(new_texts(TORCH, load_project("pytorch"), (OLD, NEW), None)) == {"torch/version.py"}
+    assert set(rewrite_version_files(TORCH, load_project("pytorch"), (OLD, NEW), None)) == {
+        "torch/version.py"
+    }
     # a variant has no label in its version, and its files have the one that it was built with
-    assert new_texts(TORCH, load_project("pytorch"), ("2.9.0rc1", "2.9.0"), (RC, "7.1.0")) == found
-    kept = new_texts(TORCH, load_project("pytorch"), ("2.9.0rc1", "2.9.0"), None)
+    assert (
+        rewrite_version_files(TORCH, load_project("pytorch"), ("2.9.0rc1", "2.9.0"), (RC, "7.1.0")) == found
+    )
+    kept = rewrite_version_files(TORCH, load_project("pytorch"), ("2.9.0rc1", "2.9.0"), None)
     assert b'"2.9.0+rocm7.1.0rc1"' in kept["torch/version.py"]
     triton = {"triton/__init__.py": b"__version__ = '3.5.0rc1'\n"}
-    assert new_texts(triton, load_project("triton"), ("3.5.0rc1+git1", "3.5.0+git1"), None) == {
+    assert rewrite_version_files(triton, load_project("triton"), ("3.5.0rc1+git1", "3.5.0+git1"), None) == {
         "triton/__init__.py": b"__version__ = '3.5.0'\n"
     }
 
 
 def test_a_version_that_was_never_right_stays_and_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     strange = {"torch/version.py": b"__version__ = '2.8.0'\n"}
-    assert new_texts(strange, load_project("pytorch"), (OLD, NEW), None) == {}
+    assert rewrite_version_files(strange, load_project("pytorch"), (OLD, NEW), None) == {}
     assert "torch/version.py says '2.8.0', which is not the version of its wheel" in capsys.readouterr().err
 
 
@@ -246,4 +257,4 @@ def test_a_version_that_was_never_right_stays_and_is_told(capsys: pytest.Capture
 )
 def test_files_that_cannot_be_rewritten_are_named(name: str, content: bytes, said: str) -> None:
     with pytest.raises(ReleaseError, match=said):
-        new_texts({name: content}, load_project("pytorch"), (OLD, NEW), (RC, "7.1.0"))
+        rewrite_version_files({name: content}, load_project("pytorch"), (OLD, NEW), (RC, "7.1.0"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocm_wheels.errors import SourceError
-from rocm_wheels.sources.network.gitmodules import Submodule, parse, resolve_url
+from rocm_wheels.sources.network.gitmodules import Submodule, parse_gitmodules, resolve_submodule_url
 
 
 def listed(*pairs: str) -> str:
@@ -14,7 +14,7 @@ def listed(*pairs: str) -> str:
 
 
 def test_what_is_said_of_submodules() -> None:
-    found = parse(
+    found = parse_gitmodules(
         listed(
             "core.bare=false",
             "submodule.third_party/a.path=third_party/a",
@@ -30,9 +30,9 @@ def test_what_is_said_of_submodules() -> None:
     )
     assert found == {
         "third_party/a": Submodule("third_party/a", "third_party/a", "https://h/a", shallow=True),
-        "odd dir": Submodule('odd "n\u00e4me".v2', "odd dir", None, wanted=False, plain=False),
+        "odd dir": Submodule('odd "n\u00e4me".v2', "odd dir", None, enabled=False, plain=False),
     }
-    assert parse("", name="f") == {}
+    assert parse_gitmodules("", name="f") == {}
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_what_is_said_of_submodules() -> None:
 )
 def test_what_git_refuses_as_well(pairs: list[str], message: str) -> None:
     with pytest.raises(SourceError, match=message):
-        parse(listed(*pairs), name="f")
+        parse_gitmodules(listed(*pairs), name="f")
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_what_git_refuses_as_well(pairs: list[str], message: str) -> None:
     ],
 )
 def test_relative_urls(parent: str, url: str, whole: str) -> None:
-    assert resolve_url(parent, url) == whole
+    assert resolve_submodule_url(parent, url) == whole
 
 
 @pytest.mark.parametrize(
@@ -83,5 +83,5 @@ def test_relative_urls(parent: str, url: str, whole: str) -> None:
 )
 def test_too_far_up(parent: str, url: str) -> None:
     with pytest.raises(SourceError, match="goes further up than") as refused:
-        resolve_url(parent, url)
+        resolve_submodule_url(parent, url)
     assert "secret" not in str(refused.value)

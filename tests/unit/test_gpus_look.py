@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from rocm_wheels.gpus import nvidia, other_systems, pci_bus, rocm_tools
 from rocm_wheels.gpus.gpu import Hardware
-from rocm_wheels.gpus.look import look
-from rocm_wheels.gpus.names import chip_of, read_version, version_of
+from rocm_wheels.gpus.look import detect_hardware
+from rocm_wheels.gpus.names import decode_target_number, parse_override_version, format_override_version
 from rocm_wheels.gpus.programs import ProgramAnswer
-from rocm_wheels.gpus.properties import known, supported
+from rocm_wheels.gpus.properties import list_known_features, list_supported_features
 
 RX, IGPU = ("0000:03:00.0", "1002:744c", 0x0300), ("0000:0f:00.0", "1002:164e", 0x0300)
 RTX, UHD = ("0000:01:00.0", "10de:2684", 0x0300), ("0000:00:02.0", "8086:4680", 0x0300)
@@ -51,23 +51,25 @@ def seen(hardware: Hardware) -> list[tuple[object, ...]]:
     ],
 )
 def test_machines_by_the_drivers_files(tmp_path: Path, name: str, gpus: list[tuple[object, ...]]) -> None:
-    found = look({}, root=machine(tmp_path, *MACHINES[name]), run=programs())
+    found = detect_hardware({}, root=machine(tmp_path, *MACHINES[name]), run=programs())
     assert seen(found) == gpus
     assert len(found.faults) == 2 * (name == "unreadable")
     assert all(one.source == "kfd" and one.visible for one in found.gpus)
 
 
 def test_what_is_said_of_a_card(tmp_path: Path) -> None:
-    first, second = look({}, root=machine(tmp_path / "a", *MACHINES["mi250x"]), run=programs()).gpus
+    first, second = detect_hardware(
+        {}, root=machine(tmp_path / "a", *MACHINES["mi250x"]), run=programs()
+    ).gpus
     assert (first.pci_id, first.address, second.address) == ("1002:740c", "0000:c1:00.0", "0000:c6:00.0")
     assert (first.uuid, first.memory, first.simd_count) == ("GPU-abba0000000000c1", 64 * GIB, 440)
     assert "MI250X" in first.name and first.integrated is False
-    igpu = look({}, root=machine(tmp_path / "b", *MACHINES["apu"]), run=programs()).gpus[0]
+    igpu = detect_hardware({}, root=machine(tmp_path / "b", *MACHINES["apu"]), run=programs()).gpus[0]
     assert (igpu.integrated, igpu.memory, igpu.native) == (True, None, "gfx1151")
-    parts = look({}, root=machine(tmp_path / "c", *MACHINES["mi300x_cpx"]), run=programs()).gpus
+    parts = detect_hardware({}, root=machine(tmp_path / "c", *MACHINES["mi300x_cpx"]), run=programs()).gpus
     assert {part.address for part in parts} == {"0000:05:00.0"} and len({part.uuid for part in parts}) == 8
     assert [part.notes for part in parts][:2] == [(), ("part 1 of a divided card",)]
-    unknown = look({}, root=machine(tmp_path / "d", *MACHINES["unknown"]), run=programs())
+    unknown = detect_hardware({}, root=machine(tmp_path / "d", *MACHINES["unknown"]), run=programs())
     assert (unknown.gpus[0].name, unknown.gpus[0].integrated) == ("", None)
 
 
@@ -75,12 +77,12 @@ def test_a_container_sees_the_cards_that_it_was_given(tmp_path: Path) -> None:
     root = machine(tmp_path, *MACHINES["mi300x_8"])
     for bus in (5, 6, 8, 9, 10, 11, 12):
         (root / f"dev/dri/renderD{127 + bus}").unlink()
-    found = look({}, root=root, run=programs())
+    found = detect_hardware({}, root=root, run=programs())
     assert [(one.address, one.index) for one in found.usable] == [("0000:07:00.0", 0)]
     assert found.gpus[-1].hidden_by == "/dev/dri/renderD139, which is not here"
     for bus in range(5, 13):
         (root / f"dev/dri/renderD{127 + bus}").unlink(missing_ok=True)
-    found = look({}, root=root, run=programs())  # an image that is being built has none
+    found = detect_hardware({}, root=root, run=programs())  # an image that is being built has none
     assert len(found.usable) == 8
     assert "--device=/dev/kfd" in found.faults[0]
 
@@ -93,7 +95,7 @@ def test_nodes_that_are_closed_are_said_at_once(tmp_path: Path) -> None:
     for number in range(3, 10):
         (root / NODES / f"{number}/properties").unlink()
     (root / NODES / "notes").mkdir()
-    found = look({}, root=root, run=programs())
+    found = detect_hardware({}, root=root, run=programs())
     assert len(found.usable) == 1 and len(found.gpus) == 8
     assert found.faults == (
         "nodes 3, 4, 5, 6, 7, 8, 9 of the amdgpu driver: closed to this process (No such file or directory)",
@@ -103,7 +105,7 @@ def test_nodes_that_are_closed_are_said_at_once(tmp_path: Path) -> None:
 
 def test_cards_of_all_makers_where_the_driver_lists_amds(tmp_path: Path) -> None:
     root = pci(machine(tmp_path, *MACHINES["mixed"]), RX, IGPU, RTX, UHD, CONSOLE, SOUND, NPU)
-    found = look(
+    found = detect_hardware(
         {},
         root=root,
         run=programs(nvidia_smi=text("nvidia_smi.csv"), nvidia_smi_banner=text("nvidia_smi.txt")),
@@ -117,27 +119,27 @@ def test_cards_of_all_makers_where_the_driver_lists_amds(tmp_path: Path) -> None
     ]
     assert (found.cuda, found.faults) == ("12.8", ())
     assert found.gpus[1].pci_id == "10de:2684" and found.gpus[1].memory == 24564 * 2**20
-    only = look({}, root=root, run=programs(), vendors=("amd",))
+    only = detect_hardware({}, root=root, run=programs(), vendors=("amd",))
     assert [one.gfx for one in only.gpus] == ["gfx1100", "gfx1036"]
-    without_smi = look({}, root=root, run=programs())
+    without_smi = detect_hardware({}, root=root, run=programs())
     assert without_smi.gpus[1].confidence == "derived" and without_smi.gpus[1].capability == "8.9"
 
 
 def test_a_card_whose_id_stands_for_two_chips_says_so(tmp_path: Path) -> None:
     said = "revision df (RX 6750 GRE 10GB) is gfx1031, says device-info"
     root = pci(tmp_path / "bus", ("0000:03:00.0", "1002:73ff", 0x300))
-    (by_id,) = look({}, root=root, run=programs()).gpus
+    (by_id,) = detect_hardware({}, root=root, run=programs()).gpus
     assert (by_id.gfx, by_id.notes) == ("gfx1032", (said,))
     odd = machine(tmp_path / "odd", CPU, gpu(999999999, 0x73FF, 3))
-    assert look({}, root=odd, run=programs()).gpus[0].notes == (said,)
+    assert detect_hardware({}, root=odd, run=programs()).gpus[0].notes == (said,)
     named = machine(tmp_path / "named", CPU, gpu(100301, 0x73FF, 3))
-    (by_driver,) = look({}, root=named, run=programs()).gpus
+    (by_driver,) = detect_hardware({}, root=named, run=programs()).gpus
     assert (by_driver.gfx, by_driver.notes) == ("gfx1031", ())  # the driver knows which
 
 
 def test_a_machine_without_the_driver_is_told_by_its_slots(tmp_path: Path) -> None:
     root = pci(tmp_path, MI300X, ("0000:09:00.0", "1002:fffe", 0x0380), CONSOLE, NPU)
-    found = look({}, root=root, run=programs())
+    found = detect_hardware({}, root=root, run=programs())
     assert seen(found) == [("gfx942", None, "derived"), ("amd", None, "unknown")]
     assert found.usable[0].name.endswith("[Instinct MI300X]")
     assert found.faults == (
@@ -147,9 +149,9 @@ def test_a_machine_without_the_driver_is_told_by_its_slots(tmp_path: Path) -> No
         *("PCI bus: 3 cards", "kfd: no such driver", "rocminfo: not installed"),
         *("rocm_agent_enumerator: not installed", "amd-smi: not installed"),
     )
-    one_domain = pci_bus.read_lspci(text("lspci_nn_one_domain.txt"))
-    assert {*one_domain} < {*pci_bus.read_lspci(text("lspci_nn.txt"))} and len(one_domain) == 4
-    by_lspci = look({}, root=tmp_path / "no", run=programs(lspci=text("lspci_nn.txt")))
+    one_domain = pci_bus.parse_lspci(text("lspci_nn_one_domain.txt"))
+    assert {*one_domain} < {*pci_bus.parse_lspci(text("lspci_nn.txt"))} and len(one_domain) == 4
+    by_lspci = detect_hardware({}, root=tmp_path / "no", run=programs(lspci=text("lspci_nn.txt")))
     assert [(one.vendor, one.gfx, one.address) for one in by_lspci.gpus] == [
         ("amd", "gfx1100", "0000:03:00.0"),
         ("amd", "gfx942", "0001:05:00.0"),
@@ -162,16 +164,18 @@ def test_tools_are_not_asked_where_they_cannot_know_more(tmp_path: Path) -> None
     def never(*_: object) -> ProgramAnswer:
         raise AssertionError("a program was started")
 
-    assert look({}, root=pci(tmp_path / "a", UHD), run=never).usable == ()
-    assert look({}, root=machine(tmp_path / "b", *MACHINES["mixed"]), run=never, vendors=("amd",)).usable
+    assert detect_hardware({}, root=pci(tmp_path / "a", UHD), run=never).usable == ()
+    assert detect_hardware(
+        {}, root=machine(tmp_path / "b", *MACHINES["mixed"]), run=never, vendors=("amd",)
+    ).usable
     forced = {"ROCM_BOOTSTRAP_FORCE_GFX_ARCH": "gfx942"}
-    assert look(forced, root=tmp_path / "c", run=never, vendors=("amd",)).usable
+    assert detect_hardware(forced, root=tmp_path / "c", run=never, vendors=("amd",)).usable
 
 
 def test_windows_linux_asks_rocm_although_there_is_no_card_on_its_bus(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/dxg").touch()
-    found = look(
+    found = detect_hardware(
         {},
         root=pci(tmp_path, ("0000:00:01.0", "1414:008e", 0x0302)),
         run=programs(rocminfo=text("rocminfo_apu_and_radeon.txt")),
@@ -195,23 +199,23 @@ def test_windows_linux_asks_rocm_although_there_is_no_card_on_its_bus(tmp_path: 
 def test_rocms_tools_where_the_driver_is_silent(
     tmp_path: Path, answers: dict[str, str], gpus: list[tuple[object, ...]]
 ) -> None:
-    found = look({}, root=tmp_path, run=programs(**answers))
+    found = detect_hardware({}, root=tmp_path, run=programs(**answers))
     assert (seen(found), found.faults) == (gpus, ())
 
 
 def test_amd_smi_that_warns_and_fails_is_read_all_the_same(tmp_path: Path) -> None:
     printed = "WARNING: User is missing the following required groups: render\n" + text("amd_smi_static.json")
     answer = ProgramAnswer(printed, "amd-smi failed with exit code 1: AMDSMI_STATUS_BUSY")
-    found = look({}, root=tmp_path, run=programs(amd_smi=answer))
+    found = detect_hardware({}, root=tmp_path, run=programs(amd_smi=answer))
     assert [one.gfx for one in found.usable] == ["gfx950", "gfx1100"]
     assert found.faults == ("amd-smi failed with exit code 1: AMDSMI_STATUS_BUSY",)
 
 
 def test_what_rocminfo_says_of_a_card() -> None:
-    (card,) = rocm_tools.read_rocminfo(text("rocminfo_mi300x_vf.txt"))
+    (card,) = rocm_tools.parse_rocminfo(text("rocminfo_mi300x_vf.txt"))
     assert (card.name, card.pci_id, card.address) == ("AMD Instinct MI300X VF", "1002:74b5", "0000:83:00.0")
     assert (card.uuid, card.simd_count, card.integrated) == ("GPU-43529fe3ce00c724", 1216, False)
-    apu, _ = rocm_tools.read_rocminfo(text("rocminfo_apu_and_radeon.txt"))
+    apu, _ = rocm_tools.parse_rocminfo(text("rocminfo_apu_and_radeon.txt"))
     assert (apu.uuid, apu.integrated) == (None, True)
 
 
@@ -257,10 +261,10 @@ def test_what_rocminfo_says_of_a_card() -> None:
 def test_a_tool_that_fails_is_said_and_stops_nothing(
     tmp_path: Path, answers: dict[str, str], fault: str
 ) -> None:
-    found = look({}, root=tmp_path, run=programs(**answers))
+    found = detect_hardware({}, root=tmp_path, run=programs(**answers))
     assert found.gpus == () and len(found.faults) == 1
     assert fault in found.faults[0]
-    after = look(
+    after = detect_hardware(
         {},
         root=pci(tmp_path, MI300X, RTX),
         run=programs(**{key: value for key, value in answers.items() if key != "lspci"}),
@@ -270,7 +274,7 @@ def test_a_tool_that_fails_is_said_and_stops_nothing(
 
 def test_windows_names_the_cards_and_the_driver_their_targets() -> None:
     run = programs(powershell=text("wmi.txt"), clinfo=text("clinfo_amd.txt"))
-    found = look(
+    found = detect_hardware(
         {"HIP_VISIBLE_DEVICES": "0", "ROCR_VISIBLE_DEVICES": ""}, root=Path("/no"), platform="win32", run=run
     )
     assert [(one.vendor, one.gfx, one.index, one.visible, one.source) for one in found.gpus] == [
@@ -279,54 +283,60 @@ def test_windows_names_the_cards_and_the_driver_their_targets() -> None:
         ("amd", "gfx1036", 1, False, "clinfo"),
     ]
     assert found.gpus[0].pci_id == "1002:744c"
-    table = look({}, root=Path("/no"), platform="win32", run=programs(powershell=text("wmi.txt")))
+    table = detect_hardware({}, root=Path("/no"), platform="win32", run=programs(powershell=text("wmi.txt")))
     assert seen(table)[:2] == [("gfx1100", 1, "derived"), ("gfx1036", 0, "derived")]
-    quick = look(
+    quick = detect_hardware(
         {}, root=Path("/no"), platform="win32", vendors=("amd",), run=programs(clinfo=text("clinfo_amd.txt"))
     )
     assert seen(quick) == [("gfx1100", 0, "read"), ("gfx1036", 1, "read")]
-    broken = look(
+    broken = detect_hardware(
         {},
         root=Path("/no"),
         platform="win32",
         run=programs(powershell=ProgramAnswer(fault="it is blocked"), clinfo="?"),
     )
     assert broken.faults == ("clinfo printed no list of platforms, but '?'", "it is blocked", "it is blocked")
-    (polaris,) = other_systems.read_clinfo(text("clinfo_columns.txt"))
+    (polaris,) = other_systems.parse_clinfo(text("clinfo_columns.txt"))
     assert (polaris.gfx, polaris.index) == ("gfx803", 0)
 
 
 def test_nvidia_on_windows_is_listed_once() -> None:
     wmi = "PCI\\VEN_10DE&DEV_2684&SUBSYS_889D1043&REV_A1\\4&1|NVIDIA GeForce RTX 4090\n"
     smi = text("nvidia_smi.csv").splitlines()[0]
-    found = look({}, root=Path("/no"), platform="win32", run=programs(powershell=wmi, nvidia_smi=smi))
+    found = detect_hardware(
+        {}, root=Path("/no"), platform="win32", run=programs(powershell=wmi, nvidia_smi=smi)
+    )
     assert [(one.pci_id, one.capability, one.source) for one in found.gpus] == [
         ("10de:2684", "8.9", "nvidia-smi")
     ]
 
 
 def test_macs() -> None:
-    (apple,) = look({}, platform="darwin", run=programs(system_profiler=text("system_profiler_m3.json"))).gpus
+    (apple,) = detect_hardware(
+        {}, platform="darwin", run=programs(system_profiler=text("system_profiler_m3.json"))
+    ).gpus
     assert (apple.vendor, apple.name, apple.integrated) == ("apple", "Apple M3 Max", True)
-    found = look({}, platform="darwin", run=programs(system_profiler=text("system_profiler_intel.json")))
+    found = detect_hardware(
+        {}, platform="darwin", run=programs(system_profiler=text("system_profiler_intel.json"))
+    )
     assert [(one.vendor, one.pci_id, one.visible) for one in found.gpus] == [
         ("intel", "8086:3e9b", True),
         ("amd", "1002:7340", False),
     ]
     assert found.usable == () and found.gpus[1].hidden_by == "macOS, which has no ROCm"
-    assert look({}, platform="darwin", run=programs(system_profiler="{}")).faults == (
+    assert detect_hardware({}, platform="darwin", run=programs(system_profiler="{}")).faults == (
         "system_profiler printed no list of displays, but '{}'",
     )
 
 
 def test_the_driver_says_its_version_or_its_kernels(tmp_path: Path) -> None:
-    assert look({}, root=tmp_path, run=programs()).driver is None
+    assert detect_hardware({}, root=tmp_path, run=programs()).driver is None
     (tmp_path / "sys/module/amdgpu").mkdir(parents=True)
     (tmp_path / "proc/sys/kernel").mkdir(parents=True)
     (tmp_path / "proc/sys/kernel/osrelease").write_text("6.8.0-45-generic\n")
-    assert look({}, root=tmp_path, run=programs()).driver == "in Linux 6.8.0-45-generic"
+    assert detect_hardware({}, root=tmp_path, run=programs()).driver == "in Linux 6.8.0-45-generic"
     (tmp_path / "sys/module/amdgpu/version").write_text("6.16.13\n")
-    assert look({}, root=tmp_path, run=programs()).driver == "6.16.13"
+    assert detect_hardware({}, root=tmp_path, run=programs()).driver == "6.16.13"
 
 
 def test_tools_are_asked_without_what_hides_gpus(tmp_path: Path) -> None:
@@ -334,7 +344,7 @@ def test_tools_are_asked_without_what_hides_gpus(tmp_path: Path) -> None:
 
     def run(words: object, env: dict[str, str], timeout: float) -> ProgramAnswer:
         asked.append(env)
-        return ProgramAnswer(found=False)
+        return ProgramAnswer(installed=False)
 
     env = {
         "HIP_VISIBLE_DEVICES": "0",
@@ -342,7 +352,7 @@ def test_tools_are_asked_without_what_hides_gpus(tmp_path: Path) -> None:
         "HSA_OVERRIDE_GFX_VERSION": "9.4.2",
         "PATH": "/x",
     }
-    look(env, root=tmp_path, run=run, vendors=("amd",))  # type: ignore[arg-type]
+    detect_hardware(env, root=tmp_path, run=run, vendors=("amd",))  # type: ignore[arg-type]
     assert asked[0] == {"PATH": os.pathsep.join(("/x", "/opt/rocm/bin")), "LC_ALL": "C"}
 
 
@@ -355,31 +365,31 @@ def test_generic_targets_come_after_the_exact_ones(tmp_path: Path) -> None:
         gpu(130102, 0xFFFE, 5, 8),
         rocm="9.42.0",
     )
-    here = supported(look({}, root=root, run=programs()))
+    here = list_supported_features(detect_hardware({}, root=root, run=programs()))
     assert here == {
         "gfx_arch": ("gfx942", "gfx1312", "gfx1103", "gfx9_4_generic", "gfx11_generic"),
         "rocm_version": ("9.42",),
     }
-    assert all(set(values) <= set(known(here)[name]) for name, values in here.items())
-    assert supported(look({}, root=tmp_path / "no", run=programs())) == {}
+    assert all(set(values) <= set(list_known_features(here)[name]) for name, values in here.items())
+    assert list_supported_features(detect_hardware({}, root=tmp_path / "no", run=programs())) == {}
 
 
 @pytest.mark.skipif(os.name != "posix" or os.getuid() == 0, reason="root may read everything")
 def test_a_closed_folder_is_said(tmp_path: Path) -> None:
     root = machine(tmp_path, *MACHINES["mi300x"])
     (root / NODES).chmod(0)
-    assert "Permission denied" in look({}, root=root, run=programs()).faults[0]
+    assert "Permission denied" in detect_hardware({}, root=root, run=programs()).faults[0]
 
 
 @given(st.integers(min_value=0, max_value=10**7))
 def test_every_number_has_a_name_or_none(version: int) -> None:
-    name = chip_of(version)
-    assert name is None or read_version(version_of(name)) == name
+    name = decode_target_number(version)
+    assert name is None or parse_override_version(format_override_version(name)) == name
 
 
 def test_what_is_no_chip_has_no_version() -> None:
     with pytest.raises(ValueError, match="is not the name of a GPU"):
-        version_of("gfx11_generic")
+        format_override_version("gfx11_generic")
 
 
 @settings(max_examples=40)
@@ -409,16 +419,21 @@ def test_nodes_may_say_anything(lines: list[tuple[str, str]]) -> None:
         (node / "properties").write_text(
             "simd_count 4\n" + "".join(f"{key} {value}\n" for key, value in lines), encoding="utf-8"
         )
-        look({}, root=Path(folder), run=programs())
+        detect_hardware({}, root=Path(folder), run=programs())
 
 
 READERS: list[Callable[[str], object]] = [
-    *(rocm_tools.read_rocminfo, rocm_tools.read_agents, rocm_tools.read_amd_smi, pci_bus.read_lspci),
     *(
-        other_systems.read_clinfo,
-        other_systems.read_pnp,
-        other_systems.read_system_profiler,
-        nvidia.read_nvidia_smi,
+        rocm_tools.parse_rocminfo,
+        rocm_tools.parse_agent_enumerator,
+        rocm_tools.parse_amd_smi,
+        pci_bus.parse_lspci,
+    ),
+    *(
+        other_systems.parse_clinfo,
+        other_systems.parse_pnp_devices,
+        other_systems.parse_system_profiler,
+        nvidia.parse_nvidia_smi,
     ),
 ]
 
@@ -432,5 +447,5 @@ def test_readers_of_tools_read_or_refuse_anything(printed: str) -> None:
     for read in READERS:
         try:
             read(printed)
-        except rocm_tools.NotRead as refusal:
+        except rocm_tools.ToolOutputError as refusal:
             assert str(refusal)

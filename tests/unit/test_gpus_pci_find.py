@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from rocm_wheels.cli.compat_pci import gpu
 from rocm_wheels.errors import UsageError
 from rocm_wheels.gpus import pci
-from rocm_wheels.model.compat.pci_find import find_cards
-from rocm_wheels.model.gfx import gfx_targets
+from rocm_wheels.model.compat.pci_find import find_gpu_cards
+from rocm_wheels.model.gfx import get_gfx_targets
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,8 @@ from rocm_wheels.model.gfx import gfx_targets
     ],
 )
 def test_cards_are_found(query: str, asked_by: str, cards: list[str], targets: list[str | None]) -> None:
-    found = find_cards(query)
-    assert found.asked_by == asked_by
+    found = find_gpu_cards(query)
+    assert found.query_kind == asked_by
     assert [entry.id for entry in found.cards] == cards
     assert [facts.target for facts in found.targets] == targets
 
@@ -66,22 +66,22 @@ def test_cards_are_found(query: str, asked_by: str, cards: list[str], targets: l
 )
 def test_what_is_no_card_is_said_with_near_names(query: str, message: str, tip: str) -> None:
     with pytest.raises(UsageError) as caught:
-        find_cards(query)
+        find_gpu_cards(query)
     assert message in caught.value.message
     assert tip in str(caught.value.tip)
 
 
 def test_every_target_and_every_id_can_be_asked_for() -> None:
-    for target in gfx_targets():
-        assert {entry.gfx for entry in find_cards(target).cards} <= {target}
-    for entry in pci.entries()[::40]:
-        assert find_cards(entry.id).cards == (entry,)
+    for target in get_gfx_targets():
+        assert {entry.gfx for entry in find_gpu_cards(target).cards} <= {target}
+    for entry in pci.list_pci_entries()[::40]:
+        assert find_gpu_cards(entry.id).cards == (entry,)
 
 
 def test_products_of_the_table_of_targets_are_cards_with_that_target() -> None:
     found = {
-        (name, product): {entry.gfx for entry in pci.search(product) if entry.vendor == "amd"}
-        for name, target in gfx_targets().items()
+        (name, product): {entry.gfx for entry in pci.search_pci_entries(product) if entry.vendor == "amd"}
+        for name, target in get_gfx_targets().items()
         for product in target.products
     }
     assert {key: gfx for key, gfx in found.items() if gfx and gfx != {key[0]}} == {}

@@ -17,12 +17,19 @@ from hypothesis import strategies as st
 from rocm_wheels.cli.compat_pci import refresh_pci
 from rocm_wheels.errors import DataError, HostError, UsageError
 from rocm_wheels.gpus import pci
-from rocm_wheels.model.compat.pci_refresh import Difference, differences, read_pci_ids, refreshed
-from rocm_wheels.model.compat.pci_table import read_table
+from rocm_wheels.model.compat.pci_refresh import (
+    PciDifference,
+    find_pci_differences,
+    read_pci_ids,
+    refresh_pci_table,
+)
+from rocm_wheels.model.compat.pci_table import read_pci_table
 
 FOLDER = Path(pci.__file__).parent
 AMD_LINES = {
-    row.id[5:]: row.name for row in read_table(FOLDER / "pci_ids.tsv", "amd").rows if row.named == "pci.ids"
+    row.id[5:]: row.name
+    for row in read_pci_table(FOLDER / "pci_ids.tsv", "amd").rows
+    if row.named == "pci.ids"
 }
 
 
@@ -41,8 +48,8 @@ def pci_ids(
         "0001  SafeNet (wrong ID)",
     ]
     changes = {"amd": amd or {}, "nvidia": nvidia or {}, "intel": {}}
-    for vendor, name in pci.VENDORS.items():
-        table = read_table(FOLDER / pci.TABLES[name], name)
+    for vendor, name in pci.PCI_VENDORS.items():
+        table = read_pci_table(FOLDER / pci.PCI_TABLES[name], name)
         devices = {row.id[5:]: row.name for row in table.rows if row.named == "pci.ids"} | changes[name]
         lines.append(f"{vendor}  Vendor of {name}")
         for device, called in sorted(devices.items()):
@@ -60,7 +67,7 @@ def pci_ids(
 
 @pytest.fixture
 def tables(tmp_path: Path) -> Path:
-    for name in pci.TABLES.values():
+    for name in pci.PCI_TABLES.values():
         shutil.copy(FOLDER / name, tmp_path)
     return tmp_path
 
@@ -134,20 +141,20 @@ def test_a_new_nvidia_gpu_has_the_capability_of_its_chip_and_a_new_chip_has_none
         "3ffe": "GB202 High Definition Audio Controller",
     }
     assert run(pci_ids(nvidia=new), "--write").exception is None
-    rows = {row.id: row for row in read_table(tables / "pci_ids_nvidia.tsv", "nvidia").rows}
+    rows = {row.id: row for row in read_pci_table(tables / "pci_ids_nvidia.tsv", "nvidia").rows}
     assert (rows["10de:26ff"].target, rows["10de:26ff"].card) == ("8.9", "discrete")
     assert (rows["10de:3fff"].target, rows["10de:3fff"].kind) == ("-", "believed")
     assert "10de:3ffe" not in rows
 
 
 def test_differences_are_sorted_and_say_the_names() -> None:
-    table = read_table(FOLDER / "pci_ids.tsv", "amd")
+    table = read_pci_table(FOLDER / "pci_ids.tsv", "amd")
     ids = read_pci_ids(pci_ids({"744c": "X", "1114": ""}), "there")
-    assert differences(table, ids) == (
-        Difference("gone", "1002:1114", AMD_LINES["1114"], ""),
-        Difference("renamed", "1002:744c", AMD_LINES["744c"], "X"),
+    assert find_pci_differences(table, ids) == (
+        PciDifference("gone", "1002:1114", AMD_LINES["1114"], ""),
+        PciDifference("renamed", "1002:744c", AMD_LINES["744c"], "X"),
     )
-    assert differences(refreshed(table, ids), ids) == ()
+    assert find_pci_differences(refresh_pci_table(table, ids), ids) == ()
 
 
 @pytest.mark.parametrize("words", [("--write",), ("--check",), ()])

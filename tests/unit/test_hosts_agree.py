@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rocm_wheels.gpus.gpu import Gpu, Hardware
-from rocm_wheels.gpus.visible import mark_visible
-from rocm_wheels.hosts.choose.served import served_by, visible_line
-from rocm_wheels.hosts.configure.settings import settings_for
+from rocm_wheels.gpus.visible import mark_visible_gpus
+from rocm_wheels.hosts.choose.served import find_served_gpus, make_visible_line
+from rocm_wheels.hosts.configure.settings import make_settings
 
 # targets of the cards in the runtime's order (? is not known, - is not numbered), of torch, the variables
 CASES = [
@@ -31,8 +31,8 @@ def test_the_same_cards_are_hidden(cards: str, targets: str, env: dict[str, str]
         else Gpu("amd", name="a card without a driver")
         for number, one in enumerate(cards.split())
     ]
-    hardware = Hardware(tuple(mark_visible(gpus, env)[0]))
-    settings, _ = settings_for(hardware, targets.split(), env, "linux")
+    hardware = Hardware(tuple(mark_visible_gpus(gpus, env)[0]))
+    settings, _ = make_settings(hardware, targets.split(), env, "linux")
     configured = {one.name: one.value for one in settings}.get("HIP_VISIBLE_DEVICES")
-    chosen = visible_line(served_by(targets.split(), hardware))
+    chosen = make_visible_line(find_served_gpus(targets.split(), hardware))
     assert (chosen, configured) == (left and f"HIP_VISIBLE_DEVICES={left}", left)

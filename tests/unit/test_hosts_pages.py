@@ -12,19 +12,19 @@ from choose_indexes import TAGS, machine
 from packaging.version import Version
 
 from rocm_wheels.errors import DataError, HostError
-from rocm_wheels.hosts.choose.candidate import Candidate
-from rocm_wheels.hosts.choose.choosing import choose
+from rocm_wheels.hosts.choose.candidate import ChoiceCandidate
+from rocm_wheels.hosts.choose.choosing import choose_wheels
 from rocm_wheels.hosts.choose.pages import UnreachableIndexError
-from rocm_wheels.hosts.install.offers import Offers, Places
-from rocm_wheels.hosts.install.planning import Request, _best_of, _chooser
-from rocm_wheels.index.reach import Answer, Reach, UnreachableError
-from rocm_wheels.index.reading import read_page, stated_digest
+from rocm_wheels.hosts.install.offers import PackageOffers, OfferSources
+from rocm_wheels.hosts.install.planning import InstallRequest, _choose_version, _make_chooser
+from rocm_wheels.index.reach import IndexAnswer, IndexReader, UnreachableError
+from rocm_wheels.index.reading import parse_page, require_link_digest
 
 INDEX, REST = "https://me:secret@index.example/whl/", "https://pypi.example/simple/"
 TAG = "cp312-cp312-linux_x86_64"
 
 
-class Web(Reach):
+class Web(IndexReader):
     """Answers from a table: lines of a page, or a status, by URL; all else is not there."""
 
     def __init__(self, pages: Mapping[str, Sequence[str] | int]) -> None:
@@ -32,20 +32,20 @@ class Web(Reach):
         self.pages = pages
         self.asked: list[str] = []
 
-    def get(self, url: str, *, accept: str = "*/*") -> Answer:
+    def get(self, url: str, *, accept: str = "*/*") -> IndexAnswer:
         self.asked.append(url)
         page = self.pages.get(url, 404)
         if isinstance(page, int):
-            return Answer(page, "", b"", url)
+            return IndexAnswer(page, "", b"", url)
         links = "".join(line if "<" in line else f'<a href="{line}">{line}</a>' for line in page)
-        return Answer(200, "text/html", links.encode(), url)
+        return IndexAnswer(200, "text/html", links.encode(), url)
 
 
-def offers(pages: Mapping[str, Sequence[str] | int]) -> Offers:
-    def none(_project: str, _version: Version) -> Candidate | None:
+def offers(pages: Mapping[str, Sequence[str] | int]) -> PackageOffers:
+    def none(_project: str, _version: Version) -> ChoiceCandidate | None:
         return None
 
-    return Offers(Places(INDEX, REST, TAGS, {}, none), Web(pages))
+    return PackageOffers(OfferSources(INDEX, REST, TAGS, {}, none), Web(pages))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def offers(pages: Mapping[str, Sequence[str] | int]) -> Offers:
 )
 def test_what_an_index_does_not_give(pages: Mapping[str, Sequence[str] | int], message: str) -> None:
     with pytest.raises((HostError, DataError), match=message) as failure:
-        choose(["torch"], INDEX, machine("gfx942"), Web(pages))
+        choose_wheels(["torch"], INDEX, machine("gfx942"), Web(pages))
     assert isinstance(failure.value, UnreachableIndexError) == ("answers" in message)
 
 
@@ -77,8 +77,8 @@ def test_digests_and_servers_of_links() -> None:
         '<a href="https://cdn.example/c-1.whl#md5=00">',
         '<a href="http://index.example/d-1.whl">',
     ]
-    links = read_page("\n".join(lines).encode(), "text/html", f"{INDEX}a/").links
-    assert [stated_digest(link) for link in links] == [digest.lower(), None, None, None]
+    links = parse_page("\n".join(lines).encode(), "text/html", f"{INDEX}a/").links
+    assert [require_link_digest(link) for link in links] == [digest.lower(), None, None, None]
     servers = [urlsplit(link.url).netloc for link in links]
     assert servers == ["me:secret@index.example"] * 2 + ["cdn.example", "index.example"]
 
@@ -90,11 +90,11 @@ def test_a_document_that_is_refused_is_no_reason_to_take_an_older_version() -> N
         f"{INDEX}torchvision/torchvision-0.24-variants.json": 503,
     }
     web = Web(pages)
-    choosing = _chooser(Request(index=None), machine("gfx942"), web)
+    choosing = _make_chooser(InstallRequest(index=None), machine("gfx942"), web)
     with pytest.raises(UnreachableIndexError, match="answers 503"):
-        _best_of(choosing, INDEX, "torchvision", Version("0.24"))
+        _choose_version(choosing, INDEX, "torchvision", Version("0.24"))
     assert all(url.startswith(INDEX) for url in web.asked)  # where torch is from, and nowhere else
-    assert _best_of(choosing, INDEX, "torchvision", Version("9")) is None
+    assert _choose_version(choosing, INDEX, "torchvision", Version("9")) is None
 
 
 def test_a_wheel_that_does_not_say_what_it_wants_is_no_reason_to_take_that_for_the_cpu() -> None:
@@ -104,9 +104,9 @@ def test_a_wheel_that_does_not_say_what_it_wants_is_no_reason_to_take_that_for_t
     def texts(url: str, _name: str, _size: int | None, *, variant: bool = True) -> tuple[bytes, str | None]:
         raise UnreachableError("the server is silent")
 
-    web.texts = texts  # type: ignore[method-assign]
+    web.fetch_metadata_and_variant = texts  # type: ignore[method-assign]
     with pytest.raises(UnreachableIndexError, match=r"gfx9\.whl cannot be reached: the server is silent"):
-        choose(["torch"], INDEX, machine("gfx942"), web)
+        choose_wheels(["torch"], INDEX, machine("gfx942"), web)
 
 
 def test_of_a_version_the_best_file_that_an_installer_reads_is_offered() -> None:
@@ -124,25 +124,28 @@ def test_of_a_version_the_best_file_that_an_installer_reads_is_offered() -> None
         INDEX: ["apex/"],
     }
     found = offers(pages)
-    assert [one.name for one in found.of("apex")] == [f"apex-1.0-2-{TAG}.whl", "apex-1.1-py3-none-any.whl"]
-    assert [one.name for one in found.of("numpy")] == [f"numpy-2.5-{TAG}.whl"]
+    assert [one.name for one in found.list_offers("apex")] == [
+        f"apex-1.0-2-{TAG}.whl",
+        "apex-1.1-py3-none-any.whl",
+    ]
+    assert [one.name for one in found.list_offers("numpy")] == [f"numpy-2.5-{TAG}.whl"]
     with pytest.raises(DataError, match="sha256=nonsense, which is none"):
-        found.of("sympy")
+        found.list_offers("sympy")
 
 
 def test_projects_are_looked_up_side_by_side_and_each_once() -> None:
     """A resolver asks for many at once; with a lock around it all they would wait for each other."""
     web = Web({f"{REST}numpy/": [], f"{REST}sympy/": [], INDEX: []})
-    found = Offers(Places(INDEX, REST, TAGS, {}, lambda _project, _version: None), web)
+    found = PackageOffers(OfferSources(INDEX, REST, TAGS, {}, lambda _project, _version: None), web)
     both = threading.Barrier(2)
 
-    def get(url: str, *, accept: str = "*/*") -> Answer:
+    def get(url: str, *, accept: str = "*/*") -> IndexAnswer:
         if url.startswith(REST):
             both.wait(timeout=20)
         return Web.get(web, url, accept=accept)
 
     web.get = get  # type: ignore[method-assign]
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(found.of, ["numpy", "sympy", "numpy", "sympy"]))
+        list(pool.map(found.list_offers, ["numpy", "sympy", "numpy", "sympy"]))
     assert sorted(url for url in web.asked if url.startswith(REST)) == [f"{REST}numpy/", f"{REST}sympy/"]
     assert web.asked.count(INDEX) == 1

@@ -13,22 +13,31 @@ from index_wheels import NOW, files, variant, wheel
 from rocm_wheels.errors import DataError
 from rocm_wheels.index.adding import add_wheels
 from rocm_wheels.index.building import build_index
-from rocm_wheels.index.entries import Entry, escaped, from_line, in_order, name_parts, to_line
+from rocm_wheels.index.entries import (
+    IndexEntry,
+    escape_file_name,
+    entry_from_line,
+    sort_entries,
+    parse_file_name,
+    entry_to_line,
+)
 from rocm_wheels.index.marking import remove_wheels, yank_wheels
-from rocm_wheels.index.pages import as_links, project_html, project_json
-from rocm_wheels.index.reading import read_page
-from rocm_wheels.index.views import View
+from rocm_wheels.index.pages import make_links, make_project_html, make_project_json
+from rocm_wheels.index.reading import parse_page
+from rocm_wheels.index.views import IndexFolder
 
 DIGEST = "ab" * 32
 
 
-def entry(name: str = "torch-2.9.1+rocm7.1.0-py3-none-any.whl", **more: object) -> Entry:
+def entry(name: str = "torch-2.9.1+rocm7.1.0-py3-none-any.whl", **more: object) -> IndexEntry:
     values = {"size": 5, "changed": 1, "sha256": DIGEST, "uploaded": NOW, "metadata": "cd" * 32}
-    return Entry(name=name, **{**values, **more})  # type: ignore[arg-type]
+    return IndexEntry(name=name, **{**values, **more})  # type: ignore[arg-type]
 
 
 def test_a_link_says_all_that_an_installer_asks() -> None:
-    page = project_html("torch", [entry(requires_python=">=3.10,<4", yanked='bad "kernels" & more')]).decode()
+    page = make_project_html(
+        "torch", [entry(requires_python=">=3.10,<4", yanked='bad "kernels" & more')]
+    ).decode()
     assert (
         f'<a href="torch-2.9.1%2Brocm7.1.0-py3-none-any.whl#sha256={DIGEST}"'
         ' data-requires-python="&gt;=3.10,&lt;4"'
@@ -39,7 +48,7 @@ def test_a_link_says_all_that_an_installer_asks() -> None:
 
 
 def test_json_has_what_pep_700_and_714_ask() -> None:
-    page = json.loads(project_json("torch", [entry(yanked=""), entry("torch-2.10.0-py3-none-any.whl")]))
+    page = json.loads(make_project_json("torch", [entry(yanked=""), entry("torch-2.10.0-py3-none-any.whl")]))
     assert page["meta"] == {"api-version": "1.1"}
     assert page["versions"] == ["2.9.1+rocm7.1.0", "2.10.0"]
     assert page["files"][0] == {
@@ -66,25 +75,25 @@ PLACES = [
 @pytest.mark.parametrize(("place", "link"), PLACES)
 def test_links_of_a_page_one_folder_above(place: str, link: str) -> None:
     name = "a+b"
-    lines = as_links("torch", project_html("torch", [entry(name, place=place)]))
+    lines = make_links("torch", make_project_html("torch", [entry(name, place=place)]))
     assert lines.startswith(f'<a href="{link}#sha256='.encode())
     assert lines.count(b"\n") == 1
 
 
 def test_a_page_of_a_family_sees_what_is_for_everybody_from_its_place() -> None:
-    assert entry(place="").moved("../../torch/").place == "../../torch/"
-    assert entry(place="../").moved("../../torch/").place == "../../"
-    assert entry(place="https://host/").moved("../../torch/").place == "https://host/"
+    assert entry(place="").move_to("../../torch/").place == "../../torch/"
+    assert entry(place="../").move_to("../../torch/").place == "../../"
+    assert entry(place="https://host/").move_to("../../torch/").place == "https://host/"
 
 
 @given(st.text(alphabet="abcXYZ019._+!-", min_size=1))
 def test_escaping_can_be_undone(name: str) -> None:
     from urllib.parse import unquote, urljoin
 
-    assert unquote(escaped(name)) == name
-    assert "+" not in escaped(name)
+    assert unquote(escape_file_name(name)) == name
+    assert "+" not in escape_file_name(name)
     if name not in (".", ".."):
-        assert unquote(urljoin("http://host/torch/", escaped(name))) == f"http://host/torch/{name}"
+        assert unquote(urljoin("http://host/torch/", escape_file_name(name))) == f"http://host/torch/{name}"
 
 
 @given(
@@ -97,15 +106,15 @@ def test_escaping_can_be_undone(name: str) -> None:
         variant=st.none() | st.text(min_size=1),
     )
 )
-def test_what_is_known_is_read_back(known: Entry) -> None:
-    line = to_line(known)
+def test_what_is_known_is_read_back(known: IndexEntry) -> None:
+    line = entry_to_line(known)
     assert "\n" not in line
-    assert from_line(line, where="here") == known
+    assert entry_from_line(line, where="here") == known
 
 
 def test_versions_are_in_order_not_their_names() -> None:
     names = ["torch-2.10-py3-none-any.whl", "torch-2.9-py3-none-any.whl", "torch-2.9.0-cp310-none-any.whl"]
-    listed = [one.name for one in in_order({name: entry(name) for name in names})]
+    listed = [one.name for one in sort_entries({name: entry(name) for name in names})]
     assert listed[-1] == names[0]
 
 
@@ -114,7 +123,7 @@ def test_versions_are_in_order_not_their_names() -> None:
 )
 def test_no_name_of_a_wheel(name: str) -> None:
     with pytest.raises(DataError, match=name):
-        name_parts(name)
+        parse_file_name(name)
 
 
 def test_an_index_is_made_changed_and_emptied(tmp_path: Path) -> None:
@@ -138,7 +147,7 @@ def test_an_index_is_made_changed_and_emptied(tmp_path: Path) -> None:
         f"torch/{one.name}.metadata",
     ]
     before = {path: (root / path).stat().st_mtime_ns for path in files(root)}
-    assert add_wheels(root, [one], now="2027-01-01T00:00:00Z").had == (one.name,)
+    assert add_wheels(root, [one], now="2027-01-01T00:00:00Z").unchanged == (one.name,)
     assert {path: (root / path).stat().st_mtime_ns for path in files(root)} == before
     assert yank_wheels(root, ["my_pkg==1"], reason="no good") == [other.name]
     changed = {path for path in before if (root / path).stat().st_mtime_ns != before[path]}
@@ -218,8 +227,8 @@ def test_a_folder_of_wheels_becomes_an_index_where_they_lie(tmp_path: Path) -> N
     name = wheel(tmp_path).name
     build_index(tmp_path, now=NOW)
     assert (tmp_path / f"{name}.metadata").is_file()
-    assert f'href="../{escaped(name)}#'.encode() in (tmp_path / "torch/index.html").read_bytes()
-    assert f'href="{escaped(name)}#'.encode() in (tmp_path / "links.html").read_bytes()
+    assert f'href="../{escape_file_name(name)}#'.encode() in (tmp_path / "torch/index.html").read_bytes()
+    assert f'href="{escape_file_name(name)}#'.encode() in (tmp_path / "links.html").read_bytes()
     before = files(tmp_path)
     assert build_index(tmp_path, now="2027-01-01T00:00:00Z").new == 0
     assert files(tmp_path) == before
@@ -231,12 +240,12 @@ def test_wheels_elsewhere_are_linked_there(tmp_path: Path) -> None:
     add_wheels(root, [wheel(tmp_path, version="2.10.0")], now=NOW, family="gfx1100")
     assert not (root / "torch" / path.name).exists()
     assert (root / "torch" / f"{path.name}.metadata").is_file()
-    link = f'href="https://files.example/rocm/{escaped(path.name)}#sha256='.encode()
+    link = f'href="https://files.example/rocm/{escape_file_name(path.name)}#sha256='.encode()
     for page in ("torch/index.html", "gfx1100/torch/index.html", "links.html", "gfx1100/links.html"):
         assert link in (root / page).read_bytes(), page
-    assert build_index(root, now=NOW).gone == ()
+    assert build_index(root, now=NOW).missing == ()
     remove_wheels(root, [path.name])
-    assert View(root).own_projects() == []
+    assert IndexFolder(root).list_own_projects() == []
 
 
 def test_wheels_in_another_folder_of_the_host_are_linked_from_every_page(tmp_path: Path) -> None:
@@ -245,8 +254,8 @@ def test_wheels_in_another_folder_of_the_host_are_linked_from_every_page(tmp_pat
     add_wheels(root, [wheel(tmp_path, version="2.10.0")], now=NOW, family="gfx1100")
     assert not (tmp_path / "files").exists()
     for page in ("torch/index.html", "gfx1100/torch/index.html", "links.html", "gfx1100/links.html"):
-        links = read_page((root / page).read_bytes(), "text/html", f"https://host/index/{page}").links
-        wanted = f"https://host/files/{escaped(path.name)}"
+        links = parse_page((root / page).read_bytes(), "text/html", f"https://host/index/{page}").links
+        wanted = f"https://host/files/{escape_file_name(path.name)}"
         assert wanted in [link.url for link in links], page
 
 
@@ -255,7 +264,7 @@ def test_a_reason_of_several_lines_spoils_no_page(tmp_path: Path) -> None:
     reason = 'broken\n<a href="https://evil.example/">\r\n"quoted" lines of text'
     yank_wheels(tmp_path, ["torch==2.9.1+rocm7.1.0"], reason=reason)
     for page in ("torch/index.html", "links.html"):
-        links = read_page((tmp_path / page).read_bytes(), "text/html", "https://host/").links
+        links = parse_page((tmp_path / page).read_bytes(), "text/html", "https://host/").links
         assert [link.yanked for link in links] == [reason], page
 
 
@@ -279,4 +288,4 @@ NO_PAGES = [
 @pytest.mark.parametrize(("kind", "content"), NO_PAGES, ids=range(len(NO_PAGES)))
 def test_pages_of_strangers_are_refused(kind: str, content: bytes) -> None:
     with pytest.raises(DataError, match="https://host/ "):
-        read_page(content, kind, "https://host/")
+        parse_page(content, kind, "https://host/")

@@ -8,9 +8,15 @@ import pytest
 from packaging.version import Version
 
 from rocm_wheels.errors import UsageError
-from rocm_wheels.index.expecting import Asked, Wheel, expectation, expected_versions, older_releases
-from rocm_wheels.index.installers import python_version, requirement_name, tags_of
-from rocm_wheels.index.spelling import build_date, first_that_sorts, spellings, why_above
+from rocm_wheels.index.expecting import (
+    ResolveRequest,
+    WheelCandidate,
+    find_expected_version,
+    parse_expected_versions,
+    list_older_releases,
+)
+from rocm_wheels.index.installers import parse_python_version, parse_requirement_name, tags_for_python
+from rocm_wheels.index.spelling import find_build_date, find_sorting_spelling, list_spellings, explain_order
 from rocm_wheels.wheels.names import parse_wheel_name
 
 OLD, NEW = Version("2.12.0+rocm7.15.0a20260728"), Version("2.12.0+rocm10.1.0a20260821")
@@ -28,22 +34,24 @@ WHY = [
 @pytest.mark.parametrize(("higher", "lower", "said"), WHY)
 def test_why_one_is_above_the_other(higher: str, lower: str, said: str) -> None:
     assert Version(higher) > Version(lower)
-    assert said in why_above(Version(higher), Version(lower))
+    assert said in explain_order(Version(higher), Version(lower))
 
 
 def test_spellings_keep_the_version_and_one_sorts() -> None:
-    listed = {one.scheme: str(one.version) for one in spellings(NEW)}
+    listed = {one.scheme: str(one.version) for one in list_spellings(NEW)}
     assert listed == {
         "own-field": "2.12.0+rocm.10.1.0a20260821",
         "own-word": "2.12.0+rocmsdk.10.1.0a20260821",
         "date-first": "2.12.0+20260821.rocm10.1.0a20260821",
     }
-    found = first_that_sorts(NEW, [OLD, NEW])
+    found = find_sorting_spelling(NEW, [OLD, NEW])
     assert found is not None
     assert found.scheme == "own-word"
-    assert first_that_sorts(NEW, [Version("2.12.0+rocm.7.1")]).scheme == "own-field"  # type: ignore[union-attr]
-    assert spellings(Version("2.12.0+cu130")) == []
-    assert spellings(Version("3.7.0+git1234abcd.rocm7.1.0"))[1].version.local == "git1234abcd.rocmsdk.7.1.0"
+    assert find_sorting_spelling(NEW, [Version("2.12.0+rocm.7.1")]).scheme == "own-field"  # type: ignore[union-attr]
+    assert list_spellings(Version("2.12.0+cu130")) == []
+    assert (
+        list_spellings(Version("3.7.0+git1234abcd.rocm7.1.0"))[1].version.local == "git1234abcd.rocmsdk.7.1.0"
+    )
 
 
 DATES = [
@@ -56,15 +64,15 @@ DATES = [
 
 @pytest.mark.parametrize(("version", "date"), DATES)
 def test_dates_of_builds(version: str, date: str) -> None:
-    assert build_date(Version(version)) == date
+    assert find_build_date(Version(version)) == date
 
 
-def wheels(old: tuple[str, ...], new: tuple[str, ...]) -> list[Wheel]:
+def wheels(old: tuple[str, ...], new: tuple[str, ...]) -> list[WheelCandidate]:
     made = []
     for version in (*old, *new):
         name = f"torch-{version}-cp312-cp312-linux_x86_64.whl"
         parsed = parse_wheel_name(name)
-        made.append(Wheel(name, parsed.version, parsed.tags, version in new))
+        made.append(WheelCandidate(name, parsed.version, parsed.tags, version in new))
     return made
 
 
@@ -83,7 +91,7 @@ EXPECTED = [
 def test_what_is_expected(
     requirement: str, old: tuple[str, ...], new: tuple[str, ...], version: str, why: str
 ) -> None:
-    found = expectation(requirement, wheels(old, new), Asked(new=[Path("x")]))
+    found = find_expected_version(requirement, wheels(old, new), ResolveRequest(new=[Path("x")]))
     assert found is not None
     assert str(found.version) == version
     assert why in found.why
@@ -92,31 +100,35 @@ def test_what_is_expected(
 def test_two_new_builds_without_dates_need_a_word() -> None:
     both = wheels((), ("2.12.0+rocm7.1", "2.12.0+rocm10.1"))
     with pytest.raises(UsageError, match=r"which of 2\.12\.0\+rocm10\.1, 2\.12\.0\+rocm7\.1 is the newest"):
-        expectation("torch", both, Asked(new=[]))
-    told = Asked(new=[], expect=expected_versions(["torch==2.12.0+rocm10.1"]))
-    assert expectation("torch", both, told).version == Version("2.12.0+rocm10.1")  # type: ignore[union-attr]
-    assert expectation("torch>=3", both, told) is None
+        find_expected_version("torch", both, ResolveRequest(new=[]))
+    told = ResolveRequest(new=[], expect=parse_expected_versions(["torch==2.12.0+rocm10.1"]))
+    assert find_expected_version("torch", both, told).version == Version("2.12.0+rocm10.1")  # type: ignore[union-attr]
+    assert find_expected_version("torch>=3", both, told) is None
 
 
 def test_older_releases_are_asked_for_by_their_version() -> None:
     known = {"torch": wheels(("2.13.0+rocm7.1",), ("2.12.0+rocm10.1",))}
-    assert older_releases(known, Asked(new=[]), {"torch": "torch"}) == {"torch==2.12.0": "torch"}
-    assert older_releases(known, Asked(new=[], requirements=["torch"]), {"torch": "torch"}) == {}
+    assert list_older_releases(known, ResolveRequest(new=[]), {"torch": "torch"}) == {
+        "torch==2.12.0": "torch"
+    }
+    assert (
+        list_older_releases(known, ResolveRequest(new=[], requirements=["torch"]), {"torch": "torch"}) == {}
+    )
 
 
 def test_tags_of_other_machines() -> None:
-    linux = {str(tag) for tag in tags_of("3.12", "linux")}
+    linux = {str(tag) for tag in tags_for_python("3.12", "linux")}
     assert {"cp312-cp312-manylinux_2_28_x86_64", "cp312-cp312-linux_x86_64", "py3-none-any"} <= linux
     assert "cp313-cp313-linux_x86_64" not in linux
-    assert "cp312-cp312-win_amd64" in {str(tag) for tag in tags_of("3.12", "windows")}
+    assert "cp312-cp312-win_amd64" in {str(tag) for tag in tags_for_python("3.12", "windows")}
 
 
 def test_wrong_words() -> None:
     for word in ("3", "2.7", "3.14t", "cp312"):
         with pytest.raises(UsageError, match="is not a Python"):
-            python_version(word)
+            parse_python_version(word)
     for word in ("torch", "torch==", "torch==x"):
         with pytest.raises(UsageError, match="is not name==version"):
-            expected_versions([word])
+            parse_expected_versions([word])
     with pytest.raises(UsageError, match="'a b' is not a requirement"):
-        requirement_name("a b")
+        parse_requirement_name("a b")

@@ -12,21 +12,21 @@ from pathlib import Path
 import pytest
 from index_wheels import NOW, files, wheel
 
-from rocm_wheels.errors import DataError, RocmWheelsError, UsageError, explain
+from rocm_wheels.errors import DataError, RocmWheelsError, UsageError, explain_error
 from rocm_wheels.index import taking
-from rocm_wheels.index.adding import add_wheels, checked_url
+from rocm_wheels.index.adding import add_wheels, check_files_url
 from rocm_wheels.index.building import build_index
-from rocm_wheels.index.digests import read_digests
+from rocm_wheels.index.digests import read_digests_file
 from rocm_wheels.index.marking import remove_wheels, yank_wheels
-from rocm_wheels.index.taking import stated_python
-from rocm_wheels.index.views import View
+from rocm_wheels.index.taking import read_requires_python
+from rocm_wheels.index.views import IndexFolder
 from rocm_wheels.wheels.members import WheelArchive
 
 
 def test_a_wheel_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = wheel(tmp_path)
     hashed = []
-    real = WheelArchive.sha256
+    real = WheelArchive.compute_sha256
     monkeypatch.setattr(
         WheelArchive, "sha256", lambda archive: hashed.append(archive.path.name) or real(archive)
     )
@@ -36,7 +36,7 @@ def test_a_wheel_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     os.utime(path, ns=(5, 5))  # another time, the same bytes: looked at again, added when it was
     build_index(tmp_path, now="2027-01-01T00:00:00Z")
     assert hashed == [path.name] * 2
-    entry = View(tmp_path).read("torch")[path.name]
+    entry = IndexFolder(tmp_path).read_entries("torch")[path.name]
     assert (entry.uploaded, entry.changed) == (NOW, 5)
 
 
@@ -45,8 +45,8 @@ def test_given_digests_are_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     sums = tmp_path / "SHA256SUMS"
     sums.write_text(f"{'AB' * 32} *dist/{path.name}\n\n{'cd' * 32}  other.tar.gz\n")
     monkeypatch.setattr(WheelArchive, "sha256", lambda _: pytest.fail("hashed"))
-    build_index(tmp_path / "in", now=NOW, digests=read_digests(sums))
-    assert View(tmp_path / "in").read("torch")[path.name].sha256 == "ab" * 32
+    build_index(tmp_path / "in", now=NOW, digests=read_digests_file(sums))
+    assert IndexFolder(tmp_path / "in").read_entries("torch")[path.name].sha256 == "ab" * 32
 
 
 def test_metadata_beside_a_wheel_of_a_list_is_believed(
@@ -59,7 +59,7 @@ def test_metadata_beside_a_wheel_of_a_list_is_believed(
     )
     monkeypatch.setattr(taking, "WheelArchive", None)
     build_index(tmp_path, now=NOW, digests={name: "ab" * 32})
-    assert View(tmp_path).read("torch")[name].requires_python == ">=3.9"
+    assert IndexFolder(tmp_path).read_entries("torch")[name].requires_python == ">=3.9"
 
 
 def test_a_wheel_is_never_replaced(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_wheels_that_are_gone_are_dropped_on_request_only(tmp_path: Path) -> Non
     assert "--drop-missing" in (wrong.value.tip or "")
     assert files(tmp_path) == before
     build_index(tmp_path, now=NOW, drop_missing=True)
-    assert list(View(tmp_path).read("torch")) == [keep.name]
+    assert list(IndexFolder(tmp_path).read_entries("torch")) == [keep.name]
 
 
 def test_a_full_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ def test_refused(tmp_path: Path, make, said: str) -> None:  # type: ignore[no-un
     before = files(root)
     with pytest.raises(RocmWheelsError) as wrong:
         add_wheels(root, [wheel(tmp_path / "good", "apex", "1.0"), make(tmp_path)], now=NOW)
-    assert said in explain(wrong.value)
+    assert said in explain_error(wrong.value)
     assert files(root) == before
 
 
@@ -172,7 +172,7 @@ LISTS = [
 def test_lists_that_are_none(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "SUMS").write_text(text)
     with pytest.raises(RocmWheelsError) as wrong:
-        read_digests(tmp_path / "SUMS")
+        read_digests_file(tmp_path / "SUMS")
     assert said in str(wrong.value)
 
 
@@ -196,8 +196,8 @@ def test_nothing_of_that_name(tmp_path: Path, word: str, said: str) -> None:
 
 
 def test_urls_of_files() -> None:
-    assert checked_url("https://host/w") == "https://host/w/"
-    assert checked_url("../../w//") == "../../w/"
+    assert check_files_url("https://host/w") == "https://host/w/"
+    assert check_files_url("../../w//") == "../../w/"
     for wrong in (
         "",
         " ",
@@ -212,9 +212,9 @@ def test_urls_of_files() -> None:
         "https://",
     ):
         with pytest.raises(UsageError, match="not the URL of a folder"):
-            checked_url(wrong)
+            check_files_url(wrong)
     with pytest.raises(UsageError, match=r"https://\*\*\*@host/w has credentials"):
-        checked_url("https://user:secret@host/w")
+        check_files_url("https://user:secret@host/w")
 
 
 def test_a_note_or_state_that_leads_out_of_the_index_is_refused(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_a_symbolic_link_is_linked_as_the_wheel_it_leads_to(tmp_path: Path) -> N
 
 def test_fields_of_metadata_end_where_the_description_begins() -> None:
     said = b"Metadata-Version: 2.4\r\nName: a\r\nVersion: 1\r\n\r\nRequires-Python: >=99\r\n"
-    assert not stated_python(said, "a-1-py3-none-any.whl")
+    assert not read_requires_python(said, "a-1-py3-none-any.whl")
 
 
 def test_what_is_known_is_not_guessed_when_it_is_damaged(tmp_path: Path) -> None:

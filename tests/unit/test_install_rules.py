@@ -13,15 +13,28 @@ from packaging.version import Version
 
 from rocm_wheels.downloads.identity import Validators
 from rocm_wheels.errors import HostError, UsageError
-from rocm_wheels.hosts.choose.candidate import Candidate, Choice
-from rocm_wheels.hosts.install.asked import device_extras, read_packages, requirements, steady, torch_wanted
-from rocm_wheels.hosts.install.belonging import left_unmet, unmet
-from rocm_wheels.hosts.install.cache import Cache, cache_folder
-from rocm_wheels.hosts.install.offers import Offer, Offers, same_build
-from rocm_wheels.hosts.install.resolve import explained, installer_environment
-from rocm_wheels.hosts.install.rule import dependency_index, is_closed, is_pure, meant, only_pure, stranger
-from rocm_wheels.hosts.installed.distributions import Distribution
-from rocm_wheels.words import amount
+from rocm_wheels.hosts.choose.candidate import ChoiceCandidate, WheelChoice
+from rocm_wheels.hosts.install.asked import (
+    list_device_extras,
+    parse_packages,
+    list_resolver_lines,
+    list_stable_projects,
+    find_torch_requirement,
+)
+from rocm_wheels.hosts.install.belonging import list_broken_requirements, list_unmet_requirements
+from rocm_wheels.hosts.install.cache import WheelCache, find_cache_folder
+from rocm_wheels.hosts.install.offers import PackageOffer, PackageOffers, select_same_build
+from rocm_wheels.hosts.install.resolve import explain_failure, make_installer_environment
+from rocm_wheels.hosts.install.rule import (
+    find_dependency_index,
+    is_closed_project,
+    is_pure_wheel,
+    find_intended_project,
+    requires_pure_wheel,
+    explain_refusal,
+)
+from rocm_wheels.hosts.installed.distributions import InstalledDistribution
+from rocm_wheels.words import format_size
 
 MARKERS = {"python_version": "3.12", "sys_platform": "linux", "platform_machine": "x86_64", "extra": ""}
 
@@ -42,7 +55,7 @@ FORMS = [
 
 @pytest.mark.parametrize(("words", "texts"), FORMS)
 def test_pips_version_forms_are_read(words: list[str], texts: list[str]) -> None:
-    assert [one.text for one in read_packages(words, MARKERS)] == texts
+    assert [one.text for one in parse_packages(words, MARKERS)] == texts
 
 
 class Looked:
@@ -71,7 +84,7 @@ class Looked:
     ],
 )
 def test_what_no_index_has_is_told_with_the_option_that_helps(said: str, missing: str, tip: str) -> None:
-    found = explained(HostError(said), cast("Offers", Looked(missing)))
+    found = explain_failure(HostError(said), cast("PackageOffers", Looked(missing)))
     assert found.tip and tip in found.tip
 
 
@@ -105,7 +118,7 @@ WRONG = [
 @pytest.mark.parametrize(("words", "said"), WRONG)
 def test_what_cannot_be_asked_for_is_refused(words: list[str], said: str) -> None:
     with pytest.raises(UsageError, match=re.escape(said)) as failure:
-        read_packages(words, MARKERS)
+        parse_packages(words, MARKERS)
     assert failure.value.tip
 
 
@@ -121,27 +134,31 @@ WANTED = [
 
 @pytest.mark.parametrize(("words", "wanted"), WANTED)
 def test_torch_is_chosen_where_it_is_part_of_it(words: list[str], wanted: str | None) -> None:
-    assert torch_wanted(read_packages(words, MARKERS)) == wanted
+    assert find_torch_requirement(parse_packages(words, MARKERS)) == wanted
 
 
-def choice(requires: str) -> Choice:
+def choice(requires: str) -> WheelChoice:
     version = requires.partition("==")[2]
-    picked = Candidate("torch.whl", "http://x/torch.whl", None, None, version, None, {}, 1, "", "", None)
-    return Choice("torch", "torch", (), "http://x/", "plain", picked, (picked,), (requires,), (), (), None)
+    picked = ChoiceCandidate(
+        "torch.whl", "http://x/torch.whl", None, None, version, None, {}, 1, "", "", None
+    )
+    return WheelChoice(
+        "torch", "torch", (), "http://x/", "plain", picked, (picked,), (requires,), (), (), None
+    )
 
 
 def test_torch_is_pinned_and_its_companions_say_themselves_what_they_go_with() -> None:
     chosen = choice("torch[device-gfx942]==2.9.1+rocm7.2")
-    asked = read_packages(["torch>=2.8", "torchvision<1"], MARKERS)
-    assert requirements(asked, chosen) == ["torch[device-gfx942]==2.9.1+rocm7.2", "torchvision<1"]
-    assert requirements(asked, chosen, pinned=False) == ["torch[device-gfx942]>=2.8", "torchvision<1"]
-    alone = read_packages(["torchvision==0.23"], MARKERS)
-    assert requirements(alone, chosen) == ["torch[device-gfx942]", "torchvision==0.23"]
-    assert requirements(alone, choice("torch==2.9.1")) == ["torchvision==0.23"]
-    assert requirements(alone, None) == ["torchvision==0.23"]
-    assert device_extras(chosen) == {"device-gfx942"}
-    assert steady(read_packages(["torch", "numpy==2.0rc1"], MARKERS), pre=False) == {"torch"}
-    assert steady(asked, pre=True) == frozenset()
+    asked = parse_packages(["torch>=2.8", "torchvision<1"], MARKERS)
+    assert list_resolver_lines(asked, chosen) == ["torch[device-gfx942]==2.9.1+rocm7.2", "torchvision<1"]
+    assert list_resolver_lines(asked, chosen, pinned=False) == ["torch[device-gfx942]>=2.8", "torchvision<1"]
+    alone = parse_packages(["torchvision==0.23"], MARKERS)
+    assert list_resolver_lines(alone, chosen) == ["torch[device-gfx942]", "torchvision==0.23"]
+    assert list_resolver_lines(alone, choice("torch==2.9.1")) == ["torchvision==0.23"]
+    assert list_resolver_lines(alone, None) == ["torchvision==0.23"]
+    assert list_device_extras(chosen) == {"device-gfx942"}
+    assert list_stable_projects(parse_packages(["torch", "numpy==2.0rc1"], MARKERS), pre=False) == {"torch"}
+    assert list_stable_projects(asked, pre=True) == frozenset()
 
 
 CLOSED = """torch torchvision torchaudio apex triton triton-rocm pytorch-triton pytorch-triton-rocm rocm
@@ -151,36 +168,40 @@ TORCH_PROJECTS = "torchao torchtune tensordict torch-geometric"
 
 
 def test_what_holds_gpu_code_never_comes_from_elsewhere() -> None:
-    assert [name for name in CLOSED.split() if not is_closed(name)] == []
-    assert [name for name in OPEN.split() if is_closed(name) or only_pure(name)] == []
-    assert [name for name in TORCH_PROJECTS.split() if is_closed(name) or not only_pure(name)] == []
+    assert [name for name in CLOSED.split() if not is_closed_project(name)] == []
+    assert [name for name in OPEN.split() if is_closed_project(name) or requires_pure_wheel(name)] == []
+    assert [
+        name for name in TORCH_PROJECTS.split() if is_closed_project(name) or not requires_pure_wheel(name)
+    ] == []
 
 
 def test_compiled_strangers_are_refused() -> None:
-    assert is_pure("torchao-0.18.0-py3-none-any.whl")
+    assert is_pure_wheel("torchao-0.18.0-py3-none-any.whl")
     compiled = "xformers-0.0.33-cp39-abi3-manylinux_2_28_x86_64.whl"
     assert "requires torch: it was built for another build" in str(
-        stranger(compiled, ["numpy", "torch==2.9.0"])
+        explain_refusal(compiled, ["numpy", "torch==2.9.0"])
     )
-    assert stranger("einops-1.0-py3-none-any.whl", ["torch"]) is None
-    assert stranger(compiled, ["numpy", "torch>=2; extra == 'test'"]) is None
+    assert explain_refusal("einops-1.0-py3-none-any.whl", ["torch"]) is None
+    assert explain_refusal(compiled, ["numpy", "torch>=2; extra == 'test'"]) is None
 
 
 def test_the_index_of_dependencies_is_the_users_mirror() -> None:
-    assert dependency_index(None, {}) == "https://pypi.org/simple/"
-    assert dependency_index(None, {"PIP_INDEX_URL": "https://m/simple"}) == "https://m/simple/"
+    assert find_dependency_index(None, {}) == "https://pypi.org/simple/"
+    assert find_dependency_index(None, {"PIP_INDEX_URL": "https://m/simple"}) == "https://m/simple/"
     both = {"PIP_INDEX_URL": "https://m/simple", "UV_DEFAULT_INDEX": "https://n/"}
-    assert dependency_index(None, both) == "https://n/"
-    assert dependency_index("https://o/", both) == "https://o/"
+    assert find_dependency_index(None, both) == "https://n/"
+    assert find_dependency_index("https://o/", both) == "https://o/"
     with pytest.raises(UsageError, match="--dependency-index: bananas is neither a folder nor the URL"):
-        dependency_index("bananas", both)
+        find_dependency_index("bananas", both)
     with pytest.raises(UsageError, match=r"PIP_INDEX_URL: pypi\.org/simple is neither"):
-        dependency_index(None, {"PIP_INDEX_URL": "pypi.org/simple"})
+        find_dependency_index(None, {"PIP_INDEX_URL": "pypi.org/simple"})
 
 
 def test_projects_with_names_like_torchs_can_be_asked_for() -> None:
     real = ("torch", "torchao", "torchx", "torchio", "torchmetrics", "torchsde", "torchcodec", "tensordict")
-    assert [meant(name) for name in (*real, "tritonclient", "pytorch-triton-rocm")] == [None] * 10
+    assert [find_intended_project(name) for name in (*real, "tritonclient", "pytorch-triton-rocm")] == [
+        None
+    ] * 10
 
 
 def test_no_index_of_the_users_reaches_an_installer() -> None:
@@ -188,13 +209,13 @@ def test_no_index_of_the_users_reaches_an_installer() -> None:
         "PIP_EXTRA_INDEX_URL": "x", "UV_INDEX": "x", "UV_EXTRA_INDEX_URL": "x", "PIP_FIND_LINKS": "x",
         "UV_FIND_LINKS": "x", "UV_TORCH_BACKEND": "cu128", "PIP_CERT": "c", "PATH": "p", "NO_PROXY": "a",
     }  # fmt: skip
-    found = installer_environment(given)
+    found = make_installer_environment(given)
     assert {name for name in given if name in found} == {"PIP_CERT", "PATH", "NO_PROXY"}
     assert found["NO_PROXY"] == "a,127.0.0.1"
 
 
-def offer(version: str, project: str = "torchvision") -> Offer:
-    return Offer(project, Version(version), f"{project}.whl", f"{project}.whl", "http://x/", "index")
+def offer(version: str, project: str = "torchvision") -> PackageOffer:
+    return PackageOffer(project, Version(version), f"{project}.whl", f"{project}.whl", "http://x/", "index")
 
 
 BUILDS = [
@@ -208,13 +229,13 @@ BUILDS = [
 
 @pytest.mark.parametrize(("torch", "there", "offered"), BUILDS)
 def test_companions_are_of_the_same_build_as_torch(torch: str, there: str, offered: str) -> None:
-    found = same_build([offer(version) for version in there.split()], Version(torch))
+    found = select_same_build([offer(version) for version in there.split()], Version(torch))
     assert [str(one.version) for one in found] == [str(Version(version)) for version in offered.split()]
 
 
 def test_other_torches_stay_where_only_a_companion_is_asked_for() -> None:
     there = [offer(v, "torch") for v in ("2.9.1+rocm7.2", "2.8.0+rocm6.4", "2.8.0+cu128")]
-    assert [str(o.version) for o in same_build(there, Version("2.9.1+rocm7.2"))] == [
+    assert [str(o.version) for o in select_same_build(there, Version("2.9.1+rocm7.2"))] == [
         "2.9.1+rocm7.2",
         "2.8.0+rocm6.4",
     ]
@@ -225,28 +246,28 @@ def test_what_does_not_belong_together_is_named() -> None:
     requires = [
         "triton==3.5.0", "torch==2.9.1", "numpy; extra == 'x'", "sympy", "winreg; sys_platform == 'win32'"
     ]  # fmt: skip
-    assert unmet(requires, there, MARKERS) == [
+    assert list_unmet_requirements(requires, there, MARKERS) == [
         "triton==3.5.0, and 3.4.0 is there",
         "sympy, which is not there",
     ]
-    old = Distribution("xformers", "0.0.30", Path(), Path(), requires=("torch==2.8.0", "numpy"))
-    assert left_unmet(["torch"], [old], there, MARKERS) == [
+    old = InstalledDistribution("xformers", "0.0.30", Path(), Path(), requires=("torch==2.8.0", "numpy"))
+    assert list_broken_requirements(["torch"], [old], there, MARKERS) == [
         "xformers 0.0.30 requires torch==2.8.0, and 2.9.1+rocm7.2 is there"
     ]
-    assert left_unmet(["triton"], [old, replace(old, name="triton")], there, MARKERS) == []
+    assert list_broken_requirements(["triton"], [old, replace(old, name="triton")], there, MARKERS) == []
 
 
 def test_places_of_the_cache(tmp_path: Path) -> None:
-    assert cache_folder({"XDG_CACHE_HOME": "/c", "HOME": "/h"}, "linux") == Path("/c/rocm-wheels")
-    assert cache_folder({"XDG_CACHE_HOME": "c", "HOME": "/h"}, "linux") == Path("/h/.cache/rocm-wheels")
-    assert cache_folder({"LOCALAPPDATA": "/l"}, "win32") == Path("/l/rocm-wheels/cache")
-    assert [amount(n) for n in (None, 5, 4200, 3_500_000, 2_100_000_000)] == [
+    assert find_cache_folder({"XDG_CACHE_HOME": "/c", "HOME": "/h"}, "linux") == Path("/c/rocm-wheels")
+    assert find_cache_folder({"XDG_CACHE_HOME": "c", "HOME": "/h"}, "linux") == Path("/h/.cache/rocm-wheels")
+    assert find_cache_folder({"LOCALAPPDATA": "/l"}, "win32") == Path("/l/rocm-wheels/cache")
+    assert [format_size(n) for n in (None, 5, 4200, 3_500_000, 2_100_000_000)] == [
         "unknown size", "5 bytes", "4 kB", "4 MB", "2.1 GB",
     ]  # fmt: skip
-    cache, weak = Cache(tmp_path), Validators('W/"x"', "", 3)
+    cache, weak = WheelCache(tmp_path), Validators('W/"x"', "", 3)
     assert weak.strong == "" and Validators('"x"', "date").strong == '"x"'
-    cache.remember("http://x/a", weak, "0" * 64)
-    assert cache.remembered("http://x/a", weak, "a") is None
+    cache.remember_url("http://x/a", weak, "0" * 64)
+    assert cache.find_remembered("http://x/a", weak, "a") is None
 
 
 def test_requirements_of_the_tables_are_ones() -> None:

@@ -22,16 +22,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.wheels.device_code.messagepack import unpack
+from rocm_wheels.wheels.device_code.messagepack import unpack_messagepack
 from rocm_wheels.wheels.device_code.objects import (
-    DeviceCode,
+    FoundDeviceCode,
     may_hold_code,
-    named_archives,
-    read_any,
-    read_bytes,
-    targets_of,
+    list_named_archives,
+    read_device_code,
+    read_code_objects,
+    list_code_targets,
 )
-from rocm_wheels.wheels.device_code.span import Span
+from rocm_wheels.wheels.device_code.span import BinarySpan
 from rocm_wheels.wheels.scan import scan_wheel
 
 KERNELS = {
@@ -52,18 +52,18 @@ SPLIT = {
 
 @pytest.mark.parametrize(("scheme", "packing"), [("none", "plain"), ("zstd-per-kernel", "zstd")])
 def test_kernels_of_an_archive_are_listed(scheme: str, packing: str) -> None:
-    found = read_bytes(kpack(KERNELS, scheme), "demo_gfx942.kpack")
+    found = read_code_objects(kpack(KERNELS, scheme), "demo_gfx942.kpack")
     assert [(o.section, str(o.target), o.size) for o in found] == [(*k, len(c)) for k, c in KERNELS.items()]
     assert {(o.kind, o.form, o.machine, o.packing) for o in found} == {("kpack", "elf", "gfx942", packing)}
     assert [o.bundle for o in found] == [0, 1, 2]
-    assert targets_of(found) == ["gfx942", "gfx942:xnack+"]
+    assert list_code_targets(found) == ["gfx942", "gfx942:xnack+"]
 
 
 @pytest.mark.parametrize("name", SPLIT)
 def test_a_library_that_was_split_holds_nothing_and_names_its_archives(name: str) -> None:
     assert may_hold_code(name, SPLIT[name][:4096])
-    assert read_bytes(SPLIT[name], name) == []
-    assert named_archives(SPLIT[name], name) == PLACES
+    assert read_code_objects(SPLIT[name], name) == []
+    assert list_named_archives(SPLIT[name], name) == PLACES
 
 
 def test_a_wheel_says_where_its_code_is(tmp_path: Path) -> None:
@@ -71,12 +71,12 @@ def test_a_wheel_says_where_its_code_is(tmp_path: Path) -> None:
     path = wheel(tmp_path, {**files, "demo/.kpack/demo_gfx942.kpack": kpack(KERNELS)})
     scan = scan_wheel(path)
     assert scan.faults == ()
-    assert dict(scan.elsewhere) == dict.fromkeys(files, PLACES)
+    assert dict(scan.moved_code) == dict.fromkeys(files, PLACES)
     assert list(scan.device_code) == ["demo/.kpack/demo_gfx942.kpack"]
-    found = read_any(path)
-    assert (found.elsewhere, list(found.code)) == (scan.elsewhere, list(scan.device_code))
+    found = read_device_code(path)
+    assert (found.moved_code, list(found.code)) == (scan.moved_code, list(scan.device_code))
     (tmp_path / "libdemo.so").write_bytes(SPLIT["libdemo.so"])
-    assert read_any(tmp_path / "libdemo.so") == DeviceCode({"": []}, {"": PLACES})
+    assert read_device_code(tmp_path / "libdemo.so") == FoundDeviceCode({"": []}, {"": PLACES})
 
 
 def entry(**changes: object) -> dict[str, object]:
@@ -109,7 +109,7 @@ DAMAGED = [
 @pytest.mark.parametrize(("content", "said"), DAMAGED, ids=[row[1][:30] for row in DAMAGED])
 def test_a_damaged_archive_is_named_with_its_fault(content: bytes, said: str) -> None:
     with pytest.raises(DataError) as fault:
-        read_bytes(content, "demo_gfx942.kpack")
+        read_code_objects(content, "demo_gfx942.kpack")
     assert said in str(fault.value)
     assert str(fault.value).startswith("demo_gfx942.kpack: ")
 
@@ -117,7 +117,7 @@ def test_a_damaged_archive_is_named_with_its_fault(content: bytes, said: str) ->
 @pytest.mark.parametrize("marker", [b"", b"\x80", messagepack({"kpack_search_paths": [1]}), b"\xc1"])
 def test_a_reference_that_names_nothing_is_damage(marker: bytes) -> None:
     with pytest.raises(DataError, match=r"liba.so: section .rocm_kpack_ref: "):
-        named_archives(elf({".rocm_kpack_ref": marker}), "liba.so")
+        list_named_archives(elf({".rocm_kpack_ref": marker}), "liba.so")
 
 
 @pytest.mark.parametrize(
@@ -135,13 +135,13 @@ def test_a_reference_that_names_nothing_is_damage(marker: bytes) -> None:
     ],
 )
 def test_messagepack_is_read_as_specified(packed: bytes, value: object) -> None:
-    assert unpack(Span(memoryview(packed), "x")) == value
+    assert unpack_messagepack(BinarySpan(memoryview(packed), "x")) == value
 
 
 @pytest.mark.parametrize("hostile", [b"\x91" * 5000, b"\xdd\xff\xff\xff\xff", b"\xdf\x00\x00\x00\x05\xa1a"])
 def test_hostile_messagepack_is_refused_before_it_costs_anything(hostile: bytes) -> None:
     with pytest.raises(DataError, match=r"nested deeper than 32|reaches past the end"):
-        unpack(Span(memoryview(hostile), "x"))
+        unpack_messagepack(BinarySpan(memoryview(hostile), "x"))
 
 
 @settings(max_examples=200, deadline=None)
@@ -150,6 +150,6 @@ def test_any_mutation_of_an_archive_is_read_or_refused(place: int, patch: bytes,
     data = bytearray(GOOD)
     data[place : place + len(patch)] = patch
     try:
-        read_bytes(bytes(data[: len(data) - cut]), "demo.kpack")
+        read_code_objects(bytes(data[: len(data) - cut]), "demo.kpack")
     except DataError as fault:
         assert str(fault).startswith("demo.kpack")

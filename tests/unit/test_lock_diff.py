@@ -9,9 +9,9 @@ import pytest
 
 from rocm_wheels.errors import SourceError
 from rocm_wheels.model.lock import Lock, LockedPatches, LockedProject, LockedSubmodule
-from rocm_wheels.sources.lock.diff import compare
-from rocm_wheels.sources.lock.diff_report import Histories, as_json, report_lines
-from rocm_wheels.sources.lock.history import Between, Commit, readable, reason
+from rocm_wheels.sources.lock.diff import compare_locks
+from rocm_wheels.sources.lock.diff_report import Histories, format_diff_json, format_diff_report
+from rocm_wheels.sources.lock.history import CommitRange, HistoryCommit, make_readable, explain_failure
 
 ORIGIN = "https://git.example/pytorch"
 
@@ -39,19 +39,19 @@ def brief(commit: str = "a", **more: Any) -> LockedProject:
 
 
 def told(a: Lock, b: Lock, histories: Histories | None = None, most: int = 20) -> list[str]:
-    return report_lines(compare(a, b), histories or {}, most=most)
+    return format_diff_report(compare_locks(a, b), histories or {}, limit=most)
 
 
-def commits(*subjects: str) -> tuple[Commit, ...]:
-    return tuple(Commit(f"{number:040x}", subject) for number, subject in enumerate(subjects, 1))
+def commits(*subjects: str) -> tuple[HistoryCommit, ...]:
+    return tuple(HistoryCommit(f"{number:040x}", subject) for number, subject in enumerate(subjects, 1))
 
 
 def test_the_same_lock_is_the_same() -> None:
-    diff = compare(lock(rocm="7.14.0"), lock(rocm="7.14.0"))
+    diff = compare_locks(lock(rocm="7.14.0"), lock(rocm="7.14.0"))
     assert diff.same
     assert diff.complete
-    assert report_lines(diff, {}, most=20) == ["the locks are the same: pytorch"]
-    assert as_json(diff, {}, most=20) == {
+    assert format_diff_report(diff, {}, limit=20) == ["the locks are the same: pytorch"]
+    assert format_diff_json(diff, {}, limit=20) == {
         "same": True,
         "fields": [],
         "not_compared": [],
@@ -61,7 +61,7 @@ def test_the_same_lock_is_the_same() -> None:
 
 
 def test_who_asked_is_no_difference() -> None:
-    assert compare(lock(), lock(projects={"pytorch": project(why="line 2.9")})).same
+    assert compare_locks(lock(), lock(projects={"pytorch": project(why="line 2.9")})).same
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,8 @@ def test_a_project_that_moved_on() -> None:
         rocm="7.14.0",
     )
     histories: Histories = {
-        ("pytorch", ""): Between(commits("Fix", "Add", "More"), commits("Undo"), True, "/x"),
-        ("pytorch", "third_party/fmt"): Between(commits("Inner"), (), True, "/x"),
+        ("pytorch", ""): CommitRange(commits("Fix", "Add", "More"), commits("Undo"), True, "/x"),
+        ("pytorch", "third_party/fmt"): CommitRange(commits("Inner"), (), True, "/x"),
     }
     assert told(a, b, histories, most=2) == [
         "rocm      7.13.0 → 7.14.0",
@@ -137,7 +137,7 @@ def test_a_project_that_moved_on() -> None:
         "",
         "unchanged: triton",
     ]
-    shown = as_json(compare(a, b), histories, most=2)
+    shown = format_diff_json(compare_locks(a, b), histories, limit=2)
     assert list(shown["projects"]) == ["apex", "pytorch", "pytorch_audio"]
     torch = shown["projects"]["pytorch"]
     assert torch["change"] == "changed"
@@ -185,27 +185,29 @@ def test_what_a_manifest_does_not_say_is_not_a_change() -> None:
     a = lock(projects={"pytorch": whole}, line="2.9", targets=("gfx942",), rocm="7.14.0")
     b = lock(projects={"pytorch": brief(ref=oid("a"), version=None)})
     for one, other in ((a, b), (b, a)):
-        diff = compare(one, other)
+        diff = compare_locks(one, other)
         assert diff.same
         assert not diff.complete
-        assert report_lines(diff, {}, most=20) == [
+        assert format_diff_report(diff, {}, limit=20) == [
             "nothing differs that both locks say: pytorch",
             "not compared, for only one of the locks says it: line; rocm; targets; ref of pytorch; "
             "version of pytorch; tree of pytorch; patches of pytorch; submodules of pytorch",
         ]
-        shown = as_json(diff, {}, most=20)
+        shown = format_diff_json(diff, {}, limit=20)
         assert shown["not_compared"] == ["line", "rocm", "targets"]
         assert "submodules" in shown["projects"]["pytorch"]["not_compared"]
 
 
 def test_what_two_manifests_do_say_is_compared() -> None:
-    diff = compare(lock(projects={"pytorch": brief("a")}), lock(projects={"pytorch": brief("b", ref="main")}))
+    diff = compare_locks(
+        lock(projects={"pytorch": brief("a")}), lock(projects={"pytorch": brief("b", ref="main")})
+    )
     assert diff.complete
-    assert [change.what for change in diff.projects[0].fields] == ["ref", "commit"]
-    gained = compare(
+    assert [change.name for change in diff.projects[0].fields] == ["ref", "commit"]
+    gained = compare_locks(
         lock(), lock(projects={"pytorch": project(patches=LockedPatches(name="2.9", digest="d" * 64))})
     )
-    assert [change.what for change in gained.projects[0].fields] == ["patches"]
+    assert [change.name for change in gained.projects[0].fields] == ["patches"]
 
 
 def test_an_origin_is_shown_without_its_password() -> None:
@@ -214,16 +216,18 @@ def test_an_origin_is_shown_without_its_password() -> None:
         for word in ("secret1", "secret2")
     )
     assert "secret" not in "\n".join(told(a, b))
-    assert "secret" not in json.dumps(as_json(compare(a, b), {}, most=1))
+    assert "secret" not in json.dumps(format_diff_json(compare_locks(a, b), {}, limit=1))
 
 
 def test_a_history_that_is_not_known_says_why() -> None:
     a, b = lock(), lock(projects={"pytorch": project("b")})
     failed = SourceError("fetching failed with exit code 128:\n  | fatal: no \x1b[31mroute")
     assert told(a, b, {("pytorch", ""): failed})[0].endswith("history not known")
-    shown = as_json(compare(a, b), {("pytorch", ""): failed}, most=1)["projects"]["pytorch"]["history"]
+    shown = format_diff_json(compare_locks(a, b), {("pytorch", ""): failed}, limit=1)["projects"]["pytorch"][
+        "history"
+    ]
     assert shown == {"complete": False, "why": "fatal: no \\x1b[31mroute"}
-    far = Between((), (), False, "x")
+    far = CommitRange((), (), False, "x")
     assert told(a, b, {("pytorch", ""): far})[0].endswith("history not known: too far apart")
 
 
@@ -241,7 +245,7 @@ def test_a_history_that_is_not_known_says_why() -> None:
     ],
 )
 def test_a_reason_is_one_line(said: str, why: str) -> None:
-    assert reason(SourceError(said)) == why
+    assert explain_failure(SourceError(said)) == why
 
 
 @pytest.mark.parametrize(
@@ -257,22 +261,22 @@ def test_a_reason_is_one_line(said: str, why: str) -> None:
     ],
 )
 def test_a_strangers_text_does_not_steer_a_terminal(text: str, shown: str) -> None:
-    assert readable(text) == shown
-    assert readable(text).isprintable()
-    readable(text).encode("utf-8")
+    assert make_readable(text) == shown
+    assert make_readable(text).isprintable()
+    make_readable(text).encode("utf-8")
 
 
 def test_a_long_subject_is_cut_for_people_alone() -> None:
     a, b = lock(), lock(projects={"pytorch": project("b")})
-    histories: Histories = {("pytorch", ""): Between(commits("x" * 300), (), True, "/x")}
+    histories: Histories = {("pytorch", ""): CommitRange(commits("x" * 300), (), True, "/x")}
     assert told(a, b, histories)[1] == f"    + 000000000000 {'x' * 99}…"
-    shown = as_json(compare(a, b), histories, most=1)["projects"]["pytorch"]["history"]
+    shown = format_diff_json(compare_locks(a, b), histories, limit=1)["projects"]["pytorch"]["history"]
     assert shown["added"]["commits"][0]["subject"] == "x" * 300
 
 
 def test_nothing_is_listed_when_only_numbers_are_wanted() -> None:
     a, b = lock(), lock(projects={"pytorch": project("b")})
-    histories: Histories = {("pytorch", ""): Between(commits("x", "y"), (), True, "/x")}
+    histories: Histories = {("pytorch", ""): CommitRange(commits("x", "y"), (), True, "/x")}
     assert told(a, b, histories, most=0) == [
         "pytorch  release/2.9  aaaaaaaaaaaa → bbbbbbbbbbbb  2.9.0  2 commits",
     ]

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.model.lock import Lock, LockedPatches, LockedProject, LockedSubmodule
-from rocm_wheels.sources.lock.file import lock_digest, lock_text, parse_lock, read_lock, write_lock
-from rocm_wheels.sources.lock.manifest import Entry, manifest_text
-from rocm_wheels.sources.network.gitmodules import is_inside
+from rocm_wheels.sources.lock.file import digest_lock, format_lock, parse_lock, read_lock, write_lock
+from rocm_wheels.sources.lock.manifest import ManifestEntry, format_manifest
+from rocm_wheels.sources.network.gitmodules import is_inside_tree
 
 KEYS = st.sampled_from(
     [
@@ -71,7 +71,7 @@ def test_what_is_written_is_read_and_always_the_same(
     assert "tree" not in written["projects"]["triton"] and "submodules" not in written["projects"]["triton"]
     assert written["projects"]["pytorch_vision"]["submodules"] == {}
     other = lock.model_copy(update={"projects": dict(reversed([*lock.projects.items()]))})
-    assert (lock_text(other), lock_digest(other)) == (path.read_text(), lock_digest(lock))
+    assert (format_lock(other), digest_lock(other)) == (path.read_text(), digest_lock(lock))
     before = path.stat()
     assert not write_lock(path, other)
     assert path.stat() == before
@@ -79,12 +79,12 @@ def test_what_is_written_is_read_and_always_the_same(
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(is_inside), st.text())
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(is_inside_tree), st.text())
 def test_any_path_and_reason_come_back(path: str, why: str) -> None:
     why = why.encode("utf-8", "replace").decode()
     modules = {path: LockedSubmodule(origin="https://h/a", commit=A)}
     lock = Lock(projects={"pytorch": project(submodules=modules, why=why)})
-    assert parse_lock(lock_text(lock), name="l") == lock
+    assert parse_lock(format_lock(lock), name="l") == lock
 
 
 @settings(max_examples=50, deadline=None)
@@ -159,7 +159,7 @@ def test_a_write_that_cannot_be_leaves_the_file(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_a_lock_cannot_hold(found: str, replacement: str, message: str) -> None:
-    text = lock_text(full())
+    text = format_lock(full())
     assert found in text
     with pytest.raises(DataError, match=message) as refused:
         parse_lock(text.replace(found, replacement, 1), name="l")
@@ -226,9 +226,9 @@ def test_the_manifest_of_therock_is_read_and_made_again(tmp_path: Path) -> None:
     torch, triton = lock.projects["pytorch"], lock.projects["triton"]
     assert (torch.ref, torch.version, torch.tree, torch.submodules) == ("nightly", "2.13.0a0", None, None)
     assert (triton.ref, triton.commit) == ("88b227e23f0445f3f695bad05bbf1a363b4f50e0",) * 2
-    therock = Entry.model_validate(MANIFEST["therock"])
-    assert json.loads(manifest_text(lock, therock)) == MANIFEST
-    assert "therock" not in manifest_text(lock)
+    therock = ManifestEntry.model_validate(MANIFEST["therock"])
+    assert json.loads(format_manifest(lock, therock)) == MANIFEST
+    assert "therock" not in format_manifest(lock)
     write_lock(tmp_path / "l", lock)
     assert read_lock(tmp_path / "l") == lock
 
@@ -237,9 +237,9 @@ def test_a_manifest_without_what_may_be_left_out() -> None:
     bare = {"apex": {"repo": "https://h/apex", "commit": A, "version": "1.0+devrocm7.1.0.dev0-abc"}}
     lock = parse_lock(json.dumps(bare), name="m.json")
     assert (lock.platform, lock.rocm, lock.projects["apex"].version) == ("linux", "7.1.0.dev0+abc", "1.0")
-    assert manifest_text(lock).count("1.0+devrocm7.1.0.dev0-abc") == 1
+    assert format_manifest(lock).count("1.0+devrocm7.1.0.dev0-abc") == 1
     with pytest.raises(UsageError, match="the lock names none"):
-        manifest_text(lock.model_copy(update={"rocm": None}))
+        format_manifest(lock.model_copy(update={"rocm": None}))
 
 
 @pytest.mark.parametrize(

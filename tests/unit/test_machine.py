@@ -13,7 +13,7 @@ import pytest
 
 from rocm_wheels import machine
 from rocm_wheels.errors import UsageError
-from rocm_wheels.machine import Machine, compile_jobs, look_at_machine, wanted_jobs
+from rocm_wheels.machine import MachineResources, count_compile_jobs, measure_machine, read_max_jobs
 
 GIB = 1 << 30
 SCOPE = "docker-1f1d6e2d4940ddac13abd421a2617992bf89f0e0f9a902ed58278c5f843e9ae7.scope"
@@ -159,14 +159,14 @@ SHAPES: list[Shape] = [
 @pytest.mark.parametrize("shape", SHAPES, ids=[row[0] for row in SHAPES])
 def test_every_limit_up_to_the_root_holds(tmp_path: Path, shape: Shape) -> None:
     _, cgroup, mounts, files, cores, memory, free = shape
-    found = look_at_machine({}, root=tree(tmp_path, cgroup, mounts, files), affinity=16)
+    found = measure_machine({}, root=tree(tmp_path, cgroup, mounts, files), affinity=16)
     assert (found.cores, found.memory / GIB, found.free_memory / GIB) == (cores, memory, free)
     assert bool(found.limits) == (cores < 16 or memory < 32)
 
 
 def test_names_who_limits(tmp_path: Path) -> None:
     files = {"user.slice/cpu.max": "150000 100000", "user.slice/memory.max": str(GIB)}
-    found = look_at_machine({}, root=tree(tmp_path, "0::/user.slice/x", V2_HOST, files), affinity=16)
+    found = measure_machine({}, root=tree(tmp_path, "0::/user.slice/x", V2_HOST, files), affinity=16)
     where = "/sys/fs/cgroup/user.slice"
     assert found.limits == (f"1.5 CPUs by {where}", f"1.0 GiB of memory by {where}")
 
@@ -174,21 +174,21 @@ def test_names_who_limits(tmp_path: Path) -> None:
 def test_a_blank_in_a_mount_point(tmp_path: Path) -> None:
     mount = V2_INSIDE.replace("/sys/fs/cgroup", "/sys/fs/cgroup/my\\040groups")
     root = tree(tmp_path, "0::/", mount, {"my groups/cpu.max": "100000 100000"})
-    assert look_at_machine({}, root=root, affinity=16).cores == 1
+    assert measure_machine({}, root=root, affinity=16).cores == 1
 
 
 def test_slurm_and_affinity_narrow_further(tmp_path: Path) -> None:
     root = tree(tmp_path, "0::/", V2_INSIDE, {"cpu.max": "400000 100000"})
     job = {"SLURM_CPUS_ON_NODE": "6", "SLURM_MEM_PER_NODE": "4096"}
-    assert look_at_machine(job, root=root, affinity=3).cores == 3
-    found = look_at_machine(job, root=root, affinity=16)
+    assert measure_machine(job, root=root, affinity=3).cores == 3
+    found = measure_machine(job, root=root, affinity=16)
     assert (found.cores, found.memory, found.free_memory) == (4, 4 * GIB, 4 * GIB)
     assert found.limits[-1] == "4.0 GiB of memory by SLURM_MEM_PER_NODE"
 
 
 def test_without_proc_it_says_so(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot tell this machine's memory"):
-        look_at_machine({}, root=tmp_path, affinity=16)
+        measure_machine({}, root=tmp_path, affinity=16)
 
 
 def test_macos_counts_pages_that_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +197,7 @@ def test_macos_counts_pages_that_can_be_had(monkeypatch: pytest.MonkeyPatch) -> 
     sizes = {"SC_PAGE_SIZE": 16384, "SC_PHYS_PAGES": 1000}
     monkeypatch.setattr("rocm_wheels.process.capture", lambda *_, **__: said)
     monkeypatch.setattr("os.sysconf", sizes.__getitem__)
-    assert machine._memory_of_macos({}) == (1000 * 16384, 160 * 16384)
+    assert machine._read_macos_memory({}) == (1000 * 16384, 160 * 16384)
 
 
 @pytest.mark.parametrize(
@@ -216,11 +216,11 @@ def test_macos_counts_pages_that_can_be_had(monkeypatch: pytest.MonkeyPatch) -> 
 def test_jobs_by_cores_and_memory(
     cores: int, free: int, per_job: int | None, wanted: int | None, jobs: int
 ) -> None:
-    given = Machine(cores, 32 * GIB, free * GIB)
-    assert compile_jobs(given, per_job * GIB if per_job else None, wanted) == jobs
+    given = MachineResources(cores, 32 * GIB, free * GIB)
+    assert count_compile_jobs(given, per_job * GIB if per_job else None, wanted) == jobs
 
 
 def test_how_many_compilers_a_user_wants() -> None:
-    said = {given: wanted_jobs({"MAX_JOBS": given}) for given in ("3", "", "many", "-2")}
+    said = {given: read_max_jobs({"MAX_JOBS": given}) for given in ("3", "", "many", "-2")}
     assert said == {"3": 3, "": None, "many": None, "-2": None}
-    assert wanted_jobs({}) is None
+    assert read_max_jobs({}) is None

@@ -8,20 +8,20 @@ from hypothesis import strategies as st
 
 from rocm_wheels.errors import UsageError
 from rocm_wheels.model.gfx import (
-    base_target,
+    strip_features,
     choose_targets,
-    families_of,
-    gfx_families,
-    gfx_targets,
+    find_families,
+    get_gfx_families,
+    get_gfx_targets,
     parse_targets,
 )
 
-NAMES = sorted(gfx_targets())
+NAMES = sorted(get_gfx_targets())
 
 
 def test_the_table_is_the_one_of_the_sdk() -> None:
     assert len(NAMES) >= 28
-    families = gfx_families()
+    families = get_gfx_families()
     assert families["gfx110X-all"] == ("gfx1100", "gfx1101", "gfx1102", "gfx1103")
     assert families["gfx94X-dcgpu"] == ("gfx942",)
     assert families["gfx1100"] == ("gfx1100",)
@@ -81,15 +81,15 @@ def test_any_text_is_read_or_refused_with_a_message(text: str) -> None:
     except UsageError as fault:
         assert fault.tip
     else:
-        assert all(base_target(target) in gfx_targets() for target in targets)
+        assert all(strip_features(target) in get_gfx_targets() for target in targets)
 
 
 def test_families_hold_every_target() -> None:
-    assert families_of(["gfx1100", "gfx1103"]) == ("gfx110X-all",)
-    assert families_of(["gfx1100", "gfx1101"]) == ("gfx110X-dgpu", "gfx110X-all")
-    assert families_of(["gfx942:xnack+"])[0] == "gfx942"
-    assert families_of(["gfx942", "gfx950"]) == ()  # both dcgpu-all, which is a kind and no family
-    assert families_of([]) == ()
+    assert find_families(["gfx1100", "gfx1103"]) == ("gfx110X-all",)
+    assert find_families(["gfx1100", "gfx1101"]) == ("gfx110X-dgpu", "gfx110X-all")
+    assert find_families(["gfx942:xnack+"])[0] == "gfx942"
+    assert find_families(["gfx942", "gfx950"]) == ()  # both dcgpu-all, which is a kind and no family
+    assert find_families([]) == ()
 
 
 def test_the_option_comes_before_the_variable_before_the_sdk() -> None:

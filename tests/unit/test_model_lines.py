@@ -11,9 +11,16 @@ from click.testing import CliRunner
 
 from rocm_wheels.cli.lines import command
 from rocm_wheels.errors import DataError
-from rocm_wheels.model.line_facts import Fact
-from rocm_wheels.model.lines import TABLE, all_lines, line_named, line_of, load_lines, newest_line
-from rocm_wheels.model.names import data_folder, project_names
+from rocm_wheels.model.line_facts import LineFact
+from rocm_wheels.model.lines import (
+    LINES_TABLE,
+    get_release_lines,
+    get_release_line,
+    get_line_tools,
+    load_line_table,
+    get_newest_line_tools,
+)
+from rocm_wheels.model.names import get_data_folder, list_project_names
 from rocm_wheels.records import Record
 
 CLONE = Path(__file__).resolve().parents[2]
@@ -39,8 +46,8 @@ lines:
 """
 
 
-def facts(record: Record) -> list[Fact]:
-    found = [record] if isinstance(record, Fact) else []
+def facts(record: Record) -> list[LineFact]:
+    found = [record] if isinstance(record, LineFact) else []
     for name in type(record).model_fields:
         value = getattr(record, name)
         children = value.values() if isinstance(value, dict) else [value]
@@ -50,31 +57,31 @@ def facts(record: Record) -> list[Fact]:
 
 
 def test_the_lines_are_there_whole() -> None:
-    names = [line.name for line in all_lines()]
+    names = [line.name for line in get_release_lines()]
     assert {"main", "nightly", *(f"2.{minor}" for minor in range(7, 16))} <= set(names)
-    for line in all_lines():
-        assert list(line.projects) and set(line.projects) == set(project_names()), line.name
-        assert line.place("pytorch", "linux") is not None, line.name
+    for line in get_release_lines():
+        assert list(line.projects) and set(line.projects) == set(list_project_names()), line.name
+        assert line.get_checkout("pytorch", "linux") is not None, line.name
         assert line.pythons.values, line.name
         if line.torch is not None:
-            assert line_of(f"{line.torch}.0").torch == line.name
-    assert newest_line().torch == max((n for n in names if n[0] == "2"), key=lambda n: int(n[2:]))
+            assert get_line_tools(f"{line.torch}.0").torch == line.name
+    assert get_newest_line_tools().torch == max((n for n in names if n[0] == "2"), key=lambda n: int(n[2:]))
 
 
 def test_scalars_are_text_and_versions_are_compared_as_versions() -> None:
-    line = line_named("2.10")
+    line = get_release_line("2.10")
     assert line.pythons.values == ("3.10", "3.11", "3.12", "3.13", "3.14")
-    assert line.rocm.all() == ("7.0", "7.1", "7.12", "7.13", "7.14")
-    triton = line.place("triton", "linux")
+    assert line.rocm.list_versions() == ("7.0", "7.1", "7.12", "7.13", "7.14")
+    triton = line.get_checkout("triton", "linux")
     assert triton is not None
     assert (triton.origin, triton.ref) == ("https://github.com/ROCm/triton.git", "release/internal/3.6.x")
-    assert line.place("triton", "windows") is None
-    assert line_named("2.15").place("apex", "linux") is None
+    assert line.get_checkout("triton", "windows") is None
+    assert get_release_line("2.15").get_checkout("apex", "linux") is None
 
 
 def test_every_fact_says_how_it_is_known() -> None:
-    every = [fact for line in all_lines() for fact in facts(line)]
-    assert len(every) > 12 * len(all_lines())
+    every = [fact for line in get_release_lines() for fact in facts(line)]
+    assert len(every) > 12 * len(get_release_lines())
     kinds = {fact.kind for fact in every}
     assert kinds == {"read", "documented", "believed", "unknown"}
     shortened = [f.source for f in every if re.search(r"@[0-9a-f]{7,39}\b", f.source)]
@@ -94,7 +101,7 @@ def test_every_fact_says_how_it_is_known() -> None:
 )
 def test_an_unknown_line_is_an_error(name: str, message: str) -> None:
     with pytest.raises(DataError) as fault:
-        line_named(name)
+        get_release_line(name)
     assert message in str(fault.value)
 
 
@@ -159,11 +166,11 @@ WRONG = [
 def test_a_wrong_table_says_where(tmp_path: Path, old: str, new: str, message: str) -> None:
     path = tmp_path / "lines.yaml"
     path.write_text(SMALL)
-    assert load_lines(path).lines[0].name == "2.10"
+    assert load_line_table(path).lines[0].name == "2.10"
     assert SMALL.count(old) >= 1
     path.write_text(SMALL.replace(old, new, 1))
     with pytest.raises(DataError) as fault:
-        load_lines(path)
+        load_line_table(path)
     first = str(fault.value).splitlines()[0]
     assert first.startswith(f"{path}:")
     assert message in str(fault.value)
@@ -174,7 +181,7 @@ def test_a_line_given_twice_says_where(tmp_path: Path) -> None:
     path = tmp_path / "lines.yaml"
     path.write_text(SMALL + SMALL.partition("lines:\n")[2])
     with pytest.raises(DataError, match=r"19:5: lines\.1\.name: the line is given twice") as fault:
-        load_lines(path)
+        load_line_table(path)
     assert "2.10" in str(fault.value)
 
 
@@ -192,7 +199,7 @@ def test_the_command_says_everything_of_a_line() -> None:
     assert "read: related_commits of AMD's release/2.14" in text
     assert "unknown" in CliRunner().invoke(command, ["2.15"]).stdout
     data = json.loads(CliRunner().invoke(command, ["--json"]).stdout)
-    assert [line["name"] for line in data["lines"]] == [line.name for line in all_lines()]
+    assert [line["name"] for line in data["lines"]] == [line.name for line in get_release_lines()]
     one = json.loads(CliRunner().invoke(command, ["2.9", "--json"]).stdout)["lines"][0]
     assert one["pythons"]["values"][0] == "3.10"
     assert one["projects"]["apex"]["checkout"]["ref"] == "release/1.9.0"
@@ -200,4 +207,4 @@ def test_the_command_says_everything_of_a_line() -> None:
 
 
 def test_the_shipped_table_is_the_one_that_is_read() -> None:
-    assert load_lines(data_folder() / TABLE).lines == all_lines()
+    assert load_line_table(get_data_folder() / LINES_TABLE).lines == get_release_lines()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rocm_wheels.errors import DataError, RocmWheelsError, SourceError, UsageError
-from rocm_wheels.model.lines import line_named
+from rocm_wheels.model.lines import get_release_line
 from rocm_wheels.model.project import load_project
 from rocm_wheels.sources.pins.choose import Pin, choose_pin
 
@@ -23,7 +23,7 @@ def torch_tree(folder: Path, version: str = "2.9.1\n", pins: str | None = ROW) -
 
 
 def of_line(project: str, line: str, **options: object) -> Pin:
-    return choose_pin(load_project(project), line=line_named(line), **options)  # type: ignore[arg-type]
+    return choose_pin(load_project(project), line=get_release_line(line), **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -11,20 +11,24 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from rocm_wheels.errors import DataError, RocmWheelsError, SdkError, SourceError, UsageError
-from rocm_wheels.model.flash_attention import aotriton_release, supported, use_flash_attention
-from rocm_wheels.model.gfx import gfx_targets
-from rocm_wheels.model.lines import all_lines, line_of
+from rocm_wheels.model.flash_attention import (
+    read_aotriton_release,
+    has_aotriton_kernels,
+    decide_flash_attention,
+)
+from rocm_wheels.model.gfx import get_gfx_targets
+from rocm_wheels.model.lines import get_release_lines, get_line_tools
 from rocm_wheels.model.project import load_project
 from rocm_wheels.model.versions import (
-    base_version,
-    check_requirement,
-    local_part,
-    project_version,
-    rocm_requirement,
-    stated_version,
-    version_suffix,
-    wheel_version,
-    with_parts,
+    read_base_version,
+    check_exact_requirement,
+    get_local_part,
+    make_project_version,
+    make_rocm_requirement,
+    read_stated_version,
+    make_version_suffix,
+    make_wheel_version,
+    add_version_parts,
 )
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -46,10 +50,10 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
     ],
 )
 def test_every_kind_of_rocm_version_has_its_suffix(rocm: str, suffix: str, whole: str) -> None:
-    assert version_suffix(rocm) == suffix
-    assert wheel_version("2.9.0", suffix) == whole
-    assert local_part(suffix) == whole.split("+")[1]
-    requirement = Requirement(rocm_requirement(rocm))
+    assert make_version_suffix(rocm) == suffix
+    assert make_wheel_version("2.9.0", suffix) == whole
+    assert get_local_part(suffix) == whole.split("+")[1]
+    requirement = Requirement(make_rocm_requirement(rocm))
     assert requirement.extras == {"libraries"}
     assert requirement.specifier.contains(rocm, prereleases=True)
     assert not requirement.specifier.contains("7.9.9", prereleases=True)
@@ -57,12 +61,12 @@ def test_every_kind_of_rocm_version_has_its_suffix(rocm: str, suffix: str, whole
 
 def test_dev_builds_carry_their_commit() -> None:
     def dev(**more: object) -> str:
-        return wheel_version("2.9.0a0", "+devrocm7.10.0.dev0-ab", release_type="dev", **more)  # type: ignore[arg-type]
+        return make_wheel_version("2.9.0a0", "+devrocm7.10.0.dev0-ab", release_type="dev", **more)  # type: ignore[arg-type]
 
     assert dev(commit=COMMIT) == "2.9.0a0+git01234567.devrocm7.10.0.dev0.ab"
     assert dev(git_tag=False) == "2.9.0a0+devrocm7.10.0.dev0.ab"
-    assert wheel_version("2.9.0", "", release_type="dev-bkc", commit=COMMIT) == "2.9.0+git01234567"
-    assert wheel_version("2.9.0", "+rocm7.1", release_type="ci", commit=COMMIT) == "2.9.0+rocm7.1"
+    assert make_wheel_version("2.9.0", "", release_type="dev-bkc", commit=COMMIT) == "2.9.0+git01234567"
+    assert make_wheel_version("2.9.0", "+rocm7.1", release_type="ci", commit=COMMIT) == "2.9.0+rocm7.1"
     with pytest.raises(SourceError, match="carries its commit"):
         dev(commit=None)
     with pytest.raises(SourceError, match="found 'fatal: not a git"):
@@ -73,7 +77,9 @@ def test_projects_follow_their_recipes(tmp_path: Path) -> None:
     (tmp_path / "version.txt").write_text("1.2.0a0\n")
 
     def version(name: str) -> str | None:
-        return project_version(load_project(name), tmp_path, "+rocm7.1", release_type="dev", commit=COMMIT)
+        return make_project_version(
+            load_project(name), tmp_path, "+rocm7.1", release_type="dev", commit=COMMIT
+        )
 
     assert version("pytorch") == "1.2.0a0+git01234567.rocm7.1"
     assert version("apex") == "1.2.0a0+rocm7.1"
@@ -96,7 +102,7 @@ def test_a_wrong_version_file_is_named(tmp_path: Path, content: bytes | None, me
     if content is not None:
         (tmp_path / "version.txt").write_bytes(content)
     with pytest.raises(DataError) as fault:
-        base_version(tmp_path)
+        read_base_version(tmp_path)
     assert message in str(fault.value)
     assert str(tmp_path / "version.txt") in str(fault.value)
 
@@ -104,23 +110,27 @@ def test_a_wrong_version_file_is_named(tmp_path: Path, content: bytes | None, me
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: version_suffix(""), SdkError, "the version of the ROCm SDK: '' is not a version"),
-        (lambda: version_suffix("WARNING: pip"), SdkError, "is not a version"),
-        (lambda: version_suffix("7.1", "+a+b"), UsageError, "--version-suffix +a+b"),
-        (lambda: version_suffix("7.1", "rocm 7"), UsageError, "--version-suffix rocm 7"),
-        (lambda: wheel_version("2.9.0", "+", release_type="nightly"), UsageError, "is not a version"),
-        (lambda: wheel_version("2.9.0", "", release_type="weekly"), UsageError, "weekly is none of ci, dev"),
+        (lambda: make_version_suffix(""), SdkError, "the version of the ROCm SDK: '' is not a version"),
+        (lambda: make_version_suffix("WARNING: pip"), SdkError, "is not a version"),
+        (lambda: make_version_suffix("7.1", "+a+b"), UsageError, "--version-suffix +a+b"),
+        (lambda: make_version_suffix("7.1", "rocm 7"), UsageError, "--version-suffix rocm 7"),
+        (lambda: make_wheel_version("2.9.0", "+", release_type="nightly"), UsageError, "is not a version"),
         (
-            lambda: wheel_version("2.9.0", ".post1", release_type="dev", commit=COMMIT),
+            lambda: make_wheel_version("2.9.0", "", release_type="weekly"),
+            UsageError,
+            "weekly is none of ci, dev",
+        ),
+        (
+            lambda: make_wheel_version("2.9.0", ".post1", release_type="dev", commit=COMMIT),
             UsageError,
             "cannot carry the suffix .post1",
         ),
-        (lambda: rocm_requirement("x"), SdkError, "'x' is not a version"),
-        (lambda: check_requirement("triton>=3"), UsageError, "does not require one exact version"),
-        (lambda: check_requirement("triton==3.*"), UsageError, "does not require one exact version"),
-        (lambda: check_requirement("triton=3"), UsageError, "is not a requirement"),
-        (lambda: line_of("nightly"), DataError, "'nightly' is not a version of torch"),
-        (lambda: line_of("1.13"), DataError, "torch 1.13 is not among the release lines"),
+        (lambda: make_rocm_requirement("x"), SdkError, "'x' is not a version"),
+        (lambda: check_exact_requirement("triton>=3"), UsageError, "does not require one exact version"),
+        (lambda: check_exact_requirement("triton==3.*"), UsageError, "does not require one exact version"),
+        (lambda: check_exact_requirement("triton=3"), UsageError, "is not a requirement"),
+        (lambda: get_line_tools("nightly"), DataError, "'nightly' is not a version of torch"),
+        (lambda: get_line_tools("1.13"), DataError, "torch 1.13 is not among the release lines"),
     ],
 )
 def test_wrong_versions_are_refused(call, error: type[RocmWheelsError], message: str) -> None:  # type: ignore[no-untyped-def]
@@ -141,26 +151,28 @@ _ROCM = st.builds(
 
 @given(_ROCM, st.sampled_from(["2.9.0", "2.13.0a0", "1.11.0.dev3"]), st.booleans())
 def test_versions_are_pep_440_and_keep_their_parts(rocm: str, base: str, dev: bool) -> None:
-    whole = wheel_version(base, version_suffix(rocm), release_type="dev" if dev else "nightly", commit=COMMIT)
+    whole = make_wheel_version(
+        base, make_version_suffix(rocm), release_type="dev" if dev else "nightly", commit=COMMIT
+    )
     version = Version(whole)
     assert str(version) == whole
     assert version.public == str(Version(base))
     local = version.local or ""
     assert local.startswith("git01234567.") is dev
     assert local.endswith(f"rocm{rocm.replace('+', '.')}")
-    assert f".{local}".endswith(f".{local_part(version_suffix(rocm))}")
+    assert f".{local}".endswith(f".{get_local_part(make_version_suffix(rocm))}")
     assert ("devrocm" in local) is ("dev" in rocm)
 
 
 def test_lines_bring_tools_by_platform() -> None:
-    line = line_of("2.13.0a0+rocm7.1.0")
+    line = get_line_tools("2.13.0a0+rocm7.1.0")
     assert (line.torch, line.exact) == ("2.13", True)
-    assert "cmake>=3.27,<5" in line.requirements("linux")
-    assert any(tool.startswith("ninja") for tool in line.requirements("linux"))
-    assert not any(tool.startswith("ninja") for tool in line.requirements("windows"))
-    assert "cmake>=3.27,<4" in line_of("2.7.1").requirements("linux")
-    newer = line_of("2.99.0")
-    newest = max((line.torch for line in all_lines() if line.torch), key=Version)
+    assert "cmake>=3.27,<5" in line.list_requirements("linux")
+    assert any(tool.startswith("ninja") for tool in line.list_requirements("linux"))
+    assert not any(tool.startswith("ninja") for tool in line.list_requirements("windows"))
+    assert "cmake>=3.27,<4" in get_line_tools("2.7.1").list_requirements("linux")
+    newer = get_line_tools("2.99.0")
+    newest = max((line.torch for line in get_release_lines() if line.torch), key=Version)
     assert (newer.torch, newer.exact) == (newest, False)
 
 
@@ -182,7 +194,7 @@ def test_lines_bring_tools_by_platform() -> None:
 def test_flash_attention(  # type: ignore[no-untyped-def]  # noqa: PLR0917
     option, platform, triton, targets, aotriton, on: bool, reason: str
 ) -> None:
-    decision = use_flash_attention(
+    decision = decide_flash_attention(
         option, platform=platform, with_triton=triton, targets=targets, aotriton=aotriton
     )
     assert decision.on is on
@@ -191,23 +203,23 @@ def test_flash_attention(  # type: ignore[no-untyped-def]  # noqa: PLR0917
 
 def test_flash_attention_asked_for_without_triton_is_an_error() -> None:
     with pytest.raises(UsageError, match="needs triton on Linux"):
-        use_flash_attention(True, platform="linux", with_triton=False, targets=["gfx942"])
+        decide_flash_attention(True, platform="linux", with_triton=False, targets=["gfx942"])
 
 
 def test_aotriton_is_known_by_target_and_not_by_prefix() -> None:
-    served = {name for name in gfx_targets() if supported(name)}
+    served = {name for name in get_gfx_targets() if has_aotriton_kernels(name)}
     assert {"gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1153", "gfx1201", "gfx1250"} <= served
     assert not served & {"gfx900", "gfx906", "gfx908", "gfx1010", "gfx1030"}
-    assert not supported("gfx1252")
-    assert not supported("gfx1103", "0.11b")
+    assert not has_aotriton_kernels("gfx1252")
+    assert not has_aotriton_kernels("gfx1103", "0.11b")
 
 
 def test_the_release_of_aotriton_is_read_from_the_sources(tmp_path: Path) -> None:
-    assert aotriton_release(tmp_path) is None
+    assert read_aotriton_release(tmp_path) is None
     pin = tmp_path / "cmake" / "External" / "aotriton.cmake"
     pin.parent.mkdir(parents=True)
     pin.write_text('  # set(nothing)\n  set(__AOTRITON_VER "0.13b")\n')
-    assert aotriton_release(tmp_path) == "0.13b"
+    assert read_aotriton_release(tmp_path) == "0.13b"
 
 
 @pytest.mark.parametrize(
@@ -219,7 +231,7 @@ def test_the_release_of_aotriton_is_read_from_the_sources(tmp_path: Path) -> Non
     ],
 )
 def test_a_version_that_a_python_file_states(text: str, found: str) -> None:
-    assert stated_version(text, "__version__", name="f") == found
+    assert read_stated_version(text, "__version__", name="f") == found
 
 
 @pytest.mark.parametrize(
@@ -236,7 +248,7 @@ def test_a_version_that_a_python_file_states(text: str, found: str) -> None:
 )
 def test_a_version_that_a_python_file_does_not_state(text: str, message: str) -> None:
     with pytest.raises(DataError, match=message.replace("+", r"\+")):
-        stated_version(text, "__version__", name="f")
+        read_stated_version(text, "__version__", name="f")
 
 
 @pytest.mark.parametrize(
@@ -249,14 +261,14 @@ def test_a_version_that_a_python_file_does_not_state(text: str, message: str) ->
     ],
 )
 def test_parts_stand_before_what_a_suffix_says(suffix: str, parts: tuple[str, ...], whole: str) -> None:
-    assert with_parts(suffix, *parts) == whole
+    assert add_version_parts(suffix, *parts) == whole
     if parts:
         with pytest.raises(UsageError, match="leaves no place"):
-            with_parts(".post1", *parts)
+            add_version_parts(".post1", *parts)
 
 
 def test_a_later_night_is_a_later_version_and_the_number_of_a_run_counts() -> None:
     """Within one day by number, not by letters; dates have the same length."""
     parts = ["nightly20261121.9.1", "nightly20261122.9.1", "nightly20261122.10.1", "nightly20261122.10.2"]
-    versions = [Version(f"2.13.0{with_parts('+rocm10.1', part)}") for part in parts]
+    versions = [Version(f"2.13.0{add_version_parts('+rocm10.1', part)}") for part in parts]
     assert versions == sorted(versions) and len({*versions}) == 4

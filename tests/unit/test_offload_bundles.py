@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.wheels.device_code.objects import read_bytes, targets_of
+from rocm_wheels.wheels.device_code.objects import read_code_objects, list_code_targets
 
 TWO = bundle(HOST, hip("gfx942"), hip("gfx1100"))
 ALL_PACKINGS = [(v, m) for v in (1, 2, 3) for m in ("zlib", "zstd")]
@@ -20,9 +20,9 @@ ALL_PACKINGS = [(v, m) for v in (1, 2, 3) for m in ("zlib", "zstd")]
 
 @pytest.mark.parametrize(("version", "method"), ALL_PACKINGS)
 def test_a_compressed_bundle_reads_like_the_plain_one(version: int, method: str) -> None:
-    plain = read_bytes(TWO, "x")
-    packed = read_bytes(compress(TWO, version, method), "x")
-    assert targets_of(packed) == ["gfx942", "gfx1100"]
+    plain = read_code_objects(TWO, "x")
+    packed = read_code_objects(compress(TWO, version, method), "x")
+    assert list_code_targets(packed) == ["gfx942", "gfx1100"]
     assert [(o.target, o.offset, o.size, o.machine) for o in packed] == [
         (o.target, o.offset, o.size, o.machine) for o in plain
     ]
@@ -34,10 +34,10 @@ def test_bundles_of_all_kinds_stand_one_after_another() -> None:
     one = bundle(HOST, hip("gfx906:sramecc+:xnack-"))
     parts = [bytes(4096), TWO, pad(one)] + [pad(compress(one, v, m)) for v, m in ALL_PACKINGS]
     parts += [compress(TWO, v, m) for v, m in ALL_PACKINGS] + [bytes(100)]
-    found = read_bytes(elf({".text": b"x", ".hip_fatbin": b"".join(parts)}), "x.so")
+    found = read_code_objects(elf({".text": b"x", ".hip_fatbin": b"".join(parts)}), "x.so")
     assert len(found) == 2 + 1 + 6 + 12
     assert sorted({o.bundle for o in found}) == list(range(14))
-    assert targets_of(found) == ["gfx906:sramecc+:xnack-", "gfx942", "gfx1100"]
+    assert list_code_targets(found) == ["gfx906:sramecc+:xnack-", "gfx942", "gfx1100"]
 
 
 CONTAINERS: dict[str, bytes] = {
@@ -60,7 +60,7 @@ CONTAINERS: dict[str, bytes] = {
 
 @pytest.mark.parametrize("name", CONTAINERS)
 def test_every_container_is_read(name: str) -> None:
-    assert targets_of(read_bytes(CONTAINERS[name], name)) == ["gfx942", "gfx1100"]
+    assert list_code_targets(read_code_objects(CONTAINERS[name], name)) == ["gfx942", "gfx1100"]
 
 
 @pytest.mark.parametrize(
@@ -78,19 +78,19 @@ def test_every_container_is_read(name: str) -> None:
     ],
 )
 def test_a_file_of_another_kind_holds_none(name: str, content: bytes) -> None:
-    assert read_bytes(content, name) == []
+    assert read_code_objects(content, name) == []
 
 
 def test_a_bare_code_object_states_its_own_target() -> None:
-    [found] = read_bytes(code_object("gfx90a", xnack="-", sramecc="+"), "kernel.hsaco")
+    [found] = read_code_objects(code_object("gfx90a", xnack="-", sramecc="+"), "kernel.hsaco")
     assert (str(found.target), found.kind, found.machine) == ("gfx90a:sramecc+:xnack-", "bare", "gfx90a")
-    [unknown] = read_bytes(code_object(0x7E), "kernel.hsaco")
+    [unknown] = read_code_objects(code_object(0x7E), "kernel.hsaco")
     assert (str(unknown.target), unknown.machine) == ("unknown-0x7e", None)
 
 
 def test_entries_without_an_elf_header_are_told_by_their_form() -> None:
     spirv = ("hip-spirv64-amd-amdhsa--amdgcnspirv", b"\x03\x02\x23\x07" + bytes(60))
-    found = read_bytes(
+    found = read_code_objects(
         bundle(HOST, hip("gfx942", b"BC\xc0\xde" + bytes(80), kind="hip"), spirv, hip("gfx906", b"")), "x"
     )
     assert [(str(o.target), o.form, o.machine) for o in found] == [
@@ -98,13 +98,13 @@ def test_entries_without_an_elf_header_are_told_by_their_form() -> None:
         ("amdgcnspirv", "spirv", None),
         ("gfx906", "empty", None),
     ]
-    assert targets_of(found) == ["amdgcnspirv", "gfx942"]
+    assert list_code_targets(found) == ["amdgcnspirv", "gfx942"]
 
 
 def test_old_and_generic_ids_are_read() -> None:
     old = ("hip-amdgcn-amd-amdhsa-gfx906", code_object("gfx906", abi=1))
-    assert targets_of(
-        read_bytes(bundle(old, hip("gfx9-4-generic"), hip("gfx1100", code_object(0x7E))), "x")
+    assert list_code_targets(
+        read_code_objects(bundle(old, hip("gfx9-4-generic"), hip("gfx1100", code_object(0x7E))), "x")
     ) == [
         "gfx906",
         "gfx9-4-generic",
@@ -217,7 +217,7 @@ DAMAGE: list[tuple[str, Callable[[], bytes], str]] = [
 @pytest.mark.parametrize(("build", "message"), [row[1:] for row in DAMAGE], ids=[row[0] for row in DAMAGE])
 def test_damage_is_named_with_its_place(build: Callable[[], bytes], message: str) -> None:
     with pytest.raises(DataError) as caught:
-        read_bytes(elf({".hip_fatbin": build()}), "w.whl: torch/lib/x.so")
+        read_code_objects(elf({".hip_fatbin": build()}), "w.whl: torch/lib/x.so")
     assert str(caught.value).startswith("w.whl: torch/lib/x.so: section .hip_fatbin: ")
     assert message in str(caught.value)
 
@@ -248,7 +248,7 @@ def test_damage_is_named_with_its_place(build: Callable[[], bytes], message: str
 )
 def test_damaged_containers_are_named(content: bytes, message: str) -> None:
     with pytest.raises(DataError) as caught:
-        read_bytes(content, "x.dll")
+        read_code_objects(content, "x.dll")
     assert message in str(caught.value)
 
 
@@ -258,7 +258,7 @@ def test_overlapping_entries_are_refused() -> None:
     made[second : second + 8] = made[first : first + 8]
     for packed in (bytes(made), compress(bytes(made), 3, "zstd"), compress(bytes(made), 2, "zlib")):
         with pytest.raises(DataError, match=r"entry 1 \(hipv4-.*gfx1100\) at 4096 overlaps"):
-            read_bytes(packed, "x")
+            read_code_objects(packed, "x")
 
 
 def test_sections_on_top_of_each_other_are_not_read_again_and_again() -> None:
@@ -266,7 +266,7 @@ def test_sections_on_top_of_each_other_are_not_read_again_and_again() -> None:
     (table,) = struct.unpack_from("<Q", library, 40)
     library[table + 128 + 24 : table + 128 + 40] = library[table + 64 + 24 : table + 64 + 40]
     with pytest.raises(DataError, match=r"x.so: section .hip_fat: lies on top of other sections"):
-        read_bytes(bytes(library), "x.so")
+        read_code_objects(bytes(library), "x.so")
 
 
 @pytest.mark.parametrize("method", ["zlib", "zstd"])
@@ -275,10 +275,10 @@ def test_memory_does_not_grow_with_a_bundle(method: str) -> None:
         bundle(HOST, hip("gfx942", code_object("gfx942") + bytes(48 << 20)), hip("gfx1100")), 2, method
     )
     tracemalloc.start()
-    found = read_bytes(large, "x")
+    found = read_code_objects(large, "x")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert targets_of(found) == ["gfx942", "gfx1100"]
+    assert list_code_targets(found) == ["gfx942", "gfx1100"]
     assert peak < 4 << 20
 
 
@@ -304,10 +304,10 @@ def test_any_mutation_is_read_or_refused(
         at = int(place * min(len(data), 200 if near_front else len(data)))
         data[at : at + len(patch)] = patch
     try:
-        read_bytes(bytes(data), name)
+        read_code_objects(bytes(data), name)
     except DataError as fault:
         assert str(fault).startswith(name)
 
 
 def test_plain_zeros_of_an_old_stripped_library_are_skipped_fast() -> None:
-    assert read_bytes(elf({".hip_fatbin": bytes(20 << 20)}), "x.so") == []
+    assert read_code_objects(elf({".hip_fatbin": bytes(20 << 20)}), "x.so") == []

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rocm_wheels.errors import UsageError
-from rocm_wheels.sources.patches.sets import line_of, set_to_save
+from rocm_wheels.sources.patches.sets import match_line, choose_patch_folder
 
 KNOWN = ["2.9", "2.10", "3.7.x", "main", "nightly", "users-me-x"]
 COMMIT = "0123456789" * 4
@@ -31,7 +31,7 @@ COMMIT = "0123456789" * 4
     ],
 )
 def test_line_of(ref: str, line: str | None) -> None:
-    assert line_of(ref, KNOWN) == line
+    assert match_line(ref, KNOWN) == line
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,8 @@ def test_line_of(ref: str, line: str | None) -> None:
 def test_set_to_save(tmp_path: Path, name: str | None, made_with: str, ref: str, chosen: str | None) -> None:
     if chosen is None:
         with pytest.raises(UsageError):
-            set_to_save("p", tmp_path, name=name, made_with=made_with, ref=ref)
+            choose_patch_folder("p", tmp_path, name=name, made_with=made_with, ref=ref)
         return
-    assert set_to_save("p", tmp_path, name=name, made_with=made_with, ref=ref) == tmp_path / "p" / chosen
+    assert (
+        choose_patch_folder("p", tmp_path, name=name, made_with=made_with, ref=ref) == tmp_path / "p" / chosen
+    )

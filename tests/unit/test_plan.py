@@ -15,21 +15,21 @@ from planned_runs import NAMES, finish, make_facts, settled
 from pydantic import ValidationError
 
 from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.model.lines import all_lines
+from rocm_wheels.model.lines import get_release_lines
 from rocm_wheels.model.project import Project, load_project
-from rocm_wheels.pipeline.facts.gather import Done, Facts
-from rocm_wheels.pipeline.plan.file import PlanFile, plan_json, read_plan, with_addresses, write_plan
-from rocm_wheels.pipeline.plan.graph import Graph, make_graph
-from rocm_wheels.pipeline.plan.settle import last_time
+from rocm_wheels.pipeline.facts.gather import DoneStep, Facts
+from rocm_wheels.pipeline.plan.file import PlanFile, make_plan_json, read_plan, restore_addresses, write_plan
+from rocm_wheels.pipeline.plan.graph import StepGraph, make_step_graph
+from rocm_wheels.pipeline.plan.settle import make_comparable_stamp
 from rocm_wheels.pipeline.plan.step import Plan, Step
-from rocm_wheels.pipeline.plan.text import plan_text
-from rocm_wheels.pipeline.stamps import changed
+from rocm_wheels.pipeline.plan.text import format_plan
+from rocm_wheels.pipeline.stamps import describe_changes
 
 CHECKED = ["install-tools-cp312", "probe-targets", "build-triton-cp312"]
 BUILDS = [f"build-{name}-cp312" for name in ("triton", "pytorch", "apex", "pytorch_audio", "pytorch_vision")]
 
 
-def before(graph: Graph, name: str) -> set[str]:
+def before(graph: StepGraph, name: str) -> set[str]:
     """All steps that must have ended before one begins."""
     found: set[str] = set()
     waiting = [name]
@@ -41,7 +41,7 @@ def before(graph: Graph, name: str) -> set[str]:
     return found
 
 
-def beside(graph: Graph, one: str, other: str) -> bool:
+def beside(graph: StepGraph, one: str, other: str) -> bool:
     return one not in before(graph, other) and other not in before(graph, one)
 
 
@@ -50,7 +50,7 @@ def verdicts(steps: dict[str, Step]) -> dict[str, str]:
 
 
 def test_projects_that_need_only_torch_run_beside_each_other(tmp_path: Path) -> None:
-    graph = make_graph(make_facts(tmp_path))
+    graph = make_step_graph(make_facts(tmp_path))
     assert [step for step in graph.steps if step.startswith("build-")] == BUILDS
     assert all(beside(graph, one, other) for one, other in combinations(BUILDS[2:], 2))
     assert {"build-triton-cp312", "install-tools-cp312", "probe-targets"} <= before(graph, BUILDS[1])
@@ -58,7 +58,9 @@ def test_projects_that_need_only_torch_run_beside_each_other(tmp_path: Path) -> 
 
 def test_one_tree_and_one_environment_are_never_used_twice_at_a_time(tmp_path: Path) -> None:
     tags = ("cp310", "cp312", "cp313t")
-    graph = make_graph(make_facts(tmp_path, tags=tags, targets="gfx942,gfx110X-all,gfx1201", per_target=True))
+    graph = make_step_graph(
+        make_facts(tmp_path, tags=tags, targets="gfx942,gfx110X-all,gfx1201", per_target=True)
+    )
     builds = [step for step in graph.steps.values() if step.kind == "build"]
     # one for all sets: triton has no device code, and torchaudio that of all
     assert len(builds) == 3 * (3 * 3 + 2)
@@ -76,14 +78,14 @@ def test_one_tree_and_one_environment_are_never_used_twice_at_a_time(tmp_path: P
 def test_torch_is_configured_before_anything_is_built(tmp_path: Path) -> None:
     facts = make_facts(tmp_path, tags=("cp311", "cp312"), per_target=True)
     facts = replace(facts, configured_first=("pytorch",))
-    graph = make_graph(facts)
+    graph = make_step_graph(facts)
     configure = graph.steps["configure-pytorch"]
     assert {"install-tools-cp311", "probe-targets"} <= before(graph, configure.id)
     assert configure.cell == graph.steps["build-pytorch-cp311-gfx942"].cell
     for step in graph.steps.values():
         assert step.kind != "build" or configure.id in step.after
     without = replace(facts, request=replace(facts.request, probe=False))
-    assert configure.id not in make_graph(without).steps
+    assert configure.id not in make_step_graph(without).steps
     done = finish(facts)  # those built against torch know its build from its configure step
     assert set(verdicts(settled(done)[1]).values()) == {"skip"}
     assert settled(_edited(done))[1][configure.id].verdict == "skip"
@@ -99,12 +101,12 @@ def _edited(facts: Facts) -> Facts:
 
 @pytest.mark.parametrize("more", [{"packaging": "variant"}, {"drop_bad_targets": True}])
 def test_variants_and_sets_that_may_be_left_out_have_their_own(tmp_path: Path, more: dict[str, Any]) -> None:
-    graph = make_graph(make_facts(tmp_path, targets="gfx942,gfx1201", per_target=True, **more))
+    graph = make_step_graph(make_facts(tmp_path, targets="gfx942,gfx1201", per_target=True, **more))
     assert {"build-pytorch_audio-cp312-gfx942", "build-pytorch_audio-cp312-gfx1201"} <= {*graph.steps}
 
 
 def test_rocm_is_used_when_that_of_every_python_is_installed(tmp_path: Path) -> None:
-    graph = make_graph(make_facts(tmp_path, tags=("cp311", "cp312"), install_rocm=True))
+    graph = make_step_graph(make_facts(tmp_path, tags=("cp311", "cp312"), install_rocm=True))
     for step in graph.steps.values():
         if step.kind != "install-rocm":
             assert {"install-rocm-cp311", "install-rocm-cp312"} <= before(graph, step.id), step.id
@@ -160,7 +162,8 @@ def _other_requirements(facts: Facts) -> Facts:
 def _tampered(facts: Facts) -> Facts:
     done = facts.done["build-pytorch_audio-cp312"]
     return replace(
-        facts, done={**facts.done, done.stamp.step: Done(done.stamp, "x.whl is not the file that was built")}
+        facts,
+        done={**facts.done, done.stamp.step: DoneStep(done.stamp, "x.whl is not the file that was built")},
     )
 
 
@@ -227,7 +230,9 @@ def test_packages_installed_for_more_projects_serve_fewer(tmp_path: Path) -> Non
     alone = finish(replace(fewer, done={}))
     assert settled(replace(facts, done=alone.done))[1]["install-tools-cp312"].verdict == "run"
     tools = settled(fewer)[1]["install-tools-cp312"]
-    assert changed(last_time(tools, facts.done[tools.id].stamp), tools.known_inputs) == ()
+    assert (
+        describe_changes(make_comparable_stamp(tools, facts.done[tools.id].stamp), tools.known_inputs) == ()
+    )
 
 
 def test_a_bad_target_is_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
@@ -240,7 +245,10 @@ def test_a_bad_target_is_left_out_where_that_is_asked_for(tmp_path: Path) -> Non
     facts = finish(
         replace(
             facts,
-            done={**facts.done, "probe-targets": Done(replace(probe.stamp, facts={"faults": faults}), None)},
+            done={
+                **facts.done,
+                "probe-targets": DoneStep(replace(probe.stamp, facts={"faults": faults}), None),
+            },
         )
     )
     assert settled(facts)[1]["build-pytorch-cp312"].inputs["PYTORCH_ROCM_ARCH"] == "gfx942"
@@ -251,7 +259,7 @@ def test_a_set_of_which_no_target_compiles_is_left_out(tmp_path: Path) -> None:
     facts = finish(make_facts(tmp_path, per_target=True, drop_bad_targets=True), only=CHECKED)
     did = facts.done["probe-targets"].stamp
     faults = {"gfx942": None, "gfx1100": "unknown target"}
-    bad = Done(replace(did, facts={"faults": faults}), None)
+    bad = DoneStep(replace(did, facts={"faults": faults}), None)
     facts = finish(replace(facts, done={**facts.done, "probe-targets": bad}))
     _, steps = settled(facts)
     out = {step.id for step in steps.values() if step.verdict == "left out"}
@@ -275,7 +283,7 @@ def test_a_recipe_has_variables_for_one_series_of_torch(
 
 
 def test_the_series_of_recipes_are_those_of_lines() -> None:
-    lines = {line.name for line in all_lines()}
+    lines = {line.name for line in get_release_lines()}
     for name in NAMES:
         assert set(load_project(name).line_environment) <= lines
     with pytest.raises(ValidationError, match="is not a series of torch"):
@@ -300,7 +308,7 @@ def test_targets_that_rocm_lacks_and_sets_without_names_are_refused(tmp_path: Pa
 def plan_file(facts: Facts) -> PlanFile:
     _, steps = settled(facts)
     trees = {name: tree.identity for name, tree in facts.trees.items()}
-    return PlanFile.of(facts.request, Plan(steps, ("gfx942", "gfx1100")), trees, None)
+    return PlanFile.from_plan(facts.request, Plan(steps, ("gfx942", "gfx1100")), trees, None)
 
 
 def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
@@ -309,14 +317,14 @@ def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
     back = read_plan(tmp_path / "plan.json")
     assert (back.request, back.identities) == (file.request, file.identities)
     for step in file.plan:
-        assert back.plan.step(step.id) == replace(step, estimate=None)
-    assert plan_json(back)["request"] == plan_json(file)["request"]
+        assert back.plan.find_step(step.id) == replace(step, estimate=None)
+    assert make_plan_json(back)["request"] == make_plan_json(file)["request"]
 
 
 def test_a_plan_names_its_lock_wherever_it_is_read(tmp_path: Path) -> None:
     facts, lock = make_facts(tmp_path), tmp_path / "sources.lock.json"
     file = plan_file(replace(facts, request=replace(facts.request, lock=Path("sources.lock.json"))))
-    assert plan_json(replace(file, lock=(lock, "digest")))["request"]["lock"] == str(lock)
+    assert make_plan_json(replace(file, lock=(lock, "digest")))["request"]["lock"] == str(lock)
 
 
 @pytest.mark.parametrize("name", ["index_url", "find_links"])
@@ -328,9 +336,9 @@ def test_the_password_of_an_index_is_not_in_a_plan(tmp_path: Path, name: str) ->
     assert "secret" not in (tmp_path / "plan.json").read_text()
     file = read_plan(tmp_path / "plan.json")
     with pytest.raises(UsageError, match="its password is not in the plan"):
-        with_addresses(file, "install-rocm-cp312", {name: None})
-    assert with_addresses(file, "build-triton-cp312", {name: None}) == file
-    assert with_addresses(file, "install-rocm-cp312", given).request.sdk == sdk
+        restore_addresses(file, "install-rocm-cp312", {name: None})
+    assert restore_addresses(file, "build-triton-cp312", {name: None}) == file
+    assert restore_addresses(file, "install-rocm-cp312", given).request.sdk == sdk
 
 
 @pytest.mark.parametrize(
@@ -363,7 +371,7 @@ def test_a_file_that_is_no_plan(tmp_path: Path, text: str, said: str) -> None:
     ],
 )
 def test_a_plan_that_somebody_has_changed(tmp_path: Path, change: dict[str, object], said: str) -> None:
-    plan = plan_json(plan_file(make_facts(tmp_path)))
+    plan = make_plan_json(plan_file(make_facts(tmp_path)))
     plan["steps"][-1].update(change)
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     with pytest.raises(DataError, match="is a damaged plan") as raised:
@@ -373,11 +381,11 @@ def test_a_plan_that_somebody_has_changed(tmp_path: Path, change: dict[str, obje
 
 def test_an_unknown_step_is_named_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no step build-torch-cp312; did you mean build-pytorch-cp312\?"):
-        plan_file(make_facts(tmp_path)).plan.step("build-torch-cp312")
+        plan_file(make_facts(tmp_path)).plan.find_step("build-torch-cp312")
 
 
 def test_the_text_says_what_runs_why_and_what_it_takes(tmp_path: Path) -> None:
-    text = plan_text(plan_file(make_facts(tmp_path)).plan, details=True)
+    text = format_plan(plan_file(make_facts(tmp_path)).plan, details=True)
     assert "runs   build-pytorch-cp312         not built yet  (about " in text
     assert "input        everything else: known after install-tools-cp312" in text
     assert f"{3 + len(NAMES)} steps: {2 + len(NAMES)} to run, 1 done" in text
@@ -388,6 +396,6 @@ def test_the_text_says_what_runs_why_and_what_it_takes(tmp_path: Path) -> None:
 def test_a_dry_run_says_no_more_than_a_line_of_what_is_done(tmp_path: Path) -> None:
     plan = plan_file(make_facts(tmp_path)).plan
     done, *_ = [step for step in plan if step.verdict == "skip"]
-    text = plan_text(plan, details=True, of_done=False)
+    text = format_plan(plan, details=True, of_done=False)
     assert f"done   {done.id}\nruns   " in text
-    assert f"fingerprint  {done.fingerprint}" in plan_text(plan, details=True)
+    assert f"fingerprint  {done.fingerprint}" in format_plan(plan, details=True)

@@ -8,10 +8,10 @@ import pytest
 from planned_runs import finish, make_facts
 
 from rocm_wheels.pipeline.facts import gather
-from rocm_wheels.pipeline.plan.graph import make_graph
+from rocm_wheels.pipeline.plan.graph import make_step_graph
 from rocm_wheels.pipeline.plan.planner import Planner
-from rocm_wheels.pipeline.plan.settle import settle
-from rocm_wheels.pipeline.stamps import Output, Stamp, write_stamp
+from rocm_wheels.pipeline.plan.settle import settle_step
+from rocm_wheels.pipeline.stamps import OutputFile, StepStamp, write_stamp
 
 
 def test_an_environment_made_anew_has_lost_its_build_packages(
@@ -21,12 +21,14 @@ def test_an_environment_made_anew_has_lost_its_build_packages(
     record = tmp_path / "RECORD"
     record.write_text("cmake/__init__.py,,\n", encoding="utf-8")
     did = facts.done["install-tools-cp312"].stamp
-    write_stamp(facts.workspace.steps, Stamp(did.step, did.inputs, (Output.of(record),), did.facts))
-    before = facts.renewed("install-tools-cp312")
-    assert settle(Planner(make_graph(before), before, {}), did.step).verdict == "skip"
+    write_stamp(
+        facts.workspace.steps, StepStamp(did.step, did.inputs, (OutputFile.from_path(record),), did.facts)
+    )
+    before = facts.refresh_after_step("install-tools-cp312")
+    assert settle_step(Planner(make_step_graph(before), before, {}), did.step).verdict == "skip"
 
     record.unlink()  # the environment was made anew, with the very same ROCm
-    monkeypatch.setattr(gather, "look_at_python", lambda *_, **__: facts.pythons["cp312"])
-    after = before.renewed("install-rocm-cp312", "cp312")
-    step = settle(Planner(make_graph(after), after, {}), did.step)
+    monkeypatch.setattr(gather, "inspect_python", lambda *_, **__: facts.pythons["cp312"])
+    after = before.refresh_after_step("install-rocm-cp312", "cp312")
+    step = settle_step(Planner(make_step_graph(after), after, {}), did.step)
     assert (step.verdict, step.why) == ("run", f"{record} is gone")

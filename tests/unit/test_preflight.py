@@ -9,40 +9,49 @@ from typing import Any
 import pytest
 
 from rocm_wheels.errors import UsageError
-from rocm_wheels.machine import Machine
-from rocm_wheels.model.project import Download, Platform
+from rocm_wheels.machine import MachineResources
+from rocm_wheels.model.project import BuildDownload, Platform
 from rocm_wheels.pipeline.estimates import Estimate
-from rocm_wheels.pipeline.preflight.folders import longest_path
+from rocm_wheels.pipeline.preflight.folders import estimate_longest_path
 from rocm_wheels.pipeline.preflight.subject import (
-    Cost,
-    Fetch,
-    Folder,
-    Headers,
+    StepCost,
+    BuildFetch,
+    PreflightFolder,
+    PythonHeaders,
     PreflightFinding,
-    Program,
-    Subject,
+    BuildProgram,
+    PreflightSubject,
 )
-from rocm_wheels.pipeline.preflight.table import CHECKS, finding_lines, refuse_errors, run_preflight
+from rocm_wheels.pipeline.preflight.table import (
+    PREFLIGHT_CHECKS,
+    format_findings,
+    refuse_errors,
+    run_preflight_checks,
+)
 
 GIB = 1 << 30
 NOW = 1_795_000_000.0  # November 2026
-WORK = Folder("work", "work directory", Path("/b/work"), 1, 900 * GIB, 10**7, hard_links=True)
-OUTPUT = Folder("output", "output folder", Path("/b/dist"), 1, 900 * GIB, 10**7)
-SOURCE = Folder("source", "source tree of pytorch", Path("/b/pytorch"), 1, 900 * GIB, 10**7, tells_case=True)
-TEMPORARY = Folder("temporary", "folder of temporary files", Path("/tmp"), 2, 9 * GIB, None)
+WORK = PreflightFolder("work", "work directory", Path("/b/work"), 1, 900 * GIB, 10**7, hard_links=True)
+OUTPUT = PreflightFolder("output", "output folder", Path("/b/dist"), 1, 900 * GIB, 10**7)
+SOURCE = PreflightFolder(
+    "source", "source tree of pytorch", Path("/b/pytorch"), 1, 900 * GIB, 10**7, tells_case=True
+)
+TEMPORARY = PreflightFolder("temporary", "folder of temporary files", Path("/tmp"), 2, 9 * GIB, None)
 TORCH = Estimate(7200, 16 * GIB, 64 * GIB, "stated", 4 * GIB, GIB)
-PYTHON = Headers("/opt/py/bin/python3 (Python 3.12.1)", Path("/opt/py/bin/python3"), Path("/opt/py/include"))
-GOOD = Subject(
+PYTHON = PythonHeaders(
+    "/opt/py/bin/python3 (Python 3.12.1)", Path("/opt/py/bin/python3"), Path("/opt/py/include")
+)
+GOOD = PreflightSubject(
     platform="linux",
-    machine=Machine(16, 64 * GIB, 60 * GIB),
+    machine=MachineResources(16, 64 * GIB, 60 * GIB),
     folders=(WORK, OUTPUT, SOURCE, TEMPORARY),
     projects=("pytorch",),
-    costs=(Cost("build-pytorch-cp312", "pytorch", TORCH),),
+    costs=(StepCost("build-pytorch-cp312", "pytorch", TORCH),),
     pythons=(PYTHON,),
     programs=(
-        Program("git", Path("/usr/bin/git"), (2, 39, 5)),
-        Program("ninja", Path("/b/ninja"), (1, 11, 1)),
-        Program("C compiler", Path("/usr/bin/cc")),
+        BuildProgram("git", Path("/usr/bin/git"), (2, 39, 5)),
+        BuildProgram("ninja", Path("/b/ninja"), (1, 11, 1)),
+        BuildProgram("C compiler", Path("/usr/bin/cc")),
     ),
     targets=("gfx942", "gfx1100"),
     sdk_targets=("gfx942", "gfx1100"),
@@ -55,28 +64,28 @@ GOOD = Subject(
 )
 
 
-def on(*, platform: Platform = "linux", **changes: Any) -> Subject:
+def on(*, platform: Platform = "linux", **changes: Any) -> PreflightSubject:
     return replace(GOOD, platform=platform, **changes)
 
 
-def at(folder: Folder, **changes: Any) -> Subject:
+def at(folder: PreflightFolder, **changes: Any) -> PreflightSubject:
     """The good subject with one folder that is not as it should be."""
     changed = replace(folder, **changes)
     return replace(GOOD, folders=tuple(changed if one is folder else one for one in GOOD.folders))
 
 
-def costs(**changes: Any) -> tuple[Cost, ...]:
-    return (Cost("build-pytorch-cp312", "pytorch", replace(TORCH, **changes)),)
+def costs(**changes: Any) -> tuple[StepCost, ...]:
+    return (StepCost("build-pytorch-cp312", "pytorch", replace(TORCH, **changes)),)
 
 
 def program(name: str, path: str | None = "/x", version: tuple[int, ...] = (), fault: str = "") -> Any:
-    return (Program(name, Path(path) if path else None, version, fault),)
+    return (BuildProgram(name, Path(path) if path else None, version, fault),)
 
 
 LONG = replace(SOURCE, path=Path("C:/" + "long/" * 18))
-SMALL = Machine(2, 3 * GIB, 2 * GIB, ("3.0 GiB of memory by /sys/fs/cgroup/a",))
+SMALL = MachineResources(2, 3 * GIB, 2 * GIB, ("3.0 GiB of memory by /sys/fs/cgroup/a",))
 # (check, severity, words of the text, the subject)
-FIRING: list[tuple[str, str, str, Subject]] = [
+FIRING: list[tuple[str, str, str, PreflightSubject]] = [
     ("programs", "error", "there is no git on the PATH", on(programs=program("git", None))),
     (
         "programs",
@@ -119,7 +128,12 @@ FIRING: list[tuple[str, str, str, Subject]] = [
     ("disk", "error", "room for 0 more files", at(WORK, free_files=0)),
     ("disk", "warning", "room for 999 more files", at(SOURCE, free_files=999)),
     ("memory", "warning", "may take 4.0 GiB, and there are 3.0 GiB of memory (3.0 GiB of", on(machine=SMALL)),
-    ("memory", "warning", "and 2.0 GiB of memory are free", on(machine=Machine(2, 9 * GIB, 2 * GIB))),
+    (
+        "memory",
+        "warning",
+        "and 2.0 GiB of memory are free",
+        on(machine=MachineResources(2, 9 * GIB, 2 * GIB)),
+    ),
     ("memory", "warning", "16 at a time 64.0 GiB, and 60.0 GiB are free", on(jobs=16)),
     ("file-systems", "warning", "without hard links", at(WORK, hard_links=False)),
     ("file-systems", "warning", "case does not count", at(SOURCE, tells_case=False)),
@@ -173,7 +187,9 @@ FIRING: list[tuple[str, str, str, Subject]] = [
         on(
             offline=True,
             fetches=(
-                Fetch("triton", Download(what="LLVM", origin="here", named_in="x", variable="LLVM_SYSPATH")),
+                BuildFetch(
+                    "triton", BuildDownload(what="LLVM", origin="here", named_in="x", variable="LLVM_SYSPATH")
+                ),
             ),
         ),
     ),
@@ -209,9 +225,9 @@ FIRING: list[tuple[str, str, str, Subject]] = [
 
 
 @pytest.mark.parametrize("row", FIRING, ids=[f"{row[0]}-{number}" for number, row in enumerate(FIRING)])
-def test_a_check_fires_alone(row: tuple[str, str, str, Subject]) -> None:
+def test_a_check_fires_alone(row: tuple[str, str, str, PreflightSubject]) -> None:
     check, severity, words, subject = row
-    [finding] = run_preflight(subject)
+    [finding] = run_preflight_checks(subject)
     assert (finding.check, finding.severity) == (check, severity)
     assert words in finding.text
     assert finding.tip
@@ -227,7 +243,7 @@ SILENT = [
     at(OUTPUT, path=Path("/my output:;")),
     at(TEMPORARY, free_files=None, free=GIB),
     at(WORK, hard_links=None),
-    on(machine=Machine(2, 4 * GIB, 4 * GIB)),
+    on(machine=MachineResources(2, 4 * GIB, 4 * GIB)),
     on(jobs=15),
     on(targets=("gfx942:xnack-",)),
     on(targets=("gfx1010",), sdk_targets=None, flash_attention=False),
@@ -239,28 +255,28 @@ SILENT = [
 
 
 @pytest.mark.parametrize("subject", SILENT, ids=range(len(SILENT)))
-def test_nothing_is_said_of_what_is_right(subject: Subject) -> None:
-    assert run_preflight(subject) == ()
+def test_nothing_is_said_of_what_is_right(subject: PreflightSubject) -> None:
+    assert run_preflight_checks(subject) == ()
 
 
 def test_every_check_is_seen_to_fire() -> None:
-    assert {row[0] for row in FIRING} == set(CHECKS)
+    assert {row[0] for row in FIRING} == set(PREFLIGHT_CHECKS)
 
 
 def test_needs_are_summed_over_all_steps_of_a_file_system() -> None:
-    steps = tuple(Cost(f"build-pytorch-cp31{n}", "pytorch", TORCH) for n in range(5))
-    subject = replace(at(SOURCE, free=80 * GIB), costs=(*steps, Cost("install-rocm-cp310", None, TORCH)))
-    [finding] = run_preflight(subject)
+    steps = tuple(StepCost(f"build-pytorch-cp31{n}", "pytorch", TORCH) for n in range(5))
+    subject = replace(at(SOURCE, free=80 * GIB), costs=(*steps, StepCost("install-rocm-cp310", None, TORCH)))
+    [finding] = run_preflight_checks(subject)
     assert "may add 108.0 GiB" in finding.text
     assert finding.text.endswith("18.0 GiB and 3 more)")
 
 
 def test_a_path_on_windows_is_measured_with_what_a_build_puts_below_it() -> None:
-    assert longest_path("D:/b", "pytorch") < 200 < longest_path("C:/" + "x" * 100, "apex")
+    assert estimate_longest_path("D:/b", "pytorch") < 200 < estimate_longest_path("C:/" + "x" * 100, "apex")
 
 
 def test_all_errors_are_refused_at_once_and_warnings_are_not() -> None:
-    found = run_preflight(
+    found = run_preflight_checks(
         replace(at(OUTPUT, writable=False), open_files=1, pythons=(replace(PYTHON, folder=None),))
     )
     assert [finding.severity for finding in found] == ["error", "error", "warning"]
@@ -279,4 +295,4 @@ def test_one_error_is_said_as_it_is() -> None:
 
 def test_lines_for_people() -> None:
     found = [PreflightFinding("warning", "the disk is small", "buy another", "disk")]
-    assert finding_lines(found) == ["warning: disk: the disk is small", "  tip: buy another"]
+    assert format_findings(found) == ["warning: disk: the disk is small", "  tip: buy another"]

@@ -10,11 +10,11 @@ from judged_sets import a_set, sha, wheel
 from packaging.requirements import Requirement
 
 from rocm_wheels.errors import DataError, ReleaseError
-from rocm_wheels.release.layout import Places, load_layout
-from rocm_wheels.release.promotion.channel import Channel, Pending, Shown, read_channel
+from rocm_wheels.release.layout import FamilyPaths, load_layout
+from rocm_wheels.release.promotion.channel import Channel, PendingChange, ChannelSet, read_channel
 from rocm_wheels.release.promotion.overlaps import refuse_overlaps
-from rocm_wheels.release.promotion.promoting import newer_than
-from rocm_wheels.release.promotion.ties import dependencies_first, require_pins, require_tied
+from rocm_wheels.release.promotion.promoting import list_newer_sets
+from rocm_wheels.release.promotion.ties import sort_by_dependencies, require_pins, require_ties
 from rocm_wheels.release.sets import SetDocument, SetFile
 from rocm_wheels.stores.folder import FolderStore
 
@@ -89,9 +89,9 @@ def test_what_an_extra_requires_is_pinned_and_comes_first() -> None:
     document = a_set(wheel("torch"), wheel(KERNELS))
     pinned = needing(document, torch=[f"{KERNELS}=={V} ; {BY_EXTRA}"])
     assert require_pins(document, pinned) == ()
-    assert dependencies_first([document], pinned) == [KERNELS, "torch"]
+    assert sort_by_dependencies([document], pinned) == [KERNELS, "torch"]
     both = needing(document, torch=[f"{KERNELS}=={V} ; {BY_EXTRA}"], **{KERNELS: ["torch"]})
-    assert dependencies_first([document], both) == ["torch", KERNELS]
+    assert sort_by_dependencies([document], both) == ["torch", KERNELS]
     loose = needing(document, torch=[f"{KERNELS}>=1 ; {BY_EXTRA}"])
     with pytest.raises(ReleaseError, match=f"are not pinned to it: torch-.* requires {KERNELS}"):
         require_pins(document, loose)
@@ -116,10 +116,10 @@ def test_sets_that_share_what_ties_them_are_not_shown_together() -> None:
     with pytest.raises(
         ReleaseError, match=r"differ in torchaudio, torchvision, .* ties torchaudio to torchvision"
     ):
-        require_tied(new, requires, [old])
-    assert len(require_tied(new, requires, [old], allow=True)) == 1
-    assert require_tied(new, requires, [a_release("1", "2.9.0")]) == ()
-    assert require_tied(new, needing(new, torchvision=["torch"], torchaudio=["torchvision"]), [old]) == ()
+        require_ties(new, requires, [old])
+    assert len(require_ties(new, requires, [old], allow=True)) == 1
+    assert require_ties(new, requires, [a_release("1", "2.9.0")]) == ()
+    assert require_ties(new, needing(new, torchvision=["torch"], torchaudio=["torchvision"]), [old]) == ()
 
 
 def rebuilt(file: SetFile) -> SetFile:
@@ -160,27 +160,30 @@ def test_dependencies_come_first_and_a_circle_has_an_order() -> None:
     document = a_set(*files)
     needs = {"apex": ["torch"], "torch": ["Triton"], "torchaudio": ["torch"], "triton": []}
     listed = {file.name: [Requirement(f"{one}=={V}") for one in needs[file.project]] for file in files}
-    assert dependencies_first([document], listed) == ["triton", "torch", "apex", "torchaudio"]
+    assert sort_by_dependencies([document], listed) == ["triton", "torch", "apex", "torchaudio"]
     listed[files[3].name] = [Requirement(f"torch=={V}")]
-    assert sorted(dependencies_first([document], listed)) == sorted(needs)
+    assert sorted(sort_by_dependencies([document], listed)) == sorted(needs)
 
 
 SHOWN = tuple(
-    Shown(set=f"2.9.{n}-{'a' * 12}", when="2026-11-21T12:00:00Z", by="ann", state="tested") for n in (1, 2, 3)
+    ChannelSet(set=f"2.9.{n}-{'a' * 12}", when="2026-11-21T12:00:00Z", by="ann", state="tested")
+    for n in (1, 2, 3)
 )
 IDS = [one.set for one in SHOWN]
 
 
 def test_a_channel_remembers_what_was_done() -> None:
     channel = Channel(family="gfx94X-dcgpu", channel="stable", sets=SHOWN, current=IDS[2])
-    assert newer_than(channel, IDS[0]) == tuple(IDS[1:])
-    assert newer_than(channel, IDS[2]) == ()
+    assert list_newer_sets(channel, IDS[0]) == tuple(IDS[1:])
+    assert list_newer_sets(channel, IDS[2]) == ()
     with pytest.raises(ReleaseError, match=r"2\.9\.9 is not on stable of gfx94X-dcgpu"):
-        newer_than(channel, "2.9.9")
-    pending = Pending(action="demote", sets=tuple(IDS[1:]), by="ann", began="now", goal=SHOWN[:1], adds=False)
+        list_newer_sets(channel, "2.9.9")
+    pending = PendingChange(
+        action="demote", sets=tuple(IDS[1:]), by="ann", began="now", goal=SHOWN[:1], adds=False
+    )
     begun = channel.with_pending(pending)
-    assert newer_than(begun, IDS[0]) == tuple(IDS[1:])
-    settled = begun.settled()
+    assert list_newer_sets(begun, IDS[0]) == tuple(IDS[1:])
+    settled = begun.finish_pending()
     assert (settled.current, settled.shown, settled.revision) == (IDS[0], (IDS[0],), 2)
     assert settled.demoted == set(IDS[1:])
     assert Channel.model_validate_json(settled.to_json()) == settled
@@ -205,8 +208,8 @@ def edited(**by_hand: object) -> bytes:
     ],
 )
 def test_a_damaged_document_is_refused(content: bytes, says: str, tmp_path: Path) -> None:
-    places = Places(load_layout(), "gfx94X-dcgpu", "release")
+    places = FamilyPaths(load_layout(), "gfx94X-dcgpu", "release")
     store = FolderStore(tmp_path)
-    store.create(places.channel("stable"), content)
+    store.create(places.channel_document("stable"), content)
     with pytest.raises(DataError, match=says):
         read_channel(store, places, "stable")

@@ -11,7 +11,13 @@ from audit_wheels import torch_draft
 
 from rocm_wheels.errors import DataError
 from rocm_wheels.model.lock import Lock, LockedProject
-from rocm_wheels.pipeline.provenance import FILE, content, part_of, put_inside, with_pins
+from rocm_wheels.pipeline.provenance import (
+    LOCK_MEMBER,
+    digest_content,
+    extract_lock_part,
+    embed_provenance,
+    narrow_requirements,
+)
 
 
 def lock(**why: str) -> Lock:
@@ -25,24 +31,26 @@ def lock(**why: str) -> Lock:
 
 
 def test_a_wheel_tells_its_own_project_and_those_it_is_built_against() -> None:
-    assert list(json.loads(part_of(lock(), "pytorch"))["projects"]) == ["triton", "pytorch"]
-    assert list(json.loads(part_of(lock(), "apex"))["projects"]) == ["triton", "pytorch", "apex"]
-    assert part_of(lock(), "apex") == part_of(lock(pytorch_audio="something else"), "apex")
-    assert part_of(lock(), "apex") != part_of(lock(triton="something else"), "apex")
+    assert list(json.loads(extract_lock_part(lock(), "pytorch"))["projects"]) == ["triton", "pytorch"]
+    assert list(json.loads(extract_lock_part(lock(), "apex"))["projects"]) == ["triton", "pytorch", "apex"]
+    assert extract_lock_part(lock(), "apex") == extract_lock_part(
+        lock(pytorch_audio="something else"), "apex"
+    )
+    assert extract_lock_part(lock(), "apex") != extract_lock_part(lock(triton="something else"), "apex")
 
 
 def test_the_content_of_a_wheel_does_not_depend_on_its_lock(tmp_path: Path) -> None:
     wheel = torch_draft().write(tmp_path)
-    before = content(wheel)
+    before = digest_content(wheel)
     for text in (b"{}\n", b'{"a": 1}\n'):
-        path, now = put_inside(wheel, tmp_path, text)
-        assert (path, now, content(path)) == (wheel, before, before)
+        path, now = embed_provenance(wheel, tmp_path, text)
+        assert (path, now, digest_content(path)) == (wheel, before, before)
         with zipfile.ZipFile(wheel) as archive:
-            (name,) = (name for name in archive.namelist() if name.endswith(FILE))
+            (name,) = (name for name in archive.namelist() if name.endswith(LOCK_MEMBER))
             assert archive.read(name) == text
     other = torch_draft()
     other.members["torch/other.py"] = b"x = 1\n"
-    assert content(other.write(tmp_path)) != before
+    assert digest_content(other.write(tmp_path)) != before
 
 
 def test_a_damaged_wheel_stays_as_it_is(tmp_path: Path) -> None:
@@ -50,7 +58,7 @@ def test_a_damaged_wheel_stays_as_it_is(tmp_path: Path) -> None:
     wheel.write_bytes(wheel.read_bytes()[:-30])
     damaged = wheel.read_bytes()
     with pytest.raises(DataError):
-        put_inside(wheel, tmp_path, b"{}\n")
+        embed_provenance(wheel, tmp_path, b"{}\n")
     assert wheel.read_bytes() == damaged
     assert [path.name for path in tmp_path.iterdir()] == [wheel.name]
 
@@ -75,17 +83,17 @@ PIN = "torch==2.13.0a0+rocm7.1.0"
 def test_requirements_are_narrowed_to_what_a_wheel_was_built_against(
     stated: list[str], written: list[str]
 ) -> None:
-    assert with_pins(stated, pins=[PIN]) == written
-    assert with_pins(written, pins=[PIN]) == written
-    assert with_pins(stated, pins=[]) == stated
+    assert narrow_requirements(stated, pins=[PIN]) == written
+    assert narrow_requirements(written, pins=[PIN]) == written
+    assert narrow_requirements(stated, pins=[]) == stated
 
 
 def test_pins_are_part_of_the_content_and_the_lock_is_not(tmp_path: Path) -> None:
     wheel = torch_draft().write(tmp_path)
-    before, required = content(wheel), torch_draft().requires
-    _, pinned = put_inside(wheel, tmp_path, None, ["numpy==2.0"])
-    assert pinned == content(wheel) != before
-    assert put_inside(wheel, tmp_path, b"{}\n", ["numpy==2.0"])[1] == pinned
+    before, required = digest_content(wheel), torch_draft().requires
+    _, pinned = embed_provenance(wheel, tmp_path, None, ["numpy==2.0"])
+    assert pinned == digest_content(wheel) != before
+    assert embed_provenance(wheel, tmp_path, b"{}\n", ["numpy==2.0"])[1] == pinned
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
         lines = archive.read(name).decode().splitlines()

@@ -21,18 +21,18 @@ from pydantic_core.core_schema import ErrorType
 
 import rocm_wheels
 from rocm_wheels.errors import DataError
-from rocm_wheels.model.names import data_folder, installed_for_others, recipes_folder
+from rocm_wheels.model.names import get_data_folder, list_shared_projects, get_recipes_folder
 from rocm_wheels.model.project import load_project
 from rocm_wheels.records import (
-    SENTENCES,
+    FAULT_SENTENCES,
     Record,
-    fault,
-    load,
-    parse,
-    read_json,
-    read_text,
-    say,
-    spelled,
+    make_record_error,
+    load_record,
+    parse_record,
+    read_json_file,
+    read_text_file,
+    summarize_faults,
+    require_pattern,
     tree,
 )
 from rocm_wheels.release.gate.policy import Policy
@@ -50,7 +50,7 @@ class Card(Record):
     More is not to be said.
     """
 
-    gfx: Annotated[str, spelled("gfx[0-9]+", "a GPU target such as gfx942")]
+    gfx: Annotated[str, require_pattern("gfx[0-9]+", "a GPU target such as gfx942")]
     memory: int = Field(default=1, ge=1, lt=1000)
     bought: date | None = None
     share: float = Field(default=1, gt=0)
@@ -101,7 +101,9 @@ class Machine(Record):
             raise ValueError("windows takes one card")
         for number, card in enumerate(self.cards):
             if card.use == "server" and not self.shared:
-                raise fault(f"{card.gfx} serves, and the machine is not shared", "cards", number, "use")
+                raise make_record_error(
+                    f"{card.gfx} serves, and the machine is not shared", "cards", number, "use"
+                )
         return self
 
 
@@ -266,7 +268,7 @@ def loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(("text", "says"), WRONG, ids=[text[:40] for text, _ in WRONG])
 def test_a_wrong_value_is_said_in_a_sentence(text: str, says: str) -> None:
     with pytest.raises(DataError) as wrong:
-        parse(text, Machine, name="machine.yaml")
+        parse_record(text, Machine, name="machine.yaml")
     said = wrong.value.message
     place, _, _ = says.partition(": ")
     assert said.startswith(f"machine.yaml:{place}: " if re.fullmatch(r"\d+:\d+", place) else "machine.yaml:")
@@ -277,7 +279,7 @@ def test_a_wrong_value_is_said_in_a_sentence(text: str, says: str) -> None:
 @pytest.mark.parametrize(("text", "says"), BROKEN, ids=[text[:40] for text, _ in BROKEN])
 def test_what_is_no_yaml_says_what_to_do(text: str, says: str) -> None:
     with pytest.raises(DataError) as wrong:
-        parse(text, Machine, name="f")
+        parse_record(text, Machine, name="f")
     place, _, sentence = says.partition(": ") if says[0].isdigit() else ("", "", says)
     assert re.match(rf"f:{place or '[0-9]+:[0-9]+'}: not valid YAML: ", wrong.value.message)
     assert sentence in wrong.value.message and "\n" not in wrong.value.message
@@ -287,7 +289,7 @@ def test_what_is_no_yaml_says_what_to_do(text: str, says: str) -> None:
 def test_all_faults_are_told_in_the_order_of_the_file() -> None:
     text = "os: plan9\ncards:\n- {memory: 0}\n- {gfx: x, gfx: y}\nos: linux\nnmae: {{ a }}\nshared: 3\n"
     with pytest.raises(DataError) as wrong:
-        parse(text, Machine, name="f")
+        parse_record(text, Machine, name="f")
     assert wrong.value.message.split("\n") == [
         "f:1:1: name is missing",
         "f:1:1: os: it must be linux or windows (found 'plan9')",
@@ -303,12 +305,12 @@ def test_all_faults_are_told_in_the_order_of_the_file() -> None:
 
 def test_of_very_many_faults_the_first_are_told_and_the_others_counted() -> None:
     with pytest.raises(DataError) as wrong:
-        parse(f"{NAMED}one: x\ncards: [{'1, ' * 5_000}]", Machine, name="f")
+        parse_record(f"{NAMED}one: x\ncards: [{'1, ' * 5_000}]", Machine, name="f")
     first, *others = wrong.value.message.split("\n")
     assert first == "f:3:1: one: it must be a whole number, or it must be '' (found 'x')"
     assert len(others) == 100 and others[-2].startswith("f:4:") and others[-1] == "and 4,901 more"
     with pytest.raises(DataError) as wrong:
-        parse(NAMED + "a: 1\n" * 150, Machine, name="f")
+        parse_record(NAMED + "a: 1\n" * 150, Machine, name="f")
     assert wrong.value.message.split("\n")[-2:] == [
         "f:102:1: a is given twice, in line 3 too: leave one",
         "and 50 more",
@@ -318,7 +320,7 @@ def test_of_very_many_faults_the_first_are_told_and_the_others_counted() -> None
 @pytest.mark.usefixtures("loader")
 def test_values_stay_text_and_names_stand_for_values() -> None:
     text = "name: 3.10\nos: !!str linux\ntags: {a: &a [on, 1_0], b: *a, c: [~, null]}\none: '7'\n"
-    machine = parse(text, Machine, name="f")
+    machine = parse_record(text, Machine, name="f")
     assert machine.name == "3.10"
     assert machine.tags == {"a": ("on", "1_0"), "b": ("on", "1_0"), "c": ("~", "null")}
     assert machine.one == 7
@@ -329,7 +331,7 @@ def test_names_of_names_of_names_cost_nothing() -> None:
     levels = [f"k{n}: &k{n} [{', '.join([f'*k{n - 1}'] * 9) if n else 'x'}]" for n in range(40)]
     begun = time.monotonic()
     with pytest.raises(DataError, match="k0 is not a known key"):
-        parse("\n".join([*levels, NAMED, "cards: *k39"]), Machine, name="f")
+        parse_record("\n".join([*levels, NAMED, "cards: *k39"]), Machine, name="f")
     assert time.monotonic() - begun < 5
 
 
@@ -347,14 +349,14 @@ def test_files_that_are_no_text(tmp_path: Path, content: bytes | None, says: str
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(DataError, match=says) as wrong:
-        load(path, Machine)
+        load_record(path, Machine)
     assert str(path) in wrong.value.message and wrong.value.tip
 
 
 def test_a_recipe_that_cannot_be_read_takes_no_options_away(tmp_path: Path) -> None:
     """Which options there are is read from bytes: what is wrong with a recipe is said when it is needed."""
     (tmp_path / "wrong.yaml").write_bytes(b"name: caf\xe9\nbuild:\n  installed_for_others: true\n")
-    assert installed_for_others(tmp_path) == ["wrong"]
+    assert list_shared_projects(tmp_path) == ["wrong"]
     with pytest.raises(DataError, match=r"wrong\.yaml is not UTF-8 text"):
         load_project("wrong", tmp_path)
     (tmp_path / "folder.yaml").mkdir()
@@ -369,15 +371,15 @@ def test_a_huge_file_is_not_read_to_its_end(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(1 << 40)
     with pytest.raises(DataError, match="has more than 4 MiB"):
-        read_text(path)
+        read_text_file(path)
     with pytest.raises(DataError, match="cannot read"):
-        read_text(tmp_path)
+        read_text_file(tmp_path)
 
 
 def test_a_byte_order_mark_and_other_line_ends_do_not_matter(tmp_path: Path) -> None:
     path = tmp_path / "f.yaml"
     path.write_bytes(b"\xef\xbb\xbf" + NAMED.replace("\n", "\r\n").encode())
-    assert load(path, Machine).os == "linux"
+    assert load_record(path, Machine).os == "linux"
 
 
 @pytest.mark.parametrize(
@@ -398,20 +400,20 @@ def test_a_document_that_is_no_json(tmp_path: Path, content: bytes | None, says:
     if content is not None:
         (tmp_path / "f").write_bytes(content)
     with pytest.raises(DataError, match=says) as wrong:
-        read_json(tmp_path / "f", none="is no plan", tip="make one")
+        read_json_file(tmp_path / "f", complaint="is no plan", tip="make one")
     assert wrong.value.tip == "make one" and "Recursion" not in str(wrong.value.__cause__)
 
 
 def test_an_error_without_a_sentence_shows_that_it_is_not_ours() -> None:
     with pytest.raises(DataError, match=r"f:3:1: uuid: pydantic says: Input should be a valid UUID.*x"):
-        parse(f"{NAMED}uuid: x", Machine, name="f")
+        parse_record(f"{NAMED}uuid: x", Machine, name="f")
 
 
 def test_documents_of_programs_are_told_in_a_line() -> None:
     def said(content: str) -> str:
         with pytest.raises(ValidationError) as wrong:
             Machine.model_validate_json(content)
-        return say(wrong.value, Machine)
+        return summarize_faults(wrong.value, Machine)
 
     assert said('{"name": 1, "os": null}') == (
         "name: it must be text (found 1); os: it must be linux or windows (found nothing)"
@@ -424,7 +426,7 @@ def test_documents_of_programs_are_told_in_a_line() -> None:
     assert said(f'{{"name": "a", "os": "linux", {many}}}').endswith("; and 4 more")
     with pytest.raises(ValidationError) as wrong:
         TypeAdapter(tuple[Card, ...]).validate_python([{"gx": 1}])
-    assert say(wrong.value, tuple[Card, ...]) == (
+    assert summarize_faults(wrong.value, tuple[Card, ...]) == (
         "0.gfx is missing; 0.gx is not a known key; did you mean gfx?"
     )
 
@@ -514,14 +516,14 @@ def test_whatever_a_record_can_find_wrong_has_a_sentence() -> None:
         (record.__name__, error)
         for record in records
         for schema in _schemas(record.__pydantic_core_schema__)
-        for error in _errors(schema) - {*SENTENCES, *SAID_OTHERWISE}
+        for error in _errors(schema) - {*FAULT_SENTENCES, *SAID_OTHERWISE}
     }
     assert silent == set()
 
 
 def test_the_table_holds_nothing_that_pydantic_does_not_know() -> None:
     known = set(get_args(ErrorType))
-    assert set(SENTENCES) | SAID_OTHERWISE | set().union(*KINDS.values(), *LIMITS.values()) <= known
+    assert set(FAULT_SENTENCES) | SAID_OTHERWISE | set().union(*KINDS.values(), *LIMITS.values()) <= known
 
 
 TABLES = {
@@ -557,8 +559,8 @@ def _model(place: str) -> type[Record]:
     return found
 
 
-FILES = [(data_folder() / f"{name}.yaml", place) for name, place in TABLES.items()]
-FILES += [(path, "model.project:Project") for path in sorted(recipes_folder().glob("*.yaml"))]
+FILES = [(get_data_folder() / f"{name}.yaml", place) for name, place in TABLES.items()]
+FILES += [(path, "model.project:Project") for path in sorted(get_recipes_folder().glob("*.yaml"))]
 
 
 def _spoilt(value: Any, seen: set[tuple[object, ...]], place: tuple[object, ...] = ()) -> Iterator[Any]:
@@ -579,19 +581,19 @@ def _spoilt(value: Any, seen: set[tuple[object, ...]], place: tuple[object, ...]
 
 
 def test_the_tables_are_all_here() -> None:
-    assert {path.stem for path in data_folder().glob("*.yaml")} == set(TABLES)
+    assert {path.stem for path in get_data_folder().glob("*.yaml")} == set(TABLES)
 
 
 @pytest.mark.parametrize(("path", "place"), FILES, ids=[path.stem for path, _ in FILES])
 def test_no_mistake_in_a_file_of_ours_is_told_in_pydantics_words(path: Path, place: str) -> None:
     model = _model(place)
-    value = tree.read_tree(path.read_text(encoding="utf-8"), name=path.name).value
+    value = tree.read_yaml_tree(path.read_text(encoding="utf-8"), name=path.name).value
     wrong = 0
     for spoilt in _spoilt(value, set()):
         try:
             model.model_validate(spoilt)
         except ValidationError as error:
-            said = say(error, model)
+            said = summarize_faults(error, model)
             wrong += 1
             assert not PYDANTIC.search(said), said
     assert wrong > 20
@@ -599,13 +601,13 @@ def test_no_mistake_in_a_file_of_ours_is_told_in_pydantics_words(path: Path, pla
 
 @given(st.data())
 def test_a_policy_with_any_change_is_read_or_refused_with_its_place(data: st.DataObject) -> None:
-    text = (data_folder() / "release_policy.yaml").read_text(encoding="utf-8")
+    text = (get_data_folder() / "release_policy.yaml").read_text(encoding="utf-8")
     at = data.draw(st.integers(0, len(text)))
     gone = data.draw(st.integers(0, 40))
     signs = st.text(st.sampled_from("\t\n :-[]{}\"'#&*!|>%@`,?~x0\x00\x85\u2028é"), max_size=4)
     changed = text[:at] + data.draw(signs) + text[at + gone :]
     try:
-        parse(changed, Policy, name="policy.yaml")
+        parse_record(changed, Policy, name="policy.yaml")
     except DataError as wrong:
         for line in wrong.message.split("\n"):
             assert re.match(r"policy\.yaml:\d+:\d+: \S", line)

@@ -14,21 +14,21 @@ from judged_sets import NOW, SET, a_set, said, sha, wheel
 from pydantic import ValidationError
 
 from rocm_wheels.errors import DataError, ReleaseError, UsageError
-from rocm_wheels.release.evidence import Counts, Evidence, parse_evidence
-from rocm_wheels.release.evidence_junit import read_reports, report_files
-from rocm_wheels.release.evidence_store import Known, add_evidence, evidence_of
-from rocm_wheels.release.layout import Places, load_layout
+from rocm_wheels.release.evidence import OutcomeCounts, Evidence, parse_evidence
+from rocm_wheels.release.evidence_junit import read_junit_run, list_report_files
+from rocm_wheels.release.evidence_store import StoredEvidence, add_evidence, read_evidence
+from rocm_wheels.release.layout import FamilyPaths, load_layout
 from rocm_wheels.stores.folder import FolderStore
 
 LAYOUT = load_layout()
 
 
-def known_in(store: FolderStore) -> list[Known]:
-    return evidence_of(store, LAYOUT, SET, signers={}, env={})
+def known_in(store: FolderStore) -> list[StoredEvidence]:
+    return read_evidence(store, LAYOUT, SET, signers={}, env={})
 
 
 def files_of(store: FolderStore) -> list[str]:
-    return [one.path for one in store.listing(Places(LAYOUT, SET.family).evidence(SET.id))]
+    return [one.path for one in store.listing(FamilyPaths(LAYOUT, SET.family).evidence_folder(SET.id))]
 
 
 def test_evidence_is_added_once_and_stays(tmp_path: Path):
@@ -57,7 +57,7 @@ def test_who_hands_it_in_makes_another_evidence_of_the_same_claim():
     ],
 )
 def test_evidence_that_cannot_be_of_the_set_is_refused(
-    tmp_path: Path, evidence: Known, error: type[Exception], says: str
+    tmp_path: Path, evidence: StoredEvidence, error: type[Exception], says: str
 ):
     store = FolderStore(tmp_path)
     with pytest.raises(error, match=says):
@@ -95,8 +95,8 @@ def test_evidence_that_was_changed_is_never_passed_over(tmp_path: Path, change: 
     [
         ({"hashes": ()}, "at least 1 item"),
         ({"hashes": tuple(sorted((sha("b"), sha("a")), reverse=True))}, "hashes must be sorted"),
-        ({"counts": Counts()}, "it cannot have passed: nothing ran"),
-        ({"counts": Counts(skipped=7)}, "it cannot have passed: 7 skipped"),
+        ({"counts": OutcomeCounts()}, "it cannot have passed: nothing ran"),
+        ({"counts": OutcomeCounts(skipped=7)}, "it cannot have passed: 7 skipped"),
         ({"gfx": "gfx94X-dcgpu"}, "it must be a GPU target such as gfx942"),
         ({"when": NOW.replace(tzinfo=None)}, "timezone info"),
         ({"tool": "a\nb"}, "it must be one printable line"),
@@ -155,7 +155,7 @@ def test_only_a_whole_report_of_tests_that_ran_is_a_pass(
     tmp_path: Path, text: str, outcome: str, numbers: tuple[int, int], fault: str
 ):
     (tmp_path / "r.xml").write_text(text)
-    found = read_reports([tmp_path / "r.xml"])
+    found = read_junit_run([tmp_path / "r.xml"])
     assert (found.outcome, (found.counts.passed, found.counts.failed)) == (outcome, numbers)
     assert fault in " ".join(found.faults)
     assert bool(fault) == bool(found.faults)
@@ -165,15 +165,15 @@ def test_a_shard_that_left_no_report_is_missed(tmp_path: Path):
     for number in (1, 2):
         (tmp_path / f"shard-{number}.xml").write_text(WHOLE.replace("test_conv", f"test_{number}"))
     with pytest.raises(UsageError, match="a shard that died left no file in it"):
-        report_files([tmp_path], None)
-    assert read_reports(report_files([tmp_path], 2), 2).outcome == "pass"
-    found = read_reports(report_files([tmp_path], 3), 3)
+        list_report_files([tmp_path], None)
+    assert read_junit_run(list_report_files([tmp_path], 2), 2).outcome == "pass"
+    found = read_junit_run(list_report_files([tmp_path], 3), 3)
     assert (found.outcome, found.faults) == ("missing", ("2 of 3 reports are there",))
 
 
 def test_reports_say_when_and_where(tmp_path: Path):
     (tmp_path / "r.xml").write_text(WHOLE)
-    found = read_reports([tmp_path / "r.xml"])
+    found = read_junit_run([tmp_path / "r.xml"])
     assert found.when is not None
     assert found.when.astimezone(timezone.utc).isoformat() == "2026-11-21T08:00:00+00:00"
     assert found.hosts == ("runner-7",)

@@ -13,16 +13,16 @@ import pytest
 from judged_sets import a_set, wheel
 from test_release_evidence import CASE, WHOLE, junit
 
-from rocm_wheels.audit.findings import AuditReport, Finding, Skipped
+from rocm_wheels.audit.findings import AuditReport, AuditFinding, SkippedCheck
 from rocm_wheels.cli import evidence, gate
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.index.picking import Check
-from rocm_wheels.release.layout import Places, load_layout
+from rocm_wheels.index.picking import ResolveCheck
+from rocm_wheels.release.layout import FamilyPaths, load_layout
 from rocm_wheels.release.sets import SetDocument, SetFile
 from rocm_wheels.stores.folder import FolderStore
-from rocm_wheels.testing.results import Results, TestResult, counted
-from rocm_wheels.wheels.members import digest_of_file
+from rocm_wheels.testing.results import Results, TestResult, count_outcomes
+from rocm_wheels.wheels.members import hash_file
 
 POLICY = """
 channels:
@@ -68,11 +68,11 @@ class World:
         return path
 
     def verified(self, **changes: Any) -> Path:
-        return self.write("verify.json", [{**report(path).as_json(), **changes} for path in self.wheels])
+        return self.write("verify.json", [{**report(path).to_json(), **changes} for path in self.wheels])
 
     def resolved(self, fault: str = "", picked: str = "2.9.1+rocm7.1.0") -> Path:
         checks = [
-            Check(requirement=r, python=p, tool=t, picked=picked, fault=fault)
+            ResolveCheck(requirement=r, python=p, tool=t, picked=picked, fault=fault)
             for r in ("torch", "torchvision") for p in ("3.11", "3.12") for t in ("pip", "uv")
         ]  # fmt: skip
         return self.write("resolve.json", {"checks": [asdict(one) for one in checks], "schemes": []})
@@ -88,17 +88,17 @@ class World:
             host="runner-3",
             torch="2.9.1+rocm7.1.0",
             gfx=gfx,
-            files={path.name: digest_of_file(path) for path in self.wheels},
+            files={path.name: hash_file(path) for path in self.wheels},
             tests=tests,
-            counts=counted(tests),
+            counts=count_outcomes(tests),
         )
         return self.write("results.json", {**found.model_dump(mode="json", by_alias=True), **changes})
 
 
 def report(path: Path, *errors: str) -> AuditReport:
-    findings = tuple(Finding(what, check="rpath") for what in errors)
-    skipped = (Skipped("no environment", check="import"),)
-    sha256 = digest_of_file(path)
+    findings = tuple(AuditFinding(what, check="rpath") for what in errors)
+    skipped = (SkippedCheck("no environment", check="import"),)
+    sha256 = hash_file(path)
     return AuditReport(path, 9, sha256, ("gfx1030",), findings, ("record", "rpath"), skipped)
 
 
@@ -109,9 +109,9 @@ def world(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     files: list[SetFile] = []
     for planned in (wheel(p, v) for p in ("torch", "torchvision") for v in ("311", "312")):
         (folder / planned.name).write_bytes(planned.name.encode())
-        files.append(planned.model_copy(update={"sha256": digest_of_file(folder / planned.name)}))
+        files.append(planned.model_copy(update={"sha256": hash_file(folder / planned.name)}))
     document = a_set(*files)
-    path = Places(load_layout(), document.family).document(document.id)
+    path = FamilyPaths(load_layout(), document.family).set_document(document.id)
     FolderStore(tmp_path / "store").create(path, document.to_json())
     for module in (gate, evidence):
         monkeypatch.setattr(module, "now", clock)
@@ -207,7 +207,7 @@ def test_the_same_result_twice_is_one_and_failures_are_named(world: World):
 def test_wheels_that_fail_are_told_from_those_that_pass(world: World):
     bad, *good = world.wheels
     unreadable = {"wheel": good[0].name, "passed": False, "unreadable": "it is no archive"}
-    reports = [report(bad, "/opt/rocm in it").as_json(), unreadable, *(report(p).as_json() for p in good[1:])]
+    reports = [report(bad, "/opt/rocm in it").to_json(), unreadable, *(report(p).to_json() for p in good[1:])]
     results = with_age(world.write("verify.json", reports))
     code, out, _ = world.add("--from", results, "--wheels", world.root / "wheels", "--json")
     made = json.loads(out)

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from judged_sets import EVERY, NOW, ONE, SET, a_set, judged, outcomes, said, sha, wheel
 
-from rocm_wheels.model.ci import ci_table
-from rocm_wheels.release.evidence_store import Known
+from rocm_wheels.model.ci import load_ci_table
+from rocm_wheels.release.evidence_store import StoredEvidence
 from rocm_wheels.release.gate.policy import load_policy
-from rocm_wheels.release.gate.verdict import shown_state
+from rocm_wheels.release.gate.verdict import make_shown_state
 
 VERIFIED = said("verify")
 GREEN = (VERIFIED, said())
 WAIVER = "{rule: smoke, channels: [nightly], WHOM, owner: bob, reason: known, expires: DAY}"
 
 
-def held_by(text: str, *known: Known, **more: Any) -> str:
+def held_by(text: str, *known: StoredEvidence, **more: Any) -> str:
     """What the one rule says that fails."""
     verdict = judged(text, *known, **more)
     assert not verdict.passed
@@ -50,7 +50,7 @@ def test_what_has_all_its_evidence_may_go():
         ((said("verify", trouble="its signature is not of what it says"),), "no evidence for 4 of 4"),
     ],
 )
-def test_verify_covers_every_wheel_and_the_later_result_holds(known: tuple[Known, ...], says: str):
+def test_verify_covers_every_wheel_and_the_later_result_holds(known: tuple[StoredEvidence, ...], says: str):
     verdict = judged(ONE, said(), *known)
     found = {one.rule: one for one in verdict.rules}["verify"]
     assert (found.outcome == "pass", says in found.why) == (not says, True), found
@@ -165,7 +165,7 @@ def test_a_named_exception_excuses_want_of_evidence_and_no_failure():
     verdict = judged(ONE, fine, document=other)
     assert verdict.passed
     assert outcomes(verdict)["smoke on gfx1200"] == "bypassed"
-    shown = shown_state(verdict)
+    shown = make_shown_state(verdict)
     assert shown.word == "untested"
     named = "smoke on gfx1200: untested: gfx120X-all is a named exception (the data of families names it)"
     assert shown.lines == ("gfx1200: untested", named)
@@ -202,7 +202,7 @@ def test_an_organisation_names_its_own_exceptions():
     ],
 )
 def test_waivers_are_of_somebody_for_something_until_a_day(
-    whom: str, day: str, known: list[Known], passes: bool
+    whom: str, day: str, known: list[StoredEvidence], passes: bool
 ):
     text = f"{ONE}\nwaivers: [{WAIVER.replace('WHOM', whom).replace('DAY', day)}]"
     verdict = judged(text, VERIFIED, *known)
@@ -210,7 +210,7 @@ def test_waivers_are_of_somebody_for_something_until_a_day(
     if passes:
         waived = next(one for one in verdict.rules if one.outcome == "waived")
         assert waived.why.startswith(f"bob answers for it until {day}: known; without that: ")
-        assert any("bob answers for it" in line for line in shown_state(verdict).lines)
+        assert any("bob answers for it" in line for line in make_shown_state(verdict).lines)
     elif day < "2026-11-21":
         assert "the waiver of bob ended on 2026-11-20" in " ".join(verdict.notes)
 
@@ -283,7 +283,7 @@ def test_a_set_for_many_families_needs_each_target_and_the_wheels_that_it_gets()
         ("gfx1201", "untested"),
         ("gfx942", "tested"),
     ]
-    assert shown_state(verdict).word == "partly tested"
+    assert make_shown_state(verdict).word == "partly tested"
 
 
 def test_a_set_for_all_families_has_rules_and_waivers_of_its_own():
@@ -341,9 +341,9 @@ def test_our_own_policy_needs_more_from_channel_to_channel():
 def test_the_data_of_families_names_its_exceptions():
     named = {
         (family, platform)
-        for family, one in ci_table().families.items()
+        for family, one in load_ci_table().families.items()
         for platform in ("linux", "windows")
-        if (place := one.on(platform)) is not None and place.bypass_tests_for_releases
+        if (place := one.get_platform(platform)) is not None and place.bypass_tests_for_releases
     }
     both = ("linux", "windows")
     assert named == {("gfx1151", "linux"), *product(("gfx110X-all", "gfx120X-all"), both)}
@@ -351,8 +351,8 @@ def test_the_data_of_families_names_its_exceptions():
 
 def test_what_users_see_of_a_tested_set():
     both = [said(gfx=gfx, python="312") for gfx in ("gfx1030", "gfx1031")]
-    shown = shown_state(judged(ONE, VERIFIED, *both, said("tests", python="312")))
+    shown = make_shown_state(judged(ONE, VERIFIED, *both, said("tests", python="312")))
     assert shown.word == "tested"
     assert shown.lines[0] == "gfx1030: tested (smoke tests and full tests with Python 3.12, 2026-11-21)"
-    failed = shown_state(judged(ONE, VERIFIED, both[0], said(outcome="fail", gfx="gfx1031")))
+    failed = make_shown_state(judged(ONE, VERIFIED, both[0], said(outcome="fail", gfx="gfx1031")))
     assert failed.lines[1] == "gfx1031: tests failed"

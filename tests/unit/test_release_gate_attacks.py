@@ -10,11 +10,11 @@ from judged_sets import EVERY, FAMILY, NOW, ONE, SET, a_set, judged, outcomes, p
 
 from rocm_wheels.errors import DataError
 from rocm_wheels.release.evidence import Evidence
-from rocm_wheels.release.evidence_store import Known
-from rocm_wheels.release.gate.needed import digest_of_needs
+from rocm_wheels.release.evidence_store import StoredEvidence
+from rocm_wheels.release.gate.needed import compute_needs_digest
 from rocm_wheels.release.gate.policy import load_policy
-from rocm_wheels.release.gate.verdict import Verdict, shown_state
-from rocm_wheels.release.sets import Cell, SetDocument
+from rocm_wheels.release.gate.verdict import Verdict, make_shown_state
+from rocm_wheels.release.sets import SetCell, SetDocument
 
 EVERY_TARGET = ONE.replace("targets: one", "targets: every")
 
@@ -24,7 +24,7 @@ def why(verdict: Verdict, title: str) -> str:
     return f"{found.outcome}: {found.why}"
 
 
-def of(document: SetDocument, *names: str, **more: Any) -> Known:
+def of(document: SetDocument, *names: str, **more: Any) -> StoredEvidence:
     """A smoke test of those wheels of a set whose names begin so."""
     hashes = tuple(sorted(f.sha256 for f in document.files if f.name.startswith(names)))
     return said(document=document, hashes=hashes, **more)
@@ -44,7 +44,7 @@ def test_a_run_of_what_has_no_device_code_tests_no_gpu():
         wheel("torch", targets=("gfx1030",)),
         *(wheel("triton", python, targets=()) for python in ("312", "313")),
     ]
-    document = a_set(*files, planned=(Cell(project="torch", python="3.12", target="gfx1031"),))
+    document = a_set(*files, planned=(SetCell(project="torch", python="3.12", target="gfx1031"),))
     seen = [said("verify", document=document), of(document, "triton", gfx="gfx1030")]
     seen.append(of(document, "triton", gfx="gfx1031"))
     verdict = judged(ONE, *seen, document=document)
@@ -98,7 +98,7 @@ def test_tests_of_a_project_are_of_its_parts_with_device_code_too():
 def test_a_wheel_without_device_code_is_not_the_one_that_was_planned_for_a_gpu():
     text = ONE.replace("rules: {", "rules: {complete: {}, ")
     document = a_set(
-        wheel("torch", targets=()), planned=(Cell(project="torch", python="3.12", target="gfx1030"),)
+        wheel("torch", targets=()), planned=(SetCell(project="torch", python="3.12", target="gfx1030"),)
     )
     says = why(judged(text, said("verify", document=document), document=document), "complete")
     assert says == "fail: 1 of 1 planned cells are missing: torch for Python 3.12 and gfx1030"
@@ -153,7 +153,7 @@ def test_a_document_that_was_changed_after_the_tests_is_held():
     files = tuple(file.model_copy(update={"targets": ("gfx1030",)}) for file in SET.files)
     for change in ({"files": files}, {"planned": ()}, {"family": "gfx110X-all"}):
         changed = SET.model_copy(update=change)
-        about = digest_of_needs(SET)
+        about = compute_needs_digest(SET)
         seen = [said(kind, about=about) for kind in ("verify", "smoke")]
         assert judged(EVERY_TARGET, *seen, said(gfx="gfx1031", about=about)).passed
         verdict = judged(EVERY_TARGET, *seen, document=changed)
@@ -201,7 +201,7 @@ def test_what_only_the_data_of_families_excuses_goes_to_no_stable_channel_of_our
     named = "\nfamilies: {gfx120X-all: {bypass_tests_for_releases: true, owner: eve, reason: no card}}"
     verdict = judged(text + named, fine, document=document)
     assert outcomes(verdict)["smoke on gfx1200"] == "bypassed"
-    assert shown_state(verdict).word == "untested"
+    assert make_shown_state(verdict).word == "untested"
     crashed = said(outcome="crash", gfx="gfx1200", document=document)
     assert not judged(text + named, fine, crashed, document=document).passed
 

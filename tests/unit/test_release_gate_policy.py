@@ -8,7 +8,7 @@ import pytest
 from judged_sets import ONE, policy
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.model.names import data_folder
+from rocm_wheels.model.names import get_data_folder
 from rocm_wheels.release.gate.policy import load_policy
 
 KEY = f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{'A' * 43}"
@@ -172,7 +172,7 @@ def test_a_policy_is_read_from_a_file(tmp_path: Path):
         load_policy(tmp_path / "part.yaml")
     assert (
         refused.value.tip
-        and f"begin with a copy of {data_folder() / 'release_policy.yaml'}" in refused.value.tip
+        and f"begin with a copy of {get_data_folder() / 'release_policy.yaml'}" in refused.value.tip
     )
     (tmp_path / "wrong.yaml").write_text(f"{ONE}\nwaivers: [1]")
     with pytest.raises(DataError) as refused:

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from judged_sets import NOW, SET, a_set, policy, said, wheel
 
-from rocm_wheels.release.evidence_store import Known
-from rocm_wheels.release.gate.judge import judge
+from rocm_wheels.release.evidence_store import StoredEvidence
+from rocm_wheels.release.gate.judge import judge_set
 from rocm_wheels.release.gate.policy import Policy
-from rocm_wheels.release.gate.verdict import Verdict, shown_state
+from rocm_wheels.release.gate.verdict import Verdict, make_shown_state
 
 OTHER = a_set(wheel("torch"))
 QUICK = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
@@ -43,7 +43,7 @@ def a_policy(number: int) -> Policy:
     )
 
 
-def any_evidence(number: int) -> Known:
+def any_evidence(number: int) -> StoredEvidence:
     """Evidence of any kind and age, of this set or another, whose clock may be wrong."""
     of = random.Random(number)
     document = of.choice([SET, SET, SET, OTHER])
@@ -74,11 +74,11 @@ RULES = st.integers(0, len(POLICIES) - 1)
 SOME = st.lists(st.integers(0, len(POOL) - 1), max_size=8, unique=True)
 
 
-def verdict(rules: Policy, known: list[Known], now: datetime = NOW) -> Verdict:
-    return judge(rules, "nightly", SET, known, now)
+def verdict(rules: Policy, known: list[StoredEvidence], now: datetime = NOW) -> Verdict:
+    return judge_set(rules, "nightly", SET, known, now)
 
 
-def evidence(some: list[int], *, green: bool) -> list[Known]:
+def evidence(some: list[int], *, green: bool) -> list[StoredEvidence]:
     return [*(GREEN if green else []), *(POOL[number] for number in some)]
 
 
@@ -126,7 +126,7 @@ def test_a_verdict_is_whole_and_the_order_of_evidence_does_not_matter(
     assert all({*one.evidence, *one.overcome} <= ids for one in found.rules)
     excused = {one.rule for one in found.rules if one.outcome in {"waived", "bypassed"}}
     assert not excused & {"hashes", "verify"}
-    assert [line.split(":")[0] for line in shown_state(found).lines[:2]] == ["gfx1030", "gfx1031"]
+    assert [line.split(":")[0] for line in make_shown_state(found).lines[:2]] == ["gfx1030", "gfx1031"]
     assert verdict(POLICIES[rules], known[::-1]).rules == found.rules
     assert json.loads(json.dumps(found.as_json()))["passed"] == found.passed
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.release.layout import Places, load_layout
+from rocm_wheels.release.layout import FamilyPaths, load_layout
 
 OLD = (
     "staging: in\nrelease: out\nsets: sets\nfiles: files\nevidence: seen\npages: simple\nchannels: channels\n"
@@ -17,9 +17,9 @@ OLD = (
 def test_a_layout_without_the_names_that_came_later_is_one(tmp_path: Path) -> None:
     path = tmp_path / "layout.yaml"
     path.write_text(OLD)
-    places = Places(load_layout(path), "gfx94X-dcgpu", "release")
-    assert places.view("gfx942", "stable") == "out/gfx94X-dcgpu/by-gfx/gfx942/stable"
-    assert (places.support, places.evidence("x")) == (
+    places = FamilyPaths(load_layout(path), "gfx94X-dcgpu", "release")
+    assert places.view_pages("gfx942", "stable") == "out/gfx94X-dcgpu/by-gfx/gfx942/stable"
+    assert (places.support_document, places.evidence_folder("x")) == (
         "out/gfx94X-dcgpu/support.json",
         "out/gfx94X-dcgpu/seen/x",
     )

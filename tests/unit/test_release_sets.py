@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from rocm_wheels.errors import DataError, ReleaseError
-from rocm_wheels.release.layout import Places, load_layout
+from rocm_wheels.release.layout import FamilyPaths, load_layout
 from rocm_wheels.release.sets import (
-    Cell,
+    SetCell,
     SetDocument,
     SetFile,
     SetLock,
     find_set,
     parse_set,
-    planned_cells,
+    make_planned_cells,
     read_set,
-    set_id,
-    set_ids,
+    make_set_id,
+    list_set_ids,
 )
 from rocm_wheels.stores.folder import FolderStore
 
@@ -31,7 +31,7 @@ def a_set(version: str = "2.9.1+rocm7.1.0", family: str = "gfx94X-dcgpu", digit:
         name=name, project="torch", version=version, sha256=digit * 64, size=10, metadata_sha256="b" * 64
     )
     return SetDocument(
-        id=set_id(version, [(name, digit * 64)], "c" * 64),
+        id=make_set_id(version, [(name, digit * 64)], "c" * 64),
         created="2026-11-21T12:00:00Z",
         version=version,
         family=family,
@@ -42,16 +42,16 @@ def a_set(version: str = "2.9.1+rocm7.1.0", family: str = "gfx94X-dcgpu", digit:
 
 
 def put(store: FolderStore, document: SetDocument) -> None:
-    store.create(Places(load_layout(), document.family).document(document.id), document.to_json())
+    store.create(FamilyPaths(load_layout(), document.family).set_document(document.id), document.to_json())
 
 
 def test_an_id_follows_from_the_bytes_and_fits_a_url() -> None:
     one, other = ("a.whl", "1" * 64), ("b.whl", "2" * 64)
-    found = set_id("2.9.1+rocm7.1.0", [one, other], "c" * 64)
-    assert found == set_id("2.9.1+rocm7.1.0", [other, one], "c" * 64)
+    found = make_set_id("2.9.1+rocm7.1.0", [one, other], "c" * 64)
+    assert found == make_set_id("2.9.1+rocm7.1.0", [other, one], "c" * 64)
     assert found.startswith("2.9.1-rocm7.1.0-")
     others = (([one], "c"), ([one, ("b.whl", "3" * 64)], "c"), ([one, other], "d"))
-    assert len({found, *(set_id("2.9.1+rocm7.1.0", files, lock * 64) for files, lock in others)}) == 4
+    assert len({found, *(make_set_id("2.9.1+rocm7.1.0", files, lock * 64) for files, lock in others)}) == 4
 
 
 def test_a_document_is_read_as_it_was_written() -> None:
@@ -82,9 +82,9 @@ def test_a_set_is_found_by_the_beginning_of_its_id(tmp_path: Path) -> None:
     sets = [a_set(), a_set("2.10.0"), a_set("2.10.0", "gfx110X-all"), a_set("2.10.0", digit="d")]
     for one in sets:
         put(store, one)
-    half = Places(layout, "gfx94X-dcgpu").lock("2.11.0-000000000000")
+    half = FamilyPaths(layout, "gfx94X-dcgpu").set_lock("2.11.0-000000000000")
     store.create(half, b"{}")  # a set without its document is not there
-    assert list(set_ids(store, "gfx94X-dcgpu", layout=layout)) == sorted(
+    assert list(list_set_ids(store, "gfx94X-dcgpu", layout=layout)) == sorted(
         one.id for one in sets if one.family == "gfx94X-dcgpu"
     )
     assert find_set(store, "2.9") == sets[0]
@@ -99,7 +99,9 @@ def test_a_set_is_found_by_the_beginning_of_its_id(tmp_path: Path) -> None:
 
 
 def test_what_is_planned_is_a_cell_a_target_only_where_there_is_device_code() -> None:
-    cells = planned_cells([("torch", True), ("torchaudio", False)], ["3.13", "3.9"], ["gfx942", "gfx950"])
+    cells = make_planned_cells(
+        [("torch", True), ("torchaudio", False)], ["3.13", "3.9"], ["gfx942", "gfx950"]
+    )
     assert [str(cell) for cell in cells] == [
         "torch for Python 3.9 and gfx942",
         "torch for Python 3.9 and gfx950",
@@ -108,4 +110,4 @@ def test_what_is_planned_is_a_cell_a_target_only_where_there_is_device_code() ->
         "torchaudio for Python 3.9",
         "torchaudio for Python 3.13",
     ]
-    assert cells[-1] == Cell(project="torchaudio", python="3.13")
+    assert cells[-1] == SetCell(project="torchaudio", python="3.13")

@@ -16,22 +16,27 @@ from release_world import FAMILY, PYTHON, ROCM, TAG, a_lock, drafts
 
 from rocm_wheels.errors import ReleaseError, RocmWheelsError
 from rocm_wheels.model.lock import Lock
-from rocm_wheels.release.layout import Places, load_layout
-from rocm_wheels.release.pages import index_pages
-from rocm_wheels.release.sets import Kind
+from rocm_wheels.release.layout import FamilyPaths, load_layout
+from rocm_wheels.release.pages import make_set_pages
+from rocm_wheels.release.sets import SetLayout
 from rocm_wheels.release.staging.plan import StagePlan, plan_stage
-from rocm_wheels.release.staging.wheel import accepts
-from rocm_wheels.sources.lock.file import lock_text
+from rocm_wheels.release.staging.wheel import accepts_python
+from rocm_wheels.sources.lock.file import format_lock
 from rocm_wheels.wheels.names import parse_wheel_name
 
 Drafts = dict[str, Draft]
 
 
 def plan(
-    folder: Path, made: Drafts, lock: Lock | None = None, *, family: str = FAMILY, layout: Kind = "per-family"
+    folder: Path,
+    made: Drafts,
+    lock: Lock | None = None,
+    *,
+    family: str = FAMILY,
+    layout: SetLayout = "per-family",
 ) -> StagePlan:
     wheels = [draft.write(folder) for draft in made.values()]
-    return plan_stage(wheels, [lock or a_lock()], places=Places(load_layout(), family), layout=layout)
+    return plan_stage(wheels, [lock or a_lock()], paths=FamilyPaths(load_layout(), family), layout=layout)
 
 
 def _requires(project: str, *requirements: str) -> Callable[[Drafts], None]:
@@ -42,12 +47,14 @@ def _other_commit(made: Drafts) -> None:
     lock = a_lock(["triton"])
     moved = lock.projects["triton"].model_copy(update={"commit": "f" * 40})
     name = f"{made['triton'].folder}/sources.lock.json"
-    made["triton"].members[name] = lock_text(lock.model_copy(update={"projects": {"triton": moved}})).encode()
+    made["triton"].members[name] = format_lock(
+        lock.model_copy(update={"projects": {"triton": moved}})
+    ).encode()
 
 
 def _other_rocm(made: Drafts) -> None:
     lock = a_lock(["triton"]).model_copy(update={"rocm": "7.0.0"})
-    made["triton"].members[f"{made['triton'].folder}/sources.lock.json"] = lock_text(lock).encode()
+    made["triton"].members[f"{made['triton'].folder}/sources.lock.json"] = format_lock(lock).encode()
 
 
 def _broken_lock(made: Drafts) -> None:
@@ -121,7 +128,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
         ("variants", "variants", "no variant label"),
     ],
 )
-def test_families_that_cannot_be(family: str, layout: Kind, said: str, tmp_path: Path) -> None:
+def test_families_that_cannot_be(family: str, layout: SetLayout, said: str, tmp_path: Path) -> None:
     with pytest.raises(RocmWheelsError, match=said):
         plan(tmp_path, drafts(), family=family, layout=layout)
 
@@ -157,14 +164,14 @@ def test_variants_are_listed_with_what_they_state(tmp_path: Path) -> None:
         variant(tmp_path, label, {"amd": {"gfx_arch": [target]}}, tag=tag, namespaces=("amd",))
         for label, target in (("gfx942", "gfx942"), ("gfx1100", "gfx1100"))
     ]
-    places = Places(load_layout(), "variants")
+    places = FamilyPaths(load_layout(), "variants")
     lock = a_lock(["pytorch", "triton"])
-    made = plan_stage(wheels, [lock], places=places, layout="variants")
+    made = plan_stage(wheels, [lock], paths=places, layout="variants")
     assert [file.label for file in made.document.files] == ["gfx1100", "gfx942"]
-    pages = made.pages("2026-11-21T12:00:00Z")
+    pages = made.make_pages("2026-11-21T12:00:00Z")
     (stated,) = (path for path in pages if path.endswith("/torch-2.9.1-variants.json"))
     assert set(json.loads(pages[stated])["variants"]) == {"gfx942", "gfx1100"}
-    page = pages[f"{places.index(made.document.id)}/torch/index.html"].decode()
+    page = pages[f"{places.set_index(made.document.id)}/torch/index.html"].decode()
     assert f'href="{"/".join(stated.split("/")[-3:])}#sha256=' in page
     assert str(made.document.missing[0]) == f"triton for Python {PYTHON}"
 
@@ -178,14 +185,14 @@ def test_a_layout_for_all_gpus_takes_targets_of_all_families(tmp_path: Path) -> 
 
 def test_pages_are_the_same_bytes_and_link_up_to_the_files(tmp_path: Path) -> None:
     made = plan(tmp_path, drafts())
-    pages = made.pages("2026-11-21T12:00:00Z")
-    assert pages == made.pages("2026-11-21T12:00:00Z")
-    folder = made.places.index(made.document.id)
+    pages = made.make_pages("2026-11-21T12:00:00Z")
+    assert pages == made.make_pages("2026-11-21T12:00:00Z")
+    folder = made.paths.set_index(made.document.id)
     page = pages[f"{folder}/torch/index.html"].decode()
     file = next(one for one in made.document.files if one.project == "torch")
     assert f'href="../../../../files/{file.sha256[:2]}/{file.sha256}/torch-2.9.1%2Brocm{ROCM}-' in page
     assert list(pages)[-1] == f"{folder}/index.html"
-    other = index_pages("v2/f/simple/nightly", made.places, [(one, "x") for one in made.document.files])
+    other = make_set_pages("v2/f/simple/nightly", made.paths, [(one, "x") for one in made.document.files])
     link = f"../../../../../v2-staging/{FAMILY}/files/"
     assert link in other["v2/f/simple/nightly/torch/index.html"].decode()
 
@@ -204,4 +211,4 @@ def test_pages_are_the_same_bytes_and_link_up_to_the_files(tmp_path: Path) -> No
     ],
 )
 def test_which_python_takes_a_wheel(tag: str, python: str, fits: bool) -> None:
-    assert accepts(parse_wheel_name(f"x-1-{tag}.whl").tags, python) is fits
+    assert accepts_python(parse_wheel_name(f"x-1-{tag}.whl").tags, python) is fits

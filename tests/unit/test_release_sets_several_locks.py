@@ -17,23 +17,23 @@ from release_world import NEWER, OLDER, PYTHON, several_drafts
 
 from rocm_wheels.errors import DataError, RocmWheelsError
 from rocm_wheels.model.lock import Lock
-from rocm_wheels.release.evidence_store import Known
-from rocm_wheels.release.gate.judge import judge
+from rocm_wheels.release.evidence_store import StoredEvidence
+from rocm_wheels.release.gate.judge import judge_set
 from rocm_wheels.release.gate.policy import load_policy
-from rocm_wheels.release.layout import Places, load_layout
-from rocm_wheels.release.sets import Kind, parse_set
+from rocm_wheels.release.layout import FamilyPaths, load_layout
+from rocm_wheels.release.sets import SetLayout, parse_set
 from rocm_wheels.release.staging.plan import StagePlan, plan_stage
-from rocm_wheels.sources.lock.file import lock_digest, lock_text
+from rocm_wheels.sources.lock.file import digest_lock, format_lock
 
 LOCKS = (NEWER, OLDER)
 Drafts = dict[str, Draft]
 
 
 def plan(
-    folder: Path, made: Drafts, locks: Sequence[Lock] = LOCKS, *, layout: Kind = "variants"
+    folder: Path, made: Drafts, locks: Sequence[Lock] = LOCKS, *, layout: SetLayout = "variants"
 ) -> StagePlan:
     wheels = [draft.write(folder) for draft in made.values()]
-    return plan_stage(wheels, locks, places=Places(load_layout(), "variants"), layout=layout)
+    return plan_stage(wheels, locks, paths=FamilyPaths(load_layout(), "variants"), layout=layout)
 
 
 def test_each_wheel_is_of_the_lock_inside_it_and_of_each_lock_all_is_there(tmp_path: Path) -> None:
@@ -41,10 +41,10 @@ def test_each_wheel_is_of_the_lock_inside_it_and_of_each_lock_all_is_there(tmp_p
     found = plan(tmp_path, made)
     document = found.document
     assert {file.label: (document.rocm_of(file), file.lock) for file in document.files} == {
-        "rocm7.1": ("7.1.0", lock_digest(NEWER)),
-        "": ("7.1.0", lock_digest(NEWER)),
-        "rocm7.0": ("7.0.2", lock_digest(OLDER)),
-        "null": ("7.1.0", lock_digest(NEWER)),
+        "rocm7.1": ("7.1.0", digest_lock(NEWER)),
+        "": ("7.1.0", digest_lock(NEWER)),
+        "rocm7.0": ("7.0.2", digest_lock(OLDER)),
+        "null": ("7.1.0", digest_lock(NEWER)),
     }
     assert (document.rocm, document.rocms, document.is_complete) == (None, ("7.0.2", "7.1.0"), True)
     assert [str(cell) for cell in document.planned] == [
@@ -56,11 +56,11 @@ def test_each_wheel_is_of_the_lock_inside_it_and_of_each_lock_all_is_there(tmp_p
     ]
     assert parse_set(document.to_json(), where="x") == document
     texts = sorted(found.locks.values())
-    assert texts == sorted(lock_text(lock).encode() for lock in LOCKS)
+    assert texts == sorted(format_lock(lock).encode() for lock in LOCKS)
     for name, text in found.locks.items():
-        assert found.pages("x")[f"{found.places.set_folder(document.id)}/{name}"] == text
+        assert found.make_pages("x")[f"{found.paths.set_folder(document.id)}/{name}"] == text
     again = plan_stage(
-        [wheel.path for wheel in found.wheels], (OLDER, NEWER, OLDER), places=found.places, layout="variants"
+        [wheel.path for wheel in found.wheels], (OLDER, NEWER, OLDER), paths=found.paths, layout="variants"
     )
     assert again.document == document
     # a gate sees what a lock wants, by its ROCm
@@ -70,7 +70,7 @@ def test_each_wheel_is_of_the_lock_inside_it_and_of_each_lock_all_is_there(tmp_p
         (document, "all 5 planned cells (project × Python × target) are there"),
         (lacking, "gfx942 with ROCm 7.0.2"),
     ):
-        rules = {rule.rule: rule for rule in judge(load_policy(), "nightly", one, (), MOMENT).rules}
+        rules = {rule.rule: rule for rule in judge_set(load_policy(), "nightly", one, (), MOMENT).rules}
         assert told in rules["complete"].why
     assert rules["hashes"].outcome == "fail"
 
@@ -80,11 +80,11 @@ def test_a_gpu_is_tested_when_the_wheels_of_each_rocm_are(tmp_path: Path) -> Non
     document = plan(tmp_path, several_drafts()).document
     rules = "channels: {nightly: {rules: {verify: {fresh: 14d}, smoke: {fresh: 7d, targets: every}}}}"
 
-    def passed(gfx: str, *labels: str) -> Known:
+    def passed(gfx: str, *labels: str) -> StoredEvidence:
         hashes = sorted(file.sha256 for file in document.files if file.label in labels)
         return said("smoke", gfx=gfx, document=document, hashes=tuple(hashes))
 
-    known: list[Known] = []
+    known: list[StoredEvidence] = []
     for one, other, expected in (
         (passed("gfx1100", "rocm7.1", "null", ""), None, {"gfx1100": "pass", "gfx942": "fail"}),
         (
@@ -130,14 +130,14 @@ def _no_lock(project: str) -> Callable[[Drafts], object]:
 
 def _moved(made: Drafts) -> None:
     name = f"{made['older'].folder}/sources.lock.json"
-    made["older"].members[name] = lock_text(OLDER.model_copy(update={"rocm": "7.0.3"})).encode()
+    made["older"].members[name] = format_lock(OLDER.model_copy(update={"rocm": "7.0.3"})).encode()
 
 
 def test_a_wheel_without_a_lock_is_of_the_one_that_it_can_be_of(tmp_path: Path) -> None:
     made = several_drafts()
     _no_lock("older")(made)
     _no_lock("newer")(made)  # the older lock has no gfx1100
-    assert {file.lock for file in plan(tmp_path, made).document.files} == {lock_digest(one) for one in LOCKS}
+    assert {file.lock for file in plan(tmp_path, made).document.files} == {digest_lock(one) for one in LOCKS}
 
 
 _WINDOWS = OLDER.model_copy(update={"platform": "windows"})

@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judged_sets import EVERY, NOW, ONE, a_set, policy, said, wheel
 
-from rocm_wheels.release.evidence_store import Known
-from rocm_wheels.release.gate.judge import judge
+from rocm_wheels.release.evidence_store import StoredEvidence
+from rocm_wheels.release.gate.judge import judge_set
 from rocm_wheels.release.sets import SetDocument
 from rocm_wheels.release.standing import (
-    Candidate,
+    SetCandidate,
     TestKind,
-    newest_first,
-    newest_passed,
-    standings,
-    state_on,
+    sort_newest_first,
+    find_newest_passed,
+    list_target_states,
+    find_state_on,
 )
 
 TWO = policy(
@@ -35,11 +35,15 @@ SETS = [
 A_YEAR = 24 * 365
 
 
-def states(*known: Known, channel: str | None = None, kind: TestKind | None = None) -> dict[str, str]:
-    return {one.gfx: one.state for one in standings(SETS[0], known, TWO, NOW, channel=channel, kind=kind)}
+def states(
+    *known: StoredEvidence, channel: str | None = None, kind: TestKind | None = None
+) -> dict[str, str]:
+    return {
+        one.gfx: one.state for one in list_target_states(SETS[0], known, TWO, NOW, channel=channel, kind=kind)
+    }
 
 
-def of_first(*args: str, **more: object) -> Known:
+def of_first(*args: str, **more: object) -> StoredEvidence:
     return said(*args, document=SETS[0], **more)  # type: ignore[arg-type]
 
 
@@ -71,10 +75,10 @@ SIGNED = of_first(hours=2, signer="ann")
     ],
 )  # fmt: skip
 def test_what_is_known_of_a_target(
-    known: list[Known], channel: str | None, kind: TestKind | None, expected: str
+    known: list[StoredEvidence], channel: str | None, kind: TestKind | None, expected: str
 ) -> None:
     assert states(*known, channel=channel, kind=kind)["gfx1030"] == expected
-    alone = state_on(SETS[0], known, "gfx1030:xnack-", TWO, NOW, channel=channel, kind=kind)
+    alone = find_state_on(SETS[0], known, "gfx1030:xnack-", TWO, NOW, channel=channel, kind=kind)
     assert alone is not None and (alone.gfx, alone.state) == ("gfx1030", expected)
 
 
@@ -86,8 +90,8 @@ def test_without_a_channel_a_run_counts_that_counts_for_one() -> None:
         f" stable: {{passes_after_failure: 2, rules: {{{whole}, smoke: {runs}, tests: {runs}}}}}}}"
     )
 
-    def states_of(*known: Known) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-        one = standings(SETS[0], known, rules, NOW)[0]
+    def states_of(*known: StoredEvidence) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+        one = list_target_states(SETS[0], known, rules, NOW)[0]
         return one.state, one.by, one.pythons
 
     many = {"counts": {"passed": 6}}
@@ -99,9 +103,9 @@ def test_without_a_channel_a_run_counts_that_counts_for_one() -> None:
 
 
 def test_a_set_that_is_not_for_a_target_has_not_passed_on_it() -> None:
-    assert state_on(SETS[0], [of_first(gfx="gfx942")], "gfx942", TWO, NOW) is None
+    assert find_state_on(SETS[0], [of_first(gfx="gfx942")], "gfx942", TWO, NOW) is None
     with pytest.raises(KeyError, match="beta"):
-        standings(SETS[0], [], TWO, NOW, channel="beta")
+        list_target_states(SETS[0], [], TWO, NOW, channel="beta")
 
 
 @pytest.mark.parametrize("text", [ONE, EVERY])
@@ -110,8 +114,8 @@ def test_for_a_channel_it_is_what_its_gate_says(text: str) -> None:
     (channel,) = rules.channels
     for outcome, gfx in product(("pass", "fail", "crash"), ("gfx1030", "gfx1031", None)):
         known = [of_first("smoke", outcome, gfx=gfx, hours=5), of_first("smoke")]
-        verdict = judge(rules, channel, SETS[0], known, NOW)
-        assert standings(SETS[0], known, rules, NOW, channel=channel) == verdict.targets
+        verdict = judge_set(rules, channel, SETS[0], known, NOW)
+        assert list_target_states(SETS[0], known, rules, NOW, channel=channel) == verdict.targets
 
 
 @settings(max_examples=100, deadline=None)
@@ -125,14 +129,14 @@ def test_the_newest_that_passed_and_the_last_good_one(results: list[str], back: 
     }
     taken: list[str] = []
 
-    def offered() -> Iterator[Candidate]:
-        for document in newest_first(reversed(SETS)):
+    def offered() -> Iterator[SetCandidate]:
+        for document in sort_newest_first(reversed(SETS)):
             taken.append(document.id)
-            yield Candidate(document, known[document.id])
+            yield SetCandidate(document, known[document.id])
 
     passed = [one for one, result in zip(SETS, results, strict=True) if result == "pass"]
-    found = newest_passed(offered(), "gfx1030", TWO, NOW)
-    assert (found.found.document if found.found else None) == (passed[-1] if passed else None)
+    found = find_newest_passed(offered(), "gfx1030", TWO, NOW)
+    assert (found.candidate.document if found.candidate else None) == (passed[-1] if passed else None)
     assert (found.state.state if found.state else "") == ("tested" if passed else "")
     assert taken == [one.id for one in reversed(SETS[SETS.index(passed[-1]) if passed else 0 :])]
     over = {one.document.id: state.state for one, state in found.passed_over if state}
@@ -141,5 +145,5 @@ def test_the_newest_that_passed_and_the_last_good_one(results: list[str], back: 
     assert over == {name: told[name] for name in (taken[:-1] if passed else taken)}
     ids = {SETS[number].id for number in back}
     good: list[SetDocument] = [one for one in passed if one.id not in ids]
-    found = newest_passed(offered(), "gfx1030", TWO, NOW, taken_back=ids)
-    assert (found.found.document if found.found else None) == (good[-1] if good else None)
+    found = find_newest_passed(offered(), "gfx1030", TWO, NOW, taken_back=ids)
+    assert (found.candidate.document if found.candidate else None) == (good[-1] if good else None)

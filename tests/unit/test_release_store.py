@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rocm_wheels.errors import ReleaseError, UsageError
-from rocm_wheels.stores import Changed, Exists, Missing, open_store
+from rocm_wheels.stores import ChangedInStoreError, AlreadyInStoreError, NotInStoreError, open_store
 from rocm_wheels.stores.folder import FolderStore
 
 
@@ -25,23 +25,23 @@ def test_a_file_is_created_once_and_replaced_under_its_tag(store: FolderStore) -
     first = store.create("v2/a+1.json", b"one")
     assert store.read("v2/a+1.json").content == b"one"
     assert store.read("v2/a+1.json").tag == first
-    with pytest.raises(Exists):
+    with pytest.raises(AlreadyInStoreError):
         store.create("v2/a+1.json", b"two")
-    with pytest.raises(Changed):
+    with pytest.raises(ChangedInStoreError):
         store.replace("v2/a+1.json", b"two", None)
-    with pytest.raises(Changed):
+    with pytest.raises(ChangedInStoreError):
         store.replace("v2/b.json", b"two", first)
     second = store.replace("v2/a+1.json", b"two", first)
     assert second != first
-    with pytest.raises(Changed):
+    with pytest.raises(ChangedInStoreError):
         store.replace("v2/a+1.json", b"six", first)  # as long as the other
     assert store.read("v2/a+1.json").content == b"two"
     store.remove("v2/a+1.json")
     store.remove("v2/a+1.json")
     assert store.head("v2/a+1.json") is None
-    with pytest.raises(Missing):
+    with pytest.raises(NotInStoreError):
         store.read("v2/a+1.json")
-    with pytest.raises(Missing):
+    with pytest.raises(NotInStoreError):
         store.read("v2")  # a folder
 
 
@@ -49,9 +49,9 @@ def test_files_are_copied_listed_and_found(store: FolderStore, tmp_path: Path) -
     (tmp_path / "w.whl").write_bytes(b"wheel")
     store.create("staging/f/w.whl", tmp_path / "w.whl")
     store.copy("staging/f/w.whl", "v2/f/w.whl")
-    with pytest.raises(Exists):
+    with pytest.raises(AlreadyInStoreError):
         store.copy("staging/f/w.whl", "v2/f/w.whl")
-    with pytest.raises(Missing):
+    with pytest.raises(NotInStoreError):
         store.copy("staging/f/x.whl", "v2/f/x.whl")
     for path in ("v2/f.txt", "v2/f/a.txt", "v2/f-1/b.txt"):
         store.create(path, b"")
@@ -92,7 +92,7 @@ def test_of_many_writers_one_wins(store: FolderStore, links: bool, monkeypatch: 
         start.wait()
         try:
             store.create("one", bytes([number]) * 1000)
-        except Exists:
+        except AlreadyInStoreError:
             return
         won.append(number)
 
@@ -180,7 +180,7 @@ def test_tags_differ_where_the_clock_stands_still(
     monkeypatch.setattr(time, "time_ns", lambda: 1_700_000_000_000_000_000)
     first = store.create("pointer", b"one")
     store.replace("pointer", b"two", first)
-    with pytest.raises(Changed):
+    with pytest.raises(ChangedInStoreError):
         store.replace("pointer", b"six", first)
 
 

@@ -13,17 +13,28 @@ from judged_sets import FAMILY, NOW, TARGETS, a_set, policy, said, sha, wheel
 from pydantic import ValidationError
 
 from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.release.evidence_store import Known as Result
-from rocm_wheels.release.layout import Places, load_layout
-from rocm_wheels.release.promotion.channel import Shown
-from rocm_wheels.release.queries import install_command
+from rocm_wheels.release.evidence_store import StoredEvidence as Result
+from rocm_wheels.release.layout import FamilyPaths, load_layout
+from rocm_wheels.release.promotion.channel import ChannelSet
+from rocm_wheels.release.queries import make_install_command
 from rocm_wheels.release.sets import SetDocument
-from rocm_wheels.release.standing import Candidate, newest_first, newest_passed
-from rocm_wheels.release.views.known import Kept, Known, KnownSets, View, read_known
-from rocm_wheels.release.views.public import Public, checked_url, read_public, set_public
-from rocm_wheels.release.views.showing import planned_views, wanted_views
-from rocm_wheels.release.views.support import Support, merged, support_of
-from rocm_wheels.release.views.telling import digest_of, digest_of_all, known_of, without_age
+from rocm_wheels.release.standing import SetCandidate, sort_newest_first, find_newest_passed
+from rocm_wheels.release.views.known import (
+    StoredStatus,
+    SetStatus,
+    ChannelStatus,
+    ChannelView,
+    read_channel_status,
+)
+from rocm_wheels.release.views.public import PublicLocation, check_public_url, read_public, update_public
+from rocm_wheels.release.views.showing import plan_views, find_view_sets
+from rocm_wheels.release.views.support import SupportDocument, merge_support, make_support
+from rocm_wheels.release.views.telling import (
+    compute_policy_digest,
+    compute_status_digest,
+    make_set_status,
+    drop_age_limits,
+)
 from rocm_wheels.stores.folder import FolderStore
 
 RULES = """
@@ -39,13 +50,13 @@ SETS = [
 ]
 
 
-def told(document: SetDocument, *results: Result, text: str = RULES, **more: Any) -> Known:
+def told(document: SetDocument, *results: Result, text: str = RULES, **more: Any) -> SetStatus:
     rules = policy(text)
-    shown = Shown(set=document.id, when="2026-11-20T00:00:00Z", by="ann", state="untested", **more)
-    known = known_of(
-        document, results, shown, policy=without_age(rules), channel="stable", now=NOW, digest="d"
+    shown = ChannelSet(set=document.id, when="2026-11-20T00:00:00Z", by="ann", state="untested", **more)
+    known = make_set_status(
+        document, results, shown, policy=drop_age_limits(rules), channel="stable", now=NOW, digest="d"
     )
-    assert Known.model_validate_json(known.model_dump_json()) == known
+    assert SetStatus.model_validate_json(known.model_dump_json()) == known
     return known
 
 
@@ -129,11 +140,13 @@ def test_waivers_are_told_while_they_last_and_ties_for_good() -> None:
 
 def test_the_digest_knows_what_matters() -> None:
     rules = policy(RULES)
-    shown = Shown(set=SETS[0].id, when="2026-11-20T00:00:00Z", by="ann", state="untested")
+    shown = ChannelSet(set=SETS[0].id, when="2026-11-20T00:00:00Z", by="ann", state="untested")
 
-    def digest(ids: list[str], text: str = RULES, days: int = 0, one: Shown = shown) -> str:
+    def digest(ids: list[str], text: str = RULES, days: int = 0, one: ChannelSet = shown) -> str:
         given = policy(text)
-        return digest_of_all(given, digest_of(given), one, ids, NOW + timedelta(days=days))
+        return compute_status_digest(
+            given, compute_policy_digest(given), one, ids, NOW + timedelta(days=days)
+        )
 
     same = digest(["a", "b"])
     assert same == digest(["b", "a"]) == digest(["a", "b"], days=3)
@@ -145,7 +158,7 @@ def test_the_digest_knows_what_matters() -> None:
         digest(["a", "b"], one=shown.model_copy(update={"told": ("not tied: x",)})),
     ]
     assert len({same, *others}) == 5
-    assert without_age(rules).channels["stable"].rules.smoke != rules.channels["stable"].rules.smoke
+    assert drop_age_limits(rules).channels["stable"].rules.smoke != rules.channels["stable"].rules.smoke
     future = said("smoke", document=SETS[0], when=NOW + timedelta(hours=1), added=NOW + timedelta(hours=1))
     assert told(SETS[0], future).of == ""  # to be looked at again when that is past
 
@@ -157,14 +170,14 @@ def test_a_view_is_at_the_newest_set_that_passed_by_the_rule_of_standing() -> No
         [of(SETS[2], gfx=gfx) for gfx in TARGETS],
     ]
     known = [told(document, *found) for document, found in zip(SETS, results, strict=True)]
-    views = wanted_views(known, "stable")
+    views = find_view_sets(known, "stable")
     assert views == {"gfx1030": (SETS[0].id,), "gfx1031": (SETS[0].id,)}
-    order = newest_first(SETS, channel="stable")
-    candidates = [Candidate(one, tuple(results[SETS.index(one)])) for one in order]
+    order = sort_newest_first(SETS, channel="stable")
+    candidates = [SetCandidate(one, tuple(results[SETS.index(one)])) for one in order]
     for gfx in TARGETS:
-        found = newest_passed(candidates, gfx, policy(RULES), NOW, channel="stable").found
+        found = find_newest_passed(candidates, gfx, policy(RULES), NOW, channel="stable").candidate
         assert found is not None and (found.document.id,) == views[gfx]
-    assert wanted_views([known[1]], "stable") == {}
+    assert find_view_sets([known[1]], "stable") == {}
 
 
 A, B, C = (one.id for one in SETS)
@@ -173,89 +186,121 @@ A, B, C = (one.id for one in SETS)
 @pytest.mark.parametrize(
     ("before", "wanted", "there", "planned"),
     [
-        ([], {"g": (A,)}, [], [View(gfx="g", set=A, settled=False)]),
-        ([View(gfx="g", set=A)], {"g": (A,)}, ["g"], [View(gfx="g", set=A)]),
+        ([], {"g": (A,)}, [], [ChannelView(gfx="g", set=A, settled=False)]),
+        ([ChannelView(gfx="g", set=A)], {"g": (A,)}, ["g"], [ChannelView(gfx="g", set=A)]),
         (
-            [View(gfx="g", set=A)],
+            [ChannelView(gfx="g", set=A)],
             {"g": (A,)},
             [],
-            [View(gfx="g", set=A, settled=False)],
+            [ChannelView(gfx="g", set=A, settled=False)],
         ),  # somebody deleted it
-        ([View(gfx="g", set=A)], {"g": (B,)}, ["g"], [View(gfx="g", set=B, was=(A,), settled=False)]),
-        # a set for another platform comes, stays, and goes
-        ([View(gfx="g", set=A)], {"g": (A, B)}, ["g"], [View(gfx="g", set=A, sets=(A, B), settled=False)]),
-        ([View.at("g", (A, B))], {"g": (A, B)}, ["g"], [View(gfx="g", set=A, sets=(A, B))]),
-        ([View.at("g", (A, B))], {"g": (C, B)}, ["g"], [View.at("g", (C, B), (A,), settled=False)]),
-        ([View.at("g", (A, B))], {"g": (B,)}, ["g"], [View(gfx="g", set=B, was=(A,), settled=False)]),
-        ([View.at("g", (A, B))], {}, ["g"], [View(gfx="g", set=None, was=(A, B), settled=False)]),
-        ([View(gfx="g", set=A)], {}, ["g"], [View(gfx="g", set=None, was=(A,), settled=False)]),
         (
-            [View(gfx="g", set=B, was=(A,), settled=False)],  # a run was killed, and more is known
+            [ChannelView(gfx="g", set=A)],
+            {"g": (B,)},
+            ["g"],
+            [ChannelView(gfx="g", set=B, was=(A,), settled=False)],
+        ),
+        # a set for another platform comes, stays, and goes
+        (
+            [ChannelView(gfx="g", set=A)],
+            {"g": (A, B)},
+            ["g"],
+            [ChannelView(gfx="g", set=A, sets=(A, B), settled=False)],
+        ),
+        ([ChannelView.make("g", (A, B))], {"g": (A, B)}, ["g"], [ChannelView(gfx="g", set=A, sets=(A, B))]),
+        (
+            [ChannelView.make("g", (A, B))],
+            {"g": (C, B)},
+            ["g"],
+            [ChannelView.make("g", (C, B), (A,), settled=False)],
+        ),
+        (
+            [ChannelView.make("g", (A, B))],
+            {"g": (B,)},
+            ["g"],
+            [ChannelView(gfx="g", set=B, was=(A,), settled=False)],
+        ),
+        (
+            [ChannelView.make("g", (A, B))],
+            {},
+            ["g"],
+            [ChannelView(gfx="g", set=None, was=(A, B), settled=False)],
+        ),
+        ([ChannelView(gfx="g", set=A)], {}, ["g"], [ChannelView(gfx="g", set=None, was=(A,), settled=False)]),
+        (
+            [ChannelView(gfx="g", set=B, was=(A,), settled=False)],  # a run was killed, and more is known
             {"g": (C,)},
             ["g"],
-            [View(gfx="g", set=C, was=(A, B), settled=False)],
+            [ChannelView(gfx="g", set=C, was=(A, B), settled=False)],
         ),
         (
-            [View(gfx="g", set=B, was=(A,), settled=False)],
+            [ChannelView(gfx="g", set=B, was=(A,), settled=False)],
             {"g": (A,)},
             ["g"],
-            [View(gfx="g", set=A, was=(B,), settled=False)],
+            [ChannelView(gfx="g", set=A, was=(B,), settled=False)],
         ),
-        ([], {}, ["g"], [View(gfx="g", set=None, settled=False)]),  # of which nothing is known
+        ([], {}, ["g"], [ChannelView(gfx="g", set=None, settled=False)]),  # of which nothing is known
     ],
 )
 def test_a_change_of_a_view_remembers_what_its_pages_may_show(
-    before: list[View], wanted: dict[str, tuple[str, ...]], there: list[str], planned: list[View]
+    before: list[ChannelView],
+    wanted: dict[str, tuple[str, ...]],
+    there: list[str],
+    planned: list[ChannelView],
 ) -> None:
-    document = KnownSets(family=FAMILY, channel="stable", views=tuple(before))
-    assert planned_views(Kept(document, "tag"), wanted, there) == tuple(planned)
-    made = document.model_copy(update={"views": tuple(planned)}).settled()
+    document = ChannelStatus(family=FAMILY, channel="stable", views=tuple(before))
+    assert plan_views(StoredStatus(document, "tag"), wanted, there) == tuple(planned)
+    made = document.model_copy(update={"views": tuple(planned)}).settle_views()
     assert [(one.gfx, one.shown) for one in made.views] == list(wanted.items())
 
 
 def test_a_damaged_document_is_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    places, store = Places(load_layout(), FAMILY, "release"), FolderStore(tmp_path)
-    assert read_known(store, places, "stable").tag is None
-    tag = store.create(places.known("stable"), b"{}")
-    assert read_known(store, places, "stable") == Kept(KnownSets(family=FAMILY, channel="stable"), tag)
+    places, store = FamilyPaths(load_layout(), FAMILY, "release"), FolderStore(tmp_path)
+    assert read_channel_status(store, places, "stable").tag is None
+    tag = store.create(places.channel_status("stable"), b"{}")
+    assert read_channel_status(store, places, "stable") == StoredStatus(
+        ChannelStatus(family=FAMILY, channel="stable"), tag
+    )
     assert "is damaged, and is made again" in capsys.readouterr().err
 
 
 # ---- support.json
 
 
-def documents(public: Public) -> tuple[Support, Support]:
+def documents(public: PublicLocation) -> tuple[SupportDocument, SupportDocument]:
     known = told(SETS[0], *(of(SETS[0], gfx=gfx) for gfx in TARGETS))
-    views = (View(gfx="gfx1030", set=A), View(gfx="gfx1031", set=A, settled=False))
-    found = KnownSets(family=FAMILY, channel="stable", sets=(known,), views=views)
-    own = support_of(Places(load_layout(), FAMILY, "release"), [found], public)
-    return own, merged([(FAMILY, own), ("gfx94X-dcgpu", None)], public)
+    views = (ChannelView(gfx="gfx1030", set=A), ChannelView(gfx="gfx1031", set=A, settled=False))
+    found = ChannelStatus(family=FAMILY, channel="stable", sets=(known,), views=views)
+    own = make_support(FamilyPaths(load_layout(), FAMILY, "release"), [found], public)
+    return own, merge_support([(FAMILY, own), ("gfx94X-dcgpu", None)], public)
 
 
 def test_variants_are_left_to_what_knows_them() -> None:
     """pip would take PyPI's torch of that version; uv never asks which GPU there is."""
     known = told(SETS[0]).model_copy(update={"kind": "variants"})
-    found = KnownSets(family=FAMILY, channel="stable", sets=(known,), views=())
-    places = Places(load_layout(), FAMILY, "release")
-    (release,) = support_of(places, [found], Public()).releases
+    found = ChannelStatus(family=FAMILY, channel="stable", sets=(known,), views=())
+    places = FamilyPaths(load_layout(), FAMILY, "release")
+    (release,) = make_support(places, [found], PublicLocation()).releases
     assert release.install.pip is None
     assert release.install.uv.startswith("uv pip install --preview-features wheel-variants --index {index} ")
     assert release.install.rocm_wheels == "rocm-wheels install --index {index} torch==2.9.1+rocm7.1.0"
     known = told(SETS[0]).model_copy(update={"version": "2.9.1"})  # PyPI has that, too
-    found = KnownSets(family=FAMILY, channel="stable", sets=(known,), views=())
-    assert support_of(places, [found], Public()).releases[0].install.pip is None
+    found = ChannelStatus(family=FAMILY, channel="stable", sets=(known,), views=())
+    assert make_support(places, [found], PublicLocation()).releases[0].install.pip is None
     document = SETS[0].model_copy(update={"layout": "variants"})
     words = (
         "rocm-wheels install --index https://a/ --rocm-index https://b/ --gfx gfx1030 torch==2.9.1+rocm7.1.0"
     )
-    assert install_command(document, "https://a/", "gfx1030", ["https://b/"]) == words
+    assert make_install_command(document, "https://a/", "gfx1030", ["https://b/"]) == words
 
 
 def test_support_json_says_where_and_how() -> None:
-    public = Public(url="https://wheels.example.org/x/", other_indexes=("https://rocm.example.org/simple/",))
+    public = PublicLocation(
+        url="https://wheels.example.org/x/", other_indexes=("https://rocm.example.org/simple/",)
+    )
     own, whole = documents(public)
     for base, document in ((f"v2/{FAMILY}/support.json", own), ("v2/support.json", whole)):
-        assert Support.model_validate_json(document.to_json()) == document
+        assert SupportDocument.model_validate_json(document.to_json()) == document
         assert document.to_json() == documents(public)[document is whole].to_json()
         said = json.loads(document.to_json())
         assert {len(said[name]) for name in ("channels", "releases", "views")} == {1}  # one is on its way
@@ -305,8 +350,8 @@ def test_support_json_says_where_and_how() -> None:
             "when": "2026-11-21",
         }
     with pytest.raises(ValidationError):
-        Support.model_validate_json(own.to_json().replace(b'"releases"', b'"release"'))
-    nowhere = documents(Public())[0].releases[0]
+        SupportDocument.model_validate_json(own.to_json().replace(b'"releases"', b'"release"'))
+    nowhere = documents(PublicLocation())[0].releases[0]
     assert (nowhere.url, nowhere.install.uv) == (
         None,
         "uv pip install --index {index} torch==2.9.1+rocm7.1.0",
@@ -328,20 +373,20 @@ def test_support_json_says_where_and_how() -> None:
 )
 def test_a_public_url_that_nobody_can_use_is_refused(url: str, says: str) -> None:
     with pytest.raises(UsageError) as found:
-        checked_url(url)
+        check_public_url(url)
     assert says in str(found.value) and "secret" not in str(found.value)
 
 
 def test_where_a_store_is_seen_from_is_kept(tmp_path: Path) -> None:
     store, layout = FolderStore(tmp_path), load_layout()
-    assert read_public(store, layout) == Public()
-    assert set_public(store, layout, "https://h/x", ("https://o",))
-    assert read_public(store, layout) == Public(url="https://h/x/", other_indexes=("https://o/",))
-    assert read_public(store, layout).address(store, "a/b/") == "https://h/x/a/b/"
-    assert Public().address(store, "a/") == store.url_of("a/")
-    assert not set_public(store, layout, "https://h/x/", None)
-    assert set_public(store, layout, "", None)
-    assert read_public(store, layout) == Public(other_indexes=("https://o/",))
+    assert read_public(store, layout) == PublicLocation()
+    assert update_public(store, layout, "https://h/x", ("https://o",))
+    assert read_public(store, layout) == PublicLocation(url="https://h/x/", other_indexes=("https://o/",))
+    assert read_public(store, layout).address_of(store, "a/b/") == "https://h/x/a/b/"
+    assert PublicLocation().address_of(store, "a/") == store.url_of("a/")
+    assert not update_public(store, layout, "https://h/x/", None)
+    assert update_public(store, layout, "", None)
+    assert read_public(store, layout) == PublicLocation(other_indexes=("https://o/",))
     (tmp_path / "v2/public.json").write_text("[]")
     with pytest.raises(DataError, match="does not say where the store is seen from"):
         read_public(store, layout)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.pipeline.report.ninja import Edge, blocks, lanes, read_ninja_log
+from rocm_wheels.pipeline.report.ninja import NinjaEdge, group_edges, assign_lanes, read_ninja_log
 
 
 def written(folder: Path, text: str) -> Path:
@@ -27,14 +27,17 @@ def test_an_edge_may_make_several_files(tmp_path: Path, version: int) -> None:
         "12\t90\t0\tpath with blank.so\tcd",
     ]
     path = written(tmp_path, "\n".join([f"# ninja log v{version}", *lines, "95\t1", ""]))
-    assert read_ninja_log(path) == (Edge(10, 50, ("a.o", "a.d")), Edge(12, 90, ("path with blank.so",)))
+    assert read_ninja_log(path) == (
+        NinjaEdge(10, 50, ("a.o", "a.d")),
+        NinjaEdge(12, 90, ("path with blank.so",)),
+    )
 
 
 def test_only_the_last_ninja_counts(tmp_path: Path) -> None:
     path = written(
         tmp_path, "# ninja log v7\n0\t900\t0\told.o\ta\n0\t950\t0\tolder.o\tb\n0\t40\t0\tnew.o\tc\n"
     )
-    assert read_ninja_log(path) == (Edge(0, 40, ("new.o",)),)
+    assert read_ninja_log(path) == (NinjaEdge(0, 40, ("new.o",)),)
 
 
 WRONG = [
@@ -61,12 +64,12 @@ def test_a_folder_or_nothing_is_said(tmp_path: Path) -> None:
     st.lists(st.tuples(st.integers(0, 500), st.integers(0, 200)), min_size=1, max_size=60), st.integers(1, 50)
 )
 def test_lanes_never_overlap_and_are_as_few_as_can_be(spans: list[tuple[int, int]], unit: int) -> None:
-    edges = [Edge(begin, begin + length, (f"{n}.o",)) for n, (begin, length) in enumerate(spans)]
-    packed = lanes(edges)
+    edges = [NinjaEdge(begin, begin + length, (f"{n}.o",)) for n, (begin, length) in enumerate(spans)]
+    packed = assign_lanes(edges)
     assert sorted(edge.outputs for lane in packed for edge in lane) == sorted(edge.outputs for edge in edges)
     for lane in packed:
         assert all(first.end <= second.begin for first, second in pairwise(lane))
-        drawn = blocks(lane, unit)
+        drawn = group_edges(lane, unit)
         assert [edge for block in drawn for edge in block] == lane
         assert all(edge.milliseconds < unit for block in drawn if len(block) > 1 for edge in block)
     longer = [edge for edge in edges if edge.milliseconds]
@@ -88,4 +91,4 @@ KINDS = [
 
 @pytest.mark.parametrize(("name", "kind"), KINDS)
 def test_edges_are_known_by_what_they_make(name: str, kind: str) -> None:
-    assert Edge(0, 1, (name,)).kind == kind
+    assert NinjaEdge(0, 1, (name,)).kind == kind

@@ -15,8 +15,8 @@ from run_records import WrittenRun, night, ninja_log
 
 from rocm_wheels.pipeline.record import writing
 from rocm_wheels.pipeline.record.reading import read_run
-from rocm_wheels.pipeline.record.vocabulary import FIELDS
-from rocm_wheels.pipeline.report.page import report_page
+from rocm_wheels.pipeline.record.vocabulary import EVENT_FIELDS
+from rocm_wheels.pipeline.report.page import render_report
 
 HOSTILE = (
     "\"'><script>alert(1)</script><img src=//evil.example/x>&lt;\x1b[31m\x00\u202e\ud800</td></pre></svg>"
@@ -58,7 +58,7 @@ class Page(HTMLParser):
 
 def checked(folder: Path) -> Page:
     """Make the page of a run and check what holds for every page."""
-    text = report_page(read_run(folder))
+    text = render_report(read_run(folder))
     text.encode("utf-8")
     page = Page(text)
     assert (page.open, page.wrong) == ([], [])
@@ -126,7 +126,7 @@ def test_outcomes_are_told_without_colour(tmp_path: Path) -> None:
 
 def test_the_same_record_gives_the_same_page(tmp_path: Path) -> None:
     run = read_run(night(tmp_path).folder)
-    assert report_page(run) == report_page(read_run(run.folder))
+    assert render_report(run) == render_report(read_run(run.folder))
 
 
 def hostile(shape: object) -> object:
@@ -144,14 +144,14 @@ def hostile(shape: object) -> object:
 
 def test_no_string_leaves_its_place(tmp_path: Path) -> None:
     run = WrittenRun(tmp_path)
-    for event in sorted(FIELDS, key=lambda name: name not in {"run-begun", "step-begun"}):
+    for event in sorted(EVENT_FIELDS, key=lambda name: name not in {"run-begun", "step-begun"}):
         if event not in {"step-skipped", "run-ended", "step-ended"}:
-            run.record.write(event, **hostile(FIELDS[event]))  # type: ignore[arg-type]
+            run.record.write(event, **hostile(EVENT_FIELDS[event]))  # type: ignore[arg-type]
     run.record.write("ninja", step=HOSTILE, log="a.log", began=3)
     edges = f"# ninja log v7\n0\t900000\t0\t{HOSTILE}.hip.o\tab\n".encode("utf-8", "replace")
     (run.folder / "a.log").write_bytes(edges)
-    run.record.write("step-ended", **hostile(FIELDS["step-ended"]))  # type: ignore[arg-type]
-    run.record.write("step-skipped", **{**hostile(FIELDS["step-skipped"]), "step": HOSTILE + "2"})  # type: ignore[dict-item]
+    run.record.write("step-ended", **hostile(EVENT_FIELDS["step-ended"]))  # type: ignore[arg-type]
+    run.record.write("step-skipped", **{**hostile(EVENT_FIELDS["step-skipped"]), "step": HOSTILE + "2"})  # type: ignore[dict-item]
     found = read_run(run.folder)
     assert found.damaged == 0
     page = checked(run.folder)
@@ -223,7 +223,7 @@ def test_a_very_long_build_stays_a_page_that_a_phone_can_load(
     run.record.write("ninja", step="build-pytorch-cp312-gfx0", log="a.ninja_log", began=run.clock.seconds)
     run.end()
     assert "20,001 commands" in checked(run.folder).text
-    assert len(report_page(read_run(run.folder)).encode()) < 2_000_000
+    assert len(render_report(read_run(run.folder)).encode()) < 2_000_000
 
 
 _HOLES = st.lists(

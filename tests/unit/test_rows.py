@@ -7,10 +7,10 @@ from pathlib import Path
 
 from planned_runs import finish, make_facts, settled
 
-from rocm_wheels.pipeline.execute.executor import Outcome
+from rocm_wheels.pipeline.execute.executor import StepOutcome
 from rocm_wheels.pipeline.plan.step import Plan
-from rocm_wheels.pipeline.rows import rows_of
-from rocm_wheels.pipeline.stamps import Output, write_stamp
+from rocm_wheels.pipeline.rows import make_rows
+from rocm_wheels.pipeline.stamps import OutputFile, write_stamp
 
 APEX = "build-apex-cp312"
 
@@ -23,15 +23,15 @@ def test_a_wheel_that_was_finished_is_not_called_an_earlier_one(tmp_path: Path) 
     wheel.write_bytes(b"new")
     before = facts.done[APEX].stamp
     plan = Plan(settled(facts)[1], ("gfx942",))
-    outcomes = {step.id: Outcome(step, "failed" if step.id == APEX else "not begun") for step in plan}
+    outcomes = {step.id: StepOutcome(step, "failed" if step.id == APEX else "not begun") for step in plan}
 
     def note() -> str:
-        (row,) = [row for row in rows_of(plan, facts, outcomes) if row.project == "apex"]
+        (row,) = [row for row in make_rows(plan, facts, outcomes) if row.project == "apex"]
         return row.note
 
     write_stamp(facts.workspace.steps, before)
     assert note() == "an earlier wheel is still in the output"
-    write_stamp(facts.workspace.steps, replace(before, outputs=(Output.of(wheel),)))
+    write_stamp(facts.workspace.steps, replace(before, outputs=(OutputFile.from_path(wheel),)))
     assert note() == "its wheel is finished"
     wheel.unlink()
     assert note() == ""

@@ -8,14 +8,14 @@ import click
 import pytest
 
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.errors import BuildError, Interrupted
-from rocm_wheels.pipeline.execute.executor import Outcome
-from rocm_wheels.pipeline.execute.result import RECORD_VARIABLE, end_of
-from rocm_wheels.pipeline.plan.step import Cell, Step
-from rocm_wheels.pipeline.run import _of_step
-from rocm_wheels.pipeline.summary import Row, text_table
+from rocm_wheels.errors import BuildError, InterruptedRunError
+from rocm_wheels.pipeline.execute.executor import StepOutcome
+from rocm_wheels.pipeline.execute.result import RECORD_VARIABLE, judge_step_end
+from rocm_wheels.pipeline.plan.step import BuildCell, Step
+from rocm_wheels.pipeline.run import _name_step_failure
+from rocm_wheels.pipeline.summary import SummaryRow, format_summary
 
-STEP = Step("build-pytorch-cp312", "build", Cell("cp312"), "pytorch")
+STEP = Step("build-pytorch-cp312", "build", BuildCell("cp312"), "pytorch")
 
 
 @pytest.mark.parametrize(
@@ -28,18 +28,18 @@ STEP = Step("build-pytorch-cp312", "build", Cell("cp312"), "pytorch")
     ],
 )
 def test_a_failure_says_of_which_step_it_is(message: str, several: bool, said: str) -> None:
-    failed = _of_step(Outcome(STEP, "failed", failure=BuildError(message, tip="look")), several)
+    failed = _name_step_failure(StepOutcome(STEP, "failed", failure=BuildError(message, tip="look")), several)
     assert (type(failed), failed.message, failed.tip) == (BuildError, said, "look")
 
 
 def test_a_step_that_was_interrupted_before_it_could_say_so() -> None:
-    state, failure = end_of(STEP, 130, None, {}, Path("x.log"))
-    assert isinstance(failure, Interrupted)
+    state, failure = judge_step_end(STEP, 130, None, {}, Path("x.log"))
+    assert isinstance(failure, InterruptedRunError)
     assert (state, failure.message) == ("interrupted", "build-pytorch-cp312 was interrupted")
 
 
 def test_rows_without_a_wheel_name_their_python() -> None:
-    table = text_table([Row("pytorch", "not built", python=tag) for tag in ("cp310", "cp312")])
+    table = format_summary([SummaryRow("pytorch", "not built", python=tag) for tag in ("cp310", "cp312")])
     assert [line.split()[:2] for line in table.splitlines()[2:]] == [
         ["pytorch", "cp310"],
         ["pytorch", "cp312"],
@@ -64,8 +64,10 @@ def test_a_step_of_a_run_leaves_it_to_the_run_to_say_that_it_was_interrupted(
 
 def test_on_a_narrow_terminal_a_wheel_has_three_lines() -> None:
     name = "torch-2.9.0+rocm7.1.0-cp312-cp312-linux_x86_64.whl"
-    built = Row("pytorch", "built", name, "2.9.0", ("gfx942", "gfx1100"), 3 << 20, 72.0, "7" * 64, "verified")
-    assert text_table([built, Row("apex", "failed", python="cp312")], width=80).splitlines() == [
+    built = SummaryRow(
+        "pytorch", "built", name, "2.9.0", ("gfx942", "gfx1100"), 3 << 20, 72.0, "7" * 64, "verified"
+    )
+    assert format_summary([built, SummaryRow("apex", "failed", python="cp312")], width=80).splitlines() == [
         name,
         "  built, verified: targets gfx942, gfx1100, 3.0 MiB, 1 min 12 s",
         f"  sha256 {'7' * 64}",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from run_records import NOON, WrittenRun
 
 from rocm_wheels.pipeline.record import reading
-from rocm_wheels.pipeline.record.reading import list_runs, newest, read_run, run_ids
+from rocm_wheels.pipeline.record.reading import list_runs, read_newest_run, read_run, list_run_ids
 from rocm_wheels.pipeline.record.vocabulary import parse_event
 
 WHEEL = {"path": "/d/torch.whl", "size": 5, "sha256": "ab", "project": "pytorch", "targets": ["gfx942"]}
@@ -46,7 +46,7 @@ def test_a_whole_run(tmp_path: Path) -> None:
         "build-audio-cp312": ("failed", "failed", 2.5),
     }
     assert [o["path"] for s in run.steps.values() for o in s.outputs] == ["/d/triton.whl", "/d/torch.whl"]
-    assert run.count("done", "skipped") == 2
+    assert run.count_steps("done", "skipped") == 2
 
 
 def test_a_run_without_an_end_is_running_while_its_process_lives(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_step_that_outlives_its_run_is_still_shown_at_work(tmp_path: Path) -> 
     run = WrittenRun(tmp_path)
     run.begin(pid=2**22 + 1)
     run.begin_step("build-pytorch-cp312")
-    assert (read_run(run.folder).state, read_run(run.folder).count("running")) == ("killed", 1)
+    assert (read_run(run.folder).state, read_run(run.folder).count_steps("running")) == ("killed", 1)
 
 
 def test_a_run_on_another_machine_cannot_be_called_killed(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_damage_is_counted_and_the_rest_is_read(
     with run.record.path.open("ab") as file:
         file.write(added)
     found = read_run(run.folder)
-    assert (found.damaged, found.torn, found.state, found.count("done")) == (damaged, torn, "failed", 1)
+    assert (found.damaged, found.torn, found.state, found.count_steps("done")) == (damaged, torn, "failed", 1)
     run.record.write("of-a-later-version")
     assert read_run(run.folder).damaged == damaged + torn
 
@@ -194,13 +194,13 @@ def test_runs_are_listed_newest_first_and_nothing_else_is(tmp_path: Path) -> Non
         WrittenRun(tmp_path, NOON + timedelta(seconds=seconds)).begin()
     (tmp_path / "20261121-999999-x").mkdir()
     (tmp_path / "20271121-120000").write_text("a file")
-    ids = run_ids(tmp_path)
+    ids = list_run_ids(tmp_path)
     assert ids[:2] == ["20261121-120005-11", "20261121-120005-10"]
     assert ids[-2:] == ["20261121-120000-2", "20261121-120000"]
     assert [run.id for run in list_runs(tmp_path, limit=3)] == ids[:3]
-    assert (latest := newest(tmp_path)) is not None
+    assert (latest := read_newest_run(tmp_path)) is not None
     assert latest.id == ids[0]
-    assert newest(tmp_path / "missing") is None
+    assert read_newest_run(tmp_path / "missing") is None
 
 
 def test_a_list_reads_begins_and_ends_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +215,7 @@ def test_a_list_reads_begins_and_ends_alone(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(reading, "parse_event", parse)
     (brief,) = list_runs(tmp_path)
-    assert (brief.state, brief.count("done", "failed", "skipped"), len(seen)) == ("failed", 3, 8)
+    assert (brief.state, brief.count_steps("done", "failed", "skipped"), len(seen)) == ("failed", 3, 8)
 
 
 def test_a_long_record_is_read_in_a_moment(tmp_path: Path) -> None:

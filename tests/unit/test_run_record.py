@@ -12,8 +12,8 @@ import pytest
 
 from rocm_wheels import groups
 from rocm_wheels.pipeline.record import writing
-from rocm_wheels.pipeline.record.reading import run_ids
-from rocm_wheels.pipeline.record.writing import RunRecord, new_run
+from rocm_wheels.pipeline.record.reading import list_run_ids
+from rocm_wheels.pipeline.record.writing import RunRecord, create_run_record
 
 NOON = datetime(2026, 11, 21, 15, 41, 30, 123456, tzinfo=timezone.utc)
 
@@ -92,14 +92,14 @@ def test_what_json_cannot_hold_is_a_bug_that_shows(tmp_path: Path) -> None:
 
 
 def test_runs_of_one_second_have_names_of_their_own(tmp_path: Path) -> None:
-    names = [new_run(tmp_path / "runs", NOON).folder.name for _ in range(3)]
+    names = [create_run_record(tmp_path / "runs", NOON).folder.name for _ in range(3)]
     assert names == ["20261121-154130", "20261121-154130-2", "20261121-154130-3"]
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="known on Linux alone")
 def test_a_process_is_known_by_when_it_began() -> None:
-    assert groups.began(os.getpid()) == groups.began(os.getpid()) != ""
-    assert groups.began(2**22 + 1) == ""
+    assert groups.get_process_start(os.getpid()) == groups.get_process_start(os.getpid()) != ""
+    assert groups.get_process_start(2**22 + 1) == ""
 
 
 def test_the_newest_run_is_the_last_one_also_after_the_clock_was_set_back(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_the_newest_run_is_the_last_one_also_after_the_clock_was_set_back(tmp_pa
     days = [
         datetime(year, 11, 21, 15, 41, 30, tzinfo=timezone.utc) for year in (2026, 2031, 2026, 2027, 2032)
     ]
-    names = [new_run(tmp_path, day).folder.name for day in days]
+    names = [create_run_record(tmp_path, day).folder.name for day in days]
     later = "20311121-154130"
     assert names == ["20261121-154130", later, f"{later}-2", f"{later}-3", "20321121-154130"]
-    assert run_ids(tmp_path) == names[::-1]
+    assert list_run_ids(tmp_path) == names[::-1]

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_records import WrittenRun
 
-from rocm_wheels.pipeline.record.memory import tree_memory
-from rocm_wheels.pipeline.record.plain import brief, last_line, one_line, plain
+from rocm_wheels.pipeline.record.memory import measure_tree_memory
+from rocm_wheels.pipeline.record.plain import shorten_digests, find_last_line, join_lines, strip_controls
 from rocm_wheels.pipeline.record.reading import read_run
-from rocm_wheels.pipeline.record.status import RunStatus, status_of
+from rocm_wheels.pipeline.record.status import RunStatus, read_run_status
 
 
 def at_work(runs: Path) -> WrittenRun:
@@ -33,13 +33,13 @@ def at_work(runs: Path) -> WrittenRun:
 
 
 def look(run: WrittenRun) -> RunStatus:
-    return status_of(read_run(run.folder), run.clock(), lambda _: 5 << 30)
+    return read_run_status(read_run(run.folder), run.clock(), lambda _: 5 << 30)
 
 
 def test_what_is_at_work_is_shown_with_what_is_left(tmp_path: Path) -> None:
     status = look(at_work(tmp_path))
     (step,) = status.running
-    assert (step.id, step.seconds, step.left, step.source) == (
+    assert (step.id, step.seconds, step.seconds_left, step.source) == (
         "build-pytorch-cp312",
         600,
         3000,
@@ -51,16 +51,16 @@ def test_what_is_at_work_is_shown_with_what_is_left(tmp_path: Path) -> None:
 
 def test_what_is_left_of_a_run_is_its_longest_way(tmp_path: Path) -> None:
     run = at_work(tmp_path)
-    assert look(run).left is None
+    assert look(run).seconds_left is None
     torch = {"id": "build-pytorch-cp312", "after": ["build-triton-cp312"], "estimate": {"seconds": 9999}}
     audio = {"id": "build-audio-cp312", "after": ["build-pytorch-cp312"], "estimate": {"seconds": 200}}
     apex = {"id": "build-apex-cp312", "after": ["build-pytorch-cp312"], "estimate": {"seconds": 700}}
     done = {"id": "build-triton-cp312", "after": [], "estimate": {"seconds": 50_000}}
     last = {"id": "variant-apex-cp312", "after": ["build-apex-cp312"], "estimate": None}
     (run.folder / "plan.json").write_text(json.dumps({"steps": [done, torch, audio, apex, last]}))
-    assert look(run).left == 3000 + 700
+    assert look(run).seconds_left == 3000 + 700
     run.clock.seconds += 9000
-    assert look(run).left == 700
+    assert look(run).seconds_left == 700
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_what_is_left_of_a_run_is_its_longest_way(tmp_path: Path) -> None:
 def test_a_plan_of_another_form_is_no_plan(tmp_path: Path, plan: str) -> None:
     run = at_work(tmp_path)
     (run.folder / "plan.json").write_text(plan)
-    assert look(run).left is None
+    assert look(run).seconds_left is None
 
 
 def test_a_clock_that_is_set_changes_nothing(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_of_another_machine_the_time_of_day_tells(tmp_path: Path) -> None:
     run.begin(host="another", steps=None)
     run.begin_step("build-pytorch-cp312")
     day, _ = run.clock()
-    status = status_of(read_run(run.folder), (day + timedelta(seconds=90), 3.0), lambda _: 1)
+    status = read_run_status(read_run(run.folder), (day + timedelta(seconds=90), 3.0), lambda _: 1)
     assert (status.seconds, status.to_come, status.running[0].seconds) == (90, None, 90)
     assert status.running[0].memory is None
 
@@ -104,10 +104,10 @@ def test_a_run_that_is_over_keeps_its_time(tmp_path: Path) -> None:
 
 
 def test_memory_is_that_of_all_processes_of_a_step() -> None:
-    own = tree_memory(os.getpid())
+    own = measure_tree_memory(os.getpid())
     assert own is not None
     assert own > 10 << 20
-    assert tree_memory(2**22 + 1) is None
+    assert measure_tree_memory(2**22 + 1) is None
 
 
 PLAIN = [
@@ -122,24 +122,24 @@ PLAIN = [
 
 @pytest.mark.parametrize(("text", "shown"), PLAIN)
 def test_nothing_in_a_text_controls_what_shows_it(text: str, shown: str) -> None:
-    assert plain(text) == shown
+    assert strip_controls(text) == shown
 
 
 def test_long_digests_are_cut_and_nothing_else_is() -> None:
     long, word = "0123456789abcdef" * 4, "a" * 11
     assert (
-        brief(f"changed ({long} → {long[:40]}) {word} gfx942")
+        shorten_digests(f"changed ({long} → {long[:40]}) {word} gfx942")
         == f"changed ({long[:12]}… → {long[:12]}…) {word} gfx942"
     )
 
 
 @given(st.text())
 def test_shown_text_is_printable(text: str) -> None:
-    assert "\x1b" not in plain(text)
-    assert one_line(text).isprintable() or all(
-        not c.isprintable() and ord(c) > 0x9F for c in one_line(text) if not c.isprintable()
+    assert "\x1b" not in strip_controls(text)
+    assert join_lines(text).isprintable() or all(
+        not c.isprintable() and ord(c) > 0x9F for c in join_lines(text) if not c.isprintable()
     )
-    one_line(text).encode("utf-8")
+    join_lines(text).encode("utf-8")
 
 
 @pytest.mark.parametrize(
@@ -154,4 +154,4 @@ def test_shown_text_is_printable(text: str) -> None:
     ],
 )
 def test_the_last_line_with_anything_on_it(tail: bytes, line: str) -> None:
-    assert last_line(tail) == line
+    assert find_last_line(tail) == line

@@ -11,9 +11,9 @@ from run_records import NOON, WrittenRun, night
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.cli.runs_text import working
+from rocm_wheels.cli.runs_text import describe_work
 from rocm_wheels.pipeline.record.reading import read_run
-from rocm_wheels.pipeline.record.status import status_of
+from rocm_wheels.pipeline.record.status import read_run_status
 
 
 @pytest.fixture
@@ -128,8 +128,8 @@ def test_status_fits_the_terminal_and_names_no_more_than_the_kind_of_an_estimate
         "stated, believed: README.md of that project (30-60 min for one target, over 2 h for 20), at 64 cores"
     )
     run.begin_step("build-pytorch-cp312", estimate={"seconds": 1e5, "source": long})
-    status = status_of(read_run(run.folder), run.clock(), lambda _: 3 << 30)
-    wide, narrow = (working(status, width=width).splitlines()[3] for width in (80, 40))
+    status = read_run_status(read_run(run.folder), run.clock(), lambda _: 3 << 30)
+    wide, narrow = (describe_work(status, width=width).splitlines()[3] for width in (80, 40))
     assert wide == "build-pytorch-cp312  0.0 s  about 27 h 46 min left (stated, believed)  3.0 GiB"
     assert narrow == "build-pytorch-cp312  0.0 s  about 27 h …"
 

@@ -9,31 +9,31 @@ from pathlib import Path
 import pytest
 
 from rocm_wheels import log
-from rocm_wheels.pipeline.execute.screen import Screen, last_line, side_by_side
+from rocm_wheels.pipeline.execute.screen import StepDisplay, read_last_log_line, join_step_lines
 
 
 @pytest.fixture
 def printed() -> io.StringIO:
     stream = io.StringIO()
-    log.configure({"GITHUB_ACTIONS": "true"}, stream=stream)
+    log.configure_log({"GITHUB_ACTIONS": "true"}, stream=stream)
     return stream
 
 
 def test_groups_on_github_never_nest_and_lose_no_line(printed: io.StringIO) -> None:
     """Three steps at a time: the second ends within the first, the third outlives both."""
-    screen = Screen()
+    screen = StepDisplay()
     for step in ("one", "two", "three"):
-        screen.begin(step, "not built yet", Path("x.log"))
+        screen.begin_step(step, "not built yet", Path("x.log"))
     for number in range(2):
         for step in ("one", "two", "three"):
-            screen.line(step, f"{step} says {number}")
-    screen.end("two", "failed after", "red")
-    screen.line("one", "one says 2")
-    screen.end("one", "done in", "green")
-    screen.line("three", "three says 2")
-    screen.end("three", "done in", "green")
+            screen.show_line(step, f"{step} says {number}")
+    screen.end_step("two", "failed after", "red")
+    screen.show_line("one", "one says 2")
+    screen.end_step("one", "done in", "green")
+    screen.show_line("three", "three says 2")
+    screen.end_step("three", "done in", "green")
     screen.close()
-    log.configure({})
+    log.configure_log({})
     lines = [re.sub(r" 0\.\d s$", "", line) for line in printed.getvalue().splitlines()]
     begin = "::group::{}: not built yet"
     assert lines == [
@@ -46,22 +46,22 @@ def test_groups_on_github_never_nest_and_lose_no_line(printed: io.StringIO) -> N
 
 def test_the_last_line_of_a_log_that_is_being_written(tmp_path: Path) -> None:
     path = tmp_path / "step.log"
-    assert last_line(path) == ""
+    assert read_last_log_line(path) == ""
     path.write_bytes(b"x" * 10_000 + b"\n[1/2] one\n[2/2] two\n\n  \n")
-    assert last_line(path) == "[2/2] two"
+    assert read_last_log_line(path) == "[2/2] two"
     path.write_bytes(b"\xff half")
-    assert last_line(path) == "\N{REPLACEMENT CHARACTER} half"
+    assert read_last_log_line(path) == "\N{REPLACEMENT CHARACTER} half"
 
 
 def test_side_by_side_an_empty_line_says_nothing() -> None:
     stream = io.StringIO()
-    log.configure({}, stream=stream)
-    screen = Screen()
-    screen.begin("one", "not built yet", Path("x.log"))
+    log.configure_log({}, stream=stream)
+    screen = StepDisplay()
+    screen.begin_step("one", "not built yet", Path("x.log"))
     for text in ("", "  ", "flash attention: on"):
-        screen.line("one", text)
+        screen.show_line("one", text)
     screen.close()
-    log.configure({})
+    log.configure_log({})
     assert stream.getvalue() == "one: not built yet\n[one] flash attention: on\n"
 
 
@@ -80,6 +80,6 @@ LONG = "[12/345] Building HIP object csrc/a.hip.o"
 def test_the_live_line_has_room_for_every_step(steps: list[tuple[str, str]], shown: str) -> None:
     """All of them are named on a narrow terminal; what they compile has the rest."""
     width = 54 if len(steps) == 1 else 49
-    said = side_by_side(steps, width)
+    said = join_step_lines(steps, width)
     assert len(said) <= width
     assert said == shown

@@ -18,12 +18,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocm_wheels.errors import RocmWheelsError, SdkError, UsageError
-from rocm_wheels.sdk.artifacts import merge, read_artifacts, requirements, resolve, sort_targets
-from rocm_wheels.sdk.build_packages import PackageRequest, build_packages
-from rocm_wheels.sdk.devel import devel_links
-from rocm_wheels.sdk.runtime import Payload, Runtime, library_homes, runtime, search_path
-from rocm_wheels.sdk.wheel_writer import Member, WheelPlan, publish, write_wheel
-from rocm_wheels.wheels.device_code.loading import Loading, read_loading_of
+from rocm_wheels.sdk.artifacts import (
+    merge_artifacts,
+    read_artifacts,
+    read_requirements,
+    resolve_path,
+    sort_targets,
+)
+from rocm_wheels.sdk.build_packages import PackageRequest, build_rocm_packages
+from rocm_wheels.sdk.devel import map_devel_links
+from rocm_wheels.sdk.runtime import (
+    RuntimeFile,
+    RuntimePackage,
+    list_library_folders,
+    select_runtime,
+    find_rpath,
+)
+from rocm_wheels.sdk.wheel_writer import PlannedMember, WheelPlan, publish_wheels, write_wheel
+from rocm_wheels.wheels.device_code.loading import LoaderInfo, read_loader_info_of_file
 
 BASE = "base_lib_generic/base/aux-overlay/stage/share/therock"
 BLAS = "math-libs/BLAS/stage"
@@ -57,7 +69,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def make(tree: Path, **options: object) -> tuple[Path, ...]:
-    return build_packages(PackageRequest(tree, tree.parent / "out", **options), {})  # type: ignore[arg-type]
+    return build_rocm_packages(PackageRequest(tree, tree.parent / "out", **options), {})  # type: ignore[arg-type]
 
 
 def test_the_least_tree_makes_five_wheels_with_right_records(tree: Path) -> None:
@@ -221,12 +233,12 @@ def test_no_artifacts(tmp_path: Path) -> None:
 
 def test_the_date_comes_from_the_environment(tree: Path) -> None:
     request = PackageRequest(tree, tree.parent / "out")
-    wheel = build_packages(request, {"SOURCE_DATE_EPOCH": "1700000000"})[0]
+    wheel = build_rocm_packages(request, {"SOURCE_DATE_EPOCH": "1700000000"})[0]
     assert zipfile.ZipFile(wheel).infolist()[0].date_time == (2023, 11, 14, 22, 13, 20)
     for wrong in ("yesterday", "4354819200"):
         with pytest.raises(UsageError, match=f"SOURCE_DATE_EPOCH='{wrong}' is not a number"):
-            build_packages(request, {"SOURCE_DATE_EPOCH": wrong})
-    latest = build_packages(request, {"SOURCE_DATE_EPOCH": "4354819199"})[0]
+            build_rocm_packages(request, {"SOURCE_DATE_EPOCH": wrong})
+    latest = build_rocm_packages(request, {"SOURCE_DATE_EPOCH": "4354819199"})[0]
     assert zipfile.ZipFile(latest).infolist()[0].date_time[:3] == (2107, 12, 31)
 
 
@@ -246,22 +258,24 @@ def test_links_are_followed_in_the_merged_tree(tree: Path) -> None:
     link("core-hip_lib_generic/hip/stage/llvm", "lib/llvm")(tree)
     link("core-hip_dev_generic/hip/stage/tool", "llvm/bin/clang")(tree)
     link("core-hip_lib_generic/hip/stage/loop", "loop")(tree)
-    merged = merge(read_artifacts(tree))
-    found = {path: resolve(merged, path) for path in ("tool", "llvm", "loop", "llvm/../bin/hipcc", "nothing")}
+    merged = merge_artifacts(read_artifacts(tree))
+    found = {
+        path: resolve_path(merged, path) for path in ("tool", "llvm", "loop", "llvm/../bin/hipcc", "nothing")
+    }
     assert found == {
         "tool": "lib/llvm/bin/clang", "llvm": None, "loop": None, "llvm/../bin/hipcc": None, "nothing": None,
     }  # fmt: skip
-    chosen = runtime("_rocm_sdk_core", merged)
+    chosen = select_runtime("_rocm_sdk_core", merged)
     assert "tool" in chosen.files and not {"llvm", "loop"} & set(chosen.files)
-    assert devel_links(merged, [chosen])["llvm"] == "lib/llvm"
-    assert devel_links(merged, [chosen])["bin/hipcc"] == "../../_rocm_sdk_core/bin/hipcc"
+    assert map_devel_links(merged, [chosen])["llvm"] == "lib/llvm"
+    assert map_devel_links(merged, [chosen])["bin/hipcc"] == "../../_rocm_sdk_core/bin/hipcc"
 
 
 def test_requirements_of_artifacts(tree: Path) -> None:
     text(f"{BASE}/python_requirements.txt", "# why\nb == 2 ; sys_platform == 'linux'\na>=1 # here\n\na>=1\n")(
         tree
     )
-    wanted = requirements(read_artifacts(tree))
+    wanted = read_requirements(read_artifacts(tree))
     assert wanted == ("a>=1", 'b==2; sys_platform == "linux"')
     core = next(w for w in make(tree) if "core" in w.name)
     with zipfile.ZipFile(core) as archive:
@@ -281,7 +295,7 @@ def test_targets_in_order_of_their_numbers() -> None:
     )
 
 
-LIB = Payload(Path("x"), True, Loading(program=False, soname=None, needed=(), search=()))
+LIB = RuntimeFile(Path("x"), True, LoaderInfo(program=False, soname=None, needed=(), search_paths=()))
 
 
 @pytest.mark.parametrize(
@@ -298,10 +312,12 @@ LIB = Payload(Path("x"), True, Loading(program=False, soname=None, needed=(), se
 def test_a_library_finds_its_siblings(
     needed: tuple[str, ...], search: tuple[str, ...], wanted: tuple[str, ...]
 ) -> None:
-    core = Runtime("_rocm_sdk_core", {"lib/libhip.so": LIB, "lib/rocm_sysdeps/lib/libz.so": LIB})
-    libraries = Runtime("_rocm_sdk_libraries", {"lib/libblas.so": LIB})
-    elf = Loading(program=False, soname="x", needed=needed, search=search)
-    assert search_path("_rocm_sdk_libraries", "lib/libx.so", elf, library_homes(core, libraries)) == wanted
+    core = RuntimePackage("_rocm_sdk_core", {"lib/libhip.so": LIB, "lib/rocm_sysdeps/lib/libz.so": LIB})
+    libraries = RuntimePackage("_rocm_sdk_libraries", {"lib/libblas.so": LIB})
+    elf = LoaderInfo(program=False, soname="x", needed=needed, search_paths=search)
+    assert (
+        find_rpath("_rocm_sdk_libraries", "lib/libx.so", elf, list_library_folders(core, libraries)) == wanted
+    )
 
 
 @given(st.binary(max_size=300), st.sampled_from([b"", b"\x7fELF\x02\x01\x01" + b"\0" * 9 + b"\3\0\x3e\0"]))
@@ -310,11 +326,11 @@ def test_no_file_breaks_the_elf_reader(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / f"elf-{os.getpid()}"
     path.write_bytes(start + data)
-    assert read_loading_of(path) is None or start
+    assert read_loader_info_of_file(path) is None or start
 
 
 def test_a_wheel_is_written_whole_or_not(tmp_path: Path) -> None:
-    plan = WheelPlan("a-b.c", "1.0", "s", "py3-none-any", {"x": Member(tmp_path / "missing")})
+    plan = WheelPlan("a-b.c", "1.0", "s", "py3-none-any", {"x": PlannedMember(tmp_path / "missing")})
     with pytest.raises(SdkError, match=r"a_b_c-1\.0-py3-none-any\.whl cannot be written"):
         write_wheel(plan, tmp_path)
     assert not list(tmp_path.iterdir())
@@ -325,11 +341,11 @@ def test_publishing_replaces_in_one_rename(tmp_path: Path, killed: bool) -> None
     put(tmp_path, {"dist/a": "old", "fresh/a": "new"})
     if killed:
         (tmp_path / "dist").rename(tmp_path / ".dist.old")
-    assert publish(tmp_path / "fresh", tmp_path / "dist") is True
+    assert publish_wheels(tmp_path / "fresh", tmp_path / "dist") is True
     assert (tmp_path / "dist" / "a").read_text() == "new"
     assert [p.name for p in tmp_path.iterdir()] == ["dist"]
     put(tmp_path, {"fresh/a": "new"})
-    assert publish(tmp_path / "fresh", tmp_path / "dist") is False
+    assert publish_wheels(tmp_path / "fresh", tmp_path / "dist") is False
 
 
 def metadata_of(wheels: tuple[Path, ...], name: str) -> list[str]:

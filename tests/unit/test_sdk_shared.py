@@ -10,7 +10,7 @@ import pytest
 
 from rocm_wheels.errors import SdkError
 from rocm_wheels.sdk.ask import RocmSdk
-from rocm_wheels.sdk.shared import shared_sdk
+from rocm_wheels.sdk.shared import share_sdk
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="nothing is shared there")
 
@@ -30,35 +30,35 @@ def content_at(site: Path) -> str:
 
 def test_environments_with_the_same_packages_have_the_same_paths(tmp_path: Path) -> None:
     first, second = sdk(tmp_path / "a b", "x"), sdk(tmp_path / "second", "x")
-    one = shared_sdk(first, "x", tmp_path / "rocm", content_at)
-    assert one == shared_sdk(second, "x", tmp_path / "rocm", content_at)
+    one = share_sdk(first, "x", tmp_path / "rocm", content_at)
+    assert one == share_sdk(second, "x", tmp_path / "rocm", content_at)
     assert one.root == tmp_path / "rocm" / "rocm-x" / "_rocm_sdk_devel"
     assert (one.cmake, one.bin) == (one.root / "lib" / "cmake", one.root / "bin")
     assert one.root.resolve() == first.root
-    other = shared_sdk(sdk(tmp_path / "third", "y"), "y", tmp_path / "rocm", content_at)
+    other = share_sdk(sdk(tmp_path / "third", "y"), "y", tmp_path / "rocm", content_at)
     assert other.root.resolve() == tmp_path / "third" / "_rocm_sdk_devel"
 
 
 @pytest.mark.parametrize("change", ["other packages", "gone"])
 def test_a_link_to_what_is_no_longer_the_same_is_moved(tmp_path: Path, change: str) -> None:
     first, second = sdk(tmp_path / "first", "x"), sdk(tmp_path / "second", "x")
-    shared_sdk(first, "x", tmp_path / "rocm", content_at)
+    share_sdk(first, "x", tmp_path / "rocm", content_at)
     if change == "gone":
         (tmp_path / "first").rename(tmp_path / "elsewhere")
     else:
         (tmp_path / "first" / "content").write_text("y")
-    moved = shared_sdk(second, "x", tmp_path / "rocm", content_at)
+    moved = share_sdk(second, "x", tmp_path / "rocm", content_at)
     assert moved.root.resolve() == second.root
     assert [path.name for path in (tmp_path / "rocm").iterdir()] == ["rocm-x"]
 
 
 def test_an_sdk_in_several_places_is_left_as_it_is(tmp_path: Path) -> None:
     spread = replace(sdk(tmp_path / "first", "x"), bin=tmp_path)
-    assert shared_sdk(spread, "x", tmp_path / "rocm", content_at) == spread
+    assert share_sdk(spread, "x", tmp_path / "rocm", content_at) == spread
     assert not (tmp_path / "rocm").exists()
 
 
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "rocm").write_text("")
     with pytest.raises(SdkError, match=r"rocm/rocm-x cannot be made: "):
-        shared_sdk(sdk(tmp_path / "first", "x"), "x", tmp_path / "rocm", content_at)
+        share_sdk(sdk(tmp_path / "first", "x"), "x", tmp_path / "rocm", content_at)

@@ -14,9 +14,9 @@ from rocm_wheels.errors import UsageError
 from rocm_wheels.hosts.benchmark.benchmark import Figure, Measured, Wanted, _devices, benchmark, beside_cpu
 from rocm_wheels.hosts.benchmark.measures import _measure
 from rocm_wheels.hosts.benchmark.table import lines
-from rocm_wheels.hosts.selftest.cases import cases_of, chosen_devices, wanted_groups
-from rocm_wheels.hosts.selftest.checks.run import Check
-from rocm_wheels.hosts.selftest.outcome import Case
+from rocm_wheels.hosts.selftest.cases import list_cases, choose_devices, parse_groups
+from rocm_wheels.hosts.selftest.checks.run import CaseCheck
+from rocm_wheels.hosts.selftest.outcome import SelfTestCase
 
 GPU = Figure("matmul", "float16", "cuda:0", "4096x4096", 50, 0.001, 0.02, 137.4)
 CPU = Figure("matmul", "float16", "cpu", "512x512", 5, 0.344, 0.27, 0.5)
@@ -72,7 +72,7 @@ class Result:
 
 def measure(free: int, *, finite: bool = True) -> dict[str, Any]:
     torch = SimpleNamespace(no_grad=nullcontext, isfinite=lambda value: value, cpu=SimpleNamespace())
-    check = Check(torch, "cpu", {"seconds": 0.01, "memory": free})
+    check = CaseCheck(torch, "cpu", {"seconds": 0.01, "memory": free})
     return _measure(
         torch,
         "cpu",
@@ -102,18 +102,16 @@ def test_the_cpu_is_measured_beside_gpus_unless_it_shall_not_be() -> None:
 
 
 def test_groups_and_devices() -> None:
-    assert (
-        wanted_groups([]) == wanted_groups(["all"]) == ("import", "devices", "compile", "math", "functions")
-    )
-    assert wanted_groups(["math", "IMPORT"]) == ("import", "math")
-    assert chosen_devices("auto", FACTS) == ("cuda:0",)
-    assert chosen_devices("all", FACTS) == ("cpu", "cuda:0")
-    assert chosen_devices("auto", {}) == ("cpu",)
+    assert parse_groups([]) == parse_groups(["all"]) == ("import", "devices", "compile", "math", "functions")
+    assert parse_groups(["math", "IMPORT"]) == ("import", "math")
+    assert choose_devices("auto", FACTS) == ("cuda:0",)
+    assert choose_devices("all", FACTS) == ("cpu", "cuda:0")
+    assert choose_devices("auto", {}) == ("cpu",)
     with pytest.raises(UsageError, match="torch sees no device cuda:1"):
-        chosen_devices("cuda:1", FACTS)
-    cases = cases_of(["import", "math"], ["cuda:0", "cuda:1"])
-    assert Case("import", "numpy") in cases and Case("import", "torch") not in cases
-    assert len([case for case in cases if case.device == "cuda:0"]) == len(cases_of(["math"], ["cpu"]))
+        choose_devices("cuda:1", FACTS)
+    cases = list_cases(["import", "math"], ["cuda:0", "cuda:1"])
+    assert SelfTestCase("import", "numpy") in cases and SelfTestCase("import", "torch") not in cases
+    assert len([case for case in cases if case.device == "cuda:0"]) == len(list_cases(["math"], ["cpu"]))
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import pytest
 from rocm_wheels.shell import (
     hide_credentials,
     hide_secrets,
-    hide_value,
-    secrets_of,
-    shell_line,
-    shown_environment,
+    hide_variable_value,
+    find_secrets,
+    format_command,
+    redact_environment,
 )
 
 
@@ -68,12 +68,12 @@ def test_one_endless_word_is_no_trap() -> None:
     ],
 )  # fmt: skip
 def test_values_of_variables(name: str, value: str, shown: str) -> None:
-    assert hide_value(name, value) == shown
-    assert shown_environment({name: value, "GONE_TOKEN": None}) == {name: shown, "GONE_TOKEN": None}
+    assert hide_variable_value(name, value) == shown
+    assert redact_environment({name: value, "GONE_TOKEN": None}) == {name: shown, "GONE_TOKEN": None}
 
 
 def test_a_command_for_the_shell_tells_no_secrets() -> None:
-    line = shell_line(
+    line = format_command(
         ["build", "--set-env", "triton:GH_PAT=abc", "-DMY_TOKEN=abc", "A=b c"],
         changes={"SCCACHE_WEBDAV_TOKEN": "abc", "AWS_SESSION_TOKEN": None, "SCCACHE_BUCKET": "b"},
     )
@@ -91,7 +91,7 @@ def test_secrets_are_hidden_in_what_programs_print() -> None:
         "CCACHE_REMOTE_STORAGE": "http://h|bearer-token=of-the-store",
         "CMAKE_ARGS": "-DA=notsecret -DMY_TOKEN=for-cmake",
     }
-    secrets = secrets_of(env)
+    secrets = find_secrets(env)
     assert secrets == ("longer-secret", "of-the-store", "for-cmake", "secret")
     said = "403 for longer-secret, of-the-store, secret and short: https://a:b@host"
     assert hide_secrets(said, secrets) == "403 for ***, ***, *** and short: https://***@host"
@@ -106,5 +106,5 @@ def test_looking_for_words_is_no_trap_either() -> None:
         "-D" * 100_000,
         "bearer-token" * 20_000,
     ):
-        hide_value("X", endless)
+        hide_variable_value("X", endless)
     assert time.process_time() - begin < 1

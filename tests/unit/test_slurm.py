@@ -11,33 +11,40 @@ from typing import cast
 import pytest
 from planned_runs import make_facts, settled
 
-from rocm_wheels.ci.slurm.arrays import Array
+from rocm_wheels.ci.slurm.arrays import JobArray
 from rocm_wheels.ci.slurm.cluster import (
-    Job,
+    SlurmJob,
     Partition,
-    Unanswered,
-    minutes_of,
-    partition,
-    read_partitions,
-    read_queue,
+    ClusterUnreachableError,
+    parse_time_limit,
+    choose_partition,
+    parse_partitions,
+    parse_queue,
 )
-from rocm_wheels.ci.slurm.deciding import Decision, decide
-from rocm_wheels.ci.slurm.judging import Said, classify, counted, delay, judge, lost
-from rocm_wheels.ci.slurm.parts import dependency
-from rocm_wheels.ci.slurm.records import Begin, End, Folder, Ledger
-from rocm_wheels.ci.slurm.script import Site, directives, environment_of, job_script
-from rocm_wheels.ci.slurm.sharing import look, read_mounts
-from rocm_wheels.ci.slurm.sizes import Size, size_of
-from rocm_wheels.ci.slurm.states import StepState, adopted, states
-from rocm_wheels.ci.slurm.submitting import Submission
-from rocm_wheels.ci.slurm.waiting import refuse_undone, wait
+from rocm_wheels.ci.slurm.deciding import Decision, decide_steps
+from rocm_wheels.ci.slurm.judging import (
+    StepOutput,
+    classify_end,
+    count_end,
+    compute_delay,
+    judge_end,
+    judge_lost_job,
+)
+from rocm_wheels.ci.slurm.parts import make_dependency
+from rocm_wheels.ci.slurm.records import JobBegin, JobEnd, JobFolder, JobLedger
+from rocm_wheels.ci.slurm.script import SlurmSite, make_directives, make_job_environment, make_job_script
+from rocm_wheels.ci.slurm.sharing import inspect_places, parse_mounts
+from rocm_wheels.ci.slurm.sizes import JobSize, size_job
+from rocm_wheels.ci.slurm.states import StepState, adopt_jobs, find_step_states
+from rocm_wheels.ci.slurm.submitting import SlurmSubmission
+from rocm_wheels.ci.slurm.waiting import refuse_undone, wait_for_jobs
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.submit import command
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.pipeline.estimates import History
 from rocm_wheels.pipeline.plan.file import PlanFile, write_plan
-from rocm_wheels.pipeline.plan.step import Cell, Plan, Step
-from rocm_wheels.pipeline.record.writing import new_run
+from rocm_wheels.pipeline.plan.step import BuildCell, Plan, Step
+from rocm_wheels.pipeline.record.writing import create_run_record
 
 LOGS = Path(__file__).parents[1] / "data" / "build_logs"
 # recorded: Slurm 22.05.8, squeue -h -o %i|%T|%r|%j and sinfo -h -e -o %P|%c|%m|%d|%l|%a|%D
@@ -62,9 +69,9 @@ none|8|16000|0|1-00:00:00|up|0
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
+def folder(tmp_path: Path) -> JobFolder:
     """A plan's folder."""
-    made = Folder(tmp_path / "plan.json")
+    made = JobFolder(tmp_path / "plan.json")
     made.plan.write_text("{}")
     made.path.mkdir()
     return made
@@ -72,7 +79,7 @@ def folder(tmp_path: Path) -> Folder:
 
 def three() -> Plan:
     """b needs a; c is behind b."""
-    cell = Cell("cp312")
+    cell = BuildCell("cp312")
     steps = [
         Step("a", "install-tools", cell, verdict="run"),
         Step("b", "build", cell, "triton", after=("a",), verdict="known later"),
@@ -81,14 +88,14 @@ def three() -> Plan:
     return Plan({step.id: step for step in steps}, ("gfx942",))
 
 
-def alone(step: str) -> Array:
+def alone(step: str) -> JobArray:
     """A step as a plain job."""
-    return Array(step, {0: step}, plain=True)
+    return JobArray(step, {0: step}, plain=True)
 
 
 def test_what_slurm_prints_is_read() -> None:
-    queue = read_queue(QUEUE)
-    assert [(str(one.job), one.runs, one.ends, one.never) for one in queue] == [
+    queue = parse_queue(QUEUE)
+    assert [(str(one.job), one.is_running, one.is_ending, one.is_unsatisfiable) for one in queue] == [
         ("1", True, False, False),
         ("2", False, False, False),
         ("9", False, False, True),
@@ -97,18 +104,18 @@ def test_what_slurm_prints_is_read() -> None:
         ("11_0", True, False, False),
     ]
     assert queue[1].name == "rw-0a|b"
-    known = read_partitions(NODES)
+    known = parse_partitions(NODES)
     assert known == [
         Partition("debug", True, 2, 4000, 20000, 120, 4),
         Partition("small", False, 2, 4000, 20000, 2, 1),
         Partition("long", False, 128, 512000, None, None, 4),
     ]
-    assert partition(known, None) is known[0]
-    assert partition(known, "long,debug") is known[2]
+    assert choose_partition(known, None) is known[0]
+    assert choose_partition(known, "long,debug") is known[2]
     with pytest.raises(UsageError, match="no partition lnog has nodes that are up; did you mean long"):
-        partition(known, "lnog")
+        choose_partition(known, "lnog")
     limits = {"2:00:00": 120, "30:00": 30, "1-12:00:00": 2160, "infinite": None, "n/a": None, "0:30": 0}
-    assert {text: minutes_of(text) for text in limits} == limits
+    assert {text: parse_time_limit(text) for text in limits} == limits
 
 
 @pytest.mark.parametrize(
@@ -129,7 +136,7 @@ def test_what_slurm_prints_is_read() -> None:
 )
 def test_an_end_is_classified_by_code_and_log(log: str | None, code: int, because: str, kind: str) -> None:
     lines = (LOGS / log).read_text().splitlines() if log else []
-    assert classify(code, because, Said("", tuple(lines)))[0] == kind
+    assert classify_end(code, because, StepOutput("", tuple(lines)))[0] == kind
 
 
 @pytest.mark.parametrize(
@@ -144,58 +151,62 @@ def test_an_end_is_classified_by_code_and_log(log: str | None, code: int, becaus
     ],
 )
 def test_a_network_may_come_back(message: str, kind: str) -> None:
-    assert classify(11, "", Said(message))[0] == kind
+    assert classify_end(11, "", StepOutput(message))[0] == kind
 
 
 def test_an_error_of_a_compiler_is_none_of_the_network() -> None:
-    said = Said("building torch failed", ("net.cpp:3:1: error: 'x' timed out was not declared",))
-    assert classify(12, "", said) == ("compile", "net.cpp:3: 'x' timed out was not declared")
+    said = StepOutput("building torch failed", ("net.cpp:3:1: error: 'x' timed out was not declared",))
+    assert classify_end(12, "", said) == ("compile", "net.cpp:3: 'x' timed out was not declared")
 
 
-def test_attempts_are_bounded_and_each_runs_fewer_compilers(folder: Folder) -> None:
-    begin, ends = Begin("7", 0, "n1", "2026-01-01T00:00:00Z"), []
+def test_attempts_are_bounded_and_each_runs_fewer_compilers(folder: JobFolder) -> None:
+    begin, ends = JobBegin("7", 0, "n1", "2026-01-01T00:00:00Z"), []
     for jobs in (16, 8, 4):
-        end = counted(folder, "b", begin, code=12, kind="memory", reason="x", jobs=jobs, attempts=3, now=None)
+        end = count_end(
+            folder, "b", begin, code=12, kind="memory", reason="x", jobs=jobs, attempts=3, now=None
+        )
         folder.write_end("b", end)
         ends.append((end.again, end.failures, end.jobs))
     assert ends == [(True, 1, 8), (True, 2, 4), (False, 3, 4)]
-    assert folder.jobs("b").read_text() == "4\n"
-    assert folder.end("b") == end
+    assert folder.jobs_path("b").read_text() == "4\n"
+    assert folder.read_end("b") == end
     assert "attempts: 3" in end.reason
-    folder.forget("b")
-    assert (folder.end("b"), folder.jobs("b").exists()) == (None, False)
-    one = counted(folder, "b", begin, code=12, kind="memory", reason="x", jobs=1, attempts=3, now=None)
+    folder.forget_step("b")
+    assert (folder.read_end("b"), folder.jobs_path("b").exists()) == (None, False)
+    one = count_end(folder, "b", begin, code=12, kind="memory", reason="x", jobs=1, attempts=3, now=None)
     assert (one.again, "one compiler at a time is the least" in one.reason) == (False, True)
     ends = []
     for _ in range(3):
-        end = counted(
+        end = count_end(
             folder, "c", begin, code=11, kind="network", reason="x", jobs=None, attempts=9, now=None
         )
         folder.write_end("c", end)
-        ends.append(delay(end, 300))
+        ends.append(compute_delay(end, 300))
     assert ends == [300, 600, 1200]
-    time = counted(folder, "c", begin, code=130, kind="time", reason="x", jobs=None, attempts=3, now=None)
-    assert (time.again, time.failures, time.interruptions, delay(time, 300)) == (True, 3, 1, 0)
+    time = count_end(folder, "c", begin, code=130, kind="time", reason="x", jobs=None, attempts=3, now=None)
+    assert (time.again, time.failures, time.interruptions, compute_delay(time, 300)) == (True, 3, 1, 0)
 
 
-def test_an_end_without_a_run_is_judged_by_what_the_job_printed(folder: Folder, tmp_path: Path) -> None:
+def test_an_end_without_a_run_is_judged_by_what_the_job_printed(folder: JobFolder, tmp_path: Path) -> None:
     first = "== a: job 6 on n1, restart 0, now\nerror: Could not resolve host: x\n"
-    folder.log("a").write_text(
+    folder.log_path("a").write_text(
         first + "== a: job 7 on n1, restart 0, now\nerror: no such plan\ntip: make it\n"
     )
     (folder.path / "a.begin.json").write_text(
         json.dumps({"job": 7, "restart": 0, "host": "n1", "began": "2026-01-01T00:00:00Z"})
     )
-    end = judge(folder, "a", tmp_path / "runs", code=2, because="", attempts=3)
+    end = judge_end(folder, "a", tmp_path / "runs", code=2, because="", attempts=3)
     assert (end.kind, end.reason, end.job, end.again) == ("failed", "no such plan", "7", False)
-    with folder.log("a").open("a") as log:
+    with folder.log_path("a").open("a") as log:
         log.write("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.batch cgroup.\n")
-    assert lost(folder, "a", tmp_path, "7", attempts=3).kind == "memory"
-    assert "gone from the queue before it began" in lost(folder, "a", tmp_path, "8", attempts=1).reason
+    assert judge_lost_job(folder, "a", tmp_path, "7", attempts=3).kind == "memory"
+    assert (
+        "gone from the queue before it began" in judge_lost_job(folder, "a", tmp_path, "8", attempts=1).reason
+    )
 
 
-def test_an_end_is_judged_by_the_run_of_the_job_and_no_earlier_one(folder: Folder, tmp_path: Path) -> None:
-    record = new_run(tmp_path / "runs", datetime(2026, 1, 1, 12, tzinfo=timezone.utc))
+def test_an_end_is_judged_by_the_run_of_the_job_and_no_earlier_one(folder: JobFolder, tmp_path: Path) -> None:
+    record = create_run_record(tmp_path / "runs", datetime(2026, 1, 1, 12, tzinfo=timezone.utc))
     record = replace(record, moment=lambda: (datetime(2026, 1, 1, 12, tzinfo=timezone.utc), 1.0))
     log = record.folder / "b.log"
     log.write_text((LOGS / "gcc_out_of_memory.log").read_text())
@@ -204,41 +215,41 @@ def test_an_end_is_judged_by_the_run_of_the_job_and_no_earlier_one(folder: Folde
     record.write("step-ended", step="b", outcome="failed", message="building triton failed", exit_code=12)
     begin = {"job": 7, "restart": 0, "host": "n1", "began": "2026-01-01T11:59:59Z"}
     (folder.path / "b.begin.json").write_text(json.dumps(begin))
-    end = judge(folder, "b", tmp_path / "runs", code=12, because="", attempts=3)
+    end = judge_end(folder, "b", tmp_path / "runs", code=12, because="", attempts=3)
     assert (end.kind, end.again, end.jobs) == ("memory", True, 4)
-    killed = lost(folder, "b", tmp_path / "runs", "7", attempts=3)
+    killed = judge_lost_job(folder, "b", tmp_path / "runs", "7", attempts=3)
     assert (killed.kind, killed.jobs) == ("lost", None)
     (folder.path / "b.begin.json").write_text(json.dumps({**begin, "began": "2026-01-01T12:00:01Z"}))
-    end = judge(folder, "b", tmp_path / "runs", code=2, because="", attempts=3)
+    end = judge_end(folder, "b", tmp_path / "runs", code=2, because="", attempts=3)
     assert (end.kind, end.reason) == ("failed", "run-step ended with exit code 2")
 
 
-def test_states_come_from_the_queue_and_then_from_records(folder: Folder) -> None:
-    plan, ledger = three(), Ledger("d", {"a": Job(1), "b": Job(2)})
+def test_states_come_from_the_queue_and_then_from_records(folder: JobFolder) -> None:
+    plan, ledger = three(), JobLedger("d", {"a": SlurmJob(1), "b": SlurmJob(2)})
     names = {step: f"{folder.job_prefix()}{step}" for step in plan.steps}
-    queue = read_queue(
+    queue = parse_queue(
         f"2|PENDING|Dependency|{names['b']}\n3|PENDING|Priority|{names['c']}\n4|RUNNING|None|x"
     )
-    ledger = adopted(folder, plan, ledger, queue)
-    assert dict(ledger.jobs) == {"a": Job(1), "b": Job(2), "c": Job(3)}
-    found = states(folder, plan, ledger, queue)
+    ledger = adopt_jobs(folder, plan, ledger, queue)
+    assert dict(ledger.jobs) == {"a": SlurmJob(1), "b": SlurmJob(2), "c": SlurmJob(3)}
+    found = find_step_states(folder, plan, ledger, queue)
     assert [one.state for one in found.values()] == ["lost", "waiting", "waiting"]
     record = {"job": 1, "restart": 1, "host": "n1", "began": "2026-01-01T00:00:00Z"}
     (folder.path / "a.begin.json").write_text(json.dumps(record))
-    done = End("1", 0, "n1", "x", 12, "compile", "no such type", False, 1)
+    done = JobEnd("1", 0, "n1", "x", 12, "compile", "no such type", False, 1)
     folder.write_end("a", done)  # of the time before: it began once more
-    assert states(folder, plan, ledger, queue)["a"].state == "lost"
+    assert find_step_states(folder, plan, ledger, queue)["a"].state == "lost"
     folder.write_end("a", replace(done, restart=1))
-    found = states(folder, plan, ledger, [])
+    found = find_step_states(folder, plan, ledger, [])
     assert [one.state for one in found.values()] == ["failed", "blocked", "blocked"]
     assert found["c"].why == "needs a, which failed"
     (folder.path / "a.begin.json").write_text(json.dumps({**record, "began": "soon"}))
-    assert folder.begin("a") is None
+    assert folder.read_begin("a") is None
     (folder.path / "a.begin.json").write_text(json.dumps(record))
     (folder.path / "a.end.json").write_text('{"job": 1, "rest')
-    assert states(folder, plan, ledger, [])["a"].state == "lost"
+    assert find_step_states(folder, plan, ledger, [])["a"].state == "lost"
     folder.write_end("a", replace(done, restart=1, kind="signal", again=True))
-    assert states(folder, plan, ledger, [])["a"].state == "cancelled"
+    assert find_step_states(folder, plan, ledger, [])["a"].state == "cancelled"
 
 
 def test_nothing_is_submitted_twice_and_nothing_that_cannot_go_well() -> None:
@@ -246,31 +257,35 @@ def test_nothing_is_submitted_twice_and_nothing_that_cannot_go_well() -> None:
         plan = three()
         found = {step.id: known.get(step.id, StepState(step.id, "not submitted")) for step in plan}
         return [
-            one.action for one in decide(plan, found, retry_failed=retry_failed, but_cancelled=but_cancelled)
+            one.action
+            for one in decide_steps(plan, found, retry_failed=retry_failed, but_cancelled=but_cancelled)
         ]
 
-    waiting, running = StepState("b", "waiting", Job(2)), StepState("a", "running", Job(1))
-    failed = StepState("a", "failed", Job(1), "no such type")
+    waiting, running = StepState("b", "waiting", SlurmJob(2)), StepState("a", "running", SlurmJob(1))
+    failed = StepState("a", "failed", SlurmJob(1), "no such type")
     assert actions() == ["submit"] * 3
     assert actions(a=running, b=waiting) == ["leave", "leave", "submit"]
-    assert actions(a=StepState("a", "lost", Job(1)), b=waiting) == ["submit", "renew", "submit"]
-    assert actions(a=running, b=StepState("b", "lost", Job(2)), c=StepState("c", "waiting", Job(3))) == [
-        *("leave", "submit", "renew")
-    ]
+    assert actions(a=StepState("a", "lost", SlurmJob(1)), b=waiting) == ["submit", "renew", "submit"]
+    assert actions(
+        a=running, b=StepState("b", "lost", SlurmJob(2)), c=StepState("c", "waiting", SlurmJob(3))
+    ) == [*("leave", "submit", "renew")]
     assert actions(a=failed) == ["stopped", "held back", "held back"]
     assert actions(retry_failed=True, a=failed) == ["submit"] * 3
-    cancelled = StepState("a", "cancelled", Job(1))
+    cancelled = StepState("a", "cancelled", SlurmJob(1))
     assert actions(a=cancelled) == ["submit"] * 3
     assert actions(but_cancelled=True, a=cancelled) == ["stopped", "held back", "held back"]
-    stuck = StepState("a", "waiting", Job(1), "DependencyNeverSatisfied")
+    stuck = StepState("a", "waiting", SlurmJob(1), "DependencyNeverSatisfied")
     assert actions(a=stuck) == ["renew", "submit", "submit"]
-    behind_it = StepState("b", "waiting", Job(2), "DependencyNeverSatisfied")
+    behind_it = StepState("b", "waiting", SlurmJob(2), "DependencyNeverSatisfied")
     assert actions(a=failed, b=behind_it) == ["stopped", "leave", "held back"]
     assert actions(retry_failed=True, a=failed, b=behind_it) == ["submit", "renew", "submit"]
     array = alone("c")
-    assert dependency(array, three().steps["c"], {"a": Job(1), "b": Job(2)}) == "afterok:1,afterany:2"
-    assert dependency(array, three().steps["c"], {"b": Job(2)}) == "afterany:2"
-    assert dependency(array, three().steps["c"], {}) == ""
+    assert (
+        make_dependency(array, three().steps["c"], {"a": SlurmJob(1), "b": SlurmJob(2)})
+        == "afterok:1,afterany:2"
+    )
+    assert make_dependency(array, three().steps["c"], {"b": SlurmJob(2)}) == "afterany:2"
+    assert make_dependency(array, three().steps["c"], {}) == ""
 
 
 def test_jobs_ask_for_what_their_steps_take_and_no_more_than_nodes_have(tmp_path: Path) -> None:
@@ -278,31 +293,31 @@ def test_jobs_ask_for_what_their_steps_take_and_no_more_than_nodes_have(tmp_path
     plan = Plan(steps, ("gfx942", "gfx1100"))
     torch, tools = steps["build-pytorch-cp312"], steps["install-tools-cp312"]
     large = Partition("large", True, 128, 512 * 1024, 2000000, None, 4)
-    free = size_of(torch, plan, History(), large, None)
+    free = size_job(torch, plan, History(), large, None)
     assert (free.cpus, free.notes) == (32, ())
     assert (free.memory or 0) == int(32 * 4 * 1.25 + 1) * 1024
     assert free.minutes > 2 * 60 * (33 + 8) / 32
-    small = size_of(torch, plan, History(), Partition("small", True, 8, 16000, None, 60, 4), None)
+    small = size_job(torch, plan, History(), Partition("small", True, 8, 16000, None, 60, 4), None)
     assert (small.cpus, small.memory, small.disk, small.minutes, len(small.notes)) == (8, 16000, None, 60, 3)
-    unknown = size_of(torch, plan, History(), Partition("old", True, 8, None, None, None, 4), 4)
+    unknown = size_job(torch, plan, History(), Partition("old", True, 8, None, None, None, 4), 4)
     assert (unknown.cpus, unknown.memory) == (4, None)
-    assert size_of(tools, plan, History(), None, None).cpus == 2
+    assert size_job(tools, plan, History(), None, None).cpus == 2
 
 
-def test_scripts_hold_options_as_sbatch_reads_them(folder: Folder) -> None:
-    odd = Folder(folder.plan.parent / "é 100%" / "my plan.json")
+def test_scripts_hold_options_as_sbatch_reads_them(folder: JobFolder) -> None:
+    odd = JobFolder(folder.plan.parent / "é 100%" / "my plan.json")
     odd.plan.parent.mkdir()
     odd.plan.write_text("{}")
-    site = Site(
+    site = SlurmSite(
         ("rocm-wheels",), "cpu", "me", "low", "intel&ib", ("--mem=64G",), ("apptainer", "exec", "x y.sif"), 5
     )
-    site.check()
-    lines = directives(odd, alone("build-x"), Size(8, 1000, 2000, 90), site)
+    site.check_options()
+    lines = make_directives(odd, alone("build-x"), JobSize(8, 1000, 2000, 90), site)
     assert f'--output="{odd.path}/build-x.log"'.replace("%", "%%") in lines
     assert lines[-1] == "--mem=64G"
     assert {"--requeue", "--mem=1000M", "--tmp=2000M", "--time=90", "--cpus-per-task=8"} < {*lines}
     assert '--constraint="intel&ib"' in lines
-    text = job_script(odd, alone("build-x"), Size(8, None, None, 90), site)
+    text = make_job_script(odd, alone("build-x"), JobSize(8, None, None, 90), site)
     assert f"""apptainer exec 'x y.sif' rocm-wheels run-step "$step" --plan '{odd.plan}' &""" in text
     assert '--attempts 5 --network-delay 300s --job-ended "$step"' in text
 
@@ -329,12 +344,12 @@ def test_scripts_hold_options_as_sbatch_reads_them(folder: Folder) -> None:
 )
 def test_wrong_options_are_told(words: dict[str, tuple[str, ...]], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        replace(Site(("rocm-wheels",)), **words).check()  # type: ignore[arg-type]
+        replace(SlurmSite(("rocm-wheels",)), **words).check_options()  # type: ignore[arg-type]
 
 
-def test_no_variable_of_the_user_wins_over_a_script(folder: Folder) -> None:
-    site = Site(("rocm-wheels",), "cpu", options=("--comment='a --b'", "--gres=gpu:1"))
-    site.check()
+def test_no_variable_of_the_user_wins_over_a_script(folder: JobFolder) -> None:
+    site = SlurmSite(("rocm-wheels",), "cpu", options=("--comment='a --b'", "--gres=gpu:1"))
+    site.check_options()
     named = [
         "JOB_NAME",
         "ARRAY_INX",
@@ -348,30 +363,38 @@ def test_no_variable_of_the_user_wins_over_a_script(folder: Folder) -> None:
     ]
     ours = {f"SBATCH_{one}": "x" for one in named} | {"SLURM_RESTART_COUNT": "3"}
     kept = {"SBATCH_RESERVATION": "r", "SBATCH_QOS": "low", "SBATCH_MEM_PER_NODE": "1G", "HOME": "/h"}
-    assert environment_of(job_script(folder, alone("a"), Size(2, None, None, 30), site), ours | kept) == kept
+    assert (
+        make_job_environment(
+            make_job_script(folder, alone("a"), JobSize(2, None, None, 30), site), ours | kept
+        )
+        == kept
+    )
     kept.pop("SBATCH_MEM_PER_NODE")
     given = {**ours, **kept, "SBATCH_MEM_PER_CPU": "1G"}
-    assert environment_of(job_script(folder, alone("a"), Size(2, 100, None, 30), site), given) == kept
+    assert (
+        make_job_environment(make_job_script(folder, alone("a"), JobSize(2, 100, None, 30), site), given)
+        == kept
+    )
 
 
-def test_a_damaged_ledger_is_told(folder: Folder) -> None:
-    known = Ledger("d", {"a": Job(1), "b": Job(2, 3)}, frozenset({"a"}))
+def test_a_damaged_ledger_is_told(folder: JobFolder) -> None:
+    known = JobLedger("d", {"a": SlurmJob(1), "b": SlurmJob(2, 3)}, frozenset({"a"}))
     folder.write_ledger(known)
-    assert folder.ledger() == known
+    assert folder.read_ledger() == known
     for damage in ("", "[]", '{"format": 2}', '{"format": 1, "plan": "x", "jobs": {"a": "x"}}'):
         (folder.path / "jobs.json").write_text(damage)
         with pytest.raises(DataError, match="does not say which jobs were submitted"):
-            folder.ledger()
+            folder.read_ledger()
 
 
 def test_folders_that_no_other_machine_has_are_refused() -> None:
-    mounts = read_mounts(
+    mounts = parse_mounts(
         "overlay / overlay rw 0 0\ns:/a /home nfs4 rw,vers=4.2 0 0\ns:/b /old\\040home nfs rw,nolock 0 0\n"
         "x@tcp:/s /scratch lustre rw,flock 0 0\ny@tcp:/s /fast lustre rw 0 0\n/dev/sda /data ext4 rw 0 0\n"
     )
 
     def said(path: str) -> tuple[int, str]:
-        found = look({"work directory": Path(path)}, mounts)
+        found = inspect_places({"work directory": Path(path)}, mounts)
         return len(found.errors), " ".join([*found.errors, *found.warnings])
 
     assert said("/tmp/x") == (1, "work directory /tmp/x is on overlay: no other machine has it")
@@ -387,18 +410,18 @@ def test_plans_that_slurm_cannot_do_are_refused(tmp_path: Path, capsys: pytest.C
     path, nowhere = tmp_path / "plan.json", {"PATH": "/nowhere"}
     write_plan(path, PlanFile(replace(facts.request, platform="windows"), Plan(steps, ()), {}))
     with pytest.raises(UsageError, match="is a plan for windows, and Slurm's nodes run Linux"):
-        Submission.of(path, Site(("rocm-wheels",)), {})
+        SlurmSubmission.from_plan(path, SlurmSite(("rocm-wheels",)), {})
     write_plan(path, PlanFile(facts.request, Plan(steps, ()), {}))
     with pytest.raises(UsageError, match="SBATCH_CLUSTERS=b: squeue does not read it"):
-        Submission.of(path, Site(("rocm-wheels",)), {"SBATCH_CLUSTERS": "b"})
+        SlurmSubmission.from_plan(path, SlurmSite(("rocm-wheels",)), {"SBATCH_CLUSTERS": "b"})
     for several in ("a,b", "all"):
         with pytest.raises(UsageError, match=f"SLURM_CLUSTERS={several}: jobs of one cluster cannot wait"):
-            Submission.of(path, Site(("rocm-wheels",)), {"SLURM_CLUSTERS": several})
-    submission = Submission.of(path, Site(("rocm-wheels",)), nowhere)
+            SlurmSubmission.from_plan(path, SlurmSite(("rocm-wheels",)), {"SLURM_CLUSTERS": several})
+    submission = SlurmSubmission.from_plan(path, SlurmSite(("rocm-wheels",)), nowhere)
     with pytest.raises(UsageError, match="there is no sbatch on PATH"):
         submission.submit()
     with pytest.raises(UsageError, match="there is no squeue on PATH"):
-        submission.look()
+        submission.read_states()
     assert not submission.folder.path.exists()
     for words, message in (
         ([str(path), "--status", "--cancel"], "--status and --cancel exclude each other"),
@@ -418,28 +441,31 @@ def test_plans_that_slurm_cannot_do_are_refused(tmp_path: Path, capsys: pytest.C
 
 
 def test_waiting_outlasts_a_controller_and_submits_again_what_was_lost() -> None:
-    lost_one, running = StepState("a", "lost", Job(1)), StepState("a", "running", Job(2))
+    lost_one, running = StepState("a", "lost", SlurmJob(1)), StepState("a", "running", SlurmJob(2))
     looks: list[StepState | UsageError] = [
-        *(StepState("a", "waiting", Job(1)), Unanswered("squeue: Unable to contact slurm controller")),
-        *(lost_one, running, StepState("a", "done", Job(2))),
+        *(
+            StepState("a", "waiting", SlurmJob(1)),
+            ClusterUnreachableError("squeue: Unable to contact slurm controller"),
+        ),
+        *(lost_one, running, StepState("a", "done", SlurmJob(2))),
     ]
     seen: list[str] = []
 
     class Stub:
-        def look(self) -> tuple[Ledger, dict[str, StepState]]:
+        def look(self) -> tuple[JobLedger, dict[str, StepState]]:
             found = looks.pop(0)
             if isinstance(found, UsageError):
                 raise found
-            return Ledger(), {"a": found}
+            return JobLedger(), {"a": found}
 
         def submit(self, *, but_cancelled: bool) -> list[Decision]:
             seen.append(f"submit {but_cancelled}")
             return [Decision(three().steps["a"], "submit", "", lost_one)]
 
-    stub = cast("Submission", Stub())
-    found = wait(stub, every=3, pause=lambda seconds: seen.append(f"{seconds}"))
+    stub = cast("SlurmSubmission", Stub())
+    found = wait_for_jobs(stub, every=3, pause=lambda seconds: seen.append(f"{seconds}"))
     assert (found["a"].state, seen) == ("done", ["3", "3", "submit True", "3", "3"])
     refuse_undone(stub, found)
-    looks.append(Unanswered("squeue: no"))
-    with pytest.raises(Unanswered, match="squeue: no"):  # at once: nobody has ever answered
-        wait(stub, every=3, pause=lambda _: None)
+    looks.append(ClusterUnreachableError("squeue: no"))
+    with pytest.raises(ClusterUnreachableError, match="squeue: no"):  # at once: nobody has ever answered
+        wait_for_jobs(stub, every=3, pause=lambda _: None)

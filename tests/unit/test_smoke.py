@@ -15,21 +15,21 @@ import pytest
 
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.gpus.gpu import Gpu
-from rocm_wheels.model.compat.dtypes import operations
-from rocm_wheels.model.compat.libraries import rocm_libraries
-from rocm_wheels.model.gfx import gfx_targets
-from rocm_wheels.testing.accounting import Done, accounted, together
-from rocm_wheels.testing.data import smoke_data
+from rocm_wheels.model.compat.dtypes import get_operations
+from rocm_wheels.model.compat.libraries import get_rocm_libraries
+from rocm_wheels.model.gfx import get_gfx_targets
+from rocm_wheels.testing.accounting import SessionResult, account_for_tests, combine_sessions
+from rocm_wheels.testing.data import make_smoke_data
 from rocm_wheels.testing.junit import write_junit
-from rocm_wheels.testing.results import Results, TestResult, counted, read_results, write_results
-from rocm_wheels.testing.sessions import Session, chosen_gpus, planned_sessions
-from rocm_wheels.testing.table import markdown_table, text_table
-from rocm_wheels.testing.target import Distribution, Target
-from rocm_wheels.testing.wheels import wheels_under_test
-from rocm_wheels.wheels.record import encode_digest
+from rocm_wheels.testing.results import Results, TestResult, count_outcomes, read_results, write_results
+from rocm_wheels.testing.sessions import GpuSession, choose_gpus, plan_sessions
+from rocm_wheels.testing.table import format_smoke_markdown, format_smoke_table
+from rocm_wheels.testing.target import TargetDistribution, TargetPython
+from rocm_wheels.testing.wheels import identify_wheels
+from rocm_wheels.wheels.record import encode_record_digest
 
 SMOKE_TESTS = Path(__file__).resolve().parents[2] / "smoke-tests"
-TARGET = Target(
+TARGET = TargetPython(
     Path("/env/bin/python"), (), "2.13.0+rocm7.2", "rocm", "7.2.26015-9428210", ("gfx942:xnack-",)
 )
 
@@ -44,8 +44,8 @@ def keys(file: str, name: str) -> set[str]:
 
 
 def test_every_library_and_operation_of_the_data_has_its_test() -> None:
-    assert keys("test_libraries.py", "PROBES") == {n for n, one in rocm_libraries().items() if one.probe}
-    assert keys("test_dtypes.py", "OPERATIONS") == set(operations())
+    assert keys("test_libraries.py", "PROBES") == {n for n, one in get_rocm_libraries().items() if one.probe}
+    assert keys("test_dtypes.py", "OPERATIONS") == set(get_operations())
 
 
 # target → (row, why it is not for this GPU)
@@ -76,28 +76,32 @@ def test_every_library_and_operation_of_the_data_has_its_test() -> None:
     ],
 )
 def test_dtypes_are_tested_where_the_data_have_them(target: str | None, row: str, why: str) -> None:
-    rows = {one["id"]: one for one in smoke_data(target, "2.13.0+rocm7.2", "7.2.26015-9428210")["dtypes"]}
+    rows = {
+        one["id"]: one for one in make_smoke_data(target, "2.13.0+rocm7.2", "7.2.26015-9428210")["dtypes"]
+    }
     assert rows[row]["not_here"].startswith(why) and bool(rows[row]["not_here"]) == bool(why)
 
 
 def test_every_row_says_how_close_is_close() -> None:
-    for row in smoke_data(None)["dtypes"]:
+    for row in make_smoke_data(None)["dtypes"]:
         sums = row["operation"] in ("sum", "matmul", "scaled_mm")
         if row["compared"] == "close":
             assert row["accumulated" if sums else "elementwise"], row["id"]
 
 
 def test_libraries_that_a_target_lacks_say_so_with_the_issue() -> None:
-    rows = {one["id"]: one for one in smoke_data("gfx1103", "2.13.0", "7.2")["libraries"]}
+    rows = {one["id"]: one for one in make_smoke_data("gfx1103", "2.13.0", "7.2")["libraries"]}
     assert rows["RCCL"]["not_here"].startswith("RCCL is not built for gfx1103: https://")
     assert not rows["MIOpen"]["not_here"] and rows["MIOpen"]["api"] == "torch.nn.functional.conv2d"
-    json.dumps([smoke_data(target) for target in gfx_targets()])
+    json.dumps([make_smoke_data(target) for target in get_gfx_targets()])
 
 
 def test_flash_attention_is_needed_where_it_has_been_for_long() -> None:
-    assert smoke_data("gfx942:xnack-", "2.9.1", "7.2")["flash_attention"].startswith("aotriton has kernels")
+    assert make_smoke_data("gfx942:xnack-", "2.9.1", "7.2")["flash_attention"].startswith(
+        "aotriton has kernels"
+    )
     for target, torch in (("gfx942", "2.6.0"), ("gfx1030", "2.9.1"), (None, "2.9.1"), ("gfx942", None)):
-        assert smoke_data(target, torch)["flash_attention"] == "", (target, torch)
+        assert make_smoke_data(target, torch)["flash_attention"] == "", (target, torch)
 
 
 def gpu(gfx: str, number: int | None, **more: Any) -> Gpu:
@@ -125,22 +129,22 @@ GPUS = [
     ],
 )
 def test_policies_choose_gpus_by_the_numbers_of_hip(policy: Any, targets: Any, numbers: list[int]) -> None:
-    assert [one.hip_index for one in chosen_gpus(GPUS, policy, targets)] == numbers
+    assert [one.hip_index for one in choose_gpus(GPUS, policy, targets)] == numbers
 
 
 def test_sessions_see_one_gpu_each_and_name_their_tests_after_it() -> None:
-    sessions = planned_sessions(chosen_gpus(GPUS, "all", None), GPUS)
+    sessions = plan_sessions(choose_gpus(GPUS, "all", None), GPUS)
     assert [(one.half, one.label, one.pair) for one in sessions] == [
         ("cpu", "", None),
         ("gpu", "gfx942#0", (0, 1)),
         ("gpu", "gfx942#1", (1, 0)),
         ("gpu", "gfx1100", None),
     ]
-    env = sessions[2].environment({"GPU_DEVICE_ORDINAL": "0", "HIP_VISIBLE_DEVICES": "3", "A": "b"})
+    env = sessions[2].make_environment({"GPU_DEVICE_ORDINAL": "0", "HIP_VISIBLE_DEVICES": "3", "A": "b"})
     assert env["HIP_VISIBLE_DEVICES"] == "1" and env["ROCM_SMOKE_PAIR"] == "1,0" and env["A"] == "b"
     assert "GPU_DEVICE_ORDINAL" not in env
-    (only,) = planned_sessions([], GPUS, hidden=True)
-    assert only.half == "both" and only.environment({})["HIP_VISIBLE_DEVICES"] == "-1"
+    (only,) = plan_sessions([], GPUS, hidden=True)
+    assert only.half == "both" and only.make_environment({})["HIP_VISIBLE_DEVICES"] == "-1"
 
 
 def test_what_has_no_outcome_is_no_pass(tmp_path: Path) -> None:
@@ -152,23 +156,23 @@ def test_what_has_no_outcome_is_no_pass(tmp_path: Path) -> None:
         {"begun": "a::two"},
     ]
     file.write_text("\n".join(map(json.dumps, lines)) + '\n{"name": "a::two", "outco')
-    died = accounted(file, Session("gpu", "gfx942", 0), "gfx942", -11)
+    died = account_for_tests(file, GpuSession("gpu", "gfx942", 0), "gfx942", -11)
     assert [(one.name, one.outcome, one.reason) for one in died.tests] == [
         ("a::one @gfx942", "passed", ""),
         ("a::two @gfx942", "crashed", "no result: pytest crashed with SIGSEGV"),
         ("a::three @gfx942", "missing", "not run: pytest crashed with SIGSEGV"),
     ]
-    stopped = accounted(file, Session("gpu", "gfx942", 0), "gfx942", 1)  # -x
+    stopped = account_for_tests(file, GpuSession("gpu", "gfx942", 0), "gfx942", 1)  # -x
     assert stopped.tests[2].reason == "not run: pytest failed with exit code 1"
-    half = accounted(file, Session("gpu", "gfx942", 0), "gfx942", None)
+    half = account_for_tests(file, GpuSession("gpu", "gfx942", 0), "gfx942", None)
     assert [one.outcome for one in half.tests] == ["passed", "missing", "missing"]
-    whole = together(TARGET, {}, [half])
+    whole = combine_sessions(TARGET, {}, [half])
     assert whole.code == 1 and whole.results.selection.deselected == 7
-    assert whole.results.summary() == "1 passed, 2 missing"
-    (only,) = accounted(tmp_path / "none", Session("both"), None, 4).tests
+    assert whole.results.summarize() == "1 passed, 2 missing"
+    (only,) = account_for_tests(tmp_path / "none", GpuSession("both"), None, 4).tests
     assert (only.outcome, only.reason) == ("failed", "failed with exit code 4")
-    assert accounted(tmp_path / "none", Session("both"), None, 5).tests == ()
-    (only,) = accounted(tmp_path / "none", Session("gpu", "gfx942", 0), "gfx942", None).tests
+    assert account_for_tests(tmp_path / "none", GpuSession("both"), None, 5).tests == ()
+    (only,) = account_for_tests(tmp_path / "none", GpuSession("gpu", "gfx942", 0), "gfx942", None).tests
     assert (only.name, only.outcome) == ("pytest @gfx942", "missing"), "a session that has not begun"
 
 
@@ -178,24 +182,24 @@ def replaced(one: TestResult, name: str) -> TestResult:
 
 def test_exit_codes_and_results_of_each_target() -> None:
     good, bad = (TestResult(name=f"t::{word}", outcome=word, seconds=1) for word in ("passed", "crashed"))
-    cpu = Done(Session("cpu"), None, (good,), 0)
+    cpu = SessionResult(GpuSession("cpu"), None, (good,), 0)
     on_gpu = [replaced(one, "t::test[gpu]") for one in (good, bad)]
-    first = Done(Session("gpu", "gfx942", 0), "gfx942", (on_gpu[0],), 0)
-    second = Done(Session("gpu", "gfx1100", 1), "gfx1100", (on_gpu[1],), 1)
-    ran = together(TARGET, {}, [cpu, first, second])
+    first = SessionResult(GpuSession("gpu", "gfx942", 0), "gfx942", (on_gpu[0],), 0)
+    second = SessionResult(GpuSession("gpu", "gfx1100", 1), "gfx1100", (on_gpu[1],), 1)
+    ran = combine_sessions(TARGET, {}, [cpu, first, second])
     assert (ran.code, ran.results.gfx) == (1, ("gfx942", "gfx1100"))
-    assert {gfx: one.summary() for gfx, one in ran.by_gfx.items()} == {
+    assert {gfx: one.summarize() for gfx, one in ran.by_gfx.items()} == {
         "gfx942": "2 passed",
         "gfx1100": "1 passed, 1 crashed",
     }
-    assert together(TARGET, {}, [cpu, first]).code == 0
+    assert combine_sessions(TARGET, {}, [cpu, first]).code == 0
     skipped = TestResult(name="t::test[gpu]", outcome="skipped", seconds=0)
-    ran = together(TARGET, {}, [cpu, replace(first, tests=(skipped,))], ["-k", "no gpu"])
+    ran = combine_sessions(TARGET, {}, [cpu, replace(first, tests=(skipped,))], ["-k", "no gpu"])
     assert ran.results.gfx == (), "nothing was run on it"
     assert ran.results.tool.endswith("smoke tests (-k 'no gpu')"), "some were chosen"
-    assert together(TARGET, {}, [replace(cpu, tests=(bad,))]).code == 1, "whatever pytest says"
-    assert together(TARGET, {}, [replace(cpu, tests=(), code=5)]).code == 5
-    assert together(TARGET, {}, [first, replace(cpu, code=3)]).code == 3
+    assert combine_sessions(TARGET, {}, [replace(cpu, tests=(bad,))]).code == 1, "whatever pytest says"
+    assert combine_sessions(TARGET, {}, [replace(cpu, tests=(), code=5)]).code == 5
+    assert combine_sessions(TARGET, {}, [first, replace(cpu, code=3)]).code == 3
 
 
 TESTS = (
@@ -207,7 +211,7 @@ TESTS = (
 )
 RESULTS = Results(
     schema=1, tool="t", when="2026-11-21T20:00:00+00:00", host="h", torch="2.13", gfx=("gfx942",),
-    files={"torch.whl": "0" * 64}, tests=TESTS, counts=counted(TESTS),
+    files={"torch.whl": "0" * 64}, tests=TESTS, counts=count_outcomes(TESTS),
 )  # fmt: skip
 
 
@@ -216,8 +220,11 @@ def test_results_are_written_read_and_shown(tmp_path: Path) -> None:
     assert read_results(tmp_path / "results.json") == RESULTS
     said = json.loads((tmp_path / "results.json").read_text())
     assert said["schema"] == 1 and said["counts"]["timeout"] == 0 and len(said["tests"]) == 3
-    assert text_table(RESULTS).splitlines()[-1] == "torch 2.13 on gfx942, h: 1 passed, 1 crashed, 1 skipped"
-    page = markdown_table(RESULTS)
+    assert (
+        format_smoke_table(RESULTS).splitlines()[-1]
+        == "torch 2.13 on gfx942, h: 1 passed, 1 crashed, 1 skipped"
+    )
+    page = format_smoke_markdown(RESULTS)
     assert "no \\| here" in page and "````" in page, "a cell and a fence cannot be left"
     write_junit(tmp_path / "junit.xml", RESULTS)
     root = ET.parse(tmp_path / "junit.xml").getroot()
@@ -251,11 +258,12 @@ def test_what_holds_no_results(tmp_path: Path, text: str, said: str) -> None:
     assert said in caught.value.message
 
 
-def installed(folder: Path, name: str, body: bytes, url: Any = None) -> tuple[Path, Distribution]:
+def installed(folder: Path, name: str, body: bytes, url: Any = None) -> tuple[Path, TargetDistribution]:
     """A wheel of one module, and what an installer makes of it."""
     info, files = f"{name}-1.0.dist-info", {f"{name}.py": body}
     lines = [
-        f"{path},{encode_digest(hashlib.sha256(data).digest())},{len(data)}" for path, data in files.items()
+        f"{path},{encode_record_digest(hashlib.sha256(data).digest())},{len(data)}"
+        for path, data in files.items()
     ]
     wheel, place = folder / f"{name}-1.0-py3-none-any.whl", folder / "site" / info
     place.mkdir(parents=True)
@@ -265,45 +273,43 @@ def installed(folder: Path, name: str, body: bytes, url: Any = None) -> tuple[Pa
             (folder / "site" / path).write_bytes(data)
         archive.writestr(f"{info}/RECORD", "\n".join([*lines, f"{info}/RECORD,,"]))
     (place / "RECORD").write_text("\n".join([*lines, f"{info}/INSTALLER,,", f"{info}/RECORD,,"]))
-    return wheel, Distribution(name, "1.0", place, url)
+    return wheel, TargetDistribution(name, "1.0", place, url)
 
 
 def test_results_name_the_wheels_that_are_installed(tmp_path: Path) -> None:
     wheel, torch = installed(tmp_path, "torch", b"a = 1")
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    assert (
-        wheels_under_test([torch], [wheel]) == wheels_under_test([torch], [tmp_path]) == {wheel.name: digest}
-    )
-    assert wheels_under_test([torch], []) == {}
+    assert identify_wheels([torch], [wheel]) == identify_wheels([torch], [tmp_path]) == {wheel.name: digest}
+    assert identify_wheels([torch], []) == {}
     url = {
         "url": "https://i.example/torch-1.0%2Brocm7-cp311.whl",
         "archive_info": {"hash": f"sha256={'1' * 64}"},
     }
-    assert wheels_under_test([replace(torch, url=url)], []) == {"torch-1.0+rocm7-cp311.whl": "1" * 64}
+    assert identify_wheels([replace(torch, url=url)], []) == {"torch-1.0+rocm7-cp311.whl": "1" * 64}
     local = replace(torch, url={"url": wheel.as_uri(), "archive_info": {}})  # uv notes no digest
-    assert wheels_under_test([local], []) == {wheel.name: digest}
+    assert identify_wheels([local], []) == {wheel.name: digest}
     (tmp_path / "site" / "torch.py").write_text("a = 3")
     with pytest.raises(UsageError, match=r"torch\.py was changed after it was installed"):
-        wheels_under_test([torch], [wheel])
-    assert wheels_under_test([local], []) == wheels_under_test([replace(torch, url=url)], []) == {}
+        identify_wheels([torch], [wheel])
+    assert identify_wheels([local], []) == identify_wheels([replace(torch, url=url)], []) == {}
 
 
 def test_wheels_that_are_not_what_is_installed_are_refused(tmp_path: Path) -> None:
     wheel, torch = installed(tmp_path, "torch", b"a = 1")
     other, _ = installed(tmp_path / "other", "torch", b"a = 2")
     with pytest.raises(UsageError, match=r"1 of its files are others in .*, among them torch\.py"):
-        wheels_under_test([torch], [other])
+        identify_wheels([torch], [other])
     vision, its = installed(tmp_path / "other", "torchvision", b"")
     for given in ([tmp_path / "other"], [vision, other]):
         with pytest.raises(UsageError, match="torch"):  # beside a torchvision that is the installed one
-            wheels_under_test([torch, its], given)
+            identify_wheels([torch, its], given)
     with pytest.raises(UsageError, match="the torch that is installed is of no wheel in"):
-        wheels_under_test([torch, its], [vision])
+        identify_wheels([torch, its], [vision])
     other.unlink()
-    assert set(wheels_under_test([torch, its], [tmp_path / "other", wheel])) == {wheel.name, vision.name}
+    assert set(identify_wheels([torch, its], [tmp_path / "other", wheel])) == {wheel.name, vision.name}
     with pytest.raises(UsageError, match="torch is not installed"):
-        wheels_under_test([], [wheel])
+        identify_wheels([], [wheel])
     (tmp_path / "bad-1.0-py3-none-any.whl").write_text("no zip")
     _, bad = installed(tmp_path / "more", "bad", b"")
     with pytest.raises(DataError, match="is no wheel"):
-        wheels_under_test([bad], [tmp_path / "bad-1.0-py3-none-any.whl"])
+        identify_wheels([bad], [tmp_path / "bad-1.0-py3-none-any.whl"])

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocm_wheels.errors import DataError, RocmWheelsError, SourceError, UsageError
-from rocm_wheels.model.project import Project, Source, load_project
-from rocm_wheels.records import parse
+from rocm_wheels.model.project import Project, ProjectSource, load_project
+from rocm_wheels.records import parse_record
 from rocm_wheels.sources.pins.choose import choose_pin
-from rocm_wheels.sources.pins.files import FolderFiles, parse_commit, parse_version
+from rocm_wheels.sources.pins.files import FolderFiles, parse_pin_commit, parse_pin_version
 from rocm_wheels.sources.pins.related_commits import parse_related_commits
 
 A, B = "a" * 40, "b" * 40
@@ -74,9 +74,9 @@ def test_a_file_that_is_not_text(tmp_path: Path) -> None:
     path = tmp_path / "related_commits"
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DataError, match="not UTF-8 text"):
-        FolderFiles(tmp_path).text(path.name)
+        FolderFiles(tmp_path).read_text(path.name)
     path.write_bytes(b"\xef\xbb\xbf" + AUDIO.encode())
-    text = FolderFiles(tmp_path).text(path.name) or ""
+    text = FolderFiles(tmp_path).read_text(path.name) or ""
     assert list(parse_related_commits(text, name="f")) == ["torchaudio"]
 
 
@@ -210,7 +210,7 @@ def test_triton_without_a_pin_that_can_be_read(
 
 @given(st.text())
 def test_any_text_of_a_pin_file_is_read_or_refused(text: str) -> None:
-    for read in (parse_commit, parse_version):
+    for read in (parse_pin_commit, parse_pin_version):
         try:
             read(text, name="f")
         except DataError as refused:
@@ -237,7 +237,7 @@ SOURCE = "origin: https://example.invalid/x.git\n"
 )
 def test_a_source_that_a_recipe_cannot_have(text: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        parse(text, Source, name="f")
+        parse_record(text, ProjectSource, name="f")
 
 
 def test_variables_belong_to_their_kind_of_hipify() -> None:

@@ -9,10 +9,10 @@ from planned_runs import GIB, make_facts, settled
 
 from rocm_wheels.errors import BuildError
 from rocm_wheels.pipeline.execute import events
-from rocm_wheels.pipeline.execute.alone import jobs_alone
+from rocm_wheels.pipeline.execute.alone import count_step_jobs
 from rocm_wheels.pipeline.plan.file import PlanFile
 from rocm_wheels.pipeline.plan.step import Plan
-from rocm_wheels.pipeline.record.vocabulary import FIELDS, parse_event
+from rocm_wheels.pipeline.record.vocabulary import EVENT_FIELDS, parse_event
 from rocm_wheels.pipeline.record.writing import RunRecord
 
 
@@ -22,16 +22,22 @@ def test_compilers_of_a_step_alone_fit_into_the_memory(tmp_path: Path) -> None:
     file = PlanFile(facts.request, Plan(steps, ("gfx942",)), {})
     torch, probe = steps["build-pytorch-cp312"], steps["probe-targets"]
     small = replace(facts.machine, free_memory=8 * GIB)
-    assert 1 <= jobs_alone(file, torch, small, {}) < 8 < jobs_alone(file, torch, facts.machine, {}) <= 64
-    assert jobs_alone(file, torch, small, {"MAX_JOBS": "48"}) == 48
-    assert jobs_alone(file, probe, small, {"MAX_JOBS": "many"}) == 64
+    assert (
+        1
+        <= count_step_jobs(file, torch, small, {})
+        < 8
+        < count_step_jobs(file, torch, facts.machine, {})
+        <= 64
+    )
+    assert count_step_jobs(file, torch, small, {"MAX_JOBS": "48"}) == 48
+    assert count_step_jobs(file, probe, small, {"MAX_JOBS": "many"}) == 64
 
 
 def test_a_record_is_told_all_that_it_has_words_for(tmp_path: Path) -> None:
     facts = make_facts(tmp_path)
     _, steps = settled(facts)
     step, plan, record = steps["build-pytorch-cp312"], tmp_path / "plan.json", RunRecord(tmp_path)
-    events.run_begun(
+    events.record_run_begin(
         record,
         facts.request,
         facts.machine,
@@ -44,12 +50,12 @@ def test_a_record_is_told_all_that_it_has_words_for(tmp_path: Path) -> None:
         against=(),
         slurm_job="17.0",
     )
-    events.step_begun(record, step, plan, log=tmp_path / "log", pid=1, jobs=4)
+    events.record_step_begin(record, step, plan, log=tmp_path / "log", pid=1, jobs=4)
     failed = BuildError("building pytorch failed", tip="look")
     used = {"seconds": 1.23456, "peak_memory": 7, "cpu_seconds": 1.5, "exit_code": 12}
-    events.step_ended(record, step, "failed", failed, **used)  # type: ignore[arg-type]
+    events.record_step_end(record, step, "failed", failed, **used)  # type: ignore[arg-type]
     told = [parse_event(line) for line in record.path.read_bytes().splitlines()]
     assert [[*event][3:] for event in told if event] == [
-        [*FIELDS[name]] for name in ("run-begun", "step-begun", "step-ended")
+        [*EVENT_FIELDS[name]] for name in ("run-begun", "step-begun", "step-ended")
     ]
     assert told[2] and (told[2]["seconds"], told[2]["tip"]) == (1.235, "look")

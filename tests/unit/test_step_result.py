@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rocm_wheels.pipeline.execute.result import read_result, result_path
-from rocm_wheels.workspace import write_json
+from rocm_wheels.workspace import write_json_file
 
 FULL = {"message": "No space left on device (x)", "tip": "free some space"}
 
@@ -30,7 +30,7 @@ def test_what_it_printed_counts_where_it_could_not_tell(
     result_path(tmp_path, "build-x").write_text('{"mess')
     assert read_result(tmp_path, "build-x", printed.splitlines()) == told
     assert not result_path(tmp_path, "build-x").exists()
-    write_json(result_path(tmp_path, "build-x"), {"cpu_seconds": 1.5})  # it met a full disk in its work
+    write_json_file(result_path(tmp_path, "build-x"), {"cpu_seconds": 1.5})  # it met a full disk in its work
     assert read_result(tmp_path, "build-x", printed.splitlines()) == {**told, "cpu_seconds": 1.5}
-    write_json(result_path(tmp_path, "build-x"), {"again": True})
+    write_json_file(result_path(tmp_path, "build-x"), {"again": True})
     assert read_result(tmp_path, "build-x", printed.splitlines()) == {"again": True}

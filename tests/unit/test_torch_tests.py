@@ -13,31 +13,42 @@ import pytest
 from click.testing import CliRunner
 from judged_sets import NOW, SET, judged, said
 
-from rocm_wheels.ci.matrix import Selection as CiSelection
+from rocm_wheels.ci.matrix import MatrixSelection as CiSelection
 from rocm_wheels.ci.matrix import plan_matrix
 from rocm_wheels.ci.matrix.costs import Prices
-from rocm_wheels.ci.matrix.rows import rows_of
-from rocm_wheels.cli.torch_tests import _places, command
+from rocm_wheels.ci.matrix.rows import make_rows
+from rocm_wheels.cli.torch_tests import _choose_places, torch_tests_command
 from rocm_wheels.errors import ChecksError, DataError, UsageError
 from rocm_wheels.gpus.gpu import Gpu, Hardware
-from rocm_wheels.model.ci import ci_table
-from rocm_wheels.model.torch_tests import TorchTests, known_here, torch_tests
+from rocm_wheels.model.ci import load_ci_table
+from rocm_wheels.model.torch_tests import TorchTestTable, select_known_tests, load_torch_tests
 from rocm_wheels.pipeline.estimates import History
-from rocm_wheels.records import parse
+from rocm_wheels.records import parse_record
 from rocm_wheels.release.evidence import Evidence
-from rocm_wheels.release.evidence_given import Given
+from rocm_wheels.release.evidence_given import EvidenceSubmission
 from rocm_wheels.release.evidence_sources import read_results
-from rocm_wheels.release.evidence_store import Known
+from rocm_wheels.release.evidence_store import StoredEvidence
 from rocm_wheels.testing.results import TestResult
-from rocm_wheels.testing.target import Target
-from rocm_wheels.testing.torch_tests.outcomes import Outcomes, Verdict, mend, read_outcomes
-from rocm_wheels.testing.torch_tests.outcomes import judged as told
-from rocm_wheels.testing.torch_tests.part import _how_it_ended, words_of
-from rocm_wheels.testing.torch_tests.plan import Selection, choosing_variables, plan_parts
-from rocm_wheels.testing.torch_tests.records import Chosen, Tested, TorchResults, part_result, write_record
-from rocm_wheels.testing.torch_tests.reports import write_report
-from rocm_wheels.testing.torch_tests.running import places, refuse_unseen
-from rocm_wheels.wheels.members import digest_of_file
+from rocm_wheels.testing.target import TargetPython
+from rocm_wheels.testing.torch_tests.outcomes import (
+    FileOutcomes,
+    OutcomeVerdict,
+    cut_torn_line,
+    read_outcomes,
+)
+from rocm_wheels.testing.torch_tests.outcomes import judge_results as told
+from rocm_wheels.testing.torch_tests.part import _judge_end, join_pytest_arguments
+from rocm_wheels.testing.torch_tests.plan import TorchTestSelection, find_choosing_variables, plan_test_files
+from rocm_wheels.testing.torch_tests.records import (
+    ChosenTests,
+    TorchUnderTest,
+    TorchResults,
+    make_file_result,
+    write_torch_results,
+)
+from rocm_wheels.testing.torch_tests.reports import write_torch_junit
+from rocm_wheels.testing.torch_tests.running import list_places, refuse_unseen_gpus
+from rocm_wheels.wheels.members import hash_file
 
 TABLE = """
 sources: {here: {url: "https://example.org", retrieved: 2026-11-22}}
@@ -53,27 +64,27 @@ known:
 """
 
 
-def table(text: str = TABLE) -> TorchTests:
-    return parse(text, TorchTests, name="t.yaml")
+def table(text: str = TABLE) -> TorchTestTable:
+    return parse_record(text, TorchTestTable, name="t.yaml")
 
 
 def test_what_is_known_is_known_of_exact_names_in_one_place() -> None:
-    here = known_here(table().known, "2.13.0a0+rocm7.1", "gfx942", "linux", "3.12")
-    assert here.of("test_a.py::TestB::test_print").effect == "fails"  # type: ignore[union-attr]
-    assert here.of("test_a.py::TestA::test_print").effect == "hangs"  # type: ignore[union-attr]
+    here = select_known_tests(table().known, "2.13.0a0+rocm7.1", "gfx942", "linux", "3.12")
+    assert here.find_test("test_a.py::TestB::test_print").effect == "fails"  # type: ignore[union-attr]
+    assert here.find_test("test_a.py::TestA::test_print").effect == "hangs"  # type: ignore[union-attr]
     for other in ("test_a.py::TestB::test_print_cuda", "test_b.py::TestB::test_print", "test_a.py", "pytest"):
-        assert here.of(other) is None
-    assert here.not_run() == ["test_a.py::TestA::test_print"]
-    elsewhere = known_here(table().known, "2.14.0", "gfx1100", "windows", "3.11")
-    assert elsewhere.of("test_a.py::TestB::test_print") is None
-    assert elsewhere.not_run() == ["test_a.py::test_w"]
+        assert here.find_test(other) is None
+    assert here.list_skipped() == ["test_a.py::TestA::test_print"]
+    elsewhere = select_known_tests(table().known, "2.14.0", "gfx1100", "windows", "3.11")
+    assert elsewhere.find_test("test_a.py::TestB::test_print") is None
+    assert elsewhere.list_skipped() == ["test_a.py::test_w"]
 
 
 def test_the_table_names_each_test_once_where_it_holds() -> None:
-    rows = torch_tests().known
+    rows = load_torch_tests().known
     assert {row.effect for row in rows} == {"fails", "hangs", "crashes"}
     for python, platform, torch in (("3.11", "windows", "2.12.0"), ("3.14", "linux", "2.13.0")):
-        holding = [row for row in rows if row.holds(_version(torch), "gfx950", platform, python)]  # type: ignore[arg-type]
+        holding = [row for row in rows if row.applies_to(_version(torch), "gfx950", platform, python)]  # type: ignore[arg-type]
         names = [(test, row.effect) for row in holding for test in row.tests]
         assert len({name for name, _ in names}) == len({*names}), "one test, one effect"
 
@@ -114,7 +125,10 @@ def test_files_are_chosen_and_shared_out(tmp_path: Path) -> None:
     suite = table().suites["default"]
 
     def files(**chosen: Any) -> list[str]:
-        return [part.name for part in plan_parts(suite, Selection(**chosen), tmp_path, Path("x"), {})[0]]
+        return [
+            part.name
+            for part in plan_test_files(suite, TorchTestSelection(**chosen), tmp_path, Path("x"), {})[0]
+        ]
 
     assert files() == ["test_a", "nn/test_b"]
     assert files(exclude=("test_a",)) == ["nn/test_b"]
@@ -140,12 +154,12 @@ def test_what_was_written_when_a_process_died_is_read(tmp_path: Path) -> None:
     )
     found = read_outcomes(path)
     assert (found.begun, found.done, found.left_out, found.finished) == ("b", ["a"], ("d",), False)
-    assert [(one.name, one.outcome) for one in found.all("why")] == [
+    assert [(one.name, one.outcome) for one in found.list_all_results("why")] == [
         ("a", "passed"),
         ("b", "missing"),
         ("c", "missing"),
     ]
-    mend(path)
+    cut_torn_line(path)
     assert path.read_text().endswith('{"begun": "b"}\n')
     path.write_text(path.read_text() + '{"process": true}\n')
     assert read_outcomes(path).begun == "", "what a process before was at is no fault of this one's"
@@ -157,34 +171,34 @@ TORCH = next(file for file in SET.files if file.project == "torch" and "cp312" i
 def results(folder: Path, *names: str, **more: Any) -> Path:
     """Write the results of a run in which so many tests passed, as the command does."""
     (folder / "junit").mkdir(parents=True)
-    here = known_here(table().known, "2.13.0", "gfx1030", "linux", "3.12")
+    here = select_known_tests(table().known, "2.13.0", "gfx1030", "linux", "3.12")
     tests = [TestResult(name=f"test_a.py::T::{n}", outcome="passed", seconds=0.1) for n in ("x", "y")]
     tests += [TestResult(name=f"test_a.py::T::{n}", outcome="failed", seconds=0, reason="r") for n in names]
-    verdicts: list[Verdict] = told(tests, here)
+    verdicts: list[OutcomeVerdict] = told(tests, here)
     report = folder / "junit" / "test_a.xml"
-    write_report(report, "test_a", verdicts, when=NOW.isoformat(), host="runner-1")
-    part = part_result(
+    write_torch_junit(report, "test_a", verdicts, when=NOW.isoformat(), host="runner-1")
+    part = make_file_result(
         "test_a", verdicts, (), complete=True, fault="", unchosen=0, devices=("gfx1030:xnack-",)
     )
-    part = part.model_copy(update={"report": "junit/test_a.xml", "sha256": digest_of_file(report)})
+    part = part.model_copy(update={"report": "junit/test_a.xml", "sha256": hash_file(report)})
     found: Mapping[str, Any] = {
         "schema": 1,
         "tool": "rocm-wheels 1 torch tests",
         "when": NOW.isoformat(),
         "host": "runner-1 (Linux)",
         "inputs": "x",
-        "of": Tested(torch="2.9.1+rocm7.1.0", python="3.12", commit="1" * 40, sources="2.9.1a0"),
+        "of": TorchUnderTest(torch="2.9.1+rocm7.1.0", python="3.12", commit="1" * 40, sources="2.9.1a0"),
         "gfx": "gfx1030",
         "files": {TORCH.name: TORCH.sha256},
-        "chosen": Chosen(suite="full"),
+        "chosen": ChosenTests(suite="full"),
         "parts": (part,),
     }
-    write_record(folder, TorchResults(**{**found, **more}))
+    write_torch_results(folder, TorchResults(**{**found, **more}))
     return folder
 
 
 def evidence_in(*paths: Path) -> list[Evidence]:
-    return read_results(paths, Given(document=SET, by="ann", added=NOW, here="here"))
+    return read_results(paths, EvidenceSubmission(document=SET, by="ann", added=NOW, here="here"))
 
 
 RULES = (
@@ -195,14 +209,14 @@ RULES = (
 
 def gate(*found: Evidence) -> tuple[str, str]:
     """What the rule about torch's tests says of a set, and what is to be done."""
-    known = [Known(one.id, one, "", "") for one in found]
+    known = [StoredEvidence(one.id, one, "", "") for one in found]
     rule, *_ = [one for one in judged(RULES, said("verify"), *known).rules if one.rule == "tests"]
     return rule.outcome, f"{rule.why}; {rule.tip}"
 
 
-def of_torch(**more: Any) -> Tested:
+def of_torch(**more: Any) -> TorchUnderTest:
     found = {"torch": "2.9.1+rocm7.1.0", "python": "3.12", "commit": "1" * 40, "sources": "2.9.1a0"}
-    return Tested(**{**found, **more})
+    return TorchUnderTest(**{**found, **more})
 
 
 def test_whole_results_satisfy_the_gate_and_known_failures_are_none(tmp_path: Path) -> None:
@@ -232,15 +246,15 @@ def test_without_evidence_the_gate_says_what_to_type() -> None:
 @pytest.mark.parametrize(
     ("more", "selected"),
     [
-        ({"chosen": Chosen(suite="full", pytest_args=("-k", "conv", "-v"))}, "-k conv"),
-        ({"chosen": Chosen(suite="full", files=("test_a",), exclude=("b",))}, "only test_a; without b"),
+        ({"chosen": ChosenTests(suite="full", pytest_args=("-k", "conv", "-v"))}, "-k conv"),
+        ({"chosen": ChosenTests(suite="full", files=("test_a",), exclude=("b",))}, "only test_a; without b"),
         ({"of": of_torch(doubt="the tests are of another commit")}, "the tests are of another commit"),
-        ({"chosen": Chosen(suite="full", pytest_args=("-p", "no:unittest"))}, "no:unittest"),
+        ({"chosen": ChosenTests(suite="full", pytest_args=("-p", "no:unittest"))}, "no:unittest"),
         (
-            {"chosen": Chosen(suite="full", variables={"PYTORCH_TEST_SKIP_FAST": "1"})},
+            {"chosen": ChosenTests(suite="full", variables={"PYTORCH_TEST_SKIP_FAST": "1"})},
             "PYTORCH_TEST_SKIP_FAST=1",
         ),
-        ({"chosen": Chosen(suite="full", changes=("--debug",))}, "--debug"),
+        ({"chosen": ChosenTests(suite="full", changes=("--debug",))}, "--debug"),
     ],
 )
 def test_a_run_of_some_tests_or_of_others_does_not_stand_for_all(
@@ -258,8 +272,8 @@ def test_a_half_run_is_no_pass_nor_is_one_shard_of_two(tmp_path: Path) -> None:
     (whole / "results.json").write_text(json.dumps(record))
     (one,) = evidence_in(whole)
     assert one.outcome == "missing" and "1 files were not run to their end: test_b" in one.detail
-    first = results(tmp_path / "1", chosen=Chosen(suite="full", shard=1, shards=2))
-    second = results(tmp_path / "2", chosen=Chosen(suite="full", shard=2, shards=2))
+    first = results(tmp_path / "1", chosen=ChosenTests(suite="full", shard=1, shards=2))
+    second = results(tmp_path / "2", chosen=ChosenTests(suite="full", shard=2, shards=2))
     (one,) = evidence_in(first, second)
     assert one.outcome == "missing" and "test_a is there twice" in one.detail
     edited(second, name="test_b")
@@ -301,7 +315,7 @@ def edited(folder: Path, **part: Any) -> Path:
 def test_what_was_not_tested_is_no_pass_though_every_test_passed(
     tmp_path: Path, part: dict[str, Any], suite: str, outcome: str, says: str
 ) -> None:
-    (one,) = evidence_in(edited(results(tmp_path / "r", chosen=Chosen(suite=suite)), **part))
+    (one,) = evidence_in(edited(results(tmp_path / "r", chosen=ChosenTests(suite=suite)), **part))
     assert one.outcome == outcome and says in f"{one.detail}; {one.selected}"
     assert gate(one)[0] == ("fail" if says else "pass")
 
@@ -309,21 +323,21 @@ def test_what_was_not_tested_is_no_pass_though_every_test_passed(
 def test_a_file_of_a_suite_in_which_nothing_passed_is_none_and_so_is_a_shard_of_other_tests(
     tmp_path: Path,
 ) -> None:
-    names = torch_tests().suites["default"].named
+    names = load_torch_tests().suites["default"].named_files
     parts = {"parts": [{"name": name} for name in names]}
-    whole = edited(results(tmp_path / "whole", chosen=Chosen(suite="default")), **parts)
+    whole = edited(results(tmp_path / "whole", chosen=ChosenTests(suite="default")), **parts)
     assert gate(*evidence_in(whole))[0] == "pass"
-    whole = edited(results(tmp_path / "some", chosen=Chosen(suite="default")), **parts)
+    whole = edited(results(tmp_path / "some", chosen=ChosenTests(suite="default")), **parts)
     record = json.loads((whole / "results.json").read_text())
     report = whole / "junit" / "none.xml"
-    write_report(report, "test_cuda", [], when=NOW.isoformat(), host="x")
-    record["parts"][2] |= {"counts": {}, "report": "junit/none.xml", "sha256": digest_of_file(report)}
+    write_torch_junit(report, "test_cuda", [], when=NOW.isoformat(), host="x")
+    record["parts"][2] |= {"counts": {}, "report": "junit/none.xml", "sha256": hash_file(report)}
     (whole / "results.json").write_text(json.dumps(record))
     (one,) = evidence_in(whole)
     assert names[2] == "test_cuda" and "test_cuda: none of its tests passed" in one.detail
     assert gate(one)[0] == "fail"
-    first = results(tmp_path / "1", chosen=Chosen(suite="full", shard=1, shards=2))
-    chosen = Chosen(suite="full", shard=2, shards=2)
+    first = results(tmp_path / "1", chosen=ChosenTests(suite="full", shard=1, shards=2))
+    chosen = ChosenTests(suite="full", shard=2, shards=2)
     second = results(tmp_path / "2", chosen=chosen, of=of_torch(doubt="files were changed"))
     edited(second, name="test_b")
     (one,) = evidence_in(first, second)
@@ -355,39 +369,43 @@ def test_a_record_that_its_reports_contradict_is_none(tmp_path: Path) -> None:
 
 
 def test_rows_say_where_torchs_own_tests_run_and_how_long() -> None:
-    nowhere = next(one for one in ci_table().families if not ci_table().families[one].on("linux").runners)
+    nowhere = next(
+        one
+        for one in load_ci_table().families
+        if not load_ci_table().families[one].get_platform("linux").runners
+    )
     chosen = CiSelection("nightly", ("gfx94X-dcgpu", nowhere), lines=("2.13",), platforms=("linux",))
-    cells = plan_matrix(ci_table(), chosen).built
-    prices = Prices(ci_table(), History())
-    (row, *_), tested = rows_of(cells, prices, "torch_tested"), rows_of(cells, prices, "tested")
+    cells = plan_matrix(load_ci_table(), chosen).built
+    prices = Prices(load_ci_table(), History())
+    (row, *_), tested = make_rows(cells, prices, "torch_tested"), make_rows(cells, prices, "tested")
     assert {one["family"] for one in tested} == {"gfx94X-dcgpu"}, "and none without a machine"
     assert (row["test_minutes"], row["torch_test_minutes"], row["torch_step_minutes"]) == (50, 270, 245)
-    push = plan_matrix(ci_table(), CiSelection("presubmit", ("gfx94X-dcgpu",))).built
-    assert rows_of(push, prices, "torch_tested") == []
+    push = plan_matrix(load_ci_table(), CiSelection("presubmit", ("gfx94X-dcgpu",))).built
+    assert make_rows(push, prices, "torch_tested") == []
 
 
 def test_gpus_are_tested_one_by_one_or_all_of_a_target_at_once() -> None:
     gpus = [
         Gpu("amd", gfx=gfx, hip_index=number) for number, gfx in enumerate(("gfx942", "gfx942", "gfx1100"))
     ]
-    target = Target(Path("x"), (), version="2.13", devices=("gfx942:sramecc+", "gfx942"))
-    refuse_unseen(gpus[:2], target)
+    target = TargetPython(Path("x"), (), version="2.13", devices=("gfx942:sramecc+", "gfx942"))
+    refuse_unseen_gpus(gpus[:2], target)
     with pytest.raises(ChecksError, match=r"does not see the gfx1100 .*: gfx942 is what it sees"):
-        refuse_unseen(gpus, target)
+        refuse_unseen_gpus(gpus, target)
     env = {"GPU_DEVICE_ORDINAL": "7"}
-    alone = places(gpus, env, every=False)
+    alone = list_places(gpus, env, every=False)
     assert [(one.label, one.env["HIP_VISIBLE_DEVICES"]) for one in alone] == [
         ("gfx942-0", "0"),
         ("gfx942-1", "1"),
         ("gfx1100", "2"),
     ]
     assert all("GPU_DEVICE_ORDINAL" not in one.env for one in alone)
-    at_once = places(gpus, env, every=True)
+    at_once = list_places(gpus, env, every=True)
     assert [(one.label, one.env["HIP_VISIBLE_DEVICES"]) for one in at_once] == [
         ("gfx942", "0,1"),
         ("gfx1100", "2"),
     ]
-    (cpu,) = places([], env, every=False)
+    (cpu,) = list_places([], env, every=False)
     assert (cpu.label, cpu.gfx, cpu.env["HIP_VISIBLE_DEVICES"]) == ("cpu", None, "-1")
 
 
@@ -413,17 +431,17 @@ def test_gpus_are_queried_then_shown(
     gpus = tuple(
         Gpu("amd", gfx=gfx, hip_index=number) for number, gfx in enumerate(("gfx942", "gfx942", "gfx1100"))
     )
-    target = Target(Path("x"), (), version="2.13", devices=("gfx942", "gfx1100"))
+    target = TargetPython(Path("x"), (), version="2.13", devices=("gfx942", "gfx1100"))
     look = importlib.import_module("rocm_wheels.gpus.look")  # of now: other tests import it anew
     monkeypatch.setattr(look, "look", lambda *_, **__: Hardware(gpus))
-    with command.make_context("run-pytorch-tests", words) as context:
-        found = _places(context.params, target, {})
+    with torch_tests_command.make_context("run-pytorch-tests", words) as context:
+        found = _choose_places(context.params, target, {})
     assert [place.env["HIP_VISIBLE_DEVICES"] for place in found] == shown
 
 
 @pytest.mark.parametrize("word", ["-n", "-n4", "--dist=loadfile", "--numprocesses"])
 def test_pytest_is_told_words_but_not_to_run_tests_side_by_side(word: str) -> None:
-    assert words_of(["-x"], "a or b", ["-rs", "--co"]) == (
+    assert join_pytest_arguments(["-x"], "a or b", ["-rs", "--co"]) == (
         "-x",
         "-k",
         "a or b",
@@ -431,13 +449,13 @@ def test_pytest_is_told_words_but_not_to_run_tests_side_by_side(word: str) -> No
         "--co",
     )
     with pytest.raises(UsageError, match=f"{word}: torch's tests run one by one"):
-        words_of([], "", ["-v", word])
+        join_pytest_arguments([], "", ["-v", word])
 
 
 def test_the_environment_may_choose_among_tests_too() -> None:
-    ours = torch_tests().environment
+    ours = load_torch_tests().environment
     env = {"PYTORCH_TESTING_DEVICE_EXCEPT_FOR": "cuda", "SLOW_TESTS_FILE": "x", "HOME": "/", **ours}
-    assert choosing_variables(env, ours) == {
+    assert find_choosing_variables(env, ours) == {
         "PYTORCH_TESTING_DEVICE_EXCEPT_FOR": "cuda",
         "SLOW_TESTS_FILE": "x",
     }
@@ -447,7 +465,9 @@ def test_torchs_own_tests_come_after_good_smoke_tests(tmp_path: Path) -> None:
     smoke = {"tool": "x", "when": "x", "host": "x", "torch": "2.13", "gfx": [], "files": {}, "schema": 1}
     tests = [{"name": "a", "outcome": "failed", "seconds": 1}]
     (tmp_path / "r.json").write_text(json.dumps({**smoke, "tests": tests, "counts": {"failed": 1}}))
-    done = CliRunner().invoke(command, ["--after", str(tmp_path / "r.json")], standalone_mode=False)
+    done = CliRunner().invoke(
+        torch_tests_command, ["--after", str(tmp_path / "r.json")], standalone_mode=False
+    )
     assert isinstance(done.exception, ChecksError) and "did not pass: 1 failed" in str(done.exception)
 
 
@@ -464,26 +484,28 @@ def test_torchs_own_tests_come_after_good_smoke_tests(tmp_path: Path) -> None:
 def test_what_is_wrong_whatever_torch_is_there_is_said_before_it_is_asked(
     words: list[str], says: str
 ) -> None:
-    done = CliRunner().invoke(command, ["--target-python", "no-python", *words], standalone_mode=False)
+    done = CliRunner().invoke(
+        torch_tests_command, ["--target-python", "no-python", *words], standalone_mode=False
+    )
     assert isinstance(done.exception, UsageError) and says in str(done.exception)
 
 
 OLD, FAILED = (TestResult(name=name, outcome="failed", seconds=0) for name in ("old", "new"))
-ENDS: list[tuple[int, Outcomes, str, tuple[str, str] | None]] = [
-    (0, Outcomes((OLD,), finished=True), "1 passed", None),
-    (1, Outcomes((OLD, FAILED), finished=True), "1 failed", None),
+ENDS: list[tuple[int, FileOutcomes, str, tuple[str, str] | None]] = [
+    (0, FileOutcomes((OLD,), finished=True), "1 passed", None),
+    (1, FileOutcomes((OLD, FAILED), finished=True), "1 failed", None),
     (
         1,
-        Outcomes((OLD,), finished=True),
+        FileOutcomes((OLD,), finished=True),
         "x",
         ("crashed", "ended with exit code 1, and no test failed\n  | x"),
     ),
-    (1, Outcomes((OLD,)), "x", ("crashed", "ended with exit code 1 in the middle\n  | x")),
-    (0, Outcomes(), "x", ("crashed", "ended with exit code 0 in the middle\n  | x")),
-    (-11, Outcomes(), "x", ("crashed", "crashed with SIGSEGV\n  | x")),
+    (1, FileOutcomes((OLD,)), "x", ("crashed", "ended with exit code 1 in the middle\n  | x")),
+    (0, FileOutcomes(), "x", ("crashed", "ended with exit code 0 in the middle\n  | x")),
+    (-11, FileOutcomes(), "x", ("crashed", "crashed with SIGSEGV\n  | x")),
     (
         1,
-        Outcomes(),
+        FileOutcomes(),
         "Timeout (0:00:07)!\nThread 0x7 (first):\nx",
         ("timeout", "was stopped after 7 s in it\n  | x"),
     ),
@@ -492,6 +514,6 @@ ENDS: list[tuple[int, Outcomes, str, tuple[str, str] | None]] = [
 
 @pytest.mark.parametrize(("code", "after", "printed", "how"), ENDS)
 def test_a_process_ended_well_only_where_pytest_and_its_outcomes_agree(
-    code: int, after: Outcomes, printed: str, how: tuple[str, str] | None
+    code: int, after: FileOutcomes, printed: str, how: tuple[str, str] | None
 ) -> None:
-    assert _how_it_ended(code, Outcomes((OLD,)), after, printed.splitlines(), 7.0) == how
+    assert _judge_end(code, FileOutcomes((OLD,)), after, printed.splitlines(), 7.0) == how

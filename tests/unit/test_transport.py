@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from rocm_wheels.errors import SourceError
-from rocm_wheels.sources.network.transport import Transport, may_pass, tried, waits
+from rocm_wheels.sources.network.transport import (
+    Transport,
+    is_transient,
+    attempt_with_retries,
+    generate_waits,
+)
 
 # as git 2.39 with libcurl and OpenSSH print them
 PASSING = [
@@ -36,17 +41,17 @@ LASTING = [
 
 @pytest.mark.parametrize("said", PASSING)
 def test_a_failure_that_may_pass(said: str) -> None:
-    assert may_pass(SourceError(said))
+    assert is_transient(SourceError(said))
 
 
 @pytest.mark.parametrize("said", LASTING)
 def test_a_failure_that_will_not(said: str) -> None:
-    assert not may_pass(SourceError(said))
+    assert not is_transient(SourceError(said))
 
 
 def test_waits_double_and_keep_apart() -> None:
-    assert list(waits(8, lambda: 1.0)) == [1, 2, 4, 8, 16, 32, 60, 60]
-    assert list(waits(3, lambda: 0.0)) == [0.5, 1, 2]
+    assert list(generate_waits(8, lambda: 1.0)) == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert list(generate_waits(3, lambda: 0.0)) == [0.5, 1, 2]
 
 
 def test_the_last_failure_is_the_one_that_is_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,7 +62,7 @@ def test_the_last_failure_is_the_one_that_is_told(capsys: pytest.CaptureFixture[
         raise SourceError(next(said))
 
     with pytest.raises(SourceError, match="Connection reset"):
-        tried(attempt, transport=Transport(retries=2), what="fetching", sleep=slept.append)
+        attempt_with_retries(attempt, transport=Transport(retries=2), activity="fetching", sleep=slept.append)
     assert len(slept) == 2
     assert "fetching: early EOF; trying again in" in capsys.readouterr().err
 
@@ -67,7 +72,9 @@ def test_what_will_not_pass_is_told_at_once() -> None:
         raise SourceError("repository not found")
 
     with pytest.raises(SourceError, match="not found"):
-        tried(attempt, transport=Transport(), what="fetching", sleep=lambda _: pytest.fail("waited"))
+        attempt_with_retries(
+            attempt, transport=Transport(), activity="fetching", sleep=lambda _: pytest.fail("waited")
+        )
 
 
 def test_what_works_the_second_time_is_returned() -> None:
@@ -79,4 +86,4 @@ def test_what_works_the_second_time_is_returned() -> None:
             raise answer
         return answer
 
-    assert tried(attempt, transport=Transport(), what="x", sleep=lambda _: None) == "ok"
+    assert attempt_with_retries(attempt, transport=Transport(), activity="x", sleep=lambda _: None) == "ok"

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.variants.document import properties_of
+from rocm_wheels.variants.document import make_properties
 from rocm_wheels.variants.legacy import read_any_format
-from rocm_wheels.variants.markers import decide, has_variant_marker
+from rocm_wheels.variants.markers import decide_requirement, has_variant_marker
 
 # format 0.0.3, as torch's experimental indexes of 2025 had it
 OLD: dict[str, Any] = {
@@ -98,8 +98,8 @@ def test_what_no_format_allows_is_refused(change: dict[str, Any], message: str) 
 
 # --- markers ---
 
-ONE = properties_of([("amd", "gfx_arch", ["gfx942"]), ("rocm", "version", ["7.2"])])
-TWO = properties_of([("amd", "gfx_arch", ["gfx942", "gfx1100"])])
+ONE = make_properties([("amd", "gfx_arch", ["gfx942"]), ("rocm", "version", ["7.2"])])
+TWO = make_properties([("amd", "gfx_arch", ["gfx942", "gfx1100"])])
 ARCH = '"amd :: gfx_arch :: gfx942" in variant_properties'
 
 
@@ -126,7 +126,7 @@ ARCH = '"amd :: gfx_arch :: gfx942" in variant_properties'
     ],
 )
 def test_a_marker_that_the_wheel_decides_is_decided(requirement: str, decided: str | None) -> None:
-    assert decide(requirement, "one", ONE) == decided
+    assert decide_requirement(requirement, "one", ONE) == decided
     if decided:
         Requirement(decided)
 
@@ -151,7 +151,7 @@ def test_a_marker_that_the_wheel_does_not_decide_is_refused_with_the_reason(
     requirement: str, message: str
 ) -> None:
     with pytest.raises(DataError) as failure:
-        decide(requirement, "one", TWO)
+        decide_requirement(requirement, "one", TWO)
     assert message in str(failure.value)
     assert has_variant_marker(requirement)
 
@@ -179,7 +179,7 @@ def test_deciding_keeps_the_meaning_of_the_rest(tree: str) -> None:
     for marker, plain_marker in STANDS_FOR.items():
         known = known.replace(marker, plain_marker)
     wanted = Requirement(f"x; {known}").marker
-    decided = decide(f"x; {tree}", "one", ONE)
+    decided = decide_requirement(f"x; {tree}", "one", ONE)
     left = Requirement(decided).marker if decided else None
     assert wanted is not None
     assert (decided is not None and (left is None or left.evaluate())) == wanted.evaluate()

@@ -18,10 +18,10 @@ from rocm_wheels.variants.document import (
     SCHEMA_WITHOUT_PROVIDERS,
     Provider,
     VariantMetadata,
-    properties_of,
+    make_properties,
 )
-from rocm_wheels.variants.metadata import merge, parse, parse_in_wheel
-from rocm_wheels.variants.order import order_labels, static_support
+from rocm_wheels.variants.metadata import merge_documents, parse_document, parse_wheel_document
+from rocm_wheels.variants.order import order_labels, list_static_support
 
 PLUGIN = {"requires": ["rocm-bootstrap>=0.3,<1"], "plugin-api": "rocm_bootstrap.variant_provider:Plugin"}
 
@@ -40,7 +40,7 @@ def document() -> dict[str, Any]:
 
 
 def read(value: object) -> VariantMetadata:
-    return parse(json.dumps(value).encode(), name="variant.json")
+    return parse_document(json.dumps(value).encode(), name="variant.json")
 
 
 def test_a_document_is_read_and_written_back_as_it_was() -> None:
@@ -52,7 +52,7 @@ def test_a_document_is_read_and_written_back_as_it_was() -> None:
     }
     assert found.providers["amd"].plugin_api == "rocm_bootstrap.variant_provider:Plugin"
     assert json.loads(found.to_json()) == document()
-    assert parse(found.to_json(), name="again") == found
+    assert parse_document(found.to_json(), name="again") == found
 
 
 def test_the_format_without_providers_is_read_and_stays_without() -> None:
@@ -161,7 +161,7 @@ def test_what_breaks_a_rule_is_refused_with_file_and_key(change: Change, message
 )
 def test_what_is_no_document_is_refused(content: bytes, message: str) -> None:
     with pytest.raises(DataError) as failure:
-        parse(content, name="x.json")
+        parse_document(content, name="x.json")
     assert message in str(failure.value)
 
 
@@ -170,9 +170,11 @@ def test_a_wheel_states_its_own_variant_and_no_other() -> None:
     with pytest.raises(
         DataError, match=r"the file name says null, here is null, rocm7.1_gfx942, rocm7.2_gfx9"
     ):
-        parse_in_wheel(json.dumps(value).encode(), name="x.whl", label="null")
+        parse_wheel_document(json.dumps(value).encode(), name="x.whl", label="null")
     value["variants"] = {"null": {}}
-    assert parse_in_wheel(json.dumps(value).encode(), name="x.whl", label="null").variants == {"null": {}}
+    assert parse_wheel_document(json.dumps(value).encode(), name="x.whl", label="null").variants == {
+        "null": {}
+    }
 
 
 # --- joining ---
@@ -181,7 +183,7 @@ def test_a_wheel_states_its_own_variant_and_no_other() -> None:
 def variant(label: str, *, namespaces: tuple[str, ...] = ("amd",), **values: str) -> VariantMetadata:
     providers = {"amd": Provider(requires=("rocm-bootstrap",)), "rocm": Provider(requires=("rocm-x",))}
     providers["nvidia"] = Provider(requires=("nvidia-variant-provider",))
-    properties = properties_of((ns, "arch", value.split()) for ns, value in values.items())
+    properties = make_properties((ns, "arch", value.split()) for ns, value in values.items())
     return VariantMetadata(namespaces, {label: properties}, {one: providers[one] for one in namespaces})
 
 
@@ -193,9 +195,9 @@ def test_several_vendors_join_in_one_release_whatever_the_order() -> None:
         ("d.whl", variant("null")),
         ("e.whl", variant("gfx942", amd="gfx942")),
     ]
-    joined = {merge(order).to_json() for order in itertools.permutations(wheels)}
+    joined = {merge_documents(order).to_json() for order in itertools.permutations(wheels)}
     assert len(joined) == 1
-    found = parse(joined.pop(), name="x-1-variants.json")
+    found = parse_document(joined.pop(), name="x-1-variants.json")
     assert found.namespaces == ("amd", "rocm", "nvidia")
     assert list(found.variants) == ["cuda", "gfx942", "null", "rocm7"]
 
@@ -228,7 +230,7 @@ def test_several_vendors_join_in_one_release_whatever_the_order() -> None:
 def test_a_conflict_names_both_wheels(one: VariantMetadata, other: VariantMetadata, message: str) -> None:
     for documents in ([("a.whl", one), ("b.whl", other)], [("b.whl", other), ("a.whl", one)]):
         with pytest.raises(DataError) as failure:
-            merge(documents)
+            merge_documents(documents)
         assert message in str(failure.value)
         assert {"a.whl", "b.whl"} <= set(str(failure.value).split())
 
@@ -238,7 +240,7 @@ def test_a_conflict_names_both_wheels(one: VariantMetadata, other: VariantMetada
 
 def test_order_is_by_namespace_then_value_then_label_and_null_is_last() -> None:
     found = read(document())
-    support: dict[str, Any] = {"amd": {"gfx_arch": ["gfx942", "gfx90a"]}, **static_support(found)}
+    support: dict[str, Any] = {"amd": {"gfx_arch": ["gfx942", "gfx90a"]}, **list_static_support(found)}
     assert order_labels(found, support) == ["rocm7.2_gfx9", "rocm7.1_gfx942", "null"]
     support["amd"]["gfx_arch"] = ["gfx90a"]
     assert order_labels(found, support) == ["rocm7.2_gfx9", "null"]
@@ -247,7 +249,7 @@ def test_order_is_by_namespace_then_value_then_label_and_null_is_last() -> None:
 
 def test_the_longer_of_two_lists_with_a_common_beginning_is_better() -> None:
     one, two = variant("a", amd="1"), variant("b", namespaces=("amd", "rocm"), amd="1 2", rocm="7")
-    both = merge([("a", one), ("b", two)])
+    both = merge_documents([("a", one), ("b", two)])
     assert order_labels(both, {"amd": {"arch": ["1"]}, "rocm": {"arch": ["7"]}}) == ["b", "a"]
     assert order_labels(both, {"amd": {"arch": ["1"]}}) == ["a"]
 
@@ -282,5 +284,5 @@ def test_order_and_joining_agree_with_variantlib(
     }
     ours = read(value)
     assert json.loads(VariantsJson(json.loads(ours.to_json())).to_str())["variants"] == value["variants"]
-    ranked = order_labels(ours, static_support(ours))
+    ranked = order_labels(ours, list_static_support(ours))
     assert ranked == [one.label for one in get_variants_by_priority(variants_json=value)]  # type: ignore[arg-type]

@@ -11,8 +11,8 @@ import pytest
 from variantlib.models.variant import VariantDescription, VariantProperty
 from variantlib.resolver.lib import sort_and_filter_supported_variants
 
-from rocm_wheels.variants.document import Provider, VariantMetadata, properties_of
-from rocm_wheels.variants.order import answers, order_labels, places, why_after
+from rocm_wheels.variants.document import Provider, VariantMetadata, make_properties
+from rocm_wheels.variants.order import find_support, order_labels, rank_properties, explain_order
 
 CASES = 3_000
 SEED = 825
@@ -35,7 +35,7 @@ def random_case(chance: random.Random) -> Case:
     for number in range(chance.randint(0, 12)):
         chosen = chance.sample(known, chance.randint(1, min(4, len(known))))
         parts = [(ns, f, chance.sample(VALUES[ns, f], chance.randint(1, 2))) for ns, f in chosen]
-        variants[f"{chance.choice('abc')}{number}"] = properties_of(parts)
+        variants[f"{chance.choice('abc')}{number}"] = make_properties(parts)
     if chance.random() < 0.7:
         variants["null"] = {}
     supported: dict[str, dict[str, tuple[str, ...]]] = {}
@@ -98,7 +98,7 @@ def test_3000_random_releases_are_ranked_as_by_variantlib() -> None:
         case = random_case(chance)
         ours = order_labels(*case)
         assert ours == by_variantlib(case), f"case {number} of seed {SEED}: {case}"
-        assert all(why_after(one, other, *case) for one, other in itertools.pairwise(ours))
+        assert all(explain_order(one, other, *case) for one, other in itertools.pairwise(ours))
         lengths.append(len(ours))
     assert sum(length >= 3 for length in lengths) > CASES / 3  # most say something about order
 
@@ -124,10 +124,11 @@ PLUGINS = {"amd": {"gfx_arch": ("gfx942", "gfx9_4_generic"), "rocm_version": ("7
 
 
 def test_each_rank_has_its_reason() -> None:
-    supported = {ns: answer.features for ns, answer in answers(RELEASE, PLUGINS).items()}
+    supported = {ns: answer.features for ns, answer in find_support(RELEASE, PLUGINS).items()}
     ranked = order_labels(RELEASE, supported)
     assert [
-        (worse, why_after(better, worse, RELEASE, supported)) for better, worse in itertools.pairwise(ranked)
+        (worse, explain_order(better, worse, RELEASE, supported))
+        for better, worse in itertools.pairwise(ranked)
     ] == [
         ("b", "the same for this machine as a, whose label comes first"),
         ("old", "rocm :: version :: 7.1 is ranked after 7.2"),
@@ -136,7 +137,9 @@ def test_each_rank_has_its_reason() -> None:
         ("any", "it says nothing of amd :: gfx_arch, as generic does"),
         ("null", "null comes after all variants that fit"),
     ]
-    assert [str(place) for place in places(RELEASE.variants["old"], RELEASE.namespaces, supported)] == [
+    assert [
+        str(place) for place in rank_properties(RELEASE.variants["old"], RELEASE.namespaces, supported)
+    ] == [
         "amd :: gfx_arch :: gfx942",
         "rocm :: version :: 7.1",
     ]
@@ -206,9 +209,9 @@ def test_who_answers_for_a_namespace(
     provider: Provider | None, enabled: tuple[str, ...], supports: Any, source: str
 ) -> None:
     metadata = VariantMetadata(("amd",), {}, {"amd": provider} if provider else {})
-    found = answers(metadata, PLUGINS, enabled)["amd"]
+    found = find_support(metadata, PLUGINS, enabled)["amd"]
     assert (found.features.get("gfx_arch"), found.source) == (supports, source)
 
 
 def test_a_namespace_that_nobody_answers_for_supports_nothing() -> None:
-    assert answers(VariantMetadata(("abc",), {}), PLUGINS)["abc"].features == {}
+    assert find_support(VariantMetadata(("abc",), {}), PLUGINS)["abc"].features == {}

@@ -9,21 +9,32 @@ from binary_writer import HOST, bundle, elf, hip, kpack_reference
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocm_wheels.errors import DataError, RocmWheelsError, UsageError, explain
-from rocm_wheels.model.gfx import gfx_families, gfx_targets
-from rocm_wheels.variants.document import Properties, properties_of
-from rocm_wheels.variants.labels import check_label, label_of
-from rocm_wheels.variants.providers import OWN, ROCM_BOOTSTRAP, ProviderChoice, parse_versions
-from rocm_wheels.variants.reading import LABEL
-from rocm_wheels.variants.rocm_version import release_local, rocm_version_of, without_release_local
-from rocm_wheels.variants.targets import GENERICS, HeldTargets, choose_targets, held_of, parse_values
-from rocm_wheels.wheels.device_code.objects import named_archives, read_bytes
+from rocm_wheels.errors import DataError, RocmWheelsError, UsageError, explain_error
+from rocm_wheels.model.gfx import get_gfx_families, get_gfx_targets
+from rocm_wheels.variants.document import Properties, make_properties
+from rocm_wheels.variants.labels import check_label, make_label
+from rocm_wheels.variants.providers import (
+    OWN_PROVIDER,
+    ROCM_BOOTSTRAP_PROVIDER,
+    ProviderChoice,
+    parse_versions,
+)
+from rocm_wheels.variants.reading import LABEL_PATTERN
+from rocm_wheels.variants.rocm_version import strip_rocm_local, read_rocm_version, strip_local_pins
+from rocm_wheels.variants.targets import (
+    COMPILER_GENERICS,
+    WheelTargets,
+    choose_targets,
+    collect_wheel_targets,
+    parse_target_values,
+)
+from rocm_wheels.wheels.device_code.objects import list_named_archives, read_code_objects
 
 
-def held(*targets: str) -> HeldTargets:
+def held(*targets: str) -> WheelTargets:
     """What a wheel with a library for these targets holds."""
     library = elf({".hip_fatbin": bundle(HOST, *(hip(one) for one in targets))})
-    return held_of({"a.so": read_bytes(library, "a.so")}, {})
+    return collect_wheel_targets({"a.so": read_code_objects(library, "a.so")}, {})
 
 
 MI = held("gfx90a", "gfx942:sramecc+:xnack-", "gfx1100")
@@ -42,7 +53,7 @@ def test_a_generic_target_is_a_value_where_the_provider_knows_it_and_what_it_cov
     assert choose_targets("x.whl", generic, generics=False) == ("gfx942", "gfx950")
     assert choose_targets("x.whl", generic, "gfx942", allow_hide=True) == ("gfx942",)
     assert choose_targets("x.whl", generic, "gfx942 gfx950") == ("gfx942", "gfx950")
-    assert parse_values("gfx9-4-generic,gfx11_generic gfx1201", what="x") == (
+    assert parse_target_values("gfx9-4-generic,gfx11_generic gfx1201", input_name="x") == (
         *("gfx9_4_generic", "gfx11_generic", "gfx1201"),
     )
 
@@ -61,35 +72,35 @@ WRONG_TARGETS = [
     (held("gfx942"), "gfx9-4-generic", "--targets claims gfx950, and the wheel holds gfx942"),
     (held("gfx90a:xnack+"), "from-wheel", "x.whl holds gfx90a:xnack+ and no plain code for it"),
     (held("gfx90a:sramecc-"), "gfx90a", "x.whl holds gfx90a:sramecc- and no plain code for it"),
-    (HeldTargets(), "from-wheel", "x.whl holds no device code, so it does not tell its targets"),
-    (HeldTargets(), "gfx942", "--targets claims gfx942, and the wheel holds no device code"),
-    (HeldTargets(portable=True), "from-wheel", "x.whl holds only SPIR-V, so it does not tell its targets"),
-    (HeldTargets(outside=("a.kpack",)), "from-wheel", "x.whl: its device code is in a.kpack, outside of it"),
+    (WheelTargets(), "from-wheel", "x.whl holds no device code, so it does not tell its targets"),
+    (WheelTargets(), "gfx942", "--targets claims gfx942, and the wheel holds no device code"),
+    (WheelTargets(portable=True), "from-wheel", "x.whl holds only SPIR-V, so it does not tell its targets"),
+    (WheelTargets(outside=("a.kpack",)), "from-wheel", "x.whl: its device code is in a.kpack, outside of it"),
 ]
 
 
 @pytest.mark.parametrize(("wheel", "wanted", "message"), WRONG_TARGETS)
-def test_a_stamp_that_claims_or_hides_is_refused(wheel: HeldTargets, wanted: str, message: str) -> None:
+def test_a_stamp_that_claims_or_hides_is_refused(wheel: WheelTargets, wanted: str, message: str) -> None:
     with pytest.raises(RocmWheelsError) as failure:
         choose_targets("x.whl", wheel, wanted)
     assert message in str(failure.value)
-    assert "tip: " in explain(failure.value)
+    assert "tip: " in explain_error(failure.value)
 
 
 def test_what_is_asked_for_by_flag_is_stamped() -> None:
     assert choose_targets("x.whl", MI, "gfx942", allow_hide=True) == ("gfx942",)
-    assert choose_targets("x.whl", HeldTargets(), "gfx94X-dcgpu", allow_claim=True) == ("gfx942",)
+    assert choose_targets("x.whl", WheelTargets(), "gfx94X-dcgpu", allow_claim=True) == ("gfx942",)
     assert choose_targets("x.whl", held("gfx90a:xnack+"), allow_claim=True) == ("gfx90a",)
-    assert choose_targets("x.whl", HeldTargets(), "none") == ()
-    assert choose_targets("x.whl", HeldTargets(portable=True), "gfx942") == ("gfx942",)
+    assert choose_targets("x.whl", WheelTargets(), "none") == ()
+    assert choose_targets("x.whl", WheelTargets(portable=True), "gfx942") == ("gfx942",)
 
 
 def test_code_that_was_moved_out_counts_where_its_archive_is() -> None:
     library = elf({".text": b"x", ".rocm_kpack_ref": kpack_reference("../.kpack/demo_@GFXARCH@.kpack")})
-    away = {"lib/a.so": named_archives(library, "a.so")}
-    code = read_bytes(elf({".hip_fatbin": bundle(HOST, hip("gfx942"))}), "x")
-    assert held_of({}, away).outside == ("../.kpack/demo_@GFXARCH@.kpack",)
-    inside = held_of({".kpack/demo_gfx942.kpack": code}, away)
+    away = {"lib/a.so": list_named_archives(library, "a.so")}
+    code = read_code_objects(elf({".hip_fatbin": bundle(HOST, hip("gfx942"))}), "x")
+    assert collect_wheel_targets({}, away).outside == ("../.kpack/demo_@GFXARCH@.kpack",)
+    inside = collect_wheel_targets({".kpack/demo_gfx942.kpack": code}, away)
     assert (inside.targets, inside.outside) == (("gfx942",), ())
 
 
@@ -109,7 +120,7 @@ def test_code_that_was_moved_out_counts_where_its_archive_is() -> None:
 def test_the_rocm_version_is_what_the_wheel_states(
     local: str | None, requirements: list[str], asked: str | None, version: str
 ) -> None:
-    assert rocm_version_of("x.whl", local, requirements, asked) == version
+    assert read_rocm_version("x.whl", local, requirements, asked) == version
 
 
 @pytest.mark.parametrize(
@@ -132,15 +143,15 @@ def test_a_rocm_version_that_is_not_known_or_not_one_is_refused(
     local: str | None, requirements: list[str], asked: str | None, message: str
 ) -> None:
     with pytest.raises((DataError, UsageError)) as failure:
-        rocm_version_of("x.whl", local, requirements, asked)
+        read_rocm_version("x.whl", local, requirements, asked)
     assert message in str(failure.value)
 
 
 def test_variants_of_a_release_have_one_version() -> None:
-    assert [release_local(one) for one in (None, "rocm7.2.0", "cpu", "git1a2b.rocm7.2", "cxx11.abi")] == [
+    assert [strip_rocm_local(one) for one in (None, "rocm7.2.0", "cpu", "git1a2b.rocm7.2", "cxx11.abi")] == [
         *("", "", "", "git1a2b", "cxx11.abi"),
     ]
-    assert without_release_local(
+    assert strip_local_pins(
         [
             "torch==2.9.0+rocm7.2.0",
             "triton == 3.5.0+git1a2b.rocm7.2 ; python_version<'4'",
@@ -154,7 +165,7 @@ def test_variants_of_a_release_have_one_version() -> None:
 
 
 def properties(targets: str, rocm: str = "7.2", host: str = "") -> Properties:
-    return properties_of(
+    return make_properties(
         [
             ("amd", "gfx_arch", targets.split()),
             ("rocm", "version", rocm.split()),
@@ -175,30 +186,32 @@ def properties(targets: str, rocm: str = "7.2", host: str = "") -> Properties:
         (properties("gfx1100 gfx90a gfx942"), "rocm7.2_gfx90a_gfx942_gfx1100"),
         (properties("gfx942 gfx950"), "rocm7.2_gfx9_4"),
         (properties("gfx11_generic"), "rocm7.2_gfx11_generic"),
-        (properties(" ".join(GENERICS["gfx11-generic"])), "rocm7.2_gfx11"),
-        (properties(" ".join(gfx_targets())), f"rocm7.2_gfx_{len(gfx_targets())}_targets_"),
+        (properties(" ".join(COMPILER_GENERICS["gfx11-generic"])), "rocm7.2_gfx11"),
+        (properties(" ".join(get_gfx_targets())), f"rocm7.2_gfx_{len(get_gfx_targets())}_targets_"),
     ],
 )
 def test_labels_can_be_read(given: Properties, label: str) -> None:
-    assert label_of(given).startswith(label)
-    assert label_of(given) == label or label.endswith("_targets_")
-    assert LABEL.fullmatch(label_of(given))
+    assert make_label(given).startswith(label)
+    assert make_label(given) == label or label.endswith("_targets_")
+    assert LABEL_PATTERN.fullmatch(make_label(given))
 
 
-values = sorted({*gfx_targets(), *(name.replace("-", "_") for name in GENERICS), "gfx1154", "gfx902"})
+values = sorted(
+    {*get_gfx_targets(), *(name.replace("-", "_") for name in COMPILER_GENERICS), "gfx1154", "gfx902"}
+)
 
 
 @given(st.lists(st.sets(st.sampled_from(values), max_size=9), min_size=2, max_size=8))
 def test_two_sets_of_targets_never_have_one_label(sets: list[set[str]]) -> None:
     for one, other in itertools.combinations(sets, 2):
-        same = label_of(properties(" ".join(one))) == label_of(properties(" ".join(other)))
+        same = make_label(properties(" ".join(one))) == make_label(properties(" ".join(other)))
         assert same == (one == other)
 
 
 def test_no_family_shares_its_label_with_another_set() -> None:
-    sets = {frozenset(members) for members in gfx_families().values()}
-    sets |= {frozenset(chips) for chips in GENERICS.values()} | {frozenset([one]) for one in values}
-    assert len({label_of(properties(" ".join(one))) for one in sets}) == len(sets)
+    sets = {frozenset(members) for members in get_gfx_families().values()}
+    sets |= {frozenset(chips) for chips in COMPILER_GENERICS.values()} | {frozenset([one]) for one in values}
+    assert len({make_label(properties(" ".join(one))) for one in sets}) == len(sets)
 
 
 @pytest.mark.parametrize(
@@ -238,17 +251,17 @@ def test_a_label_that_is_true_is_taken(label: str) -> None:
 
 
 def test_each_provider_is_named_as_users_can_have_it() -> None:
-    assert ProviderChoice().amd([]) == ROCM_BOOTSTRAP
-    assert ProviderChoice("own", "host", owns_the_name=True).amd([]) == OWN
-    assert ProviderChoice("static").amd(["gfx942", "gfx90a"]).static_properties == {
+    assert ProviderChoice().make_amd_provider([]) == ROCM_BOOTSTRAP_PROVIDER
+    assert ProviderChoice("own", "host", owns_the_name=True).make_amd_provider([]) == OWN_PROVIDER
+    assert ProviderChoice("static").make_amd_provider(["gfx942", "gfx90a"]).static_properties == {
         "gfx_arch": ("gfx942", "gfx90a")
     }
-    assert ProviderChoice(rocm_versions=("10.1", "7.2")).rocm().static_properties == {
+    assert ProviderChoice(rocm_versions=("10.1", "7.2")).make_rocm_provider().static_properties == {
         "version": ("10.1", "7.2")
     }
-    ranked = ProviderChoice().rocm().static_properties["version"]
+    ranked = ProviderChoice().make_rocm_provider().static_properties["version"]
     assert ranked.index("10.1") < ranked.index("7.15") < ranked.index("7.2") < ranked.index("6.4")
-    assert parse_versions("7.2.1 7.15,10.1", what="x") == ("10.1", "7.15", "7.2")
+    assert parse_versions("7.2.1 7.15,10.1", input_name="x") == ("10.1", "7.15", "7.2")
 
 
 @pytest.mark.parametrize(

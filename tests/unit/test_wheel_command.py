@@ -11,8 +11,8 @@ from binary_writer import digest_of, wheel
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.wheel import group
-from rocm_wheels.variants.document import VariantMetadata, properties_of
-from rocm_wheels.variants.providers import ROCM_BOOTSTRAP, ProviderChoice
+from rocm_wheels.variants.document import VariantMetadata, make_properties
+from rocm_wheels.variants.providers import ROCM_BOOTSTRAP_PROVIDER, ProviderChoice
 from rocm_wheels.wheels.scan import scan_wheel
 
 INFO = "demo-1.0.dist-info"
@@ -95,8 +95,8 @@ def test_a_label_and_what_variant_json_says_are_one(
 ) -> None:
     stated = VariantMetadata(
         ("amd", "rocm"),
-        {"mi300": properties_of([("rocm", "version", ["7.2"])])},
-        {"amd": ROCM_BOOTSTRAP, "rocm": ProviderChoice().rocm()},
+        {"mi300": make_properties([("rocm", "version", ["7.2"])])},
+        {"amd": ROCM_BOOTSTRAP_PROVIDER, "rocm": ProviderChoice().make_rocm_provider()},
     )
     files = {f"{INFO}/variant.json": stated.to_json()}
     right = made(tmp_path, files, name="demo-1.0-py3-none-any-mi300.whl")

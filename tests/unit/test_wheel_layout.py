@@ -17,12 +17,12 @@ from binary_writer import wheel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocm_wheels.errors import DataError, explain
-from rocm_wheels.wheels.archive.contents import ContentError, pieces
-from rocm_wheels.wheels.archive.edits import Edit
+from rocm_wheels.errors import DataError, explain_error
+from rocm_wheels.wheels.archive.contents import ContentError, read_pieces
+from rocm_wheels.wheels.archive.edits import WheelEdit
 from rocm_wheels.wheels.archive.ending import UnreadableError
-from rocm_wheels.wheels.archive.faults import FAULTS, REPAIRED
-from rocm_wheels.wheels.archive.layout import Layout, read_layout, reader_of
+from rocm_wheels.wheels.archive.faults import ARCHIVE_FAULTS, REPAIRED_FAULTS
+from rocm_wheels.wheels.archive.layout import ArchiveLayout, read_archive_layout, make_reader
 from rocm_wheels.wheels.archive.rewrite import rewrite_wheel
 from rocm_wheels.wheels.members import WheelArchive
 from rocm_wheels.wheels.scan import scan_wheel
@@ -38,7 +38,7 @@ def base() -> Archive:
     )
 
 
-def read(data: bytes, *, folding: bool = True) -> Layout:
+def read(data: bytes, *, folding: bool = True) -> ArchiveLayout:
     """The layout of an archive in memory."""
     file = io.BytesIO(data)
 
@@ -46,7 +46,7 @@ def read(data: bytes, *, folding: bool = True) -> Layout:
         file.seek(offset)
         return file.read(size)
 
-    return read_layout(at, len(data), folding=folding)
+    return read_archive_layout(at, len(data), folding=folding)
 
 
 def set_name(name: bytes, *, flags: int = 0) -> Change:
@@ -217,7 +217,7 @@ def faults(archive: Archive, folder: Path) -> list[tuple[str, str]]:
     with open(path, "rb") as file:
         for entry in layout.entries:
             try:
-                list(pieces(reader_of(file), entry))
+                list(read_pieces(make_reader(file), entry))
             except ContentError as wrong:
                 found.append((wrong.fault.kind, wrong.fault.text))
     if not found:  # links are looked at by who reads members
@@ -236,10 +236,10 @@ def test_each_fault_is_refused_by_its_name(tmp_path: Path, kind: str, change: Ch
     assert any(said in text for name, text in found if name == kind), found
     path = archive.write(tmp_path)
     with pytest.raises(DataError) as caught:
-        rewrite_wheel(path, tmp_path / "out", Edit(label="x"))
-    message = explain(caught.value)
+        rewrite_wheel(path, tmp_path / "out", WheelEdit(label="x"))
+    message = explain_error(caught.value)
     assert str(path) in message
-    if kind not in REPAIRED | {"crc", "size", "deflate", "deflate-rest"}:
+    if kind not in REPAIRED_FAULTS | {"crc", "size", "deflate", "deflate-rest"}:
         assert said in message
     assert not (tmp_path / "out").exists()
 
@@ -266,7 +266,7 @@ def test_what_only_pypi_refuses_is_left_out_by_rewriting(tmp_path: Path, streame
     with WheelArchive.open(path) as before:
         assert {fault.kind for fault in before.faults} == {"data-descriptor" if streamed else "comment"}
     assert scan_wheel(path).faults == ()
-    done = rewrite_wheel(path, tmp_path / "out", Edit())
+    done = rewrite_wheel(path, tmp_path / "out", WheelEdit())
     with WheelArchive.open(done.path) as after:
         assert after.faults == ()
     with zipfile.ZipFile(done.path) as archive:
@@ -280,8 +280,8 @@ def test_every_fault_of_the_table_has_a_row() -> None:
         with pytest.raises(UnreadableError) as caught:
             read(data)
         assert caught.value.fault.kind == kind
-    assert {row[0] for row in TABLE} | set(beyond) == set(FAULTS)
-    assert len(FAULTS) > 40
+    assert {row[0] for row in TABLE} | set(beyond) == set(ARCHIVE_FAULTS)
+    assert len(ARCHIVE_FAULTS) > 40
 
 
 def test_an_archive_without_fault_is_told_as_it_is(tmp_path: Path) -> None:
@@ -302,7 +302,7 @@ def test_an_archive_without_members_is_no_wheel(tmp_path: Path) -> None:
     empty = Archive([])
     assert read(empty.bytes()).entries == read(empty.bytes()).faults == ()
     with pytest.raises(DataError, match="cannot be edited"):
-        rewrite_wheel(empty.write(tmp_path), tmp_path / "out", Edit(label="x"))
+        rewrite_wheel(empty.write(tmp_path), tmp_path / "out", WheelEdit(label="x"))
     lost = base()
     for member in lost.members:
         member.central["offset"] = 5
@@ -362,7 +362,7 @@ def test_a_fault_of_names_does_not_keep_a_scan_from_the_rest(tmp_path: Path) -> 
     assert re.search(r"any.whl: 4 bytes behind its end record", said)
     assert re.search(r"any.whl: /etc/b.py: this name leads out", said)
     assert re.search(r"any.whl: demo/sub/c.py: its header has the CRC", said)
-    assert scan.damaged == {"/etc/b.py", "demo/sub/c.py"}
+    assert scan.damaged_members == {"/etc/b.py", "demo/sub/c.py"}
     assert {member.name for member in scan.members} == {"demo/a.py", "/etc/b.py"}
 
 
@@ -417,5 +417,5 @@ def test_texts_that_would_fill_the_memory_are_not_read(
     path = archive.write(tmp_path)
     assert said in "\n".join(scan_wheel(path).faults)
     with pytest.raises(DataError) as caught:
-        rewrite_wheel(path, tmp_path / "out", Edit(label="x", local="y"))
-    assert said in explain(caught.value)
+        rewrite_wheel(path, tmp_path / "out", WheelEdit(label="x", local="y"))
+    assert said in explain_error(caught.value)

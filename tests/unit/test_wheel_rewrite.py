@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from binary_writer import digest_of, wheel
 
-from rocm_wheels.errors import DataError, RocmWheelsError, UsageError, explain
+from rocm_wheels.errors import DataError, RocmWheelsError, UsageError, explain_error
 from rocm_wheels.wheels.archive import copying, rewrite
-from rocm_wheels.wheels.archive.edits import Edit
+from rocm_wheels.wheels.archive.edits import WheelEdit
 from rocm_wheels.wheels.archive.rewrite import read_dist_info_files, rewrite_wheel
 from rocm_wheels.wheels.scan import scan_wheel
 
@@ -72,15 +72,15 @@ def raw(path: Path, name: str) -> bytes:
     return data[start : start + info.compress_size]
 
 
-EDITS: dict[str, tuple[Edit, str, Callable[[dict[str, bytes]], None]]] = {
-    "label": (Edit(label="rocm7.2_gfx942"), "demo-1.0-py3-none-any-rocm7.2_gfx942.whl", lambda _: None),
+EDITS: dict[str, tuple[WheelEdit, str, Callable[[dict[str, bytes]], None]]] = {
+    "label": (WheelEdit(label="rocm7.2_gfx942"), "demo-1.0-py3-none-any-rocm7.2_gfx942.whl", lambda _: None),
     "build": (
-        Edit(build="7local"),
+        WheelEdit(build="7local"),
         "demo-1.0-7local-py3-none-any.whl",
         lambda files: files.update({f"{INFO}/WHEEL": files[f"{INFO}/WHEEL"] + b"Build: 7local\n"}),
     ),
     "platforms": (
-        Edit(platforms=("manylinux_2_28_x86_64", "linux_x86_64")),
+        WheelEdit(platforms=("manylinux_2_28_x86_64", "linux_x86_64")),
         "demo-1.0-py3-none-manylinux_2_28_x86_64.linux_x86_64.whl",
         lambda files: files.update(
             {
@@ -90,7 +90,9 @@ EDITS: dict[str, tuple[Edit, str, Callable[[dict[str, bytes]], None]]] = {
         ),
     ),
     "requirements": (
-        Edit(requirements=lambda old: [*(r for r in old if "triton" not in r), "rocm[libraries]==7.2.0"]),
+        WheelEdit(
+            requirements=lambda old: [*(r for r in old if "triton" not in r), "rocm[libraries]==7.2.0"]
+        ),
         "demo-1.0-py3-none-any.whl",
         lambda files: files.update(
             {
@@ -102,25 +104,25 @@ EDITS: dict[str, tuple[Edit, str, Callable[[dict[str, bytes]], None]]] = {
         ),
     ),
     "put": (
-        Edit(put={"variant.json": b"{}\n", "sboms/a.json": b"[]", "entry_points.txt": b""}),
+        WheelEdit(put={"variant.json": b"{}\n", "sboms/a.json": b"[]", "entry_points.txt": b""}),
         "demo-1.0-py3-none-any.whl",
         lambda files: files.update(
             {f"{INFO}/variant.json": b"{}\n", f"{INFO}/sboms/a.json": b"[]", f"{INFO}/entry_points.txt": b""}
         ),
     ),
     "drop": (
-        Edit(drop=frozenset({"entry_points.txt"})),
+        WheelEdit(drop=frozenset({"entry_points.txt"})),
         "demo-1.0-py3-none-any.whl",
         lambda files: files.pop(f"{INFO}/entry_points.txt") and None,
     ),
     "members": (
-        Edit(members={"demo/__init__.py": b"x = 2\n", "demo-1.0.data/scripts/run": b"#!python3\n"}),
+        WheelEdit(members={"demo/__init__.py": b"x = 2\n", "demo-1.0.data/scripts/run": b"#!python3\n"}),
         "demo-1.0-py3-none-any.whl",
         lambda files: files.update(
             {"demo/__init__.py": b"x = 2\n", "demo-1.0.data/scripts/run": b"#!python3\n"}
         ),
     ),
-    "nothing": (Edit(), "demo-1.0-py3-none-any.whl", lambda _: None),
+    "nothing": (WheelEdit(), "demo-1.0-py3-none-any.whl", lambda _: None),
 }
 
 
@@ -157,13 +159,13 @@ def test_an_edit_changes_what_it_says_and_nothing_else(tmp_path: Path, case: str
 @pytest.mark.parametrize(
     ("edit", "version"),
     [
-        (Edit(version="2.0.0-RC1"), "2.0.0rc1"),
-        (Edit(local="rocm7.2.0"), "1.0+rocm7.2.0"),
-        (Edit(version="3", local="Gfx-942"), "3+gfx.942"),
-        (Edit(version="3+cpu", local=""), "3"),
+        (WheelEdit(version="2.0.0-RC1"), "2.0.0rc1"),
+        (WheelEdit(local="rocm7.2.0"), "1.0+rocm7.2.0"),
+        (WheelEdit(version="3", local="Gfx-942"), "3+gfx.942"),
+        (WheelEdit(version="3+cpu", local=""), "3"),
     ],
 )
-def test_a_version_is_followed_everywhere(tmp_path: Path, edit: Edit, version: str) -> None:
+def test_a_version_is_followed_everywhere(tmp_path: Path, edit: WheelEdit, version: str) -> None:
     done = rewrite_wheel(made(tmp_path), tmp_path / "out", edit)
     assert done.path.name == f"demo-{version}-py3-none-any.whl"
     found = contents(done.path)
@@ -183,17 +185,17 @@ def test_a_version_is_followed_everywhere(tmp_path: Path, edit: Edit, version: s
 
 def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     source = made(tmp_path)
-    edit = Edit(local="x", put={"variant.json": b"{}" * 50})
+    edit = WheelEdit(local="x", put={"variant.json": b"{}" * 50})
     first = rewrite_wheel(source, tmp_path / "a", edit)
     os.utime(source, (1, 1))
     second = rewrite_wheel(source, tmp_path / "b", edit)
     assert first.path.read_bytes() == second.path.read_bytes()
-    assert rewrite_wheel(first.path, tmp_path / "c", Edit()).path.read_bytes() == first.path.read_bytes()
+    assert rewrite_wheel(first.path, tmp_path / "c", WheelEdit()).path.read_bytes() == first.path.read_bytes()
 
 
 def test_what_is_new_has_the_date_of_wheel_and_mode_0644(tmp_path: Path) -> None:
     source = made(tmp_path)
-    done = rewrite_wheel(source, tmp_path / "out", Edit(put={"variant.json": b"{}"}))
+    done = rewrite_wheel(source, tmp_path / "out", WheelEdit(put={"variant.json": b"{}"}))
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(done.path) as new:
         date = old.getinfo(f"{INFO}/WHEEL").date_time
         assert new.getinfo(f"{INFO}/variant.json").date_time == date
@@ -216,7 +218,7 @@ def test_lines_of_record_that_stay_are_not_written_anew(tmp_path: Path) -> None:
     padded = rows[0].replace(digest_of(FILES["demo/__init__.py"]), digest_of(FILES["demo/__init__.py"]) + "=")
     record = f"{INFO}/RECORD,,\n" + padded + "".join([*rows[1:], *hexed])
     source = made(tmp_path, record=record)
-    found = contents(rewrite_wheel(source, tmp_path / "out", Edit(put={"x, y": b"z"})).path)
+    found = contents(rewrite_wheel(source, tmp_path / "out", WheelEdit(put={"x, y": b"z"})).path)
     lines = found[f"{INFO}/RECORD"].decode().splitlines(keepends=True)
     assert lines[0] == f"demo/__init__.py,{digest_of(FILES['demo/__init__.py'])},6\n"
     assert lines[1 : len(rows)] == rows[1:]
@@ -237,10 +239,10 @@ def test_signatures_of_another_record_are_left_out_and_told(
         record = archive.read(f"{INFO}/RECORD").decode()
     exempt = [line for line in record.splitlines(keepends=True) if "RECORD." not in line]
     source = wheel(tmp_path / "a", signed, metadata=METADATA, record="".join(exempt))
-    kept = rewrite_wheel(source, tmp_path / "kept", Edit(label="x"))
+    kept = rewrite_wheel(source, tmp_path / "kept", WheelEdit(label="x"))
     assert f"{INFO}/RECORD.jws" in contents(kept.path)
     assert kept.dropped == ()
-    done = rewrite_wheel(source, tmp_path / "done", Edit(put={"variant.json": b"{}"}))
+    done = rewrite_wheel(source, tmp_path / "done", WheelEdit(put={"variant.json": b"{}"}))
     assert not {f"{INFO}/RECORD.jws", f"{INFO}/RECORD.p7s"} & contents(done.path).keys()
     assert done.dropped == (f"{INFO}/RECORD.jws", f"{INFO}/RECORD.p7s")
     assert "left out demo-1.0.dist-info/RECORD.jws" in capsys.readouterr().err
@@ -250,59 +252,59 @@ def test_signatures_of_another_record_are_left_out_and_told(
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (Edit(version="one"), "the new version is none"),
-        (Edit(local="a b"), "the new version is none"),
-        (Edit(build="x"), "'x' is not a build tag"),
-        (Edit(platforms=("linux-x86",)), "'linux-x86' is not a platform tag"),
-        (Edit(platforms=()), "at least one platform tag"),
-        (Edit(label="ROCm"), "'ROCm' is not a variant label"),
-        (Edit(label="a-b"), "not the name of a wheel"),
-        (Edit(requirements=lambda _: ["torch =="]), "'torch ==' is not a requirement"),
-        (Edit(requirements=lambda _: ["torch\nName: x"]), "is not a requirement"),
-        (Edit(put={"../x": b""}), "'../x' is not the name of a file in a dist-info folder"),
-        (Edit(put={"RECORD": b""}), "RECORD is written by the edit"),
-        (Edit(put={"METADATA": b""}), "METADATA is written by the edit"),
-        (Edit(drop=frozenset({"gone"})), f"has no {INFO}/gone to leave out"),
+        (WheelEdit(version="one"), "the new version is none"),
+        (WheelEdit(local="a b"), "the new version is none"),
+        (WheelEdit(build="x"), "'x' is not a build tag"),
+        (WheelEdit(platforms=("linux-x86",)), "'linux-x86' is not a platform tag"),
+        (WheelEdit(platforms=()), "at least one platform tag"),
+        (WheelEdit(label="ROCm"), "'ROCm' is not a variant label"),
+        (WheelEdit(label="a-b"), "not the name of a wheel"),
+        (WheelEdit(requirements=lambda _: ["torch =="]), "'torch ==' is not a requirement"),
+        (WheelEdit(requirements=lambda _: ["torch\nName: x"]), "is not a requirement"),
+        (WheelEdit(put={"../x": b""}), "'../x' is not the name of a file in a dist-info folder"),
+        (WheelEdit(put={"RECORD": b""}), "RECORD is written by the edit"),
+        (WheelEdit(put={"METADATA": b""}), "METADATA is written by the edit"),
+        (WheelEdit(drop=frozenset({"gone"})), f"has no {INFO}/gone to leave out"),
         (
-            Edit(put={"licenses/LICENSE": b""}, drop=frozenset({"licenses/LICENSE"})),
+            WheelEdit(put={"licenses/LICENSE": b""}, drop=frozenset({"licenses/LICENSE"})),
             "is to be put and to be left",
         ),
-        (Edit(members={"demo/gone.py": b""}), f"has no demo/gone.py outside {INFO}"),
-        (Edit(members={f"{INFO}/WHEEL": b""}), f"has no {INFO}/WHEEL outside {INFO}"),
-        (Edit(put={"Entry_Points.txt": b""}), "entry_points.txt where names are compared without case"),
-        (Edit(put={"licenses": b""}), "licenses is a folder of the wheel"),
-        (Edit(put={"entry_points.txt/x": b""}), "entry_points.txt is a file of the wheel"),
+        (WheelEdit(members={"demo/gone.py": b""}), f"has no demo/gone.py outside {INFO}"),
+        (WheelEdit(members={f"{INFO}/WHEEL": b""}), f"has no {INFO}/WHEEL outside {INFO}"),
+        (WheelEdit(put={"Entry_Points.txt": b""}), "entry_points.txt where names are compared without case"),
+        (WheelEdit(put={"licenses": b""}), "licenses is a folder of the wheel"),
+        (WheelEdit(put={"entry_points.txt/x": b""}), "entry_points.txt is a file of the wheel"),
     ],
 )
-def test_edits_that_make_no_wheel_are_refused(tmp_path: Path, edit: Edit, message: str) -> None:
+def test_edits_that_make_no_wheel_are_refused(tmp_path: Path, edit: WheelEdit, message: str) -> None:
     with pytest.raises(RocmWheelsError) as caught:
         rewrite_wheel(made(tmp_path), tmp_path / "out", edit)
-    assert message in explain(caught.value)
+    assert message in explain_error(caught.value)
     assert not (tmp_path / "out").exists()
 
 
 def test_only_a_whole_version_repairs_a_wheel_of_two(tmp_path: Path) -> None:
     source = made(tmp_path, metadata=METADATA.replace("Version: 1.0\n", "Version: 1.1\n", 1))
-    for edit in (Edit(local="rocm7"), Edit(label="x")):
+    for edit in (WheelEdit(local="rocm7"), WheelEdit(label="x")):
         with pytest.raises(DataError) as caught:
             rewrite_wheel(source, tmp_path / "out", edit)
-        assert "METADATA says version 1.1, the file name 1.0" in explain(caught.value)
-    assert scan_wheel(rewrite_wheel(source, tmp_path / "out", Edit(version="1.0")).path).faults == ()
+        assert "METADATA says version 1.1, the file name 1.0" in explain_error(caught.value)
+    assert scan_wheel(rewrite_wheel(source, tmp_path / "out", WheelEdit(version="1.0")).path).faults == ()
 
 
 def test_other_bytes_are_not_replaced_unasked(tmp_path: Path) -> None:
     source, out = made(tmp_path), tmp_path / "out"
-    first = rewrite_wheel(source, out, Edit(label="x"))
+    first = rewrite_wheel(source, out, WheelEdit(label="x"))
     stamp = first.path.stat().st_ino
-    assert rewrite_wheel(source, out, Edit(label="x")).path.stat().st_ino == stamp
-    assert rewrite_wheel(source, out, Edit(label="x"), replace=True).path.stat().st_ino == stamp
+    assert rewrite_wheel(source, out, WheelEdit(label="x")).path.stat().st_ino == stamp
+    assert rewrite_wheel(source, out, WheelEdit(label="x"), replace=True).path.stat().st_ino == stamp
     with pytest.raises(DataError, match="exists with other bytes"):
-        rewrite_wheel(source, out, Edit(label="x", put={"variant.json": b"{}"}))
+        rewrite_wheel(source, out, WheelEdit(label="x", put={"variant.json": b"{}"}))
     assert first.path.stat().st_ino == stamp
-    again = rewrite_wheel(source, out, Edit(label="x", put={"variant.json": b"{}"}), replace=True)
+    again = rewrite_wheel(source, out, WheelEdit(label="x", put={"variant.json": b"{}"}), replace=True)
     assert f"{INFO}/variant.json" in contents(again.path)
     assert [p.name for p in out.iterdir()] == [first.path.name]
-    in_place = rewrite_wheel(source, tmp_path, Edit(put={"variant.json": b"{}"}), replace=True)
+    in_place = rewrite_wheel(source, tmp_path, WheelEdit(put={"variant.json": b"{}"}), replace=True)
     assert in_place.path == source
     assert scan_wheel(source).faults == ()
 
@@ -314,7 +316,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for name in ("copy_file_range", "sendfile", "write"):
         monkeypatch.setattr(copying.os, name, full, raising=False)
     with pytest.raises(OSError, match="No space left") as caught:
-        rewrite_wheel(made(tmp_path), tmp_path / "out", Edit(label="x"))
+        rewrite_wheel(made(tmp_path), tmp_path / "out", WheelEdit(label="x"))
     assert str(caught.value.filename).endswith("-x.whl")
     assert not (tmp_path / "out").exists()
 
@@ -329,7 +331,7 @@ def test_what_one_way_of_copying_cannot_another_can(
 
     for name in refused:
         monkeypatch.setattr(copying.os, name, cannot, raising=False)
-    done = rewrite_wheel(made(tmp_path), tmp_path / "out", Edit(label="x"))
+    done = rewrite_wheel(made(tmp_path), tmp_path / "out", WheelEdit(label="x"))
     assert contents(done.path) == contents(made(tmp_path))
 
 
@@ -337,12 +339,12 @@ def test_without_files_that_have_no_name_it_is_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = made(tmp_path)
-    first = rewrite_wheel(source, tmp_path / "a", Edit(label="x")).path.read_bytes()
+    first = rewrite_wheel(source, tmp_path / "a", WheelEdit(label="x")).path.read_bytes()
     monkeypatch.delattr(os, "O_TMPFILE", raising=False)
-    assert rewrite_wheel(source, tmp_path / "b", Edit(label="x")).path.read_bytes() == first
+    assert rewrite_wheel(source, tmp_path / "b", WheelEdit(label="x")).path.read_bytes() == first
     assert len(list((tmp_path / "b").iterdir())) == 1
     with pytest.raises(DataError, match="exists with other bytes"):
-        rewrite_wheel(source, tmp_path / "b", Edit(label="x", put={"a": b""}))
+        rewrite_wheel(source, tmp_path / "b", WheelEdit(label="x", put={"a": b""}))
     assert len(list((tmp_path / "b").iterdir())) == 1
 
 
@@ -353,10 +355,10 @@ def test_without_hard_links_other_bytes_stay_too(tmp_path: Path, monkeypatch: py
     monkeypatch.delattr(os, "O_TMPFILE", raising=False)
     monkeypatch.setattr(os, "link", cannot)
     source = made(tmp_path)
-    first = rewrite_wheel(source, tmp_path / "out", Edit(label="x")).path
+    first = rewrite_wheel(source, tmp_path / "out", WheelEdit(label="x")).path
     content = first.read_bytes()
     with pytest.raises(DataError, match="exists with other bytes"):
-        rewrite_wheel(source, tmp_path / "out", Edit(label="x", put={"a": b""}))
+        rewrite_wheel(source, tmp_path / "out", WheelEdit(label="x", put={"a": b""}))
     assert first.read_bytes() == content
     assert [one.name for one in (tmp_path / "out").iterdir()] == [first.name]
 
@@ -365,7 +367,7 @@ def test_two_runs_that_make_the_same_wheel_both_succeed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, out, link = made(tmp_path), tmp_path / "out", os.link
-    content = rewrite_wheel(source, tmp_path / "first", Edit(label="x")).path.read_bytes()
+    content = rewrite_wheel(source, tmp_path / "first", WheelEdit(label="x")).path.read_bytes()
 
     def later(name: object, target: str | Path, **more: Any) -> None:
         if Path(target).suffix == ".whl":  # the other run is a moment earlier
@@ -373,7 +375,7 @@ def test_two_runs_that_make_the_same_wheel_both_succeed(
         link(name, target, **more)
 
     monkeypatch.setattr(os, "link", later)
-    assert rewrite_wheel(source, out, Edit(label="x")).path.read_bytes() == content
+    assert rewrite_wheel(source, out, WheelEdit(label="x")).path.read_bytes() == content
     assert len(list(out.iterdir())) == 1
 
 
@@ -385,37 +387,37 @@ def test_a_name_may_be_as_long_as_names_can_be(
         monkeypatch.delattr(os, "O_TMPFILE", raising=False)
     source, out = made(tmp_path), tmp_path / "new" / "out"
     length = 255 - len(source.name) - 1
-    assert len(rewrite_wheel(source, out, Edit(label="x" * length)).path.name) == 255
+    assert len(rewrite_wheel(source, out, WheelEdit(label="x" * length)).path.name) == 255
     with pytest.raises(OSError, match="too long"):
-        rewrite_wheel(source, tmp_path / "a" / "b", Edit(label="x" * (length + 1)))
+        rewrite_wheel(source, tmp_path / "a" / "b", WheelEdit(label="x" * (length + 1)))
     assert not (tmp_path / "a").exists()
 
 
 def test_short_copies_are_carried_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, calls = copying.Copier._read_and_write, []
+    whole, calls = copying.RangeCopier._read_and_write, []
 
-    def short(self: copying.Copier, begin: int, size: int) -> int:
+    def short(self: copying.RangeCopier, begin: int, size: int) -> int:
         calls.append(begin)
         return whole(self, begin, min(size, 7))
 
-    monkeypatch.setattr(copying.Copier, "_copy_file_range", short)
-    done = rewrite_wheel(made(tmp_path), tmp_path / "out", Edit(put={"a": b""}))
+    monkeypatch.setattr(copying.RangeCopier, "_copy_file_range", short)
+    done = rewrite_wheel(made(tmp_path), tmp_path / "out", WheelEdit(put={"a": b""}))
     assert scan_wheel(done.path).faults == ()
     assert len(calls) > 20
 
 
 def test_neighbours_are_copied_in_one_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ranges: list[tuple[int, int]] = []
-    copy = copying.Copier.copy
+    copy = copying.RangeCopier.copy_range
 
-    def seen(self: copying.Copier, begin: int, end: int) -> None:
+    def seen(self: copying.RangeCopier, begin: int, end: int) -> None:
         ranges.append((begin, end))
         copy(self, begin, end)
 
-    monkeypatch.setattr(copying.Copier, "copy", seen)
+    monkeypatch.setattr(copying.RangeCopier, "copy", seen)
     (tmp_path / "many").mkdir()
     files = {f"demo/{i}.txt": b"%d" % i for i in range(500)}
-    rewrite_wheel(wheel(tmp_path / "many", files), tmp_path / "out", Edit(put={"variant.json": b"{}"}))
+    rewrite_wheel(wheel(tmp_path / "many", files), tmp_path / "out", WheelEdit(put={"variant.json": b"{}"}))
     (begin, middle), (further, end) = ranges  # up to the dist-info folder while the plan is made, then on
     assert (begin, middle) == (0, further)
     assert further <= end
@@ -425,16 +427,16 @@ def test_a_wheel_that_is_written_to_meanwhile_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = made(tmp_path)
-    plan = rewrite.plan_edit
+    plan = rewrite.plan_wheel_edit
 
     def meddle(*given: object, **named: object) -> object:
         with open(source, "ab") as file:
             file.write(b"x")
         return plan(*given, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(rewrite, "plan_edit", meddle)
+    monkeypatch.setattr(rewrite, "plan_wheel_edit", meddle)
     with pytest.raises(DataError, match="changed while it was read"):
-        rewrite_wheel(source, tmp_path / "out", Edit(label="x"))
+        rewrite_wheel(source, tmp_path / "out", WheelEdit(label="x"))
     assert not (tmp_path / "out").exists()
 
 
@@ -455,7 +457,7 @@ def test_links_modes_and_folders_stay(tmp_path: Path) -> None:
         info = zipfile.ZipInfo(link)
         info.create_system, info.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
         archive.writestr(info, target)
-    done = rewrite_wheel(source, tmp_path / "out", Edit(version="2"))
+    done = rewrite_wheel(source, tmp_path / "out", WheelEdit(version="2"))
     with zipfile.ZipFile(done.path) as archive:
         modes = {i.filename: i.external_attr >> 16 for i in archive.infolist()}
         assert stat.S_ISLNK(modes[link])
@@ -487,4 +489,4 @@ def test_a_dist_info_folder_has_a_bound(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_an_edit_of_a_usage_error_names_no_wheel_as_damaged(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
-        rewrite_wheel(made(tmp_path), tmp_path, Edit(build="x"))
+        rewrite_wheel(made(tmp_path), tmp_path, WheelEdit(build="x"))

@@ -15,7 +15,7 @@ from archive_writer import Archive, Member, descriptor
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from rocm_wheels.wheels.archive.edits import Edit
+from rocm_wheels.wheels.archive.edits import WheelEdit
 from rocm_wheels.wheels.archive.rewrite import rewrite_wheel
 from rocm_wheels.wheels.members import WheelArchive
 from rocm_wheels.wheels.scan import scan_wheel
@@ -137,7 +137,7 @@ def test_the_expected_tree_comes_out(  # noqa: PLR0917
         folder = Path(box)
         source = written(wheel, folder)
         with WheelArchive.open(source) as archive:
-            if any(not fault.repaired for fault in archive.faults):
+            if any(not fault.is_repairable for fault in archive.faults):
                 assert {fault.kind for fault in archive.faults} <= {
                     "name-collides",
                     "file-and-folder",
@@ -148,7 +148,7 @@ def test_the_expected_tree_comes_out(  # noqa: PLR0917
         drop = frozenset(sorted(wheel.info.keys() - put.keys())[:drops])
         asked = None if requirements is None else (lambda _old: requirements)
         members = {name: text + b"!" for name, text in sorted(wheel.files.items())[:changes]}
-        edit = Edit(
+        edit = WheelEdit(
             version, build=build, label=label, requirements=asked, put=put, drop=drop, members=members
         )
         done = rewrite_wheel(source, folder / "out", edit)

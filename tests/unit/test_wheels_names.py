@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rocm_wheels.errors import DataError, explain
-from rocm_wheels.wheels.device_code.target_id import MACHINES, EntryId, TargetId
+from rocm_wheels.errors import DataError, explain_error
+from rocm_wheels.wheels.device_code.target_id import ELF_MACHINES, BundleEntryId, TargetId
 from rocm_wheels.wheels.names import parse_wheel_name
 
 
@@ -50,7 +50,7 @@ def test_a_compressed_tag_set_stands_for_all_its_tags() -> None:
 def test_wrong_names_are_refused_with_the_reason(file_name: str, reason: str) -> None:
     with pytest.raises(DataError) as caught:
         parse_wheel_name(file_name)
-    assert reason in explain(caught.value)
+    assert reason in explain_error(caught.value)
 
 
 def test_target_ids_keep_their_features_in_canonical_order() -> None:
@@ -78,7 +78,7 @@ def test_targets_sort_by_number() -> None:
         "gfx942",
         "gfx12-generic",
     ]
-    assert [str(t) for t in sorted(map(TargetId.parse, names), key=TargetId.order)] == [
+    assert [str(t) for t in sorted(map(TargetId.parse, names), key=TargetId.get_sort_key)] == [
         "gfx908",
         "gfx90a",
         "gfx942",
@@ -90,15 +90,15 @@ def test_targets_sort_by_number() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", MACHINES.values())
+@pytest.mark.parametrize("name", ELF_MACHINES.values())
 def test_every_machine_of_the_table_is_a_target_id_in_every_spelling_of_an_entry(name: str) -> None:
     assert str(TargetId.parse(name)) == name
     for text in (f"hipv4-amdgcn-amd-amdhsa--{name}", f"hip-amdgcn-amd-amdhsa-{name}"):
-        assert EntryId.parse(text).target == name
-    assert len(set(MACHINES.values())) == len(MACHINES)
+        assert BundleEntryId.parse(text).target == name
+    assert len(set(ELF_MACHINES.values())) == len(ELF_MACHINES)
 
 
 def test_the_host_entry_has_no_target() -> None:
-    assert EntryId.parse("host-x86_64-unknown-linux-gnu-").target == ""
-    assert EntryId.parse("host-x86_64-unknown-linux-gnu").kind == "host"
-    assert EntryId.parse("host-x86_64-pc-windows-msvc--").kind == "host"
+    assert BundleEntryId.parse("host-x86_64-unknown-linux-gnu-").target == ""
+    assert BundleEntryId.parse("host-x86_64-unknown-linux-gnu").kind == "host"
+    assert BundleEntryId.parse("host-x86_64-pc-windows-msvc--").kind == "host"

@@ -16,7 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.wheels.device_code.objects import DeviceCode, read_any, read_file, read_wheel, targets_of
+from rocm_wheels.wheels.device_code.objects import (
+    FoundDeviceCode,
+    read_device_code,
+    read_file_code,
+    read_wheel_code,
+    list_code_targets,
+)
 from rocm_wheels.wheels.scan import scan_wheel
 
 LIBRARY = elf({".hip_fatbin": compress(bundle(HOST, hip("gfx942"), hip("gfx1100")), 3, "zstd")})
@@ -43,12 +49,12 @@ def test_one_pass_gives_everything(tmp_path: Path, method: int) -> None:
     }
     assert all(m.recorded for m in scan.members)
     assert scan.texts["demo/__init__.py"] == b"x = 1\n"
-    assert {name: targets_of(code) for name, code in scan.device_code.items()} == {
+    assert {name: list_code_targets(code) for name, code in scan.device_code.items()} == {
         "demo/lib/a.so": ["gfx942", "gfx1100"]
     }
     assert scan.metadata and (scan.metadata.name, str(scan.metadata.version)) == ("demo", "1.0")
-    assert {name: list(code) for name, code in scan.device_code.items()} == read_wheel(path)
-    assert read_any(path) == DeviceCode(read_wheel(path), {})
+    assert {name: list(code) for name, code in scan.device_code.items()} == read_wheel_code(path)
+    assert read_device_code(path) == FoundDeviceCode(read_wheel_code(path), {})
 
 
 def test_a_large_member_goes_through_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,9 +245,9 @@ def test_members_on_top_of_each_other_are_not_inflated(tmp_path: Path) -> None:
     assert path.stat().st_size < 1_000_000
     scan = scan_wheel(path)
     assert sum("reaches into another member" in fault for fault in scan.faults) == 1
-    assert "demo/a.so" in scan.damaged
+    assert "demo/a.so" in scan.damaged_members
     with pytest.raises(DataError, match="3000 members of this name"):
-        read_wheel(path)
+        read_wheel_code(path)
 
 
 def test_compressed_tags_are_not_expanded_without_end(tmp_path: Path) -> None:
@@ -254,14 +260,14 @@ def test_what_is_damaged_is_told_by_member(tmp_path: Path) -> None:
     names = {"demo/colon: a.so": LIBRARY[:-100], "demo/good.so": LIBRARY}
     scan = scan_wheel(wheel(tmp_path, names, tags=("py3-none-win32",)))
     assert len(scan.faults) == 3  # the member, and both ways in which the tags differ
-    assert scan.damaged == {"demo/colon: a.so"}
+    assert scan.damaged_members == {"demo/colon: a.so"}
 
 
 @pytest.mark.parametrize("cut", [0, 3, 100, 400, -1, -22, -60])
 def test_a_cut_archive_is_refused(tmp_path: Path, cut: int) -> None:
     path = wheel(tmp_path, FILES)
     path.write_bytes(path.read_bytes()[:cut])
-    for read in (scan_wheel, read_wheel):
+    for read in (scan_wheel, read_wheel_code):
         with pytest.raises(DataError, match=r"demo-1.0-py3-none-any.whl is not a readable wheel"):
             read(path)
 
@@ -272,7 +278,7 @@ def test_damaged_device_code_is_a_fault_of_its_member(tmp_path: Path) -> None:
     assert fault.startswith(f"{path}: demo/bad.so: cut short: the section table")
     assert list(scan_wheel(path).device_code) == ["demo/good.so"]
     with pytest.raises(DataError, match=r"demo/bad.so: cut short"):
-        read_wheel(path)
+        read_wheel_code(path)
 
 
 def test_a_member_without_device_code_is_not_inflated(tmp_path: Path) -> None:
@@ -285,23 +291,23 @@ def test_a_member_without_device_code_is_not_inflated(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[250_000] ^= 0xFF
     path.write_bytes(data)
-    assert list(read_wheel(path)) == ["demo/a.so"]
+    assert list(read_wheel_code(path)) == ["demo/a.so"]
     assert any("demo/data.bin" in fault for fault in scan_wheel(path).faults)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "empty.so").touch()
-    assert read_file(tmp_path / "empty.so") == []
-    for read in (read_any, read_file):
+    assert read_file_code(tmp_path / "empty.so") == []
+    for read in (read_device_code, read_file_code):
         with pytest.raises(DataError, match="is a folder"):
             read(tmp_path)
         with pytest.raises(DataError, match=r"cannot read .*gone.so: No such file"):
             read(tmp_path / "gone.so")
     with pytest.raises(DataError, match="wheel or zip archive"):
-        read_file(wheel(tmp_path, {}))
+        read_file_code(wheel(tmp_path, {}))
     (tmp_path / "page.whl").write_text("<html>404</html>")
     with pytest.raises(DataError, match="not a readable wheel"):
-        read_any(tmp_path / "page.whl")
+        read_device_code(tmp_path / "page.whl")
 
 
 def _good() -> bytes:
@@ -330,7 +336,7 @@ def test_any_mutation_of_a_wheel_is_read_or_refused(
         data[at : at + len(patch)] = patch
     path = tmp_path / "demo-1.0-py3-none-any.whl"
     path.write_bytes(data[: len(data) - cut])
-    for read in (scan_wheel, read_wheel):
+    for read in (scan_wheel, read_wheel_code):
         try:
             read(path)
         except DataError as fault:

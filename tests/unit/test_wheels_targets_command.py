@@ -10,7 +10,7 @@ from binary_writer import HOST, bundle, code_object, compress, elf, hip, kpack_r
 from click.testing import CliRunner
 
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.targets import command, read_targets, targets_as_json, targets_as_table
+from rocm_wheels.cli.targets import targets_command, read_targets, targets_as_json, targets_as_table
 
 LIBRARY = elf({".hip_fatbin": compress(bundle(HOST, hip("gfx942:xnack-"), hip("gfx1100")), 3, "zstd")})
 
@@ -58,7 +58,7 @@ def test_the_table_has_a_line_a_library(files: tuple[Path, ...]) -> None:
 
 
 def test_json_keeps_its_form(files: tuple[Path, ...]) -> None:
-    printed = CliRunner().invoke(command, [*map(str, files), "--json"])
+    printed = CliRunner().invoke(targets_command, [*map(str, files), "--json"])
     assert printed.exit_code == 0
     result = json.loads(printed.stdout)
     assert result == targets_as_json(read_targets(files)[0])
@@ -101,7 +101,7 @@ def test_what_cannot_be_read_ends_with_code_2(
     path = tmp_path / name if name else tmp_path
     if content is not None:
         path.write_bytes(content)
-    assert run_command(command, [str(path), "--json"]) == 2
+    assert run_command(targets_command, [str(path), "--json"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert message.format(path=path) in err
@@ -130,7 +130,7 @@ def test_damaged_files_do_not_hide_the_others(
 ) -> None:
     (tmp_path / "cut.so").write_bytes(LIBRARY[:-9])
     mixed = [tmp_path / "cut.so", files[0], tmp_path / "gone.so", files[1]]
-    assert run_command(command, [*map(str, mixed), *options]) == 2
+    assert run_command(targets_command, [*map(str, mixed), *options]) == 2
     out, err = capsys.readouterr()
     assert all(str(path) in out for path in files[:2])
     assert "gfx90a" in out
@@ -140,5 +140,5 @@ def test_damaged_files_do_not_hide_the_others(
 
 
 def test_a_file_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(command, []) == 2
+    assert run_command(targets_command, []) == 2
     assert "Missing argument 'FILE...'" in capsys.readouterr().err

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from rocm_wheels.words import counted
+from rocm_wheels.words import format_count
 
 
 def test_one_is_one() -> None:
-    assert [counted(n, "wheel") for n in (0, 1, 2, 1234)] == [
+    assert [format_count(n, "wheel") for n in (0, 1, 2, 1234)] == [
         "0 wheels",
         "1 wheel",
         "2 wheels",
         "1,234 wheels",
     ]
-    assert counted(2, "line is", "lines are") == "2 lines are"
+    assert format_count(2, "line is", "lines are") == "2 lines are"

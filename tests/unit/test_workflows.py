@@ -20,14 +20,14 @@ from rocm_wheels.ci.workflows.rules import faults
 from rocm_wheels.ci.workflows.text import Noted, as_yaml
 from rocm_wheels.cli.workflows import group
 from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.model.actions import ActionsTable, actions_table
-from rocm_wheels.model.ci import CiTable, ci_table
-from rocm_wheels.model.compat.releases import index_named
-from rocm_wheels.model.names import data_folder
-from rocm_wheels.records import parse
+from rocm_wheels.model.actions import ActionsTable, load_actions_table
+from rocm_wheels.model.ci import CiTable, load_ci_table
+from rocm_wheels.model.compat.releases import get_index
+from rocm_wheels.model.names import get_data_folder
+from rocm_wheels.records import parse_record
 
 CLONE = Path(__file__).resolve().parents[2]
-TABLE, ACTIONS = ci_table(), actions_table()
+TABLE, ACTIONS = load_ci_table(), load_actions_table()
 MADE = workflows(TABLE, ACTIONS)
 TEXTS = texts(TABLE, ACTIONS)
 FOLDER = CLONE / ".github" / "workflows"
@@ -149,7 +149,7 @@ def test_forks_read_the_cache_and_only_trusted_code_writes_it() -> None:
 
 def test_a_pull_request_from_a_fork_needs_no_variable() -> None:
     """GitHub hands it none; only an image may be missing then: the build is on the machine itself."""
-    index = index_named(TABLE.rocm_index).url
+    index = get_index(TABLE.rocm_index).url
     given = read_all()["presubmit.yml"]["jobs"]["build"]["with"]
     assert given["rocm_index"] == f"${{{{ vars.ROCM_WHEELS_ROCM_INDEX || '{index}' }}}}"
     assert {key for key, said in given.items() if "vars." in str(said)} == {"rocm_index", "build_image"}
@@ -275,9 +275,9 @@ def test_broken_workflows_are_found(change: Change, said: str) -> None:
 
 
 def table_with(old: str, new: str) -> ActionsTable:
-    text = (data_folder() / "actions.yaml").read_text(encoding="utf-8")
+    text = (get_data_folder() / "actions.yaml").read_text(encoding="utf-8")
     assert old in text
-    return parse(text.replace(old, new, 1), ActionsTable, name="actions.yaml")
+    return parse_record(text.replace(old, new, 1), ActionsTable, name="actions.yaml")
 
 
 SHA = ACTIONS.actions["actions/cache"].sha
@@ -358,18 +358,20 @@ def test_show() -> None:
 
 
 def with_text(*changes: tuple[str, str]) -> CiTable:
-    text = (data_folder() / "ci.yaml").read_text(encoding="utf-8")
+    text = (get_data_folder() / "ci.yaml").read_text(encoding="utf-8")
     for old, new in changes:
         assert old in text
         text = text.replace(old, new, 1)
-    return parse(text, CiTable, name="ci.yaml")
+    return parse_record(text, CiTable, name="ci.yaml")
 
 
 def test_one_entry_adds_a_family_a_python_a_runner() -> None:
     """What is asked at run time (rows of the matrix) is tested with the matrix; here what is in the files."""
-    fresh = ci_table().triggers["nightly"].pythons[-1]  # a line must have it: as if it were not there yet
-    text = (data_folder() / "ci.yaml").read_text(encoding="utf-8").replace(f', "{fresh}"]', "]")
-    before = texts(parse(text, CiTable, name="ci.yaml"), ACTIONS)
+    fresh = (
+        load_ci_table().triggers["nightly"].pythons[-1]
+    )  # a line must have it: as if it were not there yet
+    text = (get_data_folder() / "ci.yaml").read_text(encoding="utf-8").replace(f', "{fresh}"]', "]")
+    before = texts(parse_record(text, CiTable, name="ci.yaml"), ACTIONS)
     table = with_text(
         ("  gfx125X-dcgpu: {fact: *families, since: nightly, linux: {}}", "  gfx1250: {fact: *families, since: nightly, linux: {}}"),
         ("gfx1152: {fact: *families, since: nightly, linux: {}", "gfx1152: {fact: *families, since: nightly, linux: {runners: [{label: mine}]}"),

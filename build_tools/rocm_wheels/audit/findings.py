@@ -7,33 +7,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from rocm_wheels.variants.targets import HeldTargets
+from rocm_wheels.variants.targets import WheelTargets
 
 Severity = Literal["error", "warning"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class AuditFinding:
     """One fault of a wheel.
 
     ``where`` is a member of the wheel, or ``""`` for the wheel as a whole; ``check`` is
     filled in by whoever runs the check.
     """
 
-    what: str
+    message: str
     where: str = ""
     tip: str = ""
     severity: Severity = "error"
     check: str = ""
 
-    def line(self) -> str:
+    def format_line(self) -> str:
         """Return the finding as one line: ``device-code: torch/lib/x.so: holds …``."""
         place = f"{self.where}: " if self.where else ""
-        return f"{self.check}: {place}{self.what}"
+        return f"{self.check}: {place}{self.message}"
 
 
 @dataclass(frozen=True)
-class Skipped:
+class SkippedCheck:
     """A check that did not run, and why."""
 
     reason: str
@@ -46,7 +46,7 @@ class AuditReport:
 
     ``targets`` are the base gfx targets of all device code inside, ``size`` is in bytes.
     ``archives`` are the ``.kpack`` archives that libraries name as the place of theirs, ``parts`` the device
-    wheels that were read with it, ``held`` is what a variant may say of the wheel. ``libraries``: the
+    wheels that were read with it, ``held_targets`` is what a variant may say of the wheel. ``libraries``: the
     targets of each member with device code. ``ran`` and ``skipped`` together name every check.
     ``jit_sources``: the HIP sources that the user's machine compiles.
     """
@@ -55,17 +55,17 @@ class AuditReport:
     size: int
     sha256: str
     targets: tuple[str, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[AuditFinding, ...]
     ran: tuple[str, ...]
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedCheck, ...]
     archives: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
-    held: HeldTargets = field(default_factory=HeldTargets)
+    held_targets: WheelTargets = field(default_factory=WheelTargets)
     libraries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     jit_sources: tuple[str, ...] = ()
 
     @property
-    def errors(self) -> tuple[Finding, ...]:
+    def errors(self) -> tuple[AuditFinding, ...]:
         """The findings that keep the wheel from counting."""
         return tuple(finding for finding in self.findings if finding.severity == "error")
 
@@ -74,7 +74,7 @@ class AuditReport:
         """Tell whether the wheel counts: warnings are shown, and do not reject it."""
         return not self.errors
 
-    def as_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, object]:
         """Return the report as plain JSON values."""
         return {
             "wheel": self.wheel.name,
@@ -86,7 +86,7 @@ class AuditReport:
             "jit_sources": list(self.jit_sources),
             "passed": self.passed,
             "findings": [
-                {"check": f.check, "severity": f.severity, "what": f.what, "where": f.where, "tip": f.tip}
+                {"check": f.check, "severity": f.severity, "what": f.message, "where": f.where, "tip": f.tip}
                 for f in self.findings
             ],
             "ran": list(self.ran),

@@ -21,14 +21,14 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.audit.findings import Finding
-from rocm_wheels.audit.names import same_version
-from rocm_wheels.audit.subject import Expectation, bases
+from rocm_wheels.audit.findings import AuditFinding
+from rocm_wheels.audit.names import is_same_version
+from rocm_wheels.audit.subject import WheelExpectation, list_base_targets
 from rocm_wheels.errors import AuditError, BuildError
-from rocm_wheels.process import run
+from rocm_wheels.process import run_command
 
 _PROBE = Path(__file__).with_name("probe.py")
-_BUILDERS = re.compile(
+_BUILDER_VARIABLES = re.compile(
     r"(PYTHON|LD_|DYLD_|ROCM_|HIP_|HSA_|PYTORCH_|TORCH_|TRITON_|CONDA_|VIRTUAL_ENV$|__PYVENV)", re.IGNORECASE
 )
 _SHOWN_LINES = 15
@@ -44,7 +44,7 @@ _WINDOWS_CODES = {
 
 
 @dataclass(frozen=True)
-class Host:
+class ImportHost:
     """The machine that we run on: ``linux``, ``windows`` or ``macos``; ``x86_64``, ``aarch64``, …"""
 
     system: str
@@ -52,7 +52,7 @@ class Host:
 
 
 @dataclass(frozen=True)
-class ImportPlace:
+class ImportEnvironment:
     """Where a wheel is imported: an environment's interpreter, whose packages the wheel may require.
 
     ``installed``: the wheel is in that environment already, in the folder ``packages`` where that is not the
@@ -67,69 +67,75 @@ class ImportPlace:
     log: Path | None = None
 
 
-def this_host() -> Host:
+def detect_import_host() -> ImportHost:
     """Return what this machine is."""
     machine = platform.machine().lower()
-    return Host(_SYSTEMS.get(sys.platform, sys.platform), _MACHINES.get(machine, machine))
+    return ImportHost(_SYSTEMS.get(sys.platform, sys.platform), _MACHINES.get(machine, machine))
 
 
-def why_not_here(wheel_name: str, expected: Expectation, host: Host) -> str | None:
+def explain_no_import(wheel_name: str, expected: WheelExpectation, host: ImportHost) -> str | None:
     """Say why a wheel cannot be imported on ``host``; None when it can."""
     if host.system != expected.platform:
         return f"not imported: it is for {expected.platform}, and this machine runs {host.system}"
     tag = wheel_name.removesuffix(".whl").rpartition("-")[2].lower()
-    for known in ("x86_64", "amd64", "aarch64", "arm64"):
-        machine = _MACHINES.get(known, known)
-        if tag.endswith(known) and machine != host.machine:
+    for spelling in ("x86_64", "amd64", "aarch64", "arm64"):
+        machine = _MACHINES.get(spelling, spelling)
+        if tag.endswith(spelling) and machine != host.machine:
             return f"not imported: it is for {machine}, and this machine is {host.machine}"
     return None
 
 
-def check_import(wheel: Path, expected: Expectation, place: ImportPlace) -> list[Finding]:
+def check_import(
+    wheel: Path, expected: WheelExpectation, environment: ImportEnvironment
+) -> list[AuditFinding]:
     """Import the wheel in a clean process and compare what it says of itself with ``expected``.
 
     A crash is named by its signal, with the last lines printed. Raises AuditError only
     when uv, which fills the throw-away folder, is not there.
     """
-    env = clean_environment(place.env)
+    env = make_clean_environment(environment.env)
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-import-") as name:
         scratch = Path(name)
         folders: list[str] = []
-        if not place.installed:
+        if not environment.installed:
             folders = [str(scratch / "installed")]
-            fault = _install(wheel, Path(folders[0]), place, env)
+            fault = _install_wheel(wheel, Path(folders[0]), environment, env)
             if fault is not None:
                 return [fault]
         start = scratch / "start"
         start.mkdir()
         checks = expected.project.checks
         answer = scratch / "answer.json"
-        argv = [place.python, "-I", "-X", "faulthandler", _PROBE, answer]
+        argv = [environment.python, "-I", "-X", "faulthandler", _PROBE, answer]
         names = [checks.import_name, expected.project.distribution, *folders]
-        fault = _run([*map(str, argv), *names], place, env, f"`import {checks.import_name}`", start)
+        fault = _run_or_find(
+            [*map(str, argv), *names], environment, env, f"`import {checks.import_name}`", start
+        )
         if fault is not None:
             return [fault]
         if not answer.is_file():
-            return [Finding(f"`import {checks.import_name}` ended before it was done, with exit code 0")]
-        said = json.loads(answer.read_text(encoding="utf-8"))
-        if place.packages is not None:
-            said["places"] = [str(place.packages)]
-        return _judge(said, expected)
+            return [AuditFinding(f"`import {checks.import_name}` ended before it was done, with exit code 0")]
+        stated = json.loads(answer.read_text(encoding="utf-8"))
+        if environment.packages is not None:
+            stated["places"] = [str(environment.packages)]
+        return _judge_import(stated, expected)
 
 
-def clean_environment(env: Mapping[str, str]) -> dict[str, str]:
+def make_clean_environment(env: Mapping[str, str]) -> dict[str, str]:
     """Return ``env`` without what steers Python, the loader, ROCm or torch."""
-    kept = {name: value for name, value in env.items() if not _BUILDERS.match(name)}
-    return {**kept, "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    cleaned = {name: value for name, value in env.items() if not _BUILDER_VARIABLES.match(name)}
+    return {**cleaned, "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def _install(wheel: Path, folder: Path, place: ImportPlace, env: Mapping[str, str]) -> Finding | None:
-    argv = [_uv(), "pip", "install", "--quiet", "--no-cache", "--no-config", "--no-deps", "--no-index"]
-    argv += ["--python", str(place.python), "--target", str(folder), str(wheel.resolve())]
-    return _run(argv, place, env, "installing it into a throw-away folder", None)
+def _install_wheel(
+    wheel: Path, folder: Path, environment: ImportEnvironment, env: Mapping[str, str]
+) -> AuditFinding | None:
+    argv = [_find_uv(), "pip", "install", "--quiet", "--no-cache", "--no-config", "--no-deps", "--no-index"]
+    argv += ["--python", str(environment.python), "--target", str(folder), str(wheel.resolve())]
+    return _run_or_find(argv, environment, env, "installing it into a throw-away folder", None)
 
 
-def _uv() -> str:
+def _find_uv() -> str:
     try:
         from uv import find_uv_bin
 
@@ -139,31 +145,37 @@ def _uv() -> str:
         raise AuditError("uv is not there to install the wheel for its import check", tip=tip) from cause
 
 
-def _run(
-    argv: list[str], place: ImportPlace, env: Mapping[str, str], what: str, cwd: Path | None
-) -> Finding | None:
+def _run_or_find(
+    argv: list[str],
+    environment: ImportEnvironment,
+    env: Mapping[str, str],
+    description: str,
+    cwd: Path | None,
+) -> AuditFinding | None:
     """Run a program; return a finding when it does not end well."""
-    said: deque[str] = deque(maxlen=_SHOWN_LINES)
+    printed: deque[str] = deque(maxlen=_SHOWN_LINES)
     try:
-        ended = run(
+        finished = run_command(
             argv,
             env=env,
             cwd=cwd,
-            log=place.log,
-            on_line=said.append,
-            timeout=place.timeout,
+            log=environment.log,
+            on_line=printed.append,
+            timeout=environment.timeout,
             check=None,
-            what=what,
+            description=description,
         )
-    except BuildError as wrong:  # not started, or stopped by the time limit
-        return Finding(str(wrong) + _last(said))
-    if ended.returncode == 0:
+    except BuildError as failure:  # not started, or stopped by the time limit
+        return AuditFinding(str(failure) + _format_last_lines(printed))
+    if finished.returncode == 0:
         return None
-    tip = "a library is missing, or does not fit another" if ended.returncode != 1 else ""
-    return Finding(f"{what} {describe_end(ended.returncode)}{_last(said)}", tip=tip)
+    tip = "a library is missing, or does not fit another" if finished.returncode != 1 else ""
+    return AuditFinding(
+        f"{description} {describe_exit(finished.returncode)}{_format_last_lines(printed)}", tip=tip
+    )
 
 
-def describe_end(code: int) -> str:
+def describe_exit(code: int) -> str:
     """Say how a process ended: ``crashed with SIGSEGV``, ``failed with exit code 1``."""
     if code < 0:
         try:
@@ -174,57 +186,65 @@ def describe_end(code: int) -> str:
     return f"crashed with {windows} ({code:#x})" if windows else f"failed with exit code {code}"
 
 
-def _last(lines: deque[str]) -> str:
-    shown = [f"\n  | {line}" for line in lines if line.strip()]
-    return ":" + "".join(shown) if shown else ""
+def _format_last_lines(lines: deque[str]) -> str:
+    marked = [f"\n  | {line}" for line in lines if line.strip()]
+    return ":" + "".join(marked) if marked else ""
 
 
-def _judge(said: Mapping[str, object], expected: Expectation) -> list[Finding]:
+def _judge_import(stated: Mapping[str, object], expected: WheelExpectation) -> list[AuditFinding]:
     name = expected.project.checks.import_name
-    found = []
-    places = said["places"]
-    assert isinstance(places, list)
-    file = Path(str(said["file"])).resolve()
-    if said["file"] is None:
-        found.append(Finding(f"`import {name}` found a folder without a package in it"))
-    elif not any(file.is_relative_to(Path(place).resolve()) for place in places):
+    findings = []
+    folders = stated["places"]
+    assert isinstance(folders, list)
+    file = Path(str(stated["file"])).resolve()
+    if stated["file"] is None:
+        findings.append(AuditFinding(f"`import {name}` found a folder without a package in it"))
+    elif not any(file.is_relative_to(Path(folder).resolve()) for folder in folders):
         tip = "something on the environment's path hides the wheel: look for .pth files"
-        found.append(Finding(f"`import {name}` took {file}, not the wheel's", tip=tip))
+        findings.append(AuditFinding(f"`import {name}` took {file}, not the wheel's", tip=tip))
     if expected.version is not None:
-        found += _judge_versions(said, expected, expected.version)
+        findings += _judge_versions(stated, expected, expected.version)
     if expected.project.checks.rocm == "torch.version.hip":
-        found += _judge_torch(said, expected)
-    return found
+        findings += _judge_torch(stated, expected)
+    return findings
 
 
-def _judge_versions(said: Mapping[str, object], expected: Expectation, wanted: str) -> list[Finding]:
-    found = []
-    if not same_version(str(said["installed"]), wanted):
-        found.append(Finding(f"installed metadata say {said['installed']}, not {wanted}"))
-    stated = said["version"]
+def _judge_versions(
+    statements: Mapping[str, object], expected: WheelExpectation, expected_version: str
+) -> list[AuditFinding]:
+    findings = []
+    if not is_same_version(str(statements["installed"]), expected_version):
+        findings.append(
+            AuditFinding(f"installed metadata say {statements['installed']}, not {expected_version}")
+        )
+    stated = statements["version"]
     # a project that is not told its version by the build states only the public part of it
-    allowed = {wanted} if expected.project.version.variables else {wanted, _public(wanted)}
-    if stated is not None and not any(same_version(str(stated), version) for version in allowed):
+    allowed = (
+        {expected_version}
+        if expected.project.version.variables
+        else {expected_version, _get_public_version(expected_version)}
+    )
+    if stated is not None and not any(is_same_version(str(stated), version) for version in allowed):
         name = expected.project.checks.import_name
-        found.append(Finding(f"`{name}.__version__` is {stated}, not {wanted}"))
-    return found
+        findings.append(AuditFinding(f"`{name}.__version__` is {stated}, not {expected_version}"))
+    return findings
 
 
-def _judge_torch(said: Mapping[str, object], expected: Expectation) -> list[Finding]:
+def _judge_torch(stated: Mapping[str, object], expected: WheelExpectation) -> list[AuditFinding]:
     name = expected.project.checks.import_name
-    found = []
-    if not said["hip"]:
-        found.append(Finding(f"`{name}.version.hip` is {said['hip']}: a CPU-only build"))
-    listed = said["architectures"]
+    findings = []
+    if not stated["hip"]:
+        findings.append(AuditFinding(f"`{name}.version.hip` is {stated['hip']}: a CPU-only build"))
+    listed = stated["architectures"]
     if isinstance(listed, list) and expected.targets is not None:
-        missing = sorted(set(bases(expected.targets)) - set(bases(listed)))
+        missing = sorted(set(list_base_targets(expected.targets)) - set(list_base_targets(listed)))
         if missing:
-            said_so = f"{name} says it was compiled for {' '.join(listed)}, not for {' '.join(missing)}"
-            found.append(Finding(said_so))
-    return found
+            message = f"{name} says it was compiled for {' '.join(listed)}, not for {' '.join(missing)}"
+            findings.append(AuditFinding(message))
+    return findings
 
 
-def _public(version: str) -> str:
+def _get_public_version(version: str) -> str:
     try:
         return Version(version).public
     except InvalidVersion:

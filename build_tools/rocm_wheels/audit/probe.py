@@ -19,18 +19,18 @@ def main(answer: str, module_name: str, distribution: str, *folders: str) -> Non
     sys.path[:0] = folders
     places = [*folders] or [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     module = importlib.import_module(module_name)
-    found = {
+    report = {
         "file": getattr(module, "__file__", None),
         "places": places,
-        "version": _text(getattr(module, "__version__", None)),
+        "version": _make_text(getattr(module, "__version__", None)),
         "installed": importlib.metadata.version(distribution),
-        "hip": _text(getattr(getattr(module, "version", None), "hip", None)),
-        "architectures": _architectures(module),
+        "hip": _make_text(getattr(getattr(module, "version", None), "hip", None)),
+        "architectures": _read_architectures(module),
     }
-    Path(answer).write_text(json.dumps(found), encoding="utf-8")
+    Path(answer).write_text(json.dumps(report), encoding="utf-8")
 
 
-def _architectures(module: Any) -> "list[str] | None":
+def _read_architectures(module: Any) -> "list[str] | None":
     """Return the targets that torch says it was compiled for, None when it does not say.
 
     ``torch.cuda.get_arch_list()`` is empty without a GPU; the function below it is not.
@@ -42,7 +42,7 @@ def _architectures(module: Any) -> "list[str] | None":
     return list(listed()) or None if listed is not None else None
 
 
-def _text(value: Any) -> "str | None":
+def _make_text(value: Any) -> "str | None":
     return None if value is None else str(value)
 
 

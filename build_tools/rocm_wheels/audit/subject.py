@@ -12,19 +12,19 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.model.gfx import base_target
+from rocm_wheels.model.gfx import strip_features
 from rocm_wheels.model.project import Platform, Project
-from rocm_wheels.wheels.device_code.kpack import find_archives, is_taken_from
-from rocm_wheels.wheels.device_code.objects import CodeObject, targets_of
-from rocm_wheels.wheels.dist_info import dist_info_folders
+from rocm_wheels.wheels.device_code.kpack import find_kpack_archives, is_kernel_of
+from rocm_wheels.wheels.device_code.objects import CodeObject, list_code_targets
+from rocm_wheels.wheels.dist_info import list_dist_info_folders
 from rocm_wheels.wheels.scan import WheelScan
 
-_LIBRARY = re.compile(r"\.(so|dll|pyd)$|\.so\.[\d.]+$", re.IGNORECASE)
-_INTERPRETER = re.compile(r"cp3(\d+)t?")
+_LIBRARY_NAME = re.compile(r"\.(so|dll|pyd)$|\.so\.[\d.]+$", re.IGNORECASE)
+_ABI_TAG = re.compile(r"cp3(\d+)t?")
 
 
 @dataclass(frozen=True)
-class Expectation:
+class WheelExpectation:
     """What a wheel was asked to be. ``None`` means "not known": a check that needs it is skipped by name.
 
     ``targets`` are spelled as in ``--pytorch-rocm-arch``; ``python_tag`` is the ABI of the
@@ -42,48 +42,52 @@ class Expectation:
 
 
 @dataclass(frozen=True)
-class Subject:
+class AuditedWheel:
     """A wheel as one pass found it, and its expectation; ``parts`` are device wheels split off from it."""
 
     scan: WheelScan
-    expected: Expectation
+    expected: WheelExpectation
     parts: tuple[WheelScan, ...] = ()
 
     @cached_property
     def members(self) -> frozenset[str]:
         """The names of all files inside, damaged ones too."""
-        return self.damaged.union(member.name for member in self.scan.members)
+        return self.damaged_members.union(member.name for member in self.scan.members)
 
     @property
-    def damaged(self) -> frozenset[str]:
+    def damaged_members(self) -> frozenset[str]:
         """The members of which nothing can be said, because they are damaged or their name is wrong."""
-        return self.scan.damaged
+        return self.scan.damaged_members
 
     @cached_property
     def dist_info(self) -> str:
         """The name of the ``.dist-info`` folder; that it is missing is told by the archive's check."""
-        return next(iter(dist_info_folders(self.members)), "*.dist-info")
+        return next(iter(list_dist_info_folders(self.members)), "*.dist-info")
 
     @cached_property
     def device_code(self) -> dict[str, tuple[str, ...]]:
         """The targets (features included) of each member that has code for; empty entries do not count."""
-        found = {name: tuple(targets_of(objects)) for name, objects in self.scan.device_code.items()}
-        return {name: targets for name, targets in sorted(found.items()) if targets}
+        targets_by_member = {
+            name: tuple(list_code_targets(objects)) for name, objects in self.scan.device_code.items()
+        }
+        return {name: targets for name, targets in sorted(targets_by_member.items()) if targets}
 
     @property
-    def elsewhere(self) -> Mapping[str, tuple[str, ...]]:
+    def moved_code(self) -> Mapping[str, tuple[str, ...]]:
         """The libraries whose device code was moved out, with the ``.kpack`` archives that they name."""
-        return self.scan.elsewhere
+        return self.scan.moved_code
 
     @cached_property
     def targets(self) -> tuple[str, ...]:
         """The base targets of all device code, that in its device wheels included, sorted."""
         inside = [target for targets in self.device_code.values() for target in targets]
-        return bases([*inside, *(target for member in self.elsewhere for target in self.held_by(member))])
+        return list_base_targets(
+            [*inside, *(target for member in self.moved_code for target in self.list_member_targets(member))]
+        )
 
-    def archives(self, member: str) -> list[str]:
+    def find_archives(self, member: str) -> list[str]:
         """Return the archives of a library's device code, here or in a device wheel, that it names."""
-        return find_archives(member, self.elsewhere.get(member, ()), self._all_code)
+        return find_kpack_archives(member, self.moved_code.get(member, ()), self._all_code)
 
     @cached_property
     def _all_code(self) -> dict[str, tuple[CodeObject, ...]]:
@@ -91,50 +95,50 @@ class Subject:
         scans = (self.scan, *self.parts)
         return {name: objects for scan in scans for name, objects in scan.device_code.items()}
 
-    def held_by(self, member: str) -> tuple[str, ...]:
+    def list_member_targets(self, member: str) -> tuple[str, ...]:
         """Return the targets (features included) that a member has code for, moved out or not."""
-        if member not in self.elsewhere:
+        if member not in self.moved_code:
             return self.device_code.get(member, ())
-        objects = [code for archive in self.archives(member) for code in self._all_code[archive]]
-        return tuple(targets_of(code for code in objects if is_taken_from(code.section, member)))
+        objects = [code for archive in self.find_archives(member) for code in self._all_code[archive]]
+        return tuple(list_code_targets(code for code in objects if is_kernel_of(code.section, member)))
 
     @cached_property
     def libraries(self) -> tuple[str, ...]:
         """The members that are native libraries by their name, sorted."""
-        return tuple(sorted(name for name in self.members if _LIBRARY.search(name)))
+        return tuple(sorted(name for name in self.members if _LIBRARY_NAME.search(name)))
 
     @cached_property
     def jit_sources(self) -> tuple[str, ...]:
         """The HIP sources that the user's machine compiles into kernels, as the recipe names them, sorted."""
         pattern = self.expected.project.checks.jit_sources
-        return tuple(sorted(self.matching(pattern))) if pattern is not None else ()
+        return tuple(sorted(self.find_members(pattern))) if pattern is not None else ()
 
-    def matching(self, pattern: str) -> frozenset[str]:
+    def find_members(self, pattern: str) -> frozenset[str]:
         """Return the members that a recipe's glob names; ``*`` crosses folders."""
         return frozenset(fnmatch.filter(self.members, pattern))
 
 
-def bases(targets: Iterable[str]) -> tuple[str, ...]:
+def list_base_targets(targets: Iterable[str]) -> tuple[str, ...]:
     """Return the base targets, sorted and once each."""
-    return tuple(sorted({base_target(target) for target in targets}))
+    return tuple(sorted({strip_features(target) for target in targets}))
 
 
-def python_version(interpreter: str) -> str:
+def get_python_version(interpreter: str) -> str:
     """Return the version of an ABI tag: ``cp313t`` → ``3.13``. DataError for anything but CPython 3."""
-    parts = _INTERPRETER.fullmatch(interpreter)
+    parts = _ABI_TAG.fullmatch(interpreter)
     if parts is None:
         raise DataError(f"{interpreter!r} is not the ABI tag of a CPython 3, such as cp312 or cp313t")
     return f"3.{parts.group(1)}"
 
 
-def accepted_tags(interpreter: str, platforms: Sequence[str]) -> frozenset[Tag]:
+def list_accepted_tags(interpreter: str, platforms: Sequence[str]) -> frozenset[Tag]:
     """Return the tags that an interpreter (``cp312``, ``cp313t``) takes on platforms (``linux_x86_64``)."""
-    version = (3, int(python_version(interpreter).removeprefix("3.")))
+    version = (3, int(get_python_version(interpreter).removeprefix("3.")))
     tags = set(cpython_tags(version, [interpreter], platforms))
     tags.update(compatible_tags(version, f"cp3{version[1]}", platforms))
     return frozenset(tags)
 
 
-def same_name(one: str, other: str) -> bool:
+def is_same_name(name: str, other: str) -> bool:
     """Tell whether two spellings name one distribution (PEP 503)."""
-    return canonicalize_name(one) == canonicalize_name(other)
+    return canonicalize_name(name) == canonicalize_name(other)

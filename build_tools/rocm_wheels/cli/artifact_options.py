@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli.boundary import environment
-from rocm_wheels.cli.option_lists import in_order
+from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.option_lists import combine_options
 from rocm_wheels.errors import UsageError
 
 if TYPE_CHECKING:
-    from rocm_wheels.sdk.artifact_sources import ArtifactSource, Files, WorkflowRun
+    from rocm_wheels.sdk.artifact_sources import ArtifactSource, FileSizes, WorkflowRun
 
 PLATFORM = "windows" if sys.platform == "win32" else "linux"
 
-place_options = in_order(
+artifact_source_options = combine_options(
     click.option(
         "--run-github-repo",
         metavar="OWNER/REPO",
@@ -56,25 +56,25 @@ place_options = in_order(
 )
 
 
-def targets_of(text: str) -> tuple[str, ...]:
+def parse_amdgpu_targets(text: str) -> tuple[str, ...]:
     """Return the targets of ``--amdgpu-targets``. Raises UsageError."""
     from rocm_wheels.model.gfx import parse_targets
 
-    return parse_targets(text, what="--amdgpu-targets") if text.strip() else ()
+    return parse_targets(text, input_name="--amdgpu-targets") if text.strip() else ()
 
 
-def workflow_run(options: Mapping[str, Any], platform: str) -> WorkflowRun:
+def make_workflow_run(options: Mapping[str, Any], platform: str) -> WorkflowRun:
     """Return the run that the options name."""
-    from rocm_wheels.model.rocm_artifacts import artifact_table
+    from rocm_wheels.model.rocm_artifacts import load_artifact_table
     from rocm_wheels.sdk.artifact_sources import WorkflowRun
 
-    repository = options["run_github_repo"] or artifact_table().repository
+    repository = options["run_github_repo"] or load_artifact_table().repository
     return WorkflowRun(options["run_id"], platform, repository, options["release_type"] or "ci")
 
 
-def find_files(options: Mapping[str, Any], platform: str) -> tuple[ArtifactSource, Files]:
+def find_artifact_files(options: Mapping[str, Any], platform: str) -> tuple[ArtifactSource, FileSizes]:
     """Return where the artifacts are, and the files there. Raises UsageError and SdkError."""
-    from rocm_wheels.sdk.artifact_sources import find_run, open_source
+    from rocm_wheels.sdk.artifact_sources import find_run_files, open_artifact_source
 
     sign = not options["no_sign_request"]
     if (options["run_id"] is None) == (options["source"] is None):
@@ -83,6 +83,6 @@ def find_files(options: Mapping[str, Any], platform: str) -> tuple[ArtifactSourc
             tip="run ids are at https://github.com/ROCm/TheRock/actions",
         )
     if options["source"] is None:
-        return find_run(workflow_run(options, platform), environment(), sign=sign)
-    source = open_source(options["source"], environment(), sign=sign)
+        return find_run_files(make_workflow_run(options, platform), read_environment(), sign=sign)
+    source = open_artifact_source(options["source"], read_environment(), sign=sign)
     return source, source.list_files()

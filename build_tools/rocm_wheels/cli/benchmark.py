@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from rocm_wheels import log
-from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.errors import ChecksError
 
 if TYPE_CHECKING:
-    from rocm_wheels.hosts.selftest.outcome import Outcome
+    from rocm_wheels.hosts.selftest.outcome import SelfTestOutcome
 
 _HELP = """Measure the installed torch: matmul, convolution, attention, by dtype.
 
@@ -63,15 +63,15 @@ def command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.hosts.benchmark.benchmark import Wanted, benchmark
     from rocm_wheels.hosts.benchmark.table import lines
 
-    wanted = Wanted(workloads, dtypes, device, not no_cpu, python, seconds)
-    measured = benchmark(wanted, environment(), done=_note)
-    log.live("")
+    request = Wanted(workloads, dtypes, device, not no_cpu, python, seconds)
+    measured = benchmark(request, read_environment(), done=_note_outcome)
+    log.show_live_line("")
     if as_json:
         click.echo(json.dumps(asdict(measured), indent=1))
     else:
         for line in lines(measured):
             click.echo(line)
-    failed = [one for one in measured.figures if one.state not in ("pass", "skip")]
+    failed = [figure for figure in measured.figures if figure.state not in ("pass", "skip")]
     if failed:
         first = failed[0]
         raise ChecksError(
@@ -81,5 +81,5 @@ def command(  # noqa: PLR0917 - click passes them by name
         )
 
 
-def _note(outcome: Outcome) -> None:
-    log.live(f"{outcome.case.name} {outcome.case.device}: {outcome.detail.partition(chr(10))[0]}")
+def _note_outcome(outcome: SelfTestOutcome) -> None:
+    log.show_live_line(f"{outcome.case.name} {outcome.case.device}: {outcome.detail.partition(chr(10))[0]}")

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels import log
-from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.cli.store_options import layout_option
 from rocm_wheels.errors import UsageError
 
 if TYPE_CHECKING:
-    from rocm_wheels.release.bisect.probing import Prober
-    from rocm_wheels.release.bisect.question import Asked, Line
-    from rocm_wheels.release.bisect.state import State
+    from rocm_wheels.release.bisect.probing import SetProber
+    from rocm_wheels.release.bisect.question import ProbeRequest, SetLine
+    from rocm_wheels.release.bisect.state import BisectState
 
 _HELP = """Find the first set of STORE that COMMAND fails with, between a good one and a bad one.
 
@@ -97,83 +97,95 @@ with --plan:
 def command(store: str, command: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Ask, search, answer."""
     from rocm_wheels.errors import ReleaseError
-    from rocm_wheels.release.bisect.answer import answer_as_json, answer_lines, answer_of
-    from rocm_wheels.release.bisect.bisecting import bisect
-    from rocm_wheels.release.bisect.probing import Prober
-    from rocm_wheels.release.bisect.question import key_of, line_between
-    from rocm_wheels.release.bisect.state import State
+    from rocm_wheels.release.bisect.answer import (
+        convert_bisect_answer_to_json,
+        format_bisect_answer,
+        make_bisect_answer,
+    )
+    from rocm_wheels.release.bisect.bisecting import bisect_sets
+    from rocm_wheels.release.bisect.probing import SetProber
+    from rocm_wheels.release.bisect.question import compute_bisect_key, find_line
+    from rocm_wheels.release.bisect.state import BisectState
     from rocm_wheels.release.layout import load_layout
-    from rocm_wheels.stores import open_existing
-    from rocm_wheels.workspace import exclusive
+    from rocm_wheels.stores import open_existing_store
+    from rocm_wheels.workspace import lock_folder
 
-    env = environment()
-    opened, layout = open_existing(store, env), load_layout(given["store_layout"])
+    env = read_environment()
+    opened, layout = open_existing_store(store, env), load_layout(given["store_layout"])
     if not command and not given["plan"]:
         raise UsageError("there is no COMMAND to try sets with", tip="behind --; or see the sets: --plan")
     ends = {name: given[name] for name in ("good", "bad")}
-    line = line_between(opened, layout, **ends, family=given["family"], channel=given["channel"])
-    asked = _asked(line, command, given, env)
-    key = key_of(line, asked)
-    folder = (given["work_dir"] or _work_dir(env)).absolute() / key
-    prober = Prober(line, asked, folder, env, keep=given["keep"])
+    line = find_line(opened, layout, **ends, family=given["family"], channel=given["channel"])
+    question = _make_question(line, command, given, env)
+    key = compute_bisect_key(line, question)
+    folder = (given["work_dir"] or _default_work_dir(env)).absolute() / key
+    prober = SetProber(line, question, folder, env, keep=given["keep"])
     if given["plan"]:
-        _print_plan(prober, State(folder, key, str(asked)), trusted=given["trust_ends"], as_json=as_json)
+        _print_plan(
+            prober, BisectState(folder, key, str(question)), trusted=given["trust_ends"], as_json=as_json
+        )
         return
     tip = "wait for it to end: it asks the same"
-    with exclusive(folder, what="a search", tip=tip, error=ReleaseError):
-        state = State(folder, key, str(asked))
-        between = bisect(prober, state, trust_ends=given["trust_ends"], tell=log.note)
-        answer = answer_of(line, between, state)
+    with lock_folder(folder, purpose="a search", tip=tip, error=ReleaseError):
+        state = BisectState(folder, key, str(question))
+        between = bisect_sets(prober, state, trust_ends=given["trust_ends"], report=log.log_note)
+        answer = make_bisect_answer(line, between, state)
         if as_json:
-            click.echo(json.dumps(answer_as_json(answer), indent=1))
+            click.echo(json.dumps(convert_bisect_answer_to_json(answer), indent=1))
         else:
-            click.echo("\n".join(answer_lines(answer)))
-        state.finish()
-    log.note(f"what was printed: {folder / 'logs'}")
+            click.echo("\n".join(format_bisect_answer(answer)))
+        state.clear()
+    log.log_note(f"what was printed: {folder / 'logs'}")
     if given["keep"]:
-        log.note(f"environments: {folder / 'environments'}")
+        log.log_note(f"environments: {folder / 'environments'}")
 
 
-def _asked(line: Line, words: tuple[str, ...], given: Mapping[str, Any], env: Mapping[str, str]) -> Asked:
+def _make_question(
+    line: SetLine, words: tuple[str, ...], options: Mapping[str, Any], env: Mapping[str, str]
+) -> ProbeRequest:
     from packaging.utils import canonicalize_name
 
-    from rocm_wheels.model.gfx import base_target, parse_targets
-    from rocm_wheels.release.bisect.question import Asked
-    from rocm_wheels.release.views.public import checked_url, read_public
+    from rocm_wheels.model.gfx import strip_features, parse_targets
+    from rocm_wheels.release.bisect.question import ProbeRequest
+    from rocm_wheels.release.views.public import check_public_url, read_public
     from rocm_wheels.sdk.interpreters import find_interpreters
 
-    targets = _here(env) if given["gfx"] is None else parse_targets(given["gfx"], what="--gfx")
-    (python,) = find_interpreters([given["python"] or sys.executable], env)
-    projects = _projects(line, tuple(canonicalize_name(one) for one in given["projects"]))
-    return Asked(
+    targets = (
+        _detect_targets(env) if options["gfx"] is None else parse_targets(options["gfx"], input_name="--gfx")
+    )
+    (python,) = find_interpreters([options["python"] or sys.executable], env)
+    projects = _choose_projects(line, tuple(canonicalize_name(text) for text in options["projects"]))
+    return ProbeRequest(
         command=words,
         cwd=Path.cwd(),
         projects=projects,
         python=python.path,
         python_version=f"{python.tag[2]}.{python.tag[3:]}",
-        targets=tuple(dict.fromkeys(base_target(one) for one in targets)),
-        extra_indexes=given["extra_index"] or read_public(line.store, line.layout).other_indexes,
-        find_links=tuple(_place(one) for one in given["find_links"]),
-        served=checked_url(given["store_url"]) if given["store_url"] is not None else "",
-        pre=given["pre"],
+        targets=tuple(dict.fromkeys(strip_features(text) for text in targets)),
+        extra_indexes=options["extra_index"] or read_public(line.store, line.layout).other_indexes,
+        find_links=tuple(_resolve_find_links(text) for text in options["find_links"]),
+        served=check_public_url(options["store_url"]) if options["store_url"] is not None else "",
+        pre=options["pre"],
     )
 
 
-def _projects(line: Line, named: tuple[str, ...]) -> tuple[str, ...]:
+def _choose_projects(line: SetLine, named: tuple[str, ...]) -> tuple[str, ...]:
     """Return the projects to install. Raises UsageError for one that no set has."""
-    from rocm_wheels.records import did_you_mean
+    from rocm_wheels.records import suggest_name
 
-    known = {project for row in line.rows for project in row.projects}
-    for one in named:
-        if one not in known:
-            what = f"--project: none of the {len(line.rows)} sets has {one}{did_you_mean(one, known)}"
-            raise UsageError(what, tip=f"they have {', '.join(sorted(known))}")
+    available = {project for row in line.rows for project in row.projects}
+    for name in named:
+        if name not in available:
+            message = (
+                f"--project: none of the {len(line.rows)} sets has {name}{suggest_name(name, available)}"
+            )
+            raise UsageError(message, tip=f"they have {', '.join(sorted(available))}")
     if named:
         return tuple(dict.fromkeys(named))
-    return ("torch",) if "torch" in known else line.rows[0].projects
+    return ("torch",) if "torch" in available else line.rows[0].projects
 
 
-def _place(text: str) -> str:
+def _resolve_find_links(text: str) -> str:
     """Return a page or folder of wheels as it is found from anywhere. Raises UsageError for no folder."""
     if "://" in text:
         return text
@@ -182,46 +194,46 @@ def _place(text: str) -> str:
     return str(Path(text).absolute())
 
 
-def _here(env: Mapping[str, str]) -> tuple[str, ...]:
-    from rocm_wheels.gpus.look import look
+def _detect_targets(env: Mapping[str, str]) -> tuple[str, ...]:
+    from rocm_wheels.gpus.look import detect_hardware
 
-    hardware = look(env, vendors=("amd",))
+    hardware = detect_hardware(env, vendors=("amd",))
     for fault in hardware.faults:
-        log.warn(fault)
-    found = tuple(dict.fromkeys(one.gfx for one in hardware.usable if one.gfx))
-    if not found:
-        log.note("no GPU was found here: sets for any are tried; --gfx says for which")
-    return found
+        log.log_warning(fault)
+    targets = tuple(dict.fromkeys(gpu.gfx for gpu in hardware.usable if gpu.gfx))
+    if not targets:
+        log.log_note("no GPU was found here: sets for any are tried; --gfx says for which")
+    return targets
 
 
-def _work_dir(env: Mapping[str, str]) -> Path:
-    from rocm_wheels.hosts.install.cache import cache_folder
+def _default_work_dir(env: Mapping[str, str]) -> Path:
+    from rocm_wheels.hosts.install.cache import find_cache_folder
 
-    return cache_folder(env, sys.platform) / "bisect"
+    return find_cache_folder(env, sys.platform) / "bisect"
 
 
-def _print_plan(prober: Prober, state: State, *, trusted: bool, as_json: bool) -> None:
-    from rocm_wheels.release.bisect.bisecting import known
-    from rocm_wheels.release.bisect.search import probes_at_most
+def _print_plan(prober: SetProber, state: BisectState, *, trusted: bool, as_json: bool) -> None:
+    from rocm_wheels.release.bisect.bisecting import find_range
+    from rocm_wheels.release.bisect.search import count_probes_at_most
 
-    between, rows = known(prober, state), prober.line.rows
-    tried = {one.set for one in state.probes}
+    between, rows = find_range(prober, state), prober.line.rows
+    tried = {entry.set for entry in state.probes}
     ends = 0 if trusted else sum(row.id not in tried for row in (rows[0], rows[-1]))
     first = rows[between.next].id if between.next is not None else None
-    most = probes_at_most(between.untested)
+    most = count_probes_at_most(between.untested)
     if as_json:
-        said = {
+        document = {
             "sets": list(prober.line.ids),
             "between": between.untested,
             "ends": ends,
             "probes_at_most": most,
             "first": first,
-            "known": [one.model_dump(mode="json") for one in state.probes],
+            "known": [entry.model_dump(mode="json") for entry in state.probes],
         }
-        click.echo(json.dumps(said, indent=1))
+        click.echo(json.dumps(document, indent=1))
         return
     for number, row in enumerate(rows):
-        probe = state.of(row.id)
+        probe = state.find_probe(row.id)
         word = (
             probe.outcome
             if probe
@@ -230,5 +242,5 @@ def _print_plan(prober: Prober, state: State, *, trusted: bool, as_json: bool) -
         mark = "->" if row.id == first else "  "
         click.echo(f"{mark} {row.id}  ROCm {row.rocm or 'unknown'}  {row.created}  {word}".rstrip())
     both = f" and {ends} {'end' if ends == 1 else 'ends'}" if ends else ""
-    what = f"{between.untested} of {len(rows)} sets are between: at most {most} are tried{both}"
-    click.echo(f"{what}, as long as each can be tested")
+    summary = f"{between.untested} of {len(rows)} sets are between: at most {most} are tried{both}"
+    click.echo(f"{summary}, as long as each can be tested")

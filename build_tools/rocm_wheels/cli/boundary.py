@@ -14,55 +14,57 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from rocm_wheels import log
-from rocm_wheels.errors import RocmWheelsError, explain
-from rocm_wheels.shell import shell_line
+from rocm_wheels.errors import RocmWheelsError, explain_error
+from rocm_wheels.shell import format_command
 
 if TYPE_CHECKING:
     from types import FrameType
 
 INTERRUPTED = 130
-_STARTED_BY = "ROCM_WHEELS_STARTED_BY"
-_OF_A_RUN = "ROCM_WHEELS_RECORD"  # set for the steps of a run, which says itself that it was interrupted
-_FULL = "free some space and run the same command again; what is finished is kept"
-_CLOSED = "make it writable, or choose another folder"
-_NO_FOLDER = "choose another path"
+_STARTED_BY_VARIABLE = "ROCM_WHEELS_STARTED_BY"
+_RECORD_VARIABLE = (
+    "ROCM_WHEELS_RECORD"  # set for the steps of a run, which says itself that it was interrupted
+)
+_DISK_FULL_TIP = "free some space and run the same command again; what is finished is kept"
+_NOT_WRITABLE_TIP = "make it writable, or choose another folder"
+_NO_FOLDER_TIP = "choose another path"
 _DISK_TIPS = {
-    errno.ENOSPC: _FULL,
-    errno.EDQUOT: _FULL,
-    errno.EACCES: _CLOSED,
-    errno.EPERM: _CLOSED,
-    errno.EROFS: _CLOSED,
-    errno.ENOTDIR: _NO_FOLDER,
-    errno.EISDIR: _NO_FOLDER,
-    errno.ENAMETOOLONG: _NO_FOLDER,
+    errno.ENOSPC: _DISK_FULL_TIP,
+    errno.EDQUOT: _DISK_FULL_TIP,
+    errno.EACCES: _NOT_WRITABLE_TIP,
+    errno.EPERM: _NOT_WRITABLE_TIP,
+    errno.EROFS: _NOT_WRITABLE_TIP,
+    errno.ENOTDIR: _NO_FOLDER_TIP,
+    errno.EISDIR: _NO_FOLDER_TIP,
+    errno.ENAMETOOLONG: _NO_FOLDER_TIP,
 }
 # a terminal that was closed, a session that was lost: nothing that we started may go on alone
-_ENDINGS = ("SIGTERM", "SIGHUP")
+_END_SIGNALS = ("SIGTERM", "SIGHUP")
 
 
-def environment() -> dict[str, str]:
+def read_environment() -> dict[str, str]:
     """Return a copy of the process's environment: read here once, handed down from here."""
     return dict(os.environ)
 
 
-def started_by(env: MutableMapping[str, str]) -> Path:
+def pop_starting_python(env: MutableMapping[str, str]) -> Path:
     """Return the interpreter that a door was started by, which may have changed to another; else our own.
 
     The door's note of it is taken out of ``env``: it is not for programs that are started from here.
     """
-    return Path(env.pop(_STARTED_BY, "") or sys.executable)
+    return Path(env.pop(_STARTED_BY_VARIABLE, "") or sys.executable)
 
 
-def build_environment() -> dict[str, str]:
+def read_build_environment() -> dict[str, str]:
     """Return a copy of the process's environment, on Windows with Visual Studio's compilers."""
-    from rocm_wheels.compile.developer_prompt import with_compilers
+    from rocm_wheels.compile.developer_prompt import add_visual_studio
 
-    return with_compilers(environment(), sys.platform)
+    return add_visual_studio(read_environment(), sys.platform)
 
 
-def command_line() -> str:
+def format_command_line() -> str:
     """Return the line that people gave, ready for a shell, without credentials."""
-    return shell_line([Path(sys.argv[0]).name, *sys.argv[1:]])
+    return format_command([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
 def run_command(command: click.Command, argv: list[str] | None = None) -> int:
@@ -71,65 +73,65 @@ def run_command(command: click.Command, argv: list[str] | None = None) -> int:
     2 usage or data, 10 sources, 11 SDK, 12 build, 14 audit, 16 checks of an installed torch, 17 the user's
     machine, 18 container engines, 130 interrupted; 1 is a bug and shows its traceback.
     """
-    log.configure(os.environ)
-    _print_whatever_comes()
-    previous = _catch_endings()
+    log.configure_log(os.environ)
+    _replace_unprintable()
+    previous = _catch_signals()
     try:
         result = command.main(args=argv, standalone_mode=False)
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as leave:
         return leave.exit_code
     except click.Abort:
-        return _interrupted()
+        return _report_interruption()
     except KeyboardInterrupt:
-        return _interrupted()
-    except click.ClickException as wrong:
-        log.live("")
-        wrong.show()
-        return wrong.exit_code
-    except RocmWheelsError as known:
-        log.live("")
-        log.error(explain(known))
-        return known.exit_code
+        return _report_interruption()
+    except click.ClickException as click_error:
+        log.show_live_line("")
+        click_error.show()
+        return click_error.exit_code
+    except RocmWheelsError as error:
+        log.show_live_line("")
+        log.log_error(explain_error(error))
+        return error.exit_code
     except OSError as failure:
-        if (full := as_known(failure)) is None:
+        if (disk_error := convert_disk_error(failure)) is None:
             raise
-        log.live("")
-        log.error(explain(full))
-        return full.exit_code
+        log.show_live_line("")
+        log.log_error(explain_error(disk_error))
+        return disk_error.exit_code
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
 
 
-def _print_whatever_comes() -> None:
+def _replace_unprintable() -> None:
     """Have stdout show ``?`` for what its encoding has not: in a pipe on Windows, or an old locale."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="replace")
 
 
-def _catch_endings() -> dict[int, Any]:
+def _catch_signals() -> dict[int, Any]:
     """Turn signals that would end us at once into an interruption; return the handlers to put back.
 
     SIGHUP stays ignored where the caller ignores it: nohup says that we are to go on.
     """
-    numbers = [getattr(signal, name) for name in _ENDINGS if hasattr(signal, name)]
+    numbers = [getattr(signal, name) for name in _END_SIGNALS if hasattr(signal, name)]
     ignored = [n for n in numbers if n != signal.SIGTERM and signal.getsignal(n) == signal.SIG_IGN]
-    return {number: signal.signal(number, _interrupt) for number in numbers if number not in ignored}
+    return {number: signal.signal(number, _raise_interrupt) for number in numbers if number not in ignored}
 
 
-def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
+def _raise_interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _interrupted() -> int:
-    log.live("")
-    if _OF_A_RUN not in os.environ:
-        log.error("interrupted\ntip: run the same command again; it carries on where it was")
+def _report_interruption() -> int:
+    log.show_live_line("")
+    if _RECORD_VARIABLE not in os.environ:
+        log.log_error("interrupted\ntip: run the same command again; it carries on where it was")
     return INTERRUPTED
 
 
-def as_known(failure: OSError) -> RocmWheelsError | None:
+def convert_disk_error(failure: OSError) -> RocmWheelsError | None:
     """Return what is shown of a disk that is full or closed to us; ``None`` for any other failure."""
     if failure.errno not in _DISK_TIPS:
         return None

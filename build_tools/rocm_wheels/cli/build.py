@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels import log
-from rocm_wheels.cli.boundary import build_environment, command_line, environment
+from rocm_wheels.cli.boundary import read_build_environment, format_command_line, read_environment
 from rocm_wheels.cli.build_options import build_options, project_options, sdk_options
-from rocm_wheels.cli.build_request import folders, sdk_request, wheels_request
+from rocm_wheels.cli.build_request import resolve_folders, make_sdk_request, make_wheels_request
 from rocm_wheels.cli.quantities import Duration
-from rocm_wheels.errors import explain
+from rocm_wheels.errors import explain_error
 
 if TYPE_CHECKING:
-    from rocm_wheels.pipeline.run import Summary
+    from rocm_wheels.pipeline.run import RunSummary
 
 
 @click.group()
@@ -43,13 +43,13 @@ def install_rocm(**options: Any) -> None:
     The environment is made under the work directory, one a (Python, ROCm request); `build`
     finds it there. An unpinned version is resolved anew each time.
     """
-    from rocm_wheels.pipeline.steps.installs import install_now
-    from rocm_wheels.workspace import WAIT, Workspace, exclusive
+    from rocm_wheels.pipeline.steps.installs import install_rocm_now
+    from rocm_wheels.workspace import WAIT_TIP, Workspace, lock_folder
 
-    env = environment()
-    _, work = folders(options)
-    with exclusive(work, what="install-rocm", tip=f"{WAIT}, or give this run another --work-dir"):
-        ready = install_now(sdk_request(options, env), Workspace(work), env)
+    env = read_environment()
+    _, work = resolve_folders(options)
+    with lock_folder(work, purpose="install-rocm", tip=f"{WAIT_TIP}, or give this run another --work-dir"):
+        ready = install_rocm_now(make_sdk_request(options, env), Workspace(work), env)
     click.echo(f"python   {ready.environment.python}")
     click.echo(f"version  {ready.sdk.version}")
     click.echo(f"root     {ready.sdk.root}")
@@ -77,17 +77,17 @@ def build(**options: Any) -> None:
           --pytorch-rocm-arch gfx942,gfx1100 --python 3.12 --output-dir dist
       rocm-wheels status --watch       # in another terminal
     """
-    from rocm_wheels.pipeline.execute.executor import How
+    from rocm_wheels.pipeline.execute.executor import ExecutionOptions
     from rocm_wheels.pipeline.run import build_wheels
 
-    env = build_environment()
-    request = wheels_request(options, env)
+    env = read_build_environment()
+    request = make_wheels_request(options, env)
     if options["dry_run"]:
-        show_plan(request, env, as_json=options["as_json"], details=True, of_done=False)
+        print_plan(request, env, as_json=options["as_json"], details=True, of_done=False)
         return
-    how = How(options["jobs"], options["keep_going"], options["step_timeout"])
-    summary = build_wheels(request, env, how, command_line())
-    _show(summary, env, as_json=options["as_json"])
+    how = ExecutionOptions(options["jobs"], options["keep_going"], options["step_timeout"])
+    summary = build_wheels(request, env, how, format_command_line())
+    _print_summary(summary, env, as_json=options["as_json"])
     if summary.failure is not None:
         raise summary.failure
 
@@ -96,53 +96,58 @@ production.add_command(install_rocm)
 production.add_command(build)
 
 
-def show_plan(
+def print_plan(
     request: Any, env: Mapping[str, str], *, as_json: bool, details: bool, of_done: bool = True
 ) -> Any:
     """Print a plan; return it."""
-    from rocm_wheels.pipeline.hipified import say_stale
-    from rocm_wheels.pipeline.plan.file import plan_json
-    from rocm_wheels.pipeline.plan.planning import look_over, make_planned, say_what_holds
-    from rocm_wheels.pipeline.plan.text import plan_text
-    from rocm_wheels.pipeline.preflight.planned import preflight
-    from rocm_wheels.pipeline.preflight.table import finding_lines
+    from rocm_wheels.pipeline.hipified import note_stale_sources
+    from rocm_wheels.pipeline.plan.file import make_plan_json
+    from rocm_wheels.pipeline.plan.planning import check_request, plan_run, log_rocm_and_targets
+    from rocm_wheels.pipeline.plan.text import format_plan
+    from rocm_wheels.pipeline.preflight.planned import preflight_plan
+    from rocm_wheels.pipeline.preflight.table import format_findings
 
-    asked = look_over(request, env)
-    say_stale(asked.projects, asked.request.sources, asked.env)
-    planned = make_planned(asked)
-    for line in finding_lines(preflight(planned)):
-        log.note(line)
+    examined = check_request(request, env)
+    note_stale_sources(examined.projects, examined.request.sources, examined.env)
+    planned = plan_run(examined)
+    for line in format_findings(preflight_plan(planned)):
+        log.log_note(line)
     if as_json:
-        click.echo(json.dumps(plan_json(planned.file), indent=1))
+        click.echo(json.dumps(make_plan_json(planned.plan_file), indent=1))
         return planned
-    say_what_holds(planned)
-    click.echo(plan_text(planned.plan, details=details, of_done=of_done))
+    log_rocm_and_targets(planned)
+    click.echo(format_plan(planned.plan, details=details, of_done=of_done))
     return planned
 
 
-def _show(summary: Summary, env: Mapping[str, str], *, as_json: bool) -> None:
+def _print_summary(summary: RunSummary, env: Mapping[str, str], *, as_json: bool) -> None:
     """Print the table (or JSON) and append it to GitHub's step summary."""
-    from rocm_wheels.pipeline.summary import human_time, json_summary, markdown_table, text_table
+    from rocm_wheels.pipeline.summary import (
+        format_duration,
+        format_json_summary,
+        format_markdown_summary,
+        format_summary,
+    )
 
     if as_json:
-        click.echo(json_summary(summary.rows))
+        click.echo(format_json_summary(summary.rows))
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        click.echo(text_table(summary.rows, width=width))
+        click.echo(format_summary(summary.rows, width=width))
     current = all(row.outcome == "up to date" for row in summary.rows)
     if summary.record is None:
-        log.note(f"nothing to do: every wheel is up to date ({human_time(summary.seconds)})")
+        log.log_note(f"nothing to do: every wheel is up to date ({format_duration(summary.seconds)})")
     elif summary.failure is None:
-        said = "; nothing had to be built" if current else ""
-        log.note(f"run {summary.record.name}: done in {human_time(summary.seconds)}{said}")
+        remark = "; nothing had to be built" if current else ""
+        log.log_note(f"run {summary.record.name}: done in {format_duration(summary.seconds)}{remark}")
     else:
-        log.note(f"run {summary.record.name}: ended after {human_time(summary.seconds)}")
+        log.log_note(f"run {summary.record.name}: ended after {format_duration(summary.seconds)}")
     sys.stdout.flush()
     if page := env.get("GITHUB_STEP_SUMMARY"):
         try:
             with open(page, "a", encoding="utf-8") as file:
-                file.write(markdown_table(summary.rows))
+                file.write(format_markdown_summary(summary.rows))
                 if summary.failure is not None:
-                    file.write(f"\n```\n{explain(summary.failure)}\n```\n")
+                    file.write(f"\n```\n{explain_error(summary.failure)}\n```\n")
         except OSError as failure:  # the wheels are made, or have failed, all the same
-            log.warn(f"the step summary cannot be written: {failure.strerror} ({page})")
+            log.log_warning(f"the step summary cannot be written: {failure.strerror} ({page})")

@@ -8,16 +8,16 @@ from typing import Any, TypeVar
 
 import click
 
-from rocm_wheels.cli.option_lists import in_order
+from rocm_wheels.cli.option_lists import combine_options
 from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.cli.work import root_option
-from rocm_wheels.model.names import RELEASE_TYPES, installed_for_others, option_name, project_names
+from rocm_wheels.model.names import RELEASE_TYPES, list_shared_projects, get_option_name, list_project_names
 
 F = TypeVar("F", bound=Callable[..., Any])
 _FOLDER = GivenPath(file_okay=False)
 
 # which ROCm packages come from where into which environment
-sdk_options = in_order(
+sdk_options = combine_options(
     click.option("--index-url", metavar="URL", help="Package index of the ROCm packages."),
     click.option("--find-links", metavar="DIR|URL", help="Folder or page with ROCm packages."),
     click.option("--pip-cache-dir", type=_FOLDER, help="Cache folder of the installer."),
@@ -51,9 +51,9 @@ sdk_options = in_order(
 
 def project_options(function: F) -> F:
     """Add ``--X-dir`` and ``--build-X/--no-build-X`` for every recipe, and ``--X-wheel`` where one serves."""
-    for name in reversed(installed_for_others()):
+    for name in reversed(list_shared_projects()):
         function = click.option(
-            f"--{option_name(name)}-wheel",
+            f"--{get_option_name(name)}-wheel",
             f"{name}_wheel",
             type=GivenPath(),
             multiple=True,
@@ -63,8 +63,8 @@ def project_options(function: F) -> F:
             help=f"Build against this wheel of {name} (or those of it in a folder), and build none; one for"
             " each Python.",
         )(function)
-    for name in reversed(project_names()):
-        option = option_name(name)
+    for name in reversed(list_project_names()):
+        option = get_option_name(name)
         function = click.option(
             f"--build-{option}/--no-build-{option}",
             f"build_{name}",
@@ -81,7 +81,7 @@ def project_options(function: F) -> F:
 
 
 # what is built, and where it goes
-_what = in_order(
+_output_options = combine_options(
     click.option(
         "--only",
         metavar="LIST",
@@ -102,7 +102,7 @@ _what = in_order(
     ),
 )
 # what the wheels are for, and how they are called
-_wheels = in_order(
+_wheel_options = combine_options(
     click.option("--pytorch-rocm-arch", metavar="LIST", help="gfx targets or families, by commas."),
     click.option(
         "--pytorch-build-number",
@@ -142,7 +142,7 @@ _wheels = in_order(
     ),
 )
 # what keeps a long build from being in vain
-_guards = in_order(
+_guard_options = combine_options(
     click.option(
         "--probe/--no-probe",
         default=True,
@@ -167,7 +167,7 @@ _guards = in_order(
     ),
 )
 # how it is compiled
-_compiling = in_order(
+_compiler_options = combine_options(
     click.option(
         "--enable-pytorch-flash-attention/--no-enable-pytorch-flash-attention",
         "flash_attention",
@@ -179,7 +179,7 @@ _compiling = in_order(
     click.option("--sccache-no-wrap", is_flag=True, help="With --use-sccache: leave device compiles alone."),
 )
 # what is done beside building
-_beside = in_order(
+_extra_options = combine_options(
     click.option(
         "--packaging",
         type=click.Choice(["per-family", "variant"]),
@@ -206,4 +206,6 @@ _beside = in_order(
     ),
 )
 # all that says what is built, for what, and how it is checked
-build_options = in_order(_what, _wheels, _guards, _compiling, _beside)
+build_options = combine_options(
+    _output_options, _wheel_options, _guard_options, _compiler_options, _extra_options
+)

@@ -10,16 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rocm_wheels.cli.boundary import started_by
+from rocm_wheels.cli.boundary import pop_starting_python
 from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.model.names import installed_for_others, option_name, project_names
-from rocm_wheels.workspace import home, in_clone
+from rocm_wheels.model.names import list_shared_projects, get_option_name, list_project_names
+from rocm_wheels.workspace import get_project_home, is_clone
 
 if TYPE_CHECKING:
     from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest
 
 # variables that a build gets from options: set beside them they would say something else than the record
-_DECIDED = {
+_DECIDED_BY_OPTIONS = {
     "PYTORCH_ROCM_ARCH": "--pytorch-rocm-arch",
     "PYTORCH_BUILD_VERSION": "--version-suffix",
     "BUILD_VERSION": "--version-suffix",
@@ -30,19 +30,19 @@ _DECIDED = {
 }
 
 
-def default_root() -> Path:
+def find_default_root() -> Path:
     """Return where checkouts are looked for: the clone's ``repos/``, else the current folder."""
-    return home() / "repos" if in_clone() else Path.cwd()
+    return get_project_home() / "repos" if is_clone() else Path.cwd()
 
 
-def folders(options: Mapping[str, Any]) -> tuple[Path, Path]:
+def resolve_folders(options: Mapping[str, Any]) -> tuple[Path, Path]:
     """Return the root checkout folder and the work directory."""
-    root = (options["root_checkout_dir"] or default_root()).absolute()
+    root = (options["root_checkout_dir"] or find_default_root()).absolute()
     work = (options["work_dir"] or root / ".rocm-wheels").absolute()
     return root, work
 
 
-def sdk_request(options: Mapping[str, Any], env: MutableMapping[str, str]) -> SdkRequest:
+def make_sdk_request(options: Mapping[str, Any], env: MutableMapping[str, str]) -> SdkRequest:
     """Return which ROCm packages are asked for. Raises UsageError."""
     from rocm_wheels.pipeline.request import SdkRequest
 
@@ -52,9 +52,11 @@ def sdk_request(options: Mapping[str, Any], env: MutableMapping[str, str]) -> Sd
         links = str(Path(links).absolute())
         if not Path(links).is_dir():
             raise UsageError(f"--find-links: there is no folder {links}")
-    cache, door = options["pip_cache_dir"], started_by(env)
+    cache, starting_python = options["pip_cache_dir"], pop_starting_python(env)
     return SdkRequest(
-        python=_active_python(env) if options["current_env"] else _base_python(door, env),
+        python=_find_active_python(env)
+        if options["current_env"]
+        else _find_base_python(starting_python, env),
         rocm_spec=options["rocm_sdk_version"],
         extras=extras,
         index_url=options["index_url"],
@@ -65,12 +67,12 @@ def sdk_request(options: Mapping[str, Any], env: MutableMapping[str, str]) -> Sd
     )
 
 
-def wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str]) -> WheelsRequest:
+def make_wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str]) -> WheelsRequest:
     """Return the whole request. Raises UsageError for options that contradict each other."""
     from rocm_wheels.pipeline.request import WheelsRequest
 
-    options = {**options, **_only(options)}
-    wheels = _wheels(options)
+    options = {**options, **_parse_only(options)}
+    wheels = _read_given_wheels(options)
     if options["use_ccache"] and options["use_sccache"]:
         raise UsageError("--use-ccache and --use-sccache exclude each other")
     if options["sccache_no_wrap"] and not options["use_sccache"]:
@@ -79,21 +81,24 @@ def wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str]) ->
         raise UsageError("--min-cache-hits needs --use-ccache or --use-sccache")
     if options["drop_bad_targets"] and not options["probe"]:
         raise UsageError("--drop-bad-targets goes by the probes that --no-probe leaves out")
-    root, work = folders(options)
-    given = {name: options[f"{name}_dir"] for name in project_names() if options[f"{name}_dir"]}
+    root, work = resolve_folders(options)
+    source_dirs = {name: options[f"{name}_dir"] for name in list_project_names() if options[f"{name}_dir"]}
     output = options["output_dir"].absolute()
-    _check_output(output)
-    pythons = _pythons(options, env)
-    sdk = sdk_request(options, env)
+    _check_output_folder(output)
+    pythons = _find_pythons(options, env)
+    sdk = make_sdk_request(options, env)
     return WheelsRequest(
         sdk=replace(sdk, python=pythons[0]) if pythons else sdk,
         pythons=pythons,
         install_rocm=options["install_rocm"],
         output=output,
         work=work,
-        sources={name: given[name].absolute() if name in given else root / name for name in project_names()},
-        given=frozenset(given),
-        chosen={name: False if name in wheels else options[f"build_{name}"] for name in project_names()},
+        sources={
+            name: source_dirs[name].absolute() if name in source_dirs else root / name
+            for name in list_project_names()
+        },
+        given=frozenset(source_dirs),
+        chosen={name: False if name in wheels else options[f"build_{name}"] for name in list_project_names()},
         platform="windows" if sys.platform == "win32" else "linux",
         targets=options["pytorch_rocm_arch"],
         targets_variable=env.get("PYTORCH_ROCM_ARCH"),
@@ -106,7 +111,7 @@ def wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str]) ->
         cache_floor=options["min_cache_hits"],
         per_target=options["per_target"],
         given_wheels=wheels,
-        set_env=_set_env(options["set_env"]),
+        set_env=_parse_set_env(options["set_env"]),
         probe=options["probe"],
         drop_bad_targets=options["drop_bad_targets"],
         unlisted_targets=options["allow_unlisted_targets"],
@@ -118,49 +123,49 @@ def wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str]) ->
     )
 
 
-def _only(options: Mapping[str, Any]) -> dict[str, bool]:
+def _parse_only(options: Mapping[str, Any]) -> dict[str, bool]:
     """Return what ``--only`` says as ``build_X`` of every project. Raises UsageError."""
-    from rocm_wheels.records import did_you_mean
+    from rocm_wheels.records import suggest_name
 
     if options["only"] is None:
         return {}
-    wanted = options["only"].replace(",", " ").replace("-", "_").split()
-    if not wanted:
-        raise UsageError("--only names no project", tip=f"there are {', '.join(project_names())}")
-    for name in wanted:
-        if name not in project_names():
-            raise UsageError(f"--only: there is no project {name}{did_you_mean(name, project_names())}")
-    for name in project_names():
+    names = options["only"].replace(",", " ").replace("-", "_").split()
+    if not names:
+        raise UsageError("--only names no project", tip=f"there are {', '.join(list_project_names())}")
+    for name in names:
+        if name not in list_project_names():
+            raise UsageError(f"--only: there is no project {name}{suggest_name(name, list_project_names())}")
+    for name in list_project_names():
         if options[f"build_{name}"] is not None:
-            said = f"--{'' if options[f'build_{name}'] else 'no-'}build-{option_name(name)}"
-            raise UsageError(f"--only and {said} exclude each other", tip="--only says it of every project")
-    return {f"build_{name}": name in wanted for name in project_names()}
+            option = f"--{'' if options[f'build_{name}'] else 'no-'}build-{get_option_name(name)}"
+            raise UsageError(f"--only and {option} exclude each other", tip="--only says it of every project")
+    return {f"build_{name}": name in names for name in list_project_names()}
 
 
-def _in_folder(name: str, place: Path) -> list[Path]:
+def _find_project_wheels(name: str, place: Path) -> list[Path]:
     """Return a wheel as it is, or those of a project in a folder. Raises UsageError where it has none."""
     from rocm_wheels.model.project import load_project
 
     if not place.is_dir():
         return [place]
-    found = sorted(place.glob(f"{load_project(name).distribution.replace('-', '_')}-*.whl"))
-    if not found:
-        raise UsageError(f"--{option_name(name)}-wheel: there is no wheel of {name} in {place}")
-    return found
+    wheels = sorted(place.glob(f"{load_project(name).distribution.replace('-', '_')}-*.whl"))
+    if not wheels:
+        raise UsageError(f"--{get_option_name(name)}-wheel: there is no wheel of {name} in {place}")
+    return wheels
 
 
-def _wheels(options: Mapping[str, Any]) -> dict[str, tuple[Path, ...]]:
+def _read_given_wheels(options: Mapping[str, Any]) -> dict[str, tuple[Path, ...]]:
     """Return the wheels that others shall be built against, by project. Raises UsageError."""
     from rocm_wheels.wheels.names import parse_wheel_name
 
-    given = {name: options[f"{name}_wheel"] for name in installed_for_others()}
-    found = {
-        name: [w for place in places for w in _in_folder(name, place)]
-        for name, places in given.items()
+    places_by_project = {name: options[f"{name}_wheel"] for name in list_shared_projects()}
+    wheels_by_project = {
+        name: [w for place in places for w in _find_project_wheels(name, place)]
+        for name, places in places_by_project.items()
         if places
     }
-    for name, wheels in found.items():
-        option = option_name(name)
+    for name, wheels in wheels_by_project.items():
+        option = get_option_name(name)
         if options[f"build_{name}"]:
             raise UsageError(f"--build-{option} and --{option}-wheel exclude each other")
         for wheel in wheels:
@@ -170,10 +175,10 @@ def _wheels(options: Mapping[str, Any]) -> dict[str, tuple[Path, ...]]:
                 parse_wheel_name(wheel.name)
             except DataError as wrong:
                 raise UsageError(f"--{option}-wheel {wheel}: {wrong.message}") from None
-    return {name: tuple(wheel.absolute() for wheel in wheels) for name, wheels in found.items()}
+    return {name: tuple(wheel.absolute() for wheel in wheels) for name, wheels in wheels_by_project.items()}
 
 
-def _pythons(options: Mapping[str, Any], env: Mapping[str, str]) -> tuple[Path, ...]:
+def _find_pythons(options: Mapping[str, Any], env: Mapping[str, str]) -> tuple[Path, ...]:
     """Return the interpreters that ``--python`` names; none when it is not given."""
     if not options["python"]:
         return ()
@@ -183,68 +188,68 @@ def _pythons(options: Mapping[str, Any], env: Mapping[str, str]) -> tuple[Path, 
         )
     from rocm_wheels.sdk.interpreters import find_interpreters
 
-    return tuple(one.path for one in find_interpreters(options["python"], env))
+    return tuple(interpreter.path for interpreter in find_interpreters(options["python"], env))
 
 
-def _set_env(given: Sequence[str]) -> dict[str, dict[str, str]]:
+def _parse_set_env(words: Sequence[str]) -> dict[str, dict[str, str]]:
     """Read PROJECT:NAME=VALUE. Raises UsageError for what options decide, and for secrets."""
-    from rocm_wheels.records import did_you_mean
-    from rocm_wheels.shell import HIDDEN, hide_value
+    from rocm_wheels.records import suggest_name
+    from rocm_wheels.shell import HIDDEN, hide_variable_value
 
-    found: dict[str, dict[str, str]] = {}
-    for word in given:
+    variables: dict[str, dict[str, str]] = {}
+    for word in words:
         match = re.fullmatch(r"(?P<project>[\w-]+):(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", word, re.DOTALL)
         if match is None:
             raise UsageError(
                 f"--set-env {word!r} is not PROJECT:NAME=VALUE", tip="such as pytorch:USE_NCCL=0"
             )
         project, name = match["project"].replace("-", "_"), match["name"]
-        if project not in project_names():
+        if project not in list_project_names():
             raise UsageError(
-                f"--set-env {word}: there is no project {project}{did_you_mean(project, project_names())}"
+                f"--set-env {word}: there is no project {project}{suggest_name(project, list_project_names())}"
             )
-        if (option := _DECIDED.get(name)) is not None:
+        if (option := _DECIDED_BY_OPTIONS.get(name)) is not None:
             raise UsageError(f"--set-env {word}: {name} is what {option} decides", tip=f"give {option}")
-        if HIDDEN in hide_value(name, match["value"] or "x"):
-            by = "name" if HIDDEN in hide_value(name, "x") else "value"
+        if HIDDEN in hide_variable_value(name, match["value"] or "x"):
+            by = "name" if HIDDEN in hide_variable_value(name, "x") else "value"
             raise UsageError(
                 f"--set-env: {name} is a secret by its {by}, and a plan is no place for one",
                 tip=f"export {name} where the build runs: it is passed on, and never shown",
             )
-        if name in found.setdefault(project, {}):
+        if name in variables.setdefault(project, {}):
             raise UsageError(f"--set-env gives {name} of {project} twice")
-        found[project][name] = match["value"]
-    return found
+        variables[project][name] = match["value"]
+    return variables
 
 
-def _check_output(output: Path) -> None:
+def _check_output_folder(output: Path) -> None:
     """Refuse a folder that wheels cannot be written to: found out now, not after hours of building."""
     nearest = next(path for path in (output, *output.parents) if os.path.lexists(path))
-    said = f"--output-dir {output}" + ("" if nearest == output else f": {nearest}")
+    subject = f"--output-dir {output}" + ("" if nearest == output else f": {nearest}")
     if not nearest.is_dir():
-        raise UsageError(f"{said} is not a folder", tip="choose another folder")
+        raise UsageError(f"{subject} is not a folder", tip="choose another folder")
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise UsageError(
-            f"{said} is not writable",
+            f"{subject} is not writable",
             tip="make it writable, or choose another folder",
         )
 
 
-def _base_python(door: Path, env: Mapping[str, str]) -> Path:
+def _find_base_python(starting_python: Path, env: Mapping[str, str]) -> Path:
     """Return the interpreter that started the door, or the one below its virtual environment."""
-    from rocm_wheels.sdk.interpreter import ask_interpreter
+    from rocm_wheels.sdk.interpreter import query_interpreter
 
-    return ask_interpreter(door, env).path
+    return query_interpreter(starting_python, env).path
 
 
-def _active_python(env: Mapping[str, str]) -> Path:
+def _find_active_python(env: Mapping[str, str]) -> Path:
     """Return the interpreter of the active environment (VIRTUAL_ENV, CONDA_PREFIX)."""
-    from rocm_wheels.sdk.interpreter import python_in
+    from rocm_wheels.sdk.interpreter import locate_python
 
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         if env.get(variable):
             prefix = Path(env[variable])
-            python = python_in(prefix)
+            python = locate_python(prefix)
             if not python.exists():
                 raise UsageError(f"--current-env: {variable} is {prefix}, but there is no {python}")
             return python

@@ -12,19 +12,19 @@ import click
 from rocm_wheels import log
 from rocm_wheels.cli import network, patches
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.model.names import recipes_folder
+from rocm_wheels.model.names import get_recipes_folder
 
 if TYPE_CHECKING:
-    from rocm_wheels.model.line_facts import Line
+    from rocm_wheels.model.line_facts import TorchLine
     from rocm_wheels.model.project import Platform, Project
     from rocm_wheels.sources.lock.follow import LockFile
     from rocm_wheels.sources.patches.sets import PatchSet
     from rocm_wheels.sources.pins.choose import Pin
     from rocm_wheels.sources.request import CheckoutRequest
 
-_COUNT = click.IntRange(min=1, max=2**31 - 1)  # what git can count
+_GIT_COUNT = click.IntRange(min=1, max=2**31 - 1)  # what git can count
 TORCH = "pytorch"  # the project that others' commits are pinned in
-_SAID_BY_A_LOCK = {
+_SET_BY_LOCK = {
     "repo_hashtag": "--repo-hashtag",
     "line": "--line",
     "release": "--release",
@@ -53,19 +53,19 @@ def commit_option() -> click.Option:
     )
 
 
-def options() -> list[click.Parameter]:
+def shared_checkout_options() -> list[click.Parameter]:
     """Return the options that mean the same for one project and for several."""
     return [
         click.Option(["--line"], metavar="NAME", help="Release line to take (see `rocm-wheels lines`)."),
         click.Option(
             ["--depth"],
-            type=_COUNT,
+            type=_GIT_COUNT,
             help="Commits of history to fetch (all; a history that was cut stays so).",
         ),
         click.Option(["--submodules/--no-submodules"], default=True, show_default=True),
         click.Option(["--hipify/--no-hipify"], default=None, help="Hipify [default: as the recipe says]."),
         commit_option(),
-        *network.options(),
+        *network.network_options(),
         click.Option(
             ["--lock"],
             metavar="FILE",
@@ -87,112 +87,116 @@ def torch_options() -> list[click.Parameter]:
     ]
 
 
-def folder_of(repo: Path | None) -> Path:
+def find_checkouts_folder(repo: Path | None) -> Path:
     """Return the folder of the checkouts: ``--repo``, the clone's ``repos/``, else the current folder."""
     if repo is not None:
         return repo
-    from rocm_wheels.workspace import in_clone
+    from rocm_wheels.workspace import is_clone
 
-    return recipes_folder() if in_clone() else Path.cwd()
+    return get_recipes_folder() if is_clone() else Path.cwd()
 
 
-def platform() -> Platform:
+def detect_platform() -> Platform:
     """Return the platform that we run on."""
     return "windows" if sys.platform == "win32" else "linux"
 
 
-def line_of(given: Mapping[str, Any]) -> Line | None:
+def parse_line_option(options: Mapping[str, Any]) -> TorchLine | None:
     """Return the release line that ``--line`` names, if any. Raises DataError."""
-    from rocm_wheels.model.lines import line_named
+    from rocm_wheels.model.lines import get_release_line
 
-    return None if given["line"] is None else line_named(given["line"])
+    return None if options["line"] is None else get_release_line(options["line"])
 
 
-def of_line(
-    recipes: Iterable[Project], line: Line | None, platform: Platform, wished: Collection[str] = ()
+def select_line_projects(
+    recipes: Iterable[Project], line: TorchLine | None, platform: Platform, wished: Collection[str] = ()
 ) -> list[Project]:
     """Return what is built of a line on a platform; say what the line has on other platforms only.
 
     ``wished``: projects that an option says something of, which are taken all the same.
     """
-    found = [recipe for recipe in recipes if platform in recipe.build.platforms]
+    buildable = [recipe for recipe in recipes if platform in recipe.build.platforms]
     if line is None:
-        return found
-    without = [one.name for one in found if one.name not in wished and line.leaves_out(one.name, platform)]
+        return buildable
+    without = [
+        recipe.name
+        for recipe in buildable
+        if recipe.name not in wished and line.leaves_out(recipe.name, platform)
+    ]
     for name in without:
-        log.note(f"without {name}: release line {line.name} has none for {platform}")
-    return [one for one in found if one.name not in without]
+        log.log_note(f"without {name}: release line {line.name} has none for {platform}")
+    return [recipe for recipe in buildable if recipe.name not in without]
 
 
-def torch_of(given: Mapping[str, Any]) -> Path:
+def find_torch_checkout(options: Mapping[str, Any]) -> Path:
     """Return the folder of the torch checkout that pins are read in. Raises UsageError."""
     from rocm_wheels.errors import UsageError
 
-    torch_dir: Path | None = given.get("torch_dir")
+    torch_dir: Path | None = options.get("torch_dir")
     if torch_dir is not None and not torch_dir.is_dir():
         raise UsageError(f"--torch-dir {torch_dir} is not a folder", tip="check out torch first")
-    return torch_dir or folder_of(given["repo"]) / TORCH
+    return torch_dir or find_checkouts_folder(options["repo"]) / TORCH
 
 
-def lock_of(given: Mapping[str, Any]) -> LockFile | None:
+def open_given_lock(options: Mapping[str, Any]) -> LockFile | None:
     """Return the lock that ``--lock`` names, if any. Raises UsageError, DataError.
 
     Options that say something else than the lock are refused.
     """
-    if given["lock"] is None:
+    if options["lock"] is None:
         return None
     from rocm_wheels.errors import UsageError
     from rocm_wheels.sources.lock.follow import open_lock
 
-    others = [option for key, option in _SAID_BY_A_LOCK.items() if given.get(key) not in (None, False)]
-    others += [] if given["patch"] else ["--no-patch"]
+    others = [option for key, option in _SET_BY_LOCK.items() if options.get(key) not in (None, False)]
+    others += [] if options["patch"] else ["--no-patch"]
     if others:
         raise UsageError(
             f"--lock says which commits and patches, and so {'does' if len(others) == 1 else 'do'} "
             + ", ".join(others),
             tip="leave one of them out; `rocm-wheels lock update` changes a lock",
         )
-    return open_lock(given["lock"], platform())
+    return open_lock(options["lock"], detect_platform())
 
 
-def locked_request(
-    recipe: Project, file: LockFile, directory: Path, given: Mapping[str, Any], *, origin: str | None = None
+def make_locked_request(
+    recipe: Project, file: LockFile, directory: Path, options: Mapping[str, Any], *, origin: str | None = None
 ) -> CheckoutRequest:
     """Return the request of a checkout of what a lock says; ``origin`` is another place for it.
 
     Raises UsageError and SourceError for a project or a patch set that is not there as locked.
     """
-    from rocm_wheels.sources.lock.follow import locked_patches, locked_pin
-    from rocm_wheels.sources.network.remote import origin_of
+    from rocm_wheels.sources.lock.follow import read_locked_patches, read_locked_pin
+    from rocm_wheels.sources.network.remote import parse_origin
 
-    pin = locked_pin(file, recipe.name, origin=origin)
-    chosen = locked_patches(file, recipe.name, patches.folder_of(given))
-    local = origin_of(pin.origin, Path.cwd())[1]
-    return request_of(recipe, pin, directory, given, chosen=chosen, local_origin=local)
+    pin = read_locked_pin(file, recipe.name, origin=origin)
+    patch_set = read_locked_patches(file, recipe.name, patches.find_patch_folder(options))
+    local = parse_origin(pin.origin, Path.cwd())[1]
+    return make_checkout_request(recipe, pin, directory, options, patch_set=patch_set, local_origin=local)
 
 
-def request_of(
+def make_checkout_request(
     recipe: Project,
     pin: Pin,
     directory: Path,
-    given: Mapping[str, Any],
+    options: Mapping[str, Any],
     *,
-    chosen: PatchSet | None,
+    patch_set: PatchSet | None,
     local_origin: bool = False,
 ) -> CheckoutRequest:
-    """Return the request of a checkout of one project; ``chosen`` is its patch set."""
+    """Return the request of a checkout of one project; ``patch_set`` is its patch set."""
     from rocm_wheels.sources.request import CheckoutRequest
 
-    system = platform()
+    system = detect_platform()
     return CheckoutRequest(
         project=recipe,
         directory=directory,
         pin=pin,
-        depth=given["depth"],
-        submodules=given["submodules"],
-        hipify=system in recipe.hipify.platforms if given["hipify"] is None else given["hipify"],
-        commit_hipify=given["commit_hipify"],
+        depth=options["depth"],
+        submodules=options["submodules"],
+        hipify=system in recipe.hipify.platforms if options["hipify"] is None else options["hipify"],
+        commit_hipify=options["commit_hipify"],
         local_origin=local_origin,
-        patches=chosen,
-        transport=network.transport_of(given, jobs=recipe.source.on(system).fetch_jobs),
+        patches=patch_set,
+        transport=network.make_transport(options, jobs=recipe.source.get_platform_source(system).fetch_jobs),
     )

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels import log
-from rocm_wheels.cli.boundary import environment
-from rocm_wheels.cli.build_request import default_root
-from rocm_wheels.cli.quantities import Duration, Size
-from rocm_wheels.cli.work import work_options, workspace_of
+from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.build_request import find_default_root
+from rocm_wheels.cli.quantities import Duration, ByteSize
+from rocm_wheels.cli.work import work_options, find_workspace
 from rocm_wheels.errors import UsageError
-from rocm_wheels.model.names import project_names
+from rocm_wheels.model.names import list_project_names
 
 if TYPE_CHECKING:
-    from rocm_wheels.pipeline.cleaning import Kind, Piece
+    from rocm_wheels.pipeline.cleaning import LeftoverKind, Leftover
 
-_WHAT = ("trees", "environments", "runs", "rejected", "fresh", "steps", "set-aside")
+_KIND_NAMES = ("trees", "environments", "runs", "rejected", "fresh", "steps", "set-aside")
 
 
 @click.command("clean")
@@ -29,7 +29,7 @@ _WHAT = ("trees", "environments", "runs", "rejected", "fresh", "steps", "set-asi
 @click.option("--older-than", type=Duration(), metavar="TIME", help="What was not used for so long: 7d, 12h.")
 @click.option(
     "--max-size",
-    type=Size(),
+    type=ByteSize(),
     metavar="SIZE",
     help="What was used longest ago, until all has at most this size: 50G.",
 )
@@ -40,7 +40,9 @@ _WHAT = ("trees", "environments", "runs", "rejected", "fresh", "steps", "set-asi
     metavar="ID",
     help="What a step left, such as build-pytorch-cp311; may be repeated.",
 )
-@click.option("--what", multiple=True, type=click.Choice(_WHAT), help="Only this kind; may be repeated.")
+@click.option(
+    "--what", multiple=True, type=click.Choice(_KIND_NAMES), help="Only this kind; may be repeated."
+)
 @click.option("--dry-run", is_flag=True, help="Print what would go, and delete nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print what goes as JSON on stdout.")
 def command(**options: Any) -> None:
@@ -64,47 +66,55 @@ def command(**options: Any) -> None:
       rocm-wheels clean --older-than 30d --dry-run
       rocm-wheels clean --what runs --what rejected --older-than 30d
     """
-    from rocm_wheels.pipeline.cleaning import Choice, choose, find_pieces, in_the_way, remove
+    from rocm_wheels.pipeline.cleaning import (
+        LeftoverSelection,
+        select_leftovers,
+        find_leftovers,
+        hold_for_cleaning,
+        remove_leftover,
+    )
 
-    choice = Choice(options["older_than"], options["max_size"], options["steps"])
-    if not (options["dry_run"] or options["what"] or choice != Choice()):
+    choice = LeftoverSelection(options["older_than"], options["max_size"], options["steps"])
+    if not (options["dry_run"] or options["what"] or choice != LeftoverSelection()):
         raise UsageError(
             "it is not said what shall go: --older-than, --max-size, --step or --what",
             tip="--dry-run alone lists everything that there is",
         )
-    env, workspace = environment(), workspace_of(options)
-    sources, kinds = _sources(options), _kinds(options)
+    env, workspace = read_environment(), find_workspace(options)
+    sources, kinds = _find_sources(options), _choose_kinds(options)
     if options["dry_run"]:
-        found = find_pieces(workspace, kinds, sources=sources, env=env)
-        _show(choose(found, choice, now=time.time()), done=False, as_json=options["as_json"])
+        pieces = find_leftovers(workspace, kinds, sources=sources, env=env)
+        _print_pieces(
+            select_leftovers(pieces, choice, now=time.time()), done=False, as_json=options["as_json"]
+        )
         return
-    going: list[Piece] = []
-    with in_the_way(workspace, [source for source in sources.values() if source.is_dir()], env):
-        found = find_pieces(workspace, kinds, sources=sources, env=env)
-        for piece in choose(found, choice, now=time.time()):
-            remove(piece)
-            going.append(piece)
-    _show(going, done=True, as_json=options["as_json"])
+    removed: list[Leftover] = []
+    with hold_for_cleaning(workspace, [source for source in sources.values() if source.is_dir()], env):
+        pieces = find_leftovers(workspace, kinds, sources=sources, env=env)
+        for piece in select_leftovers(pieces, choice, now=time.time()):
+            remove_leftover(piece)
+            removed.append(piece)
+    _print_pieces(removed, done=True, as_json=options["as_json"])
 
 
-def _kinds(options: Mapping[str, Any]) -> tuple[Kind, ...]:
-    from rocm_wheels.pipeline.cleaning import DEFAULT_KINDS
+def _choose_kinds(options: Mapping[str, Any]) -> tuple[LeftoverKind, ...]:
+    from rocm_wheels.pipeline.cleaning import DEFAULT_LEFTOVER_KINDS
 
     if options["what"]:
         return (*options["what"], "remains")
-    return (*DEFAULT_KINDS, "steps") if options["steps"] else DEFAULT_KINDS
+    return (*DEFAULT_LEFTOVER_KINDS, "steps") if options["steps"] else DEFAULT_LEFTOVER_KINDS
 
 
-def _sources(options: Mapping[str, Any]) -> dict[str, Path]:
+def _find_sources(options: Mapping[str, Any]) -> dict[str, Path]:
     """Return the checkouts whose waiting trees are meant: none with a --work-dir alone."""
     if options["work_dir"] is not None and options["root_checkout_dir"] is None:
         return {}
-    root = (options["root_checkout_dir"] or default_root()).absolute()
-    return {name: root / name for name in project_names()}
+    root = (options["root_checkout_dir"] or find_default_root()).absolute()
+    return {name: root / name for name in list_project_names()}
 
 
-def _show(pieces: list[Piece], *, done: bool, as_json: bool) -> None:
-    from rocm_wheels.pipeline.summary import human_size, human_time
+def _print_pieces(pieces: list[Leftover], *, done: bool, as_json: bool) -> None:
+    from rocm_wheels.pipeline.summary import format_size, format_duration
 
     total = sum(piece.size for piece in pieces)
     if as_json:
@@ -113,7 +123,7 @@ def _show(pieces: list[Piece], *, done: bool, as_json: bool) -> None:
     else:
         for piece in pieces:
             age = max(time.time() - piece.used, 0)
-            shown = f"{age / 86400:.0f} days" if age > 2 * 86400 else human_time(age)
-            click.echo(f"{piece.kind:12}  {human_size(piece.size):>9}  {shown:>11}  {piece.path}")
+            age_text = f"{age / 86400:.0f} days" if age > 2 * 86400 else format_duration(age)
+            click.echo(f"{piece.kind:12}  {format_size(piece.size):>9}  {age_text:>11}  {piece.path}")
     how = "deleted" if done else "would be deleted"
-    log.note(f"{len(pieces)} {how}, {human_size(total)}" if pieces else "there is nothing to delete")
+    log.log_note(f"{len(pieces)} {how}, {format_size(total)}" if pieces else "there is nothing to delete")

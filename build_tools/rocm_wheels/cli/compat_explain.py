@@ -25,15 +25,17 @@ _MARKS = {"yes": "+", "no": "-", "unknown": "?", "": " "}
 @click.option("--python", metavar="VERSION", help="A Python (3.12, 3.14t).")
 @click.option("--platform", type=click.Choice(["linux", "windows"]), default="linux", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the answer and every fact as JSON.")
-def command(*, torch: str, rocm: str, gpu: str, python: str | None, platform: str, as_json: bool) -> None:
+def explain_command(
+    *, torch: str, rocm: str, gpu: str, python: str | None, platform: str, as_json: bool
+) -> None:
     """Say whether a torch with a ROCm serves a GPU, and who says so.
 
     Each fact is for (+), against (-) or leaves it open (?), with kind, day of reading and source.
     """
-    from rocm_wheels.model.compat.explain import explain
+    from rocm_wheels.model.compat.explain import explain_compatibility
 
     target, version = read_gpu(gpu), read_version(torch, "--torch")
-    found = explain(
+    explanation = explain_compatibility(
         version,
         read_version(rocm, "--rocm"),
         target,
@@ -43,71 +45,71 @@ def command(*, torch: str, rocm: str, gpu: str, python: str | None, platform: st
     if as_json:
         import json
 
-        click.echo(json.dumps(as_document(found, version, platform), indent=1))
+        click.echo(json.dumps(explanation_as_json(explanation, version, platform), indent=1))
     else:
-        click.echo(as_text(found, version, platform))
+        click.echo(describe_explanation(explanation, version, platform))
 
 
-def as_text(found: Explanation, torch: Version, platform: str) -> str:
+def describe_explanation(explanation: Explanation, torch: Version, platform: str) -> str:
     """Return the answer, the facts, the known issues, and where to install it from."""
-    from rocm_wheels.model.compat.explain import issue_statement
+    from rocm_wheels.model.compat.explain import make_issue_statement
 
-    lines = [f"{found.answer}: {found.summary}"]
-    lines += [_line(one) for one in found.statements]
-    if found.issues:
+    lines = [f"{explanation.answer}: {explanation.summary}"]
+    lines += [_describe_statement(fact) for fact in explanation.statements]
+    if explanation.issues:
         lines.append("known issues:")
-        lines += [_line(issue_statement(one), "!") for one in found.issues]
-    for row in _offers(found, torch, platform):
+        lines += [_describe_statement(make_issue_statement(fact), "!") for fact in explanation.issues]
+    for row in _builds_as_json(explanation, torch, platform):
         with_ = ", ".join(f"{name} {version}" for name, version in row["companions"].items())
         triton = f"; triton is called {row['triton']}" if row["triton"] else ""
         lines.append(f"from {row['url']}" + (f" with {with_}" if with_ else "") + triton)
     return "\n".join(lines)
 
 
-def as_document(found: Explanation, torch: Version, platform: str) -> dict[str, Any]:
+def explanation_as_json(explanation: Explanation, torch: Version, platform: str) -> dict[str, Any]:
     """Return what ``--json`` prints. Keys are added in later versions, never renamed.
 
     ``{"answer", "summary", "facts": [{"says", "text", "kind", "source", "retrieved", "note"}],
     "issues": [...the same], "builds": [{"index", "url", "torch", "rocm", "companions", "triton"}]}``.
     """
-    from rocm_wheels.model.compat.explain import issue_statement
+    from rocm_wheels.model.compat.explain import make_issue_statement
 
     return {
-        "answer": found.answer,
-        "summary": found.summary,
-        "facts": [_fact(one) for one in found.statements],
-        "issues": [_fact(issue_statement(one)) for one in found.issues],
-        "builds": _offers(found, torch, platform),
+        "answer": explanation.answer,
+        "summary": explanation.summary,
+        "facts": [_statement_as_json(fact) for fact in explanation.statements],
+        "issues": [_statement_as_json(make_issue_statement(fact)) for fact in explanation.issues],
+        "builds": _builds_as_json(explanation, torch, platform),
     }
 
 
-def _offers(found: Explanation, torch: Version, platform: str) -> list[dict[str, Any]]:
-    from rocm_wheels.model.compat.builds import triton_for
+def _builds_as_json(explanation: Explanation, torch: Version, platform: str) -> list[dict[str, Any]]:
+    from rocm_wheels.model.compat.builds import get_triton_name
 
     return [
         {
-            "index": one.index.name,
-            "url": one.index.url,
-            "torch": str(one.torch),
-            "rocm": str(one.rocm),
-            "companions": {name: str(version) for name, version in one.companions.items()},
-            "triton": triton_for(torch, one.index, platform=platform),
+            "index": build.index.name,
+            "url": build.index.url,
+            "torch": str(build.torch),
+            "rocm": str(build.rocm),
+            "companions": {name: str(version) for name, version in build.companions.items()},
+            "triton": get_triton_name(torch, build.index, platform=platform),
         }
-        for one in found.builds
+        for build in explanation.builds
     ]
 
 
-def _fact(one: Statement) -> dict[str, Any]:
+def _statement_as_json(statement: Statement) -> dict[str, Any]:
     return {
-        "says": one.says or None,
-        "text": one.text,
-        "kind": one.kind,
-        "source": one.source,
-        "retrieved": one.retrieved.isoformat(),
-        "note": one.note,
+        "says": statement.answer or None,
+        "text": statement.text,
+        "kind": statement.kind,
+        "source": statement.source,
+        "retrieved": statement.retrieved.isoformat(),
+        "note": statement.note,
     }
 
 
-def _line(one: Statement, mark: str | None = None) -> str:
-    note = f" ({one.note})" if one.note else ""
-    return f"  {mark or _MARKS[one.says]} {one.text}{note}\n      {one.kind}, {one.retrieved}: {one.source}"
+def _describe_statement(statement: Statement, mark: str | None = None) -> str:
+    note = f" ({statement.note})" if statement.note else ""
+    return f"  {mark or _MARKS[statement.answer]} {statement.text}{note}\n      {statement.kind}, {statement.retrieved}: {statement.source}"

@@ -12,10 +12,10 @@ from rocm_wheels.errors import DataError, HostError, UsageError
 if TYPE_CHECKING:
     from rocm_wheels.gpus.pci import PciEntry
     from rocm_wheels.model.compat.pci_find import FoundCards, TargetFacts
-    from rocm_wheels.model.compat.pci_refresh import Difference, PciIds
+    from rocm_wheels.model.compat.pci_refresh import PciDifference, PciIds
 
-_SHOWN = 40  # more cards than that tell people nothing; --json prints all
-_INDEXES = 4  # of a platform, the best first
+_MOST_CARDS = 40  # more cards than that tell people nothing; --json prints all
+_MOST_INDEXES = 4  # of a platform, the best first
 _PLACES = (Path("/usr/share/misc/pci.ids"), Path("/usr/share/hwdata/pci.ids"))
 
 
@@ -28,15 +28,15 @@ def gpu(words: tuple[str, ...], as_json: bool) -> None:
     By words of its name (RX 7900 XTX, mi300x, 780M), by target (gfx942), or by PCI id as lspci -nn prints it
     (1002:74a1; 74a1 is one of AMD).
     """
-    from rocm_wheels.model.compat.pci_find import find_cards
+    from rocm_wheels.model.compat.pci_find import find_gpu_cards
 
-    found = find_cards(" ".join(words))
+    matches = find_gpu_cards(" ".join(words))
     if as_json:
         import json
 
-        click.echo(json.dumps(found_as_json(found), indent=1))
+        click.echo(json.dumps(cards_as_json(matches), indent=1))
     else:
-        click.echo(found_as_text(found))
+        click.echo(describe_cards(matches))
 
 
 @click.command("refresh-pci")
@@ -65,28 +65,30 @@ def refresh_pci(
 
     A new AMD GPU gets no target: that is for people to find out. What they wrote stays.
     """
-    from rocm_wheels.model.compat.pci_refresh import differences, read_pci_ids, refreshed
-    from rocm_wheels.model.compat.pci_table import read_table
-    from rocm_wheels.workspace import write_whole
+    from rocm_wheels.model.compat.pci_refresh import find_pci_differences, read_pci_ids, refresh_pci_table
+    from rocm_wheels.model.compat.pci_table import read_pci_table
+    from rocm_wheels.workspace import write_atomically
 
     if write and check:
         raise UsageError("--write and --check exclude each other")
     if file and url:
         raise UsageError("--pci-ids and --url exclude each other")
-    paths = _tables(folder, write)
-    tables = {vendor: read_table(path, vendor) for vendor, path in paths.items()}
-    where, content = _fetched(url) if url else _read(file)
+    paths = _find_tables(folder, write)
+    tables = {vendor: read_pci_table(path, vendor) for vendor, path in paths.items()}
+    where, content = _fetch_pci_ids(url) if url else _read_pci_ids(file)
     try:
         ids = read_pci_ids(content.decode("utf-8"), where)
     except UnicodeDecodeError as cause:
         raise DataError(f"{where} is no pci.ids: it is no text") from cause
-    found = {vendor: differences(table, ids) for vendor, table in tables.items()}
-    click.echo(_drift_as_json(ids, where, found) if as_json else _drift_as_text(ids, where, found))
-    counts = _counts([difference for those in found.values() for difference in those])
+    differing = {vendor: find_pci_differences(table, ids) for vendor, table in tables.items()}
+    click.echo(_drift_as_json(ids, where, differing) if as_json else _drift_as_text(ids, where, differing))
+    counts = _count_kinds([difference for those in differing.values() for difference in those])
     if write:
-        texts = {paths[vendor]: refreshed(table, ids).text() for vendor, table in tables.items()}
+        texts = {
+            paths[vendor]: refresh_pci_table(table, ids).format_text() for vendor, table in tables.items()
+        }
         for path, text in texts.items():
-            write_whole(path, text)
+            write_atomically(path, text)
     elif check and counts:
         raise HostError(
             f"the tables of PCI ids differ from pci.ids {ids.version}: {counts}",
@@ -94,7 +96,7 @@ def refresh_pci(
         )
 
 
-def found_as_json(found: FoundCards) -> dict[str, Any]:
+def cards_as_json(matches: FoundCards) -> dict[str, Any]:
     """Return what ``--json`` prints. Keys are added in later versions, never renamed.
 
     ``{"query", "asked_by": "id"|"target"|"name"|"product", "cards": [{"id", "vendor", "name", "products",
@@ -102,11 +104,11 @@ def found_as_json(found: FoundCards) -> dict[str, Any]:
     [{"vendor", "target", "product", "generic", "facts": [{"what", "value", "kind", "source"}], "indexes":
     [{"platform", "name", "url", "layout", "reason"}]}]}``. ``card`` is ``discrete``, ``integrated`` or null.
     """
-    from rocm_wheels.gpus.pci import sources
-    from rocm_wheels.model.compat.pci_find import as_json
+    from rocm_wheels.gpus.pci import list_pci_sources
+    from rocm_wheels.model.compat.pci_find import make_facts_json
 
     def card(entry: PciEntry) -> dict[str, Any]:
-        named = sources(entry.vendor)
+        named = list_pci_sources(entry.vendor)
         return {
             "id": entry.id,
             "vendor": entry.vendor,
@@ -114,42 +116,48 @@ def found_as_json(found: FoundCards) -> dict[str, Any]:
             "products": list(entry.products),
             "gfx": entry.gfx,
             "capability": entry.capability,
-            "card": _card(entry) or None,
+            "card": _card_kind(entry) or None,
             "kind": entry.kind,
             "sources": [{"key": key, **vars(named[key])} for key in entry.sources],
             "note": entry.note,
         }
 
     return {
-        "query": found.query,
-        "asked_by": found.asked_by,
-        "cards": [card(entry) for entry in found.cards],
-        "targets": [as_json(facts) for facts in found.targets],
+        "query": matches.query,
+        "asked_by": matches.query_kind,
+        "cards": [card(entry) for entry in matches.cards],
+        "targets": [make_facts_json(facts) for facts in matches.targets],
     }
 
 
-def found_as_text(found: FoundCards) -> str:
+def describe_cards(matches: FoundCards) -> str:
     """Return a block a target and a line a card, then where the facts are from."""
-    from rocm_wheels.gpus.pci import sources
+    from rocm_wheels.gpus.pci import list_pci_sources
 
     lines: list[str] = []
-    for facts in found.targets:
-        lines += [*_target_as_text(facts), ""]
-    shown = found.cards[:_SHOWN]
-    rows = [(e.id, e.gfx or _capability(e) or "?", _card(e) or "?", e.kind, e.name) for e in shown]
+    for facts in matches.targets:
+        lines += [*_describe_target(facts), ""]
+    listed = matches.cards[:_MOST_CARDS]
+    rows = [
+        (e.id, e.gfx or _describe_capability(e) or "?", _card_kind(e) or "?", e.kind, e.name) for e in listed
+    ]
     widths = [max((len(row[i]) for row in rows), default=0) for i in range(4)]
-    for entry, row in zip(shown, rows, strict=True):
+    for entry, row in zip(listed, rows, strict=True):
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
         lines.append("  ".join([*cells, entry.name]))
         indent = " " * (widths[0] + 2)
         if entry.products:
             lines.append(f"{indent}also: {', '.join(entry.products)}")
         lines.append(f"{indent}{', '.join(entry.sources)}{f': {entry.note}' if entry.note else ''}")
-    if len(found.cards) > _SHOWN:
-        lines.append(f"… and {len(found.cards) - _SHOWN} more (--json prints all; more words find fewer)")
-    if not shown:
+    if len(matches.cards) > _MOST_CARDS:
+        lines.append(
+            f"… and {len(matches.cards) - _MOST_CARDS} more (--json prints all; more words find fewer)"
+        )
+    if not listed:
         lines.append("no card with it has a PCI id in the tables yet")
-    used = {(entry.vendor, key): sources(entry.vendor)[key] for entry in shown for key in entry.sources}
+    used = {
+        (entry.vendor, key): list_pci_sources(entry.vendor)[key] for entry in listed for key in entry.sources
+    }
     if used:
         lines += ["", "sources"]
         width = max(len(key) for _, key in used)
@@ -159,50 +167,50 @@ def found_as_text(found: FoundCards) -> str:
     return "\n".join(lines)
 
 
-def _target_as_text(facts: TargetFacts) -> list[str]:
-    cells = [(fact.what, f"{fact.value}{_mark(fact.kind)}") for fact in facts.facts]
+def _describe_target(facts: TargetFacts) -> list[str]:
+    cells = [(fact.attribute, f"{fact.value}{_mark_believed(fact.kind)}") for fact in facts.facts]
     if facts.generic:
         cells.append(("runs also", f"code for {facts.generic}"))
     for platform in dict.fromkeys(platform for platform, _ in facts.indexes):
-        of_platform = [index for one, index in facts.indexes if one == platform]
-        shown = [index.url for index in of_platform[:_INDEXES]]
-        more = [f"and {len(of_platform) - _INDEXES} more"] if len(of_platform) > _INDEXES else []
-        cells += zip([platform, *[""] * _INDEXES], shown + more, strict=False)
+        of_platform = [index for index_platform, index in facts.indexes if index_platform == platform]
+        urls = [index.url for index in of_platform[:_MOST_INDEXES]]
+        more = [f"and {len(of_platform) - _MOST_INDEXES} more"] if len(of_platform) > _MOST_INDEXES else []
+        cells += zip([platform, *[""] * _MOST_INDEXES], urls + more, strict=False)
     if not facts.indexes:
         cells.append(("indexes", "none of the stable channel serves it"))
     name = facts.target or "not known"
     if facts.vendor != "amd":
         name = "Intel" if facts.vendor == "intel" else f"NVIDIA, compute capability {name}"
-    width = max(len(what) for what, _ in cells)
-    return [f"{name}  {facts.product}".rstrip(), *(f"  {what:{width}}  {value}" for what, value in cells)]
+    width = max(len(label) for label, _ in cells)
+    return [f"{name}  {facts.product}".rstrip(), *(f"  {label:{width}}  {value}" for label, value in cells)]
 
 
-def _mark(kind: str) -> str:
+def _mark_believed(kind: str) -> str:
     return "?" if kind == "believed" else ""
 
 
-def _card(entry: PciEntry) -> str:
+def _card_kind(entry: PciEntry) -> str:
     return {True: "integrated", False: "discrete", None: ""}[entry.integrated]
 
 
-def _capability(entry: PciEntry) -> str:
+def _describe_capability(entry: PciEntry) -> str:
     return f"compute {entry.capability}" if entry.capability else "-" if entry.vendor == "intel" else ""
 
 
-def _tables(folder: Path | None, write: bool) -> dict[str, Path]:
+def _find_tables(folder: Path | None, write: bool) -> dict[str, Path]:
     from rocm_wheels.gpus import pci
-    from rocm_wheels.workspace import in_clone
+    from rocm_wheels.workspace import is_clone
 
-    if folder is None and write and not in_clone():
+    if folder is None and write and not is_clone():
         raise UsageError(
             "the tables of an installed rocm-wheels are not written",
             tip="do it in a clone of the project, or name a folder of copies: --tables DIR",
         )
     where = folder or Path(pci.__file__).parent
-    return {vendor: where / name for vendor, name in pci.TABLES.items()}
+    return {vendor: where / name for vendor, name in pci.PCI_TABLES.items()}
 
 
-def _read(file: Path | None) -> tuple[str, bytes]:
+def _read_pci_ids(file: Path | None) -> tuple[str, bytes]:
     path = file or next((place for place in _PLACES if place.is_file()), None)
     if path is None:
         from rocm_wheels.gpus.pci import PCI_IDS_URL
@@ -217,15 +225,15 @@ def _read(file: Path | None) -> tuple[str, bytes]:
         raise UsageError(f"{path} cannot be read") from cause
 
 
-def _fetched(url: str) -> tuple[str, bytes]:
+def _fetch_pci_ids(url: str) -> tuple[str, bytes]:
     from urllib.parse import urlsplit
 
-    from rocm_wheels.index.reach import Reach, UnreachableError
+    from rocm_wheels.index.reach import IndexReader, UnreachableError
 
     if urlsplit(url).scheme not in ("http", "https"):
         raise UsageError(f"{url} is no http or https URL")
     try:
-        answer = Reach().get(url)
+        answer = IndexReader().get(url)
     except UnreachableError as cause:
         raise HostError(f"{url} does not answer", tip="name a file with --pci-ids") from cause
     if answer.status != 200:
@@ -233,33 +241,35 @@ def _fetched(url: str) -> tuple[str, bytes]:
     return url, answer.content
 
 
-def _counts(found: list[Difference]) -> str:
-    kinds = [difference.what for difference in found]
+def _count_kinds(differing: list[PciDifference]) -> str:
+    kinds = [difference.kind for difference in differing]
     return ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(sorted(kinds, key=_ORDER.index)))
 
 
 _ORDER = ("gone", "renamed", "new")
 
 
-def _drift_as_text(ids: PciIds, where: str, found: dict[str, tuple[Difference, ...]]) -> str:
+def _drift_as_text(ids: PciIds, where: str, differing: dict[str, tuple[PciDifference, ...]]) -> str:
     lines = [f"pci.ids {ids.version} ({where})"]
-    for vendor, those in found.items():
-        lines.append(f"{vendor}: {_counts(list(those)) or 'nothing differs'}")
+    for vendor, those in differing.items():
+        lines.append(f"{vendor}: {_count_kinds(list(those)) or 'nothing differs'}")
         for kind in _ORDER:
             for difference in those:
-                if difference.what == kind:
+                if difference.kind == kind:
                     change = " -> ".join(filter(None, (difference.before, difference.now)))
                     lines.append(f"  {kind:7}  {difference.id}  {change}")
     return "\n".join(lines)
 
 
-def _drift_as_json(ids: PciIds, where: str, found: dict[str, tuple[Difference, ...]]) -> str:
+def _drift_as_json(ids: PciIds, where: str, differing: dict[str, tuple[PciDifference, ...]]) -> str:
     import json
 
     return json.dumps(
         {
             "pci_ids": {"version": ids.version, "date": ids.date, "where": where},
-            "tables": {vendor: [vars(difference) for difference in those] for vendor, those in found.items()},
+            "tables": {
+                vendor: [vars(difference) for difference in those] for vendor, those in differing.items()
+            },
         },
         indent=1,
     )

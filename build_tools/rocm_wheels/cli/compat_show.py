@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli.compat_words import (
-    known_version,
+    find_version,
     read_gpu,
     read_python,
     rows_as_json,
-    table_as_text,
+    format_table,
     terminal_width,
 )
 from rocm_wheels.errors import UsageError
-from rocm_wheels.records import did_you_mean
+from rocm_wheels.records import suggest_name
 
 if TYPE_CHECKING:
-    from rocm_wheels.model.compat.builds import Build
+    from rocm_wheels.model.compat.builds import TorchBuild
 
 Rows = tuple[tuple[str, ...], list[tuple[str, ...]]]
 # name: (module:function under rocm_wheels.model.compat, what the table has)
@@ -47,15 +47,15 @@ TABLES = {
 def show(table: str | None, as_json: bool) -> None:
     """List the compatibility tables, or print TABLE with the source of every row."""
     if table is None:
-        known = [(name, str(len(_rows(name)[1])), words) for name, (_, words) in TABLES.items()]
-        _print(("table", "rows", "what it has"), known, as_json, "tables")
+        table_rows = [(name, str(len(_load_rows(name)[1])), words) for name, (_, words) in TABLES.items()]
+        _print_rows(("table", "rows", "what it has"), table_rows, as_json, "tables")
         return
     if table not in TABLES:
         raise UsageError(
-            f"there is no table {table!r}{did_you_mean(table, TABLES)}", tip=f"tables: {', '.join(TABLES)}"
+            f"there is no table {table!r}{suggest_name(table, TABLES)}", tip=f"tables: {', '.join(TABLES)}"
         )
-    header, rows = _rows(table)
-    _print(header, rows, as_json, table)
+    header, rows = _load_rows(table)
+    _print_rows(header, rows, as_json, table)
 
 
 @click.command("matrix")
@@ -88,44 +88,44 @@ def matrix(
 
     A build that nobody says anything of is not there; `compat explain` says what is not known.
     """
-    from rocm_wheels.model.compat.builds import builds_of, rocm_versions, torch_versions
+    from rocm_wheels.model.compat.builds import find_builds, list_rocm_versions, list_torch_versions
 
     target = None if gpu is None else read_gpu(gpu)
-    found = builds_of(
-        None if torch is None else known_version(torch, "--torch", torch_versions()),
-        None if rocm is None else known_version(rocm, "--rocm", rocm_versions()),
+    builds = find_builds(
+        None if torch is None else find_version(torch, "--torch", list_torch_versions()),
+        None if rocm is None else find_version(rocm, "--rocm", list_rocm_versions()),
         target=target,
         python=None if python is None else read_python(python),
         platform=platform,
         channel=None if channel == "all" else channel,
     )
-    header, rows = matrix_rows(found, target, platform)
+    header, rows = builds_as_rows(builds, target, platform)
     if not rows and not as_json:
         click.echo("no build of the tables fits; `rocm-wheels compat explain` says what is known")
         return
-    _print(header, rows, as_json, "builds")
+    _print_rows(header, rows, as_json, "builds")
 
 
-def matrix_rows(found: tuple[Build, ...], target: str | None, platform: str | None) -> Rows:
+def builds_as_rows(builds: tuple[TorchBuild, ...], target: str | None, platform: str | None) -> Rows:
     """Return header and rows: a build and platform a row; ``kind`` is of the target when one was given."""
     rows: list[tuple[str, ...]] = []
-    for one in found:
-        for place, targets in one.targets.items():
-            if platform not in {None, place} or (target and (place, target) not in one.kinds):
+    for build in builds:
+        for place, targets in build.targets.items():
+            if platform not in {None, place} or (target and (place, target) not in build.kinds):
                 continue
             rows.append(
                 (
-                    str(one.torch),
-                    str(one.rocm),
+                    str(build.torch),
+                    str(build.rocm),
                     place,
                     target or " ".join(targets),
-                    " ".join(one.pythons),
-                    one.index.name,
-                    one.index.layout,
-                    one.kinds[place, target] if target else one.kind,
-                    one.index.url,
-                    one.source.retrieved.isoformat(),
-                    one.source.url,
+                    " ".join(build.pythons),
+                    build.index.name,
+                    build.index.layout,
+                    build.kinds[place, target] if target else build.kind,
+                    build.index.url,
+                    build.source.retrieved.isoformat(),
+                    build.source.url,
                 )
             )
     names = (
@@ -141,17 +141,17 @@ def matrix_rows(found: tuple[Build, ...], target: str | None, platform: str | No
     return (*names, "url", "read", "source"), rows
 
 
-def _rows(name: str) -> Rows:
+def _load_rows(name: str) -> Rows:
     module, _, function = TABLES[name][0].partition(":")
     rows: Callable[[], Rows] = getattr(import_module(f"rocm_wheels.model.compat.{module}"), function)
     return rows()
 
 
-def _print(header: Sequence[str], rows: Sequence[tuple[str, ...]], as_json: bool, name: str) -> None:
+def _print_rows(header: Sequence[str], rows: Sequence[tuple[str, ...]], as_json: bool, name: str) -> None:
     if as_json:
         import json
 
         document: dict[str, Any] = {name: rows_as_json(header, rows)}
         click.echo(json.dumps(document, indent=1))
     else:
-        click.echo(table_as_text(header, rows, terminal_width()))
+        click.echo(format_table(header, rows, terminal_width()))

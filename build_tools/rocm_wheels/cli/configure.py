@@ -10,12 +10,12 @@ from pathlib import Path
 import click
 
 from rocm_wheels import log
-from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.paths import GivenPath
 
-_ALSO = {"bash": "sh", "zsh": "sh", "pwsh": "powershell"}
-_SHELLS = ("sh", "fish", "powershell", "cmd", "github", *_ALSO)
-_HELP = """Say which variables this machine's GPUs need for the installed torch.
+_SHELL_ALIASES = {"bash": "sh", "zsh": "sh", "pwsh": "powershell"}
+_SHELLS = ("sh", "fish", "powershell", "cmd", "github", *_SHELL_ALIASES)
+_CONFIGURE_HELP = """Say which variables this machine's GPUs need for the installed torch.
 
 Most need none: a card with kernels of its own is left alone. HSA_OVERRIDE_GFX_VERSION is for a card that
 torch has no kernels for and that is known to run another's; HIP_VISIBLE_DEVICES hides cards that torch cannot
@@ -28,7 +28,7 @@ use beside one that it can. What you have set yourself is never changed, only sp
 """
 
 
-@click.command("configure", help=_HELP)
+@click.command("configure", help=_CONFIGURE_HELP)
 @click.option("--print", "as_lines", is_flag=True, help="Print lines that a shell runs, and nothing else.")
 @click.option(
     "--shell", type=click.Choice(_SHELLS), help="Shell that reads the lines [default: that of $SHELL]."
@@ -47,7 +47,7 @@ use beside one that it can. What you have set yourself is never changed, only sp
     help="Cards in place of a look, as the runtime numbers them: gfx1030,gfx1100.",
 )
 @click.option("--risky", is_flag=True, help="Also settings that are known to hang some machines.")
-def command(  # noqa: PLR0917 - click passes them by name
+def configure_command(  # noqa: PLR0917 - click passes them by name
     as_lines: bool,
     shell: str | None,
     as_json: bool,
@@ -57,36 +57,38 @@ def command(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """Look, decide, print."""
     from rocm_wheels.errors import UsageError
-    from rocm_wheels.hosts.configure.machine import configuration
-    from rocm_wheels.hosts.configure.shells import lines, shell_of
+    from rocm_wheels.hosts.configure.machine import make_configuration
+    from rocm_wheels.hosts.configure.shells import format_settings, detect_shell
 
     if shell and not as_lines:
         raise UsageError("--shell says how lines are printed", tip="add --print")
     if as_lines and as_json:
         raise UsageError("--print and --json exclude each other", tip="leave one of them out")
-    env = environment()
-    found = configuration(env, python=python, gfx=gfx, risky=risky)
+    env = read_environment()
+    advice = make_configuration(env, python=python, gfx=gfx, risky=risky)
     if as_json:
-        gpus = [asdict(gpu) for gpu in found.seen.hardware.gpus]
-        said = {
-            "settings": [asdict(one) for one in found.settings],
-            "notes": found.notes,
-            "torch": found.seen.torch,
-            "targets": found.seen.targets,
+        gpus = [asdict(gpu) for gpu in advice.machine.hardware.gpus]
+        document = {
+            "settings": [asdict(setting) for setting in advice.settings],
+            "notes": advice.notes,
+            "torch": advice.machine.torch,
+            "targets": advice.machine.targets,
             "gpus": gpus,
         }
-        click.echo(json.dumps(said, indent=1))
+        click.echo(json.dumps(document, indent=1))
         return
-    for note in found.notes:
-        log.note(note)
+    for note in advice.notes:
+        log.log_note(note)
     if as_lines:
-        for line in lines(found.settings, _ALSO.get(shell or "", shell) or shell_of(env, sys.platform)):
+        for line in format_settings(
+            advice.settings, _SHELL_ALIASES.get(shell or "", shell) or detect_shell(env, sys.platform)
+        ):
             click.echo(line)
         return
-    log.note(found.seen.torch)
-    for one in found.settings:
-        click.echo(f"{one.name}={one.value}\n  {one.why}\n  {one.source}")
-    if found.settings:
-        log.note('tip: eval "$(rocm-wheels configure --print)"')
+    log.log_note(advice.machine.torch)
+    for setting in advice.settings:
+        click.echo(f"{setting.name}={setting.value}\n  {setting.why}\n  {setting.source}")
+    if advice.settings:
+        log.log_note('tip: eval "$(rocm-wheels configure --print)"')
     else:
         click.echo("no variable is needed")

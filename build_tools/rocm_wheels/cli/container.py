@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rocm_wheels import log
-from rocm_wheels.cli.boundary import environment
-from rocm_wheels.cli.option_lists import in_order
+from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.option_lists import combine_options
 from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.errors import EngineError
 
 if TYPE_CHECKING:
-    from rocm_wheels.ci.containers.engine import Name
-    from rocm_wheels.ci.containers.request import Asked
+    from rocm_wheels.ci.containers.engine import EngineName
+    from rocm_wheels.ci.containers.request import ContainerOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
-_NOT_MIXED = {"allow_interspersed_args": False}  # what follows the command is its own
+_COMMAND_LAST = {"allow_interspersed_args": False}  # what follows the command is its own
 _HELP = """Commands in containers, by docker or podman: in the image that wheels are built in, or tested in.
 
 The folder that you are in, the checkout of rocm-wheels and the cache are mounted at the same paths, and files
@@ -52,7 +52,7 @@ def _unresolved_option(function: F) -> F:
 
 
 # what `run` and `print` have in common
-_run_options = in_order(
+_run_options = combine_options(
     click.option(
         "--image",
         default="build",
@@ -90,37 +90,41 @@ _run_options = in_order(
 )
 
 
-@group.command("run", context_settings=_NOT_MIXED)
+@group.command("run", context_settings=_COMMAND_LAST)
 @_run_options
 def run(words: tuple[str, ...], engine: str, **options: Any) -> int:
     """Run COMMAND in a container and leave with its exit code.
 
     Options go before the command. A signal ends the container, too; KILL, which nothing can catch, does not.
     """
-    from rocm_wheels.ci.containers.command import compose, words_of
-    from rocm_wheels.ci.containers.engine import assumed_engine, find_engine
-    from rocm_wheels.ci.containers.machine import look_at_machine
-    from rocm_wheels.ci.containers.request import folders_of, pasteable, request_of
+    from rocm_wheels.ci.containers.command import compose_command, flatten_parts
+    from rocm_wheels.ci.containers.engine import assume_engine, find_engine
+    from rocm_wheels.ci.containers.machine import inspect_host
+    from rocm_wheels.ci.containers.request import (
+        list_cache_folders,
+        format_pasteable_line,
+        make_container_request,
+    )
     from rocm_wheels.ci.containers.running import require_image, run_container
 
-    env, asked = environment(), _asked(words, options)
-    machine = look_at_machine(env)
-    request = request_of(asked, machine, env)
+    env, settings = read_environment(), _make_settings(words, options)
+    machine = inspect_host(env)
+    request = make_container_request(settings, machine, env)
     try:
-        found = find_engine(_name(engine), env)
+        chosen_engine = find_engine(_parse_engine(engine), env)
     except EngineError:
-        would = words_of(compose(assumed_engine(_name(engine)), machine, request))
-        log.note(f"would have been run: {pasteable(would, asked.cache)}")
+        argv_shown = flatten_parts(compose_command(assume_engine(_parse_engine(engine)), machine, request))
+        log.log_note(f"would have been run: {format_pasteable_line(argv_shown, settings.cache)}")
         raise
-    argv = words_of(compose(found, machine, request))
+    argv = flatten_parts(compose_command(chosen_engine, machine, request))
     if request.image.made_here:
-        require_image(found, request.image.reference, env, how=_how_made(asked.image))
-    for folder in folders_of(asked.cache):
+        require_image(chosen_engine, request.image.reference, env, how=_choose_image_tip(settings.image))
+    for folder in list_cache_folders(settings.cache):
         folder.mkdir(parents=True, exist_ok=True)
-    return run_container(found, argv, request.name, env, stdin=request.stdin or request.tty)
+    return run_container(chosen_engine, argv, request.name, env, stdin=request.stdin or request.tty)
 
 
-@group.command("print", context_settings=_NOT_MIXED)
+@group.command("print", context_settings=_COMMAND_LAST)
 @_run_options
 @click.option("--explain", is_flag=True, help="Print why each option is there, one a line.")
 def show(words: tuple[str, ...], engine: str, explain: bool, **options: Any) -> None:
@@ -128,26 +132,30 @@ def show(words: tuple[str, ...], engine: str, explain: bool, **options: Any) -> 
 
     With --gpu also where there is none: the line then asks the machine that it is run on who owns its GPUs.
     """
-    from rocm_wheels.ci.containers.command import compose, words_of
-    from rocm_wheels.ci.containers.engine import assumed_engine, find_engine
-    from rocm_wheels.ci.containers.machine import look_at_machine
-    from rocm_wheels.ci.containers.request import asking_there, pasteable, request_of
-    from rocm_wheels.shell import shell_line
+    from rocm_wheels.ci.containers.command import compose_command, flatten_parts
+    from rocm_wheels.ci.containers.engine import assume_engine, find_engine
+    from rocm_wheels.ci.containers.machine import inspect_host
+    from rocm_wheels.ci.containers.request import (
+        resolve_groups_in_shell,
+        format_pasteable_line,
+        make_container_request,
+    )
+    from rocm_wheels.shell import format_command
 
-    env, asked = environment(), replace(_asked(words, options), for_any_machine=True)
-    machine = look_at_machine(env)
-    request = request_of(asked, machine, env)
+    env, settings = read_environment(), replace(_make_settings(words, options), for_any_machine=True)
+    machine = inspect_host(env)
+    request = make_container_request(settings, machine, env)
     try:
-        found = find_engine(_name(engine), env)
+        chosen_engine = find_engine(_parse_engine(engine), env)
     except EngineError as missing:
-        found = assumed_engine(_name(engine))
-        log.warn(f"{missing.message}\nthe line is what {found.name} would be given")
-    parts = compose(found, machine, request)
+        chosen_engine = assume_engine(_parse_engine(engine))
+        log.log_warning(f"{missing.message}\nthe line is what {chosen_engine.name} would be given")
+    parts = compose_command(chosen_engine, machine, request)
     if explain:
         for part in parts:
-            click.echo(f"{asking_there(shell_line(part.words))}  # {part.why}")
+            click.echo(f"{resolve_groups_in_shell(format_command(part.words))}  # {part.why}")
     else:
-        click.echo(pasteable(words_of(parts), asked.cache))
+        click.echo(format_pasteable_line(flatten_parts(parts), settings.cache))
 
 
 @group.command("build")
@@ -160,25 +168,25 @@ def build(name: str, only_print: bool, engine: str, allow_unresolved: bool) -> N
 
     Its tag stands for the Dockerfile and all that it copies: `run` takes none that was made of others.
     """
-    from rocm_wheels.ci.containers.building import build_image, build_line, named_recipe
-    from rocm_wheels.ci.containers.engine import assumed_engine, find_engine
+    from rocm_wheels.ci.containers.building import build_image, format_build_command, find_image_recipe
+    from rocm_wheels.ci.containers.engine import assume_engine, find_engine
 
-    env, clone = environment(), _clone()
-    recipe = named_recipe(name, clone, allow_unresolved=allow_unresolved)
+    env, clone = read_environment(), _find_clone()
+    recipe = find_image_recipe(name, clone, allow_unresolved=allow_unresolved)
     try:
-        found = find_engine(_name(engine), env)
+        chosen_engine = find_engine(_parse_engine(engine), env)
     except EngineError as missing:
-        line = build_line(assumed_engine(_name(engine)), recipe, env)
+        line = format_build_command(assume_engine(_parse_engine(engine)), recipe, env)
         if not only_print:
-            log.note(f"would have been run: {line}")
+            log.log_note(f"would have been run: {line}")
             raise
-        log.warn(missing.message)
+        log.log_warning(missing.message)
         click.echo(line)
         return
     if only_print:
-        click.echo(build_line(found, recipe, env))
+        click.echo(format_build_command(chosen_engine, recipe, env))
         return
-    build_image(found, recipe, env)
+    build_image(chosen_engine, recipe, env)
     click.echo(recipe.reference)
 
 
@@ -186,61 +194,61 @@ def build(name: str, only_print: bool, engine: str, allow_unresolved: bool) -> N
 @click.option("--json", "as_json", is_flag=True, help="Print them as JSON.")
 def images(as_json: bool) -> None:
     """List the images known by name, their digests, and where those were read."""
-    from rocm_wheels.ci.containers.images import recipe_of
-    from rocm_wheels.model.containers import container_table
+    from rocm_wheels.ci.containers.images import make_image_recipe
+    from rocm_wheels.model.containers import load_container_table
 
-    table, clone = container_table(), _clone()
-    said = []
-    for name, one in table.images.items():
-        made = recipe_of(name, one, clone).reference if one.dockerfile and clone else ""
-        source = table.sources[one.source]
-        said.append(
+    table, clone = load_container_table(), _find_clone()
+    rows = []
+    for name, image in table.images.items():
+        reference = make_image_recipe(name, image, clone).reference if image.dockerfile and clone else ""
+        source = table.sources[image.source]
+        rows.append(
             {
                 "name": name,
-                "about": one.about,
-                "image": one.image,
-                "digest": one.digest,
-                "dockerfile": one.dockerfile,
-                "made_as": made,
+                "about": image.about,
+                "image": image.image,
+                "digest": image.digest,
+                "dockerfile": image.dockerfile,
+                "made_as": reference,
                 "read_from": source.url,
                 "read_on": source.retrieved.isoformat(),
-                "note": one.note,
+                "note": image.note,
             }
         )
     if as_json:
-        click.echo(json.dumps(said, indent=1))
+        click.echo(json.dumps(rows, indent=1))
         return
-    for row in said:
+    for row in rows:
         start = "starts from " if row["dockerfile"] else ""
-        click.echo(f"{log.paint(row['name'], 'green')}: {row['about']}")
+        click.echo(f"{log.paint_text(row['name'], 'green')}: {row['about']}")
         click.echo(f"  {start}{row['image']}@{row['digest']}" + (f" ({row['note']})" if row["note"] else ""))
         click.echo(f"  read on {row['read_on']} from {row['read_from']}")
         if row["dockerfile"]:
             click.echo(
                 f"  made by `rocm-wheels container build {row['name']}`"
-                + (f" as {made}" if (made := row["made_as"]) else "")
+                + (f" as {reference}" if (reference := row["made_as"]) else "")
             )
-    log.note("images with a torch in them: `rocm-wheels compat show images`; their digests are not known")
+    log.log_note("images with a torch in them: `rocm-wheels compat show images`; their digests are not known")
 
 
-def _asked(words: tuple[str, ...], options: dict[str, Any]) -> Asked:
-    from rocm_wheels.ci.containers.mounts import plain_path
-    from rocm_wheels.ci.containers.request import Asked
-    from rocm_wheels.hosts.install.cache import cache_folder
+def _make_settings(words: tuple[str, ...], options: dict[str, Any]) -> ContainerOptions:
+    from rocm_wheels.ci.containers.mounts import expand_path
+    from rocm_wheels.ci.containers.request import ContainerOptions
+    from rocm_wheels.hosts.install.cache import find_cache_folder
 
     try:
         here = Path.cwd()
-    except FileNotFoundError as gone:
+    except FileNotFoundError as missing:
         raise click.UsageError(
             "the folder that you are in is not there any more: change to another"
-        ) from gone
-    cache = options["cache"] or cache_folder(environment(), sys.platform) / "containers"
-    return Asked(
+        ) from missing
+    cache = options["cache"] or find_cache_folder(read_environment(), sys.platform) / "containers"
+    return ContainerOptions(
         image=options["image"],
         command=words,
         here=here,
-        cache=plain_path(str(cache), "--cache"),
-        clone=_clone(),
+        cache=expand_path(str(cache), "--cache"),
+        clone=_find_clone(),
         mounts=options["mounts"],
         variables=options["variables"],
         gpu=options["gpu"],
@@ -252,18 +260,18 @@ def _asked(words: tuple[str, ...], options: dict[str, Any]) -> Asked:
     )
 
 
-def _clone() -> Path | None:
-    from rocm_wheels.workspace import home, in_clone
+def _find_clone() -> Path | None:
+    from rocm_wheels.workspace import get_project_home, is_clone
 
-    return home() if in_clone() else None
+    return get_project_home() if is_clone() else None
 
 
-def _name(engine: str) -> Name | None:
+def _parse_engine(engine: str) -> EngineName | None:
     return "docker" if engine == "docker" else "podman" if engine == "podman" else None
 
 
-def _how_made(image: str) -> str:
-    from rocm_wheels.model.containers import container_table
+def _choose_image_tip(image: str) -> str:
+    from rocm_wheels.model.containers import load_container_table
 
-    ours = image in container_table().images
+    ours = image in load_container_table().images
     return f"make it: rocm-wheels container build {image}" if ours else "load, import or build it first"

@@ -14,30 +14,30 @@ from pathlib import Path
 import click
 
 from rocm_wheels import log
-from rocm_wheels.cli.boundary import environment
-from rocm_wheels.cli.demo_release import release as release_set
-from rocm_wheels.cli.demo_running import commands, run_all, run_programs, show
+from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.demo_release import release_set as release_set
+from rocm_wheels.cli.demo_running import load_commands, run_calls, run_programs, print_call
 from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.demo.commands import (
     EARLIER_ROCM_VERSION,
     EARLIER_TARGETS,
-    RELEASED,
+    RELEASED_PROJECTS,
     ROCM_VERSION,
     ROCM_WHEELS,
     TARGETS,
-    Call,
-    built_wheels,
-    calls,
-    earlier_calls,
+    DemoCommand,
+    list_built_wheels,
+    list_build_commands,
+    list_earlier_commands,
     earlier_folder,
-    index_calls,
-    install_calls,
-    plain_calls,
-    stamp_calls,
-    user_calls,
+    list_index_commands,
+    list_install_commands,
+    list_plain_commands,
+    list_stamp_commands,
+    list_user_commands,
 )
 from rocm_wheels.errors import SdkError
-from rocm_wheels.workspace import exclusive, home, in_clone
+from rocm_wheels.workspace import lock_folder, get_project_home, is_clone
 
 
 @click.command("demo")
@@ -57,28 +57,28 @@ def command(output_dir: Path | None) -> None:
     nothing.
     """
     begin = time.monotonic()
-    env = environment()
-    folder = (output_dir or (home() if in_clone() else Path.cwd()) / "demo-output").absolute()
-    with exclusive(folder, what="demo"):
-        run_all(calls(folder, prepare(folder, env)))
-        run_all(earlier_calls(folder))
-        release = begin_release(folder)
-        run_all(stamp_calls(built_wheels(folder), release))
-        run_all(plain_calls(release))
-        run_all(index_calls(folder, release))
-        install(folder, release, env)
+    env = read_environment()
+    folder = (output_dir or (get_project_home() if is_clone() else Path.cwd()) / "demo-output").absolute()
+    with lock_folder(folder, purpose="demo"):
+        run_calls(list_build_commands(folder, prepare_inputs(folder, env)))
+        run_calls(list_earlier_commands(folder))
+        release = start_release(folder)
+        run_calls(list_stamp_commands(list_built_wheels(folder), release))
+        run_calls(list_plain_commands(release))
+        run_calls(list_index_commands(folder, release))
+        install_release(folder, release, env)
         choose_and_install(folder, release, env)
         release_set(folder, env)
-    log.note(f"wheels: {folder / 'wheels'} (demo: {time.monotonic() - begin:.1f} s)")
+    log.log_note(f"wheels: {folder / 'wheels'} (demo: {time.monotonic() - begin:.1f} s)")
 
 
-def prepare(folder: Path, env: Mapping[str, str]) -> Mapping[str, str]:
+def prepare_inputs(folder: Path, env: Mapping[str, str]) -> Mapping[str, str]:
     """Make the inputs below ``folder``, where they are not there yet; return the repositories' URLs."""
     from rocm_wheels.demo.artifacts import make_artifacts
     from rocm_wheels.demo.hipify_source import fetch_hipify
     from rocm_wheels.demo.repositories import make_repositories
 
-    miniature = home() / "tests" / "miniature"
+    miniature = get_project_home() / "tests" / "miniature"
     cache = Path(env.get("XDG_CACHE_HOME") or Path(env.get("HOME", folder)) / ".cache") / "rocm-wheels"
     hipify = fetch_hipify(cache, env=env)
     repositories = make_repositories(miniature, folder / "upstream", hipify=hipify, env=env)
@@ -90,51 +90,57 @@ def prepare(folder: Path, env: Mapping[str, str]) -> Mapping[str, str]:
     return {name: repository.url for name, repository in repositories.items()}
 
 
-def begin_release(folder: Path) -> Path:
+def start_release(folder: Path) -> Path:
     """Return the folder of the release: an empty one unless the last was made of the same wheels.
 
     What is published is never replaced, so wheels of the same name and other bytes need another index.
     """
-    from rocm_wheels.demo.folders import fingerprint, make_folder, sha256_of
+    from rocm_wheels.demo.folders import fingerprint_folders, make_folder, digest_small_file
 
-    wheels = [wheel for found in built_wheels(folder).values() for wheel in found]
+    wheels = [wheel for project_wheels in list_built_wheels(folder).values() for wheel in project_wheels]
     release = folder / "release"
-    make_folder(release, fingerprint([], *(f"{sha256_of(w)} {w.name}" for w in wheels)), lambda beside: None)
+    make_folder(
+        release,
+        fingerprint_folders([], *(f"{digest_small_file(w)} {w.name}" for w in wheels)),
+        lambda beside: None,
+    )
     return release
 
 
-def install(folder: Path, release: Path, env: Mapping[str, str]) -> None:
+def install_release(folder: Path, release: Path, env: Mapping[str, str]) -> None:
     """Let pip and uv install the release, and say which wheels they took; not again from the same index."""
-    from rocm_wheels.demo.folders import fingerprint, made_from, mark
-    from rocm_wheels.demo.installed import wheel_taken
-    from rocm_wheels.process import run
-    from rocm_wheels.sdk.uv import uv_environment, uv_program
+    from rocm_wheels.demo.folders import fingerprint_folders, read_mark, mark_folder
+    from rocm_wheels.demo.installed import describe_installed_wheel
+    from rocm_wheels.process import run_command
+    from rocm_wheels.sdk.uv import compose_uv_environment, find_uv
 
     pages = sorted((release / "index").glob("*/index.json"))
-    for place, wanted in install_calls(folder, release, uv_program()).items():
-        made_of = fingerprint([], *(page.read_text() for page in pages), *(call.line() for call in wanted))
-        current = made_from(place) == made_of
-        for call in wanted:
-            show(call)
+    for place, demo_calls in list_install_commands(folder, release, find_uv()).items():
+        made_of = fingerprint_folders(
+            [], *(page.read_text() for page in pages), *(call.format_line() for call in demo_calls)
+        )
+        current = read_mark(place) == made_of
+        for call in demo_calls:
+            print_call(call)
             if not current:
-                line = [call.door, *call.arguments]
-                run(line, env=uv_environment(env), on_line=log.note, check=SdkError)
+                line = [call.program, *call.arguments]
+                run_command(line, env=compose_uv_environment(env), on_line=log.log_note, check=SdkError)
         if not current:
-            mark(place, made_of)
-        taken = ", ".join(f"{name} {wheel_taken(place, name)}" for name in RELEASED)
-        log.note(f"{place.name} {'is up to date' if current else 'has'}: {taken}")
+            mark_folder(place, made_of)
+        taken = ", ".join(f"{name} {describe_installed_wheel(place, name)}" for name in RELEASED_PROJECTS)
+        log.log_note(f"{place.name} {'is up to date' if current else 'has'}: {taken}")
 
 
 def choose_and_install(folder: Path, release: Path, env: Mapping[str, str]) -> None:
     """Have the index served, choose from it for several machines, and install for one of them."""
-    from rocm_wheels.index.server import serving
-    from rocm_wheels.sdk.uv import uv_environment, uv_program
+    from rocm_wheels.index.server import serve_folder
+    from rocm_wheels.sdk.uv import compose_uv_environment, find_uv
 
-    with serving(release / "index") as server:
+    with serve_folder(release / "index") as server:
         served = ("index", "serve", str(release / "index"), "--port", str(server.server_port))
-        log.note(f"until the demo ends: {Call(ROCM_WHEELS, served).line()}")
-        for call in user_calls(folder, server.url, uv_program()):
-            if call.door in commands():
-                run_all([call])
+        log.log_note(f"until the demo ends: {DemoCommand(ROCM_WHEELS, served).format_line()}")
+        for call in list_user_commands(folder, server.url, find_uv()):
+            if call.program in load_commands():
+                run_calls([call])
             else:
-                run_programs([call], uv_environment(env))
+                run_programs([call], compose_uv_environment(env))

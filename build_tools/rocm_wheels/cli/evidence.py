@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from rocm_wheels import log
-from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.cli.store_options import layout_option
 from rocm_wheels.errors import UsageError
-from rocm_wheels.words import counted
+from rocm_wheels.words import format_count
 
 if TYPE_CHECKING:
     from rocm_wheels.release.evidence import Evidence
-    from rocm_wheels.release.evidence_given import Given
-    from rocm_wheels.release.evidence_store import Known
-    from rocm_wheels.release.layout import Layout
+    from rocm_wheels.release.evidence_given import EvidenceSubmission
+    from rocm_wheels.release.evidence_store import StoredEvidence
+    from rocm_wheels.release.layout import StoreLayout
     from rocm_wheels.release.sets import SetDocument
     from rocm_wheels.stores.store import Store
 
@@ -51,13 +51,13 @@ class ChosenSet:
     family: str | None
     layout: Path | None
 
-    def find(self) -> tuple[Store, Layout, SetDocument]:
+    def open_set(self) -> tuple[Store, StoreLayout, SetDocument]:
         """Open the store and return it, its layout, and the set. Raises ReleaseError when there is none."""
         from rocm_wheels.release.layout import load_layout
         from rocm_wheels.release.sets import find_set
-        from rocm_wheels.stores import open_existing
+        from rocm_wheels.stores import open_existing_store
 
-        store, layout = open_existing(self.store, environment()), load_layout(self.layout)
+        store, layout = open_existing_store(self.store, read_environment()), load_layout(self.layout)
         return store, layout, find_set(store, self.set_id, family=self.family, layout=layout)
 
 
@@ -81,16 +81,16 @@ def set_options(function: F) -> F:
     return cast(F, with_set)
 
 
-def now() -> datetime:
+def current_time() -> datetime:
     """Return the time, in UTC and whole seconds."""
     return datetime.now(timezone.utc).replace(microsecond=0)
 
 
-def found_by(what: str) -> dict[str, str]:
+def describe_origin(command: str) -> dict[str, str]:
     """Return what results say of themselves: by which command and version, and when (now, UTC)."""
     from rocm_wheels import __version__
 
-    return {"tool": f"rocm-wheels {__version__} {what}", "when": now().isoformat()}
+    return {"tool": f"rocm-wheels {__version__} {command}", "when": current_time().isoformat()}
 
 
 @group.command("add")
@@ -139,27 +139,29 @@ def add(
     reports that are truncated, empty or fewer than --reports are written down as what they are, no pass.
     The same result twice is one.
     """
-    from rocm_wheels.release.evidence_sources import hashed, read_results
-    from rocm_wheels.release.evidence_store import add_evidence, beside_failures, refuse_strangers
-    from rocm_wheels.release.signing import signed
+    from rocm_wheels.release.evidence_sources import hash_wheels, read_results
+    from rocm_wheels.release.evidence_store import add_evidence, add_failures_beside, require_own_evidence
+    from rocm_wheels.release.signing import sign_evidence
 
-    target, when = _target(said["gfx"]), _moment(said["when"]) if said["when"] else None
-    store, layout, document = chosen.find()
-    given = _given(document, hashed(wheels), said)
-    made = read_results(results, replace(given, gfx=target, when=when))
-    for one in made:
-        refuse_strangers(document, one)
-    env = environment()
-    sign = (lambda one: one) if sign_with is None else (lambda one: signed(one, sign_with, env))
-    made = beside_failures(store, layout, document, made, sign)
-    rows = [(one, add_evidence(store, layout, document, one)) for one in made]
-    _warn_of_other_targets(document, made)
+    target, when = _parse_target(said["gfx"]), _parse_time(said["when"]) if said["when"] else None
+    store, layout, document = chosen.open_set()
+    origin = _make_origin(document, hash_wheels(wheels), said)
+    entries = read_results(results, replace(origin, gfx=target, when=when))
+    for entry in entries:
+        require_own_evidence(document, entry)
+    env = read_environment()
+    sign = (
+        (lambda entry: entry) if sign_with is None else (lambda entry: sign_evidence(entry, sign_with, env))
+    )
+    entries = add_failures_beside(store, layout, document, entries, sign)
+    rows = [(entry, add_evidence(store, layout, document, entry)) for entry in entries]
+    _warn_of_other_targets(document, entries)
     if as_json:
-        shown = [{"id": one.id, "new": new, **json.loads(one.to_json())} for one, new in rows]
-        click.echo(json.dumps(shown, indent=1))
+        listing = [{"id": entry.id, "new": new, **json.loads(entry.to_json())} for entry, new in rows]
+        click.echo(json.dumps(listing, indent=1))
         return
-    for one, new in rows:
-        _print_added(one, new=new)
+    for entry, new in rows:
+        _print_added(entry, new=new)
 
 
 @group.command("list")
@@ -168,13 +170,13 @@ def add(
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def list_(chosen: ChosenSet, policy: Path | None, as_json: bool) -> None:
     """List what is known of a set, oldest first."""
-    document, known = _known(chosen, policy)
+    document, entries = _read_evidence(chosen, policy)
     if as_json:
-        click.echo(json.dumps([evidence_json(one) for one in known], indent=1))
+        click.echo(json.dumps([evidence_as_json(entry) for entry in entries], indent=1))
         return
-    for one in known:
-        click.echo(f"{one.id}  {_in_a_line(one)}")
-    if not known:
+    for entry in entries:
+        click.echo(f"{entry.id}  {_describe_evidence(entry)}")
+    if not entries:
         click.echo(f"nothing is known of {document.id}")
 
 
@@ -185,111 +187,117 @@ def list_(chosen: ChosenSet, policy: Path | None, as_json: bool) -> None:
 @click.argument("evidence", metavar="EVIDENCE")
 def show(chosen: ChosenSet, policy: Path | None, as_json: bool, evidence: str) -> None:
     """Show one evidence, by its id or a part of it that only one has."""
-    document, known = _known(chosen, policy)
-    found = [one for one in known if evidence in one.id]
-    if len(found) != 1:
-        what = f"{len(found)} have" if found else "none has"
+    document, entries = _read_evidence(chosen, policy)
+    matches = [entry for entry in entries if evidence in entry.id]
+    if len(matches) != 1:
+        count_text = f"{len(matches)} have" if matches else "none has"
         tip = f"`rocm-wheels evidence list {chosen.store} --set {document.id}` lists them"
-        raise UsageError(f"of {len(known)} evidence of {document.id} {what} {evidence} in its id", tip=tip)
-    one = found[0]
+        raise UsageError(
+            f"of {len(entries)} evidence of {document.id} {count_text} {evidence} in its id", tip=tip
+        )
+    entry = matches[0]
     if as_json:
-        click.echo(json.dumps(evidence_json(one), indent=1))
+        click.echo(json.dumps(evidence_as_json(entry), indent=1))
         return
     names = {file.sha256: file.name for file in document.files}
-    click.echo(f"{one.id}\n  {_in_a_line(one)}")
-    click.echo(f"  found by {one.evidence.tool}, added {one.evidence.added:%Y-%m-%d %H:%M} UTC")
-    for line in filter(None, [one.evidence.detail, one.evidence.log]):
+    click.echo(f"{entry.id}\n  {_describe_evidence(entry)}")
+    click.echo(f"  found by {entry.evidence.tool}, added {entry.evidence.added:%Y-%m-%d %H:%M} UTC")
+    for line in filter(None, [entry.evidence.detail, entry.evidence.log]):
         click.echo(f"  {line}")
-    for name in one.evidence.failed:
+    for name in entry.evidence.failed:
         click.echo(f"  failed: {name}")
-    for sha256 in one.evidence.hashes:
+    for sha256 in entry.evidence.hashes:
         click.echo(f"  {sha256}  {names.get(sha256, 'not in the set')}")
 
 
-def _warn_of_other_targets(document: SetDocument, made: Sequence[Evidence]) -> None:
+def _warn_of_other_targets(document: SetDocument, entries: Sequence[Evidence]) -> None:
     """Say which results are of a GPU that the set is not for: ``--gfx`` may have been mistyped."""
-    from rocm_wheels.release.gate.needed import targets_of
+    from rocm_wheels.release.gate.needed import list_set_targets
 
-    own = targets_of(document)
-    for gfx in sorted({one.gfx for one in made if one.gfx} - set(own)):
-        log.warn(f"{document.id} is for {', '.join(own)}: no rule asks for results on {gfx}")
+    set_targets = list_set_targets(document)
+    for gfx in sorted({entry.gfx for entry in entries if entry.gfx} - set(set_targets)):
+        log.log_warning(f"{document.id} is for {', '.join(set_targets)}: no rule asks for results on {gfx}")
 
 
-def _known(chosen: ChosenSet, policy: Path | None) -> tuple[SetDocument, list[Known]]:
-    from rocm_wheels.release.evidence_store import evidence_anywhere
+def _read_evidence(chosen: ChosenSet, policy: Path | None) -> tuple[SetDocument, list[StoredEvidence]]:
+    from rocm_wheels.release.evidence_store import read_all_evidence
     from rocm_wheels.release.gate.policy import load_policy
 
     signers = load_policy(policy).signers
-    store, layout, document = chosen.find()
-    return document, evidence_anywhere(store, layout, document, signers=signers, env=environment())
+    store, layout, document = chosen.open_set()
+    return document, read_all_evidence(store, layout, document, signers=signers, env=read_environment())
 
 
-def _given(document: SetDocument, wheels: Mapping[str, str], said: Mapping[str, Any]) -> Given:
-    from rocm_wheels.release.evidence_given import Given
+def _make_origin(
+    document: SetDocument, wheels: Mapping[str, str], options: Mapping[str, Any]
+) -> EvidenceSubmission:
+    from rocm_wheels.release.evidence_given import EvidenceSubmission
 
-    return Given(
+    return EvidenceSubmission(
         document=document,
-        by=said["by"] or _who(),
-        added=now(),
+        by=options["by"] or _find_submitter(),
+        added=current_time(),
         here=platform.node() or "unknown",
         wheels=wheels,
-        host=said["host"] or "",
-        host_kind=said["host_kind"],
-        log=said["log_url"],
-        reports=said["reports"],
+        host=options["host"] or "",
+        host_kind=options["host_kind"],
+        log=options["log_url"],
+        reports=options["reports"],
     )
 
 
-def _in_a_line(known: Known) -> str:
-    from rocm_wheels.release.evidence import describe
+def _describe_evidence(entry: StoredEvidence) -> str:
+    from rocm_wheels.release.evidence import describe_evidence
 
-    who = f", signed by {known.signer}" if known.signer else ""
-    if known.evidence.signature is not None and not known.signer:
-        who = f", signed: {known.trouble or 'by nobody whom the policy lists'}"
-    return f"{describe(known.evidence)}, by {known.evidence.by}{who}"
+    who = f", signed by {entry.signer}" if entry.signer else ""
+    if entry.evidence.signature is not None and not entry.signer:
+        who = f", signed: {entry.trouble or 'by nobody whom the policy lists'}"
+    return f"{describe_evidence(entry.evidence)}, by {entry.evidence.by}{who}"
 
 
-def evidence_json(known: Known) -> dict[str, object]:
+def evidence_as_json(entry: StoredEvidence) -> dict[str, object]:
     """Return an evidence as JSON shows it: what its file says, its id, who signed it, what is wrong."""
-    said = json.loads(known.evidence.to_json())
-    return {"id": known.id, "signer": known.signer, "trouble": known.trouble, **said}
+    document = json.loads(entry.evidence.to_json())
+    return {"id": entry.id, "signer": entry.signer, "trouble": entry.trouble, **document}
 
 
 def _print_added(evidence: Evidence, *, new: bool) -> None:
-    from rocm_wheels.release.evidence import describe
+    from rocm_wheels.release.evidence import describe_evidence
 
     state = "" if new else " (was there already)"
-    click.echo(f"{evidence.id}{state}  {describe(evidence)}, of {counted(len(evidence.hashes), 'wheel')}")
+    click.echo(
+        f"{evidence.id}{state}  {describe_evidence(evidence)}, of {format_count(len(evidence.hashes), 'wheel')}"
+    )
     for line in filter(None, [evidence.detail if not evidence.passed else "", *evidence.failed[:3]]):
         click.echo(f"  {line}")
 
 
-def _target(text: str | None) -> str | None:
+def _parse_target(text: str | None) -> str | None:
     """Return a target as it is said. Raises UsageError for one that there is not."""
-    from rocm_wheels.model.gfx import gfx_targets
-    from rocm_wheels.records import did_you_mean
-    from rocm_wheels.release.evidence_given import NO_GPU
+    from rocm_wheels.model.gfx import get_gfx_targets
+    from rocm_wheels.records import suggest_name
+    from rocm_wheels.release.evidence_given import NO_GPU_WORD
 
-    if text is None or text == NO_GPU or text in gfx_targets():
+    if text is None or text == NO_GPU_WORD or text in get_gfx_targets():
         return text
     raise UsageError(
-        f"--gfx: {text} is no GPU target{did_you_mean(text, gfx_targets())}",
+        f"--gfx: {text} is no GPU target{suggest_name(text, get_gfx_targets())}",
         tip="name one, as gfx942, or none",
     )
 
 
-def _moment(text: str) -> datetime:
+def _parse_time(text: str) -> datetime:
     try:
-        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
+        moment = None
+    if moment is None or moment.tzinfo is None:
         raise UsageError(f"--when: {text} is no time with its zone", tip="for example: 2026-11-21T18:00:00Z")
-    return found
+    return moment
 
 
-def _who() -> str:
-    env = environment()
+def _find_submitter() -> str:
+    env = read_environment()
     if env.get("GITHUB_ACTOR"):
         return env["GITHUB_ACTOR"]
     try:

@@ -8,7 +8,12 @@ from typing import Any
 
 import click
 
-from rocm_wheels.cli.artifact_options import PLATFORM, find_files, place_options, targets_of
+from rocm_wheels.cli.artifact_options import (
+    PLATFORM,
+    find_artifact_files,
+    artifact_source_options,
+    parse_amdgpu_targets,
+)
 from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.errors import UsageError
 
@@ -54,8 +59,10 @@ class _ManyExcludes(click.Command):
     "--delete-after-extract/--no-delete-after-extract", default=True, show_default=True,
     help="Delete archives once they are unpacked.",
 )  # fmt: skip
-@place_options
-def command(include: tuple[str, ...], exclude: tuple[str, ...], output_dir: Path, **options: Any) -> None:
+@artifact_source_options
+def fetch_command(
+    include: tuple[str, ...], exclude: tuple[str, ...], output_dir: Path, **options: Any
+) -> None:
     """Fetch artifacts of a ROCm build: all, or those whose names one of the regular expressions is found in.
 
     Each archive is checked against the digest that is published beside it. A run that was cut goes on
@@ -67,16 +74,19 @@ def command(include: tuple[str, ...], exclude: tuple[str, ...], output_dir: Path
       fetch_artifacts.py --run-id 14474448215 --amdgpu-targets gfx942 --exclude _dbg_ _test_
     """
     from rocm_wheels.sdk.artifact_choice import ArtifactChoice, choose_archives, compile_patterns
-    from rocm_wheels.sdk.fetch_artifacts import FetchRequest, fetch_artifacts
-    from rocm_wheels.words import amount
+    from rocm_wheels.sdk.fetch_artifacts import FetchRequest, fetch_archives
+    from rocm_wheels.words import format_size
 
     if sum((options["extract"], options["no_extract"], options["flatten"])) > 1:
         raise UsageError("--extract, --no-extract and --flatten exclude each other", tip="give one of them")
     choice = ArtifactChoice(
-        targets_of(options["amdgpu_targets"]), options["artifact_group"], include=include, exclude=exclude
+        parse_amdgpu_targets(options["amdgpu_targets"]),
+        options["artifact_group"],
+        include=include,
+        exclude=exclude,
     )
     compile_patterns((*include, *exclude))  # before anything is asked of a server
-    source, files = find_files(options, options["platform"])
+    source, files = find_artifact_files(options, options["platform"])
     request = FetchRequest(
         source=source,
         files=files,
@@ -91,7 +101,9 @@ def command(include: tuple[str, ...], exclude: tuple[str, ...], output_dir: Path
     if options["dry_run"]:
         for archive in request.archives:
             click.echo(f"{source.label}/{archive.file}")
-        click.echo(f"{len(request.archives)} archives, {amount(request.size)}; nothing was fetched", err=True)
+        click.echo(
+            f"{len(request.archives)} archives, {format_size(request.size)}; nothing was fetched", err=True
+        )
         return
-    for path in fetch_artifacts(request).paths:
+    for path in fetch_archives(request).paths:
         click.echo(path)

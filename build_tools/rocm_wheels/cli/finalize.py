@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels import log
-from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.evidence import ChosenSet, set_options
-from rocm_wheels.cli.index_change import now
+from rocm_wheels.cli.index_change import read_source_date
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.cli.stage import staged_words
+from rocm_wheels.cli.stage import describe_staged
 from rocm_wheels.cli.store_options import unconditional_option
 from rocm_wheels.errors import UsageError
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rocm_wheels.release.finalizing.plan import FinalPlan
-    from rocm_wheels.release.layout import Places
+    from rocm_wheels.release.layout import FamilyPaths
     from rocm_wheels.stores import Store
 
 
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 @unconditional_option
 @click.option("--dry-run", is_flag=True, help="Print what becomes of each wheel, and write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def command(  # noqa: PLR0917 - click passes them by name
+def finalize_command(  # noqa: PLR0917 - click passes them by name
     chosen: ChosenSet,
     to: tuple[str, ...],
     keep: tuple[str, ...],
@@ -96,16 +96,16 @@ def command(  # noqa: PLR0917 - click passes them by name
     compared. The new set names the old one, has no evidence (its bytes are others), and goes through the gate
     like any other. A run that was killed is carried on by the same command.
     """
-    from rocm_wheels.release.finalizing.finishing import finalize
+    from rocm_wheels.release.finalizing.finishing import finalize_set
     from rocm_wheels.release.finalizing.keeping import read_keep_list
-    from rocm_wheels.release.finalizing.plan import plan_final
-    from rocm_wheels.release.finalizing.versions import read_wishes
-    from rocm_wheels.release.layout import Places
-    from rocm_wheels.stores.probe import require_conditional
+    from rocm_wheels.release.finalizing.plan import plan_finalize
+    from rocm_wheels.release.finalizing.versions import parse_finalize_request
+    from rocm_wheels.release.layout import FamilyPaths
+    from rocm_wheels.stores.probe import require_conditional_writes
 
-    store, layout, document = chosen.find()
-    places = Places(layout, document.family)
-    wishes = read_wishes(document, to, keep, rocm, build)
+    store, layout, document = chosen.open_set()
+    places = FamilyPaths(layout, document.family)
+    wishes = parse_finalize_request(document, to, keep, rocm, build)
     if targets.strip():
         wishes = replace(wishes, targets=read_keep_list(targets, document))
     if same_versions and (not wishes.targets or to or keep or rocm):
@@ -113,84 +113,90 @@ def command(  # noqa: PLR0917 - click passes them by name
             "--skip-version-promotion goes with --keep-targets, and with no option about versions",
             tip="leave --to, --keep and --rocm-version out",
         )
-    plan = plan_final(store, places, document, replace(wishes, same_versions=same_versions))
-    _warn(plan)
+    plan = plan_finalize(store, places, document, replace(wishes, same_versions=same_versions))
+    _warn_of_prerelease(plan)
     if dry_run:
-        _show(plan, as_json, _looked_at(store, places, plan), {"dry_run": True})
+        _print_final(plan, as_json, _list_changed_members(store, places, plan), {"dry_run": True})
         return
-    require_conditional(store, unconditional=unconditional)
+    require_conditional_writes(store, unconditional=unconditional)
     folder = (work_dir or Path.cwd()) / f"finalize-{document.id}"
-    done = finalize(store, places, plan, folder, now=now(environment()), output=output)
-    said = {
+    done = finalize_set(store, places, plan, folder, now=read_source_date(read_environment()), output=output)
+    summary = {
         "set": done.plan.document.id,
         "version": done.plan.document.version,
         "index": store.url_of(done.plan.index),
         "new": done.staged.new,
         "sent": done.staged.sent,
-        "had": done.staged.had,
+        "had": done.staged.already_there,
         "bytes": done.staged.sent_bytes,
     }
-    _show(plan, as_json, {one.change.file.name: one.members for one in done.wheels}, said)
+    _print_final(plan, as_json, {wheel.change.file.name: wheel.members for wheel in done.wheels}, summary)
 
 
-def _warn(plan: FinalPlan) -> None:
+def _warn_of_prerelease(plan: FinalPlan) -> None:
     from packaging.version import Version
 
     for rocm in sorted(set(plan.renamed.values())):
         if Version(rocm).is_prerelease:
-            log.warn(f"ROCm stays {rocm}, a pre-release; --rocm-version gives labels and pins its final name")
+            log.log_warning(
+                f"ROCm stays {rocm}, a pre-release; --rocm-version gives labels and pins its final name"
+            )
 
 
-def _looked_at(store: Store, places: Places, plan: FinalPlan) -> Mapping[str, Sequence[str]]:
+def _list_changed_members(store: Store, places: FamilyPaths, plan: FinalPlan) -> Mapping[str, Sequence[str]]:
     """Return the members that change, where wheels are on this machine."""
-    from rocm_wheels.release.finalizing.rewriting import changed_members
+    from rocm_wheels.release.finalizing.rewriting import list_changed_members
 
     if store.folder is None:
         return {}
     return {
-        one.file.name: tuple(changed_members(store.folder / places.file(one.file.sha256, one.file.name), one))
-        for one in plan.changes
+        change.file.name: tuple(
+            list_changed_members(
+                store.folder / places.wheel_file(change.file.sha256, change.file.name), change
+            )
+        )
+        for change in plan.changes
     }
 
 
-def _show(
-    plan: FinalPlan, as_json: bool, members: Mapping[str, Sequence[str]], said: Mapping[str, Any]
+def _print_final(
+    plan: FinalPlan, as_json: bool, members: Mapping[str, Sequence[str]], summary: Mapping[str, Any]
 ) -> None:
     document = plan.document
     if as_json:
         wheels = [
             {
-                "old": one.file.name,
-                "new": one.name,
-                "versions": [one.file.version, one.version],
-                "requires": [list(pair) for pair in one.requires],
-                "members": list(members[one.file.name]) if one.file.name in members else None,
-                "kept": one.stays,
+                "old": change.file.name,
+                "new": change.name,
+                "versions": [change.file.version, change.version],
+                "requires": [list(pair) for pair in change.requires],
+                "members": list(members[change.file.name]) if change.file.name in members else None,
+                "kept": change.stays,
             }
-            for one in plan.changes
+            for change in plan.changes
         ]
         left_out = {"left_out": [file.name for file in plan.left_out]} if plan.left_out else {}
         click.echo(
             json.dumps(
-                {"origin": document.id, "family": document.family, **said, "wheels": wheels, **left_out},
+                {"origin": document.id, "family": document.family, **summary, "wheels": wheels, **left_out},
                 indent=1,
             )
         )
         return
     for file in plan.left_out:
         click.echo(f"{file.name} is left out")
-    for one in plan.changes:
-        click.echo(f"{one.file.name} {'stays' if one.stays else f'-> {one.name}'}")
-        for old, new in one.requires:
+    for change in plan.changes:
+        click.echo(f"{change.file.name} {'stays' if change.stays else f'-> {change.name}'}")
+        for old, new in change.requires:
             click.echo(f"  requires {old} -> {new}" if new else f"  no longer requires {old}")
-        for name in members.get(one.file.name, ()):
+        for name in members.get(change.file.name, ()):
             click.echo(f"  {name}")
-    if said.get("dry_run"):
+    if summary.get("dry_run"):
         if not members:
             click.echo("which Python files state a version is seen when the wheels are fetched")
         click.echo(f"dry run: nothing was written; the new set would have {len(plan.changes)} wheels")
         return
-    done, sent = staged_words(said)
-    click.echo(f"{said['set']} {done} in {document.family}, from {document.id}: {sent}")
-    click.echo(f"index: {said['index']}")
+    done, sent = describe_staged(summary)
+    click.echo(f"{summary['set']} {done} in {document.family}, from {document.id}: {sent}")
+    click.echo(f"index: {summary['index']}")
     click.echo("its bytes are others: what is known of the old set does not count, and the gate asks anew")

@@ -14,7 +14,7 @@ _COMMANDS = {
     "verify": ("index_verify:verify", "Read an index as pip and uv do, and list what is wrong."),
     "serve": ("index_verify:serve", "Serve an index on this machine, for tests."),
 }
-_HELP = """Static package indexes: PEP 503, 658, 691, 700, 714, variants (PEP 825).
+_INDEX_HELP = """Static package indexes: PEP 503, 658, 691, 700, 714, variants (PEP 825).
 
 DIR is what a web server gives out: `pip install --index-url https://host/DIR/ torch`. It holds the wheels
 (DIR/<project>/), pages for people and installers, METADATA beside each wheel, a page for --find-links
@@ -26,6 +26,6 @@ index, others wait; to an object store, upload from one place: files first, then
 """
 
 
-@click.group("index", cls=LazyGroup, lazy=_COMMANDS, help=_HELP)
-def command() -> None:
+@click.group("index", cls=LazyGroup, lazy=_COMMANDS, help=_INDEX_HELP)
+def index_group() -> None:
     """Hold the commands about indexes."""

@@ -10,12 +10,12 @@ from typing import Any
 import click
 
 from rocm_wheels import log
-from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.errors import UsageError
 
 _PATH = click.Path(path_type=Path)
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
-_wait = click.option(
+_wait_option = click.option(
     "--wait",
     type=click.IntRange(min=0),
     default=600,
@@ -23,8 +23,8 @@ _wait = click.option(
     metavar="SECONDS",
     help="How long to wait for another writer of this index.",
 )
-_family = click.option("--family", default="", metavar="NAME", help="The index of this GPU family.")
-_DIGESTS = "Digests that are known, as sha256sum writes them: taken at their word instead of hashing"
+_family_option = click.option("--family", default="", metavar="NAME", help="The index of this GPU family.")
+_DIGESTS_HELP = "Digests that are known, as sha256sum writes them: taken at their word instead of hashing"
 
 
 @click.command("build")
@@ -39,10 +39,10 @@ _DIGESTS = "Digests that are known, as sha256sum writes them: taken at their wor
 @click.option(
     "--digests",
     type=_FILE,
-    help=f"{_DIGESTS}; where a .metadata file lies beside such a wheel, that is not opened at all.",
+    help=f"{_DIGESTS_HELP}; where a .metadata file lies beside such a wheel, that is not opened at all.",
 )
 @click.option("--drop-missing", is_flag=True, help="Drop wheels that are gone from the pages.")
-@_wait
+@_wait_option
 def build(
     folder: Path, families: tuple[str, ...], digests: Path | None, drop_missing: bool, wait: int
 ) -> None:
@@ -55,14 +55,14 @@ def build(
 
     built = build_index(
         folder.absolute(),
-        now=now(environment()),
+        now=read_source_date(read_environment()),
         new_families=families,
-        digests=_known(digests),
+        digests=_read_given_digests(digests),
         drop_missing=drop_missing,
         patience=wait,
     )
-    for name in built.gone:
-        log.note(f"dropped: {name}")
+    for name in built.missing:
+        log.log_note(f"dropped: {name}")
     click.echo(f"{folder}: {built.files} files of {built.projects} projects, {built.new} new")
 
 
@@ -77,8 +77,8 @@ def build(
     help="Do not copy: the wheels lie, or will, at URL/<file name>. Their .metadata files must be put "
     "beside them. URL may be relative to a project page (../../files/).",
 )
-@click.option("--digests", type=_FILE, help=f"{_DIGESTS}.")
-@_wait
+@click.option("--digests", type=_FILE, help=f"{_DIGESTS_HELP}.")
+@_wait_option
 def add(  # noqa: PLR0917 - click passes them by name
     folder: Path,
     wheels: tuple[Path, ...],
@@ -102,26 +102,26 @@ def add(  # noqa: PLR0917 - click passes them by name
     added = add_wheels(
         folder.absolute(),
         [wheel.absolute() for wheel in wheels],
-        now=now(environment()),
+        now=read_source_date(read_environment()),
         family=family,
         link=link,
         files_url=files_url,
-        digests=_known(digests),
+        digests=_read_given_digests(digests),
         patience=wait,
     )
     for name in added.new:
         click.echo(f"added {name}")
-    for name in added.had:
+    for name in added.unchanged:
         click.echo(f"had {name}")
     if files_url is not None and added.new:
-        log.note(f"put these wheels and their .metadata files at {files_url} before the pages are seen")
+        log.log_note(f"put these wheels and their .metadata files at {files_url} before the pages are seen")
 
 
 @click.command("remove")
 @click.argument("folder", type=_PATH, metavar="DIR")
 @click.argument("what", nargs=-1, required=True, metavar="WHEEL|NAME==VERSION...")
-@_family
-@_wait
+@_family_option
+@_wait_option
 def remove(folder: Path, what: tuple[str, ...], family: str, wait: int) -> None:
     """Take wheels out of the index DIR: from its pages first, then the files.
 
@@ -138,8 +138,8 @@ def remove(folder: Path, what: tuple[str, ...], family: str, wait: int) -> None:
 @click.argument("what", nargs=-1, required=True, metavar="WHEEL|NAME==VERSION...")
 @click.option("--reason", metavar="TEXT", help="Why: installers show it.")
 @click.option("--unyank", is_flag=True, help="Take it back.")
-@_family
-@_wait
+@_family_option
+@_wait_option
 def yank(  # noqa: PLR0917 - click passes them by name
     folder: Path, what: tuple[str, ...], reason: str | None, unyank: bool, family: str, wait: int
 ) -> None:
@@ -148,25 +148,25 @@ def yank(  # noqa: PLR0917 - click passes them by name
 
     if unyank and reason is not None:
         raise UsageError("--unyank takes no --reason", tip="leave one of them out")
-    said = None if unyank else reason or ""
-    for name in yank_wheels(folder.absolute(), what, reason=said, family=family, patience=wait):
+    new_reason = None if unyank else reason or ""
+    for name in yank_wheels(folder.absolute(), what, reason=new_reason, family=family, patience=wait):
         click.echo(f"{'unyanked' if unyank else 'yanked'} {name}")
 
 
-def now(env: Mapping[str, str]) -> str:
+def read_source_date(env: Mapping[str, str]) -> str:
     """Return when a wheel is added (PEP 700): now, or at SOURCE_DATE_EPOCH."""
-    given = env.get("SOURCE_DATE_EPOCH")
+    epoch = env.get("SOURCE_DATE_EPOCH")
     moment: Any = datetime.datetime.now(datetime.timezone.utc)
-    if given:
+    if epoch:
         try:
-            moment = datetime.datetime.fromtimestamp(int(given), datetime.timezone.utc)
+            moment = datetime.datetime.fromtimestamp(int(epoch), datetime.timezone.utc)
         except (ValueError, OverflowError, OSError):
             tip = "it is a number of seconds since 1970"
-            raise UsageError(f"SOURCE_DATE_EPOCH={given!r} is not a time", tip=tip) from None
+            raise UsageError(f"SOURCE_DATE_EPOCH={epoch!r} is not a time", tip=tip) from None
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _known(digests: Path | None) -> Mapping[str, str] | None:
-    from rocm_wheels.index.digests import read_digests
+def _read_given_digests(digests: Path | None) -> Mapping[str, str] | None:
+    from rocm_wheels.index.digests import read_digests_file
 
-    return None if digests is None else read_digests(digests)
+    return None if digests is None else read_digests_file(digests)

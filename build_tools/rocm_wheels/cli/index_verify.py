@@ -14,7 +14,7 @@ from rocm_wheels.errors import AuditError, UsageError
 from rocm_wheels.shell import hide_credentials
 
 if TYPE_CHECKING:
-    from rocm_wheels.index.verify import Verified
+    from rocm_wheels.index.verify import VerifiedIndex
 
 
 @click.command("verify")
@@ -41,31 +41,38 @@ def verify(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.index.verify import verify_index
 
     if list_faults:
-        for name, what in FAULTS.items():
-            click.echo(f"{name:18} {what}")
+        for name, description in FAULTS.items():
+            click.echo(f"{name:18} {description}")
         return
     if index is None:
         raise UsageError("no index is named", tip="for example: rocm-wheels index verify DIR")
-    found = verify_index(index, full=full, jobs=jobs, retries=retries, timeout=timeout)
+    report = verify_index(index, full=full, jobs=jobs, retries=retries, timeout=timeout)
     if as_json:
-        click.echo(hide_credentials(json.dumps(_as_json(index, found), indent=1)))
+        click.echo(hide_credentials(json.dumps(_report_as_json(index, report), indent=1)))
     else:
-        for one in found.findings:
-            click.echo(hide_credentials(f"{one.severity}: {one.fault}: {one.where}: {one.said}"))
-        click.echo(hide_credentials(f"{index}: {found.files} files of {found.projects} projects"))
-    if found.errors:
-        raise AuditError(f"{len(found.errors)} faults in {index}")
+        for finding in report.findings:
+            click.echo(
+                hide_credentials(f"{finding.severity}: {finding.fault}: {finding.where}: {finding.detail}")
+            )
+        click.echo(hide_credentials(f"{index}: {report.files} files of {report.projects} projects"))
+    if report.errors:
+        raise AuditError(f"{len(report.errors)} faults in {index}")
 
 
-def _as_json(index: str, found: Verified) -> dict[str, object]:
+def _report_as_json(index: str, report: VerifiedIndex) -> dict[str, object]:
     return {
         "index": index,
-        "projects": found.projects,
-        "files": found.files,
-        "passed": not found.errors,
+        "projects": report.projects,
+        "files": report.files,
+        "passed": not report.errors,
         "findings": [
-            {"fault": one.fault, "severity": one.severity, "where": one.where, "what": one.said}
-            for one in found.findings
+            {
+                "fault": finding.fault,
+                "severity": finding.severity,
+                "where": finding.where,
+                "what": finding.detail,
+            }
+            for finding in report.findings
         ],
     }
 
@@ -91,6 +98,6 @@ def serve(folder: Path, host: str, port: int) -> None:
     require_index(folder)
     with IndexServer(folder, host, port) as server:
         click.echo(server.url)
-        log.note("only for tests; Ctrl-C ends it")
+        log.log_note("only for tests; Ctrl-C ends it")
         with contextlib.suppress(KeyboardInterrupt):  # the way to end it, and no failure
             server.serve_forever()

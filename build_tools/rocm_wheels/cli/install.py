@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import click
 
 from rocm_wheels import log
-from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.paths import GivenPath
 
 if TYPE_CHECKING:
-    from rocm_wheels.hosts.install.cache import Cache
-    from rocm_wheels.hosts.install.plan import Plan
+    from rocm_wheels.hosts.install.cache import WheelCache
+    from rocm_wheels.hosts.install.plan import InstallPlan
 
-_HELP = """Install torch and its companions: the builds for this machine's GPUs, from one index.
+_INSTALL_HELP = """Install torch and its companions: the builds for this machine's GPUs, from one index.
 
 PACKAGES are names with versions as pip reads them: torch 'torchvision>=0.24' 'torch==2.9.*'
 [default: $ROCM_WHEELS_PACKAGES, else torch torchvision torchaudio]. torch is chosen as `rocm-wheels choose`
@@ -37,7 +37,7 @@ Downloads are kept in ~/.cache/rocm-wheels; one that broke off goes on from ther
 """
 
 
-@click.command("install", help=_HELP)
+@click.command("install", help=_INSTALL_HELP)
 @click.argument("packages", nargs=-1, metavar="[PACKAGES]...", envvar="ROCM_WHEELS_PACKAGES")
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and the commands to do it by hand.")
 @click.option(
@@ -86,7 +86,7 @@ Downloads are kept in ~/.cache/rocm-wheels; one that broke off goes on from ther
 @click.option("--no-cache", is_flag=True, help="Keep no downloads.")
 @click.option("--require-hashes", is_flag=True, help="Refuse files of which the index states no sha256.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan, and what came of it, as JSON.")
-def command(  # noqa: PLR0917 - click passes them by name
+def install_command(  # noqa: PLR0917 - click passes them by name
     packages: tuple[str, ...],
     dry_run: bool,
     by_uv: bool,
@@ -105,15 +105,15 @@ def command(  # noqa: PLR0917 - click passes them by name
     as_json: bool,
 ) -> None:
     """Plan, and unless it is a dry run carry out; non-zero when anything did not happen."""
-    from rocm_wheels.cli.choose import one_of_both
+    from rocm_wheels.cli.choose import refuse_index_and_channel
     from rocm_wheels.errors import UsageError
-    from rocm_wheels.hosts.install import Request, carry_out, make_plan
+    from rocm_wheels.hosts.install import InstallRequest, carry_out_plan, plan_installation
 
     if cache_dir is not None and no_cache:
         raise UsageError("--cache-dir and --no-cache say opposite things", tip="leave one of them out")
-    one_of_both(index, channel)
-    env = environment()
-    request = Request(
+    refuse_index_and_channel(index, channel)
+    env = read_environment()
+    request = InstallRequest(
         packages=packages,
         index=index,
         dependency_index=dependency_index,
@@ -127,56 +127,58 @@ def command(  # noqa: PLR0917 - click passes them by name
         rocm=rocm,
         require_hashes=require_hashes,
     )
-    with _cache(cache_dir, no_cache=no_cache, env=env) as cache:
-        planned = make_plan(request, cache, env)
-        said: list[str] = []
+    with _open_cache(cache_dir, no_cache=no_cache, env=env) as cache:
+        planned = plan_installation(request, cache, env)
+        installed: list[str] = []
         if not dry_run:
-            for line in _lines(planned.plan):
-                log.note(line)
-            said = carry_out(planned, cache, env, cached=not no_cache)
-        _show(planned.plan, cache, said, dry_run=dry_run, as_json=as_json)
+            for line in _describe_plan(planned.plan):
+                log.log_note(line)
+            installed = carry_out_plan(planned, cache, env, cached=not no_cache)
+        _print_outcome(planned.plan, cache, installed, dry_run=dry_run, as_json=as_json)
 
 
-def _show(plan: Plan, cache: Cache, said: list[str], *, dry_run: bool, as_json: bool) -> None:
-    from rocm_wheels.hosts.install.plan import as_json as plan_as_json
+def _print_outcome(
+    plan: InstallPlan, cache: WheelCache, installed: list[str], *, dry_run: bool, as_json: bool
+) -> None:
+    from rocm_wheels.hosts.install.plan import make_plan_json as plan_as_json
 
     if as_json:
-        done = {"dry_run": dry_run, "installed": said}
+        done = {"dry_run": dry_run, "installed": installed}
         click.echo(json.dumps({**plan_as_json(plan, cache), **done}, indent=1))
     elif dry_run:
-        _print(plan, cache)
+        _print_plan(plan, cache)
     else:
-        _print_result(plan, said)
+        _print_result(plan, installed)
 
 
 @contextlib.contextmanager
-def _cache(folder: Path | None, *, no_cache: bool, env: dict[str, str]) -> Iterator[Cache]:
-    from rocm_wheels.hosts.install.cache import Cache, cache_folder
-    from rocm_wheels.hosts.install.carrying_out import throw_away_cache
+def _open_cache(folder: Path | None, *, no_cache: bool, env: dict[str, str]) -> Iterator[WheelCache]:
+    from rocm_wheels.hosts.install.cache import WheelCache, find_cache_folder
+    from rocm_wheels.hosts.install.carrying_out import make_temporary_cache
 
     if no_cache:
-        with throw_away_cache() as cache:
+        with make_temporary_cache() as cache:
             yield cache
     else:
-        yield Cache(folder.absolute() if folder else cache_folder(env, sys.platform))
+        yield WheelCache(folder.absolute() if folder else find_cache_folder(env, sys.platform))
 
 
-def _print(plan: Plan, cache: Cache) -> None:
-    from rocm_wheels.hosts.install.plan import commands
+def _print_plan(plan: InstallPlan, cache: WheelCache) -> None:
+    from rocm_wheels.hosts.install.plan import list_commands
 
-    for line in _lines(plan):
+    for line in _describe_plan(plan):
         click.echo(line)
     for line in plan.warnings:
-        log.warn(line)
-    by_hand = commands(plan, cache)
+        log.log_warning(line)
+    by_hand = list_commands(plan, cache)
     click.echo("by hand:" if by_hand else "nothing is to be done")
     for line in by_hand:
         click.echo(f"  {line}")
 
 
-def _lines(plan: Plan) -> list[str]:
+def _describe_plan(plan: InstallPlan) -> list[str]:
     from rocm_wheels.shell import hide_credentials
-    from rocm_wheels.words import amount
+    from rocm_wheels.words import format_size
 
     lines = [f"into {plan.target}, by {plan.installer}", f"from {hide_credentials(plan.index)}"]
     if any(item.offer.source == "dependencies" for item in plan.items):
@@ -187,19 +189,19 @@ def _lines(plan: Plan) -> list[str]:
     wide = max((len(name) for name in names), default=0)
     for name, item in zip(names, plan.items, strict=True):
         label = f" variant {item.offer.label}" if item.offer.label else ""
-        size = "" if item.keep else f"{amount(item.offer.size)}, "
-        lines.append(f"  {name:{wide}}  {size}{item.does}{label}")
-    lines += [f"removed first: {one}, whose files are in the way" for one in plan.removed]
+        size = "" if item.keep else f"{format_size(item.offer.size)}, "
+        lines.append(f"  {name:{wide}}  {size}{item.action}{label}")
+    lines += [f"removed first: {package}, whose files are in the way" for package in plan.removed]
     if plan.changed:
-        vague = any(item.offer.size is None and not item.at_hand for item in plan.changed)
-        lines.append(f"to fetch: {'at least ' * vague}{amount(plan.to_fetch)}")
+        vague = any(item.offer.size is None and not item.is_local for item in plan.changed)
+        lines.append(f"to fetch: {'at least ' * vague}{format_size(plan.bytes_to_fetch)}")
     return lines
 
 
-def _print_result(plan: Plan, said: list[str]) -> None:
+def _print_result(plan: InstallPlan, installed: list[str]) -> None:
     for line in plan.warnings:
-        log.warn(line)
+        log.log_warning(line)
     how = "installed" if plan.changed else "all of it was installed already"
-    click.echo(f"{how} in {plan.target.environment.prefix}: {', '.join(said)}")
+    click.echo(f"{how} in {plan.target.environment.prefix}: {', '.join(installed)}")
     if plan.visible_line:
         click.echo(f"torch has no kernels for some GPUs here; hide them: export {plan.visible_line}")

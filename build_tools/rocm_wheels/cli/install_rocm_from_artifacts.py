@@ -9,17 +9,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels import log
-from rocm_wheels.cli.artifact_options import PLATFORM, find_files, place_options, targets_of
-from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.artifact_options import (
+    PLATFORM,
+    find_artifact_files,
+    artifact_source_options,
+    parse_amdgpu_targets,
+)
+from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.errors import UsageError
-from rocm_wheels.model.rocm_artifacts import artifact_table
+from rocm_wheels.model.rocm_artifacts import load_artifact_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rocm_wheels.sdk.artifact_choice import ArchiveName
-    from rocm_wheels.sdk.artifact_sources import ArtifactSource, Files
+    from rocm_wheels.sdk.artifact_sources import ArtifactSource, FileSizes
     from rocm_wheels.sdk.fetch_artifacts import FetchRequest
 
 _HELP = """Install ROCm into a folder: of a run's artifacts, a nightly or dev tarball, or another folder.
@@ -32,10 +37,10 @@ Examples:
   install_rocm_from_artifacts.py --run-id 14474448215 --amdgpu-family gfx94X-dcgpu --blas --tests
   install_rocm_from_artifacts.py --latest-release --amdgpu-family gfx110X-all --output-dir rocm
 """
-_WAYS = ("run_id", "release", "latest_release", "input_dir", "source")
+_SOURCE_OPTIONS = ("run_id", "release", "latest_release", "input_dir", "source")
 
 
-def _command() -> click.Command:
+def _make_command() -> click.Command:
     command = click.Command(
         "install-rocm-from-artifacts",
         params=[
@@ -56,29 +61,33 @@ def _command() -> click.Command:
             click.Option(["--dry-run"], is_flag=True, help="Print what would be taken, and do nothing."),
             *(
                 click.Option([f"--{part}/--no-{part}"], default=False, help=f"Artifacts of {part}.")
-                for part in artifact_table().parts
+                for part in load_artifact_table().parts
             ),
             click.Option(["--tests/--no-tests"], default=False, help="Tests, too."),
             click.Option(["--base-only"], is_flag=True, help="Only what every tree has."),
         ],
-        callback=_run,
+        callback=_install_tree,
         help=_HELP,
     )  # fmt: skip
-    return place_options(command)
+    return artifact_source_options(command)
 
 
-def _run(output_dir: Path, **options: Any) -> None:
-    from rocm_wheels.sdk.install_artifacts import install_artifacts, install_folder, install_tarball
+def _install_tree(output_dir: Path, **options: Any) -> None:
+    from rocm_wheels.sdk.install_artifacts import install_from_artifacts, install_folder, install_tarball
 
-    group = _group(options)
+    group = _choose_group(options)
     tarball = options["release"] is not None or options["latest_release"]
-    ways = [way for way in _WAYS if options[way] not in (None, False) and not (way == "source" and tarball)]
+    ways = [
+        way
+        for way in _SOURCE_OPTIONS
+        if options[way] not in (None, False) and not (way == "source" and tarball)
+    ]
     if len(ways) != 1:
         raise UsageError(
             "one of --run-id, --release, --latest-release, --input-dir and --source is wanted",
             tip="--source goes with --release and --latest-release, as the folder of their tarballs",
         )
-    output, parts = output_dir.absolute(), _parts(options)
+    output, parts = output_dir.absolute(), _choose_parts(options)
     if (tarball or options["input_dir"]) and (parts or options["tests"] or options["base_only"]):
         raise UsageError("parts can be chosen of the artifacts of a run only", tip="leave them out")
     if options["input_dir"] is not None:
@@ -89,69 +98,73 @@ def _run(output_dir: Path, **options: Any) -> None:
         click.echo(output)
         return
     if tarball:
-        request = _tarball_request(options, group)
+        request = _make_tarball_request(options, group)
     else:
-        request = _run_request(options, group, parts)
+        request = _make_run_request(options, group, parts)
     if options["dry_run"]:
         for archive in request.archives:
             click.echo(f"{request.source.label}/{archive.file}")
         return
-    (install_tarball if tarball else install_artifacts)(request, output)
+    (install_tarball if tarball else install_from_artifacts)(request, output)
     click.echo(output)
 
 
-def _group(options: Mapping[str, Any]) -> str:
+def _choose_group(options: Mapping[str, Any]) -> str:
     groups = [options[name] for name in ("artifact_group", "amdgpu_family") if options[name]]
     if len(groups) != 1:
         raise UsageError("one of --artifact-group and --amdgpu-family is wanted", tip="such as gfx94X-dcgpu")
     return str(groups[0])
 
 
-def _parts(options: Mapping[str, Any]) -> list[str]:
-    return [part for part in artifact_table().parts if options[part.replace("-", "_")]]
+def _choose_parts(options: Mapping[str, Any]) -> list[str]:
+    return [part for part in load_artifact_table().parts if options[part.replace("-", "_")]]
 
 
-def _run_request(options: Mapping[str, Any], group: str, parts: Sequence[str]) -> FetchRequest:
-    from rocm_wheels.model.gfx import gfx_families
+def _make_run_request(options: Mapping[str, Any], group: str, parts: Sequence[str]) -> FetchRequest:
+    from rocm_wheels.model.gfx import get_gfx_families
     from rocm_wheels.sdk.artifact_choice import ArtifactChoice, choose_archives
-    from rocm_wheels.sdk.install_artifacts import TESTS, patterns_of_parts
+    from rocm_wheels.sdk.install_artifacts import TEST_PATTERN, list_part_patterns
 
-    targets = targets_of(options["amdgpu_targets"])
+    targets = parse_amdgpu_targets(options["amdgpu_targets"])
     if parts and options["base_only"]:
         raise UsageError("--base-only and parts exclude each other", tip="leave one of them out")
-    source, files = find_files(options, PLATFORM)
+    source, files = find_artifact_files(options, PLATFORM)
     include: tuple[str, ...] = ()
     if parts or options["base_only"]:
-        include = patterns_of_parts(parts, files, tests=options["tests"], where=source.label)
+        include = list_part_patterns(parts, files, tests=options["tests"], where=source.label)
     choice = ArtifactChoice(
         targets=targets,
         family=group,
-        any_of=() if targets else gfx_families().get(group, ()),
+        any_of=() if targets else get_gfx_families().get(group, ()),
         include=include,
-        exclude=() if options["tests"] or include else (TESTS,),
+        exclude=() if options["tests"] or include else (TEST_PATTERN,),
         optional=include,
     )
-    return _request(options, source, files, choose_archives(files, choice, where=source.label))
+    return _make_fetch_request(options, source, files, choose_archives(files, choice, where=source.label))
 
 
-def _tarball_request(options: Mapping[str, Any], group: str) -> FetchRequest:
-    from rocm_wheels.sdk.artifact_sources import open_source
-    from rocm_wheels.sdk.install_artifacts import choose_tarball, tarball_folder
+def _make_tarball_request(options: Mapping[str, Any], group: str) -> FetchRequest:
+    from rocm_wheels.sdk.artifact_sources import open_artifact_source
+    from rocm_wheels.sdk.install_artifacts import choose_tarball, find_tarball_folder
 
     release = options["release"]
-    published = tarball_folder(release) if release is not None else artifact_table().tarballs["nightly"]
-    source = open_source(options["source"] or published, environment(), sign=not options["no_sign_request"])
+    published = (
+        find_tarball_folder(release) if release is not None else load_artifact_table().tarballs["nightly"]
+    )
+    source = open_artifact_source(
+        options["source"] or published, read_environment(), sign=not options["no_sign_request"]
+    )
     files = source.list_files()
     archive = choose_tarball(files, PLATFORM, group, release, where=source.label)
     if not options["allow_missing_sha256sum"]:
-        log.note(
+        log.log_note(
             "no digests of tarballs are published, as far as is known: what comes is checked as gzip does"
         )
-    return _request({**options, "allow_missing_sha256sum": True}, source, files, [archive])
+    return _make_fetch_request({**options, "allow_missing_sha256sum": True}, source, files, [archive])
 
 
-def _request(
-    options: Mapping[str, Any], source: ArtifactSource, files: Files, archives: Sequence[ArchiveName]
+def _make_fetch_request(
+    options: Mapping[str, Any], source: ArtifactSource, files: FileSizes, archives: Sequence[ArchiveName]
 ) -> FetchRequest:
     from rocm_wheels.sdk.fetch_artifacts import FetchRequest
 
@@ -166,4 +179,4 @@ def _request(
     )
 
 
-command = _command()
+command = _make_command()

@@ -9,7 +9,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rocm_wheels.model.line_facts import Fact, Line, Place, Values
+    from rocm_wheels.model.line_facts import LineFact, TorchLine, LineCheckout, LineValues
     from rocm_wheels.model.project import Project
 
 _BELIEVED = "?"
@@ -25,31 +25,31 @@ def command(name: str | None, as_json: bool, markdown: bool) -> None:
 
     With NAME (2.13, nightly) every fact of that line, how it is known and where it was found.
     """
-    from rocm_wheels.model.lines import all_lines, line_named
-    from rocm_wheels.model.names import project_names
-    from rocm_wheels.model.project import build_order, load_project
+    from rocm_wheels.model.lines import get_release_lines, get_release_line
+    from rocm_wheels.model.names import list_project_names
+    from rocm_wheels.model.project import sort_projects, load_project
 
     if as_json and markdown:
         raise click.UsageError("--json and --markdown exclude each other")
-    projects = build_order(load_project(project) for project in project_names())
-    lines = all_lines() if name is None else (line_named(name),)
+    projects = sort_projects(load_project(project) for project in list_project_names())
+    lines = get_release_lines() if name is None else (get_release_line(name),)
     if as_json:
         import json
 
         click.echo(json.dumps({"lines": [line_as_json(line) for line in lines]}, indent=1))
     elif name is not None and not markdown:
-        click.echo(facts_as_text(lines[0]))
+        click.echo(describe_facts(lines[0]))
     else:
-        rows = as_rows(lines, projects)
-        click.echo(as_markdown(rows) if markdown else as_text(rows))
+        rows = lines_as_rows(lines, projects)
+        click.echo(lines_as_markdown(rows) if markdown else lines_as_text(rows))
 
 
-def line_as_json(line: Line) -> dict[str, Any]:
+def line_as_json(line: TorchLine) -> dict[str, Any]:
     """Return a line as ``--json`` prints it: the keys of the table. Keys are added later, never renamed."""
     return line.model_dump(mode="json", exclude={"toolset"})
 
 
-def as_rows(lines: Sequence[Line], projects: Sequence[Project]) -> list[list[str]]:
+def lines_as_rows(lines: Sequence[TorchLine], projects: Sequence[Project]) -> list[list[str]]:
     """Return the table's head and a row a line; a column a companion, in the order of the builds."""
     companions = [project for project in projects if project.name != "pytorch"]
     titles = [project.distribution for project in companions]
@@ -58,17 +58,17 @@ def as_rows(lines: Sequence[Line], projects: Sequence[Project]) -> list[list[str
         torch = line.projects.get("pytorch")
         cells = [
             line.name,
-            _place(torch.checkout) if torch else "unknown",
-            _pythons(line),
-            _values(line.rocm.pytorch_org),
-            _values(line.rocm.amd),
-            _values(line.platforms),
+            _describe_place(torch.checkout) if torch else "unknown",
+            _describe_pythons(line),
+            _describe_values(line.rocm.pytorch_org),
+            _describe_values(line.rocm.amd),
+            _describe_values(line.platforms),
         ]
-        rows.append(cells + [_companion(line, project.name) for project in companions])
+        rows.append(cells + [_describe_companion(line, project.name) for project in companions])
     return rows
 
 
-def as_text(rows: list[list[str]]) -> str:
+def lines_as_text(rows: list[list[str]]) -> str:
     """Return aligned columns for a terminal."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
@@ -77,21 +77,21 @@ def as_text(rows: list[list[str]]) -> str:
     return "\n".join([*lines, _LEGEND])
 
 
-def as_markdown(rows: list[list[str]]) -> str:
+def lines_as_markdown(rows: list[list[str]]) -> str:
     """Return a Markdown table and what its marks mean."""
     head, *body = rows
     lines = [head, ["---"] * len(head), *body]
     return "\n".join([*(f"| {' | '.join(row)} |" for row in lines), "", _LEGEND])
 
 
-def facts_as_text(line: Line) -> str:
+def describe_facts(line: TorchLine) -> str:
     """Return every fact of a line: what, how it is known, where it was found."""
-    facts: list[tuple[str, str, Fact]] = [
-        ("Python", _plain(line.pythons), line.pythons),
-        ("Python without GIL", _plain(line.free_threaded), line.free_threaded),
-        ("platforms", _plain(line.platforms), line.platforms),
-        ("ROCm, pytorch.org", _plain(line.rocm.pytorch_org), line.rocm.pytorch_org),
-        ("ROCm, AMD", _plain(line.rocm.amd), line.rocm.amd),
+    facts: list[tuple[str, str, LineFact]] = [
+        ("Python", _join_values(line.pythons), line.pythons),
+        ("Python without GIL", _join_values(line.free_threaded), line.free_threaded),
+        ("platforms", _join_values(line.platforms), line.platforms),
+        ("ROCm, pytorch.org", _join_values(line.rocm.pytorch_org), line.rocm.pytorch_org),
+        ("ROCm, AMD", _join_values(line.rocm.amd), line.rocm.amd),
     ]
     for name, companion in line.projects.items():
         version = companion.version
@@ -101,43 +101,43 @@ def facts_as_text(line: Line) -> str:
         where = f"{place.origin} {place.ref or '(as the torch tree pins it)'}" if place.origin else "unknown"
         also = f" (only {', '.join(place.platforms)})" if len(place.platforms) == 1 else ""
         facts.append((f"{name}, from", where + also, place))
-    width = max(len(what) for what, _, _ in facts)
+    width = max(len(label) for label, _, _ in facts)
     rows = [
-        f"{what:{width}}  {value}\n{'':{width}}  {fact.kind}: {fact.source}" for what, value, fact in facts
+        f"{label:{width}}  {value}\n{'':{width}}  {fact.kind}: {fact.source}" for label, value, fact in facts
     ]
     return "\n".join([f"line {line.name}", *rows])
 
 
-def _plain(values: Values) -> str:
+def _join_values(values: LineValues) -> str:
     return ", ".join(values.values) or ("unknown" if values.kind == "unknown" else "none")
 
 
-def _values(values: Values) -> str:
-    return _plain(values) + _mark(values)
+def _describe_values(values: LineValues) -> str:
+    return _join_values(values) + _mark_believed(values)
 
 
-def _pythons(line: Line) -> str:
+def _describe_pythons(line: TorchLine) -> str:
     values = line.pythons.values
-    spelled = f"{values[0]} to {values[-1]}" if len(values) > 1 else _plain(line.pythons)
-    return ", ".join([spelled + _mark(line.pythons), *line.free_threaded.values])
+    spelled = f"{values[0]} to {values[-1]}" if len(values) > 1 else _join_values(line.pythons)
+    return ", ".join([spelled + _mark_believed(line.pythons), *line.free_threaded.values])
 
 
-def _place(place: Place) -> str:
+def _describe_place(place: LineCheckout) -> str:
     if place.origin is None:
         return "unknown"
     owner_and_name = "/".join(place.origin.removesuffix(".git").split("/")[-2:])
-    return f"{owner_and_name} {place.ref or 'pinned by torch'}{_mark(place)}"
+    return f"{owner_and_name} {place.ref or 'pinned by torch'}{_mark_believed(place)}"
 
 
-def _companion(line: Line, name: str) -> str:
+def _describe_companion(line: TorchLine, name: str) -> str:
     companion = line.projects.get(name)
     if companion is None:
         return "unknown"
     if companion.version is not None:
-        return (companion.version.value or "unknown") + _mark(companion.version)
+        return (companion.version.value or "unknown") + _mark_believed(companion.version)
     place = companion.checkout
-    return "unknown" if place.origin is None else (place.ref or "pinned by torch") + _mark(place)
+    return "unknown" if place.origin is None else (place.ref or "pinned by torch") + _mark_believed(place)
 
 
-def _mark(fact: Fact) -> str:
+def _mark_believed(fact: LineFact) -> str:
     return _BELIEVED if fact.kind == "believed" else ""

@@ -9,26 +9,26 @@ import click
 
 from rocm_wheels import log
 from rocm_wheels.cli import network
-from rocm_wheels.cli.boundary import environment
-from rocm_wheels.cli.checkout_options import folder_of, repo_option
+from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.checkout_options import find_checkouts_folder, repo_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rocm_wheels.errors import SourceError
-    from rocm_wheels.sources.lock.history import Between, Where
+    from rocm_wheels.sources.lock.history import CommitRange, ProjectPath
 
-_HELP = """Show what changed between two locks: projects, submodules, ROCm, targets, and the commits between.
+_DIFF_HELP = """Show what changed between two locks: projects, submodules, ROCm, targets, and the commits between.
 
 A and B are locks, or manifests of TheRock's scripts. Commits are looked up in a checkout (--repo) or a mirror
 (--mirror-dir) that has them; else they are fetched, without files, from the repository that the lock names. A
 repository that cannot be asked is a warning, and its commits stay without subjects.
 """
 
-_HELPS = "a checkout (--repo) or a mirror (--mirror-dir) that has both commits is read whole"
+_HISTORY_TIP = "a checkout (--repo) or a mirror (--mirror-dir) that has both commits is read whole"
 
 
-def _command() -> click.Command:
+def _make_diff_command() -> click.Command:
     file = click.Path(path_type=Path)
     return click.Command(
         "diff",
@@ -60,21 +60,21 @@ def _command() -> click.Command:
                 ["--require-history"], is_flag=True, help="Fail when commits between could not be found."
             ),
             click.Option(["--json", "as_json"], is_flag=True, help="Print the differences as JSON."),
-            *network.options(fills_mirrors=False),
+            *network.network_options(fills_mirrors=False),
         ],
-        callback=_run,
-        help=_HELP,
+        callback=_run_diff,
+        help=_DIFF_HELP,
     )
 
 
-def _run(**given: Any) -> None:
+def _run_diff(**given: Any) -> None:
     import json
 
     from rocm_wheels.errors import SourceError, UsageError
     from rocm_wheels.sources.lock import diff_report
-    from rocm_wheels.sources.lock.diff import compare
+    from rocm_wheels.sources.lock.diff import compare_locks
     from rocm_wheels.sources.lock.file import read_lock
-    from rocm_wheels.sources.lock.history import histories
+    from rocm_wheels.sources.lock.history import read_histories
 
     if given["repo"] is not None and not given["repo"].is_dir():
         raise UsageError(
@@ -82,46 +82,48 @@ def _run(**given: Any) -> None:
         )
     if given["require_history"] and not given["history"]:
         raise UsageError("--require-history and --no-history exclude each other")
-    transport = network.transport_of(given)
+    transport = network.make_transport(given)
     locks = [read_lock(given[name]) for name in ("a", "b")]
     if given["a"].resolve() == given["b"].resolve():
-        log.warn(f"{given['a']} is compared with itself")
-    diff = compare(*locks)
-    found: dict[Where, Between | SourceError] = {}
+        log.log_warning(f"{given['a']} is compared with itself")
+    diff = compare_locks(*locks)
+    history: dict[ProjectPath, CommitRange | SourceError] = {}
     if given["history"]:
-        found = histories(
+        history = read_histories(
             diff,
-            repos=folder_of(given["repo"]),
+            repos=find_checkouts_folder(given["repo"]),
             submodules=given["submodules"],
             transport=transport,
-            env=environment(),
+            env=read_environment(),
         )
     if given["as_json"]:
-        click.echo(json.dumps(diff_report.as_json(diff, found, most=given["max_commits"]), indent=1))
+        click.echo(
+            json.dumps(diff_report.format_diff_json(diff, history, limit=given["max_commits"]), indent=1)
+        )
     else:
-        click.echo("\n".join(diff_report.report_lines(diff, found, most=given["max_commits"])))
-    missing = _warned(found)
+        click.echo("\n".join(diff_report.format_diff_report(diff, history, limit=given["max_commits"])))
+    missing = _warn_of_missing(history)
     if missing and given["require_history"]:
         raise SourceError(
             f"the commits between are not known of: {', '.join(missing)}",
-            tip=f"the warnings say why; {_HELPS}",
+            tip=f"the warnings say why; {_HISTORY_TIP}",
         )
 
 
-def _warned(found: Mapping[Where, Between | SourceError]) -> list[str]:
+def _warn_of_missing(history: Mapping[ProjectPath, CommitRange | SourceError]) -> list[str]:
     """Say of every repository without a history why; return their names."""
     from rocm_wheels.errors import SourceError
-    from rocm_wheels.sources.lock.history import DEPTHS, Between, readable, reason
+    from rocm_wheels.sources.lock.history import HISTORY_DEPTHS, CommitRange, make_readable, explain_failure
 
     missing = []
-    for where, between in found.items():
-        name = readable("/".join(part for part in where if part))
+    for where, between in history.items():
+        name = make_readable("/".join(part for part in where if part))
         if isinstance(between, SourceError):
-            log.warn(f"{name}: what lies between is not known: {reason(between)}")
-        elif isinstance(between, Between) and not between.complete:
-            log.warn(
-                f"{name}: what lies between is longer than {DEPTHS[-1]} commits, and no more are fetched; "
-                + _HELPS
+            log.log_warning(f"{name}: what lies between is not known: {explain_failure(between)}")
+        elif isinstance(between, CommitRange) and not between.complete:
+            log.log_warning(
+                f"{name}: what lies between is longer than {HISTORY_DEPTHS[-1]} commits, and no more are fetched; "
+                + _HISTORY_TIP
             )
         else:
             continue
@@ -129,4 +131,4 @@ def _warned(found: Mapping[Where, Between | SourceError]) -> list[str]:
     return missing
 
 
-command = _command()
+diff_command = _make_diff_command()

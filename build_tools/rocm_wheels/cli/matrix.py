@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli import matrix_text
-from rocm_wheels.cli.option_lists import in_order
+from rocm_wheels.cli.option_lists import combine_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rocm_wheels.ci.matrix import Matrix, Selection
-    from rocm_wheels.ci.matrix.cells import Built
-    from rocm_wheels.ci.matrix.changes import Affected, Change
+    from rocm_wheels.ci.matrix import Matrix, MatrixSelection
+    from rocm_wheels.ci.matrix.cells import BuiltCell
+    from rocm_wheels.ci.matrix.changes import AffectedCell, ChangedFile
     from rocm_wheels.ci.matrix.costs import Prices
-    from rocm_wheels.ci.matrix.rows import Rows
+    from rocm_wheels.ci.matrix.rows import RowKind
     from rocm_wheels.pipeline.estimates import History
 
 
 # which cells: families × Pythons × torch lines × platforms
-_selected = in_order(
+_selection_options = combine_options(
     click.option(
         "--trigger",
         default="nightly",
@@ -70,7 +70,7 @@ _selected = in_order(
 
 
 @click.command("matrix")
-@_selected
+@_selection_options
 @click.option(
     "--changed", multiple=True, metavar="PATH", help="Only what a change of this file has to do with."
 )
@@ -123,7 +123,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     since: str | None,
     cheapest: bool,
     runs: Path | None,
-    rows: tuple[Rows, ...],
+    rows: tuple[RowKind, ...],
     form: str,
     output: tuple[str, ...],
     explain: str | None,
@@ -137,40 +137,40 @@ def command(  # noqa: PLR0917 - click passes them by name
     _ROCM_VERSION stand for options that are not given; empty, they say nothing.
     """
     from rocm_wheels.ci.matrix import plan_matrix
-    from rocm_wheels.ci.matrix.changes import widened
+    from rocm_wheels.ci.matrix.changes import widen_selection
     from rocm_wheels.ci.matrix.costs import Prices
-    from rocm_wheels.cli.matrix_rows import require_names, show_github
-    from rocm_wheels.model.ci import ci_table
+    from rocm_wheels.cli.matrix_rows import check_output_names, print_github_rows
+    from rocm_wheels.model.ci import load_ci_table
 
-    _refuse_two(explain=explain is not None, savings=savings, github=form == "github")
+    _refuse_conflicts(explain=explain is not None, savings=savings, github=form == "github")
     narrower = {"--changed": changed, "--since": since, "--cheapest": cheapest, "--runs": runs}
     if explain is not None:
-        _refuse(narrower, "with --explain, which is about one cell, there is no use for")
+        _refuse_options(narrower, "with --explain, which is about one cell, there is no use for")
     if form != "github":
-        _refuse({"--output": output, "--rows": rows}, "only --format github has a use for")
-    require_names(rows, output)
-    table, selection = ci_table(), _selection(**selected)
+        _refuse_options({"--output": output, "--rows": rows}, "only --format github has a use for")
+    check_output_names(rows, output)
+    table, selection = load_ci_table(), _make_selection(**selected)
     if explain is not None:
-        matrix_text.show_cell(selection, explain, as_json=form == "json")
+        matrix_text.print_cell(selection, explain, as_json=form == "json")
         return
-    prices = Prices(table, _history(runs))
-    changes = _changes(changed, since)
-    matrix = plan_matrix(table, widened(table, selection, changes or ()))
-    touched = _touched(matrix, changes)
-    cells = [one.built for one in touched] if touched is not None else list(matrix.built)
+    prices = Prices(table, _read_work_history(runs))
+    changes = _find_changes(changed, since)
+    matrix = plan_matrix(table, widen_selection(table, selection, changes or ()))
+    touched = _find_affected(matrix, changes)
+    cells = [entry.built for entry in touched] if touched is not None else list(matrix.built)
     if cheapest:
-        cells = _cheapest(cells, prices)
+        cells = _choose_cheapest(cells, prices)
     if savings:
-        matrix_text.show_savings(cells, prices, as_json=form == "json")
+        matrix_text.print_savings(cells, prices, as_json=form == "json")
     elif form == "github":
-        show_github(cells, prices, rows or ("cells",), touched, output)
+        print_github_rows(cells, prices, rows or ("cells",), touched, output)
     elif form == "json":
-        matrix_text.show_json(matrix, cells, prices, changes)
+        matrix_text.print_json(matrix, cells, prices, changes)
     else:
-        matrix_text.show_table(matrix, cells, prices, changes, cheapest=cheapest)
+        matrix_text.print_table(matrix, cells, prices, changes, cheapest=cheapest)
 
 
-def _selection(
+def _make_selection(
     *,
     trigger: str,
     families: str | None,
@@ -179,25 +179,25 @@ def _selection(
     platform: Any,
     layout: Any,
     rocm_version: str | None,
-) -> Selection:
-    from rocm_wheels.ci.matrix import Selection
+) -> MatrixSelection:
+    from rocm_wheels.ci.matrix import MatrixSelection
 
-    wanted = _listed(families), _listed(pythons), _listed(lines)
-    return Selection(trigger, *wanted, (platform,) if platform else (), rocm_version, layout)
+    lists = _parse_list(families), _parse_list(pythons), _parse_list(lines)
+    return MatrixSelection(trigger, *lists, (platform,) if platform else (), rocm_version, layout)
 
 
-def _refuse_two(**given: bool) -> None:
-    named = [{"github": "--format github"}.get(name, f"--{name}") for name, on in given.items() if on]
+def _refuse_conflicts(**flags: bool) -> None:
+    named = [{"github": "--format github"}.get(name, f"--{name}") for name, on in flags.items() if on]
     if len(named) > 1:
         raise click.UsageError(f"{' and '.join(named)} exclude each other")
 
 
-def _refuse(options: Mapping[str, object], why: str) -> None:
-    if named := [name for name, given in options.items() if given not in {None, False, ()}]:
+def _refuse_options(options: Mapping[str, object], why: str) -> None:
+    if named := [name for name, value in options.items() if value not in {None, False, ()}]:
         raise click.UsageError(f"{why} {' and '.join(named)}")
 
 
-def _history(work: Path | None) -> History:
+def _read_work_history(work: Path | None) -> History:
     """Read the runs of a work directory. Raises UsageError where there are none: nothing would come of it."""
     from rocm_wheels.errors import UsageError
     from rocm_wheels.pipeline.estimates import History, read_history
@@ -205,14 +205,14 @@ def _history(work: Path | None) -> History:
 
     if work is None:
         return History()
-    found = read_history(Workspace(work).runs)
-    if not found.steps:
+    history = read_history(Workspace(work).runs)
+    if not history.steps:
         tip = "name the work directory of a build: .rocm-wheels, beside its checkouts unless told otherwise"
         raise UsageError(f"--runs: no step that was done is recorded in {Workspace(work).runs}", tip=tip)
-    return found
+    return history
 
 
-def _listed(text: str | None) -> tuple[str, ...]:
+def _parse_list(text: str | None) -> tuple[str, ...]:
     words = (text or "").replace(",", " ").replace(";", " ").split()
     if text is not None and not words:
         raise click.UsageError(
@@ -221,25 +221,28 @@ def _listed(text: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(words))
 
 
-def _changes(changed: tuple[str, ...], since: str | None) -> list[Change] | None:
-    from rocm_wheels.ci.matrix.changed_files import changed_since, named_files
-    from rocm_wheels.ci.matrix.changes import changes_of
-    from rocm_wheels.model.ci import ci_table
-    from rocm_wheels.workspace import home
+def _find_changes(changed: tuple[str, ...], since: str | None) -> list[ChangedFile] | None:
+    from rocm_wheels.ci.matrix.changed_files import list_changed_since, check_named_files
+    from rocm_wheels.ci.matrix.changes import classify_changes
+    from rocm_wheels.model.ci import load_ci_table
+    from rocm_wheels.workspace import get_project_home
 
     if not changed and since is None:
         return None
-    paths = [*named_files(home(), changed), *(changed_since(home(), since) if since is not None else ())]
-    return changes_of(ci_table(), dict.fromkeys(paths))
+    paths = [
+        *check_named_files(get_project_home(), changed),
+        *(list_changed_since(get_project_home(), since) if since is not None else ()),
+    ]
+    return classify_changes(load_ci_table(), dict.fromkeys(paths))
 
 
-def _touched(matrix: Matrix, changes: list[Change] | None) -> list[Affected] | None:
-    from rocm_wheels.ci.matrix.changes import affected
+def _find_affected(matrix: Matrix, changes: list[ChangedFile] | None) -> list[AffectedCell] | None:
+    from rocm_wheels.ci.matrix.changes import find_affected_cells
 
-    return None if changes is None else affected(matrix.built, changes)
+    return None if changes is None else find_affected_cells(matrix.built, changes)
 
 
-def _cheapest(cells: Sequence[Built], prices: Prices) -> list[Built]:
-    from rocm_wheels.ci.matrix.changes import cheapest
+def _choose_cheapest(cells: Sequence[BuiltCell], prices: Prices) -> list[BuiltCell]:
+    from rocm_wheels.ci.matrix.changes import choose_cheapest_cells
 
-    return cheapest(cells, prices)
+    return choose_cheapest_cells(cells, prices)

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 import click
 
 from rocm_wheels import log
-from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.boundary import read_environment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rocm_wheels.ci.matrix.cells import Built
-    from rocm_wheels.ci.matrix.changes import Affected
+    from rocm_wheels.ci.matrix.cells import BuiltCell
+    from rocm_wheels.ci.matrix.changes import AffectedCell
     from rocm_wheels.ci.matrix.costs import Prices
-    from rocm_wheels.ci.matrix.rows import Rows
+    from rocm_wheels.ci.matrix.rows import RowKind
 
 
-def require_names(kinds: Sequence[Rows], names: Sequence[str]) -> None:
+def check_output_names(kinds: Sequence[RowKind], names: Sequence[str]) -> None:
     """Raise UsageError for kinds of rows of which not each has a name, or two have one."""
     if len(kinds) > 1 and not names:
         raise click.UsageError("several --rows are for outputs of a step: give an --output for each")
@@ -31,44 +31,44 @@ def require_names(kinds: Sequence[Rows], names: Sequence[str]) -> None:
         raise click.UsageError("two --output have one name")
 
 
-def show_github(
-    cells: Sequence[Built],
+def print_github_rows(
+    cells: Sequence[BuiltCell],
     prices: Prices,
-    kinds: Sequence[Rows],
-    touched: list[Affected] | None,
+    kinds: Sequence[RowKind],
+    touched: list[AffectedCell] | None,
     names: Sequence[str],
 ) -> None:
     """Print rows of each kind as what `fromJSON` reads, and set them as outputs where they have names.
 
     Raises UsageError for more rows than GitHub takes.
     """
-    from rocm_wheels.ci.matrix.limits import require_one_matrix
-    from rocm_wheels.ci.matrix.rows import rows_of
+    from rocm_wheels.ci.matrix.limits import require_single_matrix
+    from rocm_wheels.ci.matrix.rows import make_rows
     from rocm_wheels.ci.outputs import set_outputs
 
-    anew = _anew(touched or ())
+    anew = _list_new_builds(touched or ())
     outputs: dict[str, str] = {}
     for number, kind in enumerate(kinds):
-        found = rows_of(cells, prices, kind)
+        rows = make_rows(cells, prices, kind)
         if kind in {"cells", "first", "others", "tested", "torch_tested"} and touched is not None:
-            found = [{**row, "anew": anew[row["cell"]]} for row in found]
-        require_one_matrix(prices.table, len(found))
-        said = json.dumps({"include": found}, separators=(",", ":"))
+            rows = [{**row, "anew": anew[row["cell"]]} for row in rows]
+        require_single_matrix(prices.table, len(rows))
+        text = json.dumps({"include": rows}, separators=(",", ":"))
         if names:
-            outputs |= {names[number]: said, f"{names[number]}_count": str(len(found))}
-        click.echo(said)
-        if not found:
-            log.note(
+            outputs |= {names[number]: text, f"{names[number]}_count": str(len(rows))}
+        click.echo(text)
+        if not rows:
+            log.log_note(
                 f"no row of {kind}: a job of this matrix must not be started (GitHub fails an empty one)"
             )
     if outputs:
-        set_outputs(environment(), outputs)
+        set_outputs(read_environment(), outputs)
 
 
-def _anew(touched: Sequence[Affected]) -> dict[str, str]:
+def _list_new_builds(touched: Sequence[AffectedCell]) -> dict[str, str]:
     """Return the projects that must be built anew, by cells and by what these are built as."""
-    found: dict[str, dict[str, None]] = {}
-    for one in touched:
-        for name in {str(one.built.cell), str(one.built.build)}:
-            found.setdefault(name, {}).update(dict.fromkeys(one.projects))
-    return {name: " ".join(projects) for name, projects in found.items()}
+    projects_by_cell: dict[str, dict[str, None]] = {}
+    for cell in touched:
+        for name in {str(cell.built.cell), str(cell.built.build)}:
+            projects_by_cell.setdefault(name, {}).update(dict.fromkeys(cell.projects))
+    return {name: " ".join(projects) for name, projects in projects_by_cell.items()}

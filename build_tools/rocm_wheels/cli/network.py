@@ -12,11 +12,11 @@ import click
 if TYPE_CHECKING:
     from rocm_wheels.sources.network.transport import Transport
 
-_JOBS = 8
+_DEFAULT_JOBS = 8
 
 
-def options(*, fills_mirrors: bool = True) -> list[click.Parameter]:
-    """Return the options that ``transport_of`` reads; ``fills_mirrors``: the command writes there too."""
+def network_options(*, fills_mirrors: bool = True) -> list[click.Parameter]:
+    """Return the options that ``make_transport`` reads; ``fills_mirrors``: the command writes there too."""
     mirrors = "that all checkouts share; made when missing." if fills_mirrors else "to look into first."
     return [
         click.Option(
@@ -44,30 +44,32 @@ def options(*, fills_mirrors: bool = True) -> list[click.Parameter]:
         click.Option(
             ["--jobs"],
             type=click.IntRange(min=1),
-            help=f"Repositories to fetch at a time [default: as the recipe says, or {_JOBS}].",
+            help=f"Repositories to fetch at a time [default: as the recipe says, or {_DEFAULT_JOBS}].",
         ),
     ]
 
 
-def transport_of(given: Mapping[str, Any], *, jobs: int | None = None) -> Transport:
-    """Return how servers are reached, from the values of ``options``.
+def make_transport(options: Mapping[str, Any], *, jobs: int | None = None) -> Transport:
+    """Return how servers are reached, from the values of ``network_options``.
 
     ``jobs``: how many transfers at a time where ``--jobs`` is not given (a recipe's ``fetch_jobs``).
     """
     from rocm_wheels.errors import UsageError
     from rocm_wheels.sources.network.transport import Transport
 
-    folder = given["mirror_dir"]
+    folder = options["mirror_dir"]
     if folder is not None and not folder.strip():
         raise UsageError("--mirror-dir is empty", tip="name a folder; it is made when it is missing")
     mirrors = None if folder is None else Path(folder).expanduser().absolute()
     if mirrors is not None and mirrors.exists() and not mirrors.is_dir():
         raise UsageError(f"--mirror-dir {mirrors} is not a folder", tip="name another one")
-    return _transport(Transport, given["retries"], given["timeout"], mirrors, given["jobs"] or jobs or _JOBS)
+    return _cached_transport(
+        Transport, options["retries"], options["timeout"], mirrors, options["jobs"] or jobs or _DEFAULT_JOBS
+    )
 
 
 @functools.cache
-def _transport(
+def _cached_transport(
     kind: type[Transport], retries: int, timeout: float, mirrors: Path | None, jobs: int
 ) -> Transport:
     """Make one record for equal options: its places count for all projects of a command together."""

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def in_order(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+def combine_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
     """Return what adds options (or lists of them) to a command, so that help shows the first one first."""
 
     def add(command: F) -> F:

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels import log
-from rocm_wheels.cli.boundary import build_environment
-from rocm_wheels.cli.build import show_plan
+from rocm_wheels.cli.boundary import read_build_environment
+from rocm_wheels.cli.build import print_plan
 from rocm_wheels.cli.build_options import build_options, project_options, sdk_options
-from rocm_wheels.cli.build_request import folders, wheels_request
+from rocm_wheels.cli.build_request import resolve_folders, make_wheels_request
 from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.cli.work import work_options
 from rocm_wheels.errors import UsageError
 
 if TYPE_CHECKING:
-    from rocm_wheels.pipeline.plan.planning import Planned
+    from rocm_wheels.pipeline.plan.planning import PlannedRun
 
 _FILE = GivenPath()
 
@@ -46,11 +46,11 @@ def plan(output: Path | None, details: bool, as_json: bool, **options: Any) -> N
 
     if output is not None and output.is_dir():
         raise UsageError(f"-o {output} is a folder", tip="name a file: plan.json in it")
-    env = build_environment()
-    planned = show_plan(wheels_request(options, env), env, as_json=as_json, details=details)
+    env = read_build_environment()
+    planned = print_plan(make_wheels_request(options, env), env, as_json=as_json, details=details)
     if output is not None:
         write_plan(output.absolute(), planned.file)
-        log.note(
+        log.log_note(
             f"wrote {output}; `rocm-wheels run-step STEP --plan {shlex.quote(str(output))}` does a step of it"
         )
 
@@ -73,30 +73,36 @@ def why(step: str, plan_file: Path | None, **options: Any) -> None:
       rocm-wheels why build-pytorch-cp312 --work-dir work
     """
     from rocm_wheels.pipeline.plan.file import read_plan
-    from rocm_wheels.pipeline.plan.planning import look_over, make_planned
-    from rocm_wheels.pipeline.plan.settle import last_time
-    from rocm_wheels.pipeline.plan.text import why_text
-    from rocm_wheels.pipeline.stamps import changed
+    from rocm_wheels.pipeline.plan.planning import check_request, plan_run
+    from rocm_wheels.pipeline.plan.settle import make_comparable_stamp
+    from rocm_wheels.pipeline.plan.text import explain_step
+    from rocm_wheels.pipeline.stamps import describe_changes
 
-    env = build_environment()
-    _, work = folders(options)
-    file = read_plan(plan_file or _newest_plan(work))
-    file.plan.step(step)
-    planned: Planned = make_planned(look_over(file.request, env))
-    found = planned.plan.step(step)
+    env = read_build_environment()
+    _, work = resolve_folders(options)
+    file = read_plan(plan_file or _find_newest_plan(work))
+    file.plan.find_step(step)
+    planned: PlannedRun = plan_run(check_request(file.request, env))
+    planned_step = planned.plan.find_step(step)
     done = planned.facts.done.get(step)
     changes: list[str] = []
     if done is not None:
-        changes += changed(last_time(found, done.stamp), found.known_inputs)
+        changes += describe_changes(
+            make_comparable_stamp(planned_step, done.stamp), planned_step.known_inputs
+        )
         changes += [done.fault] if done.fault else []
-    click.echo(why_text(found, never=done is None and found.kind != "install-rocm", changes=changes))
+    click.echo(
+        explain_step(
+            planned_step, never=done is None and planned_step.kind != "install-rocm", changes=changes
+        )
+    )
 
 
-def _newest_plan(work: Path) -> Path:
+def _find_newest_plan(work: Path) -> Path:
     """Return the plan that the newest run went by: its own, or the one that `run-step` was given."""
-    from rocm_wheels.pipeline.record.reading import newest
+    from rocm_wheels.pipeline.record.reading import read_newest_run
 
-    run = newest(work / "runs")
+    run = read_newest_run(work / "runs")
     if run is None or not run.begun.get("plan"):
         raise UsageError(f"no build has run in {work}", tip="name its --work-dir, or a plan with --plan FILE")
     return Path(run.begun["plan"])

@@ -11,27 +11,27 @@ from typing import TYPE_CHECKING
 import click
 
 from rocm_wheels import log
-from rocm_wheels.cli.boundary import environment
-from rocm_wheels.cli.channels_text import Change, change_as_json, change_lines, json_text
-from rocm_wheels.cli.evidence import ChosenSet, now, set_options
-from rocm_wheels.cli.option_lists import in_order
+from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.channels_text import ChangeReport, change_as_json, change_lines, format_document
+from rocm_wheels.cli.evidence import ChosenSet, current_time, set_options
+from rocm_wheels.cli.option_lists import combine_options
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.cli.refresh import refresher_of, released_families, who
+from rocm_wheels.cli.refresh import make_refresher, find_released_families, name_user_and_host
 from rocm_wheels.cli.store_options import layout_option, unconditional_option
 from rocm_wheels.errors import ReleaseError, RocmWheelsError, UsageError
 
 if TYPE_CHECKING:
     from rocm_wheels.release.gate.policy import Policy
     from rocm_wheels.release.gate.verdict import Verdict
-    from rocm_wheels.release.layout import Layout, Places
-    from rocm_wheels.release.promotion.promoting import Done, Promoter
+    from rocm_wheels.release.layout import StoreLayout, FamilyPaths
+    from rocm_wheels.release.promotion.promoting import ChannelChange, Promoter
     from rocm_wheels.release.sets import SetDocument
-    from rocm_wheels.release.views.refreshing import Refreshed, Refresher
+    from rocm_wheels.release.views.refreshing import RefreshResult, Refresher
     from rocm_wheels.stores import Store
 
 
 @dataclass(frozen=True)
-class _Said:
+class _ChangeOptions:
     """What was said of the store and of how to go about it."""
 
     store: str
@@ -42,7 +42,7 @@ class _Said:
 
 
 # how either command writes, and where
-_options = in_order(
+_change_options = combine_options(
     click.option("--channel", required=True, metavar="CHANNEL", help="nightly, prerelease or stable."),
     unconditional_option,
     click.option("--dry-run", is_flag=True, help="Print each write that would be made, and make none."),
@@ -52,7 +52,7 @@ _options = in_order(
 
 @click.command("promote")
 @set_options
-@_options
+@_change_options
 @click.option("--policy", type=GivenPath(), help="What channels need [default: data/release_policy.yaml].")
 @click.option("--abandon", "undo", is_flag=True, help="Undo a change of the set that a killed run has begun.")
 @click.option(
@@ -85,24 +85,24 @@ def promote(  # noqa: PLR0917 - click passes them by name
 
     For some of its targets alone a set is made by `rocm-wheels finalize --keep-targets`, and tested.
     """
-    from rocm_wheels.release.gate.asking import policy_with
-    from rocm_wheels.release.layout import Places
+    from rocm_wheels.release.gate.asking import load_policy_for
+    from rocm_wheels.release.layout import FamilyPaths
 
-    store, layout, document = chosen.find()
-    rules = policy_with(channel, policy)
+    store, layout, document = chosen.open_set()
+    rules = load_policy_for(channel, policy)
 
-    def change(promoter: Promoter) -> Done:
+    def change(promoter: Promoter) -> ChannelChange:
         if undo:
             return promoter.abandon(document.id)
-        return promoter.promote(document, lambda: _verdict(promoter, document, rules))
+        return promoter.promote(document, lambda: _ask_gate(promoter, document, rules))
 
     promoter = replace(
-        _promoter(store, Places(layout, document.family), channel),
+        _make_promoter(store, FamilyPaths(layout, document.family), channel),
         allow_unpinned=allow_unpinned,
         allow_fewer_targets=allow_fewer_targets,
     )
-    said = _Said(chosen.store, chosen.layout, unconditional, dry_run, as_json)
-    _run(promoter, change, partial(refresher_of, policy=rules), said)
+    settings = _ChangeOptions(chosen.store, chosen.layout, unconditional, dry_run, as_json)
+    _apply_change(promoter, change, partial(make_refresher, policy=rules), settings)
 
 
 @click.command("demote")
@@ -115,7 +115,7 @@ def promote(  # noqa: PLR0917 - click passes them by name
     "--to", "back_to", metavar="ID", help="Take all away that came after this one (or how its id begins)."
 )
 @click.option("--policy", type=GivenPath(), help="Judge what is left by it [default: as it was judged].")
-@_options
+@_change_options
 @layout_option
 def demote(  # noqa: PLR0917 - click passes them by name
     store: str,
@@ -134,68 +134,76 @@ def demote(  # noqa: PLR0917 - click passes them by name
     People get what is left. The files stay: each set can be installed from its own index. Name the set where
     the command may be repeated: without --set another one is the newest then.
     """
-    from rocm_wheels.release.gate.asking import policy_with
-    from rocm_wheels.release.layout import Places, load_layout
-    from rocm_wheels.release.promotion.objections import set_meant
-    from rocm_wheels.release.promotion.promoting import newer_than
-    from rocm_wheels.stores import open_existing
+    from rocm_wheels.release.gate.asking import load_policy_for
+    from rocm_wheels.release.layout import FamilyPaths, load_layout
+    from rocm_wheels.release.promotion.objections import resolve_set_id
+    from rocm_wheels.release.promotion.promoting import list_newer_sets
+    from rocm_wheels.stores import open_existing_store
 
     if set_id is not None and back_to is not None:
         raise UsageError("--set and --to say two things", tip="give one of them")
     layout = load_layout(store_layout)
-    opened = open_existing(store, environment())
-    refresher = partial(refresher_of, policy=policy_with(channel, policy), again=policy is not None)
+    opened = open_existing_store(store, read_environment())
+    refresher = partial(make_refresher, policy=load_policy_for(channel, policy), again=policy is not None)
 
-    def change(promoter: Promoter) -> Done:
+    def change(promoter: Promoter) -> ChannelChange:
         if back_to is None and set_id is None:
             return promoter.demote(None)
-        channel = promoter.held().channel
+        channel = promoter.read_channel_record().channel
         if back_to is not None:
-            return promoter.demote(newer_than(channel, set_meant(channel, back_to)))
-        return promoter.demote((set_meant(channel, set_id or ""),))
+            return promoter.demote(list_newer_sets(channel, resolve_set_id(channel, back_to)))
+        return promoter.demote((resolve_set_id(channel, set_id or ""),))
 
-    promoter = _promoter(opened, Places(layout, _family(opened, layout, family)), channel)
-    _run(promoter, change, refresher, _Said(store, store_layout, unconditional, dry_run, as_json))
+    promoter = _make_promoter(opened, FamilyPaths(layout, _choose_family(opened, layout, family)), channel)
+    _apply_change(
+        promoter, change, refresher, _ChangeOptions(store, store_layout, unconditional, dry_run, as_json)
+    )
 
 
-def _family(store: Store, layout: Layout, family: str | None) -> str:
-    known = released_families(store, layout, family)
-    if len(known) > 1:
+def _choose_family(store: Store, layout: StoreLayout, family: str | None) -> str:
+    families = find_released_families(store, layout, family)
+    if len(families) > 1:
         raise UsageError(
-            f"several families have releases in {store.url}", tip=f"--family: {', '.join(known)}"
+            f"several families have releases in {store.url}", tip=f"--family: {', '.join(families)}"
         )
-    return known[0]
+    return families[0]
 
 
-def _verdict(promoter: Promoter, document: SetDocument, rules: Policy) -> Verdict:
-    from rocm_wheels.release.gate.asking import ask_gate
+def _ask_gate(promoter: Promoter, document: SetDocument, rules: Policy) -> Verdict:
+    from rocm_wheels.release.gate.asking import judge_staged_set
 
-    layout, env = promoter.staging.layout, environment()
-    return ask_gate(promoter.store, layout, document, promoter.channel, policy=rules, now=now(), env=env)[0]
-
-
-def _promoter(store: Store, places: Places, channel: str) -> Promoter:
-    from rocm_wheels.release.promotion.promoting import Actor, Promoter
-
-    return Promoter(store, places, channel, Actor(who(), f"{now():%Y-%m-%dT%H:%M:%SZ}"))
+    layout, env = promoter.staging.layout, read_environment()
+    return judge_staged_set(
+        promoter.store, layout, document, promoter.channel, policy=rules, now=current_time(), env=env
+    )[0]
 
 
-def _run(
+def _make_promoter(store: Store, places: FamilyPaths, channel: str) -> Promoter:
+    from rocm_wheels.release.promotion.promoting import ChannelActor, Promoter
+
+    return Promoter(
+        store, places, channel, ChannelActor(name_user_and_host(), f"{current_time():%Y-%m-%dT%H:%M:%SZ}")
+    )
+
+
+def _apply_change(
     promoter: Promoter,
-    change: Callable[[Promoter], Done],
-    refresher: Callable[[Store, Layout], Refresher],
-    said: _Said,
+    change: Callable[[Promoter], ChannelChange],
+    refresher: Callable[[Store, StoreLayout], Refresher],
+    settings: _ChangeOptions,
 ) -> None:
-    from rocm_wheels.release.promotion.rehearsal import Rehearsal
-    from rocm_wheels.stores.probe import require_conditional
+    from rocm_wheels.release.promotion.rehearsal import DryRunStore
+    from rocm_wheels.stores.probe import require_conditional_writes
 
-    rehearsal = Rehearsal(promoter.store) if said.dry_run else None
+    rehearsal = DryRunStore(promoter.store) if settings.dry_run else None
     if rehearsal is None:
-        require_conditional(promoter.store, unconditional=said.unconditional)
+        require_conditional_writes(promoter.store, unconditional=settings.unconditional)
     used = replace(promoter, store=rehearsal or promoter.store)
     done = change(used)
-    refreshed, failure = _refresh(used, refresher)
-    _show(_change(promoter, done, refreshed), rehearsal.writes if rehearsal else None, said)
+    refreshed, failure = _refresh_views(used, refresher)
+    _print_change(
+        _describe_change(promoter, done, refreshed), rehearsal.writes if rehearsal else None, settings
+    )
     if failure is not None:
         channel = done.channel
         raise ReleaseError(
@@ -205,37 +213,41 @@ def _run(
         ) from failure
 
 
-def _refresh(
-    promoter: Promoter, refresher: Callable[[Store, Layout], Refresher]
-) -> tuple[Refreshed | None, Exception | None]:
+def _refresh_views(
+    promoter: Promoter, refresher: Callable[[Store, StoreLayout], Refresher]
+) -> tuple[RefreshResult | None, Exception | None]:
     """Have views and documents follow a change that was made; return the failure if they do not."""
     family = promoter.staging.family
     try:
-        one = refresher(promoter.store, promoter.staging.layout)
-        refreshed = one.channel(family, promoter.channel)
-        one.support([family])
+        store_refresher = refresher(promoter.store, promoter.staging.layout)
+        refreshed = store_refresher.refresh_channel(family, promoter.channel)
+        store_refresher.refresh_support([family])
     except (RocmWheelsError, OSError) as failure:
         return None, failure
-    if refreshed is not None and refreshed.left:
-        log.note(f"{promoter.channel} is being changed again: {refreshed.left}; that run sees to its views")
+    if refreshed is not None and refreshed.other_change:
+        log.log_note(
+            f"{promoter.channel} is being changed again: {refreshed.other_change}; that run sees to its views"
+        )
     return refreshed, None
 
 
-def _show(change: Change, would: list[str] | None, said: _Said) -> None:
-    if said.as_json:
-        click.echo(json_text(change_as_json(change, said.store, said.layout), would))
+def _print_change(change: ChangeReport, writes: list[str] | None, settings: _ChangeOptions) -> None:
+    if settings.as_json:
+        click.echo(format_document(change_as_json(change, settings.store, settings.layout), writes))
         return
-    for line in change_lines(change, would, said.store, said.layout):
+    for line in change_lines(change, writes, settings.store, settings.layout):
         click.echo(line)
 
 
-def _change(promoter: Promoter, done: Done, refreshed: Refreshed | None) -> Change:
+def _describe_change(
+    promoter: Promoter, done: ChannelChange, refreshed: RefreshResult | None
+) -> ChangeReport:
     from rocm_wheels.release.views.public import read_public
 
     release, store = promoter.release, promoter.store
     public = read_public(store, release.layout)
-    index, *own = (
-        public.address(store, f"{path}/")
-        for path in (release.channel_pages(done.channel.channel), *map(release.index, done.sets))
+    index, *set_indexes = (
+        public.address_of(store, f"{path}/")
+        for path in (release.channel_pages(done.channel.channel), *map(release.set_index, done.sets))
     )
-    return Change(done, refreshed, index, own)
+    return ChangeReport(done, refreshed, index, set_indexes)

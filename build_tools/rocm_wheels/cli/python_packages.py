@@ -9,15 +9,15 @@ import click
 from rocm_wheels.cli.paths import GivenPath
 
 
-def _targets(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
+def _split_targets(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in value.replace(";", ",").split(",") if word.strip())
 
 
-def _families(_context: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
+def _parse_families(_context: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
     from rocm_wheels.model.gfx import parse_targets
 
     text = ",".join(word.strip() for word in value.replace(";", ",").split(",") if word.strip())
-    return parse_targets(text, what=option.opts[0]) if text else ()
+    return parse_targets(text, input_name=option.opts[0]) if text else ()
 
 
 @click.command("build-python-packages")
@@ -27,7 +27,11 @@ def _families(_context: click.Context, option: click.Parameter, value: str) -> t
 @click.option("--version", default="", help="Version of all packages.  [default: as the artifacts say]")
 @click.option("--version-suffix", default="", help="Appended to the names of the installed ROCm folders.")
 @click.option(
-    "--targets", default="", callback=_targets, metavar="GFX,…", help="Package only these.  [default: all]"
+    "--targets",
+    default="",
+    callback=_split_targets,
+    metavar="GFX,…",
+    help="Package only these.  [default: all]",
 )
 @click.option("--platform-tag", default="", help="Tag of wheels with binaries.  [default: this machine's]")
 @click.option(
@@ -49,15 +53,15 @@ def _families(_context: click.Context, option: click.Parameter, value: str) -> t
     "--linux-amdgpu-families",
     "linux",
     default="",
-    callback=_families,
+    callback=_parse_families,
     metavar="FAMILY,…",
     help="Families that a release has packages for on Linux: rocm has the extras of both platforms.",
 )
 @click.option(
-    "--windows-amdgpu-families", "windows", default="", callback=_families, metavar="FAMILY,…",
+    "--windows-amdgpu-families", "windows", default="", callback=_parse_families, metavar="FAMILY,…",
     help="The same, on Windows.",
 )  # fmt: skip
-def command(  # noqa: PLR0917 - one parameter an option
+def packages_command(  # noqa: PLR0917 - one parameter an option
     artifact_dir: Path | None,
     from_prefix: Path | None,
     dest_dir: Path,
@@ -77,10 +81,10 @@ def command(  # noqa: PLR0917 - one parameter an option
 
     The same artifacts give the same bytes. The paths of the wheels are printed.
     """
-    from rocm_wheels.cli.boundary import environment
+    from rocm_wheels.cli.boundary import read_environment
     from rocm_wheels.errors import UsageError
     from rocm_wheels.sdk.build_packages import PackageRequest
-    from rocm_wheels.sdk.build_packages import build_packages as make_packages
+    from rocm_wheels.sdk.build_packages import build_rocm_packages as make_packages
 
     source = artifact_dir or from_prefix
     if source is None or (artifact_dir and from_prefix):
@@ -98,5 +102,5 @@ def command(  # noqa: PLR0917 - one parameter an option
         published={name: targets for name, targets in (("linux", linux), ("win32", windows)) if targets},
         packed=build_packages,
     )
-    for wheel in make_packages(request, environment()):
+    for wheel in make_packages(request, read_environment()):
         click.echo(wheel)

@@ -30,9 +30,9 @@ class _Quantity(_Base):
         match = re.fullmatch(rf"(\d+(?:\.\d+)?)\s*([a-z]*?){self.ignored}", str(value).strip().lower())
         if match is None or match[2] not in self.units:
             self.fail(f"{value!r} is not {self.what}", param, ctx)
-        return self.checked(float(match[1]) * self.units[match[2]], str(value), param, ctx)
+        return self.check_number(float(match[1]) * self.units[match[2]], str(value), param, ctx)
 
-    def checked(
+    def check_number(
         self, number: float, text: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Return the number as it is meant."""
@@ -46,7 +46,7 @@ class Duration(_Quantity):
     what = "a length of time: 30s, 90m, 6h, 7d"
     units = _SECONDS
 
-    def checked(
+    def check_number(
         self, number: float, text: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Refuse no time at all."""
@@ -55,7 +55,7 @@ class Duration(_Quantity):
         return number
 
 
-class Size(_Quantity):
+class ByteSize(_Quantity):
     """A size in bytes, units being powers of 1024: ``50G``, ``500M``, ``1.5TiB``."""
 
     name = "size"
@@ -63,7 +63,7 @@ class Size(_Quantity):
     units = _BYTES
     ignored = "(?:i?b)?"
 
-    def checked(
+    def check_number(
         self, number: float, text: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> int:
         """Return whole bytes."""

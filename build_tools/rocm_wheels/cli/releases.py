@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import click
 
 from rocm_wheels import log
-from rocm_wheels.cli.boundary import environment
-from rocm_wheels.cli.evidence import now
+from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.evidence import current_time
 from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.cli.store_options import layout_option
 from rocm_wheels.errors import ReleaseError, UsageError
 
 if TYPE_CHECKING:
-    from rocm_wheels.release.overview import Overview, Row
-    from rocm_wheels.release.queries import Answer, Inquiry
+    from rocm_wheels.release.overview import FamilyOverview, SetRow
+    from rocm_wheels.release.queries import QueryAnswer, StoreQuery
     from rocm_wheels.release.standing import TestKind
 
 _HELP = """List the staged sets of STORE, newest first: version, ROCm, what is missing, what is known of them.
@@ -72,7 +72,7 @@ def command(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """List or find sets."""
     from rocm_wheels.release.layout import load_layout
-    from rocm_wheels.stores import open_existing
+    from rocm_wheels.stores import open_existing_store
 
     asks = channel is not None or passed is not None or last_good
     if kind is not None and (passed is None or last_good):
@@ -81,84 +81,92 @@ def command(  # noqa: PLR0917 - click passes them by name
     if policy is not None and not asks:
         raise UsageError("--policy has no effect here", tip="it goes with --channel, --passed, --last-good")
     if not asks:
-        _list(store, family, store_layout, as_json=as_json)
+        _print_sets(store, family, store_layout, as_json=as_json)
         return
-    from rocm_wheels.release.gate.asking import policy_with
-    from rocm_wheels.release.queries import Inquiry, require_target
+    from rocm_wheels.release.gate.asking import load_policy_for
+    from rocm_wheels.release.queries import StoreQuery, resolve_target
 
-    rules = policy_with(channel, policy)
-    gfx = None if passed is None else require_target(passed)
-    opened, layout = open_existing(store, environment()), load_layout(store_layout)
-    inquiry = Inquiry(opened, layout, rules, now(), environment(), family)
+    rules = load_policy_for(channel, policy)
+    gfx = None if passed is None else resolve_target(passed)
+    opened, layout = open_existing_store(store, read_environment()), load_layout(store_layout)
+    inquiry = StoreQuery(opened, layout, rules, current_time(), read_environment(), family)
     if gfx is not None or last_good:
         only: TestKind | None = "smoke" if kind == "smoke" else "tests" if kind == "tests" else None
-        _find(inquiry, gfx, channel=channel, kind=only, good=last_good, as_json=as_json)
+        _print_answers(inquiry, gfx, channel=channel, kind=only, good=last_good, as_json=as_json)
     elif channel is not None:
-        _show_channels(inquiry, channel, as_json=as_json)
+        _print_channels(inquiry, channel, as_json=as_json)
 
 
-def _list(place: str, family: str | None, store_layout: Path | None, *, as_json: bool) -> None:
+def _print_sets(place: str, family: str | None, store_layout: Path | None, *, as_json: bool) -> None:
     from rocm_wheels.release.layout import load_layout
-    from rocm_wheels.release.overview import overviews
-    from rocm_wheels.release.results import results_of
-    from rocm_wheels.stores import open_existing
+    from rocm_wheels.release.overview import list_sets
+    from rocm_wheels.release.results import summarize_results
+    from rocm_wheels.stores import open_existing_store
 
-    opened, layout = open_existing(place, environment()), load_layout(store_layout)
-    found = overviews(opened, layout, family=family)
-    results = {one.family: results_of(opened, layout, one.family) for one in found}
+    opened, layout = open_existing_store(place, read_environment()), load_layout(store_layout)
+    families = list_sets(opened, layout, family=family)
+    results = {overview.family: summarize_results(opened, layout, overview.family) for overview in families}
     rows = sorted(
-        (row for one in found for row in one.rows), key=lambda row: (row.created, row.id), reverse=True
+        (row for overview in families for row in overview.rows),
+        key=lambda row: (row.created, row.id),
+        reverse=True,
     )
     if as_json:
         sets = [{**row.model_dump(), "results": results[row.family].get(row.id, [])} for row in rows]
-        unfinished = [{"family": one.family, "set": name} for one in found for name in one.unfinished]
+        unfinished = [
+            {"family": overview.family, "set": name} for overview in families for name in overview.unfinished
+        ]
         click.echo(json.dumps({"sets": sets, "unfinished": unfinished}, indent=1))
     else:
         for row in rows:
-            click.echo(_line(row, results[row.family].get(row.id, [])))
+            click.echo(_describe_set(row, results[row.family].get(row.id, [])))
         if not rows:
             where = f" of {family}" if family else ""
-            log.note(f"there are no sets{where} in {opened.url}")
-    _tell(found)
+            log.log_note(f"there are no sets{where} in {opened.url}")
+    _report_unfinished(families)
 
 
-def _line(row: Row, results: list[str]) -> str:
+def _describe_set(row: SetRow, results: list[str]) -> str:
     complete = f"{row.missing} of {row.planned} cells missing" if row.missing else "complete"
     targets = " ".join(row.targets) or "no device code"
-    said = f"{row.id}  {row.family}  ROCm {row.rocm or 'unknown'}  {row.wheels} wheels  {complete}"
-    known = "; ".join(results) or "no results"
-    return f"{said}\n  {row.created}  {row.os}  {targets}  {known}"
+    headline = f"{row.id}  {row.family}  ROCm {row.rocm or 'unknown'}  {row.wheels} wheels  {complete}"
+    results_text = "; ".join(results) or "no results"
+    return f"{headline}\n  {row.created}  {row.os}  {targets}  {results_text}"
 
 
-def _tell(found: list[Overview]) -> None:
-    for one in found:
-        if one.unfinished:
-            log.note(
-                f"{one.family}: {len(one.unfinished)} sets are not finished: {', '.join(one.unfinished)}"
+def _report_unfinished(families: list[FamilyOverview]) -> None:
+    for overview in families:
+        if overview.unfinished:
+            log.log_note(
+                f"{overview.family}: {len(overview.unfinished)} sets are not finished: {', '.join(overview.unfinished)}"
             )
-    if damaged := [fault for one in found for fault in one.damaged]:
+    if damaged := [fault for overview in families for fault in overview.damaged]:
         raise ReleaseError("\n".join(damaged), tip="put the document back from a copy of the store")
 
 
-def _show_channels(inquiry: Inquiry, channel: str, *, as_json: bool) -> None:
+def _print_channels(inquiry: StoreQuery, channel: str, *, as_json: bool) -> None:
     from rocm_wheels.cli.releases_text import channel_as_json, channel_lines
-    from rocm_wheels.release.queries import channels_now
+    from rocm_wheels.release.queries import read_channels_now
 
-    found = channels_now(inquiry, channel)
+    channels = read_channels_now(inquiry, channel)
     if as_json:
-        click.echo(json.dumps({"channels": [channel_as_json(one) for one in found]}, indent=1))
+        click.echo(
+            json.dumps({"channels": [channel_as_json(channel_now) for channel_now in channels]}, indent=1)
+        )
         return
-    for one in found:
-        click.echo("\n".join(channel_lines(one)))
-    if any(known.shown.state != known.now.state for one in found for known in one.sets):
-        log.note("what is known is not what pages say: `rocm-wheels refresh` brings it there")
-    if not found:
+    for channel_now in channels:
+        click.echo("\n".join(channel_lines(channel_now)))
+    if any(
+        entry.channel_set.state != entry.now.state for channel_now in channels for entry in channel_now.sets
+    ):
+        log.log_note("what is known is not what pages say: `rocm-wheels refresh` brings it there")
+    if not channels:
         where = f" of {inquiry.family}" if inquiry.family else ""
-        log.note(f"nothing was promoted to {channel}{where} in {inquiry.store.url}")
+        log.log_note(f"nothing was promoted to {channel}{where} in {inquiry.store.url}")
 
 
-def _find(
-    inquiry: Inquiry,
+def _print_answers(
+    inquiry: StoreQuery,
     gfx: str | None,
     *,
     channel: str | None,
@@ -167,26 +175,26 @@ def _find(
     as_json: bool,
 ) -> None:
     from rocm_wheels.cli.releases_text import answer_as_json, answer_lines
-    from rocm_wheels.release.queries import last_good, newest_that_passed
+    from rocm_wheels.release.queries import query_last_good, query_newest_passed
 
     if good or gfx is None:
-        answers = last_good(inquiry, (gfx,) if gfx else (), channel=channel)
+        answers = query_last_good(inquiry, (gfx,) if gfx else (), channel=channel)
     else:
-        answers = newest_that_passed(inquiry, gfx, channel=channel, kind=kind)
+        answers = query_newest_passed(inquiry, gfx, channel=channel, kind=kind)
     if as_json:
-        shown = [answer_as_json(one) for one in answers]
-        click.echo(json.dumps({"channel": channel, "kind": kind or "any", "answers": shown}, indent=1))
+        documents = [answer_as_json(answer) for answer in answers]
+        click.echo(json.dumps({"channel": channel, "kind": kind or "any", "answers": documents}, indent=1))
     else:
-        for one in answers:
-            click.echo("\n".join(answer_lines(one)))
+        for answer in answers:
+            click.echo("\n".join(answer_lines(answer)))
     where = f"{channel} of " if channel else ""
     if not answers:
-        log.note(f"there are no sets in {where}{inquiry.store.url}")
-    if gfx is not None and not any(one.found for one in answers):
-        raise _none(answers[0], f"{where}{inquiry.store.url}", good=good)
+        log.log_note(f"there are no sets in {where}{inquiry.store.url}")
+    if gfx is not None and not any(answer.row for answer in answers):
+        raise _make_not_found_error(answers[0], f"{where}{inquiry.store.url}", good=good)
 
 
-def _none(answer: Answer, where: str, *, good: bool) -> ReleaseError:
-    what = "no set is known to be good" if good else "no set passed"
+def _make_not_found_error(answer: QueryAnswer, where: str, *, good: bool) -> ReleaseError:
+    message = "no set is known to be good" if good else "no set passed"
     tip = "`rocm-wheels evidence add` writes results down; `rocm-wheels releases STORE` lists all sets"
-    return ReleaseError(f"{what} on {answer.gfx} in {where}: {answer.why}", tip=tip)
+    return ReleaseError(f"{message} on {answer.gfx} in {where}: {answer.why}", tip=tip)

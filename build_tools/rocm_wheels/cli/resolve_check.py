@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import click
 
 from rocm_wheels import log
-from rocm_wheels.cli.boundary import environment
-from rocm_wheels.cli.evidence import found_by
+from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.evidence import describe_origin
 from rocm_wheels.errors import AuditError
 
 if TYPE_CHECKING:
-    from rocm_wheels.index.expecting import Asked
+    from rocm_wheels.index.expecting import ResolveRequest
 
-_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
-_HELP = """Find out what pip and uv would pick from INDEX (a folder or URL) and new wheels.
+_NEW_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_RESOLVE_HELP = """Find out what pip and uv would pick from INDEX (a folder or URL) and new wheels.
 
 Both run for real, as dry runs, for each requirement and Python. When one does not pick the newest build
 the exit code is 14, with the reason. Newest is, of the highest version (local part aside), the build with
@@ -40,9 +40,9 @@ releases belong in different indexes.
 """
 
 
-@click.command("resolve-check", help=_HELP)
+@click.command("resolve-check", help=_RESOLVE_HELP)
 @click.argument("index", metavar="INDEX")
-@click.argument("new", nargs=-1, required=True, type=_FILE, metavar="NEW...")
+@click.argument("new", nargs=-1, required=True, type=_NEW_FILE, metavar="NEW...")
 @click.option(
     "--requirement",
     "-r",
@@ -75,7 +75,7 @@ releases belong in different indexes.
 )
 @click.option("--version-scheme", is_flag=True, help="List spellings of the new versions, and which sort.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def command(  # noqa: PLR0917 - click passes them by name
+def resolve_command(  # noqa: PLR0917 - click passes them by name
     index: str,
     new: tuple[Path, ...],
     requirements: tuple[str, ...],
@@ -88,57 +88,59 @@ def command(  # noqa: PLR0917 - click passes them by name
     as_json: bool,
 ) -> None:
     """Ask both, compare, and leave with 14 when the newest build is not what is picked."""
-    from rocm_wheels.index.expecting import Asked, expected_versions
+    from rocm_wheels.index.expecting import ResolveRequest, parse_expected_versions
     from rocm_wheels.index.picking import check_picks
 
-    asked = Asked(
+    request = ResolveRequest(
         new=new,
         requirements=requirements,
         pythons=pythons,
         platform=platform or "",
         pre=pre,
         deps=deps,
-        expect=expected_versions(expect),
+        expect=parse_expected_versions(expect),
     )
-    schemes = _schemes(index, asked) if version_scheme else []
-    begun = found_by("resolve-check")
-    checks = check_picks(index, asked, environment())
+    schemes = _list_schemes(index, request) if version_scheme else []
+    begun = describe_origin("resolve-check")
+    checks = check_picks(index, request, read_environment())
     if as_json:
-        shown = {"checks": [asdict(check) for check in checks], "schemes": schemes, **begun}
-        click.echo(json.dumps(shown, indent=1))
+        document = {"checks": [asdict(check) for check in checks], "schemes": schemes, **begun}
+        click.echo(json.dumps(document, indent=1))
     else:
         for check in checks:
-            said = check.fault or f"takes {check.picked}{check.why and f' ({check.why})'}"
+            outcome = check.fault or f"takes {check.picked}{check.why and f' ({check.why})'}"
             state = "error: " if check.fault else ""
-            click.echo(f"{state}{check.requirement}, Python {check.python}, {check.tool}: {said}")
+            click.echo(f"{state}{check.requirement}, Python {check.python}, {check.tool}: {outcome}")
         for row in schemes:
             click.echo(f"{row['scheme']:10} {row['version']}  {row['sorts']}; {row['remark']}")
     for tip in dict.fromkeys(check.tip for check in checks if check.tip):
-        log.note(f"tip: {tip}")
+        log.log_note(f"tip: {tip}")
     failed = sum(bool(check.fault) for check in checks)
     if failed:
         raise AuditError(f"{failed} of {len(checks)} times the newest build was not picked")
 
 
-def _schemes(index: str, asked: Asked) -> list[dict[str, str]]:
-    from rocm_wheels.index.entries import name_parts
-    from rocm_wheels.index.picking import candidates
-    from rocm_wheels.index.reach import Reach, base_url
-    from rocm_wheels.index.spelling import spellings
+def _list_schemes(index: str, request: ResolveRequest) -> list[dict[str, str]]:
+    from rocm_wheels.index.entries import parse_file_name
+    from rocm_wheels.index.picking import find_candidates
+    from rocm_wheels.index.reach import IndexReader, resolve_index_url
+    from rocm_wheels.index.spelling import list_spellings
 
     rows = []
-    for name, version in sorted({name_parts(path.name)[:2] for path in asked.new}):
-        others = [wheel.version for wheel in candidates(base_url(index), name, (), Reach())]
-        for one in spellings(version):
-            above = [other for other in others if other.public == version.public and other > one.version]
+    for name, version in sorted({parse_file_name(path.name)[:2] for path in request.new}):
+        others = [
+            wheel.version for wheel in find_candidates(resolve_index_url(index), name, (), IndexReader())
+        ]
+        for spelling in list_spellings(version):
+            above = [other for other in others if other.public == version.public and other > spelling.version]
             sorts = f"below {max(above)}" if above else "above all that the index has of this version"
             rows.append(
                 {
                     "name": name,
-                    "scheme": one.scheme,
-                    "version": str(one.version),
+                    "scheme": spelling.scheme,
+                    "version": str(spelling.version),
                     "sorts": sorts,
-                    "remark": one.remark,
+                    "remark": spelling.remark,
                 }
             )
     return rows

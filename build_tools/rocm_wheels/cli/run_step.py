@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from rocm_wheels.cli.boundary import INTERRUPTED, build_environment
+from rocm_wheels.cli.boundary import INTERRUPTED, read_build_environment
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.errors import RocmWheelsError, explain
+from rocm_wheels.errors import RocmWheelsError, explain_error
 
 
 @click.command("run-step")
@@ -39,40 +39,42 @@ def run_step(step: str, plan_file: Path, **addresses: str | None) -> None:
 
     `build` itself starts exactly this line for each of its steps. What the step needs must be done.
     """
-    from rocm_wheels.pipeline.execute.alone import run_alone, run_in
+    from rocm_wheels.pipeline.execute.alone import run_single_step, run_step_in_record
     from rocm_wheels.pipeline.execute.result import ADDRESS_VARIABLES, RECORD_VARIABLE, result_path
-    from rocm_wheels.pipeline.plan.file import read_plan, with_addresses
-    from rocm_wheels.workspace import write_json
+    from rocm_wheels.pipeline.plan.file import read_plan, restore_addresses
+    from rocm_wheels.workspace import write_json_file
 
     env = {
-        name: value for name, value in build_environment().items() if name not in ADDRESS_VARIABLES.values()
+        name: value
+        for name, value in read_build_environment().items()
+        if name not in ADDRESS_VARIABLES.values()
     }
     record = env.pop(RECORD_VARIABLE, None)
-    file = with_addresses(read_plan(plan_file), step, addresses)
+    file = restore_addresses(read_plan(plan_file), step, addresses)
     path = plan_file.absolute()
     if record is None:
-        run_alone(file, path, step, env)
+        run_single_step(file, path, step, env)
         return
     result: dict[str, object] = {}
     try:
-        result["again"] = run_in(Path(record), file, path, step, env)
+        result["again"] = run_step_in_record(Path(record), file, path, step, env)
     except RocmWheelsError as failure:
-        result |= {"message": explain_without_tip(failure), "tip": tip_of(failure)}
+        result |= {"message": explain_without_tip(failure), "tip": find_tip(failure)}
         raise click.exceptions.Exit(failure.exit_code) from None
     except KeyboardInterrupt:  # said once, by the run
         result["message"] = f"{step} was interrupted"
         raise click.exceptions.Exit(INTERRUPTED) from None
     finally:
         result["cpu_seconds"] = round(sum(os.times()[:4]), 2)  # ours, and of all that we waited for
-        write_json(result_path(Path(record), step), result)
+        write_json_file(result_path(Path(record), step), result)
 
 
 def explain_without_tip(failure: RocmWheelsError) -> str:
     """Return the whole message of a failure."""
-    return explain(failure).rsplit("\ntip: ", 1)[0]
+    return explain_error(failure).rsplit("\ntip: ", 1)[0]
 
 
-def tip_of(failure: RocmWheelsError) -> str | None:
+def find_tip(failure: RocmWheelsError) -> str | None:
     """Return what to do about a failure."""
-    _, found, tip = explain(failure).rpartition("\ntip: ")
-    return tip if found else None
+    _, separator, tip = explain_error(failure).rpartition("\ntip: ")
+    return tip if separator else None

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import click
 
 from rocm_wheels import log
-from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.errors import ChecksError
 
 if TYPE_CHECKING:
-    from rocm_wheels.hosts.selftest.outcome import Outcome, Report
+    from rocm_wheels.hosts.selftest.outcome import SelfTestOutcome, SelfTestReport
 
-_COLOURS = {"pass": "green", "skip": "dim", "fail": "red", "crash": "red", "timeout": "red"}
-_HELP = """Test the installed torch: all checks, or some of import, devices, compile, math, functions.
+_OUTCOME_COLOURS = {"pass": "green", "skip": "dim", "fail": "red", "crash": "red", "timeout": "red"}
+_TEST_HELP = """Test the installed torch: all checks, or some of import, devices, compile, math, functions.
 
 The checks run in processes of their own: a crash or a hang is the outcome of one check, and the others still
 run. Numbers are compared with float64 on the CPU. The exit code is 16 when a check failed, crashed or was
@@ -26,7 +26,7 @@ stopped, and 17 when there is no torch.
 """
 
 
-@click.command("test", help=_HELP)
+@click.command("test", help=_TEST_HELP)
 @click.argument("groups", nargs=-1, metavar="[all|import|devices|compile|math|functions]...")
 @click.option(
     "--device",
@@ -54,7 +54,7 @@ stopped, and 17 when there is no torch.
     help="A check that takes longer is stopped.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the outcomes as JSON.")
-def command(  # noqa: PLR0917 - click passes them by name
+def selftest_command(  # noqa: PLR0917 - click passes them by name
     groups: tuple[str, ...],
     device: str,
     require_gpu: bool,
@@ -64,47 +64,47 @@ def command(  # noqa: PLR0917 - click passes them by name
     as_json: bool,
 ) -> None:
     """Run the checks, show each outcome as it comes, and leave with 16 when one is bad."""
-    from rocm_wheels.hosts.selftest.cases import wanted_groups
-    from rocm_wheels.hosts.selftest.selftest import Asked, self_test
+    from rocm_wheels.hosts.selftest.cases import parse_groups
+    from rocm_wheels.hosts.selftest.selftest import SelfTestRequest, run_self_test
 
-    asked = Asked(wanted_groups(groups), device, python, require_gpu, timeout)
-    env = environment()
+    request = SelfTestRequest(parse_groups(groups), device, python, require_gpu, timeout)
+    env = read_environment()
     if configured:
-        from rocm_wheels.hosts.configure.machine import configuration
+        from rocm_wheels.hosts.configure.machine import make_configuration
 
-        variables = configuration(env, python=python).variables
+        variables = make_configuration(env, python=python).variables
         for name, value in variables.items():
-            log.note(f"with {name}={value}")
+            log.log_note(f"with {name}={value}")
         env = {**env, **variables}
-    report = self_test(asked, env, done=_note if as_json else _show)
+    report = run_self_test(request, env, done=_note_failure if as_json else _print_outcome)
     if as_json:
-        said = asdict(report)
-        for one in said["outcomes"]:
-            one.update(one.pop("case"))
-            del one["facts"], one["missing"]
-        click.echo(json.dumps({**said, "ok": not report.failures}, indent=1))
+        document = asdict(report)
+        for outcome in document["outcomes"]:
+            outcome.update(outcome.pop("case"))
+            del outcome["facts"], outcome["missing"]
+        click.echo(json.dumps({**document, "ok": not report.failures}, indent=1))
     else:
         click.echo(report.summary())
     if report.failures:
-        names = ", ".join(str(one.case) for one in report.failures[:3])
+        names = ", ".join(str(outcome.case) for outcome in report.failures[:3])
         more = f" and {len(report.failures) - 3} more" if len(report.failures) > 3 else ""
-        raise ChecksError(f"torch does not work here: {names}{more}", tip=_tip(report, configured))
+        raise ChecksError(f"torch does not work here: {names}{more}", tip=_choose_tip(report, configured))
 
 
-def _show(outcome: Outcome) -> None:
-    state = log.paint(f"{outcome.state:7}", _COLOURS[outcome.state])
+def _print_outcome(outcome: SelfTestOutcome) -> None:
+    state = log.paint_text(f"{outcome.state:7}", _OUTCOME_COLOURS[outcome.state])
     click.echo(f"{state} {outcome.case}" + (f": {outcome.detail}" if outcome.detail else ""))
 
 
-def _note(outcome: Outcome) -> None:
+def _note_failure(outcome: SelfTestOutcome) -> None:
     if outcome.state not in ("pass", "skip"):
-        log.note(f"{outcome.state}: {outcome.case}: {outcome.detail}")
+        log.log_note(f"{outcome.state}: {outcome.case}: {outcome.detail}")
 
 
-def _tip(report: Report, configured: bool) -> str:
-    from rocm_wheels.hosts.selftest.selftest import NO_KERNELS
+def _choose_tip(report: SelfTestReport, configured: bool) -> str:
+    from rocm_wheels.hosts.selftest.selftest import NO_KERNEL_MESSAGES
 
-    kernels = any(sign in one.detail for one in report.failures for sign in NO_KERNELS)
+    kernels = any(sign in outcome.detail for outcome in report.failures for sign in NO_KERNEL_MESSAGES)
     if kernels and not configured:
         return (
             "torch has no kernels for a GPU; try `rocm-wheels test --configured`, or see `rocm-wheels doctor`"

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import click
 
 from rocm_wheels import log
-from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.cli.tested_options import gpu_options, installed_options, tested_python
+from rocm_wheels.cli.tested_options import gpu_options, installed_options, find_tested_python
 from rocm_wheels.errors import ChecksError
 
 if TYPE_CHECKING:
-    from rocm_wheels.testing.accounting import Ran
+    from rocm_wheels.testing.accounting import SmokeRun
 
 
-_HELP = """Test the installed torch by the tests in smoke-tests/: on the CPU, and on each kind of GPU here.
+_SMOKE_HELP = """Test the installed torch by the tests in smoke-tests/: on the CPU, and on each kind of GPU here.
 
 What follows -- goes to pytest. Each test runs in a process of its own: pass, fail, crash, timeout and skip
 are its outcomes; one that was not run is missing, which is no pass. Without a GPU the tests that need one
@@ -31,7 +31,7 @@ Example:
 """
 
 
-@click.command("run-pytorch-smoke-tests", help=_HELP)
+@click.command("run-pytorch-smoke-tests", help=_SMOKE_HELP)
 @gpu_options
 @click.option("--require-gpu", is_flag=True, help="It is a failure when there is no GPU to test.")
 @installed_options
@@ -56,7 +56,7 @@ Example:
     help="Where results.json and junit.xml go.",
 )
 @click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTEST ARGS]...")
-def command(  # noqa: PLR0917 - one parameter an option
+def smoke_command(  # noqa: PLR0917 - one parameter an option
     amdgpu_family: str | None,
     gpu_policy: str,
     require_gpu: bool,
@@ -68,18 +68,18 @@ def command(  # noqa: PLR0917 - one parameter an option
     pytest_args: tuple[str, ...],
 ) -> int:
     """Run the tests, write down the results, show them."""
-    from rocm_wheels.gpus.look import look
+    from rocm_wheels.gpus.look import detect_hardware
     from rocm_wheels.model.gfx import parse_targets
-    from rocm_wheels.testing.sessions import POLICIES
-    from rocm_wheels.testing.smoke import Asked, run_smoke_tests
-    from rocm_wheels.workspace import home
+    from rocm_wheels.testing.sessions import DEVICE_POLICIES
+    from rocm_wheels.testing.smoke import SmokeRequest, run_smoke_tests
+    from rocm_wheels.workspace import get_project_home
 
-    env = environment()
-    asked = Asked(
-        python=tested_python(target_python, env),
-        folder=home() / "smoke-tests",
-        policy=next(one for one in POLICIES if one == gpu_policy),
-        targets=parse_targets(amdgpu_family, what="--amdgpu-family") if amdgpu_family else None,
+    env = read_environment()
+    request = SmokeRequest(
+        python=find_tested_python(target_python, env),
+        folder=get_project_home() / "smoke-tests",
+        policy=next(policy for policy in DEVICE_POLICIES if policy == gpu_policy),
+        targets=parse_targets(amdgpu_family, input_name="--amdgpu-family") if amdgpu_family else None,
         require_gpu=require_gpu,
         wheels=wheels,
         words=pytest_args,
@@ -89,17 +89,21 @@ def command(  # noqa: PLR0917 - one parameter an option
     output_dir.mkdir(parents=True, exist_ok=True)
     for old in (*output_dir.glob("results*.json"), output_dir / "junit.xml"):
         old.unlink(missing_ok=True)  # whatever ends this run, no results of another one are taken for its own
-    hardware = look(env, vendors=("amd",))
+    hardware = detect_hardware(env, vendors=("amd",))
     for fault in hardware.faults:
-        log.warn(fault)
+        log.log_warning(fault)
     ran = run_smoke_tests(
-        asked, hardware.usable, env, show=click.echo, keep=lambda so_far: _keep(so_far, output_dir)
+        request,
+        hardware.usable,
+        env,
+        show=click.echo,
+        keep=lambda so_far: _write_progress(so_far, output_dir),
     )
-    _write(ran, output_dir, env)
+    _write_outcome(ran, output_dir, env)
     return ran.code if ran.code >= 0 else ChecksError.exit_code  # killed: what it did not come to, is told
 
 
-def _keep(ran: Ran, folder: Path) -> None:
+def _write_progress(ran: SmokeRun, folder: Path) -> None:
     from rocm_wheels.testing.results import write_results
 
     write_results(folder / "results.json", ran.results)
@@ -107,18 +111,20 @@ def _keep(ran: Ran, folder: Path) -> None:
         write_results(folder / f"results-{gfx}.json", results)
 
 
-def _write(ran: Ran, folder: Path, env: Mapping[str, str]) -> None:
+def _write_outcome(ran: SmokeRun, folder: Path, env: Mapping[str, str]) -> None:
     from rocm_wheels.testing.junit import write_junit
-    from rocm_wheels.testing.table import markdown_table, text_table
+    from rocm_wheels.testing.table import format_smoke_markdown, format_smoke_table
 
     write_junit(folder / "junit.xml", ran.results)
-    click.echo("\n" + text_table(ran.results))
+    click.echo("\n" + format_smoke_table(ran.results))
     if not ran.results.files:
-        log.note("the results name no wheel, so they are evidence for none: --wheels says what is installed")
-    log.note(f"results: {folder / 'results.json'}")
+        log.log_note(
+            "the results name no wheel, so they are evidence for none: --wheels says what is installed"
+        )
+    log.log_note(f"results: {folder / 'results.json'}")
     if page := env.get("GITHUB_STEP_SUMMARY"):
         try:
             with open(page, "a", encoding="utf-8") as file:
-                file.write(markdown_table(ran.results))
+                file.write(format_smoke_markdown(ran.results))
         except OSError as failure:  # the results are written all the same
-            log.warn(f"the step summary cannot be written: {failure.strerror} ({page})")
+            log.log_warning(f"the step summary cannot be written: {failure.strerror} ({page})")

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels import log
-from rocm_wheels.cli.boundary import environment
-from rocm_wheels.cli.index_change import now
+from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.index_change import read_source_date
 from rocm_wheels.cli.store_options import layout_option, unconditional_option
 
 if TYPE_CHECKING:
-    from rocm_wheels.release.sets import Kind
+    from rocm_wheels.release.sets import SetLayout
     from rocm_wheels.release.staging.plan import StagePlan
     from rocm_wheels.stores import Store
 
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
-_KINDS = ("per-family", "multi-arch", "variants")
-_MOST_SHOWN = 10
+_LAYOUT_NAMES = ("per-family", "multi-arch", "variants")
+_MOST_CELLS = 10
 
 
 @click.command("stage")
@@ -43,7 +43,7 @@ _MOST_SHOWN = 10
 )
 @click.option(
     "--layout",
-    type=click.Choice(_KINDS),
+    type=click.Choice(_LAYOUT_NAMES),
     default="per-family",
     show_default=True,
     help="What kind of wheels they are: for one family, for all GPUs, or variants with labels.",
@@ -60,12 +60,12 @@ _MOST_SHOWN = 10
     " from outside, if `refresh --public-url` said so.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def command(  # noqa: PLR0917 - click passes them by name
+def stage_command(  # noqa: PLR0917 - click passes them by name
     store: str,
     wheels: tuple[Path, ...],
     lock_files: tuple[Path, ...],
     family: str,
-    layout: Kind,
+    layout: SetLayout,
     version: str | None,
     origin: str | None,
     store_layout: Path | None,
@@ -82,41 +82,54 @@ def command(  # noqa: PLR0917 - click passes them by name
     was compared; a run that was killed is carried on by the same command. A name that other bytes have is
     refused.
     """
-    from rocm_wheels.release.layout import Places, load_layout
-    from rocm_wheels.release.overview import renew_listing
+    from rocm_wheels.release.layout import FamilyPaths, load_layout
+    from rocm_wheels.release.overview import update_listing
     from rocm_wheels.release.sets import find_set
     from rocm_wheels.release.staging.plan import plan_stage
-    from rocm_wheels.release.staging.sending import send
+    from rocm_wheels.release.staging.sending import stage_set
     from rocm_wheels.sources.lock.file import read_lock
     from rocm_wheels.stores import open_store
-    from rocm_wheels.stores.probe import require_conditional
+    from rocm_wheels.stores.probe import require_conditional_writes
 
     if outputs and dry_run:
         raise click.UsageError(
             "--outputs and --dry-run exclude each other: nothing is staged that they could name"
         )
-    env = environment()
+    env = read_environment()
     opened, locks = open_store(store, env), [read_lock(path) for path in lock_files]
-    places = Places(load_layout(store_layout), family)
+    places = FamilyPaths(load_layout(store_layout), family)
     if origin is not None:
         origin = find_set(opened, origin, layout=places.layout).id
-    plan = plan_stage(wheels, locks, places=places, layout=layout, version=version, origin=origin)
+    plan = plan_stage(wheels, locks, paths=places, layout=layout, version=version, origin=origin)
     if dry_run:
-        _show(opened, plan, as_json, **_would_send(opened, plan))
+        _print_staged(opened, plan, as_json, **_measure_unsent(opened, plan))
         return
-    require_conditional(opened, unconditional=unconditional)
-    staged = send(opened, plan, now=now(env))
-    renew_listing(opened, places)
+    require_conditional_writes(opened, unconditional=unconditional)
+    staged = stage_set(opened, plan, now=read_source_date(env))
+    update_listing(opened, places)
     if outputs:
         _set_outputs(env, opened, plan)
-    _show(opened, plan, as_json, new=staged.new, sent=staged.sent, had=staged.had, bytes=staged.sent_bytes)
+    _print_staged(
+        opened,
+        plan,
+        as_json,
+        new=staged.new,
+        sent=staged.sent,
+        had=staged.already_there,
+        bytes=staged.sent_bytes,
+    )
 
 
-def _would_send(store: Store, plan: StagePlan) -> dict[str, Any]:
-    from rocm_wheels.release.staging.sending import lacking
+def _measure_unsent(store: Store, plan: StagePlan) -> dict[str, Any]:
+    from rocm_wheels.release.staging.sending import find_missing_files
 
-    missing = lacking(store, plan)
-    return {"dry_run": True, "to_send": len(missing.files), "had": missing.had, "bytes": missing.size}
+    missing = find_missing_files(store, plan)
+    return {
+        "dry_run": True,
+        "to_send": len(missing.files),
+        "had": missing.already_there,
+        "bytes": missing.size,
+    }
 
 
 def _set_outputs(env: Mapping[str, str], store: Store, plan: StagePlan) -> None:
@@ -124,14 +137,14 @@ def _set_outputs(env: Mapping[str, str], store: Store, plan: StagePlan) -> None:
     from rocm_wheels.ci.outputs import set_outputs
     from rocm_wheels.release.views.public import read_public
 
-    index = read_public(store, plan.places.layout).address(store, plan.index)
+    index = read_public(store, plan.paths.layout).address_of(store, plan.index)
     set_outputs(env, {"set": plan.document.id, "index": index})
 
 
-def _show(store: Store, plan: StagePlan, as_json: bool, **what: Any) -> None:
+def _print_staged(store: Store, plan: StagePlan, as_json: bool, **figures: Any) -> None:
     document = plan.document
     if as_json:
-        said = {
+        summary = {
             "set": document.id,
             "family": document.family,
             "version": document.version,
@@ -141,31 +154,33 @@ def _show(store: Store, plan: StagePlan, as_json: bool, **what: Any) -> None:
             "missing": [cell.model_dump() for cell in document.missing],
             "rocm": list(document.rocms),
             "without_lock": [wheel.file.name for wheel in plan.wheels if wheel.lock is None],
-            **what,
+            **figures,
         }
-        click.echo(json.dumps(said, indent=1))
+        click.echo(json.dumps(summary, indent=1))
         return
-    _warn(plan)
-    if what.get("dry_run"):
-        click.echo(f"would stage {document.id}: {what['to_send']} files to send ({what['bytes']:,} bytes)")
+    _warn_of_missing(plan)
+    if figures.get("dry_run"):
+        click.echo(
+            f"would stage {document.id}: {figures['to_send']} files to send ({figures['bytes']:,} bytes)"
+        )
         return
-    done, sent = staged_words(what)
+    done, sent = describe_staged(figures)
     click.echo(f"{document.id} {done} in {document.family}: {len(document.files)} wheels, {sent}")
     click.echo(f"index: {store.url_of(plan.index)}")
 
 
-def staged_words(what: Mapping[str, Any]) -> tuple[str, str]:
+def describe_staged(figures: Mapping[str, Any]) -> tuple[str, str]:
     """Return whether a set was new to the store, and what was sent of it, in words."""
-    done = "staged" if what["new"] else "is staged already"
-    return done, f"{what['sent']} files sent ({what['bytes']:,} bytes), {what['had']} were there"
+    done = "staged" if figures["new"] else "is staged already"
+    return done, f"{figures['sent']} files sent ({figures['bytes']:,} bytes), {figures['had']} were there"
 
 
-def _warn(plan: StagePlan) -> None:
+def _warn_of_missing(plan: StagePlan) -> None:
     document = plan.document
     if missing := document.missing:
-        shown = "; ".join(map(str, missing[:_MOST_SHOWN]))
-        more = f"; and {len(missing) - _MOST_SHOWN} more" if len(missing) > _MOST_SHOWN else ""
-        log.warn(f"{len(missing)} of {len(document.planned)} planned cells are missing: {shown}{more}")
+        cells = "; ".join(map(str, missing[:_MOST_CELLS]))
+        more = f"; and {len(missing) - _MOST_CELLS} more" if len(missing) > _MOST_CELLS else ""
+        log.log_warning(f"{len(missing)} of {len(document.planned)} planned cells are missing: {cells}{more}")
     if unknown := [wheel.file.name for wheel in plan.wheels if wheel.lock is None]:
         which = "this lock" if len(document.sources) == 1 else "the only one that fits them"
-        log.warn(f"{len(unknown)} wheels have no lock inside: that they are of {which} is your word")
+        log.log_warning(f"{len(unknown)} wheels have no lock inside: that they are of {which} is your word")

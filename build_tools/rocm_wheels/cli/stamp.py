@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels import log
-from rocm_wheels.cli.option_lists import in_order
+from rocm_wheels.cli.option_lists import combine_options
 from rocm_wheels.errors import UsageError
 
 if TYPE_CHECKING:
     from rocm_wheels.variants.providers import ProviderChoice
-    from rocm_wheels.variants.release import Documents
-    from rocm_wheels.variants.stamp import Stamped
+    from rocm_wheels.variants.release import JoinedDocuments
+    from rocm_wheels.variants.stamp import StampedWheel
 
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _PROVIDERS = click.Choice(["rocm-bootstrap", "own", "static"])
 _PROPERTIES = click.Choice(["bundled", "host"])
 
-_release_options = in_order(
+_release_options = combine_options(
     click.option(
         "--i-own-the-name",
         is_flag=True,
@@ -46,12 +46,12 @@ _release_options = in_order(
         help="A stamped wheel or -variants.json of the release: its namespaces and providers are taken over.",
     ),
 )
-_output_options = in_order(
+_output_options = combine_options(
     click.option("--replace", is_flag=True, help="Replace what is there: an old stamp, a file of that name."),
     click.option("--output-dir", type=_FOLDER, help="Where to write; by default beside each file."),
     click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON."),
 )
-_truth_options = in_order(
+_truth_options = combine_options(
     click.option(
         "--allow-claim", is_flag=True, help="Let a stamp name targets that the wheel has no code for."
     ),
@@ -119,15 +119,15 @@ def stamp(  # noqa: PLR0917 - click passes them by name
         targets=targets,
         label="null" if null and label is None else label,
         rocm_version=rocm_version,
-        choice=_choice(provider, rocm_property, release),
+        choice=_make_choice(provider, rocm_property, release),
         null=null,
         keep_local=keep_local_version,
         allow_claim=allow_claim,
         allow_hide=allow_hide,
         replace=replace,
-        joined=_joined(release["join"]),
+        joined=_read_release_documents(release["join"]),
     )
-    _show(write_stamps(plan_stamps(wheels, request), output_dir, replace=replace), as_json=as_json)
+    _print_stamped(write_stamps(plan_stamps(wheels, request), output_dir, replace=replace), as_json=as_json)
 
 
 @click.command(name="unstamp")
@@ -146,14 +146,16 @@ def unstamp(
     Pins on sibling wheels stay as the stamp left them: without +rocm7.2.
     """
     from rocm_wheels.variants.stamp import unstamp_wheel
-    from rocm_wheels.wheels.archive.edits import Edit, edited_name
-    from rocm_wheels.wheels.archive.rewrite import require_apart
+    from rocm_wheels.wheels.archive.edits import WheelEdit, get_edited_name
+    from rocm_wheels.wheels.archive.rewrite import require_distinct_targets
 
-    _require(wheels, "unstamp")
-    plain = Edit(label="", local=local_version)
-    require_apart((one, (output_dir or one.parent) / edited_name(one.name, plain)) for one in wheels)
-    done = [unstamp_wheel(one, output_dir, local=local_version, replace=replace) for one in wheels]
-    _show(done, as_json=as_json)
+    _require_files(wheels, "unstamp")
+    plain = WheelEdit(label="", local=local_version)
+    require_distinct_targets(
+        (wheel, (output_dir or wheel.parent) / get_edited_name(wheel.name, plain)) for wheel in wheels
+    )
+    done = [unstamp_wheel(wheel, output_dir, local=local_version, replace=replace) for wheel in wheels]
+    _print_stamped(done, as_json=as_json)
 
 
 @click.command(name="restamp")
@@ -187,62 +189,71 @@ def restamp(  # noqa: PLR0917 - click passes them by name
     Labels stay. The targets are compared with the device code; keys and providers that nobody has any
     more go; requirements with variant markers are decided for each wheel; RECORD gets right digests.
     """
-    from rocm_wheels.variants.restamp import INDEX_SUFFIX, RestampRequest, plan_restamps, restamp_index
-    from rocm_wheels.variants.stamp import Stamped, write_stamps
-    from rocm_wheels.wheels.archive.rewrite import require_apart
-    from rocm_wheels.workspace import write_whole
+    from rocm_wheels.variants.restamp import (
+        VARIANT_INDEX_SUFFIX,
+        RestampRequest,
+        plan_restamps,
+        restamp_index,
+    )
+    from rocm_wheels.variants.stamp import StampedWheel, write_stamps
+    from rocm_wheels.wheels.archive.rewrite import require_distinct_targets
+    from rocm_wheels.workspace import write_atomically
 
-    _require(files, "restamp")
-    if wrong := [one for one in files if one.suffix != ".whl" and not one.name.endswith(INDEX_SUFFIX)]:
-        raise UsageError(f"{wrong[0]} is neither a wheel nor a {INDEX_SUFFIX}")
+    _require_files(files, "restamp")
+    if wrong := [
+        file for file in files if file.suffix != ".whl" and not file.name.endswith(VARIANT_INDEX_SUFFIX)
+    ]:
+        raise UsageError(f"{wrong[0]} is neither a wheel nor a {VARIANT_INDEX_SUFFIX}")
     if output_dir is None and not replace:
         raise UsageError(
             "a repaired file has the name of the old one", tip="say --output-dir DIR, or --replace"
         )
     request = RestampRequest(
-        choice=_choice(provider or "rocm-bootstrap", rocm_property or "bundled", release),
+        choice=_make_choice(provider or "rocm-bootstrap", rocm_property or "bundled", release),
         keep_provider=provider is None,
         rocm_property=rocm_property,
         allow_claim=allow_claim,
         allow_hide=allow_hide,
-        joined=_joined(release["join"]),
+        joined=_read_release_documents(release["join"]),
     )
-    planned = plan_restamps([one for one in files if one.suffix == ".whl"], request)
+    planned = plan_restamps([file for file in files if file.suffix == ".whl"], request)
     indexes = []
-    for one in (one for one in files if one.suffix != ".whl"):
-        document, notes = restamp_index(one, request)
-        content, place = document.to_json(), (output_dir or one.parent) / one.name
+    for file in (file for file in files if file.suffix != ".whl"):
+        document, notes = restamp_index(file, request)
+        content, place = document.to_json(), (output_dir or file.parent) / file.name
         _require_free(place, content, replace=replace)
-        indexes.append((Stamped(one, place, "", {}, len(content), notes), content))
-    require_apart((made.source, made.path) for made, _ in indexes)
+        indexes.append((StampedWheel(file, place, "", {}, len(content), notes), content))
+    require_distinct_targets((stamped.source, stamped.path) for stamped, _ in indexes)
     done = write_stamps(planned, output_dir, replace=replace)
-    for made, content in indexes:
-        write_whole(made.path, content)
-        done.append(made)
-    _show(done, as_json=as_json)
+    for stamped, content in indexes:
+        write_atomically(stamped.path, content)
+        done.append(stamped)
+    _print_stamped(done, as_json=as_json)
 
 
-def _choice(provider: str, rocm_property: str, release: dict[str, Any]) -> ProviderChoice:
+def _make_choice(provider: str, rocm_property: str, release: dict[str, Any]) -> ProviderChoice:
     from rocm_wheels.variants.providers import ProviderChoice, parse_versions
-    from rocm_wheels.variants.targets import parse_values
+    from rocm_wheels.variants.targets import parse_target_values
 
     static, versions = release["static_targets"], release["rocm_versions"]
     return ProviderChoice(
         provider=provider,
         rocm_property=rocm_property,
         owns_the_name=release["i_own_the_name"],
-        static_targets=parse_values(static, what="--static-targets") if static is not None else (),
-        rocm_versions=parse_versions(versions, what="--rocm-versions") if versions is not None else (),
+        static_targets=parse_target_values(static, input_name="--static-targets")
+        if static is not None
+        else (),
+        rocm_versions=parse_versions(versions, input_name="--rocm-versions") if versions is not None else (),
     )
 
 
-def _joined(paths: Sequence[Path]) -> Documents:
-    from rocm_wheels.variants.release import read_joined
+def _read_release_documents(paths: Sequence[Path]) -> JoinedDocuments:
+    from rocm_wheels.variants.release import read_joined_document
 
-    return [(path.name, read_joined(path)) for path in paths]
+    return [(path.name, read_joined_document(path)) for path in paths]
 
 
-def _require(files: Sequence[Path], command: str) -> None:
+def _require_files(files: Sequence[Path], command: str) -> None:
     if not files:
         raise UsageError("no files were named", tip=f"for example: rocm-wheels {command} dist/*.whl")
 
@@ -252,25 +263,27 @@ def _require_free(place: Path, content: bytes, *, replace: bool) -> None:
         raise UsageError(f"{place} exists with another content", tip="name another folder, or say --replace")
 
 
-def _show(done: Sequence[Stamped], *, as_json: bool) -> None:
-    from rocm_wheels.variants.document import describe
+def _print_stamped(done: Sequence[StampedWheel], *, as_json: bool) -> None:
+    from rocm_wheels.variants.document import describe_properties
 
-    for one in done:
-        for note in one.notes:
-            log.note(f"{one.source.name}: {note}")
+    for stamped in done:
+        for note in stamped.notes:
+            log.log_note(f"{stamped.source.name}: {note}")
         if not as_json:
-            said = f"  {describe(one.properties)}" if one.label else ""
-            click.echo(f"{one.path}{said}")
+            described = f"  {describe_properties(stamped.properties)}" if stamped.label else ""
+            click.echo(f"{stamped.path}{described}")
     if as_json:
-        click.echo(json.dumps([_as_json(one) for one in done], indent=1))
+        click.echo(json.dumps([_stamped_as_json(stamped) for stamped in done], indent=1))
 
 
-def _as_json(one: Stamped) -> dict[str, object]:
+def _stamped_as_json(stamped: StampedWheel) -> dict[str, object]:
     return {
-        "source": str(one.source),
-        "path": str(one.path),
-        "label": one.label or None,
-        "properties": {ns: {f: list(v) for f, v in found.items()} for ns, found in one.properties.items()},
-        "size": one.size,
-        "notes": list(one.notes),
+        "source": str(stamped.source),
+        "path": str(stamped.path),
+        "label": stamped.label or None,
+        "properties": {
+            ns: {f: list(v) for f, v in features.items()} for ns, features in stamped.properties.items()
+        },
+        "size": stamped.size,
+        "notes": list(stamped.notes),
     }

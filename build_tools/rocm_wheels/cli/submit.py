@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels import log
-from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.cli.quantities import Duration
 from rocm_wheels.errors import UsageError
 
 if TYPE_CHECKING:
     from rocm_wheels.ci.slurm.deciding import Decision
-    from rocm_wheels.ci.slurm.script import Site
+    from rocm_wheels.ci.slurm.script import SlurmSite
     from rocm_wheels.ci.slurm.states import StepState
-    from rocm_wheels.ci.slurm.submitting import Submission
+    from rocm_wheels.ci.slurm.submitting import SlurmSubmission
 
 _MODES = ("dry_run", "status", "cancel", "job_ended")
-_OF_JOBS = {"partition", "account", "qos", "constraint", "cpus", "options", "container_prefix"}
-_OF_JOBS |= {"attempts", "network_delay", "retry_failed", "no_array", "array_limit"}
-_USED = {
-    "submit": _OF_JOBS | {"assume_shared", "wait", "poll", "as_json"},
-    "dry_run": _OF_JOBS,
+_JOB_OPTIONS = {"partition", "account", "qos", "constraint", "cpus", "options", "container_prefix"}
+_JOB_OPTIONS |= {"attempts", "network_delay", "retry_failed", "no_array", "array_limit"}
+_OPTIONS_OF_MODE = {
+    "submit": _JOB_OPTIONS | {"assume_shared", "wait", "poll", "as_json"},
+    "dry_run": _JOB_OPTIONS,
     "status": {"as_json"},
     "cancel": {"steps"},
     "job_ended": {"exit_code", "because", "attempts", "network_delay"},
@@ -135,67 +135,68 @@ def command(plan: Path, **options: Any) -> None:
       rocm-wheels submit --executor slurm /shared/plan.json --partition cpu --wait
       rocm-wheels submit --status /shared/plan.json
     """
-    from rocm_wheels.ci.slurm.submitting import Submission
+    from rocm_wheels.ci.slurm.submitting import SlurmSubmission
 
-    mode = _mode(options)
+    mode = _choose_mode(options)
     _refuse_unused(mode, click.get_current_context())
-    env = environment()
-    submission = Submission.of(plan, _site(options), env, options["cpus"], in_arrays=not options["no_array"])
+    env = read_environment()
+    submission = SlurmSubmission.from_plan(
+        plan, _make_site(options), env, options["cpus"], in_arrays=not options["no_array"]
+    )
     if options["job_ended"]:
-        click.echo(_judge(submission, options))
+        click.echo(_judge_job(submission, options))
     elif options["dry_run"]:
-        _dry_run(submission, options)
+        _print_dry_run(submission, options)
     elif options["status"]:
-        _show(submission.look()[1], as_json=options["as_json"])
+        _print_states(submission.read_states()[1], as_json=options["as_json"])
     elif options["cancel"]:
         names = submission.cancel(options["steps"])
-        log.note(f"cancelled: {', '.join(names)}" if names else "no such job is in the queue")
+        log.log_note(f"cancelled: {', '.join(names)}" if names else "no such job is in the queue")
     else:
-        _submit(submission, options)
+        _submit_plan(submission, options)
 
 
-def _mode(options: Mapping[str, Any]) -> str:
+def _choose_mode(options: Mapping[str, Any]) -> str:
     """Return what is to be done: one of ``_MODES``. Raises UsageError for two of them."""
-    given = [name for name in _MODES if options[name]]
-    if len(given) > 1:
-        raise UsageError(f"{' and '.join(map(_option, given))} exclude each other")
-    return given[0] if given else "submit"
+    chosen = [name for name in _MODES if options[name]]
+    if len(chosen) > 1:
+        raise UsageError(f"{' and '.join(map(_format_option, chosen))} exclude each other")
+    return chosen[0] if chosen else "submit"
 
 
-def _refuse_unused(mode: str, asked: click.Context) -> None:
+def _refuse_unused(mode: str, ctx: click.Context) -> None:
     """Refuse options that would be of no effect."""
-    for name in asked.params:
-        given = asked.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-        if given and name not in ("plan", "executor", mode) and name not in _USED[mode]:
+    for name in ctx.params:
+        on_command_line = ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if on_command_line and name not in ("plan", "executor", mode) and name not in _OPTIONS_OF_MODE[mode]:
             if mode != "submit":
-                raise UsageError(f"{_option(name)} has no effect with {_option(mode)}")
-            modes = " and ".join(_option(one) for one in _MODES if name in _USED[one])
-            raise UsageError(f"{_option(name)} has an effect with {modes} alone")
-    if (
-        not asked.params["wait"]
-        and asked.get_parameter_source("poll") is click.core.ParameterSource.COMMANDLINE
-    ):
+                raise UsageError(f"{_format_option(name)} has no effect with {_format_option(mode)}")
+            modes = " and ".join(
+                _format_option(other_mode) for other_mode in _MODES if name in _OPTIONS_OF_MODE[other_mode]
+            )
+            raise UsageError(f"{_format_option(name)} has an effect with {modes} alone")
+    if not ctx.params["wait"] and ctx.get_parameter_source("poll") is click.core.ParameterSource.COMMANDLINE:
         raise UsageError("--poll has an effect with --wait alone")
-    if asked.params["no_array"] and asked.params["array_limit"] is not None:
+    if ctx.params["no_array"] and ctx.params["array_limit"] is not None:
         raise UsageError("--array-limit has no effect with --no-array")
 
 
-def _option(name: str) -> str:
+def _format_option(name: str) -> str:
     return {"options": "--sbatch-option", "as_json": "--json", "steps": "--step"}.get(
         name, f"--{name.replace('_', '-')}"
     )
 
 
-def _site(options: Mapping[str, Any]) -> Site:
-    from rocm_wheels.ci.slurm.script import Site
-    from rocm_wheels.workspace import own_program
+def _make_site(options: Mapping[str, Any]) -> SlurmSite:
+    from rocm_wheels.ci.slurm.script import SlurmSite
+    from rocm_wheels.workspace import get_own_command
 
     try:
         prefix = tuple(shlex.split(options["container_prefix"]))
     except ValueError as cause:
         raise UsageError(f"--container-prefix: {cause}", tip="close the quotes") from cause
-    return Site(
-        program=("rocm-wheels",) if prefix else tuple(own_program()),
+    return SlurmSite(
+        program=("rocm-wheels",) if prefix else tuple(get_own_command()),
         partition=options["partition"],
         account=options["account"],
         qos=options["qos"],
@@ -208,12 +209,12 @@ def _site(options: Mapping[str, Any]) -> Site:
     )
 
 
-def _judge(submission: Submission, options: Mapping[str, Any]) -> str:
+def _judge_job(submission: SlurmSubmission, options: Mapping[str, Any]) -> str:
     """Write down how a job ended; return what its script is to do: ``stop``, or ``again SECONDS``."""
-    from rocm_wheels.ci.slurm.judging import delay, judge
+    from rocm_wheels.ci.slurm.judging import compute_delay, judge_end
 
-    step = submission.file.plan.step(options["job_ended"]).id
-    end = judge(
+    step = submission.file.plan.find_step(options["job_ended"]).id
+    end = judge_end(
         submission.folder,
         step,
         submission.file.request.work / "runs",
@@ -222,75 +223,83 @@ def _judge(submission: Submission, options: Mapping[str, Any]) -> str:
         attempts=options["attempts"],
     )
     submission.folder.write_end(step, end)
-    log.note(f"== {step}: {end.kind}{f', {end.reason}' if end.reason else ''}")
-    return f"again {delay(end, options['network_delay'])}" if end.again else "stop"
+    log.log_note(f"== {step}: {end.kind}{f', {end.reason}' if end.reason else ''}")
+    return f"again {compute_delay(end, options['network_delay'])}" if end.again else "stop"
 
 
-def _dry_run(submission: Submission, options: Mapping[str, Any]) -> None:
-    from rocm_wheels.ci.slurm.cluster import is_here
-    from rocm_wheels.ci.slurm.showing import shown
+def _print_dry_run(submission: SlurmSubmission, options: Mapping[str, Any]) -> None:
+    from rocm_wheels.ci.slurm.cluster import has_slurm
+    from rocm_wheels.ci.slurm.showing import describe_submission
 
-    here = is_here(submission.env)
+    here = has_slurm(submission.env)
     if not here:
-        log.note("there is no Slurm here: as if nothing were queued, with sizes that no partition limits")
-    _, decided = submission.decisions(submission.now(), retry_failed=options["retry_failed"], queued=here)
-    lines = shown(submission, decided)
+        log.log_note("there is no Slurm here: as if nothing were queued, with sizes that no partition limits")
+    _, decided = submission.make_decisions(
+        submission.settle_plan(), retry_failed=options["retry_failed"], queued=here
+    )
+    lines = describe_submission(submission, decided)
     for line in lines:
         click.echo(line)
-    _say(decided, sum(line.startswith("sbatch ") for line in lines), would=True)
+    _report_decisions(decided, sum(line.startswith("sbatch ") for line in lines), would=True)
 
 
-def _submit(submission: Submission, options: Mapping[str, Any]) -> None:
+def _submit_plan(submission: SlurmSubmission, options: Mapping[str, Any]) -> None:
     from rocm_wheels.ci.slurm import cluster
     from rocm_wheels.ci.slurm.sharing import check_shared
-    from rocm_wheels.ci.slurm.waiting import refuse_undone, wait
+    from rocm_wheels.ci.slurm.waiting import refuse_undone, wait_for_jobs
 
-    cluster.program("sbatch", submission.env)
+    cluster.find_program("sbatch", submission.env)
     if not options["assume_shared"]:
         check_shared(submission)
     decided = submission.submit(retry_failed=options["retry_failed"])
-    ids = {one.state.job.id for one in decided if one.submits and one.state.job is not None}
-    _say(decided, len(ids), would=False)
-    stopped = [one for one in decided if one.action == "stopped"]
+    ids = {
+        decision.state.job.id for decision in decided if decision.submits and decision.state.job is not None
+    }
+    _report_decisions(decided, len(ids), would=False)
+    stopped = [decision for decision in decided if decision.action == "stopped"]
     if not options["wait"]:
         if options["as_json"]:
-            _show(submission.look()[1], as_json=True)
+            _print_states(submission.read_states()[1], as_json=True)
         if stopped:
             raise UsageError(
-                f"not submitted: {', '.join(one.step.id for one in stopped)} failed for a reason that stays",
+                f"not submitted: {', '.join(decision.step.id for decision in stopped)} failed for a reason that stays",
                 tip="see above; --retry-failed submits it again",
             )
         return
     try:
-        found = wait(submission, every=options["poll"])
+        states = wait_for_jobs(submission, every=options["poll"])
     except KeyboardInterrupt:
-        log.note("the jobs go on; `submit --status` shows them, `submit --cancel` ends them")
+        log.log_note("the jobs go on; `submit --status` shows them, `submit --cancel` ends them")
         raise
-    _show(found, as_json=options["as_json"])
-    refuse_undone(submission, found)
+    _print_states(states, as_json=options["as_json"])
+    refuse_undone(submission, states)
 
 
-def _say(decided: Sequence[Decision], calls: int, *, would: bool) -> None:
+def _report_decisions(decided: Sequence[Decision], calls: int, *, would: bool) -> None:
     """Tell what was decided about each step, and how many jobs there are."""
-    for one in decided:
-        job = f"job {one.state.job}" if one.state.job is not None and not would else ""
-        if one.submits:
-            why = f" ({one.why})" if one.why else ""
-            log.note(f"{one.step.id}: {'would be submitted' if would else f'submitted, {job}'}{why}")
-        elif one.action == "leave":
-            log.note(f"{one.step.id}: {one.why} already, job {one.state.job}")
-        elif one.action != "left out":
-            log.note(f"{one.step.id}: {one.action}{f', {one.why}' if one.why else ''}")
-    count = sum(one.submits for one in decided)
-    said = f"{count} {'job' if count == 1 else 'jobs'} {'would be submitted' if would else 'submitted'}"
-    log.note(f"{said} by {calls} calls of sbatch" if 1 < calls < count else said)
+    for decision in decided:
+        job = f"job {decision.state.job}" if decision.state.job is not None and not would else ""
+        if decision.submits:
+            why = f" ({decision.why})" if decision.why else ""
+            log.log_note(f"{decision.step.id}: {'would be submitted' if would else f'submitted, {job}'}{why}")
+        elif decision.action == "leave":
+            log.log_note(f"{decision.step.id}: {decision.why} already, job {decision.state.job}")
+        elif decision.action != "left out":
+            log.log_note(
+                f"{decision.step.id}: {decision.action}{f', {decision.why}' if decision.why else ''}"
+            )
+    count = sum(decision.submits for decision in decided)
+    message = f"{count} {'job' if count == 1 else 'jobs'} {'would be submitted' if would else 'submitted'}"
+    log.log_note(f"{message} by {calls} calls of sbatch" if 1 < calls < count else message)
 
 
-def _show(found: Mapping[str, StepState], *, as_json: bool) -> None:
+def _print_states(states: Mapping[str, StepState], *, as_json: bool) -> None:
     """Print where each step is."""
     if as_json:
-        click.echo(json.dumps([one.as_json() for one in found.values()], indent=1))
+        click.echo(json.dumps([step_state.as_json() for step_state in states.values()], indent=1))
         return
-    width = max(map(len, found), default=0)
-    for one in found.values():
-        click.echo(f"{one.state:<13}  {one.step:<{width}}  {one.job or ''!s:<8}  {one.why}".rstrip())
+    width = max(map(len, states), default=0)
+    for step_state in states.values():
+        click.echo(
+            f"{step_state.state:<13}  {step_state.step:<{width}}  {step_state.job or ''!s:<8}  {step_state.why}".rstrip()
+        )

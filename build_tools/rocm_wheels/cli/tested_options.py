@@ -8,15 +8,15 @@ from typing import Any, TypeVar
 
 import click
 
-from rocm_wheels.cli.boundary import started_by
-from rocm_wheels.cli.option_lists import in_order
+from rocm_wheels.cli.boundary import pop_starting_python
+from rocm_wheels.cli.option_lists import combine_options
 from rocm_wheels.cli.paths import GivenPath
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 # which GPUs are tested
-gpu_options = in_order(
+gpu_options = combine_options(
     click.option(
         "--amdgpu-family",
         metavar="FAMILY",
@@ -31,7 +31,7 @@ gpu_options = in_order(
     ),
 )
 # where torch is installed, and of which wheels
-installed_options = in_order(
+installed_options = combine_options(
     click.option(
         "--target-python",
         type=GivenPath(),
@@ -48,23 +48,23 @@ installed_options = in_order(
 )
 
 
-def tested_python(given: Path | None, env: MutableMapping[str, str]) -> Path:
+def find_tested_python(python: Path | None, env: MutableMapping[str, str]) -> Path:
     """Return the interpreter to test: the one named, else the one that started this.
 
     What the door notes of that is taken out of ``env``. Raises UsageError where there is none.
     """
-    door = started_by(env)
-    return program(given or door)
+    starting_python = pop_starting_python(env)
+    return resolve_python(python or starting_python)
 
 
-def program(python: Path) -> Path:
+def resolve_python(python: Path) -> Path:
     """Return the interpreter that a path names: itself, or that of a virtual environment's folder."""
     from rocm_wheels.errors import UsageError
 
     path = python.expanduser()
-    for one in ("bin/python", "Scripts/python.exe") if path.is_dir() else ():
-        if (path / one).is_file():
-            return (path / one).absolute()
+    for relative in ("bin/python", "Scripts/python.exe") if path.is_dir() else ():
+        if (path / relative).is_file():
+            return (path / relative).absolute()
     if not path.is_file():
         raise UsageError(f"there is no Python {python}", tip="name one: --target-python .venv/bin/python")
     return path.absolute()  # not resolved: the link of a virtual environment is what makes it one

@@ -13,22 +13,22 @@ import click
 from click.core import ParameterSource
 
 from rocm_wheels import log
-from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.cli.tested_options import gpu_options, installed_options, tested_python
-from rocm_wheels.cli.torch_test_sources import test_sources
+from rocm_wheels.cli.tested_options import gpu_options, installed_options, find_tested_python
+from rocm_wheels.cli.torch_test_sources import find_test_sources
 from rocm_wheels.errors import ChecksError, UsageError
 
 if TYPE_CHECKING:
     from rocm_wheels.gpus.gpu import Gpu
-    from rocm_wheels.testing.target import Target
+    from rocm_wheels.testing.target import TargetPython
     from rocm_wheels.testing.torch_tests.records import TorchResults
-    from rocm_wheels.testing.torch_tests.running import Order, Place
-    from rocm_wheels.testing.torch_tests.sources import TestSources
+    from rocm_wheels.testing.torch_tests.running import TorchTestRequest, GpuPlace
+    from rocm_wheels.testing.torch_tests.sources import TorchTestSources
 
 _FAILED, _NO_TESTS = 1, 5  # as pytest's
 
-_HELP = """Run torch's own tests on each kind of GPU here, or without one on the CPU.
+_TORCH_TESTS_HELP = """Run torch's own tests on each kind of GPU here, or without one on the CPU.
 
 The tests are of the very commit that the installed torch was built from: by the lock inside its wheel, by
 --lock, or a folder (--pytorch-dir) that is of that commit. Each file runs in a process of its own. A test
@@ -46,7 +46,7 @@ Examples:
 """
 
 
-class _Several(click.Command):
+class _SeveralWords(click.Command):
     """A command whose ``--include`` and ``--exclude`` take all words up to the next option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -63,7 +63,7 @@ class _Several(click.Command):
         return super().parse_args(ctx, [*spread, *args[end:]])
 
 
-@click.command("run-pytorch-tests", cls=_Several, help=_HELP)
+@click.command("run-pytorch-tests", cls=_SeveralWords, help=_TORCH_TESTS_HELP)
 @gpu_options
 @click.option(
     "--device-query",
@@ -150,49 +150,49 @@ class _Several(click.Command):
     help="Folder of bare repositories that all checkouts share; made when missing.",
 )
 @click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTEST ARGS]...")
-def command(**given: Any) -> int:
+def torch_tests_command(**given: Any) -> int:
     """Find torch, its tests and GPUs, run, show what came of it."""
-    from rocm_wheels.testing.target import ask_target, devices_of
-    from rocm_wheels.workspace import home
+    from rocm_wheels.testing.target import inspect_target_python, list_torch_devices
+    from rocm_wheels.workspace import get_project_home
 
-    _refuse_at_once(given)
+    _check_options(given)
     if given["after"] is not None:
         _refuse_after_failures(given["after"])
-    env = environment()
+    env = read_environment()
     addopts = shlex.split(env.pop("PYTEST_ADDOPTS", ""))
-    python = tested_python(given["target_python"], env)
-    looking = home() / "smoke-tests" / "looking.py"
-    target = ask_target(python, looking, env)
-    sources = test_sources(given, target, env)
-    there = _places(given, target, env)
-    order = _order(given, target, sources, addopts, there[0].env)
-    order = replace(order, seen=partial(devices_of, python, looking))
+    python = find_tested_python(given["target_python"], env)
+    looking = get_project_home() / "smoke-tests" / "looking.py"
+    target = inspect_target_python(python, looking, env)
+    sources = find_test_sources(given, target, env)
+    test_places = _choose_places(given, target, env)
+    order = _make_order(given, target, sources, addopts, test_places[0].env)
+    order = replace(order, ask_devices=partial(list_torch_devices, python, looking))
     if given["dry_run"]:
-        _show_plan(order, there)
+        _print_plan(order, test_places)
         return 0
-    made = [_one(order, place, Path(given["output_dir"]), env) for place in there]
-    if not any(one.counts.get("passed") or one.counts.get("skipped") for one in made) and all(
-        one.good for one in made
+    results = [_run_in_place(order, place, Path(given["output_dir"]), env) for place in test_places]
+    if not any(result.counts.get("passed") or result.counts.get("skipped") for result in results) and all(
+        result.good for result in results
     ):
-        log.warn("no test was run")
+        log.log_warning("no test was run")
         return _NO_TESTS
-    return 0 if all(one.good for one in made) else _FAILED
+    return 0 if all(result.good for result in results) else _FAILED
 
 
-def _refuse_at_once(given: Mapping[str, Any]) -> None:
+def _check_options(options: Mapping[str, Any]) -> None:
     """Raise UsageError for what is wrong whatever torch is there: before anything is fetched."""
     from rocm_wheels.model.gfx import parse_targets
 
-    shard, shards = given["shard"], given["num_shards"]
+    shard, shards = options["shard"], options["num_shards"]
     example = "for example: --shard 2 --num-shards 4"
     if (shard is None) != (shards is None):
         raise UsageError("--shard and --num-shards belong together", tip=example)
     if shard is not None and shard > shards:
         raise UsageError(f"--shard {shard}: there are {shards}, numbered from 1", tip=example)
-    _suite(given["suite"])
-    _known_as(given["pytorch_version"])
-    if given["amdgpu_family"]:
-        parse_targets(given["amdgpu_family"], what="--amdgpu-family")
+    _check_suite(options["suite"])
+    _check_version(options["pytorch_version"])
+    if options["amdgpu_family"]:
+        parse_targets(options["amdgpu_family"], input_name="--amdgpu-family")
 
 
 def _refuse_after_failures(file: Path) -> None:
@@ -202,104 +202,116 @@ def _refuse_after_failures(file: Path) -> None:
     smoke = read_results(file)
     if smoke.bad or not smoke.counts.get("passed"):
         tip = "look at those first; without --after, torch's tests run all the same"
-        raise ChecksError(f"the smoke tests did not pass: {smoke.summary()} ({file})", tip=tip)
+        raise ChecksError(f"the smoke tests did not pass: {smoke.summarize()} ({file})", tip=tip)
 
 
-def _one(order: Order, place: Place, folder: Path, env: Mapping[str, str]) -> TorchResults:
+def _run_in_place(
+    order: TorchTestRequest, place: GpuPlace, folder: Path, env: Mapping[str, str]
+) -> TorchResults:
     """Run in one place; show what came of it, also where that was interrupted."""
-    from rocm_wheels.testing.torch_tests.records import read_record
-    from rocm_wheels.testing.torch_tests.running import run_on
-    from rocm_wheels.testing.torch_tests.shown import markdown_table, next_line, text_table
+    from rocm_wheels.testing.torch_tests.records import read_torch_results
+    from rocm_wheels.testing.torch_tests.running import run_in_place
+    from rocm_wheels.testing.torch_tests.shown import (
+        format_torch_markdown,
+        describe_next_command,
+        format_torch_table,
+    )
 
-    own = folder / place.label
+    place_folder = folder / place.label
     try:
-        results = run_on(order, place, own, click.echo)
+        results = run_in_place(order, place, place_folder, click.echo)
     except KeyboardInterrupt:
-        if (so_far := read_record(own)) is not None:
-            click.echo("\n" + text_table(so_far))
+        if (so_far := read_torch_results(place_folder)) is not None:
+            click.echo("\n" + format_torch_table(so_far))
         raise
-    click.echo("\n" + text_table(results))
-    click.echo(next_line(results, own))
+    click.echo("\n" + format_torch_table(results))
+    click.echo(describe_next_command(results, place_folder))
     if page := env.get("GITHUB_STEP_SUMMARY"):
         try:
             with open(page, "a", encoding="utf-8") as file:
-                file.write(markdown_table(results))
+                file.write(format_torch_markdown(results))
         except OSError as failure:  # the results are written all the same
-            log.warn(f"the step summary cannot be written: {failure.strerror} ({page})")
+            log.log_warning(f"the step summary cannot be written: {failure.strerror} ({page})")
     return results
 
 
-def _order(
-    given: Mapping[str, Any],
-    target: Target,
-    sources: TestSources,
+def _make_order(
+    options: Mapping[str, Any],
+    target: TargetPython,
+    sources: TorchTestSources,
     addopts: Sequence[str],
     env: Mapping[str, str],
-) -> Order:
-    from rocm_wheels.model.torch_tests import torch_tests
-    from rocm_wheels.testing.torch_tests.part import words_of
-    from rocm_wheels.testing.torch_tests.plan import Selection, choosing_variables, plan_parts
-    from rocm_wheels.testing.torch_tests.running import Order
-    from rocm_wheels.testing.wheels import wheels_under_test
+) -> TorchTestRequest:
+    from rocm_wheels.model.torch_tests import load_torch_tests
+    from rocm_wheels.testing.torch_tests.part import join_pytest_arguments
+    from rocm_wheels.testing.torch_tests.plan import (
+        TorchTestSelection,
+        find_choosing_variables,
+        plan_test_files,
+    )
+    from rocm_wheels.testing.torch_tests.running import TorchTestRequest
+    from rocm_wheels.testing.wheels import identify_wheels
 
-    table = torch_tests()
-    chosen = Selection(
-        suite=_suite(given["suite"]),
-        include=_files(given["include"]),
-        exclude=_files(given["exclude"]),
-        shard=given["shard"] or 1,
-        shards=given["num_shards"] or 1,
-        words=words_of(addopts, given["expression"], given["pytest_args"]),
-        variables=choosing_variables(env, table.environment),
-        exclusions=_exclusions(given),
-        known_as=_known_as(given["pytorch_version"]),
-        debug=given["debug"],
-        cache=given["cache"],
+    table = load_torch_tests()
+    chosen = TorchTestSelection(
+        suite=_check_suite(options["suite"]),
+        include=_split_file_names(options["include"]),
+        exclude=_split_file_names(options["exclude"]),
+        shard=options["shard"] or 1,
+        shards=options["num_shards"] or 1,
+        words=join_pytest_arguments(addopts, options["expression"], options["pytest_args"]),
+        variables=find_choosing_variables(env, table.environment),
+        exclusions=_read_exclusions(options),
+        known_as=_check_version(options["pytorch_version"]),
+        debug=options["debug"],
+        cache=options["cache"],
     )
     for name, value in chosen.variables.items():
-        log.warn(f"{name}={value} is set, by which tests may be left out: no evidence for all of them")
+        log.log_warning(f"{name}={value} is set, by which tests may be left out: no evidence for all of them")
     suite = table.suites[chosen.suite]
-    parts, left = plan_parts(suite, chosen, sources.tests, target.python, {**env, **table.environment})
+    parts, excluded = plan_test_files(
+        suite, chosen, sources.tests, target.python, {**env, **table.environment}
+    )
     waiting = table.waiting
-    return Order(
+    return TorchTestRequest(
         target=target,
         python_version=target.python_version,
         sources=sources,
         chosen=chosen,
         parts=parts,
-        left_out={file: row.reason for row in left for file in row.files},
+        left_out={file: row.reason for row in excluded for file in row.files},
         table=table,
-        files=wheels_under_test(target.installed, given["wheels"]),
+        files=identify_wheels(target.installed, options["wheels"]),
         limits=(
-            given["timeout"] or waiting.test_minutes * 60,
-            given["file_timeout"] or waiting.file_minutes * 60,
+            options["timeout"] or waiting.test_minutes * 60,
+            options["file_timeout"] or waiting.file_minutes * 60,
         ),
-        fresh=given["fresh"],
+        fresh=options["fresh"],
     )
 
 
-def _suite(name: str) -> str:
-    from rocm_wheels.model.torch_tests import torch_tests
-    from rocm_wheels.records import did_you_mean
+def _check_suite(name: str) -> str:
+    from rocm_wheels.model.torch_tests import load_torch_tests
+    from rocm_wheels.records import suggest_name
 
-    suites = torch_tests().suites
+    suites = load_torch_tests().suites
     if name not in suites:
         raise UsageError(
-            f"there is no suite {name}{did_you_mean(name, suites)}", tip=f"suites: {', '.join(suites)}"
+            f"there is no suite {name}{suggest_name(name, suites)}", tip=f"suites: {', '.join(suites)}"
         )
     return name
 
 
-def _exclusions(given: Mapping[str, Any]) -> dict[str, bool]:
+def _read_exclusions(options: Mapping[str, Any]) -> dict[str, bool]:
     """Return the kinds of tests that somebody wants left out, or not, whatever the suite does."""
     kinds = {
-        kind: given[f"exclude_{kind.replace('-', '_')}"]
+        kind: options[f"exclude_{kind.replace('-', '_')}"]
         for kind in ("distributed", "jit-executor", "quantization")
     }
     return {kind: leave_out for kind, leave_out in kinds.items() if leave_out is not None}
 
 
-def _known_as(version: str | None) -> str:
+def _check_version(version: str | None) -> str:
     """Return the version of torch whose known failures count: ``all``, or "" for the installed one's."""
     from packaging.version import InvalidVersion, Version
 
@@ -312,50 +324,52 @@ def _known_as(version: str | None) -> str:
         raise UsageError(f"--pytorch-version {version} is no version of torch", tip=tip) from None
 
 
-def _files(names: Sequence[str]) -> tuple[str, ...]:
+def _split_file_names(names: Sequence[str]) -> tuple[str, ...]:
     """Return names of files as the table has them, also of ``test_nn.py``, and of several in one word."""
     return tuple(dict.fromkeys(word.removesuffix(".py") for name in names for word in name.split()))
 
 
-def _places(given: Mapping[str, Any], target: Target, env: Mapping[str, str]) -> list[Place]:
-    from rocm_wheels.gpus.look import look
+def _choose_places(
+    options: Mapping[str, Any], target: TargetPython, env: Mapping[str, str]
+) -> list[GpuPlace]:
+    from rocm_wheels.gpus.look import detect_hardware
     from rocm_wheels.model.gfx import parse_targets
-    from rocm_wheels.model.torch_tests import torch_tests
-    from rocm_wheels.testing.sessions import chosen_gpus, query_devices
-    from rocm_wheels.testing.torch_tests.running import places, refuse_unseen
+    from rocm_wheels.model.torch_tests import load_torch_tests
+    from rocm_wheels.testing.sessions import choose_gpus, resolve_device_query
+    from rocm_wheels.testing.torch_tests.running import list_places, refuse_unseen_gpus
 
-    family = given["amdgpu_family"]
-    targets = parse_targets(family, what="--amdgpu-family") if family else None
-    every = torch_tests().suites[_suite(given["suite"])].gpus == "every"
-    hardware = look(env, vendors=("amd",))
+    family = options["amdgpu_family"]
+    targets = parse_targets(family, input_name="--amdgpu-family") if family else None
+    every = load_torch_tests().suites[_check_suite(options["suite"])].gpus == "every"
+    hardware = detect_hardware(env, vendors=("amd",))
     for fault in hardware.faults:
-        log.warn(fault)
+        log.log_warning(fault)
     by_default = click.get_current_context().get_parameter_source("gpu_policy") is ParameterSource.DEFAULT
-    policy, every = query_devices(
-        given["device_query"], None if by_default else given["gpu_policy"], together=every
+    policy, every = resolve_device_query(
+        options["device_query"], None if by_default else options["gpu_policy"], together=every
     )
-    chosen: list[Gpu] = chosen_gpus(hardware.usable, policy, targets)
+    chosen: list[Gpu] = choose_gpus(hardware.usable, policy, targets)
     if chosen and target.kind not in ("rocm", ""):
-        log.warn(f"torch {target.version} is a build for {target.kind}: no GPU is tested")
+        log.log_warning(f"torch {target.version} is a build for {target.kind}: no GPU is tested")
         chosen = []
-    if not chosen and (targets is not None or given["require_gpu"]):
+    if not chosen and (targets is not None or options["require_gpu"]):
         of = f" of {family}" if family else ""
         raise ChecksError(
             f"no GPU{of} is here to run torch's tests on", tip="without either option: on the CPU"
         )
-    refuse_unseen(chosen, target)
-    return places(chosen, env, every=every)
+    refuse_unseen_gpus(chosen, target)
+    return list_places(chosen, env, every=every)
 
 
-def _show_plan(order: Order, there: Sequence[Place]) -> None:
-    from rocm_wheels.testing.torch_tests.running import known_of
+def _print_plan(order: TorchTestRequest, test_places: Sequence[GpuPlace]) -> None:
+    from rocm_wheels.testing.torch_tests.running import find_known_tests
 
     click.echo(
         f"torch {order.target.torch_version}, tests of {order.sources.commit or order.sources.version}"
     )
-    for place in there:
+    for place in test_places:
         click.echo(f"on {place.label}: {', '.join(part.name for part in order.parts)}")
-        for name in known_of(order, place.gfx).not_run():
+        for name in find_known_tests(order, place.gfx).list_skipped():
             click.echo(f"  not run: {name}")
     for file, why in order.left_out.items():
         click.echo(f"left out: {file}: {why}")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels import log
-from rocm_wheels.errors import AuditError, DataError, UsageError, explain
+from rocm_wheels.errors import AuditError, DataError, UsageError, explain_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rocm_wheels.wheels.archive.edits import Edit
+    from rocm_wheels.wheels.archive.edits import WheelEdit
 
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 _LONGEST_LIST = 12
@@ -36,30 +36,30 @@ def group() -> None:
 @_JSON
 def show(wheels: tuple[Path, ...], as_json: bool) -> None:
     """Show what WHEELs say of themselves: name, tags, label, requirements, variant."""
-    shown = [_about(wheel) for wheel in wheels]
+    documents = [_wheel_as_json(wheel) for wheel in wheels]
     if as_json:
-        click.echo(json.dumps(shown, indent=1))
+        click.echo(json.dumps(documents, indent=1))
         return
-    for about in shown:
+    for about in documents:
         for name, value in about.items():
             lines = value if isinstance(value, list) else [value]
             if name == "variant" and value:
-                lines = json.dumps(_shortened(value), indent=1).splitlines()
+                lines = json.dumps(_shorten_lists(value), indent=1).splitlines()
             text = ("\n" + " " * 16).join(map(str, lines))
             if value not in (None, "", []):
                 click.echo(f"{name.replace('_', '-'):15} {text}")
 
 
-def _shortened(value: object) -> object:
+def _shorten_lists(value: object) -> object:
     """Return JSON with long lists cut: the ROCm versions that a release may have are some two hundred."""
     if isinstance(value, dict):
-        return {name: _shortened(one) for name, one in value.items()}
+        return {name: _shorten_lists(item) for name, item in value.items()}
     if isinstance(value, list) and len(value) > _LONGEST_LIST:
         return [value[0], f"... {len(value) - 2} more ...", value[-1]]
     return value
 
 
-def _about(wheel: Path) -> dict[str, Any]:
+def _wheel_as_json(wheel: Path) -> dict[str, Any]:
     """Return what ``show`` prints. Keys are added in later versions, never renamed."""
     from rocm_wheels.wheels.archive.rewrite import read_dist_info_files
     from rocm_wheels.wheels.metadata import parse_metadata, parse_wheel_file
@@ -104,15 +104,15 @@ def verify(wheels: tuple[Path, ...], as_json: bool, list_faults: bool) -> None:
     more. `rocm-wheels verify` checks that (but variants), and whether the wheel is the build that was asked
     for; it needs a recipe.
     """
-    from rocm_wheels.wheels.archive.faults import FAULTS
+    from rocm_wheels.wheels.archive.faults import ARCHIVE_FAULTS
 
     if list_faults:
-        for name, what in FAULTS.items():
-            click.echo(f"{name:20} {what}")
+        for name, description in ARCHIVE_FAULTS.items():
+            click.echo(f"{name:20} {description}")
         return
     if not wheels:
         raise UsageError("no wheels were named", tip="for example: rocm-wheels wheel verify dist/*.whl")
-    reports = [_checked(wheel) for wheel in wheels]
+    reports = [_check_wheel(wheel) for wheel in wheels]
     if as_json:
         click.echo(json.dumps(reports, indent=1))
     else:
@@ -127,18 +127,22 @@ def verify(wheels: tuple[Path, ...], as_json: bool, list_faults: bool) -> None:
         )
 
 
-def _checked(wheel: Path) -> dict[str, Any]:
-    from rocm_wheels.variants.metadata import FILE_NAME, faults_in_wheel
+def _check_wheel(wheel: Path) -> dict[str, Any]:
+    from rocm_wheels.variants.metadata import VARIANT_FILE_NAME, find_wheel_document_faults
     from rocm_wheels.wheels.scan import scan_wheel
 
     try:
-        scan = scan_wheel(wheel, keep=(f"*.dist-info/{FILE_NAME}",), device_code=False)
+        scan = scan_wheel(wheel, keep=(f"*.dist-info/{VARIANT_FILE_NAME}",), device_code=False)
     except DataError as unreadable:  # the other wheels are still worth a look
-        return {"file": str(wheel), "members": 0, "sha256": None, "faults": [explain(unreadable)]}
+        return {"file": str(wheel), "members": 0, "sha256": None, "faults": [explain_error(unreadable)]}
     faults = [*scan.faults, *scan.repairable]
     if scan.name and scan.name.label is not None:
-        document = next((text for name, text in scan.texts.items() if name.endswith(f"/{FILE_NAME}")), None)
-        faults += faults_in_wheel(document, name=f"{wheel}: {FILE_NAME}", label=scan.name.label)
+        document = next(
+            (text for name, text in scan.texts.items() if name.endswith(f"/{VARIANT_FILE_NAME}")), None
+        )
+        faults += find_wheel_document_faults(
+            document, name=f"{wheel}: {VARIANT_FILE_NAME}", label=scan.name.label
+        )
     return {"file": str(wheel), "members": len(scan.members), "sha256": scan.sha256, "faults": faults}
 
 
@@ -161,19 +165,19 @@ def retag(wheels: tuple[Path, ...], output_dir: Path | None, in_place: bool, **o
     File name, METADATA, WHEEL, the names of folders and RECORD follow; all else is copied as it is. The
     path of each new wheel is printed. `rocm-wheels stamp` gives a label its variant.json.
     """
-    from rocm_wheels.wheels.archive.edits import edited_name
-    from rocm_wheels.wheels.archive.rewrite import require_apart, rewrite_wheel
+    from rocm_wheels.wheels.archive.edits import get_edited_name
+    from rocm_wheels.wheels.archive.rewrite import require_distinct_targets, rewrite_wheel
 
     if in_place and output_dir:
         raise UsageError("--in-place and --output-dir exclude each other")
-    edit = _edit(**options)
+    edit = _make_edit(**options)
     if edit.label is not None:
         _require_no_variant(wheels)
     # what cannot be is told before the first is written
-    require_apart((w, (output_dir or w.parent) / edited_name(w.name, edit)) for w in wheels)
+    require_distinct_targets((w, (output_dir or w.parent) / get_edited_name(w.name, edit)) for w in wheels)
     for wheel in wheels:
         folder = output_dir or wheel.parent
-        same = edited_name(wheel.name, edit) == wheel.name
+        same = get_edited_name(wheel.name, edit) == wheel.name
         if same and folder.resolve() == wheel.parent.resolve() and not in_place:
             raise UsageError(f"{wheel} would be replaced", tip="ask for --in-place, or name an --output-dir")
         done = rewrite_wheel(wheel, folder, edit, replace=in_place and same)
@@ -183,35 +187,35 @@ def retag(wheels: tuple[Path, ...], output_dir: Path | None, in_place: bool, **o
 
 
 def _require_no_variant(wheels: Sequence[Path]) -> None:
-    from rocm_wheels.variants.metadata import FILE_NAME
+    from rocm_wheels.variants.metadata import VARIANT_FILE_NAME
     from rocm_wheels.wheels.archive.rewrite import read_dist_info_files
 
     for wheel in wheels:
-        if FILE_NAME in read_dist_info_files(wheel):
+        if VARIANT_FILE_NAME in read_dist_info_files(wheel):
             tip = "rocm-wheels stamp --replace --label gives it another, rocm-wheels unstamp takes it away"
-            raise UsageError(f"{wheel}: its {FILE_NAME} names its label, too", tip=tip)
+            raise UsageError(f"{wheel}: its {VARIANT_FILE_NAME} names its label, too", tip=tip)
 
 
-def _edit(
+def _make_edit(
     *, platforms: tuple[str, ...], added: tuple[str, ...], dropped: tuple[str, ...], **parts: str | None
-) -> Edit:
-    from rocm_wheels.wheels.archive.edits import Edit
+) -> WheelEdit:
+    from rocm_wheels.wheels.archive.edits import WheelEdit
 
-    tags = tuple(tag for given in platforms for tag in given.split("."))
-    edit = Edit(
+    tags = tuple(tag for platform in platforms for tag in platform.split("."))
+    edit = WheelEdit(
         version=parts["version"],
         local=parts["local"],
         build=parts["build"],
         label=parts["label"],
         platforms=tags or None,
-        requirements=_requirements(added, dropped) if added or dropped else None,
+        requirements=_make_requirement_change(added, dropped) if added or dropped else None,
     )
-    if edit == Edit():
+    if edit == WheelEdit():
         raise UsageError("nothing is to be changed", tip="for example: --local rocm7.2.0")
     return edit
 
 
-def _requirements(
+def _make_requirement_change(
     added: tuple[str, ...], dropped: tuple[str, ...]
 ) -> Callable[[tuple[str, ...]], Sequence[str]]:
     import re
@@ -227,8 +231,8 @@ def _requirements(
         if absent := sorted(unwanted.keys() - set(projects.values())):
             has = ", ".join(sorted(set(projects.values()))) or "nothing"
             raise UsageError(f"the wheel does not require {', '.join(absent)}", tip=f"it requires {has}")
-        kept = [text for text in old if projects[text] not in unwanted]
-        return [*kept, *(text for text in dict.fromkeys(added) if text not in kept)]
+        remaining = [text for text in old if projects[text] not in unwanted]
+        return [*remaining, *(text for text in dict.fromkeys(added) if text not in remaining)]
 
     return change
 
@@ -245,30 +249,33 @@ def diff(ctx: click.Context, old: Path, new: Path, as_json: bool, exit_code: boo
 
     from rocm_wheels.wheels.compare import compare_wheels
 
-    found = compare_wheels(old, new)
+    difference = compare_wheels(old, new)
     if as_json:
-        click.echo(json.dumps(asdict(found), indent=1))
+        click.echo(json.dumps(asdict(difference), indent=1))
     else:
-        for name, (before, after) in found.fields.items():
+        for name, (before, after) in difference.fields.items():
             click.echo(f"file name: {name} {before or 'none'} -> {after or 'none'}")
-        for sign, names in (("-", found.removed), ("+", found.added), ("~", found.changed)):
+        for sign, names in (("-", difference.removed), ("+", difference.added), ("~", difference.changed)):
             for name in names:
                 click.echo(f"{sign} {name}")
-        for name, (before, after) in found.modes.items():
+        for name, (before, after) in difference.modes.items():
             click.echo(f"mode: {name} {before} -> {after}")
-        for name, (gone, come) in found.metadata.items():
+        for name, (removed, added) in difference.metadata.items():
             click.echo(
                 "\n".join(
-                    [*(f"METADATA: -{name}: {v}" for v in gone), *(f"METADATA: +{name}: {v}" for v in come)]
+                    [
+                        *(f"METADATA: -{name}: {v}" for v in removed),
+                        *(f"METADATA: +{name}: {v}" for v in added),
+                    ]
                 )
             )
-        for name in found.record:
+        for name in difference.record:
             click.echo(f"RECORD: another line for {name}")
-        if found.description:
+        if difference.description:
             click.echo("METADATA: another description")
-        if found.empty:
-            log.note("no difference")
-    if exit_code and not found.empty:
+        if difference.is_empty:
+            log.log_note("no difference")
+    if exit_code and not difference.is_empty:
         ctx.exit(1)
 
 
@@ -278,7 +285,7 @@ def diff(ctx: click.Context, old: Path, new: Path, as_json: bool, exit_code: boo
 def extract_metadata(wheels: tuple[Path, ...], beside: bool) -> None:
     """Print the METADATA of a wheel, or write it beside the wheel as an index serves it."""
     from rocm_wheels.wheels.archive.rewrite import read_dist_info_files
-    from rocm_wheels.workspace import write_whole
+    from rocm_wheels.workspace import write_atomically
 
     if len(wheels) > 1 and not beside:
         raise UsageError("one wheel at a time can be printed", tip="--beside writes a file for each")
@@ -288,7 +295,7 @@ def extract_metadata(wheels: tuple[Path, ...], beside: bool) -> None:
             raise DataError(f"{wheel} has no METADATA")
         if beside:
             path = wheel.with_name(wheel.name + ".metadata")
-            write_whole(path, content)
+            write_atomically(path, content)
             click.echo(path)
         else:
             click.echo(content, nl=False)

@@ -7,41 +7,41 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rocm_wheels.cli.build_request import folders
-from rocm_wheels.cli.option_lists import in_order
+from rocm_wheels.cli.build_request import resolve_folders
+from rocm_wheels.cli.option_lists import combine_options
 from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.errors import UsageError
 from rocm_wheels.workspace import Workspace
 
 if TYPE_CHECKING:
-    from rocm_wheels.pipeline.record.reading import Run
+    from rocm_wheels.pipeline.record.reading import RecordedRun
 
-F = TypeVar("F", bound=Callable[..., Any])
-_FOLDER = GivenPath(file_okay=False)
-_LOOKED_AT = 20  # of the newest runs, for one at work
+_OptionFunction = TypeVar("_OptionFunction", bound=Callable[..., Any])
+_WORK_FOLDER = GivenPath(file_okay=False)
+_RUNS_LOOKED_AT = 20  # of the newest runs, for one at work
 
 
 root_option = click.option(
     "--root-checkout-dir",
     "--repo",
     "root_checkout_dir",
-    type=_FOLDER,
+    type=_WORK_FOLDER,
     help="Folder of the source trees [default: repos/ in a clone, else the current folder].",
 )
 # which work directory is meant, with the defaults of `build`
-work_options = in_order(
+work_options = combine_options(
     root_option,
     click.option(
         "--work-dir",
-        type=_FOLDER,
+        type=_WORK_FOLDER,
         help="Work directory of the build [default: .rocm-wheels in the root checkout folder].",
     ),
 )
 
 
-def workspace_of(options: Mapping[str, Any]) -> Workspace:
+def find_workspace(options: Mapping[str, Any]) -> Workspace:
     """Return the work directory that is meant. Raises UsageError where there is none."""
-    _, work = folders(options)
+    _, work = resolve_folders(options)
     if not work.is_dir():
         raise UsageError(
             f"there is no work directory {work}",
@@ -50,33 +50,33 @@ def workspace_of(options: Mapping[str, Any]) -> Workspace:
     return Workspace(work)
 
 
-def find_run(workspace: Workspace, name: str | None, *, at_work: bool = False) -> Run:
+def find_run(workspace: Workspace, name: str | None, *, at_work: bool = False) -> RecordedRun:
     """Read a run by its id, or the newest. Raises UsageError, which names those with nearly that id.
 
     ``at_work``: rather than the newest, the newest that has not ended: a `run-step` may have come and gone.
     """
-    from rocm_wheels.pipeline.record.reading import list_runs, newest, read_run, run_ids
+    from rocm_wheels.pipeline.record.reading import list_runs, read_newest_run, read_run, list_run_ids
 
     if name is None and at_work:
-        for run in list_runs(workspace.runs, limit=_LOOKED_AT):
+        for run in list_runs(workspace.runs, limit=_RUNS_LOOKED_AT):
             if run.state == "running":
                 return run
     if name is None:
-        if (latest := newest(workspace.runs)) is None:
+        if (latest := read_newest_run(workspace.runs)) is None:
             raise UsageError(f"there are no runs in {workspace.runs}", tip="`rocm-wheels build` begins one")
         return latest
-    ids = run_ids(workspace.runs)
+    ids = list_run_ids(workspace.runs)
     if name in ids:
         return read_run(workspace.runs / name)
     if not ids:
         raise UsageError(f"there is no run {name}: {workspace.runs} has none")
     raise UsageError(
-        f"there is no run {name} in {workspace.runs}; the nearest are {', '.join(_nearest(name, ids))}",
+        f"there is no run {name} in {workspace.runs}; the nearest are {', '.join(_find_nearest_ids(name, ids))}",
         tip="`rocm-wheels runs` lists them",
     )
 
 
-def _nearest(name: str, ids: list[str]) -> list[str]:
+def _find_nearest_ids(name: str, ids: list[str]) -> list[str]:
     """Return up to three ids that are spelled most alike; of equals the newest."""
     import difflib
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from rocm_wheels import log
-from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.shell import shell_line
+from rocm_wheels.shell import format_command
 
 
 @click.group("workflows")
@@ -36,23 +36,23 @@ def group() -> None:
 def write(folder: Path | None, check: bool, allow_unresolved: bool) -> None:
     """Write all workflows. Actions are pinned by commits (data/actions.yaml)."""
     from rocm_wheels.ci.workflows.files import COMMAND, differing, require_resolved, texts, write_all
-    from rocm_wheels.model.actions import actions_table
-    from rocm_wheels.model.ci import ci_table
+    from rocm_wheels.model.actions import load_actions_table
+    from rocm_wheels.model.ci import load_ci_table
 
-    place, actions = folder or _place(), actions_table()
+    place, actions = folder or _find_folder(), load_actions_table()
     if not allow_unresolved:
         require_resolved(actions)
-    wanted = texts(ci_table(), actions)
+    expected = texts(load_ci_table(), actions)
     if not check:
-        changed = write_all(place, wanted)
+        changed = write_all(place, expected)
         for path in changed:
             click.echo(f"{path}{'' if path.exists() else ' (deleted)'}")
-        log.note(f"{len(wanted)} workflows in {place}, {len(changed)} changed")
+        log.log_note(f"{len(expected)} workflows in {place}, {len(changed)} changed")
         return
-    place_option = f" {shell_line(['--dir', folder])}" if folder else ""
-    if found := differing(place, wanted):
-        raise DataError("\n".join(found), tip=f"`{COMMAND}{place_option}` writes them anew")
-    log.note(f"{len(wanted)} workflows in {place} are what would be written")
+    place_option = f" {format_command(['--dir', folder])}" if folder else ""
+    if differences := differing(place, expected):
+        raise DataError("\n".join(differences), tip=f"`{COMMAND}{place_option}` writes them anew")
+    log.log_note(f"{len(expected)} workflows in {place} are what would be written")
 
 
 @group.command("show")
@@ -60,28 +60,28 @@ def write(folder: Path | None, check: bool, allow_unresolved: bool) -> None:
 def show(name: str) -> None:
     """Print a workflow: nightly, build-line.yml, …."""
     from rocm_wheels.ci.workflows.files import texts
-    from rocm_wheels.model.actions import actions_table
-    from rocm_wheels.model.ci import ci_table
-    from rocm_wheels.records import did_you_mean
+    from rocm_wheels.model.actions import load_actions_table
+    from rocm_wheels.model.ci import load_ci_table
+    from rocm_wheels.records import suggest_name
 
-    made = texts(ci_table(), actions_table())
-    wanted, known = (
+    workflow_texts = texts(load_ci_table(), load_actions_table())
+    file, names = (
         name if name.endswith(".yml") else f"{name}.yml",
-        [one.removesuffix(".yml") for one in made],
+        [file_name.removesuffix(".yml") for file_name in workflow_texts],
     )
-    if wanted not in made:
+    if file not in workflow_texts:
         raise UsageError(
-            f"there is no workflow {name!r}{did_you_mean(name.removesuffix('.yml'), known)}",
-            tip=f"there are {', '.join(known)}",
+            f"there is no workflow {name!r}{suggest_name(name.removesuffix('.yml'), names)}",
+            tip=f"there are {', '.join(names)}",
         )
-    click.echo(made[wanted], nl=False)
+    click.echo(workflow_texts[file], nl=False)
 
 
 @group.command("require")
 @click.argument("names", nargs=-1, required=True, metavar="VARIABLE...")
 def require(names: tuple[str, ...]) -> None:
     """Fail where a repository does not say what its workflows need, before machines have worked for it."""
-    env = environment()
+    env = read_environment()
     if missing := [name for name in names if not env.get(name, "").strip()]:
         raise UsageError(
             f"this repository does not say {' and '.join(missing)}",
@@ -89,11 +89,11 @@ def require(names: tuple[str, ...]) -> None:
         )
 
 
-def _place() -> Path:
-    from rocm_wheels.workspace import home, in_clone
+def _find_folder() -> Path:
+    from rocm_wheels.workspace import get_project_home, is_clone
 
-    if not in_clone():
+    if not is_clone():
         raise UsageError(
             "this is no clone of the project, where workflows have their place", tip="give --dir"
         )
-    return home() / ".github" / "workflows"
+    return get_project_home() / ".github" / "workflows"

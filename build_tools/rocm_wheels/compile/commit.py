@@ -17,10 +17,10 @@ from pathlib import Path
 
 from rocm_wheels.compile.request import BuildRequest
 from rocm_wheels.compile.variables import prepend_path
-from rocm_wheels.log import warn
-from rocm_wheels.workspace import write_whole
+from rocm_wheels.log import log_warning
+from rocm_wheels.workspace import write_atomically
 
-_SCRIPT = """\
+_GIT_SCRIPT = """\
 #!/bin/sh
 # Made by rocm-wheels for builds: HEAD of one source tree is the commit below, on which commits of
 # rocm-wheels (hipify, patches) lie. All else is git's.
@@ -37,30 +37,30 @@ exec "$git" "$@"
 """
 
 
-def tell_commit(request: BuildRequest, waiting: Path, env: Mapping[str, str]) -> dict[str, str]:
+def set_wheel_commit(request: BuildRequest, parking: Path, env: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a build in which HEAD of its tree is the commit of the request.
 
-    The program stays below ``waiting``, the folder of the build trees: CMake remembers where git is.
+    The program stays below ``parking``, the folder of the build trees: CMake remembers where git is.
     """
-    told = dict(env)
+    build_env = dict(env)
     if request.commit is None:
-        return told
+        return build_env
     if request.platform == "windows":
-        warn(
+        log_warning(
             f"{request.project.name}: the wheel will name HEAD as its commit, and not {request.commit}: "
             "check out with --no-commit-hipify where that matters"
         )
-        return told
-    folder = waiting / request.project.name / "bin"
+        return build_env
+    folder = parking / request.project.name / "bin"
     path = os.pathsep.join(
         part for part in env.get("PATH", "").split(os.pathsep) if part != os.fspath(folder)
     )
     git = shutil.which("git", path=path)
     if git is None:
-        return told
+        return build_env
     words = {"git": git, "tree": os.fspath(request.source.resolve()), "commit": request.commit}
     program = folder / "git"
-    write_whole(program, _SCRIPT.format(**{name: shlex.quote(word) for name, word in words.items()}))
+    write_atomically(program, _GIT_SCRIPT.format(**{name: shlex.quote(word) for name, word in words.items()}))
     program.chmod(0o755)
-    prepend_path(told, "PATH", folder, request.platform)
-    return told
+    prepend_path(build_env, "PATH", folder, request.platform)
+    return build_env

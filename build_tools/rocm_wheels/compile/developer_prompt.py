@@ -13,38 +13,44 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rocm_wheels import log
-from rocm_wheels.compile.variables import look_up
+from rocm_wheels.compile.variables import look_up_variable
 from rocm_wheels.errors import BuildError
-from rocm_wheels.process import capture
+from rocm_wheels.process import capture_output
 
-_VSWHERE = Path("Microsoft Visual Studio", "Installer", "vswhere.exe")
-_ASKED = (
+_VSWHERE_PATH = Path("Microsoft Visual Studio", "Installer", "vswhere.exe")
+_VSWHERE_ARGUMENTS = (
     *("-latest", "-products", "*", "-property", "installationPath"),
     *("-requires", "Microsoft.VisualStudio.Component.VC.Tools.x86.x64"),
 )
-_PATIENCE_SECONDS = 300.0
+_PROMPT_SECONDS = 300.0
 
 
-def with_compilers(env: Mapping[str, str], platform: str) -> dict[str, str]:
+def add_visual_studio(env: Mapping[str, str], platform: str) -> dict[str, str]:
     """Return the environment that a build on a platform begins in (``sys.platform``).
 
     On Windows outside of a developer prompt it is that of the newest Visual Studio with C++ for x64. Without
     any it is as it was: what misses a compiler says so. Raises BuildError for a prompt that fails.
     """
-    if platform != "win32" or look_up(env, "VCToolsInstallDir") or look_up(env, "VSCMD_VER"):
+    if (
+        platform != "win32"
+        or look_up_variable(env, "VCToolsInstallDir")
+        or look_up_variable(env, "VSCMD_VER")
+    ):
         return dict(env)
-    installer = Path(look_up(env, "ProgramFiles(x86)") or r"C:\Program Files (x86)") / _VSWHERE
+    installer = Path(look_up_variable(env, "ProgramFiles(x86)") or r"C:\Program Files (x86)") / _VSWHERE_PATH
     if not installer.is_file():
         return dict(env)
-    said = capture([str(installer), *_ASKED], env=env, timeout=_PATIENCE_SECONDS, check=BuildError).strip()
-    if not said:
+    installations = capture_output(
+        [str(installer), *_VSWHERE_ARGUMENTS], env=env, timeout=_PROMPT_SECONDS, check=BuildError
+    ).strip()
+    if not installations:
         return dict(env)
-    script = Path(said.splitlines()[0]) / "VC" / "Auxiliary" / "Build" / "vcvars64.bat"
-    log.note(f"compilers are those of {script}")
-    return {**env, **_after(script, env)}
+    script = Path(installations.splitlines()[0]) / "VC" / "Auxiliary" / "Build" / "vcvars64.bat"
+    log.log_note(f"compilers are those of {script}")
+    return {**env, **_read_prompt_variables(script, env)}
 
 
-def _after(script: Path, env: Mapping[str, str]) -> dict[str, str]:
+def _read_prompt_variables(script: Path, env: Mapping[str, str]) -> dict[str, str]:
     """Return the variables after a batch file, with names in capitals, as Python has them there.
 
     A file of ours calls it: of a command with quotes inside, cmd.exe and Python make two different things.
@@ -53,11 +59,13 @@ def _after(script: Path, env: Mapping[str, str]) -> dict[str, str]:
         ours = Path(folder) / "prompt.bat"
         lines = ("@chcp 65001 >nul", f'@call "{script}" >nul', "@if errorlevel 1 exit /b 1", "@set")
         ours.write_text("".join(f"{line}\r\n" for line in lines), encoding="utf-8", newline="")
-        words = [look_up(env, "ComSpec") or "cmd.exe", "/d", "/c", str(ours)]
+        words = [look_up_variable(env, "ComSpec") or "cmd.exe", "/d", "/c", str(ours)]
         tip = "start from a developer prompt of Visual Studio, or repair its installation"
-        said = capture(words, env=env, timeout=_PATIENCE_SECONDS, check=BuildError, what=str(script), tip=tip)
-    pairs = (line.partition("=") for line in said.splitlines())
-    found = {name.upper(): value for name, equal, value in pairs if name and equal}
-    if not look_up(found, "VCToolsInstallDir"):
+        output = capture_output(
+            words, env=env, timeout=_PROMPT_SECONDS, check=BuildError, description=str(script), tip=tip
+        )
+    pairs = (line.partition("=") for line in output.splitlines())
+    variables = {name.upper(): value for name, equal, value in pairs if name and equal}
+    if not look_up_variable(variables, "VCToolsInstallDir"):
         raise BuildError(f"{script} ends well, and says nothing of compilers", tip=tip)
-    return found
+    return variables

@@ -11,58 +11,58 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from rocm_wheels.compile.hooks import hooks_of
+from rocm_wheels.compile.hooks import find_hooks
 from rocm_wheels.compile.request import BuildRequest
 from rocm_wheels.compile.variables import add_flags, prepend_path
 from rocm_wheels.model.project import load_project
-from rocm_wheels.model.versions import check_requirement
+from rocm_wheels.model.versions import check_exact_requirement
 
 # GCC 12 and newer warn wrongly about code that these projects compile with -Werror
 _GCC_FLAGS = "-Wno-error=maybe-uninitialized -Wno-error=uninitialized -Wno-error=restrict"
 
 
-def build_environment(request: BuildRequest, base: Mapping[str, str]) -> dict[str, str]:
+def compose_environment(request: BuildRequest, base: Mapping[str, str]) -> dict[str, str]:
     """Return the whole environment of a build; ``base`` is not changed.
 
     Raises SdkError or UsageError when the SDK or the request lacks what the project needs.
     """
     env = dict(base)
-    env.update(_general(request, base))
-    env.update(_places(request))
+    env.update(_list_general_variables(request, base))
+    env.update(_list_rocm_variables(request))
     prepend_path(env, "CMAKE_PREFIX_PATH", request.sdk.cmake, request.platform)
     prepend_path(env, "PATH", request.sdk.bin, request.platform)
-    env.update(_optional_parts(request))
+    env.update(_list_optional_parts(request))
     if request.platform == "linux":
         add_flags(env, "CXXFLAGS", _GCC_FLAGS)
         add_flags(env, "CPPFLAGS", _GCC_FLAGS)
     else:
-        env.update(_windows_compilers(request))
+        env.update(_list_windows_compilers(request))
     if request.cache is not None:
-        env.update(request.cache.variables(request.platform))
-    env.update(_recipe_variables(request))
-    env.update(_versions(request))
-    hooks_of(request.project.name).environment(request, env)
+        env.update(request.cache.launcher_variables(request.platform))
+    env.update(_list_recipe_variables(request))
+    env.update(_list_version_variables(request))
+    find_hooks(request.project.name).environment(request, env)
     env.update(request.set_env)
     return env
 
 
-def exact_pins(request: BuildRequest, env: Mapping[str, str]) -> tuple[str, ...]:
+def list_exact_pins(request: BuildRequest, env: Mapping[str, str]) -> tuple[str, ...]:
     """Return what the finished wheel requires at one version (``torch==2.9.0+rocm7.1.0``), by its recipe.
 
     ``env`` is the environment of the build: the user's own version goes before the one that it is built
     against, and an empty one is no pin. Raises UsageError for what is no version.
     """
-    found = []
+    pins = []
     for pin in request.project.build.pins:
         version = env.get(pin.variable or "", request.against[pin.project])
         if version:
-            found.append(check_requirement(f"{load_project(pin.project).distribution}=={version}"))
-    return tuple(found)
+            pins.append(check_exact_requirement(f"{load_project(pin.project).distribution}=={version}"))
+    return tuple(pins)
 
 
-def _general(request: BuildRequest, base: Mapping[str, str]) -> dict[str, str]:
+def _list_general_variables(request: BuildRequest, base: Mapping[str, str]) -> dict[str, str]:
     """Return variables about the build itself; those a user has set already are left to him."""
-    found = {
+    variables = {
         "PYTHONUTF8": "1",  # build files hold UTF-8, whatever the locale
         "PYTHONHASHSEED": base.get("PYTHONHASHSEED", "0"),  # the order of sets reaches generated code
         "USE_KINETO": base.get("USE_KINETO", "ON" if request.platform == "linux" else "OFF"),
@@ -70,11 +70,11 @@ def _general(request: BuildRequest, base: Mapping[str, str]) -> dict[str, str]:
         "PYTORCH_ROCM_ARCH": ";".join(request.targets),  # CMake reads it as a list
     }
     if request.commit_epoch is not None:
-        found["SOURCE_DATE_EPOCH"] = base.get("SOURCE_DATE_EPOCH", str(request.commit_epoch))
-    return found
+        variables["SOURCE_DATE_EPOCH"] = base.get("SOURCE_DATE_EPOCH", str(request.commit_epoch))
+    return variables
 
 
-def _recipe_variables(request: BuildRequest) -> dict[str, str]:
+def _list_recipe_variables(request: BuildRequest) -> dict[str, str]:
     targets, root = ";".join(request.targets), os.fspath(request.sdk.root)
     variables = request.recipe_variables
     return {
@@ -82,46 +82,46 @@ def _recipe_variables(request: BuildRequest) -> dict[str, str]:
     }
 
 
-def _places(request: BuildRequest) -> dict[str, str]:
+def _list_rocm_variables(request: BuildRequest) -> dict[str, str]:
     root = os.fspath(request.sdk.root)
     return {"ROCM_HOME": root, "ROCM_PATH": root}
 
 
-def _optional_parts(request: BuildRequest) -> dict[str, str]:
-    """Return what points at optional parts of the SDK; ``sdk_warnings`` tells about missing ones.
+def _list_optional_parts(request: BuildRequest) -> dict[str, str]:
+    """Return what points at optional parts of the SDK; ``list_sdk_warnings`` tells about missing ones.
 
     With ROCM_PATH set, clang looks for its device libraries in the wrong place of this layout:
     HIP_DEVICE_LIB_PATH says where they are. hipcc and the FindHIP.cmake beside it look for clang in two
     places (lib/llvm-21/bin and llvm/bin in Debian's ROCm 6.4): HIP_CLANG_PATH says it to both.
     """
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     if request.sdk.clang is not None:
-        found["HIP_CLANG_PATH"] = request.sdk.clang.as_posix()
+        variables["HIP_CLANG_PATH"] = request.sdk.clang.as_posix()
     if request.sdk.bitcode is not None:
-        found["HIP_DEVICE_LIB_PATH"] = os.fspath(request.sdk.bitcode)
+        variables["HIP_DEVICE_LIB_PATH"] = os.fspath(request.sdk.bitcode)
     if request.sdk.host_math is not None:
-        found["BLAS"] = "OpenBLAS"
-        found["OpenBLAS_HOME"] = os.fspath(request.sdk.host_math)
-        found["OpenBLAS_LIB_NAME"] = "rocm-openblas"
-    return found
+        variables["BLAS"] = "OpenBLAS"
+        variables["OpenBLAS_HOME"] = os.fspath(request.sdk.host_math)
+        variables["OpenBLAS_LIB_NAME"] = "rocm-openblas"
+    return variables
 
 
-def _windows_compilers(request: BuildRequest) -> dict[str, str]:
+def _list_windows_compilers(request: BuildRequest) -> dict[str, str]:
     llvm = request.sdk.root / "lib" / "llvm" / "bin"
     compiler = os.fspath(llvm / "clang-cl.exe")
     return {"HIP_CLANG_PATH": llvm.as_posix(), "CC": compiler, "CXX": compiler}
 
 
-def _versions(request: BuildRequest) -> dict[str, str]:
+def _list_version_variables(request: BuildRequest) -> dict[str, str]:
     rules = request.project.version
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     if request.version is not None:
-        found.update(dict.fromkeys(rules.variables, request.version))
+        variables.update(dict.fromkeys(rules.variables, request.version))
     if rules.build_number is not None:
-        found[rules.build_number] = request.build_number
+        variables[rules.build_number] = request.build_number
     if rules.suffix_variable is not None:
-        found[rules.suffix_variable] = request.suffix
+        variables[rules.suffix_variable] = request.suffix
     for pin in request.project.build.pins:
         if pin.variable is not None:
-            found[pin.variable] = request.against[pin.project]
-    return found
+            variables[pin.variable] = request.against[pin.project]
+    return variables

@@ -14,24 +14,24 @@ from pathlib import Path
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from rocm_wheels.compile.commit import tell_commit
-from rocm_wheels.compile.configured import Configured, ConfigureWatch, OptionLost, why_lost
+from rocm_wheels.compile.commit import set_wheel_commit
+from rocm_wheels.compile.configured import TreeConfigured, ConfigureWatch, OptionLost, explain_lost_option
 from rocm_wheels.compile.failure import (
     BuildFailed,
     BuildFailure,
     explain_failure,
-    first_failure,
-    repeat_command,
+    find_first_failure,
+    format_repeat_command,
 )
-from rocm_wheels.compile.generated import leftovers_excluded
-from rocm_wheels.compile.hooks import hooks_of
+from rocm_wheels.compile.generated import exclude_generated_files
+from rocm_wheels.compile.hooks import find_hooks
 from rocm_wheels.compile.hooks.hook import Preparation
 from rocm_wheels.compile.request import BuildRequest
 from rocm_wheels.compile.rocm_init import Preloads
-from rocm_wheels.compile.trees import enter_tree, steady_cmake, tree_key, trees_of
+from rocm_wheels.compile.trees import enter_tree, keep_cmake_path, make_tree_key, prepare_parking_folder
 from rocm_wheels.errors import BuildError
-from rocm_wheels.model.versions import local_part
-from rocm_wheels.process import Finished, run
+from rocm_wheels.model.versions import get_local_part
+from rocm_wheels.process import FinishedProcess, run_command
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def build_wheel(
     preloads: Preloads | None = None,
     clean: bool = False,
     on_line: Callable[[str], None] | None = None,
-    ran: Callable[[list[str], Mapping[str, str], Finished], None] | None = None,
+    ran: Callable[[list[str], Mapping[str, str], FinishedProcess], None] | None = None,
     restore: Callable[[], None] | None = None,
 ) -> BuiltWheel:
     """Build one wheel into ``out_dir``.
@@ -67,7 +67,7 @@ def build_wheel(
     ``restore`` then puts tracked files back that the project's own build changes.
     Raises BuildFailed when the front end fails, BuildError when it does not make the right wheel.
     """
-    with _running(
+    with _prepare_front_end(
         request,
         base=base,
         env=env,
@@ -79,8 +79,8 @@ def build_wheel(
         clean=clean,
         restore=restore,
     ) as front_end:
-        finished = front_end.run(ConfigureWatch(request, front_end.env), on_line, ran)
-        wheel, version = the_wheel(request, front_end.fresh)
+        finished = front_end.run_build(ConfigureWatch(request, front_end.env), on_line, ran)
+        wheel, version = find_built_wheel(request, front_end.fresh)
         path = out_dir / wheel.name
         wheel.replace(path)
     return BuiltWheel(path, request.project.distribution, version, front_end.tree, finished.seconds)
@@ -98,7 +98,7 @@ def configure_tree(
     preloads: Preloads | None = None,
     clean: bool = False,
     on_line: Callable[[str], None] | None = None,
-    ran: Callable[[list[str], Mapping[str, str], Finished], None] | None = None,
+    ran: Callable[[list[str], Mapping[str, str], FinishedProcess], None] | None = None,
     restore: Callable[[], None] | None = None,
 ) -> None:
     """Run a front end until CMake has configured the build tree, and end it there; see ``build_wheel``.
@@ -106,7 +106,7 @@ def configure_tree(
     A later build goes on in that tree. Raises BuildFailed when the front end fails before, or when CMake
     turns an option that was asked for.
     """
-    with _running(
+    with _prepare_front_end(
         request,
         base=base,
         env=env,
@@ -118,7 +118,7 @@ def configure_tree(
         clean=clean,
         restore=restore,
     ) as front_end:
-        front_end.run(ConfigureWatch(request, front_end.env, only_configure=True), on_line, ran)
+        front_end.run_build(ConfigureWatch(request, front_end.env, only_configure=True), on_line, ran)
 
 
 @dataclass(frozen=True)
@@ -134,47 +134,49 @@ class _FrontEnd:
     log: Path
     tree: str
 
-    def run(
+    def run_build(
         self,
         watch: ConfigureWatch,
         on_line: Callable[[str], None] | None,
-        ran: Callable[[list[str], Mapping[str, str], Finished], None] | None,
-    ) -> Finished:
+        ran: Callable[[list[str], Mapping[str, str], FinishedProcess], None] | None,
+    ) -> FinishedProcess:
         """Run it to its end, or to where the watch ends it. Raises BuildFailed."""
         request, folder = self.request, self.request.folder
-        argv = front_end_command(request, folder, python=self.python, out_dir=self.fresh)
-        shown = front_end_command(request, folder, python=self.python, out_dir=self.out_dir.absolute())
+        argv = make_front_end_command(request, folder, python=self.python, out_dir=self.fresh)
+        shown_command = make_front_end_command(
+            request, folder, python=self.python, out_dir=self.out_dir.absolute()
+        )
         position = self.log.stat().st_size if self.log.is_file() else 0
-        what, began, lost = f"building {request.project.name}", time.monotonic(), None
-        watch.forget_lost()
+        activity, began, lost = f"building {request.project.name}", time.monotonic(), None
+        watch.delete_lost_caches()
         try:
-            finished = run(
+            finished = run_command(
                 argv,
                 env=self.env,
                 cwd=folder,
                 log=self.log,
-                on_line=watch.listen(on_line),
+                on_line=watch.wrap_listener(on_line),
                 check=None,
-                what=what,
+                description=activity,
             )
-            watch.check()
-        except Configured:
-            finished = Finished(0, time.monotonic() - began)
+            watch.check_caches()
+        except TreeConfigured:
+            finished = FinishedProcess(0, time.monotonic() - began)
         except OptionLost as turned:
-            finished, lost = Finished(1, time.monotonic() - began), turned
+            finished, lost = FinishedProcess(1, time.monotonic() - began), turned
         if ran is not None:
-            ran(shown, self.env, finished)
+            ran(shown_command, self.env, finished)
         if lost is None and not finished.returncode:
             return finished
-        lines = _lines_from(self.log, position)
-        command = repeat_command(shown, cwd=folder, base=self.base, env=self.env)
+        lines = _read_lines_from(self.log, position)
+        command = format_repeat_command(shown_command, cwd=folder, base=self.base, env=self.env)
         if lost is not None:
-            raise _not_as_asked(request, lost, lines, log=self.log, command=command) from lost
-        raise _failed(request, finished.returncode, lines, log=self.log, command=command)
+            raise _lost_option_error(request, lost, lines, log=self.log, command=command) from lost
+        raise _front_end_error(request, finished.returncode, lines, log=self.log, command=command)
 
 
 @contextmanager
-def _running(
+def _prepare_front_end(
     request: BuildRequest,
     *,
     base: Mapping[str, str],
@@ -191,23 +193,23 @@ def _running(
     out_dir.mkdir(parents=True, exist_ok=True)
     for old in out_dir.glob(".fresh-*"):  # of a build that was killed
         shutil.rmtree(old)
-    waiting = trees_of(request.source, base)
-    marker = waiting / request.project.name / "running.json"
+    parking = prepare_parking_folder(request.source, base)
+    marker = parking / request.project.name / "running.json"
     with (
-        leftovers_excluded(request.source, marker, log, base),
+        exclude_generated_files(request.source, marker, log, base),
         contextlib.ExitStack() as ending,
         tempfile.TemporaryDirectory(prefix=".fresh-", dir=out_dir) as name,
     ):
         if restore is not None:
             ending.callback(restore)
-        key = tree_key(request, env, python=python, python_tag=python_tag)
-        tree = enter_tree(request, key, waiting, env=base, clean=clean)
-        env = tell_commit(request, waiting, steady_cmake(request, python, env))
-        hooks_of(request.project.name).prepare(request, Preparation(base, preloads))
+        key = make_tree_key(request, env, python=python, python_tag=python_tag)
+        tree = enter_tree(request, key, parking, env=base, clean=clean)
+        env = set_wheel_commit(request, parking, keep_cmake_path(request, python, env))
+        find_hooks(request.project.name).prepare(request, Preparation(base, preloads))
         yield _FrontEnd(request, base, env, python, out_dir, Path(name).absolute(), log, tree)
 
 
-def front_end_command(request: BuildRequest, folder: Path, *, python: Path, out_dir: Path) -> list[str]:
+def make_front_end_command(request: BuildRequest, folder: Path, *, python: Path, out_dir: Path) -> list[str]:
     """Return the command line that builds a wheel of the tree in ``folder`` into ``out_dir``."""
     build = request.project.build
     if build.front_end == "setup.py":
@@ -217,11 +219,11 @@ def front_end_command(request: BuildRequest, folder: Path, *, python: Path, out_
     if request.platform == "windows":
         # ninja is the system's there (release_lines.yaml), which the check of requirements cannot see
         argv.append("--skip-dependency-check")
-    settings = [*build.config_settings, *hooks_of(request.project.name).settings(request, folder)]
+    settings = [*build.config_settings, *find_hooks(request.project.name).settings(request, folder)]
     return [*argv, *(f"-C{setting}" for setting in settings)]
 
 
-def the_wheel(request: BuildRequest, folder: Path) -> tuple[Path, str]:
+def find_built_wheel(request: BuildRequest, folder: Path) -> tuple[Path, str]:
     """Return the only wheel in a folder and its version. Raises BuildError if it is not the one expected."""
     name = request.project.name
     files = sorted(path.name for path in folder.iterdir())
@@ -237,15 +239,15 @@ def the_wheel(request: BuildRequest, folder: Path) -> tuple[Path, str]:
             f"{name}: the build must make a wheel of {request.project.distribution}, and made {wheels[0]}"
         )
     if not _version_fits(request, version):
-        wanted = request.version or f"…+{local_part(request.suffix)}"
+        expected_version = request.version or f"…+{get_local_part(request.suffix)}"
         raise BuildError(
-            f"{name}: the wheel must have version {wanted}, and is {wheels[0]}",
-            tip="does its setup.py read " + " and ".join(_version_variables(request)) + "?",
+            f"{name}: the wheel must have version {expected_version}, and is {wheels[0]}",
+            tip="does its setup.py read " + " and ".join(_list_version_variables(request)) + "?",
         )
     return folder / wheels[0], str(version)
 
 
-def _version_variables(request: BuildRequest) -> tuple[str, ...]:
+def _list_version_variables(request: BuildRequest) -> tuple[str, ...]:
     rules = request.project.version
     return rules.variables or ((rules.suffix_variable,) if rules.suffix_variable else ("a version variable",))
 
@@ -263,39 +265,43 @@ def _version_fits(request: BuildRequest, version: Version) -> bool:
         )
     if request.project.version.suffix_variable is None:
         return True
-    local = local_part(request.suffix)
+    local = get_local_part(request.suffix)
     return not local or f".{version.local or ''}".endswith(f".{local}")
 
 
-def _lines_from(log: Path, position: int) -> list[str]:
+def _read_lines_from(log: Path, position: int) -> list[str]:
     with log.open("rb") as file:
         file.seek(position)
         return file.read().decode("utf-8", "replace").splitlines()
 
 
-def _failed(request: BuildRequest, code: int, lines: list[str], *, log: Path, command: str) -> BuildFailed:
-    failure = first_failure(lines)
-    how = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
-    what = f"building {request.project.name} {how}"
+def _front_end_error(
+    request: BuildRequest, code: int, lines: list[str], *, log: Path, command: str
+) -> BuildFailed:
+    failure = find_first_failure(lines)
+    ending = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
+    summary = f"building {request.project.name} {ending}"
     return BuildFailed(
-        explain_failure(what, failure, log=log, command=command), failure=failure, log=log, command=command
+        explain_failure(summary, failure, log=log, command=command), failure=failure, log=log, command=command
     )
 
 
-def _not_as_asked(
+def _lost_option_error(
     request: BuildRequest, lost: OptionLost, lines: list[str], *, log: Path, command: str
 ) -> BuildFailed:
     """Return the error of a build that CMake configured without what was asked for, in CMake's own words."""
     name = request.project.name
-    reason = why_lost(lost.option, lines) or "CMake gave no reason that is understood"
+    reason = explain_lost_option(lost.option, lines) or "CMake gave no reason that is understood"
     failure = BuildFailure("configure", reason)
-    what = f"building {name} was ended: {lost.message}"
+    summary = f"building {name} was ended: {lost.message}"
     error = BuildFailed(
-        explain_failure(what, failure, log=log, command=command), failure=failure, log=log, command=command
+        explain_failure(summary, failure, log=log, command=command), failure=failure, log=log, command=command
     )
     error.tip = "the same command configures anew"
     if lost.option in request.set_env:
-        error.tip = f"leave --set-env {name}:{lost.option}={lost.asked} out, or give CMake what it looks for"
+        error.tip = (
+            f"leave --set-env {name}:{lost.option}={lost.requested} out, or give CMake what it looks for"
+        )
     elif lost.option != "USE_ROCM":
         error.tip = f"give CMake what it looks for, or build without it: --set-env {name}:{lost.option}=OFF"
     return error

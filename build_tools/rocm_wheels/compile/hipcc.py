@@ -12,7 +12,7 @@ from rocm_wheels.errors import SdkError
 from rocm_wheels.model.project import Platform
 
 
-def hipcc_of(sdk: SdkTree, platform: Platform) -> Path:
+def find_hipcc(sdk: SdkTree, platform: Platform) -> Path:
     """Return the driver's place. Raises SdkError when the SDK has none."""
     program = sdk.bin / ("hipcc.exe" if platform == "windows" else "hipcc")
     if not program.is_file():
@@ -23,13 +23,13 @@ def hipcc_of(sdk: SdkTree, platform: Platform) -> Path:
     return program
 
 
-def hipcc_environment(sdk: SdkTree, env: Mapping[str, str], platform: Platform) -> dict[str, str]:
+def make_hipcc_environment(sdk: SdkTree, env: Mapping[str, str], platform: Platform) -> dict[str, str]:
     """Return the user's environment with what ``build_environment`` tells hipcc; no compiler cache."""
-    found = {name: value for name, value in env.items() if name != "HIP_CLANG_LAUNCHER"}
-    found["ROCM_HOME"] = found["ROCM_PATH"] = os.fspath(sdk.root)
-    prepend_path(found, "PATH", sdk.bin, platform)
+    variables = {name: value for name, value in env.items() if name != "HIP_CLANG_LAUNCHER"}
+    variables["ROCM_HOME"] = variables["ROCM_PATH"] = os.fspath(sdk.root)
+    prepend_path(variables, "PATH", sdk.bin, platform)
     if sdk.bitcode is not None:
-        found["HIP_DEVICE_LIB_PATH"] = os.fspath(sdk.bitcode)
+        variables["HIP_DEVICE_LIB_PATH"] = os.fspath(sdk.bitcode)
     if sdk.clang is not None:
-        found["HIP_CLANG_PATH"] = sdk.clang.as_posix()
-    return found
+        variables["HIP_CLANG_PATH"] = sdk.clang.as_posix()
+    return variables

@@ -12,20 +12,20 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rocm_wheels.compile.failure import first_failure
-from rocm_wheels.compile.hipcc import hipcc_environment, hipcc_of
+from rocm_wheels.compile.failure import find_first_failure
+from rocm_wheels.compile.hipcc import make_hipcc_environment, find_hipcc
 from rocm_wheels.compile.sdk_tree import SdkTree
 from rocm_wheels.errors import BuildError
 from rocm_wheels.model.project import Platform
-from rocm_wheels.parallel import each
-from rocm_wheels.process import run
+from rocm_wheels.parallel import run_in_parallel
+from rocm_wheels.process import run_command
 
 PROBE_VERSION = "1"  # raise it when the kernel, or how it is compiled, changes
-_TIMEOUT = 300.0  # seconds a target: about 3 are usual
+_PROBE_SECONDS = 300.0  # seconds a target: about 3 are usual
 
 # The compiler's own types and builtins, so that it stands on no header's promise; and ROCm's types of
 # half precision where it brings their headers, as every real one does.
-_KERNEL = """\
+_PROBE_KERNEL = """\
 #include <hip/hip_runtime.h>
 #if __has_include(<hip/hip_fp16.h>) && __has_include(<hip/hip_bf16.h>)
 #include <hip/hip_bf16.h>
@@ -86,42 +86,42 @@ def probe_targets(
     ``env`` is the user's. One target that fails, or takes longer than 5 minutes, hides no other. Raises
     SdkError when there is no compiler.
     """
-    program = hipcc_of(sdk, platform)
-    built = hipcc_environment(sdk, env, platform)
+    program = find_hipcc(sdk, platform)
+    built = make_hipcc_environment(sdk, env, platform)
     folder.mkdir(parents=True, exist_ok=True)
 
-    def one(target: str) -> str | None:
-        return _compile(program, target, folder, built)
+    def probe_target(target: str) -> str | None:
+        return _compile_probe(program, target, folder, built)
 
-    return dict(zip(targets, each(one, targets, jobs=jobs), strict=True))
+    return dict(zip(targets, run_in_parallel(probe_target, targets, jobs=jobs), strict=True))
 
 
-def _compile(program: Path, target: str, folder: Path, env: Mapping[str, str]) -> str | None:
+def _compile_probe(program: Path, target: str, folder: Path, env: Mapping[str, str]) -> str | None:
     lines: list[str] = []
     with tempfile.TemporaryDirectory(prefix="probe-", dir=folder) as name:
-        place = Path(name)
-        (place / "probe.hip").write_text(_KERNEL, encoding="utf-8")
+        probe_folder = Path(name)
+        (probe_folder / "probe.hip").write_text(_PROBE_KERNEL, encoding="utf-8")
         temporary = {**env, "TMPDIR": name, "TEMP": name, "TMP": name}  # a compiler that crashes leaves files
         try:
-            done = run(
+            done = run_command(
                 [program, f"--offload-arch={target}", "-O2", "-c", "probe.hip", "-o", "probe.o"],
                 env=temporary,
-                cwd=place,
+                cwd=probe_folder,
                 on_line=lines.append,
-                timeout=_TIMEOUT,
+                timeout=_PROBE_SECONDS,
                 check=None,
-                what=f"the probe for {target}",
+                description=f"the probe for {target}",
             )
         except BuildError as failure:
             return failure.message
         if done.returncode:
-            failed = first_failure(lines)
-            return str(failed) if failed is not None else _last_words(done.returncode, lines)
-        if not (place / "probe.o").is_file():
+            failed = find_first_failure(lines)
+            return str(failed) if failed is not None else _describe_exit(done.returncode, lines)
+        if not (probe_folder / "probe.o").is_file():
             return f"{os.fspath(program)} ended without an error and without an object"
     return None
 
 
-def _last_words(code: int, lines: Sequence[str]) -> str:
-    said = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
-    return f"hipcc failed with exit code {code}: {said}"
+def _describe_exit(code: int, lines: Sequence[str]) -> str:
+    last_line = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    return f"hipcc failed with exit code {code}: {last_line}"

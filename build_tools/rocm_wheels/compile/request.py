@@ -10,7 +10,7 @@ from rocm_wheels.compile.cache import CompilerCache
 from rocm_wheels.compile.sdk_tree import SdkTree
 from rocm_wheels.errors import BuildError, UsageError
 from rocm_wheels.model.project import Platform, Project
-from rocm_wheels.model.versions import check_requirement
+from rocm_wheels.model.versions import check_exact_requirement
 
 _FRONT_END_FILES = {"pep517": ("pyproject.toml", "setup.py"), "setup.py": ("setup.py",)}
 
@@ -56,25 +56,25 @@ class BuildRequest:
                 f"--pytorch-build-number {self.build_number} is not a number", tip="count from 1"
             )
         if self.triton_requirement is not None:
-            check_requirement(self.triton_requirement)
+            check_exact_requirement(self.triton_requirement)
         if self.platform not in self.project.build.platforms:
             raise UsageError(f"{self.project.name} is not built on {self.platform}")
 
     @property
     def recipe_variables(self) -> dict[str, str]:
         """The variables that the recipe sets for this build, as they stand there."""
-        fixed = self.project.fixed_environment(self.platform, self.torch_line)
+        fixed = self.project.get_environment(self.platform, self.torch_line)
         return {**fixed, **(self.project.offline_environment if self.offline else {})}
 
     @property
     def folder(self) -> Path:
         """The folder that the front end runs in: the first of the recipe's that has its file."""
         names = _FRONT_END_FILES[self.project.build.front_end]
-        places = [self.source / folder for folder in self.project.build.folders]
-        for place in places:
-            if any((place / name).is_file() for name in names):
-                return place
+        candidates = [self.source / folder for folder in self.project.build.folders]
+        for candidate in candidates:
+            if any((candidate / name).is_file() for name in names):
+                return candidate
         raise BuildError(
-            f"{self.project.name}: no {' or '.join(names)} in {' or '.join(map(str, places))}",
+            f"{self.project.name}: no {' or '.join(names)} in {' or '.join(map(str, candidates))}",
             tip="is this the right folder, and is its checkout complete?",
         )

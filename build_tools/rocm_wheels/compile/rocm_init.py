@@ -16,15 +16,15 @@ from pathlib import Path
 
 from pydantic import model_validator
 
-from rocm_wheels.compile.generated import exclude
+from rocm_wheels.compile.generated import exclude_from_git
 from rocm_wheels.errors import SdkError
-from rocm_wheels.model.names import data_folder
+from rocm_wheels.model.names import get_data_folder
 from rocm_wheels.model.project import Platform
-from rocm_wheels.process import capture
-from rocm_wheels.records import Record, fault, load
-from rocm_wheels.workspace import write_whole
+from rocm_wheels.process import capture_output
+from rocm_wheels.records import Record, make_record_error, load_record
+from rocm_wheels.workspace import write_atomically
 
-_PROBE = """\
+_PROBE_SCRIPT = """\
 import json, sys
 import rocm_sdk
 answers = {}
@@ -37,16 +37,16 @@ json.dump(answers, sys.stdout)
 """
 
 
-class _Table(Record):
+class _PreloadTable(Record):
     required: tuple[str, ...]
     linux: tuple[str, ...]
     windows: tuple[str, ...]
 
     @model_validator(mode="after")
-    def _required_are_listed(self) -> _Table:
+    def _required_are_listed(self) -> _PreloadTable:
         for name in self.required:
             if name not in self.linux or name not in self.windows:
-                raise fault(f"{name} is required, but a platform does not list it", "required")
+                raise make_record_error(f"{name} is required, but a platform does not list it", "required")
         return self
 
 
@@ -54,7 +54,7 @@ class _Table(Record):
 class Preloads:
     """Libraries to load first, in order, and those left out with the SDK's reason."""
 
-    kept: tuple[str, ...]
+    libraries: tuple[str, ...]
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     def warning(self) -> str | None:
@@ -65,13 +65,13 @@ class Preloads:
 
 
 @lru_cache
-def _table() -> _Table:
-    return load(data_folder() / "preload_libraries.yaml", _Table)
+def _load_preload_table() -> _PreloadTable:
+    return load_record(get_data_folder() / "preload_libraries.yaml", _PreloadTable)
 
 
-def preload_names(platform: Platform) -> tuple[str, ...]:
+def list_preload_names(platform: Platform) -> tuple[str, ...]:
     """Return the libraries of a platform, in loading order."""
-    return _table().linux if platform == "linux" else _table().windows
+    return _load_preload_table().linux if platform == "linux" else _load_preload_table().windows
 
 
 def ask_preloads(python: Path, platform: Platform, env: Mapping[str, str]) -> Preloads:
@@ -79,12 +79,12 @@ def ask_preloads(python: Path, platform: Platform, env: Mapping[str, str]) -> Pr
 
     Raises SdkError when it cannot be asked, or lacks one without which torch cannot work.
     """
-    names = preload_names(platform)
-    answer = capture(
-        [python, "-c", _PROBE, *names],
+    names = list_preload_names(platform)
+    answer = capture_output(
+        [python, "-c", _PROBE_SCRIPT, *names],
         env=env,
         check=SdkError,
-        what="asking rocm_sdk for its libraries",
+        description="asking rocm_sdk for its libraries",
         tip="install the libraries: rocm[libraries]",
     )
     try:
@@ -96,18 +96,18 @@ def ask_preloads(python: Path, platform: Platform, env: Mapping[str, str]) -> Pr
 
 def select_preloads(names: tuple[str, ...], left_out: Mapping[str, str]) -> Preloads:
     """Split the names; SdkError when a required one is among those left out."""
-    for name in _table().required:
+    for name in _load_preload_table().required:
         if name in left_out:
             raise SdkError(
                 f"the ROCm SDK has no {name}: {left_out[name]}", tip="install the libraries: rocm[libraries]"
             )
-    kept = tuple(name for name in names if name not in left_out)
-    return Preloads(kept, {name: left_out[name] for name in names if name in left_out})
+    libraries = tuple(name for name in names if name not in left_out)
+    return Preloads(libraries, {name: left_out[name] for name in names if name in left_out})
 
 
-def render(rocm_version: str, preloads: Preloads) -> str:
+def render_rocm_init(rocm_version: str, preloads: Preloads) -> str:
     """Write the module. The same input gives the same text."""
-    names = "".join(f'            "{name}",\n' for name in preloads.kept)
+    names = "".join(f'            "{name}",\n' for name in preloads.libraries)
     missing = "".join(
         f"# not preloaded, the SDK of the build has not got it: {name}\n" for name in preloads.left_out
     )
@@ -126,7 +126,7 @@ def initialize():
 '''
 
 
-def write_generated(source: Path, name: str, text: str, *, env: Mapping[str, str]) -> bool:
+def write_generated_file(source: Path, name: str, text: str, *, env: Mapping[str, str]) -> bool:
     """Write a generated file into a source tree if its content changes; tell whether it did.
 
     A change of its date alone would rebuild what depends on it. Git is told not to see the file.
@@ -134,6 +134,6 @@ def write_generated(source: Path, name: str, text: str, *, env: Mapping[str, str
     path = source / name
     changed = not path.is_file() or path.read_bytes() != text.encode("utf-8")
     if changed:
-        write_whole(path, text)
-    exclude(source, [name], env)
+        write_atomically(path, text)
+    exclude_from_git(source, [name], env)
     return changed

@@ -24,18 +24,18 @@ class SdkTree:
     roctracer: Path | None = None  # include/roctracer: headers for Kineto
 
 
-def look_at_sdk(*, version: str, root: Path, cmake: Path, bin: Path) -> SdkTree:
+def inspect_sdk(*, version: str, root: Path, cmake: Path, bin: Path) -> SdkTree:
     """Look which parts an SDK has. Raises SdkError when one of its three folders is not there."""
-    places = {"root": root, "cmake": cmake, "bin": bin}
-    for name, place in places.items():
-        if not place.is_dir():
+    folders = {"root": root, "cmake": cmake, "bin": bin}
+    for name, folder in folders.items():
+        if not folder.is_dir():
             raise SdkError(
-                f"the ROCm SDK {version} says that its {name} folder is {place}, which does not exist",
+                f"the ROCm SDK {version} says that its {name} folder is {folder}, which does not exist",
                 tip="install it again: build_prod_wheels.py install-rocm",
             )
     root = root.absolute()
 
-    def part(path: str) -> Path | None:
+    def find_part(path: str) -> Path | None:
         return root / path if (root / path).is_dir() else None
 
     return SdkTree(
@@ -44,15 +44,15 @@ def look_at_sdk(*, version: str, root: Path, cmake: Path, bin: Path) -> SdkTree:
         cmake=cmake.absolute(),
         bin=bin.absolute(),
         bundles=(root / "share/therock/therock_manifest.json").is_file(),
-        sysdeps=part("lib/rocm_sysdeps"),
-        clang=part("lib/llvm/bin"),
-        bitcode=part("lib/llvm/amdgcn/bitcode"),
-        host_math=part("lib/host-math"),
-        roctracer=part("include/roctracer"),
+        sysdeps=find_part("lib/rocm_sysdeps"),
+        clang=find_part("lib/llvm/bin"),
+        bitcode=find_part("lib/llvm/amdgcn/bitcode"),
+        host_math=find_part("lib/host-math"),
+        roctracer=find_part("include/roctracer"),
     )
 
 
-def sdk_warnings(sdk: SdkTree) -> tuple[str, ...]:
+def list_sdk_warnings(sdk: SdkTree) -> tuple[str, ...]:
     """Say what a build goes without, one line a missing part."""
     parts = {
         "lib/rocm_sysdeps": (
@@ -65,6 +65,6 @@ def sdk_warnings(sdk: SdkTree) -> tuple[str, ...]:
     }
     return tuple(
         f"the ROCm SDK has no {path}: {consequence}"
-        for path, (place, consequence) in parts.items()
-        if not place
+        for path, (part, consequence) in parts.items()
+        if not part
     )

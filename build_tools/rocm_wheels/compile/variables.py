@@ -9,7 +9,7 @@ from pathlib import Path
 from rocm_wheels.model.project import Platform
 
 
-def look_up(env: Mapping[str, str], name: str) -> str | None:
+def look_up_variable(env: Mapping[str, str], name: str) -> str | None:
     """Return a variable that a Windows program set: Python gives all names there in capitals."""
     return env.get(name) or env.get(name.upper()) or None
 

@@ -16,16 +16,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocm_wheels.demo.folders import files_of, fingerprint, make_folder
+from rocm_wheels.demo.folders import list_files, fingerprint_folders, make_folder
 from rocm_wheels.errors import DataError, SdkError
-from rocm_wheels.process import capture
+from rocm_wheels.process import capture_output
 
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:[.a-z+][\w.+]*)?")
 _LAYOUT = 1  # raise it when this module changes what it makes from the same sources
 
 
 @dataclass(frozen=True)
-class Library:
+class MiniatureLibrary:
     """A shared library: its SONAME is ``lib<name>.so.<major>``; ``symbol`` begins its one function."""
 
     name: str
@@ -42,31 +42,37 @@ class Library:
 
 
 _BLAS, _PROFILER = "math-libs/BLAS", "profiler"
-_RUNTIME = Library("amdhip64", 7, "core-hip", "core/clr/stage", "hip")
+_RUNTIME = MiniatureLibrary("amdhip64", 7, "core-hip", "core/clr/stage", "hip")
 # All that torch preloads on Linux. The majors are those of ROCm 7; nothing here depends on them.
-LIBRARIES = (
+MINIATURE_LIBRARIES = (
     _RUNTIME,
-    Library("hiprtc", 7, "core-hip", "core/clr/stage", "hiprtc"),
-    Library("amd_comgr", 3, "amd-llvm", "compiler/amd-comgr/stage", "amd_comgr"),
-    Library("amd_smi", 26, "core-amdsmi", "core/amdsmi/stage", "amdsmi"),
-    Library("rocm_smi64", 1, "base", "base/rocm_smi_lib/stage", "rsmi"),
-    Library("hipblas", 3, "blas", f"{_BLAS}/hipBLAS/stage", "hipblas"),
-    Library("hipblaslt", 1, "blas", f"{_BLAS}/hipBLASLt/stage", "hipblaslt"),
-    Library("hipsparse", 4, "blas", f"{_BLAS}/hipSPARSE/stage", "hipsparse"),
-    Library("hipsparselt", 0, "blas", f"{_BLAS}/hipSPARSELt/stage", "hipsparselt"),
-    Library("hipsolver", 1, "blas", f"{_BLAS}/hipSOLVER/stage", "hipsolver"),
-    Library("hipfft", 0, "fft", "math-libs/hipFFT/stage", "hipfft"),
-    Library("hiprand", 1, "rand", "math-libs/hipRAND/stage", "hiprand"),
-    Library("MIOpen", 1, "miopen", "ml-libs/MIOpen/stage", "miopen"),
-    Library("hipdnn_backend", 0, "hipdnn", "ml-libs/hipDNN/stage", "hipdnn"),
-    Library("rccl", 1, "rccl", "comm-libs/rccl/stage", "rccl"),
-    Library("hipfile", 0, "hipfile", "storage-libs/hipFile/stage", "hipfile"),
-    Library("rocprofiler-sdk", 1, "rocprofiler-sdk", f"{_PROFILER}/rocprofiler-sdk/stage", "rocprofiler"),
-    Library("rocprofiler-sdk-roctx", 1, "rocprofiler-sdk", f"{_PROFILER}/rocprofiler-sdk/stage", "roctxsdk"),
-    Library("roctracer64", 4, "rocprofiler-sdk", f"{_PROFILER}/roctracer/stage", "roctracer"),
-    Library("roctx64", 4, "rocprofiler-sdk", f"{_PROFILER}/roctracer/stage", "roctx"),
-    Library("rocm-openblas", 0, "host-blas", "third-party/host-blas/stage", "openblas", "lib/host-math/lib"),
-    Library(
+    MiniatureLibrary("hiprtc", 7, "core-hip", "core/clr/stage", "hiprtc"),
+    MiniatureLibrary("amd_comgr", 3, "amd-llvm", "compiler/amd-comgr/stage", "amd_comgr"),
+    MiniatureLibrary("amd_smi", 26, "core-amdsmi", "core/amdsmi/stage", "amdsmi"),
+    MiniatureLibrary("rocm_smi64", 1, "base", "base/rocm_smi_lib/stage", "rsmi"),
+    MiniatureLibrary("hipblas", 3, "blas", f"{_BLAS}/hipBLAS/stage", "hipblas"),
+    MiniatureLibrary("hipblaslt", 1, "blas", f"{_BLAS}/hipBLASLt/stage", "hipblaslt"),
+    MiniatureLibrary("hipsparse", 4, "blas", f"{_BLAS}/hipSPARSE/stage", "hipsparse"),
+    MiniatureLibrary("hipsparselt", 0, "blas", f"{_BLAS}/hipSPARSELt/stage", "hipsparselt"),
+    MiniatureLibrary("hipsolver", 1, "blas", f"{_BLAS}/hipSOLVER/stage", "hipsolver"),
+    MiniatureLibrary("hipfft", 0, "fft", "math-libs/hipFFT/stage", "hipfft"),
+    MiniatureLibrary("hiprand", 1, "rand", "math-libs/hipRAND/stage", "hiprand"),
+    MiniatureLibrary("MIOpen", 1, "miopen", "ml-libs/MIOpen/stage", "miopen"),
+    MiniatureLibrary("hipdnn_backend", 0, "hipdnn", "ml-libs/hipDNN/stage", "hipdnn"),
+    MiniatureLibrary("rccl", 1, "rccl", "comm-libs/rccl/stage", "rccl"),
+    MiniatureLibrary("hipfile", 0, "hipfile", "storage-libs/hipFile/stage", "hipfile"),
+    MiniatureLibrary(
+        "rocprofiler-sdk", 1, "rocprofiler-sdk", f"{_PROFILER}/rocprofiler-sdk/stage", "rocprofiler"
+    ),
+    MiniatureLibrary(
+        "rocprofiler-sdk-roctx", 1, "rocprofiler-sdk", f"{_PROFILER}/rocprofiler-sdk/stage", "roctxsdk"
+    ),
+    MiniatureLibrary("roctracer64", 4, "rocprofiler-sdk", f"{_PROFILER}/roctracer/stage", "roctracer"),
+    MiniatureLibrary("roctx64", 4, "rocprofiler-sdk", f"{_PROFILER}/roctracer/stage", "roctx"),
+    MiniatureLibrary(
+        "rocm-openblas", 0, "host-blas", "third-party/host-blas/stage", "openblas", "lib/host-math/lib"
+    ),
+    MiniatureLibrary(
         "rocm_sysdeps_liblzma",
         5,
         "sysdeps",
@@ -91,13 +97,13 @@ def make_artifacts(
     this machine. Made whole or not at all, and not again from the same input. Raises DataError
     for a version without three numbers, SdkError when the compiler fails.
     """
-    words = _words(version, targets)
-    source_print = fingerprint([source], str(_LAYOUT), repr(sorted(words.items())), env.get("CC", ""))
+    words = _make_fill_words(version, targets)
+    source_print = fingerprint_folders([source], str(_LAYOUT), repr(sorted(words.items())), env.get("CC", ""))
 
     def fill(folder: Path) -> None:
-        for path in files_of(source / "artifacts"):
-            _place(path, path.relative_to(source / "artifacts").as_posix(), folder, words, targets)
-        _compile(source / "stubs", folder, words, env)
+        for path in list_files(source / "artifacts"):
+            _copy_file(path, path.relative_to(source / "artifacts").as_posix(), folder, words, targets)
+        _compile_libraries(source / "stubs", folder, words, env)
         for link, aim in _LINKS:
             (folder / link).symlink_to(aim)
         for artifact in sorted(folder.iterdir()):
@@ -107,7 +113,7 @@ def make_artifacts(
     return dest
 
 
-def _words(version: str, targets: Sequence[str]) -> dict[str, str]:
+def _make_fill_words(version: str, targets: Sequence[str]) -> dict[str, str]:
     """Return what stands for each ``@NAME@`` in a file that ends in ``.in``."""
     numbers = _VERSION.fullmatch(version)
     if numbers is None:
@@ -124,42 +130,44 @@ def _words(version: str, targets: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _place(path: Path, relative: str, folder: Path, words: Mapping[str, str], targets: Sequence[str]) -> None:
+def _copy_file(
+    path: Path, relative: str, folder: Path, words: Mapping[str, str], targets: Sequence[str]
+) -> None:
     """Copy one file; once for each target when its name holds ``@TARGET@``."""
     for target in targets if "@TARGET@" in relative else ("",):
-        place = folder / relative.replace("@TARGET@", target).removesuffix(".in")
-        place.parent.mkdir(parents=True, exist_ok=True)
+        copy = folder / relative.replace("@TARGET@", target).removesuffix(".in")
+        copy.parent.mkdir(parents=True, exist_ok=True)
         if relative.endswith(".in"):
-            text = _fill_in(path.read_text(encoding="utf-8"), {**words, "TARGET": target})
-            place.write_text(text, encoding="utf-8", newline="\n")
+            text = _replace_words(path.read_text(encoding="utf-8"), {**words, "TARGET": target})
+            copy.write_text(text, encoding="utf-8", newline="\n")
         else:
-            shutil.copyfile(path, place)
-        place.chmod(0o755 if place.parent.name == "bin" else 0o644)
+            shutil.copyfile(path, copy)
+        copy.chmod(0o755 if copy.parent.name == "bin" else 0o644)
 
 
-def _fill_in(text: str, words: Mapping[str, str]) -> str:
+def _replace_words(text: str, words: Mapping[str, str]) -> str:
     """Replace each ``@NAME@``."""
-    return re.sub(r"@([A-Z_]+)@", lambda found: words[found.group(1)], text)
+    return re.sub(r"@([A-Z_]+)@", lambda match: words[match.group(1)], text)
 
 
-def _compile(stubs: Path, folder: Path, words: Mapping[str, str], env: Mapping[str, str]) -> None:
+def _compile_libraries(stubs: Path, folder: Path, words: Mapping[str, str], env: Mapping[str, str]) -> None:
     """Compile the libraries side by side; the name without a version belongs to the ``dev`` component."""
 
-    def one(library: Library) -> None:
-        place = folder / f"{library.artifact}_lib_generic" / library.stage / library.folder
+    def compile_library(library: MiniatureLibrary) -> None:
+        runtime_folder = folder / f"{library.artifact}_lib_generic" / library.stage / library.folder
         development = folder / f"{library.artifact}_dev_generic" / library.stage / library.folder
-        for made in (place, development):
-            made.mkdir(parents=True, exist_ok=True)
-        capture(_compiler_line(stubs, place / library.soname, library, words, env), env=env, check=SdkError,
-                what=f"compiling {library.soname}", tip="a C compiler is needed: install gcc")  # fmt: skip
+        for library_folder in (runtime_folder, development):
+            library_folder.mkdir(parents=True, exist_ok=True)
+        capture_output(_make_compiler_command(stubs, runtime_folder / library.soname, library, words, env), env=env, check=SdkError,
+                description=f"compiling {library.soname}", tip="a C compiler is needed: install gcc")  # fmt: skip
         (development / f"lib{library.name}.so").symlink_to(library.soname)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(one, LIBRARIES))
+        list(pool.map(compile_library, MINIATURE_LIBRARIES))
 
 
-def _compiler_line(
-    stubs: Path, output: Path, library: Library, words: Mapping[str, str], env: Mapping[str, str]
+def _make_compiler_command(
+    stubs: Path, output: Path, library: MiniatureLibrary, words: Mapping[str, str], env: Mapping[str, str]
 ) -> list[str]:
     """Return the call of the compiler. Nothing of this machine's folders may get into the library."""
     if library is _RUNTIME:

@@ -10,37 +10,37 @@ from pathlib import Path
 
 from rocm_wheels.errors import DataError
 
-_MARK = ".made-from"
+_MARK_NAME = ".made-from"
 
 
-def files_of(folder: Path) -> list[Path]:
+def list_files(folder: Path) -> list[Path]:
     """Return the files below a folder, sorted by their relative path. What Python left there is left out."""
     files = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return sorted(files, key=lambda path: path.relative_to(folder).as_posix())
 
 
-def fingerprint(folders: Iterable[Path], *facts: str) -> str:
+def fingerprint_folders(folders: Iterable[Path], *facts: str) -> str:
     """Return a sha256 (hex) over names and contents of all files of ``folders`` and over ``facts``."""
     total = hashlib.sha256(repr(facts).encode())
     for folder in folders:
-        for path in files_of(folder):
-            total.update(f"{path.relative_to(folder).as_posix()}\0{sha256_of(path)}\n".encode())
+        for path in list_files(folder):
+            total.update(f"{path.relative_to(folder).as_posix()}\0{digest_small_file(path)}\n".encode())
     return total.hexdigest()
 
 
-def sha256_of(path: Path) -> str:
+def digest_small_file(path: Path) -> str:
     """Return the sha256 (hex) of a small file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def mark(folder: Path, source: str) -> None:
+def mark_folder(folder: Path, source: str) -> None:
     """Say that a folder is whole, and made from the fingerprint ``source``."""
-    (folder / _MARK).write_text(f"{source}\n", encoding="utf-8")
+    (folder / _MARK_NAME).write_text(f"{source}\n", encoding="utf-8")
 
 
-def made_from(folder: Path) -> str | None:
+def read_mark(folder: Path) -> str | None:
     """Return the fingerprint that a folder was made from, ``None`` when it was not made here."""
-    mark = folder / _MARK
+    mark = folder / _MARK_NAME
     return mark.read_text(encoding="utf-8").strip() if mark.is_file() else None
 
 
@@ -51,9 +51,9 @@ def make_folder(folder: Path, source: str, fill: Callable[[Path], None]) -> bool
     its place at the end; whatever stops us leaves the old one. Raises DataError rather than
     replace a folder with files that was not made here.
     """
-    if made_from(folder) == source:
+    if read_mark(folder) == source:
         return False
-    if made_from(folder) is None and folder.is_dir() and any(folder.iterdir()):
+    if read_mark(folder) is None and folder.is_dir() and any(folder.iterdir()):
         raise DataError(
             f"{folder} holds files that were not made here",
             tip="move them away, or give another folder",
@@ -64,7 +64,7 @@ def make_folder(folder: Path, source: str, fill: Callable[[Path], None]) -> bool
     beside.mkdir(parents=True)
     try:
         fill(beside)
-        mark(beside, source)
+        mark_folder(beside, source)
         if folder.exists():
             os.replace(folder, old)
         os.replace(beside, folder)

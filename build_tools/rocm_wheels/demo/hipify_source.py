@@ -21,19 +21,19 @@ from rocm_wheels.demo.folders import make_folder
 from rocm_wheels.errors import SourceError
 from rocm_wheels.shell import hide_credentials
 
-VERSION = "2.13.0"
+HIPIFY_VERSION = "2.13.0"
 _DEFAULT_INDEX = "https://pypi.org/simple"
 _TIMEOUT_SECONDS = 30.0
-_ASKING = {"Accept": "application/vnd.pypi.simple.v1+json, text/html;q=0.1"}
+_ACCEPT_HEADERS = {"Accept": "application/vnd.pypi.simple.v1+json, text/html;q=0.1"}
 _CENTRAL_DIRECTORY = 2 << 20  # bytes; torch's has 13,000 members
-_LINK = re.compile(r"<a\s[^>]*?href\s*=\s*[\"']([^\"']+)[\"']", re.IGNORECASE)
-_FOLDER = "torch/utils/hipify/"
+_LINK_PATTERN = re.compile(r"<a\s[^>]*?href\s*=\s*[\"']([^\"']+)[\"']", re.IGNORECASE)
+_HIPIFY_FOLDER = "torch/utils/hipify/"
 
 # sha256 of the members with "\n" at the end of lines. Read on 2026-11-21 from torch 2.13.0 on
 # pypi.org: cp310 and cp311 macosx_14_0_arm64, cp311 manylinux_2_28_x86_64, cp313
 # manylinux_2_28_aarch64, cp312 win_amd64 (whose members have "\r\n"), and from the CPU build
 # 2.13.0+cpu cp311 manylinux_2_28_x86_64. All are the same.
-DIGESTS = {
+HIPIFY_DIGESTS = {
     "__init__.py": "2736ff45f82f5c2ae6fd243801f786562d4ddfa6326f19cce66a72c6b9e28602",
     "constants.py": "ad3ddb415a1ded5f85dd173a7e4f62c7d644c19f26b84bdbf3d3af445f5718af",
     "cuda_to_hip_mappings.py": "f70f4ccf0e264ab34d87cd63cbc1f87698f17305b2a3a88f18b0d961c3d837e6",
@@ -50,110 +50,120 @@ def fetch_hipify(cache: Path, *, env: Mapping[str, str]) -> Path:
     ``UV_FIND_LINKS``; the index (``UV_DEFAULT_INDEX``, ``UV_INDEX_URL``, ``PIP_INDEX_URL``, else
     pypi.org). Raises SourceError when it cannot be had, or is not what the digests say.
     """
-    folder = cache / f"hipify-{VERSION}"
-    make_folder(folder, " ".join(DIGESTS.values()), lambda beside: _fill(beside, env))
+    folder = cache / f"hipify-{HIPIFY_VERSION}"
+    make_folder(folder, " ".join(HIPIFY_DIGESTS.values()), lambda beside: _fill_folder(beside, env))
     return folder
 
 
-def _fill(folder: Path, env: Mapping[str, str]) -> None:
-    local = local_wheel(env)
-    open_wheel, place = (lambda: zipfile.ZipFile(local), str(local)) if local else _published(env)
+def _fill_folder(folder: Path, env: Mapping[str, str]) -> None:
+    local = find_local_wheel(env)
+    open_wheel, location = (
+        (lambda: zipfile.ZipFile(local), str(local)) if local else _open_published_wheel(env)
+    )
     try:
         with open_wheel() as wheel:
-            members = {name: wheel.read(_member(wheel, name)) for name in DIGESTS}
+            members = {name: wheel.read(_find_member(wheel, name)) for name in HIPIFY_DIGESTS}
     except SourceError:
         raise
     except Exception as cause:  # of zipfile, remotezip, requests and urllib3: they share no class
         raise SourceError(
-            f"PyTorch's hipify cannot be read from {hide_credentials(place)}", tip=_tip(env)
+            f"PyTorch's hipify cannot be read from {hide_credentials(location)}", tip=_make_network_tip(env)
         ) from cause
     for name, member in members.items():
         content = member.replace(b"\r\n", b"\n")
-        if hashlib.sha256(content).hexdigest() != DIGESTS[name]:
+        if hashlib.sha256(content).hexdigest() != HIPIFY_DIGESTS[name]:
             raise SourceError(
-                f"{name} of hipify in {hide_credentials(place)} is not the one of torch {VERSION}",
+                f"{name} of hipify in {hide_credentials(location)} is not the one of torch {HIPIFY_VERSION}",
                 tip="the wheel was changed or damaged; take it from pypi.org",
             )
         (folder / name).write_bytes(content)
 
 
-def _member(wheel: zipfile.ZipFile, name: str) -> str:
+def _find_member(wheel: zipfile.ZipFile, name: str) -> str:
     """Return the name inside the wheel. The licence lies in ``….dist-info/licenses/``."""
     if name != "LICENSE":
-        return f"{_FOLDER}{name}"
+        return f"{_HIPIFY_FOLDER}{name}"
     return next(n for n in wheel.namelist() if re.fullmatch(r"torch-[^/]+\.dist-info/licenses/LICENSE", n))
 
 
-def local_wheel(env: Mapping[str, str]) -> Path | None:
+def find_local_wheel(env: Mapping[str, str]) -> Path | None:
     """Return a torch wheel of our version in a local folder that pip or uv are told to look in."""
     words = [*env.get("PIP_FIND_LINKS", "").split(), *re.split(r"[\s,]+", env.get("UV_FIND_LINKS", ""))]
     for word in words:
         folder = Path(unquote(urlsplit(word).path) if word.startswith("file:") else word)
         if word and folder.is_dir():
-            wheels = sorted([*folder.glob(f"torch-{VERSION}-*.whl"), *folder.glob(f"torch-{VERSION}+*.whl")])
+            wheels = sorted(
+                [*folder.glob(f"torch-{HIPIFY_VERSION}-*.whl"), *folder.glob(f"torch-{HIPIFY_VERSION}+*.whl")]
+            )
             if wheels:
                 return wheels[0]
     return None
 
 
-def index_url(env: Mapping[str, str]) -> str:
+def find_index_url(env: Mapping[str, str]) -> str:
     """Return the index that pip and uv are told to use, else pypi.org's."""
-    given = (env.get(name) for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"))
-    return next((url for url in given if url), _DEFAULT_INDEX).rstrip("/")
+    candidates = (env.get(name) for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"))
+    return next((url for url in candidates if url), _DEFAULT_INDEX).rstrip("/")
 
 
-def wheel_urls(page: str | Mapping[str, Any], base: str) -> list[str]:
+def list_wheel_urls(page: str | Mapping[str, Any], base: str) -> list[str]:
     """Return the wheels of our version on an index page (HTML of PEP 503 or JSON of PEP 691), best first.
 
     Any platform will do, for the members are the same; those for macOS are the smallest files.
     """
     if isinstance(page, str):
-        links = [html.unescape(link) for link in _LINK.findall(page)]
+        links = [html.unescape(link) for link in _LINK_PATTERN.findall(page)]
     else:
         links = [file["url"] for file in page["files"]]
     urls = {urljoin(base, link.partition("#")[0]) for link in links}
     named = {url: unquote(urlsplit(url).path).rpartition("/")[2] for url in urls}
     ours = [
-        url for url, name in named.items() if name.startswith(f"torch-{VERSION}-") and name.endswith(".whl")
+        url
+        for url, name in named.items()
+        if name.startswith(f"torch-{HIPIFY_VERSION}-") and name.endswith(".whl")
     ]
     return sorted(ours, key=lambda url: ("macosx" not in named[url], "win" in named[url], named[url]))
 
 
-def _published(
+def _open_published_wheel(
     env: Mapping[str, str],
 ) -> tuple[Callable[[], AbstractContextManager[zipfile.ZipFile]], str]:
     """Return how to open the wheel on the index, and its URL."""
     import requests
     from remotezip import RemoteZip  # type: ignore[import-untyped]
 
-    page_url = f"{index_url(env)}/torch/"
+    page_url = f"{find_index_url(env)}/torch/"
     if page_url.startswith("file:"):
         raise SourceError(
             f"the index {page_url} is a folder, from which hipify is not read",
-            tip=f"put a wheel of torch {VERSION} into a folder and name that in PIP_FIND_LINKS",
+            tip=f"put a wheel of torch {HIPIFY_VERSION} into a folder and name that in PIP_FIND_LINKS",
         )
     for switch in ("PIP_NO_INDEX", "UV_NO_INDEX", "UV_OFFLINE"):
         if env.get(switch, "").lower() in ("1", "true", "yes", "on", "y", "t"):
             raise SourceError(
-                f"PyTorch's hipify is needed, and {switch} forbids to ask the index", tip=_tip(env)
+                f"PyTorch's hipify is needed, and {switch} forbids to ask the index",
+                tip=_make_network_tip(env),
             )
     session = requests.Session()  # proxies, certificates and .netrc as requests finds them
     try:
-        answer = session.get(page_url, headers=_ASKING, timeout=_TIMEOUT_SECONDS)
+        answer = session.get(page_url, headers=_ACCEPT_HEADERS, timeout=_TIMEOUT_SECONDS)
         answer.raise_for_status()
         page = answer.json() if "json" in answer.headers.get("content-type", "") else answer.text
     except requests.RequestException as cause:
         raise SourceError(
-            f"the package index cannot be asked for torch: {hide_credentials(page_url)}", tip=_tip(env)
+            f"the package index cannot be asked for torch: {hide_credentials(page_url)}",
+            tip=_make_network_tip(env),
         ) from cause
-    urls = wheel_urls(page, answer.url)
+    urls = list_wheel_urls(page, answer.url)
     if not urls:
-        raise SourceError(f"{hide_credentials(page_url)} has no wheel of torch {VERSION}", tip=_tip(env))
+        raise SourceError(
+            f"{hide_credentials(page_url)} has no wheel of torch {HIPIFY_VERSION}", tip=_make_network_tip(env)
+        )
     return lambda: RemoteZip(urls[0], _CENTRAL_DIRECTORY, session, timeout=_TIMEOUT_SECONDS), urls[0]
 
 
-def _tip(env: Mapping[str, str]) -> str:
+def _make_network_tip(env: Mapping[str, str]) -> str:
     return (
-        f"the index is {hide_credentials(index_url(env))} (PIP_INDEX_URL, UV_INDEX_URL); without a network, "
-        f"put a wheel of torch {VERSION} into a folder and name it in PIP_FIND_LINKS"
+        f"the index is {hide_credentials(find_index_url(env))} (PIP_INDEX_URL, UV_INDEX_URL); without a network, "
+        f"put a wheel of torch {HIPIFY_VERSION} into a folder and name it in PIP_FIND_LINKS"
     )

@@ -11,49 +11,56 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocm_wheels.demo.commands import LOCK, ROCM_WHEELS, SMOKE, Call, fresh, program_in
+from rocm_wheels.demo.commands import (
+    LOCK_NAME,
+    ROCM_WHEELS,
+    SMOKE_SCRIPT,
+    DemoCommand,
+    make_venv_arguments,
+    find_program,
+)
 
 FAMILY = "multi-arch"
 CHANNEL = "nightly"
-PROJECTS = ("torch", "torchaudio", "torchvision", "apex", "triton")
+RELEASE_PROJECTS = ("torch", "torchaudio", "torchvision", "apex", "triton")
 # The tests of the CPU half that calculate nothing: the miniature's torch has no tensors.
-SELECTION = "torch_starts or requirements_of_torch or companion_belongs or rocm_sdk"
-EXCEPTION = """\
+SMOKE_SELECTION = "torch_starts or requirements_of_torch or companion_belongs or rocm_sdk"
+POLICY_EXCEPTION = """\
 families:
   gfx94X-dcgpu:
     bypass_tests_for_releases: true
     owner: demo@rocm-wheels.invalid
     reason: no GPU is here to test gfx942 on
 """  # gfx1100 needs none: the data of families name it already
-_CODE = "import apex, torch, torchaudio, torchvision, triton; print(torch.__version__, torch.__file__)"
+_IMPORT_CODE = "import apex, torch, torchaudio, torchvision, triton; print(torch.__version__, torch.__file__)"
 
 
 @dataclass(frozen=True)
-class Releasing:
+class DemoRelease:
     """The folder of a demonstration, and the programs that its release part starts."""
 
     folder: Path
     uv: Path
 
     @property
-    def place(self) -> Path:
+    def releases_folder(self) -> Path:
         """Where the store, the results and the policy are."""
         return self.folder / "releases"
 
     @property
     def store(self) -> Path:
         """A store: a folder will do."""
-        return self.place / "store"
+        return self.releases_folder / "store"
 
     @property
     def results(self) -> Path:
         """What was found out about the set, before it is handed in."""
-        return self.place / "results"
+        return self.releases_folder / "results"
 
     @property
     def policy(self) -> Path:
         """The rules of the channels, with the named exception."""
-        return self.place / "policy.yaml"
+        return self.releases_folder / "policy.yaml"
 
     @property
     def wheels(self) -> list[Path]:
@@ -61,93 +68,100 @@ class Releasing:
         return sorted((self.folder / "wheels").glob("*.whl"))
 
     @property
-    def tested(self) -> Path:
+    def test_environment(self) -> Path:
         """The environment that the staged set is installed into, to be tested."""
         return self.folder / "installed" / "to-be-tested"
 
     @property
-    def released(self) -> Path:
+    def user_environment(self) -> Path:
         """The environment of a user of the channel."""
         return self.folder / "installed" / "from-the-release"
 
-    def staged_set(self) -> str:
+    def find_staged_set(self) -> str:
         """Return the id of the one set in the store."""
-        (found,) = (self.store / "v2-staging" / FAMILY / "sets").iterdir()
-        return found.name
+        (set_folder,) = (self.store / "v2-staging" / FAMILY / "sets").iterdir()
+        return set_folder.name
 
-    def stage(self) -> Call:
+    def make_stage_command(self) -> DemoCommand:
         """Make a set of the wheels."""
-        lock = ("--lock", str(self.folder / LOCK))
+        lock = ("--lock", str(self.folder / LOCK_NAME))
         kind = ("--family", FAMILY, "--layout", "multi-arch")
-        return Call(ROCM_WHEELS, ("stage", str(self.store), *map(str, self.wheels), *lock, *kind))
+        return DemoCommand(ROCM_WHEELS, ("stage", str(self.store), *map(str, self.wheels), *lock, *kind))
 
-    def serve(self, port: int) -> Call:
+    def make_serve_command(self, port: int) -> DemoCommand:
         """Serve the store as any static server does."""
-        return Call(
+        return DemoCommand(
             "python3", ("-m", "http.server", str(port), "--bind", "127.0.0.1", "--directory", str(self.store))
         )
 
-    def install_staged(self, server: str) -> Sequence[Call]:
+    def make_staged_install_commands(self, server: str) -> Sequence[DemoCommand]:
         """Install the set that nobody else sees yet, and what runs tests."""
-        return self._install(self.tested, self._staged_index(server), "pytest")
+        return self._make_install_commands(self.test_environment, self._make_staged_index(server), "pytest")
 
-    def find_out(self, server: str) -> Sequence[Call]:
+    def make_test_commands(self, server: str) -> Sequence[DemoCommand]:
         """Find out all that can be found out about the set without a GPU."""
         wheels = tuple(map(str, self.wheels))
-        python = ("--target-python", str(program_in(self.tested, "python")))
+        python = ("--target-python", str(find_program(self.test_environment, "python")))
         into = ("--wheels", str(self.folder / "wheels"), "--output-dir", str(self.results / "smoke"))
-        asked = ("resolve-check", self._staged_index(server), *wheels, "--json")
+        resolve_words = ("resolve-check", self._make_staged_index(server), *wheels, "--json")
         return [
-            Call(SMOKE, (*python, *into, "--", "-k", SELECTION)),
-            Call(ROCM_WHEELS, ("verify", *wheels, "--json"), self.results / "verify.json"),
-            Call(ROCM_WHEELS, asked, self.results / "resolve-check.json"),
+            DemoCommand(SMOKE_SCRIPT, (*python, *into, "--", "-k", SMOKE_SELECTION)),
+            DemoCommand(ROCM_WHEELS, ("verify", *wheels, "--json"), self.results / "verify.json"),
+            DemoCommand(ROCM_WHEELS, resolve_words, self.results / "resolve-check.json"),
         ]
 
-    def hand_in(self) -> Call:
+    def make_evidence_command(self) -> DemoCommand:
         """Write the results down beside the set."""
         files = ("verify.json", "resolve-check.json", "smoke/results.json")
         named = (word for file in files for word in ("--from", str(self.results / file)))
         wheels = ("--wheels", str(self.folder / "wheels"))
-        return Call(ROCM_WHEELS, ("evidence", "add", str(self.store), *self._set(), *named, *wheels))
+        return DemoCommand(
+            ROCM_WHEELS, ("evidence", "add", str(self.store), *self._make_set_options(), *named, *wheels)
+        )
 
-    def gate(self, *, excused: bool) -> Call:
+    def make_gate_command(self, *, excused: bool) -> DemoCommand:
         """Ask whether the set may go to the channel; ``excused``: with the named exception."""
         more = ("--policy", str(self.policy)) if excused else ("--explain",)
-        return Call(ROCM_WHEELS, ("gate", str(self.store), *self._set(), "--channel", CHANNEL, *more))
+        return DemoCommand(
+            ROCM_WHEELS, ("gate", str(self.store), *self._make_set_options(), "--channel", CHANNEL, *more)
+        )
 
-    def promote(self) -> Sequence[Call]:
+    def make_promote_commands(self) -> Sequence[DemoCommand]:
         """Show the set on the channel, and list what people see there."""
-        words = (*self._set(), "--channel", CHANNEL, "--policy", str(self.policy))
+        words = (*self._make_set_options(), "--channel", CHANNEL, "--policy", str(self.policy))
         return [
-            Call(ROCM_WHEELS, ("promote", str(self.store), *words)),
-            Call(ROCM_WHEELS, ("releases", str(self.store), "--channel", CHANNEL)),
+            DemoCommand(ROCM_WHEELS, ("promote", str(self.store), *words)),
+            DemoCommand(ROCM_WHEELS, ("releases", str(self.store), "--channel", CHANNEL)),
         ]
 
-    def install_released(self, server: str) -> Sequence[Call]:
+    def make_user_install_commands(self, server: str) -> Sequence[DemoCommand]:
         """Do what a user of the channel does."""
         index = f"{server}v2/{FAMILY}/simple/{CHANNEL}/"
-        python = str(program_in(self.released, "python"))
-        return [*self._install(self.released, index), Call(python, ("-I", "-c", _CODE))]
+        python = str(find_program(self.user_environment, "python"))
+        return [
+            *self._make_install_commands(self.user_environment, index),
+            DemoCommand(python, ("-I", "-c", _IMPORT_CODE)),
+        ]
 
-    def _staged_index(self, server: str) -> str:
-        return f"{server}v2-staging/{FAMILY}/sets/{self.staged_set()}/simple/"
+    def _make_staged_index(self, server: str) -> str:
+        return f"{server}v2-staging/{FAMILY}/sets/{self.find_staged_set()}/simple/"
 
-    def _set(self) -> tuple[str, str]:
-        return ("--set", self.staged_set())
+    def _make_set_options(self) -> tuple[str, str]:
+        return ("--set", self.find_staged_set())
 
-    def _install(self, place: Path, index: str, *more: str) -> Sequence[Call]:
+    def _make_install_commands(self, environment: Path, index: str, *more: str) -> Sequence[DemoCommand]:
         words = (
-            *("--python", str(program_in(place, "python"))),
+            *("--python", str(find_program(environment, "python"))),
             *("--index", index),
             *("--find-links", str(self.folder / "rocm-packages" / "dist")),
-            *PROJECTS,
+            *RELEASE_PROJECTS,
         )
         return [
-            Call(str(self.uv), (*fresh(), str(place))),
-            Call(str(self.uv), ("pip", "install", "--quiet", *words, *more)),
+            DemoCommand(str(self.uv), (*make_venv_arguments(), str(environment))),
+            DemoCommand(str(self.uv), ("pip", "install", "--quiet", *words, *more)),
         ]
 
 
-def policy_text(rules: str) -> str:
+def format_policy(rules: str) -> str:
     """Return the policy of the demonstration: the rules as they are, and the named exception."""
-    return f"{rules.rstrip()}\n{EXCEPTION}"
+    return f"{rules.rstrip()}\n{POLICY_EXCEPTION}"

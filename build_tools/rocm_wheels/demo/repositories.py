@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rocm_wheels.demo.folders import files_of, fingerprint, make_folder
+from rocm_wheels.demo.folders import list_files, fingerprint_folders, make_folder
 from rocm_wheels.errors import SourceError
-from rocm_wheels.process import capture
+from rocm_wheels.process import capture_output
 
 _AUTHOR = "The miniature <miniature@rocm-wheels.invalid>"
 _DATE = "1767225600 +0000"  # 2026-01-01
@@ -39,7 +39,7 @@ _SERVED = "[uploadpack]\n\tallowReachableSHA1InWant = true\n\tallowFilter = true
 
 
 @dataclass(frozen=True)
-class Repository:
+class DemoRepository:
     """A bare repository: its ``file://`` URL, its one branch, and the full SHA at its tip."""
 
     url: str
@@ -49,7 +49,7 @@ class Repository:
 
 def make_repositories(
     source: Path, dest: Path, *, hipify: Path, env: Mapping[str, str]
-) -> dict[str, Repository]:
+) -> dict[str, DemoRepository]:
     """Make ``dest/<name>.git`` for each source tree and return them by name.
 
     ``source`` is ``tests/miniature``; ``hipify`` the folder of ``fetch_hipify``, which becomes
@@ -57,51 +57,53 @@ def make_repositories(
     input. Raises SourceError when git fails.
     """
     dest = dest.resolve()
-    made_of = fingerprint([*(source / name for name in _BRANCHES), hipify], str(_LAYOUT), dest.as_uri())
+    made_of = fingerprint_folders(
+        [*(source / name for name in _BRANCHES), hipify], str(_LAYOUT), dest.as_uri()
+    )
 
     def fill(folder: Path) -> None:
-        made: dict[str, Repository] = {}
+        repositories: dict[str, DemoRepository] = {}
         for name, branch in _BRANCHES.items():
-            files = _read(source / name)
+            files = _read_files(source / name)
             modules = {}
             if name == "pytorch":
-                files |= {f"torch/utils/hipify/{path}": text for path, text in _read(hipify).items()}
-                files |= _pins(made)
-                modules = {_SUBMODULE: made["minigemm"].commit}
-            tree = _Tree(files, _LINKS.get(name, {}), modules)
-            commit = _import(folder / f"{name}.git", branch, tree, env)
-            made[name] = Repository(f"{dest.as_uri()}/{name}.git", branch, commit)
-        record = {name: asdict(repository) for name, repository in made.items()}
+                files |= {f"torch/utils/hipify/{path}": text for path, text in _read_files(hipify).items()}
+                files |= _make_pin_files(repositories)
+                modules = {_SUBMODULE: repositories["minigemm"].commit}
+            tree = _CommitTree(files, _LINKS.get(name, {}), modules)
+            commit = _import_commit(folder / f"{name}.git", branch, tree, env)
+            repositories[name] = DemoRepository(f"{dest.as_uri()}/{name}.git", branch, commit)
+        record = {name: asdict(repository) for name, repository in repositories.items()}
         (folder / _RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
     make_folder(dest, made_of, fill)
     record = json.loads((dest / _RECORD).read_text(encoding="utf-8"))
-    return {name: Repository(**fields) for name, fields in record.items()}
+    return {name: DemoRepository(**fields) for name, fields in record.items()}
 
 
-def _read(folder: Path) -> dict[str, bytes]:
+def _read_files(folder: Path) -> dict[str, bytes]:
     """Return path → content of a tree of text files; ends of lines as on Linux, whatever git made of them."""
     return {
         path.relative_to(folder).as_posix(): path.read_bytes().replace(b"\r\n", b"\n")
-        for path in files_of(folder)
+        for path in list_files(folder)
         if path.parent != folder or path.name != ".made-from"
     }
 
 
-def _pins(made: Mapping[str, Repository]) -> dict[str, bytes]:
+def _make_pin_files(repositories: Mapping[str, DemoRepository]) -> dict[str, bytes]:
     """Return the files of pytorch that name commits: ``related_commits`` and Triton's pin."""
     rows = (
-        f"ubuntu|pytorch|{project}|{made[name].branch}|{made[name].commit}|{made[name].url}\n"
+        f"ubuntu|pytorch|{project}|{repositories[name].branch}|{repositories[name].commit}|{repositories[name].url}\n"
         for name, project in _RELATED.items()
     )
     return {
         "related_commits": "".join(rows).encode(),
-        ".ci/docker/ci_commit_pins/triton.txt": f"{made['triton'].commit}\n".encode(),
+        ".ci/docker/ci_commit_pins/triton.txt": f"{repositories['triton'].commit}\n".encode(),
     }
 
 
 @dataclass(frozen=True)
-class _Tree:
+class _CommitTree:
     """What a commit has: contents of files, targets of links, commits of submodules."""
 
     files: Mapping[str, bytes]
@@ -109,31 +111,33 @@ class _Tree:
     modules: Mapping[str, str]
 
 
-def _import(folder: Path, branch: str, tree: _Tree, env: Mapping[str, str]) -> str:
+def _import_commit(folder: Path, branch: str, tree: _CommitTree, env: Mapping[str, str]) -> str:
     """Make a bare repository with one commit; return its SHA."""
     clean = {name: value for name, value in env.items() if not name.startswith("GIT_")}
     clean |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
-    what, tip = f"making the repository {folder.name}", "git 2.28 or newer is needed"
+    description, tip = f"making the repository {folder.name}", "git 2.28 or newer is needed"
     start = ["git", "init", "--quiet", "--bare", "--template=", f"--initial-branch={branch}", str(folder)]
-    capture(start, env=clean, check=SourceError, what=what, tip=tip)
+    capture_output(start, env=clean, check=SourceError, description=description, tip=tip)
     with (folder / "config").open("a", encoding="utf-8") as config:
         config.write(_SERVED)
-    who = f"{_AUTHOR} {_DATE}"
+    person = f"{_AUTHOR} {_DATE}"
     stream = [
-        f"commit refs/heads/{branch}\nmark :1\nauthor {who}\ncommitter {who}\n".encode(),
-        _data(f"The small {folder.stem}\n".encode()),
+        f"commit refs/heads/{branch}\nmark :1\nauthor {person}\ncommitter {person}\n".encode(),
+        _format_data(f"The small {folder.stem}\n".encode()),
     ]
     for path, content in sorted(tree.files.items()):
         mode = "100755" if content.startswith(b"#!") else "100644"
-        stream += [f"M {mode} inline {path}\n".encode(), _data(content)]
+        stream += [f"M {mode} inline {path}\n".encode(), _format_data(content)]
     for path, target in sorted(tree.links.items()):
-        stream += [f"M 120000 inline {path}\n".encode(), _data(target.encode())]
+        stream += [f"M 120000 inline {path}\n".encode(), _format_data(target.encode())]
     stream += [f"M 160000 {commit} {path}\n".encode() for path, commit in sorted(tree.modules.items())]
     stream.append(b"get-mark :1\ndone\n")
     load = ["git", "-C", str(folder), "fast-import", "--quiet", "--done"]
-    return capture(load, env=clean, stdin=b"".join(stream), check=SourceError, what=what, tip=tip)
+    return capture_output(
+        load, env=clean, stdin=b"".join(stream), check=SourceError, description=description, tip=tip
+    )
 
 
-def _data(content: bytes) -> bytes:
+def _format_data(content: bytes) -> bytes:
     """Write a block as ``git fast-import`` reads it."""
     return b"data %d\n%b\n" % (len(content), content)

@@ -19,30 +19,30 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rocm_wheels import ending, log
-from rocm_wheels.downloads.identity import Validators, mark_of
+from rocm_wheels.downloads.identity import Validators, fingerprint_of_url
 from rocm_wheels.errors import HostError, RocmWheelsError
 from rocm_wheels.shell import hide_credentials
-from rocm_wheels.words import amount
-from rocm_wheels.workspace import write_json
+from rocm_wheels.words import format_size
+from rocm_wheels.workspace import write_json_file
 
 if TYPE_CHECKING:
     import requests
 
-_PIECE = 1 << 20
-_SPAN = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
-_BUSY = (408, 425, 429, 500, 502, 503, 504)
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_PIECE_SIZE = 1 << 20
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
+_BUSY_STATUSES = (408, 425, 429, 500, 502, 503, 504)
+_DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LONGEST_WAIT = 30.0
-_SAID = {
+_TIPS_BY_STATUS = {
     401: "the server wants to know who asks: put user and password into ~/.netrc or the URL",
     403: "the server refuses it: is it the right URL, and is this machine let in?",
     404: "a file that was listed is not there: it may be just being changed; try again later",
 }
 
-Tell = Callable[[int, "int | None"], None]
+ReportBytes = Callable[[int, "int | None"], None]
 
 
-class _AgainError(Exception):
+class _RetryableError(Exception):
     """A failure that may pass; ``wait`` is what the server asks for, in seconds."""
 
     def __init__(self, text: str, wait: float = 0) -> None:
@@ -51,7 +51,7 @@ class _AgainError(Exception):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DownloadTarget:
     """A file to fetch: ``sha256`` (hex) and ``size`` (bytes) are None where nobody says."""
 
     name: str
@@ -61,7 +61,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryPolicy:
     """How long a server is borne: attempts without any progress, seconds before the second, of silence."""
 
     retries: int = 5
@@ -70,15 +70,15 @@ class Patience:
 
 
 @dataclass(frozen=True)
-class Fetched:
+class DownloadedFile:
     """A whole file, its digest (hex), and what the server said of it."""
 
     path: Path
     sha256: str
-    said: Validators
+    validators: Validators
 
 
-class Download:
+class FileDownload:
     """One file under way in a folder of its own, which nobody else works in.
 
     Its failures are of the class ``error``; ``option`` is the one that names a folder on another disk.
@@ -86,27 +86,27 @@ class Download:
 
     def __init__(
         self,
-        wanted: Wanted,
+        target: DownloadTarget,
         folder: Path,
         session: requests.Session,
-        tell: Tell,
-        patience: Patience,
+        report_bytes: ReportBytes,
+        patience: RetryPolicy,
         *,
         error: type[RocmWheelsError] = HostError,
         option: str = "--cache-dir",
     ) -> None:
         self._error = error
         self._option = option
-        self._wanted = wanted
+        self._target = target
         self._session = session
-        self._tell = tell
+        self._report_bytes = report_bytes
         self._patience = patience
         self._part = folder / "part"
         self._state = folder / "state.json"
         self._hasher, self._hashed = hashlib.sha256(), 0  # of so many bytes of the part, while they come
-        self._shown = hide_credentials(wanted.url)
+        self._shown = hide_credentials(target.url)
 
-    def run(self) -> Fetched:
+    def run(self) -> DownloadedFile:
         """Fetch it whole; an error with what is kept when that cannot be."""
         self._part.parent.mkdir(parents=True, exist_ok=True)
         began_with, failures = self._size, 0
@@ -114,21 +114,23 @@ class Download:
             before = self._size
             try:
                 self._transfer()
-                digest = self._digest()
-                if digest == self._wanted.sha256 or self._wanted.sha256 is None:
-                    return Fetched(self._part, digest, self._known())
-                self._forget()
+                digest = self._compute_digest()
+                if digest == self._target.sha256 or self._target.sha256 is None:
+                    return DownloadedFile(self._part, digest, self._read_validators())
+                self._discard()
                 if not began_with:
-                    raise self._wrong(digest)
+                    raise self._make_digest_error(digest)
                 began_with = 0  # what was there before may have been of another file
-                log.warn(f"{self._wanted.name}: what was there did not go with the rest; fetching it anew")
-            except _AgainError as cause:
+                log.log_warning(
+                    f"{self._target.name}: what was there did not go with the rest; fetching it anew"
+                )
+            except _RetryableError as cause:
                 failures = 1 if self._size > before else failures + 1
                 if failures > self._patience.retries:
-                    raise self._given_up(str(cause)) from None
+                    raise self._make_retries_error(str(cause)) from None
                 wait = cause.wait or self._patience.first_wait * 2 ** (failures - 1)
-                log.note(f"{self._wanted.name}: {cause}; trying again at {amount(self._size)}")
-                ending.pause(min(wait, _LONGEST_WAIT))
+                log.log_note(f"{self._target.name}: {cause}; trying again at {format_size(self._size)}")
+                ending.wait_or_stop(min(wait, _LONGEST_WAIT))
 
     @property
     def _size(self) -> int:
@@ -139,155 +141,169 @@ class Download:
         import requests
         from urllib3.exceptions import HTTPError
 
-        have, known = self._size, self._known()
-        if have and known.size == have:
+        received, validators = self._size, self._read_validators()
+        if received and validators.size == received:
             return
-        may_go_on = bool(known.strong) or (self._wanted.sha256 is not None and known != Validators())
-        if have and not may_go_on:
-            self._forget()
-            have = 0
+        may_go_on = bool(validators.strong) or (
+            self._target.sha256 is not None and validators != Validators()
+        )
+        if received and not may_go_on:
+            self._discard()
+            received = 0
         headers = {"Accept-Encoding": "identity"}
-        if have:
-            headers["Range"] = f"bytes={have}-"
-            if known.strong:
-                headers["If-Range"] = known.strong
+        if received:
+            headers["Range"] = f"bytes={received}-"
+            if validators.strong:
+                headers["If-Range"] = validators.strong
         try:
             with self._session.get(
-                self._wanted.url, headers=headers, stream=True, timeout=(self._patience.silence,) * 2
+                self._target.url, headers=headers, stream=True, timeout=(self._patience.silence,) * 2
             ) as answer:
-                if self._begins(answer, have):
-                    self._receive(answer)
+                if self._begin_body(answer, received):
+                    self._receive_body(answer)
         except (requests.RequestException, HTTPError) as cause:
-            raise _AgainError(_short(cause)) from cause
+            raise _RetryableError(_describe_failure(cause)) from cause
 
-    def _begins(self, answer: requests.Response, have: int) -> bool:
+    def _begin_body(self, answer: requests.Response, received: int) -> bool:
         """Read the head of an answer and make ready for its body; False when there is nothing to come."""
         status = answer.status_code
-        if status in _BUSY:
-            asked = answer.headers.get("Retry-After", "")
-            raise _AgainError(f"the server answers {status}", float(asked) if asked.isdigit() else 0)
+        if status in _BUSY_STATUSES:
+            retry_after = answer.headers.get("Retry-After", "")
+            raise _RetryableError(
+                f"the server answers {status}", float(retry_after) if retry_after.isdigit() else 0
+            )
         if status == 416:
-            whole = re.fullmatch(r"bytes \*/(\d+)", answer.headers.get("Content-Range", ""))
-            if have and whole and int(whole[1]) == have:
+            size_match = re.fullmatch(r"bytes \*/(\d+)", answer.headers.get("Content-Range", ""))
+            if received and size_match and int(size_match[1]) == received:
                 return False
-            self._forget()
-            if not have:
-                raise self._refused(status)
-            raise _AgainError(f"the server has not the rest of the {amount(have)} that are here")
+            self._discard()
+            if not received:
+                raise self._make_status_error(status)
+            raise _RetryableError(f"the server has not the rest of the {format_size(received)} that are here")
         if status == 206:
-            span = _SPAN.fullmatch(answer.headers.get("Content-Range", ""))
-            if span is None or int(span[1]) != have or span[2] not in ("*", str(self._known().size)):
-                self._forget()
-                raise _AgainError("the server sent another part than the one asked for")
+            span = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range", ""))
+            if (
+                span is None
+                or int(span[1]) != received
+                or span[2] not in ("*", str(self._read_validators().size))
+            ):
+                self._discard()
+                raise _RetryableError("the server sent another part than the one asked for")
             return True
         if status != 200:
-            raise self._refused(status)
-        if have:
-            log.note(f"{self._wanted.name}: the server sends no parts, or has another file: from the start")
-        self._forget()
-        self._note(_validators(answer))
+            raise self._make_status_error(status)
+        if received:
+            log.log_note(
+                f"{self._target.name}: the server sends no parts, or has another file: from the start"
+            )
+        self._discard()
+        self._write_validators(_validators_of(answer))
         return True
 
-    def _receive(self, answer: requests.Response) -> None:
-        size = self._known().size
+    def _receive_body(self, answer: requests.Response) -> None:
+        size = self._read_validators().size
         with open(self._part, "ab", buffering=0) as file:
-            have = file.tell()
-            for piece in answer.raw.stream(_PIECE, decode_content=False):
-                self._hash(piece, have)
+            received = file.tell()
+            for piece in answer.raw.stream(_PIECE_SIZE, decode_content=False):
+                self._hash_piece(piece, received)
                 rest = memoryview(piece)
                 try:
                     while rest:
                         rest = rest[file.write(rest) or 0 :]
                 except OSError as cause:
-                    raise self._no_room(cause, size) from cause
-                have += len(piece)
-                self._tell(have, size)
-                if ending.is_near():
+                    raise self._make_disk_error(cause, size) from cause
+                received += len(piece)
+                self._report_bytes(received, size)
+                if ending.is_interrupted():
                     raise RocmWheelsError("interrupted")
             os.fsync(file.fileno())
-        if size is not None and have < size:
-            raise _AgainError(f"the connection ended after {amount(have)} of {amount(size)}")
-        if size is not None and have > size:
-            self._forget()
-            raise _AgainError("the server sent more than it said")
-        self._note(Validators(self._known().etag, self._known().modified, have))
+        if size is not None and received < size:
+            raise _RetryableError(
+                f"the connection ended after {format_size(received)} of {format_size(size)}"
+            )
+        if size is not None and received > size:
+            self._discard()
+            raise _RetryableError("the server sent more than it said")
+        self._write_validators(
+            Validators(self._read_validators().etag, self._read_validators().modified, received)
+        )
 
-    def _known(self) -> Validators:
+    def _read_validators(self) -> Validators:
         """Return what the server said of the part; nothing when it is of another URL, or cannot be read."""
         try:
-            said: dict[str, Any] = json.loads(self._state.read_text(encoding="utf-8"))
-            same = said["url"] == mark_of(self._wanted.url)
-            if not same and self._wanted.sha256 is None:
+            state: dict[str, Any] = json.loads(self._state.read_text(encoding="utf-8"))
+            same_url = state["url"] == fingerprint_of_url(self._target.url)
+            if not same_url and self._target.sha256 is None:
                 return Validators()
-            if not same:  # another mirror of the same file: only the size holds
-                return Validators(size=said["size"])
-            return Validators(said["etag"], said["modified"], said["size"])
+            if not same_url:  # another mirror of the same file: only the size holds
+                return Validators(size=state["size"])
+            return Validators(state["etag"], state["modified"], state["size"])
         except (OSError, ValueError, KeyError, TypeError):
             return Validators()
 
-    def _note(self, said: Validators) -> None:
-        known = {"etag": said.etag, "modified": said.modified, "size": said.size}
-        known["url"] = mark_of(self._wanted.url)
-        write_json(self._state, known)
+    def _write_validators(self, validators: Validators) -> None:
+        state = {"etag": validators.etag, "modified": validators.modified, "size": validators.size}
+        state["url"] = fingerprint_of_url(self._target.url)
+        write_json_file(self._state, state)
 
-    def _forget(self) -> None:
+    def _discard(self) -> None:
         self._part.unlink(missing_ok=True)
         self._state.unlink(missing_ok=True)
         self._hasher, self._hashed = hashlib.sha256(), 0
 
-    def _hash(self, piece: bytes, at: int) -> None:
+    def _hash_piece(self, piece: bytes, position: int) -> None:
         """Hash a piece of the part, unless one before it came in another run."""
-        if at == self._hashed:
+        if position == self._hashed:
             self._hasher.update(piece)
             self._hashed += len(piece)
 
-    def _digest(self) -> str:
+    def _compute_digest(self) -> str:
         if self._hashed != self._size:
             self._hasher, self._hashed = hashlib.sha256(), 0
             with open(self._part, "rb") as file:
-                while piece := file.read(_PIECE):
-                    self._hash(piece, self._hashed)
-                    if ending.is_near():
+                while piece := file.read(_PIECE_SIZE):
+                    self._hash_piece(piece, self._hashed)
+                    if ending.is_interrupted():
                         raise RocmWheelsError("interrupted")
         return self._hasher.hexdigest()
 
-    def _wrong(self, digest: str) -> RocmWheelsError:
+    def _make_digest_error(self, digest: str) -> RocmWheelsError:
         return self._error(
-            f"{self._shown} has the sha256 {digest}, and must have {self._wanted.sha256}",
+            f"{self._shown} has the sha256 {digest}, and must have {self._target.sha256}",
             tip="it was thrown away and nothing was installed; the server, or something on the way to it,"
             " does not give out what was published",
         )
 
-    def _refused(self, status: int) -> RocmWheelsError:
-        return self._error(f"{self._shown}: the server answers {status}", tip=_SAID.get(status))
+    def _make_status_error(self, status: int) -> RocmWheelsError:
+        return self._error(f"{self._shown}: the server answers {status}", tip=_TIPS_BY_STATUS.get(status))
 
-    def _given_up(self, why: str) -> RocmWheelsError:
+    def _make_retries_error(self, why: str) -> RocmWheelsError:
         return self._error(
             f"{self._shown}: {why}, {self._patience.retries + 1} times without any progress",
-            tip=f"{amount(self._size)} are kept; run the same command again later, it goes on from there",
+            tip=f"{format_size(self._size)} are kept; run the same command again later, it goes on from there",
         )
 
-    def _no_room(self, cause: OSError, size: int | None) -> RocmWheelsError | OSError:
-        if cause.errno not in _FULL:
-            cause.filename = str(self._part)
-            return cause
+    def _make_disk_error(self, failure: OSError, size: int | None) -> RocmWheelsError | OSError:
+        if failure.errno not in _DISK_FULL_ERRNOS:
+            failure.filename = str(self._part)
+            return failure
         return self._error(
-            f"{self._wanted.name}: the disk is full; {amount(self._size)} of {amount(size)} are kept"
+            f"{self._target.name}: the disk is full; {format_size(self._size)} of {format_size(size)} are kept"
             f" in {self._part}",
             tip="free some space and run the same command again, it goes on from there; or name a folder on"
             f" another disk with {self._option}",
         )
 
 
-def _validators(answer: requests.Response) -> Validators:
-    said = answer.headers
-    length = said.get("Content-Length", "")
+def _validators_of(answer: requests.Response) -> Validators:
+    headers = answer.headers
+    length = headers.get("Content-Length", "")
     return Validators(
-        said.get("ETag", ""), said.get("Last-Modified", ""), int(length) if length.isdigit() else None
+        headers.get("ETag", ""), headers.get("Last-Modified", ""), int(length) if length.isdigit() else None
     )
 
 
-def _short(cause: BaseException) -> str:
+def _describe_failure(cause: BaseException) -> str:
     """Return what a failure of the network was, without the objects that libraries print with it."""
     text = str(cause)
     if "timed out" in text.lower():
@@ -301,6 +317,6 @@ def _short(cause: BaseException) -> str:
     return "the connection broke" if "Connection" in type(cause).__name__ + text else type(cause).__name__
 
 
-def host_of(url: str) -> str:
+def host_of_url(url: str) -> str:
     """Return the server of a URL for people."""
     return urlsplit(hide_credentials(url)).netloc or "this machine"

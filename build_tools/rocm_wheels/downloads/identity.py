@@ -22,11 +22,11 @@ class Validators:
         return self.etag if self.etag and not self.etag.startswith("W/") else self.modified
 
 
-def key_of(text: str) -> str:
+def make_folder_name(text: str) -> str:
     """Return a name for a folder that stands for a text."""
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
-def mark_of(url: str) -> str:
+def fingerprint_of_url(url: str) -> str:
     """Return what stands for a URL where it must not be written down, whoever asked."""
-    return key_of(hide_credentials(url).replace(f"{HIDDEN}@", "", 1))
+    return make_folder_name(hide_credentials(url).replace(f"{HIDDEN}@", "", 1))

@@ -8,46 +8,48 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rocm_wheels import log
-from rocm_wheels.words import amount
+from rocm_wheels.words import format_size
 
-_SECONDS = 20.0  # between two lines of one file
+_SECONDS_BETWEEN_LINES = 20.0  # between two lines of one file
 
-Begin = Callable[[str, "int | None"], Callable[[int, "int | None"], None]]
+BeginFile = Callable[[str, "int | None"], Callable[[int, "int | None"], None]]
 """Announces a file (name, size); what it returns is told how many bytes are there, of how many."""
 
 
 @contextmanager
-def shown() -> Iterator[Begin]:
+def show_downloads() -> Iterator[BeginFile]:
     """Show the downloads of a block."""
-    if not log.is_terminal():
-        yield _lines
+    if not log.is_log_terminal():
+        yield _report_in_lines
         return
-    with _bars() as begin:
+    with _report_in_bars() as begin:
         yield begin
 
 
-def _lines(name: str, size: int | None) -> Callable[[int, int | None], None]:
+def _report_in_lines(name: str, size: int | None) -> Callable[[int, int | None], None]:
     """Say at most every twenty seconds how far a file is."""
     start = last = time.monotonic()
     first = -1
 
-    def tell(have: int, of: int | None) -> None:
+    def report(received: int, known_size: int | None) -> None:
         nonlocal last, first
-        first = have if first < 0 else first
+        first = received if first < 0 else first
         now = time.monotonic()
-        if now - last < _SECONDS:
+        if now - last < _SECONDS_BETWEEN_LINES:
             return
         last = now
-        total = of if of is not None else size
-        share = f" ({100 * have // total} %)" if total else ""
-        speed = (have - first) / (now - start)
-        log.note(f"{name}: {amount(have)} of {amount(total)}{share}, {amount(int(speed))}/s")
+        total = known_size if known_size is not None else size
+        share = f" ({100 * received // total} %)" if total else ""
+        speed = (received - first) / (now - start)
+        log.log_note(
+            f"{name}: {format_size(received)} of {format_size(total)}{share}, {format_size(int(speed))}/s"
+        )
 
-    return tell
+    return report
 
 
 @contextmanager
-def _bars() -> Iterator[Begin]:
+def _report_in_bars() -> Iterator[BeginFile]:
     import sys
 
     from rich.console import Console
@@ -74,9 +76,9 @@ def _bars() -> Iterator[Begin]:
             with lock:
                 task = bars.add_task("-".join(name.split("-")[:2]), total=size)
 
-            def tell(have: int, of: int | None) -> None:
-                bars.update(task, completed=have, total=of if of is not None else size)
+            def report(received: int, of: int | None) -> None:
+                bars.update(task, completed=received, total=of if of is not None else size)
 
-            return tell
+            return report
 
         yield begin

@@ -6,7 +6,7 @@ installers run before anything is chosen and which may therefore need nothing.
 | module | what it does |
 |---|---|
 | ``look`` | the way in: one look at a machine, from the best source that answers |
-| ``gpu`` | what was found: ``Gpu``, ``RocmFound``, ``Hardware`` |
+| ``gpu`` | what was found: ``Gpu``, ``RocmInstallation``, ``Hardware`` |
 | ``linux`` ``other_systems`` | which sources there are on Linux, on Windows and macOS |
 | ``kfd`` ``rocm_tools`` ``pci_bus`` ``nvidia`` | one source each |
 | ``pci`` ``pci_names`` | the table of PCI ids |

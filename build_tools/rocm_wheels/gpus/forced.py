@@ -10,31 +10,31 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from .names import read_name, read_version
+from .names import parse_target_name, parse_override_version
 
 # ours, amd-variant-provider's, rocm-bootstrap's, uv's (for --torch-backend)
-CHIPS = (
+GFX_VARIABLES = (
     "ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH",
     "AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH",
     "ROCM_BOOTSTRAP_FORCE_GFX_ARCH",
     "UV_AMD_GPU_ARCHITECTURE",
 )
-ROCM = ("ROCM_VARIANT_PROVIDER_FORCE_ROCM_VERSION", "AMD_VARIANT_PROVIDER_FORCE_ROCM_VERSION")
-DISABLE = "ROCM_BOOTSTRAP_DISABLE_DETECTION"
-OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
+ROCM_VARIABLES = ("ROCM_VARIANT_PROVIDER_FORCE_ROCM_VERSION", "AMD_VARIANT_PROVIDER_FORCE_ROCM_VERSION")
+DISABLE_VARIABLE = "ROCM_BOOTSTRAP_DISABLE_DETECTION"
+OVERRIDE_VARIABLE = "HSA_OVERRIDE_GFX_VERSION"
 # NVIDIA's provider, and uv in its place; the last one of its first versions alone
-CUDA = "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION"
-SM = "NV_VARIANT_PROVIDER_FORCE_SM_ARCH"
-KMD = "NV_VARIANT_PROVIDER_FORCE_KMD_DRIVER_VERSION"
-_NONE = "none"
-_BOOTSTRAP = "ROCM_BOOTSTRAP_FORCE_GFX_ARCH"
-_VERSION = re.compile(r"([0-9]+)\.([0-9]+)(?![0-9])")
-_CUDA = re.compile(r"[0-9]+\.[0-9]+(?:\.[0-9]+)?")
+CUDA_VERSION_VARIABLE = "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION"
+SM_ARCH_VARIABLE = "NV_VARIANT_PROVIDER_FORCE_SM_ARCH"
+KMD_VERSION_VARIABLE = "NV_VARIANT_PROVIDER_FORCE_KMD_DRIVER_VERSION"
+_NO_HARDWARE = "none"
+_BOOTSTRAP_VARIABLE = "ROCM_BOOTSTRAP_FORCE_GFX_ARCH"
+_MAJOR_MINOR = re.compile(r"([0-9]+)\.([0-9]+)(?![0-9])")
+_CUDA_VERSION = re.compile(r"[0-9]+\.[0-9]+(?:\.[0-9]+)?")
 _CAPABILITY = re.compile(r"[0-9]{1,2}\.[0-9]")
 
 
 @dataclass(frozen=True)
-class Forced:
+class ForcedHardware:
     """What variables state: None where none does, () for "there is none".
 
     ``chips`` are targets, best first, one a GPU (two equal ones are two GPUs); ``rocm`` is the version in
@@ -50,23 +50,27 @@ class Forced:
     capability: str | None = None
 
 
-def read_forced(env: Mapping[str, str]) -> Forced:
+def read_forced_hardware(env: Mapping[str, str]) -> ForcedHardware:
     """Read the variables. ValueError for one that cannot be read and for two that contradict each other."""
-    chips_by, chips = _agreed(env, CHIPS, _chips, lambda found: tuple(dict.fromkeys(found)))
-    if env.get(DISABLE, "").strip() == "1":
-        if chips and chips_by != _BOOTSTRAP:  # its own pair has an order: not looking comes first
+    chips_by, chips = _read_agreed_value(
+        env, GFX_VARIABLES, _parse_chips, lambda values: tuple(dict.fromkeys(values))
+    )
+    if env.get(DISABLE_VARIABLE, "").strip() == "1":
+        if chips and chips_by != _BOOTSTRAP_VARIABLE:  # its own pair has an order: not looking comes first
             raise ValueError(
-                f"{DISABLE}=1 and {chips_by}={env[chips_by]} contradict each other: unset one of them"
+                f"{DISABLE_VARIABLE}=1 and {chips_by}={env[chips_by]} contradict each other: unset one of them"
             )
-        chips_by, chips = DISABLE, ()
-    rocm_by, rocm = _agreed(env, ROCM, _rocm, lambda found: tuple(map(major_minor, found)))
-    return Forced(
+        chips_by, chips = DISABLE_VARIABLE, ()
+    rocm_by, rocm = _read_agreed_value(
+        env, ROCM_VARIABLES, _parse_rocm_version, lambda values: tuple(map(parse_major_minor, values))
+    )
+    return ForcedHardware(
         chips,
         chips_by,
         rocm,
         rocm_by,
-        _matched(env, CUDA, _CUDA, "12.8"),
-        _matched(env, SM, _CAPABILITY, "9.0"),
+        _read_version_variable(env, CUDA_VERSION_VARIABLE, _CUDA_VERSION, "12.8"),
+        _read_version_variable(env, SM_ARCH_VARIABLE, _CAPABILITY, "9.0"),
     )
 
 
@@ -76,81 +80,85 @@ def read_overrides(env: Mapping[str, str]) -> dict[int | None, str]:
     ``HSA_OVERRIDE_GFX_VERSION_2`` is about node 2 of the driver's topology, where processors are nodes too
     (libhsakmt, topology.c). Blank ones are left out. ValueError for one that cannot be read.
     """
-    found: dict[int | None, str] = {}
+    overrides: dict[int | None, str] = {}
     for variable, text in env.items():
-        node = variable.removeprefix(OVERRIDE)
+        node = variable.removeprefix(OVERRIDE_VARIABLE)
         if (
-            not variable.startswith(OVERRIDE)
+            not variable.startswith(OVERRIDE_VARIABLE)
             or not text.strip()
             or (node and not re.fullmatch(r"_\d+", node))
         ):
             continue
         try:
-            found[int(node[1:]) if node else None] = read_version(text)
+            overrides[int(node[1:]) if node else None] = parse_override_version(text)
         except ValueError as cause:
             raise ValueError(f"{variable}: {cause}") from None
-    return found
+    return overrides
 
 
-def without_effect(env: Mapping[str, str], vendors: Collection[str]) -> list[str]:
+def find_ineffective_variables(env: Mapping[str, str], vendors: Collection[str]) -> list[str]:
     """Return a sentence for each variable of ``vendors`` that is set and does not do what it seems to."""
-    said = [
+    messages = [
         f"{variable} is set and empty: the ROCm runtime refuses to start with it; unset it"
         for variable, text in sorted(env.items())
-        if variable.startswith(OVERRIDE) and not text.strip()
+        if variable.startswith(OVERRIDE_VARIABLE) and not text.strip()
     ]
-    if (text := env.get(DISABLE, "").strip()) not in {"", "0", "1"}:
-        said.append(f"{DISABLE}={text} disables nothing: only 1 does")
-    if env.get(KMD) and "nvidia" in vendors:
-        said.append(f"{KMD} is of an early provider and says nothing of CUDA: {CUDA} does")
-    return said
+    if (text := env.get(DISABLE_VARIABLE, "").strip()) not in {"", "0", "1"}:
+        messages.append(f"{DISABLE_VARIABLE}={text} disables nothing: only 1 does")
+    if env.get(KMD_VERSION_VARIABLE) and "nvidia" in vendors:
+        messages.append(
+            f"{KMD_VERSION_VARIABLE} is of an early provider and says nothing of CUDA: {CUDA_VERSION_VARIABLE} does"
+        )
+    return messages
 
 
-def major_minor(version: str) -> str:
+def parse_major_minor(version: str) -> str:
     """Return ``7.2`` of ``7.2.0-43`` or ``7.2.0rc1``; ValueError for what has no two numbers."""
-    found = _VERSION.match(version.strip())
-    if not found:
+    match = _MAJOR_MINOR.match(version.strip())
+    if not match:
         raise ValueError(f"{version.strip()!r} is not a version such as 7.2")
-    return f"{int(found[1])}.{int(found[2])}"
+    return f"{int(match[1])}.{int(match[2])}"
 
 
-def _agreed(
+def _read_agreed_value(
     env: Mapping[str, str],
     variables: Sequence[str],
     read: Callable[[str], tuple[str, ...]],
-    meaning: Callable[[tuple[str, ...]], tuple[str, ...]],
+    normalize: Callable[[tuple[str, ...]], tuple[str, ...]],
 ) -> tuple[str, tuple[str, ...] | None]:
-    stated: dict[str, tuple[str, ...]] = {}
+    values: dict[str, tuple[str, ...]] = {}
     for variable in variables:
         text = env.get(variable, "").strip()
         if text:
             try:
-                stated[variable] = () if text.lower() == _NONE else read(text)
+                values[variable] = () if text.lower() == _NO_HARDWARE else read(text)
             except ValueError as cause:
                 raise ValueError(f"{variable}: {cause}") from None
-    first = next(iter(stated), "")
-    for variable, value in stated.items():
-        if meaning(value) != meaning(stated[first]):
+    first = next(iter(values), "")
+    for variable, value in values.items():
+        if normalize(value) != normalize(values[first]):
             raise ValueError(
                 f"{first}={env[first]} and {variable}={env[variable]} contradict each other: "
                 "unset one of them"
             )
-    return first, stated.get(first)
+    return first, values.get(first)
 
 
-def _chips(text: str) -> tuple[str, ...]:
-    names = tuple(read_name(word) for word in re.split(r"[,;\s]+", text) if word)
+def _parse_chips(text: str) -> tuple[str, ...]:
+    names = tuple(parse_target_name(word) for word in re.split(r"[,;\s]+", text) if word)
     if not names:
-        raise ValueError(f"{text!r} names no GPU; {_NONE} says that there is none")
+        raise ValueError(f"{text!r} names no GPU; {_NO_HARDWARE} says that there is none")
     return names
 
 
-def _rocm(text: str) -> tuple[str, ...]:
-    major_minor(text)
+def _parse_rocm_version(text: str) -> tuple[str, ...]:
+    parse_major_minor(text)
     return (text,)
 
 
-def _matched(env: Mapping[str, str], variable: str, form: re.Pattern[str], example: str) -> str | None:
+def _read_version_variable(
+    env: Mapping[str, str], variable: str, form: re.Pattern[str], example: str
+) -> str | None:
     text = env.get(variable, "").strip()
     if text and not form.fullmatch(text):
         raise ValueError(f"{variable}: {text!r} is not a version such as {example}")

@@ -45,7 +45,7 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class RocmFound:
+class RocmInstallation:
     """A ROCm on this machine: ``version`` as it is written there (``7.2.0``), where, and by what it was
     found.
 
@@ -69,7 +69,7 @@ class Hardware:
     """
 
     gpus: tuple[Gpu, ...] = ()
-    rocm: tuple[RocmFound, ...] = ()
+    rocm: tuple[RocmInstallation, ...] = ()
     driver: str | None = None
     cuda: str | None = None
     faults: tuple[str, ...] = ()

@@ -14,19 +14,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .gpu import Gpu
-from .names import INTEGRATED, chip_of
-from .pci_names import described
+from .names import INTEGRATED_TARGETS, decode_target_number
+from .pci_names import find_card_entry
 
-NODES = "sys/class/kfd/kfd/topology/nodes"
-_AMD = 0x1002
-NO_DEVICES = "none of the GPUs' device files is here"  # how that fault begins
-_NUMBER = re.compile("[0-9]{1,20}")
-_NO_NAME = "ip discovery"  # what the driver calls every card that says itself what it is made of
+TOPOLOGY_NODES = "sys/class/kfd/kfd/topology/nodes"
+_AMD_VENDOR_ID = 0x1002
+NO_DEVICE_FILES = "none of the GPUs' device files is here"  # how that fault begins
+_UNSIGNED = re.compile("[0-9]{1,20}")
+_PLACEHOLDER_NAME = "ip discovery"  # what the driver calls every card that says itself what it is made of
 _FRAME_BUFFER = (1, 2)  # heap_type of a bank: memory of the GPU, reachable by the processor or not
 
 
 @dataclass
-class Topology:
+class KfdTopology:
     """The GPUs of the driver, what could not be read, and whether there is such a driver at all.
 
     ``nodes`` is the number of each GPU among the nodes that the runtime sees, by the GPU's place in ``gpus``.
@@ -39,127 +39,135 @@ class Topology:
 
 
 @dataclass(frozen=True)
-class _Node:
+class _KfdNode:
     folder: Path
     values: Mapping[str, int]
     reachable: bool = True
 
 
-def read_topology(root: Path) -> Topology:
+def read_topology(root: Path) -> KfdTopology:
     """Read the GPUs from the files below ``root``, in the order of the nodes; never raises."""
-    found = Topology(present=os.path.isdir(root / NODES))  # noqa: PTH112 - closed folders are none
-    nodes = _with_devices(list(_nodes(root, found)), root, found)
+    topology = KfdTopology(present=os.path.isdir(root / TOPOLOGY_NODES))  # noqa: PTH112 - closed folders are none
+    nodes = _mark_missing_devices(list(_read_nodes(root, topology)), root, topology)
     user_number = 0
     for node in nodes:
         # a processor is a node without SIMD units; NVIDIA's driver can make nodes for its cards, too
-        if node.values.get("simd_count", 0) > 0 and node.values.get("vendor_id", _AMD) == _AMD:
-            index = sum(gpu.index is not None for gpu in found.gpus) if node.reachable else None
-            found.gpus.append(_gpu(node, index, found.faults))
-            found.nodes.append(user_number)
+        if (
+            node.values.get("simd_count", 0) > 0
+            and node.values.get("vendor_id", _AMD_VENDOR_ID) == _AMD_VENDOR_ID
+        ):
+            index = sum(gpu.index is not None for gpu in topology.gpus) if node.reachable else None
+            topology.gpus.append(_make_gpu(node, index, topology.faults))
+            topology.nodes.append(user_number)
         user_number += node.reachable
-    return found
+    return topology
 
 
-def _nodes(root: Path, found: Topology) -> Iterator[_Node]:
+def _read_nodes(root: Path, topology: KfdTopology) -> Iterator[_KfdNode]:
     try:
-        folders = [path for path in (root / NODES).iterdir() if path.name.isdecimal()]
+        folders = [path for path in (root / TOPOLOGY_NODES).iterdir() if path.name.isdecimal()]
     except OSError as cause:
-        if found.present:
-            found.faults.append(f"/{NODES} cannot be read: {cause.strerror}")
+        if topology.present:
+            topology.faults.append(f"/{TOPOLOGY_NODES} cannot be read: {cause.strerror}")
         return
     closed: dict[str, list[str]] = {}
     for folder in sorted(folders, key=lambda path: int(path.name)):
-        values = _values(folder / "properties")
+        values = _read_values(folder / "properties")
         if isinstance(values, str):  # a scheduler gave this GPU to somebody else; its node stays in the list
             closed.setdefault(values, []).append(folder.name)
         elif values:
-            yield _Node(folder, values)
+            yield _KfdNode(folder, values)
     for why, names in closed.items():
         nodes = f"node {names[0]}" if len(names) == 1 else f"nodes {', '.join(names)}"
-        found.faults.append(f"{nodes} of the amdgpu driver: closed to this process ({why})")
+        topology.faults.append(f"{nodes} of the amdgpu driver: closed to this process ({why})")
 
 
-def _values(path: Path) -> dict[str, int] | str:
+def _read_values(path: Path) -> dict[str, int] | str:
     try:
         text = path.read_text(encoding="ascii", errors="replace")
     except OSError as cause:
         return cause.strerror or str(cause)
     pairs = (line.split() for line in text.splitlines())
-    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and _NUMBER.fullmatch(pair[1])}
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and _UNSIGNED.fullmatch(pair[1])}
 
 
-def _with_devices(nodes: list[_Node], root: Path, found: Topology) -> list[_Node]:
+def _mark_missing_devices(nodes: list[_KfdNode], root: Path, topology: KfdTopology) -> list[_KfdNode]:
     """Mark the nodes whose device file is not here, where others' are."""
     minors = {index: node.values.get("drm_render_minor", 0) for index, node in enumerate(nodes)}
     gpus = [index for index, minor in minors.items() if minor]
-    here = _names(root / "dev/dri")
-    missing = [index for index in gpus if f"renderD{minors[index]}" not in here]
+    device_names = _list_names(root / "dev/dri")
+    missing = [index for index in gpus if f"renderD{minors[index]}" not in device_names]
     if gpus and len(missing) == len(gpus):
         # an image is often built without the devices that it runs with later: the cards are there
-        found.faults.append(
-            f"{NO_DEVICES} (/dev/dri/renderD{minors[gpus[0]]}): no program can use "
+        topology.faults.append(
+            f"{NO_DEVICE_FILES} (/dev/dri/renderD{minors[gpus[0]]}): no program can use "
             "them; a container needs --device=/dev/kfd --device=/dev/dri"
         )
         return nodes
-    return [_Node(node.folder, node.values, index not in missing) for index, node in enumerate(nodes)]
+    return [_KfdNode(node.folder, node.values, index not in missing) for index, node in enumerate(nodes)]
 
 
-def _gpu(node: _Node, index: int | None, faults: list[str]) -> Gpu:
+def _make_gpu(node: _KfdNode, index: int | None, faults: list[str]) -> Gpu:
     values = node.values
     number = values.get("gfx_target_version", 0)
     pci_id = (
-        f"{values.get('vendor_id', _AMD):04x}:{values['device_id']:04x}" if "device_id" in values else None
+        f"{values.get('vendor_id', _AMD_VENDOR_ID):04x}:{values['device_id']:04x}"
+        if "device_id" in values
+        else None
     )
-    entry = described(pci_id)
-    chip = chip_of(number) or (entry.gfx if entry else None)
+    entry = find_card_entry(pci_id)
+    chip = decode_target_number(number) or (entry.gfx if entry else None)
     if chip is None:
-        said = f"gfx_target_version {number}" if number else "no gfx_target_version"
-        faults.append(f"node {node.folder.name} of the amdgpu driver is a GPU with {said}")
+        version_text = f"gfx_target_version {number}" if number else "no gfx_target_version"
+        faults.append(f"node {node.folder.name} of the amdgpu driver is a GPU with {version_text}")
     missing = not node.reachable
     return Gpu(
         vendor="amd",
         gfx=chip,
         native=chip,
-        name=(entry.name if entry else "") or _text(node.folder / "name").replace(_NO_NAME, ""),
+        name=(entry.name if entry else "") or _read_text(node.folder / "name").replace(_PLACEHOLDER_NAME, ""),
         pci_id=pci_id,
-        address=_address(values),
+        address=_format_address(values),
         uuid=f"GPU-{values['unique_id']:016x}" if values.get("unique_id") else None,
         index=index,
         visible=not missing,
         hidden_by=f"/dev/dri/renderD{values.get('drm_render_minor')}, which is not here" if missing else "",
-        integrated=_integrated(values, entry.integrated if entry else None, chip),
+        integrated=_is_integrated(values, entry.integrated if entry else None, chip),
         simd_count=values["simd_count"],
-        memory=_memory(node.folder),
+        memory=_read_memory(node.folder),
         source="kfd",
-        confidence="read" if chip_of(number) else "derived" if chip else "unknown",
-        notes=(*_notes(values), *((entry.note,) if entry and entry.note and not chip_of(number) else ())),
+        confidence="read" if decode_target_number(number) else "derived" if chip else "unknown",
+        notes=(
+            *_describe_partition(values),
+            *((entry.note,) if entry and entry.note and not decode_target_number(number) else ()),
+        ),
     )
 
 
-def _integrated(values: Mapping[str, int], entry: bool | None, chip: str | None) -> bool | None:
+def _is_integrated(values: Mapping[str, int], entry: bool | None, chip: str | None) -> bool | None:
     if entry is not None:
         return entry
-    if chip in INTEGRATED or values.get("cpu_cores_count", 0) > 0:
+    if chip in INTEGRATED_TARGETS or values.get("cpu_cores_count", 0) > 0:
         return True
     return None
 
 
-def _address(values: Mapping[str, int]) -> str | None:
+def _format_address(values: Mapping[str, int]) -> str | None:
     """Return the slot of a node: bus, device and function are in the low half of ``location_id``."""
     if "location_id" not in values:
         return None
-    place = values["location_id"] & 0xFFFF
-    return f"{values.get('domain', 0):04x}:{place >> 8:02x}:{place >> 3 & 31:02x}.{place & 7}"
+    location = values["location_id"] & 0xFFFF
+    return f"{values.get('domain', 0):04x}:{location >> 8:02x}:{location >> 3 & 31:02x}.{location & 7}"
 
 
-def _notes(values: Mapping[str, int]) -> tuple[str, ...]:
+def _describe_partition(values: Mapping[str, int]) -> tuple[str, ...]:
     partition = (
         values.get("location_id", 0) >> 28
     )  # kfd_topology.c: where a card is divided, its part's number
     return (f"part {partition} of a divided card",) if partition else ()
 
 
-def _memory(folder: Path) -> int | None:
+def _read_memory(folder: Path) -> int | None:
     """Return the bytes of the GPU's own memory, None when the driver does not say."""
     total = 0
     try:
@@ -167,20 +175,20 @@ def _memory(folder: Path) -> int | None:
     except OSError:
         return None
     for bank in banks:
-        values = _values(bank / "properties")
+        values = _read_values(bank / "properties")
         if isinstance(values, dict) and values.get("heap_type") in _FRAME_BUFFER:
             total += values.get("size_in_bytes", 0)
     return total or None
 
 
-def _names(folder: Path) -> frozenset[str]:
+def _list_names(folder: Path) -> frozenset[str]:
     try:
         return frozenset(path.name for path in folder.iterdir())
     except OSError:
         return frozenset()
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:

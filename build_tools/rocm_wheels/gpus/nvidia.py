@@ -7,52 +7,52 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from .gpu import Gpu
-from .programs import Runner, is_answer
+from .programs import Runner, check_answer
 
-_QUERY = ("index", "name", "pci.bus_id", "uuid", "memory.total", "compute_cap")
-_ASK = ("nvidia-smi", f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader,nounits")
+_QUERY_FIELDS = ("index", "name", "pci.bus_id", "uuid", "memory.total", "compute_cap")
+_QUERY_COMMAND = ("nvidia-smi", f"--query-gpu={','.join(_QUERY_FIELDS)}", "--format=csv,noheader,nounits")
 _TIMEOUT = 20.0
 
 
-def ask_nvidia(
+def query_nvidia(
     gpus: Sequence[Gpu], env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]
 ) -> tuple[list[Gpu], str | None]:
     """Return NVIDIA's cards as nvidia-smi names them, else ``gpus``; and the CUDA version of the driver."""
-    answer = run(_ASK, {**env, "LC_ALL": "C"}, _TIMEOUT)
-    if not is_answer(answer, "nvidia-smi", faults, tried):
+    answer = run(_QUERY_COMMAND, {**env, "LC_ALL": "C"}, _TIMEOUT)
+    if not check_answer(answer, "nvidia-smi", faults, tried):
         return list(gpus), None
-    found = read_nvidia_smi(answer.out)
-    tried.append(f"nvidia-smi: {len(found)} NVIDIA GPUs")
-    if not found:
+    listed_gpus = parse_nvidia_smi(answer.out)
+    tried.append(f"nvidia-smi: {len(listed_gpus)} NVIDIA GPUs")
+    if not listed_gpus:
         faults.append(f"nvidia-smi printed no GPUs, but {answer.out.strip()[:60]!r}")
         return list(gpus), None
-    left = list(gpus)
+    remaining = list(gpus)
     merged = []
-    for one in found:
+    for gpu in listed_gpus:
         card = next(
-            (card for card in left if card.address in {None, one.address}), None
+            (card for card in remaining if card.address in {None, gpu.address}), None
         )  # Windows tells no slots
-        left = [other for other in left if other is not card]
-        merged.append(_merged(one, card))
+        remaining = [candidate for candidate in remaining if candidate is not card]
+        merged.append(_merge_card(gpu, card))
     banner = run(("nvidia-smi",), {**env, "LC_ALL": "C"}, _TIMEOUT)
     cuda = re.search(r"CUDA Version: *([0-9]+\.[0-9]+)", banner.out)
-    return [*merged, *left], cuda[1] if cuda else None
+    return [*merged, *remaining], cuda[1] if cuda else None
 
 
-def read_nvidia_smi(text: str) -> list[Gpu]:
+def parse_nvidia_smi(text: str) -> list[Gpu]:
     """Read the table of comma-separated values that was asked for."""
-    found = []
+    gpus = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) != len(_QUERY) or not cells[0].isdecimal():
+        if len(cells) != len(_QUERY_FIELDS) or not cells[0].isdecimal():
             continue
         _, name, slot, uuid, memory, capability = cells
-        place = re.search(r"([0-9a-f]{4}):([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])$", slot.lower())
-        found.append(
+        slot_match = re.search(r"([0-9a-f]{4}):([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])$", slot.lower())
+        gpus.append(
             Gpu(
                 vendor="nvidia",
                 name=name,
-                address=f"{place[1]}:{place[2]}" if place else None,
+                address=f"{slot_match[1]}:{slot_match[2]}" if slot_match else None,
                 uuid=uuid if uuid.startswith("GPU-") else None,
                 memory=int(memory) * 2**20 if memory.isdecimal() else None,
                 capability=capability if re.fullmatch(r"\d+\.\d", capability) else None,
@@ -60,15 +60,15 @@ def read_nvidia_smi(text: str) -> list[Gpu]:
                 confidence="read",
             )
         )
-    return found
+    return gpus
 
 
-def _merged(one: Gpu, card: Gpu | None) -> Gpu:
+def _merge_card(gpu: Gpu, card: Gpu | None) -> Gpu:
     if card is None:
-        return one
+        return gpu
     return replace(
-        one,
+        gpu,
         pci_id=card.pci_id,
         integrated=card.integrated,
-        capability=one.capability or card.capability,
+        capability=gpu.capability or card.capability,
     )

@@ -7,24 +7,24 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from .gpu import Gpu
-from .names import is_chip
-from .pci_bus import PciCard, gpu_of
-from .programs import Runner, is_answer
-from .rocm_tools import amd_gpu
+from .names import is_chip_name
+from .pci_bus import PciCard, make_gpu
+from .programs import Runner, check_answer
+from .rocm_tools import make_amd_gpu
 
 _TIMEOUT = 30.0  # seconds; a first PowerShell on a cold Windows takes ten
-_EACH = "ForEach-Object { $_.PNPDeviceID + '|' + $_.Name }"
+_PNP_SCRIPT = "ForEach-Object { $_.PNPDeviceID + '|' + $_.Name }"
 _POWERSHELL = r"C:\Windows\System32\WindowsPowerShell\v1.0\powershell.exe"
-_PNP = re.compile(r"VEN_([0-9A-F]{4})&DEV_([0-9A-F]{4})[^|]*(?:\|(.*))?$", re.IGNORECASE)
-_CLINFO = re.compile(
+_PNP_DEVICE = re.compile(r"VEN_([0-9A-F]{4})&DEV_([0-9A-F]{4})[^|]*(?:\|(.*))?$", re.IGNORECASE)
+_CLINFO_FIELD = re.compile(
     r"^\s*(Device Type|Board name|Name|Device Name|Device Board Name \(AMD\))"
     r"(?::[ \t]*|[ \t]{2,})(.*?)[ \t\r]*$",
     re.MULTILINE,
 )
-_VENDORS = {"amd": "1002", "nvidia": "10de", "intel": "8086", "apple": "106b"}
+_VENDOR_IDS = {"amd": "1002", "nvidia": "10de", "intel": "8086", "apple": "106b"}
 
 
-def windows_gpus(
+def detect_windows_gpus(
     env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str], *, only_amd: bool = False
 ) -> list[Gpu]:
     """Return the cards of Windows: what it lists, with the targets that AMD's driver says (clinfo).
@@ -33,112 +33,116 @@ def windows_gpus(
     """
     answer = run(("clinfo",), env, _TIMEOUT)
     faults += [answer.fault] if answer.fault else []
-    named = read_clinfo(answer.out)
-    tried.append(f"clinfo: {len(named)} AMD GPUs" if answer.found else "clinfo: not installed")
-    if answer.found and not answer.fault and not named and "latform" not in answer.out:
+    driver_gpus = parse_clinfo(answer.out)
+    tried.append(f"clinfo: {len(driver_gpus)} AMD GPUs" if answer.installed else "clinfo: not installed")
+    if answer.installed and not answer.fault and not driver_gpus and "latform" not in answer.out:
         faults.append(f"clinfo printed no list of platforms, but {answer.out.strip()[:60]!r}")
-    if named and only_amd:
-        return named
-    return _joined(_ask_wmi(env, run, faults, tried), named)
+    if driver_gpus and only_amd:
+        return driver_gpus
+    return _join_targets(_query_wmi(env, run, faults, tried), driver_gpus)
 
 
-def read_pnp(text: str) -> list[PciCard]:
+def parse_pnp_devices(text: str) -> list[PciCard]:
     """Read lines of ``PNPDeviceID|name``; a device that is not on PCI (a remote display) is left out."""
-    found = []
-    for match in filter(None, map(_PNP.search, text.splitlines())):
+    cards = []
+    for match in filter(None, map(_PNP_DEVICE.search, text.splitlines())):
         card = PciCard(f"{match[1]}:{match[2]}".lower(), "", (match[3] or "").strip())
-        found.append(card)
-    return found
+        cards.append(card)
+    return cards
 
 
-def read_clinfo(text: str) -> list[Gpu]:
+def parse_clinfo(text: str) -> list[Gpu]:
     """Read AMD's GPUs in what clinfo prints: AMD's own program, or the one of Linux distributions.
 
-    A device begins with its type in the one (``Device Type: …``), with its name in the other (columns).
+    A device begins with its type in the one (``GpuDevice Type: …``), with its name in the other (columns).
     """
     devices: list[dict[str, str]] = []
-    for key, value in _CLINFO.findall(text):
+    for key, value in _CLINFO_FIELD.findall(text):
         if key == "Device Name" or (key == "Device Type" and (not devices or key in devices[-1])):
             devices.append({})
         if devices:
             devices[-1].setdefault(key, value)
-    found: list[Gpu] = []
+    gpus: list[Gpu] = []
     for device in devices:
         chip = device.get("Name", device.get("Device Name", "")).split(":")[0]
-        if "GPU" in device.get("Device Type", "") and is_chip(chip):
+        if "GPU" in device.get("Device Type", "") and is_chip_name(chip):
             name = device.get("Board name") or device.get("Device Board Name (AMD)") or ""
-            found.append(amd_gpu(chip, "clinfo", name=name, index=len(found)))
-    return found
+            gpus.append(make_amd_gpu(chip, "clinfo", name=name, index=len(gpus)))
+    return gpus
 
 
-def macos_gpus(env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]) -> list[Gpu]:
+def detect_macos_gpus(env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]) -> list[Gpu]:
     """Return the cards of a Mac."""
     answer = run(("system_profiler", "-json", "SPDisplaysDataType"), env, _TIMEOUT)
-    if not is_answer(answer, "system_profiler", faults, tried):
+    if not check_answer(answer, "system_profiler", faults, tried):
         return []
-    gpus = read_system_profiler(answer.out)
+    gpus = parse_system_profiler(answer.out)
     tried.append(f"system_profiler: {'no answer' if gpus is None else f'{len(gpus)} cards'}")
     if gpus is None:
         faults.append(f"system_profiler printed no list of displays, but {answer.out.strip()[:60]!r}")
     return gpus or []
 
 
-def read_system_profiler(text: str) -> list[Gpu] | None:
+def parse_system_profiler(text: str) -> list[Gpu] | None:
     """Read the JSON of ``SPDisplaysDataType``; None when it is none."""
     import json
 
     try:
         cards = json.loads(text)["SPDisplaysDataType"]
-        found = [_mac_gpu(card) for card in cards]
+        gpus = [_make_mac_gpu(card) for card in cards]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    return [gpu for gpu in found if gpu]
+    return [gpu for gpu in gpus if gpu]
 
 
-def _mac_gpu(card: Mapping[str, object]) -> Gpu | None:
-    said = str(card.get("spdisplays_vendor", "")).lower()
+def _make_mac_gpu(card: Mapping[str, object]) -> Gpu | None:
+    vendor_text = str(card.get("spdisplays_vendor", "")).lower()
     name = str(card.get("sppci_model") or card.get("_name") or "")
-    number = re.search(r"0x([0-9a-f]{4})", said)
-    vendor = number[1] if number else next((ven for key, ven in _VENDORS.items() if key in said), "")
+    number = re.search(r"0x([0-9a-f]{4})", vendor_text)
+    vendor = (
+        number[1] if number else next((ven for key, ven in _VENDOR_IDS.items() if key in vendor_text), "")
+    )
     device = re.fullmatch(r"0x([0-9a-f]{4})", str(card.get("spdisplays_device-id", "")).lower())
-    if vendor == _VENDORS["apple"]:
+    if vendor == _VENDOR_IDS["apple"]:
         return Gpu("apple", name=name, integrated=True, source="system_profiler", confidence="read")
-    gpu = gpu_of(PciCard(f"{vendor}:{device[1] if device else ''}", "", name), "system_profiler")
+    gpu = make_gpu(PciCard(f"{vendor}:{device[1] if device else ''}", "", name), "system_profiler")
     return replace(gpu, pci_id=gpu.pci_id if device else None, address=None) if gpu else None
 
 
-def _ask_wmi(env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]) -> list[Gpu]:
+def _query_wmi(env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]) -> list[Gpu]:
     for command in ("Get-CimInstance", "Get-WmiObject"):  # the second is all that PowerShell 2 has
-        asked = f"{command} Win32_VideoController | {_EACH}"
-        answer = run((_POWERSHELL, "-NoProfile", "-NonInteractive", "-Command", asked), env, _TIMEOUT)
-        if not answer.found:
+        script = f"{command} Win32_VideoController | {_PNP_SCRIPT}"
+        answer = run((_POWERSHELL, "-NoProfile", "-NonInteractive", "-Command", script), env, _TIMEOUT)
+        if not answer.installed:
             tried.append("PowerShell: not installed")
             return []
         if not answer.fault:
-            gpus = [gpu_of(card, "wmi") for card in read_pnp(answer.out)]
-            found = [replace(gpu, address=None) for gpu in gpus if gpu]
-            tried.append(f"{command}: {len(found)} cards")
-            return found
+            gpus = [make_gpu(card, "wmi") for card in parse_pnp_devices(answer.out)]
+            listed_gpus = [replace(gpu, address=None) for gpu in gpus if gpu]
+            tried.append(f"{command}: {len(listed_gpus)} cards")
+            return listed_gpus
         tried.append(f"{command}: no answer")
         faults.append(answer.fault)
     return []
 
 
-def _joined(cards: list[Gpu], named: list[Gpu]) -> list[Gpu]:
+def _join_targets(cards: list[Gpu], driver_gpus: list[Gpu]) -> list[Gpu]:
     """Give each card the target that the driver says: the card whose table entry agrees, else the next one.
 
     Without the driver's word AMD's cards are numbered as Windows lists them.
     """
-    left, joined = list(named), []
+    remaining, joined = list(driver_gpus), []
     for card in cards:
         if card.vendor != "amd":
             joined.append(card)
             continue
-        same = [one for one in left if card.gfx in {None, one.gfx}]
-        if same:
-            left.remove(same[0])
-            joined.append(replace(same[0], name=card.name, pci_id=card.pci_id, integrated=card.integrated))
+        matching = [gpu for gpu in remaining if card.gfx in {None, gpu.gfx}]
+        if matching:
+            remaining.remove(matching[0])
+            joined.append(
+                replace(matching[0], name=card.name, pci_id=card.pci_id, integrated=card.integrated)
+            )
         else:
-            listed = sum(other.vendor == "amd" for other in joined)
-            joined.append(replace(card, index=None if named else listed))
-    return [*joined, *left]
+            number = sum(joined_gpu.vendor == "amd" for joined_gpu in joined)
+            joined.append(replace(card, index=None if driver_gpus else number))
+    return [*joined, *remaining]

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .gpu import Gpu
-from .names import INTEGRATED
-from .pci_names import described
-from .programs import Runner, is_answer
+from .names import INTEGRATED_TARGETS
+from .pci_names import find_card_entry
+from .programs import Runner, check_answer
 
-DEVICES = "sys/bus/pci/devices"
-VENDORS = {"1002": "amd", "10de": "nvidia", "8086": "intel", "106b": "apple"}
-_KINDS = (0x03, 0x12)
+PCI_DEVICES = "sys/bus/pci/devices"
+CARD_VENDORS = {"1002": "amd", "10de": "nvidia", "8086": "intel", "106b": "apple"}
+_DEVICE_CLASSES = (0x03, 0x12)
 _ACCELERATOR = 0x1200  # Instinct cards have no display and say this
-_LSPCI = re.compile(
+_LSPCI_LINE = re.compile(
     r"^((?:[0-9a-f]{4,}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) [^\[]*\[([0-9a-f]{4})\]: (.*) "
     r"\[([0-9a-f]{4}):([0-9a-f]{4})\](?: \(rev [0-9a-f]+\))?(?: \(prog-if .*\))?\s*$"
 )
@@ -35,54 +35,54 @@ class PciCard:
     name: str = ""
 
 
-def read_cards(root: Path) -> tuple[list[PciCard], bool]:
+def read_pci_cards(root: Path) -> tuple[list[PciCard], bool]:
     """Return the display and accelerator cards of the bus by their slots, and whether the bus can be seen."""
     try:
-        slots = sorted(os.listdir(root / DEVICES))  # noqa: PTH208 - names; there may be hundreds
+        slots = sorted(os.listdir(root / PCI_DEVICES))  # noqa: PTH208 - names; there may be hundreds
     except OSError:
         return [], False
-    found = []
+    cards = []
     for slot in slots:
-        folder = f"{root / DEVICES}/{slot}"
-        kind = _hex(f"{folder}/class")
-        if kind is not None and kind >> 16 in _KINDS:  # of hundreds of devices a few
-            vendor, device = _hex(f"{folder}/vendor"), _hex(f"{folder}/device")
+        folder = f"{root / PCI_DEVICES}/{slot}"
+        kind = _read_hex(f"{folder}/class")
+        if kind is not None and kind >> 16 in _DEVICE_CLASSES:  # of hundreds of devices a few
+            vendor, device = _read_hex(f"{folder}/vendor"), _read_hex(f"{folder}/device")
             if vendor is not None and device is not None and _is_card(kind >> 8, f"{vendor:04x}"):
-                found.append(PciCard(f"{vendor:04x}:{device:04x}", slot))
-    return found, True
+                cards.append(PciCard(f"{vendor:04x}:{device:04x}", slot))
+    return cards, True
 
 
-def ask_lspci(env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]) -> list[PciCard]:
+def query_lspci(env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]) -> list[PciCard]:
     """Return the cards that lspci lists."""
     answer = run(("lspci", "-nn"), {**env, "LC_ALL": "C"}, 10.0)
-    if not is_answer(answer, "lspci", faults, tried):
+    if not check_answer(answer, "lspci", faults, tried):
         return []
-    cards = read_lspci(answer.out)
+    cards = parse_lspci(answer.out)
     tried.append(f"lspci: {len(cards)} cards")
     if not cards and answer.out.strip() and not _looks_like_lspci(answer.out):
         faults.append(f"lspci printed no list of devices, but {answer.out.strip().splitlines()[0][:60]!r}")
     return cards
 
 
-def read_lspci(text: str) -> list[PciCard]:
+def parse_lspci(text: str) -> list[PciCard]:
     """Read ``lspci -nn``: the ids of the class and of the device stand in brackets."""
-    found = []
-    for match in filter(None, map(_LSPCI.match, text.splitlines())):
+    cards = []
+    for match in filter(None, map(_LSPCI_LINE.match, text.splitlines())):
         slot, kind, name, vendor, device = match.groups()
         if _is_card(int(kind, 16), vendor):
             address = slot if slot.count(":") == 2 else f"0000:{slot}"
-            found.append(PciCard(f"{vendor}:{device}", address, name))
-    return found
+            cards.append(PciCard(f"{vendor}:{device}", address, name))
+    return cards
 
 
-def gpu_of(card: PciCard, source: str) -> Gpu | None:
+def make_gpu(card: PciCard, source: str) -> Gpu | None:
     """Return a card as a GPU; None for a maker that matters to no wheel (a server's console)."""
-    vendor = VENDORS.get(card.pci_id[:4])
+    vendor = CARD_VENDORS.get(card.pci_id[:4])
     if vendor is None:
         return None
-    entry = described(card.pci_id)
+    entry = find_card_entry(card.pci_id)
     target = entry.gfx if entry else None
-    known = target or (entry and vendor != "amd")
+    is_known = target or (entry and vendor != "amd")
     integrated = entry.integrated if entry else None
     return Gpu(
         vendor=vendor,
@@ -91,10 +91,10 @@ def gpu_of(card: PciCard, source: str) -> Gpu | None:
         name=(entry.name if entry else "") or card.name,
         pci_id=card.pci_id,
         address=card.address,
-        integrated=integrated if integrated is not None else (target in INTEGRATED or None),
+        integrated=integrated if integrated is not None else (target in INTEGRATED_TARGETS or None),
         capability=entry.capability if entry else None,
         source=source,
-        confidence="derived" if known else "unknown",
+        confidence="derived" if is_known else "unknown",
         notes=(entry.note,) if entry and entry.note else (),
     )
 
@@ -110,7 +110,7 @@ def _is_card(kind: int, vendor: str) -> bool:
     return kind >> 8 == 3 or (kind == _ACCELERATOR and vendor == "1002")
 
 
-def _hex(path: str) -> int | None:
+def _read_hex(path: str) -> int | None:
     try:
         with open(path, encoding="ascii", errors="replace") as file:
             return int(file.read(), 16)

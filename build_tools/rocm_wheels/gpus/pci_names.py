@@ -8,10 +8,10 @@ if TYPE_CHECKING:
     from .pci import PciEntry
 
 
-def described(pci_id: str | None) -> PciEntry | None:
+def find_card_entry(pci_id: str | None) -> PciEntry | None:
     """Return what the table knows of a card (``1002:74a1``), None for one that it does not know."""
     if pci_id is None:
         return None
-    from .pci import lookup
+    from .pci import find_pci_entry
 
-    return lookup(pci_id)
+    return find_pci_entry(pci_id)

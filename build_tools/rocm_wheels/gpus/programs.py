@@ -9,27 +9,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # rocminfo prints its complaints in red, into files too
-_MOST = 8 * 2**20  # a tool that prints more than this prints no list of GPUs
+_COLOR_CODES = re.compile(r"\x1b\[[0-9;]*m")  # rocminfo prints its complaints in red, into files too
+_MAX_OUTPUT = 8 * 2**20  # a tool that prints more than this prints no list of GPUs
 
 
 @dataclass(frozen=True)
 class ProgramAnswer:
     """What a program printed. ``fault`` says in words why there is no answer to read, "" when there is.
 
-    ``found`` is False when there is no such program, which is no fault: few machines have all of them.
+    ``installed`` is False when there is no such program, which is no fault: few machines have all of them.
     """
 
     out: str = ""
     fault: str = ""
-    found: bool = True
+    installed: bool = True
 
 
-def is_answer(answer: ProgramAnswer, name: str, faults: list[str], tried: list[str]) -> bool:
+def check_answer(answer: ProgramAnswer, name: str, faults: list[str], tried: list[str]) -> bool:
     """Tell whether a program said something; where it did not, note that it was tried, and its fault."""
-    if answer.found and not answer.fault:
+    if answer.installed and not answer.fault:
         return True
-    tried.append(f"{name}: no answer" if answer.found else f"{name}: not installed")
+    tried.append(f"{name}: no answer" if answer.installed else f"{name}: not installed")
     faults += [answer.fault] if answer.fault else []
     return False
 
@@ -47,14 +47,16 @@ def run_program(words: Sequence[str], env: Mapping[str, str], timeout: float) ->
 
     program = shutil.which(words[0], path=env.get("PATH", os.defpath))
     if program is None:
-        return ProgramAnswer(found=False)
+        return ProgramAnswer(installed=False)
     try:
-        return _answer([program, *words[1:]], words[0], env, timeout)
+        return _run_and_capture([program, *words[1:]], words[0], env, timeout)
     except OSError as cause:  # no program for this system, or no place for its output
         return ProgramAnswer(fault=f"{words[0]} cannot be started: {cause.strerror or cause}")
 
 
-def _answer(words: Sequence[str], name: str, env: Mapping[str, str], timeout: float) -> ProgramAnswer:
+def _run_and_capture(
+    words: Sequence[str], name: str, env: Mapping[str, str], timeout: float
+) -> ProgramAnswer:
     import subprocess
     import tempfile
 
@@ -71,23 +73,23 @@ def _answer(words: Sequence[str], name: str, env: Mapping[str, str], timeout: fl
         try:
             code = running.wait(timeout)
         except subprocess.TimeoutExpired:
-            _kill(running)
+            _kill_process(running)
             return ProgramAnswer(fault=f"{name} did not answer within {timeout:g} seconds")
-        text, said = (_text(one) for one in (out, err))
+        text, error_text = (_read_output(file) for file in (out, err))
     if code != 0:
-        last = (said.strip() or text.strip() or "no output").splitlines()[-1].strip()
+        last = (error_text.strip() or text.strip() or "no output").splitlines()[-1].strip()
         return ProgramAnswer(text, f"{name} failed with exit code {code}: {last}")
     return ProgramAnswer(text)
 
 
-def _text(file: IO[bytes]) -> str:
+def _read_output(file: IO[bytes]) -> str:
     file.seek(0)
-    data = file.read(_MOST)
+    data = file.read(_MAX_OUTPUT)
     encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8"  # PowerShell does both
-    return _COLOURS.sub("", data.decode(encoding, errors="replace"))
+    return _COLOR_CODES.sub("", data.decode(encoding, errors="replace"))
 
 
-def _kill(running: object) -> None:
+def _kill_process(running: object) -> None:
     import signal
     import subprocess
 

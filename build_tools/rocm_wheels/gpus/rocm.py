@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from .forced import Forced, major_minor, read_forced
-from .gpu import RocmFound
+from .forced import ForcedHardware, parse_major_minor, read_forced_hardware
+from .gpu import RocmInstallation
 
 _VARIABLES = ("ROCM_PATH", "ROCM_HOME")
 _WINDOWS_VARIABLES = ("HIP_PATH",)  # on Linux it named a part of ROCm, long ago
-_SYSTEM = "opt/rocm"
-_WINDOWS = "Program Files/AMD/ROCm"
-_PACKAGED = "usr"  # where Debian and Fedora put their own
-_PARTS = ("MAJOR", "MINOR", "PATCH")
+_SYSTEM_FOLDER = "opt/rocm"
+_WINDOWS_FOLDER = "Program Files/AMD/ROCm"
+_PACKAGED_FOLDER = "usr"  # where Debian and Fedora put their own
+_VERSION_PARTS = ("MAJOR", "MINOR", "PATCH")
 _DIST_INFO = re.compile(r"(rocm_sdk_core|rocm)-([0-9][^-]*)\.dist-info", re.IGNORECASE)
 _HEADERS = {  # the macros that a header states the version with
     "include/rocm-core/rocm_version.h": "ROCM",
@@ -23,102 +23,106 @@ _HEADERS = {  # the macros that a header states the version with
 }
 
 
-def find_rocm(
+def find_rocm_installations(
     env: Mapping[str, str],
     *,
     root: Path = Path("/"),
     platform: str = "linux",
     site_packages: Sequence[Path] = (),
-    forced: Forced | None = None,
-) -> tuple[tuple[RocmFound, ...], tuple[str, ...]]:
+    forced: ForcedHardware | None = None,
+) -> tuple[tuple[RocmInstallation, ...], tuple[str, ...]]:
     """Return every ROCm that is found, the one that counts first, and what could not be read.
 
     Stated by a variable, it is the only one. Otherwise the one that ``ROCM_PATH`` (``ROCM_HOME``; on Windows
     ``HIP_PATH``) names, then the Python packages in ``site_packages``, then ``/opt/rocm``, its neighbours,
     newest first, and what the system packages. ValueError for a variable that cannot be read.
     """
-    forced = forced if forced is not None else read_forced(env)
+    forced = forced if forced is not None else read_forced_hardware(env)
     if forced.rocm is not None:
-        return tuple(RocmFound(version, "forced", forced.rocm_by) for version in forced.rocm), ()
+        return tuple(RocmInstallation(version, "forced", forced.rocm_by) for version in forced.rocm), ()
     faults: list[str] = []
-    found: list[RocmFound] = []
+    installations: list[RocmInstallation] = []
     variables = (*_VARIABLES, *(_WINDOWS_VARIABLES if platform == "win32" else ()))
-    named = [variable for variable in variables if env.get(variable)]
-    for variable in named:
-        place = Path(env[variable])
-        seen = _in_folder(place, faults)
-        if not seen:
-            faults.append(f"{variable}={place}: no ROCm is there")
-        found += seen
+    set_variables = [variable for variable in variables if env.get(variable)]
+    for variable in set_variables:
+        path = Path(env[variable])
+        in_place = _read_rocm_folder(path, faults)
+        if not in_place:
+            faults.append(f"{variable}={path}: no ROCm is there")
+        installations += in_place
     for folder in site_packages:
-        found += _packages(folder, faults)
+        installations += _read_rocm_packages(folder, faults)
     # who names a ROCm means that one, and not another that happens to be in /opt
-    for place in () if named else _system_places(root, platform):
-        found += _in_folder(place, faults)
-    unique: dict[Path, RocmFound] = {}
-    for one in found:
-        unique.setdefault(Path(one.path).resolve(), one)
+    for path in () if set_variables else _list_system_folders(root, platform):
+        installations += _read_rocm_folder(path, faults)
+    unique: dict[Path, RocmInstallation] = {}
+    for installation in installations:
+        unique.setdefault(Path(installation.path).resolve(), installation)
     return tuple(unique.values()), tuple(faults)
 
 
-def _system_places(root: Path, platform: str) -> Iterator[Path]:
+def _list_system_folders(root: Path, platform: str) -> Iterator[Path]:
     """Yield where installers put ROCm: the usual link, versions side by side, a system's own."""
     if platform == "win32":
-        yield from _newest_first((root / _WINDOWS).glob("[0-9]*"))
+        yield from _sort_newest_first((root / _WINDOWS_FOLDER).glob("[0-9]*"))
         return
-    yield root / _SYSTEM
-    yield from _newest_first((root / "opt").glob("rocm-[0-9]*"))
-    yield root / _PACKAGED
+    yield root / _SYSTEM_FOLDER
+    yield from _sort_newest_first((root / "opt").glob("rocm-[0-9]*"))
+    yield root / _PACKAGED_FOLDER
 
 
-def _newest_first(paths: Iterator[Path]) -> list[Path]:
+def _sort_newest_first(paths: Iterator[Path]) -> list[Path]:
     return sorted(paths, key=lambda path: [int(part) for part in re.findall(r"\d+", path.name)], reverse=True)
 
 
-def _in_folder(place: Path, faults: list[str]) -> list[RocmFound]:
+def _read_rocm_folder(folder: Path, faults: list[str]) -> list[RocmInstallation]:
     """Return what one folder states, by its most trustworthy file."""
-    info = place / ".info" / "version"
-    text = _read(info, faults)
-    if text and (found := _found(text.strip(), "info", info, place, faults)):
-        return [found]
+    info = folder / ".info" / "version"
+    text = _read_text(info, faults)
+    if text and (rocm := _make_installation(text.strip(), "info", info, folder, faults)):
+        return [rocm]
     for name, macro in _HEADERS.items():
-        header = _read(place / name, faults)
+        header = _read_text(folder / name, faults)
         if not header:
             continue
-        numbers = [re.search(rf"#define\s+{macro}_VERSION_{part}\s+(\d+)", header) for part in _PARTS]
+        numbers = [re.search(rf"#define\s+{macro}_VERSION_{part}\s+(\d+)", header) for part in _VERSION_PARTS]
         if numbers[0] and numbers[1]:
-            return [RocmFound(".".join(one[1] for one in numbers if one), "header", str(place))]
-        faults.append(f"{place / name} does not state a version")
+            return [
+                RocmInstallation(".".join(number[1] for number in numbers if number), "header", str(folder))
+            ]
+        faults.append(f"{folder / name} does not state a version")
     return []
 
 
-def _packages(folder: Path, faults: list[str]) -> list[RocmFound]:
+def _read_rocm_packages(folder: Path, faults: list[str]) -> list[RocmInstallation]:
     """Return the ROCm that is installed as Python packages: by the metadata, else by the files themselves."""
     try:
         names = sorted(path.name for path in folder.iterdir())
     except OSError:
         return []
-    stated = [(found[1] == "rocm", found[2]) for name in names if (found := _DIST_INFO.fullmatch(name))]
-    versions = list(dict.fromkeys(version for _, version in sorted(stated)))  # the core's own word first
+    matches = [(match[1] == "rocm", match[2]) for name in names if (match := _DIST_INFO.fullmatch(name))]
+    versions = list(dict.fromkeys(version for _, version in sorted(matches)))  # the core's own word first
     core = folder / "_rocm_sdk_core"
     if len(versions) > 1:
         faults.append(f"{folder}: ROCm packages of several versions: {', '.join(versions)}")
     if versions:
-        one = _found(versions[0], "pip", folder, core if core.is_dir() else folder, faults)
-        return [one] if one else []
-    return [RocmFound(one.version, "pip", one.path) for one in _in_folder(core, faults)]
+        rocm = _make_installation(versions[0], "pip", folder, core if core.is_dir() else folder, faults)
+        return [rocm] if rocm else []
+    return [RocmInstallation(rocm.version, "pip", rocm.path) for rocm in _read_rocm_folder(core, faults)]
 
 
-def _found(text: str, source: str, file: Path, place: Path, faults: list[str]) -> RocmFound | None:
+def _make_installation(
+    text: str, source: str, file: Path, folder: Path, faults: list[str]
+) -> RocmInstallation | None:
     try:
-        major_minor(text)
+        parse_major_minor(text)
     except ValueError as cause:
         faults.append(f"{file}: {cause}")
         return None
-    return RocmFound(text, source, str(place))
+    return RocmInstallation(text, source, str(folder))
 
 
-def _read(path: Path, faults: list[str]) -> str:
+def _read_text(path: Path, faults: list[str]) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, NotADirectoryError):

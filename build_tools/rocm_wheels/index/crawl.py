@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.errors import DataError, UsageError, explain
-from rocm_wheels.index.checks import KnownDigest, check_file, check_variants
-from rocm_wheels.index.faults import Finding
+from rocm_wheels.errors import DataError, UsageError, explain_error
+from rocm_wheels.index.checks import FindDigest, check_file, check_variants
+from rocm_wheels.index.faults import IndexFinding
 from rocm_wheels.index.pages import HTML_TYPE, JSON_TYPE
-from rocm_wheels.index.reach import ACCEPT, Answer, Reach, UnreachableError, local_path
-from rocm_wheels.index.reading import Link, Page, file_name, read_page
-from rocm_wheels.index.views import JSON, LINKS
+from rocm_wheels.index.reach import ACCEPT_PAGES, IndexAnswer, IndexReader, UnreachableError, path_of_url
+from rocm_wheels.index.reading import IndexLink, IndexPage, file_name_of_link, parse_page
+from rocm_wheels.index.views import JSON_PAGE, LINKS_PAGE
 
-_READ = ("text/html", HTML_TYPE, JSON_TYPE)
-_MOST_SHOWN = 5
-_HERE = "leads from a server to a file of this machine"
-Result = tuple[list[Finding], int]  # faults, files looked at
-Job = Callable[[], "tuple[Result, list[Job]]"]
+_READABLE_TYPES = ("text/html", HTML_TYPE, JSON_TYPE)
+_MOST_DIFFERENCES = 5
+_LOCAL_FILE_DETAIL = "leads from a server to a file of this machine"
+CrawlResult = tuple[list[IndexFinding], int]  # faults, files looked at
+CrawlJob = Callable[[], "tuple[CrawlResult, list[CrawlJob]]"]
 
 
 @dataclass
@@ -29,162 +29,181 @@ class _ProjectPage:
 
     project: str
     url: str
-    links: dict[str, Link]
+    links: dict[str, IndexLink]
     variants: dict[str, str] = field(default_factory=dict)
-    left: set[str] = field(default_factory=set)
+    unchecked: set[str] = field(default_factory=set)
 
 
-class Crawl:
+class IndexCrawl:
     """One index; ``findings`` are those of its root page."""
 
-    def __init__(self, base: str, reach: Reach, *, full: bool, known: KnownDigest) -> None:
+    def __init__(self, base: str, reach: IndexReader, *, full: bool, find_digest: FindDigest) -> None:
         self.base = base
-        self.findings: list[Finding] = []
+        self.findings: list[IndexFinding] = []
         self._reach = reach
         self._full = full
-        self._known = known
+        self._find_digest = find_digest
         self._links: dict[str, str | None] = {}  # all files of project pages, with their digests
 
-    def root(self) -> dict[str, str]:
+    def read_root(self) -> dict[str, str]:
         """Read the root page; return the pages of projects by name."""
         try:
-            answer = self._reach.get(self.base, accept=ACCEPT)
+            answer = self._reach.get(self.base, accept=ACCEPT_PAGES)
         except UnreachableError as cause:
             raise UsageError(f"{self.base} cannot be reached: {cause}") from None
         if answer.status != 200:
             raise UsageError(
                 f"{self.base} is not an index: {answer.status}", tip="name the folder of its root page"
             )
-        page, findings = _page(answer)
+        page, findings = _parse_answer(answer)
         self.findings += findings
-        self.findings += self._missing_project()
+        self.findings += self._check_missing_project()
         listed: dict[str, str] = {}
         for link in page.links if page else ():
             if self._leads_here(link):
-                self.findings.append(Finding(self.base, "broken-link", f"{link.href} {_HERE}"))
+                self.findings.append(
+                    IndexFinding(self.base, "broken-link", f"{link.href} {_LOCAL_FILE_DETAIL}")
+                )
                 continue
             name = canonicalize_name(link.name)
             if link.href.rstrip("/").rpartition("/")[2] != name or not link.href.endswith("/"):
                 self.findings.append(
-                    Finding(self.base, "not-normalized", f"{link.href!r} for {link.name}; it must be {name}/")
+                    IndexFinding(
+                        self.base, "not-normalized", f"{link.href!r} for {link.name}; it must be {name}/"
+                    )
                 )
             listed[name] = link.url if link.url.endswith("/") else link.url + "/"
         return listed
 
-    def _missing_project(self) -> Iterator[Finding]:
+    def _check_missing_project(self) -> Iterator[IndexFinding]:
         name = f"no-such-project-{secrets.token_hex(4)}"
         url = f"{self.base}{name}/"
         try:
-            status = self._reach.get(url, accept=ACCEPT).status
+            status = self._reach.get(url, accept=ACCEPT_PAGES).status
         except UnreachableError as cause:
-            yield Finding(url, "broken-link", str(cause))
+            yield IndexFinding(url, "broken-link", str(cause))
             return
         if status != 404:
-            yield Finding(self.base, "forbidden", f"{status} instead of 404 for {name}, which is not there")
+            yield IndexFinding(
+                self.base, "forbidden", f"{status} instead of 404 for {name}, which is not there"
+            )
 
-    def project(self, name: str, url: str) -> Job:
+    def make_project_job(self, name: str, url: str) -> CrawlJob:
         """Return the job that reads a project page and finds the jobs for its files."""
 
-        def job() -> tuple[Result, list[Job]]:
-            findings: list[Finding] = []
+        def job() -> tuple[CrawlResult, list[CrawlJob]]:
+            findings: list[IndexFinding] = []
             try:
-                answer = self._reach.get(url, accept=ACCEPT)
+                answer = self._reach.get(url, accept=ACCEPT_PAGES)
             except UnreachableError as cause:
-                return ([Finding(url, "broken-link", str(cause))], 0), []
+                return ([IndexFinding(url, "broken-link", str(cause))], 0), []
             if answer.status != 200:
-                return ([Finding(url, "broken-link", f"{answer.status} for the page of {name}")], 0), []
-            page, found = _page(answer)
-            findings += found
+                return ([IndexFinding(url, "broken-link", f"{answer.status} for the page of {name}")], 0), []
+            page, page_findings = _parse_answer(answer)
+            findings += page_findings
             if page is None:
                 return (findings, 0), []
-            page, differing = self._with_json(url, page, answer)
+            page, differing = self._compare_forms(url, page, answer)
             findings += differing
             self._links |= {link.url: link.sha256 for link in page.links}
-            here = [link for link in page.links if self._leads_here(link)]
-            findings += [Finding(url, "broken-link", f"{link.href} {_HERE}") for link in here]
-            links = [link for link in page.links if link not in here]
-            opened = _ProjectPage(name, url, {file_name(link): link for link in links})
-            opened.left |= opened.links.keys()
-            return (findings, 0), [self._file(opened, file) for file in opened.links]
+            local_links = [link for link in page.links if self._leads_here(link)]
+            findings += [
+                IndexFinding(url, "broken-link", f"{link.href} {_LOCAL_FILE_DETAIL}") for link in local_links
+            ]
+            links = [link for link in page.links if link not in local_links]
+            opened = _ProjectPage(name, url, {file_name_of_link(link): link for link in links})
+            opened.unchecked |= opened.links.keys()
+            return (findings, 0), [self._make_file_job(opened, file) for file in opened.links]
 
         return job
 
-    def _leads_here(self, link: Link) -> bool:
+    def _leads_here(self, link: IndexLink) -> bool:
         """Tell whether a server links to the disk of whoever reads its pages: that is not looked at."""
-        return local_path(link.url) is not None and local_path(self.base) is None
+        return path_of_url(link.url) is not None and path_of_url(self.base) is None
 
-    def _file(self, page: _ProjectPage, name: str) -> Job:
-        def job() -> tuple[Result, list[Job]]:
+    def _make_file_job(self, page: _ProjectPage, name: str) -> CrawlJob:
+        def job() -> tuple[CrawlResult, list[CrawlJob]]:
             link = page.links[name]
-            report = check_file(link, page.project, self._reach, full=self._full, known=self._known)
+            report = check_file(
+                link, page.project, self._reach, full=self._full, find_digest=self._find_digest
+            )
             if report.variant is not None:
                 page.variants[name] = report.variant
-            page.left.discard(name)
-            return (report.findings, 1), [] if page.left else [self._variants(page)]
+            page.unchecked.discard(name)
+            return (report.findings, 1), [] if page.unchecked else [self._make_variants_job(page)]
 
         return job
 
-    def _variants(self, page: _ProjectPage) -> Job:
-        def job() -> tuple[Result, list[Job]]:
-            found = check_variants(page.url, page.project, page.links, page.variants, self._reach)
-            return (list(found), 0), []
+    def _make_variants_job(self, page: _ProjectPage) -> CrawlJob:
+        def job() -> tuple[CrawlResult, list[CrawlJob]]:
+            variant_findings = check_variants(page.url, page.project, page.links, page.variants, self._reach)
+            return (list(variant_findings), 0), []
 
         return job
 
-    def _with_json(self, url: str, page: Page, answer: Answer) -> tuple[Page, list[Finding]]:
+    def _compare_forms(
+        self, url: str, page: IndexPage, answer: IndexAnswer
+    ) -> tuple[IndexPage, list[IndexFinding]]:
         """Compare with the other form of the page, where there is one; return the one that says more."""
         as_json = answer.kind.startswith(JSON_TYPE)
         try:
-            other = self._reach.get(url, accept="text/html") if as_json else self._reach.get(url + JSON)
+            other = self._reach.get(url, accept="text/html") if as_json else self._reach.get(url + JSON_PAGE)
         except UnreachableError:
             return page, []
         kind = "text/html" if as_json else JSON_TYPE
         if other.status != 200:
             return page, []
         try:
-            second = read_page(other.content, kind, answer.url)
+            second = parse_page(other.content, kind, answer.url)
         except DataError as wrong:
-            return page, [Finding(other.url, "bad-page", explain(wrong))]
-        differing = [*_differing(page, second)]
-        findings = [Finding(url, "forms-differ", said) for said in differing[:_MOST_SHOWN]]
-        findings += [Finding(other.url, "bad-page", fault) for fault in second.faults]
+            return page, [IndexFinding(other.url, "bad-page", explain_error(wrong))]
+        differing = [*_find_differences(page, second)]
+        findings = [
+            IndexFinding(url, "forms-differ", difference) for difference in differing[:_MOST_DIFFERENCES]
+        ]
+        findings += [IndexFinding(other.url, "bad-page", fault) for fault in second.faults]
         return (page if as_json else second if not differing else page), findings
 
-    def find_links(self) -> list[Finding]:
+    def check_links_page(self) -> list[IndexFinding]:
         """Compare the page for ``--find-links``, where there is one, with the project pages."""
-        url = self.base + LINKS
+        url = self.base + LINKS_PAGE
         try:
             answer = self._reach.get(url)
             if answer.status != 200:
                 return []
-            page = read_page(answer.content, "text/html", url)
+            page = parse_page(answer.content, "text/html", url)
         except (UnreachableError, DataError) as wrong:
-            return [Finding(url, "bad-page", explain(wrong))]
+            return [IndexFinding(url, "bad-page", explain_error(wrong))]
         listed = {link.url: link.sha256 for link in page.links}
         different = [
-            one for one in {*listed, *self._links} if listed.get(one, "") != self._links.get(one, "")
+            link_url
+            for link_url in {*listed, *self._links}
+            if listed.get(link_url, "") != self._links.get(link_url, "")
         ]
-        return [Finding(one, "forms-differ", f"{LINKS} and the project page disagree") for one in different]
+        return [
+            IndexFinding(link_url, "forms-differ", f"{LINKS_PAGE} and the project page disagree")
+            for link_url in different
+        ]
 
 
-def _page(answer: Answer) -> tuple[Page | None, list[Finding]]:
+def _parse_answer(answer: IndexAnswer) -> tuple[IndexPage | None, list[IndexFinding]]:
     findings = []
-    if not answer.kind.lower().startswith(_READ):
-        findings.append(Finding(answer.url, "wrong-type", f"comes as {answer.kind or 'nothing'}"))
+    if not answer.kind.lower().startswith(_READABLE_TYPES):
+        findings.append(IndexFinding(answer.url, "wrong-type", f"comes as {answer.kind or 'nothing'}"))
     try:
-        page = read_page(answer.content, answer.kind, answer.url)
+        page = parse_page(answer.content, answer.kind, answer.url)
     except DataError as wrong:
-        return None, [*findings, Finding(answer.url, "bad-page", explain(wrong))]
-    return page, [*findings, *(Finding(answer.url, "bad-page", fault) for fault in page.faults)]
+        return None, [*findings, IndexFinding(answer.url, "bad-page", explain_error(wrong))]
+    return page, [*findings, *(IndexFinding(answer.url, "bad-page", fault) for fault in page.faults)]
 
 
-def _differing(one: Page, other: Page) -> Iterator[str]:
-    sides = [{link.url: link for link in page.links} for page in (one, other)]
+def _find_differences(first_page: IndexPage, second_page: IndexPage) -> Iterator[str]:
+    sides = [{link.url: link for link in page.links} for page in (first_page, second_page)]
     for url in sorted({*sides[0], *sides[1]}):
         first, second = (side.get(url) for side in sides)
         if first is None or second is None:
-            yield f"{file_name(first or second)} is in one only"  # type: ignore[arg-type]
+            yield f"{file_name_of_link(first or second)} is in one only"  # type: ignore[arg-type]
             continue
-        for what in ("name", "sha256", "metadata", "requires_python", "yanked"):
-            if getattr(first, what) != getattr(second, what):
-                yield f"{first.name}: {what} is {getattr(first, what)!r} and {getattr(second, what)!r}"
+        for attribute in ("name", "sha256", "metadata", "requires_python", "yanked"):
+            if getattr(first, attribute) != getattr(second, attribute):
+                yield f"{first.name}: {attribute} is {getattr(first, attribute)!r} and {getattr(second, attribute)!r}"

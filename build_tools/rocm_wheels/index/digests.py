@@ -8,10 +8,10 @@ from pathlib import Path
 
 from rocm_wheels.errors import DataError
 
-_LINE = re.compile(r"(?P<digest>[0-9a-fA-F]{64}) [ *](?P<name>.+)")
+_SHA256SUM_LINE = re.compile(r"(?P<digest>[0-9a-fA-F]{64}) [ *](?P<name>.+)")
 
 
-def read_digests(path: Path) -> Mapping[str, str]:
+def read_digests_file(path: Path) -> Mapping[str, str]:
     """Return digests (hex) by file name without folders; DataError with the line that is none.
 
     They are taken at their word; ``verify --full`` compares them with the files.
@@ -20,11 +20,11 @@ def read_digests(path: Path) -> Mapping[str, str]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as cause:
         raise DataError(f"cannot read {path}") from cause
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
-        match = _LINE.fullmatch(line)
+        match = _SHA256SUM_LINE.fullmatch(line)
         if not match:
             raise DataError(
                 f"{path}:{number}: {line[:80]!r} is not a line of sha256sum",
@@ -32,6 +32,6 @@ def read_digests(path: Path) -> Mapping[str, str]:
             )
         name = match["name"].rpartition("/")[2]
         digest = match["digest"].lower()
-        if found.setdefault(name, digest) != digest:
-            raise DataError(f"{path}:{number}: {name} is listed with two digests: {found[name]}, {digest}")
-    return found
+        if digests.setdefault(name, digest) != digest:
+            raise DataError(f"{path}:{number}: {name} is listed with two digests: {digests[name]}, {digest}")
+    return digests

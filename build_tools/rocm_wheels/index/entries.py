@@ -19,11 +19,11 @@ from rocm_wheels.wheels.names import parse_wheel_name
 
 METADATA_SUFFIX = ".metadata"  # PEP 658
 SDIST_SUFFIX = ".tar.gz"  # PEP 625
-_PLAIN = re.compile(r"[A-Za-z0-9._+!-]+")  # what all names of wheels are made of
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9._+!-]+")  # what all names of wheels are made of
 
 
 @dataclass(frozen=True)
-class Entry:
+class IndexEntry:
     """A file. ``size`` and ``changed`` (nanoseconds) are of the file that ``sha256`` (hex) was taken of.
 
     ``place`` is the folder or URL that it lies in, relative to its project page ("" is beside it);
@@ -46,7 +46,7 @@ class Entry:
     @property
     def href(self) -> str:
         """Where it lies, as a link of its project page: ``+`` and ``!`` are escaped."""
-        return self.place + escaped(self.name)
+        return self.place + escape_file_name(self.name)
 
     @property
     def is_remote(self) -> bool:
@@ -56,14 +56,14 @@ class Entry:
     @property
     def version(self) -> Version:
         """Its version."""
-        return name_parts(self.name)[1]
+        return parse_file_name(self.name)[1]
 
     @property
     def label(self) -> str | None:
         """Its variant label."""
-        return name_parts(self.name)[2]
+        return parse_file_name(self.name)[2]
 
-    def moved(self, place: str) -> Entry:
+    def move_to(self, place: str) -> IndexEntry:
         """Return it as it is seen from a page for which everything is ``place`` further away."""
         if "://" in self.place or self.place.startswith("/"):
             return self
@@ -71,18 +71,18 @@ class Entry:
 
 
 @lru_cache(maxsize=4096)
-def _front(distribution: str, version: str) -> tuple[NormalizedName, Version]:
-    found = parse_wheel_name(f"{distribution}-{version}-py3-none-any.whl")
-    return found.name, found.version
+def _parse_name_and_version(distribution: str, version: str) -> tuple[NormalizedName, Version]:
+    wheel_name = parse_wheel_name(f"{distribution}-{version}-py3-none-any.whl")
+    return wheel_name.name, wheel_name.version
 
 
 @lru_cache(maxsize=4096)
-def _back(fields: str) -> str | None:
+def _parse_label(fields: str) -> str | None:
     return parse_wheel_name(f"x-1-{fields}").label
 
 
 @lru_cache(maxsize=4096)
-def name_parts(file_name: str) -> tuple[NormalizedName, Version, str | None]:
+def parse_file_name(file_name: str) -> tuple[NormalizedName, Version, str | None]:
     """Return normalized project, version and label of a file's name; DataError when it is none of ours.
 
     Wheels of an index have few versions and few tags between them: each is read once.
@@ -97,20 +97,20 @@ def name_parts(file_name: str) -> tuple[NormalizedName, Version, str | None]:
         parse_wheel_name(file_name)  # says what is wrong
         raise DataError(f"{file_name} is not the name of a wheel")
     try:
-        return *_front(parts[0], parts[1]), _back(parts[2])
+        return *_parse_name_and_version(parts[0], parts[1]), _parse_label(parts[2])
     except DataError:
-        found = parse_wheel_name(file_name)  # an error that names the file
-        return found.name, found.version, found.label
+        wheel_name = parse_wheel_name(file_name)  # an error that names the file
+        return wheel_name.name, wheel_name.version, wheel_name.label
 
 
-def escaped(name: str) -> str:
+def escape_file_name(name: str) -> str:
     """Return a file name as it is written in a link."""
-    if _PLAIN.fullmatch(name):
+    if _PLAIN_NAME.fullmatch(name):
         return name.replace("+", "%2B").replace("!", "%21")
     return quote(name)
 
 
-def in_order(entries: Mapping[str, Entry]) -> list[Entry]:
+def sort_entries(entries: Mapping[str, IndexEntry]) -> list[IndexEntry]:
     """Return wheels in the order of pages and files: by version, then by name."""
     spelled = {entry.name.split("-", 2)[1]: entry.version for entry in entries.values()}
     rank = {
@@ -120,24 +120,24 @@ def in_order(entries: Mapping[str, Entry]) -> list[Entry]:
 
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
-_FIELDS = tuple(field.name for field in fields(Entry))
-_ALWAYS = ("name", "size", "changed", "sha256", "uploaded", "metadata")
+_FIELD_NAMES = tuple(field.name for field in fields(IndexEntry))
+_REQUIRED_FIELDS = ("name", "size", "changed", "sha256", "uploaded", "metadata")
 
 
-def to_line(entry: Entry) -> str:
+def entry_to_line(entry: IndexEntry) -> str:
     """Return an entry as a line of JSON, without what it has not."""
-    said: dict[str, Any] = {}
-    for name in _FIELDS:
+    values: dict[str, Any] = {}
+    for name in _FIELD_NAMES:
         value = getattr(entry, name)
-        if name in _ALWAYS or value or (name == "yanked" and value is not None):
-            said[name] = value
-    return _encode(said)
+        if name in _REQUIRED_FIELDS or value or (name == "yanked" and value is not None):
+            values[name] = value
+    return _encode(values)
 
 
-def from_line(line: str, *, where: str) -> Entry:
-    """Read a line; DataError with ``where`` when it was not written by ``to_line``."""
+def entry_from_line(line: str, *, where: str) -> IndexEntry:
+    """Read a line; DataError with ``where`` when it was not written by ``entry_to_line``."""
     try:
-        entry = Entry(**json.loads(line))
+        entry = IndexEntry(**json.loads(line))
         if not _is_plain(entry):
             raise ValueError("values of other kinds")
     except (ValueError, TypeError, RecursionError) as cause:
@@ -147,10 +147,12 @@ def from_line(line: str, *, where: str) -> Entry:
     return entry
 
 
-def _is_plain(entry: Entry) -> bool:
+def _is_plain(entry: IndexEntry) -> bool:
     """Tell whether values are of their kinds, and the name that of a file in a folder."""
     texts = entry.name, entry.sha256, entry.uploaded, entry.metadata, entry.requires_python, entry.place
-    said = *texts, entry.yanked or "", entry.variant or ""
+    all_texts = *texts, entry.yanked or "", entry.variant or ""
     numbers = entry.size, entry.changed
-    plain = all(isinstance(text, str) for text in said) and all(isinstance(one, int) for one in numbers)
-    return plain and "/" not in entry.name and "\\" not in entry.name
+    right_types = all(isinstance(text, str) for text in all_texts) and all(
+        isinstance(number, int) for number in numbers
+    )
+    return right_types and "/" not in entry.name and "\\" not in entry.name

@@ -30,18 +30,18 @@ FAULTS = {
     "stale-page": "a page differs from what follows from the known wheels",
     "not-listed": "a project has a page, and the root page does not link it",
 }
-WARNINGS = frozenset({"no-metadata", "no-ranges"})
+WARNING_FAULTS = frozenset({"no-metadata", "no-ranges"})
 
 
 @dataclass(frozen=True, order=True)
-class Finding:
+class IndexFinding:
     """A fault: its name in ``FAULTS``, the URL or file, and what was seen."""
 
     where: str
     fault: str
-    said: str
+    detail: str
 
     @property
     def severity(self) -> str:
         """``error``, or ``warning`` for what is slow and not wrong."""
-        return "warning" if self.fault in WARNINGS else "error"
+        return "warning" if self.fault in WARNING_FAULTS else "error"

@@ -15,22 +15,22 @@ from html import escape
 from typing import Any
 from urllib.parse import quote
 
-from rocm_wheels.index.entries import Entry, escaped
+from rocm_wheels.index.entries import IndexEntry, escape_file_name
 
-API = "1.1"
-_escape = lru_cache(maxsize=512)(escape)  # few different values in many links
+API_VERSION = "1.1"
+_escape_cached = lru_cache(maxsize=512)(escape)  # few different values in many links
 HTML_TYPE = "application/vnd.pypi.simple.v1+html"
 JSON_TYPE = "application/vnd.pypi.simple.v1+json"
 REPOSITORY_VERSION = b"pypi:repository-version"  # PEP 629
-_HEAD = (
+_PAGE_HEAD = (
     '<!DOCTYPE html>\n<html>\n<head>\n<meta charset="utf-8">\n'
-    f'<meta name="{REPOSITORY_VERSION.decode()}" content="{API}">\n<title>%s</title>\n</head>\n<body>\n'
+    f'<meta name="{REPOSITORY_VERSION.decode()}" content="{API_VERSION}">\n<title>%s</title>\n</head>\n<body>\n'
 )
-TAIL = b"</body>\n</html>\n"
-_BODY = b"<body>\n"
-LINK = b'<a href="'
-_ELSEWHERE = re.compile(
-    LINK + rb"(?:[A-Za-z][A-Za-z0-9+.-]*:|\.\./|/)"
+PAGE_TAIL = b"</body>\n</html>\n"
+_BODY_TAG = b"<body>\n"
+LINK_START = b'<a href="'
+_LINK_ELSEWHERE = re.compile(
+    LINK_START + rb"(?:[A-Za-z][A-Za-z0-9+.-]*:|\.\./|/)"
 )  # a link that is no file of the folder
 
 
@@ -53,33 +53,39 @@ class VariantsFile:
         return f"{self.folder}/{quote(self.name)}"
 
 
-def head(title: str) -> bytes:
-    """Return how a page begins; what follows is a link a line, then ``TAIL``."""
-    return (_HEAD % escape(title)).encode()
+def make_page_head(title: str) -> bytes:
+    """Return how a page begins; what follows is a link a line, then ``PAGE_TAIL``."""
+    return (_PAGE_HEAD % escape(title)).encode()
 
 
-def project_html(project: str, entries: Iterable[Entry], variants: Sequence[VariantsFile] = ()) -> bytes:
+def make_project_html(
+    project: str, entries: Iterable[IndexEntry], variants: Sequence[VariantsFile] = ()
+) -> bytes:
     """Return the page of a project (PEP 503)."""
     lines = [
         f'<a href="{escape(file.href)}#sha256={file.sha256}">{escape(file.name)}</a><br>' for file in variants
     ]
-    lines += [_anchor(entry) for entry in entries]
-    return head(f"Links for {project}") + "".join(line + "\n" for line in lines).encode() + TAIL
+    lines += [_make_anchor(entry) for entry in entries]
+    return (
+        make_page_head(f"Links for {project}") + "".join(line + "\n" for line in lines).encode() + PAGE_TAIL
+    )
 
 
-def _anchor(entry: Entry) -> str:
-    said = f'<a href="{_escape(entry.place)}{escaped(entry.name)}#sha256={entry.sha256}"'
+def _make_anchor(entry: IndexEntry) -> str:
+    anchor = f'<a href="{_escape_cached(entry.place)}{escape_file_name(entry.name)}#sha256={entry.sha256}"'
     if entry.requires_python:
-        said += f' data-requires-python="{_escape(entry.requires_python)}"'
+        anchor += f' data-requires-python="{_escape_cached(entry.requires_python)}"'
     if entry.metadata:
         digest = f"sha256={entry.metadata}"
-        said += f' data-core-metadata="{digest}" data-dist-info-metadata="{digest}"'
+        anchor += f' data-core-metadata="{digest}" data-dist-info-metadata="{digest}"'
     if entry.yanked is not None:
-        said += f' data-yanked="{escape(entry.yanked)}"'
-    return f"{said}>{entry.name}</a><br>"  # no name of a wheel has anything to escape
+        anchor += f' data-yanked="{escape(entry.yanked)}"'
+    return f"{anchor}>{entry.name}</a><br>"  # no name of a wheel has anything to escape
 
 
-def project_json(project: str, entries: Sequence[Entry], variants: Sequence[VariantsFile] = ()) -> bytes:
+def make_project_json(
+    project: str, entries: Sequence[IndexEntry], variants: Sequence[VariantsFile] = ()
+) -> bytes:
     """Return the page of a project (PEP 691 with PEP 700)."""
     files: list[dict[str, Any]] = [
         {
@@ -90,16 +96,16 @@ def project_json(project: str, entries: Sequence[Entry], variants: Sequence[Vari
         }
         for file in variants
     ]
-    files += [_file(entry) for entry in entries]
+    files += [_describe_file(entry) for entry in entries]
     distinct = {
         id(entry.version): entry.version for entry in entries
     }  # versions are kept, so that one is one
     versions = list(dict.fromkeys(map(str, distinct.values())))
-    return _json({"meta": {"api-version": API}, "name": project, "versions": versions}, files)
+    return _format_json({"meta": {"api-version": API_VERSION}, "name": project, "versions": versions}, files)
 
 
-def _file(entry: Entry) -> dict[str, Any]:
-    said: dict[str, Any] = {
+def _describe_file(entry: IndexEntry) -> dict[str, Any]:
+    description: dict[str, Any] = {
         "filename": entry.name,
         "url": entry.href,
         "hashes": {"sha256": entry.sha256},
@@ -107,51 +113,53 @@ def _file(entry: Entry) -> dict[str, Any]:
         "upload-time": entry.uploaded,
     }
     if entry.metadata:
-        said["core-metadata"] = {"sha256": entry.metadata}
+        description["core-metadata"] = {"sha256": entry.metadata}
     if entry.requires_python:
-        said["requires-python"] = entry.requires_python
+        description["requires-python"] = entry.requires_python
     if entry.yanked is not None:
-        said["yanked"] = entry.yanked or True
-    return said
+        description["yanked"] = entry.yanked or True
+    return description
 
 
-def _json(top: dict[str, Any], files: list[dict[str, Any]]) -> bytes:
+def _format_json(top: dict[str, Any], files: list[dict[str, Any]]) -> bytes:
     """Write a file a line: a page of 500 wheels can be compared by people."""
     lines = ",\n".join(json.dumps(file) for file in files)
     opened = json.dumps(top)[:-1]
     return f'{opened}, "files": [\n{lines}\n]}}\n'.encode()
 
 
-def root_html(projects: Iterable[str], families: Iterable[str] = ()) -> bytes:
+def make_root_html(projects: Iterable[str], families: Iterable[str] = ()) -> bytes:
     """Return the root page. Families follow the projects under a heading, as text: they are no projects."""
     lines = [f'<a href="{name}/">{name}</a><br>\n' for name in projects]
     listed = list(families)
     if listed:
-        said = ", ".join(escape(name) for name in listed)
-        lines.append(f"<p>indexes of GPU families, in the folders of their names: {said}</p>\n")
-    return head("Simple index") + "".join(lines).encode() + TAIL
+        family_names = ", ".join(escape(name) for name in listed)
+        lines.append(f"<p>indexes of GPU families, in the folders of their names: {family_names}</p>\n")
+    return make_page_head("Simple index") + "".join(lines).encode() + PAGE_TAIL
 
 
-def root_json(projects: Iterable[str]) -> bytes:
+def make_root_json(projects: Iterable[str]) -> bytes:
     """Return the root page (PEP 691)."""
     listed = [{"name": name} for name in projects]
-    return (json.dumps({"meta": {"api-version": API}, "projects": listed}, indent=1) + "\n").encode()
+    return (json.dumps({"meta": {"api-version": API_VERSION}, "projects": listed}, indent=1) + "\n").encode()
 
 
-def as_links(project: str, page: bytes) -> bytes:
+def make_links(project: str, page: bytes) -> bytes:
     """Return the links of a project page as they are written on a page one folder above."""
-    lines = page[page.find(_BODY) + len(_BODY) : page.rfind(TAIL)]  # a page of ours: links and nothing else
-    if _ELSEWHERE.search(lines):
-        return b"".join(_further(project, line) for line in lines.splitlines(keepends=True))
-    return lines.replace(LINK, LINK + project.encode() + b"/")
+    lines = page[
+        page.find(_BODY_TAG) + len(_BODY_TAG) : page.rfind(PAGE_TAIL)
+    ]  # a page of ours: links and nothing else
+    if _LINK_ELSEWHERE.search(lines):
+        return b"".join(_prefix_link(project, line) for line in lines.splitlines(keepends=True))
+    return lines.replace(LINK_START, LINK_START + project.encode() + b"/")
 
 
-def _further(project: str, line: bytes) -> bytes:
-    if not line.startswith(LINK):  # the reason of a yank has several lines
+def _prefix_link(project: str, line: bytes) -> bytes:
+    if not line.startswith(LINK_START):  # the reason of a yank has several lines
         return line
-    target = line[len(LINK) :]
+    target = line[len(LINK_START) :]
     if b"://" in target.partition(b'"')[0] or target.startswith(b"/"):
         return line
     if target.startswith(b"../"):
-        return LINK + target[3:]
-    return LINK + project.encode() + b"/" + target
+        return LINK_START + target[3:]
+    return LINK_START + project.encode() + b"/" + target

@@ -14,28 +14,40 @@ from urllib.parse import quote
 
 from rocm_wheels import log
 from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.index.entries import name_parts
-from rocm_wheels.index.expecting import Asked, Expected, Wheel, expectation, older_releases
-from rocm_wheels.index.installers import (
-    PLATFORMS,
-    TOOLS,
-    Place,
-    Taken,
-    ask,
-    python_version,
-    requirement_name,
-    tags_of,
+from rocm_wheels.index.entries import parse_file_name
+from rocm_wheels.index.expecting import (
+    ResolveRequest,
+    ExpectedVersion,
+    WheelCandidate,
+    find_expected_version,
+    list_older_releases,
 )
-from rocm_wheels.index.reach import ACCEPT, Reach, UnreachableError, base_url, local_path
-from rocm_wheels.index.reading import file_name, read_page
-from rocm_wheels.index.server import serving
-from rocm_wheels.index.spelling import first_that_sorts, why_above
-from rocm_wheels.parallel import each
+from rocm_wheels.index.installers import (
+    PLATFORM_TAGS,
+    INSTALLERS,
+    ResolveSource,
+    ResolvedVersions,
+    ask_installer,
+    parse_python_version,
+    parse_requirement_name,
+    tags_for_python,
+)
+from rocm_wheels.index.reach import (
+    ACCEPT_PAGES,
+    IndexReader,
+    UnreachableError,
+    resolve_index_url,
+    path_of_url,
+)
+from rocm_wheels.index.reading import file_name_of_link, parse_page
+from rocm_wheels.index.server import serve_folder
+from rocm_wheels.index.spelling import find_sorting_spelling, explain_order
+from rocm_wheels.parallel import run_in_parallel
 from rocm_wheels.wheels.names import parse_wheel_name
 
 
 @dataclass(frozen=True)
-class Check:
+class ResolveCheck:
     """What one tool picked for one requirement and Python; ``fault`` is "" when it is what was expected."""
 
     requirement: str
@@ -48,10 +60,10 @@ class Check:
     tip: str = ""
 
 
-Question = tuple[Check, "Expected | None", "list[Wheel]"]
+ResolveQuestion = tuple[ResolveCheck, "ExpectedVersion | None", "list[WheelCandidate]"]
 
 
-def check_picks(index: str, asked: Asked, env: Mapping[str, str]) -> list[Check]:
+def check_picks(index: str, request: ResolveRequest, env: Mapping[str, str]) -> list[ResolveCheck]:
     """Ask pip and uv for every requirement and Python, and compare with what is expected.
 
     Without a platform, it is that of the new wheels.
@@ -59,91 +71,102 @@ def check_picks(index: str, asked: Asked, env: Mapping[str, str]) -> list[Check]
     By default each new distribution is asked for, without a version; and as ``name==version`` for new
     wheels of an older version than the newest. UsageError when it cannot be told what is expected.
     """
-    base = base_url(index)
-    new = _without_variants(asked.new)
-    asked = replace(asked, new=new, platform=asked.platform or _platform(new))
-    projects = sorted({name_parts(path.name)[0] for path in asked.new})
-    wanted = list(asked.requirements) or projects
-    names = {requirement: requirement_name(requirement) for requirement in wanted}
-    pythons = list(asked.pythons) or _pythons(asked.new)
+    base = resolve_index_url(index)
+    new = _leave_out_variants(request.new)
+    request = replace(request, new=new, platform=request.platform or _find_platform(new))
+    projects = sorted({parse_file_name(path.name)[0] for path in request.new})
+    requirements = list(request.requirements) or projects
+    names = {requirement: parse_requirement_name(requirement) for requirement in requirements}
+    pythons = list(request.pythons) or _list_pythons(request.new)
     for python in pythons:
-        python_version(python)
-    reach = Reach()
-    known = {name: candidates(base, name, asked.new, reach) for name in sorted({*projects, *names.values()})}
-    with _served(base) as url, _gathered(asked.new) as folder:
-        place = Place(url, folder, asked.platform, asked.pre, asked.deps)
-        questions: list[Question] = []
+        parse_python_version(python)
+    reach = IndexReader()
+    candidates_by_project = {
+        name: find_candidates(base, name, request.new, reach) for name in sorted({*projects, *names.values()})
+    }
+    with _serve_index(base) as url, _gather_wheels(request.new) as folder:
+        place = ResolveSource(url, folder, request.platform, request.pre, request.deps)
+        questions: list[ResolveQuestion] = []
         for python in pythons:
-            tags = tags_of(python, asked.platform)
-            for requirement, name in {**names, **older_releases(known, asked, names)}.items():
-                usable = [wheel for wheel in known[name] if wheel.tags & tags]
-                expected = expectation(requirement, usable, asked)
+            tags = tags_for_python(python, request.platform)
+            for requirement, name in {
+                **names,
+                **list_older_releases(candidates_by_project, request, names),
+            }.items():
+                usable = [wheel for wheel in candidates_by_project[name] if wheel.tags & tags]
+                expected = find_expected_version(requirement, usable, request)
                 version, why = (str(expected.version), expected.why) if expected else ("", "")
-                for tool in TOOLS:
-                    asking = Check(requirement, python, tool, expected=version, why=why)
-                    questions.append((asking, expected, usable))
+                for tool in INSTALLERS:
+                    check = ResolveCheck(requirement, python, tool, expected=version, why=why)
+                    questions.append((check, expected, usable))
 
-        def answers(group: Sequence[Question]) -> list[tuple[Question, Check]]:
+        def answers(group: Sequence[ResolveQuestion]) -> list[tuple[ResolveQuestion, ResolveCheck]]:
             first = group[0][0]
-            taken = ask(first.tool, [one.requirement for one, *_ in group], first.python, place, env)
+            taken = ask_installer(
+                first.tool, [question.requirement for question, *_ in group], first.python, place, env
+            )
             if taken.failure and len(group) > 1:  # one of them is not to be had: which?
-                return [pair for one in group for pair in answers([one])]
-            return [(one, _compare(one[0], taken, *one[1:])) for one in group]
+                return [pair for question in group for pair in answers([question])]
+            return [
+                (question, _compare_with_expected(question[0], taken, *question[1:])) for question in group
+            ]
 
-        groups = each(answers, _together(questions, deps=asked.deps), jobs=os.cpu_count() or 1)
-        found = {id(question): check for group in groups for question, check in group}
-        return [found[id(question)] for question in questions]
+        groups = run_in_parallel(
+            answers, _group_questions(questions, deps=request.deps), jobs=os.cpu_count() or 1
+        )
+        checks_by_question = {id(question): check for group in groups for question, check in group}
+        return [checks_by_question[id(question)] for question in questions]
 
 
-def _together(questions: Sequence[Question], *, deps: bool) -> list[list[Question]]:
+def _group_questions(questions: Sequence[ResolveQuestion], *, deps: bool) -> list[list[ResolveQuestion]]:
     """Return what a tool can be asked at once: without ``deps``, other projects do not matter to one.
 
     Most of the time of pip is its start.
     """
-    groups: dict[tuple[str, str, int], list[Question]] = {}
-    seen: dict[tuple[str, str, str], int] = {}
+    groups: dict[tuple[str, str, int], list[ResolveQuestion]] = {}
+    times_asked: dict[tuple[str, str, str], int] = {}
     for question in questions:
-        one = question[0]
-        key = (one.tool, one.python, "" if deps else requirement_name(one.requirement))
-        seen[key] = seen.get(key, 0) + 1
-        groups.setdefault((one.tool, one.python, seen[key]), []).append(question)
+        check = question[0]
+        key = (check.tool, check.python, "" if deps else parse_requirement_name(check.requirement))
+        times_asked[key] = times_asked.get(key, 0) + 1
+        groups.setdefault((check.tool, check.python, times_asked[key]), []).append(question)
     return list(groups.values())
 
 
-def _without_variants(new: Sequence[Path]) -> list[Path]:
+def _leave_out_variants(new: Sequence[Path]) -> list[Path]:
     """Leave variant wheels out: pip does not read them, uv ranks them otherwise; UsageError when all are."""
-    plain = [path for path in new if name_parts(path.name)[2] is None]
-    if not plain:
+    plain_wheels = [path for path in new if parse_file_name(path.name)[2] is None]
+    if not plain_wheels:
         raise UsageError(
             f"{new[0].name} is a variant wheel: those are chosen by properties, not by version alone",
             tip="name the plain wheels of the release",
         )
-    if left := [path.name for path in new if path not in plain]:
-        log.note(f"left out, as variants are chosen by properties: {', '.join(left)}")
-    return plain
+    if left_out := [path.name for path in new if path not in plain_wheels]:
+        log.log_note(f"left out, as variants are chosen by properties: {', '.join(left_out)}")
+    return plain_wheels
 
 
-def candidates(base: str, project: str, new: Sequence[Path], reach: Reach) -> list[Wheel]:
+def find_candidates(base: str, project: str, new: Sequence[Path], reach: IndexReader) -> list[WheelCandidate]:
     """Return the wheels of a project in an index (none that is yanked) and among new files."""
-    found = [wheel for path in new if (wheel := _wheel(path.name, new=True, project=project))]
+    wheels = [wheel for path in new if (wheel := _parse_candidate(path.name, new=True, project=project))]
     url = f"{base}{project}/"
     try:
-        answer = reach.get(url, accept=ACCEPT)
+        answer = reach.get(url, accept=ACCEPT_PAGES)
     except UnreachableError as cause:
         raise UsageError(f"{url} cannot be reached: {cause}") from None
     if answer.status == 404:
-        return found
+        return wheels
     if answer.status != 200:
         raise UsageError(f"{url} answers {answer.status}", tip=f"`rocm-wheels index verify {base}` says more")
-    for link in read_page(answer.content, answer.kind, url).links:
-        name = file_name(link)
+    for link in parse_page(answer.content, answer.kind, url).links:
+        name = file_name_of_link(link)
         if link.yanked is None and name.endswith(".whl"):
-            wheel = _wheel(name, new=False, project=project)
-            found += [wheel] if wheel else []
-    return found
+            wheel = _parse_candidate(name, new=False, project=project)
+            wheels += [wheel] if wheel else []
+    return wheels
 
 
-def _wheel(name: str, *, new: bool, project: str) -> Wheel | None:
+def _parse_candidate(name: str, *, new: bool, project: str) -> WheelCandidate | None:
     try:
         parsed = parse_wheel_name(name)
     except DataError:
@@ -152,64 +175,69 @@ def _wheel(name: str, *, new: bool, project: str) -> Wheel | None:
         return None  # no installer reads it either
     if parsed.name != project or parsed.label is not None:
         return None  # variants are chosen by other rules, and only where a tool knows them
-    return Wheel(name, parsed.version, parsed.tags, new)
+    return WheelCandidate(name, parsed.version, parsed.tags, new)
 
 
-def _compare(asked: Check, taken: Taken, expected: Expected | None, wheels: Sequence[Wheel]) -> Check:
+def _compare_with_expected(
+    check: ResolveCheck,
+    taken: ResolvedVersions,
+    expected: ExpectedVersion | None,
+    wheels: Sequence[WheelCandidate],
+) -> ResolveCheck:
     """Return a check with what was picked, and what is wrong with it."""
-    tool, name = asked.tool, requirement_name(asked.requirement)
+    tool, name = check.tool, parse_requirement_name(check.requirement)
     picked = taken.versions.get(name)
     if picked is None:
-        return replace(asked, fault=taken.failure or f"{tool} took no {name}")
+        return replace(check, fault=taken.failure or f"{tool} took no {name}")
     if expected is None or picked == expected.version:
-        return replace(asked, picked=str(picked), expected=asked.expected or str(picked))
+        return replace(check, picked=str(picked), expected=check.expected or str(picked))
     fault = f"{tool} takes {picked}, not {expected.version} ({expected.why})"
     if picked > expected.version:
-        fault += f": {why_above(picked, expected.version)}"
-    better = first_that_sorts(expected.version, [wheel.version for wheel in wheels])
+        fault += f": {explain_order(picked, expected.version)}"
+    better = find_sorting_spelling(expected.version, [wheel.version for wheel in wheels])
     tip = (
         f"spelled {better.version} it would be taken ({better.scheme}; see --version-scheme)"
         if better
         else ""
     )
-    return replace(asked, picked=str(picked), fault=fault, tip=tip)
+    return replace(check, picked=str(picked), fault=fault, tip=tip)
 
 
-def _pythons(new: Sequence[Path]) -> list[str]:
+def _list_pythons(new: Sequence[Path]) -> list[str]:
     """Return the Pythons that new wheels are for; this one for wheels for any."""
     tags = {tag.interpreter for path in new for tag in parse_wheel_name(path.name).tags}
-    found = sorted(int(tag[3:]) for tag in tags if tag.startswith("cp3") and tag[3:].isdigit())
-    return [f"3.{minor}" for minor in found] or [f"3.{sys.version_info.minor}"]
+    minors = sorted(int(tag[3:]) for tag in tags if tag.startswith("cp3") and tag[3:].isdigit())
+    return [f"3.{minor}" for minor in minors] or [f"3.{sys.version_info.minor}"]
 
 
-def _platform(new: Sequence[Path]) -> str:
+def _find_platform(new: Sequence[Path]) -> str:
     """Return the platform that new wheels are for; linux for wheels for any. UsageError for several."""
     tags = {tag.platform for path in new for tag in parse_wheel_name(path.name).tags}
-    found = [name for name, known in PLATFORMS.items() if tags.intersection(known)]
-    if len(found) > 1:
-        raise UsageError(f"the new wheels are for {' and '.join(found)}", tip="one at a time: --platform")
-    return (found or ["linux"])[0]
+    platforms = [name for name, platform_tags in PLATFORM_TAGS.items() if tags.intersection(platform_tags)]
+    if len(platforms) > 1:
+        raise UsageError(f"the new wheels are for {' and '.join(platforms)}", tip="one at a time: --platform")
+    return (platforms or ["linux"])[0]
 
 
 @contextmanager
-def _served(base: str) -> Iterator[str]:
+def _serve_index(base: str) -> Iterator[str]:
     """Give the URL of an index; one in a folder is served while the block runs, with what it links to."""
-    path = local_path(base)
+    path = path_of_url(base)
     if path is None:
         yield base
         return
-    top = _holding(path)
-    with serving(top) as server:
+    top = _find_common_folder(path)
+    with serve_folder(top) as server:
         below = path.relative_to(top).as_posix()
         yield server.url if below == "." else f"{server.url}{quote(below)}/"
 
 
-def _holding(index: Path) -> Path:
+def _find_common_folder(index: Path) -> Path:
     """Return the folder of an index and of all that it links to: sets of a store have their files beside."""
     top = index
     for page in index.glob("*/index.html"):
         url = f"{page.parent.as_uri()}/"
-        places = [local_path(link.url) for link in read_page(page.read_bytes(), "text/html", url).links]
+        places = [path_of_url(link.url) for link in parse_page(page.read_bytes(), "text/html", url).links]
         top = Path(os.path.commonpath([top, *(place for place in places if place is not None)]))
     if top == Path(top.anchor):
         raise UsageError(
@@ -219,7 +247,7 @@ def _holding(index: Path) -> Path:
 
 
 @contextmanager
-def _gathered(new: Sequence[Path]) -> Iterator[Path]:
+def _gather_wheels(new: Sequence[Path]) -> Iterator[Path]:
     """Give a folder with the new wheels and nothing else."""
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as name:
         for path in new:

@@ -15,25 +15,25 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.index.entries import name_parts
+from rocm_wheels.index.entries import parse_file_name
 from rocm_wheels.index.pages import HTML_TYPE, JSON_TYPE
-from rocm_wheels.index.reading import with_credentials
-from rocm_wheels.index.taking import read_texts
-from rocm_wheels.index.views import HTML, JSON
-from rocm_wheels.wheels.members import WheelArchive, digest_of_file
+from rocm_wheels.index.reading import keep_credentials
+from rocm_wheels.index.taking import read_metadata_and_variant
+from rocm_wheels.index.views import HTML_PAGE, JSON_PAGE
+from rocm_wheels.wheels.members import WheelArchive, hash_file
 
 if TYPE_CHECKING:
     import requests
 
-ACCEPT = f"{JSON_TYPE}, {HTML_TYPE};q=0.2, text/html;q=0.01"  # as pip and uv ask
-_READ_WHOLE = 64 << 10  # cheaper than asking for ranges
-_TEXT_LIMIT = 64 << 20
-_WHAT_IS_ONE = "name a folder that is there, or a URL that begins with https://, http:// or file://"
-_TYPES = {".html": "text/html", ".json": JSON_TYPE}
+ACCEPT_PAGES = f"{JSON_TYPE}, {HTML_TYPE};q=0.2, text/html;q=0.01"  # as pip and uv ask
+_LARGEST_READ_WHOLE = 64 << 10  # cheaper than asking for ranges
+_LARGEST_TEXT = 64 << 20
+_INDEX_URL_TIP = "name a folder that is there, or a URL that begins with https://, http:// or file://"
+_TYPES_BY_SUFFIX = {".html": "text/html", ".json": JSON_TYPE}
 
 
 @dataclass(frozen=True)
-class Answer:
+class IndexAnswer:
     """What came: the status, the content type, the content, and the URL that answered in the end."""
 
     status: int
@@ -46,7 +46,7 @@ class UnreachableError(Exception):
     """A server did not answer, also not when asked again."""
 
 
-class Reach:
+class IndexReader:
     """Asks servers and the disk; each thread has its own connections."""
 
     def __init__(self, *, retries: int = 4, timeout: float = 60) -> None:
@@ -54,33 +54,35 @@ class Reach:
         self._timeout = timeout
         self._threads = threading.local()
 
-    def get(self, url: str, *, accept: str = "*/*") -> Answer:
+    def get(self, url: str, *, accept: str = "*/*") -> IndexAnswer:
         """Return a file or page. Of a folder on the disk, its ``index.html``."""
-        if (path := local_path(url)) is not None:
-            page = path / (JSON if accept == JSON_TYPE else HTML) if path.is_dir() else path
+        if (path := path_of_url(url)) is not None:
+            page = path / (JSON_PAGE if accept == JSON_TYPE else HTML_PAGE) if path.is_dir() else path
             if not page.is_file():
-                return Answer(404, "", b"", url)
-            return Answer(200, _TYPES.get(page.suffix, ""), page.read_bytes(), url)
-        found = self._ask(lambda session: session.get(url, headers={"Accept": accept}, timeout=self._timeout))
-        kind = found.headers.get("Content-Type", "")
-        return Answer(found.status_code, kind, found.content, with_credentials(found.url, url))
+                return IndexAnswer(404, "", b"", url)
+            return IndexAnswer(200, _TYPES_BY_SUFFIX.get(page.suffix, ""), page.read_bytes(), url)
+        response = self._send_request(
+            lambda session: session.get(url, headers={"Accept": accept}, timeout=self._timeout)
+        )
+        kind = response.headers.get("Content-Type", "")
+        return IndexAnswer(response.status_code, kind, response.content, keep_credentials(response.url, url))
 
-    def look(self, url: str) -> tuple[int, int | None]:
+    def fetch_size(self, url: str) -> tuple[int, int | None]:
         """Return the status and size of a file without reading it; of an error's page no size."""
-        if (path := local_path(url)) is not None:
+        if (path := path_of_url(url)) is not None:
             return (200, path.stat().st_size) if path.is_file() else (404, None)
-        found = self._ask(
+        response = self._send_request(
             lambda session: session.head(
                 url, allow_redirects=True, timeout=self._timeout, headers={"Accept-Encoding": "identity"}
             )
         )
-        size = found.headers.get("Content-Length", "") if found.ok else ""
-        return found.status_code, int(size) if size.isdigit() else None
+        size = response.headers.get("Content-Length", "") if response.ok else ""
+        return response.status_code, int(size) if size.isdigit() else None
 
-    def digest(self, url: str) -> str:
+    def compute_digest(self, url: str) -> str:
         """Return the sha256 (hex) of a whole file; UnreachableError when it cannot be read."""
-        if (path := local_path(url)) is not None:
-            return digest_of_file(path)
+        if (path := path_of_url(url)) is not None:
+            return hash_file(path)
         hasher = hashlib.sha256()
 
         def read(session: requests.Session) -> requests.Response:
@@ -89,11 +91,11 @@ class Reach:
                     hasher.update(piece)
             return answer
 
-        if (status := self._ask(read).status_code) != 200:
+        if (status := self._send_request(read).status_code) != 200:
             raise UnreachableError(f"{status}")
         return hasher.hexdigest()
 
-    def texts(
+    def fetch_metadata_and_variant(
         self, url: str, name: str, size: int | None, *, variant: bool = True
     ) -> tuple[bytes, str | None]:
         """Return METADATA and, of a wheel with a label, ``variant.json``; on a server by asking for ranges.
@@ -103,81 +105,83 @@ class Reach:
 
         DataError when the file is not a wheel of that name.
         """
-        label = name_parts(name)[2] if variant else None
-        if (path := local_path(url)) is not None:
+        label = parse_file_name(name)[2] if variant else None
+        if (path := path_of_url(url)) is not None:
             with WheelArchive.open(path) as archive:
                 archive.require_sound()
-                return read_texts(archive, path, label)
+                return read_metadata_and_variant(archive, path, label)
         from remotezip import RemoteZip, RemoteZipError  # type: ignore[import-untyped]
         from requests import RequestException
 
         try:
-            if size is not None and size <= _READ_WHOLE:
+            if size is not None and size <= _LARGEST_READ_WHOLE:
                 with zipfile.ZipFile(io.BytesIO(self.get(url).content)) as archive:
-                    return _remote_texts(archive, label)
-            with RemoteZip(url, session=self._session(), timeout=self._timeout) as archive:
-                return _remote_texts(archive, label)
+                    return _read_remote_texts(archive, label)
+            with RemoteZip(url, session=self._get_session(), timeout=self._timeout) as archive:
+                return _read_remote_texts(archive, label)
         except (RemoteZipError, RequestException, OSError) as cause:
             raise UnreachableError(str(cause)) from cause
         except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as cause:  # RuntimeError: encrypted
             raise DataError(f"{url} is not a readable wheel") from cause
 
-    def _session(self) -> requests.Session:
+    def _get_session(self) -> requests.Session:
         if not hasattr(self._threads, "session"):
             import requests
             from requests.adapters import HTTPAdapter
             from urllib3.util import Retry
 
-            again = Retry(
+            retry = Retry(
                 self._retries,
                 backoff_factor=0.5,
                 status_forcelist=(429, 500, 502, 503, 504),
                 raise_on_status=False,
             )
             session = requests.Session()
-            past_proxies(session)
+            bypass_proxies_locally(session)
             for scheme in ("http://", "https://"):
-                session.mount(scheme, HTTPAdapter(max_retries=again))
+                session.mount(scheme, HTTPAdapter(max_retries=retry))
             self._threads.session = session
-        found: requests.Session = self._threads.session
-        return found
+        thread_session: requests.Session = self._threads.session
+        return thread_session
 
-    def _ask(self, ask: Callable[[requests.Session], requests.Response]) -> requests.Response:
+    def _send_request(self, send: Callable[[requests.Session], requests.Response]) -> requests.Response:
         from requests import RequestException
 
         try:
-            return ask(self._session())
+            return send(self._get_session())
         except RequestException as cause:
             raise UnreachableError(str(cause)) from cause
 
 
-def past_proxies(session: requests.Session) -> requests.Session:
+def bypass_proxies_locally(session: requests.Session) -> requests.Session:
     """Have a session go straight to servers of this machine: no proxy can reach those."""
     session.proxies.update({f"http://{host}": "" for host in ("127.0.0.1", "localhost", "::1")})
     return session
 
 
-def _remote_texts(archive: Any, label: str | None) -> tuple[bytes, str | None]:
+def _read_remote_texts(archive: Any, label: str | None) -> tuple[bytes, str | None]:
     names = [name for name in archive.namelist() if name.split("/", 1)[0].endswith(".dist-info")]
 
     def read(file: str) -> bytes:
-        found = [name for name in names if name.partition("/")[2] == file]
-        if len(found) != 1:
-            raise DataError(f"{len(found)} files {file} in .dist-info: a wheel has exactly one")
-        if archive.getinfo(found[0]).file_size > _TEXT_LIMIT:
-            raise DataError(f"{found[0]} is too large for a text file")
-        content: bytes = archive.read(found[0])
+        paths = [name for name in names if name.partition("/")[2] == file]
+        if len(paths) != 1:
+            raise DataError(f"{len(paths)} files {file} in .dist-info: a wheel has exactly one")
+        if archive.getinfo(paths[0]).file_size > _LARGEST_TEXT:
+            raise DataError(f"{paths[0]} is too large for a text file")
+        content: bytes = archive.read(paths[0])
         return content
 
     content = read("METADATA")
     if label is None:
         return content, None
-    from rocm_wheels.variants.metadata import FILE_NAME, parse_in_wheel
+    from rocm_wheels.variants.metadata import VARIANT_FILE_NAME, parse_wheel_document
 
-    return content, parse_in_wheel(read(FILE_NAME), name=FILE_NAME, label=label).to_json().decode()
+    return content, parse_wheel_document(
+        read(VARIANT_FILE_NAME), name=VARIANT_FILE_NAME, label=label
+    ).to_json().decode()
 
 
-def local_path(url: str) -> Path | None:
+def path_of_url(url: str) -> Path | None:
     """Return the path of a ``file:`` URL, None for another."""
     parts = urlsplit(url)
     if parts.scheme != "file":
@@ -187,12 +191,12 @@ def local_path(url: str) -> Path | None:
     return Path(url2pathname(parts.path))
 
 
-def base_url(index: str) -> str:
+def resolve_index_url(index: str) -> str:
     """Return the URL of an index that is given as a URL or a folder; UsageError for anything else."""
     scheme = urlsplit(index).scheme
     if scheme in ("http", "https", "file"):
         return index if index.endswith("/") else index + "/"
     path = Path(os.path.abspath(index))  # noqa: PTH100 - a link stays one: pages link to what is beside it
     if not path.is_dir():
-        raise UsageError(f"{index} is neither a folder nor the URL of an index", tip=_WHAT_IS_ONE)
+        raise UsageError(f"{index} is neither a folder nor the URL of an index", tip=_INDEX_URL_TIP)
     return path.as_uri() + "/"

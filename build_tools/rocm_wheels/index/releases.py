@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.index.entries import Entry
+from rocm_wheels.index.entries import IndexEntry
 from rocm_wheels.index.pages import VariantsFile
 
 if TYPE_CHECKING:  # read by those who have variants: it takes as long as the rest of a small change
@@ -16,39 +16,39 @@ if TYPE_CHECKING:  # read by those who have variants: it takes as long as the re
 
 
 @lru_cache(maxsize=512)
-def _parsed(text: str) -> VariantMetadata:
-    from rocm_wheels.variants.metadata import parse
+def _parse_variant(text: str) -> VariantMetadata:
+    from rocm_wheels.variants.metadata import parse_document
 
-    return parse(text.encode(), name="variant.json")
+    return parse_document(text.encode(), name="variant.json")
 
 
-def joined(wheels: Mapping[str, str]) -> VariantMetadata:
+def join_variants(wheels: Mapping[str, str]) -> VariantMetadata:
     """Join the ``variant.json`` of the wheels of a release, by file name; DataError names two of them."""
-    from rocm_wheels.variants.metadata import merge
+    from rocm_wheels.variants.metadata import merge_documents
 
-    return merge([(name, _parsed(text)) for name, text in wheels.items()])
+    return merge_documents([(name, _parse_variant(text)) for name, text in wheels.items()])
 
 
-def variants_name(project: str, version: object) -> str:
+def make_variants_name(project: str, version: object) -> str:
     """Return the name of a release's variants file: spelled as in the names of wheels (PEP 825)."""
     return f"{project.replace('-', '_')}-{version}-variants.json"
 
 
-def variants_files(project: str, entries: Iterable[Entry]) -> list[VariantsFile]:
+def make_variants_files(project: str, entries: Iterable[IndexEntry]) -> list[VariantsFile]:
     """Return the variants file of every release that has variant wheels, oldest release first.
 
     DataError that names both wheels when two of them cannot be in one release.
     """
-    releases: dict[str, list[Entry]] = {}
+    releases: dict[str, list[IndexEntry]] = {}
     for entry in entries:
         if entry.variant is not None:
             releases.setdefault(str(entry.version), []).append(entry)
     files = []
     for version, wheels in releases.items():
         try:
-            content = joined({wheel.name: wheel.variant or "" for wheel in wheels}).to_json()
+            content = join_variants({wheel.name: wheel.variant or "" for wheel in wheels}).to_json()
         except DataError as cause:
             raise DataError(f"the variants of {project} {version} do not fit together") from cause
-        name = variants_name(project, version)
+        name = make_variants_name(project, version)
         files.append(VariantsFile(name, content, hashlib.sha256(content).hexdigest()))
     return files

@@ -21,24 +21,24 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from rocm_wheels.errors import UsageError
 from rocm_wheels.index.pages import HTML_TYPE, JSON_TYPE
-from rocm_wheels.index.views import HTML, JSON, STATE
+from rocm_wheels.index.views import HTML_PAGE, JSON_PAGE, STATE_FOLDER
 
-_TYPES = {
+_TYPES_BY_SUFFIX = {
     ".html": "text/html; charset=utf-8",
     ".json": "application/json",
     ".metadata": "text/plain; charset=utf-8",
     ".whl": "application/octet-stream",
 }
-_FORMATS = {JSON_TYPE: JSON, HTML_TYPE: HTML, "text/html": HTML}
-_LATEST = {"application/vnd.pypi.simple.latest+json": JSON_TYPE}
-_LATEST["application/vnd.pypi.simple.latest+html"] = HTML_TYPE
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
-_PIECE = 1 << 20
-_POLL = 0.02  # seconds in which the end of a server is noticed
+_PAGES_BY_TYPE = {JSON_TYPE: JSON_PAGE, HTML_TYPE: HTML_PAGE, "text/html": HTML_PAGE}
+_LATEST_TYPES = {"application/vnd.pypi.simple.latest+json": JSON_TYPE}
+_LATEST_TYPES["application/vnd.pypi.simple.latest+html"] = HTML_TYPE
+_RANGE_HEADER = re.compile(r"bytes=(\d*)-(\d*)")
+_PIECE_SIZE = 1 << 20
+_POLL_SECONDS = 0.02  # seconds in which the end of a server is noticed
 
 
 @dataclass(frozen=True)
-class Request:
+class ServedRequest:
     """What was asked for: method, path as it came, the range ("" for all), and the status of the answer."""
 
     method: str
@@ -48,15 +48,15 @@ class Request:
 
 
 class IndexServer(ThreadingHTTPServer):
-    """Serves a folder; ``asked`` lists the requests so far."""
+    """Serves a folder; ``requests`` lists the requests so far."""
 
     daemon_threads = True
 
     def __init__(self, folder: Path, host: str = "127.0.0.1", port: int = 0) -> None:
         self.folder = folder.resolve()
-        self.asked: list[Request] = []
+        self.requests: list[ServedRequest] = []
         try:
-            super().__init__((host, port), _Handler)
+            super().__init__((host, port), _IndexHandler)
         except OSError as cause:
             raise UsageError(f"cannot listen on {host}:{port}", tip="choose another --port") from cause
 
@@ -73,10 +73,10 @@ class IndexServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[IndexServer]:
+def serve_folder(folder: Path) -> Iterator[IndexServer]:
     """Serve a folder while the block runs."""
     with IndexServer(folder) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(_POLL,), daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(_POLL_SECONDS,), daemon=True)
         thread.start()
         try:
             yield server
@@ -85,7 +85,7 @@ def serving(folder: Path) -> Iterator[IndexServer]:
             thread.join()
 
 
-def chosen_type(accept: str) -> str | None:
+def choose_type(accept: str) -> str | None:
     """Return the type of page that is liked best by an ``Accept`` header; None when none is.
 
     Without a header it is text/html, which every client of PEP 503 reads.
@@ -95,104 +95,106 @@ def chosen_type(accept: str) -> str | None:
         kind, *parameters = [part.strip() for part in word.split(";")]
         weight = next((p[2:] for p in parameters if p.startswith("q=")), "1")
         q = float(weight) if re.fullmatch(r"[01](\.[0-9]*)?", weight) else 0.0
-        kind = _LATEST.get(kind, "text/html" if kind in ("*/*", "text/*") else kind)
-        if kind in _FORMATS and q > quality:
+        kind = _LATEST_TYPES.get(kind, "text/html" if kind in ("*/*", "text/*") else kind)
+        if kind in _PAGES_BY_TYPE and q > quality:
             best, quality = kind, q
     return best
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _IndexHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # a page is two writes, and the second would wait for the first's ACK
     server: IndexServer
 
-    def _get(self) -> None:
-        self._answer(body=True)
+    def _handle_get(self) -> None:
+        self._send_answer(body=True)
 
-    def _head(self) -> None:
-        self._answer(body=False)
+    def _handle_head(self) -> None:
+        self._send_answer(body=False)
 
-    do_GET, do_HEAD = _get, _head  # the names that http.server looks for
+    do_GET, do_HEAD = _handle_get, _handle_head  # the names that http.server looks for
 
     def log_message(self, *_arguments: object) -> None:
         """Keep quiet: ``asked`` has it."""
 
-    def _answer(self, *, body: bool) -> None:
+    def _send_answer(self, *, body: bool) -> None:
         parts = urlsplit(self.path)
-        place = self._place(unquote(parts.path))
-        if place is None:
-            self._plain(HTTPStatus.NOT_FOUND)
-        elif place.is_file():
-            self._file(place, _TYPES.get(place.suffix, "application/octet-stream"), body=body)
+        path = self._find_path(unquote(parts.path))
+        if path is None:
+            self._send_status(HTTPStatus.NOT_FOUND)
+        elif path.is_file():
+            self._send_file(path, _TYPES_BY_SUFFIX.get(path.suffix, "application/octet-stream"), body=body)
         elif not parts.path.endswith("/"):
             query = f"?{parts.query}" if parts.query else ""
-            self._plain(HTTPStatus.MOVED_PERMANENTLY, {"Location": f"{parts.path}/{query}"})
+            self._send_status(HTTPStatus.MOVED_PERMANENTLY, {"Location": f"{parts.path}/{query}"})
         else:
-            self._page(place, parse_qs(parts.query).get("format", [""])[0], body=body)
+            self._send_page(path, parse_qs(parts.query).get("format", [""])[0], body=body)
 
-    def _place(self, path: str) -> Path | None:
+    def _find_path(self, path: str) -> Path | None:
         words = [word for word in path.split("/") if word]
-        if any(word in ("..", STATE) or "\0" in word or "\\" in word for word in words):
+        if any(word in ("..", STATE_FOLDER) or "\0" in word or "\\" in word for word in words):
             return None
-        found = self.server.folder.joinpath(*words)
+        candidate = self.server.folder.joinpath(*words)
         try:
-            inside = found.resolve().is_relative_to(self.server.folder) and found.exists()
+            is_inside = candidate.resolve().is_relative_to(self.server.folder) and candidate.exists()
         except OSError:  # a name that is too long for any file
             return None
-        return found if inside else None
+        return candidate if is_inside else None
 
-    def _page(self, folder: Path, wanted: str, *, body: bool) -> None:
-        kind = chosen_type(wanted or self.headers.get("Accept", ""))
+    def _send_page(self, folder: Path, wanted_format: str, *, body: bool) -> None:
+        kind = choose_type(wanted_format or self.headers.get("Accept", ""))
         if kind is None:
-            self._plain(HTTPStatus.NOT_ACCEPTABLE)
+            self._send_status(HTTPStatus.NOT_ACCEPTABLE)
             return
-        page = folder / _FORMATS[kind]
+        page = folder / _PAGES_BY_TYPE[kind]
         if not page.is_file():
-            page, kind = folder / HTML, "text/html"
+            page, kind = folder / HTML_PAGE, "text/html"
         if page.is_file():
-            said = kind if kind == JSON_TYPE else f"{kind}; charset=utf-8"
-            self._file(page, said, body=body)
+            content_type = kind if kind == JSON_TYPE else f"{kind}; charset=utf-8"
+            self._send_file(page, content_type, body=body)
         else:
-            self._plain(HTTPStatus.NOT_FOUND)
+            self._send_status(HTTPStatus.NOT_FOUND)
 
-    def _file(self, path: Path, kind: str, *, body: bool) -> None:
+    def _send_file(self, path: Path, kind: str, *, body: bool) -> None:
         try:
             file = path.open("rb")
         except OSError:
-            self._plain(HTTPStatus.NOT_FOUND)
+            self._send_status(HTTPStatus.NOT_FOUND)
             return
         with file:
             size = file.seek(0, 2)
-            asked = self.headers.get("Range", "")
-            span = _span(asked, size)
+            range_header = self.headers.get("Range", "")
+            span = _parse_range(range_header, size)
             headers = {"Content-Type": kind, "Vary": "Accept", "Accept-Ranges": "bytes"}
             headers["Last-Modified"] = formatdate(path.stat().st_mtime, usegmt=True)
             if span is None:
-                self._plain(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, {"Content-Range": f"bytes */{size}"})
+                self._send_status(
+                    HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, {"Content-Range": f"bytes */{size}"}
+                )
                 return
             first, end = span
-            part = bool(asked) and _RANGE.fullmatch(asked)
+            part = bool(range_header) and _RANGE_HEADER.fullmatch(range_header)
             if part:
                 headers["Content-Range"] = f"bytes {first}-{end - 1}/{size}"
-            self._begin(HTTPStatus.PARTIAL_CONTENT if part else HTTPStatus.OK, end - first, headers)
+            self._send_headers(HTTPStatus.PARTIAL_CONTENT if part else HTTPStatus.OK, end - first, headers)
             if body:
-                self._send(file, first, end)
+                self._send_span(file, first, end)
 
-    def _send(self, file: BinaryIO, first: int, end: int) -> None:
+    def _send_span(self, file: BinaryIO, first: int, end: int) -> None:
         file.seek(first)
-        while first < end and (piece := file.read(min(_PIECE, end - first))):
+        while first < end and (piece := file.read(min(_PIECE_SIZE, end - first))):
             self.wfile.write(piece)
             first += len(piece)
 
-    def _plain(self, status: HTTPStatus, headers: dict[str, str] | None = None) -> None:
-        said = f"{status.value} {status.phrase}\n".encode()
-        self._begin(status, len(said), {"Content-Type": "text/plain", **(headers or {})})
+    def _send_status(self, status: HTTPStatus, headers: dict[str, str] | None = None) -> None:
+        text = f"{status.value} {status.phrase}\n".encode()
+        self._send_headers(status, len(text), {"Content-Type": "text/plain", **(headers or {})})
         if self.command != "HEAD":
-            self.wfile.write(said)
+            self.wfile.write(text)
 
-    def _begin(self, status: HTTPStatus, length: int, headers: dict[str, str]) -> None:
-        asked = self.headers.get("Range", "")
-        self.server.asked.append(Request(self.command, self.path, asked, status.value))
+    def _send_headers(self, status: HTTPStatus, length: int, headers: dict[str, str]) -> None:
+        range_header = self.headers.get("Range", "")
+        self.server.requests.append(ServedRequest(self.command, self.path, range_header, status.value))
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -200,13 +202,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
 
-def _span(asked: str, size: int) -> tuple[int, int] | None:
+def _parse_range(range_header: str, size: int) -> tuple[int, int] | None:
     """Return what a Range header asks for as (first, end); all for one that we do not know, None for none."""
-    found = _RANGE.fullmatch(asked)
-    if not found or not (found[1] or found[2]):
+    match = _RANGE_HEADER.fullmatch(range_header)
+    if not match or not (match[1] or match[2]):
         return 0, size
-    if not found[1]:
-        first, end = max(0, size - int(found[2])), size
+    if not match[1]:
+        first, end = max(0, size - int(match[2])), size
     else:
-        first, end = int(found[1]), min(size, int(found[2]) + 1 if found[2] else size)
+        first, end = int(match[1]), min(size, int(match[2]) + 1 if match[2] else size)
     return (first, end) if first < end else None

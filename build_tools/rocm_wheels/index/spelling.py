@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
-_DATE = re.compile(r"(?<![0-9])20[0-9]{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])(?![0-9])")
-_ROCM = re.compile(r"(?P<before>(?:.*\.)?)(?P<kind>(?:dev)?rocm)(?P<version>[0-9].*)")
+_BUILD_DATE = re.compile(r"(?<![0-9])20[0-9]{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])(?![0-9])")
+_ROCM_LOCAL = re.compile(r"(?P<before>(?:.*\.)?)(?P<kind>(?:dev)?rocm)(?P<version>[0-9].*)")
 
 
 @dataclass(frozen=True)
-class Spelling:
+class VersionSpelling:
     """A way to write the local part: its name, the version, and what speaks for and against it."""
 
     scheme: str
@@ -21,20 +21,20 @@ class Spelling:
     remark: str
 
 
-def build_date(version: Version) -> str:
+def find_build_date(version: Version) -> str:
     """Return the date of a build that a version states (``20260821``), the last one; "" when none."""
-    found = _DATE.findall(str(version))
-    return found[-1] if found else ""
+    dates = _BUILD_DATE.findall(str(version))
+    return dates[-1] if dates else ""
 
 
-def why_above(higher: Version, lower: Version) -> str:
+def explain_order(higher: Version, lower: Version) -> str:
     """Say in words why installers prefer one version to another."""
     if higher.public != lower.public:
         return f"{higher.public} is a later version than {lower.public}"
-    one, other = (re.split(r"[.]", version.local or "") for version in (higher, lower))
+    higher_parts, lower_parts = (re.split(r"[.]", version.local or "") for version in (higher, lower))
     if not lower.local:
         return "a version with a local part is above the same without"
-    for first, second in zip(one, other, strict=False):
+    for first, second in zip(higher_parts, lower_parts, strict=False):
         if first == second:
             continue
         kinds = first.isdigit(), second.isdigit()
@@ -48,13 +48,13 @@ def why_above(higher: Version, lower: Version) -> str:
     return "its local part is the other's and more"
 
 
-def spellings(version: Version) -> list[Spelling]:
+def list_spellings(version: Version) -> list[VersionSpelling]:
     """Return other ways to write a version with ``rocm<version>`` in its local part; none for another."""
-    found = _ROCM.fullmatch(version.local or "")
-    if not found:
+    match = _ROCM_LOCAL.fullmatch(version.local or "")
+    if not match:
         return []
-    rocm, kind, before = found["version"], found["kind"], found["before"]
-    date = build_date(version)
+    rocm, kind, before = match["version"], match["kind"], match["before"]
+    date = find_build_date(version)
     listed = [
         (
             "own-field",
@@ -70,10 +70,19 @@ def spellings(version: Version) -> list[Spelling]:
     if date:
         remark = "the latest build is always above; says nothing of ROCm's version to a resolver"
         listed.append(("date-first", f"{date}.{before}{kind}{rocm}", remark))
-    return [Spelling(name, Version(f"{version.public}+{local}"), remark) for name, local, remark in listed]
+    return [
+        VersionSpelling(name, Version(f"{version.public}+{local}"), remark) for name, local, remark in listed
+    ]
 
 
-def first_that_sorts(version: Version, others: Iterable[Version]) -> Spelling | None:
+def find_sorting_spelling(version: Version, other_versions: Iterable[Version]) -> VersionSpelling | None:
     """Return the first spelling of a version that is above all others."""
-    rivals = [other for other in others if other != version]
-    return next((one for one in spellings(version) if all(one.version > other for other in rivals)), None)
+    rivals = [other for other in other_versions if other != version]
+    return next(
+        (
+            spelling
+            for spelling in list_spellings(version)
+            if all(spelling.version > other for other in rivals)
+        ),
+        None,
+    )

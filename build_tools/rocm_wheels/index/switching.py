@@ -17,13 +17,13 @@ from enum import IntEnum
 from pathlib import Path
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.index.views import STATE
-from rocm_wheels.workspace import write_whole
+from rocm_wheels.index.views import STATE_FOLDER
+from rocm_wheels.workspace import write_atomically
 
-_WRITERS = 16  # they wait for the disk
+_SYNC_THREADS = 16  # they wait for the disk
 
 
-class Rank(IntEnum):
+class PublishRank(IntEnum):
     """The order in which files get their names: what is linked before what links to it."""
 
     WHEEL = 0
@@ -34,18 +34,18 @@ class Rank(IntEnum):
     ROOT = 5
 
 
-class Switch:
+class FolderPublication:
     """New contents of files, kept in ``folder`` (on the same file system) until ``commit``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._staged: dict[Path, tuple[Rank, Path]] = {}
+        self._staged: dict[Path, tuple[PublishRank, Path]] = {}
         self._removed: dict[Path, None] = {}
         self._number = 0
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, folder: Path) -> Iterator[Switch]:
+    def begin(cls, folder: Path) -> Iterator[FolderPublication]:
         """Give a switch; what is not committed at the end is gone."""
         if folder.exists():  # of a writer that was killed
             shutil.rmtree(folder)
@@ -60,7 +60,7 @@ class Switch:
         self._number += 1
         return self._folder / str(self._number)
 
-    def put(self, path: Path, content: bytes, rank: Rank) -> bool:
+    def stage_content(self, path: Path, content: bytes, rank: PublishRank) -> bool:
         """Stage the content of a file, unless it has it already; tell whether it changes."""
         self._removed.pop(path, None)
         if path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content:
@@ -71,18 +71,18 @@ class Switch:
         self._staged[path] = rank, part
         return True
 
-    def put_part(self, path: Path, part: Path, rank: Rank) -> None:
+    def stage_part(self, path: Path, part: Path, rank: PublishRank) -> None:
         """Stage a file that was written to ``new_part``, unless it is there already."""
         if path.is_file() and filecmp.cmp(part, path, shallow=False):
             part.unlink()
             return
         self._staged[path] = rank, part
 
-    def remove(self, path: Path) -> None:
+    def stage_removal(self, path: Path) -> None:
         """Have a file removed after all others have got their names."""
         self._removed[path] = None
 
-    def current(self, path: Path) -> Path:
+    def current_path(self, path: Path) -> Path:
         """Return where the content lies that a file will have."""
         return self._staged[path][1] if path in self._staged else path
 
@@ -96,21 +96,23 @@ class Switch:
 
         Everything is on the disk before the note is, so that what is cut short can be carried on.
         """
-        with ThreadPoolExecutor(_WRITERS) as pool:
-            list(pool.map(_reach_disk, (part for _, part in self._staged.values())))
+        with ThreadPoolExecutor(_SYNC_THREADS) as pool:
+            list(pool.map(_sync_file, (part for _, part in self._staged.values())))
         order = sorted(self._staged.items(), key=lambda item: item[1][0])
-        names = [[_within(root, part), _within(root, path)] for path, (_, part) in order]
-        plan = {"rename": names, "remove": [_within(root, path) for path in self._removed]}
-        write_whole(note, json.dumps(plan, indent=1) + "\n")
-        carry_out(note, root)
+        names = [[_relative_to_root(root, part), _relative_to_root(root, path)] for path, (_, part) in order]
+        plan = {"rename": names, "remove": [_relative_to_root(root, path) for path in self._removed]}
+        write_atomically(note, json.dumps(plan, indent=1) + "\n")
+        finish_publication(note, root)
 
 
-def carry_out(note: Path, root: Path) -> None:
+def finish_publication(note: Path, root: Path) -> None:
     """Do what is left of an exchange, then remove its note; DataError when that cannot be read."""
     try:
         plan = json.loads(note.read_text(encoding="utf-8"))
-        names = [(_below(root, part), _below(root, path)) for part, path in plan["rename"]]
-        gone = [_below(root, path) for path in plan["remove"]]
+        names = [
+            (_resolve_in_root(root, part), _resolve_in_root(root, path)) for part, path in plan["rename"]
+        ]
+        removed = [_resolve_in_root(root, path) for path in plan["remove"]]
     except (ValueError, KeyError, TypeError) as cause:
         tip = f"remove it and run `rocm-wheels index build {root}`"
         raise DataError(f"{note} is damaged", tip=tip) from cause
@@ -121,16 +123,16 @@ def carry_out(note: Path, root: Path) -> None:
         if (mode := part.stat().st_mode) & 0o444 != 0o444:  # a web server is another user
             part.chmod(mode | 0o444)
         os.replace(part, path)
-    remove_all(gone)
+    remove_files(removed)
     note.unlink()
 
 
-def remove_all(paths: Iterable[Path]) -> None:
+def remove_files(paths: Iterable[Path]) -> None:
     """Remove files, and the folders that are empty then."""
     for path in paths:
         path.unlink(missing_ok=True)
         for folder in list(path.parents)[:3]:  # variants/<digest>, its folder, the project's
-            if folder.name == STATE:
+            if folder.name == STATE_FOLDER:
                 break
             try:
                 folder.rmdir()
@@ -138,16 +140,16 @@ def remove_all(paths: Iterable[Path]) -> None:
                 break
 
 
-def _below(root: Path, written: str) -> Path:
+def _resolve_in_root(root: Path, written: str) -> Path:
     """Return a path of a note; ValueError for one outside: an index may come from somebody else."""
-    _within(root, root / written)
+    _relative_to_root(root, root / written)
     return root / written
 
 
-def _within(root: Path, path: Path) -> str:
+def _relative_to_root(root: Path, path: Path) -> str:
     return Path(os.path.normpath(path)).relative_to(root).as_posix()
 
 
-def _reach_disk(path: Path) -> None:
+def _sync_file(path: Path) -> None:
     with open(path, "rb+" if os.name == "nt" else "rb") as file:  # a linked wheel may be read-only
         os.fsync(file.fileno())

@@ -15,19 +15,21 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.index.entries import METADATA_SUFFIX, SDIST_SUFFIX, Entry, name_parts
-from rocm_wheels.wheels.dist_info import compare_names, dist_info_folders
-from rocm_wheels.wheels.members import WheelArchive, digest_of_file
+from rocm_wheels.index.entries import METADATA_SUFFIX, SDIST_SUFFIX, IndexEntry, parse_file_name
+from rocm_wheels.wheels.dist_info import compare_names, list_dist_info_folders
+from rocm_wheels.wheels.members import WheelArchive, hash_file
 from rocm_wheels.wheels.metadata import parse_metadata
 from rocm_wheels.wheels.names import parse_wheel_name
 
-_FIELD = re.compile(rb"^(Name|Version|Requires-Python):[ \t]*(.*?)[ \t]*\r?$", re.MULTILINE | re.IGNORECASE)
+_METADATA_FIELD = re.compile(
+    rb"^(Name|Version|Requires-Python):[ \t]*(.*?)[ \t]*\r?$", re.MULTILINE | re.IGNORECASE
+)
 
 _HEADERS_END = re.compile(rb"\n\r?\n")
 
 
 @dataclass(frozen=True)
-class State:
+class WheelFileState:
     """A file of a wheel: its name, size and time (nanoseconds), and its place from the project page."""
 
     name: str
@@ -37,59 +39,59 @@ class State:
 
 
 @dataclass(frozen=True)
-class Taken:
+class IndexedFile:
     """A file as it is to be listed, its project, its METADATA (None: the index has it, or it has none)."""
 
     project: str
-    entry: Entry
+    entry: IndexEntry
     metadata: bytes | None = None
     beside: bool = False  # the METADATA comes from a file beside the wheel
 
 
-def take_file(path: Path, *, now: str, digest: str | None = None, place: str = "") -> Taken:
+def read_wheel_file(path: Path, *, now: str, digest: str | None = None, place: str = "") -> IndexedFile:
     """Read a wheel or a source distribution and hash it, unless its ``digest`` is given.
 
     ``now`` is when it is added. DataError for a file that is damaged, misnamed, or whose variant breaks a
     rule.
     """
     if path.name.endswith(SDIST_SUFFIX):
-        return _take_sdist(path, now=now, digest=digest, place=place)
-    project, _, label = name_parts(path.name)
+        return _read_sdist(path, now=now, digest=digest, place=place)
+    project, _, label = parse_file_name(path.name)
     with WheelArchive.open(path) as archive:
         archive.require_sound()
-        content, variant = read_texts(archive, path, label)
-        found = path.stat()
-        sha256 = digest or archive.sha256()
+        content, variant = read_metadata_and_variant(archive, path, label)
+        status = path.stat()
+        sha256 = digest or archive.compute_sha256()
         archive.require_unchanged()
-    state = State(path.name, found.st_size, found.st_mtime_ns, place)
-    return Taken(project, _entry(state, sha256, now, content, variant), content)
+    state = WheelFileState(path.name, status.st_size, status.st_mtime_ns, place)
+    return IndexedFile(project, _make_entry(state, sha256, now, content, variant), content)
 
 
-def _take_sdist(path: Path, *, now: str, digest: str | None, place: str) -> Taken:
-    project, _, _ = name_parts(path.name)
-    found = path.stat()
+def _read_sdist(path: Path, *, now: str, digest: str | None, place: str) -> IndexedFile:
+    project, _, _ = parse_file_name(path.name)
+    status = path.stat()
     try:
         with tarfile.open(path, "r:gz") as archive:
             top = path.name.removesuffix(SDIST_SUFFIX)
             stated = archive.extractfile(f"{top}/PKG-INFO")
-            python = stated_python(stated.read() if stated else b"", path.name)
+            python = read_requires_python(stated.read() if stated else b"", path.name)
             for _ in archive:  # to its end: a file that was cut is found here
                 pass
     except (tarfile.TarError, EOFError, zlib.error, KeyError) as cause:
         raise DataError(f"{path} is not a readable source distribution with a PKG-INFO") from cause
-    sha256 = digest or digest_of_file(path)
-    if path.stat() != found:
+    sha256 = digest or hash_file(path)
+    if path.stat() != status:
         raise DataError(f"{path} changed while it was read")
-    state = State(path.name, found.st_size, found.st_mtime_ns, place)
-    return Taken(project, _entry(state, sha256, now, None, None, python=python))
+    state = WheelFileState(path.name, status.st_size, status.st_mtime_ns, place)
+    return IndexedFile(project, _make_entry(state, sha256, now, None, None, python=python))
 
 
-def take_listed(path: str, state: State, *, now: str, digest: str) -> Taken | None:
+def read_listed_wheel(path: str, state: WheelFileState, *, now: str, digest: str) -> IndexedFile | None:
     """Take a wheel with a known digest and METADATA beside it at their word: it is not opened.
 
     None when it must be opened: there is no such file, it has a label, or is no wheel.
     """
-    project, _, label = name_parts(state.name)
+    project, _, label = parse_file_name(state.name)
     if label is not None or state.name.endswith(SDIST_SUFFIX):
         return None
     try:
@@ -97,28 +99,36 @@ def take_listed(path: str, state: State, *, now: str, digest: str) -> Taken | No
             content = file.read()
     except FileNotFoundError:
         return None
-    return Taken(project, _entry(state, digest, now, content, None), content, beside=True)
+    return IndexedFile(project, _make_entry(state, digest, now, content, None), content, beside=True)
 
 
-def _entry(
-    state: State, sha256: str, now: str, metadata: bytes | None, variant: str | None, *, python: str = ""
-) -> Entry:
-    return Entry(
+def _make_entry(
+    state: WheelFileState,
+    sha256: str,
+    now: str,
+    metadata: bytes | None,
+    variant: str | None,
+    *,
+    python: str = "",
+) -> IndexEntry:
+    return IndexEntry(
         name=state.name,
         size=state.size,
         changed=state.changed,
         sha256=sha256,
         uploaded=now,
         metadata="" if metadata is None else hashlib.sha256(metadata).hexdigest(),
-        requires_python=python if metadata is None else stated_python(metadata, state.name),
+        requires_python=python if metadata is None else read_requires_python(metadata, state.name),
         variant=variant,
         place=state.place,
     )
 
 
-def read_texts(archive: WheelArchive, path: Path, label: str | None) -> tuple[bytes, str | None]:
+def read_metadata_and_variant(
+    archive: WheelArchive, path: Path, label: str | None
+) -> tuple[bytes, str | None]:
     """Return METADATA of a wheel and, with a label, its ``variant.json``; DataError when one is wrong."""
-    folders = dist_info_folders(entry.name for entry in archive.members)
+    folders = list_dist_info_folders(entry.name for entry in archive.members)
     if len(folders) != 1:
         raise DataError(f"{path}: {len(folders)} .dist-info folders: a wheel has exactly one")
     files = {entry.name: entry for entry in archive.members}
@@ -132,32 +142,34 @@ def read_texts(archive: WheelArchive, path: Path, label: str | None) -> tuple[by
         raise DataError("\n".join(f"{path}: {fault}" for fault in faults))
     if label is None:
         return content, None
-    from rocm_wheels.variants.metadata import FILE_NAME, parse_in_wheel
+    from rocm_wheels.variants.metadata import VARIANT_FILE_NAME, parse_wheel_document
 
-    where = f"{folders[0]}/{FILE_NAME}"
+    where = f"{folders[0]}/{VARIANT_FILE_NAME}"
     if where not in files:
         raise DataError(f"{path}: {where} is missing, the file name has the label {label}")
-    found = archive.read(files[where])
-    return content, parse_in_wheel(found, name=f"{path}: {where}", label=label).to_json().decode()
+    variant_content = archive.read(files[where])
+    return content, parse_wheel_document(
+        variant_content, name=f"{path}: {where}", label=label
+    ).to_json().decode()
 
 
-def stated_python(metadata: bytes, file_name: str) -> str:
+def read_requires_python(metadata: bytes, file_name: str) -> str:
     """Return Requires-Python of a wheel's METADATA; DataError when that is of another wheel or wrong."""
-    said: dict[bytes, str] = {}
-    for key, value in _FIELD.findall(_HEADERS_END.split(metadata, maxsplit=1)[0]):
-        said.setdefault(key.lower(), value.decode("utf-8", "replace"))
-    name, version, _ = name_parts(file_name)
-    stated = said.get(b"name", ""), said.get(b"version", "")
-    if canonicalize_name(stated[0]) != name or _version(stated[1]) != version:
+    fields: dict[bytes, str] = {}
+    for key, value in _METADATA_FIELD.findall(_HEADERS_END.split(metadata, maxsplit=1)[0]):
+        fields.setdefault(key.lower(), value.decode("utf-8", "replace"))
+    name, version, _ = parse_file_name(file_name)
+    stated = fields.get(b"name", ""), fields.get(b"version", "")
+    if canonicalize_name(stated[0]) != name or _parse_version(stated[1]) != version:
         raise DataError(f"METADATA of {file_name} is of {' '.join(stated).strip() or 'nothing'}")
-    python = said.get(b"requires-python", "")
+    python = fields.get(b"requires-python", "")
     if not _is_specifier(python):
         raise DataError(f"METADATA of {file_name}: Requires-Python: {python!r} is not a specifier")
     return python
 
 
 @lru_cache(maxsize=4096)
-def _version(text: str) -> Version | None:
+def _parse_version(text: str) -> Version | None:
     try:
         return Version(text)
     except InvalidVersion:

@@ -5,83 +5,83 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocm_wheels.index.checks import KnownDigest
-from rocm_wheels.index.crawl import Crawl, Job, Result
-from rocm_wheels.index.faults import Finding
-from rocm_wheels.index.reach import Reach, base_url, local_path
-from rocm_wheels.index.stale import stale_pages
-from rocm_wheels.index.views import HTML, views
-from rocm_wheels.parallel import spread
+from rocm_wheels.index.checks import FindDigest
+from rocm_wheels.index.crawl import IndexCrawl, CrawlJob, CrawlResult
+from rocm_wheels.index.faults import IndexFinding
+from rocm_wheels.index.reach import IndexReader, resolve_index_url, path_of_url
+from rocm_wheels.index.stale import find_stale_pages
+from rocm_wheels.index.views import HTML_PAGE, list_index_folders
+from rocm_wheels.parallel import run_growing_work
 
-JOBS = 8
+VERIFY_JOBS = 8
 
 
 @dataclass(frozen=True)
-class Verified:
+class VerifiedIndex:
     """What was looked at, and the faults."""
 
     projects: int
     files: int
-    findings: tuple[Finding, ...]
+    findings: tuple[IndexFinding, ...]
 
     @property
-    def errors(self) -> tuple[Finding, ...]:
+    def errors(self) -> tuple[IndexFinding, ...]:
         """The faults that make it fail."""
         return tuple(finding for finding in self.findings if finding.severity == "error")
 
 
 def verify_index(
-    index: str, *, full: bool = False, jobs: int = JOBS, retries: int = 4, timeout: float = 60
-) -> Verified:
+    index: str, *, full: bool = False, jobs: int = VERIFY_JOBS, retries: int = 4, timeout: float = 60
+) -> VerifiedIndex:
     """Read an index; of a folder also those of its families, and whether its pages are up to date.
 
     With ``full`` every file is hashed; else those on this disk that changed since they were hashed. On a
     server METADATA is read from the wheels by ranges. UsageError when there is no index at all.
     """
-    base = base_url(index)
-    reach = Reach(retries=retries, timeout=timeout)
-    path = local_path(base)
-    inside = views(path) if path else []
-    known = _known_digests(path) if path else lambda _url: None
-    written = [view.family for view in inside if view.family and (view.folder / HTML).is_file()]
+    base = resolve_index_url(index)
+    reach = IndexReader(retries=retries, timeout=timeout)
+    path = path_of_url(base)
+    folders = list_index_folders(path) if path else []
+    find_digest = _make_digest_finder(path) if path else lambda _url: None
+    written = [view.family for view in folders if view.family and (view.folder / HTML_PAGE).is_file()]
     bases = [base, *(f"{base}{family}/" for family in written)]  # of others, the pages are stale
     projects = files = 0
-    findings: list[Finding] = []
-    for one in bases:
-        crawl = Crawl(one, reach, full=full, known=known)
-        listed = crawl.root()
+    findings: list[IndexFinding] = []
+    for folder_url in bases:
+        crawl = IndexCrawl(folder_url, reach, full=full, find_digest=find_digest)
+        listed = crawl.read_root()
         findings += crawl.findings
-        for found, count in spread(
-            _run, [crawl.project(name, url) for name, url in listed.items()], jobs=jobs
+        for new_findings, count in run_growing_work(
+            _run_job, [crawl.make_project_job(name, url) for name, url in listed.items()], jobs=jobs
         ):
-            findings += found
+            findings += new_findings
             files += count
-        findings += crawl.find_links()
+        findings += crawl.check_links_page()
         projects += len(listed)
-    for view in inside:
-        findings += stale_pages(view)
-    return Verified(projects, files, tuple(sorted(set(findings))))
+    for view in folders:
+        findings += find_stale_pages(view)
+    return VerifiedIndex(projects, files, tuple(sorted(set(findings))))
 
 
-def _run(job: Job) -> tuple[Result, list[Job]]:
+def _run_job(job: CrawlJob) -> tuple[CrawlResult, list[CrawlJob]]:
     return job()
 
 
-def _known_digests(root: Path) -> KnownDigest:
+def _make_digest_finder(root: Path) -> FindDigest:
     """Return the digests of files that are as they were when they were hashed."""
-    known: dict[Path, tuple[int, int, str]] = {}
-    for view in views(root):
-        for project in view.own_projects():
-            for entry in view.read(project).values():
+    digests: dict[Path, tuple[int, int, str]] = {}
+    for view in list_index_folders(root):
+        for project in view.list_own_projects():
+            for entry in view.read_entries(project).values():
                 file = view.file_of(project, entry)
                 if file is not None:
-                    known[file.resolve()] = entry.size, entry.changed, entry.sha256
+                    digests[file.resolve()] = entry.size, entry.changed, entry.sha256
 
     def digest(url: str) -> str | None:
-        path = local_path(url)
-        if path is None or (found := known.get(path.resolve())) is None:
+        path = path_of_url(url)
+        if path is None or (known_file := digests.get(path.resolve())) is None:
             return None
         state = path.stat()
-        return found[2] if (state.st_size, state.st_mtime_ns) == found[:2] else None
+        return known_file[2] if (state.st_size, state.st_mtime_ns) == known_file[:2] else None
 
     return digest

@@ -11,17 +11,17 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.index.entries import Entry, from_line, in_order, to_line
+from rocm_wheels.index.entries import IndexEntry, entry_from_line, sort_entries, entry_to_line
 
-STATE = ".index"
-PENDING = "pending.json"  # in the state: a change that is being made
-HTML, JSON, LINKS = "index.html", "index.json", "links.html"
-VARIANTS = "variants"  # folder of a project that holds variants files by their digest
-_FAMILY = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
+STATE_FOLDER = ".index"
+PENDING_NOTE = "pending.json"  # in the state: a change that is being made
+HTML_PAGE, JSON_PAGE, LINKS_PAGE = "index.html", "index.json", "links.html"
+VARIANTS_FOLDER = "variants"  # folder of a project that holds variants files by their digest
+_FAMILY_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True, order=True)
-class View:
+class IndexFolder:
     """An index: DIR (``family`` is "") or one family's below it."""
 
     root: Path
@@ -32,64 +32,70 @@ class View:
         """The folder of its pages."""
         return self.root / self.family
 
-    def project(self, name: str) -> Path:
+    def project_folder(self, name: str) -> Path:
         """The folder of a project's pages and, usually, wheels."""
         return self.folder / name
 
     def state_file(self, name: str) -> Path:
         """What is known of a project's wheels."""
-        return self.folder / STATE / f"{name}.jsonl"
+        return self.folder / STATE_FOLDER / f"{name}.jsonl"
 
-    def file_of(self, project: str, entry: Entry) -> Path | None:
+    def file_of(self, project: str, entry: IndexEntry) -> Path | None:
         """Where a wheel lies, None when it is somewhere else."""
-        return None if entry.is_remote else self.project(project) / entry.place / entry.name
+        return None if entry.is_remote else self.project_folder(project) / entry.place / entry.name
 
-    def sidecar_of(self, project: str, entry: Entry) -> Path:
+    def sidecar_of(self, project: str, entry: IndexEntry) -> Path:
         """Where the METADATA of a wheel lies: beside it, or to be put beside it."""
-        return (self.file_of(project, entry) or self.project(project) / entry.name).with_name(
+        return (self.file_of(project, entry) or self.project_folder(project) / entry.name).with_name(
             entry.name + ".metadata"
         )
 
-    def own_projects(self) -> list[str]:
+    def list_own_projects(self) -> list[str]:
         """The projects that have wheels of their own here."""
-        state = self.folder / STATE
+        state = self.folder / STATE_FOLDER
         if not state.is_dir():
             return []
         return sorted(path.name[:-6] for path in state.iterdir() if path.name.endswith(".jsonl"))
 
-    def projects(self) -> list[str]:
+    def list_projects(self) -> list[str]:
         """All projects that pages of this index are written for."""
-        own = self.own_projects()
-        return sorted({*own, *View(self.root).own_projects()}) if self.family else own
+        own_projects = self.list_own_projects()
+        return (
+            sorted({*own_projects, *IndexFolder(self.root).list_own_projects()})
+            if self.family
+            else own_projects
+        )
 
-    def read(self, name: str) -> dict[str, Entry]:
+    def read_entries(self, name: str) -> dict[str, IndexEntry]:
         """Return what is known of a project's own wheels, by file name."""
-        return read_state(self.state_file(name), self.state_file(name))
+        return read_entries_file(self.state_file(name), self.state_file(name))
 
 
-def read_state(path: Path, named: Path) -> dict[str, Entry]:
-    """Read what is known of a project's wheels; errors call the file ``named``."""
+def read_entries_file(path: Path, shown_path: Path) -> dict[str, IndexEntry]:
+    """Read what is known of a project's wheels; errors call the file ``shown_path``."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as cause:
-        raise DataError(f"cannot read {named}") from cause
+        raise DataError(f"cannot read {shown_path}") from cause
     lines = enumerate(text.splitlines(), start=1)
-    return {entry.name: entry for n, line in lines for entry in [from_line(line, where=f"{named}:{n}")]}
+    return {
+        entry.name: entry for n, line in lines for entry in [entry_from_line(line, where=f"{shown_path}:{n}")]
+    }
 
 
-def families_file(root: Path) -> Path:
+def path_of_families(root: Path) -> Path:
     """The list of an index's families."""
-    return root / STATE / "families.json"
+    return root / STATE_FOLDER / "families.json"
 
 
-def families(root: Path) -> list[str]:
+def list_families(root: Path) -> list[str]:
     """Return the families of an index."""
-    path = families_file(root)
+    path = path_of_families(root)
     try:
         names = [str(name) for name in json.loads(path.read_text(encoding="utf-8"))]
-        if not all(map(_FAMILY.fullmatch, names)):
+        if not all(map(_FAMILY_NAME.fullmatch, names)):
             raise ValueError("no names of folders")
     except (FileNotFoundError, NotADirectoryError):
         return []
@@ -98,24 +104,29 @@ def families(root: Path) -> list[str]:
     return names
 
 
-def views(root: Path) -> list[View]:
+def list_index_folders(root: Path) -> list[IndexFolder]:
     """Return the index itself and those of its families."""
-    return [View(root), *(View(root, family) for family in families(root))]
+    return [IndexFolder(root), *(IndexFolder(root, family) for family in list_families(root))]
 
 
-def state_text(entries: dict[str, Entry]) -> bytes:
+def write_entries(entries: dict[str, IndexEntry]) -> bytes:
     """Return the content of a project's file of known wheels."""
-    return "".join(to_line(entry) + "\n" for entry in in_order(entries)).encode()
+    return "".join(entry_to_line(entry) + "\n" for entry in sort_entries(entries)).encode()
 
 
-def checked_family(root: Path, family: str) -> str:
+def check_family_name(root: Path, family: str) -> str:
     """Return the name of a family; UsageError when it cannot be a folder of this index."""
-    if not _FAMILY.fullmatch(family) or family.lower() in (VARIANTS, HTML, JSON, LINKS):
+    if not _FAMILY_NAME.fullmatch(family) or family.lower() in (
+        VARIANTS_FOLDER,
+        HTML_PAGE,
+        JSON_PAGE,
+        LINKS_PAGE,
+    ):
         raise UsageError(
             f"--family {family!r} is no name for a folder", tip="for example: --family gfx94X-dcgpu"
         )
     clash = canonicalize_name(family)
-    if clash in View(root).own_projects():
+    if clash in IndexFolder(root).list_own_projects():
         raise UsageError(
             f"--family {family}: the index has a project of that name", tip="choose another name"
         )
@@ -130,25 +141,33 @@ def refuse_family_name(root: Path, project: str, names: Iterable[str]) -> None:
         )
 
 
-def combined(view: View, project: str, own: dict[str, Entry], general: dict[str, Entry]) -> dict[str, Entry]:
+def combine_entries(
+    view: IndexFolder,
+    project: str,
+    own_entries: dict[str, IndexEntry],
+    general_entries: dict[str, IndexEntry],
+) -> dict[str, IndexEntry]:
     """Return the wheels of a project's page: the family's own, and those of the index for everybody.
 
     DataError when the same file name stands for different bytes in both.
     """
     if not view.family:
-        return own
-    for name in own.keys() & general.keys():
+        return own_entries
+    for name in own_entries.keys() & general_entries.keys():
         refuse_other_bytes(
-            name, general[name].sha256, own[name].sha256, where=f"for all and for {view.family}"
+            name,
+            general_entries[name].sha256,
+            own_entries[name].sha256,
+            where=f"for all and for {view.family}",
         )
-    moved = {name: entry.moved(f"../../{project}/") for name, entry in general.items()}
-    return {**moved, **own}
+    moved = {name: entry.move_to(f"../../{project}/") for name, entry in general_entries.items()}
+    return {**moved, **own_entries}
 
 
-def refuse_other_bytes(name: str, known: str, given: str, *, where: str) -> None:
+def refuse_other_bytes(name: str, listed_sha256: str, new_sha256: str, *, where: str) -> None:
     """Raise DataError when two digests of a file differ: a name stands for the same bytes for ever."""
-    if known != given:
+    if listed_sha256 != new_sha256:
         raise DataError(
-            f"{name} ({where}): the index has sha256 {known}, this file is {given}",
+            f"{name} ({where}): the index has sha256 {listed_sha256}, this file is {new_sha256}",
             tip="a published file is never replaced: give the new one a build tag (…-1-cp312-…)",
         )

@@ -10,15 +10,15 @@ from pathlib import Path
 from pydantic import field_validator
 
 from rocm_wheels.model.compat.facts import Fact, FactTable
-from rocm_wheels.model.names import data_folder
-from rocm_wheels.records import load
+from rocm_wheels.model.names import get_data_folder
+from rocm_wheels.records import load_record
 
-TABLE = "containers.yaml"
-UNRESOLVED = "unresolved"
-DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+CONTAINERS_TABLE = "containers.yaml"
+UNRESOLVED_DIGEST = "unresolved"
+IMAGE_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
-class KnownImage(Fact):
+class PinnedImage(Fact):
     """An image, or what an image of ours starts from: then ``dockerfile`` says how it is made."""
 
     about: str
@@ -29,28 +29,30 @@ class KnownImage(Fact):
     @field_validator("digest")
     @classmethod
     def _is_one(cls, value: str) -> str:
-        if value != UNRESOLVED and not DIGEST.fullmatch(value):
-            raise ValueError(f"{value} is no digest: sha256: and 64 hexadecimal digits, or {UNRESOLVED}")
+        if value != UNRESOLVED_DIGEST and not IMAGE_DIGEST.fullmatch(value):
+            raise ValueError(
+                f"{value} is no digest: sha256: and 64 hexadecimal digits, or {UNRESOLVED_DIGEST}"
+            )
         return value
 
     @property
-    def resolved(self) -> bool:
+    def is_resolved(self) -> bool:
         """Whether the digest was read from a source."""
-        return self.digest != UNRESOLVED
+        return self.digest != UNRESOLVED_DIGEST
 
 
 class ContainerTable(FactTable):
     """The whole of ``data/containers.yaml``."""
 
-    images: Mapping[str, KnownImage]
+    images: Mapping[str, PinnedImage]
 
 
 def read_container_table(path: Path) -> ContainerTable:
     """Read a table. Raises DataError with ``file:line:column`` of every mistake."""
-    return load(path, ContainerTable)
+    return load_record(path, ContainerTable)
 
 
 @lru_cache
-def container_table() -> ContainerTable:
+def load_container_table() -> ContainerTable:
     """Return the table that is shipped."""
-    return read_container_table(data_folder() / TABLE)
+    return read_container_table(get_data_folder() / CONTAINERS_TABLE)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels.errors import UsageError
-from rocm_wheels.model.gfx import base_target, gfx_targets
+from rocm_wheels.model.gfx import strip_features, get_gfx_targets
 from rocm_wheels.model.project import Platform
 
-_PIN = Path("cmake/External/aotriton.cmake")
+_AOTRITON_PIN = Path("cmake/External/aotriton.cmake")
 _OPTION = "--enable-pytorch-flash-attention"
 
 
@@ -28,7 +28,7 @@ class FlashAttention:
     reason: str
 
 
-def use_flash_attention(
+def decide_flash_attention(
     option: bool | None,
     *,
     platform: Platform,
@@ -52,29 +52,29 @@ def use_flash_attention(
         return FlashAttention(option, f"{_OPTION if option else '--no-' + _OPTION[2:]} was given")
     if platform == "linux" and not with_triton:
         return FlashAttention(False, why_not)
-    served = [target for target in targets if supported(target, aotriton)]
+    served = [target for target in targets if has_aotriton_kernels(target, aotriton)]
     release = f"aotriton {aotriton}" if aotriton else "aotriton"
     if served:
         return FlashAttention(True, f"{release} has kernels for {', '.join(served)}")
     return FlashAttention(False, f"{release} has no kernels for any of the targets")
 
 
-def supported(target: str, aotriton: str | None = None) -> bool:
+def has_aotriton_kernels(target: str, aotriton: str | None = None) -> bool:
     """Tell whether a release of aotriton (``None``: any) has kernels for a target."""
-    known = gfx_targets().get(base_target(target))
-    if known is None or known.aotriton is None:
+    record = get_gfx_targets().get(strip_features(target))
+    if record is None or record.aotriton is None:
         return False
-    return aotriton is None or _numbers(known.aotriton) <= _numbers(aotriton)
+    return aotriton is None or _parse_release(record.aotriton) <= _parse_release(aotriton)
 
 
-def aotriton_release(torch_source: Path) -> str | None:
+def read_aotriton_release(torch_source: Path) -> str | None:
     """Return the release of aotriton that a torch tree uses, or ``None`` when the tree does not say."""
-    path = torch_source / _PIN
+    path = torch_source / _AOTRITON_PIN
     if not path.is_file():
         return None
-    found = re.search(r'set\(__AOTRITON_VER\s+"([0-9][^"]*)"', path.read_text(encoding="utf-8"))
-    return found.group(1) if found else None
+    match = re.search(r'set\(__AOTRITON_VER\s+"([0-9][^"]*)"', path.read_text(encoding="utf-8"))
+    return match.group(1) if match else None
 
 
-def _numbers(release: str) -> tuple[int, ...]:
+def _parse_release(release: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", release)[:3])

@@ -11,26 +11,26 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from rocm_wheels.model.project import Platform
-from rocm_wheels.records import Record, spelled
+from rocm_wheels.records import Record, require_pattern
 
-TORCH = "pytorch"
-ObjectId = Annotated[str, spelled(r"[0-9a-f]{40}", "40 hexadecimal digits (0-9, a-f)")]
-Sha256 = Annotated[str, spelled(r"[0-9a-f]{64}", "a SHA-256: 64 hexadecimal digits (0-9, a-f)")]
+TORCH_PROJECT = "pytorch"
+GitObjectId = Annotated[str, require_pattern(r"[0-9a-f]{40}", "40 hexadecimal digits (0-9, a-f)")]
+Sha256Digest = Annotated[str, require_pattern(r"[0-9a-f]{64}", "a SHA-256: 64 hexadecimal digits (0-9, a-f)")]
 
 
 class LockedSubmodule(Record):
     """A submodule, at any depth: where it comes from, its commit and that commit's tree."""
 
     origin: str
-    commit: ObjectId
-    tree: ObjectId | None = None
+    commit: GitObjectId
+    tree: GitObjectId | None = None
 
 
 class LockedPatches(Record):
     """The patch set of a checkout: its name (a release line as a rule) and ``PatchSet.digest``."""
 
     name: str
-    digest: Sha256
+    digest: Sha256Digest
 
 
 class LockedProject(Record):
@@ -45,8 +45,8 @@ class LockedProject(Record):
     ref: str
     why: str
     pinned: bool = False
-    commit: ObjectId
-    tree: ObjectId | None = None
+    commit: GitObjectId
+    tree: GitObjectId | None = None
     version: str | None = None
     patches: LockedPatches | None = None
     submodules: Mapping[str, LockedSubmodule] | None = None
@@ -70,7 +70,7 @@ class Lock(Record):
     named_torch: str | None = None
     projects: Mapping[str, LockedProject]
 
-    def local_parts(self, name: str) -> tuple[str, ...]:
+    def get_local_parts(self, name: str) -> tuple[str, ...]:
         """Return what a version has before ``+rocm…``: ``nightly20261122.17`` and ``torch2.13.0``, say."""
-        torch = f"torch{self.named_torch}" if self.named_torch and name != TORCH else ""
+        torch = f"torch{self.named_torch}" if self.named_torch and name != TORCH_PROJECT else ""
         return tuple(part for part in (self.local_version, torch) if part)

@@ -16,13 +16,13 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.model.names import project_names, recipes_folder
-from rocm_wheels.records import Record, did_you_mean, fault, load
+from rocm_wheels.model.names import list_project_names, get_recipes_folder
+from rocm_wheels.records import Record, suggest_name, make_record_error, load_record
 
 Platform = Literal["linux", "windows"]
 
 
-def _inside(path: str) -> str:
+def _check_inside(path: str) -> str:
     """Return a relative path that does not leave its tree; ValueError for any other."""
     pure = PurePosixPath(path)
     if not path or pure.is_absolute() or ".." in pure.parts or "\\" in path or ":" in path:
@@ -42,7 +42,7 @@ class PinFile(Record):
     @field_validator("file")
     @classmethod
     def _inside_torch(cls, value: str) -> str:
-        return _inside(value)
+        return _check_inside(value)
 
 
 class ReleaseBranch(Record):
@@ -58,7 +58,7 @@ class ReleaseBranch(Record):
     @field_validator("version_file")
     @classmethod
     def _inside_torch(cls, value: str) -> str:
-        return _inside(value)
+        return _check_inside(value)
 
     @field_validator("ref")
     @classmethod
@@ -68,10 +68,10 @@ class ReleaseBranch(Record):
         return value
 
 
-class Source(Record):
+class ProjectSource(Record):
     """Where the sources come from. An option goes before a pin in the torch tree, a pin before ``ref``.
 
-    Pins are looked for in ``related_commits`` (under that name), then in ``pin_files``, in
+    Pins are looked for in ``related_commits`` (under that name), then in ``list_pin_files``, in
     their order. Without ``ref`` there is no default: without a pin, nothing is checked out.
     """
 
@@ -80,23 +80,23 @@ class Source(Record):
     related_commits: str | None = None  # its name in the third column of torch's related_commits
     pin_files: tuple[PinFile, ...] = ()
     release: ReleaseBranch | None = None
-    windows: Source | None = None  # the whole source on Windows, where it is another one
+    windows: ProjectSource | None = None  # the whole source on Windows, where it is another one
     fetch_jobs: int | None = None
 
     @model_validator(mode="after")
-    def _something_to_check_out(self) -> Source:
+    def _something_to_check_out(self) -> ProjectSource:
         if self.ref is None and self.related_commits is None and not self.pin_files:
             raise ValueError("without `ref` there must be a pin: `related_commits` or `pin_files`")
         if self.windows is not None and self.windows.windows is not None:
             raise ValueError("`windows` cannot have a `windows` of its own")
         return self
 
-    def on(self, platform: Platform) -> Source:
+    def get_platform_source(self, platform: Platform) -> ProjectSource:
         """Return the source on a platform."""
         return self.windows if platform == "windows" and self.windows is not None else self
 
 
-class Hipify(Record):
+class HipifyRecipe(Record):
     """How CUDA sources become HIP sources.
 
     ``script``: a program in the tree rewrites the tree at checkout. ``build``: the
@@ -112,7 +112,7 @@ class Hipify(Record):
     platforms: tuple[Platform, ...] = ("linux", "windows")
 
     @model_validator(mode="after")
-    def _script_or_reason(self) -> Hipify:
+    def _script_or_reason(self) -> HipifyRecipe:
         if (self.by == "script") != (self.script is not None):
             raise ValueError("`script` belongs to `by: script` and to nothing else")
         if (self.by == "variables") != (self.variables is not None):
@@ -131,10 +131,10 @@ class StatedVersion(Record):
     @field_validator("file")
     @classmethod
     def _inside_tree(cls, value: str) -> str:
-        return _inside(value)
+        return _check_inside(value)
 
 
-class Versioning(Record):
+class VersionRecipe(Record):
     """How a build learns its version.
 
     ``file`` holds the base version (relative to the tree); without it the project makes
@@ -151,7 +151,7 @@ class Versioning(Record):
     git_tag: bool = True  # dev builds carry +git<commit>
 
     @model_validator(mode="after")
-    def _one_place(self) -> Versioning:
+    def _one_place(self) -> VersionRecipe:
         if self.file is not None and self.stated is not None:
             raise ValueError("`file` and `stated` exclude each other")
         return self
@@ -170,7 +170,7 @@ class AcrossPythons(Record):
     @field_validator("again")
     @classmethod
     def _inside_tree(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(_inside(pattern) for pattern in value)
+        return tuple(_check_inside(pattern) for pattern in value)
 
 
 class AcrossFamilies(Record):
@@ -179,7 +179,7 @@ class AcrossFamilies(Record):
     reason: str
 
 
-class Pinned(Record):
+class PinnedProject(Record):
     """A project of ours that the wheel requires at the very version that it was built against.
 
     ``variable``: what its own build reads that version from, where it does.
@@ -189,7 +189,7 @@ class Pinned(Record):
     variable: str | None = None
 
 
-class Download(Record):
+class BuildDownload(Record):
     """What a project's own build downloads, unless ``variable`` names a folder that ``contains`` it.
 
     A tree without the file that it is ``named_in`` downloads none. Without ``variable`` an offline build does
@@ -206,10 +206,10 @@ class Download(Record):
     @field_validator("named_in")
     @classmethod
     def _inside_tree(cls, value: str) -> str:
-        return _inside(value)
+        return _check_inside(value)
 
 
-class Build(Record):
+class BuildRecipe(Record):
     """How a wheel comes out of the tree.
 
     ``folders``: the first that holds the front end's file is built in. ``requirements``
@@ -228,26 +228,26 @@ class Build(Record):
     trees: tuple[str, ...] = ("build",)
     after: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
-    pins: tuple[Pinned, ...] = ()
+    pins: tuple[PinnedProject, ...] = ()
     platforms: tuple[Platform, ...] = ("linux", "windows")
     installed_for_others: bool = False
     configure_first: bool = False
     across_pythons: AcrossPythons | None = None
     across_families: AcrossFamilies | None = None
-    downloads: tuple[Download, ...] = ()
+    downloads: tuple[BuildDownload, ...] = ()
 
     @model_validator(mode="after")
-    def _needs_come_before(self) -> Build:
+    def _needs_come_before(self) -> BuildRecipe:
         if missing := [name for name in self.needs if name not in self.after]:
-            raise fault(f"`needs` has {', '.join(missing)}, which is not in `after`", "needs")
+            raise make_record_error(f"`needs` has {', '.join(missing)}, which is not in `after`", "needs")
         if missing := [pin.project for pin in self.pins if pin.project not in self.needs]:
-            raise fault(f"`pins` has {', '.join(missing)}, which is not in `needs`", "pins")
+            raise make_record_error(f"`pins` has {', '.join(missing)}, which is not in `needs`", "pins")
         if self.across_families and self.installed_for_others:
             raise ValueError("`across_families`: what others are built against has their family's code alone")
         return self
 
 
-class DeviceCode(Record):
+class DeviceCodeRule(Record):
     """What a library in the wheel must hold: ``all`` requested targets, a ``subset``, or ``none``."""
 
     files: str  # a glob on the path inside the wheel
@@ -257,7 +257,7 @@ class DeviceCode(Record):
     required: bool = True  # at least one file must match
 
 
-class Checks(Record):
+class WheelChecks(Record):
     """What a finished wheel must be.
 
     ``import_skipped``: why it is not imported after its build, such as a requirement that no build installs.
@@ -270,7 +270,7 @@ class Checks(Record):
     jit_sources: str | None = None  # a glob: HIP sources, for kernels that the user's machine compiles
     requires_rocm: bool = False  # METADATA must require rocm[libraries]==<the SDK's version>
     files: tuple[str, ...] = ()  # globs: each must match a member
-    device_code: tuple[DeviceCode, ...] = ()
+    device_code: tuple[DeviceCodeRule, ...] = ()
 
 
 class Project(Record):
@@ -283,22 +283,22 @@ class Project(Record):
     name: str
     distribution: str
     summary: str
-    source: Source
-    hipify: Hipify
-    version: Versioning
-    build: Build
+    source: ProjectSource
+    hipify: HipifyRecipe
+    version: VersionRecipe
+    build: BuildRecipe
     environment: Mapping[str, str] = Field(default_factory=dict)
     linux_environment: Mapping[str, str] = Field(default_factory=dict)
     windows_environment: Mapping[str, str] = Field(default_factory=dict)
     line_environment: Mapping[str, Mapping[str, str]] = Field(default_factory=dict)
     offline_environment: Mapping[str, str] = Field(default_factory=dict)
-    checks: Checks
+    checks: WheelChecks
 
     @field_validator("line_environment")
     @classmethod
     def _by_series(cls, value: Mapping[str, Mapping[str, str]]) -> Mapping[str, Mapping[str, str]]:
-        if wrong := [line for line in value if not re.fullmatch(r"\d+\.\d+", line)]:
-            raise ValueError(f"{wrong[0]} is not a series of torch, such as 2.10")
+        if invalid := [line for line in value if not re.fullmatch(r"\d+\.\d+", line)]:
+            raise ValueError(f"{invalid[0]} is not a series of torch, such as 2.10")
         return value
 
     @model_validator(mode="after")
@@ -307,7 +307,7 @@ class Project(Record):
             raise ValueError("`across_families`: without device code a wheel serves all families anyway")
         return self
 
-    def fixed_environment(self, platform: Platform, torch_line: str | None = None) -> dict[str, str]:
+    def get_environment(self, platform: Platform, torch_line: str | None = None) -> dict[str, str]:
         """Return the variables that the recipe sets on a platform, as they stand there.
 
         ``torch_line`` (``2.10``) is the series of the torch that is built, or built against.
@@ -324,10 +324,10 @@ class Project(Record):
 
     def serves_every_family(self, platform: Platform) -> bool:
         """Tell whether one wheel is for all families: it has code for all of them, or for none."""
-        rules = self.device_code(platform)
+        rules = self.list_device_code_rules(platform)
         return self.build.across_families is not None or all(rule.expect == "none" for rule in rules)
 
-    def device_code(self, platform: Platform) -> tuple[DeviceCode, ...]:
+    def list_device_code_rules(self, platform: Platform) -> tuple[DeviceCodeRule, ...]:
         """Return the rules about device code that hold on a platform."""
         return tuple(rule for rule in self.checks.device_code if platform in rule.platforms)
 
@@ -335,20 +335,20 @@ class Project(Record):
 @lru_cache
 def load_project(name: str, folder: Path | None = None) -> Project:
     """Read one recipe. Raises DataError for an unknown name or a recipe that is not valid."""
-    place = folder or recipes_folder()
-    path = place / f"{name}.yaml"
-    if not path.is_file() and name not in (known := project_names(place)):
+    recipes = folder or get_recipes_folder()
+    path = recipes / f"{name}.yaml"
+    if not path.is_file() and name not in (names := list_project_names(recipes)):
         raise DataError(
-            f"there is no project {name}{did_you_mean(name, known)}",
-            tip=f"known projects ({place}): {', '.join(known)}",
+            f"there is no project {name}{suggest_name(name, names)}",
+            tip=f"known projects ({recipes}): {', '.join(names)}",
         )
-    project = load(path, Project)
+    project = load_record(path, Project)
     if project.name != name:
         raise DataError(f"{path}: name is {project.name}, but the file is called {name}.yaml")
     return project
 
 
-def build_order(projects: Iterable[Project]) -> list[Project]:
+def sort_projects(projects: Iterable[Project]) -> list[Project]:
     """Sort projects so that each comes after those it is built ``after``; ties by name.
 
     A project named in ``after`` that is not among ``projects`` does not matter. Raises

@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 
 from rocm_wheels.model.compat.facts import FactTable
-from rocm_wheels.model.names import data_folder
-from rocm_wheels.records import Record, load
+from rocm_wheels.model.names import get_data_folder
+from rocm_wheels.records import Record, load_record
 
 
 class RocmPart(Record):
@@ -42,6 +42,6 @@ class ArtifactTable(FactTable):
 
 
 @lru_cache
-def artifact_table() -> ArtifactTable:
+def load_artifact_table() -> ArtifactTable:
     """Return the table."""
-    return load(data_folder() / "rocm_artifacts.yaml", ArtifactTable)
+    return load_record(get_data_folder() / "rocm_artifacts.yaml", ArtifactTable)

@@ -19,7 +19,7 @@ _WITH_COMMIT = ("dev", "dev-bkc")
 _COMMIT_DIGITS = 8
 
 
-def version_suffix(rocm_version: str, explicit: str | None = None) -> str:
+def make_version_suffix(rocm_version: str, explicit: str | None = None) -> str:
     """Return what wheels of a ROCm version carry: ``+rocm<v>``, or ``+devrocm<v>`` for a dev build.
 
     A ``+`` inside the ROCm version becomes ``-`` (which PEP 440 writes ``.`` in a finished
@@ -27,14 +27,14 @@ def version_suffix(rocm_version: str, explicit: str | None = None) -> str:
     make a version with a base before it. Raises UsageError, or SdkError for a bad ``rocm_version``.
     """
     if explicit:
-        _version(f"1.0{explicit}", f"--version-suffix {explicit}", UsageError)
+        _parse_version(f"1.0{explicit}", f"--version-suffix {explicit}", UsageError)
         return explicit
-    _version(rocm_version, "the version of the ROCm SDK", SdkError)
+    _parse_version(rocm_version, "the version of the ROCm SDK", SdkError)
     prefix = "devrocm" if "dev" in rocm_version else "rocm"
     return f"+{prefix}{rocm_version.replace('+', '-')}"
 
 
-def with_parts(suffix: str, *parts: str) -> str:
+def add_version_parts(suffix: str, *parts: str) -> str:
     """Return a suffix with parts before what it says: ``+rocm10.1`` → ``+nightly20261122.17.rocm10.1``.
 
     Raises UsageError for a suffix that is no local part (``.post1``), which nothing can stand before.
@@ -48,7 +48,7 @@ def with_parts(suffix: str, *parts: str) -> str:
     return "+" + ".".join(part for part in (*parts, suffix[1:]) if part)
 
 
-def base_version(source: Path, file: str = "version.txt") -> str:
+def read_base_version(source: Path, file: str = "version.txt") -> str:
     """Read the base version of a source tree. Raises DataError that names the file."""
     path = source / file
     try:
@@ -66,28 +66,28 @@ def parse_base_version(text: str, *, name: str) -> str:
     text = text.strip()
     if not text:
         raise DataError(f"{name} is empty", tip="it must hold the base version, such as 2.9.0")
-    version = _version(text, name, DataError)
+    version = _parse_version(text, name, DataError)
     if version.local:
         raise DataError(f"{name}: {text} has a local part (+{version.local}) before any suffix is added")
     return text
 
 
-def stated_version(text: str, variable: str, *, name: str) -> str:
+def read_stated_version(text: str, variable: str, *, name: str) -> str:
     """Return the base version that a Python file assigns to ``variable``; the file is not run.
 
     ``name`` stands for the file in messages. Raises DataError unless there is exactly one.
     """
     assigned = rf"^{re.escape(variable)}[ \t]*=[ \t]*(?P<quote>['\"])(?P<value>[^'\"\n]*)(?P=quote)"
-    found = {match["value"] for match in re.finditer(assigned, text, re.MULTILINE)}
-    if len(found) != 1:
+    values = {match["value"] for match in re.finditer(assigned, text, re.MULTILINE)}
+    if len(values) != 1:
         raise DataError(
-            f"{name}: a version must be assigned to {variable} once, here are {len(found)}",
+            f"{name}: a version must be assigned to {variable} once, here are {len(values)}",
             tip="the recipe's `version.stated` names the file and the variable",
         )
-    return parse_base_version(found.pop(), name=name)
+    return parse_base_version(values.pop(), name=name)
 
 
-def wheel_version(
+def make_wheel_version(
     base: str,
     suffix: str,
     *,
@@ -114,17 +114,17 @@ def wheel_version(
         suffix = "+" + ".".join(
             part for part in (f"git{(commit or '')[:_COMMIT_DIGITS]}", suffix[1:]) if part
         )
-    return str(_version(base + suffix, f"{base}{suffix}", UsageError))
+    return str(_parse_version(base + suffix, f"{base}{suffix}", UsageError))
 
 
-def project_version(
+def make_project_version(
     project: Project, source: Path, suffix: str, *, release_type: str = "nightly", commit: str | None = None
 ) -> str | None:
     """Return the version that a project's wheel must have, or ``None`` when it makes its own (triton)."""
     if project.version.file is None:
         return None
-    return wheel_version(
-        base_version(source, project.version.file),
+    return make_wheel_version(
+        read_base_version(source, project.version.file),
         suffix,
         release_type=release_type,
         commit=commit,
@@ -132,18 +132,18 @@ def project_version(
     )
 
 
-def local_part(suffix: str) -> str:
+def get_local_part(suffix: str) -> str:
     """Return the local part that a suffix gives, as finished versions spell it (``""`` when none)."""
-    return _version(f"1.0{suffix}", suffix, UsageError).local or ""
+    return _parse_version(f"1.0{suffix}", suffix, UsageError).local or ""
 
 
-def rocm_requirement(rocm_version: str) -> str:
+def make_rocm_requirement(rocm_version: str) -> str:
     """Return what torch requires: exactly this build of the ROCm libraries, local part included (PEP 440)."""
-    version = _version(rocm_version, "the version of the ROCm SDK", SdkError)
+    version = _parse_version(rocm_version, "the version of the ROCm SDK", SdkError)
     return f"rocm[libraries]=={version}"
 
 
-def check_requirement(text: str) -> str:
+def check_exact_requirement(text: str) -> str:
     """Return ``text`` when it is a requirement on one exact version (PEP 508). Raises UsageError."""
     from packaging.requirements import InvalidRequirement, Requirement
 
@@ -156,10 +156,10 @@ def check_requirement(text: str) -> str:
     return text
 
 
-def _version(
-    text: str, what: str, error: type[UsageError] | type[DataError] | type[SdkError] | type[SourceError]
+def _parse_version(
+    text: str, label: str, error: type[UsageError] | type[DataError] | type[SdkError] | type[SourceError]
 ) -> Version:
     try:
         return Version(text)
     except InvalidVersion:
-        raise error(f"{what}: {text!r} is not a version (PEP 440)", tip="such as 2.9.0 or 2.9.0a0") from None
+        raise error(f"{label}: {text!r} is not a version (PEP 440)", tip="such as 2.9.0 or 2.9.0a0") from None

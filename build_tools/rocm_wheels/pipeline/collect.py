@@ -12,15 +12,15 @@ from pathlib import Path
 
 from rocm_wheels import log
 from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.workspace import Workspace, copy_whole, exclusive, write_json
+from rocm_wheels.workspace import Workspace, copy_atomically, lock_folder, write_json_file
 
-_PATIENCE_SECONDS = 60.0  # another step writes the list
+_COLLECT_WAIT_SECONDS = 60.0  # another step writes the list
 
 
-def refuse_foreign(workspace: Workspace, output: Path, distribution: str, python_tag: str) -> None:
+def refuse_foreign_wheels(workspace: Workspace, output: Path, distribution: str, python_tag: str) -> None:
     """Raise UsageError when the output has a wheel of ``distribution`` that we did not put there."""
-    ours = _ledger(workspace)
-    for wheel in wheels_of(output, distribution, python_tag):
+    ours = _read_collected(workspace)
+    for wheel in list_wheels(output, distribution, python_tag):
         if str(wheel) not in ours:
             raise UsageError(
                 f"{wheel} is in the output folder and was not put there by this work directory",
@@ -28,44 +28,50 @@ def refuse_foreign(workspace: Workspace, output: Path, distribution: str, python
             )
 
 
-def collect(workspace: Workspace, wheel: Path, output: Path, *, distribution: str, python_tag: str) -> Path:
+def collect_wheel(
+    workspace: Workspace, wheel: Path, output: Path, *, distribution: str, python_tag: str
+) -> Path:
     """Copy a wheel into the output, whole or not at all, and remove those of ours that it replaces."""
     target = output / wheel.name
-    with exclusive(workspace.steps / ".locks" / "collected", what=wheel.name, patience=_PATIENCE_SECONDS):
-        ours = _ledger(workspace)
+    with lock_folder(
+        workspace.steps / ".locks" / "collected", purpose=wheel.name, patience=_COLLECT_WAIT_SECONDS
+    ):
+        ours = _read_collected(workspace)
         ours.add(str(target))
-        write_json(_place(workspace), sorted(ours))  # before the copy: killed in between, it is still ours
-    for part in output.glob(f".{_pattern(distribution)}.*.part"):  # of a run that was killed in a copy
+        write_json_file(
+            _collected_path(workspace), sorted(ours)
+        )  # before the copy: killed in between, it is still ours
+    for part in output.glob(f".{_wheel_pattern(distribution)}.*.part"):  # of a run that was killed in a copy
         if f"-{python_tag}-" in part.name:
             part.unlink()
-    copy_whole(wheel, target)
-    for old in wheels_of(output, distribution, python_tag):
+    copy_atomically(wheel, target)
+    for old in list_wheels(output, distribution, python_tag):
         if old != target and str(old) in ours:
             old.unlink()
-            log.note(f"{old.name} is replaced by {target.name}")
+            log.log_note(f"{old.name} is replaced by {target.name}")
     return target
 
 
-def wheels_of(output: Path, distribution: str, python_tag: str) -> list[Path]:
+def list_wheels(output: Path, distribution: str, python_tag: str) -> list[Path]:
     """Return the wheels of a distribution for one interpreter, sorted."""
-    found = sorted(output.glob(_pattern(distribution)))
-    return [wheel for wheel in found if f"-{python_tag}-" in wheel.name]
+    wheels = sorted(output.glob(_wheel_pattern(distribution)))
+    return [wheel for wheel in wheels if f"-{python_tag}-" in wheel.name]
 
 
-def _pattern(distribution: str) -> str:
+def _wheel_pattern(distribution: str) -> str:
     return f"{distribution.replace('-', '_')}-*.whl"
 
 
-def _ledger(workspace: Workspace) -> set[str]:
-    place = _place(workspace)
-    if not place.is_file():
+def _read_collected(workspace: Workspace) -> set[str]:
+    path = _collected_path(workspace)
+    if not path.is_file():
         return set()
     try:
-        return set(map(str, json.loads(place.read_text(encoding="utf-8"))))
+        return set(map(str, json.loads(path.read_text(encoding="utf-8"))))
     except ValueError as cause:
         tip = "delete it: wheels already in an output folder then count as somebody else's"
-        raise DataError(f"{place} is not the list of wheels that it must be", tip=tip) from cause
+        raise DataError(f"{path} is not the list of wheels that it must be", tip=tip) from cause
 
 
-def _place(workspace: Workspace) -> Path:
+def _collected_path(workspace: Workspace) -> Path:
     return workspace.root / "collected.json"

@@ -14,19 +14,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rocm_wheels.machine import Machine, compile_jobs
-from rocm_wheels.model.estimates import Costs, costs_of
-from rocm_wheels.pipeline.record.reading import run_ids
-from rocm_wheels.pipeline.record.writing import EVENTS
+from rocm_wheels.machine import MachineResources, count_compile_jobs
+from rocm_wheels.model.estimates import StepCosts, get_step_costs
+from rocm_wheels.pipeline.record.reading import list_run_ids
+from rocm_wheels.pipeline.record.writing import EVENTS_FILE
 
-_RUNS = 60  # the newest ones
-_LOOKED_AT = 5  # of them, in which a step was done; the longest counts, for the others may have gone on
+_MAX_RUNS = 60  # the newest ones
+_MAX_SAMPLES = 5  # of them, in which a step was done; the longest counts, for the others may have gone on
 _HEAD, _TAIL = 1 << 16, 1 << 19
-_STEP = re.compile(
+_STEP_ID = re.compile(
     r"(?:build-(?P<project>[\w-]+?)|(?P<kind>variant|[a-z-]+?)(?:(?<=variant)-[\w-]+?)?)-cp3\d+t?(?:-\S+)?"
 )
-_TOLD = re.compile(rb'"event": ?"(?:run-begun|step-begun|output|step-ended)"')
-_MARGIN = 1.25  # over the memory that a run was seen to take
+_RELEVANT_EVENT = re.compile(rb'"event": ?"(?:run-begun|step-begun|output|step-ended)"')
+_MEMORY_MARGIN = 1.25  # over the memory that a run was seen to take
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Past:
+class PastStep:
     """A step that was done: ``jobs`` at a time, for ``targets``. 0 seconds or bytes: not measured."""
 
     run: str
@@ -63,56 +63,60 @@ class History:
     Those of one number of targets are as many as are looked at.
     """
 
-    steps: Mapping[str, tuple[Past, ...]] = field(default_factory=dict)
+    steps: Mapping[str, tuple[PastStep, ...]] = field(default_factory=dict)
 
 
-def estimate(
-    project: str, targets: int, machine: Machine, history: History, *, jobs: int | None = None
+def estimate_step(
+    project: str, targets: int, machine: MachineResources, history: History, *, jobs: int | None = None
 ) -> Estimate:
     """Estimate building a project, or another step by its kind (``install-rocm``), for so many targets.
 
     ``jobs``: how many compilers run at a time, where that is decided; else what the machine allows.
     """
-    costs = costs_of(project)
-    known = history.steps.get(project, ())
-    per_job = _memory_per_job(costs, known)
-    jobs = jobs or compile_jobs(machine, per_job, None)
-    disk, wheel = costs.disk.bytes(targets), costs.wheel.bytes(targets) if costs.wheel else 0
-    fitting = [past for past in known if past.targets == targets] or list(known)
+    costs = get_step_costs(project)
+    past_steps = history.steps.get(project, ())
+    per_job = _memory_per_job(costs, past_steps)
+    jobs = jobs or count_compile_jobs(machine, per_job, None)
+    disk, wheel = costs.disk.get_bytes(targets), costs.wheel.get_bytes(targets) if costs.wheel else 0
+    fitting = [past for past in past_steps if past.targets == targets] or list(past_steps)
     if not fitting:
-        seconds = costs.time.serial() + costs.time.work(targets) / jobs
+        seconds = costs.time.get_serial_seconds() + costs.time.get_core_seconds(targets) / jobs
         source = f"stated, {costs.time.kind}: {costs.time.source}"
         return Estimate(seconds, disk, per_job * jobs, source, per_job, wheel)
-    past = max(fitting[:_LOOKED_AT], key=lambda past: past.seconds)
-    before = costs.time.work(past.targets)
+    past = max(fitting[:_MAX_SAMPLES], key=lambda past: past.seconds)
+    before = costs.time.get_core_seconds(past.targets)
     if past.cpu_seconds:
         shared = min(past.seconds, past.cpu_seconds / past.jobs)
     else:  # not measured: as the table divides it
         at_once = before / past.jobs
-        shared = past.seconds * at_once / (costs.time.serial() + at_once) if at_once else 0.0
-    more = costs.time.work(targets) / before if before else 1.0
+        shared = past.seconds * at_once / (costs.time.get_serial_seconds() + at_once) if at_once else 0.0
+    more = costs.time.get_core_seconds(targets) / before if before else 1.0
     seconds = past.seconds - shared + shared * more * past.jobs / jobs
-    source = f"run {past.run} ({_counted(past.targets, past.jobs)})"
+    source = f"run {past.run} ({_count_targets_and_jobs(past.targets, past.jobs)})"
     if (past.targets, past.jobs) != (targets, jobs):
-        source += f", scaled to {_counted(targets, jobs)}"
+        source += f", scaled to {_count_targets_and_jobs(targets, jobs)}"
     memory = past.peak_memory * jobs // past.jobs or per_job * jobs
     return Estimate(seconds, disk, memory, source, per_job, wheel)
 
 
-def _counted(targets: int, jobs: int) -> str:
+def _count_targets_and_jobs(targets: int, jobs: int) -> str:
     return ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for n, word in ((targets, "target"), (jobs, "job")))
 
 
-def _memory_per_job(costs: Costs, known: tuple[Past, ...]) -> int:
+def _memory_per_job(costs: StepCosts, past_steps: tuple[PastStep, ...]) -> int:
     """Return the memory of one compiler.
 
     A run tells it only when it compiled about everything: one that went on, or took objects from a
     cache, may have left the large files out.
     """
-    whole = [p for p in known if p.peak_memory and p.cpu_seconds >= costs.time.work(p.targets) / 2 > 0]
+    whole = [
+        p
+        for p in past_steps
+        if p.peak_memory and p.cpu_seconds >= costs.time.get_core_seconds(p.targets) / 2 > 0
+    ]
     if not whole:
-        return costs.memory_per_job.bytes(0)
-    return int(max(past.peak_memory / past.jobs for past in whole) * _MARGIN)
+        return costs.memory_per_job.get_bytes(0)
+    return int(max(past.peak_memory / past.jobs for past in whole) * _MEMORY_MARGIN)
 
 
 def read_history(runs: Path) -> History:
@@ -120,21 +124,21 @@ def read_history(runs: Path) -> History:
 
     Only steps that were done count. A record that is damaged, or being written, tells what is whole in it.
     """
-    found: dict[str, list[Past]] = {}
+    steps_by_name: dict[str, list[PastStep]] = {}
     counted: Counter[tuple[str, int]] = Counter()
-    for run in run_ids(runs)[:_RUNS]:
-        for name, past in _steps(runs / run):
-            if counted[name, past.targets] < _LOOKED_AT:
-                found.setdefault(name, []).append(past)
+    for run in list_run_ids(runs)[:_MAX_RUNS]:
+        for name, past in _read_past_steps(runs / run):
+            if counted[name, past.targets] < _MAX_SAMPLES:
+                steps_by_name.setdefault(name, []).append(past)
                 counted[name, past.targets] += 1
-    return History({name: tuple(steps) for name, steps in found.items()})
+    return History({name: tuple(steps) for name, steps in steps_by_name.items()})
 
 
-def _steps(folder: Path) -> Iterator[tuple[str, Past]]:
+def _read_past_steps(folder: Path) -> Iterator[tuple[str, PastStep]]:
     run: Mapping[str, Any] = {}
     begun: dict[str, Mapping[str, Any]] = {}
     targets: dict[str, int] = {}
-    for event in _events(folder / EVENTS):
+    for event in _read_events(folder / EVENTS_FILE):
         step = str(event.get("step", ""))
         match event.get("event"):
             case "run-begun":
@@ -144,10 +148,10 @@ def _steps(folder: Path) -> Iterator[tuple[str, Past]]:
             case "output" if event.get("targets") is not None:  # none at all, where there is no device code
                 targets[step] = max(targets.get(step, 1), len(event["targets"]))
             case "step-ended" if event.get("outcome") == "done" and event.get("seconds"):
-                if name := _name(step):
+                if name := _cost_name(step):
                     yield (
                         name,
-                        Past(
+                        PastStep(
                             run=folder.name,
                             seconds=float(event["seconds"]),
                             cpu_seconds=float(event.get("cpu_seconds") or 0),
@@ -158,17 +162,17 @@ def _steps(folder: Path) -> Iterator[tuple[str, Past]]:
                     )
 
 
-def _name(step: str) -> str | None:
+def _cost_name(step: str) -> str | None:
     """Return under which name a step's costs are known: its project, or its kind."""
-    said = _STEP.fullmatch(step)
+    match = _STEP_ID.fullmatch(step)
     if step.startswith("configure-"):
         return "configure"
-    if said is None:
+    if match is None:
         return step or None  # probe-targets, check-cache
-    return said["project"] or said["kind"]
+    return match["project"] or match["kind"]
 
 
-def _events(path: Path) -> Iterator[Mapping[str, Any]]:
+def _read_events(path: Path) -> Iterator[Mapping[str, Any]]:
     """Yield the events that matter here; of a long record only from its two ends."""
     try:
         with path.open("rb") as file:
@@ -179,7 +183,7 @@ def _events(path: Path) -> Iterator[Mapping[str, Any]]:
     except OSError:  # a run that has not written yet
         return
     for line in data.splitlines():
-        if _TOLD.search(line):
+        if _RELEVANT_EVENT.search(line):
             try:
                 event = json.loads(line)
             except ValueError:

@@ -9,37 +9,41 @@ from pathlib import Path
 from rocm_wheels import log
 from rocm_wheels.errors import SourceError
 from rocm_wheels.model.project import Project
-from rocm_wheels.sources.git import Git, without_private_filters
-from rocm_wheels.sources.hipify import hipify_changed, hipify_state
+from rocm_wheels.sources.git import Git, disable_private_filters
+from rocm_wheels.sources.hipify import hipify_changes, check_hipify
 
 
-def hipify_sources(projects: Sequence[Project], sources: Mapping[str, Path], env: Mapping[str, str]) -> None:
+def hipify_stale_sources(
+    projects: Sequence[Project], sources: Mapping[str, Path], env: Mapping[str, str]
+) -> None:
     """Hipify what changed in the trees of projects. Raises SourceError for one that is hipified no more."""
     for project in projects:
         tree = sources[project.name]
-        state = look_at_hipify(project, tree, env)
+        state = read_hipify_state(project, tree, env)
         if state == "no":
-            raise not_hipified(project, tree)
+            raise not_hipified_error(project, tree)
         if state == "stale":
-            hipify_changed(project, tree, env=env, python=Path(sys.executable))
+            hipify_changes(project, tree, env=env, python=Path(sys.executable))
 
 
-def say_stale(projects: Sequence[Project], sources: Mapping[str, Path], env: Mapping[str, str]) -> None:
+def note_stale_sources(
+    projects: Sequence[Project], sources: Mapping[str, Path], env: Mapping[str, str]
+) -> None:
     """Tell what a build will do to the trees first, or cannot."""
     for project in projects:
         tree = sources[project.name]
-        state = look_at_hipify(project, tree, env)
+        state = read_hipify_state(project, tree, env)
         if state == "no":
-            raise not_hipified(project, tree)
+            raise not_hipified_error(project, tree)
         if state == "stale":
-            log.note(f"{tree} has changes that are not hipified yet; `build` hipifies them first")
+            log.log_note(f"{tree} has changes that are not hipified yet; `build` hipifies them first")
 
 
-def refuse_stale(project: Project, tree: Path, env: Mapping[str, str]) -> None:
+def refuse_stale_source(project: Project, tree: Path, env: Mapping[str, str]) -> None:
     """Raise SourceError for a tree with changes that are not hipified: the build would not have them."""
-    state = look_at_hipify(project, tree, env)
+    state = read_hipify_state(project, tree, env)
     if state == "no":
-        raise not_hipified(project, tree)
+        raise not_hipified_error(project, tree)
     if state == "stale":
         raise SourceError(
             f"{tree} has changes that are not hipified: the build would not have them",
@@ -47,16 +51,16 @@ def refuse_stale(project: Project, tree: Path, env: Mapping[str, str]) -> None:
         )
 
 
-def look_at_hipify(project: Project, tree: Path, env: Mapping[str, str]) -> str:
-    """Say whether a project's tree is hipified, as ``hipify_state`` does; of no checkout nothing is known."""
+def read_hipify_state(project: Project, tree: Path, env: Mapping[str, str]) -> str:
+    """Say whether a project's tree is hipified, as ``check_hipify`` does; of no checkout nothing is known."""
     if project.hipify.by != "script" or not (tree / ".git").exists():
         return "unknown"
-    return hipify_state(
-        project, without_private_filters(Git(tree, env, variables={"GIT_OPTIONAL_LOCKS": "0"}))
+    return check_hipify(
+        project, disable_private_filters(Git(tree, env, variables={"GIT_OPTIONAL_LOCKS": "0"}))
     )
 
 
-def not_hipified(project: Project, tree: Path) -> SourceError:
+def not_hipified_error(project: Project, tree: Path) -> SourceError:
     """Return the error for a tree that is not hipified any more."""
     return SourceError(
         f"{tree} is not hipified any more: it was, and then something else was checked out there",

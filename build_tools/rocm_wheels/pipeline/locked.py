@@ -12,15 +12,15 @@ from packaging.version import Version
 
 from rocm_wheels import log, parallel
 from rocm_wheels.errors import SourceError, UsageError
-from rocm_wheels.model.gfx import OPTION, VARIABLE, parse_targets
-from rocm_wheels.model.names import option_name
+from rocm_wheels.model.gfx import TARGETS_OPTION, TARGETS_VARIABLE, parse_targets
+from rocm_wheels.model.names import get_option_name
 from rocm_wheels.model.project import Project, load_project
 from rocm_wheels.pipeline.request import WheelsRequest
-from rocm_wheels.sdk.environment_spec import python_version
-from rocm_wheels.shell import shell_line
+from rocm_wheels.sdk.environment_spec import query_python_version
+from rocm_wheels.shell import format_command
 from rocm_wheels.sources import build_env
-from rocm_wheels.sources.git import Git, git_directory
-from rocm_wheels.sources.identity import TreeIdentity, tree_identity
+from rocm_wheels.sources.git import Git, find_git_directory
+from rocm_wheels.sources.identity import TreeIdentity, identify_tree
 from rocm_wheels.sources.state import read_state
 
 if TYPE_CHECKING:  # what reads a lock is imported where there is one
@@ -41,15 +41,15 @@ class LockedBuild:
     identities: Mapping[str, TreeIdentity]
     begun: bool = False
 
-    def identity(self, name: str, tree: Path, env: Mapping[str, str]) -> TreeIdentity:
+    def identify_tree(self, name: str, tree: Path, env: Mapping[str, str]) -> TreeIdentity:
         """Return what a tree holds. Raises SourceError when that is no longer what was compared."""
-        known = self.identities[name]
-        if self.begun and tree_identity(tree, env=env) != known:
+        identity = self.identities[name]
+        if self.begun and identify_tree(tree, env=env) != identity:
             raise SourceError(
                 f"{tree} was changed after it had been compared with {self.path}",
                 tip="take the change back, then run the same command again; finished wheels are kept",
             )
-        return known
+        return identity
 
     def check_rocm(self, version: str) -> None:
         """Raise UsageError when the ROCm packages found are of another version."""
@@ -60,24 +60,24 @@ class LockedBuild:
             )
 
 
-def under_lock(
+def apply_lock(
     request: WheelsRequest, path: Path, projects: Sequence[Project], env: Mapping[str, str]
 ) -> tuple[WheelsRequest, LockedBuild]:
     """Return the request with what the lock at ``path`` says, and the trees that were compared with it.
 
     Raises UsageError for options that contradict it, SourceError for trees that are not what it says.
     """
-    from rocm_wheels.sources.lock.file import lock_digest
+    from rocm_wheels.sources.lock.file import digest_lock
     from rocm_wheels.sources.lock.follow import open_lock
 
     file = open_lock(path, request.platform)
     _refuse_other_python(file, request, env)
-    spec, targets = _rocm(file, request), _targets(file, request)
-    identities = _compare(file, request, projects, env)
-    digest = lock_digest(file.lock)
-    log.note(f"lock {path}: {len(identities)} trees are what it says (sha256 {digest})")
-    wanted = replace(request, sdk=replace(request.sdk, rocm_spec=spec), targets=targets)
-    return wanted, LockedBuild(path, digest, file.lock, identities)
+    spec, targets = _locked_rocm_specifier(file, request), _locked_targets(file, request)
+    identities = _compare_trees(file, request, projects, env)
+    digest = digest_lock(file.lock)
+    log.log_note(f"lock {path}: {len(identities)} trees are what it says (sha256 {digest})")
+    locked_request = replace(request, sdk=replace(request.sdk, rocm_spec=spec), targets=targets)
+    return locked_request, LockedBuild(path, digest, file.lock, identities)
 
 
 def _refuse_other_python(file: LockFile, request: WheelsRequest, env: Mapping[str, str]) -> None:
@@ -85,7 +85,7 @@ def _refuse_other_python(file: LockFile, request: WheelsRequest, env: Mapping[st
     if not pythons:
         return
     for python in request.interpreters:
-        whole = python_version(python, env)
+        whole = query_python_version(python, env)
         short = ".".join(whole.split(".")[:2]) + ("t" if whole.endswith("t") else "")
         if short not in pythons:
             raise UsageError(
@@ -94,60 +94,64 @@ def _refuse_other_python(file: LockFile, request: WheelsRequest, env: Mapping[st
             )
 
 
-def _rocm(file: LockFile, request: WheelsRequest) -> str:
+def _locked_rocm_specifier(file: LockFile, request: WheelsRequest) -> str:
     """Return the version specifier of the ROCm packages: the lock's version, where it says one."""
-    given, locked = request.sdk.rocm_spec, file.lock.rocm
+    specifier, locked = request.sdk.rocm_spec, file.lock.rocm
     _ = request.sdk.requirement  # refuses what is no specifier
     if locked is None:
-        return given
-    if not SpecifierSet(given).contains(locked, prereleases=True):
+        return specifier
+    if not SpecifierSet(specifier).contains(locked, prereleases=True):
         raise UsageError(
-            f"--rocm-sdk-version {given!r} contradicts {file.path}, which says ROCm {locked}",
+            f"--rocm-sdk-version {specifier!r} contradicts {file.path}, which says ROCm {locked}",
             tip="leave it out: the lock says which",
         )
     return f"=={locked}"
 
 
-def _targets(file: LockFile, request: WheelsRequest) -> str | None:
+def _locked_targets(file: LockFile, request: WheelsRequest) -> str | None:
     """Return the targets of the build: the lock's, where it says some."""
     if not file.lock.targets:
         return request.targets
-    said = ",".join(file.lock.targets)
-    locked = parse_targets(said, what=str(file.path))
-    given, what = request.targets, OPTION
-    if given is None and request.targets_variable:
-        given, what = request.targets_variable, VARIABLE
-    if given is not None and set(parse_targets(given, what=what)) != set(locked):
+    locked_text = ",".join(file.lock.targets)
+    locked = parse_targets(locked_text, input_name=str(file.path))
+    requested, option = request.targets, TARGETS_OPTION
+    if requested is None and request.targets_variable:
+        requested, option = request.targets_variable, TARGETS_VARIABLE
+    if requested is not None and set(parse_targets(requested, input_name=option)) != set(locked):
         raise UsageError(
-            f"{what} {given!r} contradicts {file.path}, which says {said}",
+            f"{option} {requested!r} contradicts {file.path}, which says {locked_text}",
             tip="leave it out: the lock says which",
         )
-    return said
+    return locked_text
 
 
-def _compare(
+def _compare_trees(
     file: LockFile, request: WheelsRequest, projects: Sequence[Project], env: Mapping[str, str]
 ) -> dict[str, TreeIdentity]:
     """Return what the trees hold, compared with the lock side by side. Raises SourceError that names all."""
     names = [project.name for project in projects]
     wrong = {
-        name: [f"there is no source tree {request.sources[name]} ({_without(name)} leaves it out)"]
-        for name in _missing(file.lock, request, names)
+        name: [f"there is no source tree {request.sources[name]} ({_exclude_option(name)} leaves it out)"]
+        for name in _list_missing_projects(file.lock, request, names)
     }
-    looked = parallel.each(lambda name: _look(file, name, request, env), names, jobs=len(names))
+    compared = parallel.run_in_parallel(
+        lambda name: _compare_tree(file, name, request, env), names, jobs=len(names)
+    )
     identities: dict[str, TreeIdentity] = {}
-    for name, (found, identity) in zip(names, looked, strict=True):
-        if found:
-            wrong[name] = found
+    for name, (faults, identity) in zip(names, compared, strict=True):
+        if faults:
+            wrong[name] = faults
         elif identity is not None:
             identities[name] = identity
     if wrong:
-        said = "".join(f"\n  {name}: {line}" for name in sorted(wrong) for line in wrong[name])
-        raise SourceError(f"these are not what {file.path} says:{said}", tip=_way_back(file, request, wrong))
+        listing = "".join(f"\n  {name}: {line}" for name in sorted(wrong) for line in wrong[name])
+        raise SourceError(
+            f"these are not what {file.path} says:{listing}", tip=_repair_command(file, request, wrong)
+        )
     return identities
 
 
-def _missing(lock: Lock, request: WheelsRequest, names: Sequence[str]) -> list[str]:
+def _list_missing_projects(lock: Lock, request: WheelsRequest, names: Sequence[str]) -> list[str]:
     """Name the projects of the lock that are not built, though nobody said that they shall not be."""
     return [
         name
@@ -158,34 +162,34 @@ def _missing(lock: Lock, request: WheelsRequest, names: Sequence[str]) -> list[s
     ]
 
 
-def _look(
+def _compare_tree(
     file: LockFile, name: str, request: WheelsRequest, env: Mapping[str, str]
 ) -> tuple[list[str], TreeIdentity | None]:
     """Say in what a tree is not what the lock says, or what it holds."""
-    from rocm_wheels.sources.lock.follow import differences
+    from rocm_wheels.sources.lock.follow import compare_with_lock
 
     tree, locked = request.sources[name], file.lock.projects.get(name)
     if locked is None:
-        return [f"it is not in the lock ({_without(name)} leaves it out)"], None
+        return [f"it is not in the lock ({_exclude_option(name)} leaves it out)"], None
     if not (tree / ".git").exists():
         return [f"{tree} is not a git checkout"], None
-    place = git_directory(Git(tree, env))
-    state = read_state(place)
-    if state is None or (found := differences(locked, state)):
-        return differences(locked, state), None
-    identity = tree_identity(tree, env=env)
+    git_folder = find_git_directory(Git(tree, env))
+    state = read_state(git_folder)
+    if state is None or (faults := compare_with_lock(locked, state)):
+        return compare_with_lock(locked, state), None
+    identity = identify_tree(tree, env=env)
     if (identity.commit, identity.tree) != (state.left[""].head, state.identity):
-        found.append("it was changed since its checkout (its `status` says how)")
-    if build_env.is_somebodys(tree, place):
-        found.append(f"its {build_env.FILE_NAME} is not the one of its checkout")
-    return found, identity
+        faults.append("it was changed since its checkout (its `status` says how)")
+    if build_env.is_foreign_build_env(tree, git_folder):
+        faults.append(f"its {build_env.BUILD_ENV_FILE} is not the one of its checkout")
+    return faults, identity
 
 
-def _without(name: str) -> str:
-    return f"--no-build-{option_name(name)}"
+def _exclude_option(name: str) -> str:
+    return f"--no-build-{get_option_name(name)}"
 
 
-def _way_back(file: LockFile, request: WheelsRequest, wrong: Mapping[str, object]) -> str:
+def _repair_command(file: LockFile, request: WheelsRequest, wrong: Mapping[str, object]) -> str:
     """Return the command that puts the trees right."""
     folders: dict[Path, list[str]] = {}
     elsewhere = []
@@ -198,7 +202,7 @@ def _way_back(file: LockFile, request: WheelsRequest, wrong: Mapping[str, object
         else:
             elsewhere.append(f"its script's checkout --lock {file.path} --checkout-dir {tree}")
     lines = [
-        "`" + shell_line(["rocm-wheels", "checkout", "--lock", file.path, "--repo", folder, *names]) + "`"
+        "`" + format_command(["rocm-wheels", "checkout", "--lock", file.path, "--repo", folder, *names]) + "`"
         for folder, names in folders.items()
     ]
     return " and ".join([*lines, *elsewhere]) or "leave out what is not in the lock, or make the lock with it"

@@ -19,86 +19,94 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from rocm_wheels.model.project import load_project
-from rocm_wheels.wheels.archive.edits import Edit
+from rocm_wheels.wheels.archive.edits import WheelEdit
 from rocm_wheels.wheels.archive.rewrite import read_dist_info_files, rewrite_wheel
-from rocm_wheels.wheels.record import RecordEntry, parse_record
+from rocm_wheels.wheels.record import RecordEntry, parse_wheel_record
 
 if TYPE_CHECKING:
     from rocm_wheels.model.lock import Lock
 
-FILE = "sources.lock.json"
+LOCK_MEMBER = "sources.lock.json"
 
 
-def part_of(lock: Lock, name: str) -> bytes:
+def extract_lock_part(lock: Lock, name: str) -> bytes:
     """Return the text of the lock of one project and, of those locked, all that it is built after."""
-    from rocm_wheels.sources.lock.file import lock_text
+    from rocm_wheels.sources.lock.file import format_lock
 
-    wanted: set[str] = set()
-    waiting = [name]
-    while waiting:
-        one = waiting.pop()
-        if one in lock.projects and one not in wanted:
-            wanted.add(one)
-            waiting += load_project(one).build.after
-    kept = {one: project for one, project in lock.projects.items() if one in wanted}
-    return lock_text(lock.model_copy(update={"projects": kept})).encode("utf-8")
-
-
-def part_digest(lock: Lock, name: str) -> str:
-    """Return the SHA-256 of ``part_of``, in hex."""
-    return hashlib.sha256(part_of(lock, name)).hexdigest()
+    selected: set[str] = set()
+    pending = [name]
+    while pending:
+        project_name = pending.pop()
+        if project_name in lock.projects and project_name not in selected:
+            selected.add(project_name)
+            pending += load_project(project_name).build.after
+    projects = {
+        project_name: project for project_name, project in lock.projects.items() if project_name in selected
+    }
+    return format_lock(lock.model_copy(update={"projects": projects})).encode("utf-8")
 
 
-def put_inside(wheel: Path, folder: Path, text: bytes | None, pins: Sequence[str] = ()) -> tuple[Path, str]:
+def digest_lock_part(lock: Lock, name: str) -> str:
+    """Return the SHA-256 of ``extract_lock_part``, in hex."""
+    return hashlib.sha256(extract_lock_part(lock, name)).hexdigest()
+
+
+def embed_provenance(
+    wheel: Path, folder: Path, text: bytes | None, pins: Sequence[str] = ()
+) -> tuple[Path, str]:
     """Write a wheel with lock and pins inside into ``folder`` (its own: in its place).
 
-    Return it and its content. ``text`` is the lock, if there is one; ``pins``: see ``with_pins``.
+    Return it and its content. ``text`` is the lock, if there is one; ``pins``: see ``narrow_requirements``.
     DataError for a wheel that is damaged; it is left as it was.
     """
-    edit = Edit(put={} if text is None else {FILE: text}, requirements=partial(with_pins, pins=pins))
+    edit = WheelEdit(
+        put={} if text is None else {LOCK_MEMBER: text}, requirements=partial(narrow_requirements, pins=pins)
+    )
     written = rewrite_wheel(wheel, folder, edit, replace=True)
-    return written.path, _content(written.record)
+    return written.path, _digest_record(written.record)
 
 
-def with_pins(requires: Sequence[str], *, pins: Sequence[str]) -> list[str]:
+def narrow_requirements(requires: Sequence[str], *, pins: Sequence[str]) -> list[str]:
     """Return requirements narrowed to ``pins``; one that is missing is added.
 
     A requirement that does not admit the version of a pin stays as it is: its build knows of another
     version, and the checks of the wheel say so. So does one that holds only with an extra.
     """
-    found = list(requires)
+    narrowed = list(requires)
     for pin in pins:
-        wanted = Requirement(pin)
-        (exact,) = wanted.specifier
-        if not any(_contradicts(text, wanted.name, exact.version) for text in found):
-            kept = [text for text in found if not _is_about(text, wanted.name)]
-            place = next((n for n, text in enumerate(found) if _is_about(text, wanted.name)), len(kept))
-            found = [*kept[:place], pin, *kept[place:]]
-    return found
+        pinned = Requirement(pin)
+        (exact,) = pinned.specifier
+        if not any(_contradicts_pin(text, pinned.name, exact.version) for text in narrowed):
+            others = [text for text in narrowed if not _names_project(text, pinned.name)]
+            position = next(
+                (n for n, text in enumerate(narrowed) if _names_project(text, pinned.name)), len(others)
+            )
+            narrowed = [*others[:position], pin, *others[position:]]
+    return narrowed
 
 
-def _is_about(text: str, name: str) -> bool:
-    asked = Requirement(text)
-    same = canonicalize_name(asked.name) == canonicalize_name(name)
-    return same and "extra" not in str(asked.marker or "")
+def _names_project(text: str, name: str) -> bool:
+    requirement = Requirement(text)
+    same = canonicalize_name(requirement.name) == canonicalize_name(name)
+    return same and "extra" not in str(requirement.marker or "")
 
 
-def _contradicts(text: str, name: str, version: str) -> bool:
-    asked = Requirement(text)
-    admits = asked.url is None and asked.specifier.contains(version, prereleases=True)
-    return _is_about(text, name) and not admits
+def _contradicts_pin(text: str, name: str, version: str) -> bool:
+    requirement = Requirement(text)
+    admits = requirement.url is None and requirement.specifier.contains(version, prereleases=True)
+    return _names_project(text, name) and not admits
 
 
-def content(wheel: Path) -> str:
+def digest_content(wheel: Path) -> str:
     """Return a digest of all that a wheel holds but its lock, as its RECORD lists it; nothing is inflated."""
     files = read_dist_info_files(wheel)
-    return _content(parse_record(files["RECORD"], name=f"RECORD of {wheel.name}"))
+    return _digest_record(parse_wheel_record(files["RECORD"], name=f"RECORD of {wheel.name}"))
 
 
-def _content(record: Iterable[RecordEntry]) -> str:
+def _digest_record(record: Iterable[RecordEntry]) -> str:
     lines = sorted(
         f"{entry.path}\0{entry.digest}\0{entry.size}\n"
         for entry in record
-        if not entry.path.endswith((f".dist-info/{FILE}", ".dist-info/RECORD"))
+        if not entry.path.endswith((f".dist-info/{LOCK_MEMBER}", ".dist-info/RECORD"))
     )
     return hashlib.sha256("".join(lines).encode("utf-8")).hexdigest()

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Literal
 
 from rocm_wheels.errors import UsageError
-from rocm_wheels.model.gfx import OPTION
-from rocm_wheels.model.names import option_name
-from rocm_wheels.model.project import Platform, Project, build_order, load_project
+from rocm_wheels.model.gfx import TARGETS_OPTION
+from rocm_wheels.model.names import get_option_name
+from rocm_wheels.model.project import Platform, Project, sort_projects, load_project
 from rocm_wheels.sdk.environment_spec import EnvironmentSpec
 
-Packaging = Literal["per-family", "variant"]
+PackagingMode = Literal["per-family", "variant"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class WheelsRequest:
     offline: bool = False
     verify: bool = True
     lock: Path | None = None
-    packaging: Packaging = "per-family"
+    packaging: PackagingMode = "per-family"
 
     @property
     def interpreters(self) -> tuple[Path, ...]:
@@ -87,36 +87,36 @@ class WheelsRequest:
         """The sets of wheels. UsageError when ``per_target`` has no list to go by, or one is named twice."""
         if not self.per_target:
             return (TargetSet("", self.targets),)
-        given = self.targets or self.targets_variable or ""
-        words = [word for word in given.replace(";", ",").replace(" ", ",").split(",") if word]
+        target_text = self.targets or self.targets_variable or ""
+        words = [word for word in target_text.replace(";", ",").replace(" ", ",").split(",") if word]
         if not words:
             raise UsageError(
-                f"--per-target makes a set of wheels for each word of {OPTION}, and none is given",
-                tip=f"name targets or families: {OPTION} gfx942,gfx110X-all",
+                f"--per-target makes a set of wheels for each word of {TARGETS_OPTION}, and none is given",
+                tip=f"name targets or families: {TARGETS_OPTION} gfx942,gfx110X-all",
             )
         if twice := sorted({word for word in words if words.count(word) > 1}):
-            raise UsageError(f"{OPTION} names {', '.join(twice)} twice")
-        return tuple(TargetSet(_folder_name(word), word) for word in words)
+            raise UsageError(f"{TARGETS_OPTION} names {', '.join(twice)} twice")
+        return tuple(TargetSet(_make_folder_name(word), word) for word in words)
 
 
-def _folder_name(word: str) -> str:
+def _make_folder_name(word: str) -> str:
     """Return a target or family as the name of a folder: ``gfx90a-xnack-on`` for ``gfx90a:xnack+``."""
     base, *features = word.split(":")
-    said = [f"{feature[:-1]}-{'on' if feature.endswith('+') else 'off'}" for feature in features]
-    return "-".join([base, *said])
+    feature_words = [f"{feature[:-1]}-{'on' if feature.endswith('+') else 'off'}" for feature in features]
+    return "-".join([base, *feature_words])
 
 
-def select(request: WheelsRequest) -> list[Project]:
+def select_projects(request: WheelsRequest) -> list[Project]:
     """Return the projects to build, in order.
 
     A project is built when asked for, or when its tree is there and nobody said no.
     Raises UsageError when it is asked for and has no tree, when the platform does not
     have it, and when nothing is left.
     """
-    wanted: list[Project] = []
+    selected: list[Project] = []
     for name, tree in request.sources.items():
         choice = request.chosen.get(name)
-        option = option_name(name)
+        option = get_option_name(name)
         if choice is False:
             continue
         if not tree.is_dir():
@@ -133,14 +133,15 @@ def select(request: WheelsRequest) -> list[Project]:
                     f"--build-{option}: {project.distribution} is not built on {request.platform}"
                 )
             continue
-        wanted.append(project)
-    if not wanted:
-        looked = "\n".join(
-            f"  {tree}" + (f" (--no-build-{option_name(name)})" if request.chosen.get(name) is False else "")
+        selected.append(project)
+    if not selected:
+        searched = "\n".join(
+            f"  {tree}"
+            + (f" (--no-build-{get_option_name(name)})" if request.chosen.get(name) is False else "")
             for name, tree in request.sources.items()
         )
         raise UsageError(
-            f"there is nothing to build; looked for source trees at\n{looked}",
+            f"there is nothing to build; looked for source trees at\n{searched}",
             tip="run repos/pytorch_torch_repo.py checkout first, or give --root-checkout-dir",
         )
-    return build_order(wanted)
+    return sort_projects(selected)

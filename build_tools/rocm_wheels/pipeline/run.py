@@ -11,92 +11,103 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from rocm_wheels import log
-from rocm_wheels.errors import RocmWheelsError, explain
+from rocm_wheels.errors import RocmWheelsError, explain_error
 from rocm_wheels.pipeline.execute import events
-from rocm_wheels.pipeline.execute.executor import Executor, How, Outcome
-from rocm_wheels.pipeline.execute.screen import Screen
-from rocm_wheels.pipeline.hipified import hipify_sources
+from rocm_wheels.pipeline.execute.executor import LocalExecutor, ExecutionOptions, StepOutcome
+from rocm_wheels.pipeline.execute.screen import StepDisplay
+from rocm_wheels.pipeline.hipified import hipify_stale_sources
 from rocm_wheels.pipeline.plan.file import write_plan
-from rocm_wheels.pipeline.plan.planning import Planned, look_over, make_planned, say_what_holds
-from rocm_wheels.pipeline.plan.text import against_text
-from rocm_wheels.pipeline.preflight.planned import preflight
+from rocm_wheels.pipeline.plan.planning import PlannedRun, check_request, plan_run, log_rocm_and_targets
+from rocm_wheels.pipeline.plan.text import format_built_against
+from rocm_wheels.pipeline.preflight.planned import preflight_plan
 from rocm_wheels.pipeline.preflight.subject import PreflightFinding
 from rocm_wheels.pipeline.preflight.table import refuse_errors
-from rocm_wheels.pipeline.record.writing import RunRecord, new_run
+from rocm_wheels.pipeline.record.writing import RunRecord, create_run_record
 from rocm_wheels.pipeline.request import WheelsRequest
-from rocm_wheels.pipeline.rows import rows_of
-from rocm_wheels.pipeline.summary import Row
-from rocm_wheels.workspace import WAIT, Workspace, exclusive
+from rocm_wheels.pipeline.rows import make_rows
+from rocm_wheels.pipeline.summary import SummaryRow
+from rocm_wheels.workspace import WAIT_TIP, Workspace, lock_folder
 
-PLAN = "plan.json"
+RUN_PLAN_FILE = "plan.json"
 
 
 @dataclass(frozen=True)
-class Summary:
+class RunSummary:
     """What a run came to: a row a wheel, and the error that it ended with, if any. ``record``: its folder."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[SummaryRow, ...]
     failure: RocmWheelsError | KeyboardInterrupt | None
     seconds: float
     record: Path | None = None
 
 
-def build_wheels(request: WheelsRequest, env: Mapping[str, str], how: How, command: str) -> Summary:
+def build_wheels(
+    request: WheelsRequest, env: Mapping[str, str], options: ExecutionOptions, command: str
+) -> RunSummary:
     """Build what is asked for and return a row a wheel, also when something failed.
 
     ``command`` is the line that people gave. Errors before the first step begins are raised.
     """
     begin = time.monotonic()
-    asked = look_over(request, env)
-    with exclusive(asked.request.work, what="build", tip=f"{WAIT}, or give this run another --work-dir"):
-        _end_left_behind(Workspace(asked.request.work))
-        if asked.locked is None:  # else the trees are as they were left
-            hipify_sources(asked.projects, asked.request.sources, asked.env)
-        planned = make_planned(asked)
+    checked = check_request(request, env)
+    with lock_folder(
+        checked.request.work, purpose="build", tip=f"{WAIT_TIP}, or give this run another --work-dir"
+    ):
+        _end_orphans(Workspace(checked.request.work))
+        if checked.locked is None:  # else the trees are as they were left
+            hipify_stale_sources(checked.projects, checked.request.sources, checked.env)
+        planned = plan_run(checked)
         if all(step.verdict in ("skip", "left out") for step in planned.plan):
             outcomes = {
-                step.id: Outcome(step, "skipped" if step.verdict == "skip" else "left out")
+                step.id: StepOutcome(step, "skipped" if step.verdict == "skip" else "left out")
                 for step in planned.plan
             }
-            rows = rows_of(planned.plan, planned.facts, outcomes)
-            _say_what_holds(planned)
-            return Summary(rows, None, time.monotonic() - begin)
-        findings = preflight(planned)
+            rows = make_rows(planned.plan, planned.facts, outcomes)
+            _log_plan_basis(planned)
+            return RunSummary(rows, None, time.monotonic() - begin)
+        findings = preflight_plan(planned)
         refuse_errors(findings)
-        _say_what_holds(planned)
+        _log_plan_basis(planned)
         for finding in findings:
-            log.warn(f"{finding.text}\n  tip: {finding.tip}")
-        return _run(planned, findings, env, how, command=command, begin=begin)
+            log.log_warning(f"{finding.text}\n  tip: {finding.tip}")
+        return _run_plan(planned, findings, env, options, command=command, begin=begin)
 
 
-def _say_what_holds(planned: Planned) -> None:
+def _log_plan_basis(planned: PlannedRun) -> None:
     for wheel in planned.plan.against:
-        log.note(against_text(wheel))
-    say_what_holds(planned)
+        log.log_note(format_built_against(wheel))
+    log_rocm_and_targets(planned)
 
 
-def _run(
-    planned: Planned,
+def _run_plan(
+    planned: PlannedRun,
     findings: Sequence[PreflightFinding],
     env: Mapping[str, str],
-    how: How,
+    options: ExecutionOptions,
     *,
     command: str,
     begin: float,
-) -> Summary:
+) -> RunSummary:
     workspace = planned.facts.workspace
-    record = new_run(workspace.runs, datetime.now(timezone.utc))
-    plan = record.folder / PLAN
+    record = create_run_record(workspace.runs, datetime.now(timezone.utc))
+    plan = record.folder / RUN_PLAN_FILE
     try:
-        write_plan(plan, planned.file)
-        _record_begin(planned, record, plan, command)
+        write_plan(plan, planned.plan_file)
+        _record_plan_begin(planned, record, plan, command)
     except OSError:
         shutil.rmtree(record.folder, ignore_errors=True)  # a run that did not begin
         raise
     record.write("preflight", findings=[asdict(finding) for finding in findings])
-    log.note(f"run {record.folder.name}: record and logs in {record.folder}")
-    executor = Executor(
-        planned.graph, planned.facts, plan, record, env, how, Screen(), settled=dict(planned.plan.steps)
+    log.log_note(f"run {record.folder.name}: record and logs in {record.folder}")
+    executor = LocalExecutor(
+        planned.graph,
+        planned.facts,
+        plan,
+        record,
+        env,
+        options,
+        StepDisplay(),
+        settled=dict(planned.plan.steps),
     )
     failure: RocmWheelsError | KeyboardInterrupt | None = None
     try:
@@ -110,22 +121,26 @@ def _run(
     finally:
         executor.screen.close()
     several = len({step.cell for step in planned.plan if step.kind == "build"}) > 1
-    failures = [_of_step(one, several) for one in executor.outcomes.values() if one.failure is not None]
+    failures = [
+        _name_step_failure(step_outcome, several)
+        for step_outcome in executor.outcomes.values()
+        if step_outcome.failure is not None
+    ]
     if failure is None and failures:
         failure = failures[0]
         for another in failures[1:]:
-            log.error(explain(another))
+            log.log_error(explain_error(another))
     seconds = time.monotonic() - begin
     outcome = (
         "done" if failure is None else "interrupted" if isinstance(failure, KeyboardInterrupt) else "failed"
     )
     code = failure.exit_code if isinstance(failure, RocmWheelsError) else 130 if failure is not None else 0
     record.write("run-ended", outcome=outcome, seconds=round(seconds, 3), exit_code=code)
-    rows = rows_of(planned.plan, executor.facts, executor.outcomes)
-    return Summary(rows, failure, seconds, record.folder)
+    rows = make_rows(planned.plan, executor.facts, executor.outcomes)
+    return RunSummary(rows, failure, seconds, record.folder)
 
 
-def _of_step(outcome: Outcome, several: bool) -> RocmWheelsError:
+def _name_step_failure(outcome: StepOutcome, several: bool) -> RocmWheelsError:
     """Return the failure of a step, which says whose it is: ``several`` Pythons fail in the same words."""
     failure, step = outcome.failure, outcome.step
     assert failure is not None
@@ -135,9 +150,9 @@ def _of_step(outcome: Outcome, several: bool) -> RocmWheelsError:
     return type(failure)(f"{step.id}: {failure.message}", tip=failure.tip)
 
 
-def _record_begin(planned: Planned, record: RunRecord, plan: Path, command: str) -> None:
+def _record_plan_begin(planned: PlannedRun, record: RunRecord, plan: Path, command: str) -> None:
     facts, locked = planned.facts, planned.facts.locked
-    events.run_begun(
+    events.record_run_begin(
         record,
         facts.request,
         facts.machine,
@@ -151,11 +166,11 @@ def _record_begin(planned: Planned, record: RunRecord, plan: Path, command: str)
     )
 
 
-def _end_left_behind(workspace: Workspace) -> None:
+def _end_orphans(workspace: Workspace) -> None:
     """End what the steps of a killed run had started; a step that somebody does now is left alone."""
     for ledger in sorted(workspace.steps.glob(".locks/*/.groups")):
         try:
-            with exclusive(ledger.parent, what="build"):
+            with lock_folder(ledger.parent, purpose="build"):
                 continue
         except RocmWheelsError:
             continue  # `run-step` is at it; a step of this run that needs it will say so

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 
 
 @dataclass(frozen=True)
-class Row:
+class SummaryRow:
     """A project's outcome. ``seconds`` is this run's; ``size`` in bytes; ``sha256`` in hex.
 
     ``targets`` is ``None`` when nobody looked into the wheel.
@@ -29,67 +29,69 @@ class Row:
     target_set: str = ""  # with --per-target: the folder of the output that it is in
 
 
-HEADERS = ("wheel", "version", "targets", "size", "time", "sha256", "outcome")
+SUMMARY_HEADERS = ("wheel", "version", "targets", "size", "time", "sha256", "outcome")
 
 
-def cells(row: Row) -> tuple[str, ...]:
-    """Return a row as text, in the order of ``HEADERS``."""
+def format_cells(row: SummaryRow) -> tuple[str, ...]:
+    """Return a row as text, in the order of ``SUMMARY_HEADERS``."""
     outcome = ", ".join(part for part in (row.outcome, row.checked, row.note) if part)
     return (
         "/".join(
             part for part in (row.target_set, row.wheel or f"{row.project} {row.python}".strip()) if part
         ),
         row.version,
-        _targets(row) if row.wheel else "",
-        human_size(row.size),
-        "" if row.seconds is None else human_time(row.seconds),
+        _format_targets(row) if row.wheel else "",
+        format_size(row.size),
+        "" if row.seconds is None else format_duration(row.seconds),
         row.sha256,
         outcome,
     )
 
 
-def _targets(row: Row) -> str:
+def _format_targets(row: SummaryRow) -> str:
     if row.targets is None:
         return "not read"
     return ", ".join(sorted(row.targets, key=lambda name: (len(name), name))) or "none"
 
 
-def text_table(rows: Sequence[Row], *, width: int | None = None) -> str:
+def format_summary(rows: Sequence[SummaryRow], *, width: int | None = None) -> str:
     """Write the table in aligned columns, or as some lines a wheel where ``width`` is too small for that.
 
     Names and digests are whole, to be copied; only a table that would fit but for them has 12
     digits of each digest.
     """
     short = [replace(row, sha256=row.sha256[:12]) for row in rows]
-    for shown in (rows, short):
-        lines = _lines(shown)
+    for table_rows in (rows, short):
+        lines = _format_lines(table_rows)
         if width is None or max(map(len, lines)) <= width:
             return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
-    return "\n".join(_block(row) for row in rows)
+    return "\n".join(_format_block(row) for row in rows)
 
 
-def _block(row: Row) -> str:
+def _format_block(row: SummaryRow) -> str:
     """Return a row as a wheel's name (which has its version), what it is, and its digest."""
-    name, _, targets, size, time, sha256, outcome = cells(row)
-    made = ", ".join(part for part in (f"targets {targets}" if targets else "", size, time) if part)
-    lines = [name, f"  {outcome}" + (f": {made}" if made else "")]
+    name, _, targets, size, time, sha256, outcome = format_cells(row)
+    details = ", ".join(part for part in (f"targets {targets}" if targets else "", size, time) if part)
+    lines = [name, f"  {outcome}" + (f": {details}" if details else "")]
     return "\n".join([*lines, f"  sha256 {sha256}"] if sha256 else lines)
 
 
-def _lines(rows: Sequence[Row]) -> list[str]:
-    grid = [HEADERS, *[cells(row) for row in rows]]
-    widths = [max(len(line[i]) for line in grid) for i in range(len(HEADERS))]
+def _format_lines(rows: Sequence[SummaryRow]) -> list[str]:
+    grid = [SUMMARY_HEADERS, *[format_cells(row) for row in rows]]
+    widths = [max(len(line[i]) for line in grid) for i in range(len(SUMMARY_HEADERS))]
     return ["  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in grid]
 
 
-def markdown_table(rows: Sequence[Row]) -> str:
+def format_markdown_summary(rows: Sequence[SummaryRow]) -> str:
     """Write the table for a GitHub step summary."""
-    lines = ["| " + " | ".join(HEADERS) + " |", "|" + " --- |" * len(HEADERS)]
-    lines += ["| " + " | ".join(value.replace("|", "\\|") for value in cells(row)) + " |" for row in rows]
+    lines = ["| " + " | ".join(SUMMARY_HEADERS) + " |", "|" + " --- |" * len(SUMMARY_HEADERS)]
+    lines += [
+        "| " + " | ".join(value.replace("|", "\\|") for value in format_cells(row)) + " |" for row in rows
+    ]
     return "\n".join(lines) + "\n"
 
 
-def human_size(size: int | None) -> str:
+def format_size(size: int | None) -> str:
     """Return bytes as people read them (binary units)."""
     if size is None:
         return ""
@@ -100,7 +102,7 @@ def human_size(size: int | None) -> str:
     return f"{size} B" if units[0] == "B" else f"{value:.1f} {units[0]}"
 
 
-def human_time(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return seconds as people read them: ``0.4 s``, ``12 s``, ``3 min 05 s``, ``2 h 07 min``."""
     if seconds < 10:
         return f"{seconds:.1f} s"
@@ -112,8 +114,8 @@ def human_time(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02} min"
 
 
-def json_summary(rows: Sequence[Row]) -> str:
-    """Write the rows as JSON: a list of objects with the fields of ``Row``."""
+def format_json_summary(rows: Sequence[SummaryRow]) -> str:
+    """Write the rows as JSON: a list of objects with the fields of ``SummaryRow``."""
     import json
 
     return json.dumps([asdict(row) for row in rows], indent=1)

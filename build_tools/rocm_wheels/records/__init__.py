@@ -6,19 +6,27 @@ meant. ``3.10`` stays ``3.10``; a key given twice or not known is an error.
 
 from __future__ import annotations
 
-from rocm_wheels.records.faults import SENTENCES, say
-from rocm_wheels.records.reading import Record, fault, load, parse, read_json, read_text, spelled
-from rocm_wheels.words import did_you_mean
+from rocm_wheels.records.faults import FAULT_SENTENCES, summarize_faults
+from rocm_wheels.records.reading import (
+    Record,
+    make_record_error,
+    load_record,
+    parse_record,
+    read_json_file,
+    read_text_file,
+    require_pattern,
+)
+from rocm_wheels.words import suggest_name
 
 __all__ = [
-    "SENTENCES",
+    "FAULT_SENTENCES",
     "Record",
-    "did_you_mean",
-    "fault",
-    "load",
-    "parse",
-    "read_json",
-    "read_text",
-    "say",
-    "spelled",
+    "suggest_name",
+    "make_record_error",
+    "load_record",
+    "parse_record",
+    "read_json_file",
+    "read_text_file",
+    "summarize_faults",
+    "require_pattern",
 ]

@@ -13,61 +13,61 @@ from typing import Any, NamedTuple, get_args
 from pydantic import ValidationError
 
 from rocm_wheels.records import purposes, shapes
-from rocm_wheels.records.shapes import Place
-from rocm_wheels.words import counted, did_you_mean
+from rocm_wheels.records.shapes import FieldPath
+from rocm_wheels.words import format_count, suggest_name
 
-_SHOWN = 80  # letters of a value that is repeated in a message
-SPELLED, PLACED = "spelled", "placed"  # what `reading.spelled` and `reading.fault` raise
-MOST, _IN_A_LINE = 10_000, 5  # errors that are looked at, sentences that are told of a document
-_PLAIN = re.compile(r"[\w.+/@*$-]{1,80}")  # keys that are shown as they are
+_MOST_LETTERS = 80  # letters of a value that is repeated in a message
+SPELLING_ERROR, PLACED_ERROR = "spelled", "placed"  # what `reading.spelled` and `reading.fault` raise
+MOST_ERRORS, _IN_A_LINE = 10_000, 5  # errors that are looked at, sentences that are told of a document
+_PLAIN_KEY = re.compile(r"[\w.+/@*$-]{1,80}")  # keys that are shown as they are
 _QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'")
 _EMPTY = "must not be empty"
-_KEYS = f"it must be {purposes.KEYS}"
-_LIST = f"it must be {purposes.LIST}"
+_KEYS = f"it must be {purposes.MAPPING_WORDS}"
+_LIST = f"it must be {purposes.LIST_WORDS}"
 _TEXT = "it must be text"
-_FLAG = f"it must be {purposes.FLAG}"
-_NUMBER = f"it must be {purposes.NUMBER}"
-_WHOLE = f"it must be {purposes.WHOLE}"
-_DATE = f"it must be {purposes.DATE}"
+_FLAG = f"it must be {purposes.FLAG_WORDS}"
+_NUMBER = f"it must be {purposes.NUMBER_WORDS}"
+_WHOLE = f"it must be {purposes.WHOLE_NUMBER_WORDS}"
+_DATE = f"it must be {purposes.DATE_WORDS}"
 _MOMENT = "it must be a time with its zone, such as 2026-11-21T18:00:00Z"
 _SPAN = "it must be a length of time"
 
 
-class Fault(NamedTuple):
+class RecordFault(NamedTuple):
     """Something wrong: the keys and numbers that lead to it, what is wrong there, and what was found.
 
     ``purpose`` is that of a missing key. ``of_kind``: so it is for one of the kinds that a value may have.
     """
 
-    place: Place
-    said: str
-    found: str = ""
+    place: FieldPath
+    message: str
+    found_text: str = ""
     purpose: str = ""
     of_kind: bool = False
 
     def __str__(self) -> str:
         """Return the sentence: ``lines.0.name: it must be text (found a list)``."""
-        after = " " if self.said.startswith("is ") else ": "
-        return f"{dotted(self.place)}{after if self.place else ''}{self.said}{self.found}"
+        after = " " if self.message.startswith("is ") else ": "
+        return f"{format_key_path(self.place)}{after if self.place else ''}{self.message}{self.found_text}"
 
 
-def _choices(about: Mapping[str, Any]) -> str:
-    return f"it must be {_QUOTED.sub(lambda word: word[1] or word[0], about['expected'])}"
+def _describe_choices(limits: Mapping[str, Any]) -> str:
+    return f"it must be {_QUOTED.sub(lambda word: word[1] or word[0], limits['expected'])}"
 
 
-def _size(most: str, least: str, one: str) -> Callable[[Mapping[str, Any]], str]:
-    """Return what says how many there must be of ``one``, by ``most`` or ``least`` of the limits."""
+def _make_size_sentence(most: str, least: str, noun: str) -> Callable[[Mapping[str, Any]], str]:
+    """Return what says how many there must be of ``noun``, by ``most`` or ``least`` of the limits."""
 
-    def said(about: Mapping[str, Any]) -> str:
-        if most in about:
-            return f"it must have at most {counted(about[most], one)}"
-        return f"it {_EMPTY}" if about[least] == 1 else f"it must have {about[least]} {one}s or more"
+    def describe_size(limits: Mapping[str, Any]) -> str:
+        if most in limits:
+            return f"it must have at most {format_count(limits[most], noun)}"
+        return f"it {_EMPTY}" if limits[least] == 1 else f"it must have {limits[least]} {noun}s or more"
 
-    return said
+    return describe_size
 
 
 # by pydantic's type of an error; braces take what pydantic says of the limit
-SENTENCES: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
+FAULT_SENTENCES: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
     "model_type": _KEYS,
     "dataclass_type": _KEYS,
     "dict_type": _KEYS,
@@ -79,14 +79,14 @@ SENTENCES: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
     "frozen_set_type": _LIST,
     "iterable_type": _LIST,
     "iteration_error": _LIST,
-    "too_short": _size("", "min_length", "value"),
-    "too_long": _size("max_length", "", "value"),
+    "too_short": _make_size_sentence("", "min_length", "value"),
+    "too_long": _make_size_sentence("max_length", "", "value"),
     "string_type": _TEXT,
     "string_unicode": _TEXT,
-    "string_too_short": _size("", "min_length", "letter"),
-    "string_too_long": _size("max_length", "", "letter"),
+    "string_too_short": _make_size_sentence("", "min_length", "letter"),
+    "string_too_long": _make_size_sentence("max_length", "", "letter"),
     "string_pattern_mismatch": "it must match {pattern}",
-    "literal_error": _choices,
+    "literal_error": _describe_choices,
     "bool_type": _FLAG,
     "bool_parsing": _FLAG,
     "int_type": _WHOLE,
@@ -121,99 +121,108 @@ SENTENCES: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
 }
 
 
-def faults_of(error: ValidationError, model: Any) -> list[Fault]:
+def list_record_faults(error: ValidationError, model: Any) -> list[RecordFault]:
     """Return what is wrong with values for a model, or a type: a sentence for each place, in its order.
 
-    The first ``MOST`` are looked at. Of an error that has no sentence here, pydantic's own words are shown.
+    The first ``MOST_ERRORS`` are looked at. Of an error that has no sentence here, pydantic's own words are shown.
     """
-    return list(_together(_fault(one, model) for one in error.errors(include_url=False)[:MOST]))
+    return list(
+        _join_alternatives(
+            _make_fault(details, model) for details in error.errors(include_url=False)[:MOST_ERRORS]
+        )
+    )
 
 
-def say(error: ValidationError, model: Any) -> str:
+def summarize_faults(error: ValidationError, model: Any) -> str:
     """Return the same in a line, for documents in which no person would look for line and column."""
-    said = [str(fault) for fault in faults_of(error, model)]
-    left_out = len(said) - _IN_A_LINE + max(0, error.error_count() - MOST)
-    return "; ".join(said[:_IN_A_LINE] + and_more(left_out))
+    sentences = [str(fault) for fault in list_record_faults(error, model)]
+    left_out = len(sentences) - _IN_A_LINE + max(0, error.error_count() - MOST_ERRORS)
+    return "; ".join(sentences[:_IN_A_LINE] + format_omitted(left_out))
 
 
-def and_more(number: int) -> list[str]:
+def format_omitted(number: int) -> list[str]:
     """Return what ends a list of faults that leaves so many out; nothing where it leaves none out."""
     return [f"and {number:,} more"] if number > 0 else []
 
 
-def dotted(place: Place) -> str:
+def format_key_path(place: FieldPath) -> str:
     """Return a place as it is written in messages: ``lines.0.name``."""
-    return ".".join(key if _PLAIN.fullmatch(key) else _short(key) for key in map(str, place))
+    return ".".join(key if _PLAIN_KEY.fullmatch(key) else _shorten_value(key) for key in map(str, place))
 
 
-def _together(faults: Iterator[Fault]) -> Iterator[Fault]:
+def _join_alternatives(faults: Iterator[RecordFault]) -> Iterator[RecordFault]:
     """Join what is wrong for each kind that a value may have: it is of none."""
-    for (place, of_kind), several in groupby(faults, key=lambda fault: (fault.place, fault.of_kind)):
+    for (place, of_kind), alternatives in groupby(faults, key=lambda fault: (fault.place, fault.of_kind)):
         if not of_kind:
-            yield from several
+            yield from alternatives
         else:
-            first, *others = several
-            said = dict.fromkeys(fault.said for fault in (first, *others))
-            yield Fault(place, ", or ".join(said), first.found)
+            first, *others = alternatives
+            messages = dict.fromkeys(fault.message for fault in (first, *others))
+            yield RecordFault(place, ", or ".join(messages), first.found_text)
 
 
-def _fault(one: Mapping[str, Any], model: Any) -> Fault:
-    whole: Place = tuple(one["loc"])
-    if one["type"] == "missing":
-        return Fault(whole, "is missing", purpose=purposes.purpose(model, whole))
-    if one["type"] == "extra_forbidden":
-        return Fault(whole, f"is not a known key{_instead(model, whole)}")
-    if one["type"] == PLACED:
-        return Fault((*whole, *one["ctx"]["place"]), _sentence(one))
-    place, said = shapes.known_part(model, whole), _sentence(one)
-    of_key = whole[-1:] == (shapes.KEY,)
-    if of_key and said.startswith("it "):
-        said = f"the key {said[3:]}"
-    return Fault(place, said, _found(one, said) + _meant(one), of_kind=place != whole and not of_key)
+def _make_fault(details: Mapping[str, Any], model: Any) -> RecordFault:
+    full_path: FieldPath = tuple(details["loc"])
+    if details["type"] == "missing":
+        return RecordFault(full_path, "is missing", purpose=purposes.describe_key(model, full_path))
+    if details["type"] == "extra_forbidden":
+        return RecordFault(full_path, f"is not a known key{_suggest_key(model, full_path)}")
+    if details["type"] == PLACED_ERROR:
+        return RecordFault((*full_path, *details["ctx"]["place"]), _describe_error(details))
+    key_path, message = shapes.strip_pydantic_parts(model, full_path), _describe_error(details)
+    of_key = full_path[-1:] == (shapes.KEY_MARK,)
+    if of_key and message.startswith("it "):
+        message = f"the key {message[3:]}"
+    return RecordFault(
+        key_path,
+        message,
+        _describe_value(details, message) + _suggest_literal(details),
+        of_kind=key_path != full_path and not of_key,
+    )
 
 
-def _sentence(one: Mapping[str, Any]) -> str:
+def _describe_error(details: Mapping[str, Any]) -> str:
     from pydantic_core.core_schema import ErrorType
 
-    template, about = SENTENCES.get(one["type"]), one.get("ctx", {})
+    template, limits = FAULT_SENTENCES.get(details["type"]), details.get("ctx", {})
     if template is None:
-        own = one["type"] not in get_args(ErrorType)  # a validator of ours has said it
-        return str(one["msg"]) if own else f"pydantic says: {one['msg']}"
+        is_ours = details["type"] not in get_args(ErrorType)  # a validator of ours has said it
+        return str(details["msg"]) if is_ours else f"pydantic says: {details['msg']}"
     if callable(template):
-        return template(about)
-    return template.format(**{name: _limit(value) for name, value in about.items()})
+        return template(limits)
+    return template.format(**{name: _simplify_limit(value) for name, value in limits.items()})
 
 
-def _limit(value: object) -> object:
+def _simplify_limit(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _found(one: Mapping[str, Any], said: str) -> str:
+def _describe_value(details: Mapping[str, Any], message: str) -> str:
     """Return what was found, where the sentence does not say it; whole records are not repeated."""
-    value = one["input"]
+    value = details["input"]
     if isinstance(value, (Mapping, list, tuple)):
         kind = "keys with values" if isinstance(value, Mapping) else "a list"
-        return f" (found {kind})" if one["type"].endswith(("_type", "literal_error")) else ""
-    own = one["type"] not in {*SENTENCES, SPELLED} or one["type"] == "value_error"
-    repeated = own and re.search(rf"(?<!\w){re.escape(str(value))}(?!\w)", said)
-    if one["type"] == "json_invalid" or (repeated and value != "") or said.endswith(_EMPTY):
+        return f" (found {kind})" if details["type"].endswith(("_type", "literal_error")) else ""
+    is_ours = details["type"] not in {*FAULT_SENTENCES, SPELLING_ERROR} or details["type"] == "value_error"
+    repeated = is_ours and re.search(rf"(?<!\w){re.escape(str(value))}(?!\w)", message)
+    if details["type"] == "json_invalid" or (repeated and value != "") or message.endswith(_EMPTY):
         return ""
-    return f" (found {_short(value) if value not in ('', None) else 'nothing'})"
+    return f" (found {_shorten_value(value) if value not in ('', None) else 'nothing'})"
 
 
-def _short(value: object) -> str:
-    shown = {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)
-    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
+def _shorten_value(value: object) -> str:
+    text = {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)
+    return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]}…"
 
 
-def _meant(one: Mapping[str, Any]) -> str:
-    if one["type"] != "literal_error" or not isinstance(one["input"], str):
+def _suggest_literal(details: Mapping[str, Any]) -> str:
+    if details["type"] != "literal_error" or not isinstance(details["input"], str):
         return ""
-    return did_you_mean(one["input"], _QUOTED.findall(one["ctx"]["expected"]))
+    return suggest_name(details["input"], _QUOTED.findall(details["ctx"]["expected"]))
 
 
-def _instead(model: Any, place: Place) -> str:
-    known: Sequence[str] = shapes.keys_at(model, place[:-1])
-    if near := did_you_mean(str(place[-1]), known):
-        return near
-    return f"; there may be {', '.join(known)}" if known else "; there may be none here"
+def _suggest_key(model: Any, place: FieldPath) -> str:
+    keys: Sequence[str] = shapes.list_keys_at(model, place[:-1])
+    if suggestion := suggest_name(str(place[-1]), keys):
+        return suggestion
+    return f"; there may be {', '.join(keys)}" if keys else "; there may be none here"

@@ -10,55 +10,86 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-from rocm_wheels.records.shapes import Place, inside, is_record, kinds, records_at, required
-from rocm_wheels.words import listed
+from rocm_wheels.records.shapes import (
+    FieldPath,
+    list_inner_types,
+    is_record_type,
+    list_value_types,
+    list_records_at,
+    list_required_keys,
+)
+from rocm_wheels.words import join_choices
 
-KEYS, LIST, FLAG, WHOLE, NUMBER = "keys with values", "a list", "true or false", "a whole number", "a number"
-DATE = "a date, such as 2026-11-21"
-_PLAIN = {bool: FLAG, int: WHOLE, float: NUMBER, date: DATE}
+MAPPING_WORDS, LIST_WORDS, FLAG_WORDS, WHOLE_NUMBER_WORDS, NUMBER_WORDS = (
+    "keys with values",
+    "a list",
+    "true or false",
+    "a whole number",
+    "a number",
+)
+DATE_WORDS = "a date, such as 2026-11-21"
+_TYPE_WORDS = {bool: FLAG_WORDS, int: WHOLE_NUMBER_WORDS, float: NUMBER_WORDS, date: DATE_WORDS}
 
 
-def purpose(model: Any, place: Place) -> str:
+def describe_key(model: Any, place: FieldPath) -> str:
     """Return what a docstring says of a key, else what its value must be; or nothing."""
     key = str(place[-1])
-    for record in records_at(model, place[:-1]):
-        if said := next(filter(None, (_said_of(key, page) for page in _pages(record))), ""):
-            return said
-        if wished := list(dict.fromkeys(word for one in inside(record, key) for word in _wish(one))):
-            return f"it must be {listed(wished)}"
+    for record in list_records_at(model, place[:-1]):
+        if sentence := next(
+            filter(None, (_find_key_sentence(key, page) for page in _list_docstrings(record))), ""
+        ):
+            return sentence
+        if wished := list(
+            dict.fromkeys(
+                word for annotation in list_inner_types(record, key) for word in _describe_type(annotation)
+            )
+        ):
+            return f"it must be {join_choices(wished)}"
     return ""
 
 
-def _pages(record: type[Any]) -> Iterator[str]:
+def _list_docstrings(record: type[Any]) -> Iterator[str]:
     """Yield the docstrings of a record and of those that it is made of."""
-    for one in record.__mro__:
-        if one is not BaseModel and is_record(one) and one.__doc__:
-            yield " ".join(inspect.cleandoc(one.__doc__).split())
+    for base in record.__mro__:
+        if base is not BaseModel and is_record_type(base) and base.__doc__:
+            yield " ".join(inspect.cleandoc(base.__doc__).split())
 
 
-def _said_of(key: str, page: str) -> str:
+def _find_key_sentence(key: str, page: str) -> str:
     """Return the sentence about a key: it begins with it, or goes through several of which it is one."""
-    sentences = [one.rstrip(".:;") for one in re.split(r"(?<=[.;:])\s+(?=[A-Z`])", page)]
-    own = re.compile(rf"``{re.escape(key)}``")
-    beside = re.compile(rf"``[^`]+``.*(, | and )``{re.escape(key)}``")
-    about = [one for one in sentences if own.match(one)] or [one for one in sentences if beside.match(one)]
-    return about[0].replace("``", "`") if about else ""
+    sentences = [sentence.rstrip(".:;") for sentence in re.split(r"(?<=[.;:])\s+(?=[A-Z`])", page)]
+    begins_with_key = re.compile(rf"``{re.escape(key)}``")
+    names_key = re.compile(rf"``[^`]+``.*(, | and )``{re.escape(key)}``")
+    matching = [sentence for sentence in sentences if begins_with_key.match(sentence)] or [
+        sentence for sentence in sentences if names_key.match(sentence)
+    ]
+    return matching[0].replace("``", "`") if matching else ""
 
 
-def _wish(annotation: Any) -> Iterator[str]:
+def _describe_type(annotation: Any) -> Iterator[str]:
     """Yield what a value of a type is called; nothing for text, which says nothing."""
     if get_origin(annotation) is Annotated:
         kind, *checks = get_args(annotation)
-        words = [getattr(getattr(one, "func", None), "words", "") for one in checks]
-        yield from list(filter(None, words)) or _wish(kind)
+        words = [getattr(getattr(check, "func", None), "words", "") for check in checks]
+        yield from list(filter(None, words)) or _describe_type(kind)
         return
-    for kind in kinds(annotation):
+    for kind in list_value_types(annotation):
         origin = get_origin(kind)
         if origin is Literal:
             yield from (str(word) for word in get_args(kind) if word != "")
-        elif is_record(kind):
-            yield f"{KEYS} ({', '.join(needed)})" if (needed := required(kind)) else KEYS
+        elif is_record_type(kind):
+            yield (
+                f"{MAPPING_WORDS} ({', '.join(needed)})"
+                if (needed := list_required_keys(kind))
+                else MAPPING_WORDS
+            )
         elif isinstance(origin, type):
-            yield KEYS if issubclass(origin, Mapping) else LIST if issubclass(origin, Sequence) else "a value"
-        elif kind in _PLAIN:
-            yield _PLAIN[kind]
+            yield (
+                MAPPING_WORDS
+                if issubclass(origin, Mapping)
+                else LIST_WORDS
+                if issubclass(origin, Sequence)
+                else "a value"
+            )
+        elif kind in _TYPE_WORDS:
+            yield _TYPE_WORDS[kind]

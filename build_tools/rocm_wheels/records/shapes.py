@@ -10,53 +10,58 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-Place = tuple[str | int, ...]
-KEY = "[key]"  # what pydantic calls the key of an entry, at the end of a place
+FieldPath = tuple[str | int, ...]
+KEY_MARK = "[key]"  # what pydantic calls the key of an entry, at the end of a place
 
 
-def keys_at(model: Any, place: Place) -> list[str]:
+def list_keys_at(model: Any, place: FieldPath) -> list[str]:
     """Return the keys that records at a place may have, as they are written in files."""
-    return [key for record in records_at(model, place) for key in _fields(record)]
+    return [key for record in list_records_at(model, place) for key in _get_fields(record)]
 
 
-def known_part(model: Any, place: Place) -> Place:
+def strip_pydantic_parts(model: Any, place: FieldPath) -> FieldPath:
     """Return a place without what pydantic adds to it: the kinds that one value may have, and for keys."""
-    here: list[Any] = [model]
+    annotations: list[Any] = [model]
     for number, part in enumerate(place):
-        if place[number:] == (KEY,):
+        if place[number:] == (KEY_MARK,):
             return place[:-1]
-        inner = [found for one in here for found in inside(one, part)]
-        if not inner and len([kind for one in here for kind in kinds(one)]) > 1:
+        inner = [
+            inner_type for annotation in annotations for inner_type in list_inner_types(annotation, part)
+        ]
+        if (
+            not inner
+            and len([kind for annotation in annotations for kind in list_value_types(annotation)]) > 1
+        ):
             return place[:number]
-        here = inner
+        annotations = inner
     return place
 
 
-def records_at(model: Any, place: Place) -> Iterator[type[Any]]:
+def list_records_at(model: Any, place: FieldPath) -> Iterator[type[Any]]:
     """Yield the records that may be at a place."""
-    for one in _at(model, place):
-        yield from (kind for kind in kinds(one) if is_record(kind))
+    for annotation in _list_types_at(model, place):
+        yield from (kind for kind in list_value_types(annotation) if is_record_type(kind))
 
 
-def required(record: type[Any]) -> list[str]:
+def list_required_keys(record: type[Any]) -> list[str]:
     """Return the keys that a record cannot do without."""
     fields = getattr(record, "model_fields", {})
-    return [one.alias or name for name, one in fields.items() if one.is_required()]
+    return [field.alias or name for name, field in fields.items() if field.is_required()]
 
 
-def _at(model: Any, place: Place) -> list[Any]:
-    here: list[Any] = [model]
+def _list_types_at(model: Any, place: FieldPath) -> list[Any]:
+    annotations: list[Any] = [model]
     for part in place:
-        here = [inner for one in here for inner in inside(one, part)]
-    return here
+        annotations = [inner for annotation in annotations for inner in list_inner_types(annotation, part)]
+    return annotations
 
 
-def inside(annotation: Any, part: str | int) -> Iterator[Any]:
+def list_inner_types(annotation: Any, part: str | int) -> Iterator[Any]:
     """Yield what a value of a type has at a key or a number."""
-    for kind in kinds(annotation):
+    for kind in list_value_types(annotation):
         arguments = get_args(kind)
-        if is_record(kind):
-            yield from _of_record(kind, part)
+        if is_record_type(kind):
+            yield from _list_field_types(kind, part)
         elif not isinstance(origin := get_origin(kind), type) or not arguments:
             continue
         elif issubclass(origin, Mapping) and isinstance(part, str):
@@ -66,8 +71,8 @@ def inside(annotation: Any, part: str | int) -> Iterator[Any]:
             yield arguments[part if fixed else 0]
 
 
-def _of_record(record: type[Any], part: str | int) -> Iterator[Any]:
-    fields = _fields(record)
+def _list_field_types(record: type[Any], part: str | int) -> Iterator[Any]:
+    fields = _get_fields(record)
     if part in fields:
         yield fields[str(part)]
     elif getattr(record, "model_config", {}).get("extra") == "allow":
@@ -75,29 +80,29 @@ def _of_record(record: type[Any], part: str | int) -> Iterator[Any]:
         yield (get_args(extra) or (str, Any))[1]
 
 
-def _fields(record: type[Any]) -> dict[str, Any]:
+def _get_fields(record: type[Any]) -> dict[str, Any]:
     if not issubclass(record, BaseModel):
         return get_type_hints(record)
-    return {field.alias or name: _annotation(field) for name, field in record.model_fields.items()}
+    return {field.alias or name: _get_annotation(field) for name, field in record.model_fields.items()}
 
 
-def _annotation(field: FieldInfo) -> Any:
+def _get_annotation(field: FieldInfo) -> Any:
     return Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
 
 
-def kinds(annotation: Any) -> Iterator[Any]:
+def list_value_types(annotation: Any) -> Iterator[Any]:
     """Yield the types that a value may have."""
     origin = get_origin(annotation)
     if origin is Annotated:
-        yield from kinds(get_args(annotation)[0])
+        yield from list_value_types(get_args(annotation)[0])
     elif origin in (Union, types.UnionType):
-        for one in get_args(annotation):
-            yield from kinds(one)
+        for alternative in get_args(annotation):
+            yield from list_value_types(alternative)
     else:
         yield annotation
 
 
-def is_record(kind: Any) -> bool:
+def is_record_type(kind: Any) -> bool:
     """Tell whether a type has keys of its own."""
     return (
         isinstance(kind, type)

@@ -14,23 +14,23 @@ import yaml
 
 from rocm_wheels.errors import DataError
 from rocm_wheels.records import yaml_words
-from rocm_wheels.words import did_you_mean
+from rocm_wheels.words import suggest_name
 
 _BaseLoader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-_DEEPEST = 100
+_MOST_LEVELS = 100
 # !!str and the like: every scalar is text anyway
 _HARMLESS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "map", "seq")}
-_END = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
+_END_EVENTS = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 _NO_KEY = -1
-_NO_TEXT = "a key must be plain text; a value that begins with { or [ needs quotes"
-_MERGE = "<< merges nothing here: write the keys out"
+_NOT_A_TEXT_KEY = "a key must be plain text; a value that begins with { or [ needs quotes"
+_NO_MERGE_KEYS = "<< merges nothing here: write the keys out"
 
-Place = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 Mark = tuple[int, int]
 
 
 @dataclass
-class Tree:
+class YamlTree:
     """A document: its value (``None``: there is none), and line and column of each key and item.
 
     ``faults`` are keys that are given twice and the like, by their mark; what lies ``spoilt`` is not worth
@@ -38,103 +38,113 @@ class Tree:
     """
 
     value: Any = None
-    marks: dict[Place, Mark] = field(default_factory=dict)
+    marks: dict[KeyPath, Mark] = field(default_factory=dict)
     faults: list[tuple[Mark, str]] = field(default_factory=list)
-    spoilt: set[Place] = field(default_factory=set)
+    spoilt: set[KeyPath] = field(default_factory=set)
 
 
-def read_tree(text: str, *, name: str) -> Tree:
+def read_yaml_tree(text: str, *, name: str) -> YamlTree:
     """Read a document. Raises DataError with ``name:line:column`` for what is no YAML."""
     try:
-        return _Reader(text, name).document()
+        return _YamlReader(text, name).read_document()
     except yaml.YAMLError as cause:
-        line, column, said = yaml_words.explain(cause, text)
-        raise DataError(f"{name}:{line}:{column}: not valid YAML: {said}") from None
+        line, column, message = yaml_words.explain_yaml_error(cause, text)
+        raise DataError(f"{name}:{line}:{column}: not valid YAML: {message}") from None
 
 
-class _Reader:
+class _YamlReader:
     def __init__(self, text: str, name: str) -> None:
         self._name = name
         self._events: Iterator[Any] = yaml.parse(text, Loader=_BaseLoader)
         self._anchors: dict[str, Any] = {}
         self._open: set[str] = set()
-        self._tree = Tree()
+        self._tree = YamlTree()
 
-    def document(self) -> Tree:
+    def read_document(self) -> YamlTree:
         next(self._events)
         event = next(self._events)
         if isinstance(event, yaml.DocumentStartEvent):
-            self._tree.value = self._value(next(self._events), ())
+            self._tree.value = self._read_value(next(self._events), ())
             next(self._events)
             event = next(self._events)
         if not isinstance(event, yaml.StreamEndEvent):
-            said = "a second document begins here (---): there must be one"
-            raise DataError(self._at(event, f"not valid YAML: {said}"))
+            problem = "a second document begins here (---): there must be one"
+            raise DataError(self._locate_message(event, f"not valid YAML: {problem}"))
         return self._tree
 
-    def _value(self, event: Any, place: Place) -> Any:
-        self._tree.marks.setdefault(place, _mark(event))
+    def _read_value(self, event: Any, place: KeyPath) -> Any:
+        self._tree.marks.setdefault(place, _get_event_position(event))
         if isinstance(event, yaml.AliasEvent):
-            return self._alias(event, place)
+            return self._resolve_alias(event, place)
         if event.tag is not None and event.tag not in _HARMLESS:
-            self._spoil(event, place, yaml_words.TAG)
+            self._add_fault(event, place, yaml_words.TAG_MESSAGE)
         if isinstance(event, yaml.ScalarEvent):
-            return self._known(event, str(event.value))
-        if len(place) >= _DEEPEST:
-            raise DataError(self._at(event, f"not more than {_DEEPEST} lists and keys may lie in each other"))
+            return self._remember_anchor(event, str(event.value))
+        if len(place) >= _MOST_LEVELS:
+            raise DataError(
+                self._locate_message(
+                    event, f"not more than {_MOST_LEVELS} lists and keys may lie in each other"
+                )
+            )
         self._open.add(event.anchor)
-        value = self._mapping(place) if isinstance(event, yaml.MappingStartEvent) else self._list(place)
+        value = (
+            self._read_mapping(place) if isinstance(event, yaml.MappingStartEvent) else self._read_list(place)
+        )
         self._open.discard(event.anchor)
-        return self._known(event, value)
+        return self._remember_anchor(event, value)
 
-    def _list(self, place: Place) -> list[Any]:
-        found: list[Any] = []
-        while not isinstance(event := next(self._events), _END):
-            found.append(self._value(event, (*place, len(found))))
-        return found
+    def _read_list(self, place: KeyPath) -> list[Any]:
+        items: list[Any] = []
+        while not isinstance(event := next(self._events), _END_EVENTS):
+            items.append(self._read_value(event, (*place, len(items))))
+        return items
 
-    def _mapping(self, place: Place) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        while not isinstance(event := next(self._events), _END):
+    def _read_mapping(self, place: KeyPath) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
+        while not isinstance(event := next(self._events), _END_EVENTS):
             if not isinstance(event, yaml.ScalarEvent):
-                self._spoil(event, place, _NO_TEXT)
-                self._value(event, (*place, _NO_KEY))
-                self._value(next(self._events), (*place, _NO_KEY))
+                self._add_fault(event, place, _NOT_A_TEXT_KEY)
+                self._read_value(event, (*place, _NO_KEY))
+                self._read_value(next(self._events), (*place, _NO_KEY))
                 continue
-            key = self._known(event, str(event.value))
-            if key in found or key == "<<":
-                self._spoil(event, None, self._twice(place, key) if key in found else _MERGE)
-                self._value(next(self._events), (*place, _NO_KEY))
+            key = self._remember_anchor(event, str(event.value))
+            if key in mapping or key == "<<":
+                self._add_fault(
+                    event, None, self._describe_duplicate(place, key) if key in mapping else _NO_MERGE_KEYS
+                )
+                self._read_value(next(self._events), (*place, _NO_KEY))
                 continue
-            self._tree.marks[(*place, key)] = _mark(event)
-            found[key] = self._value(next(self._events), (*place, key))
-        return found
+            self._tree.marks[(*place, key)] = _get_event_position(event)
+            mapping[key] = self._read_value(next(self._events), (*place, key))
+        return mapping
 
-    def _twice(self, place: Place, key: str) -> str:
+    def _describe_duplicate(self, place: KeyPath, key: str) -> str:
         return f"{key} is given twice, in line {self._tree.marks[(*place, key)][0]} too: leave one"
 
-    def _known(self, event: Any, value: Any) -> Any:
+    def _remember_anchor(self, event: Any, value: Any) -> Any:
         if event.anchor is not None:
             self._anchors[event.anchor] = value
         return value
 
-    def _alias(self, event: Any, place: Place) -> Any:
+    def _resolve_alias(self, event: Any, place: KeyPath) -> Any:
         if event.anchor in self._open:
-            self._spoil(event, place, f"*{event.anchor} would hold itself")
+            self._add_fault(event, place, f"*{event.anchor} would hold itself")
         elif event.anchor not in self._anchors:
-            hint = did_you_mean(event.anchor, self._anchors)
-            self._spoil(event, place, f"nothing above is called &{event.anchor}{hint}; put a text in quotes")
+            hint = suggest_name(event.anchor, self._anchors)
+            self._add_fault(
+                event, place, f"nothing above is called &{event.anchor}{hint}; put a text in quotes"
+            )
         return self._anchors.get(event.anchor, "")
 
-    def _spoil(self, event: Any, place: Place | None, said: str) -> None:
-        self._tree.faults.append((_mark(event), said))
+    def _add_fault(self, event: Any, place: KeyPath | None, message: str) -> None:
+        self._tree.faults.append((_get_event_position(event), message))
         if place is not None:
             self._tree.spoilt.add(place)
 
-    def _at(self, event: Any, said: str) -> str:
-        line, column = _mark(event)
-        return f"{self._name}:{line}:{column}: {said}"
+    def _locate_message(self, event: Any, message: str) -> str:
+        line, column = _get_event_position(event)
+        return f"{self._name}:{line}:{column}: {message}"
 
 
-def _mark(event: Any) -> Mark:
+def _get_event_position(event: Any) -> Mark:
     return event.start_mark.line + 1, event.start_mark.column + 1

@@ -17,38 +17,38 @@ from typing import Annotated, Literal, get_args
 from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints, ValidationError, model_validator
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.model.lock import Sha256
-from rocm_wheels.records import Record, say, spelled
+from rocm_wheels.model.lock import Sha256Digest
+from rocm_wheels.records import Record, summarize_faults, require_pattern
 from rocm_wheels.release.sets import SetId
 
-SKEW = timedelta(minutes=5)  # two clocks that are both right enough
-Kind = Literal["verify", "smoke", "tests", "resolver"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-Outcome = Literal["pass", "fail", "crash", "timeout", "missing"]
-_NAMED = 20  # failed tests that are named; all are counted
-_LATER = frozenset(
+CLOCK_SKEW = timedelta(minutes=5)  # two clocks that are both right enough
+EvidenceKind = Literal["verify", "smoke", "tests", "resolver"]
+EVIDENCE_KINDS: tuple[EvidenceKind, ...] = get_args(EvidenceKind)
+EvidenceOutcome = Literal["pass", "fail", "crash", "timeout", "missing"]
+_MOST_NAMED = 20  # failed tests that are named; all are counted
+_LATER_KEYS = frozenset(
     {"source", "selected", "beside", "about"}
 )  # keys that came later, and are left out while empty
 
 
-def _in_utc(moment: datetime) -> datetime:
+def _convert_to_utc(moment: datetime) -> datetime:
     try:
         return moment.astimezone(timezone.utc).replace(microsecond=0)
     except OverflowError:  # in UTC it would be of the year 0
         raise ValueError("there is no such time in UTC") from None
 
 
-Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
-Gfx = Annotated[str, spelled(r"gfx[0-9]+[0-9a-f]{2}", "a GPU target such as gfx942")]
-Line = Annotated[
+Moment = Annotated[AwareDatetime, AfterValidator(_convert_to_utc)]
+GfxName = Annotated[str, require_pattern(r"gfx[0-9]+[0-9a-f]{2}", "a GPU target such as gfx942")]
+PrintableLine = Annotated[
     str,
     StringConstraints(max_length=1000),
-    spelled(r"[^\x00-\x1f\x7f]*", "one printable line"),
+    require_pattern(r"[^\x00-\x1f\x7f]*", "one printable line"),
 ]
-Name = Annotated[Line, StringConstraints(min_length=1)]
+PrintableName = Annotated[PrintableLine, StringConstraints(min_length=1)]
 
 
-class Counts(Record):
+class OutcomeCounts(Record):
     """How many tests, or checks, ended how."""
 
     passed: int = Field(default=0, ge=0)
@@ -60,10 +60,10 @@ class Counts(Record):
 
     def __str__(self) -> str:
         """Return them for people: ``70 passed, 2 failed``."""
-        shown = [f"{number} {name}" for name, number in self.model_dump().items() if number]
-        return ", ".join(shown) or "nothing ran"
+        parts = [f"{number} {name}" for name, number in self.model_dump().items() if number]
+        return ", ".join(parts) or "nothing ran"
 
-    def outcome(self) -> Outcome:
+    def decide_outcome(self) -> EvidenceOutcome:
         """Return what they come to: nothing that passed is no pass, skipped tests are none.
 
         Where a test did not come to its turn, nobody knows what the others come to.
@@ -79,12 +79,12 @@ class Counts(Record):
         return "pass" if self.passed else "missing"
 
 
-class Host(Record):
+class EvidenceHost(Record):
     """The machine that a result is from. ``kind`` says which machines are alike: a later result of one of
     them takes the place of an earlier one, and none of another kind does."""
 
-    name: Name
-    kind: Name = "any"
+    name: PrintableName
+    kind: PrintableName = "any"
 
     @property
     def short(self) -> str:
@@ -111,31 +111,31 @@ class Evidence(Record):
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
-    kind: Kind
+    kind: EvidenceKind
     set: SetId
-    hashes: tuple[Sha256, ...] = Field(min_length=1)
-    gfx: Gfx | None = None
-    outcome: Outcome
-    counts: Counts
-    tool: Name
-    host: Host
-    by: Name
+    hashes: tuple[Sha256Digest, ...] = Field(min_length=1)
+    gfx: GfxName | None = None
+    outcome: EvidenceOutcome
+    counts: OutcomeCounts
+    tool: PrintableName
+    host: EvidenceHost
+    by: PrintableName
     when: Moment
     added: Moment
-    detail: Line = ""
-    failed: tuple[Line, ...] = Field(default=(), max_length=_NAMED)
-    log: Line = ""
-    source: Sha256 | Literal[""] = ""
-    selected: Line = ""
-    beside: tuple[Name, ...] = ()
-    about: Sha256 | Literal[""] = ""
+    detail: PrintableLine = ""
+    failed: tuple[PrintableLine, ...] = Field(default=(), max_length=_MOST_NAMED)
+    log: PrintableLine = ""
+    source: Sha256Digest | Literal[""] = ""
+    selected: PrintableLine = ""
+    beside: tuple[PrintableName, ...] = ()
+    about: Sha256Digest | Literal[""] = ""
     signature: Signature | None = None
 
     @model_validator(mode="after")
-    def _agrees_with_itself(self) -> Evidence:
+    def _check_consistency(self) -> Evidence:
         if list(self.hashes) != sorted(set(self.hashes)):
             raise ValueError("hashes must be sorted, and each there once")
-        if self.passed and self.counts.outcome() != "pass":
+        if self.passed and self.counts.decide_outcome() != "pass":
             raise ValueError(f"it cannot have passed: {self.counts}")
         return self
 
@@ -147,18 +147,18 @@ class Evidence(Record):
     @property
     def payload(self) -> bytes:
         """What is hashed and signed: canonical JSON (sorted, no spaces, ASCII) without ``added``."""
-        return _canonical(self._shown("added", "signature"))
+        return _canonical_json(self._dump("added", "signature"))
 
     @property
     def statement(self) -> bytes:
         """What is said, and by whom, whatever was known then."""
-        return _canonical(self._shown("added", "signature", "beside"))
+        return _canonical_json(self._dump("added", "signature", "beside"))
 
     @property
     def claim(self) -> str:
         """What tells one finding from another, whoever hands it in and whatever is said beside it."""
-        said = self._shown("added", "signature", "by", "log", "beside")
-        return self.source or hashlib.sha256(_canonical(said)).hexdigest()
+        content = self._dump("added", "signature", "by", "log", "beside")
+        return self.source or hashlib.sha256(_canonical_json(content)).hexdigest()
 
     @property
     def id(self) -> str:
@@ -168,39 +168,41 @@ class Evidence(Record):
 
     def to_json(self) -> bytes:
         """Return its file."""
-        shown = self._shown()
-        return (json.dumps(shown, indent=1, sort_keys=True) + "\n").encode()
+        values = self._dump()
+        return (json.dumps(values, indent=1, sort_keys=True) + "\n").encode()
 
-    def _shown(self, *without: str) -> Mapping[str, object]:
-        shown = self.model_dump(mode="json", by_alias=True, exclude=set(without))
+    def _dump(self, *without: str) -> Mapping[str, object]:
+        values = self.model_dump(mode="json", by_alias=True, exclude=set(without))
         if not self.counts.missing:  # a key that came later
-            del shown["counts"]["missing"]
-        return {name: value for name, value in shown.items() if value or name not in _LATER}
+            del values["counts"]["missing"]
+        return {name: value for name, value in values.items() if value or name not in _LATER_KEYS}
 
 
 def parse_evidence(content: bytes, *, where: str, name: str) -> Evidence:
     """Read the file of an evidence. DataError when it is none, or not what was written under its name."""
     tip = "it may have said that a test failed: put it back from a copy of the store, do not delete it"
     try:
-        found = Evidence.model_validate_json(content)
+        evidence = Evidence.model_validate_json(content)
     except ValidationError as cause:
-        raise DataError(f"{where} cannot be read as evidence: {say(cause, Evidence)}", tip=tip) from None
-    if found.id != name:
-        raise DataError(f"{where} was changed after it was written: what it says is {found.id}", tip=tip)
-    return found
+        raise DataError(
+            f"{where} cannot be read as evidence: {summarize_faults(cause, Evidence)}", tip=tip
+        ) from None
+    if evidence.id != name:
+        raise DataError(f"{where} was changed after it was written: what it says is {evidence.id}", tip=tip)
+    return evidence
 
 
-def describe(evidence: Evidence) -> str:
+def describe_evidence(evidence: Evidence) -> str:
     """Return an evidence in a line: ``smoke on gfx942: pass (70 passed), 2026-11-21 18:00 on runner-3``."""
     on = f" on {evidence.gfx}" if evidence.gfx else ""
-    return f"{evidence.kind}{on}: {in_short(evidence)}"
+    return f"{evidence.kind}{on}: {summarize_evidence(evidence)}"
 
 
-def in_short(evidence: Evidence) -> str:
+def summarize_evidence(evidence: Evidence) -> str:
     """Return what came of it, when and where, for a line that says of what."""
-    said = f"{evidence.outcome} ({evidence.counts}), {evidence.when:%Y-%m-%d %H:%M} UTC"
-    return f"{said} on {evidence.host.short}"
+    result = f"{evidence.outcome} ({evidence.counts}), {evidence.when:%Y-%m-%d %H:%M} UTC"
+    return f"{result} on {evidence.host.short}"
 
 
-def _canonical(value: object) -> bytes:
+def _canonical_json(value: object) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode("ascii")

@@ -11,19 +11,26 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from rocm_wheels.errors import DataError, ReleaseError, UsageError
-from rocm_wheels.records import say
-from rocm_wheels.release.evidence import SKEW, Counts, Evidence, Host, Kind, Outcome
-from rocm_wheels.release.gate.needed import digest_of_needs
+from rocm_wheels.records import summarize_faults
+from rocm_wheels.release.evidence import (
+    CLOCK_SKEW,
+    OutcomeCounts,
+    Evidence,
+    EvidenceHost,
+    EvidenceKind,
+    EvidenceOutcome,
+)
+from rocm_wheels.release.gate.needed import compute_needs_digest
 from rocm_wheels.release.sets import SetDocument
 
-NO_GPU = "none"
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
-_LINE = 300
-_NAMED = 20
+NO_GPU_WORD = "none"
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f]+")
+_LONGEST_LINE = 300
+_MOST_FAILED_NAMED = 20
 
 
 @dataclass(frozen=True)
-class Given:
+class EvidenceSubmission:
     """What is said beside a result. ``wheels`` are the sha256 of files that were hashed here, by name.
 
     What is None or "" is taken from the result (``gfx``: a target, or NO_GPU); ``here`` is this machine's
@@ -42,10 +49,10 @@ class Given:
     log: str = ""
     reports: int | None = None
 
-    def make(
+    def make_evidence(
         self,
-        kind: Kind,
-        counts: Counts,
+        kind: EvidenceKind,
+        counts: OutcomeCounts,
         hashes: Iterable[str],
         *,
         source: Path,
@@ -53,7 +60,7 @@ class Given:
         when: datetime | None = None,
         host: str = "",
         gfx: str | None = None,
-        outcome: Outcome | None = None,
+        outcome: EvidenceOutcome | None = None,
         detail: str = "",
         failed: Sequence[str] = (),
         selected: str = "",
@@ -63,8 +70,8 @@ class Given:
 
         ``digest`` is the sha256 of a result that does. Raises UsageError where it is said to be younger.
         """
-        found = self.when or when or datetime.fromtimestamp(source.stat().st_mtime, timezone.utc)
-        if when is not None and found > when + SKEW:
+        found_at = self.when or when or datetime.fromtimestamp(source.stat().st_mtime, timezone.utc)
+        if when is not None and found_at > when + CLOCK_SKEW:
             raise UsageError(
                 f"{source} says that it was found at {when.astimezone(timezone.utc):%Y-%m-%d %H:%M} UTC, "
                 f"and --when says later: no result becomes younger",
@@ -76,57 +83,60 @@ class Given:
                 set=self.document.id,
                 hashes=tuple(sorted(set(hashes))),
                 gfx=gfx,
-                outcome=outcome or counts.outcome(),
+                outcome=outcome or counts.decide_outcome(),
                 counts=counts,
-                tool=as_line(tool),
-                host=Host(name=as_line(self.host or host or self.here), kind=as_line(self.host_kind)),
-                by=as_line(self.by),
-                when=found,
+                tool=make_printable_line(tool),
+                host=EvidenceHost(
+                    name=make_printable_line(self.host or host or self.here),
+                    kind=make_printable_line(self.host_kind),
+                ),
+                by=make_printable_line(self.by),
+                when=found_at,
                 added=self.added,
-                detail=as_line(detail),
-                failed=tuple(as_line(name) for name in failed[:_NAMED]),
-                log=as_line(self.log),
+                detail=make_printable_line(detail),
+                failed=tuple(make_printable_line(name) for name in failed[:_MOST_FAILED_NAMED]),
+                log=make_printable_line(self.log),
                 source=digest,
-                selected=as_line(selected),
-                about=digest_of_needs(self.document),
+                selected=make_printable_line(selected),
+                about=compute_needs_digest(self.document),
             )
         except ValidationError as wrong:
-            raise DataError(f"{source} makes no evidence: {say(wrong, Evidence)}") from None
+            raise DataError(f"{source} makes no evidence: {summarize_faults(wrong, Evidence)}") from None
 
-    def of_the_set(self, named: Mapping[str, str], source: Path) -> list[str]:
+    def require_set_hashes(self, wheels_by_name: Mapping[str, str], source: Path) -> list[str]:
         """Return the sha256 of wheels by name, all of which must be in the set as they are.
 
         Raises ReleaseError for a wheel that is not, or that has other bytes there.
         """
-        own = {file.name: file.sha256 for file in self.document.files}
-        for name, sha256 in named.items():
+        sha256_by_name = {file.name: file.sha256 for file in self.document.files}
+        for name, sha256 in wheels_by_name.items():
             if sha256 in self.document.hashes:
                 continue
-            if name in own:
+            if name in sha256_by_name:
                 raise ReleaseError(
                     f"{source}: {name} has other bytes than in the set: sha256 {sha256[:12]}…, "
-                    f"not {own[name][:12]}…",
+                    f"not {sha256_by_name[name][:12]}…",
                     tip="another build was tested; test the wheels of the set",
                 )
             raise ReleaseError(
                 f"{source}: {name} is not in {self.document.id}", tip="name the set that it is of"
             )
-        return sorted(set(named.values()))
+        return sorted(set(wheels_by_name.values()))
 
-    def hashed_here(self, source: Path, what: str) -> list[str]:
+    def require_given_hashes(self, source: Path, result_kind: str) -> list[str]:
         """Return the sha256 of the wheels that were given, for a result that names none.
 
         Raises UsageError when none were given.
         """
         if not self.wheels:
             raise UsageError(
-                f"{source} is {what}, which does not say by hash which wheels it is about",
+                f"{source} is {result_kind}, which does not say by hash which wheels it is about",
                 tip="name the wheels that were tested: --wheels DIR",
             )
-        return self.of_the_set(self.wheels, source)
+        return self.require_set_hashes(self.wheels, source)
 
 
-def as_line(text: str) -> str:
+def make_printable_line(text: str) -> str:
     """Return text as one line that can be printed, cut where it is long."""
-    line = _CONTROL.sub(" ", text).strip()
-    return line if len(line) <= _LINE else f"{line[: _LINE - 1]}…"
+    line = _CONTROL_CHARACTERS.sub(" ", text).strip()
+    return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"

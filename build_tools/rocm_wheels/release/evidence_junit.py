@@ -11,20 +11,20 @@ from datetime import datetime
 from pathlib import Path
 
 from rocm_wheels.errors import UsageError
-from rocm_wheels.release.evidence import Counts, Outcome
-from rocm_wheels.release.junit_file import Report, read_report
+from rocm_wheels.release.evidence import OutcomeCounts, EvidenceOutcome
+from rocm_wheels.release.junit_file import JunitReport, read_junit_report
 
 
 @dataclass(frozen=True)
-class Reports:
+class JunitRun:
     """What JUnit files say together. ``faults`` are sentences about files that do not say all they should.
 
     ``when`` is the earliest time that a suite gives, None where none does: a run is as old as its oldest
     part. ``hosts`` are its machines, ``digests`` the sha256 of the files.
     """
 
-    outcome: Outcome
-    counts: Counts
+    outcome: EvidenceOutcome
+    counts: OutcomeCounts
     failed: tuple[str, ...]
     faults: tuple[str, ...]
     when: datetime | None
@@ -32,12 +32,12 @@ class Reports:
     digests: tuple[str, ...]
 
 
-def report_files(paths: Sequence[Path], expected: int | None) -> list[Path]:
+def list_report_files(paths: Sequence[Path], expected: int | None) -> list[Path]:
     """Return the files among paths, those in folders (``*.xml`` at any depth) included.
 
     Of a folder nobody can tell what is missing: UsageError unless ``expected`` says how many there must be.
     """
-    found: list[Path] = []
+    files: list[Path] = []
     for path in paths:
         if path.is_dir():
             if expected is None:
@@ -45,44 +45,44 @@ def report_files(paths: Sequence[Path], expected: int | None) -> list[Path]:
                     f"{path} is a folder: a shard that died left no file in it, and nobody would know",
                     tip="say how many reports there must be: --reports N",
                 )
-            found += sorted(path.rglob("*.xml"))
+            files += sorted(path.rglob("*.xml"))
         else:
-            found.append(path)
-    return list(dict.fromkeys(found))
+            files.append(path)
+    return list(dict.fromkeys(files))
 
 
-def read_reports(files: Sequence[Path], expected: int | None = None) -> Reports:
+def read_junit_run(files: Sequence[Path], expected: int | None = None) -> JunitRun:
     """Read the shards of a run: a file that is not whole is a crash, fewer than expected are ``missing``.
 
     A shard that is there twice is counted once, and makes the run ``missing``: the other one is not there.
     """
-    each: dict[str, Report] = {}
+    reports_by_digest: dict[str, JunitReport] = {}
     faults, names = [], dict[str, str]()
     for file in files:
-        one = read_report(file)
-        if one.digest in each:
-            faults.append(f"{file.name} is the same as {names[one.digest]}")
+        report = read_junit_report(file)
+        if report.digest in reports_by_digest:
+            faults.append(f"{file.name} is the same as {names[report.digest]}")
             continue
-        each[one.digest], names[one.digest] = one, file.name
-    reports = list(each.values())
-    broken = [one.fault for one in reports if one.fault]
+        reports_by_digest[report.digest], names[report.digest] = report, file.name
+    reports = list(reports_by_digest.values())
+    broken = [report.fault for report in reports if report.fault]
     faults = [*broken, *faults]
     if expected is not None and len(files) < expected:
         faults.append(f"{len(files)} of {expected} reports are there")
-    counts = Counts(
-        passed=sum(one.passed for one in reports),
-        failed=sum(one.failed for one in reports),
-        crashed=len(broken) + sum(one.crashed for one in reports),
-        timeout=sum(one.timeout for one in reports),
-        skipped=sum(one.skipped for one in reports),
+    counts = OutcomeCounts(
+        passed=sum(report.passed for report in reports),
+        failed=sum(report.failed for report in reports),
+        crashed=len(broken) + sum(report.crashed for report in reports),
+        timeout=sum(report.timeout for report in reports),
+        skipped=sum(report.skipped for report in reports),
     )
-    outcome = counts.outcome()
-    return Reports(
+    outcome = counts.decide_outcome()
+    return JunitRun(
         outcome="missing" if outcome == "pass" and faults else outcome,
         counts=counts,
-        failed=tuple(name for one in reports for name in one.names),
+        failed=tuple(name for report in reports for name in report.names),
         faults=tuple(faults),
-        when=min((one.when for one in reports if one.when), default=None),
-        hosts=tuple(dict.fromkeys(host for one in reports for host in one.hosts)),
-        digests=tuple(sorted(each)),
+        when=min((report.when for report in reports if report.when), default=None),
+        hosts=tuple(dict.fromkeys(host for report in reports for host in report.hosts)),
+        digests=tuple(sorted(reports_by_digest)),
     )

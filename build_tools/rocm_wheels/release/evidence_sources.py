@@ -10,16 +10,16 @@ from typing import Any
 
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.release.evidence import Evidence
-from rocm_wheels.release.evidence_given import NO_GPU, Given
-from rocm_wheels.release.evidence_junit import read_reports, report_files
-from rocm_wheels.release.evidence_results import evidence_of_resolver, evidence_of_verify
-from rocm_wheels.release.evidence_smoke import evidence_of_smoke
-from rocm_wheels.release.evidence_torch import evidence_of_torch, is_of_torch, records_in
-from rocm_wheels.release.gate.needed import pythons_of
-from rocm_wheels.wheels.members import digest_of_file
+from rocm_wheels.release.evidence_given import NO_GPU_WORD, EvidenceSubmission
+from rocm_wheels.release.evidence_junit import read_junit_run, list_report_files
+from rocm_wheels.release.evidence_results import make_resolver_evidence, make_verify_evidence
+from rocm_wheels.release.evidence_smoke import make_smoke_evidence
+from rocm_wheels.release.evidence_torch import make_torch_evidence, is_torch_record, list_torch_records
+from rocm_wheels.release.gate.needed import list_wheel_pythons
+from rocm_wheels.wheels.members import hash_file
 
 
-def read_results(paths: Sequence[Path], given: Given) -> list[Evidence]:
+def read_results(paths: Sequence[Path], submission: EvidenceSubmission) -> list[Evidence]:
     """Return the evidence in files: each JSON file by itself, all JUnit files (and folders) as one run.
 
     A folder that ``torch-tests`` wrote is the records in it.
@@ -31,36 +31,41 @@ def read_results(paths: Sequence[Path], given: Given) -> list[Evidence]:
         raise UsageError(
             f"there is no {absent[0]}", tip="no results are no evidence; look why none were written"
         )
-    paths = [own for path in paths for own in (records_in(path) if path.is_dir() else []) or [path]]
+    paths = [file for path in paths for file in (list_torch_records(path) if path.is_dir() else []) or [path]]
     reports = [path for path in paths if path.is_dir() or path.suffix.lower() == ".xml"]
-    read = [(path, _json(path)) for path in paths if path not in reports]
-    found = [one for path, value in read if not is_of_torch(value) for one in _of_json(path, value, given)]
-    if records := [(path, value) for path, value in read if is_of_torch(value)]:
-        found += evidence_of_torch(records, given)
+    read = [(path, _load_json(path)) for path in paths if path not in reports]
+    evidence = [
+        item
+        for path, value in read
+        if not is_torch_record(value)
+        for item in _make_json_evidence(path, value, submission)
+    ]
+    if records := [(path, value) for path, value in read if is_torch_record(value)]:
+        evidence += make_torch_evidence(records, submission)
     if reports:
-        found.append(_of_reports(reports, given))
-    elif given.reports is not None:
+        evidence.append(_make_junit_evidence(reports, submission))
+    elif submission.reports is not None:
         raise UsageError("--reports counts JUnit files (*.xml), and there is none among the results")
-    if not found:
+    if not evidence:
         raise UsageError("no results were named", tip="name a file: --from results.json")
-    return found
+    return evidence
 
 
-def hashed(paths: Iterable[Path]) -> dict[str, str]:
+def hash_wheels(paths: Iterable[Path]) -> dict[str, str]:
     """Return the sha256 of wheels by name, those in folders included. UsageError for a path without any."""
-    found: dict[str, str] = {}
+    sha256_by_name: dict[str, str] = {}
     for path in paths:
         files = sorted(path.glob("*.whl")) if path.is_dir() else [path]
         if not files or not all(file.is_file() for file in files):
             raise UsageError(f"there is no wheel {path}" if not path.is_dir() else f"no wheels are in {path}")
         for file in files:
-            sha256 = digest_of_file(file)
-            if found.setdefault(file.name, sha256) != sha256:
+            sha256 = hash_file(file)
+            if sha256_by_name.setdefault(file.name, sha256) != sha256:
                 raise UsageError(f"two files are called {file.name}, with different bytes")
-    return found
+    return sha256_by_name
 
 
-def _json(path: Path) -> Any:
+def _load_json(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
     except (ValueError, RecursionError) as broken:  # also what is no UTF-8, or nested without end
@@ -68,50 +73,50 @@ def _json(path: Path) -> Any:
         raise DataError(f"{path} is truncated or no JSON ({broken})", tip=tip) from None
 
 
-def _of_json(path: Path, value: Any, given: Given) -> list[Evidence]:
+def _make_json_evidence(path: Path, value: Any, submission: EvidenceSubmission) -> list[Evidence]:
     if isinstance(value, list):
-        return evidence_of_verify(value, path, given)
+        return make_verify_evidence(value, path, submission)
     if isinstance(value, dict) and "checks" in value:
-        return evidence_of_resolver(value, path, given)
+        return make_resolver_evidence(value, path, submission)
     if isinstance(value, dict) and "tests" in value:
-        return evidence_of_smoke(value, path, given)
+        return make_smoke_evidence(value, path, submission)
     raise DataError(
         f"{path} holds no results that we know",
         tip="we know those of verify and resolve-check --json, smoke-tests and torch-tests, and JUnit XML",
     )
 
 
-def _of_reports(paths: Sequence[Path], given: Given) -> Evidence:
+def _make_junit_evidence(paths: Sequence[Path], submission: EvidenceSubmission) -> Evidence:
     source = paths[0]
-    if given.gfx is None:
+    if submission.gfx is None:
         raise UsageError(
             "JUnit reports do not say which GPU the tests ran on",
-            tip=f"say it: --gfx gfx942, or --gfx {NO_GPU}",
+            tip=f"say it: --gfx gfx942, or --gfx {NO_GPU_WORD}",
         )
-    hashes = given.hashed_here(source, "a JUnit report")
-    several = {python for name in given.wheels for python in pythons_of(name)}
+    hashes = submission.require_given_hashes(source, "a JUnit report")
+    several = {python for name in submission.wheels for python in list_wheel_pythons(name)}
     if len(several) > 1:
         raise UsageError(
             f"tests run with one Python, and the wheels are for {', '.join(sorted(several))}",
             tip="name the wheels that were installed: --wheels FILE",
         )
-    found = read_reports(report_files(paths, given.reports), given.reports)
-    return given.make(
+    run = read_junit_run(list_report_files(paths, submission.reports), submission.reports)
+    return submission.make_evidence(
         "tests",
-        found.counts,
+        run.counts,
         hashes,
         source=source,
         tool="JUnit",
-        when=found.when,
-        host=", ".join(found.hosts),
-        gfx=None if given.gfx == NO_GPU else given.gfx,
-        outcome=found.outcome,
-        detail="; ".join(found.faults),
-        failed=found.failed,
-        digest=_digest(found.digests) if found.when else "",
+        when=run.when,
+        host=", ".join(run.hosts),
+        gfx=None if submission.gfx == NO_GPU_WORD else submission.gfx,
+        outcome=run.outcome,
+        detail="; ".join(run.faults),
+        failed=run.failed,
+        digest=_join_digests(run.digests) if run.when else "",
     )
 
 
-def _digest(files: Sequence[str]) -> str:
+def _join_digests(files: Sequence[str]) -> str:
     """Return the sha256 of one file, or of several together."""
     return files[0] if len(files) == 1 else hashlib.sha256("\n".join(files).encode()).hexdigest()

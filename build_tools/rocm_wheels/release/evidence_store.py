@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING
 
 from rocm_wheels import log
 from rocm_wheels.errors import DataError, ReleaseError, UsageError
-from rocm_wheels.parallel import each
-from rocm_wheels.release.evidence import SKEW, Evidence, describe, parse_evidence
-from rocm_wheels.release.layout import Area, Layout, Places
+from rocm_wheels.parallel import run_in_parallel
+from rocm_wheels.release.evidence import CLOCK_SKEW, Evidence, describe_evidence, parse_evidence
+from rocm_wheels.release.layout import Area, StoreLayout, FamilyPaths
 from rocm_wheels.release.sets import SetDocument
-from rocm_wheels.stores.store import Exists, Store
-from rocm_wheels.words import counted
+from rocm_wheels.stores.store import AlreadyInStoreError, Store
+from rocm_wheels.words import format_count
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-_SUFFIX = ".json"
-_READ_AT_ONCE = 8
-_SIGNATURES_AT_ONCE = 4
+_EVIDENCE_SUFFIX = ".json"
+_READ_JOBS = 8
+_SIGNATURE_JOBS = 4
 
 
 @dataclass(frozen=True)
-class Known:
+class StoredEvidence:
     """An evidence as it was read. ``signer`` is who signed it, "" for nobody that is known.
 
     ``trouble`` says why it cannot speak for a set, "" when it can; against a set it speaks all the same.
@@ -40,37 +40,41 @@ class Known:
     trouble: str = ""
 
 
-def add_evidence(store: Store, layout: Layout, document: SetDocument, evidence: Evidence) -> bool:
+def add_evidence(store: Store, layout: StoreLayout, document: SetDocument, evidence: Evidence) -> bool:
     """Write an evidence down beside its set; tell whether it is new: the same said twice is one.
 
     Raises UsageError for one from the future, and ReleaseError for one about other wheels than the set's.
     """
-    refuse_strangers(document, evidence)
-    path = f"{Places(layout, document.family).evidence(document.id)}/{evidence.id}{_SUFFIX}"
+    require_own_evidence(document, evidence)
+    path = (
+        f"{FamilyPaths(layout, document.family).evidence_folder(document.id)}/{evidence.id}{_EVIDENCE_SUFFIX}"
+    )
     try:
         store.create(path, evidence.to_json())
-    except Exists as there:
-        same = parse_evidence(store.read(path).content, where=store.url_of(path), name=evidence.id)
-        if same.payload != evidence.payload:  # 12 hex digits that agree by chance
-            raise ReleaseError(f"{path} says something else: {describe(same)}") from there
+    except AlreadyInStoreError as conflict:
+        stored_evidence = parse_evidence(store.read(path).content, where=store.url_of(path), name=evidence.id)
+        if stored_evidence.payload != evidence.payload:  # 12 hex digits that agree by chance
+            raise ReleaseError(
+                f"{path} says something else: {describe_evidence(stored_evidence)}"
+            ) from conflict
         return False
     return True
 
 
-def refuse_strangers(document: SetDocument, evidence: Evidence) -> None:
+def require_own_evidence(document: SetDocument, evidence: Evidence) -> None:
     """Raise ReleaseError for an evidence that is of another set, or speaks of wheels that are not its own.
 
     UsageError for one from the future.
     """
     if evidence.set != document.id:
         raise ReleaseError(f"the evidence is of {evidence.set}, not of {document.id}")
-    if others := sorted(set(evidence.hashes) - document.hashes):
+    if other_hashes := sorted(set(evidence.hashes) - document.hashes):
         raise ReleaseError(
-            f"the evidence speaks of {counted(len(others), 'wheel')} outside {document.id}: "
-            f"sha256 {others[0]}",
+            f"the evidence speaks of {format_count(len(other_hashes), 'wheel')} outside {document.id}: "
+            f"sha256 {other_hashes[0]}",
             tip="test the wheels of the set: its own index has nothing else",
         )
-    if evidence.when > evidence.added + SKEW:
+    if evidence.when > evidence.added + CLOCK_SKEW:
         raise UsageError(
             f"the result is from the future: {evidence.when:%Y-%m-%d %H:%M} UTC; here it is "
             f"{evidence.added:%Y-%m-%d %H:%M} UTC",
@@ -78,110 +82,127 @@ def refuse_strangers(document: SetDocument, evidence: Evidence) -> None:
         )
 
 
-def beside_failures(
+def add_failures_beside(
     store: Store,
-    layout: Layout,
+    layout: StoreLayout,
     document: SetDocument,
-    made: Sequence[Evidence],
-    sign: Callable[[Evidence], Evidence] = lambda one: one,
+    new_evidence: Sequence[Evidence],
+    sign: Callable[[Evidence], Evidence] = lambda evidence: evidence,
 ) -> list[Evidence]:
-    """Return evidence that names the failures which are known of the set (its ``beside``), signed.
+    """Return evidence that names the failures which are known of the set (its ``failure_ids``), signed.
 
     What was written down before, by the same person, is named as it was then. Raises ReleaseError for test
     results that were handed in before for something else, and what ``sign`` raises.
     """
-    folder = Places(layout, document.family).evidence(document.id)
+    folder = FamilyPaths(layout, document.family).evidence_folder(document.id)
 
     def read(path: str) -> tuple[str, Evidence | None]:
-        name = path.rpartition("/")[2].removesuffix(_SUFFIX)
+        name = path.rpartition("/")[2].removesuffix(_EVIDENCE_SUFFIX)
         try:
             return name, parse_evidence(store.read(path).content, where=store.url_of(path), name=name)
         except DataError:
             return name, None  # it could be a failure; the gate tells what is wrong with it
 
-    there = dict(each(read, [listed.path for listed in store.listing(folder)], jobs=_READ_AT_ONCE))
-    found: list[Evidence] = []
-    for one in made:
-        known = [other for other in chain(there.values(), found) if other is not None]
-        _refuse_used(one, known)
-        same = next((other for other in known if other.statement == one.statement), None)
-        if same is None:
-            failures = {name for name, other in there.items() if other is None or not other.passed}
-            failures |= {other.id for other in found if not other.passed}
-            beside = tuple(sorted(failures))
+    present_by_id = dict(
+        run_in_parallel(read, [listed.path for listed in store.listing(folder)], jobs=_READ_JOBS)
+    )
+    completed: list[Evidence] = []
+    for evidence in new_evidence:
+        present = [other for other in chain(present_by_id.values(), completed) if other is not None]
+        _refuse_reused_results(evidence, present)
+        same_statement = next((other for other in present if other.statement == evidence.statement), None)
+        if same_statement is None:
+            failures = {name for name, other in present_by_id.items() if other is None or not other.passed}
+            failures |= {other.id for other in completed if not other.passed}
+            failure_ids = tuple(sorted(failures))
         else:
-            beside = same.beside
-        found.append(sign(one.model_copy(update={"beside": beside})))
-    return found
+            failure_ids = same_statement.beside
+        completed.append(sign(evidence.model_copy(update={"beside": failure_ids})))
+    return completed
 
 
-def _refuse_used(evidence: Evidence, known: Sequence[Evidence]) -> None:
+def _refuse_reused_results(evidence: Evidence, present: Sequence[Evidence]) -> None:
     """Raise ReleaseError for a pass by results that were handed in before as those of another run."""
     counts = evidence.source and evidence.passed and evidence.kind in {"smoke", "tests"}
-    for one in known if counts else ():
-        other = one.gfx != evidence.gfx or not set(one.hashes) & set(evidence.hashes)
-        other = other or one.outcome != evidence.outcome  # as of more reports, and now as of fewer
-        if one.source == evidence.source and one.kind == evidence.kind and other:
+    for earlier in present if counts else ():
+        other = earlier.gfx != evidence.gfx or not set(earlier.hashes) & set(evidence.hashes)
+        other = other or earlier.outcome != evidence.outcome  # as of more reports, and now as of fewer
+        if earlier.source == evidence.source and earlier.kind == evidence.kind and other:
             raise ReleaseError(
                 "these results were handed in before, for other wheels, another GPU or more reports: "
-                f"{one.id} is {describe(one)}",
+                f"{earlier.id} is {describe_evidence(earlier)}",
                 tip="one run is of one GPU and one Python; run the tests there, too",
             )
 
 
-def evidence_of(
+def read_evidence(
     store: Store,
-    layout: Layout,
+    layout: StoreLayout,
     document: SetDocument,
     *,
     signers: Mapping[str, str],
     env: Mapping[str, str],
     area: Area = "staging",
-) -> list[Known]:
+) -> list[StoredEvidence]:
     """Return all that is known of a set, oldest first, with who signed it (``signers``: keys by name).
 
     Raises DataError for a file that cannot be read, or that was changed.
     """
-    folder = Places(layout, document.family, area).evidence(document.id)
+    folder = FamilyPaths(layout, document.family, area).evidence_folder(document.id)
 
     def read(path: str) -> tuple[str, Evidence]:
-        name = path.rpartition("/")[2].removesuffix(_SUFFIX)
+        name = path.rpartition("/")[2].removesuffix(_EVIDENCE_SUFFIX)
         return name, parse_evidence(store.read(path).content, where=store.url_of(path), name=name)
 
-    found = each(read, [listed.path for listed in store.listing(folder)], jobs=_READ_AT_ONCE)
-    return each(lambda pair: _known(*pair, signers, env), found, jobs=_SIGNATURES_AT_ONCE)
+    named_evidence = run_in_parallel(read, [listed.path for listed in store.listing(folder)], jobs=_READ_JOBS)
+    return run_in_parallel(
+        lambda pair: _check_signature(*pair, signers, env), named_evidence, jobs=_SIGNATURE_JOBS
+    )
 
 
-def evidence_anywhere(
-    store: Store, layout: Layout, document: SetDocument, *, signers: Mapping[str, str], env: Mapping[str, str]
-) -> list[Known]:
+def read_all_evidence(
+    store: Store,
+    layout: StoreLayout,
+    document: SetDocument,
+    *,
+    signers: Mapping[str, str],
+    env: Mapping[str, str],
+) -> list[StoredEvidence]:
     """Return what is known of a set where it is staged, and where it was copied to when it was released.
 
-    Oldest first. What somebody removed from one place still counts. Raises as ``evidence_of``.
+    Oldest first. What somebody removed from one place still counts. Raises as ``read_evidence``.
     """
-    staged = evidence_of(store, layout, document, signers=signers, env=env)
-    released = evidence_of(store, layout, document, signers=signers, env=env, area="release")
-    found = {one.id: one for one in (*released, *staged)}
-    return [found[name] for name in sorted(found)]
+    staged = read_evidence(store, layout, document, signers=signers, env=env)
+    released = read_evidence(store, layout, document, signers=signers, env=env, area="release")
+    evidence_by_id = {stored.id: stored for stored in (*released, *staged)}
+    return [evidence_by_id[name] for name in sorted(evidence_by_id)]
 
 
-def warn_of_clocks(known: Sequence[Known], now: datetime) -> None:
+def warn_of_wrong_clocks(stored_evidence: Sequence[StoredEvidence], now: datetime) -> None:
     """Say when evidence was written down after now: this machine's clock, or the other's, is wrong."""
-    ahead = [one for one in known if one.evidence.added > now + SKEW]
+    ahead = [stored for stored in stored_evidence if stored.evidence.added > now + CLOCK_SKEW]
     if ahead:
-        last = max(ahead, key=lambda one: one.evidence.added).evidence
-        log.warn(
+        last = max(ahead, key=lambda stored: stored.evidence.added).evidence
+        log.log_warning(
             f"{len(ahead)} results were written down after now ({now:%Y-%m-%d %H:%M} UTC), the last by "
             f"{last.by} at {last.added:%Y-%m-%d %H:%M} UTC: a clock is wrong, this one or theirs"
         )
 
 
-def _known(name: str, evidence: Evidence, signers: Mapping[str, str], env: Mapping[str, str]) -> Known:
-    from rocm_wheels.release.signing import is_valid, same_key
+def _check_signature(
+    name: str, evidence: Evidence, signers: Mapping[str, str], env: Mapping[str, str]
+) -> StoredEvidence:
+    from rocm_wheels.release.signing import is_valid_signature, is_same_key
 
     if evidence.signature is None:
-        return Known(name, evidence)
-    if not is_valid(evidence, env):
-        return Known(name, evidence, trouble="its signature is not of what it says")
+        return StoredEvidence(name, evidence)
+    if not is_valid_signature(evidence, env):
+        return StoredEvidence(name, evidence, trouble="its signature is not of what it says")
     key = evidence.signature.key
-    return Known(name, evidence, next((who for who, theirs in signers.items() if same_key(key, theirs)), ""))
+    return StoredEvidence(
+        name,
+        evidence,
+        next(
+            (signer_name for signer_name, signer_key in signers.items() if is_same_key(key, signer_key)), ""
+        ),
+    )

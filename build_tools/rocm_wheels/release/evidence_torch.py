@@ -17,43 +17,43 @@ from typing import Annotated, Any, Literal
 from pydantic import AwareDatetime, BaseModel, Field
 
 from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.model.gfx import base_target
-from rocm_wheels.model.lock import Sha256
-from rocm_wheels.model.torch_tests import torch_tests
-from rocm_wheels.release.evidence import Counts, Evidence, Outcome
-from rocm_wheels.release.evidence_given import NO_GPU, Given
-from rocm_wheels.release.evidence_results import read_as, tested_hashes
-from rocm_wheels.release.evidence_smoke import choosing
-from rocm_wheels.release.junit_file import Report, read_report
-from rocm_wheels.shell import shell_line
-from rocm_wheels.wheels.members import digest_of_file
+from rocm_wheels.model.gfx import strip_features
+from rocm_wheels.model.lock import Sha256Digest
+from rocm_wheels.model.torch_tests import load_torch_tests
+from rocm_wheels.release.evidence import OutcomeCounts, Evidence, EvidenceOutcome
+from rocm_wheels.release.evidence_given import NO_GPU_WORD, EvidenceSubmission
+from rocm_wheels.release.evidence_results import parse_result, find_tested_hashes
+from rocm_wheels.release.evidence_smoke import find_selecting_words
+from rocm_wheels.release.junit_file import JunitReport, read_junit_report
+from rocm_wheels.shell import format_command
+from rocm_wheels.wheels.members import hash_file
 
-RECORD = "results.json"
-_FIRST = 3
-_SHARE = re.compile(r"(.+) ([0-9]{1,4})/([0-9]{1,4})")  # of a file: "test_ops 2/3"
-_Counted = Literal["passed", "failed", "crashed", "timeout", "skipped", "missing", "known", "left_out"]
-_BAD: tuple[_Counted, ...] = ("failed", "crashed", "timeout", "missing")
-_WITH_WHEELS = "run torch's tests where the wheels of the set are installed, and name them: --wheels DIR"
-_Number = Annotated[int, Field(ge=0)]
+TORCH_RECORD_FILE = "results.json"
+_MOST_FILES_SHOWN = 3
+_FILE_SHARE = re.compile(r"(.+) ([0-9]{1,4})/([0-9]{1,4})")  # of a file: "test_ops 2/3"
+_TorchCount = Literal["passed", "failed", "crashed", "timeout", "skipped", "missing", "known", "left_out"]
+_FAILED_COUNTS: tuple[_TorchCount, ...] = ("failed", "crashed", "timeout", "missing")
+_TORCH_WHEELS_TIP = "run torch's tests where the wheels of the set are installed, and name them: --wheels DIR"
+_NonNegative = Annotated[int, Field(ge=0)]
 
 
-class _Bad(BaseModel):
+class _TorchFailure(BaseModel):
     name: str
 
 
-class _Part(BaseModel):
+class _TorchPart(BaseModel):
     name: str
     complete: bool
     fault: str = ""
-    counts: Mapping[_Counted, _Number] = {}
+    counts: Mapping[_TorchCount, _NonNegative] = {}
     unchosen: int = 0
     devices: tuple[str, ...] = ()
     report: str = ""
     sha256: str = ""
-    bad: tuple[_Bad, ...] = ()
+    bad: tuple[_TorchFailure, ...] = ()
 
 
-class _Chosen(BaseModel):
+class _TorchSelection(BaseModel):
     suite: str
     files: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -64,179 +64,189 @@ class _Chosen(BaseModel):
     changes: tuple[str, ...] = ()
 
 
-class _Tested(BaseModel):
+class _TorchBuild(BaseModel):
     torch: str
     python: str
     commit: str = ""
     doubt: str = ""
 
 
-class _Run(BaseModel):
+class _TorchRun(BaseModel):
     schema_version: int = Field(alias="schema")
     tool: str
     when: AwareDatetime
     host: str
-    of: _Tested
+    of: _TorchBuild
     gfx: str | None
-    files: Mapping[str, Sha256]
-    chosen: _Chosen
-    parts: tuple[_Part, ...] = Field(min_length=1)
+    files: Mapping[str, Sha256Digest]
+    chosen: _TorchSelection
+    parts: tuple[_TorchPart, ...] = Field(min_length=1)
     counts: Mapping[str, int]
 
 
-def is_of_torch(value: Any) -> bool:
+def is_torch_record(value: Any) -> bool:
     """Tell whether JSON is a record of torch's own tests."""
     return isinstance(value, dict) and "parts" in value and "chosen" in value
 
 
-def records_in(folder: Path) -> list[Path]:
+def list_torch_records(folder: Path) -> list[Path]:
     """Return the records in a folder: its own, or those of the folders in it (one for each GPU)."""
-    own = folder / RECORD
-    return [own] if own.is_file() else sorted(folder.glob(f"*/{RECORD}"))
+    record = folder / TORCH_RECORD_FILE
+    return [record] if record.is_file() else sorted(folder.glob(f"*/{TORCH_RECORD_FILE}"))
 
 
-def evidence_of_torch(found: Sequence[tuple[Path, Any]], given: Given) -> list[Evidence]:
+def make_torch_evidence(
+    records: Sequence[tuple[Path, Any]], submission: EvidenceSubmission
+) -> list[Evidence]:
     """Return what torch's tests found: shards of one run are one result, each GPU target another.
 
     Raises DataError for records that their reports contradict, or that are of no wheel of the set.
     """
-    groups: dict[tuple[object, ...], list[tuple[Path, _Run]]] = {}
+    groups: dict[tuple[object, ...], list[tuple[Path, _TorchRun]]] = {}
     shards = Counter[object]()
-    for path, value in found:
-        one = read_as(_Run, value, path)
-        reports = [part.report for part in one.parts if part.complete]
+    for path, value in records:
+        run = parse_result(_TorchRun, value, path)
+        reports = [part.report for part in run.parts if part.complete]
         if len(reports) != len(set(reports)):
             tip = "run again, and do not change it"
             raise DataError(f"{path} names a report for two files of tests", tip=tip)
-        chosen = one.chosen.model_dump(exclude={"shard"})
-        key = (one.gfx, one.of.torch, one.of.python, one.of.commit, repr(chosen), *sorted(one.files.items()))
-        again = shards[key, one.chosen.shard]  # another GPU of the same kind: a run of its own
-        shards[key, one.chosen.shard] += 1
-        groups.setdefault((again, *key), []).append((path, one))
-    return [_together(runs, given) for runs in groups.values()]
+        chosen = run.chosen.model_dump(exclude={"shard"})
+        key = (run.gfx, run.of.torch, run.of.python, run.of.commit, repr(chosen), *sorted(run.files.items()))
+        repetition = shards[key, run.chosen.shard]  # another GPU of the same kind: a run of its own
+        shards[key, run.chosen.shard] += 1
+        groups.setdefault((repetition, *key), []).append((path, run))
+    return [_join_shards(runs, submission) for runs in groups.values()]
 
 
-def _together(runs: Sequence[tuple[Path, _Run]], given: Given) -> Evidence:
+def _join_shards(runs: Sequence[tuple[Path, _TorchRun]], submission: EvidenceSubmission) -> Evidence:
     path, first = runs[0]
-    there = {one.chosen.shard for _, one in runs}
-    counts, parts = Counter[str](), [(file, part) for file, one in runs for part in one.parts]
+    shards = {run.chosen.shard for _, run in runs}
+    counts, parts = Counter[str](), [(file, part) for file, run in runs for part in run.parts]
     for file, part in parts:
-        _refuse_other_reports(file, part)
+        _require_matching_report(file, part)
         counts.update(part.counts)
-    known, faults = counts.pop("known", 0), list(_faults(parts))
-    lacking = sorted(set(range(1, first.chosen.shards + 1)) - there)
-    if lacking:
-        faults.append(f"shards {', '.join(map(str, lacking))} of {first.chosen.shards} are not there")
-    faults += _not_tested([one for _, one in runs])
-    left = counts.pop("left_out", 0)
-    whole = Counts(**{**counts, "skipped": counts["skipped"] + known})
+    known_failures, faults = counts.pop("known", 0), list(_list_part_faults(parts))
+    missing_shards = sorted(set(range(1, first.chosen.shards + 1)) - shards)
+    if missing_shards:
+        faults.append(f"shards {', '.join(map(str, missing_shards))} of {first.chosen.shards} are not there")
+    faults += _list_untested([run for _, run in runs])
+    left_out = counts.pop("left_out", 0)
+    total_counts = OutcomeCounts(**{**counts, "skipped": counts["skipped"] + known_failures})
     detail = [
         f"suite {first.chosen.suite}",
         f"tests of {first.of.commit[:12]}" if first.of.commit else "",
         *faults,
     ]
     detail += [
-        f"{known} failures were known" if known else "",
-        f"{left} known to hang or crash" if left else "",
+        f"{known_failures} failures were known" if known_failures else "",
+        f"{left_out} known to hang or crash" if left_out else "",
     ]
-    return given.make(
+    return submission.make_evidence(
         "tests",
-        whole,
-        tested_hashes(first.files, path, given, tip=_WITH_WHEELS),
+        total_counts,
+        find_tested_hashes(first.files, path, submission, tip=_TORCH_WHEELS_TIP),
         source=path,
         tool=first.tool,
-        when=min(one.when for _, one in runs),
+        when=min(run.when for _, run in runs),
         host=first.host,
-        gfx=_target(path, first, given),
-        outcome=_outcome(whole, faults),
+        gfx=_find_torch_target(path, first, submission),
+        outcome=_decide_outcome(total_counts, faults),
         detail="; ".join(filter(None, detail)),
         failed=[bad.name for _, part in parts for bad in part.bad],
-        selected=_selected([one for _, one in runs]),
-        digest=_digest(file for file, _ in runs),
+        selected=_describe_torch_selection([run for _, run in runs]),
+        digest=_digest_record_files(file for file, _ in runs),
     )
 
 
-def _refuse_other_reports(record: Path, part: _Part) -> None:
+def _require_matching_report(record: Path, part: _TorchPart) -> None:
     """Raise DataError where a report is not there, was changed, or counts other tests than the record."""
     if not part.complete:
         return
     file = record.parent / part.report
     if not part.report or not file.is_file() or not file.resolve().is_relative_to(record.parent.resolve()):
         raise DataError(f"{record}: the report of {part.name} is not there", tip="hand in the whole folder")
-    report: Report = read_report(file)
-    bad = sum(part.counts.get(one, 0) for one in _BAD)
+    report: JunitReport = read_junit_report(file)
+    bad = sum(part.counts.get(count_name, 0) for count_name in _FAILED_COUNTS)
     skipped = part.counts.get("skipped", 0) + part.counts.get("known", 0)
-    said = (part.counts.get("passed", 0), bad, skipped)
-    own = (report.passed, report.failed + report.crashed + report.timeout, report.skipped)
+    recorded_counts = (part.counts.get("passed", 0), bad, skipped)
+    report_counts = (report.passed, report.failed + report.crashed + report.timeout, report.skipped)
     # a report without tests is one that is not whole, elsewhere
-    if report.digest != part.sha256 or said != own or (report.fault and any(own)):
+    if (
+        report.digest != part.sha256
+        or recorded_counts != report_counts
+        or (report.fault and any(report_counts))
+    ):
         why = (
             report.fault
-            or f"{own[0]} passed and {own[1]} did not, and {record.name} says {said[0]} and {said[1]}"
+            or f"{report_counts[0]} passed and {report_counts[1]} did not, and {record.name} says {recorded_counts[0]} and {recorded_counts[1]}"
         )
         raise DataError(f"{file} is not what {record} speaks of: {why}", tip="run again, and change neither")
 
 
-def _faults(parts: Iterable[tuple[Path, _Part]]) -> Iterable[str]:
+def _list_part_faults(parts: Iterable[tuple[Path, _TorchPart]]) -> Iterable[str]:
     waiting = [part.name for _, part in parts if not part.complete]
     if waiting:
-        yield f"{len(waiting)} files were not run to their end: {', '.join(waiting[:_FIRST])}"
+        yield f"{len(waiting)} files were not run to their end: {', '.join(waiting[:_MOST_FILES_SHOWN])}"
     yield from (f"{part.name}: {part.fault.partition(chr(10))[0]}" for _, part in parts if part.fault)
 
 
-def _not_tested(runs: Sequence[_Run]) -> Iterable[str]:
+def _list_untested(runs: Sequence[_TorchRun]) -> Iterable[str]:
     """Say what all shards together lack: files of the suite, shares of a file, the GPU that they are of."""
     first = runs[0]
     parts = [part for run in runs for part in run.parts]
     shares: dict[str, set[int]] = defaultdict(set)
-    of: dict[str, int] = {}
+    totals: dict[str, int] = {}
     for name in (name for name, times in Counter(part.name for part in parts).items() if times > 1):
         yield f"{name} is there twice"
     for part in parts:
-        file, number, total = found.groups() if (found := _SHARE.fullmatch(part.name)) else (part.name, 1, 1)
+        file, number, total = (
+            match.groups() if (match := _FILE_SHARE.fullmatch(part.name)) else (part.name, 1, 1)
+        )
         shares[file].add(int(number))
-        of[file] = max(of.get(file, 1), int(total))
-    for file, there in shares.items():
-        if lacking := sorted({*range(1, of[file] + 1)} - there):
-            yield f"{file} {lacking[0]}/{of[file]} is not there"
-    suite = torch_tests().suites.get(first.chosen.suite)
+        totals[file] = max(totals.get(file, 1), int(total))
+    for file, numbers in shares.items():
+        if missing_shares := sorted({*range(1, totals[file] + 1)} - numbers):
+            yield f"{file} {missing_shares[0]}/{totals[file]} is not there"
+    suite = load_torch_tests().suites.get(first.chosen.suite)
     passed = {part.name for part in parts if part.counts.get("passed")}
-    for file in suite.named if suite is not None and not (first.chosen.files or first.chosen.exclude) else ():
+    for file in (
+        suite.named_files if suite is not None and not (first.chosen.files or first.chosen.exclude) else ()
+    ):
         if file not in passed:
             yield f"{file}: none of its tests passed" if file in shares else f"{file} was not run"
     if first.gfx is not None:
-        used = {base_target(one) for part in parts for one in part.devices}
+        used = {strip_features(device) for part in parts for device in part.devices}
         may_be_none = suite is None or not suite.whole  # distributed tests have other processes use it
-        if used != {base_target(first.gfx)} and (used or not may_be_none):
+        if used != {strip_features(first.gfx)} and (used or not may_be_none):
             yield f"the tests used {', '.join(sorted(used)) or 'no GPU'}, not the {first.gfx}"
 
 
-def _outcome(counts: Counts, faults: Sequence[str]) -> Outcome:
-    outcome = counts.outcome()
+def _decide_outcome(counts: OutcomeCounts, faults: Sequence[str]) -> EvidenceOutcome:
+    outcome = counts.decide_outcome()
     return "missing" if faults and outcome == "pass" else outcome
 
 
-def _selected(runs: Sequence[_Run]) -> str:
+def _describe_torch_selection(runs: Sequence[_TorchRun]) -> str:
     """Return how tests were chosen; "" for a whole suite of the tests that are torch's own."""
     chosen = runs[0].chosen
-    words, suite = choosing(chosen.pytest_args), torch_tests().suites.get(chosen.suite)
-    said = ["" if suite is not None and suite.whole else f"only the suite {chosen.suite}"]
-    said += [shell_line(words) if words else "", *chosen.changes]
-    said += [f"{name}={value}" for name, value in sorted(chosen.variables.items())]
-    said += [f"only {', '.join(chosen.files)}" if chosen.files else ""]
-    said += [f"without {', '.join(chosen.exclude)}" if chosen.exclude else ""]
+    words, suite = find_selecting_words(chosen.pytest_args), load_torch_tests().suites.get(chosen.suite)
+    selections = ["" if suite is not None and suite.whole else f"only the suite {chosen.suite}"]
+    selections += [format_command(words) if words else "", *chosen.changes]
+    selections += [f"{name}={value}" for name, value in sorted(chosen.variables.items())]
+    selections += [f"only {', '.join(chosen.files)}" if chosen.files else ""]
+    selections += [f"without {', '.join(chosen.exclude)}" if chosen.exclude else ""]
     unchosen = sum(part.unchosen for run in runs for part in run.parts)
-    said += [f"{unchosen} tests left out" if unchosen else "", *(run.of.doubt for run in runs)]
-    return "; ".join(dict.fromkeys(filter(None, said)))
+    selections += [f"{unchosen} tests left out" if unchosen else "", *(run.of.doubt for run in runs)]
+    return "; ".join(dict.fromkeys(filter(None, selections)))
 
 
-def _target(path: Path, found: _Run, given: Given) -> str | None:
-    own = None if found.gfx is None else base_target(found.gfx)
-    if given.gfx in {None, own} or (given.gfx == NO_GPU and own is None):
-        return own
-    raise UsageError(f"{path} {f'ran on {own}' if own else 'saw no GPU'}, not on {given.gfx}")
+def _find_torch_target(path: Path, run: _TorchRun, submission: EvidenceSubmission) -> str | None:
+    target = None if run.gfx is None else strip_features(run.gfx)
+    if submission.gfx in {None, target} or (submission.gfx == NO_GPU_WORD and target is None):
+        return target
+    raise UsageError(f"{path} {f'ran on {target}' if target else 'saw no GPU'}, not on {submission.gfx}")
 
 
-def _digest(files: Iterable[Path]) -> str:
-    digests = sorted(digest_of_file(file) for file in files)
+def _digest_record_files(files: Iterable[Path]) -> str:
+    digests = sorted(hash_file(file) for file in files)
     return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()

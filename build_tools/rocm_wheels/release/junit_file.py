@@ -16,17 +16,17 @@ from xml.parsers import expat
 
 from rocm_wheels.errors import UsageError
 
-_State = Literal["passed", "failed", "crashed", "timeout", "skipped"]
-_SUITES = ("testsuites", "testsuite")
-_BAD = ("failure", "error")
-_NOT_RUN = ("notrun", "disabled", "skipped")  # how GoogleTest and CTest say it, in an attribute
-_NAMED = 1000  # of those that are bad
-_HOSTS = 20
-_PIECE = 1 << 20
+_TestState = Literal["passed", "failed", "crashed", "timeout", "skipped"]
+_SUITE_TAGS = ("testsuites", "testsuite")
+_FAILURE_TAGS = ("failure", "error")
+_NOT_RUN_STATUSES = ("notrun", "disabled", "skipped")  # how GoogleTest and CTest say it, in an attribute
+_MOST_NAMED = 1000  # of those that are bad
+_MOST_HOSTS = 20
+_PIECE_SIZE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Report:
+class JunitReport:
     """What a file says. ``fault`` is why it does not say all that it should, "" when it does.
 
     ``when`` is when its first suite began; ``digest`` is the sha256 of the file.
@@ -44,54 +44,54 @@ class Report:
     hosts: tuple[str, ...] = ()
 
 
-def read_report(file: Path) -> Report:
+def read_junit_report(file: Path) -> JunitReport:
     """Read a file. What is wrong in it is its ``fault``; UsageError for a report of the smoke tests."""
-    found, digest = _Reading(), hashlib.sha256()
+    reader, digest = _JunitReader(), hashlib.sha256()
     parser = expat.ParserCreate()
-    parser.StartElementHandler = found.begin
-    parser.EndElementHandler = found.end
-    parser.StartDoctypeDeclHandler = found.refuse
+    parser.StartElementHandler = reader.begin_element
+    parser.EndElementHandler = reader.end_element
+    parser.StartDoctypeDeclHandler = reader.refuse_doctype
     fault, empty = "", True
     with file.open("rb") as stream:
-        while piece := stream.read(_PIECE):
+        while piece := stream.read(_PIECE_SIZE):
             digest.update(piece)
             empty = empty and not piece.strip()
-            fault = fault or _fed(parser, piece, last=False)
-    fault = "is empty" if empty else fault or _fed(parser, b"", last=True)
-    if found.smoke:
+            fault = fault or _feed_parser(parser, piece, last=False)
+    fault = "is empty" if empty else fault or _feed_parser(parser, b"", last=True)
+    if reader.smoke:
         raise UsageError(
             f"{file} is a report of the smoke tests, which are not torch's own",
             tip="add the results.json beside it, which names the wheels, too",
         )
     if fault:
-        return Report(digest.hexdigest(), fault=f"{file.name} {fault}")
-    return found.report(file.name, digest.hexdigest())
+        return JunitReport(digest.hexdigest(), fault=f"{file.name} {fault}")
+    return reader.make_report(file.name, digest.hexdigest())
 
 
-def _fed(parser: expat.XMLParserType, piece: bytes, *, last: bool) -> str:
+def _feed_parser(parser: expat.XMLParserType, piece: bytes, *, last: bool) -> str:
     """Read on; return what is wrong, "" for nothing."""
     try:
         parser.Parse(piece, last)
-    except _OtherError as cause:
+    except _NotJunitError as cause:
         return str(cause)
     except (expat.ExpatError, ValueError, LookupError) as broken:  # also an encoding that is none
         return f"is truncated or no XML ({broken})"
     return ""
 
 
-class _OtherError(Exception):
+class _NotJunitError(Exception):
     """The file is nothing that a test runner writes."""
 
 
 @dataclass
-class _Reading:
+class _JunitReader:
     """What was read so far. ``claimed`` is what the outermost suites say of their tests."""
 
     depth: int = 0
     outermost: int = 0
     test: str | None = None
-    state: _State = "passed"
-    states: Counter[_State] = field(default_factory=Counter)
+    state: _TestState = "passed"
+    states: Counter[_TestState] = field(default_factory=Counter)
     tags: int = 0  # of failures and errors: a test can have both
     claimed: Counter[str] = field(default_factory=Counter)
     odd: str = ""
@@ -100,55 +100,57 @@ class _Reading:
     hosts: dict[str, None] = field(default_factory=dict)
     smoke: bool = False
 
-    def refuse(self, *_: object) -> None:
-        raise _OtherError("has a document type, which no test runner writes")
+    def refuse_doctype(self, *_: object) -> None:
+        raise _NotJunitError("has a document type, which no test runner writes")
 
-    def begin(self, tag: str, said: dict[str, str]) -> None:
+    def begin_element(self, tag: str, attributes: dict[str, str]) -> None:
         if not self.depth:
-            if tag not in _SUITES:
-                raise _OtherError(f"is no JUnit report: it is <{tag[:40]}>")
+            if tag not in _SUITE_TAGS:
+                raise _NotJunitError(f"is no JUnit report: it is <{tag[:40]}>")
             self.outermost = 1 if tag == "testsuite" else 2
         self.depth += 1
         if tag == "testsuite":
-            self._suite(said)
+            self._read_suite(attributes)
         elif tag == "testcase" and self.test is None:
-            self.test = "::".join(part for part in (said.get("classname"), said.get("name")) if part)
-            self.state = "skipped" if said.get("status", "").lower() in _NOT_RUN else "passed"
-        elif tag in _BAD and self.test is not None:
+            self.test = "::".join(
+                part for part in (attributes.get("classname"), attributes.get("name")) if part
+            )
+            self.state = "skipped" if attributes.get("status", "").lower() in _NOT_RUN_STATUSES else "passed"
+        elif tag in _FAILURE_TAGS and self.test is not None:
             self.tags += 1
-            how = _how(said.get("message", ""))
-            self.state = how if self.state in {"passed", "skipped"} else self.state
+            failure_state = _classify_failure(attributes.get("message", ""))
+            self.state = failure_state if self.state in {"passed", "skipped"} else self.state
         elif tag == "skipped" and self.state == "passed":
             self.state = "skipped"
 
-    def end(self, tag: str) -> None:
+    def end_element(self, tag: str) -> None:
         self.depth -= 1
         if tag != "testcase" or self.test is None:
             return
         self.states[self.state] += 1
-        if self.state not in {"passed", "skipped"} and len(self.names) < _NAMED:
+        if self.state not in {"passed", "skipped"} and len(self.names) < _MOST_NAMED:
             self.names[self.test] = None
         self.test = None
 
-    def _suite(self, said: dict[str, str]) -> None:
-        self.smoke = self.smoke or said.get("name", "").split(" ")[0] == "smoke"
-        if (host := said.get("hostname")) and len(self.hosts) < _HOSTS:
+    def _read_suite(self, attributes: dict[str, str]) -> None:
+        self.smoke = self.smoke or attributes.get("name", "").split(" ")[0] == "smoke"
+        if (host := attributes.get("hostname")) and len(self.hosts) < _MOST_HOSTS:
             self.hosts[host] = None
-        if (when := _moment(said.get("timestamp", ""))) is not None:
+        if (when := _parse_time(attributes.get("timestamp", ""))) is not None:
             self.when = min(self.when or when, when)
         if self.depth != self.outermost:
             return  # its numbers are in those of the suite that it is in
         for name in ("tests", "failures", "errors"):
-            text = said.get(name, "0")
+            text = attributes.get(name, "0")
             if text.isdecimal() and len(text) < 10:
                 self.claimed[name] += int(text)
             else:
                 self.odd = self.odd or f"{name} of a suite is no number: {text[:20]}"
 
-    def report(self, name: str, digest: str) -> Report:
+    def make_report(self, name: str, digest: str) -> JunitReport:
         states, claimed = self.states, self.claimed
         unlisted = max(claimed["failures"] + claimed["errors"] - self.tags, 0)
-        return Report(
+        return JunitReport(
             digest,
             passed=states["passed"],
             failed=states["failed"] + unlisted,
@@ -156,12 +158,12 @@ class _Reading:
             timeout=states["timeout"],
             skipped=states["skipped"],
             names=tuple(self.names),
-            fault=f"{name}: {self.odd}" if self.odd else self._fault(name),
+            fault=f"{name}: {self.odd}" if self.odd else self._find_fault(name),
             when=self.when,
             hosts=tuple(self.hosts),
         )
 
-    def _fault(self, name: str) -> str:
+    def _find_fault(self, name: str) -> str:
         """Return why a report is not whole: it lists nothing, or less than it says it does."""
         tests = sum(self.states.values())
         if not tests:
@@ -171,14 +173,14 @@ class _Reading:
         return f"{name} says {claimed} tests and lists {tests}" if tests < claimed else ""
 
 
-def _how(message: str) -> _State:
+def _classify_failure(message: str) -> _TestState:
     """Tell how a test ended, by what pytest-timeout and pytest-xdist say of it."""
     if message.removeprefix("Failed: ").startswith("Timeout"):
         return "timeout"
     return "crashed" if "worker '" in message and " crashed while running " in message else "failed"
 
 
-def _moment(text: str) -> datetime | None:
+def _parse_time(text: str) -> datetime | None:
     """Return when a suite began; a time without a zone is taken for UTC. None for what is no time."""
     try:
         when = datetime.fromisoformat(text.replace("Z", "+00:00"))

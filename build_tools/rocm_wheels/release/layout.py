@@ -15,18 +15,18 @@ from typing import Literal
 from pydantic import field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from rocm_wheels.model.names import data_folder
-from rocm_wheels.records import Record, load
+from rocm_wheels.model.names import get_data_folder
+from rocm_wheels.records import Record, load_record
 
-LOCK = "sources.lock.json"
-SET = "set.json"
+LOCK_FILE = "sources.lock.json"
+SET_FILE = "set.json"
 Area = Literal["staging", "release"]
-_SUMMARY = "sets.json"
-_BESIDE = ("sets", "files", "evidence", "pages", "channels", "views", "support", "public")
-_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
+_SUMMARY_FILE = "sets.json"
+_NAMES_IN_FAMILY = ("sets", "files", "evidence", "pages", "channels", "views", "support", "public")
+_PATH_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
 
 
-class Layout(Record):
+class StoreLayout(Record):
     """The names: ``staging`` and ``release`` are areas, the others folders of a family.
 
     ``support`` is a document of a family and one of the whole area, beside which ``public`` lies. Names that
@@ -46,17 +46,17 @@ class Layout(Record):
 
     @field_validator("*")
     @classmethod
-    def _a_path(cls, value: str) -> str:
-        if not all(_PART.fullmatch(part) for part in value.split("/")):
+    def _check_path(cls, value: str) -> str:
+        if not all(_PATH_PART.fullmatch(part) for part in value.split("/")):
             raise ValueError("it must be a relative path of plain names")
         return value
 
     @model_validator(mode="after")
-    def _each_its_own(self) -> Layout:
+    def _check_distinct(self) -> StoreLayout:
         """A name that a layout leaves out may be one that it gives to something else."""
-        names = {name: getattr(self, name) for name in _BESIDE}
+        names = {name: getattr(self, name) for name in _NAMES_IN_FAMILY}
         for name, value in names.items():
-            for other, taken in {**names, "the listing of sets": _SUMMARY}.items():
+            for other, taken in {**names, "the listing of sets": _SUMMARY_FILE}.items():
                 if name != other and f"{value}/".startswith(f"{taken}/"):
                     raise PydanticCustomError(
                         "layout", "{said}", {"said": f"{name} ({value}) is in {other} ({taken}): rename one"}
@@ -65,92 +65,92 @@ class Layout(Record):
 
 
 @dataclass(frozen=True)
-class Places:
+class FamilyPaths:
     """The paths of one family in one area."""
 
-    layout: Layout
+    layout: StoreLayout
     family: str
     area: Area = "staging"
 
     @property
-    def root(self) -> str:
+    def family_folder(self) -> str:
         """The family's folder in its area."""
         return f"{self.layout.staging if self.area == 'staging' else self.layout.release}/{self.family}"
 
     @property
-    def sets(self) -> str:
+    def sets_folder(self) -> str:
         """The folder of all sets."""
-        return f"{self.root}/{self.layout.sets}"
+        return f"{self.family_folder}/{self.layout.sets}"
 
     def set_folder(self, set_id: str) -> str:
         """The folder of a set."""
-        return f"{self.sets}/{set_id}"
+        return f"{self.sets_folder}/{set_id}"
 
-    def document(self, set_id: str) -> str:
+    def set_document(self, set_id: str) -> str:
         """The document of a set, its last file: without it there is no set."""
-        return f"{self.set_folder(set_id)}/{SET}"
+        return f"{self.set_folder(set_id)}/{SET_FILE}"
 
-    def lock(self, set_id: str) -> str:
+    def set_lock(self, set_id: str) -> str:
         """The lock of a set."""
-        return f"{self.set_folder(set_id)}/{LOCK}"
+        return f"{self.set_folder(set_id)}/{LOCK_FILE}"
 
-    def index(self, set_id: str) -> str:
+    def set_index(self, set_id: str) -> str:
         """The index of a set, which never changes."""
         return f"{self.set_folder(set_id)}/{self.layout.pages}"
 
-    def file(self, sha256: str, name: str) -> str:
+    def wheel_file(self, sha256: str, name: str) -> str:
         """The bytes of a wheel, for all sets that hold it."""
-        return f"{self.root}/{self.layout.files}/{sha256[:2]}/{sha256}/{name}"
+        return f"{self.family_folder}/{self.layout.files}/{sha256[:2]}/{sha256}/{name}"
 
     @property
-    def names(self) -> str:
+    def name_claims(self) -> str:
         """The folder that says for each file name which bytes it belongs to."""
-        return f"{self.root}/{self.layout.files}/names"
+        return f"{self.family_folder}/{self.layout.files}/names"
 
-    def name(self, file_name: str) -> str:
+    def name_claim(self, file_name: str) -> str:
         """The document that says which bytes a file name belongs to."""
-        return f"{self.names}/{file_name}.sha256"
+        return f"{self.name_claims}/{file_name}.sha256"
 
-    def evidence(self, set_id: str) -> str:
+    def evidence_folder(self, set_id: str) -> str:
         """The folder of what is known of a set: results, one file each."""
-        return f"{self.root}/{self.layout.evidence}/{set_id}"
+        return f"{self.family_folder}/{self.layout.evidence}/{set_id}"
 
     def channel_pages(self, channel: str) -> str:
         """The index of a channel."""
-        return f"{self.root}/{self.layout.pages}/{channel}"
+        return f"{self.family_folder}/{self.layout.pages}/{channel}"
 
-    def channel(self, channel: str) -> str:
+    def channel_document(self, channel: str) -> str:
         """The document that says which set a channel is at."""
-        return f"{self.root}/{self.layout.channels}/{channel}.json"
+        return f"{self.family_folder}/{self.layout.channels}/{channel}.json"
 
-    def builds(self, name: str) -> str:
+    def build_folder(self, name: str) -> str:
         """The folder in which the pages of an index are built, where all of them change at once."""
-        return f"{self.root}/{self.layout.channels}/{name}.pages"
+        return f"{self.family_folder}/{self.layout.channels}/{name}.pages"
 
-    def view(self, gfx: str, channel: str) -> str:
+    def view_pages(self, gfx: str, channel: str) -> str:
         """The index of the newest set of a channel that passed on a GPU target, of each platform."""
-        return f"{self.root}/{self.layout.views}/{gfx}/{channel}"
+        return f"{self.family_folder}/{self.layout.views}/{gfx}/{channel}"
 
-    def known(self, channel: str) -> str:
+    def channel_status(self, channel: str) -> str:
         """The document of what is known of the sets of a channel, and which of them its views show."""
-        return f"{self.root}/{self.layout.views}/{channel}.json"
+        return f"{self.family_folder}/{self.layout.views}/{channel}.json"
 
     @property
-    def support(self) -> str:
+    def support_document(self) -> str:
         """The document that says for which machines there are wheels."""
-        return f"{self.root}/{self.layout.support}"
+        return f"{self.family_folder}/{self.layout.support}"
 
     @property
-    def summary(self) -> str:
+    def set_listing(self) -> str:
         """A short listing of all sets, which can be made again at any time."""
-        return f"{self.root}/{_SUMMARY}"
+        return f"{self.family_folder}/{_SUMMARY_FILE}"
 
 
-def load_layout(path: Path | None = None) -> Layout:
+def load_layout(path: Path | None = None) -> StoreLayout:
     """Read a layout (a YAML file), by default our own. Raises DataError with the place of a mistake."""
-    return load(path, Layout) if path is not None else _default()
+    return load_record(path, StoreLayout) if path is not None else _load_default_layout()
 
 
 @lru_cache
-def _default() -> Layout:
-    return load(data_folder() / "release_layout.yaml", Layout)
+def _load_default_layout() -> StoreLayout:
+    return load_record(get_data_folder() / "release_layout.yaml", StoreLayout)

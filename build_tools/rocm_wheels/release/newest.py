@@ -20,24 +20,32 @@ from packaging.version import Version
 
 from rocm_wheels.model.project import Platform
 
-PLATFORMS: tuple[Platform, ...] = get_args(Platform)  # in the order in which they are told
-Rank = tuple[bool, bool, Version, str, str]
-TORCH, _NONE = "torch", Version("0")
-_OF_NIGHTS = {"nightly", None}
+PLATFORM_ORDER: tuple[Platform, ...] = get_args(Platform)  # in the order in which they are told
+SetRank = tuple[bool, bool, Version, str, str]
+TORCH_PROJECT, _NO_VERSION = "torch", Version("0")
+_PRERELEASE_CHANNELS = {"nightly", None}
 
 
-def rank(projects: Container[str], version: str, created: str, set_id: str, *, channel: str | None) -> Rank:
+def rank_set(
+    projects: Container[str], version: str, created: str, set_id: str, *, channel: str | None
+) -> SetRank:
     """Return what sets are sorted by: the greatest is the newest.
 
     ``version`` is that of the set: torch's, where that is among its ``projects``.
     """
-    if TORCH not in projects:
-        return False, False, _NONE, created, set_id
-    known = Version(version)
-    return True, channel in _OF_NIGHTS or not known.is_prerelease, known, created, set_id
+    if TORCH_PROJECT not in projects:
+        return False, False, _NO_VERSION, created, set_id
+    torch_version = Version(version)
+    return (
+        True,
+        channel in _PRERELEASE_CHANNELS or not torch_version.is_prerelease,
+        torch_version,
+        created,
+        set_id,
+    )
 
 
-def of_torch(version: str) -> tuple[int, int]:
+def parse_torch_line(version: str) -> tuple[int, int]:
     """Return the two numbers that a torch line is called by: ``(2, 13)`` of ``2.13.0a0+rocm7.1``."""
-    known = Version(version)
-    return known.major, known.minor
+    torch_version = Version(version)
+    return torch_version.major, torch_version.minor

@@ -14,19 +14,19 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from rocm_wheels import log
-from rocm_wheels.errors import DataError, explain
+from rocm_wheels.errors import DataError, explain_error
 from rocm_wheels.model.project import Platform
-from rocm_wheels.parallel import each
+from rocm_wheels.parallel import run_in_parallel
 from rocm_wheels.records import Record
-from rocm_wheels.release.gate.needed import platform_of
-from rocm_wheels.release.layout import Layout, Places
-from rocm_wheels.release.sets import SetDocument, families, parse_set
-from rocm_wheels.stores.store import Changed, Missing, Store
+from rocm_wheels.release.gate.needed import find_set_platform
+from rocm_wheels.release.layout import StoreLayout, FamilyPaths
+from rocm_wheels.release.sets import SetDocument, list_families, parse_set
+from rocm_wheels.stores.store import ChangedInStoreError, NotInStoreError, Store
 
-_JOBS = 16
+_READ_JOBS = 16
 
 
-class Row(Record):
+class SetRow(Record):
     """A set in a line. ``wheels`` and ``bytes`` count its files, ``planned`` and ``missing`` its cells.
 
     ``os`` is its platform, "" in a listing of before: then its document is read again.
@@ -48,42 +48,42 @@ class Row(Record):
     os: Platform | Literal[""] = ""
 
 
-class _Listing(Record):
+class _SetListing(Record):
     schema_version: Literal[1] = Field(default=1, alias="schema")
-    sets: tuple[Row, ...] = ()
+    sets: tuple[SetRow, ...] = ()
 
 
 @dataclass(frozen=True)
-class Overview:
+class FamilyOverview:
     """The sets of a family, newest first; ids of those not finished; what is wrong with damaged documents."""
 
     family: str
-    rows: tuple[Row, ...]
+    rows: tuple[SetRow, ...]
     unfinished: tuple[str, ...]
     damaged: tuple[str, ...]
 
 
-def overviews(store: Store, layout: Layout, *, family: str | None = None) -> list[Overview]:
+def list_sets(store: Store, layout: StoreLayout, *, family: str | None = None) -> list[FamilyOverview]:
     """Return the staged sets of every family, or of one."""
-    named = families(store, layout=layout) if family is None else [family]
-    return [_overview(store, Places(layout, one))[0] for one in named]
+    family_names = list_families(store, layout=layout) if family is None else [family]
+    return [_read_overview(store, FamilyPaths(layout, family_name))[0] for family_name in family_names]
 
 
-def renew_listing(store: Store, places: Places) -> None:
+def update_listing(store: Store, paths: FamilyPaths) -> None:
     """Write the listing anew where it is not up to date; another who does so at the same time is as good."""
-    found, tag, kept = _overview(store, places)
-    if found.rows == kept:
+    overview, tag, listed_rows = _read_overview(store, paths)
+    if overview.rows == listed_rows:
         return
-    listing = _Listing(sets=found.rows).model_dump(mode="json", by_alias=True)
+    listing = _SetListing(sets=overview.rows).model_dump(mode="json", by_alias=True)
     try:
-        store.replace(places.summary, (json.dumps(listing) + "\n").encode(), tag)
-    except Changed:
-        log.note(f"the listing of {places.family} was written by somebody else meanwhile")
+        store.replace(paths.set_listing, (json.dumps(listing) + "\n").encode(), tag)
+    except ChangedInStoreError:
+        log.log_note(f"the listing of {paths.family} was written by somebody else meanwhile")
 
 
-def row_of(document: SetDocument) -> Row:
+def make_set_row(document: SetDocument) -> SetRow:
     """Return a set in a line."""
-    return Row(
+    return SetRow(
         id=document.id,
         created=document.created,
         version=document.version,
@@ -97,41 +97,43 @@ def row_of(document: SetDocument) -> Row:
         planned=len(document.planned),
         missing=len(document.missing),
         origin=document.origin,
-        os=platform_of(document),
+        os=find_set_platform(document),
     )
 
 
-def _overview(store: Store, places: Places) -> tuple[Overview, str | None, Sequence[Row]]:
+def _read_overview(store: Store, paths: FamilyPaths) -> tuple[FamilyOverview, str | None, Sequence[SetRow]]:
     """Return the sets, the tag of the listing and what that holds."""
-    ids = store.folders(places.sets)
-    tag, kept = _kept(store, places)
-    known = {row.id: row for row in kept if row.os}
-    heads = each(lambda one: store.head(places.document(one)), ids, jobs=_JOBS)
-    there = [one for one, head in zip(ids, heads, strict=True) if head is not None]
-    new = [one for one in there if one not in known]
-    read = each(lambda one: _read(store, places, one), new, jobs=_JOBS)
-    rows = [known[one] for one in there if one in known] + [row for row in read if isinstance(row, Row)]
+    ids = store.folders(paths.sets_folder)
+    tag, listed_rows = _read_listing(store, paths)
+    rows_by_id = {row.id: row for row in listed_rows if row.os}
+    heads = run_in_parallel(lambda set_id: store.head(paths.set_document(set_id)), ids, jobs=_READ_JOBS)
+    finished = [set_id for set_id, head in zip(ids, heads, strict=True) if head is not None]
+    new = [set_id for set_id in finished if set_id not in rows_by_id]
+    read = run_in_parallel(lambda set_id: _read_row(store, paths, set_id), new, jobs=_READ_JOBS)
+    rows = [rows_by_id[set_id] for set_id in finished if set_id in rows_by_id] + [
+        row for row in read if isinstance(row, SetRow)
+    ]
     rows.sort(key=lambda row: (row.created, row.id), reverse=True)
-    unfinished = tuple(sorted(set(ids) - set(there)))
+    unfinished = tuple(sorted(set(ids) - set(finished)))
     damaged = tuple(row for row in read if isinstance(row, str))
-    return Overview(places.family, tuple(rows), unfinished, damaged), tag, kept
+    return FamilyOverview(paths.family, tuple(rows), unfinished, damaged), tag, listed_rows
 
 
-def _kept(store: Store, places: Places) -> tuple[str | None, Sequence[Row]]:
+def _read_listing(store: Store, paths: FamilyPaths) -> tuple[str | None, Sequence[SetRow]]:
     try:
-        found = store.read(places.summary)
-    except Missing:
+        stored = store.read(paths.set_listing)
+    except NotInStoreError:
         return None, ()
     try:
-        return found.tag, _Listing.model_validate_json(found.content).sets
+        return stored.tag, _SetListing.model_validate_json(stored.content).sets
     except ValidationError:
-        return found.tag, ()
+        return stored.tag, ()
 
 
-def _read(store: Store, places: Places, set_id: str) -> Row | str:
+def _read_row(store: Store, paths: FamilyPaths, set_id: str) -> SetRow | str:
     """Return a set in a line, or what is wrong with its document."""
-    path = places.document(set_id)
+    path = paths.set_document(set_id)
     try:
-        return row_of(parse_set(store.read(path).content, where=store.url_of(path), expected=set_id))
-    except (Missing, DataError) as wrong:
-        return explain(wrong)
+        return make_set_row(parse_set(store.read(path).content, where=store.url_of(path), expected=set_id))
+    except (NotInStoreError, DataError) as wrong:
+        return explain_error(wrong)

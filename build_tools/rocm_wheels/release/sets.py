@@ -22,30 +22,32 @@ from pydantic import (
 )
 
 from rocm_wheels.errors import DataError, ReleaseError, UsageError
-from rocm_wheels.model.lock import Sha256
-from rocm_wheels.records import Record, did_you_mean, say, spelled
-from rocm_wheels.release.layout import Area, Layout, Places, load_layout
-from rocm_wheels.stores.store import Missing, Store
+from rocm_wheels.model.lock import Sha256Digest
+from rocm_wheels.records import Record, suggest_name, summarize_faults, require_pattern
+from rocm_wheels.release.layout import Area, StoreLayout, FamilyPaths, load_layout
+from rocm_wheels.stores.store import NotInStoreError, Store
 from rocm_wheels.variants.document import NULL_LABEL
 
-Kind = Literal["per-family", "multi-arch", "variants"]
-KINDS: tuple[Kind, ...] = ("per-family", "multi-arch", "variants")
+SetLayout = Literal["per-family", "multi-arch", "variants"]
+SET_LAYOUTS: tuple[SetLayout, ...] = ("per-family", "multi-arch", "variants")
 _NOT_IN_ID = re.compile(r"[^A-Za-z0-9._]+")
-_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*-[0-9a-f]{12}"
-SetId = Annotated[str, spelled(_ID, "the id of a set: a name, - and 12 hexadecimal digits")]
+_SET_ID_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]*-[0-9a-f]{12}"
+SetId = Annotated[
+    str, require_pattern(_SET_ID_PATTERN, "the id of a set: a name, - and 12 hexadecimal digits")
+]
 
 
-class _Grown(Record):
+class _GrownRecord(Record):
     """A record with keys that came later: where they say nothing they are left out, as before they came."""
 
     _later: ClassVar[frozenset[str]] = frozenset()
 
     @model_serializer(mode="wrap")
-    def _shown(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _dump_used(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return {name: value for name, value in usual(self).items() if value or name not in self._later}
 
 
-class SetFile(_Grown):
+class SetFile(_GrownRecord):
     """A wheel. ``project`` is its normalized name, ``targets`` those of its device code (base targets).
 
     Of a wheel that serves every family, the set of one has the targets of that one. ``requires_python`` and
@@ -57,10 +59,10 @@ class SetFile(_Grown):
     name: str
     project: str
     version: str
-    sha256: Sha256
+    sha256: Sha256Digest
     size: int
     requires_python: str = ""
-    metadata_sha256: Sha256
+    metadata_sha256: Sha256Digest
     targets: tuple[str, ...] = ()
     label: str = ""
     variant: str = ""
@@ -72,7 +74,7 @@ class SetFile(_Grown):
         return not self.targets and self.label in ("", NULL_LABEL)
 
 
-class Cell(_Grown):
+class SetCell(_GrownRecord):
     """What a set should hold: a project for a Python (``3.12``) and a target ("": it has no device code).
 
     ``rocm`` is the ROCm that it is for, where the set has locks with several.
@@ -91,19 +93,19 @@ class Cell(_Grown):
         return f"{self.project} for Python {self.python}{target}{rocm}"
 
 
-class SetLock(_Grown):
+class SetLock(_GrownRecord):
     """A lock of a set: the sha256 of its file, and where that lies beside the document.
 
     ``rocm`` is the ROCm in it, where the set has several locks.
     """
 
     _later = frozenset({"rocm"})
-    digest: Sha256
+    digest: Sha256Digest
     path: str
     rocm: str | None = None
 
 
-class SetDocument(_Grown):
+class SetDocument(_GrownRecord):
     """A set. ``origin`` is the id of the set that its wheels were rewritten from.
 
     Schema 1 has one ``lock``, with ``rocm``. Variants that were built from several locks are of schema 2:
@@ -117,22 +119,22 @@ class SetDocument(_Grown):
     version: str
     rocm: str | None = None
     family: str
-    layout: Kind
+    layout: SetLayout
     files: tuple[SetFile, ...] = Field(min_length=1)
     lock: SetLock | None = None
     locks: tuple[SetLock, ...] = ()
     origin: SetId | None = None
-    planned: tuple[Cell, ...] = ()
-    missing: tuple[Cell, ...] = ()
+    planned: tuple[SetCell, ...] = ()
+    missing: tuple[SetCell, ...] = ()
 
     @model_validator(mode="after")
-    def _of_its_schema(self) -> SetDocument:
-        known = {one.digest for one in self.locks}
+    def _check_schema(self) -> SetDocument:
+        digests = {lock.digest for lock in self.locks}
         if self.schema_version == 1:
             right = self.lock is not None and not self.locks and not any(file.lock for file in self.files)
         else:
-            right = self.lock is None and 2 <= len(known) == len(self.locks)
-            right = right and all(file.lock in known for file in self.files)
+            right = self.lock is None and 2 <= len(digests) == len(self.locks)
+            right = right and all(file.lock in digests for file in self.files)
         if not right:
             raise ValueError("schema 1 has one lock; schema 2 several, and one of them for each file")
         return self
@@ -146,13 +148,13 @@ class SetDocument(_Grown):
     def computed_id(self) -> str:
         """The id that follows from what it lists."""
         files = ((file.name, file.sha256) for file in self.files)
-        return set_id(self.version, files, joint_digest(one.digest for one in self.sources))
+        return make_set_id(self.version, files, join_lock_digests(lock.digest for lock in self.sources))
 
     @property
     def rocms(self) -> tuple[str, ...]:
         """The versions of ROCm that its wheels are for, as its locks say, in their order."""
-        said = [self.rocm] if self.lock is not None else [one.rocm for one in self.locks]
-        return tuple(dict.fromkeys(one for one in said if one))
+        versions = [self.rocm] if self.lock is not None else [item.rocm for item in self.locks]
+        return tuple(dict.fromkeys(item for item in versions if item))
 
     @property
     def rocm_in_words(self) -> str:
@@ -161,9 +163,9 @@ class SetDocument(_Grown):
 
     def rocm_of(self, file: SetFile) -> str | None:
         """Return the ROCm that a wheel was built with, as its lock says."""
-        return next((one.rocm for one in self.locks if one.digest == file.lock), self.rocm)
+        return next((lock.rocm for lock in self.locks if lock.digest == file.lock), self.rocm)
 
-    def may_fill(self, file: SetFile, cell: Cell) -> bool:
+    def fits_cell(self, file: SetFile, cell: SetCell) -> bool:
         """Tell whether a wheel is for the ROCm of a cell."""
         return not cell.rocm or file.for_any_rocm or self.rocm_of(file) == cell.rocm
 
@@ -189,17 +191,21 @@ class SetDocument(_Grown):
 
     def to_json(self) -> bytes:
         """Return its file: the same set is the same bytes."""
-        shown = self.model_dump(mode="json", by_alias=True)
-        return (json.dumps(shown, indent=1) + "\n").encode()
+        values = self.model_dump(mode="json", by_alias=True)
+        return (json.dumps(values, indent=1) + "\n").encode()
 
 
-def joint_digest(digests: Iterable[str]) -> str:
+def join_lock_digests(digests: Iterable[str]) -> str:
     """Return what stands for the locks of a set in its id: the digest of one, or that of all digests."""
-    known = sorted(digests)
-    return known[0] if len(known) == 1 else hashlib.sha256("".join(known).encode()).hexdigest()
+    sorted_digests = sorted(digests)
+    return (
+        sorted_digests[0]
+        if len(sorted_digests) == 1
+        else hashlib.sha256("".join(sorted_digests).encode()).hexdigest()
+    )
 
 
-def set_id(version: str, files: Iterable[tuple[str, str]], lock_digest: str) -> str:
+def make_set_id(version: str, files: Iterable[tuple[str, str]], lock_digest: str) -> str:
     """Return the id of a set: its version, as a URL and a bucket can hold it, and what it is made of.
 
     ``files`` are names with their sha256. ``+`` becomes ``-``: S3 takes it for a space.
@@ -217,46 +223,48 @@ def parse_set(content: bytes, *, where: str, expected: str | None = None) -> Set
     ``expected`` is the id that the folder has.
     """
     try:
-        found = SetDocument.model_validate_json(content)
+        document = SetDocument.model_validate_json(content)
     except ValidationError as cause:
-        raise DataError(f"{where} is not the document of a set: {say(cause, SetDocument)}") from None
-    own = found.computed_id
-    if len({found.id, own, expected or own}) > 1:
-        raise DataError(f"{where} says {found.id}, and what it lists is {own}")
-    return found
+        raise DataError(
+            f"{where} is not the document of a set: {summarize_faults(cause, SetDocument)}"
+        ) from None
+    computed_id = document.computed_id
+    if len({document.id, computed_id, expected or computed_id}) > 1:
+        raise DataError(f"{where} says {document.id}, and what it lists is {computed_id}")
+    return document
 
 
 def read_set(
-    store: Store, family: str, set_id: str, *, area: Area = "staging", layout: Layout
+    store: Store, family: str, set_id: str, *, area: Area = "staging", layout: StoreLayout
 ) -> SetDocument:
     """Return a set that is in the store. Raises ReleaseError when it is not, DataError when it is damaged."""
-    path = Places(layout, family, area).document(set_id)
+    path = FamilyPaths(layout, family, area).set_document(set_id)
     try:
         content = store.read(path).content
-    except Missing as cause:
-        known = list(set_ids(store, family, area=area, layout=layout))
+    except NotInStoreError as cause:
+        ids = list(list_set_ids(store, family, area=area, layout=layout))
         raise ReleaseError(
-            f"there is no set {set_id} of {family}{did_you_mean(set_id, known)}",
+            f"there is no set {set_id} of {family}{suggest_name(set_id, ids)}",
             tip=f"`rocm-wheels releases {store.url}` lists those that are there",
         ) from cause
     return parse_set(content, where=store.url_of(path), expected=set_id)
 
 
-def set_ids(store: Store, family: str, *, area: Area = "staging", layout: Layout) -> Iterator[str]:
+def list_set_ids(store: Store, family: str, *, area: Area = "staging", layout: StoreLayout) -> Iterator[str]:
     """Yield the ids of all sets of a family that are complete to the last file, sorted."""
-    places = Places(layout, family, area)
-    for name in store.folders(places.sets):
-        if store.head(places.document(name)) is not None:
+    paths = FamilyPaths(layout, family, area)
+    for name in store.folders(paths.sets_folder):
+        if store.head(paths.set_document(name)) is not None:
             yield name
 
 
-def families(store: Store, *, area: Area = "staging", layout: Layout) -> list[str]:
+def list_families(store: Store, *, area: Area = "staging", layout: StoreLayout) -> list[str]:
     """Return the families that have a folder in an area, sorted."""
     return store.folders(layout.staging if area == "staging" else layout.release)
 
 
 def find_set(
-    store: Store, set_id: str, *, family: str | None = None, layout: Layout | None = None
+    store: Store, set_id: str, *, family: str | None = None, layout: StoreLayout | None = None
 ) -> SetDocument:
     """Return a staged set by its id alone, or the beginning of it that only one set has.
 
@@ -267,13 +275,14 @@ def find_set(
             "the id of the set is empty", tip=f"`rocm-wheels releases {store.url}` lists the sets"
         )
     names = layout or load_layout()
-    found = [
-        (one, known)
-        for one in ([family] if family is not None else families(store, layout=names))
-        for known in store.folders(Places(names, one).sets)
-        if known.startswith(set_id) and store.head(Places(names, one).document(known)) is not None
+    matches = [
+        (family_name, candidate_id)
+        for family_name in ([family] if family is not None else list_families(store, layout=names))
+        for candidate_id in store.folders(FamilyPaths(names, family_name).sets_folder)
+        if candidate_id.startswith(set_id)
+        and store.head(FamilyPaths(names, family_name).set_document(candidate_id)) is not None
     ]
-    exact = [pair for pair in found if pair[1] == set_id] or found
+    exact = [pair for pair in matches if pair[1] == set_id] or matches
     if len(exact) == 1:
         return read_set(store, *exact[0], layout=names)
     if not exact:
@@ -283,22 +292,22 @@ def find_set(
             tip=f"`rocm-wheels releases {store.url}` lists those that are there",
         )
     raise ReleaseError(
-        f"{set_id} could be {', '.join(f'{known} of {one}' for one, known in exact)}",
+        f"{set_id} could be {', '.join(f'{candidate_id} of {family_name}' for family_name, candidate_id in exact)}",
         tip="give the whole id, and --family where several have it",
     )
 
 
-def planned_cells(
+def make_planned_cells(
     projects: Sequence[tuple[str, bool]], pythons: Sequence[str], targets: Sequence[str]
-) -> tuple[Cell, ...]:
+) -> tuple[SetCell, ...]:
     """Return what a set should hold. ``projects`` are normalized names, and whether they have device code."""
     return tuple(
-        Cell(project=canonicalize_name(project), python=python, target=target)
+        SetCell(project=canonicalize_name(project), python=python, target=target)
         for project, has_code in projects
-        for python in sorted(pythons, key=_by_number)
+        for python in sorted(pythons, key=_python_sort_key)
         for target in (targets if has_code else ("",))
     )
 
 
-def _by_number(python: str) -> tuple[Version, str]:
+def _python_sort_key(python: str) -> tuple[Version, str]:
     return Version(python.rstrip("t")), python

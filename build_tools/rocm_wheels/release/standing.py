@@ -24,42 +24,42 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Literal, get_args
 
-from rocm_wheels.model.gfx import base_target
-from rocm_wheels.release.evidence_store import Known
-from rocm_wheels.release.gate.case import Case
-from rocm_wheels.release.gate.needed import targets_of
-from rocm_wheels.release.gate.on_gpus import state_of
+from rocm_wheels.model.gfx import strip_features
+from rocm_wheels.release.evidence_store import StoredEvidence
+from rocm_wheels.release.gate.case import GateCase
+from rocm_wheels.release.gate.needed import list_set_targets
+from rocm_wheels.release.gate.on_gpus import find_target_state
 from rocm_wheels.release.gate.policy import Policy
 from rocm_wheels.release.gate.verdict import TargetState
-from rocm_wheels.release.newest import Rank, rank
+from rocm_wheels.release.newest import SetRank, rank_set
 from rocm_wheels.release.sets import SetDocument
 
 TestKind = Literal["smoke", "tests"]
 
 
 @dataclass(frozen=True)
-class Candidate:
+class SetCandidate:
     """A set and all that is known of it."""
 
     document: SetDocument
-    known: tuple[Known, ...] = ()
+    evidence: tuple[StoredEvidence, ...] = ()
 
 
 @dataclass(frozen=True)
-class Looked:
+class SearchResult:
     """The set that was looked for, with what is known of it on the target; ``None``: there is none.
 
     ``passed_over`` are those that are newer: ``None`` for what was taken back, or is not for the target.
     """
 
-    found: Candidate | None
+    candidate: SetCandidate | None
     state: TargetState | None
-    passed_over: tuple[tuple[Candidate, TargetState | None], ...] = ()
+    passed_over: tuple[tuple[SetCandidate, TargetState | None], ...] = ()
 
 
-def standings(
+def list_target_states(
     document: SetDocument,
-    known: Sequence[Known],
+    evidence: Sequence[StoredEvidence],
     policy: Policy,
     now: datetime,
     *,
@@ -70,13 +70,15 @@ def standings(
 
     Pure. Raises KeyError for a channel that the policy does not have.
     """
-    cases = _cases(document, known, policy, now, channel=channel, kind=kind)
-    return tuple(_joined(state_of(case, gfx) for case in cases) for gfx in targets_of(document))
+    cases = _make_cases(document, evidence, policy, now, channel=channel, kind=kind)
+    return tuple(
+        _join_states(find_target_state(case, gfx) for case in cases) for gfx in list_set_targets(document)
+    )
 
 
-def state_on(
+def find_state_on(
     document: SetDocument,
-    known: Sequence[Known],
+    evidence: Sequence[StoredEvidence],
     gfx: str,
     policy: Policy,
     now: datetime,
@@ -88,27 +90,27 @@ def state_on(
 
     ``None``: it is not for that target.
     """
-    target = base_target(gfx)
-    if target not in targets_of(document):
+    target = strip_features(gfx)
+    if target not in list_set_targets(document):
         return None
-    cases = _cases(document, known, policy, now, channel=channel, kind=kind)
-    results = [one.evidence for one in known if one.evidence.kind in get_args(TestKind)]
-    if not any(one.gfx in {target, None} for one in results):
+    cases = _make_cases(document, evidence, policy, now, channel=channel, kind=kind)
+    results = [stored.evidence for stored in evidence if stored.evidence.kind in get_args(TestKind)]
+    if not any(stored.gfx in {target, None} for stored in results):
         cases = cases[:1]  # nothing is known of it, whichever channel is asked
-    return _joined(state_of(case, target) for case in cases)
+    return _join_states(find_target_state(case, target) for case in cases)
 
 
-def newest_first(documents: Iterable[SetDocument], *, channel: str | None = None) -> list[SetDocument]:
+def sort_newest_first(documents: Iterable[SetDocument], *, channel: str | None = None) -> list[SetDocument]:
     """Return sets, of one platform, in the order in which the newest is looked for."""
 
-    def key(one: SetDocument) -> Rank:
-        return rank(one.projects, one.version, one.created, one.id, channel=channel)
+    def key(document: SetDocument) -> SetRank:
+        return rank_set(document.projects, document.version, document.created, document.id, channel=channel)
 
     return sorted(documents, key=key, reverse=True)
 
 
-def newest_passed(
-    sets: Iterable[Candidate],
+def find_newest_passed(
+    sets: Iterable[SetCandidate],
     gfx: str,
     policy: Policy,
     now: datetime,
@@ -116,51 +118,55 @@ def newest_passed(
     channel: str | None = None,
     kind: TestKind | None = None,
     taken_back: Container[str] = frozenset(),
-) -> Looked:
+) -> SearchResult:
     """Look for the first of ``sets`` (newest first) that passed on a target; the rest is not taken.
 
     With the ids of those that were taken back it is the last known good one.
     """
-    passed_over: list[tuple[Candidate, TargetState | None]] = []
-    for one in sets:
+    passed_over: list[tuple[SetCandidate, TargetState | None]] = []
+    for candidate in sets:
         state = None
-        if one.document.id not in taken_back:
-            state = state_on(one.document, one.known, gfx, policy, now, channel=channel, kind=kind)
+        if candidate.document.id not in taken_back:
+            state = find_state_on(
+                candidate.document, candidate.evidence, gfx, policy, now, channel=channel, kind=kind
+            )
         if state is not None and state.state == "tested":
-            return Looked(one, state, tuple(passed_over))
-        passed_over.append((one, state))
-    return Looked(None, None, tuple(passed_over))
+            return SearchResult(candidate, state, tuple(passed_over))
+        passed_over.append((candidate, state))
+    return SearchResult(None, None, tuple(passed_over))
 
 
-def _cases(
+def _make_cases(
     document: SetDocument,
-    known: Sequence[Known],
+    evidence: Sequence[StoredEvidence],
     policy: Policy,
     now: datetime,
     *,
     channel: str | None,
     kind: TestKind | None,
-) -> list[Case]:
+) -> list[GateCase]:
     """Return the set before the channel, or before each one."""
     if channel is not None and channel not in policy.channels:
         raise KeyError(channel)
-    counted = tuple(one for one in known if kind is None or one.evidence.kind == kind)
+    counted = tuple(stored for stored in evidence if kind is None or stored.evidence.kind == kind)
     moment = now.astimezone(timezone.utc)
     names = policy.channels if channel is None else [channel]
-    return [Case(policy, name, document, counted, moment) for name in names]
+    return [GateCase(policy, name, document, counted, moment) for name in names]
 
 
-def _joined(states: Iterable[TargetState]) -> TargetState:
+def _join_states(states: Iterable[TargetState]) -> TargetState:
     """Return what several channels come to; once it failed for one, the rest is not asked."""
-    found = []
-    for one in states:
-        if one.state == "failed":
-            return one
-        found.append(one)
-    tested = [one for one in found if one.state == "tested"]
+    known_states = []
+    for state in states:
+        if state.state == "failed":
+            return state
+        known_states.append(state)
+    tested = [state for state in known_states if state.state == "tested"]
     if not tested:
-        return found[0]
-    by = sorted({word for one in tested for word in one.by}, reverse=True)  # smoke tests, full tests
-    pythons = {word for one in tested for word in one.pythons}
+        return known_states[0]
+    by = sorted({word for state in tested for word in state.by}, reverse=True)  # smoke tests, full tests
+    pythons = {word for state in tested for word in state.pythons}
     in_order = sorted(pythons, key=lambda word: (word.endswith("t"), len(word), word))
-    return TargetState(found[0].gfx, "tested", tuple(by), tuple(in_order), max(one.when for one in tested))
+    return TargetState(
+        known_states[0].gfx, "tested", tuple(by), tuple(in_order), max(state.when for state in tested)
+    )

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rocm_wheels.errors import SdkError, UsageError
-from rocm_wheels.model.gfx import base_target
+from rocm_wheels.model.gfx import strip_features
 from rocm_wheels.sdk.artifacts import GENERIC, sort_targets
 
 _ARCHIVE = re.compile(
@@ -64,11 +64,11 @@ def choose_archives(files: Iterable[str], choice: ArtifactChoice, *, where: str)
     if not archives:
         raise SdkError(f"no artifact in {where}", tip="its files must be named like blas_lib_gfx942.tar.zst")
     include, exclude = compile_patterns(choice.include), compile_patterns(choice.exclude)
-    of_gpus = _of_gpus(archives, choice, where)
+    of_gpus = _select_for_gpus(archives, choice, where)
     for text, pattern in zip(choice.include, include, strict=True):
         if text not in choice.optional and not any(pattern.search(archive.file) for archive in of_gpus):
             raise SdkError(
-                f"no artifact in {where} matches {text!r}{_names_like(archives)}",
+                f"no artifact in {where} matches {text!r}{_suggest_names(archives)}",
                 tip="correct the pattern, or leave it out; --dry-run lists what would be fetched",
             )
     chosen = [
@@ -96,10 +96,12 @@ def compile_patterns(patterns: Sequence[str]) -> list[re.Pattern[str]]:
     return compiled
 
 
-def _of_gpus(archives: Sequence[ArchiveName], choice: ArtifactChoice, where: str) -> list[ArchiveName]:
-    required = {base_target(target) for target in choice.targets}
-    families = {base_target(archive.family) for archive in archives} - {GENERIC}
-    others = {base_target(target) for target in choice.any_of}
+def _select_for_gpus(
+    archives: Sequence[ArchiveName], choice: ArtifactChoice, where: str
+) -> list[ArchiveName]:
+    required = {strip_features(target) for target in choice.targets}
+    families = {strip_features(archive.family) for archive in archives} - {GENERIC}
+    others = {strip_features(target) for target in choice.any_of}
     if choice.family is not None:
         others.add(choice.family)
     if not required and not others:
@@ -108,15 +110,15 @@ def _of_gpus(archives: Sequence[ArchiveName], choice: ArtifactChoice, where: str
     if not missing and not required & families and not others & families:
         missing = [choice.family or ", ".join(choice.any_of)]
     if missing:
-        shown = ", ".join(sort_targets(families)) or "no GPU in particular"
+        available = ", ".join(sort_targets(families)) or "no GPU in particular"
         raise SdkError(
-            f"no artifact for {', '.join(missing)} in {where}; there are some for {shown}",
+            f"no artifact for {', '.join(missing)} in {where}; there are some for {available}",
             tip="name targets that the build has with --amdgpu-targets, or another run",
         )
     meant = {GENERIC} | required | others
-    return [archive for archive in archives if base_target(archive.family) in meant]
+    return [archive for archive in archives if strip_features(archive.family) in meant]
 
 
-def _names_like(archives: Sequence[ArchiveName]) -> str:
+def _suggest_names(archives: Sequence[ArchiveName]) -> str:
     names = sorted({archive.name for archive in archives})
     return f"; there are {', '.join(names[:_MOST_SHOWN])}{' …' if names[_MOST_SHOWN:] else ''}"

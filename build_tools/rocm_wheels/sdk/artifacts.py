@@ -18,9 +18,9 @@ from typing import NoReturn
 
 from rocm_wheels.errors import SdkError
 
-MANIFEST = "artifact_manifest.txt"
+ARTIFACT_MANIFEST = "artifact_manifest.txt"
 GENERIC = "generic"
-REQUIREMENTS = "share/therock/python_requirements.txt"
+REQUIREMENTS_FILE = "share/therock/python_requirements.txt"
 """A file of an artifact whose lines (PEP 508) become requirements of the package it goes to."""
 
 _FOLDER = re.compile(r"(?P<name>[^_]+)_(?P<component>[^_]+)_(?P<family>[^_]+)")
@@ -56,7 +56,7 @@ class Artifact:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ArtifactEntry:
     """A file or symbolic link of the merged tree; ``link`` is the link's text, ``None`` for a file."""
 
     path: Path
@@ -64,7 +64,7 @@ class Entry:
     link: str | None
 
 
-Tree = Mapping[str, Entry]
+ArtifactTree = Mapping[str, ArtifactEntry]
 """Path relative to the ROCm root (POSIX form) → what lies there."""
 
 
@@ -79,30 +79,30 @@ def read_artifacts(folder: Path, *, any_family: bool = False) -> tuple[Artifact,
             f"{folder} is not a folder", tip="give --artifact-dir the folder of a ROCm build's artifacts"
         )
     _refuse_packed(folder)
-    found = [_read(path, match, any_family=any_family) for path, match in _candidates(folder)]
-    if not found:
+    artifacts = [_read_artifact(path, match, any_family=any_family) for path, match in _list_folders(folder)]
+    if not artifacts:
         raise SdkError(
             f"no artifact in {folder}",
             tip="its folders must be named <name>_<component>_<family>, such as core-hip_lib_generic",
         )
-    return tuple(found)
+    return tuple(artifacts)
 
 
-def merge(artifacts: Iterable[Artifact]) -> dict[str, Entry]:
+def merge_artifacts(artifacts: Iterable[Artifact]) -> dict[str, ArtifactEntry]:
     """Lay artifacts over each other as one tree, sorted by path.
 
     The same file may come twice; SdkError when two artifacts differ about a path, when one
     has a link where another has a folder, and for what cannot be read or packed. The requirement
     files are not part of the tree.
     """
-    tree: dict[str, Entry] = {}
+    tree: dict[str, ArtifactEntry] = {}
     for artifact in artifacts:
         for base in artifact.bases:
             for relative, entry in _list_entries(artifact, base):
-                if relative == REQUIREMENTS:
+                if relative == REQUIREMENTS_FILE:
                     continue
                 before = tree.setdefault(relative, entry)
-                if before is not entry and not _same(before, entry):
+                if before is not entry and not _is_same_entry(before, entry):
                     raise SdkError(
                         f"{before.artifact} and {entry.artifact} hold different files for {relative}",
                         tip="the artifacts are of different builds; fetch them again from one",
@@ -111,7 +111,7 @@ def merge(artifacts: Iterable[Artifact]) -> dict[str, Entry]:
     return dict(sorted(tree.items()))
 
 
-def resolve(tree: Tree, relative: str) -> str | None:
+def resolve_path(tree: ArtifactTree, relative: str) -> str | None:
     """Follow links inside the merged tree; the path of a file, ``None`` for a folder or nothing."""
     parts = list(PurePosixPath(relative).parts)
     done: list[str] = []
@@ -123,8 +123,8 @@ def resolve(tree: Tree, relative: str) -> str | None:
                 return None
             done.pop()
             continue
-        here = "/".join([*done, part])
-        entry = tree.get(here)
+        current = "/".join([*done, part])
+        entry = tree.get(current)
         if entry is None or entry.link is None:
             done.append(part)
             continue
@@ -136,7 +136,7 @@ def resolve(tree: Tree, relative: str) -> str | None:
     return path if path in tree else None
 
 
-def requirements(artifacts: Iterable[Artifact]) -> tuple[str, ...]:
+def read_requirements(artifacts: Iterable[Artifact]) -> tuple[str, ...]:
     """Read what Python distributions the artifacts need, sorted and without repetition.
 
     One PEP 508 requirement a line, ``#`` begins a comment. SdkError with file and line when a
@@ -144,24 +144,24 @@ def requirements(artifacts: Iterable[Artifact]) -> tuple[str, ...]:
     """
     from packaging.requirements import InvalidRequirement, Requirement
 
-    wanted: set[str] = set()
+    lines: set[str] = set()
     for artifact in artifacts:
         for base in artifact.bases:
-            path = base / REQUIREMENTS
+            path = base / REQUIREMENTS_FILE
             if artifact.paths is not None or not path.is_file():
                 continue
-            for number, raw in enumerate(_lines(path), 1):
+            for number, raw in enumerate(_read_lines(path), 1):
                 line = raw.split("#", 1)[0].strip()
                 if not line:
                     continue
                 try:
-                    wanted.add(str(Requirement(line)))
+                    lines.add(str(Requirement(line)))
                 except InvalidRequirement as cause:
                     raise SdkError(f"{path}:{number}: {line!r} is not a requirement (PEP 508)") from cause
-    return tuple(sorted(wanted))
+    return tuple(sorted(lines))
 
 
-def targets_of(artifacts: Iterable[Artifact]) -> tuple[str, ...]:
+def list_targets(artifacts: Iterable[Artifact]) -> tuple[str, ...]:
     """Return the gfx targets that artifacts exist for, in order of their numbers."""
     return sort_targets({a.target for a in artifacts if a.target})
 
@@ -178,14 +178,14 @@ def _refuse_packed(folder: Path) -> None:
             raise SdkError(f"{path} is not unpacked", tip=f"unpack it into {folder / name}, or move it away")
 
 
-def _candidates(folder: Path) -> Iterator[tuple[Path, re.Match[str]]]:
+def _list_folders(folder: Path) -> Iterator[tuple[Path, re.Match[str]]]:
     for path in sorted(folder.iterdir()):
         match = _FOLDER.fullmatch(path.name)
         if match and path.is_dir():
             yield path, match
 
 
-def _read(folder: Path, match: re.Match[str], *, any_family: bool) -> Artifact:
+def _read_artifact(folder: Path, match: re.Match[str], *, any_family: bool) -> Artifact:
     family = match["family"]
     if not any_family and family != GENERIC and not _TARGET.fullmatch(family):
         raise SdkError(
@@ -193,10 +193,12 @@ def _read(folder: Path, match: re.Match[str], *, any_family: bool) -> Artifact:
             tip="artifacts of whole families (gfx94X-dcgpu) come from builds without split device code;"
             " packages are made from builds with KPACK_SPLIT_ARTIFACTS",
         )
-    manifest = folder / MANIFEST
+    manifest = folder / ARTIFACT_MANIFEST
     if not manifest.is_file():
-        raise SdkError(f"{folder} has no {MANIFEST}", tip="the artifact is incomplete; fetch it again")
-    lines = [line.strip() for line in _lines(manifest)]
+        raise SdkError(
+            f"{folder} has no {ARTIFACT_MANIFEST}", tip="the artifact is incomplete; fetch it again"
+        )
+    lines = [line.strip() for line in _read_lines(manifest)]
     bases: list[Path] = []
     for number, line in enumerate(lines, 1):
         if not line:
@@ -211,7 +213,7 @@ def _read(folder: Path, match: re.Match[str], *, any_family: bool) -> Artifact:
     return Artifact(match["name"], match["component"], family, folder, tuple(bases))
 
 
-def _lines(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as cause:
@@ -232,7 +234,7 @@ def list_files(base: Path) -> Iterator[str]:
             yield Path(folder, name).relative_to(base).as_posix()
 
 
-def _list_entries(artifact: Artifact, base: Path) -> Iterator[tuple[str, Entry]]:
+def _list_entries(artifact: Artifact, base: Path) -> Iterator[tuple[str, ArtifactEntry]]:
     name = artifact.folder.name
     for relative in list_files(base) if artifact.paths is None else artifact.paths:
         path = base / relative
@@ -243,7 +245,7 @@ def _list_entries(artifact: Artifact, base: Path) -> Iterator[tuple[str, Entry]]
             _refuse_leaving(relative, link, name)
         elif not path.is_file():
             raise SdkError(f"{name}: {relative} is neither file, folder nor link")
-        yield relative, Entry(path, name, link)
+        yield relative, ArtifactEntry(path, name, link)
 
 
 def _refuse_unreadable(fault: OSError) -> NoReturn:
@@ -259,13 +261,13 @@ def _refuse_leaving(relative: str, link: str, artifact: str) -> None:
         )
 
 
-def _same(one: Entry, other: Entry) -> bool:
-    if one.link is not None or other.link is not None:
-        return one.link == other.link
-    return filecmp.cmp(one.path, other.path, shallow=False)
+def _is_same_entry(first: ArtifactEntry, other: ArtifactEntry) -> bool:
+    if first.link is not None or other.link is not None:
+        return first.link == other.link
+    return filecmp.cmp(first.path, other.path, shallow=False)
 
 
-def _refuse_files_below_links(tree: Tree) -> None:
+def _refuse_files_below_links(tree: ArtifactTree) -> None:
     for relative, entry in tree.items():
         for parent in PurePosixPath(relative).parents:
             above = tree.get(str(parent))

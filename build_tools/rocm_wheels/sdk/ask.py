@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels.errors import SdkError
-from rocm_wheels.process import capture
-from rocm_wheels.shell import shell_line
+from rocm_wheels.process import capture_output
+from rocm_wheels.shell import format_command
 
 _TARGET = re.compile(r"gfx[0-9a-f]{3,5}(?:-generic)?")
-_SECONDS = 1800.0  # the first question unpacks the development tree, gigabytes
-_INSTALLED = """
+_QUERY_SECONDS = 1800.0  # the first question unpacks the development tree, gigabytes
+_INSTALLED_PROGRAM = """
 import importlib.metadata, json
 found = [(d.name.lower().replace("_", "-"), d.version) for d in importlib.metadata.distributions()]
 print(json.dumps({n: v for n, v in reversed(found) if n == "rocm" or n.startswith("rocm-sdk-")}))
@@ -34,27 +34,27 @@ class RocmSdk:
     installed: Mapping[str, str]
 
 
-def ask(python: Path, env: Mapping[str, str]) -> RocmSdk:
+def query_sdk(python: Path, env: Mapping[str, str]) -> RocmSdk:
     """Ask the SDK installed for ``python``; stderr is not part of any answer.
 
     SdkError, naming the command and what it said: a failing command, an answer of none or
     several lines, a path that does not exist, a version that is none (PEP 440) or differs from
     the installed ``rocm``, targets that are not gfx names.
     """
-    version = _version(python, env)
-    installed = _installed(python, env)
+    version = _query_version(python, env)
+    installed = _query_installed(python, env)
     if installed.get("rocm") is None:
-        raise SdkError(f"no distribution 'rocm' is installed for {python}", tip=_tip())
+        raise SdkError(f"no distribution 'rocm' is installed for {python}", tip=_suggest_repair())
     if installed["rocm"] != version:
         raise SdkError(
-            f"`{_line(python, 'version')}` said {version}, but rocm {installed['rocm']} is installed",
+            f"`{_format_command(python, 'version')}` said {version}, but rocm {installed['rocm']} is installed",
             tip="another rocm_sdk is in front of it on the path of this Python; check PYTHONPATH",
         )
-    root = _folder(python, env, "--root")  # alone: the first such question unpacks the development tree
+    root = _query_folder(python, env, "--root")  # alone: the first such question unpacks the development tree
     with ThreadPoolExecutor() as pool:
-        cmake = pool.submit(_folder, python, env, "--cmake")
-        programs = pool.submit(_folder, python, env, "--bin")
-        targets = pool.submit(_targets, python, env)
+        cmake = pool.submit(_query_folder, python, env, "--cmake")
+        programs = pool.submit(_query_folder, python, env, "--bin")
+        targets = pool.submit(_query_targets, python, env)
     return RocmSdk(
         version=version,
         root=root,
@@ -65,74 +65,77 @@ def ask(python: Path, env: Mapping[str, str]) -> RocmSdk:
     )
 
 
-def _version(python: Path, env: Mapping[str, str]) -> str:
+def _query_version(python: Path, env: Mapping[str, str]) -> str:
     from packaging.version import InvalidVersion, Version
 
-    said = _answer(python, env, "version")
+    answer = _read_answer(python, env, "version")
     try:
-        return str(Version(said))
+        return str(Version(answer))
     except InvalidVersion as cause:
         raise SdkError(
-            f"`{_line(python, 'version')}` said {said!r}, which is not a version (PEP 440)", tip=_tip()
+            f"`{_format_command(python, 'version')}` said {answer!r}, which is not a version (PEP 440)",
+            tip=_suggest_repair(),
         ) from cause
 
 
-def _folder(python: Path, env: Mapping[str, str], option: str) -> Path:
-    said = _answer(python, env, "path", option)
-    path = Path(said)
+def _query_folder(python: Path, env: Mapping[str, str], option: str) -> Path:
+    answer = _read_answer(python, env, "path", option)
+    path = Path(answer)
     if not path.is_absolute() or not path.is_dir():
         raise SdkError(
-            f"`{_line(python, 'path', option)}` said {said!r}, which is not an existing folder",
+            f"`{_format_command(python, 'path', option)}` said {answer!r}, which is not an existing folder",
             tip="run it yourself; rocm-sdk-devel may be damaged: install it again",
         )
     return path
 
 
-def _targets(python: Path, env: Mapping[str, str]) -> tuple[str, ...]:
-    said = _answer(python, env, "targets")
-    targets = tuple(word for word in re.split(r"[;,\s]+", said) if word)
+def _query_targets(python: Path, env: Mapping[str, str]) -> tuple[str, ...]:
+    answer = _read_answer(python, env, "targets")
+    targets = tuple(word for word in re.split(r"[;,\s]+", answer) if word)
     strange = [target for target in targets if not _TARGET.fullmatch(target)]
     if strange or not targets:
         raise SdkError(
-            f"`{_line(python, 'targets')}` said {said!r}, where gfx targets are expected",
-            tip=_tip(),
+            f"`{_format_command(python, 'targets')}` said {answer!r}, where gfx targets are expected",
+            tip=_suggest_repair(),
         )
     return targets
 
 
-def _installed(python: Path, env: Mapping[str, str]) -> dict[str, str]:
-    said = capture(
-        [python, "-c", _INSTALLED],
+def _query_installed(python: Path, env: Mapping[str, str]) -> dict[str, str]:
+    output = capture_output(
+        [python, "-c", _INSTALLED_PROGRAM],
         env=env,
         cwd=python.parent,
         check=SdkError,
-        what=f"asking {python} for its ROCm distributions",
+        description=f"asking {python} for its ROCm distributions",
     )
-    found: dict[str, str] = json.loads(said)
-    return dict(sorted(found.items()))
+    versions: dict[str, str] = json.loads(output)
+    return dict(sorted(versions.items()))
 
 
-def _answer(python: Path, env: Mapping[str, str], *question: str) -> str:
+def _read_answer(python: Path, env: Mapping[str, str], *question: str) -> str:
     """Return the one line that a command prints."""
     # A folder of its own as current one: the user's could hold something named rocm_sdk.
-    said = capture(
+    output = capture_output(
         [python, "-m", "rocm_sdk", *question],
         env=env,
         cwd=python.parent,
-        timeout=_SECONDS,
+        timeout=_QUERY_SECONDS,
         check=SdkError,
-        tip=_tip(),
+        tip=_suggest_repair(),
     )
-    lines = said.splitlines()
+    lines = output.splitlines()
     if len(lines) != 1 or not lines[0].strip():
-        how = "nothing" if not said.strip() else f"{len(lines)} lines where one is expected: {said[:200]!r}"
-        raise SdkError(f"`{_line(python, *question)}` said {how}", tip=_tip())
+        how = (
+            "nothing" if not output.strip() else f"{len(lines)} lines where one is expected: {output[:200]!r}"
+        )
+        raise SdkError(f"`{_format_command(python, *question)}` said {how}", tip=_suggest_repair())
     return lines[0].strip()
 
 
-def _line(python: Path, *question: str) -> str:
-    return shell_line([python, "-m", "rocm_sdk", *question])
+def _format_command(python: Path, *question: str) -> str:
+    return format_command([python, "-m", "rocm_sdk", *question])
 
 
-def _tip() -> str:
+def _suggest_repair() -> str:
     return "run the command yourself to see more; install-rocm makes the ROCm packages anew"

@@ -16,21 +16,21 @@ from pathlib import Path
 from rocm_wheels import log
 from rocm_wheels.errors import SdkError, UsageError
 from rocm_wheels.sdk import tables
-from rocm_wheels.sdk.artifacts import Artifact, merge, read_artifacts, sort_targets, targets_of
+from rocm_wheels.sdk.artifacts import Artifact, merge_artifacts, read_artifacts, sort_targets, list_targets
 from rocm_wheels.sdk.plans import PackageSet, plan_wheels
-from rocm_wheels.sdk.prefix import read_prefix, read_version, refuse_unknown_targets
+from rocm_wheels.sdk.prefix import read_installed_rocm, read_rocm_version, refuse_unknown_targets
 from rocm_wheels.sdk.wheel_writer import (
     DEFAULT_EPOCH,
     WheelPlan,
-    publish,
-    refuse_strangers,
-    write_folder,
+    publish_wheels,
+    refuse_foreign_files,
+    write_wheel_folder,
     write_wheel,
 )
-from rocm_wheels.workspace import exclusive
+from rocm_wheels.workspace import lock_folder
 
 BUILD_MANIFEST = "share/therock/therock_manifest.json"
-DIST_INFO = "share/therock/dist_info.json"
+DIST_INFO_FILE = "share/therock/dist_info.json"
 _SUFFIX = re.compile(r"[A-Za-z0-9_]*")
 _PLATFORM_TAG = re.compile(r"[a-z0-9_]+")
 
@@ -58,7 +58,7 @@ class PackageRequest:
     packed: bool = True
 
 
-def build_packages(request: PackageRequest, env: Mapping[str, str]) -> tuple[Path, ...]:
+def build_rocm_packages(request: PackageRequest, env: Mapping[str, str]) -> tuple[Path, ...]:
     """Write the wheels of all ROCm packages into ``<destination>/dist`` and return them, sorted.
 
     They appear together or not at all; the same artifacts give the same bytes (dates come from
@@ -67,47 +67,49 @@ def build_packages(request: PackageRequest, env: Mapping[str, str]) -> tuple[Pat
     """
     package_set = read_package_set(request)
     if not request.packed:
-        return _lay_out(package_set, request.destination, env)
+        return _write_folders(package_set, request.destination, env)
     destination = request.destination
-    with _whole_or_gone(destination), exclusive(destination, what="making ROCm packages"):
-        for left in destination.glob(".packages-*"):
-            shutil.rmtree(left)  # of a run that was killed; we are alone here
+    with _remove_on_failure(destination), lock_folder(destination, purpose="making ROCm packages"):
+        for leftover in destination.glob(".packages-*"):
+            shutil.rmtree(leftover)  # of a run that was killed; we are alone here
         with tempfile.TemporaryDirectory(prefix=".packages-", dir=destination) as name:
             work, fresh = Path(name) / "work", Path(name) / "dist"
             work.mkdir()
             fresh.mkdir()
-            epoch, dist = package_set.epoch(env), destination / "dist"
+            epoch, dist = package_set.read_epoch(env), destination / "dist"
             plans = plan_wheels(package_set, work, env)
-            refuse_strangers(dist, {plan.file_name for plan in plans})  # before the long work, not after it
-            _write_all(plans, fresh, epoch, compress=request.compress_wheels)
+            refuse_foreign_files(
+                dist, {plan.file_name for plan in plans}
+            )  # before the long work, not after it
+            _write_wheels(plans, fresh, epoch, compress=request.compress_wheels)
             names = sorted(path.name for path in fresh.iterdir())
-            changed = publish(fresh, dist)
-    news = "" if changed else ", as before"
-    log.note(f"{len(names)} packages of ROCm {package_set.version} in {dist}{news}")
+            changed = publish_wheels(fresh, dist)
+    remark = "" if changed else ", as before"
+    log.log_note(f"{len(names)} packages of ROCm {package_set.version} in {dist}{remark}")
     return tuple(dist / name for name in names)
 
 
-def _lay_out(package_set: PackageSet, destination: Path, env: Mapping[str, str]) -> tuple[Path, ...]:
+def _write_folders(package_set: PackageSet, destination: Path, env: Mapping[str, str]) -> tuple[Path, ...]:
     """Write the content of all packages as folders below ``<destination>/trees``; they appear together."""
     trees = destination / "trees"
-    with _whole_or_gone(destination), exclusive(destination, what="making ROCm packages"):
-        for left in destination.glob(".packages-*"):
-            shutil.rmtree(left)
+    with _remove_on_failure(destination), lock_folder(destination, purpose="making ROCm packages"):
+        for leftover in destination.glob(".packages-*"):
+            shutil.rmtree(leftover)
         with tempfile.TemporaryDirectory(prefix=".packages-", dir=destination) as name:
             work, fresh, old = (Path(name) / part for part in ("work", "trees", "old"))
             work.mkdir()
             plans = plan_wheels(package_set, work, env)
             for plan in plans:
-                write_folder(plan, fresh / plan.distribution)
+                write_wheel_folder(plan, fresh / plan.distribution)
             if trees.exists():
                 trees.rename(old)
             fresh.rename(trees)
-    log.note(f"{len(plans)} packages of ROCm {package_set.version} in {trees}, not packed")
+    log.log_note(f"{len(plans)} packages of ROCm {package_set.version} in {trees}, not packed")
     return tuple(sorted(trees / plan.distribution for plan in plans))
 
 
 @contextlib.contextmanager
-def _whole_or_gone(destination: Path) -> Iterator[None]:
+def _remove_on_failure(destination: Path) -> Iterator[None]:
     """Remove a destination that was not there before, when what is done in it fails."""
     existed = destination.exists()
     try:
@@ -121,47 +123,55 @@ def _whole_or_gone(destination: Path) -> Iterator[None]:
 def read_package_set(request: PackageRequest) -> PackageSet:
     """Read the artifacts or the installed ROCm; settle version, targets and platform. Nothing is written."""
     if request.installed:
-        artifacts = read_prefix(request.source)
-        build: dict[str, object] = {"rocm_package_version": request.version or read_version(request.source)}
-        log.note(f"code inside the libraries of {request.source} goes to rocm-sdk-libraries, for all targets")
+        artifacts = read_installed_rocm(request.source)
+        build: dict[str, object] = {
+            "rocm_package_version": request.version or read_rocm_version(request.source)
+        }
+        log.log_note(
+            f"code inside the libraries of {request.source} goes to rocm-sdk-libraries, for all targets"
+        )
     else:
         artifacts = read_artifacts(request.source)
         build = _read_build_manifest(artifacts, request.source)
-    _require(artifacts, request.source)
+    _require_packages(artifacts, request.source)
     if not _SUFFIX.fullmatch(request.suffix):
         raise UsageError(
             f"--version-suffix {request.suffix!r} becomes part of Python names: letters, digits and _"
         )
-    platform_tag = _platform_tag(request.platform_tag)
-    wanted = _wanted_targets(request, platform_tag)
+    platform_tag = _choose_platform_tag(request.platform_tag)
+    wanted = _read_requested_targets(request, platform_tag)
     if request.installed:
         refuse_unknown_targets(artifacts, request.source, wanted)
     package_set = PackageSet(
         artifacts=artifacts,
-        version=_version(request.version, build),
+        version=_choose_version(request.version, build),
         suffix=request.suffix,
-        targets=_targets(artifacts, wanted),
+        targets=_choose_targets(artifacts, wanted),
         platform_tag=platform_tag,
         published=request.published,
         compress_devel=request.compress_devel,
         default_epoch=DEFAULT_EPOCH,
     )
     if request.published:
-        there = targets_of(a for a in artifacts if a.name in tables.LIBRARIES and a.component == "lib")
-        if left := [target for target in there if target not in package_set.targets]:
-            log.warn(f"no packages for {', '.join(left)}, which are of none of the families of this platform")
+        available = list_targets(
+            a for a in artifacts if a.name in tables.LIBRARY_ARTIFACTS and a.component == "lib"
+        )
+        if unpackaged := [target for target in available if target not in package_set.targets]:
+            log.log_warning(
+                f"no packages for {', '.join(unpackaged)}, which are of none of the families of this platform"
+            )
     for artifact in artifacts:
-        if not tables.is_known(artifact) and artifact.component in ("lib", "run"):
-            log.warn(f"{artifact.folder.name} is of no runtime package; it is in rocm-sdk-devel only")
+        if not tables.is_known_artifact(artifact) and artifact.component in ("lib", "run"):
+            log.log_warning(f"{artifact.folder.name} is of no runtime package; it is in rocm-sdk-devel only")
     return package_set
 
 
-def _write_all(plans: Sequence[WheelPlan], fresh: Path, epoch: int, *, compress: bool) -> None:
+def _write_wheels(plans: Sequence[WheelPlan], fresh: Path, epoch: int, *, compress: bool) -> None:
     # zlib and hashlib work outside the interpreter lock, so that threads do.
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
         waiting = [pool.submit(write_wheel, plan, fresh, epoch=epoch, compress=compress) for plan in plans]
-        for one in waiting:
-            one.result()
+        for task in waiting:
+            task.result()
 
 
 def _read_build_manifest(artifacts: Sequence[Artifact], folder: Path) -> dict[str, object]:
@@ -171,14 +181,14 @@ def _read_build_manifest(artifacts: Sequence[Artifact], folder: Path) -> dict[st
         for base in artifact.bases:
             path = base / BUILD_MANIFEST
             if path.is_file():
-                return _checked_manifest(path)
+                return _load_build_manifest(path)
     raise SdkError(
         f"{folder} has no base_lib_generic with {BUILD_MANIFEST}",
         tip="the artifacts are incomplete; fetch base_lib_generic of the same build",
     )
 
 
-def _checked_manifest(path: Path) -> dict[str, object]:
+def _load_build_manifest(path: Path) -> dict[str, object]:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as cause:
@@ -194,8 +204,8 @@ def _checked_manifest(path: Path) -> dict[str, object]:
     return manifest
 
 
-def _require(artifacts: Sequence[Artifact], folder: Path) -> None:
-    wanted = {
+def _require_packages(artifacts: Sequence[Artifact], folder: Path) -> None:
+    required = {
         "rocm-sdk-core": (
             any(tables.in_core(a) and a.name != "base" and a.component != "dev" for a in artifacts),
             "core-hip_lib_generic",
@@ -206,18 +216,18 @@ def _require(artifacts: Sequence[Artifact], folder: Path) -> None:
             "core-hip_dev_generic",
         ),
     }
-    for package, (there, example) in wanted.items():
-        if not there:
+    for package, (present, example) in required.items():
+        if not present:
             raise SdkError(
                 f"{folder} has nothing for {package}",
                 tip=f"the artifacts are incomplete; it wants some like {example}",
             )
 
 
-def _version(given: str, build: dict[str, object]) -> str:
+def _choose_version(requested: str, build: dict[str, object]) -> str:
     from packaging.version import InvalidVersion, Version
 
-    text = given or build.get("rocm_package_version")
+    text = requested or build.get("rocm_package_version")
     if not text:
         raise SdkError(
             f"{BUILD_MANIFEST} says no rocm_package_version",
@@ -231,26 +241,28 @@ def _version(given: str, build: dict[str, object]) -> str:
         ) from cause
 
 
-def _targets(artifacts: Sequence[Artifact], wanted: tuple[str, ...]) -> tuple[str, ...]:
+def _choose_targets(artifacts: Sequence[Artifact], requested: tuple[str, ...]) -> tuple[str, ...]:
     """Return the gfx targets to package: those wanted, or all that the build says it has."""
-    there = targets_of(a for a in artifacts if a.name in tables.LIBRARIES and a.component == "lib")
-    promised = sort_targets(wanted) or _promised(artifacts) or there
-    if missing := [target for target in promised if target not in there]:
+    available = list_targets(
+        a for a in artifacts if a.name in tables.LIBRARY_ARTIFACTS and a.component == "lib"
+    )
+    promised = sort_targets(requested) or _read_promised_targets(artifacts) or available
+    if missing := [target for target in promised if target not in available]:
         raise SdkError(
-            f"no artifacts for {', '.join(missing)}; there are some for {', '.join(there) or 'no target'}",
+            f"no artifacts for {', '.join(missing)}; there are some for {', '.join(available) or 'no target'}",
             tip="fetch them, or package fewer targets with --targets",
         )
     if not promised:
         raise SdkError("no artifact holds device code", tip="fetch some like blas_lib_gfx942")
-    if not wanted and (extra := [target for target in there if target not in promised]):
+    if not requested and (extra := [target for target in available if target not in promised]):
         raise SdkError(
-            f"there are artifacts for {', '.join(extra)}, of which {DIST_INFO} says nothing",
+            f"there are artifacts for {', '.join(extra)}, of which {DIST_INFO_FILE} says nothing",
             tip="the artifacts are of different builds; or choose with --targets",
         )
     return promised
 
 
-def _wanted_targets(request: PackageRequest, platform_tag: str) -> tuple[str, ...]:
+def _read_requested_targets(request: PackageRequest, platform_tag: str) -> tuple[str, ...]:
     """Return the targets that packages are wanted for; none: all that there are. Raises UsageError."""
     published = request.published.get("win32" if platform_tag.startswith("win") else "linux", ())
     if published and request.targets:
@@ -260,8 +272,8 @@ def _wanted_targets(request: PackageRequest, platform_tag: str) -> tuple[str, ..
     return request.targets or published
 
 
-def _promised(artifacts: Sequence[Artifact]) -> tuple[str, ...]:
-    entry = merge(a for a in artifacts if tables.in_core(a)).get(DIST_INFO)
+def _read_promised_targets(artifacts: Sequence[Artifact]) -> tuple[str, ...]:
+    entry = merge_artifacts(a for a in artifacts if tables.in_core(a)).get(DIST_INFO_FILE)
     if entry is None:
         return ()
     try:
@@ -271,10 +283,10 @@ def _promised(artifacts: Sequence[Artifact]) -> tuple[str, ...]:
     return sort_targets(word.split(":")[0] for word in re.split(r"[;,\s]+", str(text)) if word)
 
 
-def _platform_tag(given: str) -> str:
+def _choose_platform_tag(requested: str) -> str:
     import sysconfig
 
-    tag = given or re.sub(r"[-.]", "_", sysconfig.get_platform())
+    tag = requested or re.sub(r"[-.]", "_", sysconfig.get_platform())
     if not _PLATFORM_TAG.fullmatch(tag):
         raise UsageError(
             f"--platform-tag {tag!r} is no platform tag", tip="such as linux_x86_64 or win_amd64"

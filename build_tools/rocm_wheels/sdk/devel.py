@@ -11,11 +11,11 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from rocm_wheels.sdk.artifacts import Tree
-from rocm_wheels.sdk.runtime import Runtime
+from rocm_wheels.sdk.artifacts import ArtifactTree
+from rocm_wheels.sdk.runtime import RuntimePackage
 
 
-def devel_links(tree: Tree, packages: Sequence[Runtime]) -> dict[str, str]:
+def map_devel_links(tree: ArtifactTree, packages: Sequence[RuntimePackage]) -> dict[str, str]:
     """Return the paths of the tree that become links, with the text of each link."""
     links: dict[str, str] = {}
     for relative, entry in tree.items():
@@ -31,17 +31,17 @@ def devel_links(tree: Tree, packages: Sequence[Runtime]) -> dict[str, str]:
     return links
 
 
-def write_tar(
-    tree: Tree, links: dict[str, str], module: str, target: Path, *, epoch: int, compress: bool
+def write_devel_archive(
+    tree: ArtifactTree, links: dict[str, str], module: str, target: Path, *, epoch: int, compress: bool
 ) -> tuple[str, ...]:
     """Write the archive with ``module`` as its top folder; the same bytes for the same tree.
 
     Returns the names of its members.
     """
     with tarfile.open(target, "w:xz" if compress else "w", format=tarfile.PAX_FORMAT) as archive:
-        archive.addfile(_info(f"{module}/__init__.py", epoch))
+        archive.addfile(_make_member(f"{module}/__init__.py", epoch))
         for relative, entry in tree.items():
-            info = _info(f"{module}/{relative}", epoch)
+            info = _make_member(f"{module}/{relative}", epoch)
             if relative in links:
                 info.type = tarfile.SYMTYPE
                 info.linkname = links[relative]
@@ -56,7 +56,7 @@ def write_tar(
     return (f"{module}/__init__.py", *(f"{module}/{relative}" for relative in tree))
 
 
-def device_links(files: Sequence[str], libraries: str) -> list[dict[str, str]]:
+def list_device_links(files: Sequence[str], libraries: str) -> list[dict[str, str]]:
     """Return what of a device package also belongs into the unpacked tree, as its manifest lists it."""
     return [
         {"relpath": relative, "target": f"{'../' * (relative.count('/') + 1)}{libraries}/{relative}"}
@@ -64,12 +64,12 @@ def device_links(files: Sequence[str], libraries: str) -> list[dict[str, str]]:
     ]
 
 
-def _is_library(owner: Runtime, relative: str) -> bool:
+def _is_library(owner: RuntimePackage, relative: str) -> bool:
     elf = owner.files[relative].elf
     return elf is not None and elf.soname == posixpath.basename(relative)
 
 
-def _info(name: str, epoch: int) -> tarfile.TarInfo:
+def _make_member(name: str, epoch: int) -> tarfile.TarInfo:
     info = tarfile.TarInfo(name)
     info.mtime = epoch
     info.mode = 0o644

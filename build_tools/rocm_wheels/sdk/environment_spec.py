@@ -11,14 +11,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rocm_wheels.errors import SdkError
-from rocm_wheels.process import capture
+from rocm_wheels.process import capture_output
 from rocm_wheels.sdk.uv import PackageSource
 from rocm_wheels.shell import hide_credentials
 
 _FORMAT = 1
 _SPECIFIER = re.compile(r"\s*(===?|~=|!=|[<>]=?)")
 _EXTRA = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
-_SAID: dict[tuple[str, int, int], str] = {}  # what interpreters said: by path, inode and time of their files
+_VERSIONS: dict[
+    tuple[str, int, int], str
+] = {}  # what interpreters said: by path, inode and time of their files
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class EnvironmentSpec:
         """Whether the specifier can mean one version only."""
         return bool(re.fullmatch(r"\s*={2,3}\s*[^,*\s]+\s*", self.rocm_spec))
 
-    def absolute(self) -> EnvironmentSpec:
+    def with_absolute_paths(self) -> EnvironmentSpec:
         """Return the same with absolute paths: the installer runs in another folder."""
         links = self.find_links
         if links and "://" not in links:
@@ -81,7 +83,7 @@ class EnvironmentSpec:
     @property
     def local_packages(self) -> tuple[str, ...]:
         """The names of the ROCm packages in a ``find_links`` folder (``rocm-sdk-core``)."""
-        folder = _local_folder(self.find_links)
+        folder = _find_local_folder(self.find_links)
         files = folder.glob("rocm*.whl") if folder is not None else ()
         return tuple(sorted({path.name.split("-")[0].replace("_", "-") for path in files}))
 
@@ -91,23 +93,23 @@ class EnvironmentSpec:
         return PackageSource(self.index_url, self.find_links, self.cache_dir, self.pre)
 
 
-def environment_inputs(spec: EnvironmentSpec, env: Mapping[str, str]) -> dict[str, object]:
+def collect_inputs(spec: EnvironmentSpec, env: Mapping[str, str]) -> dict[str, object]:
     """Return all that the content of an environment depends on; credentials are not among it."""
     return {
         "format": _FORMAT,
         "python": str(spec.python),
-        "python_version": python_version(spec.python, env),
+        "python_version": query_python_version(spec.python, env),
         "platform": sys.platform,
         "requirement": spec.requirement,
-        "target_family": target_family(env),
+        "target_family": read_target_family(env),
         "index_url": hide_credentials(spec.index_url or ""),
-        "find_links": _links(spec.find_links),
+        "find_links": _list_offered(spec.find_links),
         "pre": spec.pre,
         "extra_requirements": sorted(spec.extra_requirements),
     }
 
 
-def target_family(env: Mapping[str, str]) -> str:
+def read_target_family(env: Mapping[str, str]) -> str:
     """Return the family that ROCm's source distribution ``rocm`` is told to require packages of ("": none).
 
     Source: ROCm/TheRock, ``determine_target_family`` in ``_dist_info.py`` of that distribution.
@@ -115,9 +117,9 @@ def target_family(env: Mapping[str, str]) -> str:
     return env.get("ROCM_SDK_TARGET_FAMILY", "")
 
 
-def _links(find_links: str | None) -> list[object]:
+def _list_offered(find_links: str | None) -> list[object]:
     """Return what ``--find-links`` offers: in a folder, name, size and time of the ROCm packages."""
-    folder = _local_folder(find_links)
+    folder = _find_local_folder(find_links)
     if folder is None:
         return [hide_credentials(find_links)] if find_links else []
     if not folder.is_dir():
@@ -128,7 +130,7 @@ def _links(find_links: str | None) -> list[object]:
     return [str(folder.resolve()), *([name, state.st_size, state.st_mtime_ns] for name, state in states)]
 
 
-def _local_folder(find_links: str | None) -> Path | None:
+def _find_local_folder(find_links: str | None) -> Path | None:
     if not find_links:
         return None
     if find_links.startswith("file://"):
@@ -138,26 +140,26 @@ def _local_folder(find_links: str | None) -> Path | None:
     return None if "://" in find_links else Path(find_links)
 
 
-def python_version(python: Path, env: Mapping[str, str]) -> str:
+def query_python_version(python: Path, env: Mapping[str, str]) -> str:
     """Ask an interpreter for its version, ``3.11.7`` or ``3.13.0t``, once; SdkError when it does not run."""
     if not python.is_file():
         raise SdkError(f"there is no Python at {python}", tip="give --python a Python interpreter")
     state = python.stat()
     file = (str(python), state.st_ino, state.st_mtime_ns)
-    if file in _SAID:
-        return _SAID[file]
+    if file in _VERSIONS:
+        return _VERSIONS[file]
     program = (
         "import sys, sysconfig; free = 't' if sysconfig.get_config_var('Py_GIL_DISABLED') else '';"
         "print('.'.join(map(str, sys.version_info[:3])) + free)"
     )
-    _SAID[file] = capture(
-        [python, "-I", "-S", "-c", program], env=env, check=SdkError, what=f"asking {python} for its version",
+    _VERSIONS[file] = capture_output(
+        [python, "-I", "-S", "-c", program], env=env, check=SdkError, description=f"asking {python} for its version",
         tip="give --python a Python interpreter",
     )  # fmt: skip
-    return _SAID[file]
+    return _VERSIONS[file]
 
 
-def environment_name(spec: EnvironmentSpec, version: str) -> str:
+def name_environment(spec: EnvironmentSpec, version: str) -> str:
     """Return the folder name of an environment: Python ``version`` and ROCm specifier, readable."""
     text = spec.rocm_spec
     words = {">=": "ge", "<=": "le", "!=": "not", "~=": "about", ">": "gt", "<": "lt", "=": "", "*": "any"}
@@ -167,6 +169,6 @@ def environment_name(spec: EnvironmentSpec, version: str) -> str:
     return f"py{short}-rocm-{re.sub(r'[^A-Za-z0-9.+]+', '-', text).strip('-')}"
 
 
-def fingerprint(inputs: Mapping[str, object]) -> str:
+def compute_fingerprint(inputs: Mapping[str, object]) -> str:
     """Return a digest of the inputs: the same for the same environment."""
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()

@@ -23,19 +23,19 @@ from typing import Literal
 
 from rocm_wheels import log, parallel
 from rocm_wheels.downloads import progress
-from rocm_wheels.downloads.download import Download, Patience, Wanted, host_of
+from rocm_wheels.downloads.download import FileDownload, RetryPolicy, DownloadTarget, host_of_url
 from rocm_wheels.errors import SdkError
-from rocm_wheels.index.reach import Reach, local_path, past_proxies
+from rocm_wheels.index.reach import IndexReader, path_of_url, bypass_proxies_locally
 from rocm_wheels.sdk.artifact_choice import ArchiveName
-from rocm_wheels.sdk.artifact_sources import ArtifactSource, Files, FolderSource, read_digest
-from rocm_wheels.sdk.artifacts import merge, read_artifacts
+from rocm_wheels.sdk.artifact_sources import ArtifactSource, FileSizes, FolderSource, read_digest
+from rocm_wheels.sdk.artifacts import merge_artifacts, read_artifacts
 from rocm_wheels.sdk.unpack import unpack_artifact
-from rocm_wheels.wheels.members import digest_of_file
-from rocm_wheels.words import amount, counted
-from rocm_wheels.workspace import copy_whole, exclusive, write_json
+from rocm_wheels.wheels.members import hash_file
+from rocm_wheels.words import format_size, format_count
+from rocm_wheels.workspace import copy_atomically, lock_folder, write_json_file
 
-STATE = ".fetch"
-FLAT = "."  # the key of the flat tree in done.json
+STATE_FOLDER = ".fetch"
+FLAT_KEY = "."  # the key of the flat tree in done.json
 _PATIENCE_FOR_OTHERS = 6 * 3600.0
 
 Unpacking = Literal["extract", "flatten", "keep"]
@@ -49,7 +49,7 @@ class FetchRequest:
     """
 
     source: ArtifactSource
-    files: Files
+    files: FileSizes
     archives: Sequence[ArchiveName]
     folder: Path
     unpacking: Unpacking = "extract"
@@ -57,7 +57,7 @@ class FetchRequest:
     unchecked: bool = False
     downloads: int = 10
     unpackings: int = field(default_factory=lambda: os.cpu_count() or 1)
-    patience: Patience = field(default_factory=Patience)
+    patience: RetryPolicy = field(default_factory=RetryPolicy)
 
     @property
     def size(self) -> int | None:
@@ -74,24 +74,27 @@ class FetchResult:
     fetched: tuple[str, ...]
 
 
-def fetch_artifacts(request: FetchRequest, digests: Mapping[str, str | None] | None = None) -> FetchResult:
+def fetch_archives(request: FetchRequest, digests: Mapping[str, str | None] | None = None) -> FetchResult:
     """Have all archives of a request here, checked and unpacked. Raises SdkError; what is there is kept.
 
     ``digests`` are those of ``read_digests``, where that was asked before.
     """
     with (
-        exclusive(
-            request.folder / STATE, what="fetching artifacts", patience=_PATIENCE_FOR_OTHERS, error=SdkError
+        lock_folder(
+            request.folder / STATE_FOLDER,
+            purpose="fetching artifacts",
+            patience=_PATIENCE_FOR_OTHERS,
+            error=SdkError,
         ),
-        progress.shown() as begin,
+        progress.show_downloads() as begin,
     ):
-        return _Fetching(request, begin).run(read_digests(request) if digests is None else digests)
+        return _FetchRun(request, begin).run(read_digests(request) if digests is None else digests)
 
 
 def read_digests(request: FetchRequest) -> dict[str, str | None]:
     """Return the sha256 (hex) of every archive of a request. Raises SdkError when one is missing."""
-    names, reach = [archive.file for archive in request.archives], Reach()
-    read = parallel.each(
+    names, reach = [archive.file for archive in request.archives], IndexReader()
+    read = parallel.run_in_parallel(
         lambda name: read_digest(request.source, name, request.files, reach), names, jobs=request.downloads
     )
     digests = dict(zip(names, read, strict=True))
@@ -99,23 +102,23 @@ def read_digests(request: FetchRequest) -> dict[str, str | None]:
     if missing and not request.unchecked:
         raise SdkError(
             f"{request.source.label} has no {missing[0]}.sha256sum"
-            + (f", and none of {counted(len(missing) - 1, 'other archive')}" if missing[1:] else ""),
+            + (f", and none of {format_count(len(missing) - 1, 'other archive')}" if missing[1:] else ""),
             tip="archives cannot be checked without; --allow-missing-sha256sum takes them as they come",
         )
     if missing:
-        log.warn(f"not checked, as no digest is published: {', '.join(missing)}")
+        log.log_warning(f"not checked, as no digest is published: {', '.join(missing)}")
     return digests
 
 
-def read_flat(folder: Path) -> dict[str, str] | None:
+def read_flat_digests(folder: Path) -> dict[str, str] | None:
     """Return the archives (sha256 by name) that a tree was unpacked from, ``None`` for one of others."""
-    flat = _read_done(folder / STATE).get(FLAT)
+    flat = _read_done(folder / STATE_FOLDER).get(FLAT_KEY)
     return flat if isinstance(flat, dict) else None
 
 
-def note_flat(folder: Path, digests: Mapping[str, str]) -> None:
+def write_flat_digests(folder: Path, digests: Mapping[str, str]) -> None:
     """Note which archives a tree was unpacked from."""
-    write_json(folder / STATE / "done.json", {FLAT: dict(digests)})
+    write_json_file(folder / STATE_FOLDER / "done.json", {FLAT_KEY: dict(digests)})
 
 
 @dataclass(frozen=True)
@@ -126,13 +129,13 @@ class _Archive:
     sha256: str
 
 
-class _Fetching:
+class _FetchRun:
     """One run, which has the folder for itself."""
 
-    def __init__(self, request: FetchRequest, begin: progress.Begin) -> None:
+    def __init__(self, request: FetchRequest, begin: progress.BeginFile) -> None:
         self._request = request
         self._begin = begin
-        self._state = request.folder / STATE
+        self._state = request.folder / STATE_FOLDER
         self._done = _read_done(self._state)
         self._lock = threading.Lock()
         self._unpackings = threading.Semaphore(request.unpackings)
@@ -140,101 +143,102 @@ class _Fetching:
 
     def run(self, digests: Mapping[str, str | None]) -> FetchResult:
         request = self._request
-        for left in self._state.glob("unpacking-*"):
-            shutil.rmtree(left)  # of a run that was killed; we are alone here
-        flat = self._done.get(FLAT)
+        for leftover in self._state.glob("unpacking-*"):
+            shutil.rmtree(leftover)  # of a run that was killed; we are alone here
+        flat = self._done.get(FLAT_KEY)
         if request.unpacking == "flatten" and flat and all(flat.get(f) == d for f, d in digests.items()):
-            log.note(f"{request.folder} is up to date")
+            log.log_note(f"{request.folder} is up to date")
             return FetchResult((request.folder,), ())
-        self._require_room(digests)
-        done = parallel.each(
-            lambda archive: self._have(archive, digests[archive.file]),
+        self._require_space(digests)
+        done = parallel.run_in_parallel(
+            lambda archive: self._ensure_archive(archive, digests[archive.file]),
             request.archives,
             jobs=request.downloads,
         )
         if request.unpacking == "flatten":
-            self._flatten(done)
+            self._merge_trees(done)
             return FetchResult((request.folder,), tuple(sorted(self._fetched)))
         if not self._fetched:
-            log.note(f"{counted(len(request.archives), 'artifact')} in {request.folder}: up to date")
+            log.log_note(f"{format_count(len(request.archives), 'artifact')} in {request.folder}: up to date")
         return FetchResult(tuple(archive.path for archive in done), tuple(sorted(self._fetched)))
 
-    def _require_room(self, digests: Mapping[str, str | None]) -> None:
+    def _require_space(self, digests: Mapping[str, str | None]) -> None:
         request = self._request
         if isinstance(request.source, FolderSource) and request.unpacking != "keep":
             return  # unpacked from where they are
         size = sum(
             request.files.get(archive.file) or 0
             for archive in request.archives
-            if not self._is_unpacked(archive, digests[archive.file]) and not self._place(archive).exists()
+            if not self._is_unpacked(archive, digests[archive.file])
+            and not self._locate_archive(archive).exists()
         )
         free = shutil.disk_usage(self._state).free
         if size > free:
             raise SdkError(
-                f"{amount(size)} are to be fetched, and {request.folder} has room for {amount(free)}",
+                f"{format_size(size)} are to be fetched, and {request.folder} has room for {format_size(free)}",
                 tip="free some space, or name a folder on another disk with --output-dir",
             )
 
-    def _have(self, archive: ArchiveName, digest: str | None) -> _Archive:
+    def _ensure_archive(self, archive: ArchiveName, digest: str | None) -> _Archive:
         """Return an archive whose artifact is here, fetched and unpacked if it was not."""
         request = self._request
         if request.unpacking == "extract" and digest and self._is_unpacked(archive, digest):
             return _Archive(request.folder / archive.stem, digest)
-        packed = self._obtain(archive, digest)
+        packed = self._obtain_archive(archive, digest)
         if request.unpacking == "keep":
             return packed
         with self._unpackings:
-            return self._unpack(archive, packed)
+            return self._unpack_archive(archive, packed)
 
-    def _place(self, archive: ArchiveName) -> Path:
+    def _locate_archive(self, archive: ArchiveName) -> Path:
         """Return where a checked archive lies."""
-        kept = self._request.unpacking == "keep" or self._request.keep_archives
-        return (self._request.folder if kept else self._state) / archive.file
+        keep = self._request.unpacking == "keep" or self._request.keep_archives
+        return (self._request.folder if keep else self._state) / archive.file
 
-    def _obtain(self, archive: ArchiveName, digest: str | None) -> _Archive:
+    def _obtain_archive(self, archive: ArchiveName, digest: str | None) -> _Archive:
         """Return an archive that is whole: the one that is here, one of this machine, or a new one."""
-        request, place = self._request, self._place(archive)
-        if place.is_file():
-            sha256 = digest_of_file(place)
+        request, path = self._request, self._locate_archive(archive)
+        if path.is_file():
+            sha256 = hash_file(path)
             if sha256 == digest:
-                return _Archive(place, sha256)
-            log.warn(f"{place} is not the published file; fetching it again")
-            place.unlink()
-        url, size = request.source.url_of(archive.file), request.files.get(archive.file)
-        local = local_path(url)
+                return _Archive(path, sha256)
+            log.log_warning(f"{path} is not the published file; fetching it again")
+            path.unlink()
+        url, size = request.source.file_url(archive.file), request.files.get(archive.file)
+        local = path_of_url(url)
         if local is None:
-            sha256 = self._download(Wanted(archive.file, url, digest, size), place)
+            sha256 = self._download_archive(DownloadTarget(archive.file, url, digest, size), path)
         else:
-            sha256 = digest_of_file(local)
+            sha256 = hash_file(local)
             if digest not in (None, sha256):
                 raise SdkError(
                     f"{local} has the sha256 {sha256}, and must have {digest}", tip="copy it there again"
                 )
-            if place.parent == self._state:
-                place = local
+            if path.parent == self._state:
+                path = local
             else:
-                copy_whole(local, place)
+                copy_atomically(local, path)
         with self._lock:
             self._fetched.append(archive.file)
-        return _Archive(place, sha256)
+        return _Archive(path, sha256)
 
-    def _download(self, file: Wanted, place: Path) -> str:
+    def _download_archive(self, file: DownloadTarget, path: Path) -> str:
         import requests
 
         folder = self._state / "parts" / file.name
-        log.note(f"fetching {file.name} ({amount(file.size)}) from {host_of(file.url)}")
+        log.log_note(f"fetching {file.name} ({format_size(file.size)}) from {host_of_url(file.url)}")
         with requests.Session() as session:
-            past_proxies(session)
-            fetched = Download(
+            bypass_proxies_locally(session)
+            fetched = FileDownload(
                 file, folder, session, self._begin(file.name, file.size), self._request.patience,
                 error=SdkError, option="--output-dir",
             ).run()  # fmt: skip
-        place.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(fetched.path, place)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(fetched.path, path)
         shutil.rmtree(folder)
         return fetched.sha256
 
-    def _unpack(self, archive: ArchiveName, packed: _Archive) -> _Archive:
+    def _unpack_archive(self, archive: ArchiveName, packed: _Archive) -> _Archive:
         """Unpack an archive beside, then have it in its place, and say so."""
         request = self._request
         fresh = self._state / f"unpacking-{archive.stem}"
@@ -242,7 +246,7 @@ class _Fetching:
         if request.unpacking == "flatten":
             return _Archive(fresh, packed.sha256)
         target = request.folder / archive.stem
-        self._note(archive.stem, None)
+        self._record_digests(archive.stem, None)
         if target.exists():
             old = self._state / f"unpacking-{archive.stem}.old"
             target.rename(old)
@@ -250,19 +254,19 @@ class _Fetching:
             shutil.rmtree(old)
         else:
             fresh.rename(target)
-        self._note(archive.stem, {archive.file: packed.sha256})
-        self._forget(archive)
+        self._record_digests(archive.stem, {archive.file: packed.sha256})
+        self._delete_archive(archive)
         return _Archive(target, packed.sha256)
 
-    def _flatten(self, unpacked: Sequence[_Archive]) -> None:
+    def _merge_trees(self, unpacked: Sequence[_Archive]) -> None:
         """Move what was unpacked into one tree. Files of the same name that differ are refused before."""
-        request, before = self._request, self._done.get(FLAT) or {}
+        request, before = self._request, self._done.get(FLAT_KEY) or {}
         staged = self._state / "unpacking-flat"
         staged.mkdir()
         for tree, archive in zip(unpacked, request.archives, strict=True):
             tree.path.rename(staged / archive.stem)
-        merged = merge(read_artifacts(staged, any_family=True))
-        self._note(FLAT, None)
+        merged = merge_artifacts(read_artifacts(staged, any_family=True))
+        self._record_digests(FLAT_KEY, None)
         for relative, entry in merged.items():
             target = request.folder / relative
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -276,11 +280,11 @@ class _Fetching:
         digests = {
             archive.file: tree.sha256 for archive, tree in zip(request.archives, unpacked, strict=True)
         }
-        self._note(FLAT, {**before, **digests})
+        self._record_digests(FLAT_KEY, {**before, **digests})
         for archive in request.archives:
-            self._forget(archive)
+            self._delete_archive(archive)
 
-    def _forget(self, archive: ArchiveName) -> None:
+    def _delete_archive(self, archive: ArchiveName) -> None:
         """Delete an archive that was unpacked, unless it is to be kept."""
         if not self._request.keep_archives:
             (self._state / archive.file).unlink(missing_ok=True)
@@ -289,12 +293,12 @@ class _Fetching:
         noted = self._done.get(archive.stem, {}).get(archive.file)
         return noted is not None and noted == digest and (self._request.folder / archive.stem).is_dir()
 
-    def _note(self, key: str, digests: Mapping[str, str] | None) -> None:
+    def _record_digests(self, key: str, digests: Mapping[str, str] | None) -> None:
         with self._lock:
             self._done.pop(key, None)
             if digests is not None:
                 self._done[key] = dict(digests)
-            write_json(self._state / "done.json", self._done)
+            write_json_file(self._state / "done.json", self._done)
 
 
 def _read_done(state: Path) -> dict[str, dict[str, str]]:

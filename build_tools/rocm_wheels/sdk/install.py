@@ -18,25 +18,25 @@ from typing import Any
 
 from rocm_wheels import log
 from rocm_wheels.errors import SdkError
-from rocm_wheels.model.lines import unusable_tools
+from rocm_wheels.model.lines import list_unusable_tools
 from rocm_wheels.model.project import Platform
-from rocm_wheels.process import capture
+from rocm_wheels.process import capture_output
 from rocm_wheels.sdk.environment_spec import (
     EnvironmentSpec,
-    environment_inputs,
-    environment_name,
-    fingerprint,
-    python_version,
-    target_family,
+    collect_inputs,
+    name_environment,
+    compute_fingerprint,
+    query_python_version,
+    read_target_family,
 )
-from rocm_wheels.sdk.interpreter import python_in
-from rocm_wheels.sdk.shared import SHARED, forget_shared
+from rocm_wheels.sdk.interpreter import locate_python
+from rocm_wheels.sdk.shared import SHARED_FOLDER, forget_shared_sdk
 from rocm_wheels.sdk.uv import PackageSource, make_venv, pip_install, pip_uninstall
-from rocm_wheels.workspace import Workspace, exclusive, write_json, write_whole
+from rocm_wheels.workspace import Workspace, lock_folder, write_json_file, write_atomically
 
 OnLine = Callable[[str], None] | None
-RECORD = "environment.json"
-_BELOW = "rocm-wheels-below.pth"
+ENVIRONMENT_RECORD = "environment.json"
+_LAYER_PATHS = "rocm-wheels-below.pth"
 
 
 @dataclass(frozen=True)
@@ -63,23 +63,23 @@ def ensure_environment(
     is pinned (``==``): an open specifier may have a newer answer by now. SdkError when ROCm
     cannot be installed; the environment that was there before is there afterwards, too.
     """
-    spec = spec.absolute()
-    inputs = environment_inputs(spec, env)
-    prefix = workspace.environments / environment_name(spec, str(inputs["python_version"]))
-    with exclusive(
-        workspace.environments / ".locks" / prefix.name, what=f"the build environment {prefix.name}"
+    spec = spec.with_absolute_paths()
+    inputs = collect_inputs(spec, env)
+    prefix = workspace.environments / name_environment(spec, str(inputs["query_python_version"]))
+    with lock_folder(
+        workspace.environments / ".locks" / prefix.name, purpose=f"the build environment {prefix.name}"
     ):
-        before = _recover(prefix)
-        if before == fingerprint(inputs) and (spec.pinned or not upgrade):
-            return _environment(prefix, created=False)
-        _say_why(prefix, before, upgrade=upgrade)
-        forget_shared(workspace.root / SHARED, prefix)
-        _make(spec, prefix, inputs, env=env, on_line=on_line)
-        return _environment(prefix, created=True)
+        before = _recover_environment(prefix)
+        if before == compute_fingerprint(inputs) and (spec.pinned or not upgrade):
+            return _describe_environment(prefix, created=False)
+        _log_reason(prefix, before, upgrade=upgrade)
+        forget_shared_sdk(workspace.root / SHARED_FOLDER, prefix)
+        _make_environment(spec, prefix, inputs, env=env, on_line=on_line)
+        return _describe_environment(prefix, created=True)
 
 
 @dataclass(frozen=True)
-class Looked:
+class EnvironmentStatus:
     """What there is of an environment, with nothing touched: its inputs now, and why it must be made.
 
     ``environment``: the complete one that is there, of whatever inputs. ``why`` is empty when it is current.
@@ -90,34 +90,38 @@ class Looked:
     why: str
 
 
-def look_for_environment(spec: EnvironmentSpec, workspace: Workspace, env: Mapping[str, str]) -> Looked:
+def check_environment(
+    spec: EnvironmentSpec, workspace: Workspace, env: Mapping[str, str]
+) -> EnvironmentStatus:
     """Say whether the environment of ``spec`` would be made, and because of which input."""
-    spec = spec.absolute()
-    inputs = environment_inputs(spec, env)
-    prefix = workspace.environments / environment_name(spec, str(inputs["python_version"]))
-    shown = {name: value if isinstance(value, str) else json.dumps(value) for name, value in inputs.items()}
-    before = _record(prefix)
+    spec = spec.with_absolute_paths()
+    inputs = collect_inputs(spec, env)
+    prefix = workspace.environments / name_environment(spec, str(inputs["query_python_version"]))
+    input_texts = {
+        name: value if isinstance(value, str) else json.dumps(value) for name, value in inputs.items()
+    }
+    before = _read_record(prefix)
     if before is None:
-        return Looked(shown, None, "not made yet")
-    environment = _environment(prefix, created=False)
-    if before["fingerprint"] == fingerprint(inputs):
-        return Looked(shown, environment, "")
-    then = before.get("inputs", {})
-    changed = [name for name in inputs if then.get(name) != json.loads(json.dumps(inputs[name]))]
-    return Looked(shown, environment, f"{', '.join(changed) or 'its format'} changed")
+        return EnvironmentStatus(input_texts, None, "not made yet")
+    environment = _describe_environment(prefix, created=False)
+    if before["fingerprint"] == compute_fingerprint(inputs):
+        return EnvironmentStatus(input_texts, environment, "")
+    old_inputs = before.get("inputs", {})
+    changed = [name for name in inputs if old_inputs.get(name) != json.loads(json.dumps(inputs[name]))]
+    return EnvironmentStatus(input_texts, environment, f"{', '.join(changed) or 'its format'} changed")
 
 
 def install_into(
     python: Path, spec: EnvironmentSpec, env: Mapping[str, str], on_line: OnLine = None
 ) -> BuildEnvironment:
     """Install ROCm and the build tools into an existing environment, replacing what is there of ROCm."""
-    spec, python = spec.absolute(), python.absolute()
-    python_version(python, env)
+    spec, python = spec.with_absolute_paths(), python.absolute()
+    query_python_version(python, env)
     names = {"rocm", "rocm-sdk-core", "rocm-sdk-libraries", "rocm-sdk-devel", *spec.local_packages}
     names |= {f"rocm-sdk-{extra}" for extra in spec.extras if extra.startswith("device-gfx")}
-    again = [word for name in sorted(names) for word in ("--reinstall-package", name)]
-    _install(python, [*again, "--upgrade", spec.requirement], spec, env, on_line, cwd=python.parent)
-    return _environment(_prefix_of(python, env), created=False)
+    options = [word for name in sorted(names) for word in ("--reinstall-package", name)]
+    _install_rocm(python, [*options, "--upgrade", spec.requirement], spec, env, on_line, cwd=python.parent)
+    return _describe_environment(_query_prefix(python, env), created=False)
 
 
 def ensure_layer(
@@ -133,23 +137,27 @@ def ensure_layer(
 
     What is installed in it goes before what the packages ``below`` it have. Raises SdkError.
     """
-    place = layer_packages(prefix, python_tag) / _BELOW  # written last
+    paths_file = locate_layer_packages(prefix, python_tag) / _LAYER_PATHS  # written last
     text = "".join(f"{folder}\n" for folder in below)
-    if not (python_in(prefix).exists() and place.is_file() and place.read_text(encoding="utf-8") == text):
+    if not (
+        locate_python(prefix).exists()
+        and paths_file.is_file()
+        and paths_file.read_text(encoding="utf-8") == text
+    ):
         if prefix.exists():
             shutil.rmtree(prefix)
         prefix.parent.mkdir(parents=True, exist_ok=True)
         make_venv(base.python, prefix, env, on_line=on_line)
-        write_whole(place, text)
-    return layer_at(prefix)
+        write_atomically(paths_file, text)
+    return locate_layer(prefix)
 
 
-def layer_at(prefix: Path) -> BuildEnvironment:
+def locate_layer(prefix: Path) -> BuildEnvironment:
     """Return a layer that is, or will be, at a place."""
-    return _environment(prefix, created=False)
+    return _describe_environment(prefix, created=False)
 
 
-def layer_packages(prefix: Path, python_tag: str) -> Path:
+def locate_layer_packages(prefix: Path, python_tag: str) -> Path:
     """Return the folder of packages of a layer for ``cp312`` or ``cp313t``."""
     if sys.platform == "win32":
         return prefix / "Lib" / "site-packages"
@@ -163,28 +171,32 @@ def install_requirements(
     env: Mapping[str, str],
     on_line: OnLine = None,
     source: PackageSource | None = None,
-    again: Sequence[str] = (),
+    reinstall: Sequence[str] = (),
     platform: Platform = "windows" if sys.platform == "win32" else "linux",
 ) -> None:
     """Install requirements: a ``Path`` is a requirements file, a ``str`` a requirement.
 
-    Packages named in ``again`` that belong to it are installed anew. Those that are no good on the platform
+    Packages named in ``reinstall`` that belong to it are installed anew. Those that are no good on the platform
     are not installed, whoever requires them: ninja on Windows, which is the system's there.
     """
     if not requirements:
         return
-    words = [word for name in again for word in ("--reinstall-package", name)]
-    for one in requirements:
-        words += ["--requirement", str(one.resolve())] if isinstance(one, Path) else [one]
-    shown = ", ".join(one.name if isinstance(one, Path) else one for one in requirements)
-    without = "".join(f"{name}; sys_platform == 'none'\n" for name in unusable_tools(platform))
+    words = [word for name in reinstall for word in ("--reinstall-package", name)]
+    for requirement in requirements:
+        words += (
+            ["--requirement", str(requirement.resolve())] if isinstance(requirement, Path) else [requirement]
+        )
+    names = ", ".join(
+        requirement.name if isinstance(requirement, Path) else requirement for requirement in requirements
+    )
+    override_text = "".join(f"{name}; sys_platform == 'none'\n" for name in list_unusable_tools(platform))
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as folder:
         overrides = Path(folder, "overrides.txt")
-        overrides.write_text(without, encoding="utf-8")
+        overrides.write_text(override_text, encoding="utf-8")
         pip_install(
-            environment.python, [*words, *(["--overrides", str(overrides)] if without else [])],
+            environment.python, [*words, *(["--overrides", str(overrides)] if override_text else [])],
             source or PackageSource(), env,
-            what=f"installing {shown}", cwd=environment.prefix, on_line=on_line,
+            activity=f"installing {names}", cwd=environment.prefix, on_line=on_line,
         )  # fmt: skip
 
 
@@ -205,16 +217,18 @@ def install_wheel(
     how = ["--reinstall-package", name] if dependencies else ["--reinstall", "--no-deps", "--no-index"]
     pip_install(
         environment.python, [*how, str(wheel.resolve())], source or PackageSource(), env,
-        what=f"installing {wheel.name}", cwd=environment.prefix, on_line=on_line,
+        activity=f"installing {wheel.name}", cwd=environment.prefix, on_line=on_line,
     )  # fmt: skip
 
 
-def uninstall(environment: BuildEnvironment, distribution: str, *, env: Mapping[str, str]) -> None:
+def uninstall_distribution(
+    environment: BuildEnvironment, distribution: str, *, env: Mapping[str, str]
+) -> None:
     """Remove a distribution from an environment; one that is not there does not matter."""
     pip_uninstall(environment.python, [distribution], env, cwd=environment.prefix)
 
 
-def _make(
+def _make_environment(
     spec: EnvironmentSpec,
     prefix: Path,
     inputs: Mapping[str, object],
@@ -223,21 +237,23 @@ def _make(
     on_line: OnLine,
 ) -> None:
     """Make the environment at its final place (scripts in it hold its path); the old one waits beside."""
-    old = _beside(prefix)
+    old = _locate_old(prefix)
     if prefix.exists():
         prefix.rename(old)
     try:
         make_venv(spec.python, prefix, env, on_line=on_line)
-        _install(python_in(prefix), [spec.requirement], spec, env, on_line, cwd=prefix)
-        write_json(prefix / RECORD, {"fingerprint": fingerprint(inputs), "inputs": inputs})
+        _install_rocm(locate_python(prefix), [spec.requirement], spec, env, on_line, cwd=prefix)
+        write_json_file(
+            prefix / ENVIRONMENT_RECORD, {"fingerprint": compute_fingerprint(inputs), "inputs": inputs}
+        )
     except BaseException:
-        _recover(prefix)
+        _recover_environment(prefix)
         raise
     if old.exists():
         shutil.rmtree(old)
 
 
-def _install(
+def _install_rocm(
     python: Path,
     words: Sequence[str],
     spec: EnvironmentSpec,
@@ -250,78 +266,86 @@ def _install(
     refresh = [word for name in spec.local_packages for word in ("--refresh-package", name)]
     # ROCm's own rocm is built where it is installed, for a target family. uv keeps that build, and
     # would give it out for every other family: it keeps one for each set of such settings.
-    family = ["--config-settings-package", f"rocm:target-family={target_family(env)}"]
-    what = f"installing {spec.requirement}"
-    pip_install(python, [*refresh, *family, *words], spec.source, env, what=what, cwd=cwd, on_line=on_line)
+    family = ["--config-settings-package", f"rocm:target-family={read_target_family(env)}"]
+    activity = f"installing {spec.requirement}"
+    pip_install(
+        python, [*refresh, *family, *words], spec.source, env, activity=activity, cwd=cwd, on_line=on_line
+    )
     _check_extras(python, spec, env)
     if spec.extra_requirements:
         tools = PackageSource(cache_dir=spec.cache_dir)
-        what = f"installing {', '.join(spec.extra_requirements)}"
-        pip_install(python, spec.extra_requirements, tools, env, what=what, cwd=cwd, on_line=on_line)
+        activity = f"installing {', '.join(spec.extra_requirements)}"
+        pip_install(python, spec.extra_requirements, tools, env, activity=activity, cwd=cwd, on_line=on_line)
 
 
 def _check_extras(python: Path, spec: EnvironmentSpec, env: Mapping[str, str]) -> None:
     """Refuse an extra that the installed rocm has not: installers only warn, and install nothing for it."""
     program = "import importlib.metadata as m; print(*(m.metadata('rocm').get_all('Provides-Extra') or []))"
-    said = capture(
-        [python, "-c", program], env=env, cwd=python.parent, check=SdkError, what="reading rocm's extras"
+    output = capture_output(
+        [python, "-c", program],
+        env=env,
+        cwd=python.parent,
+        check=SdkError,
+        description="reading rocm's extras",
     )
-    there = said.lower().replace("_", "-").split()
-    missing = [extra for extra in spec.all_extras if extra not in there]
+    available = output.lower().replace("_", "-").split()
+    missing = [extra for extra in spec.all_extras if extra not in available]
     if missing:
         raise SdkError(
             f"the rocm that fits {spec.requirement} has no extra {', '.join(missing)}",
-            tip=f"it has {', '.join(sorted(there)) or 'none: is it the ROCm of AMD? check --index-url'}",
+            tip=f"it has {', '.join(sorted(available)) or 'none: is it the ROCm of AMD? check --index-url'}",
         )
 
 
-def _recover(prefix: Path) -> str | None:
+def _recover_environment(prefix: Path) -> str | None:
     """Undo what a killed run left; returns the fingerprint of the complete environment, if there is one."""
-    old = _beside(prefix)
-    if prefix.exists() and _recorded(prefix) is None:
+    old = _locate_old(prefix)
+    if prefix.exists() and _read_fingerprint(prefix) is None:
         shutil.rmtree(prefix)
     if old.exists():
         if prefix.exists():
             shutil.rmtree(old)
         else:
             old.rename(prefix)
-    return _recorded(prefix)
+    return _read_fingerprint(prefix)
 
 
-def _recorded(prefix: Path) -> str | None:
+def _read_fingerprint(prefix: Path) -> str | None:
     """Return the fingerprint that an environment was made with; ``None`` when it is not complete."""
-    known = _record(prefix)
-    return None if known is None else str(known["fingerprint"])
+    record = _read_record(prefix)
+    return None if record is None else str(record["fingerprint"])
 
 
-def _record(prefix: Path) -> dict[str, Any] | None:
-    path = prefix / RECORD
-    if not path.is_file() or not python_in(prefix).exists():
+def _read_record(prefix: Path) -> dict[str, Any] | None:
+    path = prefix / ENVIRONMENT_RECORD
+    if not path.is_file() or not locate_python(prefix).exists():
         return None
     try:
-        known = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         return None
-    return known if isinstance(known, dict) and "fingerprint" in known else None
+    return record if isinstance(record, dict) and "fingerprint" in record else None
 
 
-def _say_why(prefix: Path, before: str | None, *, upgrade: bool) -> None:
+def _log_reason(prefix: Path, before: str | None, *, upgrade: bool) -> None:
     if before is not None:
         why = "to look for a newer ROCm" if upgrade else "its inputs have changed"
-        log.note(f"making the build environment {prefix.name} anew: {why}")
+        log.log_note(f"making the build environment {prefix.name} anew: {why}")
 
 
-def _prefix_of(python: Path, env: Mapping[str, str]) -> Path:
+def _query_prefix(python: Path, env: Mapping[str, str]) -> Path:
     program = "import sys; print(sys.prefix)"
     return Path(
-        capture([python, "-c", program], env=env, check=SdkError, what=f"asking {python} for its prefix")
+        capture_output(
+            [python, "-c", program], env=env, check=SdkError, description=f"asking {python} for its prefix"
+        )
     )
 
 
-def _beside(prefix: Path) -> Path:
+def _locate_old(prefix: Path) -> Path:
     return prefix.with_name(f".{prefix.name}.old")
 
 
-def _environment(prefix: Path, *, created: bool) -> BuildEnvironment:
-    python = python_in(prefix)
+def _describe_environment(prefix: Path, *, created: bool) -> BuildEnvironment:
+    python = locate_python(prefix)
     return BuildEnvironment(python=python, bin=python.parent, prefix=prefix, created=created)

@@ -18,22 +18,22 @@ from packaging.version import Version
 
 from rocm_wheels import log
 from rocm_wheels.errors import SdkError, UsageError
-from rocm_wheels.model.rocm_artifacts import artifact_table
+from rocm_wheels.model.rocm_artifacts import load_artifact_table
 from rocm_wheels.sdk.artifact_choice import ArchiveName, read_archive_names
-from rocm_wheels.sdk.artifact_sources import Files
+from rocm_wheels.sdk.artifact_sources import FileSizes
 from rocm_wheels.sdk.fetch_artifacts import (
-    STATE,
+    STATE_FOLDER,
     FetchRequest,
-    fetch_artifacts,
-    note_flat,
+    fetch_archives,
+    write_flat_digests,
     read_digests,
-    read_flat,
+    read_flat_digests,
 )
 from rocm_wheels.sdk.unpack import unpack_tree
-from rocm_wheels.wheels.members import digest_of_file
-from rocm_wheels.workspace import exclusive
+from rocm_wheels.wheels.members import hash_file
+from rocm_wheels.workspace import lock_folder
 
-TESTS = r"_test_"
+TEST_PATTERN = r"_test_"
 _PATIENCE_FOR_OTHERS = 6 * 3600.0
 _TARBALL = re.compile(
     r"therock-dist-(?P<platform>linux|windows)-(?P<group>.+)-"
@@ -54,12 +54,14 @@ class Tarball:
     date: str
 
 
-def patterns_of_parts(parts: Collection[str], files: Files, *, tests: bool, where: str) -> tuple[str, ...]:
+def list_part_patterns(
+    parts: Collection[str], files: FileSizes, *, tests: bool, where: str
+) -> tuple[str, ...]:
     """Return the patterns of what every ROCm tree has and of some parts. Raises SdkError for a part without.
 
     Parts are keys of ``data/rocm_artifacts.yaml``.
     """
-    table = artifact_table()
+    table = load_artifact_table()
     names = [archive.file for archive in read_archive_names(files)]
     patterns = list(table.base)
     for part in parts:
@@ -72,16 +74,16 @@ def patterns_of_parts(parts: Collection[str], files: Files, *, tests: bool, wher
     return tuple(dict.fromkeys(patterns))
 
 
-def install_artifacts(request: FetchRequest, output: Path) -> bool:
+def install_from_artifacts(request: FetchRequest, output: Path) -> bool:
     """Have a tree of these artifacts in ``output``; tell whether it was made anew. Raises SdkError."""
     with _work_folder(output) as work:
         digests = read_digests(request)
-        if read_flat(output) == digests:
-            log.note(f"{output} is up to date")
+        if read_flat_digests(output) == digests:
+            log.log_note(f"{output} is up to date")
             return False
         tree = work / "tree"
         _clear_unfinished(tree, digests)
-        fetch_artifacts(replace(request, folder=tree, unpacking="flatten"), digests)
+        fetch_archives(replace(request, folder=tree, unpacking="flatten"), digests)
         _put_in_place(tree, output, work)
     return True
 
@@ -90,17 +92,17 @@ def install_tarball(request: FetchRequest, output: Path) -> bool:
     """Have the tree of a published tarball in ``output``; tell whether it was made anew. Raises SdkError."""
     (archive,) = request.archives
     with _work_folder(output) as work:
-        before, digests = read_flat(output) or {}, read_digests(request)
+        before, digests = read_flat_digests(output) or {}, read_digests(request)
         if before.keys() == {archive.file} and digests[archive.file] in (None, before[archive.file]):
-            log.note(f"{output} is up to date")
+            log.log_note(f"{output} is up to date")
             return False
-        (path,) = fetch_artifacts(replace(request, folder=work, unpacking="keep"), digests).paths
+        (path,) = fetch_archives(replace(request, folder=work, unpacking="keep"), digests).paths
         tree = work / "tree"
         if tree.exists():
             shutil.rmtree(tree)
         tree.mkdir()
         unpack_tree(path, tree)
-        note_flat(tree, {archive.file: digest_of_file(path)})
+        write_flat_digests(tree, {archive.file: hash_file(path)})
         _put_in_place(tree, output, work)
         path.unlink()
     return True
@@ -119,13 +121,13 @@ def install_folder(source: Path, output: Path) -> None:
         if tree.exists():
             shutil.rmtree(tree)
         shutil.copytree(source, tree, symlinks=True)
-        note_flat(tree, {})
+        write_flat_digests(tree, {})
         _put_in_place(tree, output, work)
 
 
-def tarball_folder(release: str) -> str:
+def find_tarball_folder(release: str) -> str:
     """Return where the tarball of a version is published. Raises UsageError."""
-    folders = artifact_table().tarballs
+    folders = load_artifact_table().tarballs
     if _NIGHTLY.fullmatch(release):
         return folders["nightly"]
     if _DEV.fullmatch(release):
@@ -137,7 +139,7 @@ def tarball_folder(release: str) -> str:
 
 
 def choose_tarball(
-    files: Files, platform: str, group: str, release: str | None, *, where: str
+    files: FileSizes, platform: str, group: str, release: str | None, *, where: str
 ) -> ArchiveName:
     """Return the tarball of a version, by default of the newest. Raises SdkError when there is none."""
     published = [
@@ -155,13 +157,13 @@ def choose_tarball(
         )
     for tarball in ours if release is not None else ours[-1:]:
         if release in (None, tarball.version):
-            log.note(f"{tarball.file} of {where}")
+            log.log_note(f"{tarball.file} of {where}")
             return ArchiveName(tarball.file, tarball.file.removesuffix(".tar.gz"), "therock-dist", "", group)
     newest = ", ".join(tarball.version for tarball in ours[-_MOST_SHOWN:])
     raise SdkError(f"no tarball of {release} for {group} in {where}; the newest are {newest}", tip="name one")
 
 
-def _list_tarballs(files: Files, platform: str) -> Iterator[Tarball]:
+def _list_tarballs(files: FileSizes, platform: str) -> Iterator[Tarball]:
     for name in files:
         match = _TARBALL.fullmatch(name)
         if match and match["platform"] == platform:
@@ -170,13 +172,13 @@ def _list_tarballs(files: Files, platform: str) -> Iterator[Tarball]:
 
 def _clear_unfinished(tree: Path, digests: Mapping[str, str | None]) -> None:
     """Delete what a run that was killed left in a tree, but for archives under way, unless it is whole."""
-    flat = read_flat(tree)
+    flat = read_flat_digests(tree)
     if flat is not None and flat != digests:
         shutil.rmtree(tree)  # of other archives
     elif flat is None and tree.is_dir():
         for path in tree.iterdir():
             if path.is_dir() and not path.is_symlink():
-                if path.name != STATE:
+                if path.name != STATE_FOLDER:
                     shutil.rmtree(path)
             else:
                 path.unlink()
@@ -186,7 +188,7 @@ def _clear_unfinished(tree: Path, digests: Mapping[str, str | None]) -> None:
 def _work_folder(output: Path) -> Iterator[Path]:
     """Give the folder that a tree is made in, to this run alone. Raises SdkError."""
     work = output.parent / f".{output.name}.install"
-    with exclusive(work, what="installing ROCm", patience=_PATIENCE_FOR_OTHERS, error=SdkError):
+    with lock_folder(work, purpose="installing ROCm", patience=_PATIENCE_FOR_OTHERS, error=SdkError):
         old = work / "old"
         if old.exists() and not output.exists():
             old.rename(output)  # a run was killed between two renames
@@ -200,7 +202,7 @@ def _require_replaceable(output: Path) -> None:
         return
     if output.is_dir() and not output.is_symlink():
         is_rocm = (output / "share" / "therock").is_dir() or (output / "bin" / "hipcc").exists()
-        if is_rocm or read_flat(output) is not None or not any(output.iterdir()):
+        if is_rocm or read_flat_digests(output) is not None or not any(output.iterdir()):
             return
     raise SdkError(
         f"{output} holds something else than a ROCm tree, which would be deleted",

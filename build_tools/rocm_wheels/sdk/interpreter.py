@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rocm_wheels.errors import UsageError
-from rocm_wheels.process import capture
+from rocm_wheels.process import capture_output
 
 _SECONDS = 60.0
 # Py_GIL_DISABLED and the letter t: PEP 703. On POSIX before 3.11 _base_executable is the environment's own.
@@ -62,86 +62,86 @@ class Interpreter:
         return self.tag.endswith("t")
 
     @property
-    def said(self) -> str:
+    def full_version(self) -> str:
         """The version with a ``t`` where it is free-threaded, as its users write it."""
         return f"{self.version}{'t' if self.free_threaded else ''}"
 
     def __str__(self) -> str:
-        return f"{self.path} (Python {self.said})"
+        return f"{self.path} (Python {self.full_version})"
 
 
-def python_in(prefix: Path) -> Path:
+def locate_python(prefix: Path) -> Path:
     """Return where the interpreter of a virtual environment is."""
     return prefix / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
 
 
-def ask_interpreter(program: Path, env: Mapping[str, str]) -> Interpreter:
+def query_interpreter(program: Path, env: Mapping[str, str]) -> Interpreter:
     """Ask a program what it is, and the one below it when it belongs to a virtual environment.
 
     Raises UsageError for what does not run, and for what torch cannot be built for: another
     implementation, a debug build, 32 bits.
     """
-    said = _answer(program, env)
-    if said["prefix"] != said["base_prefix"]:
-        below = _below(said)
+    answer = _read_answer(program, env)
+    if answer["prefix"] != answer["base_prefix"]:
+        below = _find_base_interpreter(answer)
         if below is None:
             raise UsageError(
-                f"{program} is of the virtual environment {said['prefix']}, but the Python below it is not"
-                f" in {said['base_prefix']}",
+                f"{program} is of the virtual environment {answer['prefix']}, but the Python below it is not"
+                f" in {answer['base_prefix']}",
                 tip="name the Python itself, and not the environment",
             )
-        said = {**_answer(below, env), "executable": str(below), "base_executable": str(below)}
-    if fault := _fault(said):
+        answer = {**_read_answer(below, env), "executable": str(below), "base_executable": str(below)}
+    if fault := _describe_fault(answer):
         raise UsageError(f"{program} is {fault}")
-    major, minor = str(said["version"]).split(".")[:2]
+    major, minor = str(answer["version"]).split(".")[:2]
     return Interpreter(
-        path=Path(os.path.realpath(said["base_executable"])),
-        version=said["version"],
-        tag=f"cp{major}{minor}{'t' if said['free_threaded'] else ''}",
-        implementation=said["implementation"],
-        platform=said["platform"],
-        headers=Path(said["headers"]) if said["headers"] else None,
+        path=Path(os.path.realpath(answer["base_executable"])),
+        version=answer["version"],
+        tag=f"cp{major}{minor}{'t' if answer['free_threaded'] else ''}",
+        implementation=answer["implementation"],
+        platform=answer["platform"],
+        headers=Path(answer["headers"]) if answer["headers"] else None,
     )
 
 
-def _answer(program: Path, env: Mapping[str, str]) -> dict[str, Any]:
-    said = capture(
+def _read_answer(program: Path, env: Mapping[str, str]) -> dict[str, Any]:
+    output = capture_output(
         [program, "-I", "-c", _QUESTION],
         env=env,
         timeout=_SECONDS,
         check=UsageError,
-        what=f"asking {program} which Python it is",
+        description=f"asking {program} which Python it is",
         tip="is it a Python 3 that runs on this machine?",
     )
     try:
-        answer = json.loads(said)
+        answer = json.loads(output)
         return {**answer, "version": str(answer["version"])}
     except (ValueError, TypeError, KeyError) as cause:
-        raise UsageError(f"{program}, asked which Python it is, said {said[:200]!r}") from cause
+        raise UsageError(f"{program}, asked which Python it is, said {output[:200]!r}") from cause
 
 
-def _below(said: Mapping[str, Any]) -> Path | None:
+def _find_base_interpreter(answer: Mapping[str, Any]) -> Path | None:
     """Return the interpreter that a virtual environment was made of."""
-    prefix, base = Path(said["prefix"]), Path(said["base_prefix"])
-    told = Path(said["base_executable"])
-    if not told.is_relative_to(prefix) and told.exists():
-        return told
-    minor = ".".join(str(said["version"]).split(".")[:2])
-    free = "t" if said["free_threaded"] else ""
-    places = [base / "bin" / f"python{minor}{free}", base / "bin" / "python3", base / "python.exe"]
-    linked = Path(os.path.realpath(said["executable"]))
+    prefix, base = Path(answer["prefix"]), Path(answer["base_prefix"])
+    stated = Path(answer["base_executable"])
+    if not stated.is_relative_to(prefix) and stated.exists():
+        return stated
+    minor = ".".join(str(answer["version"]).split(".")[:2])
+    free = "t" if answer["free_threaded"] else ""
+    candidates = [base / "bin" / f"python{minor}{free}", base / "bin" / "python3", base / "python.exe"]
+    linked = Path(os.path.realpath(answer["executable"]))
     return next(
-        (path for path in (*places, linked) if path.exists() and not path.is_relative_to(prefix)), None
+        (path for path in (*candidates, linked) if path.exists() and not path.is_relative_to(prefix)), None
     )
 
 
-def _fault(said: Mapping[str, Any]) -> str | None:
+def _describe_fault(answer: Mapping[str, Any]) -> str | None:
     """Say why no wheel of torch can be built for an interpreter; ``None`` when one can."""
-    version = said["version"]
-    if said["implementation"] != "cpython":
-        return f"{said['implementation']} {version}; wheels of torch are built for CPython"
-    if said["debug"]:
+    version = answer["version"]
+    if answer["implementation"] != "cpython":
+        return f"{answer['implementation']} {version}; wheels of torch are built for CPython"
+    if answer["debug"]:
         return f"a debug build of Python {version}; its extension modules load nowhere else"
-    if said["bits"] != 64:
-        return f"a Python {version} of {said['bits']} bits ({said['platform']}); ROCm has 64"
+    if answer["bits"] != 64:
+        return f"a Python {version} of {answer['bits']} bits ({answer['platform']}); ROCm has 64"
     return None

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels.errors import RocmWheelsError, SdkError
-from rocm_wheels.process import capture
-from rocm_wheels.sdk.uv import uv_environment, uv_program
+from rocm_wheels.process import capture_output
+from rocm_wheels.sdk.uv import compose_uv_environment, find_uv
 
 OPT_PYTHON = Path("/opt/python")
 _RELEASE = r"(?P<version>3\.\d+(?:\.\d+)?)(?:(?:a|b|rc)\d+)?"
@@ -28,7 +28,7 @@ _PY = re.compile(
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RequestedPython:
     """A version that was asked for: ``3.12``, ``3.12.4``, ``3.13t``."""
 
     minor: str
@@ -43,7 +43,7 @@ class Wanted:
     def __str__(self) -> str:
         return f"{self.minor}{f'.{self.patch}' if self.patch else ''}{'t' if self.free_threaded else ''}"
 
-    def may_be(self, version: str, *, free_threaded: bool) -> bool:
+    def matches(self, version: str, *, free_threaded: bool) -> bool:
         """Tell whether a folder whose name says this can hold what is wanted."""
         numbers = version.split(".")
         fits = ".".join(numbers[:2]) == self.minor and free_threaded == self.free_threaded
@@ -51,7 +51,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Place:
+class PythonLocation:
     """Somewhere to look, and the programs that are worth asking there, the best first.
 
     ``named``: its name says which Python it is, and it may be nothing else.
@@ -62,79 +62,83 @@ class Place:
     named: bool = True
 
 
-def places(wanted: Wanted, env: Mapping[str, str], opt_python: Path) -> Iterator[Place]:
+def list_locations(
+    requested: RequestedPython, env: Mapping[str, str], opt_python: Path
+) -> Iterator[PythonLocation]:
     """Yield the places of a version in the order in which they count."""
-    yield from _opt_python(wanted, opt_python)
+    yield from _locate_opt_python(requested, opt_python)
     if sys.platform != "win32":
         pyenv = Path(env.get("PYENV_ROOT") or Path(env.get("HOME") or "~").expanduser() / ".pyenv")
-        yield _folders(wanted, pyenv / "versions", _PYENV)
-    yield _uv_managed(wanted, env)
-    yield from _on_path(wanted, env)
+        yield _search_folders(requested, pyenv / "versions", _PYENV)
+    yield _search_uv(requested, env)
+    yield from _search_path(requested, env)
     if sys.platform == "win32":
-        yield _launcher(wanted, env)
+        yield _ask_launcher(requested, env)
 
 
-def program_in(folder: Path) -> Path | None:
+def find_program(folder: Path) -> Path | None:
     """Return the interpreter of an environment or installation; ``None`` when there is none."""
     names = ("bin/python", "bin/python3", "Scripts/python.exe", "python.exe")
     return next((folder / name for name in names if (folder / name).exists()), None)
 
 
-def _opt_python(wanted: Wanted, root: Path) -> Iterator[Place]:
+def _locate_opt_python(requested: RequestedPython, root: Path) -> Iterator[PythonLocation]:
     """The Pythons of a manylinux image: a folder a (Python, ABI)."""
     if sys.platform != "win32":
-        folder = root / f"{wanted.tag.removesuffix('t')}-{wanted.tag}"
+        folder = root / f"{requested.tag.removesuffix('t')}-{requested.tag}"
         program = folder / "bin" / "python"
-        yield Place(str(folder), (program,) if program.exists() else ())
+        yield PythonLocation(str(folder), (program,) if program.exists() else ())
 
 
-def _folders(wanted: Wanted, root: Path, name: re.Pattern[str]) -> Place:
+def _search_folders(requested: RequestedPython, root: Path, name: re.Pattern[str]) -> PythonLocation:
     """Folders called by their version, the newest first."""
-    found: list[tuple[tuple[int, ...], Path]] = []
+    programs: list[tuple[tuple[int, ...], Path]] = []
     for folder in sorted(root.iterdir()) if root.is_dir() else []:
-        said = name.fullmatch(folder.name)
-        if said is None or not wanted.may_be(said["version"], free_threaded=bool(said["free"])):
+        match = name.fullmatch(folder.name)
+        if match is None or not requested.matches(match["version"], free_threaded=bool(match["free"])):
             continue
-        if program := program_in(folder):
-            found.append((tuple(int(number) for number in said["version"].split(".")), program))
-    found.sort(key=lambda one: one[0], reverse=True)
-    return Place(str(root), tuple(program for _, program in found))
+        if program := find_program(folder):
+            programs.append((tuple(int(number) for number in match["version"].split(".")), program))
+    programs.sort(key=lambda item: item[0], reverse=True)
+    return PythonLocation(str(root), tuple(program for _, program in programs))
 
 
-def _uv_managed(wanted: Wanted, env: Mapping[str, str]) -> Place:
-    if given := env.get("UV_PYTHON_INSTALL_DIR"):
-        return _folders(wanted, Path(given).absolute(), _UV)
+def _search_uv(requested: RequestedPython, env: Mapping[str, str]) -> PythonLocation:
+    if folder := env.get("UV_PYTHON_INSTALL_DIR"):
+        return _search_folders(requested, Path(folder).absolute(), _UV)
     try:
-        said = capture([uv_program(), "python", "dir"], env=uv_environment(env), check=SdkError, timeout=60)
+        output = capture_output(
+            [find_uv(), "python", "dir"], env=compose_uv_environment(env), check=SdkError, timeout=60
+        )
     except RocmWheelsError as fault:
-        return Place(f"uv's Pythons (`uv python dir` failed: {str(fault).splitlines()[0]})", ())
-    return _folders(wanted, Path(said.strip()), _UV)
+        return PythonLocation(f"uv's Pythons (`uv python dir` failed: {str(fault).splitlines()[0]})", ())
+    return _search_folders(requested, Path(output.strip()), _UV)
 
 
-def _on_path(wanted: Wanted, env: Mapping[str, str]) -> Iterator[Place]:
-    free = "t" if wanted.free_threaded else ""
-    names = [(f"python{wanted.minor}{free}", True), ("python3", False), ("python", False)]
+def _search_path(requested: RequestedPython, env: Mapping[str, str]) -> Iterator[PythonLocation]:
+    free = "t" if requested.free_threaded else ""
+    names = [(f"python{requested.minor}{free}", True), ("python3", False), ("python", False)]
     folders = [folder for folder in env.get("PATH", "").split(os.pathsep) if folder]
     for name, named in names:
-        found = [shutil.which(name, path=folder) for folder in folders]
-        programs = dict.fromkeys(Path(path).absolute() for path in found if path)
-        yield Place(f"{name} on PATH", tuple(programs), named)
+        matches = [shutil.which(name, path=folder) for folder in folders]
+        programs = dict.fromkeys(Path(path).absolute() for path in matches if path)
+        yield PythonLocation(f"{name} on PATH", tuple(programs), named)
 
 
-def _launcher(wanted: Wanted, env: Mapping[str, str]) -> Place:
+def _ask_launcher(requested: RequestedPython, env: Mapping[str, str]) -> PythonLocation:
     """Ask the launcher of Windows, which knows what the registry says (written, never run)."""
     program = shutil.which("py", path=env.get("PATH", ""))
     if program is None:
-        return Place("py -0p (there is no py on PATH)", ())
+        return PythonLocation("py -0p (there is no py on PATH)", ())
     try:
-        said = capture([program, "-0p"], env=env, check=SdkError, timeout=60)
+        output = capture_output([program, "-0p"], env=env, check=SdkError, timeout=60)
     except RocmWheelsError as fault:
-        return Place(f"py -0p (failed: {str(fault).splitlines()[0]})", ())
-    return Place("py -0p", launched(wanted, said))
+        return PythonLocation(f"py -0p (failed: {str(fault).splitlines()[0]})", ())
+    return PythonLocation("py -0p", parse_launcher_output(requested, output))
 
 
-def launched(wanted: Wanted, said: str) -> tuple[Path, ...]:
+def parse_launcher_output(requested: RequestedPython, output: str) -> tuple[Path, ...]:
     """Return the programs of a version that ``py -0p`` printed."""
-    lines = [match for line in said.splitlines() if (match := _PY.fullmatch(line))]
-    fitting = [line for line in lines if wanted.may_be(line["version"], free_threaded=bool(line["free"]))]
+    lines = [match for line in output.splitlines() if (match := _PY.fullmatch(line))]
+    fitting = [line for line in lines if requested.matches(line["version"], free_threaded=bool(line["free"]))]
     return tuple(Path(line["path"]) for line in fitting)

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rocm_wheels.errors import SdkError
-from rocm_wheels.model.gfx import gfx_targets
-from rocm_wheels.sdk.artifacts import GENERIC, Artifact, list_files, targets_of
+from rocm_wheels.model.gfx import get_gfx_targets
+from rocm_wheels.sdk.artifacts import GENERIC, Artifact, list_files, list_targets
 
 _VERSION_FILES = (".info/version", "include/rocm-core/rocm_version.h")
 _LEFT_OUT = ("share/doc/", "share/man/", "share/therock/")
@@ -48,7 +48,7 @@ _CORE = (
 _REST = "core-hip"
 
 
-def read_version(prefix: Path) -> str:
+def read_rocm_version(prefix: Path) -> str:
     """Return the version of the ROCm in ``prefix``; SdkError where no file says it."""
     info, header = (prefix / name for name in _VERSION_FILES)
     if info.is_file() and (match := re.match(r"\d+\.\d+(\.\d+)?", info.read_text(encoding="utf-8"))):
@@ -64,7 +64,7 @@ def read_version(prefix: Path) -> str:
     )
 
 
-def read_prefix(prefix: Path) -> tuple[Artifact, ...]:
+def read_installed_rocm(prefix: Path) -> tuple[Artifact, ...]:
     """Sort the files of an installed ROCm into artifacts, sorted by name.
 
     SdkError: not a ROCm, or a folder that cannot be read.
@@ -106,8 +106,8 @@ def find_target(relative: str) -> str | None:
 
 def refuse_unknown_targets(artifacts: Sequence[Artifact], prefix: Path, wanted: Sequence[str]) -> None:
     """Raise SdkError for kernels of a target that is not in the table, and among ``wanted`` (none: all)."""
-    targets = wanted or targets_of(artifacts)
-    known = [target for target in targets if target in gfx_targets()]
+    targets = wanted or list_targets(artifacts)
+    known = [target for target in targets if target in get_gfx_targets()]
     faults = []
     for target in targets:
         files = sorted(path for a in artifacts if a.target == target for path in a.paths or ())

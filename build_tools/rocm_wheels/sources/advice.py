@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rocm_wheels.errors import SourceError
 
-_NOTHING_LEFT = 2**18  # bytes
+_DISK_FULL = 2**18  # bytes
 # What git says (seen of 2.39; the words are older and have stayed).
 _ADVICE = (
     (
@@ -32,31 +32,33 @@ _DAMAGE = re.compile(
 )
 
 
-def advice(said: str, damaged: str = "") -> str | None:
+def find_advice(output: str, damaged: str = "") -> str | None:
     """Return what to do about a failure, where git's words tell; those of a server say nothing of us.
 
     ``damaged``: what it is that words about broken files are about (empty: nothing of ours).
     """
-    here = "\n".join(line for line in said.splitlines() if not line.lstrip(" |").startswith("remote:"))
-    if damaged and _DAMAGE.search(here):
+    local_output = "\n".join(
+        line for line in output.splitlines() if not line.lstrip(" |").startswith("remote:")
+    )
+    if damaged and _DAMAGE.search(local_output):
         return (
             f"{damaged} is damaged; `git fsck` says more. Move it away, "
             "or check out into another folder with --checkout-dir"
         )
-    return next((tip for words, tip in _ADVICE if words.search(here)), None)
+    return next((tip for words, tip in _ADVICE if words.search(local_output)), None)
 
 
 @contextmanager
-def advised(folder: Path, damaged: str = "") -> Iterator[None]:
-    """Give a failure of git the tip that its words call for, where there is one (see ``advice``).
+def add_advice(folder: Path, damaged: str = "") -> Iterator[None]:
+    """Give a failure of git the tip that its words call for, where there is one (see ``find_advice``).
 
     When the disk of ``folder`` is full, that is the tip: git does not always say so.
     """
     try:
         yield
     except SourceError as failure:
-        if folder.exists() and shutil.disk_usage(folder).free < _NOTHING_LEFT:
+        if folder.exists() and shutil.disk_usage(folder).free < _DISK_FULL:
             failure.tip = "free some space, then run the same command again"
         else:
-            failure.tip = advice(failure.message, damaged) or failure.tip
+            failure.tip = find_advice(failure.message, damaged) or failure.tip
         raise

@@ -14,71 +14,73 @@ from rocm_wheels import log
 from rocm_wheels.model.project import Project
 from rocm_wheels.sources.git import Git, is_linked
 from rocm_wheels.sources.state import OWN_FOLDER
-from rocm_wheels.workspace import write_whole
+from rocm_wheels.workspace import write_atomically
 
-FILE_NAME = "build_env.json"
+BUILD_ENV_FILE = "build_env.json"
 
 
-def is_settled(project: Project, directory: Path, place: Path, *, wanted: bool) -> bool:
-    """Tell whether the file is as a checkout leaves it; ``place`` is the git directory.
+def is_build_env_current(project: Project, directory: Path, git_dir: Path, *, hipified: bool) -> bool:
+    """Tell whether the file is as a checkout leaves it; ``git_dir`` is the git directory.
 
-    ``wanted``: the checkout hipifies, which for such a project is to leave the file.
+    ``hipified``: the checkout hipifies, which for such a project is to leave the file.
     """
-    there, noted, _ = _look(directory, place)
-    return (there is not None and there != noted) or there == _content(project, wanted)
+    current, noted, _ = _read_build_env(directory, git_dir)
+    return (current is not None and current != noted) or current == _format_build_env(project, hipified)
 
 
-def is_somebodys(directory: Path, place: Path) -> bool:
+def is_foreign_build_env(directory: Path, git_dir: Path) -> bool:
     """Tell whether the file is there and not as a checkout of ours left it."""
-    there, noted, _ = _look(directory, place)
-    return there is not None and there != noted
+    current, noted, _ = _read_build_env(directory, git_dir)
+    return current is not None and current != noted
 
 
-def settle(git: Git, place: Path, project: Project, *, wanted: bool) -> None:
+def write_build_env(git: Git, git_dir: Path, project: Project, *, hipified: bool) -> None:
     """Write, renew or remove the file; one that we did not write stays, and that is said."""
     directory = git.directory
-    there, noted, note = _look(directory, place)
-    content = _content(project, wanted)
+    current, noted, note = _read_build_env(directory, git_dir)
+    content = _format_build_env(project, hipified)
     if project.hipify.by != "variables" and noted is None:
         return
-    if there is not None and there not in (noted, content):
-        log.warn(f"{directory / FILE_NAME} is not ours; it is left as it is, and the build reads it")
+    if current is not None and current not in (noted, content):
+        log.log_warning(
+            f"{directory / BUILD_ENV_FILE} is not ours; it is left as it is, and the build reads it"
+        )
     elif content is None:
-        (directory / FILE_NAME).unlink(missing_ok=True)
+        (directory / BUILD_ENV_FILE).unlink(missing_ok=True)
         note.unlink(missing_ok=True)
     else:
-        _exclude(git, place)
-        write_whole(note, content)
-        if there != content:
-            write_whole(directory / FILE_NAME, content)
-            log.note(f"variables for the build of {project.name}: {directory / FILE_NAME}")
+        _exclude_from_git(git, git_dir)
+        write_atomically(note, content)
+        if current != content:
+            write_atomically(directory / BUILD_ENV_FILE, content)
+            log.log_note(f"variables for the build of {project.name}: {directory / BUILD_ENV_FILE}")
 
 
-def _look(directory: Path, place: Path) -> tuple[str | None, str | None, Path]:
+def _read_build_env(directory: Path, git_dir: Path) -> tuple[str | None, str | None, Path]:
     """Return the file's content, what we wrote last, and where that is noted (``None``: no file)."""
-    note = place / OWN_FOLDER / FILE_NAME
-    found = [
+    note = git_dir / OWN_FOLDER / BUILD_ENV_FILE
+    contents = [
         path.read_text(encoding="utf-8", errors="surrogateescape") if path.is_file() else None
-        for path in (directory / FILE_NAME, note)
+        for path in (directory / BUILD_ENV_FILE, note)
     ]
-    return found[0], found[1], note
+    return contents[0], contents[1], note
 
 
-def _content(project: Project, wanted: bool) -> str | None:
-    if not wanted or project.hipify.variables is None:
+def _format_build_env(project: Project, hipified: bool) -> str | None:
+    if not hipified or project.hipify.variables is None:
         return None
     return json.dumps(dict(project.hipify.variables), indent=2, sort_keys=True) + "\n"
 
 
-def _exclude(git: Git, place: Path) -> None:
+def _exclude_from_git(git: Git, git_dir: Path) -> None:
     """Have git ignore the file in this repository."""
-    path = place / "info" / "exclude"
-    if is_linked(place):
+    path = git_dir / "info" / "exclude"
+    if is_linked(git_dir):
         path = git.directory / git.text("rev-parse", "--git-path", "info/exclude")
     before = path.read_text(encoding="utf-8", errors="surrogateescape") if path.is_file() else ""
-    lines = [f"/{FILE_NAME}", f"/.{FILE_NAME}.*.part"]  # the second: while it is being written
+    lines = [f"/{BUILD_ENV_FILE}", f"/.{BUILD_ENV_FILE}.*.part"]  # the second: while it is being written
     missing = [line for line in lines if line not in before.splitlines()]
     if missing:
         start = before if before.endswith("\n") or not before else f"{before}\n"
         text = start + "".join(f"{line}\n" for line in missing)
-        write_whole(path, text.encode("utf-8", "surrogateescape"))
+        write_atomically(path, text.encode("utf-8", "surrogateescape"))

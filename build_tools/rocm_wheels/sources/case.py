@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from rocm_wheels.errors import SourceError
 
 
-def clash(paths: Iterable[str]) -> tuple[str, str] | None:
+def find_case_clash(paths: Iterable[str]) -> tuple[str, str] | None:
     """Return two paths that are one where case does not count; a file may clash with a folder."""
     files: dict[str, str] = {}
     folders: dict[str, str] = {}
@@ -24,10 +24,10 @@ def clash(paths: Iterable[str]) -> tuple[str, str] | None:
     return None
 
 
-def refuse_clash(paths: Iterable[str], what: str) -> None:
-    """Raise SourceError when ``what`` (a commit, in words) cannot be written without losing a file."""
-    if (pair := clash(paths)) is not None:
+def refuse_case_clash(paths: Iterable[str], subject: str) -> None:
+    """Raise SourceError when ``subject`` (a commit, in words) cannot be written without losing a file."""
+    if (pair := find_case_clash(paths)) is not None:
         raise SourceError(
-            f"{what} has {pair[0]!r} and {pair[1]!r}, which are one file where case does not count, as here",
+            f"{subject} has {pair[0]!r} and {pair[1]!r}, which are one file where case does not count, as here",
             tip="check out on a file system that tells them apart",
         )

@@ -12,23 +12,28 @@ from pathlib import Path
 
 from rocm_wheels import log, shell
 from rocm_wheels.sources import build_env, undo
-from rocm_wheels.sources.bring import bring
+from rocm_wheels.sources.bring import bring_to_commit
 from rocm_wheels.sources.commits import is_tagged
-from rocm_wheels.sources.git import Git, git_directory, without_private_filters
-from rocm_wheels.sources.identity import as_it_lies
+from rocm_wheels.sources.git import Git, find_git_directory, disable_private_filters
+from rocm_wheels.sources.identity import read_current_tree
 from rocm_wheels.sources.network import remote
-from rocm_wheels.sources.network.fetch import under_way, was_cut
-from rocm_wheels.sources.network.mirrors import refuse_inside
-from rocm_wheels.sources.patches.apply import check_request
-from rocm_wheels.sources.place import is_fresh, make_place, nearest, take_back
-from rocm_wheels.sources.prepare import prepare
-from rocm_wheels.sources.recover import MARK, clear_leftovers
+from rocm_wheels.sources.network.fetch import mark_under_way, was_interrupted
+from rocm_wheels.sources.network.mirrors import refuse_mirrors_inside
+from rocm_wheels.sources.patches.apply import check_patch_request
+from rocm_wheels.sources.place import (
+    is_fresh_folder,
+    make_repository_folder,
+    find_existing_folder,
+    remove_created_folders,
+)
+from rocm_wheels.sources.prepare import prepare_repository
+from rocm_wheels.sources.recover import TREE_VARIABLE, clear_leftovers
 from rocm_wheels.sources.request import CheckoutRequest, CheckoutResult
-from rocm_wheels.sources.state import OWN_FOLDER, State, read_state
-from rocm_wheels.workspace import exclusive
+from rocm_wheels.sources.state import OWN_FOLDER, CheckoutState, read_state
+from rocm_wheels.workspace import lock_folder
 
 
-def checkout(request: CheckoutRequest, *, env: Mapping[str, str], python: Path) -> CheckoutResult:
+def checkout_project(request: CheckoutRequest, *, env: Mapping[str, str], python: Path) -> CheckoutResult:
     """Check a project out; a tree that is there already is brought to the wanted commit.
 
     ``python`` runs the project's hipify script. Does nothing when all is as wanted. Raises
@@ -39,48 +44,50 @@ def checkout(request: CheckoutRequest, *, env: Mapping[str, str], python: Path) 
     request = replace(request, directory=directory)
     pin = request.pin
     remote.check_ref(pin.ref)
-    refuse_inside(request.transport.mirrors, directory)
-    check_request(
+    refuse_mirrors_inside(request.transport.mirrors, directory)
+    check_patch_request(
         request.patches, hipify=request.hipify, commit=request.commit_hipify, submodules=request.submodules
     )
-    fresh = is_fresh(directory)
-    place = directory / ".git" if fresh else git_directory(Git(directory, env))
-    env = {**env, MARK: str(place)}
-    shown = shell.hide_credentials(pin.origin)
-    wanted = f"{pin.ref} at {pin.commit[:12]}" if pin.commit not in ("", pin.ref) else pin.ref
-    log.note(log.named(request.project.name, f"{wanted} of {shown} ({pin.why}) → {directory}"))
-    asking, ref = Git(nearest(directory), env), pin.commit or pin.ref
-    commit, source = remote.resolve(asking, pin.origin, ref, transport=request.transport)
-    state = None if fresh else read_state(place)
-    if state is not None and _is_as_wanted(request, state, commit, place, env):
-        log.note(f"{directory} is at {commit[:12]} already; nothing to do")
+    fresh = is_fresh_folder(directory)
+    git_dir = directory / ".git" if fresh else find_git_directory(Git(directory, env))
+    env = {**env, TREE_VARIABLE: str(git_dir)}
+    shown_origin = shell.hide_credentials(pin.origin)
+    description = f"{pin.ref} at {pin.commit[:12]}" if pin.commit not in ("", pin.ref) else pin.ref
+    log.log_note(
+        log.name_log_line(request.project.name, f"{description} of {shown_origin} ({pin.why}) → {directory}")
+    )
+    asking, ref = Git(find_existing_folder(directory), env), pin.commit or pin.ref
+    commit, source = remote.resolve_ref(asking, pin.origin, ref, transport=request.transport)
+    state = None if fresh else read_state(git_dir)
+    if state is not None and _is_up_to_date(request, state, commit, git_dir, env):
+        log.log_note(f"{directory} is at {commit[:12]} already; nothing to do")
         return CheckoutResult(directory, replace(pin, commit=commit), state, False)
-    made = make_place(place) if fresh else []
+    created = make_repository_folder(git_dir) if fresh else []
     try:
-        with exclusive(place / OWN_FOLDER, what=f"checkout of {request.project.name}"):
-            before = read_state(place)
-            if (before is not None and before.operation is not None) or was_cut(place):
-                clear_leftovers(place, env)
-            with under_way(place):
-                ready = prepare(request, place, before, commit, source, env=env)
+        with lock_folder(git_dir / OWN_FOLDER, purpose=f"checkout of {request.project.name}"):
+            before = read_state(git_dir)
+            if (before is not None and before.operation is not None) or was_interrupted(git_dir):
+                clear_leftovers(git_dir, env)
+            with mark_under_way(git_dir):
+                ready = prepare_repository(request, git_dir, before, commit, source, env=env)
             commit = ready.commit
-            made = []  # from here on there is something to keep
-            left, tree = bring(request, place, before, ready, env=env, python=python)
+            created = []  # from here on there is something to keep
+            new_state, tree = bring_to_commit(request, git_dir, before, ready, env=env, python=python)
     finally:
-        take_back(made, directory)
-    result = CheckoutResult(directory, replace(pin, commit=commit), left, True, tree)
+        remove_created_folders(created, directory)
+    result = CheckoutResult(directory, replace(pin, commit=commit), new_state, True, tree)
     hipified = f", HEAD {result.head[:12]}" if result.head != commit else ""
-    log.note(f"{directory} is at {commit[:12]}{hipified}")
+    log.log_note(f"{directory} is at {commit[:12]}{hipified}")
     return result
 
 
-def _is_as_wanted(
-    request: CheckoutRequest, state: State, commit: str, place: Path, env: Mapping[str, str]
+def _is_up_to_date(
+    request: CheckoutRequest, state: CheckoutState, commit: str, git_dir: Path, env: Mapping[str, str]
 ) -> bool:
     if state.operation is not None or state.upstream != commit:
         return False
     git = Git(request.directory, env)
-    if not _is_from(git, request.pin.origin, state):
+    if not _is_from_origin(git, request.pin.origin, state):
         return False
     if (state.hipify, state.submodules) != (request.hipify_way, request.submodules):
         return False
@@ -89,12 +96,14 @@ def _is_as_wanted(
     committed = state.hipify == "committed"
     if not is_tagged(git, commit, hipified=committed):
         return False
-    if not build_env.is_settled(request.project, request.directory, place, wanted=request.hipify):
+    if not build_env.is_build_env_current(
+        request.project, request.directory, git_dir, hipified=request.hipify
+    ):
         return False
-    return as_it_lies(without_private_filters(git), state) == (state.left[""].head, state.identity)
+    return read_current_tree(disable_private_filters(git), state) == (state.left[""].head, state.identity)
 
 
-def _is_from(git: Git, origin: str, state: State) -> bool:
+def _is_from_origin(git: Git, origin: str, state: CheckoutState) -> bool:
     """Tell whether a tree is from an origin; credentials that are named are those that its git has."""
-    plain = remote.without_credentials(origin)
-    return plain == state.origin and (plain == origin or undo.configured_origin(git) == origin)
+    plain = remote.strip_credentials(origin)
+    return plain == state.origin and (plain == origin or undo.read_configured_origin(git) == origin)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocm_wheels.errors import SourceError
-from rocm_wheels.sources.git import OUR_EMAIL, OUR_NAME, Git, objects_of
+from rocm_wheels.sources.git import OUR_EMAIL, OUR_NAME, Git, find_objects_folder
 from rocm_wheels.sources.state import (
     FETCHED_REF,
     HIPIFIED_REF,
@@ -25,9 +25,9 @@ from rocm_wheels.sources.state import (
 from rocm_wheels.sources.trees import temporary_index
 
 if TYPE_CHECKING:
-    from rocm_wheels.sources.files import Seen
+    from rocm_wheels.sources.files import FileStamp
 
-_ABSENT = "0" * 40
+_ABSENT_OBJECT = "0" * 40
 
 
 def write_commit(git: Git, tree: str, parents: Sequence[str], message: str, *, dated_like: str | None) -> str:
@@ -37,20 +37,20 @@ def write_commit(git: Git, tree: str, parents: Sequence[str], message: str, *, d
     """
     from gitdb import IStream, LooseObjectDB  # type: ignore[import-untyped]  # gitdb has no types
 
-    authored, committed = _dates(git, dated_like)
+    authored, committed = _read_dates(git, dated_like)
     person = f"{OUR_NAME} <{OUR_EMAIL}>"
     lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
     lines += [f"author {person} {authored}", f"committer {person} {committed}", "", message, ""]
     data = "\n".join(lines).encode("utf-8")
-    stored = LooseObjectDB(str(objects_of(git))).store(IStream("commit", len(data), BytesIO(data)))
+    stored = LooseObjectDB(str(find_objects_folder(git))).store(IStream("commit", len(data), BytesIO(data)))
     return str(stored.hexsha.decode("ascii"))
 
 
-def _dates(git: Git, commit: str | None) -> tuple[str, str]:
+def _read_dates(git: Git, commit: str | None) -> tuple[str, str]:
     """Return the dates (seconds and zone) of a commit's author and committer."""
     if commit is None:
         return "0 +0000", "0 +0000"
-    found = []
+    dates = []
     head = git.text("cat-file", "commit", commit).split("\n\n", 1)[0]
     for role in ("author", "committer"):
         match = re.search(rf"^{role} .*> (\d+) ([+-])(\d\d)(\d\d)", head, re.MULTILINE)
@@ -58,38 +58,38 @@ def _dates(git: Git, commit: str | None) -> tuple[str, str]:
             raise SourceError(f"commit {commit} in {git.directory} has no date for its {role}")
         seconds, sign, hours, minutes = match.groups()
         off = 60 * int(hours) + int(minutes)
-        found.append(f"{seconds} {sign if off else '+'}{off // 60:02}{off % 60:02}")
-    return found[0], found[1]
+        dates.append(f"{seconds} {sign if off else '+'}{off // 60:02}{off % 60:02}")
+    return dates[0], dates[1]
 
 
-def tree_with(
+def build_tree(
     git: Git,
     base: str,
-    changes: dict[str, Seen | None],
+    changes: dict[str, FileStamp | None],
     links: dict[str, str],
     *,
-    known: Path | None = None,
+    base_index: Path | None = None,
 ) -> str:
     """Return the tree ``base`` with files changed (``None``: removed) and submodules moved to commits.
 
-    ``known``: an index that holds ``base``; it is not kept.
+    ``base_index``: an index that holds ``base``; it is not kept.
     """
     lines = [
-        f"{seen.mode} {seen.object}\t{path}" if seen is not None else f"0 {_ABSENT}\t{path}"
-        for path, seen in sorted(changes.items())
+        f"{entry.mode} {entry.object}\t{path}" if entry is not None else f"0 {_ABSENT_OBJECT}\t{path}"
+        for path, entry in sorted(changes.items())
     ]
     lines += [f"160000 {commit}\t{path}" for path, commit in sorted(links.items())]
     if not lines:
         return git.text("rev-parse", f"{base}^{{tree}}")
     data = "".join(f"{line}\0" for line in lines).encode("utf-8", "surrogateescape")
-    if known is not None:
-        own = git.using(GIT_INDEX_FILE=str(known))
-        own.text("update-index", "-z", "--index-info", stdin=data)
-        return own.text("write-tree")
-    with temporary_index(git, None, keep=True) as own:
-        own.text("read-tree", base)
-        own.text("update-index", "-z", "--index-info", stdin=data)
-        return own.text("write-tree")
+    if base_index is not None:
+        index_git = git.with_variables(GIT_INDEX_FILE=str(base_index))
+        index_git.text("update-index", "-z", "--index-info", stdin=data)
+        return index_git.text("write-tree")
+    with temporary_index(git, None, keep=True) as index_git:
+        index_git.text("read-tree", base)
+        index_git.text("update-index", "-z", "--index-info", stdin=data)
+        return index_git.text("write-tree")
 
 
 def commit_hipify(git: Git, head: str, tree: str, upstream: str, *, untagged: bool) -> str:
@@ -98,13 +98,13 @@ def commit_hipify(git: Git, head: str, tree: str, upstream: str, *, untagged: bo
     ``untagged``: there is surely no such tag yet.
     """
     commit = write_commit(git, tree, [head], HIPIFY_MESSAGE, dated_like=upstream)
-    moves = f"update HEAD {commit} {head}\n{_tag_move(git, head, commit, untagged=untagged)}"
+    moves = f"update HEAD {commit} {head}\n{_plan_tag_move(git, head, commit, untagged=untagged)}"
     git.text("update-ref", "-m", HIPIFY_MESSAGE, "--stdin", stdin=moves.encode("ascii"))
     git.text("reset", "--mixed", "--no-quiet")  # not quiet, it learns the files' new times as well
     return commit
 
 
-def refresh(git: Git) -> None:
+def refresh_index(git: Git) -> None:
     """Let the index learn the files' new times, so that the next `git status` is quick."""
     git.succeeds("update-index", "-q", "--refresh")
 
@@ -124,40 +124,42 @@ def tag_upstream(git: Git, commit: str, *, hipified: bool, fetched: bool) -> Non
 def is_tagged(git: Git, upstream: str, *, hipified: bool) -> bool:
     """Tell whether our tags are there: `git fetch --prune-tags` takes them, another worktree moves them."""
     names = [f"refs/tags/{name}" for name in (UPSTREAM_TAG, HIPIFY_TAG)]
-    held = git.text("for-each-ref", "--format=%(refname) %(objectname)", *names).splitlines()
-    found = dict(line.split(" ") for line in held)
-    return found.get(names[0]) == upstream and (not hipified or names[1] in found)
+    lines = git.text("for-each-ref", "--format=%(refname) %(objectname)", *names).splitlines()
+    tags = dict(line.split(" ") for line in lines)
+    return tags.get(names[0]) == upstream and (not hipified or names[1] in tags)
 
 
 def tag_unchanged(git: Git, head: str, *, untagged: bool) -> None:
     """Tag what hipify made where it changed nothing; ``untagged`` as in ``commit_hipify``."""
-    if move := _tag_move(git, head, head, untagged=untagged):
+    if move := _plan_tag_move(git, head, head, untagged=untagged):
         git.text("update-ref", "--stdin", stdin=move.encode("ascii"))
 
 
-def _tag_move(git: Git, before: str, after: str, *, untagged: bool) -> str:
+def _plan_tag_move(git: Git, before: str, after: str, *, untagged: bool) -> str:
     """Return what moves the hipify tag to ``after``, for `git update-ref --stdin`.
 
     A tag that the history already holds stays: what came after it is somebody's work, and
     that work is what lies between the tag and HEAD.
     """
     name = f"refs/tags/{HIPIFY_TAG}"
-    held = "" if untagged else git.text("for-each-ref", "--format=%(objectname)", name)
-    if not held or (held != before and not git.succeeds("merge-base", "--is-ancestor", held, before)):
+    current = "" if untagged else git.text("for-each-ref", "--format=%(objectname)", name)
+    if not current or (
+        current != before and not git.succeeds("merge-base", "--is-ancestor", current, before)
+    ):
         return f"update {name} {after}\n"
     return ""
 
 
-def foreign_commits(git: Git, *known: str) -> list[str]:
+def list_foreign_commits(git: Git, *excluded: str) -> list[str]:
     """List the commits (id and subject) of HEAD that neither upstream nor we made; newest first.
 
     Our committer marks ours, patches' too; a commit that somebody amends gets a committer of theirs.
-    What is ``known`` and not there is left out.
+    What is ``excluded`` and not there is left out.
     """
     options = ("-z", "--ignore-missing", "--no-show-signature", "--format=%ce%x09%h%x09%s")
-    found = []
-    for line in git.fields("log", *options, "HEAD", "--not", *known, "--"):
+    commits = []
+    for line in git.fields("log", *options, "HEAD", "--not", *excluded, "--"):
         email, short, subject = line.split("\t", 2)
         if email != OUR_EMAIL:
-            found.append(f"{short} {subject}")
-    return found
+            commits.append(f"{short} {subject}")
+    return commits

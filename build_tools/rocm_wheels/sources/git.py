@@ -15,19 +15,19 @@ from pathlib import Path
 
 from rocm_wheels import log, process, shell
 from rocm_wheels.errors import SourceError
-from rocm_wheels.sources.advice import advised
+from rocm_wheels.sources.advice import add_advice
 
-OLDEST = (2, 28)  # for `git init --initial-branch`; run here: 2.39
+OLDEST_GIT = (2, 28)  # for `git init --initial-branch`; run here: 2.39
 OUR_NAME = "rocm-wheels"
 OUR_EMAIL = "rocm-wheels@noreply.invalid"
 FETCH_SECONDS = 12 * 3600.0  # of a transfer that moves; one that stands still is cut by ``silence``
 LOCAL_SECONDS = 1800.0
 
 # What follows is work on this machine, and of that git shows only a part.
-_ARRIVED = re.compile(r"(Receiving|Unpacking) objects: 100%")
+_TRANSFER_DONE = re.compile(r"(Receiving|Unpacking) objects: 100%")
 
-_SEEN: set[str | None] = set()  # values of PATH whose git will do; None is no PATH at all
-_ASKING = threading.Lock()
+_CHECKED_PATHS: set[str | None] = set()  # values of PATH whose git will do; None is no PATH at all
+_CHECK_LOCK = threading.Lock()
 
 # Each of these, set by a user or an administrator, would change trees or commits, or stop for a
 # question. `core.excludesFile` stays: what a user ignores is no change of theirs.
@@ -76,31 +76,31 @@ class Git:
     settings: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
 
-    def at(self, directory: Path) -> Git:
+    def in_directory(self, directory: Path) -> Git:
         """Return the same git in another working tree."""
         return replace(self, directory=directory, variables={})
 
-    def using(self, **variables: str) -> Git:
+    def with_variables(self, **variables: str) -> Git:
         """Return the same git with environment variables of its own."""
         return replace(self, variables={**self.variables, **variables})
 
-    def setting(self, *settings: str) -> Git:
+    def with_settings(self, *settings: str) -> Git:
         """Return the same git with more configuration (``key=value``)."""
         return replace(self, settings=(*self.settings, *settings))
 
     def text(
-        self, *arguments: str, stdin: bytes | None = None, what: str | None = None, tip: str | None = None
+        self, *arguments: str, stdin: bytes | None = None, activity: str | None = None, tip: str | None = None
     ) -> str:
         """Return what a local command printed. Raises SourceError with git's own words."""
-        with advised(self.directory, f"the repository of {self.directory}"):
-            return process.capture(
+        with add_advice(self.directory, f"the repository of {self.directory}"):
+            return process.capture_output(
                 self.command(arguments),
                 env=self.environment(),
                 cwd=self.directory,
                 stdin=stdin,
                 timeout=LOCAL_SECONDS,
                 check=SourceError,
-                what=what or self.words_for(arguments),
+                description=activity or self.describe(arguments),
                 tip=tip,
             )
 
@@ -110,20 +110,20 @@ class Git:
 
     def succeeds(self, *arguments: str) -> bool:
         """Tell whether a command that answers by its exit code says yes."""
-        done = process.run(
+        done = process.run_command(
             self.command(arguments),
             env=self.environment(),
             cwd=self.directory,
             timeout=LOCAL_SECONDS,
             check=None,
-            what=self.words_for(arguments),
+            description=self.describe(arguments),
         )
         return done.returncode == 0
 
-    def network(
+    def run_network(
         self,
         *arguments: str,
-        what: str,
+        activity: str,
         silence: float | None = None,
         tip: str | None = None,
     ) -> None:
@@ -131,20 +131,20 @@ class Git:
 
         Give it ``--progress``, or it says nothing. Raises SourceError.
         """
-        with advised(self.directory, f"the repository of {self.directory}, or its origin,"):
-            process.run(
+        with add_advice(self.directory, f"the repository of {self.directory}, or its origin,"):
+            process.run_command(
                 self.command(arguments),
                 env=self.environment(),
                 cwd=self.directory,
-                on_line=lambda line: log.live(f"{what}: {line}"),
+                on_line=lambda line: log.show_live_line(f"{activity}: {line}"),
                 timeout=FETCH_SECONDS,
                 silence=silence,
-                calm=lambda line: bool(_ARRIVED.search(line)),
+                ends_silence=lambda line: bool(_TRANSFER_DONE.search(line)),
                 check=SourceError,
-                what=what,
+                description=activity,
                 tip=tip,
             )
-        log.live("")
+        log.show_live_line("")
 
     def command(self, arguments: Sequence[str]) -> list[str]:
         """Return the whole command line. Raises SourceError when there is no git, or none that will do."""
@@ -154,7 +154,7 @@ class Git:
 
     def environment(self) -> dict[str, str]:
         """Return the environment of our git: no question, no foreign repository, English words."""
-        kept = outside_repositories(self.env)
+        inherited = strip_repository_variables(self.env)
         fixed = {
             # never a repository further up: a broken one here must not send us into somebody else's
             "GIT_CEILING_DIRECTORIES": str(self.directory.parent.resolve()),
@@ -167,14 +167,14 @@ class Git:
             "GIT_TERMINAL_PROMPT": "0",
             "LC_ALL": "C",
         }
-        return {**kept, **fixed, **self.variables}
+        return {**inherited, **fixed, **self.variables}
 
-    def words_for(self, arguments: Sequence[str]) -> str:
+    def describe(self, arguments: Sequence[str]) -> str:
         """Name a command in a message, without our configuration."""
-        return f"`{shell.shell_line(['git', *arguments], cwd=self.directory)}`"
+        return f"`{shell.format_command(['git', *arguments], cwd=self.directory)}`"
 
 
-def outside_repositories(env: Mapping[str, str]) -> dict[str, str]:
+def strip_repository_variables(env: Mapping[str, str]) -> dict[str, str]:
     """Return an environment without what would point git, and builds that ask it, at another repository."""
     return {name: value for name, value in env.items() if name not in _LOCAL_VARIABLES}
 
@@ -182,62 +182,64 @@ def outside_repositories(env: Mapping[str, str]) -> dict[str, str]:
 def require_git(env: Mapping[str, str]) -> None:
     """Raise SourceError when the PATH finds no git, or one that lacks what we ask of it."""
     path = env.get("PATH")
-    with _ASKING:
-        if path not in _SEEN:
-            _refuse_other_gits(env)
-            _SEEN.add(path)
+    with _CHECK_LOCK:
+        if path not in _CHECKED_PATHS:
+            _require_git_version(env)
+            _CHECKED_PATHS.add(path)
 
 
-def _refuse_other_gits(env: Mapping[str, str]) -> None:
-    needed = ".".join(map(str, OLDEST))
+def _require_git_version(env: Mapping[str, str]) -> None:
+    needed = ".".join(map(str, OLDEST_GIT))
     tip = f"have git {needed} or newer on the PATH"
     try:
-        said = process.capture(["git", "version"], env=env, timeout=60, check=SourceError, what="git")
+        output = process.capture_output(
+            ["git", "version"], env=env, timeout=60, check=SourceError, description="git"
+        )
     except SourceError as cause:
         raise SourceError("there is no git that can be started", tip=tip) from cause
-    version = re.match(r"git version (\d+)\.(\d+)", said)
+    version = re.match(r"git version (\d+)\.(\d+)", output)
     if version is None:
-        raise SourceError(f"`git version` says {said[:100]!r}, which is no version", tip=tip)
-    if (int(version[1]), int(version[2])) < OLDEST:
+        raise SourceError(f"`git version` says {output[:100]!r}, which is no version", tip=tip)
+    if (int(version[1]), int(version[2])) < OLDEST_GIT:
         raise SourceError(f"git {version[1]}.{version[2]} is too old: {needed} is needed", tip=tip)
 
 
-def git_directory(git: Git) -> Path:
+def find_git_directory(git: Git) -> Path:
     """Return the folder that holds a tree's repository (``.git``, or a submodule's own place)."""
     return Path(git.text("rev-parse", "--absolute-git-dir"))
 
 
-def is_linked(place: Path) -> bool:
+def is_linked(git_dir: Path) -> bool:
     """Tell whether a repository is of a linked working tree: most is elsewhere (gitrepository-layout(5))."""
-    return (place / "commondir").exists()
+    return (git_dir / "commondir").exists()
 
 
-def pointed_to(pointer: Path) -> Path:
+def read_git_pointer(pointer: Path) -> Path:
     """Return the repository that a ``.git`` file names, as a submodule has one (gitrepository-layout(5))."""
     named = pointer.read_text(encoding="utf-8", errors="surrogateescape").removeprefix("gitdir:").strip()
     return pointer.parent / named
 
 
-def objects_of(git: Git) -> Path:
+def find_objects_folder(git: Git) -> Path:
     """Return the folder of a repository's objects."""
-    place = Path(git.directory, git.variables.get("GIT_DIR", ".git"))
+    git_dir = Path(git.directory, git.variables.get("GIT_DIR", ".git"))
     elsewhere = "GIT_OBJECT_DIRECTORY" in git.variables
-    if place.is_file():
-        place = pointed_to(place)
-    if place.is_dir() and not elsewhere and not is_linked(place):
-        return place / "objects"
+    if git_dir.is_file():
+        git_dir = read_git_pointer(git_dir)
+    if git_dir.is_dir() and not elsewhere and not is_linked(git_dir):
+        return git_dir / "objects"
     return Path(git.directory, git.text("rev-parse", "--git-path", "objects"))
 
 
-def without_private_filters(git: Git) -> Git:
+def disable_private_filters(git: Git) -> Git:
     """Switch off the content filters that the user's configuration defines.
 
     A tree must not depend on whose machine wrote it. Git LFS stays: it gives everybody the same.
     """
-    return without_filters(git, git.fields("config", "-z", "--name-only", "--list"))
+    return disable_filters(git, git.fields("config", "-z", "--name-only", "--list"))
 
 
-def without_filters(git: Git, keys: Iterable[str]) -> Git:
+def disable_filters(git: Git, keys: Iterable[str]) -> Git:
     """Switch off the content filters, but for Git LFS, that the ``keys`` of a configuration name."""
     names = {key.split(".", 1)[1].rsplit(".", 1)[0] for key in keys if key.startswith("filter.")}
     off = [
@@ -250,4 +252,4 @@ def without_filters(git: Git, keys: Iterable[str]) -> Git:
             f"filter.{name}.required=false",
         )
     ]
-    return git.setting(*off)
+    return git.with_settings(*off)

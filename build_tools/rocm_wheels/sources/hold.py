@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from rocm_wheels.sources.git import Git, git_directory
+from rocm_wheels.sources.git import Git, find_git_directory
 from rocm_wheels.sources.state import OWN_FOLDER
-from rocm_wheels.workspace import WAIT, exclusive
+from rocm_wheels.workspace import WAIT_TIP, lock_folder
 
 
 @contextmanager
-def held(directory: Path, *, what: str, env: Mapping[str, str]) -> Iterator[None]:
+def hold_checkout(directory: Path, *, activity: str, env: Mapping[str, str]) -> Iterator[None]:
     """Hold a checkout: no build, checkout or hipify of another run works in it meanwhile.
 
     Raises UsageError that names the holder. A folder that is no checkout is not held: the step
@@ -21,6 +21,6 @@ def held(directory: Path, *, what: str, env: Mapping[str, str]) -> Iterator[None
     if not (directory / ".git").exists():
         yield
         return
-    place = git_directory(Git(directory, env)) / OWN_FOLDER
-    with exclusive(place, what=what, tip=f"{WAIT}, or build from another checkout"):
+    folder = find_git_directory(Git(directory, env)) / OWN_FOLDER
+    with lock_folder(folder, purpose=activity, tip=f"{WAIT_TIP}, or build from another checkout"):
         yield

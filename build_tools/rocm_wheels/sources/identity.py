@@ -8,22 +8,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rocm_wheels.errors import SourceError
-from rocm_wheels.sources.git import OUR_EMAIL, Git, without_private_filters
-from rocm_wheels.sources.state import HIPIFY_MESSAGE, UPSTREAM_TAG, State, read_state
+from rocm_wheels.sources.git import OUR_EMAIL, Git, disable_private_filters
+from rocm_wheels.sources.state import HIPIFY_MESSAGE, UPSTREAM_TAG, CheckoutState, read_state
 from rocm_wheels.sources.trees import (
-    Entry,
-    Part,
-    holder,
+    TreeEntry,
+    TreePart,
+    find_holder,
     is_populated,
-    listed,
-    refuse_unborn,
-    seed_index,
-    seeing_all,
-    side_by_side,
-    snapshot,
+    inspect_repository,
+    require_commit,
+    choose_seed_index,
+    show_hidden_files,
+    run_side_by_side,
+    write_snapshot,
 )
 
-_DIRT = ("1", "2", "u", "?")  # the first letters of what counts in `git status --porcelain=2`
+_DIRTY_LETTERS = ("1", "2", "u", "?")  # the first letters of what counts in `git status --porcelain=2`
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class TreeIdentity:
     source: str = field(default="", compare=False)
 
 
-def tree_identity(directory: Path, *, env: Mapping[str, str]) -> TreeIdentity:
+def identify_tree(directory: Path, *, env: Mapping[str, str]) -> TreeIdentity:
     """Identify the sources in ``directory``, the top of a git checkout. Nothing is written there.
 
     Raises SourceError when it is no checkout or has no commit.
@@ -54,19 +54,19 @@ def tree_identity(directory: Path, *, env: Mapping[str, str]) -> TreeIdentity:
             f"{directory} is not a git checkout",
             tip="check the sources out with repos/pytorch_<project>_repo.py checkout",
         )
-    git = without_private_filters(Git(directory, env, variables={"GIT_OPTIONAL_LOCKS": "0"}))
-    part, links = listed("", git, "")
-    refuse_unborn(part)
-    state = read_state(part.place)
-    tree, changed = combined_tree(part, _paths(links), state)
-    upstream = state.upstream if state is not None else _tagged(git)
+    git = disable_private_filters(Git(directory, env, variables={"GIT_OPTIONAL_LOCKS": "0"}))
+    part, links = inspect_repository("", git, "")
+    require_commit(part)
+    state = read_state(part.git_dir)
+    tree, changed = hash_combined_tree(part, _list_paths(links), state)
+    upstream = state.upstream if state is not None else _read_upstream_tag(git)
     ours = state is not None and state.operation is None and state.identity == tree
     epoch = int(git.text("rev-list", "--timestamp", "-1", part.head, "--").split(" ")[0])
-    source = _source_commit(git, part.head, upstream)
+    source = _find_source_commit(git, part.head, upstream)
     return TreeIdentity(part.head, upstream or None, tree, changed and not ours, epoch, source)
 
 
-def _source_commit(git: Git, head: str, upstream: str | None) -> str:
+def _find_source_commit(git: Git, head: str, upstream: str | None) -> str:
     if not upstream or upstream == head:
         return head
     form = "--format=%H%x09%ce%x09%s"
@@ -77,50 +77,52 @@ def _source_commit(git: Git, head: str, upstream: str | None) -> str:
     return upstream
 
 
-def as_it_lies(git: Git, state: State | None) -> tuple[str, str]:
+def read_current_tree(git: Git, state: CheckoutState | None) -> tuple[str, str]:
     """Return the commit and the tree (as in ``TreeIdentity``) that are there now."""
-    part, links = listed("", git, "")
-    refuse_unborn(part)
-    return part.head, combined_tree(part, _paths(links), state)[0]
+    part, links = inspect_repository("", git, "")
+    require_commit(part)
+    return part.head, hash_combined_tree(part, _list_paths(links), state)[0]
 
 
-def whole_tree(parts: Sequence[Part], state: State | None) -> str:
+def hash_whole_tree(parts: Sequence[TreePart], state: CheckoutState | None) -> str:
     """Return the tree of all repositories of a tree (as in ``TreeIdentity``)."""
     paths = [part.path for part in parts]
-    return combined_tree(parts[0], [path for path in paths if path and not holder(path, paths)], state)[0]
+    return hash_combined_tree(
+        parts[0], [path for path in paths if path and not find_holder(path, paths)], state
+    )[0]
 
 
-def combined_tree(part: Part, links: Iterable[str], state: State | None) -> tuple[str, bool]:
+def hash_combined_tree(part: TreePart, links: Iterable[str], state: CheckoutState | None) -> tuple[str, bool]:
     """Return the id of a tree with its submodules (in ``links``), and whether it differs from its commit.
 
     It is git's own tree id where no submodule differs from its gitlink; else a SHA-1 over
     that and the ids of the submodules that do.
     """
-    changed, modules = _look(part, links)
+    changed, modules = _find_changes(part, links)
     if not changed:
         return part.tree, False
-    tree = snapshot(part.git, seed_index(part.place, part.head, state, part.path))
+    tree = write_snapshot(part.git, choose_seed_index(part.git_dir, part.head, state, part.path))
 
     def below(path: str) -> tuple[str, str]:
         git = replace(part.git, directory=part.git.directory / path)
-        module, its_links = listed(part.inside(path), git, "")
-        refuse_unborn(module)
-        return path, combined_tree(module, _paths(its_links), state)[0]
+        module, its_links = inspect_repository(part.path_from_root(path), git, "")
+        require_commit(module)
+        return path, hash_combined_tree(module, _list_paths(its_links), state)[0]
 
-    found = side_by_side(below, sorted(modules))
-    if not found:
+    module_trees = run_side_by_side(below, sorted(modules))
+    if not module_trees:
         return tree, tree != part.tree
     digest = hashlib.sha1(tree.encode("ascii"), usedforsecurity=False)
-    for path, module_tree in found:
+    for path, module_tree in module_trees:
         digest.update(b"\0" + path.encode("utf-8", "surrogateescape") + b"\0" + module_tree.encode("ascii"))
     return digest.hexdigest(), True
 
 
-def _paths(links: Iterable[Entry]) -> list[str]:
+def _list_paths(links: Iterable[TreeEntry]) -> list[str]:
     return [link.path for link in links]
 
 
-def _look(part: Part, links: Iterable[str]) -> tuple[bool, set[str]]:
+def _find_changes(part: TreePart, links: Iterable[str]) -> tuple[bool, set[str]]:
     """Tell whether anything differs from the commit, and in which submodules files do.
 
     It is what `git status --ignore-submodules=none` says, which asks one submodule after the other by
@@ -130,10 +132,14 @@ def _look(part: Part, links: Iterable[str]) -> tuple[bool, set[str]]:
 
     def ask(path: str) -> list[str]:
         if path:
-            inside = replace(part.git, directory=part.git.directory / path).using(GIT_DIR=".git")
-            return [line for line in inside.text("status", "--porcelain=2").split("\n") if line[:1] in _DIRT]
-        with seeing_all(part) as own:
-            return own.fields(
+            inside = replace(part.git, directory=part.git.directory / path).with_variables(GIT_DIR=".git")
+            return [
+                line
+                for line in inside.text("status", "--porcelain=2").split("\n")
+                if line[:1] in _DIRTY_LETTERS
+            ]
+        with show_hidden_files(part) as index_git:
+            return index_git.fields(
                 "status",
                 "--porcelain=v2",
                 "-z",
@@ -143,11 +149,11 @@ def _look(part: Part, links: Iterable[str]) -> tuple[bool, set[str]]:
             )
 
     paths = ["", *sorted(modules)]
-    said = dict(zip(paths, side_by_side(ask, paths), strict=True))
-    unmerged = {record.split(" ", 10)[10] for record in said[""] if record.startswith("u ")}
-    return any(said.values()), {path for path in modules - unmerged if said[path]}
+    statuses = dict(zip(paths, run_side_by_side(ask, paths), strict=True))
+    unmerged = {record.split(" ", 10)[10] for record in statuses[""] if record.startswith("u ")}
+    return any(statuses.values()), {path for path in modules - unmerged if statuses[path]}
 
 
-def _tagged(git: Git) -> str | None:
+def _read_upstream_tag(git: Git) -> str | None:
     tags = git.text("for-each-ref", "--format=%(objectname)", f"refs/tags/{UPSTREAM_TAG}")
     return tags or None

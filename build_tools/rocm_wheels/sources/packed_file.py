@@ -10,17 +10,17 @@ from typing import Any, BinaryIO, cast
 
 from rocm_wheels.errors import SourceError
 
-_LEVEL = 3
-_CHUNK = 1 << 20
+_ZSTD_LEVEL = 3
+_READ_CHUNK = 1 << 20
 _PIECE = 1 << 15  # of a compressed file: what is made of it is in memory
 
 
 @contextlib.contextmanager
-def writing(number: int) -> Iterator[tarfile.TarFile]:
+def create_archive(number: int) -> Iterator[tarfile.TarFile]:
     """Have an archive to add to, written through the descriptor of a file, with a checksum at its end."""
     import zstandard
 
-    compressor = zstandard.ZstdCompressor(level=_LEVEL, threads=-1, write_checksum=True)
+    compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, threads=-1, write_checksum=True)
     with (
         open(number, "wb", closefd=False) as file,
         compressor.stream_writer(file, closefd=False) as stream,
@@ -29,7 +29,7 @@ def writing(number: int) -> Iterator[tarfile.TarFile]:
         yield archive
 
 
-class _Whole:
+class _ZstdFrame:
     """The content of a compressed file that ends where its frame does; a checksum is at the end of it."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -46,29 +46,29 @@ class _Whole:
                 raise EOFError("it ends too early")
             pieces.append(self._decompressor.decompress(content))
             length += len(pieces[-1])
-        found = b"".join(pieces)
-        self._ready = found[size:]
-        return found[:size]
+        data = b"".join(pieces)
+        self._ready = data[size:]
+        return data[:size]
 
-    def followed(self) -> bool:
+    def has_more(self) -> bool:
         """Tell whether there is more in the file than the frame, once that has ended."""
         return bool(self._decompressor.unused_data or self._file.read(1))
 
 
 @contextlib.contextmanager
-def reading(source: Path) -> Iterator[tarfile.TarFile]:
+def read_archive(source: Path) -> Iterator[tarfile.TarFile]:
     """Have the archive of a file, read once in its order. Raises SourceError for a cut or damaged one."""
     import zstandard
 
     try:
         with source.open("rb") as file:
-            stream = _Whole(file)
+            stream = _ZstdFrame(file)
             # as a stream it is only read, though the annotation asks for more
             with tarfile.open(mode="r|", fileobj=cast("Any", stream)) as archive:
                 yield archive
-            while stream.read(_CHUNK):  # to its end: the checksum is there
+            while stream.read(_READ_CHUNK):  # to its end: the checksum is there
                 pass
-            if stream.followed():
+            if stream.has_more():
                 raise EOFError("something follows its end")
     except (zstandard.ZstdError, tarfile.TarError, EOFError) as cause:
         raise SourceError(f"{source} is no packed checkouts, or was cut", tip="fetch it again") from cause

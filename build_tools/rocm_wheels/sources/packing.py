@@ -19,29 +19,29 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from rocm_wheels.errors import SourceError, named
-from rocm_wheels.sources.git import Git, git_directory
-from rocm_wheels.sources.hold import held
-from rocm_wheels.sources.identity import TreeIdentity, tree_identity
-from rocm_wheels.sources.packed_file import reading, writing
-from rocm_wheels.sources.state import OWN_FOLDER, read_state, state_file
-from rocm_wheels.sources.trees import repositories
+from rocm_wheels.errors import SourceError, name_failed_file
+from rocm_wheels.sources.git import Git, find_git_directory
+from rocm_wheels.sources.hold import hold_checkout
+from rocm_wheels.sources.identity import TreeIdentity, identify_tree
+from rocm_wheels.sources.packed_file import read_archive, create_archive
+from rocm_wheels.sources.state import OWN_FOLDER, read_state, locate_state_file
+from rocm_wheels.sources.trees import list_repositories
 from rocm_wheels.wheels.archive import appearing
-from rocm_wheels.workspace import exclusive
+from rocm_wheels.workspace import lock_folder
 
-LISTING = "checkouts.json"
+LISTING_MEMBER = "checkouts.json"
 _CHUNK = 1 << 20
-_GONE = ("index.lock", "HEAD.lock", "config.lock", "FETCH_HEAD", "ORIG_HEAD")
+_LEFT_OUT = ("index.lock", "HEAD.lock", "config.lock", "FETCH_HEAD", "ORIG_HEAD")
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedCheckouts:
     """What is in a file: the trees by name, with what each holds."""
 
     trees: Mapping[str, TreeIdentity]
 
 
-def pack(trees: Mapping[str, Path], target: Path, *, env: Mapping[str, str]) -> Packed:
+def pack_checkouts(trees: Mapping[str, Path], target: Path, *, env: Mapping[str, str]) -> PackedCheckouts:
     """Write checkouts into one file, which appears whole or not at all. No tree is changed.
 
     Raises SourceError for what is no checkout, or one that was interrupted, or changes meanwhile, for a name
@@ -49,30 +49,30 @@ def pack(trees: Mapping[str, Path], target: Path, *, env: Mapping[str, str]) -> 
     of a tree.
     """
     _require_names(trees)
-    _require_place(target, trees)
+    _require_target(target, trees)
     with contextlib.ExitStack() as stack:
         for name, tree in trees.items():
-            stack.enter_context(held(tree, what=f"packing {name}", env=env))
-        identities = {name: _identity(tree, env) for name, tree in trees.items()}
+            stack.enter_context(hold_checkout(tree, activity=f"packing {name}", env=env))
+        identities = {name: _identify_checkout(tree, env) for name, tree in trees.items()}
         try:
-            with appearing.beside(target) as hidden:
-                with writing(hidden.number) as archive:
+            with appearing.open_hidden_file(target) as hidden:
+                with create_archive(hidden.descriptor) as archive:
                     _add_listing(archive, identities)
                     for name, tree in trees.items():
                         _add_tree(archive, name, tree, env)
                 for name, tree in trees.items():
-                    if tree_identity(tree, env=env) != identities[name]:
+                    if identify_tree(tree, env=env) != identities[name]:
                         raise SourceError(
                             f"{tree} was changed while it was packed", tip="run the same command again"
                         )
-                hidden.appear(replace=True)
+                hidden.commit(replace=True)
         except OSError as failure:
-            named(failure, target)
+            name_failed_file(failure, target)
             raise
-    return Packed(identities)
+    return PackedCheckouts(identities)
 
 
-def unpack(
+def unpack_checkouts(
     source: Path, folder: Path, *, env: Mapping[str, str]
 ) -> Mapping[str, Literal["unpacked", "there already"]]:
     """Put the checkouts of a file into ``folder``; returns what became of each.
@@ -82,43 +82,43 @@ def unpack(
     has its name.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    beside = folder / ".unpacking"
-    with exclusive(beside, what=f"unpacking {source.name}"):
-        for left in beside.iterdir():  # of a run that was killed
-            if left.is_dir() and not left.is_symlink():
-                shutil.rmtree(left)
+    work_folder = folder / ".unpacking"
+    with lock_folder(work_folder, purpose=f"unpacking {source.name}"):
+        for leftover in work_folder.iterdir():  # of a run that was killed
+            if leftover.is_dir() and not leftover.is_symlink():
+                shutil.rmtree(leftover)
         try:
-            with reading(source) as archive:
-                packed = _listing(archive, source)
-                outcome = _compared(packed, folder, env)
-                wanted = {name for name, what in outcome.items() if what == "unpacked"}
-                if wanted:
-                    _extract(archive, beside, wanted, source)
+            with read_archive(source) as archive:
+                packed = _read_listing(archive, source)
+                outcome = _compare_with_folder(packed, folder, env)
+                new_names = {name for name, result in outcome.items() if result == "unpacked"}
+                if new_names:
+                    _extract_trees(archive, work_folder, new_names, source)
             for name in packed.trees:
-                if name in wanted:
-                    _check(beside / name, packed.trees[name], source, env)
-            for name in sorted(wanted):
-                os.replace(beside / name, folder / name)
+                if name in new_names:
+                    _check_tree(work_folder / name, packed.trees[name], source, env)
+            for name in sorted(new_names):
+                os.replace(work_folder / name, folder / name)
         except OSError as failure:
-            named(failure, folder)
+            name_failed_file(failure, folder)
             raise
         finally:
-            for left in beside.iterdir():
-                if left.is_dir():
-                    shutil.rmtree(left, ignore_errors=True)
+            for leftover in work_folder.iterdir():
+                if leftover.is_dir():
+                    shutil.rmtree(leftover, ignore_errors=True)
     return outcome
 
 
 def _require_names(names: Iterable[str]) -> None:
     for name in names:
         try:
-            _plain(name)
+            _check_name(name)
         except ValueError as cause:
             tip = "name the folder above it with --repo"
             raise SourceError(str(cause), tip=tip) from None
 
 
-def _require_place(target: Path, trees: Mapping[str, Path]) -> None:
+def _require_target(target: Path, trees: Mapping[str, Path]) -> None:
     if os.path.lexists(target) and not target.is_file():
         raise SourceError(f"{target} is there, and is no file: it is not replaced", tip="name another file")
     for tree in trees.values():
@@ -126,9 +126,9 @@ def _require_place(target: Path, trees: Mapping[str, Path]) -> None:
             raise SourceError(f"{target} is inside of {tree}, which is packed", tip="name a file elsewhere")
 
 
-def _identity(tree: Path, env: Mapping[str, str]) -> TreeIdentity:
-    identity = tree_identity(tree, env=env)
-    state = read_state(git_directory(Git(tree, env)))
+def _identify_checkout(tree: Path, env: Mapping[str, str]) -> TreeIdentity:
+    identity = identify_tree(tree, env=env)
+    state = read_state(find_git_directory(Git(tree, env)))
     if state is not None and state.operation is not None:
         raise SourceError(
             f"{tree}: {state.operation} was interrupted", tip="run the same checkout again first"
@@ -139,19 +139,19 @@ def _identity(tree: Path, env: Mapping[str, str]) -> TreeIdentity:
 
 
 def _add_listing(archive: tarfile.TarFile, identities: Mapping[str, TreeIdentity]) -> None:
-    trees = {name: asdict(one) for name, one in identities.items()}
+    trees = {name: asdict(identity) for name, identity in identities.items()}
     content = (json.dumps({"schema": 1, "trees": trees}, indent=1) + "\n").encode()
-    member = tarfile.TarInfo(LISTING)
+    member = tarfile.TarInfo(LISTING_MEMBER)
     member.size = len(content)
     archive.addfile(member, io.BytesIO(content))
 
 
 def _add_tree(archive: tarfile.TarFile, name: str, tree: Path, env: Mapping[str, str]) -> None:
-    for relative in sorted({*_of_git(tree), *_of_work(tree, env)}):
-        archive.add(tree / relative, f"{name}/{relative}", recursive=False, filter=_nobodys)
+    for relative in sorted({*_list_git_files(tree), *_list_tree_files(tree, env)}):
+        archive.add(tree / relative, f"{name}/{relative}", recursive=False, filter=_anonymize_member)
 
 
-def _nobodys(member: tarfile.TarInfo) -> tarfile.TarInfo:
+def _anonymize_member(member: tarfile.TarInfo) -> tarfile.TarInfo:
     """Return a member without the names and numbers of this machine's users; times of files stay."""
     if member.isdir():
         member.mtime = 0
@@ -160,84 +160,88 @@ def _nobodys(member: tarfile.TarInfo) -> tarfile.TarInfo:
     return member
 
 
-def _of_git(tree: Path) -> Iterator[str]:
+def _list_git_files(tree: Path) -> Iterator[str]:
     """Yield the files and folders of the repository, but for what our own runs left in it."""
-    own = tree / ".git" / OWN_FOLDER
+    own_folder = tree / ".git" / OWN_FOLDER
     yield ".git"
-    for place, folders, files in os.walk(tree / ".git"):
-        here = Path(place)
-        if here == own:
+    for folder, folders, files in os.walk(tree / ".git"):
+        path = Path(folder)
+        if path == own_folder:
             folders.clear()
-        kept = [name for name in files if here != own or name == state_file(tree / ".git").name]
-        for entry in (*folders, *kept):
-            if entry not in _GONE:
-                yield (here / entry).relative_to(tree).as_posix()
+        kept_names = [
+            name for name in files if path != own_folder or name == locate_state_file(tree / ".git").name
+        ]
+        for entry in (*folders, *kept_names):
+            if entry not in _LEFT_OUT:
+                yield (path / entry).relative_to(tree).as_posix()
 
 
-def _of_work(tree: Path, env: Mapping[str, str]) -> Iterator[str]:
+def _list_tree_files(tree: Path, env: Mapping[str, str]) -> Iterator[str]:
     """Yield what git sees in the root and every submodule, and what hipify wrote that git ignores."""
     git = Git(tree, env)
-    parts = repositories(git)
+    parts = list_repositories(git)
     inside = {part.path for part in parts}
     for part in parts:
         for path in part.git.fields("ls-files", "-z", "--cached", "--others", "--exclude-standard"):
-            relative = part.inside(path.rstrip("/"))
+            relative = part.path_from_root(path.rstrip("/"))
             if relative not in inside and os.path.lexists(tree / relative):
-                yield from _with_folders(relative)
+                yield from _list_with_folders(relative)
         if part.path:
-            yield from _with_folders(f"{part.path}/.git")
-    state = read_state(git_directory(git))
+            yield from _list_with_folders(f"{part.path}/.git")
+    state = read_state(find_git_directory(git))
     for path in state.generated if state is not None else ():
         if os.path.lexists(tree / path):
-            yield from _with_folders(path)
+            yield from _list_with_folders(path)
 
 
-def _with_folders(relative: str) -> Iterator[str]:
+def _list_with_folders(relative: str) -> Iterator[str]:
     yield relative
     for parent in PurePosixPath(relative).parents:
         if str(parent) != ".":
             yield str(parent)
 
 
-def _listing(archive: tarfile.TarFile, source: Path) -> Packed:
+def _read_listing(archive: tarfile.TarFile, source: Path) -> PackedCheckouts:
     first = archive.next()
-    content = archive.extractfile(first) if first is not None and first.name == LISTING else None
+    content = archive.extractfile(first) if first is not None and first.name == LISTING_MEMBER else None
     try:
         if content is None:
             raise ValueError("its first member says nothing of checkouts")
-        said = json.loads(content.read())
-        if said["schema"] != 1:
-            raise ValueError(f"it is of a later version (schema {said['schema']})")
-        return Packed({_plain(name): TreeIdentity(**one) for name, one in said["trees"].items()})
+        listing = json.loads(content.read())
+        if listing["schema"] != 1:
+            raise ValueError(f"it is of a later version (schema {listing['schema']})")
+        return PackedCheckouts(
+            {_check_name(name): TreeIdentity(**identity) for name, identity in listing["trees"].items()}
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as cause:
         tip = "make one with `rocm-wheels sources pack`"
         raise SourceError(f"{source} holds no packed checkouts: {cause}", tip=tip) from cause
 
 
-def _plain(name: str) -> str:
+def _check_name(name: str) -> str:
     if name in {"", ".", ".."} or "/" in name or "\\" in name or name.startswith("."):
         raise ValueError(f"{name!r} is not the name of a checkout")
     return name
 
 
-def _compared(
-    packed: Packed, folder: Path, env: Mapping[str, str]
+def _compare_with_folder(
+    packed: PackedCheckouts, folder: Path, env: Mapping[str, str]
 ) -> dict[str, Literal["unpacked", "there already"]]:
     outcome: dict[str, Literal["unpacked", "there already"]] = {}
     for name, identity in packed.trees.items():
-        place = folder / name
-        if not os.path.lexists(place) or (place.is_dir() and not any(place.iterdir())):
+        target = folder / name
+        if not os.path.lexists(target) or (target.is_dir() and not any(target.iterdir())):
             outcome[name] = "unpacked"
-        elif (place / ".git").exists() and tree_identity(place, env=env) == identity:
+        elif (target / ".git").exists() and identify_tree(target, env=env) == identity:
             outcome[name] = "there already"
         else:
             raise SourceError(
-                f"{place} is there, and holds something else", tip="name another folder with --repo"
+                f"{target} is there, and holds something else", tip="name another folder with --repo"
             )
     return outcome
 
 
-def _extract(archive: tarfile.TarFile, beside: Path, wanted: set[str], source: Path) -> None:
+def _extract_trees(archive: tarfile.TarFile, work_folder: Path, names: set[str], source: Path) -> None:
     """Write the members of the trees that are wanted; nothing is written outside of them."""
     for member in archive:
         parts = PurePosixPath(member.name).parts
@@ -247,23 +251,27 @@ def _extract(archive: tarfile.TarFile, beside: Path, wanted: set[str], source: P
             or not (member.isreg() or member.isdir() or member.issym())
         ):
             raise SourceError(f"{source} holds {member.name}, which no checkout has: it is not used")
-        if not parts or parts[0] not in wanted:
+        if not parts or parts[0] not in names:
             continue
-        target = beside.joinpath(*parts)
-        if any(above.is_symlink() for above in target.parents if above != beside and beside in above.parents):
+        target = work_folder.joinpath(*parts)
+        if any(
+            above.is_symlink()
+            for above in target.parents
+            if above != work_folder and work_folder in above.parents
+        ):
             raise SourceError(f"{source} writes {member.name} through a link: it is not used")
         target.parent.mkdir(parents=True, exist_ok=True)
         if member.isdir():
             target.mkdir(exist_ok=True)
         elif member.issym():
-            _link(target, member.linkname)
+            _make_link(target, member.linkname)
         else:
-            _write(archive, member, target)
+            _write_file(archive, member, target)
 
 
-def _link(target: Path, to: str) -> None:
+def _make_link(target: Path, link_text: str) -> None:
     try:
-        target.symlink_to(to)
+        target.symlink_to(link_text)
     except OSError as cause:
         if cause.errno == errno.ENOSPC:
             raise
@@ -271,7 +279,7 @@ def _link(target: Path, to: str) -> None:
         raise SourceError(f"no link can be made here: {target}", tip=tip) from cause
 
 
-def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
+def _write_file(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
     content = archive.extractfile(member)
     assert content is not None  # a regular file
     with content, target.open("xb") as sink:
@@ -280,12 +288,12 @@ def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> N
     os.utime(target, (member.mtime, member.mtime))
 
 
-def _check(tree: Path, expected: TreeIdentity, source: Path, env: Mapping[str, str]) -> None:
+def _check_tree(tree: Path, expected: TreeIdentity, source: Path, env: Mapping[str, str]) -> None:
     if not (tree / ".git").is_dir():
         raise SourceError(f"{source} says that it holds {tree.name}, and does not: it was cut or changed")
-    found = tree_identity(tree, env=env)
-    if found != expected:
+    identity = identify_tree(tree, env=env)
+    if identity != expected:
         raise SourceError(
-            f"{tree.name} comes out of {source} otherwise than it went in: {found.tree}, not {expected.tree}",
+            f"{tree.name} comes out of {source} otherwise than it went in: {identity.tree}, not {expected.tree}",
             tip="the file was damaged on its way, or this file system cannot hold the tree (case, links)",
         )

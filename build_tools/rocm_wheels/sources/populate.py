@@ -12,29 +12,34 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rocm_wheels.sources.git import Git, is_linked
-from rocm_wheels.sources.network.prefetch import Arrived
-from rocm_wheels.sources.trees import side_by_side
-from rocm_wheels.workspace import write_whole
+from rocm_wheels.sources.network.prefetch import FetchedSubmodule
+from rocm_wheels.sources.trees import run_side_by_side
+from rocm_wheels.workspace import write_atomically
 
 
-def populate(git: Git, place: Path, submodules: Sequence[Arrived]) -> bool:
-    """Write the files of all ``submodules``, outer ones first; ``git`` and ``place`` are the root's.
+def write_submodules(git: Git, git_dir: Path, submodules: Sequence[FetchedSubmodule]) -> bool:
+    """Write the files of all ``submodules``, outer ones first; ``git`` and ``git_dir`` are the root's.
 
     Returns whether it was done; else git's own command is to do what is left.
     """
-    if is_linked(place):  # its configuration is elsewhere
+    if is_linked(git_dir):  # its configuration is elsewhere
         return False
-    places = {"": place, **{one.path: one.folder for one in submodules}}
+    git_dirs = {"": git_dir, **{submodule.path: submodule.folder for submodule in submodules}}
     waiting = list(submodules)
     while waiting:
-        paths = {one.path for one in waiting}
-        level = [one for one in waiting if one.parent not in paths]
-        if not all(_is_blank(git.directory, one.path) for one in level):
+        paths = {submodule.path for submodule in waiting}
+        level = [submodule for submodule in waiting if submodule.parent not in paths]
+        if not all(_is_blank(git.directory, submodule.path) for submodule in level):
             return False
-        for parent in dict.fromkeys(one.parent for one in level):
-            _register(places[parent] / "config", [one for one in level if one.parent == parent])
-        side_by_side(lambda one: _write(git.at(git.directory / one.path), one), level)
-        waiting = [one for one in waiting if one not in level]
+        for parent in dict.fromkeys(submodule.parent for submodule in level):
+            _register_submodules(
+                git_dirs[parent] / "config", [submodule for submodule in level if submodule.parent == parent]
+            )
+        run_side_by_side(
+            lambda submodule: _write_submodule(git.in_directory(git.directory / submodule.path), submodule),
+            level,
+        )
+        waiting = [submodule for submodule in waiting if submodule not in level]
     return True
 
 
@@ -45,32 +50,35 @@ def _is_blank(root: Path, path: str) -> bool:
     return real and not any(directory.iterdir())
 
 
-def _register(config: Path, submodules: Sequence[Arrived]) -> None:
+def _register_submodules(config: Path, submodules: Sequence[FetchedSubmodule]) -> None:
     """Note in a repository what `git submodule init` would."""
-    _extend(
+    _extend_config(
         config,
         "".join(
-            f'[submodule "{_quoted(one.name)}"]\n\tactive = true\n\turl = "{_quoted(one.url)}"\n'
-            for one in submodules
+            f'[submodule "{_quote_config(submodule.name)}"]\n\tactive = true\n\turl = "{_quote_config(submodule.url)}"\n'
+            for submodule in submodules
         ),
     )
 
 
-def _write(git: Git, one: Arrived) -> None:
+def _write_submodule(git: Git, submodule: FetchedSubmodule) -> None:
     """Connect a repository and its working tree by relative paths, as git does, and write the files."""
-    files, folder = os.path.realpath(git.directory), os.path.realpath(one.folder)  # else .. leaves by a link
-    worktree = _quoted(os.path.relpath(files, folder).replace(os.sep, "/"))
-    _extend(one.folder / "config", f'[core]\n\tworktree = "{worktree}"\n')
+    files, folder = (
+        os.path.realpath(git.directory),
+        os.path.realpath(submodule.folder),
+    )  # else .. leaves by a link
+    worktree = _quote_config(os.path.relpath(files, folder).replace(os.sep, "/"))
+    _extend_config(submodule.folder / "config", f'[core]\n\tworktree = "{worktree}"\n')
     pointer = os.path.relpath(folder, files).replace(os.sep, "/")
     (git.directory / ".git").write_text(f"gitdir: {pointer}\n", encoding="utf-8", errors="surrogateescape")
-    git.text("checkout", "--quiet", "--force", "--detach", one.commit)
+    git.text("checkout", "--quiet", "--force", "--detach", submodule.commit)
 
 
-def _extend(config: Path, lines: str) -> None:
+def _extend_config(config: Path, lines: str) -> None:
     mode = config.stat().st_mode
-    write_whole(config, config.read_bytes() + lines.encode("utf-8", "surrogateescape"))
+    write_atomically(config, config.read_bytes() + lines.encode("utf-8", "surrogateescape"))
     config.chmod(mode)
 
 
-def _quoted(text: str) -> str:
+def _quote_config(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -8,74 +8,74 @@ from pathlib import Path
 
 from rocm_wheels import log, shell
 from rocm_wheels.errors import SourceError
-from rocm_wheels.sources.configuration import Configuration, configuration
+from rocm_wheels.sources.configuration import GitConfiguration, read_configuration
 from rocm_wheels.sources.git import Git, is_linked
 from rocm_wheels.sources.network import remote
-from rocm_wheels.sources.network.fetch import Wanted, is_shallow
-from rocm_wheels.sources.network.mirrors import obtain
-from rocm_wheels.sources.place import REPOSITORY
+from rocm_wheels.sources.network.fetch import CommitRequest, is_shallow
+from rocm_wheels.sources.network.mirrors import obtain_commit
+from rocm_wheels.sources.place import REPOSITORY_NAMES
 from rocm_wheels.sources.request import CheckoutRequest
-from rocm_wheels.sources.state import State, write_state
-from rocm_wheels.sources.trees import has_commit, is_whole
+from rocm_wheels.sources.state import CheckoutState, write_state
+from rocm_wheels.sources.trees import has_head_commit, has_whole_commit
 
 
 @dataclass(frozen=True)
-class Ready:
-    """A repository with the wanted commit in it, and its configuration; ``made`` by this run.
+class PreparedRepository:
+    """A repository with the wanted commit in it, and its configuration; ``created`` by this run.
 
     ``noted``: the state that says so on the disk, where this run has written one. ``tree``: the commit's,
     where it was made and looked at.
     """
 
     commit: str
-    known: Configuration
-    made: bool
-    noted: State | None
+    config: GitConfiguration
+    created: bool
+    noted: CheckoutState | None
     tree: str
 
 
-def prepare(
+def prepare_repository(
     request: CheckoutRequest,
-    place: Path,
-    state: State | None,
+    git_dir: Path,
+    state: CheckoutState | None,
     commit: str,
     source: str,
     *,
     env: Mapping[str, str],
-) -> Ready:
+) -> PreparedRepository:
     """Have a repository with the wanted commit in it; no file of the tree is touched."""
     pin, plain = request.pin, Git(request.directory, env)
-    linked = is_linked(place)
-    there = {name for name in REPOSITORY if (place / name).exists()}
-    noted, fresh, made = None, not linked and there != REPOSITORY, not linked and not there
+    linked = is_linked(git_dir)
+    present = {name for name in REPOSITORY_NAMES if (git_dir / name).exists()}
+    noted, fresh, created = None, not linked and present != REPOSITORY_NAMES, not linked and not present
     if fresh or (state is not None and state.operation is not None):
-        blank = State(
-            remote.without_credentials(pin.origin),
+        blank = CheckoutState(
+            remote.strip_credentials(pin.origin),
             pin.ref,
             commit,
             submodules=request.submodules,
             operation="checkout",
         )
         noted = state or blank
-        write_state(place, noted)
+        write_state(git_dir, noted)
         plain.text("init", "--quiet", "--initial-branch=main", "--template=")
-    known = configuration(plain)
-    if known.values.get("extensions.objectformat", "sha1") != "sha1":
-        raise remote.no_sha256(f"the repository in {request.directory}")
-    origin = known.origin
+    config = read_configuration(plain)
+    if config.values.get("extensions.objectformat", "sha1") != "sha1":
+        raise remote.make_sha256_error(f"the repository in {request.directory}")
+    origin = config.origin
     if origin != pin.origin and state is None and not fresh:
-        what = f"a clone of {shell.hide_credentials(origin)}, not" if origin else "no clone"
+        kind = f"a clone of {shell.hide_credentials(origin)}, not" if origin else "no clone"
         raise SourceError(
-            f"{request.directory} is {what} of {shell.hide_credentials(pin.origin)}",
+            f"{request.directory} is {kind} of {shell.hide_credentials(pin.origin)}",
             tip="name another folder with --checkout-dir"
             + (", or give that origin with --gitrepo-origin" if origin else ""),
         )
     tree = ""
-    if made or not is_whole(plain, commit):
+    if created or not has_whole_commit(plain, commit):
         depth = request.depth
-        if depth is not None and has_commit(plain) and not is_shallow(plain):
-            log.note("the checkout has its whole history already; --depth is not needed")
+        if depth is not None and has_head_commit(plain) and not is_shallow(plain):
+            log.log_note("the checkout has its whole history already; --depth is not needed")
             depth = None
-        wanted = Wanted(pin.origin, source)
-        commit, tree = obtain(plain, wanted, commit, depth=depth, transport=request.transport)
-    return Ready(commit, known, made, noted, tree if made else "")
+        commit_request = CommitRequest(pin.origin, source)
+        commit, tree = obtain_commit(plain, commit_request, commit, depth=depth, transport=request.transport)
+    return PreparedRepository(commit, config, created, noted, tree if created else "")

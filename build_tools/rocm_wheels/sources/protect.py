@@ -13,108 +13,112 @@ from pathlib import Path, PurePosixPath
 
 from rocm_wheels import log
 from rocm_wheels.errors import SourceError
-from rocm_wheels.sources.commits import foreign_commits
+from rocm_wheels.sources.commits import list_foreign_commits
 from rocm_wheels.sources.git import Git
-from rocm_wheels.sources.network.fetch import SERVED
-from rocm_wheels.sources.state import FETCHED_REF, State
+from rocm_wheels.sources.network.fetch import SERVED_REFS
+from rocm_wheels.sources.state import FETCHED_REF, CheckoutState
 from rocm_wheels.sources.trees import (
     GITLINK,
-    Entry,
-    Part,
-    differences,
+    TreeEntry,
+    TreePart,
+    list_differences,
     is_populated,
-    refuse_unborn,
-    seed_index,
-    seeing_all,
-    side_by_side,
+    require_commit,
+    choose_seed_index,
+    show_hidden_files,
+    run_side_by_side,
     stage_files,
     temporary_index,
 )
-from rocm_wheels.sources.unfinished import refuse_unfinished
+from rocm_wheels.sources.unfinished import refuse_unfinished_operations
 
-_SHOWN = 12
-_LETTERS = {"A": "new", "D": "removed", "M": "modified", "T": "modified", "U": "unmerged"}
+_MOST_SHOWN = 12
+_CHANGE_WORDS = {"A": "new", "D": "removed", "M": "modified", "T": "modified", "U": "unmerged"}
 
 
-def refuse_own_work(parts: Sequence[Part], state: State | None) -> None:
+def refuse_own_work(parts: Sequence[TreePart], state: CheckoutState | None) -> None:
     """Raise SourceError, with a tip, when files of a tree hold work that a checkout would lose."""
-    refuse_unfinished(parts)
-    files = _files([part for part in parts if part.head], state)
+    refuse_unfinished_operations(parts)
+    files = _list_changed_files([part for part in parts if part.head], state)
     if files:
         raise SourceError(
-            _listed(f"{parts[0].git.directory} has changes of yours", files),
+            _format_list(f"{parts[0].git.directory} has changes of yours", files),
             tip="keep them with `git stash -u` in that repository, or move the files away; "
             "or check out into another folder with --checkout-dir",
         )
 
 
-def keep_commits(parts: Sequence[Part], state: State | None, target: str) -> None:
+def keep_commits(parts: Sequence[TreePart], state: CheckoutState | None, target: str) -> None:
     """Have a branch for the commits of somebody's own that going to ``target`` leaves behind; name it.
 
     Without a state the tree is somebody's clone: commits that its remote has are nobody's work.
     """
     born = [part for part in parts if part.head]
-    own = side_by_side(lambda part: own_commits(part, state, target), born)
-    for part, commits in zip(born, own, strict=True):
+    results = run_side_by_side(lambda part: list_own_commits(part, state, target), born)
+    for part, commits in zip(born, results, strict=True):
         if not commits:
             continue
         head = part.head
-        held = part.git.text("for-each-ref", f"--contains={head}", "--format=%(refname:short)", "refs/heads")
-        branch = held.splitlines()[0] if held else f"kept-{head[:12]}"
-        if not held:
+        branches = part.git.text(
+            "for-each-ref", f"--contains={head}", "--format=%(refname:short)", "refs/heads"
+        )
+        branch = branches.splitlines()[0] if branches else f"kept-{head[:12]}"
+        if not branches:
             part.git.text("update-ref", f"refs/heads/{branch}", head)
-        log.warn(
-            _listed(f"commits of yours in {part.git.directory} are kept on its branch {branch}", commits)
+        log.log_warning(
+            _format_list(f"commits of yours in {part.git.directory} are kept on its branch {branch}", commits)
             + f"\n`git switch {branch}` goes back to them"
         )
 
 
-def refuse_uncommitted(parts: Sequence[Part], state: State | None) -> None:
+def refuse_uncommitted(parts: Sequence[TreePart], state: CheckoutState | None) -> None:
     """Raise SourceError when files of somebody's own would get into our commit."""
-    refuse_unfinished(parts)
-    files = _files(parts, state, links=True)
+    refuse_unfinished_operations(parts)
+    files = _list_changed_files(parts, state, links=True)
     if files:
         raise SourceError(
-            _listed(
+            _format_list(
                 f"{parts[0].git.directory} has changes of yours, which the hipify commit would mix in", files
             ),
             tip="commit yours first, or hipify with --no-commit-hipify",
         )
 
 
-def refuse_in_the_way(git: Git, target: str, ours: Sequence[str]) -> None:
+def refuse_blocking_files(git: Git, target: str, ours: Sequence[str]) -> None:
     """Raise SourceError for files on disk that git ignores or does not know, where ``target`` has files."""
     if {entry.name for entry in os.scandir(git.directory)} <= {".git"}:
         return  # nothing is there
     # what index and target both have is in nobody's way
-    other = differences(git, "diff-index", "--cached", target)
-    wanted = [Entry(change.path, *change.before) for change in other if change.letter == "D"]
-    known = set(ours) | {change.path for change in other if change.letter != "D"}
-    folders = {str(parent) for path in known for parent in PurePosixPath(path).parents}
-    found = set()
-    for entry in wanted:
-        if entry.path in known or entry.path in folders:
+    other = list_differences(git, "diff-index", "--cached", target)
+    new_entries = [TreeEntry(change.path, *change.before) for change in other if change.letter == "D"]
+    known_paths = set(ours) | {change.path for change in other if change.letter != "D"}
+    folders = {str(parent) for path in known_paths for parent in PurePosixPath(path).parents}
+    blocking = set()
+    for entry in new_entries:
+        if entry.path in known_paths or entry.path in folders:
             continue
         above = reversed([str(parent) for parent in PurePosixPath(entry.path).parents if parent.parts])
-        for place in (*above, entry.path):
-            path = Path(git.directory, place)
+        for relative in (*above, entry.path):
+            path = Path(git.directory, relative)
             folder = path.is_dir() and not path.is_symlink()
-            if not os.path.lexists(path) or (place in known and not (folder and not is_populated(path))):
+            if not os.path.lexists(path) or (
+                relative in known_paths and not (folder and not is_populated(path))
+            ):
                 break  # nothing, or a link, a file, a submodule that is taken away with all that is below
-            if place == entry.path:
-                if not _is_as_in(git, entry):
-                    found.add(place)
+            if relative == entry.path:
+                if not _matches_entry(git, entry):
+                    blocking.add(relative)
             elif not folder:
-                found.add(place)
+                blocking.add(relative)
                 break
-    if found:
+    if blocking:
         raise SourceError(
-            _listed(f"in {git.directory} these files are in the way of {target[:12]}", sorted(found)),
+            _format_list(f"in {git.directory} these files are in the way of {target[:12]}", sorted(blocking)),
             tip="move them away; git ignores them, and the commit has files of the same names",
         )
 
 
-def _is_as_in(git: Git, entry: Entry) -> bool:
+def _matches_entry(git: Git, entry: TreeEntry) -> bool:
     """Tell whether a path holds what a commit has there (an empty folder for a submodule)."""
     path = git.directory / entry.path
     if path.is_symlink() or not path.exists():
@@ -126,66 +130,76 @@ def _is_as_in(git: Git, entry: Entry) -> bool:
     return hashlib.sha1(head + content, usedforsecurity=False).hexdigest() == entry.object
 
 
-def changes(part: Part, state: State | None, *, links: bool = False) -> list[tuple[str, str]]:
+def list_own_changes(
+    part: TreePart, state: CheckoutState | None, *, links: bool = False
+) -> list[tuple[str, str]]:
     """List (what, path) of the work in one repository that is neither ours nor committed.
 
     ``links``: count submodules at another commit as well.
     """
-    refuse_unborn(part)
-    git, head, place = part.git, part.head, part.place
-    with seeing_all(part) as whole_git:  # what is in submodules is theirs, and listed there
-        if not whole_git.text(
+    require_commit(part)
+    git, head, git_dir = part.git, part.head, part.git_dir
+    with show_hidden_files(part) as status_git:  # what is in submodules is theirs, and listed there
+        if not status_git.text(
             "status", "--porcelain", "--untracked-files=normal", "--ignore-submodules=dirty"
         ):
             return []
-    left = state.left.get(part.path) if state is not None else None
+    recorded = state.left.get(part.path) if state is not None else None
     expected = [part.tree]
-    if left is not None and left.uncommitted and left.head == head:
-        expected.insert(0, left.tree)
-    with temporary_index(git, seed_index(place, head, state, part.path), keep=False) as own:
-        stage_files(own)
-        now = own.text("write-tree")
-        found = [_differences(own, "diff-tree", "-r", tree, now, links=links) for tree in expected]
-    staged = [_differences(git, "diff-index", "--cached", tree, links=links) for tree in expected]
-    words = {} if any(not one for one in found) else found[0]
-    for path in set.intersection(*(set(one) for one in staged)):
+    if recorded is not None and recorded.uncommitted and recorded.head == head:
+        expected.insert(0, recorded.tree)
+    with temporary_index(git, choose_seed_index(git_dir, head, state, part.path), keep=False) as index_git:
+        stage_files(index_git)
+        now = index_git.text("write-tree")
+        by_tree = [
+            _name_differences(index_git, "diff-tree", "-r", tree, now, links=links) for tree in expected
+        ]
+    staged = [_name_differences(git, "diff-index", "--cached", tree, links=links) for tree in expected]
+    words = {} if any(not paths for paths in by_tree) else by_tree[0]
+    for path in set.intersection(*(set(paths) for paths in staged)):
         words.setdefault(path, f"staged ({staged[0][path]})")
     return sorted(((word, path) for path, word in words.items()), key=lambda item: item[1])
 
 
-def own_commits(part: Part, state: State | None, target: str) -> list[str]:
+def list_own_commits(part: TreePart, state: CheckoutState | None, target: str) -> list[str]:
     """List the commits of one repository that are somebody's own work.
 
     What the parent names counts as upstream's only in a clone that is not ours: somebody who commits in a
     submodule commits the move in its parent as well.
     """
-    left = state.left.get(part.path) if state is not None else None
-    known = [target] if not part.path else [FETCHED_REF if state is not None else part.link]
-    if left is not None:
-        known.append(left.upstream)
+    recorded = state.left.get(part.path) if state is not None else None
+    expected = [target] if not part.path else [FETCHED_REF if state is not None else part.link]
+    if recorded is not None:
+        expected.append(recorded.upstream)
     if state is not None and not part.path:
-        known.append(state.upstream)
-    if part.head in known:
+        expected.append(state.upstream)
+    if part.head in expected:
         return []
-    return foreign_commits(part.git, *(commit for commit in known if commit), "--remotes", f"--glob={SERVED}")
+    return list_foreign_commits(
+        part.git, *(commit for commit in expected if commit), "--remotes", f"--glob={SERVED_REFS}"
+    )
 
 
-def _files(parts: Sequence[Part], state: State | None, *, links: bool = False) -> list[str]:
-    found = side_by_side(lambda part: changes(part, state, links=links), parts)
+def _list_changed_files(
+    parts: Sequence[TreePart], state: CheckoutState | None, *, links: bool = False
+) -> list[str]:
+    results = run_side_by_side(lambda part: list_own_changes(part, state, links=links), parts)
     return [
-        f"{word} {part.inside(path)}" for part, some in zip(parts, found, strict=True) for word, path in some
+        f"{word} {part.path_from_root(path)}"
+        for part, items in zip(parts, results, strict=True)
+        for word, path in items
     ]
 
 
-def _differences(git: Git, *command: str, links: bool) -> dict[str, str]:
+def _name_differences(git: Git, *command: str, links: bool) -> dict[str, str]:
     """Return path → word for what a diff command finds; submodules' other commits only with ``links``."""
     return {
-        change.path: _LETTERS.get(change.letter, "changed")
-        for change in differences(git, *command)
+        change.path: _CHANGE_WORDS.get(change.letter, "changed")
+        for change in list_differences(git, *command)
         if links or not change.of_submodule
     }
 
 
-def _listed(head: str, lines: Sequence[str]) -> str:
-    more = [f"… and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
-    return f"{head}:\n" + "\n".join(f"  {line!s}" for line in [*lines[:_SHOWN], *more])
+def _format_list(head: str, lines: Sequence[str]) -> str:
+    more = [f"… and {len(lines) - _MOST_SHOWN} more"] if len(lines) > _MOST_SHOWN else []
+    return f"{head}:\n" + "\n".join(f"  {line!s}" for line in [*lines[:_MOST_SHOWN], *more])

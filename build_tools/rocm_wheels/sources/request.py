@@ -9,7 +9,7 @@ from rocm_wheels.model.project import Project
 from rocm_wheels.sources.network.transport import Transport
 from rocm_wheels.sources.patches.sets import PatchSet
 from rocm_wheels.sources.pins.choose import Pin
-from rocm_wheels.sources.state import State
+from rocm_wheels.sources.state import CheckoutState
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class CheckoutResult:
 
     directory: Path
     upstream: Pin
-    state: State
+    state: CheckoutState
     changed: bool
     tree: str | None = None
 

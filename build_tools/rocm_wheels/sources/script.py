@@ -11,43 +11,43 @@ from rocm_wheels import log, process
 from rocm_wheels.errors import SourceError
 from rocm_wheels.model.project import Project
 from rocm_wheels.sources.files import (
-    Listing,
-    Seen,
+    FileListing,
+    FileStamp,
     remove_files,
     restore_times,
-    scan,
-    scan_ignored,
-    touched,
+    scan_files,
+    scan_ignored_files,
+    find_touched_files,
 )
 from rocm_wheels.sources.git import Git
 from rocm_wheels.sources.hipified import (
-    EditedOutput,
-    Record,
+    EditedOutputError,
+    HipifyRecord,
     keep_files,
-    put_back,
+    restore_kept_files,
     renew_record,
-    set_aside,
-    settle_repository,
+    set_outputs_aside,
+    merge_outputs,
 )
 from rocm_wheels.sources.state import (
     OWN_FOLDER,
-    Left,
+    RepositoryState,
 )
 from rocm_wheels.sources.trees import (
-    Part,
-    side_by_side,
+    TreePart,
+    run_side_by_side,
 )
 
 
 @dataclass(frozen=True)
-class Repository:
+class HipifyRepository:
     """One repository of the tree while the script runs; ``untagged``: hipify has no tag in it yet.
 
     ``base``: an index that holds just what is checked out, if there is one.
     """
 
-    part: Part
-    left: Left
+    part: TreePart
+    state: RepositoryState
     index: Path
     untagged: bool
     base: Path | None
@@ -65,130 +65,132 @@ class Repository:
         return self.part.head
 
 
-class Written(NamedTuple):
+class ScriptOutput(NamedTuple):
     """What the script did in a repository; ``changed`` and ``generated`` (git-ignored) from the root."""
 
-    written: dict[str, Seen | None]
+    written: dict[str, FileStamp | None]
     changed: list[str]
     generated: list[str]
 
 
-def run_beside_edits(
-    parts: list[Repository],
+def run_keeping_edits(
+    parts: list[HipifyRepository],
     project: Project,
     run: Callable[[], None],
-    known: Mapping[str, Record | None] | None,
+    known_records: Mapping[str, HipifyRecord | None] | None,
     generated: set[str],
     *,
     keep_edited: bool,
-) -> tuple[list[dict[str, Seen | None]], tuple[str, ...], tuple[str, ...], dict[str, Record]]:
+) -> tuple[list[dict[str, FileStamp | None]], tuple[str, ...], tuple[str, ...], dict[str, HipifyRecord]]:
     """Run the script, and keep what is not its own: edits of what it makes, what it translated before.
 
     Raises EditedOutput, with the tree as it was, where an edit cannot be kept.
     """
-    listings = side_by_side(lambda part: _listings(project, part), parts)
+    listings = run_side_by_side(lambda part: _list_files(project, part), parts)
     items = list(zip(parts, listings, strict=True))
 
-    def settle() -> list[Written]:
-        return side_by_side(lambda item: _settle(project, item[0], *item[1]), items)
+    def settle() -> list[ScriptOutput]:
+        return run_side_by_side(lambda item: _collect_output(project, item[0], *item[1]), items)
 
-    past = {part.path: (known or {}).get(part.path) or Record() for part in parts}
-    kept = {part.path: set_aside(part.part, past[part.path]) for part in parts}
+    past = {part.path: (known_records or {}).get(part.path) or HipifyRecord() for part in parts}
+    kept_files = {part.path: set_outputs_aside(part.part, past[part.path]) for part in parts}
     try:
         run()
-        records: dict[str, Record] = {}
+        records: dict[str, HipifyRecord] = {}
         conflicts: list[str] = []
         for part in parts:
-            records[part.path], edited = settle_repository(part.part, past[part.path], kept[part.path])
-            conflicts += [part.part.inside(path) for path in edited]
-        done = settle()
+            records[part.path], edited = merge_outputs(part.part, past[part.path], kept_files[part.path])
+            conflicts += [part.part.path_from_root(path) for path in edited]
+        outputs = settle()
         if conflicts and not keep_edited:
-            _remove_new(items, done)
-            raise EditedOutput(parts[0].git.directory, conflicts)
+            _remove_new(items, outputs)
+            raise EditedOutputError(parts[0].git.directory, conflicts)
     except BaseException:
         for part in parts:
-            put_back(part.part, kept[part.path])
+            restore_kept_files(part.part, kept_files[part.path])
         settle()
         raise
     unknown = {
-        part.path: _rewritten(records[part.path], listing[0], repository)
-        for (part, listing), repository in zip(items, done, strict=True)
+        part.path: _find_rewritten(records[part.path], listing[0], output)
+        for (part, listing), output in zip(items, outputs, strict=True)
     }
-    if known is not None and any(unknown.values()):
-        unknown = _rewritten_again(parts, run, records, done, unknown)
-        done = settle()
-    generated |= {path for repository in done for path in repository.generated}
-    for (part, listing), repository in zip(items, done, strict=True):
+    if known_records is not None and any(unknown.values()):
+        unknown = _find_always_rewritten(parts, run, records, outputs, unknown)
+        outputs = settle()
+    generated |= {path for output in outputs for path in output.generated}
+    for (part, listing), output in zip(items, outputs, strict=True):
         records[part.path] = renew_record(
             part.part,
             records[part.path],
-            new=[path for path, seen in repository.written.items() if seen and path not in listing[0]],
-            ignored=_below_part(part.path, [other.path for other in parts], generated),
+            new=[path for path, entry in output.written.items() if entry and path not in listing[0]],
+            ignored=_select_below(part.path, [other.path for other in parts], generated),
             rewritten=unknown[part.path],
         )
-    written = [repository.written for repository in done]
-    changed = tuple(path for repository in done for path in repository.changed)
+    written = [output.written for output in outputs]
+    changed = tuple(path for output in outputs for path in output.changed)
     return written, changed, tuple(sorted(generated)), records
 
 
-def _rewritten(record: Record, before: Listing, repository: Written) -> list[str]:
+def _find_rewritten(record: HipifyRecord, before: FileListing, output: ScriptOutput) -> list[str]:
     """List the files that the script changed though it neither makes them nor is known to rewrite them."""
     return [
         path
-        for path, seen in repository.written.items()
-        if seen is not None
+        for path, entry in output.written.items()
+        if entry is not None
         and path in before
-        and before[path].object != seen.object
+        and before[path].object != entry.object
         and path not in record.made
         and path not in record.rewritten
     ]
 
 
-def _rewritten_again(
-    parts: list[Repository],
+def _find_always_rewritten(
+    parts: list[HipifyRepository],
     run: Callable[[], None],
-    records: Mapping[str, Record],
-    done: Sequence[Written],
+    records: Mapping[str, HipifyRecord],
+    outputs: Sequence[ScriptOutput],
     unknown: Mapping[str, list[str]],
 ) -> dict[str, list[str]]:
     """Find, of files that the script changed, those that it changes at each run; the tree stays as it is.
 
     The others are made of a source that changed: it makes the same of it again.
     """
-    kept = {}
-    for part, repository in zip(parts, done, strict=True):
+    kept_files = {}
+    for part, output in zip(parts, outputs, strict=True):
         record = records[part.path]
-        kept[part.path] = keep_files(part.part, {*record.made, *record.rewritten, *repository.written})
+        kept_files[part.path] = keep_files(part.part, {*record.made, *record.rewritten, *output.written})
     try:
         run()
     finally:
-        changed = {part.path: put_back(part.part, kept[part.path]) for part in parts}
+        changed = {part.path: restore_kept_files(part.part, kept_files[part.path]) for part in parts}
     return {path: [name for name in names if name in changed[path]] for path, names in unknown.items()}
 
 
-def _remove_new(items: Sequence[tuple[Repository, tuple[Listing, Listing]]], done: Sequence[Written]) -> None:
+def _remove_new(
+    items: Sequence[tuple[HipifyRepository, tuple[FileListing, FileListing]]], outputs: Sequence[ScriptOutput]
+) -> None:
     """Remove what the script made that was not there before."""
-    for (part, (sources, ignored)), repository in zip(items, done, strict=True):
-        inside = part.part.inside
+    for (part, (sources, ignored)), output in zip(items, outputs, strict=True):
+        inside = part.part.path_from_root
         old = {inside(path) for path in (*sources, *ignored)}
-        made = [inside(path) for path, seen in repository.written.items() if seen is not None]
-        new = [path for path in (*made, *repository.generated) if path not in old]
+        written = [inside(path) for path, entry in output.written.items() if entry is not None]
+        new = [path for path in (*written, *output.generated) if path not in old]
         remove_files(items[0][0].git.directory, new)
 
 
-def _below_part(path: str, paths: Sequence[str], files: Iterable[str]) -> list[str]:
+def _select_below(path: str, paths: Sequence[str], files: Iterable[str]) -> list[str]:
     """List those of the files (from the root) that are in the repository at ``path``, as seen from there."""
     if not path and paths == [""]:
         return sorted(files)
     inside = []
     for file in files:
-        folders = [one for one in paths if one and file.startswith(f"{one}/")]
+        folders = [folder for folder in paths if folder and file.startswith(f"{folder}/")]
         if max(folders, key=len, default="") == path:
             inside.append(file.removeprefix(f"{path}/") if path else file)
     return sorted(inside)
 
 
-def run_script(root: Part, script: str, python: Path) -> None:
+def run_hipify_script(root: TreePart, script: str, python: Path) -> None:
     """Run the project's script in its tree, with its output in a log inside the repository.
 
     Raises SourceError when the script is missing or fails.
@@ -199,32 +201,34 @@ def run_script(root: Part, script: str, python: Path) -> None:
             f"{git.directory} has no {script}, which its recipe names for hipify",
             tip="check --repo-hashtag and --gitrepo-origin, or use --no-hipify",
         )
-    record = root.place / OWN_FOLDER / "hipify.log"
-    process.run(
+    record = root.git_dir / OWN_FOLDER / "hipify.log"
+    process.run_command(
         [python, script],
         # compiled modules of the script would count as new files where they are not ignored
         env={**git.env, **git.variables, "PYTHONDONTWRITEBYTECODE": "1"},
         cwd=git.directory,
         log=record,
-        on_line=log.live,
+        on_line=log.show_live_line,
         check=SourceError,
-        what=f"hipify ({script} in {git.directory})",
+        description=f"hipify ({script} in {git.directory})",
         tip=f"the whole output is in {record}",
     )
-    log.live("")
+    log.show_live_line("")
 
 
-def _listings(project: Project, part: Repository) -> tuple[Listing, Listing]:
+def _list_files(project: Project, part: HipifyRepository) -> tuple[FileListing, FileListing]:
     """List a repository's files: sources, and what git ignores."""
     skip = project.build.trees if not part.path else ()
-    return scan(part.git, part.index), scan_ignored(part.git, skip)
+    return scan_files(part.git, part.index), scan_ignored_files(part.git, skip)
 
 
-def _settle(project: Project, part: Repository, before: Listing, ignored: Listing) -> Written:
+def _collect_output(
+    project: Project, part: HipifyRepository, before: FileListing, ignored: FileListing
+) -> ScriptOutput:
     """Find what the script did in a repository; what it wrote with the same content gets its time back."""
-    after, hidden = _listings(project, part)
-    written = touched(before, after)
-    made = [path for path, seen in touched(ignored, hidden).items() if seen is not None]
+    after, hidden = _list_files(project, part)
+    written = find_touched_files(before, after)
+    generated = [path for path, entry in find_touched_files(ignored, hidden).items() if entry is not None]
     changed = [*restore_times(part.git, before, after), *restore_times(part.git, ignored, hidden)]
-    inside = part.part.inside
-    return Written(written, [inside(path) for path in changed], [inside(path) for path in made])
+    inside = part.part.path_from_root
+    return ScriptOutput(written, [inside(path) for path in changed], [inside(path) for path in generated])

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from rocm_wheels import log
 from rocm_wheels.errors import RocmWheelsError, SourceError
-from rocm_wheels.parallel import spread
-from rocm_wheels.sources.checkout import checkout
+from rocm_wheels.parallel import run_growing_work
+from rocm_wheels.sources.checkout import checkout_project
 from rocm_wheels.sources.request import CheckoutRequest, CheckoutResult
 
 
 @dataclass(frozen=True)
-class Task:
+class CheckoutTask:
     """A project to check out. ``request`` is called when its turn comes; it may read other trees.
 
     ``after``: the project whose tree it reads; without that one there, this one is not begun.
@@ -30,7 +30,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CheckoutOutcome:
     """What became of a project: a result, or a failure, or neither when ``missing`` had failed before."""
 
     project: str
@@ -39,9 +39,9 @@ class Outcome:
     missing: str = ""
 
 
-def checkout_several(
-    tasks: Sequence[Task], folder: Path, *, env: Mapping[str, str], python: Path
-) -> list[Outcome]:
+def checkout_projects(
+    tasks: Sequence[CheckoutTask], folder: Path, *, env: Mapping[str, str], python: Path
+) -> list[CheckoutOutcome]:
     """Check out projects below ``folder``, each after the one that it reads; return what became of each.
 
     Every line that is printed meanwhile names its project. An interruption ends them all. Raises
@@ -49,39 +49,43 @@ def checkout_several(
     """
     names = {task.project for task in tasks}
 
-    def work(task: Task) -> tuple[list[Outcome], list[Task]]:
-        followers = [one for one in tasks if one.after == task.project]
-        with log.prefixed(task.project):
+    def work(task: CheckoutTask) -> tuple[list[CheckoutOutcome], list[CheckoutTask]]:
+        followers = [follower for follower in tasks if follower.after == task.project]
+        with log.prefix_log_lines(task.project):
             try:
                 request = task.request()
-                result = checkout(request, env=env, python=python)
+                result = checkout_project(request, env=env, python=python)
                 if task.check is not None:
                     task.check(request, result)
             except (RocmWheelsError, OSError) as failure:
-                missing = [Outcome(one.project, missing=task.project) for one in followers]
-                return [Outcome(task.project, failure=failure), *missing], []
-        return [Outcome(task.project, result)], followers
+                missing = [CheckoutOutcome(follower.project, missing=task.project) for follower in followers]
+                return [CheckoutOutcome(task.project, failure=failure), *missing], []
+        return [CheckoutOutcome(task.project, result)], followers
 
     first = [task for task in tasks if task.after not in names]
-    with _there(folder):
-        found = {one.project: one for many in spread(work, first, jobs=len(tasks)) for one in many}
-    return [found[task.project] for task in tasks]
+    with _ensure_folder(folder):
+        outcomes = {
+            outcome.project: outcome
+            for batch in run_growing_work(work, first, jobs=len(tasks))
+            for outcome in batch
+        }
+    return [outcomes[task.project] for task in tasks]
 
 
 @contextmanager
-def _there(folder: Path) -> Iterator[None]:
+def _ensure_folder(folder: Path) -> Iterator[None]:
     """Have a folder, and take it back when nothing has come into it.
 
     Those who work in it side by side must not find it gone because one of them failed.
     """
-    made = [one for one in (folder, *folder.parents) if not one.exists()]
-    above = made[-1].parent if made else folder
-    for one in (*made, above):
-        if os.path.lexists(one) and not one.is_dir():
-            raise SourceError(f"{one} is not a folder", tip="name another one with --repo")
+    created = [path for path in (folder, *folder.parents) if not path.exists()]
+    above = created[-1].parent if created else folder
+    for path in (*created, above):
+        if os.path.lexists(path) and not path.is_dir():
+            raise SourceError(f"{path} is not a folder", tip="name another one with --repo")
     folder.mkdir(parents=True, exist_ok=True)
     try:
         yield
     finally:
-        while made and not any(made[0].iterdir()):
-            made.pop(0).rmdir()
+        while created and not any(created[0].iterdir()):
+            created.pop(0).rmdir()

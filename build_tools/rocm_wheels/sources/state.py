@@ -13,23 +13,23 @@ from pathlib import Path
 from typing import Any
 
 from rocm_wheels.errors import SourceError
-from rocm_wheels.workspace import write_whole
+from rocm_wheels.workspace import write_atomically
 
 UPSTREAM_TAG = "THEROCK_UPSTREAM_DIFFBASE"
 HIPIFY_TAG = "THEROCK_HIPIFY_DIFFBASE"
 HIPIFY_MESSAGE = "DO NOT SUBMIT: HIPIFY"
 OWN_FOLDER = "rocm-wheels"  # inside the git directory
 SIDE_INDEX = "index"  # inside OWN_FOLDER: the index of a tree that hipify changed without a commit
-TIMES = "times.json"  # inside OWN_FOLDER: times of the files before the operation under way
+TIMES_FILE = "times.json"  # inside OWN_FOLDER: times of the files before the operation under way
 FETCHED_REF = "refs/rocm-wheels/fetched"
 LEFT_REF = "refs/rocm-wheels/left"  # keeps the tree of SIDE_INDEX from garbage collection
 HIPIFIED_REF = "refs/worktree/rocm-wheels/hipified"  # what hipify did; of this working tree alone
 
-_FORMAT = 1
+_STATE_FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Left:
+class RepositoryState:
     """What we left in one repository: commit, its upstream, tree of the files, hipify uncommitted."""
 
     head: str
@@ -39,7 +39,7 @@ class Left:
 
 
 @dataclass(frozen=True)
-class State:
+class CheckoutState:
     """One checkout. ``left`` maps ``""`` (root) and submodule paths to what we left there.
 
     ``origin`` is without credentials: git keeps those, in its own configuration alone.
@@ -54,28 +54,28 @@ class State:
     patch_set: str = ""  # its name
     saved: str = ""  # digest of the set that `save-patches` last wrote from this tree
     identity: str = ""  # what tree_identity said when we left
-    left: Mapping[str, Left] = field(default_factory=dict)
+    left: Mapping[str, RepositoryState] = field(default_factory=dict)
     generated: tuple[str, ...] = ()  # git-ignored files that hipify wrote
     operation: str | None = None  # what is under way, or was when it was killed
 
 
-def state_file(git_directory: Path) -> Path:
+def locate_state_file(git_dir: Path) -> Path:
     """Return where a checkout's state is."""
-    return git_directory / OWN_FOLDER / "state.json"
+    return git_dir / OWN_FOLDER / "state.json"
 
 
-def read_state(git_directory: Path) -> State | None:
+def read_state(git_dir: Path) -> CheckoutState | None:
     """Return the state of a checkout, ``None`` when it is not one of ours.
 
     Raises SourceError for a file that cannot be understood.
     """
-    path = state_file(git_directory)
+    path = locate_state_file(git_dir)
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         return None
     try:
-        return _parse(json.loads(data.decode("utf-8")))
+        return _parse_state(json.loads(data.decode("utf-8")))
     except (ValueError, TypeError, KeyError, AttributeError) as cause:
         raise SourceError(
             f"{path} cannot be understood (another version of rocm-wheels?)",
@@ -83,21 +83,27 @@ def read_state(git_directory: Path) -> State | None:
         ) from cause
 
 
-def write_state(git_directory: Path, state: State) -> None:
+def write_state(git_dir: Path, state: CheckoutState) -> None:
     """Record the state, whole or not at all."""
     # ASCII: names that are not UTF-8 come as lone surrogates
-    text = json.dumps({"format": _FORMAT, **asdict(state)}, indent=1, sort_keys=True)
-    write_whole(state_file(git_directory), text + "\n")
+    text = json.dumps({"format": _STATE_FORMAT, **asdict(state)}, indent=1, sort_keys=True)
+    write_atomically(locate_state_file(git_dir), text + "\n")
 
 
-def _parse(value: dict[str, Any]) -> State:
-    if value.pop("format") != _FORMAT:
+def _parse_state(value: dict[str, Any]) -> CheckoutState:
+    if value.pop("format") != _STATE_FORMAT:
         raise ValueError("unknown format")
-    left = {path: Left(**entry) for path, entry in value.pop("left").items()}
+    repositories = {path: RepositoryState(**entry) for path, entry in value.pop("left").items()}
     generated = tuple(value.pop("generated"))
-    state = State(left=left, generated=generated, **value)
+    state = CheckoutState(left=repositories, generated=generated, **value)
     texts = [state.origin, state.ref, state.upstream, *generated]
-    texts += [text for one in left.values() for text in (one.head, one.upstream, one.tree)]
-    if not all(isinstance(text, str) for text in texts) or (state.operation is None and "" not in left):
+    texts += [
+        text
+        for repository in repositories.values()
+        for text in (repository.head, repository.upstream, repository.tree)
+    ]
+    if not all(isinstance(text, str) for text in texts) or (
+        state.operation is None and "" not in repositories
+    ):
         raise ValueError("values of another kind")
     return state

@@ -10,18 +10,18 @@ from rocm_wheels.errors import SourceError
 from rocm_wheels.model.project import Project
 from rocm_wheels.shell import hide_credentials
 from rocm_wheels.sources import protect
-from rocm_wheels.sources.git import OUR_EMAIL, Git, without_private_filters
-from rocm_wheels.sources.hipify import hipify_state
-from rocm_wheels.sources.identity import combined_tree
-from rocm_wheels.sources.patches.apply import ours
-from rocm_wheels.sources.state import HIPIFY_TAG, UPSTREAM_TAG, State, read_state
+from rocm_wheels.sources.git import OUR_EMAIL, Git, disable_private_filters
+from rocm_wheels.sources.hipify import check_hipify
+from rocm_wheels.sources.identity import hash_combined_tree
+from rocm_wheels.sources.patches.apply import is_our_commit
+from rocm_wheels.sources.state import HIPIFY_TAG, UPSTREAM_TAG, CheckoutState, read_state
 from rocm_wheels.sources.trees import (
-    Part,
-    listed,
-    refuse_unborn,
-    repositories,
-    seed_index,
-    side_by_side,
+    TreePart,
+    inspect_repository,
+    require_commit,
+    list_repositories,
+    choose_seed_index,
+    run_side_by_side,
     stage_files,
     temporary_index,
 )
@@ -53,7 +53,7 @@ class TreeStatus:
 
     ``changed_since_hipify``: some file, which hipify may translate, is not what it was then.
     ``origin``, ``ref`` and ``patches`` (digest of the set) are empty where another program made it.
-    ``repositories``: the root, and the submodules in which anything differs from upstream.
+    ``list_repositories``: the root, and the submodules in which anything differs from upstream.
     """
 
     directory: str
@@ -70,145 +70,153 @@ class TreeStatus:
     @property
     def changed(self) -> bool:
         """Tell whether anybody changed anything."""
-        return any(one.commits or one.files for one in self.repositories)
+        return any(repository.commits or repository.files for repository in self.repositories)
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def labels(self) -> tuple[str, ...]:
         """Say in words what the tree is; ``upstream`` alone for one that is nothing else."""
         base, hipified = (
-            sum(one.base for one in self.repositories),
-            sum(one.hipified for one in self.repositories),
+            sum(repository.base for repository in self.repositories),
+            sum(repository.hipified for repository in self.repositories),
         )
-        found = ["patched"] if base or hipified else []
-        found += ["hipified"] if self.hipify != "no" else []
-        found += ["changed"] if self.changed else []
-        return (*(["interrupted"] if self.interrupted else []), *(found or ["upstream"]))
+        labels = ["patched"] if base or hipified else []
+        labels += ["hipified"] if self.hipify != "no" else []
+        labels += ["changed"] if self.changed else []
+        return (*(["interrupted"] if self.interrupted else []), *(labels or ["upstream"]))
 
 
-def tree_status(project: Project, directory: Path, *, env: Mapping[str, str]) -> TreeStatus:
+def read_tree_status(project: Project, directory: Path, *, env: Mapping[str, str]) -> TreeStatus:
     """Look at a project's tree. Raises SourceError when it is no checkout or has no commit."""
     if not (directory / ".git").exists():
         raise SourceError(
             f"{directory} is not a git checkout", tip="run `checkout` first, or name it with --checkout-dir"
         )
-    git = without_private_filters(Git(directory.absolute(), env, variables={"GIT_OPTIONAL_LOCKS": "0"}))
-    root, links = listed("", git, "")
+    git = disable_private_filters(Git(directory.absolute(), env, variables={"GIT_OPTIONAL_LOCKS": "0"}))
+    root, links = inspect_repository("", git, "")
     if not root.head:
         raise SourceError(
             f"nothing is checked out in {directory} yet", tip="run `checkout` again; it carries on"
         )
-    state = read_state(root.place)
-    whole = combined_tree(root, [link.path for link in links], state)[0]
+    state = read_state(root.git_dir)
+    whole = hash_combined_tree(root, [link.path for link in links], state)[0]
     untouched = (
         state is not None
         and state.operation is None
         and state.left[""].head == root.head
         and whole == state.identity
     )
-    hipified = hipify_state(project, git, whole)
+    hipified = check_hipify(project, git, whole)
     # as upstream has it: the root's status looked into it
     plain = {
         path
-        for path, left in (state.left.items() if state is not None else ())
-        if path and untouched and left.head == left.upstream
+        for path, recorded in (state.left.items() if state is not None else ())
+        if path and untouched and recorded.head == recorded.upstream
     }
-    parts = [part for part in repositories(git) if part.path not in plain]
-    looks = side_by_side(lambda part: _look(part, state, untouched), parts)
-    found = [one for one in looks if not one.path or one.base or one.hipified or one.commits or one.files]
+    parts = [part for part in list_repositories(git) if part.path not in plain]
+    all_statuses = run_side_by_side(lambda part: _read_repository_status(part, state, untouched), parts)
+    statuses = [
+        status
+        for status in all_statuses
+        if not status.path or status.base or status.hipified or status.commits or status.files
+    ]
     return TreeStatus(
         str(directory),
         hide_credentials(state.origin) if state is not None else "",
         state.ref if state is not None else "",
-        found[0].upstream,
+        statuses[0].upstream,
         root.head,
-        "no" if hipified == "no" else _hipify_way(git, state),
+        "no" if hipified == "no" else _read_hipify_way(git, state),
         state.patches if state is not None else "",
         (state.operation or "") if state is not None else "",
         hipified == "stale",
-        tuple(found),
+        tuple(statuses),
     )
 
 
-def _hipify_way(git: Git, state: State | None) -> str:
+def _read_hipify_way(git: Git, state: CheckoutState | None) -> str:
     """Say how a tree was hipified, as in the state; in another program's, the tag tells."""
     if state is not None:
         return state.hipify
-    return "committed" if HIPIFY_TAG in _tags(git) else "no"
+    return "committed" if HIPIFY_TAG in _read_tags(git) else "no"
 
 
-def _look(part: Part, state: State | None, untouched: bool) -> RepositoryStatus:
-    refuse_unborn(part)
-    git, head, place, tags = part.git, part.head, part.place, _tags(part.git)
-    left = state.left.get(part.path) if state is not None else None
-    upstream = left.upstream if left is not None else tags.get(UPSTREAM_TAG) or head
-    end = left.head if left is not None else head
+def _read_repository_status(part: TreePart, state: CheckoutState | None, untouched: bool) -> RepositoryStatus:
+    require_commit(part)
+    git, head, git_dir, tags = part.git, part.head, part.git_dir, _read_tags(part.git)
+    recorded = state.left.get(part.path) if state is not None else None
+    upstream = recorded.upstream if recorded is not None else tags.get(UPSTREAM_TAG) or head
+    end = recorded.head if recorded is not None else head
     hipified = tags.get(HIPIFY_TAG, "")
     if hipified not in ("", end) and not git.succeeds("merge-base", "--is-ancestor", hipified, end):
         hipified = ""
-    known = left is not None  # that patches bear our name; in a tree of TheRock's scripts they do not
-    base = _patches(git, upstream, hipified or end, applied=known)
-    above = _patches(git, hipified, end, applied=known) if hipified else []
-    if left is None:  # whose the commits are that lie on top is not known then: they count as somebody's
-        own = above if hipified else base
+    is_ours = recorded is not None  # that patches bear our name; in a tree of TheRock's scripts they do not
+    base = _list_patches(git, upstream, hipified or end, applied=is_ours)
+    above = _list_patches(git, hipified, end, applied=is_ours) if hipified else []
+    if recorded is None:  # whose the commits are that lie on top is not known then: they count as somebody's
+        commits = above if hipified else base
         above, base = [], base if hipified else []
     else:
-        own = [] if untouched else protect.own_commits(part, state, upstream)
-    files = [] if untouched else protect.changes(part, state)
+        commits = [] if untouched else protect.list_own_commits(part, state, upstream)
+    files = [] if untouched else protect.list_own_changes(part, state)
     added = removed = 0
-    if own:
-        added, removed = _lines_of(git, own)
+    if commits:
+        added, removed = _count_commit_lines(git, commits)
     if files:
         tree = (
-            left.tree if left is not None and left.uncommitted and left.head == head else f"{head}^{{tree}}"
+            recorded.tree
+            if recorded is not None and recorded.uncommitted and recorded.head == head
+            else f"{head}^{{tree}}"
         )
-        with temporary_index(git, seed_index(place, head, state, part.path), keep=False) as now:
+        with temporary_index(git, choose_seed_index(git_dir, head, state, part.path), keep=False) as now:
             stage_files(now)
-            more, fewer = _lines(now, tree, now.text("write-tree"))
+            more, fewer = _count_changed_lines(now, tree, now.text("write-tree"))
         added, removed = added + more, removed + fewer
     return RepositoryStatus(
-        part.path, upstream, head, len(base), len(above), tuple(own), tuple(files), added, removed
+        part.path, upstream, head, len(base), len(above), tuple(commits), tuple(files), added, removed
     )
 
 
-def _tags(git: Git) -> dict[str, str]:
+def _read_tags(git: Git) -> dict[str, str]:
     """Return those of our two tags that there are, and what they name."""
     names = [f"refs/tags/{name}" for name in (UPSTREAM_TAG, HIPIFY_TAG)]
-    said = git.text("for-each-ref", "--format=%(refname) %(objectname)", *names).splitlines()
-    return {name.removeprefix("refs/tags/"): commit for name, commit in (line.split(" ") for line in said)}
+    lines = git.text("for-each-ref", "--format=%(refname) %(objectname)", *names).splitlines()
+    return {name.removeprefix("refs/tags/"): commit for name, commit in (line.split(" ") for line in lines)}
 
 
-def _patches(git: Git, start: str, end: str, *, applied: bool) -> list[str]:
+def _list_patches(git: Git, start: str, end: str, *, applied: bool) -> list[str]:
     """List the commits (id and subject) between two, newest first, but for ours; ``applied``: by us alone.
 
     Hipify goes on top of somebody's own commits as well: those are no patches.
     """
     if start == end:
         return []
-    found = []
+    commits = []
     form = "--format=%ce%x09%h%x09%s"
     for line in git.fields("log", "-z", "--no-show-signature", form, f"{start}..{end}", "--"):
         email, short, subject = line.split("\t", 2)
-        if not ours(email, subject) and (email == OUR_EMAIL or not applied):
-            found.append(f"{short} {subject}")
-    return found
+        if not is_our_commit(email, subject) and (email == OUR_EMAIL or not applied):
+            commits.append(f"{short} {subject}")
+    return commits
 
 
-def _lines_of(git: Git, commits: Sequence[str]) -> tuple[int, int]:
+def _count_commit_lines(git: Git, commits: Sequence[str]) -> tuple[int, int]:
     """Count the lines that commits (id and subject) add and remove, each for itself; a merge has none."""
     names = "".join(f"{commit.split(' ', 1)[0]}\n" for commit in commits)
     options = ("--no-show-signature", "--no-renames", "--ignore-submodules=all", "--format=")
-    said = git.fields("log", "-z", "--numstat", *options, "--no-walk", "--stdin", stdin=names.encode("ascii"))
-    return _sum(said)
+    fields = git.fields(
+        "log", "-z", "--numstat", *options, "--no-walk", "--stdin", stdin=names.encode("ascii")
+    )
+    return _sum_numstat(fields)
 
 
-def _lines(git: Git, old: str, new: str) -> tuple[int, int]:
+def _count_changed_lines(git: Git, old: str, new: str) -> tuple[int, int]:
     """Count the lines added and removed between two trees or commits; submodules are left out."""
-    return _sum(
+    return _sum_numstat(
         git.fields("diff-tree", "-r", "-z", "--numstat", "--no-renames", "--ignore-submodules=all", old, new)
     )
 
 
-def _sum(fields: Sequence[str]) -> tuple[int, int]:
+def _sum_numstat(fields: Sequence[str]) -> tuple[int, int]:
     """Add up what ``--numstat -z`` printed (between commits a field may be empty)."""
     added = removed = 0
     for field in filter(None, (field.lstrip("\n") for field in fields)):

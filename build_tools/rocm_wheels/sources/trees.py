@@ -3,7 +3,7 @@
 A snapshot is made in a temporary copy of an index: its stat data make it cheap, and what
 is ignored stays out. Submodules are repositories of their own, found through gitlinks.
 
-Starting git is what costs most where there are many submodules: a ``Part`` holds what is asked of a
+Starting git is what costs most where there are many submodules: a ``TreePart`` holds what is asked of a
 repository again and again, and independent ones are looked at side by side.
 """
 
@@ -20,20 +20,20 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from rocm_wheels.errors import SourceError
-from rocm_wheels.parallel import each, spread
-from rocm_wheels.sources.git import Git, objects_of, pointed_to
-from rocm_wheels.sources.links import LINK, copied_links
-from rocm_wheels.sources.state import OWN_FOLDER, SIDE_INDEX, Left, State
+from rocm_wheels.parallel import run_in_parallel, run_growing_work
+from rocm_wheels.sources.git import Git, find_objects_folder, read_git_pointer
+from rocm_wheels.sources.links import SYMLINK_MODE, find_copied_links
+from rocm_wheels.sources.state import OWN_FOLDER, SIDE_INDEX, RepositoryState, CheckoutState
 
 GITLINK = "160000"  # the mode of a submodule in trees and indexes
-_ANSWER = re.compile(r"(.*?)(?:\n([0-9a-f]{40}))?(?:\n([0-9a-f]{40}))?", re.DOTALL)
+_REPOSITORY_ANSWER = re.compile(r"(.*?)(?:\n([0-9a-f]{40}))?(?:\n([0-9a-f]{40}))?", re.DOTALL)
 _JOBS = min(2 * (os.cpu_count() or 1), 16)  # repositories of one tree at a time
 
-T = TypeVar("T")
-R = TypeVar("R")
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
 
-class Entry(NamedTuple):
+class TreeEntry(NamedTuple):
     """A path of a tree or index: octal mode and object id."""
 
     path: str
@@ -42,10 +42,10 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Part:
+class TreePart:
     """A repository of a source tree: its path from the root (``""``), and its commit in the parent.
 
-    As they were when it was listed: ``place``, its folder; ``head`` and ``tree``, the commit that is
+    As they were when it was listed: ``git_dir``, its folder; ``head`` and ``tree``, the commit that is
     checked out and that commit's tree (empty before the first commit); ``hidden``, the files on the
     disk that git was told not to look at.
     """
@@ -53,17 +53,17 @@ class Part:
     path: str
     git: Git
     link: str
-    place: Path
+    git_dir: Path
     head: str
     tree: str
     hidden: tuple[str, ...] = ()
 
-    def inside(self, path: str) -> str:
+    def path_from_root(self, path: str) -> str:
         """Return a path of this repository as seen from the root."""
         return f"{self.path}/{path}" if self.path else path
 
 
-class Change(NamedTuple):
+class TreeChange(NamedTuple):
     """What a diff found at a path: git's letter for it, and modes and object before; after."""
 
     path: str
@@ -88,23 +88,23 @@ def temporary_index(git: Git, seed: Path | None, *, keep: bool) -> Iterator[Git]
         index = Path(folder, "index")
         variables = {"GIT_INDEX_FILE": str(index)}
         if not keep:
-            objects = objects_of(git)
+            objects = find_objects_folder(git)
             scratch = Path(folder, "objects")
             scratch.mkdir()
             variables["GIT_OBJECT_DIRECTORY"] = str(scratch)
-            variables["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = _quoted(str(objects.resolve()))
-        own = git.using(**variables)
+            variables["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = _quote_path(str(objects.resolve()))
+        index_git = git.with_variables(**variables)
         if seed is not None and seed.exists():
             shutil.copy2(seed, index)
-            if hidden := _contents(own)[1]:
+            if hidden := _read_index(index_git)[1]:
                 names = "".join(f"{path}\0" for path in hidden).encode("utf-8", "surrogateescape")
                 for flag in ("--no-skip-worktree", "--no-assume-unchanged"):  # git does one at a time
-                    own.text("update-index", flag, "-z", "--stdin", stdin=names)
-        yield own
+                    index_git.text("update-index", flag, "-z", "--stdin", stdin=names)
+        yield index_git
 
 
 @contextmanager
-def seeing_all(part: Part) -> Iterator[Git]:
+def show_hidden_files(part: TreePart) -> Iterator[Git]:
     """Give a git that looks at files it was told not to look at, too.
 
     TheRock's scripts mark the submodules of their checkouts so (skip-worktree).
@@ -112,62 +112,62 @@ def seeing_all(part: Part) -> Iterator[Git]:
     if not part.hidden:
         yield part.git
         return
-    with temporary_index(part.git, part.place / "index", keep=False) as own:
-        yield own
+    with temporary_index(part.git, part.git_dir / "index", keep=False) as index_git:
+        yield index_git
 
 
-def _contents(git: Git) -> tuple[list[Entry], tuple[str, ...]]:
+def _read_index(git: Git) -> tuple[list[TreeEntry], tuple[str, ...]]:
     """List the gitlinks of an index, and what is marked skip-worktree or assume-unchanged and on the disk."""
     links, marked = [], []
     for field in git.fields("ls-files", "-s", "-v", "-z"):  # tag, mode, id and stage, then the path
         if field[2:8] == GITLINK:
             facts, path = field.split("\t", 1)
-            links.append(Entry(path, GITLINK, facts.split(" ")[2]))
+            links.append(TreeEntry(path, GITLINK, facts.split(" ")[2]))
         if field[0] == "S" or field[0].islower():
             marked.append(field.split("\t", 1)[1])
     return links, tuple(path for path in marked if os.path.lexists(git.directory / path))
 
 
-def seed_index(place: Path, head: str, state: State | None, prefix: str) -> Path:
+def choose_seed_index(git_dir: Path, head: str, state: CheckoutState | None, prefix: str) -> Path:
     """Choose the index that knows a tree best: our own after an uncommitted hipify, else the real one."""
-    left = state.left.get(prefix) if state is not None else None
-    side = place / OWN_FOLDER / SIDE_INDEX
-    if left is not None and left.uncommitted and left.head == head and side.exists():
+    recorded = state.left.get(prefix) if state is not None else None
+    side = git_dir / OWN_FOLDER / SIDE_INDEX
+    if recorded is not None and recorded.uncommitted and recorded.head == head and side.exists():
         return side
-    return place / "index"
+    return git_dir / "index"
 
 
-def snapshot(git: Git, seed: Path | None, *, keep: bool = False) -> str:
+def write_snapshot(git: Git, seed: Path | None, *, keep: bool = False) -> str:
     """Return the tree id of the files as they are now: tracked, and untracked but not ignored."""
-    with temporary_index(git, seed, keep=keep) as own:
-        stage_files(own)
-        return own.text("write-tree")
+    with temporary_index(git, seed, keep=keep) as index_git:
+        stage_files(index_git)
+        return index_git.text("write-tree")
 
 
-def stage_files(own: Git) -> None:
+def stage_files(index_git: Git) -> None:
     """Stage the files as they are now; a link that a build replaced by a copy is the link that it was."""
-    links = copied_links(own)
-    own.text("add", "-A", "--", ".")
+    links = find_copied_links(index_git)
+    index_git.text("add", "-A", "--", ".")
     for link in links:
-        own.text("rm", "-r", "-f", "-q", "--cached", "--ignore-unmatch", "--", link.path)
-        own.text("update-index", "--add", "--cacheinfo", f"{LINK},{link.object},{link.path}")
+        index_git.text("rm", "-r", "-f", "-q", "--cached", "--ignore-unmatch", "--", link.path)
+        index_git.text("update-index", "--add", "--cacheinfo", f"{SYMLINK_MODE},{link.object},{link.path}")
 
 
-def entries(git: Git, tree: str) -> list[Entry]:
+def list_tree(git: Git, tree: str) -> list[TreeEntry]:
     """List a tree's files and gitlinks, in the order of git."""
-    return [_entry(field) for field in git.fields("ls-tree", "-r", "-z", "--full-tree", tree)]
+    return [_parse_entry(field) for field in git.fields("ls-tree", "-r", "-z", "--full-tree", tree)]
 
 
-def contents(git: Git, oids: Iterable[str]) -> dict[str, bytes]:
+def read_blobs(git: Git, oids: Iterable[str]) -> dict[str, bytes]:
     """Return files by their object ids. Raises SourceError for one that is not there."""
-    asked = list(dict.fromkeys(oids))
-    if not asked:
+    unique_oids = list(dict.fromkeys(oids))
+    if not unique_oids:
         return {}
     # the last question is none: what is at the very end of an answer may be cut
-    stdin = "".join(f"{oid}\n" for oid in (*asked, "end")).encode("ascii")
+    stdin = "".join(f"{oid}\n" for oid in (*unique_oids, "end")).encode("ascii")
     rest = git.text("cat-file", "--batch", stdin=stdin).encode("utf-8", "surrogateescape")
     files = {}
-    for oid in asked:
+    for oid in unique_oids:
         facts, _, rest = rest.partition(b"\n")
         if not facts.startswith(f"{oid} blob ".encode("ascii")):
             raise SourceError(f"{oid} is no file of {git.directory}: {facts.decode('utf-8', 'replace')}")
@@ -176,80 +176,88 @@ def contents(git: Git, oids: Iterable[str]) -> dict[str, bytes]:
     return files
 
 
-def blobs(git: Git, oids: Iterable[str]) -> dict[str, str]:
+def read_blob_texts(git: Git, oids: Iterable[str]) -> dict[str, str]:
     """Return the text of files by their object ids, each without its last newline, as ``Git.text`` gives it.
 
     Raises SourceError for one that is not there.
     """
     return {
         oid: content.decode("utf-8", "surrogateescape").removesuffix("\n").removesuffix("\r")
-        for oid, content in contents(git, oids).items()
+        for oid, content in read_blobs(git, oids).items()
     }
 
 
-def differences(git: Git, command: str, *arguments: str) -> list[Change]:
+def list_differences(git: Git, command: str, *arguments: str) -> list[TreeChange]:
     """List what `git diff-tree` or `git diff-index` finds, submodules' other commits included."""
     options = ("--raw", "-z", "--no-renames", "--ignore-submodules=none")
     fields = git.fields(command, *options, *arguments)
-    found = []
+    changes = []
     for facts, path in zip(fields[::2], fields[1::2], strict=True):
         old, new, old_object, new_object, letter = facts.lstrip(":").split(" ")
-        found.append(Change(path, letter[:1], (old, old_object), (new, new_object)))
-    return found
+        changes.append(TreeChange(path, letter[:1], (old, old_object), (new, new_object)))
+    return changes
 
 
-def gitlinks(git: Git) -> list[Entry]:
+def list_gitlinks(git: Git) -> list[TreeEntry]:
     """List the submodules in the index, populated or not."""
-    return _contents(git)[0]
+    return _read_index(git)[0]
 
 
-def repositories(git: Git) -> list[Part]:
+def list_repositories(git: Git) -> list[TreePart]:
     """List root and every populated submodule, recursively, outermost first, as they are now."""
 
-    def look(found: tuple[str, Git, str]) -> tuple[Part, list[tuple[str, Git, str]]]:
-        part, links = listed(*found)
-        there = [one for one in links if is_populated(part.git.directory / one.path)]
+    def look(location: tuple[str, Git, str]) -> tuple[TreePart, list[tuple[str, Git, str]]]:
+        part, links = inspect_repository(*location)
+        populated = [entry for entry in links if is_populated(part.git.directory / entry.path)]
         return part, [
-            (part.inside(one.path), git.at(part.git.directory / one.path), one.object) for one in there
+            (part.path_from_root(entry.path), git.in_directory(part.git.directory / entry.path), entry.object)
+            for entry in populated
         ]
 
-    parts = spread(look, [("", git, "")], jobs=_JOBS)
+    parts = run_growing_work(look, [("", git, "")], jobs=_JOBS)
     return sorted(parts, key=lambda part: part.path.split("/") if part.path else [])
 
 
-def listed(path: str, git: Git, link: str) -> tuple[Part, list[Entry]]:
+def inspect_repository(path: str, git: Git, link: str) -> tuple[TreePart, list[TreeEntry]]:
     """Look at one repository; return it with its gitlinks."""
-    links, hidden = _contents(git)
+    links, hidden = _read_index(git)
     # a revision that there is not yet is left out, without an error
-    said = git.text("rev-parse", "--absolute-git-dir", "--revs-only", "HEAD^{commit}", "HEAD^{tree}")
-    place, head, tree = _ANSWER.fullmatch(said).groups(default="")  # type: ignore[union-attr]
-    return Part(path, git, link, Path(place), head, tree, hidden), links
+    answer = git.text("rev-parse", "--absolute-git-dir", "--revs-only", "HEAD^{commit}", "HEAD^{tree}")
+    git_dir, head, tree = _REPOSITORY_ANSWER.fullmatch(answer).groups(default="")  # type: ignore[union-attr]
+    return TreePart(path, git, link, Path(git_dir), head, tree, hidden), links
 
 
-def standing(parts: Sequence[Part], lefts: Mapping[str, Left]) -> list[Part]:
-    """Return the repositories of a tree in which now ``lefts`` are checked out."""
+def update_heads(parts: Sequence[TreePart], states: Mapping[str, RepositoryState]) -> list[TreePart]:
+    """Return the repositories of a tree in which now ``states`` are checked out."""
     return [
-        replace(part, head=left.head, tree=left.tree, link=left.head if part.path else "")
-        if (left := lefts[part.path]).head != part.head
+        replace(part, head=state.head, tree=state.tree, link=state.head if part.path else "")
+        if (state := states[part.path]).head != part.head
         else part
         for part in parts
     ]
 
 
-def refuse_unborn(part: Part) -> None:
+def require_commit(part: TreePart) -> None:
     """Raise SourceError, with git's own words, for a repository without a commit."""
     if not part.head:
-        head_and_place(part.git)
+        read_head_and_folder(part.git)
 
 
-def side_by_side(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+def run_side_by_side(work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
     """Return ``work(item)`` for every item, in their order; for what touches one repository each."""
-    return each(work, items, jobs=_JOBS)
+    return run_in_parallel(work, items, jobs=_JOBS)
 
 
-def holder(path: str, paths: Iterable[str]) -> str:
+def find_holder(path: str, paths: Iterable[str]) -> str:
     """Return, of the repositories' ``paths``, the one that holds the submodule at ``path``."""
-    return max((one for one in paths if one != path and (not one or path.startswith(f"{one}/"))), key=len)
+    return max(
+        (
+            candidate
+            for candidate in paths
+            if candidate != path and (not candidate or path.startswith(f"{candidate}/"))
+        ),
+        key=len,
+    )
 
 
 def is_populated(directory: Path) -> bool:
@@ -259,16 +267,16 @@ def is_populated(directory: Path) -> bool:
         return True
     if not pointer.is_file():
         return False
-    return (pointed_to(pointer) / "HEAD").is_file()
+    return (read_git_pointer(pointer) / "HEAD").is_file()
 
 
-def head_and_place(git: Git) -> tuple[str, Path]:
+def read_head_and_folder(git: Git) -> tuple[str, Path]:
     """Return the commit that is checked out and the folder of the repository."""
-    place, _, head = git.text("rev-parse", "--absolute-git-dir", "HEAD").rpartition("\n")
-    return head, Path(place)
+    git_dir, _, head = git.text("rev-parse", "--absolute-git-dir", "HEAD").rpartition("\n")
+    return head, Path(git_dir)
 
 
-def has_commit(git: Git) -> bool:
+def has_head_commit(git: Git) -> bool:
     """Tell whether HEAD names a commit (a repository just made has none)."""
     return git.succeeds("rev-parse", "-q", "--verify", "HEAD^{commit}")
 
@@ -278,12 +286,12 @@ def has_object(git: Git, commit: str) -> bool:
     return bool(commit) and git.succeeds("cat-file", "-e", f"{commit}^{{commit}}")
 
 
-def has_folders(git: Git, commit: str) -> bool:
+def can_list_tree(git: Git, commit: str) -> bool:
     """Tell whether a commit's own listing can be read."""
     return git.succeeds("ls-tree", "-r", "-t", "--name-only", "--full-tree", commit)
 
 
-def is_whole(git: Git, commit: str) -> bool:
+def has_whole_commit(git: Git, commit: str) -> bool:
     """Tell whether a commit is there with all that it needs.
 
     Git vouches for what a ref holds; a fetch that was killed leaves commits without their files.
@@ -293,13 +301,13 @@ def is_whole(git: Git, commit: str) -> bool:
     return bool(git.text("for-each-ref", "--count=1", "--contains", commit, "--format=%(refname)"))
 
 
-def _entry(field: str) -> Entry:
+def _parse_entry(field: str) -> TreeEntry:
     facts, path = field.split("\t", 1)
     mode, _, oid = facts.split(" ")
-    return Entry(path, mode, oid)
+    return TreeEntry(path, mode, oid)
 
 
-def _quoted(path: str) -> str:
+def _quote_path(path: str) -> str:
     if ":" not in path and not path.startswith('"'):
         return path
     return '"' + path.replace("\\", "\\\\").replace('"', '\\"') + '"'

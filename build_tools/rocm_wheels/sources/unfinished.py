@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rocm_wheels.errors import SourceError
-from rocm_wheels.sources.trees import Part
+from rocm_wheels.sources.trees import TreePart
 
 # What git leaves in a repository while something is under way (its wt-status.c and sequencer.c).
-_SIGNS = {
+_OPERATION_SIGNS = {
     "rebase-merge": "rebase",
     "rebase-apply/applying": "am",
     "rebase-apply": "rebase",
@@ -17,23 +17,27 @@ _SIGNS = {
     "REVERT_HEAD": "revert",
     "BISECT_LOG": "bisect",
 }
-_LOCKS = ("index.lock", "HEAD.lock", "config.lock", "packed-refs.lock")
+_LOCK_FILES = ("index.lock", "HEAD.lock", "config.lock", "packed-refs.lock")
 
 
-def refuse_unfinished(parts: Iterable[Part], *, locks: bool = True) -> None:
+def refuse_unfinished_operations(parts: Iterable[TreePart], *, locks: bool = True) -> None:
     """Raise SourceError when something of somebody's is under way in one of the repositories.
 
     HEAD is then somewhere between: commits made or counted there would be wrong. ``locks``: a git that
     is at work, or was killed, counts too.
     """
     for part in parts:
-        directory, place = part.git.directory, part.place
-        if begun := next((name for sign, name in _SIGNS.items() if (place / sign).exists()), None):
+        directory, git_dir = part.git.directory, part.git_dir
+        if begun := next(
+            (name for sign, name in _OPERATION_SIGNS.items() if (git_dir / sign).exists()), None
+        ):
             ends = "`git bisect reset`" if begun == "bisect" else f"`git {begun} --continue` or `--abort`"
             raise SourceError(
                 f"`git {begun}` is under way in {directory}", tip=f"end it with {ends}, then run this again"
             )
-        if locked := next((place / name for name in _LOCKS if locks and (place / name).exists()), None):
+        if locked := next(
+            (git_dir / name for name in _LOCK_FILES if locks and (git_dir / name).exists()), None
+        ):
             raise SourceError(
                 f"another git is at work in {directory}: there is {locked}",
                 tip="wait for it to end; if there is none, remove that file",

@@ -12,7 +12,25 @@
 | ``opening`` | which of them a URL means |
 """
 
-from rocm_wheels.stores.opening import open_existing, open_store
-from rocm_wheels.stores.store import Changed, Exists, Found, Head, Listed, Missing, Store
+from rocm_wheels.stores.opening import open_existing_store, open_store
+from rocm_wheels.stores.store import (
+    ChangedInStoreError,
+    AlreadyInStoreError,
+    StoredFile,
+    StoredFileInfo,
+    ListedFile,
+    NotInStoreError,
+    Store,
+)
 
-__all__ = ["Changed", "Exists", "Found", "Head", "Listed", "Missing", "Store", "open_existing", "open_store"]
+__all__ = [
+    "ChangedInStoreError",
+    "AlreadyInStoreError",
+    "StoredFile",
+    "StoredFileInfo",
+    "ListedFile",
+    "NotInStoreError",
+    "Store",
+    "open_existing_store",
+    "open_store",
+]

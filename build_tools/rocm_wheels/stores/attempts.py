@@ -8,13 +8,13 @@ from typing import TypeVar
 
 from rocm_wheels import ending
 from rocm_wheels.errors import ReleaseError
-from rocm_wheels.stores.store import AGAIN
+from rocm_wheels.stores.store import RUN_AGAIN_TIP
 
-T = TypeVar("T")
-PAUSES: Sequence[float] = (0.2, 0.5, 1.5, 4, 10)  # seconds before another attempt
+S3Result = TypeVar("S3Result")
+RETRY_PAUSES: Sequence[float] = (0.2, 0.5, 1.5, 4, 10)  # seconds before another attempt
 
 
-class Passing(Exception):
+class TransientS3Error(Exception):
     """A failure that may pass: a server in trouble, a connection that was lost.
 
     ``unsure``: the server may have done what it was asked for.
@@ -25,26 +25,28 @@ class Passing(Exception):
         self.unsure = unsure
 
 
-class Refused(Exception):
+class S3ConditionError(Exception):
     """The condition of a write does not hold."""
 
 
 @dataclass(frozen=True)
-class Attempts:
+class S3Retry:
     """How often something is tried again, and how long the pauses are."""
 
-    pauses: Sequence[float] = PAUSES
+    pauses: Sequence[float] = RETRY_PAUSES
 
-    def read(self, what: str, work: Callable[[], T]) -> T:
+    def read(self, action: str, work: Callable[[], S3Result]) -> S3Result:
         """Return what ``work`` returns, in the end. Raises ReleaseError when it never does."""
         for pause in (*self.pauses, None):
             try:
                 return work()
-            except Passing as failure:
-                self._wait(what, pause, failure)
+            except TransientS3Error as failure:
+                self._pause_or_fail(action, pause, failure)
         raise AssertionError("the last attempt returns or raises")
 
-    def write(self, what: str, work: Callable[[], T], look: Callable[[], T | None]) -> T:
+    def write(
+        self, action: str, work: Callable[[], S3Result], look: Callable[[], S3Result | None]
+    ) -> S3Result:
         """Return what ``work`` returns, or ``look`` when an attempt whose answer was lost had been enough.
 
         ``look`` tells whether we have written, and returns ``None`` when not. ``work`` raises Refused when
@@ -53,25 +55,25 @@ class Attempts:
         for pause in (*self.pauses, None):
             try:
                 return work()
-            except Refused:
-                if (done := self.read(what, look)) is None:
+            except S3ConditionError:
+                if (result := self.read(action, look)) is None:
                     raise
-                return done
-            except Passing as failure:
-                if pause is None and failure.unsure and (done := self._looked(look)) is not None:
-                    return done
-                self._wait(what, pause, failure)
-                if failure.unsure and (done := self.read(what, look)) is not None:
-                    return done
+                return result
+            except TransientS3Error as failure:
+                if pause is None and failure.unsure and (result := self._look_once(look)) is not None:
+                    return result
+                self._pause_or_fail(action, pause, failure)
+                if failure.unsure and (result := self.read(action, look)) is not None:
+                    return result
         raise AssertionError("the last attempt returns or raises")
 
-    def _looked(self, look: Callable[[], T | None]) -> T | None:
+    def _look_once(self, look: Callable[[], S3Result | None]) -> S3Result | None:
         try:
             return look()
-        except Passing:
+        except TransientS3Error:
             return None
 
-    def _wait(self, what: str, pause: float | None, failure: Passing) -> None:
+    def _pause_or_fail(self, action: str, pause: float | None, failure: TransientS3Error) -> None:
         if pause is None:
-            raise ReleaseError(f"cannot {what}", tip=AGAIN) from failure
-        ending.pause(pause)
+            raise ReleaseError(f"cannot {action}", tip=RUN_AGAIN_TIP) from failure
+        ending.wait_or_stop(pause)

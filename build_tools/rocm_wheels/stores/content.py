@@ -10,47 +10,49 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from rocm_wheels.errors import ReleaseError, named
-from rocm_wheels.stores.store import AGAIN
+from rocm_wheels.errors import ReleaseError, name_failed_file
+from rocm_wheels.stores.store import RUN_AGAIN_TIP
 
-_PIECE = 1 << 20
+_PIECE_SIZE = 1 << 20
 
 
-def content_size(content: bytes | Path) -> int:
+def size_of_content(content: bytes | Path) -> int:
     """Return how many bytes are to be written."""
     return content.stat().st_size if isinstance(content, Path) else len(content)
 
 
-def content_digest(content: bytes | Path) -> str:
+def digest_of_content(content: bytes | Path) -> str:
     """Return the sha256 (hex) of what is to be written."""
-    from rocm_wheels.wheels.members import digest_of_file
+    from rocm_wheels.wheels.members import hash_file
 
-    return digest_of_file(content) if isinstance(content, Path) else hashlib.sha256(content).hexdigest()
+    return hash_file(content) if isinstance(content, Path) else hashlib.sha256(content).hexdigest()
 
 
-def copied(source: BinaryIO, target: BinaryIO) -> str:
+def copy_and_hash(source: BinaryIO, target: BinaryIO) -> str:
     """Copy what is left of a file, piece by piece, and return its sha256 (hex)."""
     hasher = hashlib.sha256()
-    while piece := source.read(_PIECE):
+    while piece := source.read(_PIECE_SIZE):
         hasher.update(piece)
         target.write(piece)
     return hasher.hexdigest()
 
 
-def require_digest(found: str, sha256: str | None, content: bytes | Path) -> None:
+def require_digest(actual: str, sha256: str | None, content: bytes | Path) -> None:
     """Raise ReleaseError where the bytes that were read are not those that were meant."""
-    if sha256 is not None and found != sha256:
-        raise changed_meanwhile(content if isinstance(content, Path) else f"what has the sha256 {found}")
+    if sha256 is not None and actual != sha256:
+        raise make_changed_error(content if isinstance(content, Path) else f"what has the sha256 {actual}")
 
 
-def changed_meanwhile(what: object) -> ReleaseError:
+def make_changed_error(source: object) -> ReleaseError:
     """Return the error of a file that somebody writes to while it is sent."""
-    tip = f"let nothing write to it meanwhile, then {AGAIN}"
-    return ReleaseError(f"{what} has other bytes than when it was looked at; nothing was sent of it", tip=tip)
+    tip = f"let nothing write to it meanwhile, then {RUN_AGAIN_TIP}"
+    return ReleaseError(
+        f"{source} has other bytes than when it was looked at; nothing was sent of it", tip=tip
+    )
 
 
 @contextlib.contextmanager
-def arriving(target: Path) -> Iterator[BinaryIO]:
+def write_part_then_rename(target: Path) -> Iterator[BinaryIO]:
     """Give a file to write to, which is at ``target``, whole, when the block has ended well."""
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
@@ -63,7 +65,7 @@ def arriving(target: Path) -> Iterator[BinaryIO]:
         part.chmod(0o644)
         part.replace(target)
     except OSError as failure:
-        named(failure, target)
+        name_failed_file(failure, target)
         raise
     finally:
         part.unlink(missing_ok=True)

@@ -17,34 +17,34 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from rocm_wheels.errors import ReleaseError, named
-from rocm_wheels.stores.content import content_digest, copied, require_digest
+from rocm_wheels.errors import ReleaseError, name_failed_file
+from rocm_wheels.stores.content import digest_of_content, copy_and_hash, require_digest
 from rocm_wheels.stores.store import (
-    AGAIN,
-    Changed,
-    Exists,
-    Found,
-    Head,
-    Listed,
-    Missing,
-    below,
-    checked,
-    is_path,
+    RUN_AGAIN_TIP,
+    ChangedInStoreError,
+    AlreadyInStoreError,
+    StoredFile,
+    StoredFileInfo,
+    ListedFile,
+    NotInStoreError,
+    prefix_of_folder,
+    check_store_path,
+    is_store_path,
 )
-from rocm_wheels.workspace import exclusive
+from rocm_wheels.workspace import lock_folder
 
-_STATE = ".store"
-_PATIENCE = 60.0  # seconds; a lock is held for a rename
+_STATE_FOLDER = ".store"
+_LOCK_PATIENCE = 60.0  # seconds; a lock is held for a rename
 _RETRIES = 10
-_OLD = 24 * 3600  # seconds; parts of writers that were killed
-_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
-_NO_COPIES = {*_NO_LINKS, errno.EXDEV, errno.EINVAL, errno.EBADF}
-_MOST_AT_ONCE = 1 << 30
-_FULL = f"free some space, then {AGAIN}"
-_CLOSED = f"the store must be writable for you; then {AGAIN}"
-_TIPS = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _FULL),
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _CLOSED),
+_STALE_PART_SECONDS = 24 * 3600  # seconds; parts of writers that were killed
+_NO_LINK_ERRNOS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
+_NO_COPY_ERRNOS = {*_NO_LINK_ERRNOS, errno.EXDEV, errno.EINVAL, errno.EBADF}
+_MOST_BYTES_AT_ONCE = 1 << 30
+_FULL_TIP = f"free some space, then {RUN_AGAIN_TIP}"
+_READ_ONLY_TIP = f"the store must be writable for you; then {RUN_AGAIN_TIP}"
+_TIPS_BY_ERRNO = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _FULL_TIP),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _READ_ONLY_TIP),
     errno.EXDEV: "a store lies on one file system: name the folder that is mounted, or move what lies apart",
     errno.ENAMETOOLONG: "the name is too long for this file system",
 }
@@ -65,62 +65,68 @@ class FolderStore:
         """The path of the folder."""
         return str(self.folder)
 
-    def read(self, path: str) -> Found:
+    def read(self, path: str) -> StoredFile:
         """Return a whole file. Raises Missing."""
         try:
-            with open(self._place(path), "rb") as file:
-                return Found(file.read(), _tag(os.fstat(file.fileno())))
+            with open(self._path_of(path), "rb") as file:
+                return StoredFile(file.read(), _tag_of_stat(os.fstat(file.fileno())))
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            raise Missing(f"there is no {path} in {self.url}") from None
+            raise NotInStoreError(f"there is no {path} in {self.url}") from None
 
     def fetch(self, path: str, target: Path) -> None:
         """Copy a file out of the store, whole or not at all. Raises Missing."""
-        from rocm_wheels.workspace import copy_whole
+        from rocm_wheels.workspace import copy_atomically
 
-        if not self._place(path).is_file():
-            raise Missing(f"there is no {path} in {self.url}")
-        copy_whole(self._place(path), target)
+        if not self._path_of(path).is_file():
+            raise NotInStoreError(f"there is no {path} in {self.url}")
+        copy_atomically(self._path_of(path), target)
 
-    def head(self, path: str) -> Head | None:
+    def head(self, path: str) -> StoredFileInfo | None:
         """Return size and tag, ``None`` when there is no such file."""
         try:
-            found = self._place(path).stat()
+            status = self._path_of(path).stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return None if self._place(path).is_dir() else Head(found.st_size, _tag(found))
+        return None if self._path_of(path).is_dir() else StoredFileInfo(status.st_size, _tag_of_stat(status))
 
     def digest(self, path: str) -> str:
         """Return the sha256 (hex) of a file as it is on the disk. Raises Missing."""
-        from rocm_wheels.wheels.members import digest_of_file
+        from rocm_wheels.wheels.members import hash_file
 
         if self.head(path) is None:
-            raise Missing(f"there is no {path} in {self.url}")
-        return digest_of_file(self._place(path))
+            raise NotInStoreError(f"there is no {path} in {self.url}")
+        return hash_file(self._path_of(path))
 
     def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:
         """Write a new file; of several writers one succeeds. Raises Exists."""
-        place = self._place(path)
+        place = self._path_of(path)
         if place.exists():
-            raise Exists(f"{path} is in {self.url} already")
-        with self._part(place, lambda file: _send(content, file, sha256)) as part:
-            return self._appear(part, path)
+            raise AlreadyInStoreError(f"{path} is in {self.url} already")
+        with self._write_part(place, lambda file: _write_content(content, file, sha256)) as part:
+            return self._publish_part(part, path)
 
     def replace(self, path: str, content: bytes, tag: str | None) -> str:
         """Exchange the file that has this tag. Raises Changed."""
         if tag is None:
             try:
                 return self.create(path, content)
-            except Exists as cause:
-                raise Changed(f"{path} was made by somebody else meanwhile") from cause
-        place, changed = self._place(path), Changed(f"{path} was changed by somebody else meanwhile")
-        if (found := self.head(path)) is None or found.tag != tag:
+            except AlreadyInStoreError as cause:
+                raise ChangedInStoreError(f"{path} was made by somebody else meanwhile") from cause
+        place, changed = (
+            self._path_of(path),
+            ChangedInStoreError(f"{path} was changed by somebody else meanwhile"),
+        )
+        if (info := self.head(path)) is None or info.tag != tag:
             raise changed
-        with self._part(place, lambda file: _send(content, file, None)) as part, self._alone():
-            if (found := self.head(path)) is None or found.tag != tag:
+        with (
+            self._write_part(place, lambda file: _write_content(content, file, None)) as part,
+            self._lock_state(),
+        ):
+            if (info := self.head(path)) is None or info.tag != tag:
                 raise changed
             os.replace(part, place)
-            _settle(place.parent)
-            return _tag(place.stat())
+            _sync_folder(place.parent)
+            return _tag_of_stat(place.stat())
 
     def copy(self, source: str, target: str) -> str:
         """Copy a file inside the folder, by the system itself where it can. Raises Missing and Exists.
@@ -128,30 +134,30 @@ class FolderStore:
         Btrfs and XFS only note that two files share their bytes; an NFS server copies for itself.
         """
         if self.head(source) is None:
-            raise Missing(f"there is no {source} in {self.url}")
-        place = self._place(target)
+            raise NotInStoreError(f"there is no {source} in {self.url}")
+        place = self._path_of(target)
         if place.exists():
-            raise Exists(f"{target} is in {self.url} already")
-        with self._part(place, lambda file: _copy(self._place(source), file)) as part:
-            return self._appear(part, target)
+            raise AlreadyInStoreError(f"{target} is in {self.url} already")
+        with self._write_part(place, lambda file: _copy_file(self._path_of(source), file)) as part:
+            return self._publish_part(part, target)
 
-    def listing(self, prefix: str) -> Iterator[Listed]:
+    def listing(self, prefix: str) -> Iterator[ListedFile]:
         """Yield the files below a folder, sorted by path."""
-        start = below(prefix)
-        yield from self._below(self.folder / start, start)
+        start = prefix_of_folder(prefix)
+        yield from self._walk(self.folder / start, start)
 
     def folders(self, prefix: str) -> list[str]:
         """Return the names of the folders that lie directly in a folder."""
         try:
-            with os.scandir(self.folder / below(prefix)) as found:
-                return sorted(one.name for one in found if is_path(one.name) and one.is_dir())
+            with os.scandir(self.folder / prefix_of_folder(prefix)) as items:
+                return sorted(item.name for item in items if is_store_path(item.name) and item.is_dir())
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def remove(self, path: str) -> None:
         """Delete a file, if it is there, and the folders that it leaves empty: only files make folders."""
-        place = self._place(path)
-        with _said(place, "remove"), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        place = self._path_of(path)
+        with _explain_os_errors(place, "remove"), contextlib.suppress(FileNotFoundError, NotADirectoryError):
             place.unlink()
         with contextlib.suppress(OSError):  # there is something else in it
             while (place := place.parent) != self.folder:
@@ -159,33 +165,33 @@ class FolderStore:
 
     def url_of(self, path: str) -> str:
         """Return the ``file:`` URL of a file or folder."""
-        return self._place(path.rstrip("/")).as_uri() + ("/" if path.endswith("/") else "")
+        return self._path_of(path.rstrip("/")).as_uri() + ("/" if path.endswith("/") else "")
 
-    def _place(self, path: str) -> Path:
-        return self.folder / checked(path)
+    def _path_of(self, path: str) -> Path:
+        return self.folder / check_store_path(path)
 
-    def _below(self, folder: Path, start: str) -> Iterator[Listed]:
+    def _walk(self, folder: Path, start: str) -> Iterator[ListedFile]:
         try:
-            with os.scandir(folder) as found:
-                items = sorted((one for one in found if is_path(one.name)), key=_sorted_as_path)
+            with os.scandir(folder) as scanned:
+                items = sorted((item for item in scanned if is_store_path(item.name)), key=_path_sort_key)
         except (FileNotFoundError, NotADirectoryError):
             return
         for item in items:
             if item.is_dir():
-                yield from self._below(folder / item.name, f"{start}{item.name}/")
+                yield from self._walk(folder / item.name, f"{start}{item.name}/")
             else:
                 with contextlib.suppress(FileNotFoundError):  # removed since
                     state = item.stat()
-                    yield Listed(start + item.name, state.st_size, _tag(state))
+                    yield ListedFile(start + item.name, state.st_size, _tag_of_stat(state))
 
     @contextlib.contextmanager
-    def _part(self, place: Path, write: Callable[[BinaryIO], None]) -> Iterator[Path]:
+    def _write_part(self, place: Path, write: Callable[[BinaryIO], None]) -> Iterator[Path]:
         """Write what is to appear at ``place``, out of sight; what is left of it goes in the end."""
-        parts, part = self.folder / _STATE / "parts", None
+        parts, part = self.folder / _STATE_FOLDER / "parts", None
         try:
-            with _said(place, "write"):
+            with _explain_os_errors(place, "write"):
                 parts.mkdir(parents=True, exist_ok=True)
-                self._sweep(parts)
+                self._remove_stale_parts(parts)
                 handle, name = tempfile.mkstemp(dir=parts)
                 part = Path(name)
                 with os.fdopen(handle, "wb") as file:
@@ -200,68 +206,70 @@ class FolderStore:
             if part is not None:
                 part.unlink(missing_ok=True)
 
-    def _appear(self, part: Path, path: str) -> str:
+    def _publish_part(self, part: Path, path: str) -> str:
         """Give a part its place, where nothing is. Raises Exists."""
-        place = self._place(path)
+        place = self._path_of(path)
         try:
             try:
-                _named(lambda: os.link(part, place), place)
+                _rename_into_folder(lambda: os.link(part, place), place)
             except OSError as failure:
-                if failure.errno not in _NO_LINKS:
+                if failure.errno not in _NO_LINK_ERRNOS:
                     raise
-                with self._alone():
+                with self._lock_state():
                     if place.exists():
                         raise FileExistsError from None
-                    _named(lambda: os.replace(part, place), place)
+                    _rename_into_folder(lambda: os.replace(part, place), place)
         except FileExistsError:
-            raise Exists(f"{path} is in {self.url} already") from None
-        _settle(place.parent)
-        return _tag(place.stat())
+            raise AlreadyInStoreError(f"{path} is in {self.url} already") from None
+        _sync_folder(place.parent)
+        return _tag_of_stat(place.stat())
 
-    def _alone(self) -> contextlib.AbstractContextManager[None]:
-        return exclusive(self.folder / _STATE, what="a write to the store", patience=_PATIENCE)
+    def _lock_state(self) -> contextlib.AbstractContextManager[None]:
+        return lock_folder(
+            self.folder / _STATE_FOLDER, purpose="a write to the store", patience=_LOCK_PATIENCE
+        )
 
-    def _sweep(self, parts: Path) -> None:
+    def _remove_stale_parts(self, parts: Path) -> None:
         """Delete, once, what writers left behind that were killed long ago."""
         if self._swept:
             return
         self._swept = True
-        before = time.time() - _OLD
-        with os.scandir(parts) as found:
-            for item in found:
+        before = time.time() - _STALE_PART_SECONDS
+        with os.scandir(parts) as items:
+            for item in items:
                 with contextlib.suppress(OSError):  # gone since, or of somebody else
                     if item.stat().st_mtime < before:
                         os.unlink(item.path)
 
 
-def _send(content: bytes | Path, file: BinaryIO, sha256: str | None) -> None:
+def _write_content(content: bytes | Path, file: BinaryIO, sha256: str | None) -> None:
     """Write what is to be sent, and see that it is what was meant."""
     if isinstance(content, bytes):
         file.write(content)
-        found = content_digest(content) if sha256 else ""
+        digest = digest_of_content(content) if sha256 else ""
     else:
         with content.open("rb") as source:
-            found = copied(source, file)
-    require_digest(found, sha256, content)
+            digest = copy_and_hash(source, file)
+    require_digest(digest, sha256, content)
 
 
-def _copy(source: Path, file: BinaryIO) -> None:
+def _copy_file(source: Path, file: BinaryIO) -> None:
     """Copy inside the system where that is known, else piece by piece."""
     with source.open("rb") as original:
         ask = getattr(os, "copy_file_range", None)
         try:
-            while ask is not None and ask(original.fileno(), file.fileno(), _MOST_AT_ONCE):
+            while ask is not None and ask(original.fileno(), file.fileno(), _MOST_BYTES_AT_ONCE):
                 pass
         except OSError as failure:
-            if failure.errno not in _NO_COPIES:
+            if failure.errno not in _NO_COPY_ERRNOS:
                 raise
-        there = os.lseek(file.fileno(), 0, os.SEEK_CUR)
-        original.seek(there)
-        file.seek(there)
-        copied(original, file)  # what is left: nothing, as a rule
+        position = os.lseek(file.fileno(), 0, os.SEEK_CUR)
+        original.seek(position)
+        file.seek(position)
+        copy_and_hash(original, file)  # what is left: nothing, as a rule
 
 
-def _named(work: Callable[[], None], place: Path) -> None:
+def _rename_into_folder(rename: Callable[[], None], place: Path) -> None:
     """Give a part its place, whose folder may go at any moment when another file in it is removed."""
     for attempt in range(_RETRIES):
         try:
@@ -269,7 +277,7 @@ def _named(work: Callable[[], None], place: Path) -> None:
         except FileExistsError:
             raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(place.parent)) from None
         try:
-            work()
+            rename()
         except FileNotFoundError:
             if attempt + 1 == _RETRIES:
                 raise
@@ -277,7 +285,7 @@ def _named(work: Callable[[], None], place: Path) -> None:
             return
 
 
-def _settle(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     """Have the disk know of a new name, where the system can be asked for that."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
@@ -288,20 +296,20 @@ def _settle(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _said(place: Path, what: str) -> Iterator[None]:
+def _explain_os_errors(place: Path, action: str) -> Iterator[None]:
     """Have a failure of the disk say what was to be done, and what may help. Raises ReleaseError."""
     try:
         yield
     except OSError as failure:
-        named(failure, place)
-        said = ReleaseError(f"cannot {what} {place}")
-        said.tip = _TIPS.get(failure.errno or 0, AGAIN)
-        raise said from failure
+        name_failed_file(failure, place)
+        error = ReleaseError(f"cannot {action} {place}")
+        error.tip = _TIPS_BY_ERRNO.get(failure.errno or 0, RUN_AGAIN_TIP)
+        raise error from failure
 
 
-def _tag(state: os.stat_result) -> str:
+def _tag_of_stat(state: os.stat_result) -> str:
     return f"{state.st_mtime_ns:x}-{state.st_size:x}-{state.st_ino:x}"
 
 
-def _sorted_as_path(item: os.DirEntry[str]) -> str:
+def _path_sort_key(item: os.DirEntry[str]) -> str:
     return item.name + "/" if item.is_dir() else item.name

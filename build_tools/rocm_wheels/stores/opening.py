@@ -12,7 +12,7 @@ from rocm_wheels.errors import UsageError
 from rocm_wheels.shell import hide_credentials
 from rocm_wheels.stores.store import Store
 
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_BUCKET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def open_store(url: str, env: Mapping[str, str]) -> Store:
@@ -26,21 +26,21 @@ def open_store(url: str, env: Mapping[str, str]) -> Store:
         raise UsageError("the store has no name", tip="name a folder, or s3://bucket/prefix")
     parts = urlsplit(url)
     if len(parts.scheme) < 2 or "://" not in url:  # a letter is a drive of Windows
-        folder = _home_too(url)
+        folder = _expand_home(url)
     elif parts.scheme == "file":
-        folder = _of_file_url(parts)
+        folder = _path_of_file_url(parts)
     elif parts.scheme == "s3":
-        return _bucket(url.partition("://")[2], env)
+        return _open_bucket(url.partition("://")[2], env)
     else:
-        from rocm_wheels.stores.others import OtherStore
+        from rocm_wheels.stores.others import FsspecStore
 
-        return OtherStore(url)
+        return FsspecStore(url)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is not a folder", tip="name another one")
     return FolderStore(folder)
 
 
-def open_existing(url: str, env: Mapping[str, str]) -> Store:
+def open_existing_store(url: str, env: Mapping[str, str]) -> Store:
     """Return the store of a path or URL for those who read what others staged.
 
     Raises UsageError for none, and for a folder that is not there. Whether a bucket is, the first read tells.
@@ -54,7 +54,7 @@ def open_existing(url: str, env: Mapping[str, str]) -> Store:
     return store
 
 
-def _home_too(path: str) -> Path:
+def _expand_home(path: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError as cause:
@@ -63,7 +63,7 @@ def _home_too(path: str) -> Path:
         ) from cause
 
 
-def _of_file_url(parts: SplitResult) -> Path:
+def _path_of_file_url(parts: SplitResult) -> Path:
     from urllib.request import url2pathname
 
     if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
@@ -74,16 +74,16 @@ def _of_file_url(parts: SplitResult) -> Path:
     return Path(url2pathname(parts.path))
 
 
-def _bucket(place: str, env: Mapping[str, str]) -> Store:
+def _open_bucket(bucket_and_prefix: str, env: Mapping[str, str]) -> Store:
     from rocm_wheels.stores.s3 import S3Store
 
-    bucket, _, prefix = place.partition("/")
+    bucket, _, prefix = bucket_and_prefix.partition("/")
     if "@" in bucket:
         raise UsageError(
-            f"s3://…@{place.rpartition('@')[2]}: credentials have no place in the URL of a store",
+            f"s3://…@{bucket_and_prefix.rpartition('@')[2]}: credentials have no place in the URL of a store",
             tip="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
         )
-    if not _BUCKET.fullmatch(bucket):
-        what = "names no bucket" if not bucket else f"names no bucket: {bucket!r} cannot be one"
-        raise UsageError(f"s3://{place} {what}", tip="for example: s3://bucket/prefix")
+    if not _BUCKET_NAME.fullmatch(bucket):
+        fault = "names no bucket" if not bucket else f"names no bucket: {bucket!r} cannot be one"
+        raise UsageError(f"s3://{bucket_and_prefix} {fault}", tip="for example: s3://bucket/prefix")
     return S3Store(bucket, prefix, env)

@@ -14,30 +14,30 @@ from typing import Protocol
 
 from rocm_wheels.errors import ReleaseError, UsageError
 
-_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+!~-]*")
-AGAIN = "run the same command again; what is finished is kept"
+_PATH_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+!~-]*")
+RUN_AGAIN_TIP = "run the same command again; what is finished is kept"
 
 
-class Missing(ReleaseError):
+class NotInStoreError(ReleaseError):
     """There is no such file in the store."""
 
 
-class Exists(ReleaseError):
+class AlreadyInStoreError(ReleaseError):
     """There is a file already where one was to be created."""
 
 
-class Changed(ReleaseError):
+class ChangedInStoreError(ReleaseError):
     """A file is not the one any more that was to be replaced."""
 
 
-class Unknown(ReleaseError):
+class UnsupportedByStoreError(ReleaseError):
     """The store does not know what it was asked for: a condition, as a rule."""
 
     operation = ""
 
 
 @dataclass(frozen=True)
-class Found:
+class StoredFile:
     """A file that was read, and the tag that it had then."""
 
     content: bytes
@@ -45,7 +45,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Head:
+class StoredFileInfo:
     """Size in bytes, the tag (other bytes, other tag) and, where the store keeps it, the sha256 in hex."""
 
     size: int
@@ -54,7 +54,7 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedFile:
     """A file of a listing."""
 
     path: str
@@ -83,13 +83,13 @@ class Store(Protocol):
     def conditional(self) -> bool:
         """Whether conditional writes are part of its language; whether it means them is told by a probe."""
 
-    def read(self, path: str) -> Found:
+    def read(self, path: str) -> StoredFile:
         """Return a whole file. Raises Missing."""
 
     def fetch(self, path: str, target: Path) -> None:
         """Copy a file to this machine, whole or not at all. Raises Missing."""
 
-    def head(self, path: str) -> Head | None:
+    def head(self, path: str) -> StoredFileInfo | None:
         """Return what is known of a file without reading it, ``None`` when there is none."""
 
     def digest(self, path: str) -> str:
@@ -110,7 +110,7 @@ class Store(Protocol):
     def copy(self, source: str, target: str) -> str:
         """Copy a file inside the store, without its bytes passing here. Raises Missing and Exists."""
 
-    def listing(self, prefix: str) -> Iterator[Listed]:
+    def listing(self, prefix: str) -> Iterator[ListedFile]:
         """Yield the files below a folder (``""``: all), at any depth, sorted by path."""
 
     def folders(self, prefix: str) -> list[str]:
@@ -123,18 +123,18 @@ class Store(Protocol):
         """Return where a file is, for people and installers."""
 
 
-def is_path(path: str) -> bool:
+def is_store_path(path: str) -> bool:
     """Tell whether something may be a path in a store. What else lies there is none of its files."""
-    return all(_PART.fullmatch(part) for part in path.split("/"))
+    return all(_PATH_PART.fullmatch(part) for part in path.split("/"))
 
 
-def checked(path: str) -> str:
+def check_store_path(path: str) -> str:
     """Return a path that may be in a store. Raises UsageError for one that leads elsewhere."""
-    if not is_path(path):
+    if not is_store_path(path):
         raise UsageError(f"{path!r} is no path in a store")
     return path
 
 
-def below(prefix: str) -> str:
+def prefix_of_folder(prefix: str) -> str:
     """Return a prefix as all paths below it begin."""
-    return f"{checked(prefix.rstrip('/'))}/" if prefix.strip("/") else ""
+    return f"{check_store_path(prefix.rstrip('/'))}/" if prefix.strip("/") else ""

@@ -9,7 +9,7 @@
 | ``sessions`` | which GPUs are tested, each in a session of pytest of its own |
 | ``accounting`` | every planned test with its outcome, whatever ended the run |
 | ``smoke`` | all of it: run the sessions, keep the results |
-| ``torch_tests`` | torch's own tests; ``recording`` is what runs inside their pytest |
+| ``load_torch_tests`` | torch's own tests; ``recording`` is what runs inside their pytest |
 | ``junit``, ``table`` | results for machines and for people |
 
 The tests themselves are in ``smoke-tests/`` and run under the Python that is tested.

@@ -7,25 +7,25 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.model.compat.domains import domain_libraries, obstacles
+from rocm_wheels.model.compat.domains import get_domain_libraries, find_obstacles
 from rocm_wheels.model.compat.dtype_rows import Dtype
 from rocm_wheels.model.compat.dtypes import (
     TargetDtype,
-    architecture_of,
-    dtype_table,
-    dtypes,
-    dtypes_of,
-    operations,
+    find_architecture,
+    load_dtype_table,
+    get_dtypes,
+    list_target_dtypes,
+    get_operations,
 )
-from rocm_wheels.model.compat.libraries import RocmLibrary, apis_without, rocm_libraries
-from rocm_wheels.model.flash_attention import supported
-from rocm_wheels.model.gfx import base_target, gfx_targets
+from rocm_wheels.model.compat.libraries import RocmLibrary, list_missing_libraries, get_rocm_libraries
+from rocm_wheels.model.flash_attention import has_aotriton_kernels
+from rocm_wheels.model.gfx import strip_features, get_gfx_targets
 
 _FLASH_SINCE, _FLASH_RELEASE = Version("2.8"), "0.8.2b"  # newer than that release is every torch since 2.8
 
 
-def smoke_data(target: str | None, torch: str | None = None, rocm: str | None = None) -> dict[str, Any]:
-    """Return the rows that smoke tests go through: ``dtypes``, ``libraries``, ``domains``.
+def make_smoke_data(target: str | None, torch: str | None = None, rocm: str | None = None) -> dict[str, Any]:
+    """Return the rows that smoke tests go through: ``get_dtypes``, ``libraries``, ``domains``.
 
     ``flash_attention`` says why torch must have it on this target; "", where it may be without.
 
@@ -33,52 +33,54 @@ def smoke_data(target: str | None, torch: str | None = None, rocm: str | None = 
     for, on whatever device, does too (``too_new``). ``torch`` and ``rocm`` are versions as torch says them;
     None, when they do not matter. A target that the tables do not have has rows that say so.
     """
-    gfx = base_target(target) if target else None
+    gfx = strip_features(target) if target else None
     return {
         "schema": 1,
         "gfx": gfx,
-        "dtypes": _dtype_rows(gfx, _version(torch), _version(rocm)),
-        "libraries": _library_rows(gfx),
-        "domains": _domain_rows(_version(torch)),
-        "flash_attention": _flash_attention(gfx, _version(torch)),
+        "dtypes": _make_dtype_rows(gfx, _parse_version(torch), _parse_version(rocm)),
+        "libraries": _make_library_rows(gfx),
+        "domains": _make_domain_rows(_parse_version(torch)),
+        "flash_attention": _explain_flash_attention(gfx, _parse_version(torch)),
     }
 
 
-def _flash_attention(gfx: str | None, torch: Version | None) -> str:
+def _explain_flash_attention(gfx: str | None, torch: Version | None) -> str:
     """Say why torch must have flash attention: aotriton served these targets first, and still does."""
-    if gfx is None or torch is None or torch < _FLASH_SINCE or not supported(gfx, _FLASH_RELEASE):
+    if gfx is None or torch is None or torch < _FLASH_SINCE or not has_aotriton_kernels(gfx, _FLASH_RELEASE):
         return ""
-    return f"aotriton has kernels for {gfx} since {gfx_targets()[gfx].aotriton}"
+    return f"aotriton has kernels for {gfx} since {get_gfx_targets()[gfx].aotriton}"
 
 
-def _version(text: str | None) -> Version | None:
+def _parse_version(text: str | None) -> Version | None:
     """Read a version; of HIP's (``7.2.26015-9428210``) what is before the build."""
     if text is None:
         return None
     try:
         return Version(text)
     except InvalidVersion:
-        found = re.match(r"[0-9]+(\.[0-9]+)*", text)
-        return Version(found[0]) if found else None
+        match = re.match(r"[0-9]+(\.[0-9]+)*", text)
+        return Version(match[0]) if match else None
 
 
-def _dtype_rows(gfx: str | None, torch: Version | None, rocm: Version | None) -> list[dict[str, Any]]:
-    known = gfx in gfx_targets()
-    there = {one.name: one for one in dtypes_of(gfx, torch=torch, rocm=rocm)} if gfx and known else {}
-    table = dtype_table()
+def _make_dtype_rows(gfx: str | None, torch: Version | None, rocm: Version | None) -> list[dict[str, Any]]:
+    is_known = gfx in get_gfx_targets()
+    target_dtypes = (
+        {row.name: row for row in list_target_dtypes(gfx, torch=torch, rocm=rocm)} if gfx and is_known else {}
+    )
+    table = load_dtype_table()
     rows = []
-    for name, dtype in dtypes().items():
+    for name, dtype in get_dtypes().items():
         how = table.formats[dtype.format]
         tolerances = table.tolerances.get(name)
         elementwise, accumulated = (
-            {"rtol": one.rtol, "atol": one.atol} if one else None
-            for one in (
+            {"rtol": row.rtol, "atol": row.atol} if row else None
+            for row in (
                 tolerances.elementwise if tolerances else None,
                 tolerances.accumulated if tolerances else None,
             )
         )
         for operation in how.operations if dtype.operations is None else dtype.operations:
-            not_here = _not_here(gfx, name, dtype, operation, there.get(name)) if gfx else ""
+            not_here = _why_not_here(gfx, name, dtype, operation, target_dtypes.get(name)) if gfx else ""
             rows.append(
                 {
                     "id": f"{name}-{operation}",
@@ -95,43 +97,45 @@ def _dtype_rows(gfx: str | None, torch: Version | None, rocm: Version | None) ->
                     "multiple": how.multiple,
                     "elementwise": elementwise,
                     "accumulated": accumulated,
-                    "not_here": not_here if known or not gfx else f"nothing is known about {gfx}",
-                    "too_new": _too_new(name, dtype, torch),
+                    "not_here": not_here if is_known or not gfx else f"nothing is known about {gfx}",
+                    "too_new": _why_too_new(name, dtype, torch),
                 }
             )
     return rows
 
 
-def _too_new(name: str, dtype: Dtype, torch: Version | None) -> str:
+def _why_too_new(name: str, dtype: Dtype, torch: Version | None) -> str:
     if torch is None or dtype.since_torch is None or dtype.since_torch <= torch:
         return ""
     return f"torch has {name} since {dtype.since_torch}"
 
 
-def _not_here(gfx: str, name: str, dtype: Dtype, operation: str, there: TargetDtype | None) -> str:
+def _why_not_here(gfx: str, name: str, dtype: Dtype, operation: str, target_dtype: TargetDtype | None) -> str:
     """Say why an operation with a dtype is not for a target; nothing, when it is."""
-    if gfx not in gfx_targets():
+    if gfx not in get_gfx_targets():
         return ""
-    if there is None:
+    if target_dtype is None:
         since = ", ".join(
-            f"{what} {version}"
-            for what, version in (("torch", dtype.since_torch), ("ROCm", dtype.since_rocm))
+            f"{component} {version}"
+            for component, version in (("torch", dtype.since_torch), ("ROCm", dtype.since_rocm))
             if version
         )
-        said = f"{gfx} ({architecture_of(gfx)}) has no {name} here"
-        return f"{said}; it is since {since}" if since else said
-    if operation in there.operations:
+        sentence = f"{gfx} ({find_architecture(gfx)}) has no {name} here"
+        return f"{sentence}; it is since {since}" if since else sentence
+    if operation in target_dtype.operations:
         return ""
-    library = operations()[operation].library
-    if library and library in (excluded := gfx_targets()[gfx].excluded):
+    library = get_operations()[operation].library
+    if library and library in (excluded := get_gfx_targets()[gfx].excluded):
         why = excluded[library] or "no issue says why"
         return f"{operation} needs {library}, which is not built for {gfx}: {why}"
-    note = f": {there.note}" if there.note else ""
-    return f"{name} is held and converted on {gfx} ({architecture_of(gfx)}), not calculated with{note}"
+    note = f": {target_dtype.note}" if target_dtype.note else ""
+    return f"{name} is held and converted on {gfx} ({find_architecture(gfx)}), not calculated with{note}"
 
 
-def _library_rows(gfx: str | None) -> list[dict[str, Any]]:
-    missing = {one.name: one for one in apis_without(gfx)} if gfx in gfx_targets() and gfx else {}
+def _make_library_rows(gfx: str | None) -> list[dict[str, Any]]:
+    missing = (
+        {api.name: api for api in list_missing_libraries(gfx)} if gfx in get_gfx_targets() and gfx else {}
+    )
     return [
         {
             "id": name,
@@ -139,17 +143,17 @@ def _library_rows(gfx: str | None) -> list[dict[str, Any]]:
             "file": library.therock.file if library.therock else "",
             "api": library.probe.api if library.probe else "",
             "setting": library.probe.setting if library.probe else "",
-            "not_here": _missing(name, library, gfx, missing[name].issue) if name in missing else "",
+            "not_here": _why_not_built(name, library, gfx, missing[name].issue) if name in missing else "",
         }
-        for name, library in rocm_libraries().items()
+        for name, library in get_rocm_libraries().items()
     ]
 
 
-def _missing(name: str, library: RocmLibrary, gfx: str | None, issue: str) -> str:
+def _why_not_built(name: str, library: RocmLibrary, gfx: str | None, issue: str) -> str:
     return f"{name} is not built for {gfx}: {issue or 'no issue says why'}; {library.without.text}"
 
 
-def _domain_rows(torch: Version | None) -> list[dict[str, Any]]:
+def _make_domain_rows(torch: Version | None) -> list[dict[str, Any]]:
     return [
         {
             "id": name,
@@ -157,7 +161,7 @@ def _domain_rows(torch: Version | None) -> list[dict[str, Any]]:
             "state": library.state.now,
             "code": library.code,
             "from": library.origin.text,
-            "obstacles": obstacles(name, torch=torch),
+            "obstacles": find_obstacles(name, torch=torch),
         }
-        for name, library in domain_libraries().items()
+        for name, library in get_domain_libraries().items()
     ]

@@ -9,10 +9,10 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from rocm_wheels.testing.results import Results, TestResult
-from rocm_wheels.workspace import write_whole
+from rocm_wheels.workspace import write_atomically
 
-_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-TAGS = {
+_NOT_XML_CHARACTER = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+JUNIT_TAGS = {
     "failed": "failure",
     "crashed": "error",
     "timeout": "error",
@@ -21,44 +21,46 @@ TAGS = {
 }
 
 
-def in_xml(text: str) -> str:
+def replace_non_xml(text: str) -> str:
     """Return text without characters that XML has not."""
-    return _NOT_XML.sub("?", text)
+    return _NOT_XML_CHARACTER.sub("?", text)
 
 
 def write_junit(path: Path, results: Results) -> None:
     """Write a suite for what needed no GPU and one for each GPU, whole or not at all."""
     suites: dict[str, list[TestResult]] = defaultdict(list)
-    for one in results.tests:
-        suites[one.name.partition(" @")[2]].append(one)
-    root = ET.Element("testsuites", _counts(results.tests))
+    for result in results.tests:
+        suites[result.name.partition(" @")[2]].append(result)
+    root = ET.Element("testsuites", _count_suite(results.tests))
     for label, tests in suites.items():
         name = f"smoke {label}".strip()
-        about = {"name": name, "timestamp": results.when, "hostname": results.host, **_counts(tests)}
+        about = {"name": name, "timestamp": results.when, "hostname": results.host, **_count_suite(tests)}
         suite = ET.SubElement(root, "testsuite", about)
-        for one in tests:
-            file, _, test = one.name.partition(" @")[0].rpartition("::")
+        for result in tests:
+            file, _, test = result.name.partition(" @")[0].rpartition("::")
             group = ".".join([*name.split(), file.removesuffix(".py")]).rstrip(".")
-            about = {"classname": group, "name": test, "time": f"{one.seconds:.3f}"}
+            about = {"classname": group, "name": test, "time": f"{result.seconds:.3f}"}
             case = ET.SubElement(suite, "testcase", about)
-            if tag := TAGS.get(one.outcome):
-                said = in_xml(one.reason)
-                found = ET.SubElement(case, tag, {"message": said.partition("\n")[0], "type": one.outcome})
-                found.text = said
+            if tag := JUNIT_TAGS.get(result.outcome):
+                reason = replace_non_xml(result.reason)
+                element = ET.SubElement(
+                    case, tag, {"message": reason.partition("\n")[0], "type": result.outcome}
+                )
+                element.text = reason
     ET.indent(root, " ")
-    write_whole(path, ET.tostring(root, encoding="utf-8", xml_declaration=True))
+    write_atomically(path, ET.tostring(root, encoding="utf-8", xml_declaration=True))
 
 
-def _counts(tests: Sequence[TestResult]) -> dict[str, str]:
-    return counts([TAGS.get(one.outcome, "") for one in tests], tests)
+def _count_suite(tests: Sequence[TestResult]) -> dict[str, str]:
+    return make_suite_counts([JUNIT_TAGS.get(test.outcome, "") for test in tests], tests)
 
 
-def counts(tags: Sequence[str], tests: Sequence[TestResult]) -> dict[str, str]:
+def make_suite_counts(tags: Sequence[str], tests: Sequence[TestResult]) -> dict[str, str]:
     """Return what a suite says of its tests as a whole; ``tags`` say what becomes of each of them."""
     return {
         "tests": str(len(tests)),
         "failures": str(tags.count("failure")),
         "errors": str(tags.count("error")),
         "skipped": str(tags.count("skipped")),
-        "time": f"{sum(one.seconds for one in tests):.3f}",
+        "time": f"{sum(test.seconds for test in tests):.3f}",
     }

@@ -14,12 +14,12 @@ from typing import Literal, get_args
 from pydantic import Field, ValidationError, model_validator
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.records import Record, read_json, say
-from rocm_wheels.workspace import write_json
+from rocm_wheels.records import Record, read_json_file, summarize_faults
+from rocm_wheels.workspace import write_json_file
 
 TestOutcome = Literal["passed", "failed", "crashed", "timeout", "skipped", "missing"]
 OUTCOMES: tuple[TestOutcome, ...] = get_args(TestOutcome)
-BAD: tuple[TestOutcome, ...] = ("failed", "crashed", "timeout", "missing")
+BAD_OUTCOMES: tuple[TestOutcome, ...] = ("failed", "crashed", "timeout", "missing")
 
 
 class TestResult(Record):
@@ -33,7 +33,7 @@ class TestResult(Record):
     reason: str = ""
 
 
-class Selection(Record):
+class ResultSelection(Record):
     """Which tests were to be run: what pytest was told, and how many tests that left out.
 
     ``pytest_args`` has the words of PYTEST_ADDOPTS in front; files that were not even read are in no number.
@@ -57,44 +57,48 @@ class Results(Record):
     torch: str
     gfx: tuple[str, ...]
     files: Mapping[str, str]
-    selection: Selection = Selection()
+    selection: ResultSelection = ResultSelection()
     tests: tuple[TestResult, ...]
     counts: Mapping[TestOutcome, int]
 
     @property
     def bad(self) -> tuple[TestResult, ...]:
         """Those that failed, crashed, were stopped or were not run."""
-        return tuple(one for one in self.tests if one.outcome in BAD)
+        return tuple(test for test in self.tests if test.outcome in BAD_OUTCOMES)
 
-    def summary(self) -> str:
+    def summarize(self) -> str:
         """Count them: ``164 passed, 7 failed, 37 skipped``."""
         words = {"timeout": "stopped"}
-        said = [f"{self.counts[one]} {words.get(one, one)}" for one in OUTCOMES if self.counts.get(one)]
-        return ", ".join(said) or "no tests"
+        parts = [
+            f"{self.counts[outcome]} {words.get(outcome, outcome)}"
+            for outcome in OUTCOMES
+            if self.counts.get(outcome)
+        ]
+        return ", ".join(parts) or "no tests"
 
     @model_validator(mode="after")
-    def _counted(self) -> Results:
-        said = {name: number for name, number in self.counts.items() if number}
-        if said != dict(Counter(one.outcome for one in self.tests)):
+    def _counts_match(self) -> Results:
+        stated = {name: number for name, number in self.counts.items() if number}
+        if stated != dict(Counter(test.outcome for test in self.tests)):
             raise ValueError("the counts are not those of the tests")
         return self
 
 
-def counted(tests: Iterable[TestResult]) -> dict[TestOutcome, int]:
+def count_outcomes(tests: Iterable[TestResult]) -> dict[TestOutcome, int]:
     """Return how many tests came out in which way, every way named."""
-    found = Counter(one.outcome for one in tests)
-    return {outcome: found[outcome] for outcome in OUTCOMES}
+    counts = Counter(test.outcome for test in tests)
+    return {outcome: counts[outcome] for outcome in OUTCOMES}
 
 
 def write_results(path: Path, results: Results) -> None:
     """Write ``results.json``, whole or not at all."""
-    write_json(path, results.model_dump(mode="json", by_alias=True))
+    write_json_file(path, results.model_dump(mode="json", by_alias=True))
 
 
 def read_results(path: Path) -> Results:
     """Read ``results.json``. Raises DataError for what is none, or does not count its own tests."""
-    said = read_json(path, none="holds no results")
+    data = read_json_file(path, complaint="holds no results")
     try:
-        return Results.model_validate(said)
+        return Results.model_validate(data)
     except ValidationError as cause:
-        raise DataError(f"{path} holds no results: {say(cause, Results)}") from None
+        raise DataError(f"{path} holds no results: {summarize_faults(cause, Results)}") from None

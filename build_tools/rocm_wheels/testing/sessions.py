@@ -8,17 +8,17 @@ from typing import Literal
 
 from rocm_wheels.errors import UsageError
 from rocm_wheels.gpus.gpu import Gpu
-from rocm_wheels.model.gfx import base_target
+from rocm_wheels.model.gfx import strip_features
 
-Policy = Literal["unique", "all", "first", "single"]
-POLICIES: tuple[Policy, ...] = ("unique", "all", "first", "single")
-HIP = "HIP_VISIBLE_DEVICES"
-PAIR = "ROCM_SMOKE_PAIR"
-_OF_OPENCL = "GPU_DEVICE_ORDINAL"
+DevicePolicy = Literal["unique", "all", "first", "single"]
+DEVICE_POLICIES: tuple[DevicePolicy, ...] = ("unique", "all", "first", "single")
+HIP_VARIABLE = "HIP_VISIBLE_DEVICES"
+PAIR_VARIABLE = "ROCM_SMOKE_PAIR"
+_OPENCL_VARIABLE = "GPU_DEVICE_ORDINAL"
 
 
 @dataclass(frozen=True)
-class Session:
+class GpuSession:
     """One run of pytest: ``half`` of the tests, on the GPU of ``gfx`` that HIP numbers ``index``.
 
     ``pair`` are two GPUs of this target by HIP's numbers, for what needs two. Without ``gfx``, what is there,
@@ -38,21 +38,21 @@ class Session:
         number = f"#{self.index}" if self.numbered else ""
         return f"{self.gfx}{number}" if self.gfx else ""
 
-    def environment(self, env: Mapping[str, str]) -> dict[str, str]:
+    def make_environment(self, env: Mapping[str, str]) -> dict[str, str]:
         """Return ``env`` with this GPU alone in sight. What ROCR_VISIBLE_DEVICES hides stays hidden."""
-        shown = {**env, "PYTHONDONTWRITEBYTECODE": "1"}
+        session_env = {**env, "PYTHONDONTWRITEBYTECODE": "1"}
         if self.hidden:
-            shown[HIP] = "-1"
+            session_env[HIP_VARIABLE] = "-1"
         if self.index is None:
-            return shown
-        shown.pop(_OF_OPENCL, None)
-        shown[HIP] = str(self.index)
+            return session_env
+        session_env.pop(_OPENCL_VARIABLE, None)
+        session_env[HIP_VARIABLE] = str(self.index)
         if self.pair is not None:
-            shown[PAIR] = ",".join(map(str, self.pair))
-        return shown
+            session_env[PAIR_VARIABLE] = ",".join(map(str, self.pair))
+        return session_env
 
 
-def chosen_gpus(gpus: Sequence[Gpu], policy: Policy, targets: Sequence[str] | None) -> list[Gpu]:
+def choose_gpus(gpus: Sequence[Gpu], policy: DevicePolicy, targets: Sequence[str] | None) -> list[Gpu]:
     """Return the GPUs to test: the first of each target, all, or the first; of ``targets`` alone, if given.
 
     ``single`` is the peer's word for the first.
@@ -61,16 +61,18 @@ def chosen_gpus(gpus: Sequence[Gpu], policy: Policy, targets: Sequence[str] | No
     """
     numbered = [gpu for gpu in gpus if gpu.hip_index is not None and gpu.visible and gpu.gfx]
     ordered = sorted(numbered, key=lambda gpu: gpu.hip_index or 0)
-    bases = None if targets is None else {base_target(one) for one in targets}
-    found = [gpu for gpu in ordered if bases is None or base_target(str(gpu.gfx)) in bases]
+    bases = None if targets is None else {strip_features(target) for target in targets}
+    matching = [gpu for gpu in ordered if bases is None or strip_features(str(gpu.gfx)) in bases]
     if policy in ("first", "single"):
-        return found[:1]
+        return matching[:1]
     if policy == "unique":
-        return list({str(gpu.gfx): gpu for gpu in reversed(found)}.values())[::-1]
-    return found
+        return list({str(gpu.gfx): gpu for gpu in reversed(matching)}.values())[::-1]
+    return matching
 
 
-def query_devices(query: str, policy: Policy | None, *, together: bool) -> tuple[Policy, bool]:
+def resolve_device_query(
+    query: str, policy: DevicePolicy | None, *, together: bool
+) -> tuple[DevicePolicy, bool]:
     """Return which GPUs are tested, and whether all of a target at once.
 
     ``query`` is what the peer calls the first stage: "unique" or "all" of the GPUs; then ``policy`` shows
@@ -84,24 +86,26 @@ def query_devices(query: str, policy: Policy | None, *, together: bool) -> tuple
     return policy or "single", False
 
 
-def planned_sessions(chosen: Sequence[Gpu], gpus: Sequence[Gpu], *, hidden: bool = False) -> list[Session]:
+def plan_sessions(chosen: Sequence[Gpu], gpus: Sequence[Gpu], *, hidden: bool = False) -> list[GpuSession]:
     """Return the sessions: the half of the CPU once, then that of the GPU for each; without one, both in one.
 
     ``hidden``: where none is chosen, none is to be seen.
     """
     if not chosen:
-        return [Session("both", hidden=hidden)]
-    sessions = [Session("cpu")]
+        return [GpuSession("both", hidden=hidden)]
+    sessions = [GpuSession("cpu")]
     for gpu in chosen:
         if gpu.hip_index is None or gpu.gfx is None:
             raise UsageError(f"HIP has no number for {gpu.name or 'a GPU'}")
-        alike = [one.hip_index for one in chosen if one.gfx == gpu.gfx]
+        alike = [other.hip_index for other in chosen if other.gfx == gpu.gfx]
         beside = [
-            one.hip_index
-            for one in gpus
-            if one.gfx == gpu.gfx and one.visible and one.hip_index not in (None, gpu.hip_index)
+            other.hip_index
+            for other in gpus
+            if other.gfx == gpu.gfx and other.visible and other.hip_index not in (None, gpu.hip_index)
         ]
         partner = next((number for number in beside if number is not None), None)
         pair = None if partner is None else (gpu.hip_index, partner)
-        sessions.append(Session("gpu", base_target(gpu.gfx), gpu.hip_index, pair, numbered=len(alike) > 1))
+        sessions.append(
+            GpuSession("gpu", strip_features(gpu.gfx), gpu.hip_index, pair, numbered=len(alike) > 1)
+        )
     return sessions

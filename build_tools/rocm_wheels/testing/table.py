@@ -7,72 +7,81 @@ from collections.abc import Iterable
 
 from rocm_wheels.testing.results import OUTCOMES, Results, TestResult
 
-_SHOWN_LINES = 6
-_OF = " @"
+_MAX_REASON_LINES = 6
+_GPU_SEPARATOR = " @"
 
 
-def text_table(results: Results) -> str:
+def format_smoke_table(results: Results) -> str:
     """Return the table for a terminal: a row a file of tests (and GPU), what is wrong, what was skipped."""
-    grid = [("tests", *OUTCOMES, "seconds"), *_rows(results)]
+    grid = [("tests", *OUTCOMES, "seconds"), *_make_rows(results)]
     widths = [max(len(row[i]) for row in grid) for i in range(len(grid[0]))]
     padded = [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in grid]
     lines = [
         "  ".join([row[0].ljust(widths[0]), *cells[1:]]) for row, cells in zip(grid, padded, strict=True)
     ]
     lines.insert(1, "-" * max(map(len, lines)))
-    for one in results.bad:
-        said = one.reason.splitlines()[:_SHOWN_LINES] or ["without a word"]
-        lines += ["", f"{one.outcome}: {one.name}", *(f"  {line}" for line in said)]
-    if skipped := _skips(results):
+    for test in results.bad:
+        reason_lines = test.reason.splitlines()[:_MAX_REASON_LINES] or ["without a word"]
+        lines += ["", f"{test.outcome}: {test.name}", *(f"  {line}" for line in reason_lines)]
+    if skipped := _count_skips(results):
         lines += ["", "skipped:", *(f"  {number:4}  {why}" for why, number in skipped)]
-    return "\n".join([*lines, "", f"torch {results.torch} on {_where(results)}: {results.summary()}"])
+    return "\n".join(
+        [*lines, "", f"torch {results.torch} on {_describe_machine(results)}: {results.summarize()}"]
+    )
 
 
-def markdown_table(results: Results) -> str:
+def format_smoke_markdown(results: Results) -> str:
     """Return the table for a GitHub step summary."""
     head = ("tests", *OUTCOMES, "seconds")
-    lines = [f"### Smoke tests of torch {results.torch} on {_where(results)}: {results.summary()}", ""]
-    lines += [_row(head), _row(["---"] * len(head)), *(_row(row) for row in _rows(results))]
-    for one in results.bad:
-        said = "\n".join(one.reason.splitlines()[:_SHOWN_LINES])
-        lines += ["", f"**{one.outcome}** `{one.name}`", "", *_fenced(said)]
-    if skipped := _skips(results):
-        lines += ["", _row(("skipped", "why")), _row(("---", "---"))]
-        lines += [_row((str(number), why)) for why, number in skipped]
+    lines = [
+        f"### Smoke tests of torch {results.torch} on {_describe_machine(results)}: {results.summarize()}",
+        "",
+    ]
+    lines += [
+        _format_row(head),
+        _format_row(["---"] * len(head)),
+        *(_format_row(row) for row in _make_rows(results)),
+    ]
+    for test in results.bad:
+        reason = "\n".join(test.reason.splitlines()[:_MAX_REASON_LINES])
+        lines += ["", f"**{test.outcome}** `{test.name}`", "", *_fence_text(reason)]
+    if skipped := _count_skips(results):
+        lines += ["", _format_row(("skipped", "why")), _format_row(("---", "---"))]
+        lines += [_format_row((str(number), why)) for why, number in skipped]
     return "\n".join(lines) + "\n"
 
 
-def _rows(results: Results) -> list[tuple[str, ...]]:
+def _make_rows(results: Results) -> list[tuple[str, ...]]:
     groups: dict[str, list[TestResult]] = defaultdict(list)
-    for one in results.tests:
-        name, _, label = one.name.partition(_OF)
-        groups[name.partition("::")[0] + (f"{_OF}{label}" if label else "")].append(one)
+    for item in results.tests:
+        name, _, label = item.name.partition(_GPU_SEPARATOR)
+        groups[name.partition("::")[0] + (f"{_GPU_SEPARATOR}{label}" if label else "")].append(item)
     rows = []
     for name, tests in groups.items():
-        counts = Counter(one.outcome for one in tests)
-        seconds = sum(one.seconds for one in tests)
-        rows.append((name, *(str(counts[one] or "") for one in OUTCOMES), f"{seconds:.1f}"))
+        counts = Counter(item.outcome for item in tests)
+        seconds = sum(item.seconds for item in tests)
+        rows.append((name, *(str(counts[item] or "") for item in OUTCOMES), f"{seconds:.1f}"))
     return rows
 
 
-def _skips(results: Results) -> list[tuple[str, int]]:
+def _count_skips(results: Results) -> list[tuple[str, int]]:
     reasons = Counter(
-        one.reason.splitlines()[0] if one.reason else "without a reason"
-        for one in results.tests
-        if one.outcome == "skipped"
+        test.reason.splitlines()[0] if test.reason else "without a reason"
+        for test in results.tests
+        if test.outcome == "skipped"
     )
     return reasons.most_common()
 
 
-def _where(results: Results) -> str:
+def _describe_machine(results: Results) -> str:
     return f"{' '.join(results.gfx) or 'no GPU'}, {results.host}"
 
 
-def _row(cells: Iterable[str]) -> str:
+def _format_row(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
 
-def _fenced(text: str) -> list[str]:
+def _fence_text(text: str) -> list[str]:
     fence = "```"
     while fence in text:
         fence += "`"

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from rocm_wheels.errors import ChecksError, UsageError
-from rocm_wheels.process import capture, run
+from rocm_wheels.process import capture_output, run_command
 
-_SECONDS = 60.0
+_QUESTION_SECONDS = 60.0
 # -c puts the current folder in front, which may hold a torch of its own: a checkout
-_QUESTION = """
+_INSTALLED_SCRIPT = """
 import importlib.metadata, importlib.util, json, sys
 sys.path[:] = [one for one in sys.path if one]
 found = {}
@@ -31,7 +31,7 @@ print(json.dumps({"python": python, "there": there, "installed": found}))
 
 
 @dataclass(frozen=True)
-class Distribution:
+class TargetDistribution:
     """An installed distribution: ``place`` is its ``.dist-info``, ``url`` what direct_url.json says."""
 
     name: str
@@ -41,17 +41,17 @@ class Distribution:
 
 
 @dataclass(frozen=True)
-class Target:
-    """The Python that is tested. ``version``, ``kind`` and ``of`` are torch's, "" when it does not start.
+class TargetPython:
+    """The Python that is tested. ``version``, ``kind`` and ``kind_version`` are torch's, "" when it does not start.
 
     ``devices`` are the targets of the GPUs that torch numbers, in its order; ``python_version``: ``3.12``.
     """
 
     python: Path
-    installed: tuple[Distribution, ...]
+    installed: tuple[TargetDistribution, ...]
     version: str = ""
     kind: str = ""
-    of: str = ""
+    kind_version: str = ""
     devices: tuple[str, ...] = ()
     python_version: str = ""
 
@@ -60,27 +60,30 @@ class Target:
         """What torch says, else what its metadata say."""
         if self.version:
             return self.version
-        return next((one.version for one in self.installed if one.name == "torch"), "unknown")
+        return next(
+            (distribution.version for distribution in self.installed if distribution.name == "torch"),
+            "unknown",
+        )
 
 
-def ask_target(python: Path, looking: Path, env: Mapping[str, str]) -> Target:
+def inspect_target_python(python: Path, looking_script: Path, env: Mapping[str, str]) -> TargetPython:
     """Ask a Python what there is to test. A torch that does not start is no error here: its tests say so.
 
-    ``looking`` is looking.py of the smoke tests, which ends even where what it starts hangs in a driver.
+    ``looking_script`` is looking.py of the smoke tests, which ends even where what it starts hangs in a driver.
 
     Raises UsageError for what is no Python, ChecksError where torch or pytest is not installed.
     """
-    said = capture(
-        [python, "-c", _QUESTION],
+    output = capture_output(
+        [python, "-c", _INSTALLED_SCRIPT],
         env=env,
         cwd=python.parent,
-        timeout=_SECONDS,
+        timeout=_QUESTION_SECONDS,
         check=UsageError,
-        what=f"asking {python} what is installed",
+        description=f"asking {python} what is installed",
         tip="name a Python that has torch: --target-python .venv/bin/python",
     )
     try:
-        answer = json.loads(said)
+        answer = json.loads(output)
     except ValueError:
         tip = "name a Python that has torch: --target-python .venv/bin/python"
         raise UsageError(f"{python} is no Python: it does not say what is installed", tip=tip) from None
@@ -95,38 +98,38 @@ def ask_target(python: Path, looking: Path, env: Mapping[str, str]) -> Target:
             tip=f"{python} -m pip install pytest (or: uv pip install --python {python} pytest)",
         )
     installed = tuple(
-        Distribution(name, one["version"], Path(one["place"]), one["url"])
-        for name, one in sorted(answer["installed"].items())
+        TargetDistribution(name, entry["version"], Path(entry["place"]), entry["url"])
+        for name, entry in sorted(answer["installed"].items())
     )
-    facts = _facts(python, looking, env)
-    return Target(
+    facts = _ask_torch(python, looking_script, env)
+    return TargetPython(
         python,
         installed,
         version=str(facts.get("version", "")),
         kind=str(facts.get("kind", "")),
-        of=str(facts.get("of", "")),
-        devices=tuple(str(one["arch"]) for one in facts.get("devices", ())),
+        kind_version=str(facts.get("of", "")),
+        devices=tuple(str(entry["arch"]) for entry in facts.get("devices", ())),
         python_version=answer["python"],
     )
 
 
-def devices_of(python: Path, looking: Path, env: Mapping[str, str]) -> tuple[str, ...]:
+def list_torch_devices(python: Path, looking_script: Path, env: Mapping[str, str]) -> tuple[str, ...]:
     """Return the targets of the GPUs that the torch of a Python sees in an environment, in its order."""
-    return tuple(str(one["arch"]) for one in _facts(python, looking, env).get("devices", ()))
+    return tuple(str(device["arch"]) for device in _ask_torch(python, looking_script, env).get("devices", ()))
 
 
-def _facts(python: Path, looking: Path, env: Mapping[str, str]) -> dict[str, Any]:
+def _ask_torch(python: Path, looking_script: Path, env: Mapping[str, str]) -> dict[str, Any]:
     """Return what torch says before it dies, if it does."""
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-smoke-") as name:
         answer = Path(name, "answer")
-        run(
-            [python, looking, answer],
+        run_command(
+            [python, looking_script, answer],
             env={**env, "PYTHONDONTWRITEBYTECODE": "1"},
             cwd=Path(name),
             check=ChecksError,
-            what=f"asking the torch of {python}",
+            description=f"asking the torch of {python}",
         )
-        found: dict[str, Any] = {}
+        facts: dict[str, Any] = {}
         for line in answer.read_text(encoding="utf-8").splitlines():
-            found.update(json.loads(line))
-        return found
+            facts.update(json.loads(line))
+        return facts

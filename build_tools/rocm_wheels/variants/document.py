@@ -16,8 +16,8 @@ SCHEMA_WITHOUT_PROVIDERS = "https://variants-schema.wheelnext.dev/peps/825/v0.1.
 _VARIANTLIB_SCHEMA = "https://variants-schema.wheelnext.dev/v0.2.0.json"  # variantlib 0.2 means format 0.2.0
 SCHEMAS = (SCHEMA, SCHEMA_WITHOUT_PROVIDERS, _VARIANTLIB_SCHEMA)
 NULL_LABEL = "null"
-AMD, ROCM = "amd", "rocm"  # the namespaces of ours, and their features
-ARCH, VERSION, HOST_VERSION = "gfx_arch", "version", "rocm_version"
+AMD_NAMESPACE, ROCM_NAMESPACE = "amd", "rocm"  # the namespaces of ours, and their features
+GFX_ARCH, ROCM_VERSION, HOST_ROCM_VERSION = "gfx_arch", "version", "rocm_version"
 
 Properties = Mapping[str, Mapping[str, tuple[str, ...]]]  # namespace: feature: values, sorted
 
@@ -40,7 +40,7 @@ class Provider:
 
     def as_json(self) -> dict[str, object]:
         """Return the value of ``providers.<namespace>``, with the keys that say something."""
-        said: dict[str, object] = {
+        fields: dict[str, object] = {
             "requires": list(self.requires),
             "static-properties": {name: list(values) for name, values in self.static_properties.items()},
             "builtin": self.builtin,
@@ -48,7 +48,7 @@ class Provider:
             "feature-order": list(self.feature_order),
             "optional": self.optional,
         }
-        return {key: value for key, value in said.items() if value}
+        return {key: value for key, value in fields.items() if value}
 
 
 @dataclass(frozen=True)
@@ -70,24 +70,24 @@ class VariantMetadata:
             },
         }
         if self.providers:
-            document["providers"] = {name: one.as_json() for name, one in self.providers.items()}
+            document["providers"] = {name: provider.as_json() for name, provider in self.providers.items()}
         return (json.dumps(document, indent=2, sort_keys=True) + "\n").encode()
 
 
-def describe(properties: Properties) -> str:
+def describe_properties(properties: Properties) -> str:
     """Write properties for people: ``amd :: gfx_arch :: gfx90a, gfx942; rocm :: version :: 7.2``."""
-    said = [
+    parts = [
         f"{namespace} :: {feature} :: {', '.join(values)}"
         for namespace, features in sorted(properties.items())
         for feature, values in sorted(features.items())
     ]
-    return "; ".join(said) or "no properties"
+    return "; ".join(parts) or "no properties"
 
 
-def properties_of(values: Iterable[tuple[str, str, Iterable[str]]]) -> Properties:
+def make_properties(values: Iterable[tuple[str, str, Iterable[str]]]) -> Properties:
     """Return properties from (namespace, feature, values): sorted as the PEP wants, empty ones left out."""
-    found: dict[str, dict[str, tuple[str, ...]]] = {}
-    for namespace, feature, given in values:
-        if several := tuple(sorted(set(given))):
-            found.setdefault(namespace, {})[feature] = several
-    return {ns: dict(sorted(features.items())) for ns, features in sorted(found.items())}
+    properties: dict[str, dict[str, tuple[str, ...]]] = {}
+    for namespace, feature, feature_values in values:
+        if several := tuple(sorted(set(feature_values))):
+            properties.setdefault(namespace, {})[feature] = several
+    return {ns: dict(sorted(features.items())) for ns, features in sorted(properties.items())}

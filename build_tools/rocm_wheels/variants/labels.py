@@ -11,83 +11,95 @@ import re
 from hashlib import sha256
 
 from rocm_wheels.errors import UsageError
-from rocm_wheels.model.gfx import families_of, gfx_families, gfx_targets
+from rocm_wheels.model.gfx import find_families, get_gfx_families, get_gfx_targets
 from rocm_wheels.variants.document import (
-    AMD,
-    ARCH,
-    HOST_VERSION,
+    AMD_NAMESPACE,
+    GFX_ARCH,
+    HOST_ROCM_VERSION,
     NULL_LABEL,
-    ROCM,
-    VERSION,
+    ROCM_NAMESPACE,
+    ROCM_VERSION,
     Properties,
-    describe,
+    describe_properties,
 )
-from rocm_wheels.variants.reading import LABEL
-from rocm_wheels.variants.targets import GENERICS, chips_of
+from rocm_wheels.variants.reading import LABEL_PATTERN
+from rocm_wheels.variants.targets import COMPILER_GENERICS, expand_generics
 from rocm_wheels.wheels.device_code.target_id import TargetId
 
-_VERSION = re.compile(r"rocm([0-9]+(?:\.[0-9]+)?)")
-_CHIP = re.compile(r"gfx[0-9]{1,2}[0-9a-f]{2}(?![0-9a-z])")
+_ROCM_VERSION = re.compile(r"rocm([0-9]+(?:\.[0-9]+)?)")
+_CHIP_NAME = re.compile(r"gfx[0-9]{1,2}[0-9a-f]{2}(?![0-9a-z])")
 _LONGEST_LIST = 40  # characters: about five targets
 _DIGEST_DIGITS = 8
 
 
-def label_of(properties: Properties) -> str:
+def make_label(properties: Properties) -> str:
     """Return the label of a set of properties; UsageError when they are not of the kind that we stamp."""
     if not properties:
         return NULL_LABEL
-    amd, rocm = properties.get(AMD, {}), properties.get(ROCM, {})
-    if properties.keys() - {AMD, ROCM} or amd.keys() - {ARCH, HOST_VERSION} or rocm.keys() - {VERSION}:
+    amd, rocm = properties.get(AMD_NAMESPACE, {}), properties.get(ROCM_NAMESPACE, {})
+    if (
+        properties.keys() - {AMD_NAMESPACE, ROCM_NAMESPACE}
+        or amd.keys() - {GFX_ARCH, HOST_ROCM_VERSION}
+        or rocm.keys() - {ROCM_VERSION}
+    ):
         raise UsageError(
-            f"no rule makes a label for {describe(properties)}", tip="name one: --label rocm7.2_custom"
+            f"no rule makes a label for {describe_properties(properties)}",
+            tip="name one: --label rocm7.2_custom",
         )
-    parts = [f"rocm{'_'.join(rocm[VERSION])}"] if VERSION in rocm else []
-    parts += [f"hostrocm{'_'.join(amd[HOST_VERSION])}"] if HOST_VERSION in amd else []
-    return "_".join([*parts, _targets_part(amd[ARCH])] if ARCH in amd else parts)
+    parts = [f"rocm{'_'.join(rocm[ROCM_VERSION])}"] if ROCM_VERSION in rocm else []
+    parts += [f"hostrocm{'_'.join(amd[HOST_ROCM_VERSION])}"] if HOST_ROCM_VERSION in amd else []
+    return "_".join([*parts, _shorten_targets(amd[GFX_ARCH])] if GFX_ARCH in amd else parts)
 
 
 def check_label(label: str, properties: Properties) -> str:
     """Return a label that somebody chose; UsageError when the PEP does not allow it for these properties."""
-    if not LABEL.fullmatch(label):
+    if not LABEL_PATTERN.fullmatch(label):
         raise UsageError(f"--label {label}: a-z, 0-9, _ and . are allowed (PEP 825)")
     if (label == NULL_LABEL) != (not properties):
-        said = f"stands for no properties, not for {describe(properties)}: say --null"
-        raise UsageError(f"--label {label} {said if properties else 'has no properties: it must be null'}")
-    if wrong := label_contradictions(label, properties):
-        raise UsageError(f"--label {label} {wrong[0]}", tip="people read labels: choose one that is true")
+        message = f"stands for no properties, not for {describe_properties(properties)}: say --null"
+        raise UsageError(f"--label {label} {message if properties else 'has no properties: it must be null'}")
+    if contradictions := find_label_contradictions(label, properties):
+        raise UsageError(
+            f"--label {label} {contradictions[0]}", tip="people read labels: choose one that is true"
+        )
     return label
 
 
-def label_contradictions(label: str, properties: Properties) -> list[str]:
+def find_label_contradictions(label: str, properties: Properties) -> list[str]:
     """Return what a label says in words that the properties do not: another ROCm version, another GPU.
 
     A label of the 2025 indexes was ``rocm71`` for ROCm 7.0; nobody who reads it would notice.
     """
-    found = []
-    versions = properties.get(ROCM, {}).get(VERSION, ()) + properties.get(AMD, {}).get(HOST_VERSION, ())
-    for said in _VERSION.findall(label) if versions else ():
-        if not any(version == said or version.replace(".", "").startswith(said) for version in versions):
-            found.append(f"names ROCm {said}, the properties {', '.join(versions)}")
-    targets = properties.get(AMD, {}).get(ARCH, ())
-    named = {word for word in _CHIP.findall(label) if word in gfx_targets()}
-    if targets and (more := sorted(named - chips_of(targets))):
-        found.append(f"names {', '.join(more)}, the properties {', '.join(targets)}")
-    return found
+    contradictions = []
+    versions = properties.get(ROCM_NAMESPACE, {}).get(ROCM_VERSION, ()) + properties.get(
+        AMD_NAMESPACE, {}
+    ).get(HOST_ROCM_VERSION, ())
+    for named_version in _ROCM_VERSION.findall(label) if versions else ():
+        if not any(
+            version == named_version or version.replace(".", "").startswith(named_version)
+            for version in versions
+        ):
+            contradictions.append(f"names ROCm {named_version}, the properties {', '.join(versions)}")
+    targets = properties.get(AMD_NAMESPACE, {}).get(GFX_ARCH, ())
+    named_chips = {word for word in _CHIP_NAME.findall(label) if word in get_gfx_targets()}
+    if targets and (missing := sorted(named_chips - expand_generics(targets))):
+        contradictions.append(f"names {', '.join(missing)}, the properties {', '.join(targets)}")
+    return contradictions
 
 
-def _targets_part(values: tuple[str, ...]) -> str:
+def _shorten_targets(values: tuple[str, ...]) -> str:
     """Return the short form of targets (``gfx110x_all``); different targets never have the same one."""
-    targets = sorted(values, key=lambda value: TargetId(value.replace("_", "-")).order())
-    listed = "_".join(targets)
+    targets = sorted(values, key=lambda value: TargetId(value.replace("_", "-")).get_sort_key())
+    joined = "_".join(targets)
     if len(targets) == 1:
-        return listed
-    exact = [name for name in families_of(targets) if set(gfx_families()[name]) == set(targets)]
+        return joined
+    exact = [name for name in find_families(targets) if set(get_gfx_families()[name]) == set(targets)]
     if exact:
         return min(exact, key=lambda name: (len(name), name)).lower().replace("-", "_")
-    generic = [name for name, chips in GENERICS.items() if set(chips) == set(targets)]
+    generic = [name for name, chips in COMPILER_GENERICS.items() if set(chips) == set(targets)]
     if generic:  # gfx11: what gfx11-generic covers, and not the value gfx11_generic
         return generic[0].removesuffix("-generic").replace("-", "_")
-    if len(listed) <= _LONGEST_LIST:
-        return listed
-    digest = sha256(listed.encode()).hexdigest()[:_DIGEST_DIGITS]
+    if len(joined) <= _LONGEST_LIST:
+        return joined
+    digest = sha256(joined.encode()).hexdigest()[:_DIGEST_DIGITS]
     return f"gfx_{len(targets)}_targets_{digest}"

@@ -15,18 +15,18 @@ from rocm_wheels.variants.document import (
     SCHEMAS,
     Properties,
     Provider,
-    properties_of,
+    make_properties,
 )
-from rocm_wheels.variants.providers import is_dead
+from rocm_wheels.variants.providers import is_unregistered
 from rocm_wheels.variants.reading import (
-    NAME,
-    fault,
-    only,
+    NAME_PATTERN,
+    raise_fault,
+    require_known_keys,
     read_json,
     read_properties,
     read_provider,
-    table,
-    words,
+    require_object,
+    require_words,
 )
 
 _PROVIDER_KEYS = ("requires", "plugin-api", "optional", "static-properties", "feature-order", "builtin")
@@ -51,25 +51,29 @@ def read_any_format(content: bytes, *, name: str, label: str | None = None) -> O
 
     DataError with file and key for what no form allows.
     """
-    top = table(read_json(content, name), name, "")
-    only(top, ("$schema", "default-priorities", "providers", "static-properties", "variants"), name, "")
+    top = require_object(read_json(content, name), name, "")
+    require_known_keys(
+        top, ("$schema", "default-priorities", "providers", "static-properties", "variants"), name, ""
+    )
     notes = [] if top.get("$schema") in SCHEMAS else [f"$schema was {top.get('$schema', 'not stated')}"]
-    priorities = table(top.get("default-priorities"), name, "default-priorities")
-    only(priorities, ("namespace", "feature", "property"), name, "default-priorities")
+    priorities = require_object(top.get("default-priorities"), name, "default-priorities")
+    require_known_keys(priorities, ("namespace", "feature", "property"), name, "default-priorities")
     notes += [f"default-priorities.{key} is left out" for key in ("feature", "property") if key in priorities]
-    namespaces = words(priorities.get("namespace"), NAME, name, "default-priorities.namespace")
+    namespaces = require_words(
+        priorities.get("namespace"), NAME_PATTERN, name, "default-priorities.namespace"
+    )
     variants = {
-        one: read_properties(properties, name, f"variants.{one}", ordered=False)
-        for one, properties in table(top.get("variants"), name, "variants").items()
+        variant_label: read_properties(properties, name, f"variants.{variant_label}", ordered=False)
+        for variant_label, properties in require_object(top.get("variants"), name, "variants").items()
     }
     if label is not None and tuple(variants) != (label,):
         notes.append(f"variants had {', '.join(variants) or 'nothing'} instead of {label}")
-        variants = {label: variants.get(label, _joined(variants) if label != NULL_LABEL else {})}
-    static = table(top.get("static-properties", {}), name, "static-properties")
+        variants = {label: variants.get(label, _join_properties(variants) if label != NULL_LABEL else {})}
+    static = require_object(top.get("static-properties", {}), name, "static-properties")
     providers = {}
-    for namespace, value in table(top.get("providers", {}), name, "providers").items():
-        given = table(value, name, f"providers.{namespace}")
-        provider = _provider(given, static.get(namespace), name, f"providers.{namespace}", notes)
+    for namespace, value in require_object(top.get("providers", {}), name, "providers").items():
+        fields = require_object(value, name, f"providers.{namespace}")
+        provider = _read_kept_provider(fields, static.get(namespace), name, f"providers.{namespace}", notes)
         if provider:
             providers[namespace] = provider
     for unused in sorted(providers.keys() - set(namespaces)):
@@ -78,34 +82,42 @@ def read_any_format(content: bytes, *, name: str, label: str | None = None) -> O
     return OldDocument(namespaces, variants, providers, tuple(notes))
 
 
-def _joined(variants: Mapping[str, Properties]) -> Properties:
+def _join_properties(variants: Mapping[str, Properties]) -> Properties:
     """Return the properties of several entries as one: values of a feature are alternatives (PEP 825)."""
     values: dict[tuple[str, str], set[str]] = {}
     for properties in variants.values():
         for namespace, features in properties.items():
-            for feature, given in features.items():
-                values.setdefault((namespace, feature), set()).update(given)
-    return properties_of((ns, feature, given) for (ns, feature), given in values.items())
+            for feature, feature_values in features.items():
+                values.setdefault((namespace, feature), set()).update(feature_values)
+    return make_properties((ns, feature, feature_values) for (ns, feature), feature_values in values.items())
 
 
-def _provider(
-    given: Mapping[str, object], static: object, name: str, key: str, notes: list[str]
+def _read_kept_provider(
+    fields: Mapping[str, object], static: object, name: str, key: str, notes: list[str]
 ) -> Provider | None:
     """Return the provider as it can be kept; None when it must be named anew."""
-    only(given, (*_PROVIDER_KEYS, *_OLD_PROVIDER_KEYS), name, key)
-    notes += [f"{key}.{one} is left out" for one in _OLD_PROVIDER_KEYS if one in given]
-    kept = {one: value for one, value in given.items() if one in _PROVIDER_KEYS and value not in (None, [])}
-    ahead = given.get("install-time") is False or given.get("plugin-use") in ("none", "build")
-    if static is not None and (ahead or "requires" not in kept):
-        order = list(table(static, name, "static-properties"))
-        kept = {"static-properties": static, **({"feature-order": order} if len(order) > 1 else {})}
+    require_known_keys(fields, (*_PROVIDER_KEYS, *_OLD_PROVIDER_KEYS), name, key)
+    notes += [f"{key}.{field_name} is left out" for field_name in _OLD_PROVIDER_KEYS if field_name in fields]
+    kept_fields = {
+        field_name: value
+        for field_name, value in fields.items()
+        if field_name in _PROVIDER_KEYS and value not in (None, [])
+    }
+    ahead = fields.get("install-time") is False or fields.get("plugin-use") in ("none", "build")
+    if static is not None and (ahead or "requires" not in kept_fields):
+        order = list(require_object(static, name, "static-properties"))
+        kept_fields = {"static-properties": static, **({"feature-order": order} if len(order) > 1 else {})}
         notes.append(f"{key}: static-properties stood at the top of the document")
-    if "requires" not in kept and "static-properties" not in kept and "builtin" not in kept:
+    if (
+        "requires" not in kept_fields
+        and "static-properties" not in kept_fields
+        and "builtin" not in kept_fields
+    ):
         return None
-    if "requires" in kept and "static-properties" in kept:
-        fault(name, key, "has a plugin and static-properties: which of the two decides?")
-    provider = read_provider(kept, name, key)
-    if is_dead(provider.requires):
+    if "requires" in kept_fields and "static-properties" in kept_fields:
+        raise_fault(name, key, "has a plugin and static-properties: which of the two decides?")
+    provider = read_provider(kept_fields, name, key)
+    if is_unregistered(provider.requires):
         notes.append(f"{key}.requires named {', '.join(provider.requires)}, which nobody has registered")
         return None
     return provider

@@ -13,28 +13,28 @@ from dataclasses import dataclass, field
 from rocm_wheels.errors import DataError
 from rocm_wheels.variants.document import Properties
 
-_TOKEN = re.compile(
+_MARKER_TOKEN = re.compile(
     r"""\s*(?:(?P<text>"[^"]*"|'[^']*')|(?P<word>[A-Za-z_][\w.]*)|(?P<sign>===|[~!=<>]=|[<>()]))""",
     re.VERBOSE,
 )
-_VARIABLES = ("variant_label", "variant_namespaces", "variant_features", "variant_properties")
-_Value = bool | str  # decided, or the rest of the marker that is left for the installer
+_MARKER_VARIABLES = ("variant_label", "variant_namespaces", "variant_features", "variant_properties")
+_MarkerValue = bool | str  # decided, or the rest of the marker that is left for the installer
 
 
 def has_variant_marker(requirement: str) -> bool:
     """Tell whether a Requires-Dist value has a variant marker."""
-    return any(variable in requirement.partition(";")[2] for variable in _VARIABLES)
+    return any(variable in requirement.partition(";")[2] for variable in _MARKER_VARIABLES)
 
 
-def decide(requirement: str, label: str, properties: Properties) -> str | None:
+def decide_requirement(requirement: str, label: str, properties: Properties) -> str | None:
     """Return a requirement without variant markers, None when they say that it does not apply.
 
     DataError with the reason when it depends on more than the wheel.
     """
     project, _, marker = requirement.partition(";")
     try:
-        parser = _Parser(_tokens(marker), label, properties)
-        value = parser.either()
+        parser = _MarkerParser(_split_tokens(marker), label, properties)
+        value = parser.parse_or()
         if parser.rest:
             raise ValueError(f"{parser.rest[0]} is not expected there")
     except (ValueError, RecursionError) as cause:
@@ -46,96 +46,96 @@ def decide(requirement: str, label: str, properties: Properties) -> str | None:
     return f"{project.strip()} ; {value}"
 
 
-def _tokens(text: str) -> list[str]:
-    found = []
+def _split_tokens(text: str) -> list[str]:
+    tokens = []
     text = text.strip()
     at = 0
     while at < len(text):
-        match = _TOKEN.match(text, at)
+        match = _MARKER_TOKEN.match(text, at)
         if not match:
             raise ValueError(f"{text[at:].strip()!r} is no marker")
-        found.append(match.group().strip())
+        tokens.append(match.group().strip())
         at = match.end()
-    return found
+    return tokens
 
 
 @dataclass
-class _Parser:
+class _MarkerParser:
     """A marker, read from left to right; parts that the wheel decides are values at once."""
 
     rest: list[str]
     label: str
     properties: Properties
-    taken: list[str] = field(default_factory=list)
+    consumed: list[str] = field(default_factory=list)
 
-    def take(self) -> str:
+    def take_token(self) -> str:
         if not self.rest:
             raise ValueError("its marker ends too early")
-        self.taken.append(self.rest.pop(0))
-        return self.taken[-1]
+        self.consumed.append(self.rest.pop(0))
+        return self.consumed[-1]
 
-    def either(self) -> _Value:
-        values = [self.both()]
+    def parse_or(self) -> _MarkerValue:
+        values = [self.parse_and()]
         while self.rest[:1] == ["or"]:
-            self.take()
-            values.append(self.both())
+            self.take_token()
+            values.append(self.parse_and())
         if True in values:
             return True
-        left = [value for value in values if isinstance(value, str)]
-        return " or ".join(left) if left else False
+        undecided = [value for value in values if isinstance(value, str)]
+        return " or ".join(undecided) if undecided else False
 
-    def both(self) -> _Value:
-        values = [self.single()]
+    def parse_and(self) -> _MarkerValue:
+        values = [self.parse_term()]
         while self.rest[:1] == ["and"]:
-            self.take()
-            values.append(self.single())
+            self.take_token()
+            values.append(self.parse_term())
         if False in values:
             return False
-        left = [f"({value})" if " or " in value else value for value in values if isinstance(value, str)]
-        return " and ".join(left) if left else True
+        undecided = [f"({value})" if " or " in value else value for value in values if isinstance(value, str)]
+        return " and ".join(undecided) if undecided else True
 
-    def single(self) -> _Value:
+    def parse_term(self) -> _MarkerValue:
         if self.rest[:1] == ["("]:
-            self.take()
-            value = self.either()
-            if self.take() != ")":
+            self.take_token()
+            value = self.parse_or()
+            if self.take_token() != ")":
                 raise ValueError("a bracket is not closed")
             return value
-        left, sign = self.take(), self.take()
+        operand, sign = self.take_token(), self.take_token()
         if sign == "not":
-            sign = f"not {self.take()}"
-        return self.compare(left, sign, self.take())
+            sign = f"not {self.take_token()}"
+        return self.decide_comparison(operand, sign, self.take_token())
 
-    def compare(self, left: str, sign: str, right: str) -> _Value:
-        if left not in _VARIABLES and right not in _VARIABLES:
-            return f"{left} {sign} {right}"
-        if "variant_label" in (left, right):
-            other = right if left == "variant_label" else left
+    def decide_comparison(self, left_operand: str, sign: str, right_operand: str) -> _MarkerValue:
+        if left_operand not in _MARKER_VARIABLES and right_operand not in _MARKER_VARIABLES:
+            return f"{left_operand} {sign} {right_operand}"
+        if "variant_label" in (left_operand, right_operand):
+            label_text = right_operand if left_operand == "variant_label" else left_operand
             if sign not in ("==", "!="):
                 raise ValueError(f"{sign} with variant_label has no meaning here")
-            return (_unquoted(other) == self.label) == (sign == "==")
-        if sign not in ("in", "not in") or right not in _VARIABLES:
-            raise ValueError(f"{left} {sign} {right} has no meaning here")
-        return self.holds(_unquoted(left), right) == (sign == "in")
+            return (_strip_quotes(label_text) == self.label) == (sign == "==")
+        if sign not in ("in", "not in") or right_operand not in _MARKER_VARIABLES:
+            raise ValueError(f"{left_operand} {sign} {right_operand} has no meaning here")
+        return self.has_property(_strip_quotes(left_operand), right_operand) == (sign == "in")
 
-    def holds(self, text: str, variable: str) -> bool:
-        namespace, *more = (part.strip() for part in text.split("::"))
-        if len(more) + 2 != _VARIABLES.index(variable) + 1:
+    def has_property(self, text: str, variable: str) -> bool:
+        namespace, *parts = (part.strip() for part in text.split("::"))
+        if len(parts) + 2 != _MARKER_VARIABLES.index(variable) + 1:
             raise ValueError(f"{text!r} is not what {variable} holds")
         features = self.properties.get(namespace, {})
-        if len(more) < 1:
+        if len(parts) < 1:
             return bool(features)
-        values = features.get(more[0], ())
-        if len(more) < 2 or more[1] not in values:
-            return bool(values) and len(more) < 2
+        values = features.get(parts[0], ())
+        if len(parts) < 2 or parts[1] not in values:
+            return bool(values) and len(parts) < 2
         if len(values) > 1:
             raise ValueError(
-                f"the wheel has {len(values)} values of {namespace} :: {more[0]}: a machine decides"
+                f"the wheel has {len(values)} values of {namespace} :: {parts[0]}: a machine decides"
             )
         return True
 
 
-def _unquoted(token: str) -> str:
+def _strip_quotes(token: str) -> str:
     if token[:1] not in ("'", '"'):
         raise ValueError(f"{token} is not a text in quotes")
     return token[1:-1]

@@ -9,44 +9,51 @@ import json
 from collections.abc import Iterable, Sequence
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.variants.document import Properties, Provider, VariantMetadata, describe
-from rocm_wheels.variants.reading import read_document, read_json
+from rocm_wheels.variants.document import Properties, Provider, VariantMetadata, describe_properties
+from rocm_wheels.variants.reading import validate_document, read_json
 
-__all__ = ["FILE_NAME", "VariantMetadata", "faults_in_wheel", "merge", "parse", "parse_in_wheel"]
+__all__ = [
+    "VARIANT_FILE_NAME",
+    "VariantMetadata",
+    "find_wheel_document_faults",
+    "merge_documents",
+    "parse_document",
+    "parse_wheel_document",
+]
 
-FILE_NAME = "variant.json"  # in the .dist-info folder of a wheel
-Documents = Sequence[tuple[str, VariantMetadata]]
+VARIANT_FILE_NAME = "variant.json"  # in the .dist-info folder of a wheel
+NamedDocuments = Sequence[tuple[str, VariantMetadata]]
 
 
-def parse(content: bytes, *, name: str) -> VariantMetadata:
+def parse_document(content: bytes, *, name: str) -> VariantMetadata:
     """Read a document; DataError with ``name`` (the file) and the key when it breaks a rule of the PEPs."""
-    return read_document(read_json(content, name), name)
+    return validate_document(read_json(content, name), name)
 
 
-def parse_in_wheel(content: bytes, *, name: str, label: str) -> VariantMetadata:
+def parse_wheel_document(content: bytes, *, name: str, label: str) -> VariantMetadata:
     """Read the ``variant.json`` of a wheel with ``label`` in its file name: that variant and no other."""
-    found = parse(content, name=name)
-    if tuple(found.variants) != (label,):
-        said = ", ".join(sorted(found.variants)) or "none"
+    document = parse_document(content, name=name)
+    if tuple(document.variants) != (label,):
+        labels = ", ".join(sorted(document.variants)) or "none"
         raise DataError(
-            f"{name}: variants: the file name says {label}, here is {said}",
+            f"{name}: variants: the file name says {label}, here is {labels}",
             tip="a wheel states exactly its own variant; rocm-wheels restamp repairs it",
         )
-    return found
+    return document
 
 
-def faults_in_wheel(content: bytes | None, *, name: str, label: str) -> list[str]:
+def find_wheel_document_faults(content: bytes | None, *, name: str, label: str) -> list[str]:
     """Return what is wrong with the ``variant.json`` of a wheel with a label; None means that it has none."""
     if content is None:
         return [f"{name} is missing, the file name has the label {label}"]
     try:
-        parse_in_wheel(content, name=name, label=label)
+        parse_wheel_document(content, name=name, label=label)
     except DataError as fault:
         return [str(fault)]
     return []
 
 
-def merge(documents: Documents) -> VariantMetadata:
+def merge_documents(documents: NamedDocuments) -> VariantMetadata:
     """Join the documents of all wheels of a release, given as (file name of the wheel, its document).
 
     Rules (PEP 825; for providers PEP 850): of two lists of namespaces one begins with the other, and the
@@ -55,7 +62,7 @@ def merge(documents: Documents) -> VariantMetadata:
     """
     if not documents:
         raise DataError("there is no variant to join: no documents were given")
-    ordered = sorted(documents, key=lambda one: (-len(one[1].namespaces), one[0]))
+    ordered = sorted(documents, key=lambda pair: (-len(pair[1].namespaces), pair[0]))
     longest, first = ordered[0]
     for wheel, document in ordered:
         if first.namespaces[: len(document.namespaces)] != document.namespaces:
@@ -64,7 +71,7 @@ def merge(documents: Documents) -> VariantMetadata:
                 f"{', '.join(first.namespaces)} and {', '.join(document.namespaces)}",
                 tip="one list must begin with the other: stamp or restamp the second with --join the first",
             )
-    providers = _same_providers(ordered)
+    providers = _merge_providers(ordered)
     if providers and providers.keys() != set(first.namespaces):
         silent = ", ".join(sorted(set(first.namespaces) - providers.keys()))
         speaks = next(wheel for wheel, document in ordered if document.providers)
@@ -72,32 +79,32 @@ def merge(documents: Documents) -> VariantMetadata:
             f"{longest} names no provider of {silent}, {speaks} names its own",
             tip="in a release all wheels name their providers, or none does",
         )
-    return VariantMetadata(first.namespaces, _same_properties(ordered), providers)
+    return VariantMetadata(first.namespaces, _merge_properties(ordered), providers)
 
 
-def _same_properties(documents: Iterable[tuple[str, VariantMetadata]]) -> dict[str, Properties]:
-    found: dict[str, tuple[str, Properties]] = {}
+def _merge_properties(documents: Iterable[tuple[str, VariantMetadata]]) -> dict[str, Properties]:
+    merged: dict[str, tuple[str, Properties]] = {}
     for wheel, document in documents:
         for label, properties in document.variants.items():
-            other, known = found.setdefault(label, (wheel, properties))
-            if known != properties:
+            first_wheel, existing = merged.setdefault(label, (wheel, properties))
+            if existing != properties:
                 raise DataError(
-                    f"{other} and {wheel} have the label {label} with different properties: "
-                    f"{describe(known)} and {describe(properties)}",
+                    f"{first_wheel} and {wheel} have the label {label} with different properties: "
+                    f"{describe_properties(existing)} and {describe_properties(properties)}",
                     tip="a label stands for one set of properties in a release: choose another --label",
                 )
-    return {label: properties for label, (_, properties) in sorted(found.items())}
+    return {label: properties for label, (_, properties) in sorted(merged.items())}
 
 
-def _same_providers(documents: Iterable[tuple[str, VariantMetadata]]) -> dict[str, Provider]:
-    found: dict[str, tuple[str, Provider]] = {}
+def _merge_providers(documents: Iterable[tuple[str, VariantMetadata]]) -> dict[str, Provider]:
+    merged: dict[str, tuple[str, Provider]] = {}
     for wheel, document in documents:
         for namespace, provider in document.providers.items():
-            other, known = found.setdefault(namespace, (wheel, provider))
-            if known != provider:
+            first_wheel, existing = merged.setdefault(namespace, (wheel, provider))
+            if existing != provider:
                 raise DataError(
-                    f"{other} and {wheel} name different providers of {namespace}: "
-                    f"{json.dumps(known.as_json())} and {json.dumps(provider.as_json())}",
+                    f"{first_wheel} and {wheel} name different providers of {namespace}: "
+                    f"{json.dumps(existing.as_json())} and {json.dumps(provider.as_json())}",
                     tip="a namespace has one provider in a release: restamp the second with --join the first",
                 )
-    return {namespace: provider for namespace, (_, provider) in sorted(found.items())}
+    return {namespace: provider for namespace, (_, provider) in sorted(merged.items())}

@@ -16,23 +16,23 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.errors import UsageError
 from rocm_wheels.gpus.properties import ROCM_VERSIONS
-from rocm_wheels.variants.document import ARCH, VERSION, Provider
+from rocm_wheels.variants.document import GFX_ARCH, ROCM_VERSION, Provider
 
-PROVIDERS = ("rocm-bootstrap", "own", "static")
+PROVIDER_NAMES = ("rocm-bootstrap", "own", "static")
 ROCM_PROPERTIES = ("bundled", "host")
-OWN_NAME = "rocm-variant-provider"
-ROCM_BOOTSTRAP = Provider(
+OWN_PROVIDER_NAME = "rocm-variant-provider"
+ROCM_BOOTSTRAP_PROVIDER = Provider(
     requires=("rocm-bootstrap>=0.3,<1",), plugin_api="rocm_bootstrap.variant_provider:AMDVariantPlugin"
 )
-OWN = Provider(requires=(f"{OWN_NAME}>=0.1,<1",), plugin_api="rocm_variant_provider")
-DEAD = ("amd-variant-provider",)  # never registered on PyPI (looked up in November 2026)
+OWN_PROVIDER = Provider(requires=(f"{OWN_PROVIDER_NAME}>=0.1,<1",), plugin_api="rocm_variant_provider")
+UNREGISTERED_PROVIDERS = ("amd-variant-provider",)  # never registered on PyPI (looked up in November 2026)
 
 
 @dataclass(frozen=True)
 class ProviderChoice:
     """What was asked for: ``--provider``, ``--rocm-property`` and the lists that static providers need.
 
-    ``static_targets`` and ``rocm_versions`` are best first, for the whole release; without the latter
+    ``static_targets`` and ``list_rocm_versions`` are best first, for the whole release; without the latter
     every version that may come is ranked.
     """
 
@@ -50,9 +50,9 @@ class ProviderChoice:
             )
         if self.provider == "own" and not self.owns_the_name:
             raise UsageError(
-                f"--provider own names {OWN_NAME}, which users' installers will download and run",
+                f"--provider own names {OWN_PROVIDER_NAME}, which users' installers will download and run",
                 tip="publish build_tools/rocm_variant_provider to your index, see to it that nobody else can "
-                f"register {OWN_NAME} where your users look, then say --i-own-the-name",
+                f"register {OWN_PROVIDER_NAME} where your users look, then say --i-own-the-name",
             )
         if self.provider != "static" and self.static_targets:
             raise UsageError("--static-targets goes with --provider static only")
@@ -62,49 +62,51 @@ class ProviderChoice:
         """Whether ``gfx11_generic`` is a value that this provider knows."""
         return self.provider != "rocm-bootstrap"
 
-    def amd(self, targets: Iterable[str]) -> Provider:
-        """Return the provider of namespace ``amd``; ``targets`` are those of the wheels of this call."""
+    def make_amd_provider(self, targets: Iterable[str]) -> Provider:
+        """Return the provider of namespace ``make_amd_provider``; ``targets`` are those of the wheels of this call."""
         if self.provider == "static":
-            listed = self.static_targets or tuple(dict.fromkeys(targets))
-            if not listed:
+            values = self.static_targets or tuple(dict.fromkeys(targets))
+            if not values:
                 raise UsageError(
                     "--provider static lists the targets of the release, and none is known here",
                     tip="say --static-targets gfx942,gfx1100, or --join a wheel that is stamped already",
                 )
-            return Provider(static_properties={ARCH: listed})
-        return OWN if self.provider == "own" else ROCM_BOOTSTRAP
+            return Provider(static_properties={GFX_ARCH: values})
+        return OWN_PROVIDER if self.provider == "own" else ROCM_BOOTSTRAP_PROVIDER
 
-    def rocm(self) -> Provider:
-        """Return the provider of namespace ``rocm``: versions, newest first."""
+    def make_rocm_provider(self) -> Provider:
+        """Return the provider of namespace ``make_rocm_provider``: versions, newest first."""
         # All wheels of a release must list the same versions, and published wheels never change: a list of
         # those there are would shut out next month's wheel. So the default ranks those that may come, too.
-        return Provider(static_properties={VERSION: self.rocm_versions or ROCM_VERSIONS})
+        return Provider(static_properties={ROCM_VERSION: self.rocm_versions or ROCM_VERSIONS})
 
 
-def newest_first(versions: Iterable[str]) -> tuple[str, ...]:
+def sort_newest_first(versions: Iterable[str]) -> tuple[str, ...]:
     """Return versions (``7.2``) once each, newest first."""
     return tuple(sorted(set(versions), key=Version, reverse=True))
 
 
-def minor_version(text: str, *, what: str) -> str:
-    """Return major.minor of a version; UsageError (``what`` names the input) when it has none."""
+def parse_minor_version(text: str, *, input_name: str) -> str:
+    """Return major.minor of a version; UsageError (``input_name`` names the input) when it has none."""
     try:
         release = Version(text).release
     except InvalidVersion:
         release = ()
     if len(release) < 2:
-        raise UsageError(f"{what}: {text!r} is not a version like 7.2")
+        raise UsageError(f"{input_name}: {text!r} is not a version like 7.2")
     return f"{release[0]}.{release[1]}"
 
 
-def parse_versions(text: str, *, what: str) -> tuple[str, ...]:
+def parse_versions(text: str, *, input_name: str) -> tuple[str, ...]:
     """Read a list of ROCm versions, newest first; UsageError when one is wrong or there is none."""
-    found = [minor_version(word, what=what) for word in re.split(r"[,;\s]+", text) if word]
-    if not found:
-        raise UsageError(f"{what} names no version", tip=f"for example: {what} 7.2,7.1")
-    return newest_first(found)
+    versions = [
+        parse_minor_version(word, input_name=input_name) for word in re.split(r"[,;\s]+", text) if word
+    ]
+    if not versions:
+        raise UsageError(f"{input_name} names no version", tip=f"for example: {input_name} 7.2,7.1")
+    return sort_newest_first(versions)
 
 
-def is_dead(requirements: Sequence[str]) -> bool:
+def is_unregistered(requirements: Sequence[str]) -> bool:
     """Tell whether a provider's requirements name a project that nobody owns."""
-    return any(canonicalize_name(Requirement(one).name) in DEAD for one in requirements)
+    return any(canonicalize_name(Requirement(text).name) in UNREGISTERED_PROVIDERS for text in requirements)

@@ -9,18 +9,18 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.variants.providers import minor_version
+from rocm_wheels.variants.providers import parse_minor_version
 
-_LOCAL = re.compile(r"(?:^|\.)(?:(?:dev)?rocm(?P<version>[0-9][0-9a-z.]*)|cpu)$")
+_ROCM_LOCAL = re.compile(r"(?:^|\.)(?:(?:dev)?rocm(?P<version>[0-9][0-9a-z.]*)|cpu)$")
 
 
-def release_local(local: str | None) -> str:
+def strip_rocm_local(local: str | None) -> str:
     """Return a local version without what tells builds apart: ``git1a2b.rocm7.2.0`` → ``git1a2b``.
 
     Variants are wheels of one version; with ``+rocm7.2`` or ``+cpu`` each would be a version of its own, and
     an installer chooses the version before it looks at variants.
     """
-    return _LOCAL.sub("", local or "")
+    return _ROCM_LOCAL.sub("", local or "")
 
 
 def is_rocm_package(name: str) -> bool:
@@ -28,12 +28,12 @@ def is_rocm_package(name: str) -> bool:
     return canonicalize_name(name) == "rocm" or canonicalize_name(name).startswith("rocm-sdk")
 
 
-def stated_rocm_versions(local: str | None, requirements: Sequence[str]) -> dict[str, str]:
+def find_rocm_versions(local: str | None, requirements: Sequence[str]) -> dict[str, str]:
     """Return major.minor of ROCm by the place that states it: the local version, exact requirements."""
-    found = {}
-    match = _LOCAL.search(local or "")
+    versions = {}
+    match = _ROCM_LOCAL.search(local or "")
     if match and match["version"] and re.match(r"[0-9]+\.[0-9]", match["version"]):
-        found[f"its version +{local}"] = ".".join(match["version"].split(".")[:2])
+        versions[f"its version +{local}"] = ".".join(match["version"].split(".")[:2])
     for text in requirements:
         try:
             requirement = Requirement(text)
@@ -41,38 +41,43 @@ def stated_rocm_versions(local: str | None, requirements: Sequence[str]) -> dict
             continue  # a variant marker: restamp is there for those
         for specifier in requirement.specifier if is_rocm_package(requirement.name) else ():
             if specifier.operator == "==" and "*" not in specifier.version:
-                found[f"its requirement {text}"] = minor_version(specifier.version, what=text)
-    return found
+                versions[f"its requirement {text}"] = parse_minor_version(specifier.version, input_name=text)
+    return versions
 
 
-def rocm_version_of(wheel: str, local: str | None, requirements: Sequence[str], asked: str | None) -> str:
-    """Return the ROCm version (major.minor) of a wheel; ``asked`` is ``--rocm-version``.
+def read_rocm_version(
+    wheel: str, local: str | None, requirements: Sequence[str], requested: str | None
+) -> str:
+    """Return the ROCm version (major.minor) of a wheel; ``requested`` is ``--rocm-version``.
 
     DataError when nothing states one, or when two places differ.
     """
-    stated = stated_rocm_versions(local, requirements)
-    if asked is not None:
-        stated = {f"--rocm-version {asked}": minor_version(asked, what="--rocm-version"), **stated}
-    if not stated:
+    versions = find_rocm_versions(local, requirements)
+    if requested is not None:
+        versions = {
+            f"--rocm-version {requested}": parse_minor_version(requested, input_name="--rocm-version"),
+            **versions,
+        }
+    if not versions:
         raise DataError(
             f"{wheel} does not say which ROCm it was made with: neither its version nor a requirement does",
             tip="name it: --rocm-version 7.2",
         )
-    if len(set(stated.values())) > 1:
-        said = "; ".join(f"{place} says {version}" for place, version in stated.items())
-        raise DataError(f"{wheel}: its ROCm version is not one: {said}")
-    return next(iter(stated.values()))
+    if len(set(versions.values())) > 1:
+        statements = "; ".join(f"{origin} says {version}" for origin, version in versions.items())
+        raise DataError(f"{wheel}: its ROCm version is not one: {statements}")
+    return next(iter(versions.values()))
 
 
-def without_release_local(requirements: Sequence[str]) -> list[str]:
+def strip_local_pins(requirements: Sequence[str]) -> list[str]:
     """Return requirements with pins like ``torch==2.9.0+rocm7.2`` without the part that variants replace.
 
     The pins of the ROCm packages stay as they are: those are no variants.
     """
-    return [_unpinned(text) for text in requirements]
+    return [_strip_local_pin(text) for text in requirements]
 
 
-def _unpinned(text: str) -> str:
+def _strip_local_pin(text: str) -> str:
     try:
         requirement = Requirement(text)
     except (InvalidRequirement, RecursionError):
@@ -82,6 +87,6 @@ def _unpinned(text: str) -> str:
     for specifier in requirement.specifier:
         public, _, local = specifier.version.partition("+")
         local = re.sub("[-_]", ".", local.lower())
-        if (left := release_local(local)) != local:
-            text = text.replace(specifier.version, f"{public}+{left}" if left else public)
+        if (remaining := strip_rocm_local(local)) != local:
+            text = text.replace(specifier.version, f"{public}+{remaining}" if remaining else public)
     return text

@@ -8,27 +8,33 @@ from pathlib import Path
 
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.variants.document import (
-    AMD,
-    ARCH,
-    HOST_VERSION,
-    ROCM,
-    VERSION,
+    AMD_NAMESPACE,
+    GFX_ARCH,
+    HOST_ROCM_VERSION,
+    ROCM_NAMESPACE,
+    ROCM_VERSION,
     Properties,
     VariantMetadata,
-    properties_of,
+    make_properties,
 )
-from rocm_wheels.variants.labels import check_label, label_of
+from rocm_wheels.variants.labels import check_label, make_label
 from rocm_wheels.variants.markers import has_variant_marker
-from rocm_wheels.variants.metadata import FILE_NAME, merge
+from rocm_wheels.variants.metadata import VARIANT_FILE_NAME, merge_documents
 from rocm_wheels.variants.providers import ProviderChoice
-from rocm_wheels.variants.release import Documents, settle
-from rocm_wheels.variants.rocm_version import release_local, rocm_version_of, without_release_local
-from rocm_wheels.variants.targets import FROM_WHEEL, NO_TARGETS, HeldTargets, choose_targets, read_held
-from rocm_wheels.variants.wheel_facts import WheelFacts, read_facts
-from rocm_wheels.wheels.archive.edits import Edit, edited_name
-from rocm_wheels.wheels.archive.rewrite import require_apart, rewrite_wheel
+from rocm_wheels.variants.release import JoinedDocuments, settle_release
+from rocm_wheels.variants.rocm_version import strip_rocm_local, read_rocm_version, strip_local_pins
+from rocm_wheels.variants.targets import (
+    FROM_WHEEL,
+    NO_TARGETS,
+    WheelTargets,
+    choose_targets,
+    read_wheel_targets,
+)
+from rocm_wheels.variants.wheel_facts import WheelFacts, read_wheel_facts
+from rocm_wheels.wheels.archive.edits import WheelEdit, get_edited_name
+from rocm_wheels.wheels.archive.rewrite import require_distinct_targets, rewrite_wheel
 
-_RESTAMP = "rocm-wheels restamp repairs it; --replace gives it a new stamp"
+_RESTAMP_TIP = "rocm-wheels restamp repairs it; --replace gives it a new stamp"
 
 
 @dataclass(frozen=True)
@@ -44,10 +50,10 @@ class StampRequest:
     allow_claim: bool = False
     allow_hide: bool = False
     replace: bool = False
-    joined: Documents = ()
+    joined: JoinedDocuments = ()
 
     def __post_init__(self) -> None:
-        given = [
+        options = [
             option
             for option, value in (
                 ("--targets", self.targets != FROM_WHEEL),
@@ -57,24 +63,26 @@ class StampRequest:
             )
             if value
         ]
-        if self.null and given:
-            raise UsageError(f"--null states no properties at all, so it does not go with {', '.join(given)}")
+        if self.null and options:
+            raise UsageError(
+                f"--null states no properties at all, so it does not go with {', '.join(options)}"
+            )
 
 
 @dataclass(frozen=True)
-class Stamp:
+class VariantStamp:
     """A stamp that is decided: the wheel it is for, its label, its document, and what the wheel becomes."""
 
     source: Path
     label: str
     properties: Properties
     document: VariantMetadata
-    edit: Edit
+    edit: WheelEdit
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Stamped:
+class StampedWheel:
     """A wheel that was written."""
 
     source: Path
@@ -86,126 +94,154 @@ class Stamped:
 
 
 def plan_stamps(
-    wheels: Sequence[Path], request: StampRequest, *, held: Mapping[Path, HeldTargets] | None = None
-) -> list[Stamp]:
+    wheels: Sequence[Path], request: StampRequest, *, wheel_targets: Mapping[Path, WheelTargets] | None = None
+) -> list[VariantStamp]:
     """Decide the stamps of wheels; nothing is written. DataError or UsageError when one cannot be.
 
-    ``held`` is what is known of the device code of wheels already; that of others is read.
+    ``wheel_targets`` is what is known of the device code of wheels already; that of others is read.
     """
     if not wheels:
         raise UsageError("no wheels were named", tip="for example: rocm-wheels stamp dist/torch-*.whl")
-    facts = [read_facts(wheel) for wheel in wheels]
-    for one in facts:
-        _require_fit(one, replace=request.replace)
-    properties = {one.path: _properties(one, request, (held or {}).get(one.path)) for one in facts}
-    stamps: list[tuple[WheelFacts, Stamp]] = []
-    for group in by_release(facts, keep_local=request.keep_local):
-        release = settle(request.choice, [properties[one.path] for one in group], request.joined)
-        made = []
-        for one in group:
-            label = check_label(request.label or label_of(properties[one.path]), properties[one.path])
-            document = release.document(label, properties[one.path])
-            edit = _edit(one, document, request)
-            made.append((one, Stamp(one.path, label, properties[one.path], document, edit)))
-        merge([*request.joined, *((stamp.source.name, stamp.document) for _, stamp in made)])
-        stamps += made
+    facts = [read_wheel_facts(wheel) for wheel in wheels]
+    for wheel_facts in facts:
+        _require_stampable(wheel_facts, replace=request.replace)
+    properties = {
+        wheel_facts.path: _choose_properties(
+            wheel_facts, request, (wheel_targets or {}).get(wheel_facts.path)
+        )
+        for wheel_facts in facts
+    }
+    stamps: list[tuple[WheelFacts, VariantStamp]] = []
+    for group in group_by_release(facts, keep_local=request.keep_local):
+        release = settle_release(
+            request.choice, [properties[wheel_facts.path] for wheel_facts in group], request.joined
+        )
+        group_stamps = []
+        for wheel_facts in group:
+            label = check_label(
+                request.label or make_label(properties[wheel_facts.path]), properties[wheel_facts.path]
+            )
+            document = release.make_document(label, properties[wheel_facts.path])
+            edit = _make_edit(wheel_facts, document, request)
+            group_stamps.append(
+                (
+                    wheel_facts,
+                    VariantStamp(wheel_facts.path, label, properties[wheel_facts.path], document, edit),
+                )
+            )
+        merge_documents(
+            [*request.joined, *((stamp.source.name, stamp.document) for _, stamp in group_stamps)]
+        )
+        stamps += group_stamps
     _require_different_files(stamps, keep_local=request.keep_local)
     return [stamp for _, stamp in stamps]
 
 
-def write_stamps(stamps: Iterable[Stamp], folder: Path | None, *, replace: bool = False) -> list[Stamped]:
+def write_stamps(
+    stamps: Iterable[VariantStamp], folder: Path | None, *, replace: bool = False
+) -> list[StampedWheel]:
     """Write what was planned into ``folder`` (None: beside each wheel); the wheels themselves stay.
 
     UsageError, and nothing is written, when two would become one file.
     """
     stamps, written = list(stamps), []
-    require_apart(
-        (one.source, (folder or one.source.parent) / edited_name(one.source.name, one.edit)) for one in stamps
+    require_distinct_targets(
+        (stamp.source, (folder or stamp.source.parent) / get_edited_name(stamp.source.name, stamp.edit))
+        for stamp in stamps
     )
     for stamp in stamps:
-        made = rewrite_wheel(stamp.source, folder or stamp.source.parent, stamp.edit, replace=replace)
+        rewritten = rewrite_wheel(stamp.source, folder or stamp.source.parent, stamp.edit, replace=replace)
         written.append(
-            Stamped(stamp.source, made.path, stamp.label, stamp.properties, made.size, stamp.notes)
+            StampedWheel(
+                stamp.source, rewritten.path, stamp.label, stamp.properties, rewritten.size, stamp.notes
+            )
         )
     return written
 
 
 def unstamp_wheel(
     wheel: Path, folder: Path | None, *, local: str | None = None, replace: bool = False
-) -> Stamped:
+) -> StampedWheel:
     """Write a variant wheel as a plain one, with local version ``local`` (None: as it is).
 
     Its ``variant.json`` is left out, whatever it says. DataError when it is no variant wheel.
     """
-    facts = read_facts(wheel)
+    facts = read_wheel_facts(wheel)
     if not facts.is_stamped:
         raise DataError(f"{wheel} is not a variant wheel: its name has no label")
-    drop = frozenset([FILE_NAME] if facts.document is not None else [])
-    made = rewrite_wheel(
-        wheel, folder or wheel.parent, Edit(label="", local=local, drop=drop), replace=replace
+    drop = frozenset([VARIANT_FILE_NAME] if facts.document is not None else [])
+    rewritten = rewrite_wheel(
+        wheel, folder or wheel.parent, WheelEdit(label="", local=local, drop=drop), replace=replace
     )
-    return Stamped(wheel, made.path, "", {}, made.size)
+    return StampedWheel(wheel, rewritten.path, "", {}, rewritten.size)
 
 
-def _require_fit(wheel: WheelFacts, *, replace: bool) -> None:
+def _require_stampable(wheel: WheelFacts, *, replace: bool) -> None:
     if wheel.is_stamped and not replace:
         raise DataError(
-            f"{wheel.path} is a variant wheel already: {wheel.name.label or FILE_NAME}", tip=_RESTAMP
+            f"{wheel.path} is a variant wheel already: {wheel.name.label or VARIANT_FILE_NAME}",
+            tip=_RESTAMP_TIP,
         )
-    if marked := [one for one in wheel.requirements if has_variant_marker(one)]:
+    if marked := [requirement for requirement in wheel.requirements if has_variant_marker(requirement)]:
         raise DataError(
             f"{wheel.path}: METADATA has a variant marker, which no installer reads: {marked[0]}",
             tip="rocm-wheels restamp decides such requirements for the wheel",
         )
 
 
-def _properties(wheel: WheelFacts, request: StampRequest, held: HeldTargets | None) -> Properties:
-    place = (ROCM, VERSION) if request.choice.rocm_property == "bundled" else (AMD, HOST_VERSION)
+def _choose_properties(
+    wheel: WheelFacts, request: StampRequest, wheel_targets: WheelTargets | None
+) -> Properties:
+    version_feature = (
+        (ROCM_NAMESPACE, ROCM_VERSION)
+        if request.choice.rocm_property == "bundled"
+        else (AMD_NAMESPACE, HOST_ROCM_VERSION)
+    )
     version = []
     if not request.null:  # the quick question first: device code is read from the whole wheel
         local = wheel.name.version.local
-        version = [rocm_version_of(str(wheel.path), local, wheel.requirements, request.rocm_version)]
+        version = [read_rocm_version(str(wheel.path), local, wheel.requirements, request.rocm_version)]
     targets = choose_targets(
         str(wheel.path),
-        read_held(wheel.path) if held is None else held,
+        read_wheel_targets(wheel.path) if wheel_targets is None else wheel_targets,
         NO_TARGETS if request.null else request.targets,
         generics=request.choice.reports_generics,
         allow_claim=request.allow_claim,
         allow_hide=request.allow_hide,
     )
-    return properties_of([(AMD, ARCH, targets), (*place, version)])
+    return make_properties([(AMD_NAMESPACE, GFX_ARCH, targets), (*version_feature, version)])
 
 
-def _edit(wheel: WheelFacts, document: VariantMetadata, request: StampRequest) -> Edit:
+def _make_edit(wheel: WheelFacts, document: VariantMetadata, request: StampRequest) -> WheelEdit:
     (label,) = document.variants
-    put = {FILE_NAME: document.to_json()}
+    put = {VARIANT_FILE_NAME: document.to_json()}
     if request.keep_local:
-        return Edit(label=label, put=put)
-    left = release_local(wheel.name.version.local)
-    return Edit(
+        return WheelEdit(label=label, put=put)
+    remaining = strip_rocm_local(wheel.name.version.local)
+    return WheelEdit(
         label=label,
         put=put,
-        local=left if left != (wheel.name.version.local or "") else None,
-        requirements=without_release_local,
+        local=remaining if remaining != (wheel.name.version.local or "") else None,
+        requirements=strip_local_pins,
     )
 
 
-def by_release(wheels: Iterable[WheelFacts], *, keep_local: bool) -> list[list[WheelFacts]]:
+def group_by_release(wheels: Iterable[WheelFacts], *, keep_local: bool) -> list[list[WheelFacts]]:
     """Return the wheels of each release together."""
-    found: dict[tuple[str, str], list[WheelFacts]] = {}
+    groups: dict[tuple[str, str], list[WheelFacts]] = {}
     for wheel in wheels:
-        found.setdefault(wheel.release(keep_local=keep_local), []).append(wheel)
-    return list(found.values())
+        groups.setdefault(wheel.get_release(keep_local=keep_local), []).append(wheel)
+    return list(groups.values())
 
 
-def _require_different_files(stamps: Iterable[tuple[WheelFacts, Stamp]], *, keep_local: bool) -> None:
+def _require_different_files(stamps: Iterable[tuple[WheelFacts, VariantStamp]], *, keep_local: bool) -> None:
     """Raise UsageError when two wheels would get the same file name."""
-    seen: dict[object, Path] = {}
+    sources: dict[object, Path] = {}
     for wheel, stamp in stamps:
-        key = (wheel.release(keep_local=keep_local), wheel.name.build, wheel.name.tags, stamp.label)
-        other = seen.setdefault(key, stamp.source)
-        if other != stamp.source:
+        key = (wheel.get_release(keep_local=keep_local), wheel.name.build, wheel.name.tags, stamp.label)
+        first_source = sources.setdefault(key, stamp.source)
+        if first_source != stamp.source:
             raise UsageError(
-                f"{other} and {stamp.source} would become the same variant, {stamp.label}",
+                f"{first_source} and {stamp.source} would become the same variant, {stamp.label}",
                 tip="give one of them another --label, or another build tag",
             )

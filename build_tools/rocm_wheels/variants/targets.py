@@ -14,25 +14,25 @@ from pathlib import Path, PurePosixPath
 
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.gpus import names
-from rocm_wheels.model.gfx import base_target, parse_targets
-from rocm_wheels.variants.reading import VALUE
-from rocm_wheels.wheels.device_code.objects import CodeObject, read_any, targets_of
+from rocm_wheels.model.gfx import strip_features, parse_targets
+from rocm_wheels.variants.reading import VALUE_PATTERN
+from rocm_wheels.wheels.device_code.objects import CodeObject, read_device_code, list_code_targets
 from rocm_wheels.wheels.device_code.target_id import TargetId
 
-OPTION = "--targets"
+TARGETS_OPTION = "--targets"
 FROM_WHEEL = "from-wheel"
 NO_TARGETS = "none"
 
 # as compilers spell them: a value of a property cannot hold the dashes
-GENERICS = {name.replace("_", "-"): chips for name, chips in names.GENERICS.items()}
-_PORTABLE = ("amdgcnspirv", "spirv")
-_PLAIN = {("sramecc", "+"), ("xnack", "-")}
+COMPILER_GENERICS = {name.replace("_", "-"): chips for name, chips in names.GENERIC_TARGETS.items()}
+_PORTABLE_PROCESSORS = ("amdgcnspirv", "spirv")
+_PLAIN_FEATURES = {("sramecc", "+"), ("xnack", "-")}
 _XNACK_ALWAYS_ON = ("gfx125",)
 _ANY_TARGET = "@GFXARCH@"
 
 
 @dataclass(frozen=True)
-class HeldTargets:
+class WheelTargets:
     """What a wheel has device code for: ``targets`` (generic ones too), sorted as people do.
 
     ``special`` are target IDs whose code a plain machine cannot run, where there is no other code for
@@ -46,37 +46,41 @@ class HeldTargets:
     outside: tuple[str, ...] = ()
 
 
-def read_held(wheel: Path) -> HeldTargets:
+def read_wheel_targets(wheel: Path) -> WheelTargets:
     """Read the device code of a wheel. DataError when it is damaged."""
-    found = read_any(wheel)
-    return held_of(found.code, found.elsewhere)
+    device_code = read_device_code(wheel)
+    return collect_wheel_targets(device_code.code, device_code.moved_code)
 
 
-def held_of(code: Mapping[str, Iterable[CodeObject]], elsewhere: Mapping[str, Iterable[str]]) -> HeldTargets:
+def collect_wheel_targets(
+    code: Mapping[str, Iterable[CodeObject]], elsewhere: Mapping[str, Iterable[str]]
+) -> WheelTargets:
     """Return what device code stands for: the code objects of each member, and archives that are named."""
-    targets = held_ids(targets_of(one for objects in code.values() for one in objects))
+    targets = parse_target_ids(list_code_targets(entry for objects in code.values() for entry in objects))
     inside = [member for member in code if member.endswith(".kpack")]
-    named = {one for archives in elsewhere.values() for one in archives}
-    return replace(targets, outside=tuple(sorted(one for one in named if not _is_inside(one, inside))))
+    archives = {entry for archives in elsewhere.values() for entry in archives}
+    return replace(
+        targets, outside=tuple(sorted(entry for entry in archives if not _is_inside(entry, inside)))
+    )
 
 
-def held_ids(targets: Iterable[str]) -> HeldTargets:
+def parse_target_ids(targets: Iterable[str]) -> WheelTargets:
     """Return what code for target IDs (``gfx90a:xnack+``) stands for."""
-    found = [TargetId.parse(one) for one in targets]
-    chips = [one for one in found if one.processor not in _PORTABLE]
-    processors = dict.fromkeys(one.processor for one in chips)
-    plain = {one.processor for one in chips if _runs_on_plain_machine(one)}
-    return HeldTargets(
+    target_ids = [TargetId.parse(target) for target in targets]
+    chips = [target for target in target_ids if target.processor not in _PORTABLE_PROCESSORS]
+    processors = dict.fromkeys(target.processor for target in chips)
+    plain = {target.processor for target in chips if _runs_on_plain_machine(target)}
+    return WheelTargets(
         targets=tuple(processors),
-        special=tuple(str(one) for one in chips if one.processor not in plain),
-        portable=len(chips) != len(found),
+        special=tuple(str(target) for target in chips if target.processor not in plain),
+        portable=len(chips) != len(target_ids),
     )
 
 
 def choose_targets(
     wheel: str,
-    held: HeldTargets,
-    wanted: str = FROM_WHEEL,
+    wheel_targets: WheelTargets,
+    requested: str = FROM_WHEEL,
     *,
     generics: bool = True,
     allow_claim: bool = False,
@@ -84,100 +88,106 @@ def choose_targets(
 ) -> tuple[str, ...]:
     """Return the values of ``gfx_arch`` that a stamp states, () for none.
 
-    ``wanted`` is ``from-wheel``, ``none`` or a list of targets and families; ``generics`` says whether the
+    ``requested`` is ``from-wheel``, ``none`` or a list of targets and families; ``generics`` says whether the
     provider reports generic targets: if not, one stands for the processors it covers. DataError
     when the stamp would claim code that the wheel does not hold (``allow_claim`` lets it), or hide some
     that it does hold (``allow_hide``), or when the wheel does not say what it holds.
     """
-    if held.special and wanted != NO_TARGETS and not allow_claim:
+    if wheel_targets.special and requested != NO_TARGETS and not allow_claim:
         raise DataError(
-            f"{wheel} holds {', '.join(held.special)} and no plain code for it; a variant cannot say so much",
+            f"{wheel} holds {', '.join(wheel_targets.special)} and no plain code for it; a variant cannot say so much",
             tip="machines without that setting would take the wheel and fail; --allow-claim says it anyway",
         )
-    if wanted == FROM_WHEEL:
-        _require_own_word(wheel, held)
-        return _values(held.targets, generics=generics)
-    chosen = () if wanted == NO_TARGETS else _listed(wanted, held.targets)
-    serves, said = chips_of(held.targets), chips_of(chosen)
-    has = ", ".join(held.targets) or ("SPIR-V" if held.portable else "no device code")
-    if said - serves and not held.portable and not allow_claim:
+    if requested == FROM_WHEEL:
+        _require_stated_targets(wheel, wheel_targets)
+        return _format_values(wheel_targets.targets, generics=generics)
+    chosen = () if requested == NO_TARGETS else _parse_target_list(requested, wheel_targets.targets)
+    serves, claimed = expand_generics(wheel_targets.targets), expand_generics(chosen)
+    content = ", ".join(wheel_targets.targets) or ("SPIR-V" if wheel_targets.portable else "no device code")
+    if claimed - serves and not wheel_targets.portable and not allow_claim:
         raise DataError(
-            f"{wheel}: {OPTION} claims {_shown(said - serves)}, and the wheel holds {has}",
+            f"{wheel}: {TARGETS_OPTION} claims {_join_targets(claimed - serves)}, and the wheel holds {content}",
             tip="build for them, or say --allow-claim when the code comes from another package",
         )
-    if serves - said and not allow_hide:
+    if serves - claimed and not allow_hide:
         raise DataError(
-            f"{wheel}: {OPTION} leaves out {_shown(serves - said)}, and the wheel holds {has}",
+            f"{wheel}: {TARGETS_OPTION} leaves out {_join_targets(serves - claimed)}, and the wheel holds {content}",
             tip="machines that it could serve would never get it; --allow-hide says that this is meant",
         )
-    return _values(chosen, generics=generics)
+    return _format_values(chosen, generics=generics)
 
 
-def parse_values(text: str, *, what: str) -> tuple[str, ...]:
+def parse_target_values(text: str, *, input_name: str) -> tuple[str, ...]:
     """Read a list of targets, families and generic targets as values, in its order."""
-    return tuple(one.replace("-", "_") for one in _listed(text, (), what))
+    return tuple(target.replace("-", "_") for target in _parse_target_list(text, (), input_name))
 
 
-def chips_of(targets: Iterable[str]) -> frozenset[str]:
+def expand_generics(targets: Iterable[str]) -> frozenset[str]:
     """Return the processors that code for targets runs on: a generic one covers several."""
-    return frozenset(chip for one in targets for chip in GENERICS.get(_dashed(one), (one,)))
+    return frozenset(
+        chip for target in targets for chip in COMPILER_GENERICS.get(_spell_with_dashes(target), (target,))
+    )
 
 
-def _require_own_word(wheel: str, held: HeldTargets) -> None:
-    if held.outside:
+def _require_stated_targets(wheel: str, wheel_targets: WheelTargets) -> None:
+    if wheel_targets.outside:
         raise DataError(
-            f"{wheel}: its device code is in {', '.join(held.outside)}, outside of it",
-            tip=f"name the targets of those packages: {OPTION} gfx942,gfx1100 --allow-claim",
+            f"{wheel}: its device code is in {', '.join(wheel_targets.outside)}, outside of it",
+            tip=f"name the targets of those packages: {TARGETS_OPTION} gfx942,gfx1100 --allow-claim",
         )
-    if not held.targets:
-        said = "only SPIR-V" if held.portable else "no device code"
+    if not wheel_targets.targets:
+        content = "only SPIR-V" if wheel_targets.portable else "no device code"
         raise DataError(
-            f"{wheel} holds {said}, so it does not tell its targets",
-            tip=f"say {OPTION} {NO_TARGETS} (for any machine: the ROCm version alone), --null, or, when the "
-            f"code comes from another package, {OPTION} LIST --allow-claim",
+            f"{wheel} holds {content}, so it does not tell its targets",
+            tip=f"say {TARGETS_OPTION} {NO_TARGETS} (for any machine: the ROCm version alone), --null, or, when the "
+            f"code comes from another package, {TARGETS_OPTION} LIST --allow-claim",
         )
 
 
-def _listed(text: str, held: Iterable[str], what: str = OPTION) -> tuple[str, ...]:
+def _parse_target_list(
+    text: str, available: Iterable[str], input_name: str = TARGETS_OPTION
+) -> tuple[str, ...]:
     """Read a list of targets, families and generic targets; what the wheel holds is always one of them."""
-    known = {*GENERICS, *held}
-    found: dict[str, None] = {}
+    known_targets = {*COMPILER_GENERICS, *available}
+    targets: dict[str, None] = {}
     for word in re.split(r"[,;\s]+", text):
-        if word and _dashed(word) in known:
-            found[_dashed(word)] = None
+        if word and _spell_with_dashes(word) in known_targets:
+            targets[_spell_with_dashes(word)] = None
         elif word:
-            found.update(dict.fromkeys(base_target(one) for one in parse_targets(word, what=what)))
-    if not found:
-        raise UsageError(f"{what} names no GPU target", tip=f"for example: {what} gfx942,gfx1100")
-    return tuple(found)
+            targets.update(
+                dict.fromkeys(strip_features(target) for target in parse_targets(word, input_name=input_name))
+            )
+    if not targets:
+        raise UsageError(f"{input_name} names no GPU target", tip=f"for example: {input_name} gfx942,gfx1100")
+    return tuple(targets)
 
 
-def _values(targets: Iterable[str], *, generics: bool) -> tuple[str, ...]:
+def _format_values(targets: Iterable[str], *, generics: bool) -> tuple[str, ...]:
     """Return targets as values: sorted as people do, a generic one as itself or as what it covers."""
-    found = {_dashed(one) for one in targets} if generics else chips_of(targets)
-    values = [one.replace("-", "_") for one in _sorted(found)]
+    spelled = {_spell_with_dashes(target) for target in targets} if generics else expand_generics(targets)
+    values = [target.replace("-", "_") for target in _sort_targets(spelled)]
     for value in values:
-        if not VALUE.fullmatch(value):
+        if not VALUE_PATTERN.fullmatch(value):
             raise DataError(f"{value!r} cannot be a value of a variant property (PEP 825)")
     return tuple(values)
 
 
-def _sorted(targets: Iterable[str]) -> list[str]:
-    return sorted(targets, key=lambda one: TargetId(one).order())
+def _sort_targets(targets: Iterable[str]) -> list[str]:
+    return sorted(targets, key=lambda target: TargetId(target).get_sort_key())
 
 
-def _shown(targets: Iterable[str]) -> str:
-    return ", ".join(_sorted(targets))
+def _join_targets(targets: Iterable[str]) -> str:
+    return ", ".join(_sort_targets(targets))
 
 
-def _dashed(target: str) -> str:
+def _spell_with_dashes(target: str) -> str:
     return target.replace("_", "-")
 
 
 def _runs_on_plain_machine(target: TargetId) -> bool:
     if target.processor.startswith(_XNACK_ALWAYS_ON):
         return ("xnack", "-") not in target.features
-    return set(target.features) <= _PLAIN
+    return set(target.features) <= _PLAIN_FEATURES
 
 
 def _is_inside(archive: str, members: Iterable[str]) -> bool:

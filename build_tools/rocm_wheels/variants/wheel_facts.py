@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.variants.metadata import FILE_NAME
-from rocm_wheels.variants.rocm_version import release_local
-from rocm_wheels.wheels.archive.edit_texts import read_fields, values_of
+from rocm_wheels.variants.metadata import VARIANT_FILE_NAME
+from rocm_wheels.variants.rocm_version import strip_rocm_local
+from rocm_wheels.wheels.archive.edit_texts import read_metadata_fields, get_field_values
 from rocm_wheels.wheels.archive.rewrite import read_dist_info_files
 from rocm_wheels.wheels.names import WheelName, parse_wheel_name
 
@@ -22,10 +22,10 @@ class WheelFacts:
     requirements: tuple[str, ...]
     document: bytes | None
 
-    def release(self, *, keep_local: bool) -> tuple[str, str]:
+    def get_release(self, *, keep_local: bool) -> tuple[str, str]:
         """Return project and version of the release that the wheel becomes a variant of."""
         version = self.name.version
-        local = (version.local or "") if keep_local else release_local(version.local)
+        local = (version.local or "") if keep_local else strip_rocm_local(version.local)
         return self.name.name, f"{version.public}+{local}" if local else version.public
 
     @property
@@ -34,11 +34,11 @@ class WheelFacts:
         return self.name.label is not None or self.document is not None
 
 
-def read_facts(wheel: Path) -> WheelFacts:
+def read_wheel_facts(wheel: Path) -> WheelFacts:
     """Read a wheel's name and ``.dist-info`` folder, and inflate nothing else. DataError when it is none."""
     name = parse_wheel_name(wheel.name)
     files = read_dist_info_files(wheel)
     if "METADATA" not in files:
         raise DataError(f"{wheel}: its .dist-info folder has no METADATA")
-    fields, _ = read_fields(files["METADATA"], f"{wheel}: METADATA")
-    return WheelFacts(wheel, name, values_of(fields, "Requires-Dist"), files.get(FILE_NAME))
+    fields, _ = read_metadata_fields(files["METADATA"], f"{wheel}: METADATA")
+    return WheelFacts(wheel, name, get_field_values(fields, "Requires-Dist"), files.get(VARIANT_FILE_NAME))

@@ -6,12 +6,12 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from rocm_wheels.wheels.archive.edit_texts import Field, read_fields, value_of
-from rocm_wheels.wheels.archive.edits import dist_info_folder
-from rocm_wheels.wheels.archive.records import Entry
+from rocm_wheels.wheels.archive.edit_texts import MetadataField, read_metadata_fields, get_field_value
+from rocm_wheels.wheels.archive.edits import get_dist_info_folder
+from rocm_wheels.wheels.archive.records import ZipEntry
 from rocm_wheels.wheels.members import WheelArchive
 from rocm_wheels.wheels.names import split_wheel_name
-from rocm_wheels.wheels.record import parse_record
+from rocm_wheels.wheels.record import parse_wheel_record
 
 
 @dataclass(frozen=True)
@@ -33,55 +33,59 @@ class WheelDiff:
     record: list[str] = field(default_factory=list)
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """Tell whether there is no difference."""
         return not any(asdict(self).values())
 
 
 @dataclass(frozen=True)
-class _Side:
-    members: dict[str, Entry]
+class _ComparedWheel:
+    members: dict[str, ZipEntry]
     metadata: bytes
     record: dict[str, tuple[str, int | None]]
 
 
 def compare_wheels(old: Path, new: Path) -> WheelDiff:
     """Compare two wheels; DataError when one is damaged, hostile or no wheel."""
-    before, after = split_wheel_name(old.name), split_wheel_name(new.name)
-    one, two = _read(old), _read(new)
-    both = one.members.keys() & two.members.keys()
-    own = {"*.dist-info/RECORD", "*.dist-info/METADATA"}
-    said, rest = read_fields(one.metadata, "METADATA")
-    said_then, rest_then = read_fields(two.metadata, "METADATA")
+    old_name, new_name = split_wheel_name(old.name), split_wheel_name(new.name)
+    old_wheel, new_wheel = _read_wheel(old), _read_wheel(new)
+    common = old_wheel.members.keys() & new_wheel.members.keys()
+    dist_info_files = {"*.dist-info/RECORD", "*.dist-info/METADATA"}
+    old_fields, old_description = read_metadata_fields(old_wheel.metadata, "METADATA")
+    new_fields, new_description = read_metadata_fields(new_wheel.metadata, "METADATA")
     return WheelDiff(
         fields={
-            name: (value, asdict(after)[name])
-            for name, value in asdict(before).items()
-            if value != asdict(after)[name]
+            name: (value, asdict(new_name)[name])
+            for name, value in asdict(old_name).items()
+            if value != asdict(new_name)[name]
         },
-        added=sorted(two.members.keys() - both),
-        removed=sorted(one.members.keys() - both),
-        changed=sorted(n for n in both - own if _content(one.members[n]) != _content(two.members[n])),
+        added=sorted(new_wheel.members.keys() - common),
+        removed=sorted(old_wheel.members.keys() - common),
+        changed=sorted(
+            n
+            for n in common - dist_info_files
+            if _get_content(old_wheel.members[n]) != _get_content(new_wheel.members[n])
+        ),
         modes={
-            name: (f"{one.members[name].mode:o}", f"{two.members[name].mode:o}")
-            for name in sorted(both)
-            if one.members[name].mode != two.members[name].mode
+            name: (f"{old_wheel.members[name].mode:o}", f"{new_wheel.members[name].mode:o}")
+            for name in sorted(common)
+            if old_wheel.members[name].mode != new_wheel.members[name].mode
         },
-        metadata=_metadata(said, said_then),
-        description=rest != rest_then,
+        metadata=_compare_metadata(old_fields, new_fields),
+        description=old_description != new_description,
         record=sorted(
             name
-            for name in both & one.record.keys() & two.record.keys()
-            if one.record[name] != two.record[name]
-            and _content(one.members[name]) == _content(two.members[name])
+            for name in common & old_wheel.record.keys() & new_wheel.record.keys()
+            if old_wheel.record[name] != new_wheel.record[name]
+            and _get_content(old_wheel.members[name]) == _get_content(new_wheel.members[name])
         ),
     )
 
 
-def _read(path: Path) -> _Side:
+def _read_wheel(path: Path) -> _ComparedWheel:
     with WheelArchive.open(path) as archive:
         archive.require_sound()
-        folder = dist_info_folder(entry.name for entry in archive.members)
+        folder = get_dist_info_folder(entry.name for entry in archive.members)
         stem = folder.removesuffix(".dist-info")
         entries = {entry.name: entry for entry in archive.members}
         texts = {
@@ -89,25 +93,34 @@ def _read(path: Path) -> _Side:
             for name in ("METADATA", "RECORD")
             if f"{folder}/{name}" in entries
         }
-        record = parse_record(texts.get("RECORD", b""), name=f"{path}: RECORD", files=len(entries))
-    listed = {_plain(entry.path, stem): (entry.digest, entry.size) for entry in record}
-    return _Side({_plain(n, stem): e for n, e in entries.items()}, texts.get("METADATA", b""), listed)
+        record = parse_wheel_record(texts.get("RECORD", b""), name=f"{path}: RECORD", files=len(entries))
+    listed = {_mask_version(entry.path, stem): (entry.digest, entry.size) for entry in record}
+    return _ComparedWheel(
+        {_mask_version(n, stem): e for n, e in entries.items()}, texts.get("METADATA", b""), listed
+    )
 
 
-def _plain(name: str, stem: str) -> str:
+def _mask_version(name: str, stem: str) -> str:
     for kind in (".dist-info", ".data"):
         if name.startswith(f"{stem}{kind}/"):
             return f"*{kind}{name[len(stem) + len(kind) :]}"
     return name
 
 
-def _content(entry: Entry) -> tuple[int, int]:
+def _get_content(entry: ZipEntry) -> tuple[int, int]:
     return entry.size, entry.crc
 
 
-def _metadata(old: list[Field], new: list[Field]) -> dict[str, tuple[list[str], list[str]]]:
+def _compare_metadata(
+    old: list[MetadataField], new: list[MetadataField]
+) -> dict[str, tuple[list[str], list[str]]]:
     """Return the values that only one side has, by field; a change of order alone is none."""
-    counts = [Counter((one[0], value_of(one)) for one in side) for side in (old, new)]
-    gone, come = counts[0] - counts[1], counts[1] - counts[0]
-    names = dict.fromkeys(name for name, _ in [*gone, *come])
-    return {name: ([v for n, v in gone if n == name], [v for n, v in come if n == name]) for name in names}
+    counts = [
+        Counter((metadata_field[0], get_field_value(metadata_field)) for metadata_field in side)
+        for side in (old, new)
+    ]
+    removed, added = counts[0] - counts[1], counts[1] - counts[0]
+    names = dict.fromkeys(name for name, _ in [*removed, *added])
+    return {
+        name: ([v for n, v in removed if n == name], [v for n, v in added if n == name]) for name in names
+    }

@@ -10,13 +10,13 @@ from typing import Protocol, TypeVar
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.errors import DataError, explain
+from rocm_wheels.errors import DataError, explain_error
 from rocm_wheels.wheels.metadata import WheelFormat, WheelMetadata, parse_metadata, parse_wheel_file
 from rocm_wheels.wheels.names import WheelName, parse_wheel_name
-from rocm_wheels.wheels.record import RecordEntry, parse_record
+from rocm_wheels.wheels.record import RecordEntry, parse_wheel_record
 
-T = TypeVar("T")
-_FOLDER = re.compile(r"(?P<name>[^/]+)-(?P<version>[^/-]+)\.dist-info")
+ParsedT = TypeVar("ParsedT")
+_DIST_INFO_NAME = re.compile(r"(?P<name>[^/]+)-(?P<version>[^/-]+)\.dist-info")
 
 
 class NamedVersion(Protocol):
@@ -50,25 +50,27 @@ def read_dist_info(file_name: str, members: Iterable[str], texts: Mapping[str, b
     """
     faults: list[str] = []
     names = list(members)
-    name = _attempt(lambda: parse_wheel_name(file_name), faults)
-    folders = dist_info_folders(names)
+    name = _try_parse(lambda: parse_wheel_name(file_name), faults)
+    folders = list_dist_info_folders(names)
     if len(folders) != 1:
-        said = (
+        problem = (
             f"{len(folders)} .dist-info folders ({', '.join(folders)})" if folders else "no .dist-info folder"
         )
-        return DistInfo(name, faults=[*faults, f"{said}: a wheel has exactly one"])
+        return DistInfo(name, faults=[*faults, f"{problem}: a wheel has exactly one"])
     folder = folders[0]
 
-    def read(file: str, parse: Callable[[bytes, str], T]) -> T | None:
+    def read_file(file: str, parse: Callable[[bytes, str], ParsedT]) -> ParsedT | None:
         content = texts.get(f"{folder}/{file}")
         if content is None:
             faults.append(f"{folder}/{file} is missing or cannot be read")
             return None
-        return _attempt(lambda: parse(content, f"{folder}/{file}"), faults)
+        return _try_parse(lambda: parse(content, f"{folder}/{file}"), faults)
 
-    metadata = read("METADATA", lambda content, place: parse_metadata(content, name=place))
-    wheel = read("WHEEL", lambda content, place: parse_wheel_file(content, name=place))
-    record = read("RECORD", lambda content, place: parse_record(content, name=place, files=len(names)))
+    metadata = read_file("METADATA", lambda content, place: parse_metadata(content, name=place))
+    wheel = read_file("WHEEL", lambda content, place: parse_wheel_file(content, name=place))
+    record = read_file(
+        "RECORD", lambda content, place: parse_wheel_record(content, name=place, files=len(names))
+    )
     if name and metadata:
         faults += compare_names(name, folder, metadata)
     if name and wheel:
@@ -76,15 +78,15 @@ def read_dist_info(file_name: str, members: Iterable[str], texts: Mapping[str, b
     return DistInfo(name, folder, metadata, wheel, record, faults)
 
 
-def _attempt(parse: Callable[[], T], faults: list[str]) -> T | None:
+def _try_parse(parse: Callable[[], ParsedT], faults: list[str]) -> ParsedT | None:
     try:
         return parse()
     except DataError as fault:
-        faults.append(explain(fault))
+        faults.append(explain_error(fault))
         return None
 
 
-def dist_info_folders(members: Iterable[str]) -> list[str]:
+def list_dist_info_folders(members: Iterable[str]) -> list[str]:
     """Return the ``.dist-info`` folders at the top of a wheel, in order; there must be one."""
     tops = {name.split("/", 1)[0] for name in members if "/" in name}
     return sorted(top for top in tops if top.endswith(".dist-info"))
@@ -97,13 +99,13 @@ def compare_names(wheel: WheelName, folder: str, metadata: NamedVersion) -> list
         faults.append(f"METADATA names the project {metadata.name}, the file name says {wheel.distribution}")
     if metadata.version != wheel.version:
         faults.append(f"METADATA says version {metadata.version}, the file name {wheel.version}")
-    found = _FOLDER.fullmatch(folder)
-    if not found:
+    match = _DIST_INFO_NAME.fullmatch(folder)
+    if not match:
         return [*faults, f"{folder} is not named like name-version.dist-info"]
-    if canonicalize_name(found["name"]) != wheel.name:
+    if canonicalize_name(match["name"]) != wheel.name:
         faults.append(f"the folder {folder} is not of the project {wheel.distribution}")
     try:
-        if Version(found["version"].replace("_", "-")) != wheel.version:
+        if Version(match["version"].replace("_", "-")) != wheel.version:
             faults.append(f"the folder {folder} is not of the version {wheel.version}")
     except InvalidVersion:
         faults.append(f"the folder {folder} has no valid version")

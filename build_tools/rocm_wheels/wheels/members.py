@@ -18,25 +18,25 @@ from pathlib import Path
 from typing import BinaryIO, Generic, TypeVar
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.wheels.archive.contents import ContentError, link_fault, pieces, read_text
+from rocm_wheels.wheels.archive.contents import ContentError, find_link_fault, read_pieces, read_small_member
 from rocm_wheels.wheels.archive.ending import ReadAt, UnreadableError
-from rocm_wheels.wheels.archive.layout import Layout, read_layout, reader_of
-from rocm_wheels.wheels.archive.records import Entry
+from rocm_wheels.wheels.archive.layout import ArchiveLayout, read_archive_layout, make_reader
+from rocm_wheels.wheels.archive.records import ZipEntry
 from rocm_wheels.wheels.names import split_wheel_name
 
-HEAD_SIZE = 4096
-_PIECE = 1 << 20
+MEMBER_HEAD_SIZE = 4096
+_DIGEST_PIECE = 1 << 20
 _IN_MEMORY = 64 << 20  # larger members go through a temporary file
 _MOST_THREADS = 4
 _WORTH_A_THREAD = 1 << 20
 _MOST_SHOWN = 20
 
-T = TypeVar("T")
-Choose = Callable[[str, bytes], "Callable[[memoryview], T] | None"]
+ResultT = TypeVar("ResultT")
+ReaderChooser = Callable[[str, bytes], "Callable[[memoryview], ResultT] | None"]
 
 
 @dataclass(frozen=True)
-class Content(Generic[T]):
+class MemberContent(Generic[ResultT]):
     """What was read of a member.
 
     ``result`` is what the chosen reader returned, None when none was chosen; ``sha256`` (raw
@@ -45,7 +45,7 @@ class Content(Generic[T]):
 
     name: str
     size: int
-    result: T | None = None
+    result: ResultT | None = None
     sha256: bytes | None = None
     fault: str | None = None
 
@@ -57,18 +57,18 @@ class WheelArchive:
     what is wrong with its layout, ``descriptor`` the open file.
     """
 
-    def __init__(self, path: Path, file: BinaryIO, layout: Layout, size: int) -> None:
+    def __init__(self, path: Path, file: BinaryIO, layout: ArchiveLayout, size: int) -> None:
         self.path = path
         self.size = size
         self.entries = layout.entries
         self.members = [entry for entry in layout.entries if not entry.is_folder]
         self.faults = layout.faults
         self.descriptor = file.fileno()
-        self._read_at = reader_of(file)
-        self._state = _state(file)
+        self._read_at = make_reader(file)
+        self._state = _get_file_state(file)
         self._file = file
         # of several faults, the first is the one that the others come from
-        self._broken = {f.member: f.text for f in reversed(layout.faults) if f.member and not f.readable}
+        self._broken = {f.member: f.text for f in reversed(layout.faults) if f.member and not f.is_readable}
 
     @classmethod
     @contextmanager
@@ -81,50 +81,52 @@ class WheelArchive:
         with file:
             try:
                 size = file.seek(0, os.SEEK_END)
-                layout = read_layout(reader_of(file), size, folding=_folds_names(path.name))
+                layout = read_archive_layout(make_reader(file), size, folding=_folds_names(path.name))
             except (OSError, UnreadableError) as cause:
                 raise DataError(f"{path} is not a readable wheel: cut short or damaged") from cause
             yield cls(path, file, layout, size)
 
-    def unsound(self) -> dict[str, str]:
+    def list_unsound_members(self) -> dict[str, str]:
         """Return the members whose name is wrong, with what is wrong; under "" faults of the whole archive.
 
         What is wrong with their place or header is told by ``read_all``.
         """
-        found: dict[str, str] = {}
+        unsound: dict[str, str] = {}
         for fault in self.faults:
-            if not fault.repaired and (fault.readable or not fault.member):
-                found.setdefault(fault.member, fault.text)
-        return found
+            if not fault.is_repairable and (fault.is_readable or not fault.member):
+                unsound.setdefault(fault.member, fault.text)
+        return unsound
 
     def require_sound(self) -> None:
         """Raise DataError for an archive that could be read in two ways, leads out or is damaged."""
-        found = list(dict.fromkeys(f"{self.path}: {fault}" for fault in self.faults if not fault.repaired))
-        if len(found) > _MOST_SHOWN:
-            found[_MOST_SHOWN:] = [f"{self.path}: {len(found) - _MOST_SHOWN} more faults"]
-        if found:
-            raise DataError("\n".join(found))
+        faults = list(
+            dict.fromkeys(f"{self.path}: {fault}" for fault in self.faults if not fault.is_repairable)
+        )
+        if len(faults) > _MOST_SHOWN:
+            faults[_MOST_SHOWN:] = [f"{self.path}: {len(faults) - _MOST_SHOWN} more faults"]
+        if faults:
+            raise DataError("\n".join(faults))
 
     def require_links_inside(self) -> None:
         """Raise DataError for a symbolic link that leads out of the folder it is unpacked to."""
         for entry in self.members:
-            if stat.S_ISLNK(entry.mode) and (fault := link_fault(entry, self.read(entry))):
+            if stat.S_ISLNK(entry.mode) and (fault := find_link_fault(entry, self.read(entry))):
                 raise DataError(f"{self.path}: {fault}")
 
     def require_unchanged(self) -> None:
         """Raise DataError when the file was written to since it was opened."""
-        if _state(self._file) != self._state:
+        if _get_file_state(self._file) != self._state:
             raise DataError(f"{self.path} changed while it was read")
 
-    def sha256(self) -> str:
+    def compute_sha256(self) -> str:
         """Return the digest (hex) of the whole file."""
-        return _digest(self._read_at)
+        return _hash_content(self._read_at)
 
-    def read(self, entry: Entry) -> bytes:
+    def read(self, entry: ZipEntry) -> bytes:
         """Return the content of a small member; DataError when it is damaged or large."""
-        return read_text(self._read_at, entry, self.path)
+        return read_small_member(self._read_at, entry, self.path)
 
-    def read_all(self, choose: Choose[T], *, digest: bool) -> list[Content[T]]:
+    def read_all(self, choose: ReaderChooser[ResultT], *, digest: bool) -> list[MemberContent[ResultT]]:
         """Read every member once, in the order of ``members``.
 
         ``choose`` gets the name and the first 4096 bytes, and returns a function that reads
@@ -138,47 +140,49 @@ class WheelArchive:
             (i for i, entry in enumerate(self.members) if entry.compressed >= _WORTH_A_THREAD),
             key=lambda i: -self.members[i].compressed,
         )
-        results: dict[int, Content[T]] = {}
+        results: dict[int, MemberContent[ResultT]] = {}
         pool = ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1))
         try:
-            running = {i: pool.submit(self._read, self.members[i], choose, digest) for i in large}
+            running = {i: pool.submit(self._read_member, self.members[i], choose, digest) for i in large}
             for i, entry in enumerate(self.members):
                 if i not in running:
-                    results[i] = self._read(entry, choose, digest)
+                    results[i] = self._read_member(entry, choose, digest)
             results |= {i: future.result() for i, future in running.items()}
         finally:
             pool.shutdown(cancel_futures=True)
         return [results[i] for i in range(len(self.members))]
 
-    def _read(self, entry: Entry, choose: Choose[T], digest: bool) -> Content[T]:
+    def _read_member(
+        self, entry: ZipEntry, choose: ReaderChooser[ResultT], digest: bool
+    ) -> MemberContent[ResultT]:
         if fault := self._broken.get(entry.name):
-            return self._faulty(entry, fault)
+            return self._make_faulty(entry, fault)
         store, hasher = None, hashlib.sha256() if digest else None
         try:
-            left = pieces(self._read_at, entry)
+            remaining = read_pieces(self._read_at, entry)
             head = b""
-            while len(head) < HEAD_SIZE and (piece := next(left, None)) is not None:
+            while len(head) < MEMBER_HEAD_SIZE and (piece := next(remaining, None)) is not None:
                 head += piece
-            if stat.S_ISLNK(entry.mode) and (leads := link_fault(entry, head)):
-                return self._faulty(entry, leads.text)
-            reader = choose(entry.name, head[:HEAD_SIZE])
+            if stat.S_ISLNK(entry.mode) and (leads := find_link_fault(entry, head)):
+                return self._make_faulty(entry, leads.text)
+            reader = choose(entry.name, head[:MEMBER_HEAD_SIZE])
             if reader:
-                store = _Store(entry.size)
-            for piece in chain([head], left) if reader or hasher else ():
+                store = _MemberStore(entry.size)
+            for piece in chain([head], remaining) if reader or hasher else ():
                 if hasher:
                     hasher.update(piece)
                 if store:
-                    store.add(piece)
+                    store.add_piece(piece)
         except ContentError as wrong:
-            return self._faulty(entry, str(wrong))
-        result = reader(store.view()) if reader and store else None
-        return Content(entry.name, entry.size, result, hasher.digest() if hasher else None)
+            return self._make_faulty(entry, str(wrong))
+        result = reader(store.get_content()) if reader and store else None
+        return MemberContent(entry.name, entry.size, result, hasher.digest() if hasher else None)
 
-    def _faulty(self, entry: Entry, fault: str) -> Content[T]:
-        return Content(entry.name, entry.size, fault=f"{self.path}: {entry.name}: {fault}")
+    def _make_faulty(self, entry: ZipEntry, fault: str) -> MemberContent[ResultT]:
+        return MemberContent(entry.name, entry.size, fault=f"{self.path}: {entry.name}: {fault}")
 
 
-class _Store:
+class _MemberStore:
     """Keeps a member: in memory when it is small, in an unnamed temporary file when not."""
 
     def __init__(self, size: int) -> None:
@@ -186,14 +190,14 @@ class _Store:
         self._file = tempfile.TemporaryFile() if size > _IN_MEMORY else None  # noqa: SIM115
         self._at = 0
 
-    def add(self, piece: bytes) -> None:
+    def add_piece(self, piece: bytes) -> None:
         if self._file:
             self._file.write(piece)
         else:
             self._bytes[self._at : self._at + len(piece)] = piece
             self._at += len(piece)
 
-    def view(self) -> memoryview:
+    def get_content(self) -> memoryview:
         if not self._file:
             return memoryview(self._bytes).toreadonly()
         with self._file:
@@ -201,23 +205,23 @@ class _Store:
             return memoryview(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def digest_of_file(path: Path) -> str:
+def hash_file(path: Path) -> str:
     """Return the SHA-256 digest (hex) of a file."""
     with open(path, "rb") as file:
-        return _digest(reader_of(file))
+        return _hash_content(make_reader(file))
 
 
-def _digest(read_at: ReadAt) -> str:
+def _hash_content(read_at: ReadAt) -> str:
     hasher, at = hashlib.sha256(), 0
-    while piece := read_at(at, _PIECE):
+    while piece := read_at(at, _DIGEST_PIECE):
         hasher.update(piece)
         at += len(piece)
     return hasher.hexdigest()
 
 
-def _state(file: BinaryIO) -> tuple[int, int]:
-    found = os.fstat(file.fileno())
-    return found.st_size, found.st_mtime_ns
+def _get_file_state(file: BinaryIO) -> tuple[int, int]:
+    status = os.fstat(file.fileno())
+    return status.st_size, status.st_mtime_ns
 
 
 def _folds_names(file_name: str) -> bool:

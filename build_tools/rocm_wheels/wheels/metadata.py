@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # imported by who parses: that takes longer than most of what
     from packaging.specifiers import SpecifierSet
 
 _MOST_TAGS = 10_000
-_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+_PROJECT_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def parse_metadata(content: bytes, *, name: str) -> WheelMetadata:
     for field in ("name", "version", "requires-python", "requires-dist", "provides-extra"):
         if field in unread:
             raise DataError(f"{name}: {field} cannot be read: {unread[field]!r}")
-    if not _NAME.fullmatch(raw.get("name", "")):
+    if not _PROJECT_NAME.fullmatch(raw.get("name", "")):
         raise DataError(f"{name}: {raw.get('name', '')!r} is not the name of a project")
     try:
         version = Version(raw.get("version", ""))
@@ -88,7 +88,7 @@ def parse_wheel_file(content: bytes, *, name: str) -> WheelFormat:
     if pure not in ("true", "false"):
         raise DataError(f"{name}: Root-Is-Purelib is {pure!r}, not true or false")
     lines = [str(line).strip() for line in message.get_all("Tag", [])]
-    if sum(map(_stands_for, lines)) > _MOST_TAGS:
+    if sum(map(_count_tags, lines)) > _MOST_TAGS:
         raise DataError(f"{name}: its Tag lines stand for more than {_MOST_TAGS} tags")
     try:
         tags = frozenset(tag for line in lines for tag in parse_tag(line))
@@ -99,6 +99,6 @@ def parse_wheel_file(content: bytes, *, name: str) -> WheelFormat:
     return WheelFormat(version, str(message.get("Generator", "")).strip(), pure == "true", tags)
 
 
-def _stands_for(tag: str) -> int:
+def _count_tags(tag: str) -> int:
     """Return how many tags a compressed one (``py2.py3-none-any``) is expanded to."""
     return prod(part.count(".") + 1 for part in tag.split("-"))

@@ -37,7 +37,7 @@ class WheelName:
 
 
 @dataclass(frozen=True)
-class NameFields:
+class WheelNameFields:
     """The fields of a wheel's file name as they are spelled there; "" for a build tag or label it has not."""
 
     distribution: str
@@ -63,7 +63,7 @@ class NameFields:
         return "-".join(field for field in fields if field) + ".whl"
 
 
-def split_wheel_name(file_name: str) -> NameFields:
+def split_wheel_name(file_name: str) -> WheelNameFields:
     """Take a wheel's file name (no folders) apart; DataError when its fields or its label are wrong."""
     stem = file_name.removesuffix(".whl")
     if stem == file_name:
@@ -83,7 +83,7 @@ def split_wheel_name(file_name: str) -> NameFields:
         raise DataError(f"{file_name} is not the name of a wheel: {label!r} is not a variant label")
     build = parts.pop(2) if len(parts) == 6 else ""
     distribution, version, python, abi, platform = parts
-    return NameFields(distribution, version, build, python, abi, platform, label or "")
+    return WheelNameFields(distribution, version, build, python, abi, platform, label or "")
 
 
 def parse_wheel_name(file_name: str) -> WheelName:

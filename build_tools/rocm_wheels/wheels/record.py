@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from rocm_wheels.errors import DataError
 
-SIGNATURES = (".jws", ".p7s")
+SIGNATURE_SUFFIXES = (".jws", ".p7s")
 _MOST_SHOWN = 3
 _MORE_LINES = 1000
 _MOST_A_FILE, _MORE_BYTES = 4096, 1 << 20
@@ -30,12 +30,12 @@ class RecordEntry:
     size: int | None
 
 
-def encode_digest(sha256: bytes) -> str:
+def encode_record_digest(sha256: bytes) -> str:
     """Return a raw SHA-256 digest as RECORD writes it."""
     return "sha256=" + base64.urlsafe_b64encode(sha256).rstrip(b"=").decode("ascii")
 
 
-def require_as_large_as(files: int, content: bytes, *, name: str) -> None:
+def require_record_size(files: int, content: bytes, *, name: str) -> None:
     """Raise DataError for a RECORD that cannot be one of so many files: its lines would fill the memory.
 
     The bounds are wide: lines may be ended by CR and LF, and be there twice (which is told by name).
@@ -45,13 +45,13 @@ def require_as_large_as(files: int, content: bytes, *, name: str) -> None:
         raise DataError(f"{name} has {lines} lines and {len(content)} bytes, for a wheel of {files} files")
 
 
-def parse_record(content: bytes, *, name: str, files: int | None = None) -> list[RecordEntry]:
+def parse_wheel_record(content: bytes, *, name: str, files: int | None = None) -> list[RecordEntry]:
     """Read RECORD; DataError with line number when it is not UTF-8, CSV or of three fields.
 
     With ``files``, how many the wheel has, also when it is too large for that.
     """
     if files is not None:
-        require_as_large_as(files, content, name=name)
+        require_record_size(files, content, name=name)
     try:
         rows = csv.reader(io.StringIO(content.decode("utf-8"), newline=""), strict=True)
         entries = []
@@ -69,79 +69,81 @@ def parse_record(content: bytes, *, name: str, files: int | None = None) -> list
     return entries
 
 
-_IN_HEX = "is listed with a digest in hex; the specification wants URL-safe base64 without padding"
+_HEX_FAULT = "is listed with a digest in hex; the specification wants URL-safe base64 without padding"
 
 
-def compare_record(
+def compare_wheel_record(
     entries: list[RecordEntry], members: Mapping[str, tuple[int, bytes]], *, record: str
 ) -> list[str]:
     """Return what RECORD and the archive disagree about; [] when nothing.
 
     ``members`` are sizes and raw SHA-256 digests by name; ``record`` is RECORD's own path.
     """
-    exempt = {record, *(record + suffix for suffix in SIGNATURES)}
+    exempt = {record, *(record + suffix for suffix in SIGNATURE_SUFFIXES)}
     faults: list[tuple[str, str]] = []
-    seen: set[str] = set()
+    listed_paths: set[str] = set()
     for entry in entries:
-        if entry.path in seen:
+        if entry.path in listed_paths:
             faults.append((entry.path, "is listed twice"))
             continue
-        seen.add(entry.path)
+        listed_paths.add(entry.path)
         if entry.path in exempt:
             if entry.digest or entry.size is not None:
                 faults.append((entry.path, "must be listed without digest and size"))
         elif entry.path not in members:
             faults.append((entry.path, "is listed but not in the wheel"))
         else:
-            faults += [(entry.path, text) for text in _differences(entry, *members[entry.path])]
-    if record not in seen:
+            faults += [(entry.path, text) for text in _compare_entry(entry, *members[entry.path])]
+    if record not in listed_paths:
         faults.append((record, "does not list itself"))
     faults += [
         (path, "is in the wheel but not listed")
         for path in members
-        if path not in exempt and path not in seen
+        if path not in exempt and path not in listed_paths
     ]
-    return [f"{record}: {line}" for line in _shorten(faults)]
+    return [f"{record}: {line}" for line in _group_faults(faults)]
 
 
-def is_spelling(fault: str) -> bool:
-    """Tell whether a fault of ``compare_record`` is the spelling of digests that are right."""
-    return fault.endswith(_IN_HEX)
+def is_spelling_fault(fault: str) -> bool:
+    """Tell whether a fault of ``compare_wheel_record`` is the spelling of digests that are right."""
+    return fault.endswith(_HEX_FAULT)
 
 
-def _shorten(faults: list[tuple[str, str]]) -> list[str]:
+def _group_faults(faults: list[tuple[str, str]]) -> list[str]:
     """Put the same fault of many files into one line: a wheel can have twenty thousand."""
     by_text: dict[str, list[str]] = {}
     for path, text in faults:
         by_text.setdefault(text, []).append(path)
     lines = []
     for text, paths in by_text.items():
-        shown = (
+        shown_paths = (
             paths
             if len(paths) <= _MOST_SHOWN + 1
             else [*paths[:_MOST_SHOWN], f"{len(paths) - _MOST_SHOWN} more files"]
         )
-        lines.append(f"{', '.join(shown)}: {text}" if len(shown) > 1 else f"{shown[0]} {text}")
+        lines.append(
+            f"{', '.join(shown_paths)}: {text}" if len(shown_paths) > 1 else f"{shown_paths[0]} {text}"
+        )
     return lines
 
 
-def _differences(entry: RecordEntry, size: int, sha256: bytes) -> list[str]:
-    found = []
+def _compare_entry(entry: RecordEntry, size: int, sha256: bytes) -> list[str]:
+    differences = []
     if entry.size is None:
-        found.append("is listed without a size")
+        differences.append("is listed without a size")
     elif entry.size != size:
-        found.append(f"has {size} bytes, listed with {entry.size}")
-    right = encode_digest(sha256)
+        differences.append(f"has {size} bytes, listed with {entry.size}")
+    right = encode_record_digest(sha256)
     if entry.digest == right:
-        return found
+        return differences
     if not entry.digest:
-        found.append("is listed without a digest")
+        differences.append("is listed without a digest")
     elif entry.digest == f"sha256={sha256.hex()}":
-        found.append(_IN_HEX)
+        differences.append(_HEX_FAULT)
     elif entry.digest == right + "=":
-        found.append("is listed with a padded digest; the specification wants it without '='")
+        differences.append("is listed with a padded digest; the specification wants it without '='")
     elif not entry.digest.startswith("sha256="):
-        found.append(f"is listed with a {entry.digest.partition('=')[0]} instead of a sha256 digest")
+        differences.append(f"is listed with a {entry.digest.partition('=')[0]} instead of a sha256 digest")
     else:
-        found.append("does not have the digest it is listed with")
-    return found
+        differences.append("does not have the digest it is listed with")
+    return differences

@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 from rocm_wheels import log
 from rocm_wheels.errors import EngineError
-from rocm_wheels.process import capture
+from rocm_wheels.process import capture_output
 
-Name = Literal["docker", "podman"]
-ENGINES: tuple[Name, ...] = ("docker", "podman")
+EngineName = Literal["docker", "podman"]
+ENGINES: tuple[EngineName, ...] = ("docker", "podman")
 _PATIENCE_SECONDS = 60.0
 _OTHER_MACHINE = re.compile(r"(?:tcp|ssh|https?)://", re.IGNORECASE)
-INSTALL = (
+INSTALL_TIP = (
     "install podman (`apt-get install podman`, `dnf install podman`) or docker "
     "(https://docs.docker.com/engine/install)"
 )
@@ -66,57 +66,59 @@ class Engine:
     ``program`` is what it is called on PATH: podman may be there as docker.
     """
 
-    name: Name
+    name: EngineName
     program: str
     version: str
     rootless: bool = False
     runtime: str = ""
 
 
-def find_engine(wanted: Name | None, env: Mapping[str, str]) -> Engine:
+def find_engine(preferred: EngineName | None, env: Mapping[str, str]) -> Engine:
     """Return the engine that was asked for, else the first that answers: docker, podman.
 
     Raises EngineError, which says of each that is installed why it cannot be used.
     """
     refused: list[EngineError] = []
-    for name in (wanted,) if wanted else ENGINES:
+    for name in (preferred,) if preferred else ENGINES:
         if shutil.which(name, path=env.get("PATH")) is None:
             continue
         try:
-            found = _asked(name, env)
+            engine = _query_engine(name, env)
         except EngineError as refusal:
             refused.append(refusal)
             continue
-        for one in refused:
-            log.note(f"{name} is used, because {_first_line(one)}")
-        return found
+        for error in refused:
+            log.log_note(f"{name} is used, because {_join_first_lines(error)}")
+        return engine
     if not refused:
-        raise EngineError(f"there is no {wanted or 'docker and no podman'} on PATH", tip=INSTALL)
-    tips = [one.tip for one in refused if one.tip]
-    raise EngineError("; ".join(one.message for one in refused), tip=tips[0] if tips else None)
+        raise EngineError(f"there is no {preferred or 'docker and no podman'} on PATH", tip=INSTALL_TIP)
+    tips = [error.tip for error in refused if error.tip]
+    raise EngineError("; ".join(error.message for error in refused), tip=tips[0] if tips else None)
 
 
-def assumed_engine(wanted: Name | None) -> Engine:
+def assume_engine(preferred: EngineName | None) -> Engine:
     """Return the engine that commands are shown for where none answers."""
-    name = wanted or ENGINES[0]
+    name = preferred or ENGINES[0]
     return Engine(name, name, "", runtime="crun" if name == "podman" else "")
 
 
-def advice(said: str) -> str | None:
+def find_advice(message: str) -> str | None:
     """Return what to do about what an engine said, where that is known."""
-    return next((tip for sign, tip in _ADVICE if re.search(sign, said, re.IGNORECASE)), None)
+    return next((tip for sign, tip in _ADVICE if re.search(sign, message, re.IGNORECASE)), None)
 
 
-def _asked(name: Name, env: Mapping[str, str]) -> Engine:
+def _query_engine(name: EngineName, env: Mapping[str, str]) -> Engine:
     """Ask an engine what it is. A ``docker`` may be podman under another name (package podman-docker)."""
     _refuse_other_machine(name, env)
-    facts = _json([name, "info", "--format", "{{json .}}"], env)
+    facts = _read_json([name, "info", "--format", "{{json .}}"], env)
     if errors := facts.get("ServerErrors"):
-        told = " ".join(str(one) for one in errors)
-        raise EngineError(f"docker does not answer: {told}", tip=advice(told))
+        message = " ".join(str(entry) for entry in errors)
+        raise EngineError(f"docker does not answer: {message}", tip=find_advice(message))
     if isinstance(host := facts.get("host"), dict):
         if host.get("serviceIsRemote") and not env.get("CONTAINER_HOST") and sys.platform != "darwin":
-            raise _elsewhere("podman's connection (CONTAINER_CONNECTION, containers.conf)", "take it out")
+            raise _make_other_machine_error(
+                "podman's connection (CONTAINER_CONNECTION, containers.conf)", "take it out"
+            )
         return Engine(
             "podman",
             name,
@@ -124,54 +126,56 @@ def _asked(name: Name, env: Mapping[str, str]) -> Engine:
             rootless=bool(host.get("security", {}).get("rootless")),
             runtime=str(host.get("ociRuntime", {}).get("name", "")),
         )
-    server = _json([name, "version", "--format", "{{json .Server}}"], env)
-    if any("podman" in str(one.get("Name", "")).lower() for one in server.get("Components") or ()):
+    server = _read_json([name, "version", "--format", "{{json .Server}}"], env)
+    if any("podman" in str(entry.get("Name", "")).lower() for entry in server.get("Components") or ()):
         raise EngineError(
             "this docker talks to podman's service, which loses the exit code of a container that is removed",
             tip="use podman itself: --engine podman",
         )
-    rootless = any("name=rootless" in str(one) for one in facts.get("SecurityOptions") or ())
+    rootless = any("name=rootless" in str(entry) for entry in facts.get("SecurityOptions") or ())
     return Engine("docker", name, str(facts.get("ServerVersion", "")), rootless=rootless)
 
 
-def _refuse_other_machine(name: Name, env: Mapping[str, str]) -> None:
+def _refuse_other_machine(name: EngineName, env: Mapping[str, str]) -> None:
     """Raise EngineError where a variable or docker's context names another machine, which is not asked."""
     variable = "DOCKER_HOST" if name == "docker" else "CONTAINER_HOST"
     if _OTHER_MACHINE.match(env.get(variable, "")):
-        raise _elsewhere(variable, f"unset {variable}")
+        raise _make_other_machine_error(variable, f"unset {variable}")
     if name == "podman" or env.get(variable):
         return
     argv = [name, "context", "inspect", "--format", "{{.Name}} {{.Endpoints.docker.Host}}"]
     try:
-        told = capture(argv, env=env, timeout=_PATIENCE_SECONDS, check=EngineError).strip()
+        output = capture_output(argv, env=env, timeout=_PATIENCE_SECONDS, check=EngineError).strip()
     except EngineError:
         return  # podman-docker and docker before 19.03 have no contexts; a missing one `info` tells of
-    context, _, address = told.partition(" ")
+    context, _, address = output.partition(" ")
     if _OTHER_MACHINE.match(address):
-        raise _elsewhere(f"docker's context {context}", "`docker context use default`, and no DOCKER_CONTEXT")
+        raise _make_other_machine_error(
+            f"docker's context {context}", "`docker context use default`, and no DOCKER_CONTEXT"
+        )
 
 
-def _elsewhere(what: str, tip: str) -> EngineError:
-    said = f"{what} names another machine, whose disks are not ours: nothing of here could be mounted"
-    return EngineError(said, tip=f"{tip}; or run this command on that machine")
+def _make_other_machine_error(setting: str, tip: str) -> EngineError:
+    message = f"{setting} names another machine, whose disks are not ours: nothing of here could be mounted"
+    return EngineError(message, tip=f"{tip}; or run this command on that machine")
 
 
-def _json(argv: list[str], env: Mapping[str, str]) -> dict[str, Any]:
+def _read_json(argv: list[str], env: Mapping[str, str]) -> dict[str, Any]:
     """Return what an engine says of itself. Raises EngineError with what to do about its refusal."""
     name = f"`{argv[0]} {argv[1]}`"
     try:
-        said = capture(argv, env=env, timeout=_PATIENCE_SECONDS, check=EngineError, what=name)
+        output = capture_output(argv, env=env, timeout=_PATIENCE_SECONDS, check=EngineError, description=name)
     except EngineError as failure:
-        raise EngineError(failure.message, tip=advice(failure.message)) from failure.__cause__
+        raise EngineError(failure.message, tip=find_advice(failure.message)) from failure.__cause__
     try:
-        facts = json.loads(said)
+        facts = json.loads(output)
     except ValueError as wrong:
-        raise EngineError(f"{name} printed no JSON: {said[:200]!r}") from wrong
+        raise EngineError(f"{name} printed no JSON: {output[:200]!r}") from wrong
     if not isinstance(facts, dict):
-        raise EngineError(f"{name} says nothing of itself: {said[:200]!r}", tip=advice(said))
+        raise EngineError(f"{name} says nothing of itself: {output[:200]!r}", tip=find_advice(output))
     return facts
 
 
-def _first_line(error: EngineError) -> str:
+def _join_first_lines(error: EngineError) -> str:
     lines = [line.strip(" |") for line in error.message.splitlines() if line.strip(" |")]
     return " ".join(lines[:2])

@@ -9,24 +9,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.model.containers import DIGEST, KnownImage
-from rocm_wheels.records import did_you_mean
+from rocm_wheels.model.containers import IMAGE_DIGEST, PinnedImage
+from rocm_wheels.records import suggest_name
 
-ALLOW = "--allow-unresolved takes what the name means now"
+ALLOW_TIP = "--allow-unresolved takes what the name means now"
 # distribution/reference: [domain/]path[:tag][@digest]; a domain has a dot or a port, or is localhost
-_NAME = re.compile(
+_IMAGE_NAME = re.compile(
     r"(?P<domain>(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|[A-Za-z0-9.-]+:[0-9]+)(?::[0-9]+)?/)?"
     r"(?P<path>[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*)"
     r"(?P<tag>:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
     r"(?P<digest>@sha256:[0-9a-f]{64})?"
 )
-_FROM = re.compile(r"^FROM\s+(?:--\S+\s+)*(?P<image>\S+)", re.IGNORECASE | re.MULTILINE)
-_STAGE = re.compile(r"^FROM\s.*\sAS\s+(?P<name>\S+)\s*$", re.IGNORECASE | re.MULTILINE)
-_COPIED = re.compile(r"^COPY\s+(?:--\S+\s+)*(?P<paths>.+)$", re.IGNORECASE | re.MULTILINE)
+_FROM_LINE = re.compile(r"^FROM\s+(?:--\S+\s+)*(?P<image>\S+)", re.IGNORECASE | re.MULTILINE)
+_STAGE_LINE = re.compile(r"^FROM\s.*\sAS\s+(?P<name>\S+)\s*$", re.IGNORECASE | re.MULTILINE)
+_COPY_LINE = re.compile(r"^COPY\s+(?:--\S+\s+)*(?P<paths>.+)$", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenImage:
     """An image as an engine takes it. ``made_here``: it is here or nowhere, so nothing is pulled."""
 
     reference: str
@@ -34,7 +34,7 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ImageRecipe:
     """A Dockerfile of ours: its path, and the name that stands for exactly what it is made of."""
 
     name: str
@@ -43,74 +43,74 @@ class Recipe:
 
 
 def choose_image(
-    text: str, images: Mapping[str, KnownImage], clone: Path | None, *, allow_unresolved: bool
-) -> Chosen:
+    text: str, images: Mapping[str, PinnedImage], clone: Path | None, *, allow_unresolved: bool
+) -> ChosenImage:
     """Return the image of an option. ``clone`` is the checkout with our Dockerfiles, ``None`` without one.
 
     Raises UsageError for a name that nothing can be called, and DataError where the digest is not known.
     """
-    if (known := images.get(text)) is not None:
-        if known.dockerfile:
-            return Chosen(recipe_of(text, known, clone).reference, made_here=True)
-        if known.resolved:
-            return Chosen(f"{known.image}@{known.digest}")
+    if (known_image := images.get(text)) is not None:
+        if known_image.dockerfile:
+            return ChosenImage(make_image_recipe(text, known_image, clone).reference, made_here=True)
+        if known_image.is_resolved:
+            return ChosenImage(f"{known_image.image}@{known_image.digest}")
         if allow_unresolved:
-            return Chosen(known.image)
-        raise DataError(f"the digest of image {text} ({known.image}) is unresolved", tip=ALLOW)
-    if DIGEST.fullmatch(text):  # the number of an image that is here
-        return Chosen(text, made_here=True)
-    match = _NAME.fullmatch(text)
+            return ChosenImage(known_image.image)
+        raise DataError(f"the digest of image {text} ({known_image.image}) is unresolved", tip=ALLOW_TIP)
+    if IMAGE_DIGEST.fullmatch(text):  # the number of an image that is here
+        return ChosenImage(text, made_here=True)
+    match = _IMAGE_NAME.fullmatch(text)
     if match is None:
-        near = did_you_mean(text, images)
+        near = suggest_name(text, images)
         tip = f"one of {', '.join(images)}, or name@sha256:…"
         raise UsageError(f"{text!r} is no name of an image{near}", tip=tip)
     if match["digest"] is None and not allow_unresolved:
-        tip = f"name it with its digest ({text}@sha256:…); {ALLOW}; `rocm-wheels container images` lists ours"
+        tip = f"name it with its digest ({text}@sha256:…); {ALLOW_TIP}; `rocm-wheels container images` lists ours"
         raise DataError(
-            f"image {text} has no digest: it can be another one tomorrow{did_you_mean(text, images)}", tip=tip
+            f"image {text} has no digest: it can be another one tomorrow{suggest_name(text, images)}", tip=tip
         )
-    return Chosen(_full_name(match), made_here=match["domain"] == "localhost/")
+    return ChosenImage(_complete_name(match), made_here=match["domain"] == "localhost/")
 
 
-def recipe_of(name: str, known: KnownImage, clone: Path | None) -> Recipe:
+def make_image_recipe(name: str, known_image: PinnedImage, clone: Path | None) -> ImageRecipe:
     """Return how an image of ours is made. Its tag is the digest of all that goes into it from a checkout."""
     if clone is None:
         tip = "start rocm-wheels from a clone, or name an image that is run as it is: therock-build"
         raise UsageError(
             f"image {name} is made from a clone, and this rocm-wheels is an installed one", tip=tip
         )
-    path = clone / "dockerfiles" / known.dockerfile
+    path = clone / "dockerfiles" / known_image.dockerfile
     digest = hashlib.sha256()
-    for one in (path, *(clone / copied for copied in copied_files(path.read_text(encoding="utf-8")))):
-        digest.update(one.read_bytes() + b"\0")
-    return Recipe(name, path, f"localhost/rocm-wheels-{name}:{digest.hexdigest()[:16]}")
+    for file in (path, *(clone / copied for copied in list_copied_files(path.read_text(encoding="utf-8")))):
+        digest.update(file.read_bytes() + b"\0")
+    return ImageRecipe(name, path, f"localhost/rocm-wheels-{name}:{digest.hexdigest()[:16]}")
 
 
-def copied_files(dockerfile: str) -> list[str]:
+def list_copied_files(dockerfile: str) -> list[str]:
     """Return what a Dockerfile copies from the clone, in order; the last word of each line is the target."""
-    return [word for found in _COPIED.finditer(dockerfile) for word in found["paths"].split()[:-1]]
+    return [word for match in _COPY_LINE.finditer(dockerfile) for word in match["paths"].split()[:-1]]
 
 
-def bases_of(dockerfile: str) -> list[str]:
+def list_base_images(dockerfile: str) -> list[str]:
     """Return the images that a Dockerfile starts from, without its own stages."""
-    stages = {found["name"] for found in _STAGE.finditer(dockerfile)}
-    return [found["image"] for found in _FROM.finditer(dockerfile) if found["image"] not in stages]
+    stages = {match["name"] for match in _STAGE_LINE.finditer(dockerfile)}
+    return [match["image"] for match in _FROM_LINE.finditer(dockerfile) if match["image"] not in stages]
 
 
-def require_resolved(recipe: Recipe) -> None:
+def require_resolved_bases(recipe: ImageRecipe) -> None:
     """Raise DataError when a Dockerfile starts from an image without a digest."""
     floating = [
-        one
-        for one in bases_of(recipe.dockerfile.read_text(encoding="utf-8"))
-        if not DIGEST.fullmatch(one.rpartition("@")[2])
+        image
+        for image in list_base_images(recipe.dockerfile.read_text(encoding="utf-8"))
+        if not IMAGE_DIGEST.fullmatch(image.rpartition("@")[2])
     ]
     if floating:
         raise DataError(
-            f"{recipe.dockerfile.name} starts from {floating[0]}, whose digest is unresolved", tip=ALLOW
+            f"{recipe.dockerfile.name} starts from {floating[0]}, whose digest is unresolved", tip=ALLOW_TIP
         )
 
 
-def _full_name(match: re.Match[str]) -> str:
+def _complete_name(match: re.Match[str]) -> str:
     """Return a name as docker reads it, for engines that would ask in which registry to look.
 
     A digest says more than a tag, and podman takes only one of the two.

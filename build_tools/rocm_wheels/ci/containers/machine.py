@@ -11,13 +11,13 @@ from pathlib import Path
 
 from rocm_wheels.errors import EngineError, HostError
 
-KFD, DRI = "dev/kfd", "dev/dri"
-DEVICES_ELSEWHERE = ("/dev/kfd", "/dev/dri")  # a folder stands for all in it
+KFD_PATH, DRI_PATH = "dev/kfd", "dev/dri"
+ASSUMED_DEVICES = ("/dev/kfd", "/dev/dri")  # a folder stands for all in it
 MOST_FILES = 524288  # more makes programs slow that close every possible file before they start another
 
 
 @dataclass(frozen=True)
-class Device:
+class GpuDevice:
     """A device file. ``group`` owns it (``None``: not known here); ``everyone`` may read and write it."""
 
     path: str
@@ -26,7 +26,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Machine:
+class ContainerHost:
     """The machine that containers are to run on. ``files`` is our own hard limit of open files.
 
     ``uid`` and ``gid`` are ``None`` where the system has no such numbers (Windows).
@@ -40,7 +40,7 @@ class Machine:
     files: int = MOST_FILES
 
 
-def look_at_machine(env: Mapping[str, str], root: Path = Path("/")) -> Machine:
+def inspect_host(env: Mapping[str, str], root: Path = Path("/")) -> ContainerHost:
     """Return the machine whose files are below ``root``. Raises EngineError where containers are no Linux."""
     if sys.platform == "win32":
         raise EngineError(
@@ -51,49 +51,49 @@ def look_at_machine(env: Mapping[str, str], root: Path = Path("/")) -> Machine:
 
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     enforce = root / "sys/fs/selinux/enforce"
-    return Machine(
+    return ContainerHost(
         uid=os.getuid(),
         gid=os.getgid(),
-        user=_user(env),
+        user=_find_user(env),
         home=Path(env.get("HOME") or Path.home()),
         selinux=enforce.is_file() and enforce.read_text(encoding="ascii").strip() == "1",
         files=MOST_FILES if files in (-1, resource.RLIM_INFINITY) else min(files, MOST_FILES),
     )
 
 
-def gpu_devices(root: Path = Path("/")) -> tuple[Device, ...]:
+def find_gpu_devices(root: Path = Path("/")) -> tuple[GpuDevice, ...]:
     """Return the device files that ROCm opens: the compute interface and every render node, in this order.
 
     Raises HostError where there are none: a container without them would find no GPU.
     """
-    kfd = root / KFD
+    kfd = root / KFD_PATH
     if not kfd.exists():
         raise HostError(
             "there is no /dev/kfd: no driver for AMD's GPUs is loaded here",
             tip="`rocm-wheels doctor` says what is missing; without --gpu the container starts all the same;"
             " `container print --gpu` gives the line for a machine that has GPUs",
         )
-    nodes = sorted((root / DRI).glob("renderD*"), key=lambda one: (len(one.name), one.name))
+    nodes = sorted((root / DRI_PATH).glob("renderD*"), key=lambda node: (len(node.name), node.name))
     if not nodes:
         raise HostError(
             "/dev/kfd is there, and /dev/dri has no render node: no GPU is behind it",
             tip="`rocm-wheels doctor` says what is missing; in a container: it must have them, too",
         )
-    return tuple(_device(one, root) for one in (kfd, *nodes))
+    return tuple(_read_device(node, root) for node in (kfd, *nodes))
 
 
-def gpu_devices_elsewhere() -> tuple[Device, ...]:
+def assume_gpu_devices() -> tuple[GpuDevice, ...]:
     """Return the devices of a machine that nobody has looked at."""
-    return tuple(Device(path, None, everyone=False) for path in DEVICES_ELSEWHERE)
+    return tuple(GpuDevice(path, None, everyone=False) for path in ASSUMED_DEVICES)
 
 
-def _device(path: Path, root: Path) -> Device:
+def _read_device(path: Path, root: Path) -> GpuDevice:
     status = path.stat()
     everyone = stat.S_IROTH | stat.S_IWOTH
-    return Device(f"/{path.relative_to(root)}", status.st_gid, status.st_mode & everyone == everyone)
+    return GpuDevice(f"/{path.relative_to(root)}", status.st_gid, status.st_mode & everyone == everyone)
 
 
-def _user(env: Mapping[str, str]) -> str:
+def _find_user(env: Mapping[str, str]) -> str:
     import pwd
 
     try:

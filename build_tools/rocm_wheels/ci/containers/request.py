@@ -10,26 +10,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels import log
-from rocm_wheels.ci.containers.command import GROUP_OF, Request
+from rocm_wheels.ci.containers.command import GROUP_PLACEHOLDER, ContainerRequest
 from rocm_wheels.ci.containers.images import choose_image
-from rocm_wheels.ci.containers.machine import Device, Machine, gpu_devices, gpu_devices_elsewhere
-from rocm_wheels.ci.containers.mounts import all_mounts, read_mounts
+from rocm_wheels.ci.containers.machine import GpuDevice, ContainerHost, find_gpu_devices, assume_gpu_devices
+from rocm_wheels.ci.containers.mounts import collect_mounts, parse_mounts
 from rocm_wheels.ci.containers.variables import (
-    Variable,
-    asked_for,
-    certificate_paths,
-    own_proxies,
-    passed_on,
+    ContainerVariable,
+    parse_variables,
+    find_certificate_paths,
+    find_local_proxies,
+    select_passed_variables,
 )
 from rocm_wheels.errors import HostError, UsageError
-from rocm_wheels.model.containers import container_table
-from rocm_wheels.shell import shell_line
+from rocm_wheels.model.containers import load_container_table
+from rocm_wheels.shell import format_command
 
-CHECKOUT = "ROCM_WHEELS_CHECKOUT"  # what rocm-wheels of our images is started from
-_SIZE = re.compile(r"[1-9][0-9]*[bkmgBKMG]?")
-_NETWORK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:=,/-]*")
+CHECKOUT_VARIABLE = "ROCM_WHEELS_CHECKOUT"  # what rocm-wheels of our images is started from
+_SHM_SIZE = re.compile(r"[1-9][0-9]*[bkmgBKMG]?")
+_NETWORK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:=,/-]*")
 # below the cache; HOME, because a number without a name has none, and caches of pip, uv and ccache
-_FOLDERS = {
+_CACHE_FOLDERS = {
     "HOME": "home",
     "XDG_CACHE_HOME": "cache",
     "CCACHE_DIR": "ccache",
@@ -39,7 +39,7 @@ _FOLDERS = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class ContainerOptions:
     """What options say. ``tty``: there is a terminal on both ends.
 
     ``for_any_machine``: the line is shown, and may be run on another machine that has the GPUs.
@@ -61,86 +61,99 @@ class Asked:
     allow_unresolved: bool = False
 
 
-def request_of(asked: Asked, machine: Machine, env: Mapping[str, str], root: Path = Path("/")) -> Request:
+def make_container_request(
+    options: ContainerOptions, machine: ContainerHost, env: Mapping[str, str], root: Path = Path("/")
+) -> ContainerRequest:
     """Return the request. Raises the errors of what cannot be had, before anything is started or made."""
     image = choose_image(
-        asked.image, container_table().images, asked.clone, allow_unresolved=asked.allow_unresolved
+        options.image, load_container_table().images, options.clone, allow_unresolved=options.allow_unresolved
     )
-    _check_words(asked)
+    _check_options(options)
     if machine.uid == 0 and env.get("SUDO_UID", "0") != "0":
-        log.warn(
+        log.log_warning(
             "by sudo you are root: what the command writes will be root's; a user of the group docker, or of"
             " podman, keeps files"
         )
-    given = asked_for(asked.variables, env)
-    if asked.network is None and (local := own_proxies(env)):
-        log.warn(f"{local[0]} is a proxy on this machine, which a container reaches with --network host only")
-    mounts = all_mounts(
-        asked.clone, asked.here, asked.cache, read_mounts(asked.mounts), certificate_paths(env)
+    extra_variables = parse_variables(options.variables, env)
+    if options.network is None and (local := find_local_proxies(env)):
+        log.log_warning(
+            f"{local[0]} is a proxy on this machine, which a container reaches with --network host only"
+        )
+    mounts = collect_mounts(
+        options.clone, options.here, options.cache, parse_mounts(options.mounts), find_certificate_paths(env)
     )
-    set_here = {one.name: one for one in (*passed_on(env, tty=asked.tty), *_own(asked, machine), *given)}
-    return Request(
+    set_here = {
+        variable.name: variable
+        for variable in (
+            *select_passed_variables(env, tty=options.tty),
+            *_make_own_variables(options, machine),
+            *extra_variables,
+        )
+    }
+    return ContainerRequest(
         image=image,
-        command=asked.command,
+        command=options.command,
         name=f"rocm-wheels-{secrets.token_hex(4)}",
-        folder=asked.here,
+        folder=options.here,
         mounts=mounts,
         variables=tuple(set_here.values()),
-        gpu=_gpus(asked, machine, root) if asked.gpu else (),
-        shared_memory=asked.shared_memory,
-        network=asked.network,
-        stdin=asked.stdin,
-        tty=asked.tty,
+        gpu=_find_gpus(options, machine, root) if options.gpu else (),
+        shared_memory=options.shared_memory,
+        network=options.network,
+        stdin=options.stdin,
+        tty=options.tty,
     )
 
 
-def _gpus(asked: Asked, machine: Machine, root: Path) -> tuple[Device, ...]:
+def _find_gpus(options: ContainerOptions, machine: ContainerHost, root: Path) -> tuple[GpuDevice, ...]:
     try:
-        return gpu_devices(root)
+        return find_gpu_devices(root)
     except HostError as missing:
-        if not asked.for_any_machine:
+        if not options.for_any_machine:
             raise
         asks = ", and asks there who owns them" if machine.uid else ""
-        log.warn(f"{missing.message}; the line is for a machine that has GPUs{asks}")
-        return gpu_devices_elsewhere()
+        log.log_warning(f"{missing.message}; the line is for a machine that has GPUs{asks}")
+        return assume_gpu_devices()
 
 
-def _check_words(asked: Asked) -> None:
+def _check_options(options: ContainerOptions) -> None:
     """Refuse what engines would refuse, with a page of their help."""
-    if asked.shared_memory is not None and not _SIZE.fullmatch(asked.shared_memory):
+    if options.shared_memory is not None and not _SHM_SIZE.fullmatch(options.shared_memory):
         raise UsageError(
-            f"--shm-size {asked.shared_memory!r} is no size", tip="a number and a unit: 16g, 512m"
+            f"--shm-size {options.shared_memory!r} is no size", tip="a number and a unit: 16g, 512m"
         )
-    if asked.network is not None and not _NETWORK.fullmatch(asked.network):
+    if options.network is not None and not _NETWORK_NAME.fullmatch(options.network):
         raise UsageError(
-            f"--network {asked.network!r} is no name of a network", tip="none, host, bridge, a name"
+            f"--network {options.network!r} is no name of a network", tip="none, host, bridge, a name"
         )
-    if asked.cache.exists() and not asked.cache.is_dir():
-        raise UsageError(f"--cache {asked.cache} is no folder")
+    if options.cache.exists() and not options.cache.is_dir():
+        raise UsageError(f"--cache {options.cache} is no folder")
 
 
-def folders_of(cache: Path) -> list[Path]:
+def list_cache_folders(cache: Path) -> list[Path]:
     """Return the folders that must be there before a container is: an engine would make them as root."""
-    return [cache / name for name in _FOLDERS.values()]
+    return [cache / name for name in _CACHE_FOLDERS.values()]
 
 
-def pasteable(argv: list[str], cache: Path) -> str:
+def format_pasteable_line(argv: list[str], cache: Path) -> str:
     """Return the command for a shell; the folders that are missing are made first."""
-    if shell_line(argv) != shlex.join(argv):
-        log.warn("the line has *** in place of a secret, and does something else until that is put in")
-    missing = [shlex.quote(str(one)) for one in folders_of(cache) if not one.is_dir()]
-    made = f"mkdir -p {' '.join(missing)} && " if missing else ""
-    return f"{made}{asking_there(shell_line(argv))}"
+    if format_command(argv) != shlex.join(argv):
+        log.log_warning("the line has *** in place of a secret, and does something else until that is put in")
+    missing = [shlex.quote(str(folder)) for folder in list_cache_folders(cache) if not folder.is_dir()]
+    mkdir = f"mkdir -p {' '.join(missing)} && " if missing else ""
+    return f"{mkdir}{resolve_groups_in_shell(format_command(argv))}"
 
 
-def asking_there(line: str) -> str:
+def resolve_groups_in_shell(line: str) -> str:
     """Return a line for a shell that finds out where it is run what nobody could know here."""
-    return re.sub(rf"(--group-add ){GROUP_OF}(/dev/\S+)", r'\1"$(stat -c %g \2)"', line)
+    return re.sub(rf"(--group-add ){GROUP_PLACEHOLDER}(/dev/\S+)", r'\1"$(stat -c %g \2)"', line)
 
 
-def _own(asked: Asked, machine: Machine) -> list[Variable]:
-    found = [Variable(name, str(asked.cache / folder)) for name, folder in _FOLDERS.items()]
-    found += [Variable(name, machine.user) for name in ("USER", "LOGNAME")]
-    if asked.clone is not None:
-        found.append(Variable(CHECKOUT, str(asked.clone)))
-    return found
+def _make_own_variables(options: ContainerOptions, machine: ContainerHost) -> list[ContainerVariable]:
+    variables = [
+        ContainerVariable(name, str(options.cache / folder)) for name, folder in _CACHE_FOLDERS.items()
+    ]
+    variables += [ContainerVariable(name, machine.user) for name in ("USER", "LOGNAME")]
+    if options.clone is not None:
+        variables.append(ContainerVariable(CHECKOUT_VARIABLE, str(options.clone)))
+    return variables

@@ -13,23 +13,23 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from rocm_wheels.errors import UsageError
-from rocm_wheels.shell import hide_value
+from rocm_wheels.shell import hide_variable_value
 
-_PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
-PROXIES = (*_PROXIES, *(name.upper() for name in _PROXIES))
+_PROXY_NAMES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
+PROXY_VARIABLES = (*_PROXY_NAMES, *(name.upper() for name in _PROXY_NAMES))
 # certificates: what OpenSSL, requests, curl, git, pip, uv and cargo read
-CERTIFICATES = (
+CERTIFICATE_VARIABLES = (
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO"),
     *("PIP_CERT", "CARGO_HTTP_CAINFO", "NODE_EXTRA_CA_CERTS"),
 )
-OTHERS = ("SOURCE_DATE_EPOCH", "NO_COLOR", "TERM")
-_OF_THE_SYSTEM = tuple(Path("/", one) for one in ("etc", "usr", "var"))
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+STYLE_VARIABLES = ("SOURCE_DATE_EPOCH", "NO_COLOR", "TERM")
+_SYSTEM_FOLDERS = tuple(Path("/", folder) for folder in ("etc", "usr", "var"))
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OWN_HOST = re.compile(r"localhost|127\.[0-9.]+|::1")
 
 
 @dataclass(frozen=True)
-class Variable:
+class ContainerVariable:
     """A variable of the container; without a value it has that of the engine's own environment."""
 
     name: str
@@ -41,56 +41,64 @@ class Variable:
         return self.name if self.value is None else f"{self.name}={self.value}"
 
 
-def asked_for(texts: Sequence[str], env: Mapping[str, str]) -> tuple[Variable, ...]:
+def parse_variables(texts: Sequence[str], env: Mapping[str, str]) -> tuple[ContainerVariable, ...]:
     """Read NAME and NAME=VALUE. Raises UsageError for a secret value, and for a name without one anywhere."""
-    found = []
+    variables = []
     for text in texts:
-        name, given, value = text.partition("=")
-        if not _NAME.fullmatch(name):
+        name, separator, value = text.partition("=")
+        if not _VARIABLE_NAME.fullmatch(name):
             raise UsageError(
                 f"--env {text.split('=')[0]!r} is no name of a variable", tip="--env NAME or --env NAME=VALUE"
             )
-        if given and value and hide_value(name, value) != value:
+        if separator and value and hide_variable_value(name, value) != value:
             raise UsageError(
                 f"--env {name}=… would show a secret in every list of processes",
                 tip=f"set {name} in your environment and give its name alone: --env {name}",
             )
-        if not given and name not in env:
+        if not separator and name not in env:
             raise UsageError(
                 f"--env {name}: there is no such variable here",
                 tip=f"set it first, or give --env {name}=VALUE",
             )
-        found.append(Variable(name, value if given else None))
-    return tuple(found)
+        variables.append(ContainerVariable(name, value if separator else None))
+    return tuple(variables)
 
 
-def passed_on(env: Mapping[str, str], *, tty: bool) -> tuple[Variable, ...]:
+def select_passed_variables(env: Mapping[str, str], *, tty: bool) -> tuple[ContainerVariable, ...]:
     """Return the variables that are passed on where they are set: proxies, certificates, style of output."""
-    names = [one for one in (*PROXIES, *CERTIFICATES, *OTHERS) if env.get(one)]
-    return tuple(Variable(one) for one in names if _means_something(one, env[one], tty=tty))
+    names = [name for name in (*PROXY_VARIABLES, *CERTIFICATE_VARIABLES, *STYLE_VARIABLES) if env.get(name)]
+    return tuple(ContainerVariable(name) for name in names if _is_useful_inside(name, env[name], tty=tty))
 
 
-def certificate_paths(env: Mapping[str, str]) -> list[Path]:
+def find_certificate_paths(env: Mapping[str, str]) -> list[Path]:
     """Return the files and folders that variables about certificates name, those that are here."""
-    paths = [Path(env[one]) for one in CERTIFICATES if _means_something(one, env.get(one, ""), tty=False)]
-    return [one for one in dict.fromkeys(paths) if one.is_absolute() and one.exists()]
+    paths = [
+        Path(env[entry])
+        for entry in CERTIFICATE_VARIABLES
+        if _is_useful_inside(entry, env.get(entry, ""), tty=False)
+    ]
+    return [entry for entry in dict.fromkeys(paths) if entry.is_absolute() and entry.exists()]
 
 
-def _means_something(name: str, value: str, *, tty: bool) -> bool:
+def _is_useful_inside(name: str, value: str, *, tty: bool) -> bool:
     """Tell whether a variable is of use inside.
 
     A system's folder of certificates is full of links to elsewhere, and the image has its own.
     """
     path = Path(value)
-    if name in CERTIFICATES and path.is_dir() and any(path.is_relative_to(one) for one in _OF_THE_SYSTEM):
+    if (
+        name in CERTIFICATE_VARIABLES
+        and path.is_dir()
+        and any(path.is_relative_to(folder) for folder in _SYSTEM_FOLDERS)
+    ):
         return False
     return bool(value) and (tty or name != "TERM")
 
 
-def own_proxies(env: Mapping[str, str]) -> list[str]:
+def find_local_proxies(env: Mapping[str, str]) -> list[str]:
     """Return the variables whose proxy is on this machine: inside, that address is the container itself."""
-    found = []
-    for name in PROXIES:
+    names = []
+    for name in PROXY_VARIABLES:
         value = env.get(name, "")
         if name.lower() == "no_proxy" or not value:
             continue
@@ -99,5 +107,5 @@ def own_proxies(env: Mapping[str, str]) -> list[str]:
         except ValueError as wrong:
             raise UsageError(f"{name} is no address of a proxy: {wrong}") from wrong
         if _OWN_HOST.fullmatch(host):
-            found.append(name)
-    return found
+            names.append(name)
+    return names

@@ -10,71 +10,75 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 from typing import TypeVar
 
-from rocm_wheels.ci.matrix.cells import Built
+from rocm_wheels.ci.matrix.cells import BuiltCell
 from rocm_wheels.model.ci import MULTI_ARCH
 from rocm_wheels.model.project import Platform
 
 K = TypeVar("K", bound=Hashable)
-_APART = "each family is tested by itself"
+_TESTED_APART = "each family is tested by itself"
 
 
-def builds(cells: Iterable[Built]) -> list[Built]:
+def combine_builds(cells: Iterable[BuiltCell]) -> list[BuiltCell]:
     """Return what is built as one, in the order of the cells.
 
     Where that is all families of a Python, ``multi-arch`` stands in the place of the family, and the build
     has no tests: each of its cells has its own.
     """
-    return [_together(group) for group in grouped(cells, lambda one: one.build).values()]
+    return [
+        _combine_group(group) for group in group_cells(cells, lambda built_cell: built_cell.build).values()
+    ]
 
 
-def by_line(one: Built) -> tuple[str, Platform]:
+def line_key(built_cell: BuiltCell) -> tuple[str, Platform]:
     """Return what a lock and a checkout are for: line and platform."""
-    return one.cell.line, one.cell.platform
+    return built_cell.cell.line, built_cell.cell.platform
 
 
-def by_python(one: Built) -> tuple[str, Platform, str]:
+def python_key(built_cell: BuiltCell) -> tuple[str, Platform, str]:
     """Return what wheels for every family are for: line, platform and Python."""
-    return *by_line(one), one.cell.python
+    return *line_key(built_cell), built_cell.cell.python
 
 
-def by_set(one: Built) -> tuple[str, Platform, str]:
+def set_key(built_cell: BuiltCell) -> tuple[str, Platform, str]:
     """Return what a set of wheels is for: line, platform, and a family or ``multi-arch``."""
-    return *by_line(one), one.staged_as
+    return *line_key(built_cell), built_cell.staged_as
 
 
-def grouped(cells: Iterable[Built], key: Callable[[Built], K]) -> dict[K, list[Built]]:
+def group_cells(cells: Iterable[BuiltCell], key: Callable[[BuiltCell], K]) -> dict[K, list[BuiltCell]]:
     """Return cells by what they share."""
-    found: dict[K, list[Built]] = {}
-    for one in cells:
-        found.setdefault(key(one), []).append(one)
-    return found
+    groups: dict[K, list[BuiltCell]] = {}
+    for built_cell in cells:
+        groups.setdefault(key(built_cell), []).append(built_cell)
+    return groups
 
 
-def targets_of(cells: Iterable[Built]) -> tuple[str, ...]:
+def collect_targets(cells: Iterable[BuiltCell]) -> tuple[str, ...]:
     """Return the targets of all cells."""
-    return tuple(dict.fromkeys(target for one in cells for target in one.targets))
+    return tuple(dict.fromkeys(target for built_cell in cells for target in built_cell.targets))
 
 
-def uneven(cells: Iterable[Built]) -> list[str]:
+def find_uneven_sets(cells: Iterable[BuiltCell]) -> list[str]:
     """Return what to say of each Python that lacks targets which others of its set have.
 
     A set wants each Python for all of its targets: without some it is not complete, and its gate holds it.
     """
-    said = []
-    together = grouped((one for one in cells if one.layout == MULTI_ARCH), by_set)
+    messages = []
+    together = group_cells((built_cell for built_cell in cells if built_cell.layout == MULTI_ARCH), set_key)
     for (line, platform, name), group in together.items():
-        for python, mine in grouped(group, lambda one: one.cell.python).items():
-            if lacking := [target for target in targets_of(group) if target not in targets_of(mine)]:
-                said.append(
+        for python, mine in group_cells(group, lambda built_cell: built_cell.cell.python).items():
+            if lacking := [
+                target for target in collect_targets(group) if target not in collect_targets(mine)
+            ]:
+                messages.append(
                     f"{name} of torch {line} on {platform}: Python {python} without {', '.join(lacking)},"
                     " which other Pythons have: its gate holds it; exclude the family for every Python"
                 )
-    return said
+    return messages
 
 
-def _together(group: list[Built]) -> Built:
+def _combine_group(group: list[BuiltCell]) -> BuiltCell:
     first = group[0]
     if first.build == first.cell:
         return first
-    targets = targets_of(group)
-    return replace(first, cell=first.build, targets=targets, tests=(), tester="", untested=_APART)
+    targets = collect_targets(group)
+    return replace(first, cell=first.build, targets=targets, tests=(), tester="", untested=_TESTED_APART)

@@ -10,12 +10,12 @@ from rocm_wheels import log
 from rocm_wheels.errors import UsageError
 
 
-def named_files(repository: Path, names: Iterable[str]) -> list[str]:
+def check_named_files(repository: Path, names: Iterable[str]) -> list[str]:
     """Return files that a user names, as git prints paths; warn of those that are not there.
 
     Whole paths may lie in the repository; others count from its top. Raises UsageError for what lies outside.
     """
-    found = []
+    paths = []
     for name in names:
         path = Path(os.path.normpath(repository / name))
         if not path.is_relative_to(repository) or path == repository:
@@ -23,12 +23,12 @@ def named_files(repository: Path, names: Iterable[str]) -> list[str]:
         if path.is_dir() and not path.is_symlink():
             raise UsageError(f"--changed {name} is a folder", tip="name the files in it that have changed")
         if not os.path.lexists(path):
-            log.warn(f"--changed: there is no {path}; it counts as a file that was removed")
-        found.append(path.relative_to(repository).as_posix())
-    return found
+            log.log_warning(f"--changed: there is no {path}; it counts as a file that was removed")
+        paths.append(path.relative_to(repository).as_posix())
+    return paths
 
 
-def changed_since(repository: Path, ref: str) -> list[str]:
+def list_changed_since(repository: Path, ref: str) -> list[str]:
     """Return the paths that differ between where a branch left ``ref`` and the files as they are now.
 
     Files that git does not know yet count, renamed ones under both names. Since zeros, which is what GitHub
@@ -50,7 +50,7 @@ def changed_since(repository: Path, ref: str) -> list[str]:
     if not base:
         raise UsageError(f"{ref} and HEAD have no commit in common in {repository}", tip="git fetch --deepen")
     if everything:
-        said = repo.git.ls_files("-z")
+        output = repo.git.ls_files("-z")
     else:
-        said = repo.git.diff("--name-only", "--no-renames", "-z", base[0].hexsha)
-    return sorted({*filter(None, said.split("\0")), *repo.untracked_files})
+        output = repo.git.diff("--name-only", "--no-renames", "-z", base[0].hexsha)
+    return sorted({*filter(None, output.split("\0")), *repo.untracked_files})

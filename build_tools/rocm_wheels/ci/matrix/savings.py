@@ -12,18 +12,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rocm_wheels.ci.matrix.builds import builds, by_line, by_python, grouped, targets_of
-from rocm_wheels.ci.matrix.cells import Built
+from rocm_wheels.ci.matrix.builds import combine_builds, line_key, python_key, group_cells, collect_targets
+from rocm_wheels.ci.matrix.cells import BuiltCell
 from rocm_wheels.ci.matrix.costs import (
-    CHECKOUT,
-    ROCM,
-    TOOLS,
+    CHECKOUT_STEP,
+    INSTALL_ROCM_STEP,
+    INSTALL_TOOLS_STEP,
     Prices,
-    Warm,
-    companions,
-    is_shared,
-    projects_on,
-    shared_before,
+    CacheWarmth,
+    list_companions,
+    is_shared_wheel,
+    list_line_projects,
+    list_shared_before_torch,
 )
 from rocm_wheels.model.project import Project
 
@@ -39,73 +39,84 @@ class Saving:
     hours: float
 
 
-def savings(cells: Sequence[Built], prices: Prices) -> list[Saving]:
+def compute_savings(cells: Sequence[BuiltCell], prices: Prices) -> list[Saving]:
     """Return what is saved, for each kind of work in the order of the pipeline.
 
     Alone is each family by itself; shared, what several are built as where they are built as one.
     """
-    rows = [_once_a_line(CHECKOUT, cells, prices)]
-    rows.extend(_installed(name, cells, prices) for name in (ROCM, TOOLS))
-    named = {project.name: project for one in cells for project in _projects(one)}
+    rows = [_make_line_saving(CHECKOUT_STEP, cells, prices)]
+    rows.extend(_make_install_saving(name, cells, prices) for name in (INSTALL_ROCM_STEP, INSTALL_TOOLS_STEP))
+    named = {project.name: project for built_cell in cells for project in _list_projects(built_cell)}
     for name, project in named.items():
-        mine = [one for one in cells if project in _projects(one)]
-        shared = [one for one in mine if is_shared(project, one.cell.platform)]
-        rows.append(_once_a_python(name, shared, prices) if shared else _warmed(name, mine, prices))
+        mine = [built_cell for built_cell in cells if project in _list_projects(built_cell)]
+        shared = [built_cell for built_cell in mine if is_shared_wheel(project, built_cell.cell.platform)]
+        rows.append(
+            _make_python_saving(name, shared, prices) if shared else _make_cache_saving(name, mine, prices)
+        )
     return rows
 
 
-def first_cells(cells: Iterable[Built], prices: Prices) -> list[Built]:
+def choose_first_builds(cells: Iterable[BuiltCell], prices: Prices) -> list[BuiltCell]:
     """Return the builds that warm the cache for others of their line and platform: the cheapest of each."""
     return [
-        min(group, key=lambda one: (prices.cell(one).hours, str(one.cell)))
-        for group in grouped(builds(cells), by_line).values()
+        min(group, key=lambda build: (prices.price_cell(build).hours, str(build.cell)))
+        for group in group_cells(combine_builds(cells), line_key).values()
     ]
 
 
-def _projects(one: Built) -> Sequence[Project]:
-    return projects_on(one.cell.platform, one.cell.line)
+def _list_projects(built_cell: BuiltCell) -> Sequence[Project]:
+    return list_line_projects(built_cell.cell.platform, built_cell.cell.line)
 
 
-def _alone(name: str, cells: Sequence[Built], prices: Prices) -> float:
-    return sum(prices.step(name, len(one.targets), one.cell.platform).hours for one in cells)
+def _sum_hours_alone(name: str, cells: Sequence[BuiltCell], prices: Prices) -> float:
+    return sum(
+        prices.price_step(name, len(built_cell.targets), built_cell.cell.platform).hours
+        for built_cell in cells
+    )
 
 
-def _once_a_line(name: str, cells: Sequence[Built], prices: Prices) -> Saving:
-    lines = grouped(cells, by_line)
-    hours = sum(prices.step(name, 0, platform).hours for _, platform in lines)
-    return Saving(name, len(cells), _alone(name, cells, prices), len(lines), hours)
+def _make_line_saving(name: str, cells: Sequence[BuiltCell], prices: Prices) -> Saving:
+    lines = group_cells(cells, line_key)
+    hours = sum(prices.price_step(name, 0, platform).hours for _, platform in lines)
+    return Saving(name, len(cells), _sum_hours_alone(name, cells, prices), len(lines), hours)
 
 
-def _installed(name: str, cells: Sequence[Built], prices: Prices) -> Saving:
+def _make_install_saving(name: str, cells: Sequence[BuiltCell], prices: Prices) -> Saving:
     """Each build has a machine of its own: what is installed there is installed each time, and once more
     for the wheels that are shared: before any torch is there, and after."""
-    machines = builds(cells)
-    times, hours = len(machines), _alone(name, machines, prices)
-    for shared in (shared_before, companions):
-        with_shared = [one for one in cells if shared(one.cell.platform, one.cell.line)]
-        for key, group in grouped(with_shared, by_python).items():
+    machines = combine_builds(cells)
+    times, hours = len(machines), _sum_hours_alone(name, machines, prices)
+    for shared in (list_shared_before_torch, list_companions):
+        with_shared = [
+            built_cell for built_cell in cells if shared(built_cell.cell.platform, built_cell.cell.line)
+        ]
+        for key, group in group_cells(with_shared, python_key).items():
             times += 1
-            hours += prices.step(name, len(targets_of(group)), key[1]).hours
-    return Saving(name, len(cells), _alone(name, cells, prices), times, hours)
+            hours += prices.price_step(name, len(collect_targets(group)), key[1]).hours
+    return Saving(name, len(cells), _sum_hours_alone(name, cells, prices), times, hours)
 
 
-def _once_a_python(name: str, cells: Sequence[Built], prices: Prices) -> Saving:
-    pythons = grouped(cells, by_python)
-    hours = sum(prices.step(name, len(targets_of(group)), key[1]).hours for key, group in pythons.items())
-    return Saving(name, len(cells), _alone(name, cells, prices), len(pythons), hours)
-
-
-def _warmed(name: str, cells: Sequence[Built], prices: Prices) -> Saving:
-    first = {by_line(one): one for one in first_cells(cells, prices)}
-    done = builds(cells)
+def _make_python_saving(name: str, cells: Sequence[BuiltCell], prices: Prices) -> Saving:
+    pythons = group_cells(cells, python_key)
     hours = sum(
-        prices.step(name, len(one.targets), one.cell.platform, warm=_warmth(one, first[by_line(one)])).hours
-        for one in done
+        prices.price_step(name, len(collect_targets(group)), key[1]).hours for key, group in pythons.items()
     )
-    return Saving(name, len(cells), _alone(name, cells, prices), len(done), hours)
+    return Saving(name, len(cells), _sum_hours_alone(name, cells, prices), len(pythons), hours)
 
 
-def _warmth(one: Built, first: Built) -> Warm:
-    if one.cell == first.cell:
+def _make_cache_saving(name: str, cells: Sequence[BuiltCell], prices: Prices) -> Saving:
+    first = {line_key(build): build for build in choose_first_builds(cells, prices)}
+    done = combine_builds(cells)
+    hours = sum(
+        prices.price_step(
+            name, len(build.targets), build.cell.platform, warm=_choose_warmth(build, first[line_key(build)])
+        ).hours
+        for build in done
+    )
+    return Saving(name, len(cells), _sum_hours_alone(name, cells, prices), len(done), hours)
+
+
+def _choose_warmth(build: BuiltCell, first: BuiltCell) -> CacheWarmth:
+    if build.cell == first.cell:
         return "no"
-    return "for its GPUs" if one.targets == first.targets else "for the host"
+    return "for its GPUs" if build.targets == first.targets else "for the host"

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.errors import UsageError
-from rocm_wheels.model.ci import MULTI_ARCH, PLATFORMS, CiTable, Layout
-from rocm_wheels.model.gfx import gfx_families
-from rocm_wheels.model.lines import all_lines
+from rocm_wheels.model.ci import MULTI_ARCH, CI_PLATFORMS, CiTable, PackagingMode
+from rocm_wheels.model.gfx import get_gfx_families
+from rocm_wheels.model.lines import get_release_lines
 from rocm_wheels.model.project import Platform
-from rocm_wheels.records import did_you_mean
+from rocm_wheels.records import suggest_name
 
 
 @dataclass(frozen=True)
-class Cell:
+class MatrixCell:
     """A family of GPUs, a Python (``3.12``, ``3.14t``), a torch line and a platform."""
 
     family: str
@@ -30,7 +30,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Selection:
+class MatrixSelection:
     """What a run is asked for. Empty: what the trigger has. ``rocm``: another than the newest of AMD."""
 
     trigger: str = "nightly"
@@ -39,72 +39,82 @@ class Selection:
     lines: tuple[str, ...] = ()
     platforms: tuple[Platform, ...] = ()
     rocm: str | None = None
-    layout: Layout | None = None
+    layout: PackagingMode | None = None
 
 
-def parse_cell(text: str) -> Cell:
+def parse_cell(text: str) -> MatrixCell:
     """Read a cell as it is printed. Raises UsageError for another form."""
     parts = text.split("/")
-    if len(parts) != 4 or parts[3] not in PLATFORMS:
+    if len(parts) != 4 or parts[3] not in CI_PLATFORMS:
         tip = "for example gfx94X-dcgpu/3.12/2.13/linux: family, Python, torch line, linux or windows"
         raise UsageError(f"{text!r} is no cell", tip=tip)
-    return Cell(parts[0], parts[1], parts[2], "linux" if parts[3] == "linux" else "windows")
+    return MatrixCell(parts[0], parts[1], parts[2], "linux" if parts[3] == "linux" else "windows")
 
 
-def checked(table: CiTable, selection: Selection) -> Selection:
+def check_selection(table: CiTable, selection: MatrixSelection) -> MatrixSelection:
     """Return a selection that says its layout. Raises UsageError for names that there are not."""
-    lines = [line.name for line in all_lines()]
+    lines = [line.name for line in get_release_lines()]
     pythons = {
-        python for line in all_lines() for python in (*line.pythons.values, *line.free_threaded.values)
+        python
+        for line in get_release_lines()
+        for python in (*line.pythons.values, *line.free_threaded.values)
     }
-    known = {python for trigger in table.triggers.values() for python in trigger.pythons} | pythons
-    _require("--trigger", "trigger", (selection.trigger,), table.triggers)
+    known_pythons = {python for trigger in table.triggers.values() for python in trigger.pythons} | pythons
+    _require_known("--trigger", "trigger", (selection.trigger,), table.triggers)
     if selection.rocm is not None:
         _require_version(selection.rocm)
-    for one in selection.families:
-        if one not in table.every_family:
+    for family in selection.families:
+        if family not in table.all_families:
             raise UsageError(
-                f"--families: {_no_family(table, one)}", tip=f"there are {enumerated(table.every_family)}"
+                f"--families: {_explain_no_family(table, family)}",
+                tip=f"there are {join_names(table.all_families)}",
             )
-    _require("--lines", "release line", selection.lines, lines)
-    _require("--pythons", "Python that torch is built for", selection.pythons, sorted(known, key=_by_number))
-    return replace(selection, layout=layout_of(table, selection))
+    _require_known("--lines", "release line", selection.lines, lines)
+    _require_known(
+        "--pythons",
+        "Python that torch is built for",
+        selection.pythons,
+        sorted(known_pythons, key=_python_order),
+    )
+    return replace(selection, layout=find_layout(table, selection))
 
 
-def layout_of(table: CiTable, selection: Selection) -> Layout:
+def find_layout(table: CiTable, selection: MatrixSelection) -> PackagingMode:
     """Return the layout that a selection names, or else its trigger has."""
     return selection.layout or table.triggers[selection.trigger].layout
 
 
-def _no_family(table: CiTable, name: str) -> str:
+def _explain_no_family(table: CiTable, name: str) -> str:
     if name == MULTI_ARCH:
         return f"{name} is no family, but all of a run together: --layout {name}"
-    members = gfx_families()
-    holding = [family for family in table.every_family if name in members[family]]
+    members = get_gfx_families()
+    holding = [family for family in table.all_families if name in members[family]]
     if holding:
         return f"{name} is built with {holding[0]}"
     if name in members:
-        within = [family for family in table.every_family if set(members[family]) & set(members[name])]
-        return f"{name} is not built as one, but as {enumerated(within)}"
-    return f"there is no family {name!r}{did_you_mean(name, table.every_family)}"
+        within = [family for family in table.all_families if set(members[family]) & set(members[name])]
+        return f"{name} is not built as one, but as {join_names(within)}"
+    return f"there is no family {name!r}{suggest_name(name, table.all_families)}"
 
 
-def check_cell(table: CiTable, cell: Cell) -> None:
+def check_cell(table: CiTable, cell: MatrixCell) -> None:
     """Raise UsageError for a cell with a name that there is not."""
     try:
-        checked(table, Selection(next(iter(table.triggers)), (cell.family,), (cell.python,), (cell.line,)))
+        check_selection(
+            table, MatrixSelection(next(iter(table.triggers)), (cell.family,), (cell.python,), (cell.line,))
+        )
     except UsageError as wrong:
-        said = wrong.message.partition(": ")[2]
-        raise UsageError(f"{str(cell)!r} is no cell: {said}", tip=wrong.tip) from None
+        message = wrong.message.partition(": ")[2]
+        raise UsageError(f"{str(cell)!r} is no cell: {message}", tip=wrong.tip) from None
 
 
-def _require(option: str, what: str, given: Iterable[str], known: Iterable[str]) -> None:
-    names = list(known)
-    for one in given:
-        if one not in names:
+def _require_known(option: str, noun: str, values: Iterable[str], choices: Iterable[str]) -> None:
+    names = list(choices)
+    for value in values:
+        if value not in names:
             raise UsageError(
-                f"{option}: there is no {what} {one!r}{did_you_mean(one, names)}",
-                tip=f"there are {enumerated(names)}",
+                f"{option}: there is no {noun} {value!r}{suggest_name(value, names)}",
+                tip=f"there are {join_names(names)}",
             )
 
 
@@ -116,10 +126,10 @@ def _require_version(text: str) -> None:
         raise UsageError(f"--rocm-version: {text!r} is not a version (PEP 440)", tip=tip) from None
 
 
-def _by_number(python: str) -> tuple[int, str]:
+def _python_order(python: str) -> tuple[int, str]:
     return int(python[2:].rstrip("t") or 0), python
 
 
-def enumerated(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     """Return names with commas between, as messages have them."""
     return ", ".join(names) or "none"

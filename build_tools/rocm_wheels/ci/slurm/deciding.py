@@ -10,7 +10,7 @@ from rocm_wheels.ci.slurm.states import AT_WORK, StepState
 from rocm_wheels.pipeline.plan.step import Plan, Step
 
 # renew: its job waits for one that is no more, and is taken back first
-Action = Literal["submit", "renew", "leave", "done", "left out", "stopped", "held back"]
+StepAction = Literal["submit", "renew", "leave", "done", "left out", "stopped", "held back"]
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Decision:
     """What is done about a step, and why. ``state``: where it was found."""
 
     step: Step
-    action: Action
+    action: StepAction
     why: str
     state: StepState
 
@@ -28,8 +28,12 @@ class Decision:
         return self.action in ("submit", "renew")
 
 
-def decide(
-    plan: Plan, found: Mapping[str, StepState], *, retry_failed: bool = False, but_cancelled: bool = False
+def decide_steps(
+    plan: Plan,
+    step_states: Mapping[str, StepState],
+    *,
+    retry_failed: bool = False,
+    but_cancelled: bool = False,
 ) -> list[Decision]:
     """Decide for every step of a plan as it is now, in its order.
 
@@ -38,25 +42,25 @@ def decide(
     """
     decided: dict[str, Decision] = {}
     for step in plan:
-        action, why = _one(step, found[step.id], decided, retry_failed=retry_failed)
-        if but_cancelled and action == "submit" and found[step.id].state == "cancelled":
-            action, why = "stopped", found[step.id].why
-        decided[step.id] = Decision(step, action, why, found[step.id])
+        action, why = _decide_step(step, step_states[step.id], decided, retry_failed=retry_failed)
+        if but_cancelled and action == "submit" and step_states[step.id].state == "cancelled":
+            action, why = "stopped", step_states[step.id].why
+        decided[step.id] = Decision(step, action, why, step_states[step.id])
     return list(decided.values())
 
 
-def _one(
+def _decide_step(
     step: Step, state: StepState, decided: Mapping[str, Decision], *, retry_failed: bool
-) -> tuple[Action, str]:
+) -> tuple[StepAction, str]:
     if step.verdict == "left out":
         return "left out", step.why
     if state.state in AT_WORK:
-        return _at_work(step, state, decided)
+        return _decide_queued_step(step, state, decided)
     if step.verdict == "skip":
         return "done", "up to date"
     bad = [name for name in step.after if decided[name].action in ("stopped", "held back")]
     if bad:
-        return "held back", f"needs {bad[0]}, which {_what(decided[bad[0]])}"
+        return "held back", f"needs {bad[0]}, which {_describe_decision(decided[bad[0]])}"
     if state.state == "failed" and not retry_failed:
         return "stopped", state.why
     why = {
@@ -67,7 +71,9 @@ def _one(
     return "submit", why
 
 
-def _at_work(step: Step, state: StepState, decided: Mapping[str, Decision]) -> tuple[Action, str]:
+def _decide_queued_step(
+    step: Step, state: StepState, decided: Mapping[str, Decision]
+) -> tuple[StepAction, str]:
     """A job in the queue is left alone, unless what it waits for is no more."""
     if state.state != "waiting":
         return "leave", state.state
@@ -81,5 +87,5 @@ def _at_work(step: Step, state: StepState, decided: Mapping[str, Decision]) -> t
     return "leave", state.state
 
 
-def _what(decision: Decision) -> str:
+def _describe_decision(decision: Decision) -> str:
     return "failed" if decision.action == "stopped" else "cannot begin"

@@ -12,31 +12,33 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from rocm_wheels.ci.slurm.records import Begin, End, Ending, Folder, moment_of
-from rocm_wheels.compile.failure import first_failure
+from rocm_wheels.ci.slurm.records import JobBegin, JobEnd, EndKind, JobFolder, parse_time
+from rocm_wheels.compile.failure import find_first_failure
 from rocm_wheels.errors import SourceError
-from rocm_wheels.pipeline.record.reading import Run, StepView, read_run, run_ids
-from rocm_wheels.pipeline.record.vocabulary import time_of
-from rocm_wheels.sources.network.transport import may_pass
+from rocm_wheels.pipeline.record.reading import RecordedRun, RecordedStep, read_run, list_run_ids
+from rocm_wheels.pipeline.record.vocabulary import parse_event_time
+from rocm_wheels.sources.network.transport import is_transient
 
 MOST_INTERRUPTIONS = 50
-KILLED = (137, 9, -9)
+KILLED_CODES = (137, 9, -9)
 # clocks of nodes differ by less (credentials of munge are good for five minutes): a run that began this much
 # before a job is not the job's, and there are no later ones behind it
-_CLOCKS = timedelta(hours=1)
+_CLOCK_DIFFERENCE = timedelta(hours=1)
 _TAIL_LINES = 40
 # what uv says beside git and curl (reqwest's errors)
-_UNREACHABLE = re.compile(
+_UNREACHABLE_SERVER = re.compile(
     r"error sending request|dns error|server error \(5\d\d|connection error|incomplete message", re.IGNORECASE
 )
 # a tree or a step: somebody builds there by hand, or what Slurm has killed has not ended yet
-_BUSY = re.compile(r"^.* is in use by .*$", re.MULTILINE)
+_IN_USE_MESSAGE = re.compile(r"^.* is in use by .*$", re.MULTILINE)
 BUSY_SECONDS = 60
-_OOM = re.compile(r"oom[-_ ]kill|Exceeded job memory limit|out[ -]of[ -]memory handler", re.IGNORECASE)
+_OUT_OF_MEMORY = re.compile(
+    r"oom[-_ ]kill|Exceeded job memory limit|out[ -]of[ -]memory handler", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
-class Said:
+class StepOutput:
     """What a step said of its end: its message, the lines of its logs, how many compilers it ran."""
 
     message: str = ""
@@ -44,7 +46,7 @@ class Said:
     jobs: int | None = None
 
 
-def classify(code: int, because: str, said: Said) -> tuple[Ending, str]:
+def classify_end(code: int, because: str, output: StepOutput) -> tuple[EndKind, str]:
     """Return the kind of an end, and the reason for people. ``because``: ``time``, ``signal`` or nothing."""
     if code == 0:
         return "done", ""
@@ -52,25 +54,25 @@ def classify(code: int, because: str, said: Said) -> tuple[Ending, str]:
         return "time", "its limit of time was near"
     if because == "signal" or code in (130, 143):
         return "signal", "it was told to end"
-    if code == 2 and (busy := _BUSY.search(said.message)):
+    if code == 2 and (busy := _IN_USE_MESSAGE.search(output.message)):
         return "busy", busy[0]
-    failure = first_failure(said.lines)
+    failure = find_first_failure(output.lines)
     if failure is not None and failure.kind == "memory":
         return "memory", f"a compiler ran out of memory ({failure.message})"
-    if code in KILLED or any(_OOM.search(line) for line in said.lines[-_TAIL_LINES:]):
+    if code in KILLED_CODES or any(_OUT_OF_MEMORY.search(line) for line in output.lines[-_TAIL_LINES:]):
         return "memory", "it was killed, as a rule for want of memory"
-    first = said.message.strip().splitlines()
+    first = output.message.strip().splitlines()
     reason = first[0] if first else f"run-step ended with exit code {code}"
     if failure is not None and failure.kind in ("compile", "link", "disk"):
         return ("failed" if failure.kind == "disk" else "compile"), str(failure)
-    told = f"{said.message}\n{failure.message if failure else ''}"
-    if may_pass(SourceError(told)) or _UNREACHABLE.search(told):
+    text = f"{output.message}\n{failure.message if failure else ''}"
+    if is_transient(SourceError(text)) or _UNREACHABLE_SERVER.search(text):
         return "network", reason
     return "failed", str(failure) if failure is not None and code == 12 else reason
 
 
-def judge(
-    folder: Folder,
+def judge_end(
+    folder: JobFolder,
     step: str,
     runs: Path,
     *,
@@ -78,56 +80,64 @@ def judge(
     because: str,
     attempts: int,
     now: datetime | None = None,
-) -> End:
+) -> JobEnd:
     """Judge the end of the job that began last, and count it. Nothing is written."""
-    begin = folder.begin(step) or Begin("", 0, "unknown", "")
-    said = what_was_said(folder, step, runs, begin)
-    kind, reason = classify(code, because, said)
-    return counted(
-        folder, step, begin, code=code, kind=kind, reason=reason, jobs=said.jobs, attempts=attempts, now=now
+    begin = folder.read_begin(step) or JobBegin("", 0, "unknown", "")
+    output = read_step_output(folder, step, runs, begin)
+    kind, reason = classify_end(code, because, output)
+    return count_end(
+        folder, step, begin, code=code, kind=kind, reason=reason, jobs=output.jobs, attempts=attempts, now=now
     )
 
 
-def lost(folder: Folder, step: str, runs: Path, job: str, *, attempts: int) -> End:
+def judge_lost_job(folder: JobFolder, step: str, runs: Path, job: str, *, attempts: int) -> JobEnd:
     """Return the end of a job that is gone and has told none: its node was lost, or all of it was killed."""
-    begin = folder.begin(step)
+    begin = folder.read_begin(step)
     if begin is None or begin.job != job:
-        begin, said = Begin(job, 0, "", ""), Said()
+        begin, output = JobBegin(job, 0, "", ""), StepOutput()
     else:
-        said = what_was_said(folder, step, runs, begin)
-    kind: Ending = "lost"
+        output = read_step_output(folder, step, runs, begin)
+    kind: EndKind = "lost"
     reason = f"job {job} was gone from the queue before it began"
-    if any(_OOM.search(line) for line in said.lines[-_TAIL_LINES:]):
+    if any(_OUT_OF_MEMORY.search(line) for line in output.lines[-_TAIL_LINES:]):
         kind, reason = "memory", "all of it was killed for want of memory"
     elif begin.host:
         reason = f"job {job} on {begin.host} ended without a word: its node was lost, or it was killed"
-    return counted(
-        folder, step, begin, code=None, kind=kind, reason=reason, jobs=said.jobs, attempts=attempts, now=None
+    return count_end(
+        folder,
+        step,
+        begin,
+        code=None,
+        kind=kind,
+        reason=reason,
+        jobs=output.jobs,
+        attempts=attempts,
+        now=None,
     )
 
 
-def found_done(folder: Folder, step: str, job: str) -> End:
+def make_done_end(folder: JobFolder, step: str, job: str) -> JobEnd:
     """Return the end of a job that told none, or a bad one, and whose step is done all the same."""
-    begin = folder.begin(step)
+    begin = folder.read_begin(step)
     if begin is None or begin.job != job:
-        begin = Begin(job, 0, "", "")
-    return counted(folder, step, begin, code=0, kind="done", reason="", jobs=None, attempts=1, now=None)
+        begin = JobBegin(job, 0, "", "")
+    return count_end(folder, step, begin, code=0, kind="done", reason="", jobs=None, attempts=1, now=None)
 
 
-def counted(
-    folder: Folder,
+def count_end(
+    folder: JobFolder,
     step: str,
-    begin: Begin,
+    begin: JobBegin,
     *,
     code: int | None,
-    kind: Ending,
+    kind: EndKind,
     reason: str,
     jobs: int | None,
     attempts: int,
     now: datetime | None,
-) -> End:
+) -> JobEnd:
     """Return an end with how often the step has failed by now, and whether it is worth another attempt."""
-    before = folder.end(step)
+    before = folder.read_end(step)
     failures = before.failures if before else 0
     interruptions = before.interruptions if before else 0
     failures += kind in ("memory", "network", "lost", "compile", "failed")
@@ -147,7 +157,7 @@ def counted(
             again, fewer = False, None
             reason += "; one compiler at a time is the least: give its jobs more (--sbatch-option=--mem=…)"
     moment = (now or datetime.now(timezone.utc)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return End(
+    return JobEnd(
         job=begin.job,
         restart=begin.restart,
         host=begin.host,
@@ -162,7 +172,7 @@ def counted(
     )
 
 
-def delay(end: End, after_network: float) -> int:
+def compute_delay(end: JobEnd, after_network: float) -> int:
     """Return the seconds to wait before another attempt, twice as long each time that the network failed.
 
     Slurm itself waits, too: for as long as a credential of munge is good, two minutes as a rule.
@@ -172,31 +182,31 @@ def delay(end: End, after_network: float) -> int:
     return round(after_network * 2 ** (end.failures - 1)) if end.kind == "network" else 0
 
 
-def what_was_said(folder: Folder, step: str, runs: Path, begin: Begin) -> Said:
+def read_step_output(folder: JobFolder, step: str, runs: Path, begin: JobBegin) -> StepOutput:
     """Return what a step's last attempt said: in its run, or, where it came to none, in the job's own log."""
-    printed = _lines(folder.log(step))
+    printed = _read_lines(folder.log_path(step))
     starts = [number for number, line in enumerate(printed) if line.startswith(f"== {step}: job ")]
     printed = printed[starts[-1] + 1 :] if starts else printed
-    view = _view(runs, step, begin)
+    view = _find_step_view(runs, step, begin)
     if view is None:
         errors = [n for n, line in enumerate(printed) if line.startswith("error: ")]
         message = "\n".join(printed[errors[-1] :]).removeprefix("error: ") if errors else ""
-        return Said(message, tuple(printed))
+        return StepOutput(message, tuple(printed))
     message = str(view.ended.get("message") or "") if view.ended is not None else ""
     jobs = view.begun.get("jobs")
-    log = _lines(view.log) if view.log is not None else []
-    return Said(message, (*log, *printed), int(jobs) if isinstance(jobs, int) else None)
+    log = _read_lines(view.log) if view.log is not None else []
+    return StepOutput(message, (*log, *printed), int(jobs) if isinstance(jobs, int) else None)
 
 
-def _view(runs: Path, step: str, begin: Begin) -> StepView | None:
+def _find_step_view(runs: Path, step: str, begin: JobBegin) -> RecordedStep | None:
     """Find the run of a step's last attempt: that of its job, else the newest that began after the job.
 
     Runs are sorted by clocks, and those of nodes differ. A container that is told nothing of a job cannot
     say whose run it is; then the times of both are those of the job's host, whose name it has not either.
     """
-    began = moment_of(begin.began) if begin.began else None
-    last: Run | None = None
-    for name in run_ids(runs):  # many, if other steps began while this one was at work
+    began = parse_time(begin.began) if begin.began else None
+    last: RecordedRun | None = None
+    for name in list_run_ids(runs):  # many, if other steps began while this one was at work
         run = read_run(runs / name, brief=True)
         if "time" not in run.begun:
             continue
@@ -204,14 +214,14 @@ def _view(runs: Path, step: str, begin: Begin) -> StepView | None:
             if begin.id and run.begun.get("slurm_job") == f"{begin.id}.{begin.restart}":
                 return run.steps[step]
             last = last or run
-        if time_of(run.begun) < began - _CLOCKS if began is not None else last is not None:
+        if parse_event_time(run.begun) < began - _CLOCK_DIFFERENCE if began is not None else last is not None:
             break
     if last is None or last.begun.get("slurm_job"):
         return None
-    return last.steps[step] if began is None or time_of(last.begun) >= began else None
+    return last.steps[step] if began is None or parse_event_time(last.begun) >= began else None
 
 
-def _lines(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:

@@ -16,18 +16,18 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from rocm_wheels.ci.slurm.cluster import Job
+from rocm_wheels.ci.slurm.cluster import SlurmJob
 from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.workspace import write_json, write_whole
+from rocm_wheels.workspace import write_json_file, write_atomically
 
-Ending = Literal[
+EndKind = Literal[
     "done", "memory", "network", "time", "signal", "busy", "lost", "compile", "failed", "unknown"
 ]
-_FORMAT = 1
+_LEDGER_FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Begin:
+class JobBegin:
     """A job began, for the ``restart``-th time again. ``began``: UTC.
 
     ``id``: what its processes have as SLURM_JOB_ID, which is that of a task alone.
@@ -41,7 +41,7 @@ class Begin:
 
 
 @dataclass(frozen=True)
-class End:
+class JobEnd:
     """How a job ended. ``again``: it is worth another attempt; ``jobs``: compilers at a time of the next.
     ``job``: ``123``, or ``123_4`` for a task of an array.
 
@@ -53,7 +53,7 @@ class End:
     host: str
     ended: str
     exit_code: int | None
-    kind: Ending
+    kind: EndKind
     reason: str
     again: bool = False
     failures: int = 0
@@ -62,16 +62,16 @@ class End:
 
 
 @dataclass(frozen=True)
-class Ledger:
+class JobLedger:
     """Which job does which step: the last one submitted. ``cancelled``: steps whose jobs we took back."""
 
     plan: str = ""  # SHA-256 of the plan that they are of
-    jobs: Mapping[str, Job] = field(default_factory=dict)
+    jobs: Mapping[str, SlurmJob] = field(default_factory=dict)
     cancelled: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
-class Folder:
+class JobFolder:
     """The folder beside a plan: ``plan.slurm`` for ``plan.json``."""
 
     plan: Path
@@ -81,86 +81,92 @@ class Folder:
         """Where it is."""
         return self.plan.parent / f"{self.plan.stem}.slurm"
 
-    def script(self, name: str) -> Path:
+    def script_path(self, name: str) -> Path:
         """The script of a step, or of an array."""
         return self.path / f"{name}.sbatch"
 
-    def log(self, step: str) -> Path:
+    def log_path(self, step: str) -> Path:
         """What the jobs of a step print, one after another."""
         return self.path / f"{step}.log"
 
-    def task_log(self, array: str, number: int | str) -> Path:
+    def task_log_path(self, array: str, number: int | str) -> Path:
         """What a task of an array prints: a link to the log of its step. ``number``: or ``%a``."""
         return self.path / f"{array}.{number}.log"
 
     def link_logs(self, array: str, tasks: Mapping[int, str]) -> None:
         """Have Slurm, which knows numbers alone, write to the logs of steps. Raises UsageError."""
         for number, step in tasks.items():
-            link, name = self.task_log(array, number), self.log(step).name
+            link, name = self.task_log_path(array, number), self.log_path(step).name
             if not link.is_symlink() or str(link.readlink()) != name:
                 try:
                     link.unlink(missing_ok=True)
                     link.symlink_to(name)
                 except OSError as cause:
-                    said = f"{link} cannot be a link to {name}: {cause.strerror}"
+                    message = f"{link} cannot be a link to {name}: {cause.strerror}"
                     raise UsageError(
-                        said, tip="where folders cannot have links, --no-array does without"
+                        message, tip="where folders cannot have links, --no-array does without"
                     ) from cause
 
-    def jobs(self, step: str) -> Path:
+    def jobs_path(self, step: str) -> Path:
         """How many compilers the next job of a step may run; there after one ran out of memory."""
         return self.path / f"{step}.jobs"
 
-    def digest(self) -> str:
+    def compute_digest(self) -> str:
         """Return the digest of the plan as it is now."""
         return hashlib.sha256(self.plan.read_bytes()).hexdigest()
 
     def job_prefix(self) -> str:
         """Return how the names of the plan's jobs begin in the queue: those of no other plan do."""
-        key = hashlib.sha256(f"{self.plan}\n{self.digest()}".encode("utf-8", "surrogateescape")).hexdigest()
+        key = hashlib.sha256(
+            f"{self.plan}\n{self.compute_digest()}".encode("utf-8", "surrogateescape")
+        ).hexdigest()
         return f"rw-{key[:8]}-"
 
-    def ledger(self) -> Ledger:
+    def read_ledger(self) -> JobLedger:
         """Read which jobs there are. Raises DataError for a file that is damaged."""
         path = self.path / "jobs.json"
         try:
             raw = json.loads(path.read_text(encoding="utf-8"))
-            if raw["format"] != _FORMAT:
+            if raw["format"] != _LEDGER_FORMAT:
                 raise KeyError("format")
-            jobs = {str(step): Job.of(str(job)) for step, job in raw["jobs"].items()}
-            return Ledger(str(raw["plan"]), jobs, frozenset(map(str, raw["cancelled"])))
+            jobs = {str(step): SlurmJob.parse(str(job)) for step, job in raw["jobs"].items()}
+            return JobLedger(str(raw["plan"]), jobs, frozenset(map(str, raw["cancelled"])))
         except FileNotFoundError:
-            return Ledger()
+            return JobLedger()
         except (ValueError, KeyError, TypeError, AttributeError) as cause:
             tip = f"look into `squeue --me`, then delete {path}"
             raise DataError(f"{path} does not say which jobs were submitted", tip=tip) from cause
 
-    def write_ledger(self, ledger: Ledger) -> None:
+    def write_ledger(self, ledger: JobLedger) -> None:
         """Write it, whole or not at all."""
-        known = {"plan": ledger.plan, "jobs": _written(ledger.jobs), "cancelled": sorted(ledger.cancelled)}
-        write_json(self.path / "jobs.json", {"format": _FORMAT, **known})
+        fields = {
+            "plan": ledger.plan,
+            "jobs": _jobs_as_json(ledger.jobs),
+            "cancelled": sorted(ledger.cancelled),
+        }
+        write_json_file(self.path / "jobs.json", {"format": _LEDGER_FORMAT, **fields})
 
-    def begin(self, step: str) -> Begin | None:
+    def read_begin(self, step: str) -> JobBegin | None:
         """Read the begin of a step's last job; a record that is none counts as none."""
-        raw = _read(self.path / f"{step}.begin.json")
+        raw = _read_record(self.path / f"{step}.begin.json")
         try:
-            moment_of(str(raw["began"]))
-            known = (str(raw["job"]), int(raw["restart"]), str(raw["host"]), str(raw["began"]))
-            return Begin(*known, id=str(raw.get("id", "")))
+            parse_time(str(raw["began"]))
+            fields = (str(raw["job"]), int(raw["restart"]), str(raw["host"]), str(raw["began"]))
+            return JobBegin(*fields, id=str(raw.get("id", "")))
         except (KeyError, TypeError, ValueError):
             return None
 
-    def end(self, step: str) -> End | None:
+    def read_end(self, step: str) -> JobEnd | None:
         """Read the end of a step's last job that told one; a record that is none counts as none."""
-        raw = _read(self.path / f"{step}.end.json")
+        raw = _read_record(self.path / f"{step}.end.json")
         try:
-            return End(
+            return JobEnd(
                 job=str(raw["job"]),
                 restart=int(raw["restart"]),
                 host=str(raw["host"]),
                 ended=str(raw["ended"]),
                 exit_code=None if raw["exit_code"] is None else int(raw["exit_code"]),
-                kind=cast("Ending", str(raw["kind"])),
+                kind=cast("EndKind", str(raw["kind"])),
                 reason=str(raw["reason"]),
                 again=bool(raw["again"]),
                 failures=int(raw["failures"]),
@@ -170,28 +176,28 @@ class Folder:
         except (KeyError, TypeError, ValueError):
             return None
 
-    def write_end(self, step: str, end: End) -> None:
+    def write_end(self, step: str, end: JobEnd) -> None:
         """Write an end; the next job may run as many compilers as it says."""
         if end.jobs is not None:
-            write_whole(self.jobs(step), f"{end.jobs}\n")
-        write_json(self.path / f"{step}.end.json", {"step": step, **asdict(end)})
+            write_atomically(self.jobs_path(step), f"{end.jobs}\n")
+        write_json_file(self.path / f"{step}.end.json", {"step": step, **asdict(end)})
 
-    def forget(self, step: str) -> None:
+    def forget_step(self, step: str) -> None:
         """Forget how a step ended: its attempts count from the beginning."""
-        for path in (*(self.path / f"{step}.{what}.json" for what in ("begin", "end")), self.jobs(step)):
+        for path in (*(self.path / f"{step}.{kind}.json" for kind in ("begin", "end")), self.jobs_path(step)):
             path.unlink(missing_ok=True)
 
 
-def _written(jobs: Mapping[str, Job]) -> dict[str, str]:
+def _jobs_as_json(jobs: Mapping[str, SlurmJob]) -> dict[str, str]:
     return {step: str(job) for step, job in jobs.items()}
 
 
-def moment_of(text: str) -> datetime:
+def parse_time(text: str) -> datetime:
     """Read a time of a record. Raises ValueError."""
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_record(path: Path) -> dict[str, Any]:
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):

@@ -16,27 +16,38 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rocm_wheels.ci.slurm.arrays import Array
-from rocm_wheels.ci.slurm.records import Folder
-from rocm_wheels.ci.slurm.sizes import Size
+from rocm_wheels.ci.slurm.arrays import JobArray
+from rocm_wheels.ci.slurm.records import JobFolder
+from rocm_wheels.ci.slurm.sizes import JobSize
 from rocm_wheels.errors import UsageError
-from rocm_wheels.shell import shell_line
+from rocm_wheels.shell import format_command
 
 NOTICE_SECONDS = 120  # Slurm may tell a minute earlier (sbatch(1), --signal)
-_PER = ("CPU", "GPU", "NODE")
-_OURS = (
+_MEMORY_UNITS = ("CPU", "GPU", "NODE")
+_RESERVED_OPTIONS = (
     *("array", "dependency", "output", "error", "open-mode", "wrap", "parsable", "job-name", "no-requeue"),
     *("requeue", "signal", "wait", "test-only", "hold", "kill-on-invalid-dep", "ntasks", "nodes"),
 )
 # SBATCH_ and this, where that is not the name of the option (sbatch(1), input environment variables)
-_CALLED = {"array": {"ARRAY_INX"}, "time": {"TIMELIMIT"}, "mem": {f"MEM_PER_{one}" for one in _PER}}
-_OPTION = re.compile(r"--(?P<long>[a-z][a-z0-9-]*)(?:=.*)?|-(?P<short>[A-Za-z]).*", re.DOTALL)
-_SHORT = {"a": "array", "d": "dependency", "o": "output", "e": "error", "J": "job-name", "n": "ntasks"}
-_SHORT |= {"N": "nodes", "W": "wait", "H": "hold", "M": "clusters"}
+_OTHER_VARIABLES = {
+    "array": {"ARRAY_INX"},
+    "time": {"TIMELIMIT"},
+    "mem": {f"MEM_PER_{unit}" for unit in _MEMORY_UNITS},
+}
+_OPTION_PATTERN = re.compile(r"--(?P<long>[a-z][a-z0-9-]*)(?:=.*)?|-(?P<short>[A-Za-z]).*", re.DOTALL)
+_SHORT_OPTIONS = {
+    "a": "array",
+    "d": "dependency",
+    "o": "output",
+    "e": "error",
+    "J": "job-name",
+    "n": "ntasks",
+}
+_SHORT_OPTIONS |= {"N": "nodes", "W": "wait", "H": "hold", "M": "clusters"}
 
 
 @dataclass(frozen=True)
-class Site:
+class SlurmSite:
     """What a site wants of every job. ``options``: further options of sbatch, one a line.
 
     ``prefix``: the words before our command (``apptainer exec image.sif``); ``program``: our own.
@@ -55,21 +66,21 @@ class Site:
     array_limit: int | None = None
     network_delay: float = 300.0
 
-    def check(self) -> None:
+    def check_options(self) -> None:
         """Refuse options that a script cannot have, or that this program sets itself. Raises UsageError."""
-        given = {
+        named_options = {
             "--partition": self.partition,
             "--account": self.account,
             "--qos": self.qos,
             "--constraint": self.constraint,
         }
-        for option, value in given.items():
+        for option, value in named_options.items():
             if value is not None and (not value.strip() or not value.isprintable() or {*'"\\'} & {*value}):
                 raise UsageError(f"{option} {value!r} is no name")
         for option in self.options:
             _check_option(option)
         for word in self.prefix:
-            if shell_line([word]) != shlex.quote(word):
+            if format_command([word]) != shlex.quote(word):
                 raise UsageError(
                     "--container-prefix has a secret in it, and scripts of jobs are there to be read",
                     tip="set it in the environment: jobs get that of `submit`",
@@ -81,47 +92,55 @@ def _check_option(option: str) -> None:
         words = shlex.split(option, comments=True)  # as sbatch reads a line of a script
     except ValueError as cause:
         raise UsageError(f"--sbatch-option {option!r}: {cause}", tip="close the quotes") from cause
-    if not words or not option.isprintable() or _OPTION.fullmatch(words[0]) is None:
+    if not words or not option.isprintable() or _OPTION_PATTERN.fullmatch(words[0]) is None:
         raise UsageError(
             f"--sbatch-option {option!r} is no option of sbatch", tip="as in --sbatch-option=--gres=gpu:1"
         )
-    for match in filter(None, map(_OPTION.fullmatch, words)):  # there can be several
-        name = match["long"] or _SHORT.get(match["short"] or "", "-")
+    for match in filter(None, map(_OPTION_PATTERN.fullmatch, words)):  # there can be several
+        name = match["long"] or _SHORT_OPTIONS.get(match["short"] or "", "-")
         if name == "clusters":
             raise UsageError(
                 "--sbatch-option --clusters: the queue of another cluster would not be looked at",
                 tip="set SLURM_CLUSTERS, which all of Slurm's programs read",
             )
-        if ours := next((one for one in _OURS if one.startswith(name)), ""):  # sbatch takes beginnings, too
+        if ours := next(
+            (reserved for reserved in _RESERVED_OPTIONS if reserved.startswith(name)), ""
+        ):  # sbatch takes beginnings, too
             raise UsageError(f"--sbatch-option {option}: every job has a --{ours} of its own already")
     name = words[0].lstrip("-").split("=")[0]
-    if shell_line([option]) != shlex.quote(option):
+    if format_command([option]) != shlex.quote(option):
         raise UsageError(
             f"--sbatch-option --{name}: it has a secret in it, and scripts of jobs are there to be read",
             tip="set it in the environment: jobs get that of `submit`",
         )
 
 
-def environment_of(script: str, env: Mapping[str, str]) -> dict[str, str]:
+def make_job_environment(script: str, env: Mapping[str, str]) -> dict[str, str]:
     """Return what sbatch and the job get: no variable that would win over an option in the script.
 
     sbatch(1): environment variables override what a script says; SBATCH_EXPORT=NONE would take from jobs
     what they need. A job that submits jobs has a count of restarts that is its own.
     """
-    given = {*_OURS, "export", *re.findall(r"^#SBATCH --([a-z0-9-]+)", script, re.MULTILINE)}
-    lost = set().union(*(_CALLED.get(one, {one.upper().replace("-", "_")}) for one in given))
+    set_options = {
+        *_RESERVED_OPTIONS,
+        "export",
+        *re.findall(r"^#SBATCH --([a-z0-9-]+)", script, re.MULTILINE),
+    }
+    lost = set().union(
+        *(_OTHER_VARIABLES.get(option, {option.upper().replace("-", "_")}) for option in set_options)
+    )
     unwanted = {"SLURM_RESTART_COUNT", *(f"SBATCH_{name}" for name in lost)}
     return {name: value for name, value in env.items() if name not in unwanted}
 
 
-def directives(folder: Folder, array: Array, size: Size, site: Site) -> list[str]:
+def make_directives(folder: JobFolder, array: JobArray, size: JobSize, site: SlurmSite) -> list[str]:
     """Return the options of a job, as sbatch reads them from the head of its script; later ones win."""
-    log = folder.log(array.name) if array.plain else folder.task_log(array.name, "\0")
+    log = folder.log_path(array.name) if array.plain else folder.task_log_path(array.name, "\0")
     name = str(log).replace("%", "%%").replace("\0", "%a")
     words = [
         f"--job-name={folder.job_prefix()}{array.name}",
-        f"--output={_quoted(name)}",
-        f"--chdir={_quoted(str(folder.path))}",
+        f"--output={_quote_value(name)}",
+        f"--chdir={_quote_value(str(folder.path))}",
         "--open-mode=append",
         "--requeue",
         f"--signal=B:USR1@{min(NOTICE_SECONDS, size.minutes * 15)}",
@@ -133,54 +152,56 @@ def directives(folder: Folder, array: Array, size: Size, site: Site) -> list[str
     words += [f"--mem={size.memory}M"] if size.memory else []
     words += [f"--tmp={size.disk}M"] if size.disk else []
     words += [f"--time={size.minutes}"]
-    given = {"partition": site.partition, "account": site.account}
-    given |= {"qos": site.qos, "constraint": site.constraint}
-    words += [f"--{name}={_quoted(value)}" for name, value in given.items() if value is not None]
+    named_options = {"partition": site.partition, "account": site.account}
+    named_options |= {"qos": site.qos, "constraint": site.constraint}
+    words += [f"--{name}={_quote_value(value)}" for name, value in named_options.items() if value is not None]
     return [*words, *(option.strip() for option in site.options)]
 
 
-def _quoted(value: str) -> str:
+def _quote_value(value: str) -> str:
     """Return a value for a line that sbatch reads: quoted where it is more than a word."""
     if '"' in value or "\n" in value or "\\" in value:
         raise UsageError(f"{value!r} cannot stand in a script for sbatch", tip="give the folder another name")
     return value if re.fullmatch(r"[\w./:=,@+%-]+", value, re.ASCII) else f'"{value}"'
 
 
-def job_script(folder: Folder, array: Array, size: Size, site: Site) -> str:
+def make_job_script(folder: JobFolder, array: JobArray, size: JobSize, site: SlurmSite) -> str:
     """Return the script of a step's job, or of an array. Slurm keeps it as it is submitted."""
     ours = [*site.prefix, *site.program]
-    head = "\n".join(f"#SBATCH {word}" for word in directives(folder, array, size, site))
+    head = "\n".join(f"#SBATCH {word}" for word in make_directives(folder, array, size, site))
     judge = [*ours, "submit", str(folder.plan), "--attempts", str(site.attempts)]
     judge += ["--network-delay", f"{site.network_delay:g}s"]
-    return _SCRIPT.format(
+    return _SCRIPT_TEMPLATE.format(
         head=head,
-        which=_PLAIN.format(step=shlex.quote(array.steps[0])) if array.plain else _which(array),
+        which=_PLAIN_STEP.format(step=shlex.quote(array.steps[0]))
+        if array.plain
+        else _format_task_cases(array),
         plan=shlex.quote(str(folder.plan)),
         folder=shlex.quote(str(folder.path)),
-        run=f'{_line([*ours, "run-step"])} "$step" {_line(["--plan", str(folder.plan)])}',
-        judge=_line(judge),
+        run=f'{_join_words([*ours, "run-step"])} "$step" {_join_words(["--plan", str(folder.plan)])}',
+        judge=_join_words(judge),
     )
 
 
-def _which(array: Array) -> str:
+def _format_task_cases(array: JobArray) -> str:
     cases = [f"  {number}) step={shlex.quote(step)} ;;" for number, step in array.tasks.items()]
-    return _ARRAY.format(cases="\n".join(cases))
+    return _ARRAY_STEP.format(cases="\n".join(cases))
 
 
-def _line(words: Sequence[str]) -> str:
+def _join_words(words: Sequence[str]) -> str:
     return " ".join(map(shlex.quote, words))
 
 
-_PLAIN = """step={step}
+_PLAIN_STEP = """step={step}
 job=$id"""
 
-_ARRAY = """case ${{SLURM_ARRAY_TASK_ID:?this is a task of an array}} in
+_ARRAY_STEP = """case ${{SLURM_ARRAY_TASK_ID:?this is a task of an array}} in
 {cases}
   *) echo "error: no step has the number $SLURM_ARRAY_TASK_ID"; exit 2 ;;
 esac
 job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID  # the last task's own id is that of the whole array"""
 
-_SCRIPT = """#!/bin/bash
+_SCRIPT_TEMPLATE = """#!/bin/bash
 {head}
 # Steps of a plan, one a job; `rocm-wheels submit` has written this, and writes it anew.
 set -u

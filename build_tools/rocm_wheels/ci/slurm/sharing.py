@@ -21,16 +21,22 @@ from rocm_wheels.ci.slurm import cluster
 from rocm_wheels.errors import UsageError
 
 if TYPE_CHECKING:
-    from rocm_wheels.ci.slurm.submitting import Submission
+    from rocm_wheels.ci.slurm.submitting import SlurmSubmission
 
-SHARED = re.compile(
+SHARED_KINDS = re.compile(
     r"nfs\d?|lustre|gpfs|beegfs(?:_nodev)?|ceph|glusterfs|cifs|smb3|afs|panfs|pvfs2|wekafs|9p|virtiofs|fuse\..+"
 )
-OWN = {"tmpfs", "ramfs", "overlay", "squashfs", "devtmpfs"}  # of this machine, or this container, alone
+LOCAL_KINDS = {
+    "tmpfs",
+    "ramfs",
+    "overlay",
+    "squashfs",
+    "devtmpfs",
+}  # of this machine, or this container, alone
 
 
 @dataclass(frozen=True)
-class Mount:
+class MountedFilesystem:
     """A mounted file system."""
 
     point: str
@@ -39,17 +45,17 @@ class Mount:
 
 
 @dataclass(frozen=True)
-class Sharing:
+class SharingReport:
     """What keeps jobs from working (``errors``), and what cannot be told or is weaker than it should be."""
 
     errors: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
-def check_shared(submission: Submission) -> None:
+def check_shared(submission: SlurmSubmission) -> None:
     """Refuse folders that no other machine has, unless the cluster is this machine alone."""
     here = platform.node().split(".")[0]
-    if {name.split(".")[0] for name in cluster.nodes(submission.env)} <= {here}:
+    if {name.split(".")[0] for name in cluster.query_nodes(submission.env)} <= {here}:
         return
     request = submission.file.request
     places = {"the plan": submission.folder.plan, "work directory": request.work, "output": request.output}
@@ -57,50 +63,50 @@ def check_shared(submission: Submission) -> None:
     if not submission.site.prefix:
         places["this program"] = Path(submission.site.program[0])
     mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="surrogateescape")
-    found = look(places, read_mounts(mounts))
-    for warning in found.warnings:
-        log.warn(warning)
-    if found.errors:
-        said = "".join(f"\n  {error}" for error in found.errors)
+    report = inspect_places(places, parse_mounts(mounts))
+    for warning in report.warnings:
+        log.log_warning(warning)
+    if report.errors:
+        errors = "".join(f"\n  {error}" for error in report.errors)
         raise UsageError(
-            f"jobs on other nodes could not work:{said}",
+            f"jobs on other nodes could not work:{errors}",
             tip="put them on a file system that the nodes share, or say --assume-shared",
         )
 
 
-def look(places: Mapping[str, Path], mounts: Iterable[Mount]) -> Sharing:
+def inspect_places(places: Mapping[str, Path], mounts: Iterable[MountedFilesystem]) -> SharingReport:
     """Look at the file systems of places, by what they are."""
-    known = list(mounts)
+    mounted = list(mounts)
     errors, warnings, unknown = [], [], []
-    for what, path in places.items():
-        mount = _mount_of(path, known)
-        if mount is None or not (mount.kind in OWN or SHARED.fullmatch(mount.kind)):
-            unknown.append(f"{what} {path}" + (f" ({mount.kind})" if mount else ""))
-        elif mount.kind in OWN:
-            errors.append(f"{what} {path} is on {mount.kind}: no other machine has it")
-        elif why := _weak_locks(mount):
-            warnings.append(f"{what} {path}: {why}")
+    for label, path in places.items():
+        mount = _find_mount(path, mounted)
+        if mount is None or not (mount.kind in LOCAL_KINDS or SHARED_KINDS.fullmatch(mount.kind)):
+            unknown.append(f"{label} {path}" + (f" ({mount.kind})" if mount else ""))
+        elif mount.kind in LOCAL_KINDS:
+            errors.append(f"{label} {path} is on {mount.kind}: no other machine has it")
+        elif why := _describe_weak_locks(mount):
+            warnings.append(f"{label} {path}: {why}")
     if unknown:
         warnings.append(
             f"whether the nodes share these cannot be told from here: {', '.join(unknown)}; each job looks"
         )
-    return Sharing(tuple(errors), tuple(warnings))
+    return SharingReport(tuple(errors), tuple(warnings))
 
 
-def read_mounts(text: str) -> list[Mount]:
+def parse_mounts(text: str) -> list[MountedFilesystem]:
     """Read ``/proc/self/mounts`` (fstab(5)); blanks in names are octal escapes."""
-    found = []
+    mounts = []
     for line in text.splitlines():
         fields = line.split(" ")
         if len(fields) >= 4:
             point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[1])
-            found.append(Mount(point, fields[2], frozenset(fields[3].split(","))))
-    return found
+            mounts.append(MountedFilesystem(point, fields[2], frozenset(fields[3].split(","))))
+    return mounts
 
 
-def _mount_of(path: Path, mounts: Iterable[Mount]) -> Mount | None:
+def _find_mount(path: Path, mounts: Iterable[MountedFilesystem]) -> MountedFilesystem | None:
     """Return the file system of a path; of two on one point the later one covers the other."""
-    best: Mount | None = None
+    best: MountedFilesystem | None = None
     for mount in mounts:
         if path.resolve().is_relative_to(mount.point) and (
             best is None or len(mount.point) >= len(best.point)
@@ -109,7 +115,7 @@ def _mount_of(path: Path, mounts: Iterable[Mount]) -> Mount | None:
     return best
 
 
-def _weak_locks(mount: Mount) -> str:
+def _describe_weak_locks(mount: MountedFilesystem) -> str:
     if mount.kind.startswith("nfs") and mount.options & {"nolock", "local_lock=flock", "local_lock=all"}:
         return "mounted so that locks hold on one machine only (nolock, local_lock): see nfs(5)"
     if mount.kind == "lustre" and "flock" not in mount.options:

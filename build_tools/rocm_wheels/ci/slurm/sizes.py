@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rocm_wheels.ci.slurm.cluster import Partition
-from rocm_wheels.machine import Machine
+from rocm_wheels.machine import MachineResources
 from rocm_wheels.model.project import load_project
-from rocm_wheels.pipeline.estimates import Estimate, History, estimate
+from rocm_wheels.pipeline.estimates import Estimate, History, estimate_step
 from rocm_wheels.pipeline.plan.step import Plan, Step
 
 MEMORY_MARGIN = 1.25  # and a GiB for what starts the compilers
@@ -22,11 +22,11 @@ MOST_CPUS = 32  # by default: more shorten a build of torch little, and are wait
 CPUS_UNKNOWN = 16  # where no partition says
 CPUS_OF_OTHERS = 2  # a step that compiles nothing
 _MIB, _GIB = 1 << 20, 1 << 30
-_NOWHERE = Machine(1, _GIB, _GIB)  # the number of jobs is given, so this is not asked
+_NO_MACHINE = MachineResources(1, _GIB, _GIB)  # the number of jobs is given, so this is not asked
 
 
 @dataclass(frozen=True)
-class Size:
+class JobSize:
     """Processors, MiB of memory and of TMPDIR (``None``: not asked for), minutes. ``notes``: for people."""
 
     cpus: int
@@ -36,7 +36,9 @@ class Size:
     notes: tuple[str, ...] = ()
 
 
-def size_of(step: Step, plan: Plan, history: History, partition: Partition | None, cpus: int | None) -> Size:
+def size_job(
+    step: Step, plan: Plan, history: History, partition: Partition | None, cpus: int | None
+) -> JobSize:
     """Return what the job of a step asks for; ``cpus``: processors that a build is to have.
 
     No more than the nodes of the partition have: fewer compilers run at a time then, and a job that its
@@ -46,9 +48,9 @@ def size_of(step: Step, plan: Plan, history: History, partition: Partition | Non
         cpus = min(partition.cpus, MOST_CPUS) if partition else CPUS_UNKNOWN
     if step.kind != "build":
         cpus = min(cpus, CPUS_OF_OTHERS)
-    known = _expected(step, plan, history, cpus)
+    expected = _estimate_step(step, plan, history, cpus)
     notes = []
-    memory: int | None = int((known.memory * MEMORY_MARGIN + _GIB) // _MIB)
+    memory: int | None = int((expected.memory * MEMORY_MARGIN + _GIB) // _MIB)
     if partition is not None and partition.memory is None:
         memory = None
         notes.append(f"no --mem: Slurm was not told how much memory the nodes of {partition.name} have")
@@ -56,28 +58,28 @@ def size_of(step: Step, plan: Plan, history: History, partition: Partition | Non
         if memory > partition.memory:
             notes.append(f"--mem: {memory} MiB would do; nodes of {partition.name} have {partition.memory}")
         memory = min(memory, partition.memory)
-    disk: int | None = (known.wheel * DISK_WHEELS + _GIB) // _MIB
+    disk: int | None = (expected.wheel * DISK_WHEELS + _GIB) // _MIB
     if partition is not None and partition.disk is None:
         disk = None
         notes.append(f"no --tmp: Slurm was not told how large TMPDIR of {partition.name} is")
-    minutes = max(int(known.seconds * TIME_MARGIN / 60) + 1, MINUTES_AT_LEAST)
+    minutes = max(int(expected.seconds * TIME_MARGIN / 60) + 1, MINUTES_AT_LEAST)
     if partition is not None and partition.minutes is not None and minutes > partition.minutes:
         notes.append(f"--time: {minutes} min would do; {partition.name} gives {partition.minutes}")
         minutes = partition.minutes
-    return Size(cpus, memory, disk, minutes, tuple(notes))
+    return JobSize(cpus, memory, disk, minutes, tuple(notes))
 
 
-def _expected(step: Step, plan: Plan, history: History, cpus: int) -> Estimate:
+def _estimate_step(step: Step, plan: Plan, history: History, cpus: int) -> Estimate:
     if step.kind != "build":
-        return estimate(step.kind, max(len(plan.targets), 1), _NOWHERE, history, jobs=cpus)
+        return estimate_step(step.kind, max(len(plan.targets), 1), _NO_MACHINE, history, jobs=cpus)
     targets = max(len(plan.targets), 1) if load_project(str(step.project)).has_device_code else 1
     if step.cell.target_set:  # one word of several; a family has a few of all targets
-        sets = {one.cell.target_set for one in plan if one.cell.target_set}
+        sets = {other.cell.target_set for other in plan if other.cell.target_set}
         targets = max(targets // len(sets), 1)
-    return estimate(str(step.project), targets, _NOWHERE, history, jobs=cpus)
+    return estimate_step(str(step.project), targets, _NO_MACHINE, history, jobs=cpus)
 
 
-def size_text(size: Size) -> str:
+def describe_size(size: JobSize) -> str:
     """Say what a job asks for."""
     parts = [f"{size.cpus} CPUs"]
     parts += [f"{size.memory} MiB"] if size.memory else []

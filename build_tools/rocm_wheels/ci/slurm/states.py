@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
-from rocm_wheels.ci.slurm.arrays import known_jobs
-from rocm_wheels.ci.slurm.cluster import Job, Queued
-from rocm_wheels.ci.slurm.records import End, Folder, Ledger
+from rocm_wheels.ci.slurm.arrays import map_job_names
+from rocm_wheels.ci.slurm.cluster import SlurmJob, QueuedJob
+from rocm_wheels.ci.slurm.records import JobEnd, JobFolder, JobLedger
 from rocm_wheels.pipeline.plan.step import Plan, Step
 
 # again: it ended, and another attempt may go well; blocked: what it needs failed, and Slurm has taken it back
-State = Literal[
+StepStateName = Literal[
     "not submitted",
     "waiting",
     "running",
@@ -25,7 +25,7 @@ State = Literal[
     "cancelled",
     "left out",
 ]
-AT_WORK: frozenset[State] = frozenset({"waiting", "running", "ending"})
+AT_WORK: frozenset[StepStateName] = frozenset({"waiting", "running", "ending"})
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class StepState:
     """Where a step is. ``job``: the last that was submitted for it; ``why`` for people."""
 
     step: str
-    state: State
-    job: Job | None = None
+    state: StepStateName
+    job: SlurmJob | None = None
     why: str = ""
-    end: End | None = None
+    end: JobEnd | None = None
 
     def as_json(self) -> dict[str, object]:
         """Return what ``--json`` prints. Keys are added later, never renamed."""
@@ -51,50 +51,54 @@ _UNSUBMITTED = {
 }
 
 
-def adopted(folder: Folder, plan: Plan, ledger: Ledger, queue: Iterable[Queued]) -> Ledger:
+def adopt_jobs(folder: JobFolder, plan: Plan, ledger: JobLedger, queue: Iterable[QueuedJob]) -> JobLedger:
     """Return the ledger with jobs that are in the queue by our names: a submission may have been cut off."""
-    known, jobs = known_jobs(folder, plan), dict(ledger.jobs)
-    for one in sorted(queue, key=lambda one: int(one.job.id)):
-        step = known.get((one.name, one.job.task))
-        if step is not None and (step not in jobs or int(one.job.id) > int(jobs[step].id)):
-            jobs[step] = one.job
-    return Ledger(ledger.plan, jobs, ledger.cancelled)
+    steps_by_job, jobs = map_job_names(folder, plan), dict(ledger.jobs)
+    for queued in sorted(queue, key=lambda queued: int(queued.job.id)):
+        step = steps_by_job.get((queued.name, queued.job.task))
+        if step is not None and (step not in jobs or int(queued.job.id) > int(jobs[step].id)):
+            jobs[step] = queued.job
+    return JobLedger(ledger.plan, jobs, ledger.cancelled)
 
 
-def states(folder: Folder, plan: Plan, ledger: Ledger, queue: Iterable[Queued]) -> dict[str, StepState]:
+def find_step_states(
+    folder: JobFolder, plan: Plan, ledger: JobLedger, queue: Iterable[QueuedJob]
+) -> dict[str, StepState]:
     """Return the state of every step. The queue must have been asked before this reads the records."""
-    known = known_jobs(folder, plan)  # ids begin anew with another controller
-    queued = {one.job: one for one in queue if (one.name, one.job.task) in known}
-    found: dict[str, StepState] = {}
+    job_names = map_job_names(folder, plan)  # ids begin anew with another controller
+    queued = {entry.job: entry for entry in queue if (entry.name, entry.job.task) in job_names}
+    step_states: dict[str, StepState] = {}
     for step in plan:
         job = ledger.jobs.get(step.id)
         if job is None:
-            found[step.id] = _UNSUBMITTED.get(step.verdict, StepState("", "not submitted"))
-            found[step.id] = replace(found[step.id], step=step.id)
+            step_states[step.id] = _UNSUBMITTED.get(step.verdict, StepState("", "not submitted"))
+            step_states[step.id] = replace(step_states[step.id], step=step.id)
         elif job in queued:
-            found[step.id] = _in_queue(folder, step.id, queued[job])
+            step_states[step.id] = _find_queued_state(folder, step.id, queued[job])
         else:
-            found[step.id] = _gone(folder, step, job, cancelled=step.id in ledger.cancelled, found=found)
-    return found
+            step_states[step.id] = _find_ended_state(
+                folder, step, job, cancelled=step.id in ledger.cancelled, step_states=step_states
+            )
+    return step_states
 
 
-def _in_queue(folder: Folder, step: str, job: Queued) -> StepState:
-    end = folder.end(step)
+def _find_queued_state(folder: JobFolder, step: str, job: QueuedJob) -> StepState:
+    end = folder.read_end(step)
     before = f" (before: {end.reason})" if end is not None and end.job == str(job.job) and end.reason else ""
-    if job.runs or job.ends:
-        begin = folder.begin(step)
+    if job.is_running or job.is_ending:
+        begin = folder.read_begin(step)
         where = f"on {begin.host}" if begin is not None and begin.job == str(job.job) else ""
         more = f", restart {begin.restart}" if begin is not None and where and begin.restart else ""
         return StepState(
-            step, "running" if job.runs else "ending", job.job, f"{where}{more}{before}".strip(), end
+            step, "running" if job.is_running else "ending", job.job, f"{where}{more}{before}".strip(), end
         )
     return StepState(step, "waiting", job.job, f"{job.reason}{before}", end)
 
 
-def _gone(
-    folder: Folder, step: Step, job: Job, *, cancelled: bool, found: Mapping[str, StepState]
+def _find_ended_state(
+    folder: JobFolder, step: Step, job: SlurmJob, *, cancelled: bool, step_states: Mapping[str, StepState]
 ) -> StepState:
-    begin, end = folder.begin(step.id), folder.end(step.id)
+    begin, end = folder.read_begin(step.id), folder.read_end(step.id)
     begin = begin if begin is not None and begin.job == str(job) else None
     end = end if end is not None and end.job == str(job) else None
     if begin is not None and end is not None and begin.restart > end.restart:
@@ -113,14 +117,14 @@ def _gone(
     missing = [
         name
         for name in step.after
-        if found[name].state in ("failed", "blocked", "cancelled", "left out", "lost", "again")
+        if step_states[name].state in ("failed", "blocked", "cancelled", "left out", "lost", "again")
     ]
     if missing:
-        why = f"needs {missing[0]}, which {_what(found[missing[0]])}"
+        why = f"needs {missing[0]}, which {_describe_state(step_states[missing[0]])}"
         return StepState(step.id, "blocked", job, why)
     return StepState(step.id, "lost", job, "it is gone from the queue and has not begun")
 
 
-def _what(state: StepState) -> str:
-    said = {"failed": "failed", "blocked": "did not begin", "cancelled": "was cancelled"}
-    return said.get(state.state, "did not end well")
+def _describe_state(state: StepState) -> str:
+    words = {"failed": "failed", "blocked": "did not begin", "cancelled": "was cancelled"}
+    return words.get(state.state, "did not end well")

@@ -24,7 +24,7 @@ from rocm_wheels.ci.workflows.pieces import (
     when,
 )
 from rocm_wheels.ci.workflows.text import Noted
-from rocm_wheels.model.ci import HOSTED
+from rocm_wheels.model.ci import HOSTED_RUNNER
 
 LOCK = "sources.lock.json"
 SOURCES = "sources.tar.zst"
@@ -108,7 +108,7 @@ def _lock(pieces: Pieces) -> Job:
     given = {name: _SELECTED[name] for name in ("LINE", "PLATFORM", "ROCM", "PYTHONS")}
     given["LOCAL_VERSION"] = "${{ inputs.local_version }}"
     return job(
-        HOSTED,
+        HOSTED_RUNNER,
         30,
         [
             *pieces.begin(),

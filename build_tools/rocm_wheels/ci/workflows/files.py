@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from rocm_wheels.ci.matrix.cells import lines_of
+from rocm_wheels.ci.matrix.cells import choose_lines
 from rocm_wheels.ci.workflows.building import build_line
 from rocm_wheels.ci.workflows.pieces import Pieces, Workflow
 from rocm_wheels.ci.workflows.releasing import promote_by_hand, release_line, release_set
@@ -23,9 +23,9 @@ from rocm_wheels.ci.workflows.starting import (
 from rocm_wheels.ci.workflows.text import as_yaml
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.model.actions import ActionsTable
-from rocm_wheels.model.ci import PLATFORMS, CiTable
-from rocm_wheels.model.compat.releases import index_named
-from rocm_wheels.workspace import write_whole
+from rocm_wheels.model.ci import CI_PLATFORMS, CiTable
+from rocm_wheels.model.compat.releases import get_index
+from rocm_wheels.workspace import write_atomically
 
 COMMAND = "rocm-wheels workflows write"
 CHANNELS = ("nightly", "prerelease", "stable")
@@ -47,7 +47,7 @@ _ABOUT = {
 def workflows(table: CiTable, actions: ActionsTable) -> dict[str, Workflow]:
     """Return every workflow by the name of its file. Raises DataError for one that breaks a rule."""
     pieces, channels = Pieces(actions), list(CHANNELS)
-    usual = Usual(index_named(table.rocm_index).url)
+    usual = Usual(get_index(table.rocm_index).url)
     pythons = list(dict.fromkeys(one for trigger in table.triggers.values() for one in trigger.pythons))
     made = {
         "build-line.yml": build_line(pieces),
@@ -57,7 +57,7 @@ def workflows(table: CiTable, actions: ActionsTable) -> dict[str, Workflow]:
         "release.yml": release(pieces, usual, [one for one in channels if one != "nightly"]),
         "presubmit.yml": presubmit(pieces, usual),
         "postsubmit.yml": postsubmit(pieces, usual),
-        "promote.yml": promote_by_hand(pieces, list(table.every_family), channels),
+        "promote.yml": promote_by_hand(pieces, list(table.all_families), channels),
         "ci.yml": own_tests(pieces, sorted((one for one in pythons if not one.endswith("t")), key=_number)),
     }
     made["real.yml"] = real_chain(pieces, "3.12")
@@ -77,7 +77,7 @@ def unresolved(actions: ActionsTable) -> list[str]:
     return [
         f"{name} {action.version} ({action.source})"
         for name, action in actions.actions.items()
-        if not action.resolved
+        if not action.is_resolved
     ]
 
 
@@ -118,7 +118,7 @@ def write_all(folder: Path, wanted: Mapping[str, str]) -> list[Path]:
     for name, text in wanted.items():
         path = folder / name
         if not path.is_file() or path.read_bytes() != text.encode():
-            write_whole(path, text)
+            write_atomically(path, text)
             changed.append(path)
     for path in _left(folder, wanted):
         path.unlink()
@@ -141,7 +141,7 @@ def _header(name: str, table: CiTable, actions: ActionsTable) -> list[str]:
         lines += ["Machines that it may ask for, by label:", *(f"  {label}" for label in labels)]
     if (trigger := name.removesuffix(".yml")) in {"nightly", "release"}:
         pythons = ", ".join(table.triggers[trigger].pythons)
-        torch = ", ".join(lines_of(table, trigger))
+        torch = ", ".join(choose_lines(table, trigger))
         lines += [f"By the tables: torch {torch}, with those of Python {pythons} that they have."]
     if missing := unresolved(actions):
         lines += [
@@ -160,8 +160,8 @@ def _of_sets(table: CiTable) -> list[str]:
     found = {
         one.label
         for family in table.families.values()
-        for platform in PLATFORMS
-        if (on := family.on(platform)) is not None
+        for platform in CI_PLATFORMS
+        if (on := family.get_platform(platform)) is not None
         for one in on.runners
     }
     return sorted(found | {one.label for one in table.staging})

@@ -11,7 +11,7 @@ from typing import Any
 
 from rocm_wheels.ci.workflows.text import Noted
 from rocm_wheels.errors import UsageError
-from rocm_wheels.model.actions import UNRESOLVED, ActionsTable
+from rocm_wheels.model.actions import UNRESOLVED_COMMIT, ActionsTable
 
 Step = dict[str, Any]
 Job = dict[str, Any]
@@ -46,7 +46,9 @@ def uses(table: ActionsTable, name: str, /, **words: str | bool | int) -> Step:
     if action is None:
         raise UsageError(f"data/actions.yaml has no {repository}", tip="add it, with the commit of a release")
     note = (
-        action.version if action.resolved else f"{action.version}, {UNRESOLVED}: nobody has read its commit"
+        action.version
+        if action.is_resolved
+        else f"{action.version}, {UNRESOLVED_COMMIT}: nobody has read its commit"
     )
     step: Step = {"uses": Noted(f"{name}@{action.sha}", note)}
     if words:

@@ -30,7 +30,7 @@ from rocm_wheels.ci.workflows.pieces import (
     when,
 )
 from rocm_wheels.ci.workflows.testing import ONE, STAGED, results_job, smoke_job, torch_job
-from rocm_wheels.model.ci import HOSTED, MULTI_ARCH
+from rocm_wheels.model.ci import HOSTED_RUNNER, MULTI_ARCH
 
 _STORE: dict[str, tuple[str, Any]] = {
     "store": ("store of releases: s3://bucket/prefix, or a folder of machines that share one", ...),
@@ -87,7 +87,7 @@ def release_line(pieces: Pieces) -> Workflow:
         "defaults": {"run": {"shell": "bash"}},
         "jobs": {
             "plan": job(
-                HOSTED,
+                HOSTED_RUNNER,
                 15,
                 [*pieces.begin(), matrix_step(sets="sets")],
                 outputs=matrix_outputs("sets"),
@@ -161,7 +161,7 @@ def _stage(pieces: Pieces) -> Job:
 
 def _gate(pieces: Pieces, staged: str) -> Job:
     return job(
-        HOSTED,
+        HOSTED_RUNNER,
         20,
         [*pieces.begin(s3=True), pieces.credentials(), run("gate", GATE, {**STAGED, **_CHANNEL})],
         permissions=STORE,
@@ -172,7 +172,7 @@ def _gate(pieces: Pieces, staged: str) -> Job:
 
 def _promote(pieces: Pieces) -> Job:
     return job(
-        HOSTED,
+        HOSTED_RUNNER,
         60,
         [*pieces.begin(s3=True), pieces.credentials(), run("promote", PROMOTE, {**STAGED, **_CHANNEL})],
         permissions=STORE,
@@ -209,9 +209,9 @@ def promote_by_hand(pieces: Pieces, families: list[str], channels: list[str]) ->
         "concurrency": one_after_another("promote-${{ inputs.family }}"),
         "defaults": {"run": {"shell": "bash"}},
         "jobs": {
-            "gate": job(HOSTED, 20, [*steps, run("gate", GATE, named)], permissions=STORE),
+            "gate": job(HOSTED_RUNNER, 20, [*steps, run("gate", GATE, named)], permissions=STORE),
             "promote": job(
-                HOSTED,
+                HOSTED_RUNNER,
                 60,
                 [*steps, run("promote", PROMOTE, named)],
                 permissions=STORE,

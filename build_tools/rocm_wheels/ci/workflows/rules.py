@@ -14,20 +14,20 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rocm_wheels.ci.workflows.text import Noted
-from rocm_wheels.model.actions import UNRESOLVED
-from rocm_wheels.model.ci import Limits
+from rocm_wheels.model.actions import UNRESOLVED_COMMIT
+from rocm_wheels.model.ci import GithubLimits
 
 _VALUE = re.compile(r'"\$[A-Z_]+"')
 _OURS = re.compile(
     r"(rocm-wheels|python3 build_tools/[a-z_]+\.py|bash (\.ci|tests/real)/run)( [^;&|<`$(){}\\\n\"']*)?"
 )
-_PINNED = re.compile(r"[\w.-]+/[\w./-]+@([0-9a-f]{40}|" + UNRESOLVED + ")")
+_PINNED = re.compile(r"[\w.-]+/[\w./-]+@([0-9a-f]{40}|" + UNRESOLVED_COMMIT + ")")
 _INPUT = re.compile(r"\binputs\.(\w+)")
 _LOCAL = "./.github/workflows/"
 _LEVEL = {"none": 0, "read": 1, "write": 2}
 
 
-def faults(workflows: Mapping[str, Mapping[str, Any]], limits: Limits) -> list[str]:
+def faults(workflows: Mapping[str, Mapping[str, Any]], limits: GithubLimits) -> list[str]:
     """Return a line for each thing that breaks a rule: file, job, what."""
     found = []
     for name, workflow in workflows.items():
@@ -63,7 +63,9 @@ def _given(workflow: Mapping[str, Any]) -> dict[str, Any]:
     return {name: one for event in events for name, one in event.get("inputs", {}).items()}
 
 
-def _job(job: Mapping[str, Any], workflows: Mapping[str, Mapping[str, Any]], limits: Limits) -> Iterator[str]:
+def _job(
+    job: Mapping[str, Any], workflows: Mapping[str, Mapping[str, Any]], limits: GithubLimits
+) -> Iterator[str]:
     if "permissions" not in job:
         yield "it does not say its `permissions`"
     rows = job.get("strategy", {}).get("matrix", {})

@@ -20,7 +20,7 @@ from rocm_wheels.ci.workflows.pieces import (
     job,
     run,
 )
-from rocm_wheels.model.ci import HOSTED, MULTI_ARCH
+from rocm_wheels.model.ci import HOSTED_RUNNER, MULTI_ARCH
 
 _CHOSEN: dict[str, tuple[str, Any]] = {
     "lines": ("torch lines, by spaces; empty: those of the policy", ""),
@@ -144,7 +144,7 @@ def own_tests(pieces: Pieces, pythons: list[str]) -> Workflow:
         "defaults": {"run": {"shell": "bash"}},
         "jobs": {
             "test": job(
-                HOSTED,
+                HOSTED_RUNNER,
                 45,
                 [*begin, run("test", "bash .ci/run")],
                 name="Python ${{ matrix.python }}",
@@ -164,7 +164,7 @@ def real_chain(pieces: Pieces, python: str) -> Workflow:
         "defaults": {"run": {"shell": "bash"}},
         "jobs": {
             "chain": job(
-                HOSTED,
+                HOSTED_RUNNER,
                 180,
                 [*pieces.begin(python)[:2], run("the chain", "bash tests/real/run")],
             )
@@ -240,7 +240,7 @@ def _first_of(name: str, *more: str, chosen: bool) -> str:
 
 def _plan(pieces: Pieces, steps: Sequence[Step], *, commits: int = 1) -> Job:
     return job(
-        HOSTED,
+        HOSTED_RUNNER,
         15,
         [*pieces.begin(commits=commits), *steps],
         outputs={name: f"${{{{ steps.lines.outputs.{name} }}}}" for name in ("lines", "lines_count")},

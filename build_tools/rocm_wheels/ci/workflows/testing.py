@@ -24,7 +24,7 @@ from rocm_wheels.ci.workflows.pieces import (
     when,
 )
 from rocm_wheels.ci.workflows.text import Noted
-from rocm_wheels.model.ci import HOSTED
+from rocm_wheels.model.ci import HOSTED_RUNNER
 
 DEVICES = (
     f"{AS_ROOT} --device=/dev/kfd --device=/dev/dri --ipc=host --group-add=video"
@@ -128,7 +128,7 @@ def results_job(pieces: Pieces, staged: str) -> Job:
     add = f'rocm-wheels evidence add {ONE} --host-kind "$KIND" --from'
     given, full = {**STAGED, "KIND": "${{ matrix.tester }}"}, "${{ contains(matrix.tests, 'tests') }}"
     return job(
-        HOSTED,
+        HOSTED_RUNNER,
         20,
         [
             *pieces.begin(s3=True),

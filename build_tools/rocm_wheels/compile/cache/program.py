@@ -11,9 +11,9 @@ from typing import Literal
 
 from rocm_wheels.errors import UsageError
 from rocm_wheels.model.project import Platform
-from rocm_wheels.process import capture
+from rocm_wheels.process import capture_output
 
-_HOMES = {"ccache": "https://ccache.dev", "sccache": "https://github.com/mozilla/sccache"}
+_CACHE_HOMEPAGES = {"ccache": "https://ccache.dev", "sccache": "https://github.com/mozilla/sccache"}
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class CompilerCache:
     program: Path
     wrap_device: bool = True
 
-    def variables(self, platform: Platform) -> dict[str, str]:
+    def launcher_variables(self, platform: Platform) -> dict[str, str]:
         """Return the variables that put the cache before the compilers.
 
         hipcc starts clang through HIP_CLANG_LAUNCHER, so the device compiles, which CMake's launchers do
@@ -34,17 +34,17 @@ class CompilerCache:
         (/Zi) of MSVC: ccache/ccache#1040.
         """
         program = os.fspath(self.program)
-        found = {"CMAKE_C_COMPILER_LAUNCHER": program, "CMAKE_CXX_COMPILER_LAUNCHER": program}
+        variables = {"CMAKE_C_COMPILER_LAUNCHER": program, "CMAKE_CXX_COMPILER_LAUNCHER": program}
         if self.kind == "ccache" and platform == "windows":
-            found["CMAKE_MSVC_DEBUG_INFORMATION_FORMAT"] = "Embedded"
+            variables["CMAKE_MSVC_DEBUG_INFORMATION_FORMAT"] = "Embedded"
         if platform == "linux" and self.wrap_device:
-            found["HIP_CLANG_LAUNCHER"] = program
-        return found
+            variables["HIP_CLANG_LAUNCHER"] = program
+        return variables
 
-    def version(self, env: Mapping[str, str]) -> str:
+    def ask_version(self, env: Mapping[str, str]) -> str:
         """Return the first line that the program says of its version: ``ccache version 4.14.2``."""
-        said = capture([self.program, "--version"], env=env, what=f"{self.kind} --version")
-        return said.partition("\n")[0].strip()
+        output = capture_output([self.program, "--version"], env=env, description=f"{self.kind} --version")
+        return output.partition("\n")[0].strip()
 
 
 def find_compiler_cache(
@@ -55,6 +55,6 @@ def find_compiler_cache(
     if program is None:
         raise UsageError(
             f"--use-{kind} was given, but there is no {kind} on PATH",
-            tip=f"install it ({_HOMES[kind]}) or leave the option out",
+            tip=f"install it ({_CACHE_HOMEPAGES[kind]}) or leave the option out",
         )
     return CompilerCache(kind, Path(program).absolute(), wrap_device)

@@ -12,16 +12,18 @@ from pathlib import Path
 
 from rocm_wheels import log
 from rocm_wheels.compile.cache.program import CompilerCache
-from rocm_wheels.compile.cache.server import shared_server
+from rocm_wheels.compile.cache.server import share_server
 from rocm_wheels.compile.cache.statistics import DEVICE_LOG, HOST_LOG
-from rocm_wheels.process import capture
-from rocm_wheels.workspace import write_whole
+from rocm_wheels.process import capture_output
+from rocm_wheels.workspace import write_atomically
 
-_CTIME = "include_file_ctime"
+_IGNORED_CTIME = "include_file_ctime"
 
 
 @contextmanager
-def cache_session(cache: CompilerCache, env: Mapping[str, str], folder: Path) -> Iterator[Mapping[str, str]]:
+def open_cache_session(
+    cache: CompilerCache, env: Mapping[str, str], folder: Path
+) -> Iterator[Mapping[str, str]]:
     """Yield variables to set beside those of a build step's environment ``env``.
 
     ``folder`` is the same for all steps of a work directory. With ``{**env, **yielded}``, ``statistics``
@@ -31,16 +33,16 @@ def cache_session(cache: CompilerCache, env: Mapping[str, str], folder: Path) ->
     """
     folder.mkdir(parents=True, exist_ok=True)
     if cache.kind == "sccache":
-        with shared_server(cache.program, env, folder) as variables:
+        with share_server(cache.program, env, folder) as variables:
             yield variables
         return
     if env.get(HOST_LOG):
-        log.note(f"{HOST_LOG} is set for this build's own counts; {env[HOST_LOG]} gets none of it")
+        log.log_note(f"{HOST_LOG} is set for this build's own counts; {env[HOST_LOG]} gets none of it")
     with tempfile.TemporaryDirectory(prefix="ccache-", dir=folder) as logs:
-        yield ccache_variables(cache, env, folder, Path(logs))
+        yield make_ccache_variables(cache, env, folder, Path(logs))
 
 
-def ccache_variables(
+def make_ccache_variables(
     cache: CompilerCache, env: Mapping[str, str], folder: Path, logs: Path
 ) -> dict[str, str]:
     """Return what makes ccache log into ``logs`` and look at the right things.
@@ -50,46 +52,48 @@ def ccache_variables(
     A header's status changes with each hard link that an installer makes to it or takes away; ccache (4.14)
     would then compile twice and store nothing. Its date and content are looked at all the same.
     """
-    found = {
+    variables = {
         HOST_LOG: os.fspath(logs / "host.log"),
         DEVICE_LOG: os.fspath(logs / "device.log"),
-        **_device_libraries(env, folder),
+        **_list_device_libraries(env, folder),
     }
-    if _setting(cache, "compiler_check", env) == "mtime" and "CCACHE_COMPILERCHECK" not in env:
-        found["CCACHE_COMPILERCHECK"] = "content"
-    overlooked = [word.strip() for word in _setting(cache, "sloppiness", env).split(",") if word.strip()]
-    if _CTIME not in overlooked:
-        found["CCACHE_SLOPPINESS"] = ",".join([*overlooked, _CTIME])
+    if _read_setting(cache, "compiler_check", env) == "mtime" and "CCACHE_COMPILERCHECK" not in env:
+        variables["CCACHE_COMPILERCHECK"] = "content"
+    overlooked = [word.strip() for word in _read_setting(cache, "sloppiness", env).split(",") if word.strip()]
+    if _IGNORED_CTIME not in overlooked:
+        variables["CCACHE_SLOPPINESS"] = ",".join([*overlooked, _IGNORED_CTIME])
     if env.get("HIP_CLANG_LAUNCHER") == os.fspath(cache.program):
-        found["HIP_CLANG_LAUNCHER"] = os.fspath(_device_launcher(cache, folder))
-    return found
+        variables["HIP_CLANG_LAUNCHER"] = os.fspath(_write_device_launcher(cache, folder))
+    return variables
 
 
-def _setting(cache: CompilerCache, name: str, env: Mapping[str, str]) -> str:
-    return capture([cache.program, "--get-config", name], env=env, what=f"ccache --get-config {name}")
+def _read_setting(cache: CompilerCache, name: str, env: Mapping[str, str]) -> str:
+    return capture_output(
+        [cache.program, "--get-config", name], env=env, description=f"ccache --get-config {name}"
+    )
 
 
-def _device_libraries(env: Mapping[str, str], folder: Path) -> dict[str, str]:
+def _list_device_libraries(env: Mapping[str, str], folder: Path) -> dict[str, str]:
     """Return the variable that makes the device libraries part of each entry's key.
 
     clang links the bitcode of HIP_DEVICE_LIB_PATH into device code, and no preprocessor shows that:
     ccache 4.7.5 and 4.14.2 were seen to return the old object. They hash the file that is named here: it
     lists the libraries with their digests. sccache 0.16.0 hashes the libraries itself.
     """
-    place = env.get("HIP_DEVICE_LIB_PATH")
-    libraries = sorted(Path(place).glob("*.bc")) if place else []
+    library_folder = env.get("HIP_DEVICE_LIB_PATH")
+    libraries = sorted(Path(library_folder).glob("*.bc")) if library_folder else []
     if not libraries:
         return {}
     text = "".join(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n" for path in libraries)
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
-    listed = folder / f"device-libraries-{name}.txt"
-    if not listed.exists():
-        write_whole(listed, text)
+    list_path = folder / f"device-libraries-{name}.txt"
+    if not list_path.exists():
+        write_atomically(list_path, text)
     users = [env["CCACHE_EXTRAFILES"]] if env.get("CCACHE_EXTRAFILES") else []
-    return {"CCACHE_EXTRAFILES": os.pathsep.join([*users, os.fspath(listed)])}
+    return {"CCACHE_EXTRAFILES": os.pathsep.join([*users, os.fspath(list_path)])}
 
 
-def _device_launcher(cache: CompilerCache, folder: Path) -> Path:
+def _write_device_launcher(cache: CompilerCache, folder: Path) -> Path:
     """Write what hipcc starts clang through: ccache with the other log, so that device code counts apart."""
     launcher = folder / "hip-ccache"
     text = (
@@ -97,6 +101,6 @@ def _device_launcher(cache: CompilerCache, folder: Path) -> Path:
         f'{HOST_LOG}=${DEVICE_LOG} exec {shlex.quote(os.fspath(cache.program))} "$@"\n'
     )
     if not launcher.is_file() or launcher.read_text(encoding="utf-8") != text:
-        write_whole(launcher, text)
+        write_atomically(launcher, text)
     launcher.chmod(0o755)
     return launcher

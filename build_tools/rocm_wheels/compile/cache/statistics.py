@@ -11,16 +11,16 @@ from pathlib import Path
 
 from rocm_wheels.compile.cache.program import CompilerCache
 from rocm_wheels.errors import BuildError
-from rocm_wheels.process import capture
+from rocm_wheels.process import capture_output
 
 HOST_LOG = "CCACHE_STATSLOG"  # ccache appends to this file what came of each compile
 DEVICE_LOG = "ROCM_WHEELS_DEVICE_STATSLOG"  # the same for those of hipcc: see ``session``
 
 # ccache's counters. What happens below a result (direct_cache_miss, local_storage_hit) counts nothing
 # here; what is not named counts as uncacheable when it stands for a compile of its own.
-_HITS = {"direct_cache_hit", "preprocessed_cache_hit"}
-_MISSES = {"cache_miss"}
-_ERRORS = {
+_HIT_COUNTERS = {"direct_cache_hit", "preprocessed_cache_hit"}
+_MISS_COUNTERS = {"cache_miss"}
+_ERROR_COUNTERS = {
     "compiler_check_failed",
     "could_not_find_compiler",
     "error_hashing_extra_file",
@@ -29,12 +29,12 @@ _ERRORS = {
     "remote_storage_error",
     "remote_storage_timeout",
 }
-_DETAILS = {"direct_cache_miss", "preprocessed_cache_miss", "cleanups_performed"}
-_AMOUNTS = ("_kibibyte", "_timestamp", "files_in_cache")
+_DETAIL_COUNTERS = {"direct_cache_miss", "preprocessed_cache_miss", "cleanups_performed"}
+_AMOUNT_SUFFIXES = ("_kibibyte", "_timestamp", "files_in_cache")
 
 
 @dataclass(frozen=True)
-class Counts:
+class CacheCounts:
     """Compiles by what came of them."""
 
     hits: int = 0
@@ -42,33 +42,33 @@ class Counts:
     uncacheable: int = 0
     errors: int = 0
 
-    def since(self, before: Counts) -> Counts:
+    def subtract(self, before: CacheCounts) -> CacheCounts:
         """Return what was added. A counter that was set back meanwhile counts from zero."""
         names = [field.name for field in fields(self)]
         added = {name: getattr(self, name) - getattr(before, name) for name in names}
-        return self if min(added.values()) < 0 else Counts(**added)
+        return self if min(added.values()) < 0 else CacheCounts(**added)
 
 
 @dataclass(frozen=True)
 class CacheStatistics:
     """What a cache counted. ``unsorted``: compiles of which it does not say whether they were device code.
 
-    Those are all of ccache's without a log of a step's own (``cache_session`` gives one), and what
+    Those are all of ccache's without a log of a step's own (``open_cache_session`` gives one), and what
     sccache did not cache.
     """
 
     kind: str
-    host: Counts = Counts()
-    device: Counts = Counts()
-    unsorted: Counts = Counts()
+    host: CacheCounts = CacheCounts()
+    device: CacheCounts = CacheCounts()
+    unsorted: CacheCounts = CacheCounts()
 
-    def since(self, before: CacheStatistics) -> CacheStatistics:
+    def subtract(self, before: CacheStatistics) -> CacheStatistics:
         """Return what was added since an earlier look."""
         return CacheStatistics(
             self.kind,
-            self.host.since(before.host),
-            self.device.since(before.device),
-            self.unsorted.since(before.unsorted),
+            self.host.subtract(before.host),
+            self.device.subtract(before.device),
+            self.unsorted.subtract(before.unsorted),
         )
 
     @property
@@ -77,14 +77,14 @@ class CacheStatistics:
         return self.host.hits + self.device.hits + self.unsorted.hits
 
     @property
-    def asked(self) -> int:
+    def cacheable(self) -> int:
         """All compiles that could have been."""
         return self.hits + self.host.misses + self.device.misses + self.unsorted.misses
 
     @property
     def rate(self) -> float | None:
         """Hits among the compiles that can be cached, 0 to 1; ``None`` when there were none."""
-        return self.hits / self.asked if self.asked else None
+        return self.hits / self.cacheable if self.cacheable else None
 
     @property
     def text(self) -> str:
@@ -98,7 +98,7 @@ class CacheStatistics:
             if counts.hits + counts.misses
         )
         share = f"{math.floor(self.rate * 1000) / 10:g} %"
-        return f"{self.kind} answered {self.hits} of {self.asked} compiles, {share} ({apart})"
+        return f"{self.kind} answered {self.hits} of {self.cacheable} compiles, {share} ({apart})"
 
     def as_record(self) -> dict[str, object]:
         """Return plain values for a JSON line."""
@@ -106,97 +106,103 @@ class CacheStatistics:
         return {**asdict(self), "rate": rate}
 
 
-def statistics(cache: CompilerCache, env: Mapping[str, str]) -> CacheStatistics:
+def read_statistics(cache: CompilerCache, env: Mapping[str, str]) -> CacheStatistics:
     """Ask a cache what it has counted. Raises BuildError when it does not answer in its form.
 
-    Inside ``cache_session``, with its variables, ccache's counts are those of the step alone; sccache's
+    Inside ``open_cache_session``, with its variables, ccache's counts are those of the step alone; sccache's
     are those of the server, so take the difference of two.
     """
     if cache.kind == "sccache":
-        said = capture(
+        output = capture_output(
             [cache.program, "--show-stats", "--stats-format=json"],
             env=env,
             timeout=60,
-            what="sccache --show-stats",
+            description="sccache --show-stats",
         )
-        return of_sccache(said)
+        return parse_sccache_statistics(output)
     if DEVICE_LOG in env and HOST_LOG in env:
         return CacheStatistics(
-            "ccache", host=of_log(_lines(env[HOST_LOG])), device=of_log(_lines(env[DEVICE_LOG]))
+            "ccache",
+            host=parse_ccache_log(_read_lines(env[HOST_LOG])),
+            device=parse_ccache_log(_read_lines(env[DEVICE_LOG])),
         )
-    said = capture([cache.program, "--print-stats"], env=env, timeout=60)
-    return CacheStatistics("ccache", unsorted=of_counters(said))
+    output = capture_output([cache.program, "--print-stats"], env=env, timeout=60)
+    return CacheStatistics("ccache", unsorted=parse_ccache_counters(output))
 
 
-def below_floor(found: CacheStatistics, floor: float) -> str | None:
+def explain_low_rate(statistics: CacheStatistics, floor: float) -> str | None:
     """Say that a smaller share (0 to 1) of compiles was answered than asked for; ``None`` when it was not.
 
     Without a compile there is no share, and nothing to say.
     """
-    rate = found.rate
+    rate = statistics.rate
     if rate is None or rate >= floor:
         return None
-    return f"{found.text}: fewer than the {floor * 100:g} % asked for"
+    return f"{statistics.text}: fewer than the {floor * 100:g} % asked for"
 
 
-def of_sccache(text: str) -> CacheStatistics:
+def parse_sccache_statistics(text: str) -> CacheStatistics:
     """Read what ``sccache --show-stats --stats-format=json`` prints (0.4 and newer)."""
     try:
-        found = json.loads(text)["stats"]
+        stats = json.loads(text)["stats"]
         hits, misses, errors = (
-            found[name]["counts"] for name in ("cache_hits", "cache_misses", "cache_errors")
+            stats[name]["counts"] for name in ("cache_hits", "cache_misses", "cache_errors")
         )
-        uncached = int(found["requests_not_cacheable"]) + int(found["non_cacheable_compilations"])
+        uncached = int(stats["requests_not_cacheable"]) + int(stats["non_cacheable_compilations"])
         device, host = (
-            Counts(
-                hits=_of_languages(hits, hip=hip),
-                misses=_of_languages(misses, hip=hip),
-                errors=_of_languages(errors, hip=hip),
+            CacheCounts(
+                hits=_count_language(hits, hip=hip),
+                misses=_count_language(misses, hip=hip),
+                errors=_count_language(errors, hip=hip),
             )
             for hip in (True, False)
         )
     except (ValueError, KeyError, TypeError, AttributeError) as cause:
         raise BuildError("sccache prints its statistics in a form that is not known") from cause
-    return CacheStatistics("sccache", host, device, Counts(uncacheable=uncached))
+    return CacheStatistics("sccache", host, device, CacheCounts(uncacheable=uncached))
 
 
-def of_counters(text: str) -> Counts:
+def parse_ccache_counters(text: str) -> CacheCounts:
     """Read what ``ccache --print-stats`` prints: a counter and its value a line (4.0 and newer)."""
     try:
         pairs = [line.split("\t") for line in text.splitlines()]
-        found = {name: int(value) for name, value in pairs}
+        counters = {name: int(value) for name, value in pairs}
     except ValueError as cause:
         raise BuildError("ccache prints its statistics in a form that is not known") from cause
-    if not _MISSES & found.keys():
+    if not _MISS_COUNTERS & counters.keys():
         raise BuildError("ccache prints its statistics in a form that is not known")
-    return _sorted(found)
+    return _sort_counters(counters)
 
 
-def of_log(lines: Iterable[str]) -> Counts:
+def parse_ccache_log(lines: Iterable[str]) -> CacheCounts:
     """Read a log of ccache's: for each compile ``# source``, then the counters that it added to."""
-    return _sorted(Counter(line.strip() for line in lines if line.strip() and not line.startswith("#")))
+    return _sort_counters(
+        Counter(line.strip() for line in lines if line.strip() and not line.startswith("#"))
+    )
 
 
-def _sorted(found: Mapping[str, int]) -> Counts:
-    def of(names: set[str]) -> int:
-        return sum(found.get(name, 0) for name in names)
+def _sort_counters(counters: Mapping[str, int]) -> CacheCounts:
+    def total_of(names: set[str]) -> int:
+        return sum(counters.get(name, 0) for name in names)
 
     rest = {
         name
-        for name in found
-        if name not in _HITS | _MISSES | _ERRORS | _DETAILS
+        for name in counters
+        if name not in _HIT_COUNTERS | _MISS_COUNTERS | _ERROR_COUNTERS | _DETAIL_COUNTERS
         and "_storage_" not in name
-        and not name.endswith(_AMOUNTS)
+        and not name.endswith(_AMOUNT_SUFFIXES)
     }
     rest.discard("max_files_in_cache")
-    return Counts(of(_HITS), of(_MISSES), of(rest), of(_ERRORS))
+    return CacheCounts(
+        total_of(_HIT_COUNTERS), total_of(_MISS_COUNTERS), total_of(rest), total_of(_ERROR_COUNTERS)
+    )
 
 
-def _of_languages(counts: Mapping[str, int], *, hip: bool) -> int:
+def _count_language(counts: Mapping[str, int], *, hip: bool) -> int:
     return sum(number for language, number in counts.items() if (language == "HIP") is hip)
 
 
-def _lines(path: str) -> list[str]:
+def _read_lines(path: str) -> list[str]:
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:

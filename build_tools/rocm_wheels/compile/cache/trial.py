@@ -18,15 +18,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rocm_wheels.compile.cache.program import CompilerCache
-from rocm_wheels.compile.cache.server import server_of_its_own
-from rocm_wheels.compile.cache.session import ccache_variables
-from rocm_wheels.compile.cache.statistics import Counts, statistics
-from rocm_wheels.compile.hipcc import hipcc_environment, hipcc_of
+from rocm_wheels.compile.cache.server import run_own_server
+from rocm_wheels.compile.cache.session import make_ccache_variables
+from rocm_wheels.compile.cache.statistics import CacheCounts, read_statistics
+from rocm_wheels.compile.hipcc import make_hipcc_environment, find_hipcc
 from rocm_wheels.compile.sdk_tree import SdkTree
 from rocm_wheels.errors import BuildError
-from rocm_wheels.process import capture, run
+from rocm_wheels.process import capture_output, run_command
 
-_KERNEL = """\
+_TRIAL_KERNEL = """\
 #include <hip/hip_runtime.h>
 #ifdef __HIP_DEVICE_COMPILE__
 #include "device_only.h"
@@ -35,29 +35,34 @@ _KERNEL = """\
 #endif
 __global__ void scale(float* values) { values[threadIdx.x] *= FACTOR; }
 """
-_HEADER = "#define FACTOR {}.0f\n"
-_LINKED = re.compile(r"-mlink-builtin-bitcode\"?\s+(?:\"([^\"]+)\"|(\S+))")
-PAUSES = (0.2, 1.0, 2.0)  # seconds before another attempt
-_TIMEOUT = 300.0  # seconds a compile; with ROCm's own headers one takes about 3
-_SETTING = re.compile(r"\((?P<origin>.*)\) (?P<key>[a-z_]+) = (?P<value>.*)")
+_HEADER_TEMPLATE = "#define FACTOR {}.0f\n"
+_LINKED_LIBRARY = re.compile(r"-mlink-builtin-bitcode\"?\s+(?:\"([^\"]+)\"|(\S+))")
+RETRY_PAUSES = (0.2, 1.0, 2.0)  # seconds before another attempt
+_COMPILE_SECONDS = 300.0  # seconds a compile; with ROCm's own headers one takes about 3
+_SETTING_LINE = re.compile(r"\((?P<origin>.*)\) (?P<key>[a-z_]+) = (?P<value>.*)")
 # settings of ccache's that say where it stores or what it reports, not what it takes for the same compile
-_PLACES = (
+_PLACE_SETTINGS = (
     "cache_dir|temporary_dir|remote_\\w+|secondary_storage|reshare|read_only\\w*|recache|disable|stats\\w*|log_file"
     "|debug\\w*|max_\\w+|limit_multiple|umask|namespace"
 )
 # what of sccache's is about the key of an entry; all else is about servers and storages
-_KEYS = ("SCCACHE_DIRECT", "SCCACHE_BASEDIRS", "SCCACHE_CACHE_MULTIARCH", "SCCACHE_C_CUSTOM_CACHE_BUSTER")
+_KEY_VARIABLES = (
+    "SCCACHE_DIRECT",
+    "SCCACHE_BASEDIRS",
+    "SCCACHE_CACHE_MULTIARCH",
+    "SCCACHE_C_CUSTOM_CACHE_BUSTER",
+)
 
 
 @dataclass(frozen=True)
-class Compile:
+class TrialCompile:
     """What came of one compile: what the cache counted, and a digest of the object."""
 
-    counts: Counts
+    counts: CacheCounts
     digest: str
 
     @property
-    def word(self) -> str:
+    def outcome(self) -> str:
         """Say it in a word; nothing is counted when hipcc starts clang by itself."""
         counts = self.counts
         for number, word in (
@@ -72,7 +77,7 @@ class Compile:
 
 
 @dataclass(frozen=True)
-class Trial:
+class CacheTrial:
     """A cache in a folder of its own, and the compiler. ``source`` holds the kernel and its header."""
 
     cache: CompilerCache
@@ -84,115 +89,125 @@ class Trial:
     def __post_init__(self) -> None:
         object.__setattr__(self, "source", self.folder / "source")
 
-    def compile(self, target: str) -> Compile:
+    def compile_kernel(self, target: str) -> TrialCompile:
         """Compile the kernel through the cache."""
         wrapped = {**self.env, "HIP_CLANG_LAUNCHER": os.fspath(self.cache.program)}
-        before = Counts()
+        before = CacheCounts()
         if self.cache.kind == "ccache":
             logs = self.folder / "logs"
             shutil.rmtree(logs, ignore_errors=True)
             logs.mkdir()
-            wrapped |= ccache_variables(self.cache, wrapped, self.folder, logs)
+            wrapped |= make_ccache_variables(self.cache, wrapped, self.folder, logs)
         else:
-            before = self._counts(wrapped)
-        self._hipcc(target, wrapped)
-        return Compile(self._counts(wrapped).since(before), _digest(self.source / "kernel.o"))
+            before = self._read_counts(wrapped)
+        self._run_hipcc(target, wrapped)
+        return TrialCompile(
+            self._read_counts(wrapped).subtract(before), _digest_file(self.source / "kernel.o")
+        )
 
     def can_compile(self, target: str) -> bool:
         """Tell whether the compiler, without the cache, knows a target."""
         try:
-            self._hipcc(target, self.env)
+            self._run_hipcc(target, self.env)
         except BuildError:
             return False
         return True
 
-    def command(self, target: str) -> list[str]:
+    def make_compile_command(self, target: str) -> list[str]:
         """Return the line of a compile."""
-        hipcc = os.fspath(hipcc_of(self.sdk, "linux"))
+        hipcc = os.fspath(find_hipcc(self.sdk, "linux"))
         return [hipcc, f"--offload-arch={target}", "-O2", "-fPIC", "-c", "kernel.hip", "-o", "kernel.o"]
 
-    def linked(self, target: str) -> list[Path]:
+    def find_linked_libraries(self, target: str) -> list[Path]:
         """Ask clang which device libraries it links."""
         lines: list[str] = []
-        run(
-            [*self.command(target), "-###"],
+        run_command(
+            [*self.make_compile_command(target), "-###"],
             env=self.env,
             cwd=self.source,
             on_line=lines.append,
-            timeout=_TIMEOUT,
-            what="asking hipcc which device libraries it links",
+            timeout=_COMPILE_SECONDS,
+            description="asking hipcc which device libraries it links",
         )
-        found = [match[1] or match[2] for line in lines for match in _LINKED.finditer(line)]
-        return [(self.source / path).resolve() for path in found]
+        paths = [match[1] or match[2] for line in lines for match in _LINKED_LIBRARY.finditer(line)]
+        return [(self.source / path).resolve() for path in paths]
 
     def write_header(self, number: int, hours: int) -> None:
         """Write the header that device code reads, dated so many hours ago: caches distrust a fresh file."""
         path = self.source / "device_only.h"
-        path.write_text(_HEADER.format(number), encoding="utf-8")
-        _date(path, hours)
+        path.write_text(_HEADER_TEMPLATE.format(number), encoding="utf-8")
+        _set_age(path, hours)
 
-    def _hipcc(self, target: str, env: Mapping[str, str]) -> None:
+    def _run_hipcc(self, target: str, env: Mapping[str, str]) -> None:
         (self.source / "kernel.o").unlink(missing_ok=True)
-        what = f"compiling a test of the compiler cache for {target}"
-        run(self.command(target), env=env, cwd=self.source, timeout=_TIMEOUT, what=what)
+        description = f"compiling a test of the compiler cache for {target}"
+        run_command(
+            self.make_compile_command(target),
+            env=env,
+            cwd=self.source,
+            timeout=_COMPILE_SECONDS,
+            description=description,
+        )
 
-    def _counts(self, env: Mapping[str, str]) -> Counts:
-        found = statistics(self.cache, env)
-        parts = (found.host, found.device, found.unsorted)
-        return Counts(*(sum(numbers) for numbers in zip(*map(_numbers, parts), strict=True)))
+    def _read_counts(self, env: Mapping[str, str]) -> CacheCounts:
+        cache_statistics = read_statistics(self.cache, env)
+        parts = (cache_statistics.host, cache_statistics.device, cache_statistics.unsorted)
+        return CacheCounts(*(sum(numbers) for numbers in zip(*map(_list_numbers, parts), strict=True)))
 
 
 @contextmanager
-def trial_in(cache: CompilerCache, sdk: SdkTree, folder: Path, env: Mapping[str, str]) -> Iterator[Trial]:
+def open_trial(
+    cache: CompilerCache, sdk: SdkTree, folder: Path, env: Mapping[str, str]
+) -> Iterator[CacheTrial]:
     """Set everything up in ``folder``; ``env`` is the user's. A server of sccache's is stopped afterwards."""
     source = folder / "source"
     source.mkdir(parents=True)
-    (source / "kernel.hip").write_text(_KERNEL, encoding="utf-8")
-    _date(source / "kernel.hip", hours=4)
+    (source / "kernel.hip").write_text(_TRIAL_KERNEL, encoding="utf-8")
+    _set_age(source / "kernel.hip", hours=4)
     prefix = f"{cache.kind.upper()}_"
     others = {name: value for name, value in env.items() if not name.startswith(prefix)}
-    built = hipcc_environment(sdk, others, "linux")
+    built = make_hipcc_environment(sdk, others, "linux")
     with contextlib.ExitStack() as stack:
         if cache.kind == "ccache":
             config = folder / "ccache.conf"
-            config.write_text(users_settings(cache, env), encoding="utf-8")
+            config.write_text(read_user_settings(cache, env), encoding="utf-8")
             built |= {"CCACHE_DIR": os.fspath(folder / "cache"), "CCACHE_CONFIGPATH": os.fspath(config)}
         else:
             config = folder / "sccache.conf"
             config.touch()
-            built |= _of_keys(env)
+            built |= _select_key_variables(env)
             built |= {"SCCACHE_DIR": os.fspath(folder / "cache"), "SCCACHE_CONF": os.fspath(config)}
-            built |= stack.enter_context(server_of_its_own(cache.program, built))
-        yield Trial(cache, sdk, folder, built)
+            built |= stack.enter_context(run_own_server(cache.program, built))
+        yield CacheTrial(cache, sdk, folder, built)
 
 
-def users_settings(cache: CompilerCache, env: Mapping[str, str]) -> str:
+def read_user_settings(cache: CompilerCache, env: Mapping[str, str]) -> str:
     """Return what the user has set of a cache, in files or variables, without where it stores: a verdict
     of the self-test holds for no others.
     """
     if cache.kind == "sccache":
-        return "".join(f"{name} = {value}\n" for name, value in _of_keys(env).items())
-    said = capture([cache.program, "--show-config"], env=env, what="ccache --show-config")
-    settings = filter(None, map(_SETTING.fullmatch, said.splitlines()))
+        return "".join(f"{name} = {value}\n" for name, value in _select_key_variables(env).items())
+    output = capture_output([cache.program, "--show-config"], env=env, description="ccache --show-config")
+    settings = filter(None, map(_SETTING_LINE.fullmatch, output.splitlines()))
     return "".join(
-        f"{one['key']} = {one['value']}\n"
-        for one in settings
-        if one["origin"] != "default" and not re.fullmatch(_PLACES, one["key"])
+        f"{setting['key']} = {setting['value']}\n"
+        for setting in settings
+        if setting["origin"] != "default" and not re.fullmatch(_PLACE_SETTINGS, setting["key"])
     )
 
 
-def _of_keys(env: Mapping[str, str]) -> dict[str, str]:
-    return {name: env[name] for name in _KEYS if name in env}
+def _select_key_variables(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: env[name] for name in _KEY_VARIABLES if name in env}
 
 
-def _numbers(counts: Counts) -> tuple[int, int, int, int]:
+def _list_numbers(counts: CacheCounts) -> tuple[int, int, int, int]:
     return counts.hits, counts.misses, counts.uncacheable, counts.errors
 
 
-def _date(path: Path, hours: int) -> None:
+def _set_age(path: Path, hours: int) -> None:
     moment = time.time() - hours * 3600
     os.utime(path, (moment, moment))
 
 
-def _digest(path: Path) -> str:
+def _digest_file(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from rocm_wheels.compile.hooks import pytorch, triton
 from rocm_wheels.compile.hooks.hook import NO_HOOKS, Hooks
 
-HOOKS: dict[str, Hooks] = {
-    "pytorch": pytorch.HOOKS,
-    "triton": triton.HOOKS,
+PROJECT_HOOKS: dict[str, Hooks] = {
+    "pytorch": pytorch.PYTORCH_HOOKS,
+    "triton": triton.TRITON_HOOKS,
 }
 
 
-def hooks_of(project: str) -> Hooks:
+def find_hooks(project: str) -> Hooks:
     """Return a project's hooks; most projects have none."""
-    return HOOKS.get(project, NO_HOOKS)
+    return PROJECT_HOOKS.get(project, NO_HOOKS)

@@ -18,15 +18,15 @@ class Preparation:
     preloads: Preloads | None
 
 
-def no_environment(request: BuildRequest, env: dict[str, str]) -> None:
+def add_no_variables(request: BuildRequest, env: dict[str, str]) -> None:
     """Add nothing."""
 
 
-def no_preparation(request: BuildRequest, given: Preparation) -> None:
+def prepare_nothing(request: BuildRequest, preparation: Preparation) -> None:
     """Write nothing."""
 
 
-def no_settings(request: BuildRequest, folder: Path) -> tuple[str, ...]:
+def add_no_settings(request: BuildRequest, folder: Path) -> tuple[str, ...]:
     """Ask the back end for nothing."""
     return ()
 
@@ -37,9 +37,9 @@ class Hooks:
     front end runs; ``settings`` gives more PEP 517 config settings for a folder.
     """
 
-    environment: Callable[[BuildRequest, dict[str, str]], None] = no_environment
-    prepare: Callable[[BuildRequest, Preparation], None] = no_preparation
-    settings: Callable[[BuildRequest, Path], tuple[str, ...]] = no_settings
+    environment: Callable[[BuildRequest, dict[str, str]], None] = add_no_variables
+    prepare: Callable[[BuildRequest, Preparation], None] = prepare_nothing
+    settings: Callable[[BuildRequest, Path], tuple[str, ...]] = add_no_settings
 
 
 NO_HOOKS = Hooks()

@@ -10,77 +10,83 @@ from pathlib import Path
 
 from rocm_wheels.compile.hooks.hook import Hooks, Preparation
 from rocm_wheels.compile.request import BuildRequest
-from rocm_wheels.compile.rocm_init import render, write_generated
-from rocm_wheels.compile.variables import add_flags, look_up, prepend_path
+from rocm_wheels.compile.rocm_init import render_rocm_init, write_generated_file
+from rocm_wheels.compile.variables import add_flags, look_up_variable, prepend_path
 from rocm_wheels.errors import BuildError, SdkError, UsageError
-from rocm_wheels.model.versions import rocm_requirement
+from rocm_wheels.model.versions import make_rocm_requirement
 
-_INIT = "torch/_rocm_init.py"
-_OPENMP = "libomp140.x86_64.dll"
+_INIT_MODULE = "torch/_rocm_init.py"
+_OPENMP_LIBRARY = "libomp140.x86_64.dll"
 
 
-def _environment(request: BuildRequest, env: dict[str, str]) -> None:
+def _complete_environment(request: BuildRequest, env: dict[str, str]) -> None:
     if request.flash_attention is None:
         raise UsageError("torch: flash attention must be decided before the environment is made")
     attention = "ON" if request.flash_attention else "OFF"
     env["USE_FLASH_ATTENTION"] = env["USE_MEM_EFF_ATTENTION"] = attention
-    required = [rocm_requirement(request.sdk.version), request.triton_requirement]
+    required = [make_rocm_requirement(request.sdk.version), request.triton_requirement]
     env["PYTORCH_EXTRA_INSTALL_REQUIREMENTS"] = "|".join(text for text in required if text)
     if request.platform == "linux":
-        _bundled_libraries(request, env)
+        _add_bundled_libraries(request, env)
 
 
-def _bundled_libraries(request: BuildRequest, env: dict[str, str]) -> None:
+def _add_bundled_libraries(request: BuildRequest, env: dict[str, str]) -> None:
     """Point compiler, linker and pkg-config at what ROCm bundles: libdrm's headers, liblzma for aotriton.
 
     Packages made from an installed ROCm bundle nothing: there these libraries are the system's.
     """
-    place = request.sdk.sysdeps
-    if place is None and request.sdk.bundles:
+    sysdeps = request.sdk.sysdeps
+    if sysdeps is None and request.sdk.bundles:
         raise SdkError(
             f"the ROCm SDK has no {request.sdk.root / 'lib' / 'rocm_sysdeps'}, which torch needs on Linux",
             tip="install the development files: rocm[libraries,devel]",
         )
-    includes = [folder for folder in (place and place / "include", request.sdk.roctracer) if folder]
+    includes = [folder for folder in (sysdeps and sysdeps / "include", request.sdk.roctracer) if folder]
     # A folder may have a space in its name: CMake and setuptools split these as a shell does. The quotes
     # begin after the option, because CMake's cache drops those around a whole value.
     add_flags(env, "CXXFLAGS", " ".join(f"-I{shlex.quote(str(folder))}" for folder in includes))
-    if place is None:
+    if sysdeps is None:
         return
-    add_flags(env, "LDFLAGS", f"-L{shlex.quote(str(place / 'lib'))}")
-    prepend_path(env, "PKG_CONFIG_PATH", place / "lib" / "pkgconfig", request.platform)
-    prepend_path(env, "LD_LIBRARY_PATH", place / "lib", request.platform)
+    add_flags(env, "LDFLAGS", f"-L{shlex.quote(str(sysdeps / 'lib'))}")
+    prepend_path(env, "PKG_CONFIG_PATH", sysdeps / "lib" / "pkgconfig", request.platform)
+    prepend_path(env, "LD_LIBRARY_PATH", sysdeps / "lib", request.platform)
 
 
-def _prepare(request: BuildRequest, given: Preparation) -> None:
-    if given.preloads is None:
+def _prepare_tree(request: BuildRequest, preparation: Preparation) -> None:
+    if preparation.preloads is None:
         raise BuildError("torch: the SDK was not asked what it can preload")
-    write_generated(request.source, _INIT, render(request.sdk.version, given.preloads), env=given.env)
+    write_generated_file(
+        request.source,
+        _INIT_MODULE,
+        render_rocm_init(request.sdk.version, preparation.preloads),
+        env=preparation.env,
+    )
     if request.platform == "windows":
-        for source in windows_libraries(given.env):
+        for source in find_windows_libraries(preparation.env):
             target = request.source / "torch" / "lib" / source.name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target)
 
 
-def windows_libraries(env: Mapping[str, str]) -> tuple[Path, ...]:
+def find_windows_libraries(env: Mapping[str, str]) -> tuple[Path, ...]:
     """Return the DLLs that torch needs beside its own: MSVC's OpenMP, and libuv when libuv_ROOT is set.
 
     Raises BuildError when one that is asked for cannot be found.
     """
-    redist = look_up(env, "VCToolsRedistDir")
+    redist = look_up_variable(env, "VCToolsRedistDir")
     if redist is None:
         raise BuildError(
-            f"VCToolsRedistDir is not set, so {_OPENMP} cannot be found",
+            f"VCToolsRedistDir is not set, so {_OPENMP_LIBRARY} cannot be found",
             tip="start from a developer prompt of Visual Studio (vcvars64.bat)",
         )
-    found = sorted(Path(redist).rglob(_OPENMP))
-    if not found:
+    openmp_files = sorted(Path(redist).rglob(_OPENMP_LIBRARY))
+    if not openmp_files:
         raise BuildError(
-            f"there is no {_OPENMP} below {redist}", tip="add the C++ redistributables to Visual Studio"
+            f"there is no {_OPENMP_LIBRARY} below {redist}",
+            tip="add the C++ redistributables to Visual Studio",
         )
-    libraries = [found[0]]
-    if root := look_up(env, "libuv_ROOT"):
+    libraries = [openmp_files[0]]
+    if root := look_up_variable(env, "libuv_ROOT"):
         uv = Path(root) / "bin" / "uv.dll"
         if not uv.is_file():
             raise BuildError(f"libuv_ROOT is {root}, but there is no {uv}", tip="build libuv, or unset it")
@@ -88,16 +94,16 @@ def windows_libraries(env: Mapping[str, str]) -> tuple[Path, ...]:
     return tuple(libraries)
 
 
-def _settings(request: BuildRequest, folder: Path) -> tuple[str, ...]:
+def _list_config_settings(request: BuildRequest, folder: Path) -> tuple[str, ...]:
     """Name generated files that scikit-build-core would leave out, because git ignores them.
 
     To be deleted when pytorch/pytorch#191625 and #191629 are in every release that is built.
     """
     if not uses_scikit_build_core(folder):
         return ()
-    files = [_INIT]
+    files = [_INIT_MODULE]
     if request.platform == "windows":
-        files.append(f"torch/lib/{_OPENMP}")
+        files.append(f"torch/lib/{_OPENMP_LIBRARY}")
         files += [name for name in ("torch/lib/uv.dll",) if (request.source / name).is_file()]
         if request.flash_attention:
             files += ["torch/lib/aotriton_v2.dll", "torch/lib/liblzma.dll"]
@@ -113,4 +119,6 @@ def uses_scikit_build_core(folder: Path) -> bool:
     return any(re.search(r"\bscikit_build_core\.build\b", line.split("#", 1)[0]) for line in lines)
 
 
-HOOKS = Hooks(environment=_environment, prepare=_prepare, settings=_settings)
+PYTORCH_HOOKS = Hooks(
+    environment=_complete_environment, prepare=_prepare_tree, settings=_list_config_settings
+)

@@ -10,11 +10,11 @@ from rocm_wheels.compile.request import BuildRequest
 from rocm_wheels.compile.variables import add_flags
 from rocm_wheels.errors import DataError, UsageError
 
-_SUFFIX = "TRITON_WHEEL_VERSION_SUFFIX"
-_NAME = "TRITON_WHEEL_NAME"
+_SUFFIX_VARIABLE = "TRITON_WHEEL_VERSION_SUFFIX"
+_NAME_VARIABLE = "TRITON_WHEEL_NAME"
 
 
-def triton_build_environment(source: Path) -> dict[str, str]:
+def read_triton_environment(source: Path) -> dict[str, str]:
     """Read ``build_env.json``, which the checkout of triton writes; no file, no variables.
 
     Raises DataError unless it is one object of strings.
@@ -33,42 +33,44 @@ def triton_build_environment(source: Path) -> dict[str, str]:
     return value
 
 
-def _environment(request: BuildRequest, env: dict[str, str]) -> None:
+def _complete_environment(request: BuildRequest, env: dict[str, str]) -> None:
     """Complete the variables. The suffix follows the one of the checkout; triton joins it to its version."""
-    env.update({name: value for name, value in request.triton_environment.items() if name != _SUFFIX})
+    env.update(
+        {name: value for name, value in request.triton_environment.items() if name != _SUFFIX_VARIABLE}
+    )
     distribution = request.project.distribution
-    if _spelled(env.get(_NAME) or distribution) != _spelled(distribution):
+    if _normalize_name(env.get(_NAME_VARIABLE) or distribution) != _normalize_name(distribution):
         raise UsageError(
-            f"{_NAME} is {env[_NAME]}, but the recipe builds {distribution}, which torch requires",
-            tip=f"unset {_NAME}, or give `distribution` that name in repos/{request.project.name}.yaml",
+            f"{_NAME_VARIABLE} is {env[_NAME_VARIABLE]}, but the recipe builds {distribution}, which torch requires",
+            tip=f"unset {_NAME_VARIABLE}, or give `distribution` that name in repos/{request.project.name}.yaml",
         )
-    env[_SUFFIX] = request.triton_environment.get(_SUFFIX, "") + request.suffix
+    env[_SUFFIX_VARIABLE] = request.triton_environment.get(_SUFFIX_VARIABLE, "") + request.suffix
     # CMAKE_PREFIX_PATH would give MLIR the LLVM of ROCm instead of triton's own: ROCm/TheRock#1999
     add_flags(env, "TRITON_APPEND_CMAKE_ARGS", "-DCMAKE_FIND_USE_CMAKE_ENVIRONMENT_PATH=FALSE")
     if request.platform == "windows":
-        _llvm_of_windows(request, env)
+        _set_windows_llvm(request, env)
 
 
-def _spelled(name: str) -> str:
+def _normalize_name(name: str) -> str:
     """Return the one spelling of a distribution's name (PEP 503)."""
     from packaging.utils import canonicalize_name
 
     return canonicalize_name(name)
 
 
-def _llvm_of_windows(request: BuildRequest, env: dict[str, str]) -> None:
+def _set_windows_llvm(request: BuildRequest, env: dict[str, str]) -> None:
     """Point at an unpacked LLVM. It is not downloaded here: its archive comes without a checksum."""
-    place = env.get("LLVM_SYSPATH")
-    if not place:
+    llvm_folder = env.get("LLVM_SYSPATH")
+    if not llvm_folder:
         raise UsageError(
             "triton on Windows needs an LLVM build, and LLVM_SYSPATH is not set",
             tip="unpack the llvm-…-windows-x64 archive for the hash in triton's cmake/llvm-hash.txt,"
             " and set LLVM_SYSPATH to its folder",
         )
-    root = Path(place)
-    env["LLVM_BUILD_DIR"] = place
+    root = Path(llvm_folder)
+    env["LLVM_BUILD_DIR"] = llvm_folder
     env["LLVM_INCLUDE_DIRS"] = os.fspath(root / "include")
     env["LLVM_LIBRARY_DIR"] = os.fspath(root / "lib")
 
 
-HOOKS = Hooks(environment=_environment)
+TRITON_HOOKS = Hooks(environment=_complete_environment)

@@ -23,16 +23,16 @@ aside under ``unnamed-<n>`` when a clean build is asked for.
 """
 
 from rocm_wheels.compile.trees.enter import enter_tree
-from rocm_wheels.compile.trees.key import TreeKey, tree_key
-from rocm_wheels.compile.trees.pythons import steady_cmake
-from rocm_wheels.compile.trees.state import KEY_FILE
-from rocm_wheels.compile.trees.waiting import trees_of
+from rocm_wheels.compile.trees.key import TreeKey, make_tree_key
+from rocm_wheels.compile.trees.pythons import keep_cmake_path
+from rocm_wheels.compile.trees.state import TREE_KEY_FILE
+from rocm_wheels.compile.trees.waiting import prepare_parking_folder
 
 __all__ = [
-    "KEY_FILE",
+    "TREE_KEY_FILE",
     "TreeKey",
     "enter_tree",
-    "steady_cmake",
-    "tree_key",
-    "trees_of",
+    "keep_cmake_path",
+    "make_tree_key",
+    "prepare_parking_folder",
 ]

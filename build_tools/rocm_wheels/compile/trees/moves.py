@@ -11,59 +11,59 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rocm_wheels.errors import BuildError
-from rocm_wheels.workspace import write_json
+from rocm_wheels.workspace import write_json_file
 
-_RETURNING = "returning.json"  # in a waiting tree: the moves that bring it back
+_RETURN_JOURNAL = "returning.json"  # in a waiting tree: the moves that bring it back
 
-Move = tuple[Path, Path]  # relative to the waiting tree, relative to the source
+TreeMove = tuple[Path, Path]  # relative to the waiting tree, relative to the source
 
 
-def send_away(source: Path, place: Path, moves: Sequence[Move]) -> None:
+def park_files(source: Path, parking: Path, moves: Sequence[TreeMove]) -> None:
     """Move files and folders of a source to a waiting place, in this order."""
-    for waiting, home in moves:
-        _rename(source / home, place / waiting)
+    for parked, home in moves:
+        _rename_path(source / home, parking / parked)
 
 
-def undo_departure(source: Path, place: Path) -> None:
+def undo_departure(source: Path, parking: Path) -> None:
     """Bring back what a kill left at the waiting place of a tree that is still in its source.
 
     What the source has again by now is newer, and stays.
     """
     for part in ("generated", "trees"):
-        for path in files_below(place / part):
-            home = source / path.relative_to(place / part)
+        for path in list_files_below(parking / part):
+            home = source / path.relative_to(parking / part)
             if not os.path.lexists(home):
-                _rename(path, home)
-    if place.is_dir():
-        shutil.rmtree(place)
+                _rename_path(path, home)
+    if parking.is_dir():
+        shutil.rmtree(parking)
 
 
-def bring_back(source: Path, place: Path, moves: Sequence[Move]) -> None:
+def return_files(source: Path, parking: Path, moves: Sequence[TreeMove]) -> None:
     """Move a waiting tree into its source. A file that is there already stays, and must be the same."""
-    write_json(place / _RETURNING, [[str(waiting), str(home)] for waiting, home in moves])
-    for waiting, home in moves:
-        _rename(place / waiting, source / home)
-    shutil.rmtree(place)
+    write_json_file(parking / _RETURN_JOURNAL, [[str(parked), str(home)] for parked, home in moves])
+    for parked, home in moves:
+        _rename_path(parking / parked, source / home)
+    shutil.rmtree(parking)
 
 
-def undo_returns(source: Path, waiting: Path) -> None:
+def undo_returns(source: Path, parking: Path) -> None:
     """Finish, backwards, a return that a kill cut: half a tree must not pass for another's files."""
-    for journal in sorted(waiting.glob(f"*/{_RETURNING}")):
-        place = journal.parent
+    for journal in sorted(parking.glob(f"*/{_RETURN_JOURNAL}")):
+        parked_tree = journal.parent
         for name, home in reversed(json.loads(journal.read_text(encoding="utf-8"))):
-            if os.path.lexists(source / home) and not os.path.lexists(place / name):
-                (place / name).parent.mkdir(parents=True, exist_ok=True)
-                (source / home).rename(place / name)
+            if os.path.lexists(source / home) and not os.path.lexists(parked_tree / name):
+                (parked_tree / name).parent.mkdir(parents=True, exist_ok=True)
+                (source / home).rename(parked_tree / name)
         journal.unlink()
 
 
-def files_below(folder: Path) -> list[Path]:
+def list_files_below(folder: Path) -> list[Path]:
     """Return all files and links of a folder; a link to a folder is one, and not followed."""
-    found = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
-    return sorted(found)
+    files = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
+    return sorted(files)
 
 
-def _rename(old: Path, new: Path) -> None:
+def _rename_path(old: Path, new: Path) -> None:
     if new.is_dir() and not new.is_symlink() and not any(new.iterdir()):
         new.rmdir()
     if os.path.lexists(new):

@@ -15,19 +15,19 @@ from pathlib import Path
 
 from rocm_wheels.compile.request import BuildRequest
 from rocm_wheels.compile.trees.key import TreeKey
-from rocm_wheels.compile.trees.state import State
+from rocm_wheels.compile.trees.state import TreeState
 from rocm_wheels.compile.variables import prepend_path
 from rocm_wheels.errors import BuildError
-from rocm_wheels.process import capture
+from rocm_wheels.process import capture_output
 
-_CMAKE = ".cmake-program"
-_ASK_CMAKE = """
+_CMAKE_FOLDER = ".cmake-program"
+_CMAKE_SCRIPT = """
 import importlib.util
 if importlib.util.find_spec("cmake"):
     import cmake
     print(cmake.__version__, cmake.CMAKE_BIN_DIR, sep="\\n")
 """
-_PACKAGE = """# the cmake of this build tree, for all Pythons that share it
+_CMAKE_PACKAGE = """# the cmake of this build tree, for all Pythons that share it
 from pathlib import Path
 
 __version__ = "{version}"
@@ -37,10 +37,10 @@ CMAKE_SHARE_DIR = str(Path(CMAKE_DATA, "share"))
 """
 
 
-def pass_on(request: BuildRequest, state: State, key: TreeKey, made: frozenset[str]) -> str:
+def pass_tree_on(request: BuildRequest, state: TreeState, key: TreeKey, generated: frozenset[str]) -> str:
     """Give the tree in place to the key's Python; say in words what was deleted for that, if anything.
 
-    ``made``: the ignored files (relative to the source) that builds left outside the build folders.
+    ``generated``: the ignored files (relative to the source) that builds left outside the build folders.
     A kill leaves a tree that belongs to no Python, which is then passed on again.
     """
     rule = request.project.build.across_pythons
@@ -53,22 +53,22 @@ def pass_on(request: BuildRequest, state: State, key: TreeKey, made: frozenset[s
     for pattern in rule.again:
         for path in sorted(request.source.glob(pattern)):
             inside = any(path.is_relative_to(tree) and path != tree for tree in trees)
-            if inside or path.relative_to(request.source).as_posix() in made:
-                _delete(path)
+            if inside or path.relative_to(request.source).as_posix() in generated:
+                _delete_path(path)
                 count += 1
     replace(state, python=key.python).write(main)
     before = "another Python" if state.python is None else f"{state.python['python tag']}'s"
     return f"shared with {before}, {count} parts of it made again" if count else ""
 
 
-def _delete(path: Path) -> None:
+def _delete_path(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
 
 
-def steady_cmake(request: BuildRequest, python: Path, env: Mapping[str, str]) -> dict[str, str]:
+def keep_cmake_path(request: BuildRequest, python: Path, env: Mapping[str, str]) -> dict[str, str]:
     """Return the environment with a cmake whose path is the same for all Pythons that share the tree.
 
     CMake writes its own path into commands (of HIP objects, of static libraries), and each environment has
@@ -82,22 +82,24 @@ def steady_cmake(request: BuildRequest, python: Path, env: Mapping[str, str]) ->
         return changed
     if Path(program).parent != python.parent:  # the machine's own: the same for all anyway
         return changed
-    said = capture([python, "-I", "-c", _ASK_CMAKE], env=env, what=f"asking {python} where its cmake is")
-    if not said:  # it is no package of this Python: conda's, the distribution's
+    output = capture_output(
+        [python, "-I", "-c", _CMAKE_SCRIPT], env=env, description=f"asking {python} where its cmake is"
+    )
+    if not output:  # it is no package of this Python: conda's, the distribution's
         return changed
-    version, folder = said.splitlines()
+    version, folder = output.splitlines()
     main = request.folder / request.project.build.trees[0]
-    place = main / _CMAKE / version
-    if not place.is_dir():
-        if place.parent.exists():
-            shutil.rmtree(place.parent)
-        _copy(Path(folder).parent, place, version)
-    prepend_path(changed, "PATH", place / "bin", request.platform)
-    prepend_path(changed, "PYTHONPATH", place / "python", request.platform)
+    cmake_folder = main / _CMAKE_FOLDER / version
+    if not cmake_folder.is_dir():
+        if cmake_folder.parent.exists():
+            shutil.rmtree(cmake_folder.parent)
+        _copy_cmake(Path(folder).parent, cmake_folder, version)
+    prepend_path(changed, "PATH", cmake_folder / "bin", request.platform)
+    prepend_path(changed, "PYTHONPATH", cmake_folder / "python", request.platform)
     return changed
 
 
-def _copy(data: Path, place: Path, version: str) -> None:
+def _copy_cmake(data: Path, cmake_folder: Path, version: str) -> None:
     """Copy the programs and modules of cmake, with a package that names them; the folder appears whole."""
 
     def link(old: str, new: str) -> str:
@@ -107,13 +109,13 @@ def _copy(data: Path, place: Path, version: str) -> None:
             shutil.copy2(old, new)
         return new
 
-    part = place.with_name(f"{place.name}.part")
+    part = cmake_folder.with_name(f"{cmake_folder.name}.part")
     try:
         for name in ("bin", "share"):
             shutil.copytree(data / name, part / name, copy_function=link, symlinks=True)
         package = part / "python" / "cmake"
         package.mkdir(parents=True)
-        (package / "__init__.py").write_text(_PACKAGE.format(version=version), encoding="utf-8")
-        part.rename(place)
+        (package / "__init__.py").write_text(_CMAKE_PACKAGE.format(version=version), encoding="utf-8")
+        part.rename(cmake_folder)
     except OSError as fault:
-        raise BuildError(f"{data} cannot be copied to {place}: {fault}") from fault
+        raise BuildError(f"{data} cannot be copied to {cmake_folder}: {fault}") from fault

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from rocm_wheels.compile.trees.key import TreeKey
 from rocm_wheels.errors import BuildError
-from rocm_wheels.workspace import write_json
+from rocm_wheels.workspace import write_json_file
 
-KEY_FILE = ".rocm-wheels-tree"
-GOING = TreeKey({"state": "being deleted"})  # of a tree that a killed run was deleting
+TREE_KEY_FILE = ".rocm-wheels-tree"
+DELETED_TREE_KEY = TreeKey({"state": "being deleted"})  # of a tree that a killed run was deleting
 
 
 @dataclass(frozen=True)
-class State:
+class TreeState:
     """The content of a key file.
 
     ``parts`` of the tree's key, the ignored files that were there ``before`` the tree, and whose it is
@@ -40,12 +40,12 @@ class State:
             "python": None if self.python is None else dict(self.python),
             "before": sorted(self.before),
         }
-        write_json(tree / KEY_FILE, value)
+        write_json_file(tree / TREE_KEY_FILE, value)
 
     @classmethod
-    def read(cls, tree: Path) -> State | None:
+    def read(cls, tree: Path) -> TreeState | None:
         """Read the key file of a build folder; ``None`` when there is none. Raises BuildError."""
-        path = tree / KEY_FILE
+        path = tree / TREE_KEY_FILE
         if not path.is_file():
             return None
         try:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from rocm_wheels.errors import ChecksError, UsageError
 from rocm_wheels.hosts.benchmark.measures import CASES
-from rocm_wheels.hosts.installed.environment import program_of
-from rocm_wheels.hosts.selftest.cases import chosen_devices
-from rocm_wheels.hosts.selftest.outcome import Case, Outcome
+from rocm_wheels.hosts.installed.environment import find_interpreter
+from rocm_wheels.hosts.selftest.cases import choose_devices
+from rocm_wheels.hosts.selftest.outcome import SelfTestCase, SelfTestOutcome
 from rocm_wheels.hosts.selftest.running import run_cases
-from rocm_wheels.hosts.selftest.selftest import look_at_torch
-from rocm_wheels.machine import look_at_machine
-from rocm_wheels.records import did_you_mean
+from rocm_wheels.hosts.selftest.selftest import inspect_torch
+from rocm_wheels.machine import measure_machine
+from rocm_wheels.records import suggest_name
 
 GROUP = "benchmark"
 LIMIT = 600.0  # seconds a measurement: the first run of a convolution may compile kernels for minutes
@@ -78,31 +78,31 @@ class Wanted:
 
 
 def benchmark(
-    wanted: Wanted, env: Mapping[str, str], *, done: Callable[[Outcome], None] = lambda outcome: None
+    wanted: Wanted, env: Mapping[str, str], *, done: Callable[[SelfTestOutcome], None] = lambda outcome: None
 ) -> Measured:
     """Measure. UsageError for what cannot be measured, and when nothing is left to measure; HostError without
     torch, ChecksError when it does not start."""
     names = _names(wanted)
     if wanted.device == "cpu" and not wanted.baseline:
         raise UsageError("only the CPU, and not the CPU: nothing is left", tip="leave out --no-cpu")
-    python = Path(sys.executable) if wanted.python is None else program_of(wanted.python)
+    python = Path(sys.executable) if wanted.python is None else find_interpreter(wanted.python)
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-benchmark-", ignore_cleanup_errors=True) as name:
         scratch = Path(name)
-        looked, facts = look_at_torch(python, env, scratch, limit=wanted.limit, device=wanted.device)
+        looked, facts = inspect_torch(python, env, scratch, limit=wanted.limit, device=wanted.device)
         if looked[-1].state != "pass":
             raise ChecksError(f"{looked[-1].case} fails: {looked[-1].detail}", tip="rocm-wheels test")
         devices = _devices(wanted, facts)
         more = {
             "modules": {GROUP: [str(_MEASURES)]},
-            "options": {"seconds": wanted.seconds, "memory": look_at_machine(env).free_memory},
+            "options": {"seconds": wanted.seconds, "memory": measure_machine(env).free_memory},
         }
-        cases = [Case(GROUP, one, device) for device in devices for one in names]
+        cases = [SelfTestCase(GROUP, one, device) for device in devices for one in names]
         outcomes = run_cases(cases, python, env, scratch, limit=wanted.limit, done=done, more=more)
     return Measured(str(python), facts, devices, beside_cpu(map(_figure, outcomes)))
 
 
 def _devices(wanted: Wanted, facts: Mapping[str, object]) -> tuple[str, ...]:
-    found = chosen_devices(wanted.device, facts)
+    found = choose_devices(wanted.device, facts)
     gpus = tuple(device for device in found if device != "cpu")
     if wanted.baseline:
         return (*gpus, "cpu")
@@ -133,7 +133,7 @@ def _names(wanted: Wanted) -> list[str]:
     ):
         for word in given:
             if word not in known:
-                near = did_you_mean(word, known)
+                near = suggest_name(word, known)
                 raise UsageError(f"there is no {what} {word}{near}", tip=f"{what}s: {', '.join(known)}")
     chosen = [
         name
@@ -146,7 +146,7 @@ def _names(wanted: Wanted) -> list[str]:
     return chosen
 
 
-def _figure(outcome: Outcome) -> Figure:
+def _figure(outcome: SelfTestOutcome) -> Figure:
     workload, _, dtype = outcome.case.name.partition(" ")
     facts = outcome.facts
     if outcome.state != "pass":

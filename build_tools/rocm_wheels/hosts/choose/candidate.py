@@ -9,7 +9,7 @@ from rocm_wheels.variants.document import Properties
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ChoiceCandidate:
     """A wheel of an index: ``rank`` is 1 for the best, None for one that this machine cannot use.
 
     ``sha256`` (hex) and ``size`` (bytes) are None where the index does not say. ``label`` is None for a
@@ -31,7 +31,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownFeature:
     """What the machine supports of a feature, best first, and who says so; no values: why there are none."""
 
     namespace: str
@@ -41,13 +41,13 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Choice:
+class WheelChoice:
     """What a requirement gets. ``candidates`` are in the order of their ranks, then those that are out.
 
     ``index`` is the URL of the index, ``layout`` how it serves GPUs: ``variants``, ``multi-arch`` (kernels
     in wheels of their own), ``per-family`` or ``plain``. ``requires`` are the requirements to install with it
     (``torch[device-gfx942]==2.9.1+rocm7.2``). ``served`` tells of every GPU of the machine whether the picked
-    wheel has kernels for it (empty: nothing says); when some have none ``visible_line`` hides these
+    wheel has kernels for it (empty: nothing says); when some have none ``make_visible_line`` hides these
     (``HIP_VISIBLE_DEVICES=0``). ``known`` is what the variants were compared with.
     """
 
@@ -56,10 +56,10 @@ class Choice:
     extras: tuple[str, ...]
     index: str
     layout: str
-    picked: Candidate | None
-    candidates: tuple[Candidate, ...]
+    picked: ChoiceCandidate | None
+    candidates: tuple[ChoiceCandidate, ...]
     requires: tuple[str, ...]
     notes: tuple[str, ...]
     served: tuple[tuple[Gpu, bool], ...]
     visible_line: str | None
-    known: tuple[Known, ...] = ()
+    known: tuple[KnownFeature, ...] = ()

@@ -13,20 +13,20 @@ from hashlib import sha256
 
 from rocm_wheels import parallel
 from rocm_wheels.errors import DataError
-from rocm_wheels.hosts.choose.pages import UnreachableIndexError, unreachable
-from rocm_wheels.hosts.choose.sift import Offer
-from rocm_wheels.index.reach import Reach, UnreachableError
-from rocm_wheels.index.reading import Link, file_name, stated_digest
+from rocm_wheels.hosts.choose.pages import UnreachableIndexError, make_unreachable_error
+from rocm_wheels.hosts.choose.sift import OfferedWheel
+from rocm_wheels.index.reach import IndexReader, UnreachableError
+from rocm_wheels.index.reading import IndexLink, file_name_of_link, require_link_digest
 from rocm_wheels.shell import hide_credentials
 from rocm_wheels.variants.document import VariantMetadata
 from rocm_wheels.variants.legacy import read_any_format
-from rocm_wheels.variants.metadata import FILE_NAME, merge, parse
+from rocm_wheels.variants.metadata import VARIANT_FILE_NAME, merge_documents, parse_document
 
-_JOBS = 8
+_READ_JOBS = 8
 
 
 @dataclass(frozen=True)
-class Document:
+class VariantsDocument:
     """``metadata`` of all variants of a version; ``missing`` says of labels why nothing is known of them."""
 
     metadata: VariantMetadata
@@ -34,68 +34,82 @@ class Document:
     notes: tuple[str, ...] = ()
 
 
-def read_document(link: Link | None, offers: Sequence[Offer], reach: Reach) -> Document:
+def read_variants(
+    link: IndexLink | None, offers: Sequence[OfferedWheel], reach: IndexReader
+) -> VariantsDocument:
     """Read what is known of the variants among ``offers``; ``link`` is the index's document, if it has one.
 
     HostError for a document that cannot be had, or a wheel where there is none; DataError for a document that
     is not what it must be.
     """
-    found, notes = (VariantMetadata((), {}), ()) if link is None else _of_index(link, reach)
-    wanted: dict[str, Offer] = {}
+    metadata, notes = (VariantMetadata((), {}), ()) if link is None else _read_index_document(link, reach)
+    unlisted_offers: dict[str, OfferedWheel] = {}
     for offer in offers:
-        if offer.name.label is not None and offer.name.label not in found.variants:
-            wanted.setdefault(offer.name.label, offer)
-    own = list(parallel.results_of(lambda offer: _of_wheel(offer, reach), wanted.values(), jobs=_JOBS))
+        if offer.name.label is not None and offer.name.label not in metadata.variants:
+            unlisted_offers.setdefault(offer.name.label, offer)
+    wheel_documents = list(
+        parallel.try_in_parallel(
+            lambda offer: _read_wheel_document(offer, reach), unlisted_offers.values(), jobs=_READ_JOBS
+        )
+    )
     missing = {}
-    for (label, offer), one in zip(wanted.items(), own, strict=True):
-        if isinstance(one, UnreachableError) and link is None:
-            raise unreachable(offer.link.url, one)  # the wheel for this machine may be the one
-        if isinstance(one, (DataError, UnreachableError)):
-            missing[label] = f"what it wants is not known: {one}"
-        elif isinstance(one, Exception):
-            raise one
+    for (label, offer), wheel_document in zip(unlisted_offers.items(), wheel_documents, strict=True):
+        if isinstance(wheel_document, UnreachableError) and link is None:
+            raise make_unreachable_error(
+                offer.link.url, wheel_document
+            )  # the wheel for this machine may be the one
+        if isinstance(wheel_document, (DataError, UnreachableError)):
+            missing[label] = f"what it wants is not known: {wheel_document}"
+        elif isinstance(wheel_document, Exception):
+            raise wheel_document
         else:
             try:
-                found = merge([("the document", found), (offer.file, one)]) if found.variants else one
+                metadata = (
+                    merge_documents([("the document", metadata), (offer.file, wheel_document)])
+                    if metadata.variants
+                    else wheel_document
+                )
             except DataError as cause:
                 missing[label] = str(cause)
-    if link is not None and wanted:
-        labels = ", ".join(sorted(wanted))
-        notes += (f"{file_name(link)} does not list {labels}: read from the wheels; uv leaves them out",)
-    elif wanted:
+    if link is not None and unlisted_offers:
+        labels = ", ".join(sorted(unlisted_offers))
+        notes += (
+            f"{file_name_of_link(link)} does not list {labels}: read from the wheels; uv leaves them out",
+        )
+    elif unlisted_offers:
         notes += ("the index has no -variants.json for these wheels: read from them; uv leaves them out",)
-    return Document(found, missing, notes)
+    return VariantsDocument(metadata, missing, notes)
 
 
-def unlisted(document: Document, files: Sequence[Offer]) -> list[str]:
+def list_missing_labels(document: VariantsDocument, files: Sequence[OfferedWheel]) -> list[str]:
     """Return the labels of a document that no file of the version has."""
     labels = {offer.name.label for offer in files}
     return sorted(document.metadata.variants.keys() - labels)
 
 
-def _of_index(link: Link, reach: Reach) -> tuple[VariantMetadata, tuple[str, ...]]:
-    name = file_name(link)
+def _read_index_document(link: IndexLink, reach: IndexReader) -> tuple[VariantMetadata, tuple[str, ...]]:
+    name = file_name_of_link(link)
     try:
         answer = reach.get(link.url)
     except UnreachableError as cause:
-        raise unreachable(link.url, cause) from None
+        raise make_unreachable_error(link.url, cause) from None
     if answer.status != 200:
         raise UnreachableIndexError(
             f"{hide_credentials(link.url)} answers {answer.status}",
             tip="the page lists it: the index is damaged",
         )
-    if stated_digest(link) not in (None, sha256(answer.content).hexdigest()):
+    if require_link_digest(link) not in (None, sha256(answer.content).hexdigest()):
         raise DataError(
             f"{name} is not what its page says (sha256 {link.sha256})",
             tip="it was being changed, or is damaged: try again, or `rocm-wheels index verify`",
         )
-    return _parsed(answer.content, name)
+    return _parse_any_document(answer.content, name)
 
 
-def _parsed(content: bytes, name: str) -> tuple[VariantMetadata, tuple[str, ...]]:
+def _parse_any_document(content: bytes, name: str) -> tuple[VariantMetadata, tuple[str, ...]]:
     """Read a document of today's form, else one of 2025."""
     try:
-        return parse(content, name=name), ()
+        return parse_document(content, name=name), ()
     except DataError as fault:
         try:
             old = read_any_format(content, name=name)
@@ -103,12 +117,12 @@ def _parsed(content: bytes, name: str) -> tuple[VariantMetadata, tuple[str, ...]
             raise fault from None
     used = {namespace for properties in old.variants.values() for namespace in properties}
     namespaces = (*old.namespaces, *sorted(used - set(old.namespaces)))
-    said = f"{name} is of the format of 2025; installers of today do not read it"
-    return VariantMetadata(namespaces, old.variants, old.providers), (said,)
+    note = f"{name} is of the format of 2025; installers of today do not read it"
+    return VariantMetadata(namespaces, old.variants, old.providers), (note,)
 
 
-def _of_wheel(offer: Offer, reach: Reach) -> VariantMetadata:
-    _, text = reach.texts(offer.link.url, offer.file, offer.link.size)
+def _read_wheel_document(offer: OfferedWheel, reach: IndexReader) -> VariantMetadata:
+    _, text = reach.fetch_metadata_and_variant(offer.link.url, offer.file, offer.link.size)
     if text is None:
-        raise DataError(f"{offer.file} has no {FILE_NAME}")
-    return parse(text.encode(), name=f"{offer.file}: {FILE_NAME}")
+        raise DataError(f"{offer.file} has no {VARIANT_FILE_NAME}")
+    return parse_document(text.encode(), name=f"{offer.file}: {VARIANT_FILE_NAME}")

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from packaging.tags import Tag
 
 from rocm_wheels.gpus.gpu import Hardware
-from rocm_wheels.variants.order import Supported
+from rocm_wheels.variants.order import SupportedFeatures
 
 
 @dataclass(frozen=True)
-class Host:
+class TargetHost:
     """A machine and the Python on it.
 
     ``platform`` is ``linux``, ``windows`` or ``macos``; ``machine`` as Python calls it (``x86_64``,
@@ -27,6 +27,6 @@ class Host:
     python: str
     tags: tuple[Tag, ...]
     hardware: Hardware
-    supported: Supported
+    supported: SupportedFeatures
     full_python: str = ""
     enabled: frozenset[str] = frozenset()

@@ -9,82 +9,86 @@ from packaging.version import Version
 
 from rocm_wheels.errors import HostError
 from rocm_wheels.gpus.gpu import Gpu
-from rocm_wheels.hosts.choose.host import Host
-from rocm_wheels.hosts.choose.vendors import gpus_that_count
-from rocm_wheels.model.compat.builds import builds_of
-from rocm_wheels.model.compat.overrides import VARIABLE, overrides
-from rocm_wheels.model.compat.releases import Index, index_at, indexes_for
+from rocm_wheels.hosts.choose.host import TargetHost
+from rocm_wheels.hosts.choose.vendors import list_usable_gpus
+from rocm_wheels.model.compat.builds import find_builds
+from rocm_wheels.model.compat.overrides import OVERRIDE_VARIABLE, load_overrides
+from rocm_wheels.model.compat.releases import PackageIndex, find_index_by_url, find_indexes
 
 
-def indexes_of(host: Host, channel: str) -> tuple[tuple[Index, ...], tuple[str, ...]]:
+def find_host_indexes(host: TargetHost, channel: str) -> tuple[tuple[PackageIndex, ...], tuple[str, ...]]:
     """Return the indexes for the best GPU of a machine that any serves, with notes on GPUs that none does.
 
     Without such a GPU they are those for its CPU. HostError when there is none at all.
     """
-    found: tuple[Index, ...] = ()
+    indexes: tuple[PackageIndex, ...] = ()
     missed: list[str] = []
-    for gpu in gpus_that_count(host):
-        if found := _asked(_target(gpu), gpu.vendor, host, channel):
+    for gpu in list_usable_gpus(host):
+        if indexes := _query_indexes(_get_target(gpu), gpu.vendor, host, channel):
             break
-        missed.append(_named(gpu, host))
+        missed.append(_describe_gpu(gpu, host))
     notes: tuple[str, ...] = ()
     if missed:
         names = " and ".join(dict.fromkeys(missed))
-        said = f"no {channel} index that is known here serves {names} with Python {host.python}"
-        notes = (said,) if found else (f"{said}: for the CPU", *_others_kernels(missed, host, channel))
-    if not found:
-        found = _asked(None, "none", host, channel)
-    if not found:
+        message = f"no {channel} index that is known here serves {names} with Python {host.python}"
+        notes = (
+            (message,) if indexes else (f"{message}: for the CPU", *_suggest_overrides(missed, host, channel))
+        )
+    if not indexes:
+        indexes = _query_indexes(None, "none", host, channel)
+    if not indexes:
         raise HostError(
             f"no {channel} index is known for Python {host.python} on {host.platform} {host.machine}",
             tip="name one: --index URL",
         )
-    return found, notes
+    return indexes, notes
 
 
-def index_of_vendor(host: Host, channel: str = "stable") -> Index | None:
+def find_vendor_index(host: TargetHost, channel: str = "stable") -> PackageIndex | None:
     """Return the index for the NVIDIA or Intel GPU of a machine without a better one; None without such."""
-    best = next(iter(gpus_that_count(host)), None)
+    best = next(iter(list_usable_gpus(host)), None)
     if best is None or best.vendor not in ("nvidia", "intel"):
         return None
-    return next(iter(_asked(_target(best), best.vendor, host, channel)), None)
+    return next(iter(_query_indexes(_get_target(best), best.vendor, host, channel)), None)
 
 
-def targets_of_index(base: str, platform: str, torch: Version | None) -> tuple[str, ...]:
+def list_index_targets(base: str, platform: str, torch: Version | None) -> tuple[str, ...]:
     """Return the targets of an index by the tables, those of one ``torch`` where they tell; else ()."""
-    known = index_at(base)
-    if known is None:
+    index = find_index_by_url(base)
+    if index is None:
         return ()
-    builds = builds_of(torch, platform=platform) if torch else ()
-    own = [build.targets.get(platform, ()) for build in builds if build.index.name == known.name]
-    return tuple(dict.fromkeys(target for targets in own for target in targets)) or known.targets.get(
-        platform, ()
-    )
+    builds = find_builds(torch, platform=platform) if torch else ()
+    target_lists = [build.targets.get(platform, ()) for build in builds if build.index.name == index.name]
+    return tuple(
+        dict.fromkeys(target for targets in target_lists for target in targets)
+    ) or index.targets.get(platform, ())
 
 
-def _named(gpu: Gpu, host: Host) -> str:
+def _describe_gpu(gpu: Gpu, host: TargetHost) -> str:
     name = gpu.gfx or gpu.name or gpu.vendor
     driver = host.hardware.cuda if gpu.vendor == "nvidia" else None
     return f"{name} (whose driver has CUDA {driver})" if driver else name
 
 
-def _target(gpu: Gpu) -> str | None:
+def _get_target(gpu: Gpu) -> str | None:
     return gpu.gfx if gpu.vendor == "amd" else gpu.capability if gpu.vendor == "nvidia" else None
 
 
-def _others_kernels(missed: Sequence[str], host: Host, channel: str) -> Iterator[str]:
+def _suggest_overrides(missed: Sequence[str], host: TargetHost, channel: str) -> Iterator[str]:
     """Say of a GPU that no index has kernels for whose kernels it is known to run, where some has those."""
-    known = overrides().cards
+    cards = load_overrides().cards
     for name in dict.fromkeys(missed) if host.platform == "linux" else ():
-        for option in known.get(name, ()):
-            if not option.risky and _asked(option.target, "amd", host, channel):
-                posing = f"{VARIABLE}={option.version}"
+        for option in cards.get(name, ()):
+            if not option.risky and _query_indexes(option.target, "amd", host, channel):
+                posing = f"{OVERRIDE_VARIABLE}={option.version}"
                 yield f"{name} can run kernels for {option.target} with {posing}: --gfx {option.target}"
                 break
 
 
-def _asked(target: str | None, vendor: str, host: Host, channel: str) -> tuple[Index, ...]:
-    found = indexes_for(
+def _query_indexes(
+    target: str | None, vendor: str, host: TargetHost, channel: str
+) -> tuple[PackageIndex, ...]:
+    indexes = find_indexes(
         target,
         vendor=vendor,
         platform=host.platform,
@@ -93,10 +97,12 @@ def _asked(target: str | None, vendor: str, host: Host, channel: str) -> tuple[I
         machine=host.machine,
     )
     driver = host.hardware.cuda if vendor == "nvidia" else None
-    return tuple(one for one in found if driver is None or _cuda(one) <= Version(driver).major)
+    return tuple(
+        index for index in indexes if driver is None or _parse_cuda_major(index) <= Version(driver).major
+    )
 
 
-def _cuda(index: Index) -> int:
+def _parse_cuda_major(index: PackageIndex) -> int:
     """Return the major version of CUDA that an index is for; a driver serves all minor ones of its own."""
-    found = re.search(r"/cu(\d+)\d/?$", index.url)
-    return int(found[1]) if found else 0
+    match = re.search(r"/cu(\d+)\d/?$", index.url)
+    return int(match[1]) if match else 0

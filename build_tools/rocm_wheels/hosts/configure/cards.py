@@ -6,24 +6,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rocm_wheels.gpus.gpu import Gpu
-from rocm_wheels.gpus.names import version_of
-from rocm_wheels.hosts.installed.serving import serve
-from rocm_wheels.model.compat.overrides import VARIABLE, Override, overrides
+from rocm_wheels.gpus.names import format_override_version
+from rocm_wheels.hosts.installed.serving import check_kernel_support
+from rocm_wheels.model.compat.overrides import OVERRIDE_VARIABLE, TargetOverride, load_overrides
 
 
 @dataclass(frozen=True)
-class Card:
+class ConfiguredCard:
     """A card that HIP sees. ``number`` is HIP's, before ``HIP_VISIBLE_DEVICES``.
 
     ``native``: torch has kernels for it (those of a generic target count). ``override``: else, whose kernels
-    it can run. ``known`` is False for a card whose target nothing tells.
+    it can run. ``has_target`` is False for a card whose target nothing tells.
     """
 
     gpu: Gpu
     number: int
     native: bool
-    override: Override | None
-    known: bool = True
+    override: TargetOverride | None
+    has_target: bool = True
 
     @property
     def usable(self) -> bool:
@@ -31,17 +31,17 @@ class Card:
         return self.native or self.override is not None
 
     def __str__(self) -> str:
-        target = own_target(self.gpu) or "unknown target"
+        target = get_own_target(self.gpu) or "unknown target"
         return f"{self.gpu.name} ({target})" if self.gpu.name else target
 
 
-def own_target(gpu: Gpu) -> str | None:
+def get_own_target(gpu: Gpu) -> str | None:
     """Return the target of the hardware itself, without features."""
     target = gpu.native or gpu.gfx
     return target.partition(":")[0] if target else None
 
 
-def hip_order(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
+def sort_by_hip_index(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
     """Return the GPUs in the order in which HIP numbers them, before ``HIP_VISIBLE_DEVICES``.
 
     Those that somebody states are in the order of their statement.
@@ -51,56 +51,64 @@ def hip_order(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
     return tuple(gpu for _, gpu in sorted(numbered, key=lambda pair: pair[0]))
 
 
-def judge(
+def judge_cards(
     gpus: Sequence[Gpu],
     targets: Sequence[str],
     env: Mapping[str, str],
     *,
     platform: str,
     risky: bool,
-) -> tuple[Card, ...]:
+) -> tuple[ConfiguredCard, ...]:
     """Say of each GPU (in HIP's order) what torch's ``targets`` come to for it; hidden ones are left out.
 
     Where the user overrides targets, each is what it passes for.
     """
-    overridden = bool(overriding_variables(env))
+    overridden = bool(list_override_variables(env))
     cards = []
     for number, gpu in enumerate(gpus):
-        target = (gpu.gfx or "").partition(":")[0] if overridden else own_target(gpu)
-        native = bool(target) and served(targets, target or "", env)
+        target = (gpu.gfx or "").partition(":")[0] if overridden else get_own_target(gpu)
+        native = bool(target) and can_run_kernels(targets, target or "", env)
         options = (
-            [] if native or not target or overridden or platform == "win32" else choices(target, targets)
+            []
+            if native or not target or overridden or platform == "win32"
+            else list_possible_overrides(target, targets)
         )
         allowed = [option for option in options if risky or not option.risky]
         if gpu.visible:
-            cards.append(Card(gpu, number, native, allowed[0] if allowed else None, known=bool(target)))
+            cards.append(
+                ConfiguredCard(gpu, number, native, allowed[0] if allowed else None, has_target=bool(target))
+            )
     return tuple(cards)
 
 
-def served(targets: Sequence[str], target: str, env: Mapping[str, str]) -> bool:
+def can_run_kernels(targets: Sequence[str], target: str, env: Mapping[str, str]) -> bool:
     """Whether kernels for ``targets`` run on a GPU, as this environment has it."""
-    return serve(targets, target, xnack=env.get("HSA_XNACK") == "1").yes
+    return check_kernel_support(targets, target, xnack=env.get("HSA_XNACK") == "1").runs
 
 
-def choices(target: str, targets: Iterable[str]) -> list[Override]:
+def list_possible_overrides(target: str, targets: Iterable[str]) -> list[TargetOverride]:
     """Return whose kernels, of those for ``targets``, a card can run: the best first, risky ones too."""
-    held = {one.partition(":")[0] for one in targets}
-    return [option for option in overrides().cards.get(target, ()) if option.target in held]
+    available = {target_id.partition(":")[0] for target_id in targets}
+    return [option for option in load_overrides().cards.get(target, ()) if option.target in available]
 
 
-def harmless(gpu: Gpu, version: str, *, used: bool) -> bool:
+def is_override_harmless(gpu: Gpu, version: str, *, used: bool) -> bool:
     """Whether an override of all cards leaves this one, which has no need of it, as good as it was.
 
     The runtime refuses one of another major version, and then sees no card at all (rocm-systems 5686).
     """
-    target = own_target(gpu)
+    target = get_own_target(gpu)
     if target is None:
         return False
-    own = version_of(target)
-    return own == version or (not used and own.partition(".")[0] == version.partition(".")[0])
+    own_version = format_override_version(target)
+    return own_version == version or (not used and own_version.partition(".")[0] == version.partition(".")[0])
 
 
-def overriding_variables(env: Mapping[str, str]) -> tuple[str, ...]:
+def list_override_variables(env: Mapping[str, str]) -> tuple[str, ...]:
     """Return the user's own variables that override a target: for all cards, or for one of them."""
-    names = [name for name in env if name.removeprefix(VARIABLE + "_").isdecimal() or name == VARIABLE]
+    names = [
+        name
+        for name in env
+        if name.removeprefix(OVERRIDE_VARIABLE + "_").isdecimal() or name == OVERRIDE_VARIABLE
+    ]
     return tuple(sorted(names))

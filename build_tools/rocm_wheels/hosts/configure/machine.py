@@ -10,15 +10,15 @@ from pathlib import Path
 from rocm_wheels.errors import HostError, UsageError
 from rocm_wheels.gpus.gpu import Hardware
 from rocm_wheels.gpus.kfd import read_topology
-from rocm_wheels.gpus.look import look
+from rocm_wheels.gpus.look import detect_hardware
 from rocm_wheels.gpus.programs import Runner, run_program
-from rocm_wheels.hosts.configure.setting import Setting
-from rocm_wheels.hosts.configure.settings import settings_for
-from rocm_wheels.hosts.installed import look_at_packages, targets_of
+from rocm_wheels.hosts.configure.setting import VariableSetting
+from rocm_wheels.hosts.configure.settings import make_settings
+from rocm_wheels.hosts.installed import read_installed_packages, list_kernel_targets
 
 
 @dataclass(frozen=True)
-class Seen:
+class ConfiguredMachine:
     """Cards, and the targets that torch has kernels for (None: torch is not there). ``torch`` in words.
 
     ``nodes`` are the runtime's numbers of the cards, by their index; ``rocm`` is the version that torch was
@@ -33,20 +33,20 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Configuration:
+class HostConfiguration:
     """The variables that are needed, notes for people, and what they follow from."""
 
-    settings: tuple[Setting, ...]
+    settings: tuple[VariableSetting, ...]
     notes: tuple[str, ...]
-    seen: Seen
+    machine: ConfiguredMachine
 
     @property
     def variables(self) -> dict[str, str]:
         """The settings as an environment."""
-        return {one.name: one.value for one in self.settings}
+        return {setting.name: setting.value for setting in self.settings}
 
 
-def configuration(
+def make_configuration(
     env: Mapping[str, str],
     *,
     python: Path | None = None,
@@ -55,27 +55,27 @@ def configuration(
     platform: str = sys.platform,
     root: Path = Path("/"),
     run: Runner = run_program,
-) -> Configuration:
+) -> HostConfiguration:
     """Return what this machine needs for the torch of ``python`` (None: the running one); nothing is changed.
 
     ``gfx`` states cards, in the runtime's order, in place of a look; ``root`` and ``run`` are as in
     ``gpus.look``. UsageError for a ``python`` that does not run and for variables that cannot be read;
     DataError for a damaged torch; HostError when there are cards and no torch.
     """
-    seen = see(env, python=python, gfx=gfx, platform=platform, root=root, run=run)
-    cards = any(gpu.vendor == "amd" and gpu.index is not None for gpu in seen.hardware.gpus)
-    if seen.targets is None and cards and platform != "darwin":
+    machine = inspect_machine(env, python=python, gfx=gfx, platform=platform, root=root, run=run)
+    cards = any(gpu.vendor == "amd" and gpu.index is not None for gpu in machine.hardware.gpus)
+    if machine.targets is None and cards and platform != "darwin":
         raise HostError(
-            f"{seen.torch}: what its kernels need cannot be told",
+            f"{machine.torch}: what its kernels need cannot be told",
             tip="rocm-wheels install; or name the Python that has it: --python .venv/bin/python",
         )
-    settings, notes = settings_for(
-        seen.hardware, seen.targets, env, platform, nodes=seen.nodes, rocm=seen.rocm, risky=risky
+    settings, notes = make_settings(
+        machine.hardware, machine.targets, env, platform, nodes=machine.nodes, rocm=machine.rocm, risky=risky
     )
-    return Configuration(settings, notes, seen)
+    return HostConfiguration(settings, notes, machine)
 
 
-def see(
+def inspect_machine(
     env: Mapping[str, str],
     *,
     python: Path | None = None,
@@ -83,26 +83,30 @@ def see(
     platform: str = sys.platform,
     root: Path = Path("/"),
     run: Runner = run_program,
-) -> Seen:
+) -> ConfiguredMachine:
     """Look at the cards (unless ``gfx`` states them) and at the installed torch."""
-    installed = look_at_packages(python, env)
+    installed = read_installed_packages(python, env)
     torch = installed.torch
     where = installed.environment.python
     if torch is None or torch.folder is None:
-        targets, said = None, f"torch is not installed in {where}"
+        targets, description = None, f"torch is not installed in {where}"
     else:
-        targets = targets_of(installed, "torch")
-        said = f"torch {torch.version} ({torch.kind}) in {where}"
+        targets = list_kernel_targets(installed, "torch")
+        description = f"torch {torch.version} ({torch.kind}) in {where}"
     if gfx:
-        from rocm_wheels.hosts.choose.machine import Stated, host_of
+        from rocm_wheels.hosts.choose.machine import StatedMachine, make_host
 
-        return Seen(host_of(env, Stated(gfx=tuple(gfx), rocm="none")).hardware, targets, said)
+        return ConfiguredMachine(
+            make_host(env, StatedMachine(gfx=tuple(gfx), rocm="none")).hardware, targets, description
+        )
     try:
-        hardware = look(env, root=root, platform=platform, run=run, site_packages=installed.environment.path)
+        hardware = detect_hardware(
+            env, root=root, platform=platform, run=run, site_packages=installed.environment.path
+        )
     except ValueError as cause:
         raise UsageError(str(cause)) from None
     if not any(gpu.source == "kfd" for gpu in hardware.gpus):  # stated by a variable, or seen otherwise
-        return Seen(hardware, targets, said)
+        return ConfiguredMachine(hardware, targets, description)
     topology = read_topology(root)
     numbered = sorted(
         (gpu.index, node)
@@ -110,4 +114,4 @@ def see(
         if gpu.index is not None
     )
     built = torch.build.version if torch is not None and torch.kind == "rocm" else ""
-    return Seen(hardware, targets, said, tuple(node for _, node in numbered), built)
+    return ConfiguredMachine(hardware, targets, description, tuple(node for _, node in numbered), built)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Setting:
+class VariableSetting:
     """A variable and its value. ``why`` is one sentence; ``source`` a URL that says that it works."""
 
     name: str

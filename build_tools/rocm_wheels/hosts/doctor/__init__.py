@@ -2,7 +2,7 @@
 
 | module | what it does |
 |---|---|
-| ``looking`` | ``look_at``: gather what the checks look at |
+| ``looking`` | ``inspect_host``: gather what the checks look at |
 | ``table`` | all checks: to add one, a function and a line there |
 | ``subject`` | what checks look at, and what they say |
 | ``machine`` | the facts of the system, read from files below a root |

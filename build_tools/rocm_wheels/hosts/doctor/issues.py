@@ -6,53 +6,57 @@ from collections.abc import Iterator
 
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.hosts.doctor.kernels import verdicts
-from rocm_wheels.hosts.doctor.subject import Finding, Subject, several
-from rocm_wheels.model.compat.known import KnownIssue, address, known_issues
+from rocm_wheels.hosts.doctor.kernels import judge_kernels
+from rocm_wheels.hosts.doctor.subject import DoctorFinding, DoctorSubject, join_some
+from rocm_wheels.model.compat.known import KnownIssue, get_issue_url, find_issues
 
-_SERIOUS = ("wrong", "crash", "hang", "kernels", "import")
-_READ_HERE = ("kernels", "install", "documentation")  # other checks look, instead of knowing by hearsay
-_PLATFORMS = {"linux": "linux", "win32": "windows"}
+_SERIOUS_EFFECTS = ("wrong", "crash", "hang", "kernels", "import")
+_CHECKED_EFFECTS = ("kernels", "install", "documentation")  # other checks look, instead of knowing by hearsay
+_PLATFORM_NAMES = {"linux": "linux", "win32": "windows"}
 
 
-def known(subject: Subject) -> Iterator[Finding]:
+def check_known_issues(subject: DoctorSubject) -> Iterator[DoctorFinding]:
     """Tell of issues that somebody has met with this torch, this ROCm and a GPU of this machine."""
     torch = subject.installed.torch
     if torch is None or torch.kind != "rocm":
         return
-    version, rocm = version_of(torch.version), rocm_of(subject)
-    platform = _PLATFORMS.get(subject.machine.platform)
+    version, rocm = parse_optional_version(torch.version), find_rocm_release(subject)
+    platform = _PLATFORM_NAMES.get(subject.machine.platform)
     gpus: dict[KnownIssue, list[str]] = {}
-    served = [one.gfx for one in verdicts(subject) if one.project == "torch" and one.served.yes]
+    served = [
+        verdict.gfx
+        for verdict in judge_kernels(subject)
+        if verdict.project == "torch" and verdict.support.runs
+    ]
     for gfx in served if version and rocm else ():
-        for issue in known_issues(version, rocm, gfx, platform):
-            if issue.effect not in _READ_HERE or issue.targets:
+        for issue in find_issues(version, rocm, gfx, platform):
+            if issue.effect not in _CHECKED_EFFECTS or issue.targets:
                 gpus.setdefault(issue, []).append(gfx)
     for issue, targets in gpus.items():
-        where = f" on {several(targets)}" if issue.targets else ""
+        where = f" on {join_some(targets)}" if issue.targets else ""
         state = f"; fixed: {issue.fixed}" if issue.fixed else ""
-        said = f"torch {torch.version} with ROCm {rocm}{where}: {issue.title}"
-        yield Finding(
-            "warning" if issue.effect in _SERIOUS else "info",
-            f"{said} ({issue.effect}, {issue.kind}{state})",
-            issue.workaround or f"read {address(issue)}",
-            address(issue),
+        message = f"torch {torch.version} with ROCm {rocm}{where}: {issue.title}"
+        yield DoctorFinding(
+            "warning" if issue.effect in _SERIOUS_EFFECTS else "info",
+            f"{message} ({issue.effect}, {issue.kind}{state})",
+            issue.workaround or f"read {get_issue_url(issue)}",
+            get_issue_url(issue),
         )
 
 
-def rocm_of(subject: Subject) -> Version | None:
+def find_rocm_release(subject: DoctorSubject) -> Version | None:
     """Return the release of ROCm that torch was built with, else that of pip's packages, else HIP's."""
     torch = subject.installed.torch
     if torch is None:
         return None
-    said = torch.build.version
-    if not said or said == torch.build.said.get("hip"):
-        hip = ".".join(said.split(".")[:2])  # the third part of HIP's version is no release of ROCm
-        return version_of(subject.installed.rocm_version or hip)
-    return version_of(said)
+    version = torch.build.version
+    if not version or version == torch.build.version_values.get("hip"):
+        hip = ".".join(version.split(".")[:2])  # the third part of HIP's version is no release of ROCm
+        return parse_optional_version(subject.installed.rocm_version or hip)
+    return parse_optional_version(version)
 
 
-def version_of(text: str) -> Version | None:
+def parse_optional_version(text: str) -> Version | None:
     """Return a version, None for what is none."""
     try:
         return Version(text)

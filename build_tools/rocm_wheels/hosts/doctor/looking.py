@@ -9,53 +9,55 @@ from pathlib import Path
 
 from rocm_wheels.errors import UsageError
 from rocm_wheels.gpus.gpu import Hardware
-from rocm_wheels.gpus.look import look
-from rocm_wheels.hosts.choose.machine import Stated, host_of
-from rocm_wheels.hosts.doctor.machine import read_machine
-from rocm_wheels.hosts.doctor.subject import Subject
-from rocm_wheels.hosts.installed.environment import meant_python
-from rocm_wheels.hosts.installed.look import look_at_packages
+from rocm_wheels.gpus.look import detect_hardware
+from rocm_wheels.hosts.choose.machine import StatedMachine, make_host
+from rocm_wheels.hosts.doctor.machine import read_machine_facts
+from rocm_wheels.hosts.doctor.subject import DoctorSubject
+from rocm_wheels.hosts.installed.environment import find_active_python
+from rocm_wheels.hosts.installed.look import read_installed_packages
 
 
-def look_at(
+def inspect_host(
     env: Mapping[str, str],
     *,
     python: Path | None = None,
     gfx: Sequence[str] = (),
     root: Path = Path("/"),
-) -> Subject:
+) -> DoctorSubject:
     """Read a machine whose files are below ``root``, and the environment of ``python``.
 
     Without ``python`` that of the active environment, else the running one. ``gfx`` states GPUs of a machine
     to be, as ``--gfx`` takes them (``none``: none). UsageError for a Python that does not run, and for GPUs
     that are none.
     """
-    installed = look_at_packages(meant_python(python, env), env)
+    installed = read_installed_packages(find_active_python(python, env), env)
     hardware = (
-        host_of(env, Stated(tuple(gfx))).hardware if gfx else _here(env, root, installed.environment.path)
+        make_host(env, StatedMachine(tuple(gfx))).hardware
+        if gfx
+        else _detect_here(env, root, installed.environment.path)
     )
-    return Subject(
+    return DoctorSubject(
         hardware=hardware,
         installed=installed,
-        machine=read_machine(env, root=root),
+        machine=read_machine_facts(env, root=root),
         env=env,
         stated=bool(gfx),
         python=python,
     )
 
 
-def _here(env: Mapping[str, str], root: Path, path: tuple[Path, ...]) -> Hardware:
+def _detect_here(env: Mapping[str, str], root: Path, path: tuple[Path, ...]) -> Hardware:
     """Look at this machine; a variable that cannot be read is a fault, and what it says does not count."""
     faults: list[str] = []
-    left = dict(env)
+    remaining = dict(env)
     while True:
         try:
-            found = look(left, root=root, site_packages=path)
-        except ValueError as wrong:
-            named = [name for name in left if re.search(rf"\b{re.escape(name)}\b", str(wrong))]
-            if not named:
-                raise UsageError(str(wrong)) from None
-            faults.append(str(wrong))
-            left = {name: value for name, value in left.items() if name not in named}
+            hardware = detect_hardware(remaining, root=root, site_packages=path)
+        except ValueError as error:
+            variables = [name for name in remaining if re.search(rf"\b{re.escape(name)}\b", str(error))]
+            if not variables:
+                raise UsageError(str(error)) from None
+            faults.append(str(error))
+            remaining = {name: value for name, value in remaining.items() if name not in variables}
         else:
-            return replace(found, faults=(*faults, *found.faults))
+            return replace(hardware, faults=(*faults, *hardware.faults))

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_AMD = "0x1002"
-_DISPLAY = ("0x03", "0x12")  # PCI classes: display controllers, processing accelerators (Instinct)
-_CGROUP = (("docker", "docker"), ("libpod", "podman"), ("kubepods", "kubernetes"), ("/lxc", "lxc"))
-_BLACKLISTED = re.compile(r"^\s*(blacklist\s+amdgpu|install\s+amdgpu\s+/bin/(true|false))\b", re.MULTILINE)
+_AMD_VENDOR = "0x1002"
+_DISPLAY_CLASSES = ("0x03", "0x12")  # PCI classes: display controllers, processing accelerators (Instinct)
+_CGROUP_CONTAINERS = (("docker", "docker"), ("libpod", "podman"), ("kubepods", "kubernetes"), ("/lxc", "lxc"))
+_BLACKLIST_LINE = re.compile(r"^\s*(blacklist\s+amdgpu|install\s+amdgpu\s+/bin/(true|false))\b", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class DeviceFile:
 
 
 @dataclass(frozen=True)
-class PciGpu:
+class PciBusGpu:
     """An AMD GPU on the PCI bus: ``driver`` is the kernel driver that has it, "" when none has."""
 
     address: str
@@ -45,7 +45,7 @@ class PciGpu:
 
 
 @dataclass(frozen=True)
-class User:
+class ProcessUser:
     """Who is asking: ``groups`` are the numbers of the process's groups."""
 
     name: str
@@ -54,12 +54,12 @@ class User:
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineFacts:
     """What was read. ``platform`` is ``sys.platform``'s word.
 
     ``container`` names its kind, "" outside of one. ``driver_loaded`` and ``driver_version`` are about the
     kernel's amdgpu; ``blacklisted`` has the files that keep it from being loaded. ``group_names`` and
-    ``members`` are /etc/group's. ``shared_memory`` is the size of /dev/shm and ``locked_memory`` the limit
+    ``members`` are /etc/group's. ``check_shared_memory`` is the size of /dev/shm and ``check_locked_memory`` the limit
     of memory that may be locked, in bytes (None: unlimited, or not known). ``home`` says whether the home
     folder can be written to.
     """
@@ -73,10 +73,10 @@ class Machine:
     driver_loaded: bool = False
     driver_version: str = ""
     blacklisted: tuple[str, ...] = ()
-    amd_devices: tuple[PciGpu, ...] = ()
+    amd_devices: tuple[PciBusGpu, ...] = ()
     kfd: DeviceFile = field(default_factory=lambda: DeviceFile(Path("/dev/kfd")))
     render: tuple[DeviceFile, ...] = ()
-    user: User = field(default_factory=lambda: User("", 0, frozenset()))
+    user: ProcessUser = field(default_factory=lambda: ProcessUser("", 0, frozenset()))
     group_names: Mapping[int, str] = field(default_factory=dict)
     members: Mapping[str, frozenset[str]] = field(default_factory=dict)
     numa_balancing: bool = False
@@ -87,46 +87,48 @@ class Machine:
     home_writable: bool = True
 
 
-Open = Callable[[Path], int]
+DeviceOpener = Callable[[Path], int]
 
 
-def read_machine(
+def read_machine_facts(
     env: Mapping[str, str],
     *,
     root: Path = Path("/"),
     platform: str = sys.platform,
-    user: User | None = None,
-    opening: Open | None = None,
-) -> Machine:
+    user: ProcessUser | None = None,
+    opening: DeviceOpener | None = None,
+) -> MachineFacts:
     """Read a machine; what is not there is left out. Of another system than Linux, little is known."""
     home = Path(env["HOME"]) if env.get("HOME") else None
     writable = home is None or (home.is_dir() and os.access(home, os.W_OK))
     if not platform.startswith("linux"):
-        return Machine(platform, home=home, home_writable=writable)
-    kernel = _text(root / "proc/version").strip()
+        return MachineFacts(platform, home=home, home_writable=writable)
+    kernel = _read_text(root / "proc/version").strip()
     wsl = "microsoft" in kernel.lower()
-    names, members = _groups(_text(root / "etc/group"))
+    names, members = _parse_groups(_read_text(root / "etc/group"))
     trying = opening or open_device
-    return Machine(
+    return MachineFacts(
         platform=platform,
         kernel=kernel,
-        command_line=_text(root / "proc/cmdline").strip(),
-        container=_container(root, env),
+        command_line=_read_text(root / "proc/cmdline").strip(),
+        container=_detect_container(root, env),
         wsl=wsl,
-        dxg=_device(root, "dev/dxg", trying) if wsl else None,
+        dxg=_probe_device(root, "dev/dxg", trying) if wsl else None,
         driver_loaded=(root / "sys/module/amdgpu").is_dir(),
-        driver_version=_text(root / "sys/module/amdgpu/version").strip(),
-        blacklisted=_blacklists(root),
-        amd_devices=tuple(_pci(root)),
-        kfd=_device(root, "dev/kfd", trying),
-        render=tuple(_device(root, f"dev/dri/{name}", trying) for name in _render_nodes(root)),
-        user=user or _own_user(env),
+        driver_version=_read_text(root / "sys/module/amdgpu/version").strip(),
+        blacklisted=_find_blacklists(root),
+        amd_devices=tuple(_list_pci_gpus(root)),
+        kfd=_probe_device(root, "dev/kfd", trying),
+        render=tuple(_probe_device(root, f"dev/dri/{name}", trying) for name in _list_render_nodes(root)),
+        user=user or _read_process_user(env),
         group_names=names,
         members=members,
-        numa_balancing=_text(root / "proc/sys/kernel/numa_balancing").strip() == "1",
-        hypervisor=bool(re.search(r"^flags\s*:.*\bhypervisor\b", _text(root / "proc/cpuinfo"), re.MULTILINE)),
-        shared_memory=_shared_memory(root),
-        locked_memory=_locked_memory(),
+        numa_balancing=_read_text(root / "proc/sys/kernel/numa_balancing").strip() == "1",
+        hypervisor=bool(
+            re.search(r"^flags\s*:.*\bhypervisor\b", _read_text(root / "proc/cpuinfo"), re.MULTILINE)
+        ),
+        shared_memory=_measure_shared_memory(root),
+        locked_memory=_read_lock_limit(),
         home=home,
         home_writable=writable,
     )
@@ -141,39 +143,39 @@ def open_device(path: Path) -> int:
     return 0
 
 
-def _device(root: Path, name: str, opening: Open) -> DeviceFile:
-    shown, path = Path("/") / name, root / name
+def _probe_device(root: Path, name: str, opening: DeviceOpener) -> DeviceFile:
+    public_path, path = Path("/") / name, root / name
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
-        return DeviceFile(shown)
+        return DeviceFile(public_path)
     except OSError as refusal:
-        return DeviceFile(shown, refusal.errno)
-    return DeviceFile(shown, opening(path), found.st_mode & 0o777, found.st_uid, found.st_gid)
+        return DeviceFile(public_path, refusal.errno)
+    return DeviceFile(public_path, opening(path), status.st_mode & 0o777, status.st_uid, status.st_gid)
 
 
-def _render_nodes(root: Path) -> list[str]:
+def _list_render_nodes(root: Path) -> list[str]:
     """Return the render nodes of AMD GPUs that the kernel lists, whether their files are there or not."""
-    listed = sorted((root / "sys/class/drm").glob("renderD*"))
-    vendors = {node.name: _text(node / "device/vendor").strip() for node in listed}
-    amd = [name for name, vendor in vendors.items() if vendor == _AMD]
-    there = sorted(one.name for one in (root / "dev/dri").glob("renderD*"))
-    return sorted({*amd, *(name for name in there if name not in vendors)})
+    nodes = sorted((root / "sys/class/drm").glob("renderD*"))
+    vendors = {node.name: _read_text(node / "device/vendor").strip() for node in nodes}
+    amd = [name for name, vendor in vendors.items() if vendor == _AMD_VENDOR]
+    present = sorted(path.name for path in (root / "dev/dri").glob("renderD*"))
+    return sorted({*amd, *(name for name in present if name not in vendors)})
 
 
-def _pci(root: Path) -> Iterator[PciGpu]:
+def _list_pci_gpus(root: Path) -> Iterator[PciBusGpu]:
     for folder in sorted((root / "sys/bus/pci/devices").glob("*")):
-        if _text(folder / "vendor").strip() != _AMD:
+        if _read_text(folder / "vendor").strip() != _AMD_VENDOR:
             continue
-        if not _text(folder / "class").strip().startswith(_DISPLAY):
+        if not _read_text(folder / "class").strip().startswith(_DISPLAY_CLASSES):
             continue
         driver = folder / "driver"
         name = driver.readlink().name if driver.is_symlink() else ""
-        device = _text(folder / "device").strip().removeprefix("0x")
-        yield PciGpu(folder.name, f"1002:{device}", name)
+        device = _read_text(folder / "device").strip().removeprefix("0x")
+        yield PciBusGpu(folder.name, f"1002:{device}", name)
 
 
-def _container(root: Path, env: Mapping[str, str]) -> str:
+def _detect_container(root: Path, env: Mapping[str, str]) -> str:
     if (root / ".dockerenv").exists():
         return "kubernetes" if env.get("KUBERNETES_SERVICE_HOST") else "docker"
     if (root / "run/.containerenv").exists():
@@ -182,47 +184,53 @@ def _container(root: Path, env: Mapping[str, str]) -> str:
         return "apptainer"
     if env.get("KUBERNETES_SERVICE_HOST"):
         return "kubernetes"
-    cgroups = _text(root / "proc/1/cgroup") + _text(root / "proc/self/cgroup")
-    found = next((kind for word, kind in _CGROUP if word in cgroups), "")
-    return found or (env.get("container", "") if env.get("container") in {"lxc", "podman", "docker"} else "")
+    cgroups = _read_text(root / "proc/1/cgroup") + _read_text(root / "proc/self/cgroup")
+    container = next((kind for word, kind in _CGROUP_CONTAINERS if word in cgroups), "")
+    return container or (
+        env.get("container", "") if env.get("container") in {"lxc", "podman", "docker"} else ""
+    )
 
 
-def _blacklists(root: Path) -> tuple[str, ...]:
-    files = [one for place in ("etc/modprobe.d", "lib/modprobe.d") for one in (root / place).glob("*.conf")]
-    found = [f"/{one.relative_to(root)}" for one in sorted(files) if _BLACKLISTED.search(_text(one))]
-    line = _text(root / "proc/cmdline")
+def _find_blacklists(root: Path) -> tuple[str, ...]:
+    files = [
+        file for folder in ("etc/modprobe.d", "lib/modprobe.d") for file in (root / folder).glob("*.conf")
+    ]
+    blacklists = [
+        f"/{file.relative_to(root)}" for file in sorted(files) if _BLACKLIST_LINE.search(_read_text(file))
+    ]
+    line = _read_text(root / "proc/cmdline")
     if re.search(r"modprobe\.blacklist=\S*\bamdgpu\b|\bmodule_blacklist=\S*\bamdgpu\b", line):
-        found.append("/proc/cmdline")
-    return tuple(found)
+        blacklists.append("/proc/cmdline")
+    return tuple(blacklists)
 
 
-def _groups(text: str) -> tuple[dict[int, str], dict[str, frozenset[str]]]:
+def _parse_groups(text: str) -> tuple[dict[int, str], dict[str, frozenset[str]]]:
     names: dict[int, str] = {}
     members: dict[str, frozenset[str]] = {}
     for line in text.splitlines():
         fields = line.split(":")
         if len(fields) == 4 and fields[2].isdigit():
             names.setdefault(int(fields[2]), fields[0])
-            members[fields[0]] = frozenset(one for one in fields[3].split(",") if one)
+            members[fields[0]] = frozenset(user for user in fields[3].split(",") if user)
     return names, members
 
 
-def _own_user(env: Mapping[str, str]) -> User:
+def _read_process_user(env: Mapping[str, str]) -> ProcessUser:
     if not hasattr(os, "getgroups"):
-        return User(env.get("USERNAME", ""), 0, frozenset())
+        return ProcessUser(env.get("USERNAME", ""), 0, frozenset())
     name = env.get("USER") or env.get("LOGNAME") or str(os.getuid())
-    return User(name, os.geteuid(), frozenset([os.getegid(), *os.getgroups()]))
+    return ProcessUser(name, os.geteuid(), frozenset([os.getegid(), *os.getgroups()]))
 
 
-def _shared_memory(root: Path) -> int | None:
+def _measure_shared_memory(root: Path) -> int | None:
     try:
-        found = os.statvfs(root / "dev/shm")
+        statistics = os.statvfs(root / "dev/shm")
     except (OSError, AttributeError):
         return None
-    return found.f_frsize * found.f_blocks
+    return statistics.f_frsize * statistics.f_blocks
 
 
-def _locked_memory() -> int | None:
+def _read_lock_limit() -> int | None:
     try:
         import resource
     except ImportError:
@@ -231,7 +239,7 @@ def _locked_memory() -> int | None:
     return None if soft == resource.RLIM_INFINITY else soft
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -6,49 +6,49 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
-from rocm_wheels.hosts.doctor.kernels import Verdict, verdicts
-from rocm_wheels.hosts.doctor.subject import Finding, Severity, Subject
-from rocm_wheels.hosts.doctor.table import GROUPS
-from rocm_wheels.hosts.installed.look import Package
+from rocm_wheels.hosts.doctor.kernels import KernelVerdict, judge_kernels
+from rocm_wheels.hosts.doctor.subject import DoctorFinding, Severity, DoctorSubject
+from rocm_wheels.hosts.doctor.table import FINDING_GROUPS
+from rocm_wheels.hosts.installed.look import InstalledPackage
 
 Paint = Callable[[str, Severity], str]
 
 
-def count(findings: Iterable[Finding], severity: Severity) -> int:
+def count_findings(findings: Iterable[DoctorFinding], severity: Severity) -> int:
     """Return how many findings are of a severity."""
     return sum(finding.severity == severity for finding in findings)
 
 
-def text_lines(findings: Iterable[Finding], paint: Paint) -> Iterator[str]:
+def format_findings(findings: Iterable[DoctorFinding], paint: Paint) -> Iterator[str]:
     """Yield the lines: by group, each finding with its fix below it, and a last line with the sum."""
-    found = list(findings)
-    for group in GROUPS:
-        those = [finding for finding in found if finding.group == group]
-        if not those:
+    listed = list(findings)
+    for group in FINDING_GROUPS:
+        group_findings = [finding for finding in listed if finding.group == group]
+        if not group_findings:
             continue
         yield f"{group}:"
-        for finding in those:
+        for finding in group_findings:
             yield f"  {paint(f'{finding.severity:<7}', finding.severity)}  {finding.text}"
             if finding.fix:
                 yield f"           fix: {finding.fix}"
             if finding.source:
                 yield f"           see: {finding.source}"
-    yield summary(found)
+    yield summarize_findings(listed)
 
 
-def summary(findings: Iterable[Finding]) -> str:
+def summarize_findings(findings: Iterable[DoctorFinding]) -> str:
     """Return ``2 errors, 1 warning``, or that nothing is wrong."""
-    found = list(findings)
+    listed = list(findings)
     parts = []
     severities: tuple[Severity, ...] = ("error", "warning")
     for severity in severities:
-        number = count(found, severity)
+        number = count_findings(listed, severity)
         if number:
             parts.append(f"{number} {severity}{'s' if number > 1 else ''}")
     return ", ".join(parts) or "nothing is wrong"
 
 
-def as_json(subject: Subject, findings: Iterable[Finding]) -> dict[str, Any]:
+def make_report_json(subject: DoctorSubject, findings: Iterable[DoctorFinding]) -> dict[str, Any]:
     """Return what ``--json`` prints. Keys are added in later versions, never renamed.
 
     ``{"errors", "warnings", "stated", "platform", "container", "wsl", "driver": {"loaded", "version"},
@@ -57,11 +57,11 @@ def as_json(subject: Subject, findings: Iterable[Finding]) -> dict[str, Any]:
     "kernels": [{"project", "gfx", "served", "how", "by", "files"}],
     "findings": [{"group", "check", "severity", "text", "fix", "source"}]}``.
     """
-    found = list(findings)
+    listed = list(findings)
     machine, python = subject.machine, subject.installed.environment
     return {
-        "errors": count(found, "error"),
-        "warnings": count(found, "warning"),
+        "errors": count_findings(listed, "error"),
+        "warnings": count_findings(listed, "warning"),
         "stated": subject.stated,
         "platform": machine.platform,
         "container": machine.container or None,
@@ -69,47 +69,47 @@ def as_json(subject: Subject, findings: Iterable[Finding]) -> dict[str, Any]:
         "driver": {"loaded": machine.driver_loaded, "version": machine.driver_version or None},
         "gpus": [asdict(gpu) for gpu in subject.hardware.gpus],
         "tried": list(subject.hardware.tried),
-        "rocm": [asdict(one) for one in subject.hardware.rocm],
+        "rocm": [asdict(entry) for entry in subject.hardware.rocm],
         "python": {
             "executable": str(python.python),
             "version": python.version,
             "site_packages": str(python.site_packages),
         },
-        "packages": [_package(one) for one in subject.installed.packages],
-        "kernels": [_kernels(one) for one in verdicts(subject)],
-        "findings": [_finding(one) for one in found],
+        "packages": [_describe_package(entry) for entry in subject.installed.packages],
+        "kernels": [_describe_verdict(entry) for entry in judge_kernels(subject)],
+        "findings": [_describe_finding(entry) for entry in listed],
     }
 
 
-def _package(one: Package) -> dict[str, Any]:
+def _describe_package(package: InstalledPackage) -> dict[str, Any]:
     return {
-        "name": one.name,
-        "version": one.version,
-        "build": one.kind,
-        "build_version": one.build.version or None,
-        "installer": one.distribution.installer or None,
-        "place": str(one.distribution.place),
-        "imported": not one.shadowed,
+        "name": package.name,
+        "version": package.version,
+        "build": package.kind,
+        "build_version": package.build.version or None,
+        "installer": package.distribution.installer or None,
+        "place": str(package.distribution.site_folder),
+        "imported": not package.shadowed,
     }
 
 
-def _kernels(one: Verdict) -> dict[str, Any]:
+def _describe_verdict(verdict: KernelVerdict) -> dict[str, Any]:
     return {
-        "project": one.project,
-        "gfx": one.gfx,
-        "served": one.served.yes,
-        "how": one.served.how,
-        "by": one.served.by or None,
-        "files": [str(path) for path in one.files],
+        "project": verdict.project,
+        "gfx": verdict.gfx,
+        "served": verdict.support.runs,
+        "how": verdict.support.kind,
+        "by": verdict.support.by or None,
+        "files": [str(path) for path in verdict.files],
     }
 
 
-def _finding(one: Finding) -> dict[str, Any]:
+def _describe_finding(finding: DoctorFinding) -> dict[str, Any]:
     return {
-        "group": one.group,
-        "check": one.check,
-        "severity": one.severity,
-        "text": one.text,
-        "fix": one.fix or None,
-        "source": one.source or None,
+        "group": finding.group,
+        "check": finding.check,
+        "severity": finding.severity,
+        "text": finding.text,
+        "fix": finding.fix or None,
+        "source": finding.source or None,
     }

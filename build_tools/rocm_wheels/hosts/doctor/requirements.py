@@ -14,119 +14,121 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.hosts.doctor.issues import version_of
-from rocm_wheels.hosts.doctor.subject import Finding, Subject
-from rocm_wheels.hosts.installed.distributions import OF_INTEREST
-from rocm_wheels.hosts.installed.environment import Environment
-from rocm_wheels.hosts.installed.look import Package
-from rocm_wheels.model.compat.builds import companions
-from rocm_wheels.model.compat.versions import starts_with
+from rocm_wheels.hosts.doctor.issues import parse_optional_version
+from rocm_wheels.hosts.doctor.subject import DoctorFinding, DoctorSubject
+from rocm_wheels.hosts.installed.distributions import RELEVANT_PROJECTS
+from rocm_wheels.hosts.installed.environment import PythonEnvironment
+from rocm_wheels.hosts.installed.look import InstalledPackage
+from rocm_wheels.model.compat.builds import find_companions
+from rocm_wheels.model.compat.versions import is_in_series
 
-_MACHINES = {
+_SYSTEMS = {
     "linux": ("linux", "Linux", "posix"),
     "win": ("win32", "Windows", "nt"),
     "mac": ("darwin", "Darwin", "posix"),
 }
-_COMPANIONS = ("torchvision", "torchaudio")  # of the others, torch's own requirements tell
+_PINNED_COMPANIONS = ("torchvision", "torchaudio")  # of the others, torch's own requirements tell
 
 
-def requirements(subject: Subject) -> Iterator[Finding]:
+def check_requirements(subject: DoctorSubject) -> Iterator[DoctorFinding]:
     """Evaluate what packages require of packages that belong to torch and ROCm."""
-    markers = _markers(subject.installed.environment)
+    markers = _make_markers(subject.installed.environment)
     for package in subject.installed.packages:
         if not package.shadowed:
-            yield from _of_package(subject, package, markers, ())
+            yield from _check_package(subject, package, markers, ())
     torch = subject.installed.torch
-    for extras, name in _extras(torch, markers) if torch else ():
+    for extras, name in _list_extras(torch, markers) if torch else ():
         if required := subject.installed.get(name):
-            yield from _of_package(subject, required, markers, extras)
+            yield from _check_package(subject, required, markers, extras)
 
 
-def line(subject: Subject) -> Iterator[Finding]:
+def check_release_line(subject: DoctorSubject) -> Iterator[DoctorFinding]:
     """Compare the versions of torchvision and torchaudio with those that go with torch."""
     torch = subject.installed.torch
     if torch is None:
         return
     try:
-        belonging = companions(torch.version)
-    except DataError as wrong:
-        yield Finding("warning", wrong.message, subject.install("torch"))
+        belonging = find_companions(torch.version)
+    except DataError as error:
+        yield DoctorFinding("warning", error.message, subject.make_install_line("torch"))
         return
-    for project in _COMPANIONS:
-        one, right = subject.installed.get(project), belonging.get(project)
-        version = version_of(one.version) if one else None
-        if one and version and right and not starts_with(version, right):
-            yield Finding(
+    for project in _PINNED_COMPANIONS:
+        package, expected = subject.installed.get(project), belonging.get(project)
+        version = parse_optional_version(package.version) if package else None
+        if package and version and expected and not is_in_series(version, expected):
+            yield DoctorFinding(
                 "warning",
-                f"{project} {one.version} does not belong to torch {torch.version}: {right} does",
-                subject.install("torch", project),
+                f"{project} {package.version} does not belong to torch {torch.version}: {expected} does",
+                subject.make_install_line("torch", project),
             )
 
 
-def _of_package(
-    subject: Subject, package: Package, markers: dict[str, str], extras: tuple[str, ...]
-) -> Iterator[Finding]:
+def _check_package(
+    subject: DoctorSubject, package: InstalledPackage, markers: dict[str, str], extras: tuple[str, ...]
+) -> Iterator[DoctorFinding]:
     for text in package.distribution.requires:
         try:
             required = Requirement(text)
         except InvalidRequirement:
             if "variant_" not in text:
-                yield Finding(
-                    "info", f"{package.name} requires {text!r}, which cannot be read", subject.pip("check")
+                yield DoctorFinding(
+                    "info",
+                    f"{package.name} requires {text!r}, which cannot be read",
+                    subject.make_pip_line("check"),
                 )
             continue
         name = canonicalize_name(required.name)
-        if not OF_INTEREST.fullmatch(name) or not _applies(required, markers, extras):
+        if not RELEVANT_PROJECTS.fullmatch(name) or not _is_applicable(required, markers, extras):
             continue
-        found = subject.installed.get(name)
-        if found is None:
-            yield Finding(
+        dependency = subject.installed.get(name)
+        if dependency is None:
+            yield DoctorFinding(
                 "error",
-                f"{package.name} {package.version} requires {_shown(required)}, which is not installed",
-                _fix(subject, package, required),
+                f"{package.name} {package.version} requires {_format_requirement(required)}, which is not installed",
+                _suggest_fix(subject, package, required),
             )
-        elif not _satisfies(found.version, required):
-            yield Finding(
+        elif not _is_satisfied(dependency.version, required):
+            yield DoctorFinding(
                 "error",
-                f"{package.name} {package.version} requires {_shown(required)}, "
-                f"and {found.version} is installed",
-                _fix(subject, package, required),
+                f"{package.name} {package.version} requires {_format_requirement(required)}, "
+                f"and {dependency.version} is installed",
+                _suggest_fix(subject, package, required),
             )
 
 
-def _fix(subject: Subject, package: Package, required: Requirement) -> str:
+def _suggest_fix(subject: DoctorSubject, package: InstalledPackage, required: Requirement) -> str:
     """Return the line that brings a package: those of ROCm by pip, torch's companions with torch."""
     name = canonicalize_name(required.name)
     if name.startswith(("rocm", "amd-torch")):
-        return subject.rocm_pip(str(_bare(required)), str(required.specifier))
+        return subject.make_rocm_pip_line(str(_remove_marker(required)), str(required.specifier))
     names = dict.fromkeys([*(["torch"] if subject.installed.torch else []), package.name, name])
-    known = [one for one in names if re.fullmatch(r"torch(vision|audio|ao)?", one)]
-    return subject.install(*(known or ["torch"]))
+    torch_projects = [project for project in names if re.fullmatch(r"torch(vision|audio|ao)?", project)]
+    return subject.make_install_line(*(torch_projects or ["torch"]))
 
 
-def _applies(required: Requirement, markers: dict[str, str], extras: tuple[str, ...]) -> bool:
+def _is_applicable(required: Requirement, markers: dict[str, str], extras: tuple[str, ...]) -> bool:
     if required.marker is None:
         return not extras
     without = required.marker.evaluate({**markers, "extra": ""})
     if not extras:
         return without
-    return not without and any(required.marker.evaluate({**markers, "extra": one}) for one in extras)
+    return not without and any(required.marker.evaluate({**markers, "extra": extra}) for extra in extras)
 
 
-def _extras(package: Package, markers: dict[str, str]) -> Iterator[tuple[tuple[str, ...], str]]:
+def _list_extras(package: InstalledPackage, markers: dict[str, str]) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the extras that a package asks of another one (``rocm[libraries]``)."""
     for text in package.distribution.requires:
         try:
             required = Requirement(text)
         except InvalidRequirement:
             continue
-        if required.extras and _applies(required, markers, ()):
+        if required.extras and _is_applicable(required, markers, ()):
             yield tuple(sorted(required.extras)), canonicalize_name(required.name)
 
 
-def _markers(environment: Environment) -> dict[str, str]:
+def _make_markers(environment: PythonEnvironment) -> dict[str, str]:
     system = next(
-        (one for key, one in _MACHINES.items() if environment.platform.startswith(key)), _MACHINES["linux"]
+        (names for key, names in _SYSTEMS.items() if environment.platform.startswith(key)), _SYSTEMS["linux"]
     )
     machine = environment.platform.rsplit("-", 1)[-1]
     cpython = environment.implementation == "cpython"
@@ -145,18 +147,18 @@ def _markers(environment: Environment) -> dict[str, str]:
     }
 
 
-def _satisfies(version: str, required: Requirement) -> bool:
+def _is_satisfied(version: str, required: Requirement) -> bool:
     try:
         return required.specifier.contains(Version(version), prereleases=True)
     except InvalidVersion:
         return version in str(required.specifier)
 
 
-def _bare(required: Requirement) -> Requirement:
+def _remove_marker(required: Requirement) -> Requirement:
     bare = Requirement(str(required))
     bare.marker = None
     return bare
 
 
-def _shown(required: Requirement) -> str:
-    return str(_bare(required))
+def _format_requirement(required: Requirement) -> str:
+    return str(_remove_marker(required))

@@ -16,73 +16,81 @@ from rocm_wheels.hosts.doctor import (
     surroundings,
     variables,
 )
-from rocm_wheels.hosts.doctor.subject import Finding, Severity, Subject
+from rocm_wheels.hosts.doctor.subject import DoctorFinding, Severity, DoctorSubject
 
-Look = Callable[[Subject], Iterator[Finding]]
+CheckFunction = Callable[[DoctorSubject], Iterator[DoctorFinding]]
 
 
 @dataclass(frozen=True)
-class Check:
-    """A named check. ``here``: it is about this machine's devices, and says nothing of a machine to be."""
+class DoctorCheck:
+    """A named check. ``local_only``: it is about this machine's devices, and says nothing of a machine to be."""
 
     name: str
     group: str
-    look: Look
-    here: bool = False
+    function: CheckFunction
+    local_only: bool = False
 
 
 _MACHINE, _ROCM, _TORCH, _KERNELS, _VARIABLES = "machine", "ROCm", "packages", "kernels", "variables"
 
-CHECKS: tuple[Check, ...] = (
-    Check("gpus", _MACHINE, gpus.found),
-    Check("hidden-gpus", _MACHINE, gpus.hidden),
-    Check("unknown-gpus", _MACHINE, gpus.unknown),
-    Check("odd-gpus", _MACHINE, gpus.odd),
-    Check("system", _MACHINE, devices.where, here=True),
-    Check("driver", _MACHINE, devices.driver, here=True),
-    Check("kfd", _MACHINE, devices.kfd, here=True),
-    Check("render", _MACHINE, devices.render, here=True),
-    Check("wsl", _MACHINE, devices.wsl, here=True),
-    Check("shared-memory", _MACHINE, surroundings.shared_memory, here=True),
-    Check("locked-memory", _MACHINE, surroundings.locked_memory, here=True),
-    Check("iommu", _MACHINE, surroundings.iommu, here=True),
-    Check("numa", _MACHINE, surroundings.numa, here=True),
-    Check("caches", _MACHINE, surroundings.caches, here=True),
-    Check("rocm", _ROCM, rocm.found),
-    Check("rocm-variables", _ROCM, rocm.variables),
-    Check("rocm-packages", _ROCM, rocm.sdk),
-    Check("python", _TORCH, packages.environment),
-    Check("torch", _TORCH, packages.torch_build),
-    Check("kinds", _TORCH, packages.kinds),
-    Check("triton", _TORCH, packages.triton),
-    Check("requirements", _TORCH, requirements.requirements),
-    Check("release-line", _TORCH, requirements.line),
-    Check("interpreter", _TORCH, packages.interpreter),
-    Check("twice", _TORCH, packages.twice),
-    Check("unreadable", _TORCH, packages.unreadable),
-    Check("torch-kernels", _KERNELS, kernels.torch_code),
-    Check("torch-libraries", _KERNELS, kernels.torch_libraries),
-    Check("companion-kernels", _KERNELS, kernels.companions),
-    Check("library-kernels", _KERNELS, kernels.libraries),
-    Check("known-issues", _KERNELS, issues.known),
-    Check("harmful", _VARIABLES, variables.harmful),
-    Check("override", _VARIABLES, variables.override),
-    Check("devices", _VARIABLES, variables.devices),
-    Check("architectures", _VARIABLES, variables.architectures),
-    Check("allocator", _VARIABLES, variables.allocator),
+DOCTOR_CHECKS: tuple[DoctorCheck, ...] = (
+    DoctorCheck("gpus", _MACHINE, gpus.check_gpus),
+    DoctorCheck("hidden-gpus", _MACHINE, gpus.check_hidden_gpus),
+    DoctorCheck("unknown-gpus", _MACHINE, gpus.check_unknown_gpus),
+    DoctorCheck("odd-gpus", _MACHINE, gpus.check_odd_gpus),
+    DoctorCheck("system", _MACHINE, devices.check_system, local_only=True),
+    DoctorCheck("driver", _MACHINE, devices.check_driver, local_only=True),
+    DoctorCheck("kfd", _MACHINE, devices.check_kfd, local_only=True),
+    DoctorCheck("render", _MACHINE, devices.check_render_devices, local_only=True),
+    DoctorCheck("wsl", _MACHINE, devices.check_wsl, local_only=True),
+    DoctorCheck("shared-memory", _MACHINE, surroundings.check_shared_memory, local_only=True),
+    DoctorCheck("locked-memory", _MACHINE, surroundings.check_locked_memory, local_only=True),
+    DoctorCheck("iommu", _MACHINE, surroundings.check_iommu, local_only=True),
+    DoctorCheck("numa", _MACHINE, surroundings.check_numa, local_only=True),
+    DoctorCheck("caches", _MACHINE, surroundings.check_caches, local_only=True),
+    DoctorCheck("rocm", _ROCM, rocm.check_rocm),
+    DoctorCheck("rocm-variables", _ROCM, rocm.check_rocm_variables),
+    DoctorCheck("rocm-packages", _ROCM, rocm.check_rocm_packages),
+    DoctorCheck("python", _TORCH, packages.check_environment),
+    DoctorCheck("torch", _TORCH, packages.check_torch_build),
+    DoctorCheck("kinds", _TORCH, packages.check_build_kinds),
+    DoctorCheck("triton", _TORCH, packages.check_triton),
+    DoctorCheck("requirements", _TORCH, requirements.check_requirements),
+    DoctorCheck("release-line", _TORCH, requirements.check_release_line),
+    DoctorCheck("interpreter", _TORCH, packages.check_interpreter),
+    DoctorCheck("twice", _TORCH, packages.check_duplicates),
+    DoctorCheck("unreadable", _TORCH, packages.check_unreadable),
+    DoctorCheck("torch-kernels", _KERNELS, kernels.check_torch_kernels),
+    DoctorCheck("torch-libraries", _KERNELS, kernels.check_torch_libraries),
+    DoctorCheck("companion-kernels", _KERNELS, kernels.check_companion_kernels),
+    DoctorCheck("library-kernels", _KERNELS, kernels.check_library_kernels),
+    DoctorCheck("known-issues", _KERNELS, issues.check_known_issues),
+    DoctorCheck("harmful", _VARIABLES, variables.check_harmful_variables),
+    DoctorCheck("override", _VARIABLES, variables.check_override),
+    DoctorCheck("devices", _VARIABLES, variables.check_device_lists),
+    DoctorCheck("architectures", _VARIABLES, variables.check_architectures),
+    DoctorCheck("allocator", _VARIABLES, variables.check_allocator),
 )
-GROUPS = (_MACHINE, _ROCM, _TORCH, _KERNELS, _VARIABLES)
-_ORDER: tuple[Severity, ...] = ("ok", "info", "warning", "error")
+FINDING_GROUPS = (_MACHINE, _ROCM, _TORCH, _KERNELS, _VARIABLES)
+_SEVERITY_ORDER: tuple[Severity, ...] = ("ok", "info", "warning", "error")
 
 
-def examine(subject: Subject) -> tuple[Finding, ...]:
+def run_checks(subject: DoctorSubject) -> tuple[DoctorFinding, ...]:
     """Run all checks; return their findings by group, in each the worst last."""
-    found = [
+    findings = [
         replace(finding, check=check.name, group=check.group)
-        for check in CHECKS
-        if not (check.here and subject.stated)
-        and (subject.machine.platform.startswith("linux") or not check.here)
-        for finding in check.look(subject)
+        for check in DOCTOR_CHECKS
+        if not (check.local_only and subject.stated)
+        and (subject.machine.platform.startswith("linux") or not check.local_only)
+        for finding in check.function(subject)
     ]
-    unique = list(dict.fromkeys(found))
-    return tuple(sorted(unique, key=lambda one: (GROUPS.index(one.group), _ORDER.index(one.severity))))
+    unique = list(dict.fromkeys(findings))
+    return tuple(
+        sorted(
+            unique,
+            key=lambda finding: (
+                FINDING_GROUPS.index(finding.group),
+                _SEVERITY_ORDER.index(finding.severity),
+            ),
+        )
+    )

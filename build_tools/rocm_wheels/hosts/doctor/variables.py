@@ -13,23 +13,23 @@ from typing import Literal
 from pydantic import field_validator
 
 from rocm_wheels.errors import RocmWheelsError
-from rocm_wheels.gpus.forced import OVERRIDE
+from rocm_wheels.gpus.forced import OVERRIDE_VARIABLE
 from rocm_wheels.gpus.gpu import Gpu
-from rocm_wheels.gpus.names import read_version, version_of
-from rocm_wheels.gpus.visible import HIP, ROCR
-from rocm_wheels.hosts.doctor.subject import Finding, Subject, several
-from rocm_wheels.hosts.installed.kernels import targets_of
-from rocm_wheels.hosts.installed.serving import serve
+from rocm_wheels.gpus.names import parse_override_version, format_override_version
+from rocm_wheels.gpus.visible import HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES
+from rocm_wheels.hosts.doctor.subject import DoctorFinding, DoctorSubject, join_some
+from rocm_wheels.hosts.installed.kernels import list_kernel_targets
+from rocm_wheels.hosts.installed.serving import check_kernel_support
 from rocm_wheels.model.compat.facts import Fact, FactTable
-from rocm_wheels.model.gfx import VARIABLE as ARCHITECTURES
-from rocm_wheels.model.gfx import base_target, parse_targets
-from rocm_wheels.model.names import data_folder
-from rocm_wheels.records import did_you_mean, load
+from rocm_wheels.model.gfx import TARGETS_VARIABLE as ARCHITECTURES
+from rocm_wheels.model.gfx import strip_features, parse_targets
+from rocm_wheels.model.names import get_data_folder
+from rocm_wheels.records import suggest_name, load_record
 
-_ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+_ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 
 
-class Harm(Fact):
+class VariableHarm(Fact):
     """What a value of a variable does: ``when`` is a pattern for the whole value."""
 
     when: str
@@ -39,7 +39,7 @@ class Harm(Fact):
 
     @field_validator("when")
     @classmethod
-    def _is_a_pattern(cls, value: str) -> str:
+    def _require_pattern(cls, value: str) -> str:
         try:
             re.compile(value)
         except re.error as cause:
@@ -53,144 +53,146 @@ class AllocatorKeys(Fact):
     keys: tuple[str, ...]
 
 
-class Harms(FactTable):
+class VariableHarms(FactTable):
     """The table: what harms by variable."""
 
-    variables: Mapping[str, tuple[Harm, ...]]
+    variables: Mapping[str, tuple[VariableHarm, ...]]
     allocator_keys: AllocatorKeys
 
 
 @lru_cache
-def harms() -> Harms:
+def load_variable_harms() -> VariableHarms:
     """Return the table."""
-    return load(data_folder() / "doctor_variables.yaml", Harms)
+    return load_record(get_data_folder() / "doctor_variables.yaml", VariableHarms)
 
 
-def harmful(subject: Subject) -> Iterator[Finding]:
+def check_harmful_variables(subject: DoctorSubject) -> Iterator[DoctorFinding]:
     """Look the variables of the process up in the table."""
-    table = harms()
+    table = load_variable_harms()
     for name, cases in table.variables.items():
         value = subject.env.get(name)
         for harm in cases if value is not None else ():
             if re.fullmatch(harm.when, value or ""):
                 source = table.sources[harm.source].url
-                yield Finding(
+                yield DoctorFinding(
                     harm.severity, f"{name}={value}: {harm.text}", harm.fix or f"unset {name}", source
                 )
 
 
-def override(subject: Subject) -> Iterator[Finding]:
+def check_override(subject: DoctorSubject) -> Iterator[DoctorFinding]:
     """Judge HSA_OVERRIDE_GFX_VERSION: harmful where native kernels exist, or for another major version."""
-    names = sorted(name for name in subject.env if name.startswith(OVERRIDE) and _is_read(subject.env[name]))
+    names = sorted(
+        name for name in subject.env if name.startswith(OVERRIDE_VARIABLE) and _is_read(subject.env[name])
+    )
     if not names:
         return
-    said = ", ".join(f"{name}={subject.env[name]}" for name in names)
+    statement = ", ".join(f"{name}={subject.env[name]}" for name in names)
     unset = f"unset {' '.join(names)}"
     if subject.machine.platform == "win32":
-        yield Finding("info", f"{said}: the runtime of Windows does not read it", unset)
+        yield DoctorFinding("info", f"{statement}: the runtime of Windows does not read it", unset)
         return
     try:
-        targets = targets_of(subject.installed, "torch")
+        targets = list_kernel_targets(subject.installed, "torch")
     except RocmWheelsError:  # the check of the kernels tells of it
         targets = ()
-    posing = [gpu for gpu in subject.amd if gpu.native and gpu.gfx and gpu.native != gpu.gfx]
-    for gpu in {(one.native, one.gfx): one for one in posing}.values():
-        yield _posing(gpu, targets, said, unset)
+    posing = [gpu for gpu in subject.amd_gpus if gpu.native and gpu.gfx and gpu.native != gpu.gfx]
+    for gpu in {(posing_gpu.native, posing_gpu.gfx): posing_gpu for posing_gpu in posing}.values():
+        yield _judge_override(gpu, targets, statement, unset)
     if not posing:
-        native = any(gpu.native for gpu in subject.amd)
+        native = any(gpu.native for gpu in subject.amd_gpus)
         text = "changes nothing here" if native else "there is no GPU that it could be meant for"
-        yield Finding("info", f"{said}: {text}", unset)
+        yield DoctorFinding("info", f"{statement}: {text}", unset)
 
 
 def _is_read(text: str) -> bool:
     """Tell whether the runtime reads a version there; what is no version is told of by the look at GPUs."""
     try:
-        return bool(read_version(text))
+        return bool(parse_override_version(text))
     except ValueError:
         return False
 
 
-def devices(subject: Subject) -> Iterator[Finding]:
+def check_device_lists(subject: DoctorSubject) -> Iterator[DoctorFinding]:
     """Tell of lists of devices that torch refuses together."""
-    hip, rocr = subject.env.get(HIP), subject.env.get(ROCR)
+    hip, rocr = subject.env.get(HIP_VISIBLE_DEVICES), subject.env.get(ROCR_VISIBLE_DEVICES)
     if hip and rocr is not None and len(hip.split(",")) > len(rocr.split(",")):
-        yield Finding(
+        yield DoctorFinding(
             "error",
-            f"{HIP}={hip} names more GPUs than {ROCR}={rocr}: torch.cuda.device_count() fails",
-            f"unset {HIP}   # it counts among those that {ROCR} leaves",
-            harms().sources["torch-cuda-init"].url,
+            f"{HIP_VISIBLE_DEVICES}={hip} names more GPUs than {ROCR_VISIBLE_DEVICES}={rocr}: torch.cuda.device_count() fails",
+            f"unset {HIP_VISIBLE_DEVICES}   # it counts among those that {ROCR_VISIBLE_DEVICES} leaves",
+            load_variable_harms().sources["torch-cuda-init"].url,
         )
 
 
-def architectures(subject: Subject) -> Iterator[Finding]:
+def check_architectures(subject: DoctorSubject) -> Iterator[DoctorFinding]:
     """Judge PYTORCH_ROCM_ARCH, which is read when something is compiled, and never later."""
     value = subject.env.get(ARCHITECTURES)
     if not value:
         return
     try:
-        chosen = {base_target(one) for one in parse_targets(value, what=ARCHITECTURES)}
-    except RocmWheelsError as wrong:
-        yield Finding("warning", wrong.message, f"unset {ARCHITECTURES}")
+        chosen = {strip_features(target) for target in parse_targets(value, input_name=ARCHITECTURES)}
+    except RocmWheelsError as error:
+        yield DoctorFinding("warning", error.message, f"unset {ARCHITECTURES}")
         return
-    absent = [gpu.gfx for gpu in subject.amd if gpu.gfx and gpu.gfx not in chosen]
+    absent = [gpu.gfx for gpu in subject.amd_gpus if gpu.gfx and gpu.gfx not in chosen]
     if absent:
-        yield Finding(
+        yield DoctorFinding(
             "warning",
-            f"{ARCHITECTURES}={value}: extensions compiled here get no kernels for {several(absent)}",
+            f"{ARCHITECTURES}={value}: extensions compiled here get no kernels for {join_some(absent)}",
             f"unset {ARCHITECTURES}",
         )
     else:
         text = "is for compiling; it changes nothing of what is installed"
-        yield Finding(
+        yield DoctorFinding(
             "info", f"{ARCHITECTURES}={value} {text}", f"unset {ARCHITECTURES}   # unless you compile"
         )
 
 
-def allocator(subject: Subject) -> Iterator[Finding]:
+def check_allocator(subject: DoctorSubject) -> Iterator[DoctorFinding]:
     """Tell of settings of torch's allocator that it does not know: it refuses to start."""
-    keys = harms().allocator_keys
-    source = harms().sources[keys.source].url
-    for name in _ALLOCATOR:
+    keys = load_variable_harms().allocator_keys
+    source = load_variable_harms().sources[keys.source].url
+    for name in _ALLOCATOR_VARIABLES:
         # commas inside […] part the values of one setting
         settings = re.sub(r"\[[^\]]*\]", "", subject.env.get(name, "")).split(",")
-        for setting in (one.strip() for one in settings if one.strip()):
+        for setting in (part.strip() for part in settings if part.strip()):
             key, colon, value = setting.partition(":")
             if not colon or not key.strip():
                 text = f"{name}: {setting!r} is not KEY:VALUE; torch refuses it when it first uses a GPU"
-                yield Finding(
+                yield DoctorFinding(
                     "error", text, f"export {name}=expandable_segments:True   # for example", source
                 )
             elif key.strip() not in keys.keys:
-                near = did_you_mean(key.strip(), keys.keys)
-                text = f"{name}: torch refuses settings that it does not know, like {key.strip()!r}{near}"
-                yield Finding("error" if near else "warning", text, f"unset {name}", source)
+                hint = suggest_name(key.strip(), keys.keys)
+                text = f"{name}: torch refuses settings that it does not know, like {key.strip()!r}{hint}"
+                yield DoctorFinding("error" if hint else "warning", text, f"unset {name}", source)
             elif key.strip() == "backend" and value.strip() not in {
                 "native",
                 "cudaMallocAsync",
                 "hipMallocAsync",
             }:
-                yield Finding(
+                yield DoctorFinding(
                     "error", f"{name}: torch has no allocator {value.strip()!r}", f"unset {name}", source
                 )
-    set_ones = [name for name in _ALLOCATOR if subject.env.get(name)]
+    set_ones = [name for name in _ALLOCATOR_VARIABLES if subject.env.get(name)]
     if len({subject.env[name] for name in set_ones}) > 1:
         text = f"{' and '.join(set_ones)} differ: {set_ones[0]} is the one that counts"
-        yield Finding("info", text, f"unset {' '.join(set_ones[1:])}", source)
+        yield DoctorFinding("info", text, f"unset {' '.join(set_ones[1:])}", source)
 
 
-def _posing(gpu: Gpu, targets: tuple[str, ...], said: str, unset: str) -> Finding:
-    native, other = gpu.native or "", gpu.gfx or ""
-    if version_of(native).split(".")[0] != version_of(other).split(".")[0]:
-        text = f"{native} cannot run code for {other}: another generation; programs crash or refuse to start"
-        return Finding("error", f"{said}: {text}", unset)
-    if serve(targets, native).yes:
-        text = f"makes {native} pose as {other}, although torch has kernels for {native} itself"
-        return Finding("warning", f"{said} {text}", unset)
-    fits = serve(targets, other).yes
-    text = f"makes {native} pose as {other}, which nobody has tested"
+def _judge_override(gpu: Gpu, targets: tuple[str, ...], statement: str, unset: str) -> DoctorFinding:
+    native, target = gpu.native or "", gpu.gfx or ""
+    if format_override_version(native).split(".")[0] != format_override_version(target).split(".")[0]:
+        text = f"{native} cannot run code for {target}: another generation; programs crash or refuse to start"
+        return DoctorFinding("error", f"{statement}: {text}", unset)
+    if check_kernel_support(targets, native).runs:
+        text = f"makes {native} pose as {target}, although torch has kernels for {native} itself"
+        return DoctorFinding("warning", f"{statement} {text}", unset)
+    fits = check_kernel_support(targets, target).runs
+    text = f"makes {native} pose as {target}, which nobody has tested"
     text += "" if fits or not targets else ", and torch has no kernels for that either"
-    return Finding(
+    return DoctorFinding(
         "info" if fits else "warning",
-        f"{said} {text}",
+        f"{statement} {text}",
         "rocm-wheels configure --print   # what this card needs",
     )

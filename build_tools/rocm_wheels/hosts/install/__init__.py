@@ -1,6 +1,6 @@
 """Install torch and what belongs to it: exactly the files that were chosen, checked, and all or nothing.
 
-``make_plan`` chooses, resolves and compares without changing anything; ``carry_out`` fetches every file,
+``plan_installation`` chooses, resolves and compares without changing anything; ``carry_out_plan`` fetches every file,
 installs them by uv or pip in one go and looks whether it is so. From where which project may come is
 ``rule``'s to say.
 
@@ -16,7 +16,7 @@ installs them by uv or pip in one go and looks whether it is so. From where whic
 | ``carrying_out`` ``records`` ``belonging`` | install, then look whether that is what is there |
 """
 
-from rocm_wheels.hosts.install.carrying_out import carry_out
-from rocm_wheels.hosts.install.planning import Request, make_plan
+from rocm_wheels.hosts.install.carrying_out import carry_out_plan
+from rocm_wheels.hosts.install.planning import InstallRequest, plan_installation
 
-__all__ = ["Request", "carry_out", "make_plan"]
+__all__ = ["InstallRequest", "carry_out_plan", "plan_installation"]

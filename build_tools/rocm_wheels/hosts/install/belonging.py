@@ -8,56 +8,64 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.hosts.installed.distributions import Distribution
+from rocm_wheels.hosts.installed.distributions import InstalledDistribution
 
-Versions = Mapping[str, str]
+InstalledVersions = Mapping[str, str]
 
 
-def unmet(requires: Sequence[str], there: Versions, markers: Mapping[str, str]) -> list[str]:
+def list_unmet_requirements(
+    requires: Sequence[str], versions: InstalledVersions, markers: Mapping[str, str]
+) -> list[str]:
     """Return the requirements that are not met by the versions that are there (by normalized name).
 
     Those of extras are left out: whether an extra is wanted, an installation does not say.
     """
-    found = []
+    unmet = []
     for text in requires:
         try:
-            one = Requirement(text)
+            requirement = Requirement(text)
         except InvalidRequirement:
-            found.append(f"{text} (not readable)")
+            unmet.append(f"{text} (not readable)")
             continue
-        if one.marker is not None and not one.marker.evaluate({**markers, "extra": ""}):
+        if requirement.marker is not None and not requirement.marker.evaluate({**markers, "extra": ""}):
             continue
-        version = there.get(canonicalize_name(one.name))
+        version = versions.get(canonicalize_name(requirement.name))
         if version is None:
-            found.append(f"{one.name}{one.specifier}, which is not there")
-        elif not _fits(one, version):
-            found.append(f"{one.name}{one.specifier}, and {version} is there")
-    return found
+            unmet.append(f"{requirement.name}{requirement.specifier}, which is not there")
+        elif not _is_met(requirement, version):
+            unmet.append(f"{requirement.name}{requirement.specifier}, and {version} is there")
+    return unmet
 
 
-def left_unmet(
-    changed: Iterable[str], others: Iterable[Distribution], there: Versions, markers: Mapping[str, str]
+def list_broken_requirements(
+    changed: Iterable[str],
+    distributions: Iterable[InstalledDistribution],
+    versions: InstalledVersions,
+    markers: Mapping[str, str],
 ) -> list[str]:
     """Return what other packages of an environment require of changed ones, and no longer get."""
     names = set(changed)
-    found = []
-    for one in others:
-        if one.name in names:
+    broken = []
+    for distribution in distributions:
+        if distribution.name in names:
             continue
-        about = [text for text in one.requires if _name(text) in names]
-        found += [f"{one} requires {said}" for said in unmet(about, there, markers)]
-    return found
+        requirements = [text for text in distribution.requires if _get_project(text) in names]
+        broken += [
+            f"{distribution} requires {message}"
+            for message in list_unmet_requirements(requirements, versions, markers)
+        ]
+    return broken
 
 
-def _name(text: str) -> str:
+def _get_project(text: str) -> str:
     try:
         return canonicalize_name(Requirement(text).name)
     except InvalidRequirement:
         return ""
 
 
-def _fits(one: Requirement, version: str) -> bool:
+def _is_met(requirement: Requirement, version: str) -> bool:
     try:
-        return one.specifier.contains(Version(version), prereleases=True)
+        return requirement.specifier.contains(Version(version), prereleases=True)
     except InvalidVersion:
         return False

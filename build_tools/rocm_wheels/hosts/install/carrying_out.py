@@ -13,37 +13,42 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from rocm_wheels import log, process
-from rocm_wheels.downloads.download import Patience, Wanted
+from rocm_wheels.downloads.download import RetryPolicy, DownloadTarget
 from rocm_wheels.errors import DataError, HostError
-from rocm_wheels.hosts.install.belonging import unmet
-from rocm_wheels.hosts.install.cache import Cache
-from rocm_wheels.hosts.install.fetch import fetch_all
-from rocm_wheels.hosts.install.offers import Offer
-from rocm_wheels.hosts.install.plan import Plan, as_typed, install_words, remove_words
-from rocm_wheels.hosts.install.planning import Planned, in_the_way
-from rocm_wheels.hosts.install.records import differences, wheel_record
-from rocm_wheels.hosts.install.resolve import installer_environment
-from rocm_wheels.hosts.install.target import LOCK, installed
+from rocm_wheels.hosts.install.belonging import list_unmet_requirements
+from rocm_wheels.hosts.install.cache import WheelCache
+from rocm_wheels.hosts.install.fetch import download_wheels
+from rocm_wheels.hosts.install.offers import PackageOffer
+from rocm_wheels.hosts.install.plan import (
+    InstallPlan,
+    format_installer_command,
+    make_install_command,
+    make_remove_command,
+)
+from rocm_wheels.hosts.install.planning import PlannedInstall, list_conflicts
+from rocm_wheels.hosts.install.records import list_differences, read_wheel_record
+from rocm_wheels.hosts.install.resolve import make_installer_environment
+from rocm_wheels.hosts.install.target import LOCK_NAME, list_installed
 from rocm_wheels.hosts.install.venv import begin_venv, make_venv
-from rocm_wheels.hosts.install.view import served
-from rocm_wheels.hosts.installed.builds import build_of
-from rocm_wheels.sdk.uv import uv_program
+from rocm_wheels.hosts.install.view import serve_offers
+from rocm_wheels.hosts.installed.builds import detect_build
+from rocm_wheels.sdk.uv import find_uv
 from rocm_wheels.wheels.metadata import parse_metadata
-from rocm_wheels.workspace import exclusive
+from rocm_wheels.workspace import lock_folder
 
 if TYPE_CHECKING:
     from rocm_wheels.variants.document import Properties
     from rocm_wheels.wheels.members import WheelArchive
 
-_OTHER = "another installation into this environment is under way: wait for it to end, then run this again"
+_BUSY_TIP = "another installation into this environment is under way: wait for it to end, then run this again"
 
 
-def carry_out(
-    planned: Planned,
-    cache: Cache,
+def carry_out_plan(
+    planned: PlannedInstall,
+    cache: WheelCache,
     env: Mapping[str, str],
     *,
-    patience: Patience | None = None,
+    patience: RetryPolicy | None = None,
     cached: bool = True,
 ) -> list[str]:
     """Install; returns what is installed now, for people. HostError with what is not so.
@@ -53,126 +58,140 @@ def carry_out(
     """
     plan = planned.plan
     if not plan.changed:
-        return check(plan, {})
+        return check_installation(plan, {})
     cache.require_writable()
     # in the environment itself: others who install into it may have another cache
-    place = plan.target.places[0] / LOCK
+    locked_folder = plan.target.package_folders[0] / LOCK_NAME
     begin_venv(plan.target)
-    with exclusive(
-        place, what=f"installing into {plan.target.environment.prefix}", tip=_OTHER, error=HostError
+    with lock_folder(
+        locked_folder,
+        purpose=f"installing into {plan.target.environment.prefix}",
+        tip=_BUSY_TIP,
+        error=HostError,
     ):
         make_venv(plan, env)
-        _require_as_planned(plan)
-        files = _fetch(plan, cache, patience)
-        folder = plan.folder(cache)
-        _link(plan, files, folder)
-        _build(planned, folder, env)
-        _remove_halves(plan)
-        _install(plan, files, folder, env, cached=cached)
-        said = check(plan, files)
+        _require_unchanged(plan)
+        files = _download_files(plan, cache, patience)
+        folder = plan.find_folder(cache)
+        _link_files(plan, files, folder)
+        _build_sdists(planned, folder, env)
+        _remove_partial_records(plan)
+        _run_installer(plan, files, folder, env, cached=cached)
+        summary = check_installation(plan, files)
         shutil.rmtree(folder, ignore_errors=True)
-    return said
+    return summary
 
 
-def _require_as_planned(plan: Plan) -> None:
+def _require_unchanged(plan: InstallPlan) -> None:
     """Refuse a plan that was made of another state: a run that has ended meanwhile may have changed it."""
-    there = installed(plan.target)
-    other = [item.offer.project for item in plan.items if there.get(item.offer.project) != item.before]
-    if in_the_way(plan.items, there) != plan.removed:
-        other.append("triton")
-    if other:
+    present = list_installed(plan.target)
+    changed = [item.offer.project for item in plan.items if present.get(item.offer.project) != item.current]
+    if list_conflicts(plan.items, present) != plan.removed:
+        changed.append("triton")
+    if changed:
         raise HostError(
-            f"{plan.target.environment.prefix} has changed since this was planned: {', '.join(other)}",
+            f"{plan.target.environment.prefix} has changed since this was planned: {', '.join(changed)}",
             tip="run the same command again",
         )
 
 
-def check(plan: Plan, files: Mapping[str, Path]) -> list[str]:
+def check_installation(plan: InstallPlan, files: Mapping[str, Path]) -> list[str]:
     """Look whether everything is installed as planned and belongs together; HostError with all that is not.
 
     torch is the build that was chosen when its RECORD is that of the wheel, file by file.
     """
-    there = installed(plan.target)
-    versions = {name: one.version for name, one in there.items()}
-    faults, said = [], []
+    present = list_installed(plan.target)
+    versions = {name: distribution.version for name, distribution in present.items()}
+    faults, summary = [], []
     for item in plan.items:
-        offer, now = item.offer, there.get(item.offer.project)
-        if now is None or now.version != str(offer.version):
-            faults.append(f"{offer.project} {offer.version} is not installed, but {now or 'nothing'}")
+        offer, distribution_now = item.offer, present.get(item.offer.project)
+        if distribution_now is None or distribution_now.version != str(offer.version):
+            faults.append(
+                f"{offer.project} {offer.version} is not installed, but {distribution_now or 'nothing'}"
+            )
             continue
         path = files.get(offer.project)
         if path is not None and not item.keep:
-            entries = wheel_record(offer, path)
-            faults += [f"{now}: {text}" for text in differences(entries or [], now)]
-        faults += [f"{now} requires {text}" for text in unmet(now.requires, versions, plan.target.markers)]
+            entries = read_wheel_record(offer, path)
+            faults += [
+                f"{distribution_now}: {text}" for text in list_differences(entries or [], distribution_now)
+            ]
+        faults += [
+            f"{distribution_now} requires {text}"
+            for text in list_unmet_requirements(distribution_now.requires, versions, plan.target.markers)
+        ]
         if offer.project == "torch":
-            faults += _kind_fault(plan, build := build_of(now).kind)
-            said.append(f"{now} (built for {build})")
+            faults += _check_torch_kind(plan, build := detect_build(distribution_now).kind)
+            summary.append(f"{distribution_now} (built for {build})")
         elif item.offer.source == "index":
-            said.append(str(now))
+            summary.append(str(distribution_now))
     if faults:
         raise HostError(
             "what is installed is not what was chosen:\n  " + "\n  ".join(faults),
             tip="run the same command again; `rocm-wheels doctor` tells more about the environment",
         )
-    return said
+    return summary
 
 
-def _kind_fault(plan: Plan, kind: str) -> list[str]:
+def _check_torch_kind(plan: InstallPlan, kind: str) -> list[str]:
     """Say when torch serves AMD GPUs by the choice, and is of another kind by its own files."""
     gpus = plan.choice.served if plan.choice else ()
     serves = any(yes and gpu.vendor == "amd" for gpu, yes in gpus)
     return [f"torch was chosen for an AMD GPU, and was built for {kind}"] if serves and kind != "rocm" else []
 
 
-def _fetch(plan: Plan, cache: Cache, patience: Patience | None) -> dict[str, Path]:
-    wanted = {
-        item.offer.project: Wanted(item.offer.name, item.offer.url, item.offer.sha256, item.offer.size)
+def _download_files(plan: InstallPlan, cache: WheelCache, patience: RetryPolicy | None) -> dict[str, Path]:
+    downloads = {
+        item.offer.project: DownloadTarget(
+            item.offer.name, item.offer.url, item.offer.sha256, item.offer.size
+        )
         for item in plan.changed
     }
-    fetched = fetch_all(list(wanted.values()), cache, patience=patience)
-    files = {project: fetched[one].path for project, one in wanted.items()}
+    fetched = download_wheels(list(downloads.values()), cache, patience=patience)
+    files = {project: fetched[download].path for project, download in downloads.items()}
     for item in plan.changed:
         if not item.offer.is_sdist:
-            _require_right(item.offer, files[item.offer.project])
+            _require_sound_wheel(item.offer, files[item.offer.project])
     return files
 
 
-def _require_right(offer: Offer, path: Path) -> None:
+def _require_sound_wheel(offer: PackageOffer, path: Path) -> None:
     """Refuse a file that is no wheel, or another than the index says, before anything is installed.
 
     A variant is looked at in every form that is chosen from, those of 2025 included.
     """
-    from rocm_wheels.index.taking import read_texts
+    from rocm_wheels.index.taking import read_metadata_and_variant
     from rocm_wheels.wheels.members import WheelArchive
 
     try:
         with WheelArchive.open(path) as archive:
             archive.require_sound()
-            said = parse_metadata(read_texts(archive, path, None)[0], name=offer.name)
-            stated = _stated_properties(archive, offer) if offer.properties is not None else None
+            metadata = parse_metadata(read_metadata_and_variant(archive, path, None)[0], name=offer.name)
+            properties = _read_stated_properties(archive, offer) if offer.properties is not None else None
     except DataError as cause:
         raise HostError(f"{path} cannot be installed") from cause
     wrongly = "the index gives it out wrongly"
-    if said.version != offer.version:
-        raise HostError(f"{offer.name} holds {said.name} {said.version}", tip=wrongly)
-    if stated != offer.properties:
+    if metadata.version != offer.version:
+        raise HostError(f"{offer.name} holds {metadata.name} {metadata.version}", tip=wrongly)
+    if properties != offer.properties:
         raise HostError(f"{offer.name} is not the variant that the index's document says", tip=wrongly)
 
 
-def _stated_properties(archive: WheelArchive, offer: Offer) -> Properties:
+def _read_stated_properties(archive: WheelArchive, offer: PackageOffer) -> Properties:
     """Return what a variant wheel says of itself."""
     from rocm_wheels.variants.legacy import read_any_format
-    from rocm_wheels.variants.metadata import FILE_NAME
+    from rocm_wheels.variants.metadata import VARIANT_FILE_NAME
 
     label = offer.label or ""
-    found = [one for one in archive.members if one.name.endswith(f".dist-info/{FILE_NAME}")]
-    if len(found) != 1:
-        raise DataError(f"{offer.name} has the label {label}, and {len(found)} files {FILE_NAME}")
-    return read_any_format(archive.read(found[0]), name=offer.name, label=label).variants[label]
+    members = [
+        member for member in archive.members if member.name.endswith(f".dist-info/{VARIANT_FILE_NAME}")
+    ]
+    if len(members) != 1:
+        raise DataError(f"{offer.name} has the label {label}, and {len(members)} files {VARIANT_FILE_NAME}")
+    return read_any_format(archive.read(members[0]), name=offer.name, label=label).variants[label]
 
 
-def _link(plan: Plan, files: Mapping[str, Path], folder: Path) -> None:
+def _link_files(plan: InstallPlan, files: Mapping[str, Path], folder: Path) -> None:
     """Put the files into one folder, under the names that installers read: they know no variant labels.
 
     A hard link is a change of the file (its ctime), after which uv unpacks it anew.
@@ -180,7 +199,7 @@ def _link(plan: Plan, files: Mapping[str, Path], folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for item in plan.changed:
-        source, name = files[item.offer.project].resolve(), folder / item.offer.shown
+        source, name = files[item.offer.project].resolve(), folder / item.offer.installer_name
         try:
             name.symlink_to(source)
         except OSError:  # Windows, without the right to
@@ -190,86 +209,93 @@ def _link(plan: Plan, files: Mapping[str, Path], folder: Path) -> None:
                 shutil.copyfile(source, name)
 
 
-def _build(planned: Planned, folder: Path, env: Mapping[str, str]) -> None:
+def _build_sdists(planned: PlannedInstall, folder: Path, env: Mapping[str, str]) -> None:
     """Make wheels of source distributions (ROCm's ``rocm`` is one), from the same offers as everything."""
     sources = [item.offer for item in planned.plan.changed if item.offer.is_sdist]
     if not sources:
         return
-    with served(planned.offers) as url:
-        for one in sources:
-            log.note(f"building {one.shown}")
-            words = [str(uv_program()), "build", "--wheel", "--no-config", "--no-cache", "--quiet"]
+    with serve_offers(planned.offers) as url:
+        for offer in sources:
+            log.log_note(f"building {offer.installer_name}")
+            words = [str(find_uv()), "build", "--wheel", "--no-config", "--no-cache", "--quiet"]
             words += ["--python", str(planned.plan.target.python), "--default-index", url]
-            process.run(
-                [*words, "--out-dir", str(folder), str(folder / one.shown)],
-                env=installer_environment(env),
+            process.run_command(
+                [*words, "--out-dir", str(folder), str(folder / offer.installer_name)],
+                env=make_installer_environment(env),
                 check=HostError,
-                what=f"building {one.shown}",
+                description=f"building {offer.installer_name}",
                 tip="nothing was installed",
             )
-            (folder / one.shown).unlink()
+            (folder / offer.installer_name).unlink()
 
 
-def _remove_halves(plan: Plan) -> None:
+def _remove_partial_records(plan: InstallPlan) -> None:
     """Remove the records that a killed installation left half written: no installer gets past them.
 
     uv takes such a package for installed, pip cannot uninstall it. The files themselves are written anew.
     """
     projects = {item.offer.project for item in plan.changed}
-    for info in sorted(one for place in plan.target.places for one in place.glob("*.dist-info")):
+    for info in sorted(path for folder in plan.target.package_folders for path in folder.glob("*.dist-info")):
         if canonicalize_name(info.name.split("-", 1)[0]) not in projects:
             continue
         installer = info / "INSTALLER"
         ours = not installer.is_file() or installer.read_text(encoding="utf-8").strip() in ("pip", "uv", "")
         if not (info / "METADATA").is_file() or (ours and not (info / "RECORD").is_file()):
-            log.note(f"removing {info}, which is left of an installation that was broken off")
+            log.log_note(f"removing {info}, which is left of an installation that was broken off")
             shutil.rmtree(info)
 
 
-def _install(
-    plan: Plan, files: Mapping[str, Path], folder: Path, env: Mapping[str, str], *, cached: bool
+def _run_installer(
+    plan: InstallPlan, files: Mapping[str, Path], folder: Path, env: Mapping[str, str], *, cached: bool
 ) -> None:
-    uv = str(uv_program())
-    quiet = installer_environment(env)
+    uv = str(find_uv())
+    quiet = make_installer_environment(env)
     names = ", ".join(f"{item.offer.project} {item.offer.version}" for item in plan.changed)
-    log.note(f"installing {names}")
-    words = install_words(plan, folder, uv, cached=cached)
+    log.log_note(f"installing {names}")
+    words = make_install_command(plan, folder, uv, cached=cached)
     try:
         if plan.removed:
-            log.note(
+            log.log_note(
                 f"removing {', '.join(map(str, plan.removed))}, which has the same folder as the new triton"
             )
-            process.run(remove_words(plan, uv), env=quiet, check=HostError, what="removing the other triton")
-        process.run(words, env=quiet, check=HostError, what=f"{plan.installer} install")
+            process.run_command(
+                make_remove_command(plan, uv),
+                env=quiet,
+                check=HostError,
+                description="removing the other triton",
+            )
+        process.run_command(words, env=quiet, check=HostError, description=f"{plan.installer} install")
     except HostError as cause:
-        by_hand = as_typed(plan, install_words(plan, folder, "uv"))
+        by_hand = format_installer_command(plan, make_install_command(plan, folder, "uv"))
         on = f"; or, as all files are here:\n{by_hand}" if cached else ""
         tip = f"{f'{cause.tip}; then ' if cause.tip else ''}run the same command again{on}"
-        raise HostError(_left(plan, files), tip=tip) from cause
+        raise HostError(_describe_state(plan, files), tip=tip) from cause
 
 
-def _left(plan: Plan, files: Mapping[str, Path]) -> str:
+def _describe_state(plan: InstallPlan, files: Mapping[str, Path]) -> str:
     """Say what is installed of a set whose installation failed: an installer may leave halves."""
-    there = installed(plan.target)
-    now = []
-    whole = 0
+    present = list_installed(plan.target)
+    states = []
+    complete = 0
     for item in plan.changed:
-        found = there.get(item.offer.project)
-        if found is None:
-            now.append(f"{item.offer.project} missing")
+        distribution = present.get(item.offer.project)
+        if distribution is None:
+            states.append(f"{item.offer.project} missing")
             continue
-        right = found.version == str(item.offer.version)
-        half = right and bool(differences(wheel_record(item.offer, files[item.offer.project]) or [], found))
-        whole += right and not half
-        now.append(f"{found}{' in part' if half else ''}")
+        is_planned_version = distribution.version == str(item.offer.version)
+        is_partial = is_planned_version and bool(
+            list_differences(read_wheel_record(item.offer, files[item.offer.project]) or [], distribution)
+        )
+        complete += is_planned_version and not is_partial
+        states.append(f"{distribution}{' in part' if is_partial else ''}")
     return (
-        f"the installation failed; {whole} of {len(plan.changed)} packages are installed as planned."
-        f" There is now: {', '.join(now)}"
+        f"the installation failed; {complete} of {len(plan.changed)} packages are installed as planned."
+        f" There is now: {', '.join(states)}"
     )
 
 
 @contextlib.contextmanager
-def throw_away_cache() -> Iterator[Cache]:
+def make_temporary_cache() -> Iterator[WheelCache]:
     """Give a cache that is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as folder:
-        yield Cache(Path(folder))
+        yield WheelCache(Path(folder))

@@ -12,13 +12,23 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels import parallel
 from rocm_wheels.errors import DataError
-from rocm_wheels.hosts.choose.candidate import Candidate
-from rocm_wheels.hosts.choose.pages import UnreachableIndexError, listed, metadata_of, project_links
-from rocm_wheels.hosts.choose.sift import build_rank, kind_of
-from rocm_wheels.hosts.install.rule import is_closed, is_pure, is_rocm, only_pure
-from rocm_wheels.hosts.installed.distributions import Distribution
-from rocm_wheels.index.reach import Reach, UnreachableError
-from rocm_wheels.index.reading import Link, file_name, stated_digest
+from rocm_wheels.hosts.choose.candidate import ChoiceCandidate
+from rocm_wheels.hosts.choose.pages import (
+    UnreachableIndexError,
+    list_links,
+    read_wheel_metadata,
+    read_project_links,
+)
+from rocm_wheels.hosts.choose.sift import rank_build_tag, get_build_kind
+from rocm_wheels.hosts.install.rule import (
+    is_closed_project,
+    is_pure_wheel,
+    is_rocm_project,
+    requires_pure_wheel,
+)
+from rocm_wheels.hosts.installed.distributions import InstalledDistribution
+from rocm_wheels.index.reach import IndexReader, UnreachableError
+from rocm_wheels.index.reading import IndexLink, file_name_of_link, require_link_digest
 from rocm_wheels.variants.document import Properties
 from rocm_wheels.wheels.metadata import parse_metadata
 from rocm_wheels.wheels.names import parse_wheel_name, split_wheel_name
@@ -27,8 +37,8 @@ _JOBS = 8
 
 
 @dataclass(frozen=True)
-class Offer:
-    """One file of one version: ``shown`` is its name for installers, which know no variant labels.
+class PackageOffer:
+    """One file of one version: ``installer_name`` is its name for installers, which know no variant labels.
 
     ``source`` is ``index``, ``dependencies`` or ``installed`` (it is there already, and fits).
     ``properties`` are those that a variant was chosen by, None of a wheel that was not.
@@ -36,7 +46,7 @@ class Offer:
 
     project: str
     version: Version
-    shown: str
+    installer_name: str
     name: str
     url: str
     source: str
@@ -51,15 +61,15 @@ class Offer:
     @property
     def is_sdist(self) -> bool:
         """Tell whether it has to be built first."""
-        return not self.shown.endswith(".whl")
+        return not self.installer_name.endswith(".whl")
 
 
 @dataclass(frozen=True)
-class Places:
+class OfferSources:
     """Where offers come from.
 
     ``torch`` is the wheel that was chosen, None where torch is not part of it. ``choose`` returns the best
-    file of a version of a project that has variants, None when this machine can use none. ``steady`` are the
+    file of a version of a project that has variants, None when this machine can use none. ``stable_projects`` are the
     projects of which pre-releases are left out, where there are releases. ``rocm`` is an index that ROCm's
     own packages come from where ``index`` has none.
     """
@@ -67,221 +77,236 @@ class Places:
     index: str
     dependencies: str
     tags: Sequence[Tag]
-    installed: Mapping[str, Distribution]
-    choose: Callable[[str, Version], Candidate | None]
-    torch: Candidate | None = None
-    steady: frozenset[str] = frozenset()
+    installed: Mapping[str, InstalledDistribution]
+    choose: Callable[[str, Version], ChoiceCandidate | None]
+    torch: ChoiceCandidate | None = None
+    stable_projects: frozenset[str] = frozenset()
     rocm: str | None = None
 
 
-class Offers:
+class PackageOffers:
     """Looks each project up once. ``faults`` are indexes that could not be read, as (project, what);
     ``left_out`` the projects of which files with compiled code are not offered."""
 
-    def __init__(self, places: Places, reach: Reach) -> None:
-        self._places = places
+    def __init__(self, sources: OfferSources, reach: IndexReader) -> None:
+        self._sources = sources
         self._reach = reach
-        self._known: dict[str, tuple[Offer, ...]] = {}
+        self._offers: dict[str, tuple[PackageOffer, ...]] = {}
         self._texts: dict[str, bytes] = {}
         self._lock = threading.Lock()
         self._busy: dict[
             str, threading.Lock
         ] = {}  # by project, or the URL of a wheel: each is asked for once
-        self._ranks = {tag: number for number, tag in reversed(list(enumerate(places.tags)))}
-        self._flat: dict[str, tuple[Link, ...]] = {}
+        self._ranks = {tag: number for number, tag in reversed(list(enumerate(sources.tags)))}
+        self._flat: dict[str, tuple[IndexLink, ...]] = {}
         self._failed: dict[str, UnreachableIndexError] = {}
         self.faults: list[tuple[str, str]] = []
         self.left_out: list[str] = []
 
-    def of(self, project: str) -> tuple[Offer, ...]:
+    def list_offers(self, project: str) -> tuple[PackageOffer, ...]:
         """Return what is offered of a project, () when nothing is; HostError when an index fails."""
-        with self._alone(project):
+        with self._get_lock(project):
             if project in self._failed:  # resolvers ask again and again; the network was asked often enough
                 raise self._failed[project]
-            if project not in self._known:
+            if project not in self._offers:
                 try:
-                    self._known[project] = self._look(project)
+                    self._offers[project] = self._collect_offers(project)
                 except UnreachableIndexError as cause:
                     self.faults.append((project, str(cause)))
                     self._failed[project] = cause
                     raise
-            return self._known[project]
+            return self._offers[project]
 
-    def preferred(self) -> list[tuple[str, str]]:
+    def list_preferred(self) -> list[tuple[str, str]]:
         """Return the versions that are installed of what may come from the index of dependencies."""
-        there = self._places.installed
+        present = self._sources.installed
         return [
-            (name, one.version) for name, one in there.items() if self._installed(name) and _is_open(name)
+            (name, distribution.version)
+            for name, distribution in present.items()
+            if self._make_installed_offer(name) and _is_open_project(name)
         ]
 
-    def not_offered(self) -> list[str]:
+    def list_missing_projects(self) -> list[str]:
         """Return the projects that were looked up in vain."""
-        return [name for name, found in list(self._known.items()) if not found]
+        return [name for name, offers in list(self._offers.items()) if not offers]
 
-    def find(self, project: str, version: str) -> Offer | None:
+    def find_version(self, project: str, version: str) -> PackageOffer | None:
         """Return the offer of a version."""
-        wanted = Version(version)
-        return next((one for one in self.of(project) if one.version == wanted), None)
+        parsed = Version(version)
+        return next((offer for offer in self.list_offers(project) if offer.version == parsed), None)
 
-    def named(self, project: str, shown: str) -> Offer | None:
+    def find_by_installer_name(self, project: str, installer_name: str) -> PackageOffer | None:
         """Return the offer that is shown under a name."""
-        return next((one for one in self.of(project) if one.shown == shown), None)
+        return next(
+            (offer for offer in self.list_offers(project) if offer.installer_name == installer_name), None
+        )
 
-    def metadata(self, offer: Offer) -> bytes:
+    def read_metadata(self, offer: PackageOffer) -> bytes:
         """Return METADATA of a wheel: from the page's own file, by ranges, or from the whole wheel."""
-        with self._alone(offer.url):
+        with self._get_lock(offer.url):
             if offer.url not in self._texts:
-                self._texts[offer.url] = self._read(offer)
+                self._texts[offer.url] = self._load_metadata(offer)
             return self._texts[offer.url]
 
-    def requires(self, offer: Offer) -> tuple[str, ...]:
+    def list_requirements(self, offer: PackageOffer) -> tuple[str, ...]:
         """Return what a wheel requires; () of a source distribution, which says it when it is built."""
         if offer.is_sdist:
             return ()
-        return parse_metadata(self.metadata(offer), name=offer.name).requires_dist
+        return parse_metadata(self.read_metadata(offer), name=offer.name).requires_dist
 
-    def extras(self, offer: Offer) -> tuple[str, ...]:
+    def list_extras(self, offer: PackageOffer) -> tuple[str, ...]:
         """Return the extras that a wheel has, by normalized name."""
-        said = parse_metadata(self.metadata(offer), name=offer.name).provides_extra
-        return tuple(canonicalize_name(one) for one in said)
+        extras = parse_metadata(self.read_metadata(offer), name=offer.name).provides_extra
+        return tuple(canonicalize_name(extra) for extra in extras)
 
-    def content(self, offer: Offer) -> bytes:
+    def read_content(self, offer: PackageOffer) -> bytes:
         """Return a whole (small) file."""
         answer = self._reach.get(offer.url)
         if answer.status != 200:
             raise UnreachableError(f"{offer.url} answers {answer.status}")
         return answer.content
 
-    def _read(self, offer: Offer) -> bytes:
+    def _load_metadata(self, offer: PackageOffer) -> bytes:
         if offer.source == "installed":
-            return (self._places.installed[offer.project].info / "METADATA").read_bytes()
-        link = Link(offer.name, offer.name, offer.url, metadata=offer.metadata, size=offer.size)
-        return metadata_of(link, self._reach)
+            return (self._sources.installed[offer.project].info / "METADATA").read_bytes()
+        link = IndexLink(offer.name, offer.name, offer.url, metadata=offer.metadata, size=offer.size)
+        return read_wheel_metadata(link, self._reach)
 
-    def _alone(self, key: str) -> threading.Lock:
+    def _get_lock(self, key: str) -> threading.Lock:
         with self._lock:
             return self._busy.setdefault(key, threading.Lock())
 
-    def _look(self, project: str) -> tuple[Offer, ...]:
-        found = self._page(self._places.index, project, "index")
-        torch = self._places.torch
+    def _collect_offers(self, project: str) -> tuple[PackageOffer, ...]:
+        offers = self._list_page_offers(self._sources.index, project, "index")
+        torch = self._sources.torch
         if torch is not None and project == "torch":
-            picked = _of_candidate(project, torch)
-            found = (picked, *(one for one in found if one.version != picked.version))
-        if torch is not None and is_closed(project):
-            found = same_build(found, Version(torch.version))
-        if not found and self._places.rocm is not None and is_rocm(project):
-            return self._page(self._places.rocm, project, "index")
-        if found or is_closed(project):
-            return found
-        rest = self._page(self._places.dependencies, project, "dependencies")
-        there = None if only_pure(project) else self._installed(project)
-        return (*(one for one in rest if there is None or one.version != there.version), *_some(there))
+            picked = _make_candidate_offer(project, torch)
+            offers = (picked, *(offer for offer in offers if offer.version != picked.version))
+        if torch is not None and is_closed_project(project):
+            offers = select_same_build(offers, Version(torch.version))
+        if not offers and self._sources.rocm is not None and is_rocm_project(project):
+            return self._list_page_offers(self._sources.rocm, project, "index")
+        if offers or is_closed_project(project):
+            return offers
+        dependency_offers = self._list_page_offers(self._sources.dependencies, project, "dependencies")
+        present = None if requires_pure_wheel(project) else self._make_installed_offer(project)
+        return (
+            *(offer for offer in dependency_offers if present is None or offer.version != present.version),
+            *_wrap_optional(present),
+        )
 
-    def _page(self, index: str, project: str, source: str) -> tuple[Offer, ...]:
-        links = project_links(index, project, self._reach)
+    def _list_page_offers(self, index: str, project: str, source: str) -> tuple[PackageOffer, ...]:
+        links = read_project_links(index, project, self._reach)
         if links is None and source == "index":
-            with self._alone(index):
+            with self._get_lock(index):
                 if index not in self._flat:  # an index need not have a page a project
-                    self._flat[index] = listed(index, self._reach)
+                    self._flat[index] = list_links(index, self._reach)
                 links = self._flat[index]
-        offers = [offer for link in links or () if (offer := _of_link(project, link, source))]
-        if source == "dependencies" and only_pure(project):
-            pure = [one for one in offers if is_pure(one.shown)]
+        offers = [offer for link in links or () if (offer := _make_link_offer(project, link, source))]
+        if source == "dependencies" and requires_pure_wheel(project):
+            pure = [item for item in offers if is_pure_wheel(item.installer_name)]
             if len(pure) < len(offers):
                 self.left_out.append(project)
             offers = pure
         if source == "dependencies":  # no installer but ours knows labels, and ours chooses from one index
-            offers = [one for one in offers if one.label is None]
-        finals = [one for one in offers if not one.version.is_prerelease]
-        if finals and (project in self._places.steady or not is_closed(project)):
+            offers = [item for item in offers if item.label is None]
+        finals = [item for item in offers if not item.version.is_prerelease]
+        if finals and (project in self._sources.stable_projects or not is_closed_project(project)):
             offers = finals
-        varied = {one.version for one in offers if one.label is not None}
-        found = self._best(one for one in offers if one.version not in varied)
-        best = parallel.each(lambda one: self._places.choose(project, one), sorted(varied), jobs=_JOBS)
-        return (*found, *(_of_candidate(project, one) for one in best if one is not None))
+        varied = {item.version for item in offers if item.label is not None}
+        kept_offers = self._select_best(item for item in offers if item.version not in varied)
+        best = parallel.run_in_parallel(
+            lambda item: self._sources.choose(project, item), sorted(varied), jobs=_JOBS
+        )
+        return (*kept_offers, *(_make_candidate_offer(project, item) for item in best if item is not None))
 
-    def _best(self, offers: Iterable[Offer]) -> list[Offer]:
+    def _select_best(self, offers: Iterable[PackageOffer]) -> list[PackageOffer]:
         """Keep one file of each version that this Python can use: the best wheel, else the sources."""
-        best: dict[Version, tuple[tuple[object, ...], Offer]] = {}
-        for one in offers:
+        best: dict[Version, tuple[tuple[object, ...], PackageOffer]] = {}
+        for offer in offers:
             rank: tuple[object, ...] = (float("inf"),)
-            if not one.is_sdist:
-                name = parse_wheel_name(one.shown)
+            if not offer.is_sdist:
+                name = parse_wheel_name(offer.installer_name)
                 ranks = [self._ranks[tag] for tag in name.tags if tag in self._ranks]
                 if not ranks:
                     continue
-                rank = (one.yanked is not None, min(ranks), build_rank(name))
-            if one.version not in best or rank < best[one.version][0]:
-                best[one.version] = (rank, one)
-        found = [one for _, one in best.values()]
-        wheels = [one for one in found if not one.is_sdist]
-        return found if not wheels or (found and is_closed(found[0].project)) else wheels
+                rank = (offer.yanked is not None, min(ranks), rank_build_tag(name))
+            if offer.version not in best or rank < best[offer.version][0]:
+                best[offer.version] = (rank, offer)
+        best_offers = [offer for _, offer in best.values()]
+        wheels = [offer for offer in best_offers if not offer.is_sdist]
+        return (
+            best_offers
+            if not wheels or (best_offers and is_closed_project(best_offers[0].project))
+            else wheels
+        )
 
-    def _installed(self, project: str) -> Offer | None:
-        there = self._places.installed.get(project)
-        if there is None or there.editable or not (there.info / "METADATA").is_file():
+    def _make_installed_offer(self, project: str) -> PackageOffer | None:
+        distribution = self._sources.installed.get(project)
+        if distribution is None or distribution.editable or not (distribution.info / "METADATA").is_file():
             return None
         try:
-            version = Version(there.version)
+            version = Version(distribution.version)
         except InvalidVersion:
             return None
-        shown = f"{project.replace('-', '_')}-{version}-py3-none-any.whl"
-        return Offer(project, version, shown, shown, there.info.as_uri(), "installed", metadata="")
+        wheel_name = f"{project.replace('-', '_')}-{version}-py3-none-any.whl"
+        return PackageOffer(
+            project, version, wheel_name, wheel_name, distribution.info.as_uri(), "installed", metadata=""
+        )
 
 
-def same_build(offers: Sequence[Offer], torch: Version) -> tuple[Offer, ...]:
+def select_same_build(offers: Sequence[PackageOffer], torch: Version) -> tuple[PackageOffer, ...]:
     """Leave out builds that are for another torch, by the local part of their versions.
 
     Of one public version those with torch's own local part (``+rocm7.2``) come before all others; ``+cu128``
     is never beside ``+rocm7.2``. Where torch says nothing, builds that say nothing come first.
     """
-    kind = kind_of(torch)
-    same = {one.version.public for one in offers if one.version.local == torch.local}
+    kind = get_build_kind(torch)
+    same_versions = {offer.version.public for offer in offers if offer.version.local == torch.local}
 
-    def goes_with_it(one: Offer) -> bool:
-        if one.version.local == torch.local:
+    def is_compatible(offer: PackageOffer) -> bool:
+        if offer.version.local == torch.local:
             return True
-        has_better = one.project != "torch" and one.version.public in same
-        return not has_better and (not kind or kind_of(one.version) in ("", kind))
+        has_better = offer.project != "torch" and offer.version.public in same_versions
+        return not has_better and (not kind or get_build_kind(offer.version) in ("", kind))
 
-    return tuple(one for one in offers if goes_with_it(one))
-
-
-def _is_open(project: str) -> bool:
-    return not is_closed(project) and not only_pure(project)
+    return tuple(offer for offer in offers if is_compatible(offer))
 
 
-def _some(offer: Offer | None) -> tuple[Offer, ...]:
+def _is_open_project(project: str) -> bool:
+    return not is_closed_project(project) and not requires_pure_wheel(project)
+
+
+def _wrap_optional(offer: PackageOffer | None) -> tuple[PackageOffer, ...]:
     return () if offer is None else (offer,)
 
 
-def _of_candidate(project: str, one: Candidate) -> Offer:
-    fields = split_wheel_name(one.name)
-    return Offer(
-        project, Version(one.version), replace(fields, label="").file_name, one.name, one.url, "index",
-        one.sha256, one.size, one.label, one.requires_python, one.yanked,
-        properties=one.properties if one.label else None,
+def _make_candidate_offer(project: str, candidate: ChoiceCandidate) -> PackageOffer:
+    fields = split_wheel_name(candidate.name)
+    return PackageOffer(
+        project, Version(candidate.version), replace(fields, label="").file_name, candidate.name, candidate.url, "index",
+        candidate.sha256, candidate.size, candidate.label, candidate.requires_python, candidate.yanked,
+        properties=candidate.properties if candidate.label else None,
     )  # fmt: skip
 
 
-def _of_link(project: str, link: Link, source: str) -> Offer | None:
+def _make_link_offer(project: str, link: IndexLink, source: str) -> PackageOffer | None:
     """Return what a link of a page offers; None for what no installer takes: other files, other names."""
-    name, label = file_name(link), None
+    name, label = file_name_of_link(link), None
     try:
         if name.endswith(".whl"):
             parsed = parse_wheel_name(name)
-            found, version = parsed.name, parsed.version
+            named_project, version = parsed.name, parsed.version
             label = parsed.label
         elif name.endswith(".tar.gz"):
-            found, version = parse_sdist_filename(name)
+            named_project, version = parse_sdist_filename(name)
         else:
             return None
     except (DataError, InvalidSdistFilename, InvalidVersion):
         return None
-    if canonicalize_name(found) != project:
+    if canonicalize_name(named_project) != project:
         return None
-    return Offer(
-        project, version, name, name, link.url, source, stated_digest(link), link.size, label,
+    return PackageOffer(
+        project, version, name, name, link.url, source, require_link_digest(link), link.size, label,
         link.requires_python, link.yanked, link.metadata,
     )  # fmt: skip

@@ -18,77 +18,79 @@ from packaging.utils import canonicalize_name
 
 from rocm_wheels import process
 from rocm_wheels.errors import HostError, RocmWheelsError
-from rocm_wheels.hosts.install.offers import Offer, Offers
-from rocm_wheels.hosts.install.rule import is_closed, is_rocm, stranger
-from rocm_wheels.hosts.install.target import Target
-from rocm_wheels.sdk.uv import uv_environment, uv_program
+from rocm_wheels.hosts.install.offers import PackageOffer, PackageOffers
+from rocm_wheels.hosts.install.rule import is_closed_project, is_rocm_project, explain_refusal
+from rocm_wheels.hosts.install.target import InstallTarget
+from rocm_wheels.sdk.uv import compose_uv_environment, find_uv
 
-_VIEW = re.compile(r"http://127\.0\.0\.1:\d+/\S*")
+_SERVED_URL = re.compile(r"http://127\.0\.0\.1:\d+/\S*")
 
 
 @dataclass(frozen=True)
 class Resolver:
     """Resolves for one environment against the offers that are served at ``url``."""
 
-    offers: Offers
+    offers: PackageOffers
     url: str
-    target: Target
+    target: InstallTarget
     env: Mapping[str, str]
 
-    def resolve(self, requirements: Sequence[str]) -> list[Offer]:
+    def resolve_set(self, requirements: Sequence[str]) -> list[PackageOffer]:
         """Return one file of every project of the set, in the order in which they are installed.
 
         HostError with the resolver's own reasons when nothing fits together, with what an index failed of, or
         with the project that may not come from where it is.
         """
-        found = []
-        for name, version in self._compile(requirements):
-            offer = self.offers.find(name, version)
+        resolved = []
+        for name, version in self._compile_pins(requirements):
+            offer = self.offers.find_version(name, version)
             if offer is None:
                 raise HostError(f"the resolver took {name} {version}, which was not offered")
-            if offer.source == "dependencies" and (why := stranger(offer.shown, self.offers.requires(offer))):
+            if offer.source == "dependencies" and (
+                why := explain_refusal(offer.installer_name, self.offers.list_requirements(offer))
+            ):
                 raise HostError(
                     f"{name} {version} of the index of dependencies is refused: {why}",
                     tip="build it against this torch, or name an index that has it with --index",
                 )
-            found.append(offer)
-        return _in_order(found, self.offers, self.target)
+            resolved.append(offer)
+        return _sort_by_requirements(resolved, self.offers, self.target)
 
-    def _compile(self, requirements: Sequence[str]) -> list[tuple[str, str]]:
+    def _compile_pins(self, requirements: Sequence[str]) -> list[tuple[str, str]]:
         with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as folder:
             pins = Path(folder) / "pins.txt"
-            pins.write_text(_preferred(self.offers), encoding="utf-8")
-            words = [str(uv_program()), "pip", "compile", "-", "--output-file", str(pins), "--no-config"]
+            pins.write_text(_format_preferred(self.offers), encoding="utf-8")
+            words = [str(find_uv()), "pip", "compile", "-", "--output-file", str(pins), "--no-config"]
             words += ["--no-header", "--no-annotate", "--no-cache", "--quiet", "--prerelease", "allow"]
-            words += ["--python", str(self.target.runs), "--default-index", self.url]
+            words += ["--python", str(self.target.runnable_python), "--default-index", self.url]
             try:
-                process.capture(
+                process.capture_output(
                     words,
-                    env=installer_environment(self.env),
+                    env=make_installer_environment(self.env),
                     cwd=Path(folder),
-                    stdin="".join(f"{one}\n" for one in requirements).encode(),
+                    stdin="".join(f"{requirement}\n" for requirement in requirements).encode(),
                     timeout=1800,
                     check=HostError,
-                    what="resolving",
+                    description="resolving",
                 )
             except HostError as cause:
-                raise explained(cause, self.offers) from None
+                raise explain_failure(cause, self.offers) from None
             lines = [line.partition("==") for line in pins.read_text(encoding="utf-8").splitlines()]
         return [(canonicalize_name(name), version.split()[0]) for name, _, version in lines if version]
 
 
-def _preferred(offers: Offers) -> str:
+def _format_preferred(offers: PackageOffers) -> str:
     """Return what is installed as an earlier answer of the resolver: what fits of it is taken again."""
-    return "".join(f"{name}=={version}\n" for name, version in offers.preferred())
+    return "".join(f"{name}=={version}\n" for name, version in offers.list_preferred())
 
 
-def installer_environment(env: Mapping[str, str]) -> dict[str, str]:
+def make_installer_environment(env: Mapping[str, str]) -> dict[str, str]:
     """Compose the environment of pip and uv: no option and no index of the user's reaches them.
 
     A ``PIP_EXTRA_INDEX_URL``, or the same in a configuration file, would mix indexes again. What they ask is
     on this machine, which is no matter for a proxy.
     """
-    kept = (
+    kept_variables = (
         "PIP_CERT",
         "PIP_CLIENT_CERT",
         "PIP_PROXY",
@@ -98,8 +100,8 @@ def installer_environment(env: Mapping[str, str]) -> dict[str, str]:
     )
     clean = {
         name: value
-        for name, value in uv_environment(env).items()
-        if not name.startswith(("PIP_", "UV_")) or name in kept
+        for name, value in compose_uv_environment(env).items()
+        if not name.startswith(("PIP_", "UV_")) or name in kept_variables
     }
     passing = ",".join(filter(None, [env.get("no_proxy") or env.get("NO_PROXY"), "127.0.0.1"]))
     return {
@@ -115,64 +117,74 @@ def installer_environment(env: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def explained(cause: RocmWheelsError, offers: Offers) -> HostError:
+def explain_failure(cause: RocmWheelsError, offers: PackageOffers) -> HostError:
     """Say what lies behind a resolver's failure."""
-    said = _VIEW.sub("the index", str(cause))
+    message = _SERVED_URL.sub("the index", str(cause))
     if offers.faults:
         project, why = offers.faults[0]
         return HostError(
             f"{project} could not be looked up: {why}",
             tip="without it nothing is resolved, and nothing was installed; run the same command again later",
         )
-    missing = [name for name in offers.not_offered() if _is_missed(name, said)]
-    if missing and is_closed(missing[0]):
-        option = "--rocm-index" if is_rocm(missing[0]) else "--index"
+    missing = [name for name in offers.list_missing_projects() if _is_missing(name, message)]
+    if missing and is_closed_project(missing[0]):
+        option = "--rocm-index" if is_rocm_project(missing[0]) else "--index"
         return HostError(
-            f"{said}\n{missing[0]} holds code for GPUs and is only taken from the index that was chosen,"
+            f"{message}\n{missing[0]} holds code for GPUs and is only taken from the index that was chosen,"
             " which has none for this Python and platform",
             tip=f"name an index that has it with {option}",
         )
-    if left_out := [name for name in offers.left_out if re.search(rf"\b{re.escape(name)}\b", said)]:
+    if left_out := [name for name in offers.left_out if re.search(rf"\b{re.escape(name)}\b", message)]:
         return HostError(
-            f"{said}\nof {left_out[0]} the chosen index has nothing, and only wheels without compiled code"
+            f"{message}\nof {left_out[0]} the chosen index has nothing, and only wheels without compiled code"
             " are taken from the index of dependencies: those with are built for another torch",
             tip="name another version of it, or an index that has it with --index",
         )
-    return HostError(said, tip="name versions that go together, such as 'torch==2.9.*'; or another --index")
+    return HostError(
+        message, tip="name versions that go together, such as 'torch==2.9.*'; or another --index"
+    )
 
 
-def _is_missed(name: str, said: str) -> bool:
+def _is_missing(name: str, message: str) -> bool:
     """Tell whether a resolver found nothing of a project; uv says it in two ways, with extras and without."""
     word = re.escape(name)
-    return re.search(rf"(?<![\w.-]){word} was not found|no versions? of {word}(?![\w.-])", said) is not None
+    return (
+        re.search(rf"(?<![\w.-]){word} was not found|no versions? of {word}(?![\w.-])", message) is not None
+    )
 
 
-def _in_order(found: Sequence[Offer], offers: Offers, target: Target) -> list[Offer]:
+def _sort_by_requirements(
+    resolved: Sequence[PackageOffer], offers: PackageOffers, target: InstallTarget
+) -> list[PackageOffer]:
     """Put what others require before them; of a circle, what comes first by name."""
-    by_name = {one.project: one for one in found}
-    ordered: dict[str, Offer] = {}
+    by_name = {offer.project: offer for offer in resolved}
+    ordered: dict[str, PackageOffer] = {}
 
-    def place(one: Offer, above: frozenset[str]) -> None:
-        if one.project in ordered or one.project in above:
+    def add_offer(offer: PackageOffer, above: frozenset[str]) -> None:
+        if offer.project in ordered or offer.project in above:
             return
-        for name in required_names(offers.requires(one), target.markers):
+        for name in list_required_names(offers.list_requirements(offer), target.markers):
             if name in by_name:
-                place(by_name[name], above | {one.project})
-        ordered.setdefault(one.project, one)
+                add_offer(by_name[name], above | {offer.project})
+        ordered.setdefault(offer.project, offer)
 
-    for one in sorted(found, key=lambda offer: offer.project):
-        place(one, frozenset())
+    for offer in sorted(resolved, key=lambda offer: offer.project):
+        add_offer(offer, frozenset())
     return list(ordered.values())
 
 
-def required_names(requires: Sequence[str], markers: Mapping[str, str]) -> list[str]:
+def list_required_names(requires: Sequence[str], markers: Mapping[str, str]) -> list[str]:
     """Return the projects that requirements name on this machine, those of extras included."""
     names: list[str] = []
     for text in requires:
         try:
-            one = Requirement(text)
+            requirement = Requirement(text)
         except InvalidRequirement:
             continue  # the resolver has read it, or has said why not
-        if one.marker is None or "extra" in str(one.marker) or one.marker.evaluate(dict(markers)):
-            names.append(canonicalize_name(one.name))
+        if (
+            requirement.marker is None
+            or "extra" in str(requirement.marker)
+            or requirement.marker.evaluate(dict(markers))
+        ):
+            names.append(canonicalize_name(requirement.name))
     return names

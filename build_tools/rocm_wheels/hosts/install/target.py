@@ -13,14 +13,14 @@ from typing import Any
 from packaging.version import Version
 
 from rocm_wheels.errors import HostError, UsageError
-from rocm_wheels.hosts.installed.distributions import Distribution, read_distributions
-from rocm_wheels.hosts.installed.environment import Environment, meant_python, read_environment
-from rocm_wheels.process import capture
+from rocm_wheels.hosts.installed.distributions import InstalledDistribution, read_distributions
+from rocm_wheels.hosts.installed.environment import PythonEnvironment, find_active_python, read_environment
+from rocm_wheels.process import capture_output
 
-LOCK = ".rocm-wheels"  # folder among the packages: held while somebody installs into an environment
-_ALL = re.compile(r".+")
+LOCK_NAME = ".rocm-wheels"  # folder among the packages: held while somebody installs into an environment
+_ANY_PROJECT = re.compile(r".+")
 # PEP 668: an environment is managed when the file is beside the standard library and it is not a virtual one
-_QUESTION = """
+_TARGET_QUERY = """
 import json, os, platform, sys, sysconfig
 try:
     from importlib.util import find_spec
@@ -46,18 +46,18 @@ print(json.dumps({
 
 
 @dataclass(frozen=True)
-class Target:
-    """An environment: ``markers`` are those of PEP 508, ``places`` the folders that installers write to.
+class InstallTarget:
+    """An environment: ``markers`` are those of PEP 508, ``package_folders`` the folders that installers write to.
 
-    ``has_pip``: it has a pip of its own. ``made_of``: the Python that it is to be made of; None where it is
+    ``has_pip``: it has a pip of its own. ``base_python``: the Python that it is to be made of; None where it is
     there.
     """
 
-    environment: Environment
+    environment: PythonEnvironment
     markers: Mapping[str, str]
-    places: tuple[Path, ...]
+    package_folders: tuple[Path, ...]
     has_pip: bool
-    made_of: Path | None = None
+    base_python: Path | None = None
 
     @property
     def python(self) -> Path:
@@ -65,9 +65,9 @@ class Target:
         return self.environment.python
 
     @property
-    def runs(self) -> Path:
+    def runnable_python(self) -> Path:
         """An interpreter of it that can be started now."""
-        return self.made_of or self.python
+        return self.base_python or self.python
 
     @property
     def version(self) -> Version:
@@ -75,67 +75,67 @@ class Target:
         return Version(self.markers["python_full_version"].rstrip("+"))
 
     def __str__(self) -> str:
-        new = f", new, of {self.made_of}" if self.made_of else ""
+        new = f", new, of {self.base_python}" if self.base_python else ""
         return f"{self.environment.prefix} (Python {self.environment.version}{new})"
 
 
-def look_at_target(given: Path | None, env: Mapping[str, str], *, changes: bool = True) -> Target:
+def inspect_target(python: Path | None, env: Mapping[str, str], *, changes: bool = True) -> InstallTarget:
     """Ask an environment what it is.
 
     UsageError for no Python that runs or that no torch is built for; HostError, where it ``changes``, for one
     that belongs to the system (PEP 668) or cannot be written to.
     """
-    named = meant_python(given, env)
+    chosen_python = find_active_python(python, env)
     clean = {name: value for name, value in env.items() if name not in ("PYTHONHOME", "PYTHONPATH")}
-    environment = read_environment(named, clean)
-    said = _ask(environment.python, clean)
+    environment = read_environment(chosen_python, clean)
+    answer = _query_python(environment.python, clean)
     if environment.implementation != "cpython":
         raise UsageError(
             f"{environment.python} is {environment.implementation}; wheels of torch are built for CPython",
             tip="name another one with --target-python",
         )
-    places = tuple(dict.fromkeys(Path(said[name]) for name in ("purelib", "platlib")))
-    if changes and said["managed"]:
+    folders = tuple(dict.fromkeys(Path(answer[name]) for name in ("purelib", "platlib")))
+    if changes and answer["managed"]:
         raise HostError(
             f"{environment.python} belongs to the system, which forbids installing into it (PEP 668)",
             tip="install into an environment of your own: --venv .venv makes one",
         )
-    for place in places if changes else ():
-        require_writable(place)
-    return Target(environment, said["markers"], places, said["pip"])
+    for folder in folders if changes else ():
+        require_writable_folder(folder)
+    return InstallTarget(environment, answer["markers"], folders, answer["pip"])
 
 
-def installed(target: Target) -> dict[str, Distribution]:
+def list_installed(target: InstallTarget) -> dict[str, InstalledDistribution]:
     """Return what is installed in an environment, by normalized name: of two the one that is imported."""
-    found: dict[str, Distribution] = {}
-    for one in read_distributions(target.environment.path, _ALL)[0]:
-        found.setdefault(one.name, one)
-    return found
+    distributions: dict[str, InstalledDistribution] = {}
+    for distribution in read_distributions(target.environment.path, _ANY_PROJECT)[0]:
+        distributions.setdefault(distribution.name, distribution)
+    return distributions
 
 
-def _ask(python: Path, env: Mapping[str, str]) -> dict[str, Any]:
-    said = capture(
-        [python, "-I", "-c", _QUESTION],
+def _query_python(python: Path, env: Mapping[str, str]) -> dict[str, Any]:
+    output = capture_output(
+        [python, "-I", "-c", _TARGET_QUERY],
         env=env,
         timeout=60,
         check=UsageError,
-        what=f"asking {python} what it is",
+        description=f"asking {python} what it is",
         tip="is it a Python 3 that runs on this machine?",
     )
     try:
-        answer: dict[str, Any] = json.loads(said)
+        answer: dict[str, Any] = json.loads(output)
     except ValueError as cause:
-        raise UsageError(f"{python}, asked what it is, said {said[:200]!r}") from cause
+        raise UsageError(f"{python}, asked what it is, said {output[:200]!r}") from cause
     return answer
 
 
-def require_writable(place: Path) -> None:
+def require_writable_folder(folder: Path) -> None:
     """Raise HostError when this user cannot write to a folder, or make it."""
-    there = place
-    while not there.exists() and there != there.parent:
-        there = there.parent
-    if not os.access(there, os.W_OK):
+    existing = folder
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not os.access(existing, os.W_OK):
         raise HostError(
-            f"{place} cannot be written by this user",
+            f"{folder} cannot be written by this user",
             tip="install into an environment of your own: --venv .venv makes one",
         )

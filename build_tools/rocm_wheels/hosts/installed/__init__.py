@@ -5,7 +5,7 @@ about.
 
 | module | what it does |
 |---|---|
-| ``look`` | ``look_at_packages``: everything at once |
+| ``look`` | ``read_installed_packages``: everything at once |
 | ``environment`` | where a Python looks for packages |
 | ``distributions`` | what is installed there: names, versions, requirements, who installed it |
 | ``builds`` | what torch was built for: ROCm, CUDA, XPU, CPU |
@@ -13,7 +13,7 @@ about.
 | ``serving`` | does code for some targets run on a GPU, and how |
 """
 
-from rocm_wheels.hosts.installed.kernels import targets_of
-from rocm_wheels.hosts.installed.look import InstalledSet, look_at_packages
+from rocm_wheels.hosts.installed.kernels import list_kernel_targets
+from rocm_wheels.hosts.installed.look import InstalledSet, read_installed_packages
 
-__all__ = ["InstalledSet", "look_at_packages", "targets_of"]
+__all__ = ["InstalledSet", "read_installed_packages", "list_kernel_targets"]

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from rocm_wheels.errors import UsageError
-from rocm_wheels.process import capture
+from rocm_wheels.process import capture_output
 
-_SECONDS = 60.0
-_A_PYTHON = "name a Python or a virtual environment: .venv/bin/python, or .venv"
+_QUERY_SECONDS = 60.0
+_PYTHON_TIP = "name a Python or a virtual environment: .venv/bin/python, or .venv"
 # -c puts "" (the current folder) in front: it says nothing of the environment
-_QUESTION = """
+_ENVIRONMENT_QUERY = """
 import json, site, sys, sysconfig
 print(json.dumps({
     "executable": sys.executable, "version": "%d.%d.%d" % sys.version_info[:3],
@@ -32,7 +32,7 @@ print(json.dumps({
 
 
 @dataclass(frozen=True)
-class Environment:
+class PythonEnvironment:
     """A Python and the folders it imports from, in order.
 
     ``site_packages`` is where installers put things; ``user_site`` the folder of this user's packages,
@@ -61,58 +61,58 @@ class Environment:
         return self.prefix != self.base_prefix
 
 
-def meant_python(given: Path | None, env: Mapping[str, str]) -> Path | None:
+def find_active_python(python: Path | None, env: Mapping[str, str]) -> Path | None:
     """Return the Python that is meant: given, else of the active environment; None for the running one."""
-    if given is not None:
-        return given
+    if python is not None:
+        return python
     active = env.get("VIRTUAL_ENV") or env.get("CONDA_PREFIX")
     return Path(active) if active else None
 
 
-def read_environment(python: Path | None, env: Mapping[str, str]) -> Environment:
+def read_environment(python: Path | None, env: Mapping[str, str]) -> PythonEnvironment:
     """Return where ``python`` looks, the running one for None.
 
     ``python`` may also be the folder of a virtual environment. UsageError when it is no Python that runs.
     """
     if python is None:
-        return _as_environment(_own())
-    program = program_of(python)
+        return _make_environment(_describe_running_python())
+    program = find_interpreter(python)
     if not os.access(program, os.X_OK):
-        raise UsageError(f"{program} is no program that can be started", tip=_A_PYTHON)
-    said = capture(
-        [program, "-c", _QUESTION],
+        raise UsageError(f"{program} is no program that can be started", tip=_PYTHON_TIP)
+    output = capture_output(
+        [program, "-c", _ENVIRONMENT_QUERY],
         env=env,
         cwd=program.parent,
-        timeout=_SECONDS,
+        timeout=_QUERY_SECONDS,
         check=UsageError,
-        what=f"asking {program} where its packages are",
+        description=f"asking {program} where its packages are",
         tip="is it a Python 3 that runs on this machine?",
     )
     try:
-        return _as_environment(json.loads(said))
+        return _make_environment(json.loads(output))
     except (ValueError, TypeError, KeyError) as cause:
-        raise UsageError(f"{program}, asked where its packages are, said {said[:200]!r}") from cause
+        raise UsageError(f"{program}, asked where its packages are, said {output[:200]!r}") from cause
 
 
-def program_of(python: Path) -> Path:
+def find_interpreter(python: Path) -> Path:
     """Return the interpreter that a path names: itself, or that of a virtual environment's folder."""
     path = python.expanduser()
     if path.is_dir():
-        found = next(
-            (path / one for one in ("bin/python", "Scripts/python.exe") if (path / one).exists()), None
+        interpreter = next(
+            (path / name for name in ("bin/python", "Scripts/python.exe") if (path / name).exists()), None
         )
-        if found is None:
+        if interpreter is None:
             raise UsageError(
                 f"{python} is a folder, and no virtual environment (no bin/python in it)",
-                tip=_A_PYTHON,
+                tip=_PYTHON_TIP,
             )
-        path = found
+        path = interpreter
     if not path.is_file():
-        raise UsageError(f"there is no Python {python}", tip=_A_PYTHON)
+        raise UsageError(f"there is no Python {python}", tip=_PYTHON_TIP)
     return path.absolute()  # not resolved: the link of a virtual environment is what makes it one
 
 
-def _own() -> dict[str, Any]:
+def _describe_running_python() -> dict[str, Any]:
     return {
         "executable": sys.executable,
         "version": ".".join(map(str, sys.version_info[:3])),
@@ -121,24 +121,24 @@ def _own() -> dict[str, Any]:
         "free_threaded": sysconfig.get_config_var("Py_GIL_DISABLED"),
         "prefix": sys.prefix,
         "base_prefix": sys.base_prefix,
-        "path": [one for one in sys.path if one],
+        "path": [entry for entry in sys.path if entry],
         "site": sysconfig.get_path("purelib"),
         "user_site": site.getusersitepackages(),
         "user_site_used": site.ENABLE_USER_SITE,
     }
 
 
-def _as_environment(said: Mapping[str, Any]) -> Environment:
-    folders = dict.fromkeys(Path(os.path.normpath(one)) for one in said["path"])
-    return Environment(
-        python=Path(said["executable"] or "python"),
-        version=str(said["version"]),
-        implementation=str(said["implementation"]),
-        platform=str(said["platform"]),
-        free_threaded=bool(said["free_threaded"]),
-        prefix=Path(said["prefix"]),
-        base_prefix=Path(said["base_prefix"]),
-        path=tuple(one for one in folders if one.is_dir()),
-        site_packages=Path(said["site"]),
-        user_site=Path(said["user_site"]) if said["user_site_used"] else None,
+def _make_environment(answer: Mapping[str, Any]) -> PythonEnvironment:
+    folders = dict.fromkeys(Path(os.path.normpath(folder)) for folder in answer["path"])
+    return PythonEnvironment(
+        python=Path(answer["executable"] or "python"),
+        version=str(answer["version"]),
+        implementation=str(answer["implementation"]),
+        platform=str(answer["platform"]),
+        free_threaded=bool(answer["free_threaded"]),
+        prefix=Path(answer["prefix"]),
+        base_prefix=Path(answer["base_prefix"]),
+        path=tuple(folder for folder in folders if folder.is_dir()),
+        site_packages=Path(answer["site"]),
+        user_site=Path(answer["user_site"]) if answer["user_site_used"] else None,
     )

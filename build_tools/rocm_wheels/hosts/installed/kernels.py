@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from rocm_wheels.errors import DataError, explain
-from rocm_wheels.hosts.installed.look import InstalledSet, Package
-from rocm_wheels.wheels.device_code.quick import Library, read_library
-from rocm_wheels.wheels.device_code.target_id import MACHINES, TargetId
+from rocm_wheels.errors import DataError, explain_error
+from rocm_wheels.hosts.installed.look import InstalledSet, InstalledPackage
+from rocm_wheels.wheels.device_code.quick import LibraryTargets, read_library_targets
+from rocm_wheels.wheels.device_code.target_id import ELF_MACHINES, TargetId
 
-_CODE = re.compile(r"\.so(\.[0-9.]+)?$|\.(dll|pyd)$")
+_CODE_FILE = re.compile(r"\.so(\.[0-9.]+)?$|\.(dll|pyd)$")
 _ANY_TARGET = "@GFXARCH@"
 # the library that every kernel of a project's operators is in; others are extras for some targets
-_MAIN = {"torch": ("libtorch_hip.so", "torch_hip.dll")}
+_MAIN_LIBRARIES = {"torch": ("libtorch_hip.so", "torch_hip.dll")}
 # MIOpen writes the number of compute units right behind the target (gfx942130.db.txt): known names only
-_TARGET = re.compile("|".join(sorted(MACHINES.values(), key=len, reverse=True)))
+_TARGET_NAME = re.compile("|".join(sorted(ELF_MACHINES.values(), key=len, reverse=True)))
 # where rocBLAS, hipBLASLt and MIOpen keep kernels and tuned parameters, below a ROCm root or torch/
 _LIBRARY_FOLDERS = {
     "rocBLAS": "lib/rocblas/library",
@@ -57,7 +57,7 @@ class LibraryFiles:
     targets: tuple[str, ...]
 
 
-def targets_of(installed: InstalledSet, project: str) -> tuple[str, ...]:
+def list_kernel_targets(installed: InstalledSet, project: str) -> tuple[str, ...]:
     """Return the target IDs that a project's installed files hold device code for; () when none.
 
     Of torch that is its library of HIP operators; of others all their libraries together.
@@ -66,110 +66,112 @@ def targets_of(installed: InstalledSet, project: str) -> tuple[str, ...]:
     package = installed.get(project)
     if package is None:
         return ()
-    found = code_of(package)
-    mains = [one for one in found if one.path.name in _MAIN.get(project, ())] or found
-    for one in mains:
-        if one.fault:
-            raise DataError(one.fault)
-    return sorted_targets(target for one in mains for target in one.targets)
+    libraries = read_installed_code(package)
+    mains = [
+        library for library in libraries if library.path.name in _MAIN_LIBRARIES.get(project, ())
+    ] or libraries
+    for library in mains:
+        if library.fault:
+            raise DataError(library.fault)
+    return sort_target_ids(target for library in mains for target in library.targets)
 
 
-def code_of(package: Package, *, everything: bool = False) -> tuple[InstalledCode, ...]:
+def read_installed_code(package: InstalledPackage, *, everything: bool = False) -> tuple[InstalledCode, ...]:
     """Return the libraries of an installed package that hold or name device code, the main one first.
 
     Where the project has a main library, only that is read unless ``everything`` is asked for.
     """
-    mains = _MAIN.get(package.name, ())
-    files = _library_files(package)
-    chosen = [one for one in files if one.name in mains]
+    mains = _MAIN_LIBRARIES.get(package.name, ())
+    files = _list_libraries(package)
+    chosen = [entry for entry in files if entry.name in mains]
     if everything or not mains:
-        chosen += [one for one in files if one.name not in mains]
-    found = [_read(path) for path in chosen]
-    return tuple(one for one in found if one.targets or one.archives or one.missing or one.fault)
+        chosen += [entry for entry in files if entry.name not in mains]
+    codes = [_read_code(path) for path in chosen]
+    return tuple(entry for entry in codes if entry.targets or entry.archives or entry.missing or entry.fault)
 
 
-def library_files(roots: Iterable[Path]) -> tuple[LibraryFiles, ...]:
+def list_library_files(roots: Iterable[Path]) -> tuple[LibraryFiles, ...]:
     """Return for which targets rocBLAS, hipBLASLt and MIOpen have files below the roots.
 
     A root is like ``_rocm_sdk_libraries``, ``/opt/rocm`` or ``torch``.
     """
-    found = []
+    library_folders = []
     for root in roots:
-        for library, place in _LIBRARY_FOLDERS.items():
-            folder = root / place
+        for library, subfolder in _LIBRARY_FOLDERS.items():
+            folder = root / subfolder
             if folder.is_dir():
                 # of newer releases a folder for each target
-                names = {_TARGET.search(one.name) for one in folder.iterdir()}
-                targets = sorted_targets(name.group() for name in names if name)
-                found.append(LibraryFiles(library, folder, targets))
-    return tuple(found)
+                names = {_TARGET_NAME.search(path.name) for path in folder.iterdir()}
+                targets = sort_target_ids(name.group() for name in names if name)
+                library_folders.append(LibraryFiles(library, folder, targets))
+    return tuple(library_folders)
 
 
-def library_roots(installed: InstalledSet) -> tuple[Path, ...]:
+def list_library_roots(installed: InstalledSet) -> tuple[Path, ...]:
     """Return the folders of the environment that ROCm's libraries are below."""
     roots = [
         folder
-        for place in installed.environment.path
-        for folder in sorted(place.glob("_rocm_sdk_libraries*"))
+        for path in installed.environment.path
+        for folder in sorted(path.glob("_rocm_sdk_libraries*"))
         if folder.is_dir()
     ]
     torch = installed.torch
     return (*roots, *([torch.folder] if torch and torch.folder else []))
 
 
-def sorted_targets(targets: Iterable[str]) -> tuple[str, ...]:
+def sort_target_ids(targets: Iterable[str]) -> tuple[str, ...]:
     """Return target IDs once each, sorted as people do."""
-    return tuple(sorted(set(targets), key=lambda one: TargetId.parse(one).order()))
+    return tuple(sorted(set(targets), key=lambda target: TargetId.parse(target).get_sort_key()))
 
 
-def _library_files(package: Package) -> list[Path]:
+def _list_libraries(package: InstalledPackage) -> list[Path]:
     """Return a package's libraries, those that its RECORD lists, or all below its folder."""
     record = package.distribution.info / "RECORD"
     if package.distribution.editable or not record.is_file():
-        return sorted(_below(package.folder)) if package.folder else []
+        return sorted(_find_libraries(package.folder)) if package.folder else []
     with record.open(encoding="utf-8", newline="", errors="replace") as file:
         lines = [line for line in file if ".so" in line or ".dll" in line or ".pyd" in line]
-    paths = [row[0] for row in csv.reader(lines) if row and _CODE.search(row[0])]
-    found = (package.distribution.place / path for path in paths)
-    return sorted(path for path in found if path.is_file())
+    paths = [row[0] for row in csv.reader(lines) if row and _CODE_FILE.search(row[0])]
+    files = (package.distribution.site_folder / path for path in paths)
+    return sorted(path for path in files if path.is_file())
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if _CODE.search(path.name) and path.is_file())
+def _find_libraries(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if _CODE_FILE.search(path.name) and path.is_file())
 
 
-def _read(path: Path) -> InstalledCode:
+def _read_code(path: Path) -> InstalledCode:
     try:
-        library = _tables(path)
-        archives, missing = _archives(library)
-        own = [target for archive in archives for target in _tables(archive).targets]
+        library = _read_tables(path)
+        archives, missing = _find_archives(library)
+        archive_targets = [target for archive in archives for target in _read_tables(archive).targets]
     except DataError as fault:
-        return InstalledCode(path, fault=explain(fault))
-    return InstalledCode(path, sorted_targets([*library.targets, *own]), archives, missing)
+        return InstalledCode(path, fault=explain_error(fault))
+    return InstalledCode(path, sort_target_ids([*library.targets, *archive_targets]), archives, missing)
 
 
-def _tables(path: Path) -> Library:
+def _read_tables(path: Path) -> LibraryTargets:
     """Return the tables of a file, which are asked for many times: read once while it stays as it is."""
     try:
-        now = path.stat()
+        status = path.stat()
     except OSError:
-        return read_library(path)  # which says what is wrong with it
-    return _tables_of(path, now.st_mtime_ns, now.st_ctime_ns, now.st_size)
+        return read_library_targets(path)  # which says what is wrong with it
+    return _read_cached_tables(path, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
 
 
 @lru_cache(maxsize=256)
-def _tables_of(path: Path, *_state: int) -> Library:
-    return read_library(path)
+def _read_cached_tables(path: Path, *_state: int) -> LibraryTargets:
+    return read_library_targets(path)
 
 
-def _archives(library: Library) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+def _find_archives(library: LibraryTargets) -> tuple[tuple[Path, ...], tuple[str, ...]]:
     """Return the archives that a library names and that are there, and the names that none is there for."""
-    found: list[Path] = []
+    archives: list[Path] = []
     missing = []
     for name in library.archives:
-        place = library.path.parent / name
-        matching = sorted(place.parent.glob(place.name.replace(_ANY_TARGET, "*")))
-        found += matching
+        archive_path = library.path.parent / name
+        matching = sorted(archive_path.parent.glob(archive_path.name.replace(_ANY_TARGET, "*")))
+        archives += matching
         if not matching:
             missing.append(name)
-    return tuple(found), tuple(missing)
+    return tuple(archives), tuple(missing)

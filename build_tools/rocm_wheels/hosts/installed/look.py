@@ -7,25 +7,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocm_wheels.hosts.installed.builds import Build, Kind, build_of, package_of
-from rocm_wheels.hosts.installed.distributions import Distribution, read_distributions
-from rocm_wheels.hosts.installed.environment import Environment, read_environment
+from rocm_wheels.hosts.installed.builds import PackageBuild, BuildKind, detect_build, find_package_folder
+from rocm_wheels.hosts.installed.distributions import InstalledDistribution, read_distributions
+from rocm_wheels.hosts.installed.environment import PythonEnvironment, read_environment
 
-_BUILT = re.compile(r"torch|torchvision|torchaudio|torchao|torchcodec|apex|.*triton.*|flash-attn|xformers")
-_PLAIN = Build("unknown")
+_BUILT_PROJECTS = re.compile(
+    r"torch|torchvision|torchaudio|torchao|torchcodec|apex|.*triton.*|flash-attn|xformers"
+)
+_UNKNOWN_BUILD = PackageBuild("unknown")
 
 
 @dataclass(frozen=True)
-class Package:
+class InstalledPackage:
     """An installed distribution, the folder that is imported (None: it is not there), and its build.
 
     ``shadowed`` says that a folder further in front on the path has the same distribution: that one is
     imported.
     """
 
-    distribution: Distribution
+    distribution: InstalledDistribution
     folder: Path | None
-    build: Build
+    build: PackageBuild
     shadowed: bool = False
 
     @property
@@ -39,7 +41,7 @@ class Package:
         return self.distribution.version
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> BuildKind:
         """Return what it was built for."""
         return self.build.kind
 
@@ -49,8 +51,8 @@ class InstalledSet:
     """What an environment holds of torch and ROCm, in the order of the path; ``faults``: what could not be
     read."""
 
-    environment: Environment
-    packages: tuple[Package, ...]
+    environment: PythonEnvironment
+    packages: tuple[InstalledPackage, ...]
     faults: tuple[str, ...] = ()
 
     @property
@@ -58,42 +60,48 @@ class InstalledSet:
         """Return the folder that installers put packages into."""
         return self.environment.site_packages
 
-    def get(self, name: str) -> Package | None:
+    def get(self, name: str) -> InstalledPackage | None:
         """Return the distribution that is imported under a normalised name, ``None`` when there is none."""
-        return next((one for one in self.packages if one.name == name), None)
+        return next((package for package in self.packages if package.name == name), None)
 
     @property
-    def torch(self) -> Package | None:
+    def torch(self) -> InstalledPackage | None:
         """Return torch."""
         return self.get("torch")
 
     @property
-    def tritons(self) -> tuple[Package, ...]:
+    def tritons(self) -> tuple[InstalledPackage, ...]:
         """Return every distribution that has a module ``triton``: one is right, two overwrite each other."""
-        return tuple(one for one in self.packages if "triton" in one.name and not one.shadowed)
+        return tuple(
+            package for package in self.packages if "triton" in package.name and not package.shadowed
+        )
 
     @property
     def rocm_version(self) -> str | None:
         """Return the version of the ROCm packages in the environment, ``None`` without."""
-        found = self.get("rocm-sdk-core") or self.get("rocm")
-        return found.version if found else None
+        package = self.get("rocm-sdk-core") or self.get("rocm")
+        return package.version if package else None
 
 
-def look_at_packages(python: Path | None, env: Mapping[str, str]) -> InstalledSet:
+def read_installed_packages(python: Path | None, env: Mapping[str, str]) -> InstalledSet:
     """Read what is installed for ``python``: a Python or a virtual environment, ``None`` for the running one.
 
     Nothing is imported. UsageError when ``python`` is no Python that runs.
     """
-    return read_installed(read_environment(python, env))
+    return read_environment_packages(read_environment(python, env))
 
 
-def read_installed(environment: Environment) -> InstalledSet:
+def read_environment_packages(environment: PythonEnvironment) -> InstalledSet:
     """Read what is installed in the folders of an environment."""
     distributions, faults = read_distributions(environment.path)
     packages = []
-    seen: set[str] = set()
-    for one in distributions:
-        build = build_of(one) if _BUILT.fullmatch(one.name) else _PLAIN
-        packages.append(Package(one, package_of(one), build, shadowed=one.name in seen))
-        seen.add(one.name)
+    names: set[str] = set()
+    for distribution in distributions:
+        build = detect_build(distribution) if _BUILT_PROJECTS.fullmatch(distribution.name) else _UNKNOWN_BUILD
+        packages.append(
+            InstalledPackage(
+                distribution, find_package_folder(distribution), build, shadowed=distribution.name in names
+            )
+        )
+        names.add(distribution.name)
     return InstalledSet(environment, tuple(packages), faults)

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-State = Literal["pass", "fail", "crash", "timeout", "skip"]
-BAD: tuple[State, ...] = ("fail", "crash", "timeout")
+CaseState = Literal["pass", "fail", "crash", "timeout", "skip"]
+BAD_STATES: tuple[CaseState, ...] = ("fail", "crash", "timeout")
 
 
 @dataclass(frozen=True)
-class Case:
+class SelfTestCase:
     """One check on one device ("" when it is about none)."""
 
     group: str
@@ -24,15 +24,15 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SelfTestOutcome:
     """What came of a case: ``detail`` says what was measured, why it failed, or why it was left out.
 
     ``missing`` names the module that was not there, None otherwise. ``seconds`` include importing torch for
     the first case of a process.
     """
 
-    case: Case
-    state: State
+    case: SelfTestCase
+    state: CaseState
     detail: str = ""
     seconds: float = 0.0
     missing: str | None = None
@@ -40,22 +40,22 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Report:
+class SelfTestReport:
     """All outcomes of a test. ``torch`` is what torch says of itself (empty when it does not start)."""
 
     python: str
     torch: Mapping[str, object]
     devices: tuple[str, ...]
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[SelfTestOutcome, ...]
 
     @property
-    def failures(self) -> tuple[Outcome, ...]:
+    def failures(self) -> tuple[SelfTestOutcome, ...]:
         """Those that failed, crashed or were stopped."""
-        return tuple(one for one in self.outcomes if one.state in BAD)
+        return tuple(outcome for outcome in self.outcomes if outcome.state in BAD_STATES)
 
     def summary(self) -> str:
         """Count them: ``70 passed, 2 failed, 5 skipped``."""
-        counted: Counter[str] = Counter(one.state for one in self.outcomes)
+        counts: Counter[str] = Counter(outcome.state for outcome in self.outcomes)
         words = {
             "pass": "passed",
             "fail": "failed",
@@ -63,4 +63,4 @@ class Report:
             "timeout": "stopped",
             "skip": "skipped",
         }
-        return ", ".join(f"{counted[state]} {word}" for state, word in words.items() if counted[state])
+        return ", ".join(f"{counts[state]} {word}" for state, word in words.items() if counts[state])

@@ -9,95 +9,113 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels.errors import HostError, UsageError
-from rocm_wheels.hosts.installed.environment import program_of
-from rocm_wheels.hosts.selftest.cases import FIRST, GROUPS, LISTING, cases_of, chosen_devices
-from rocm_wheels.hosts.selftest.outcome import Case, Outcome, Report
+from rocm_wheels.hosts.installed.environment import find_interpreter
+from rocm_wheels.hosts.selftest.cases import FIRST_CASE, CASE_GROUPS, LISTING_CASE, list_cases, choose_devices
+from rocm_wheels.hosts.selftest.outcome import SelfTestCase, SelfTestOutcome, SelfTestReport
 from rocm_wheels.hosts.selftest.running import run_cases
 
-LIMIT = 300.0  # seconds a check: compiling kernels when they are first used takes minutes on some cards
-NO_KERNELS = ("invalid device function", "no kernel image", "kernel image is invalid")
-_GPU = Case("devices", "a GPU")
+CASE_SECONDS = (
+    300.0  # seconds a check: compiling kernels when they are first used takes minutes on some cards
+)
+NO_KERNEL_MESSAGES = ("invalid device function", "no kernel image", "kernel image is invalid")
+_GPU_CASE = SelfTestCase("devices", "a GPU")
 
 
 @dataclass(frozen=True)
-class Asked:
+class SelfTestRequest:
     """What is to be tested: groups, devices (``auto``, ``all``, ``cpu`` or torch's name of one).
 
     ``python`` is None for the running one. ``require_gpu``: no GPU is a failure, even for a CPU build.
     ``limit`` is in seconds, for each check.
     """
 
-    groups: Sequence[str] = GROUPS
+    groups: Sequence[str] = CASE_GROUPS
     device: str = "auto"
     python: Path | None = None
     require_gpu: bool = False
-    limit: float = LIMIT
+    limit: float = CASE_SECONDS
 
 
-def self_test(
-    asked: Asked, env: Mapping[str, str], *, done: Callable[[Outcome], None] = lambda outcome: None
-) -> Report:
+def run_self_test(
+    request: SelfTestRequest,
+    env: Mapping[str, str],
+    *,
+    done: Callable[[SelfTestOutcome], None] = lambda outcome: None,
+) -> SelfTestReport:
     """Run the checks and return what came of each; a check that fails is no error of this function.
 
     Raises HostError when torch is not installed or the Python does not start, UsageError for a device that
     torch does not see, and for the CPU alone where a GPU is required.
     """
-    if asked.require_gpu and asked.device == "cpu":
+    if request.require_gpu and request.device == "cpu":
         raise UsageError("a GPU is required, and only the CPU is to be tested", tip="leave out one of them")
-    python = Path(sys.executable) if asked.python is None else program_of(asked.python)
+    python = Path(sys.executable) if request.python is None else find_interpreter(request.python)
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-test-", ignore_cleanup_errors=True) as name:
         scratch = Path(name)
-        within = {**env, **_own_caches(scratch)}
-        found, facts = look_at_torch(python, within, scratch, limit=asked.limit, device=asked.device)
-        shown = [one for one in found if one.case.group in asked.groups or one.state != "pass"]
-        for one in shown:
-            done(one)
-        if any(one.state != "pass" for one in found):
-            left = cases_of(asked.groups, ("",))
-            reason = f"not tried: {found[-1].case} comes first"
-            return Report(str(python), facts, (), (*shown, *(Outcome(case, "skip", reason) for case in left)))
-        devices = chosen_devices(asked.device, facts)
-        if (missing := _missing_gpu(asked, facts, devices)) is not None:
-            shown.append(missing)
+        within = {**env, **_make_cache_variables(scratch)}
+        first_outcomes, facts = inspect_torch(
+            python, within, scratch, limit=request.limit, device=request.device
+        )
+        reported = [
+            outcome
+            for outcome in first_outcomes
+            if outcome.case.group in request.groups or outcome.state != "pass"
+        ]
+        for outcome in reported:
+            done(outcome)
+        if any(outcome.state != "pass" for outcome in first_outcomes):
+            untested = list_cases(request.groups, ("",))
+            reason = f"not tried: {first_outcomes[-1].case} comes first"
+            return SelfTestReport(
+                str(python),
+                facts,
+                (),
+                (*reported, *(SelfTestOutcome(case, "skip", reason) for case in untested)),
+            )
+        devices = choose_devices(request.device, facts)
+        if (missing := _check_missing_gpu(request, facts, devices)) is not None:
+            reported.append(missing)
             done(missing)
-        cases = cases_of(asked.groups, devices)
-        shown += run_cases(cases, python, within, scratch, limit=asked.limit, done=done)
-    return Report(str(python), facts, devices, tuple(shown))
+        cases = list_cases(request.groups, devices)
+        reported += run_cases(cases, python, within, scratch, limit=request.limit, done=done)
+    return SelfTestReport(str(python), facts, devices, tuple(reported))
 
 
-def look_at_torch(
+def inspect_torch(
     python: Path, env: Mapping[str, str], scratch: Path, *, limit: float, device: str
-) -> tuple[list[Outcome], dict[str, object]]:
+) -> tuple[list[SelfTestOutcome], dict[str, object]]:
     """Import torch, then have it list its devices unless only the CPU counts: the outcomes and the facts.
 
     The first one that fails is the last. Raises HostError when torch is not installed.
     """
-    found = run_cases([FIRST], python, env, scratch, limit=limit)
-    if found[0].missing == "torch":
+    outcomes = run_cases([FIRST_CASE], python, env, scratch, limit=limit)
+    if outcomes[0].missing == "torch":
         raise HostError(
             f"torch is not installed in {python}",
             tip="rocm-wheels install; or name the Python that has it: --python .venv/bin/python",
         )
-    if found[0].state == "pass" and device != "cpu":
-        found += run_cases([LISTING], python, env, scratch, limit=limit)
-    facts = {name: value for one in found for name, value in one.facts.items() if name != "detail"}
-    return found, facts
+    if outcomes[0].state == "pass" and device != "cpu":
+        outcomes += run_cases([LISTING_CASE], python, env, scratch, limit=limit)
+    facts = {name: value for outcome in outcomes for name, value in outcome.facts.items() if name != "detail"}
+    return outcomes, facts
 
 
-def _missing_gpu(asked: Asked, facts: Mapping[str, object], devices: Sequence[str]) -> Outcome | None:
+def _check_missing_gpu(
+    request: SelfTestRequest, facts: Mapping[str, object], devices: Sequence[str]
+) -> SelfTestOutcome | None:
     """A build for GPUs that sees none does not work, unless only the CPU was asked for."""
     if any(device != "cpu" for device in devices) or facts.get("devices"):
         return None
     kind = str(facts.get("kind"))
-    if asked.require_gpu:
-        return Outcome(_GPU, "fail", f"a GPU is required, and torch ({kind}) sees none")
-    if kind != "cpu" and asked.device != "cpu":
-        said = f"torch is a build for {kind} and sees no GPU; --device cpu tests the CPU alone"
-        return Outcome(_GPU, "fail", said)
+    if request.require_gpu:
+        return SelfTestOutcome(_GPU_CASE, "fail", f"a GPU is required, and torch ({kind}) sees none")
+    if kind != "cpu" and request.device != "cpu":
+        message = f"torch is a build for {kind} and sees no GPU; --device cpu tests the CPU alone"
+        return SelfTestOutcome(_GPU_CASE, "fail", message)
     return None
 
 
-def _own_caches(scratch: Path) -> dict[str, str]:
+def _make_cache_variables(scratch: Path) -> dict[str, str]:
     """Have torch.compile compile, not find what it compiled last time."""
     return {
         "TORCHINDUCTOR_CACHE_DIR": str(scratch / "inductor"),

@@ -9,10 +9,10 @@ from pydantic import model_validator
 
 from rocm_wheels.model.compat.facts import Fact, FactTable
 from rocm_wheels.model.compat.versions import PythonField, SpecifierField, VersionField
-from rocm_wheels.model.names import data_folder
-from rocm_wheels.records import did_you_mean, fault, load
+from rocm_wheels.model.names import get_data_folder
+from rocm_wheels.records import suggest_name, make_record_error, load_record
 
-TABLE = "torch_builds.yaml"
+BUILDS_TABLE = "torch_builds.yaml"
 
 
 class BuildRow(Fact):
@@ -35,7 +35,7 @@ class TritonName(Fact):
     name: str
 
 
-class BuildTable(FactTable):
+class TorchBuildTable(FactTable):
     """The whole of ``data/torch_builds.yaml``."""
 
     triton: tuple[TritonName, ...]
@@ -43,22 +43,22 @@ class BuildTable(FactTable):
     builds: tuple[BuildRow, ...]
 
     @model_validator(mode="after")
-    def _known_sets(self) -> BuildTable:
+    def _known_sets(self) -> TorchBuildTable:
         for number, row in enumerate(self.builds):
             for name in row.targets.values():
                 if name not in self.sets:
-                    said = f"{name} is no set of targets{did_you_mean(name, self.sets)}"
-                    raise fault(said, "builds", number, "targets")
+                    message = f"{name} is no set of targets{suggest_name(name, self.sets)}"
+                    raise make_record_error(message, "builds", number, "targets")
         return self
 
 
 @lru_cache
-def build_table() -> BuildTable:
+def load_build_table() -> TorchBuildTable:
     """Return the table. Raises DataError with ``file:line:column`` of every mistake."""
-    return load(data_folder() / TABLE, BuildTable)
+    return load_record(get_data_folder() / BUILDS_TABLE, TorchBuildTable)
 
 
-def targets_of_row(row: BuildRow) -> dict[str, tuple[str, ...]]:
+def get_row_targets(row: BuildRow) -> dict[str, tuple[str, ...]]:
     """Return the targets that a row states, by platform."""
-    sets = build_table().sets
+    sets = load_build_table().sets
     return {platform: sets[name] for platform, name in row.targets.items()}

@@ -16,22 +16,22 @@ from pydantic import Field, model_validator
 from rocm_wheels.errors import UsageError
 from rocm_wheels.model.compat.facts import Fact, FactTable
 from rocm_wheels.model.compat.versions import SpecifierField, VersionField
-from rocm_wheels.model.names import data_folder
-from rocm_wheels.records import did_you_mean, fault, load, spelled
+from rocm_wheels.model.names import get_data_folder
+from rocm_wheels.records import suggest_name, make_record_error, load_record, require_pattern
 
-TABLE = "domain_libraries.yaml"
+DOMAIN_LIBRARIES_TABLE = "domain_libraries.yaml"
 
 LibraryState = Literal["active", "maintenance", "frozen", "retired"]
-_OUTSIDE = ("torch", "fbgemm-gpu")
+_OTHER_NAMES = ("torch", "fbgemm-gpu")
 
 
-class State(Fact):
+class LibraryStatus(Fact):
     """Whether somebody is at work on a library."""
 
     now: LibraryState
 
 
-class Release(Fact):
+class LibraryRelease(Fact):
     """The newest release: Pythons it is for, and what it ``needs`` of torch and of the other libraries."""
 
     version: VersionField
@@ -39,7 +39,7 @@ class Release(Fact):
     needs: Mapping[str, SpecifierField] = Field(default_factory=dict)
 
 
-class Origin(Fact):
+class LibraryOrigin(Fact):
     """Where to take a library from for torch on ROCm, in words."""
 
     text: str
@@ -48,12 +48,14 @@ class Origin(Fact):
 class DomainLibrary(Fact):
     """A library; ``page``: one of the compatibility page. See the header of the table."""
 
-    state: State
-    release: Release
+    state: LibraryStatus
+    release: LibraryRelease
     code: Literal["pure", "compiled"]
     files: Literal["none", "cpu", "cuda"] = "none"
-    origin: Origin = Field(alias="from")
-    probe: Annotated[str, spelled(r"[a-z_]+(\.[A-Za-z_]+)+", "a name in a module: torchaudio.transforms.Vol")]
+    origin: LibraryOrigin = Field(alias="from")
+    probe: Annotated[
+        str, require_pattern(r"[a-z_]+(\.[A-Za-z_]+)+", "a name in a module: torchaudio.transforms.Vol")
+    ]
     page: bool = False
 
     @model_validator(mode="after")
@@ -70,29 +72,29 @@ class DomainTable(FactTable):
 
     @model_validator(mode="after")
     def _known_needs(self) -> DomainTable:
-        known = (*self.libraries, *_OUTSIDE)
+        names = (*self.libraries, *_OTHER_NAMES)
         for name, library in self.libraries.items():
             for needed in library.release.needs:
-                if needed not in known:
-                    said = (
-                        f"{name} needs {needed}, which the table does not have{did_you_mean(needed, known)}"
+                if needed not in names:
+                    message = (
+                        f"{name} needs {needed}, which the table does not have{suggest_name(needed, names)}"
                     )
-                    raise fault(said, "libraries", name, "release", "needs", needed)
+                    raise make_record_error(message, "libraries", name, "release", "needs", needed)
         return self
 
 
 @lru_cache
-def domain_table() -> DomainTable:
+def load_domain_table() -> DomainTable:
     """Return the whole table."""
-    return load(data_folder() / TABLE, DomainTable)
+    return load_record(get_data_folder() / DOMAIN_LIBRARIES_TABLE, DomainTable)
 
 
-def domain_libraries() -> Mapping[str, DomainLibrary]:
+def get_domain_libraries() -> Mapping[str, DomainLibrary]:
     """Return all libraries by project, those of the page first, in its order."""
-    return domain_table().libraries
+    return load_domain_table().libraries
 
 
-def obstacles(
+def find_obstacles(
     project: str, *, torch: Version | None = None, python: Version | None = None
 ) -> tuple[str, ...]:
     """Return why the newest release of a library does not go with a torch or Python, or is better not taken.
@@ -100,37 +102,37 @@ def obstacles(
     Nothing: it goes. A state is an obstacle when nobody is at work on it any more (frozen, retired).
     Raises UsageError for a library that the table does not have.
     """
-    if project not in domain_libraries():
+    if project not in get_domain_libraries():
         raise UsageError(
-            f"nothing is known about {project}{did_you_mean(project, domain_libraries())}",
-            tip=f"libraries: {', '.join(domain_libraries())}",
+            f"nothing is known about {project}{suggest_name(project, get_domain_libraries())}",
+            tip=f"libraries: {', '.join(get_domain_libraries())}",
         )
-    library = domain_libraries()[project]
+    library = get_domain_libraries()[project]
     release = library.release
-    found = []
+    reasons = []
     if library.state.now in ("frozen", "retired"):
-        found.append(
+        reasons.append(
             f"{project} is {library.state.now}" + (f": {library.state.note}" if library.state.note else "")
         )
-    wanted = release.needs.get("torch")
-    if torch and wanted and not wanted.contains(torch.public, prereleases=True):
-        found.append(f"{project} {release.version} needs torch{wanted}, not {torch}")
+    torch_range = release.needs.get("torch")
+    if torch and torch_range and not torch_range.contains(torch.public, prereleases=True):
+        reasons.append(f"{project} {release.version} needs torch{torch_range}, not {torch}")
     if python and not release.python.contains(python, prereleases=True):
-        found.append(f"{project} {release.version} needs Python {release.python}, not {python}")
-    return tuple(found)
+        reasons.append(f"{project} {release.version} needs Python {release.python}, not {python}")
+    return tuple(reasons)
 
 
-def conflicts() -> tuple[str, ...]:
+def find_conflicts() -> tuple[str, ...]:
     """Return which newest releases do not go together, in words."""
     return tuple(
-        f"{name} {library.release.version} needs {needed}{wanted}, and the newest is {other.release.version}"
-        for name, library in domain_libraries().items()
-        for needed, wanted in library.release.needs.items()
-        if (other := domain_libraries().get(needed)) and other.release.version not in wanted
+        f"{name} {library.release.version} needs {needed}{accepted}, and the newest is {other.release.version}"
+        for name, library in get_domain_libraries().items()
+        for needed, accepted in library.release.needs.items()
+        if (other := get_domain_libraries().get(needed)) and other.release.version not in accepted
     )
 
 
-def show_rows() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def tabulate_domain_libraries() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return header and rows of the table: a row a library."""
     header = (
         "library",
@@ -145,19 +147,19 @@ def show_rows() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         "source",
     )
     rows: list[tuple[str, ...]] = []
-    for name, library in domain_libraries().items():
+    for name, library in get_domain_libraries().items():
         rows.append(
             (
                 name,
                 library.state.now,
                 str(library.release.version),
                 str(library.release.python),
-                " ".join(f"{needed}{wanted}" for needed, wanted in library.release.needs.items()),
+                " ".join(f"{needed}{accepted}" for needed, accepted in library.release.needs.items()),
                 library.code,
                 library.origin.text,
                 library.state.note,
                 library.state.kind,
-                domain_table().sources[library.state.source].url,
+                load_domain_table().sources[library.state.source].url,
             )
         )
     return header, rows

@@ -14,42 +14,42 @@ from packaging.version import Version
 
 from rocm_wheels.errors import UsageError
 from rocm_wheels.model.compat.dtype_rows import (
-    OTHERS,
-    Architecture,
+    OTHER_ARCHITECTURES,
+    GpuArchitecture,
     Dtype,
     DtypeTable,
-    Level,
-    Operation,
-    Support,
-    Tolerances,
+    DtypeLevel,
+    DtypeOperation,
+    DtypeSupport,
+    DtypeTolerances,
 )
-from rocm_wheels.model.compat.libraries import excluded_from, hip_types_of, rocm_libraries
-from rocm_wheels.model.gfx import base_target, gfx_targets
-from rocm_wheels.model.names import data_folder
-from rocm_wheels.records import did_you_mean, load
+from rocm_wheels.model.compat.libraries import get_exclusions, list_hip_types, get_rocm_libraries
+from rocm_wheels.model.gfx import strip_features, get_gfx_targets
+from rocm_wheels.model.names import get_data_folder
+from rocm_wheels.records import suggest_name, load_record
 
-TABLE = "dtypes.yaml"
-_HELD = frozenset({"cast", "view"})
+DTYPES_TABLE = "dtypes.yaml"
+_STORAGE_OPERATIONS = frozenset({"cast", "view"})
 
 
 @dataclass(frozen=True)
 class TargetDtype:
     """A dtype on a target: what to calculate there and how to compare it with the CPU.
 
-    ``operations`` is empty when there is nothing to test. ``note`` is the target's, else the dtype's.
+    ``get_operations`` is empty when there is nothing to test. ``note`` is the target's, else the dtype's.
     """
 
     name: str
     dtype: Dtype
-    level: Level
+    level: DtypeLevel
     matrix: bool
     operations: tuple[str, ...]
     compared: Literal["close", "equal"]
     reference: str
     product: str
     multiple: int
-    tolerances: Tolerances
-    support: Support
+    tolerances: DtypeTolerances
+    support: DtypeSupport
 
     @property
     def note(self) -> str:
@@ -58,40 +58,40 @@ class TargetDtype:
 
 
 @lru_cache
-def dtype_table() -> DtypeTable:
+def load_dtype_table() -> DtypeTable:
     """Return the whole table."""
-    return load(data_folder() / TABLE, DtypeTable)
+    return load_record(get_data_folder() / DTYPES_TABLE, DtypeTable)
 
 
-def dtypes() -> Mapping[str, Dtype]:
+def get_dtypes() -> Mapping[str, Dtype]:
     """Return all dtypes and ways to calculate by name, in the order of the page, then the others."""
-    return dtype_table().dtypes
+    return load_dtype_table().dtypes
 
 
-def architectures() -> Mapping[str, Architecture]:
+def get_architectures() -> Mapping[str, GpuArchitecture]:
     """Return the generations of hardware by name, the oldest first."""
-    return dtype_table().architectures
+    return load_dtype_table().architectures
 
 
-def operations() -> Mapping[str, Operation]:
+def get_operations() -> Mapping[str, DtypeOperation]:
     """Return what the names of operations stand for."""
-    return dtype_table().operations
+    return load_dtype_table().operations
 
 
-def architecture_of(target: str) -> str:
+def find_architecture(target: str) -> str:
     """Return the architecture of a target, features or not. Raises UsageError for one that has none."""
-    base = base_target(target)
-    for name, architecture in architectures().items():
+    base = strip_features(target)
+    for name, architecture in get_architectures().items():
         if base in architecture.targets:
             return name
-    known = [target for one in architectures().values() for target in one.targets]
+    all_targets = [target for row in get_architectures().values() for target in row.targets]
     raise UsageError(
-        f"nothing is known about data types of {target}{did_you_mean(base, known)}",
-        tip=f"targets: {', '.join(known)}",
+        f"nothing is known about data types of {target}{suggest_name(base, all_targets)}",
+        tip=f"targets: {', '.join(all_targets)}",
     )
 
 
-def dtypes_of(
+def list_target_dtypes(
     target: str, *, torch: Version | None = None, rocm: Version | None = None
 ) -> tuple[TargetDtype, ...]:
     """Return the dtypes that a target has, in the order of the table, each with what can be tested.
@@ -99,81 +99,88 @@ def dtypes_of(
     With a version of torch or ROCm, without what came later. A dtype that only came to be calculated
     with later is held, as on hardware without it. Raises UsageError for an unknown target.
     """
-    architecture = architecture_of(target)
-    missing = set(excluded_from(target))
-    found = []
-    for name, dtype in dtypes().items():
-        support = _support(name, architecture)
-        if support.level == "none" or _later(dtype.since_torch, torch) or _later(dtype.since_rocm, rocm):
+    architecture = find_architecture(target)
+    missing = set(get_exclusions(target))
+    target_dtypes = []
+    for name, dtype in get_dtypes().items():
+        support = _get_support(name, architecture)
+        if (
+            support.level == "none"
+            or _is_later(dtype.since_torch, torch)
+            or _is_later(dtype.since_rocm, rocm)
+        ):
             continue
-        level: Level = "storage" if _later(support.since_rocm, rocm) else support.level
+        level: DtypeLevel = "storage" if _is_later(support.since_rocm, rocm) else support.level
         if level == "storage" and dtype.format in ("mx", "tf32"):
             continue  # a way to calculate is not held
-        how = dtype_table().formats[dtype.format]
-        names = how.operations if dtype.operations is None else dtype.operations
+        dtype_format = load_dtype_table().formats[dtype.format]
+        names = dtype_format.operations if dtype.operations is None else dtype.operations
         usable = tuple(
-            one
-            for one in names
-            if (level != "storage" or one in _HELD) and operations()[one].library not in missing
+            operation
+            for operation in names
+            if (level != "storage" or operation in _STORAGE_OPERATIONS)
+            and get_operations()[operation].library not in missing
         )
-        found.append(
+        target_dtypes.append(
             TargetDtype(
                 name,
                 dtype,
                 level,
                 support.matrix,
                 usable,
-                how.compared,
-                how.reference,
-                dtype.product or how.product,
-                how.multiple,
-                dtype_table().tolerances.get(name, Tolerances()),
+                dtype_format.compared,
+                dtype_format.reference,
+                dtype.product or dtype_format.product,
+                dtype_format.multiple,
+                load_dtype_table().tolerances.get(name, DtypeTolerances()),
                 support,
             )
         )
-    return tuple(found)
+    return tuple(target_dtypes)
 
 
-def dtypes_for(library: str, target: str) -> tuple[TargetDtype, ...]:
+def list_library_dtypes(library: str, target: str) -> tuple[TargetDtype, ...]:
     """Return the dtypes that a ROCm library calculates with on a target, in the order of the table.
 
     Of real or whole numbers: the precision page does not speak of complex ones. Nothing, where the library
     is not built for the target, or the page has not got it. Raises UsageError for an unknown name.
     """
-    types = hip_types_of(library)
-    if rocm_libraries()[library].project in excluded_from(target):
+    types = list_hip_types(library)
+    if get_rocm_libraries()[library].project in get_exclusions(target):
         return ()
     return tuple(
         row
-        for row in dtypes_of(target)
+        for row in list_target_dtypes(target)
         if row.dtype.torch and row.dtype.hip in types and row.level != "storage"
     )
 
 
-def disagreements() -> tuple[tuple[str, str], ...]:
+def find_dtype_disagreements() -> tuple[tuple[str, str], ...]:
     """Return (target, what) where the table of targets says something else."""
-    found = []
-    for target, record in gfx_targets().items():
-        if not any(target in one.targets for one in architectures().values()):
-            found.append((target, "it has this target, and no architecture of this table has"))
+    differences = []
+    for target, record in get_gfx_targets().items():
+        if not any(target in architecture.targets for architecture in get_architectures().values()):
+            differences.append((target, "it has this target, and no architecture of this table has"))
             continue
-        matrix = {row.dtype.format for row in dtypes_of(target) if row.level == "matrix"}
-        for name, here in (
+        matrix = {row.dtype.format for row in list_target_dtypes(target) if row.level == "matrix"}
+        for name, is_supported in (
             ("fp8-fnuz", record.fp8 == "fnuz"),
             ("fp8-ocp", record.fp8 == "ocp"),
             ("mx", record.mx),
         ):
-            if (name in matrix) != here:
-                found.append((target, f"{name}: {'only there' if here else 'only here'}"))
-    return tuple(found)
+            if (name in matrix) != is_supported:
+                differences.append((target, f"{name}: {'only there' if is_supported else 'only here'}"))
+    return tuple(differences)
 
 
-def show_rows() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def tabulate_dtypes() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return header and rows of the table: a row a dtype, with the architectures by level."""
     header = ("dtype", "format", "bits", "torch", "ROCm", "calculated on", "held on", "kind", "source")
     rows: list[tuple[str, ...]] = []
-    for name, dtype in dtypes().items():
-        levels = {one: _support(name, one).level for one in architectures()}
+    for name, dtype in get_dtypes().items():
+        levels = {
+            architecture: _get_support(name, architecture).level for architecture in get_architectures()
+        }
         rows.append(
             (
                 dtype.torch or name,
@@ -181,24 +188,26 @@ def show_rows() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
                 str(dtype.bits),
                 str(dtype.since_torch or ""),
                 str(dtype.since_rocm or ""),
-                _names([one for one, level in levels.items() if level in ("full", "matrix")]),
-                _names([one for one, level in levels.items() if level == "storage"]),
+                _join_names(
+                    [architecture for architecture, level in levels.items() if level in ("full", "matrix")]
+                ),
+                _join_names([architecture for architecture, level in levels.items() if level == "storage"]),
                 dtype.kind,
-                dtype_table().sources[dtype.source].url,
+                load_dtype_table().sources[dtype.source].url,
             )
         )
     return header, rows
 
 
-def _names(chosen: list[str]) -> str:
-    return "all" if len(chosen) == len(architectures()) else " ".join(chosen)
+def _join_names(chosen: list[str]) -> str:
+    return "all" if len(chosen) == len(get_architectures()) else " ".join(chosen)
 
 
-def _later(since: Version | None, version: Version | None) -> bool:
+def _is_later(since: Version | None, version: Version | None) -> bool:
     return since is not None and version is not None and since > version
 
 
-def _support(name: str, architecture: str) -> Support:
-    told = dtype_table().support[name]
-    named = [one for one in told if architecture in one.on]
-    return (named or [one for one in told if OTHERS in one.on])[0]
+def _get_support(name: str, architecture: str) -> DtypeSupport:
+    rows = load_dtype_table().support[name]
+    matching_rows = [row for row in rows if architecture in row.on]
+    return (matching_rows or [row for row in rows if OTHER_ARCHITECTURES in row.on])[0]

@@ -8,12 +8,12 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from rocm_wheels.records import Record, did_you_mean, fault
+from rocm_wheels.records import Record, suggest_name, make_record_error
 
 FactKind = Literal["documented", "packaged", "tested", "believed"]
 
 
-class Source(Record):
+class FactSource(Record):
     """Where facts were read: a page, or a file of a repository at a commit; ``retrieved`` is the day of the
     reading.
 
@@ -40,30 +40,32 @@ class Fact(Record):
 class FactTable(Record):
     """A table of facts: its sources by key. Subclasses add the facts."""
 
-    sources: Mapping[str, Source]
+    sources: Mapping[str, FactSource]
 
     @model_validator(mode="after")
     def _known_sources(self) -> FactTable:
-        for place, source in _sources_of(self):
+        for place, source in _list_sources(self):
             if source not in self.sources:
-                hint = did_you_mean(source, self.sources)
-                raise fault(f"source {source!r} is not among the table's sources{hint}", *place, "source")
+                hint = suggest_name(source, self.sources)
+                raise make_record_error(
+                    f"source {source!r} is not among the table's sources{hint}", *place, "source"
+                )
         return self
 
 
-def every_fact(value: object) -> list[Fact]:
+def list_facts(value: object) -> list[Fact]:
     """Return all facts inside a table, however deep."""
     if isinstance(value, Mapping):
-        return [fact for inner in value.values() for fact in every_fact(inner)]
+        return [fact for inner in value.values() for fact in list_facts(inner)]
     if isinstance(value, (list, tuple)):
-        return [fact for inner in value for fact in every_fact(inner)]
+        return [fact for inner in value for fact in list_facts(inner)]
     if isinstance(value, Record):
-        inside = [fact for name in type(value).model_fields for fact in every_fact(getattr(value, name))]
+        inside = [fact for name in type(value).model_fields for fact in list_facts(getattr(value, name))]
         return [value, *inside] if isinstance(value, Fact) else inside
     return []
 
 
-def _sources_of(value: object, *place: str | int) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def _list_sources(value: object, *place: str | int) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Yield the source of every fact inside a table, and the place of the fact in the file."""
     if isinstance(value, Fact):
         yield place, value.source
@@ -74,4 +76,4 @@ def _sources_of(value: object, *place: str | int) -> Iterator[tuple[tuple[str | 
         value = dict(enumerate(value))
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _sources_of(inner, *place, key)
+            yield from _list_sources(inner, *place, key)

@@ -16,17 +16,17 @@ from pydantic import model_validator
 from rocm_wheels.errors import UsageError
 from rocm_wheels.model.compat.facts import Fact, FactTable
 from rocm_wheels.model.compat.versions import VersionField
-from rocm_wheels.model.gfx import base_target, gfx_targets
-from rocm_wheels.model.names import data_folder
-from rocm_wheels.records import did_you_mean, fault, load, spelled
+from rocm_wheels.model.gfx import strip_features, get_gfx_targets
+from rocm_wheels.model.names import get_data_folder
+from rocm_wheels.records import suggest_name, make_record_error, load_record, require_pattern
 
-TABLE = "torch_features.yaml"
-_API = r"(torch[a-z]*(\.[A-Za-z_][A-Za-z0-9_]*)*)?"
+FEATURES_TABLE = "torch_features.yaml"
+_API_NAME = r"(torch[a-z]*(\.[A-Za-z_][A-Za-z0-9_]*)*)?"
 
 FeatureState = Literal["supported", "unsupported", "too old", "other targets", "not told"]
 
 
-class Correction(Fact):
+class FeatureCorrection(Fact):
     """What goes before the page: since when a feature is there, or that it is ``never``.
 
     ``aotriton``: on the targets that aotriton has kernels for.
@@ -39,37 +39,37 @@ class Correction(Fact):
     never: bool = False
 
     @model_validator(mode="after")
-    def _says_something(self) -> Correction:
+    def _says_something(self) -> FeatureCorrection:
         if self.never == (self.since is not None and self.rocm is not None):
             raise ValueError("a correction says since which torch and ROCm, or never")
         return self
 
 
-class Feature(Fact):
+class TorchFeature(Fact):
     """A feature as the page has it; without ``rocm``: not on ROCm. See the header of the table."""
 
     group: str
     project: str = "torch"
     since: VersionField | None = None
     rocm: VersionField | None = None
-    api: Annotated[str, spelled(_API, "a name in torch: torch.cuda.CUDAGraph; or empty")] = ""
+    api: Annotated[str, require_pattern(_API_NAME, "a name in torch: torch.cuda.CUDAGraph; or empty")] = ""
     targets: tuple[str, ...] = ()
-    correction: Correction | None = None
+    correction: FeatureCorrection | None = None
 
 
 class FeatureTable(FactTable):
     """``data/torch_features.yaml``, whole: every target is one."""
 
-    features: Mapping[str, Feature]
+    features: Mapping[str, TorchFeature]
 
     @model_validator(mode="after")
     def _known_targets(self) -> FeatureTable:
         for name, feature in self.features.items():
-            named = (*feature.targets, *(feature.correction.targets if feature.correction else ()))
-            for target in named:
-                if target not in gfx_targets():
-                    said = f"{name}: {target} is no GPU target{did_you_mean(target, gfx_targets())}"
-                    raise fault(said, "features", name)
+            targets = (*feature.targets, *(feature.correction.targets if feature.correction else ()))
+            for target in targets:
+                if target not in get_gfx_targets():
+                    message = f"{name}: {target} is no GPU target{suggest_name(target, get_gfx_targets())}"
+                    raise make_record_error(message, "features", name)
         return self
 
 
@@ -78,24 +78,24 @@ class FeatureAnswer:
     """Whether a feature is there, and the fact that says so (the page's or its correction)."""
 
     name: str
-    feature: Feature
+    feature: TorchFeature
     state: FeatureState
     reason: str
     fact: Fact
 
 
 @lru_cache
-def feature_table() -> FeatureTable:
+def load_feature_table() -> FeatureTable:
     """Return the whole table."""
-    return load(data_folder() / TABLE, FeatureTable)
+    return load_record(get_data_folder() / FEATURES_TABLE, FeatureTable)
 
 
-def features() -> Mapping[str, Feature]:
+def get_features() -> Mapping[str, TorchFeature]:
     """Return all features by name, in the order of the page, then those that came after it."""
-    return feature_table().features
+    return load_feature_table().features
 
 
-def features_of(
+def list_feature_answers(
     rocm: Version, versions: Mapping[str, Version], *, target: str | None = None
 ) -> tuple[FeatureAnswer, ...]:
     """Return for every feature whether it is there.
@@ -103,54 +103,56 @@ def features_of(
     ``versions``: torch and what there is beside it (``{"torch": Version("2.13"), "torchvision": …}``);
     a feature of a library that is not among them is ``not told``. Raises UsageError for an unknown target.
     """
-    if target is not None and base_target(target) not in gfx_targets():
+    if target is not None and strip_features(target) not in get_gfx_targets():
         raise UsageError(
-            f"{target} is no GPU target{did_you_mean(target, gfx_targets())}",
-            tip=f"targets: {', '.join(gfx_targets())}",
+            f"{target} is no GPU target{suggest_name(target, get_gfx_targets())}",
+            tip=f"targets: {', '.join(get_gfx_targets())}",
         )
-    return tuple(_answer(name, feature, rocm, versions, target) for name, feature in features().items())
+    return tuple(
+        _judge_feature(name, feature, rocm, versions, target) for name, feature in get_features().items()
+    )
 
 
-def _answer(
-    name: str, feature: Feature, rocm: Version, versions: Mapping[str, Version], target: str | None
+def _judge_feature(
+    name: str, feature: TorchFeature, rocm: Version, versions: Mapping[str, Version], target: str | None
 ) -> FeatureAnswer:
-    fact: Correction | Feature = feature.correction or feature
+    fact: FeatureCorrection | TorchFeature = feature.correction or feature
     if fact.rocm is None:
         return FeatureAnswer(name, feature, "unsupported", fact.note, fact)
     if feature.project not in versions:
         return FeatureAnswer(name, feature, "not told", f"which {feature.project} there is", fact)
-    for what, since, version in (
+    for component, since, version in (
         (feature.project, fact.since, versions[feature.project]),
         ("ROCm", fact.rocm, rocm),
     ):
         if since is not None and version < since:
-            return FeatureAnswer(name, feature, "too old", f"from {what} {since} on", fact)
-    places = targets_with(name)
-    if target is not None and base_target(target) not in places:
-        return FeatureAnswer(name, feature, "other targets", f"on {' '.join(places)}", fact)
+            return FeatureAnswer(name, feature, "too old", f"from {component} {since} on", fact)
+    feature_targets = list_feature_targets(name)
+    if target is not None and strip_features(target) not in feature_targets:
+        return FeatureAnswer(name, feature, "other targets", f"on {' '.join(feature_targets)}", fact)
     return FeatureAnswer(name, feature, "supported", fact.note, fact)
 
 
-def targets_with(name: str) -> tuple[str, ...]:
+def list_feature_targets(name: str) -> tuple[str, ...]:
     """Return the targets on which a feature can be there. Raises UsageError for an unknown feature."""
-    if name not in features():
+    if name not in get_features():
         raise UsageError(
-            f"no feature {name} is known{did_you_mean(name, features())}",
-            tip=f"features: {', '.join(features())}",
+            f"no feature {name} is known{suggest_name(name, get_features())}",
+            tip=f"features: {', '.join(get_features())}",
         )
-    fact = features()[name].correction or features()[name]
-    if isinstance(fact, Correction) and fact.aotriton:
-        return tuple(target for target, record in gfx_targets().items() if record.aotriton)
-    return fact.targets or tuple(gfx_targets())
+    fact = get_features()[name].correction or get_features()[name]
+    if isinstance(fact, FeatureCorrection) and fact.aotriton:
+        return tuple(target for target, record in get_gfx_targets().items() if record.aotriton)
+    return fact.targets or tuple(get_gfx_targets())
 
 
-def show_rows() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def tabulate_features() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return header and rows of the table: a row a feature, with what holds today."""
     header = ("feature", "group", "project", "since", "ROCm", "targets", "note", "kind", "source")
     rows: list[tuple[str, ...]] = []
-    for name, feature in features().items():
-        fact: Correction | Feature = feature.correction or feature
-        places = targets_with(name)
+    for name, feature in get_features().items():
+        fact: FeatureCorrection | TorchFeature = feature.correction or feature
+        feature_targets = list_feature_targets(name)
         rows.append(
             (
                 name,
@@ -158,10 +160,10 @@ def show_rows() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
                 feature.project,
                 str(fact.since or ""),
                 str(fact.rocm or "no"),
-                "" if len(places) == len(gfx_targets()) else " ".join(places),
+                "" if len(feature_targets) == len(get_gfx_targets()) else " ".join(feature_targets),
                 fact.note,
                 fact.kind,
-                feature_table().sources[fact.source].url,
+                load_feature_table().sources[fact.source].url,
             )
         )
     return header, rows

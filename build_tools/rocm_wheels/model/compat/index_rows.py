@@ -7,29 +7,29 @@ from typing import Literal
 
 from rocm_wheels.model.compat.facts import Fact, FactTable
 from rocm_wheels.model.compat.versions import VersionField
-from rocm_wheels.model.names import data_folder
-from rocm_wheels.records import Record, load
+from rocm_wheels.model.names import get_data_folder
+from rocm_wheels.records import Record, load_record
 
-TABLE = "rocm_releases.yaml"
-Channel = Literal["stable", "prerelease", "nightly", "dev"]
-Layout = Literal["multi-arch", "per-family", "fat", "variants", "cpu", "cuda", "xpu"]
+RELEASES_TABLE = "rocm_releases.yaml"
+IndexChannel = Literal["stable", "prerelease", "nightly", "dev"]
+IndexLayout = Literal["multi-arch", "per-family", "fat", "variants", "cpu", "cuda", "xpu"]
 
 
 class RocmRelease(Fact):
     """A release of ROCm; a series (7.2) where nobody says which patch release."""
 
     version: VersionField
-    channel: Channel
+    channel: IndexChannel
 
 
-class Serves(Fact):
+class ServedTargets(Fact):
     """Targets that an index is said to serve as a whole."""
 
     platforms: tuple[str, ...]
     targets: tuple[str, ...]
 
 
-class Capability(Record):
+class CapabilityRange(Record):
     """NVIDIA's compute capabilities that an index has code for, both ends included."""
 
     least: VersionField
@@ -42,17 +42,17 @@ class IndexRow(Fact):
     name: str
     vendor: Literal["amd", "nvidia", "intel", "none"]
     url: str
-    channel: Channel
-    layout: Layout
+    channel: IndexChannel
+    layout: IndexLayout
     family: str | None = None
     platforms: tuple[Literal["linux", "windows", "macos"], ...]
     machines: tuple[str, ...] = ("x86_64",)
     rocm: tuple[VersionField, ...] = ()
-    serves: tuple[Serves, ...] = ()
-    capability: Capability | None = None
+    serves: tuple[ServedTargets, ...] = ()
+    capability: CapabilityRange | None = None
 
 
-class ReleaseTable(FactTable):
+class RocmReleaseTable(FactTable):
     """The whole of ``data/rocm_releases.yaml``."""
 
     releases: tuple[RocmRelease, ...]
@@ -60,6 +60,6 @@ class ReleaseTable(FactTable):
 
 
 @lru_cache
-def release_table() -> ReleaseTable:
+def load_release_table() -> RocmReleaseTable:
     """Return the table. Raises DataError with ``file:line:column`` of every mistake."""
-    return load(data_folder() / TABLE, ReleaseTable)
+    return load_record(get_data_folder() / RELEASES_TABLE, RocmReleaseTable)

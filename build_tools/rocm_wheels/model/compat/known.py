@@ -9,15 +9,15 @@ from typing import Literal
 from packaging.version import Version
 from pydantic import field_validator
 
-from rocm_wheels.model.compat.facts import Fact, FactTable, Source
-from rocm_wheels.model.compat.index_rows import Layout
+from rocm_wheels.model.compat.facts import Fact, FactTable, FactSource
+from rocm_wheels.model.compat.index_rows import IndexLayout
 from rocm_wheels.model.compat.versions import SpecifierField
-from rocm_wheels.model.gfx import base_target
-from rocm_wheels.model.names import data_folder
-from rocm_wheels.records import load
+from rocm_wheels.model.gfx import strip_features
+from rocm_wheels.model.names import get_data_folder
+from rocm_wheels.records import load_record
 
-TABLE = "known_issues.yaml"
-_ISSUE = re.compile(r"[\w.-]+/[\w.-]+#[1-9]\d*\Z")
+ISSUES_TABLE = "known_issues.yaml"
+_ISSUE_NAME = re.compile(r"[\w.-]+/[\w.-]+#[1-9]\d*\Z")
 
 
 class KnownIssue(Fact):
@@ -32,7 +32,7 @@ class KnownIssue(Fact):
     rocm: SpecifierField
     targets: tuple[str, ...] = ()
     platforms: tuple[Literal["linux", "windows"], ...] = ()
-    layouts: tuple[Layout, ...] = ()
+    layouts: tuple[IndexLayout, ...] = ()
     workaround: str = ""
     state: Literal["open", "fixed", "closed"]
     fixed: str = ""
@@ -41,7 +41,7 @@ class KnownIssue(Fact):
     @field_validator("issue")
     @classmethod
     def _names_a_thread(cls, value: str | None) -> str | None:
-        if value is not None and not _ISSUE.match(value):
+        if value is not None and not _ISSUE_NAME.match(value):
             raise ValueError("an issue is written owner/repository#number")
         return value
 
@@ -53,30 +53,30 @@ class IssueTable(FactTable):
 
 
 @lru_cache
-def issue_table() -> IssueTable:
+def load_issue_table() -> IssueTable:
     """Return the table. Raises DataError with ``file:line:column`` of every mistake."""
-    return load(data_folder() / TABLE, IssueTable)
+    return load_record(get_data_folder() / ISSUES_TABLE, IssueTable)
 
 
-def all_issues() -> tuple[KnownIssue, ...]:
+def get_issues() -> tuple[KnownIssue, ...]:
     """Return every known issue, in the order of the table."""
-    return issue_table().issues
+    return load_issue_table().issues
 
 
-def address(one: KnownIssue) -> str:
+def get_issue_url(issue: KnownIssue) -> str:
     """Return where an issue can be read."""
-    if one.issue is None:
-        return source_of(one).url
-    repository, _, number = one.issue.partition("#")
+    if issue.issue is None:
+        return get_issue_source(issue).url
+    repository, _, number = issue.issue.partition("#")
     return f"https://github.com/{repository}/issues/{number}"
 
 
-def source_of(one: KnownIssue) -> Source:
+def get_issue_source(issue: KnownIssue) -> FactSource:
     """Return where an issue was read."""
-    return issue_table().sources[one.source]
+    return load_issue_table().sources[issue.source]
 
 
-def known_issues(
+def find_issues(
     torch: Version | None = None,
     rocm: Version | None = None,
     target: str | None = None,
@@ -84,19 +84,19 @@ def known_issues(
     layout: str | None = None,
 ) -> tuple[KnownIssue, ...]:
     """Return the issues that everything given fits; what is not given (None) fits every issue."""
-    gfx = base_target(target) if target else None
+    gfx = strip_features(target) if target else None
     return tuple(
-        one
-        for one in all_issues()
-        if (torch is None or one.torch.contains(torch.public, prereleases=True))
-        and (rocm is None or one.rocm.contains(rocm.public, prereleases=True))
-        and (gfx is None or not one.targets or gfx in one.targets)
-        and (platform is None or not one.platforms or platform in one.platforms)
-        and (layout is None or not one.layouts or layout in one.layouts)
+        issue
+        for issue in get_issues()
+        if (torch is None or issue.torch.contains(torch.public, prereleases=True))
+        and (rocm is None or issue.rocm.contains(rocm.public, prereleases=True))
+        and (gfx is None or not issue.targets or gfx in issue.targets)
+        and (platform is None or not issue.platforms or platform in issue.platforms)
+        and (layout is None or not issue.layouts or layout in issue.layouts)
     )
 
 
-def show_rows() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def tabulate_issues() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return header and rows: an issue a row."""
     header = (
         "effect",
@@ -114,19 +114,19 @@ def show_rows() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     )
     rows: list[tuple[str, ...]] = [
         (
-            one.effect,
-            one.title,
-            str(one.torch) or "all",
-            str(one.rocm) or "all",
-            " ".join(one.targets) or "all",
-            " ".join(one.platforms) or "all",
-            " ".join(one.layouts) or "all",
-            f"{one.state} ({one.fixed})" if one.fixed else one.state,
-            one.workaround,
-            one.kind,
-            source_of(one).retrieved.isoformat(),
-            address(one),
+            issue.effect,
+            issue.title,
+            str(issue.torch) or "all",
+            str(issue.rocm) or "all",
+            " ".join(issue.targets) or "all",
+            " ".join(issue.platforms) or "all",
+            " ".join(issue.layouts) or "all",
+            f"{issue.state} ({issue.fixed})" if issue.fixed else issue.state,
+            issue.workaround,
+            issue.kind,
+            get_issue_source(issue).retrieved.isoformat(),
+            get_issue_url(issue),
         )
-        for one in all_issues()
+        for issue in get_issues()
     ]
     return header, rows

@@ -14,16 +14,18 @@ from pydantic import model_validator
 
 from rocm_wheels.errors import UsageError
 from rocm_wheels.model.compat.facts import Fact, FactTable
-from rocm_wheels.model.gfx import base_target, gfx_targets
-from rocm_wheels.model.names import data_folder
-from rocm_wheels.records import did_you_mean, fault, load, spelled
+from rocm_wheels.model.gfx import strip_features, get_gfx_targets
+from rocm_wheels.model.names import get_data_folder
+from rocm_wheels.records import suggest_name, make_record_error, load_record, require_pattern
 
-TABLE = "rocm_libraries.yaml"
+LIBRARIES_TABLE = "rocm_libraries.yaml"
 
-Use = Literal["linked", "compiled-in", "beside"]
+LibraryUse = Literal["linked", "compiled-in", "beside"]
 _Api = Annotated[
     str,
-    spelled(r"torch(vision)?(\.[A-Za-z_][A-Za-z0-9_]*)*", "a name in torch or torchvision: torch.stft"),
+    require_pattern(
+        r"torch(vision)?(\.[A-Za-z_][A-Za-z0-9_]*)*", "a name in torch or torchvision: torch.stft"
+    ),
 ]
 
 
@@ -42,7 +44,7 @@ class TheRockBuild(Fact):
         return self
 
 
-class Apis(Fact):
+class LibraryApis(Fact):
     """APIs of torch besides those of the page."""
 
     apis: tuple[_Api, ...]
@@ -63,18 +65,18 @@ class LibraryTypes(Fact):
     outputs: tuple[str, ...] = ()
 
     @property
-    def all(self) -> tuple[str, ...]:
+    def all_types(self) -> tuple[str, ...]:
         """Every name, those without limits first."""
         return (*self.full, *self.partly, *self.inputs, *self.outputs)
 
 
-class Without(Fact):
+class LibraryFallback(Fact):
     """What torch does where the library is missing, in words."""
 
     text: str
 
 
-class Probe(Fact):
+class LibraryProbe(Fact):
     """The API a test of the library calls; ``setting`` is what makes torch take this library for it."""
 
     api: _Api
@@ -84,14 +86,14 @@ class Probe(Fact):
 class RocmLibrary(Fact):
     """A ROCm library, with the APIs that the compatibility page gives it. See the header of the table."""
 
-    use: Use
+    use: LibraryUse
     apis: tuple[_Api, ...]
-    without: Without
+    without: LibraryFallback
     therock: TheRockBuild | None = None
-    more: Apis | None = None
+    more: LibraryApis | None = None
     types: LibraryTypes | None = None
     lost: tuple[_Api, ...] = ()
-    probe: Probe | None = None
+    probe: LibraryProbe | None = None
 
     @property
     def project(self) -> str:
@@ -99,16 +101,16 @@ class RocmLibrary(Fact):
         return self.therock.project if self.therock else ""
 
     @property
-    def serves(self) -> tuple[str, ...]:
+    def all_apis(self) -> tuple[str, ...]:
         """All APIs, those of the page first."""
         return tuple(dict.fromkeys((*self.apis, *(self.more.apis if self.more else ()))))
 
     @model_validator(mode="after")
     def _own_apis(self) -> RocmLibrary:
-        named = (*self.lost, *((self.probe.api,) if self.probe else ()))
-        for api in named:
-            if api not in self.serves:
-                raise ValueError(f"{api} is not among its APIs{did_you_mean(api, self.serves)}")
+        apis = (*self.lost, *((self.probe.api,) if self.probe else ()))
+        for api in apis:
+            if api not in self.all_apis:
+                raise ValueError(f"{api} is not among its APIs{suggest_name(api, self.all_apis)}")
         return self
 
 
@@ -122,19 +124,22 @@ class LibraryTable(FactTable):
     @model_validator(mode="after")
     def _known_types(self) -> LibraryTable:
         for name, library in self.libraries.items():
-            named = library.types.all if library.types else ()
-            for one in named:
-                if one not in self.types:
-                    raise fault(
-                        f"{name}: no type {one}{did_you_mean(one, self.types)}", "libraries", name, "types"
+            type_names = library.types.all_types if library.types else ()
+            for type_name in type_names:
+                if type_name not in self.types:
+                    raise make_record_error(
+                        f"{name}: no type {type_name}{suggest_name(type_name, self.types)}",
+                        "libraries",
+                        name,
+                        "types",
                     )
-                if named.count(one) > 1:
-                    raise fault(f"{name}: {one} is named twice", "libraries", name, "types")
+                if type_names.count(type_name) > 1:
+                    raise make_record_error(f"{name}: {type_name} is named twice", "libraries", name, "types")
         return self
 
     @model_validator(mode="after")
     def _projects_once(self) -> LibraryTable:
-        projects = [one.project for one in self.libraries.values() if one.project]
+        projects = [library.project for library in self.libraries.values() if library.project]
         for project in (*projects, *self.unused):
             if (*projects, *self.unused).count(project) > 1:
                 raise ValueError(f"two libraries are the project {project}")
@@ -142,7 +147,7 @@ class LibraryTable(FactTable):
 
 
 @dataclass(frozen=True)
-class Missing:
+class MissingLibrary:
     """A library that is not built for a target: what it served, which APIs raise, what torch does instead."""
 
     name: str
@@ -150,81 +155,88 @@ class Missing:
     issue: str
 
     @property
-    def lost(self) -> tuple[str, ...]:
+    def lost_apis(self) -> tuple[str, ...]:
         """APIs that raise."""
         return self.library.lost
 
     @property
-    def slower(self) -> tuple[str, ...]:
+    def slower_apis(self) -> tuple[str, ...]:
         """APIs that go another way."""
-        return tuple(api for api in self.library.serves if api not in self.library.lost)
+        return tuple(api for api in self.library.all_apis if api not in self.library.lost)
 
 
 @lru_cache
-def library_table() -> LibraryTable:
+def load_library_table() -> LibraryTable:
     """Return the whole table."""
-    return load(data_folder() / TABLE, LibraryTable)
+    return load_record(get_data_folder() / LIBRARIES_TABLE, LibraryTable)
 
 
-def rocm_libraries() -> Mapping[str, RocmLibrary]:
+def get_rocm_libraries() -> Mapping[str, RocmLibrary]:
     """Return all libraries by their names on the page, in its order."""
-    return library_table().libraries
+    return load_library_table().libraries
 
 
-def hip_types_of(name: str) -> tuple[str, ...]:
+def list_hip_types(name: str) -> tuple[str, ...]:
     """Return the types of HIP that a library calculates with; none, when the precision page has not got it.
 
     Raises UsageError for an unknown library.
     """
-    if name not in rocm_libraries():
+    if name not in get_rocm_libraries():
         raise UsageError(
-            f"{name} is no ROCm library that torch uses{did_you_mean(name, rocm_libraries())}",
-            tip=f"libraries: {', '.join(rocm_libraries())}",
+            f"{name} is no ROCm library that torch uses{suggest_name(name, get_rocm_libraries())}",
+            tip=f"libraries: {', '.join(get_rocm_libraries())}",
         )
-    types = rocm_libraries()[name].types
-    return tuple(hip for one in (types.all if types else ()) for hip in library_table().types[one].hip)
+    types = get_rocm_libraries()[name].types
+    return tuple(
+        hip
+        for type_name in (types.all_types if types else ())
+        for hip in load_library_table().types[type_name].hip
+    )
 
 
-def excluded_from(target: str) -> Mapping[str, str]:
+def get_exclusions(target: str) -> Mapping[str, str]:
     """Return the projects that ROCm is built without for a target, each with the issue that says why.
 
     A target's features do not matter. Raises UsageError for an unknown target.
     """
-    base = base_target(target)
-    if base not in gfx_targets():
+    base = strip_features(target)
+    if base not in get_gfx_targets():
         raise UsageError(
-            f"{target} is no GPU target{did_you_mean(base, gfx_targets())}",
-            tip=f"targets: {', '.join(gfx_targets())}",
+            f"{target} is no GPU target{suggest_name(base, get_gfx_targets())}",
+            tip=f"targets: {', '.join(get_gfx_targets())}",
         )
-    return gfx_targets()[base].excluded
+    return get_gfx_targets()[base].excluded
 
 
-def apis_without(target: str) -> tuple[Missing, ...]:
+def list_missing_libraries(target: str) -> tuple[MissingLibrary, ...]:
     """Return the libraries of torch that a target has not got, in the order of the page.
 
     What is excluded and has nothing to do with torch (test programs, profilers) is no answer.
     Raises UsageError for an unknown target.
     """
-    excluded = excluded_from(target)
+    excluded = get_exclusions(target)
     return tuple(
-        Missing(name, library, excluded[library.project])
-        for name, library in rocm_libraries().items()
+        MissingLibrary(name, library, excluded[library.project])
+        for name, library in get_rocm_libraries().items()
         if library.project in excluded
     )
 
 
-def unknown_exclusions() -> tuple[tuple[str, str], ...]:
+def list_unknown_exclusions() -> tuple[tuple[str, str], ...]:
     """Return (target, project) of exclusions about which this table says nothing: none, when it is whole."""
-    known = {*library_table().unused, *(one.project for one in rocm_libraries().values() if one.project)}
+    known_projects = {
+        *load_library_table().unused,
+        *(library.project for library in get_rocm_libraries().values() if library.project),
+    }
     return tuple(
         (target, project)
-        for target in gfx_targets()
-        for project in excluded_from(target)
-        if project not in known
+        for target in get_gfx_targets()
+        for project in get_exclusions(target)
+        if project not in known_projects
     )
 
 
-def show_rows() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def tabulate_rocm_libraries() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return header and rows of the table: a row a library, with the targets that have not got it."""
     header = (
         "library",
@@ -239,20 +251,24 @@ def show_rows() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         "source",
     )
     rows: list[tuple[str, ...]] = []
-    for name, library in rocm_libraries().items():
-        lacking = [one for one in gfx_targets() if library.project and library.project in excluded_from(one)]
+    for name, library in get_rocm_libraries().items():
+        targets_without = [
+            target
+            for target in get_gfx_targets()
+            if library.project and library.project in get_exclusions(target)
+        ]
         rows.append(
             (
                 name,
                 library.use,
                 library.therock.file if library.therock else "",
-                " ".join(library.serves),
-                " ".join(library.types.all if library.types else ()),
+                " ".join(library.all_apis),
+                " ".join(library.types.all_types if library.types else ()),
                 library.without.text,
                 " ".join(library.lost),
-                " ".join(lacking),
+                " ".join(targets_without),
                 library.kind,
-                library_table().sources[library.source].url,
+                load_library_table().sources[library.source].url,
             )
         )
     return header, rows

@@ -10,16 +10,16 @@ from functools import lru_cache
 
 from pydantic import Field, model_validator
 
-from rocm_wheels.gpus.names import version_of
+from rocm_wheels.gpus.names import format_override_version
 from rocm_wheels.model.compat.facts import Fact, FactTable
-from rocm_wheels.model.names import data_folder
-from rocm_wheels.records import fault, load
+from rocm_wheels.model.names import get_data_folder
+from rocm_wheels.records import make_record_error, load_record
 
-TABLE = "isa_overrides.yaml"
-VARIABLE = "HSA_OVERRIDE_GFX_VERSION"
+OVERRIDES_TABLE = "isa_overrides.yaml"
+OVERRIDE_VARIABLE = "HSA_OVERRIDE_GFX_VERSION"
 
 
-class Override(Fact):
+class TargetOverride(Fact):
     """A target whose kernels a card can run. ``care`` is what is known to go wrong.
 
     ``risky``: not without being asked for.
@@ -32,39 +32,39 @@ class Override(Fact):
     @property
     def version(self) -> str:
         """The value of ``HSA_OVERRIDE_GFX_VERSION``: ``10.3.0``."""
-        return version_of(self.target)
+        return format_override_version(self.target)
 
 
-class PerNode(Fact):
+class NodeOverride(Fact):
     """Variables that override one card alone. ``since``: the first ROCm that reads them."""
 
     since: str
 
 
-class Overrides(FactTable):
+class OverrideTable(FactTable):
     """All there is to know about overrides, by the card's own target."""
 
-    per_node: PerNode
+    per_node: NodeOverride
     windows: Fact
     hidden_integrated: Fact
-    cards: Mapping[str, tuple[Override, ...]]
-    refused: Mapping[str, tuple[Override, ...]]
+    cards: Mapping[str, tuple[TargetOverride, ...]]
+    refused: Mapping[str, tuple[TargetOverride, ...]]
 
     @model_validator(mode="after")
-    def _same_major(self) -> Overrides:
+    def _same_major(self) -> OverrideTable:
         for card, options in self.cards.items():
             for option in options:
-                if option.target == card or _major(option.target) != _major(card):
-                    said = f"{card} cannot run kernels of {option.target}: another major version"
-                    raise fault(said, "cards", card, options.index(option))
+                if option.target == card or _get_major(option.target) != _get_major(card):
+                    message = f"{card} cannot run kernels of {option.target}: another major version"
+                    raise make_record_error(message, "cards", card, options.index(option))
         return self
 
 
 @lru_cache
-def overrides() -> Overrides:
+def load_overrides() -> OverrideTable:
     """Return the table."""
-    return load(data_folder() / TABLE, Overrides)
+    return load_record(get_data_folder() / OVERRIDES_TABLE, OverrideTable)
 
 
-def _major(target: str) -> str:
-    return version_of(target).partition(".")[0]
+def _get_major(target: str) -> str:
+    return format_override_version(target).partition(".")[0]

@@ -11,25 +11,32 @@ from typing import Any, Literal
 from rocm_wheels.errors import UsageError
 from rocm_wheels.gpus import names, pci
 from rocm_wheels.gpus.pci import PciEntry
-from rocm_wheels.model.compat.facts import FactKind, Source
-from rocm_wheels.model.compat.releases import Index, indexes_for
-from rocm_wheels.model.compat.targets import targets_named
-from rocm_wheels.model.gfx import Attribute, base_target, fact_of, gfx_targets
-from rocm_wheels.records import did_you_mean
+from rocm_wheels.model.compat.facts import FactKind, FactSource
+from rocm_wheels.model.compat.releases import PackageIndex, find_indexes
+from rocm_wheels.model.compat.targets import find_targets
+from rocm_wheels.model.gfx import TargetAttribute, strip_features, get_attribute_fact, get_gfx_targets
+from rocm_wheels.records import suggest_name
 
-AskedBy = Literal["id", "target", "name", "product"]
+QueryKind = Literal["id", "target", "name", "product"]
 _PLATFORMS = ("linux", "windows")
-_SHOWN: tuple[Attribute, ...] = ("families", "wave", "fp8", "aotriton", "readiness", "excluded")
+_SHOWN_ATTRIBUTES: tuple[TargetAttribute, ...] = (
+    "families",
+    "wave",
+    "fp8",
+    "aotriton",
+    "readiness",
+    "excluded",
+)
 
 
 @dataclass(frozen=True)
-class KnownFact:
+class AttributeFact:
     """One thing known of a target: in words, how it is known, and where it was read."""
 
-    what: str
+    attribute: str
     value: str
     kind: FactKind
-    source: Source
+    source: FactSource
 
 
 @dataclass(frozen=True)
@@ -45,8 +52,8 @@ class TargetFacts:
     target: str | None
     product: str
     generic: str | None
-    facts: tuple[KnownFact, ...]
-    indexes: tuple[tuple[str, Index], ...]
+    facts: tuple[AttributeFact, ...]
+    indexes: tuple[tuple[str, PackageIndex], ...]
 
 
 @dataclass(frozen=True)
@@ -54,12 +61,12 @@ class FoundCards:
     """The cards that a query means, how it was read, and the facts of their targets."""
 
     query: str
-    asked_by: AskedBy
+    query_kind: QueryKind
     cards: tuple[PciEntry, ...]
     targets: tuple[TargetFacts, ...]
 
 
-def find_cards(query: str) -> FoundCards:
+def find_gpu_cards(query: str) -> FoundCards:
     """Return the cards that are meant by words of a name, a gfx target or a PCI id.
 
     Four hexadecimal digits may be an id and part of a name (6800): then both count. A product of the table of
@@ -68,53 +75,61 @@ def find_cards(query: str) -> FoundCards:
     """
     text = " ".join(query.split())
     if re.match(r"(?i)gfx", text):
-        target = _target(text)
-        cards = tuple(entry for entry in pci.entries() if entry.gfx == target)
-        return FoundCards(text, "target", cards, (facts_of(target),))
-    by_id = _by_id(text)
-    spelled = pci.normal_id(text) is not None
-    cards = by_id if spelled and (":" in text or "0x" in text.lower()) else (*by_id, *pci.search(text))
-    if not cards and not spelled and (named := targets_named(text)):
-        parts = tuple(entry for entry in pci.entries() if entry.gfx in named and entry.integrated)
-        return FoundCards(text, "product", parts, tuple(facts_of(target) for target in named))
+        target = _parse_target(text)
+        cards = tuple(entry for entry in pci.list_pci_entries() if entry.gfx == target)
+        return FoundCards(text, "target", cards, (get_target_facts(target),))
+    by_id = _find_by_id(text)
+    spelled = pci.normalize_pci_id(text) is not None
+    cards = (
+        by_id
+        if spelled and (":" in text or "0x" in text.lower())
+        else (*by_id, *pci.search_pci_entries(text))
+    )
+    if not cards and not spelled and (named := find_targets(text)):
+        parts = tuple(entry for entry in pci.list_pci_entries() if entry.gfx in named and entry.integrated)
+        return FoundCards(text, "product", parts, tuple(get_target_facts(target) for target in named))
     if not cards:
-        raise _unknown_id(text) if spelled else _unknown_name(text)
+        raise _make_unknown_id_error(text) if spelled else _make_unknown_name_error(text)
     cards = tuple(dict.fromkeys(cards))
-    known = dict.fromkeys((entry.vendor, entry.gfx or entry.capability) for entry in cards)
-    facts = tuple(facts_of(target, vendor) for vendor, target in known if target or vendor != "amd")
+    vendor_targets = dict.fromkeys((entry.vendor, entry.gfx or entry.capability) for entry in cards)
+    facts = tuple(
+        get_target_facts(target, vendor) for vendor, target in vendor_targets if target or vendor != "amd"
+    )
     return FoundCards(text, "id" if by_id else "name", cards, facts)
 
 
-def amd_targets_of(product: str) -> tuple[str, ...]:
+def find_amd_targets(product: str) -> tuple[str, ...]:
     """Return the targets of AMD's cards that are called by words of their name; none for another vendor's.
 
     Raises UsageError, with near names, when no card is called so, or when its target is not known.
     """
-    facts = find_cards(product).targets
-    targets = tuple(one.target for one in facts if one.vendor == "amd" and one.target)
+    facts = find_gpu_cards(product).targets
+    targets = tuple(
+        target_facts.target for target_facts in facts if target_facts.vendor == "amd" and target_facts.target
+    )
     if not targets and not facts:
         raise UsageError(f"no table knows the target of {product!r}", tip="rocminfo prints it: gfx…")
     return targets
 
 
-def facts_of(target: str | None, vendor: str = "amd") -> TargetFacts:
+def get_target_facts(target: str | None, vendor: str = "amd") -> TargetFacts:
     """Return what the tables know of a target of AMD, a compute capability of NVIDIA, or of Intel's GPUs."""
     indexes = tuple(
         (platform, index)
         for platform in _PLATFORMS
-        for index in indexes_for(target, vendor=vendor, platform=platform)
+        for index in find_indexes(target, vendor=vendor, platform=platform)
     )
-    generic = names.generic_of(target) if target and vendor == "amd" else None
-    if target is None or target not in gfx_targets():
+    generic = names.find_generic_target(target) if target and vendor == "amd" else None
+    if target is None or target not in get_gfx_targets():
         return TargetFacts(vendor, target, "", generic, (), indexes)
     facts = []
-    for attribute in _SHOWN:
-        fact, source = fact_of(target, attribute)
-        facts.append(KnownFact(attribute, _words(target, attribute), fact.kind, source))
-    return TargetFacts(vendor, target, gfx_targets()[target].product, generic, tuple(facts), indexes)
+    for attribute in _SHOWN_ATTRIBUTES:
+        fact, source = get_attribute_fact(target, attribute)
+        facts.append(AttributeFact(attribute, _describe_attribute(target, attribute), fact.kind, source))
+    return TargetFacts(vendor, target, get_gfx_targets()[target].product, generic, tuple(facts), indexes)
 
 
-def as_json(facts: TargetFacts) -> dict[str, Any]:
+def make_facts_json(facts: TargetFacts) -> dict[str, Any]:
     """Return the facts of a target as plain data."""
     return {
         "vendor": facts.vendor,
@@ -122,7 +137,7 @@ def as_json(facts: TargetFacts) -> dict[str, Any]:
         "product": facts.product,
         "generic": facts.generic,
         "facts": [
-            {"what": fact.what, "value": fact.value, "kind": fact.kind}
+            {"what": fact.attribute, "value": fact.value, "kind": fact.kind}
             | {"source": fact.source.model_dump(mode="json")}
             for fact in facts.facts
         ],
@@ -134,8 +149,8 @@ def as_json(facts: TargetFacts) -> dict[str, Any]:
     }
 
 
-def _words(target: str, attribute: Attribute) -> str:
-    entry = gfx_targets()[target]
+def _describe_attribute(target: str, attribute: TargetAttribute) -> str:
+    entry = get_gfx_targets()[target]
     if attribute == "families":
         return ", ".join(entry.families)
     if attribute == "fp8":
@@ -149,13 +164,15 @@ def _words(target: str, attribute: Attribute) -> str:
     return str(getattr(entry, attribute))
 
 
-def _target(text: str) -> str:
-    base = base_target(text.lower())
+def _parse_target(text: str) -> str:
+    base = strip_features(text.lower())
     features = text.lower()[len(base) :]
-    known = sorted({*gfx_targets(), *names.KNOWN, *(e.gfx for e in pci.entries() if e.gfx)})
-    if base not in known:
+    known_targets = sorted(
+        {*get_gfx_targets(), *names.KNOWN_TARGETS, *(e.gfx for e in pci.list_pci_entries() if e.gfx)}
+    )
+    if base not in known_targets:
         raise UsageError(
-            f"{base} is no GPU target{did_you_mean(base, near_targets(base, known))}",
+            f"{base} is no GPU target{suggest_name(base, list_near_targets(base, known_targets))}",
             tip="`rocm-wheels compat show targets` lists them; a card can also be named, or given by PCI id",
         )
     if not re.fullmatch(r"(?::(?:xnack|sramecc)[+-])*", features):
@@ -165,27 +182,27 @@ def _target(text: str) -> str:
     return base
 
 
-def near_targets(word: str, known: Sequence[str]) -> list[str]:
+def list_near_targets(word: str, targets: Sequence[str]) -> list[str]:
     """Return which targets can have been meant: by the name of a target only those that begin as it does."""
     alike = len("gfx94")
-    return [one for one in known if not names.is_chip(word) or one[:alike] == word[:alike]]
+    return [target for target in targets if not names.is_chip_name(word) or target[:alike] == word[:alike]]
 
 
-def _by_id(text: str) -> tuple[PciEntry, ...]:
-    normal = pci.normal_id(text)
+def _find_by_id(text: str) -> tuple[PciEntry, ...]:
+    normal = pci.normalize_pci_id(text)
     if normal is None:
         return ()
-    alone = ":" not in text and "-" not in text
-    ids = [f"{vendor}:{normal[5:]}" for vendor in pci.VENDORS] if alone else [normal]
-    return tuple(entry for one in ids if (entry := pci.lookup(one)))
+    lacks_vendor = ":" not in text and "-" not in text
+    ids = [f"{vendor}:{normal[5:]}" for vendor in pci.PCI_VENDORS] if lacks_vendor else [normal]
+    return tuple(entry for pci_id in ids if (entry := pci.find_pci_entry(pci_id)))
 
 
-def _unknown_id(text: str) -> UsageError:
-    normal = pci.normal_id(text) or text
-    if normal[:4] not in pci.VENDORS:
+def _make_unknown_id_error(text: str) -> UsageError:
+    normal = pci.normalize_pci_id(text) or text
+    if normal[:4] not in pci.PCI_VENDORS:
         return UsageError(
             f"no GPU has PCI id {normal}: {normal[:4]} is no vendor of the tables",
-            tip="vendors: " + ", ".join(f"{key} {name}" for key, name in pci.VENDORS.items()),
+            tip="vendors: " + ", ".join(f"{key} {name}" for key, name in pci.PCI_VENDORS.items()),
         )
     return UsageError(
         f"the tables have no GPU with PCI id {normal}",
@@ -194,26 +211,32 @@ def _unknown_id(text: str) -> UsageError:
     )
 
 
-def _unknown_name(text: str) -> UsageError:
-    asked = pci.words_of(text)
+def _make_unknown_name_error(text: str) -> UsageError:
+    query_words = pci.split_words(text)
     best = sorted(
-        (-_likeness(asked, entry), entry.vendor != "amd", entry.id) for entry in pci.entries() if asked
+        (-_measure_likeness(query_words, entry), entry.vendor != "amd", entry.id)
+        for entry in pci.list_pci_entries()
+        if query_words
     )
-    near = [entry.name for score, _, one in best[:3] if score < -0.65 and (entry := pci.lookup(one))]
+    similar = [
+        entry.name for score, _, pci_id in best[:3] if score < -0.65 and (entry := pci.find_pci_entry(pci_id))
+    ]
     return UsageError(
         f"no GPU of the tables is called {text!r}",
-        tip=f"near names: {'; '.join(near)}"
-        if near
+        tip=f"near names: {'; '.join(similar)}"
+        if similar
         else "name a card (RX 7900 XTX), a target (gfx942) or a PCI id (1002:74a1)",
     )
 
 
-def _likeness(asked: frozenset[str], entry: PciEntry) -> float:
-    words = pci.words_of(" ".join((entry.name, *entry.products)))
+def _measure_likeness(query_words: frozenset[str], entry: PciEntry) -> float:
+    card_words = pci.split_words(" ".join((entry.name, *entry.products)))
     nearest = [
         1.0
-        if word in words
-        else max((difflib.SequenceMatcher(None, word, one).ratio() for one in words), default=0)
-        for word in asked
+        if word in card_words
+        else max(
+            (difflib.SequenceMatcher(None, word, card_word).ratio() for card_word in card_words), default=0
+        )
+        for word in query_words
     ]
     return sum(nearest) / len(nearest)

@@ -13,16 +13,18 @@ from dataclasses import dataclass, replace
 
 from rocm_wheels.errors import DataError
 from rocm_wheels.gpus import pci
-from rocm_wheels.model.compat.pci_table import Row, Table
+from rocm_wheels.model.compat.pci_table import PciRow, PciTable
 
 NEW, RENAMED, GONE = "new", "renamed", "gone"
-SOURCE = "pci.ids"
+PCI_IDS_SOURCE = "pci.ids"
 _LOST = "older pci.ids"  # what a name is from that pci.ids no longer has
-_HEAD = re.compile(r"(?m)^#\s*Version:\s*(\d{4}\.\d\d\.\d\d)\s*$\s*^#\s*Date:\s*(\d{4}-\d\d-\d\d)\b")
-_VENDOR = re.compile(r"([0-9a-f]{4})  (\S.*)")
-_DEVICE = re.compile(r"\t([0-9a-f]{4})  (\S.*)")
-_OTHER = re.compile(r"\t\t[0-9a-f]{2}(?:[0-9a-f]{2} [0-9a-f]{4})?  ?\S|\t[0-9a-f]{2}  \S|C [0-9a-f]{2}  \S")
-_LAST = "C ff  "  # the last class, which ends the file
+_FILE_HEAD = re.compile(r"(?m)^#\s*Version:\s*(\d{4}\.\d\d\.\d\d)\s*$\s*^#\s*Date:\s*(\d{4}-\d\d-\d\d)\b")
+_VENDOR_LINE = re.compile(r"([0-9a-f]{4})  (\S.*)")
+_DEVICE_LINE = re.compile(r"\t([0-9a-f]{4})  (\S.*)")
+_OTHER_LINE = re.compile(
+    r"\t\t[0-9a-f]{2}(?:[0-9a-f]{2} [0-9a-f]{4})?  ?\S|\t[0-9a-f]{2}  \S|C [0-9a-f]{2}  \S"
+)
+_LAST_CLASS = "C ff  "  # the last class, which ends the file
 _NO_GPU = re.compile(
     r"(?i)\b(audio|hdmi|usb|ucsi|serial|bridge|(nv)?switch|port|rp|host|hub|sata|ide|smbus|isa|agp|modem|codec"
     r"|tuner|encoder|decoder|theater|tv wonder|xilleon|coprocessor|function|reserved|root complex"
@@ -45,10 +47,10 @@ class PciIds:
 
 
 @dataclass(frozen=True)
-class Difference:
+class PciDifference:
     """Where a table and pci.ids differ: ``new``, ``renamed`` or ``gone``, the name before and now."""
 
-    what: str
+    kind: str
     id: str
     before: str
     now: str
@@ -59,7 +61,7 @@ def read_pci_ids(text: str, where: str) -> PciIds:
 
     DataError when it is none, when a line is not of its form, and when its end is missing.
     """
-    head = _HEAD.search(text[:4096])
+    head = _FILE_HEAD.search(text[:4096])
     if head is None:
         raise DataError(
             f"{where} is no pci.ids: its head names no version and date",
@@ -71,83 +73,91 @@ def read_pci_ids(text: str, where: str) -> PciIds:
         if not line.strip() or line.startswith("#"):
             continue
         last = line
-        if device := _DEVICE.fullmatch(line):
+        if device := _DEVICE_LINE.fullmatch(line):
             names[f"{vendor}:{device[1]}"] = device[2].strip()
-        elif found := _VENDOR.fullmatch(line):
-            vendor = found[1]
-        elif not _OTHER.match(line):
+        elif vendor_line := _VENDOR_LINE.fullmatch(line):
+            vendor = vendor_line[1]
+        elif not _OTHER_LINE.match(line):
             raise DataError(f"{where}:{number} is no line of a pci.ids: {line[:60]!r}")
-    if not last.startswith(_LAST) or set(pci.VENDORS) - {name[:4] for name in names}:
+    if not last.startswith(_LAST_CLASS) or set(pci.PCI_VENDORS) - {name[:4] for name in names}:
         raise DataError(f"{where} is not whole: vendors or its end are missing", tip="fetch it again")
     return PciIds(head[1], head[2], names)
 
 
-def differences(table: Table, ids: PciIds) -> tuple[Difference, ...]:
+def find_pci_differences(table: PciTable, ids: PciIds) -> tuple[PciDifference, ...]:
     """Say where a table and ``ids`` differ: by id.
 
     DataError when ``ids`` is older than what the table was made from: then the table is right.
     """
-    made_from = table.source(SOURCE).at
+    made_from = table.get_source(PCI_IDS_SOURCE).at
     if ids.version < made_from:
         raise DataError(
             f"pci.ids {ids.version} is older than the {made_from} that the table of {table.vendor} is from",
             tip=f"name a newer file with --pci-ids, or fetch one with --url {pci.PCI_IDS_URL}",
         )
-    found = []
+    pci_differences = []
     for row in table.rows:
-        now = ids.names.get(row.id, "")
-        if row.named == SOURCE and not now:
-            found.append(Difference(GONE, row.id, row.name, ""))
-        elif now and (now != row.name or row.named != SOURCE):
-            found.append(Difference(RENAMED, row.id, row.name, now))
-    known = {row.id for row in table.rows}
+        current_name = ids.names.get(row.id, "")
+        if row.named == PCI_IDS_SOURCE and not current_name:
+            pci_differences.append(PciDifference(GONE, row.id, row.name, ""))
+        elif current_name and (current_name != row.name or row.named != PCI_IDS_SOURCE):
+            pci_differences.append(PciDifference(RENAMED, row.id, row.name, current_name))
+    known_ids = {row.id for row in table.rows}
     for pci_id, name in ids.names.items():
-        if pci_id not in known and _is_gpu(pci_id, name, table):
-            found.append(Difference(NEW, pci_id, "", name))
-    return tuple(sorted(found, key=lambda difference: difference.id))
+        if pci_id not in known_ids and _is_gpu(pci_id, name, table):
+            pci_differences.append(PciDifference(NEW, pci_id, "", name))
+    return tuple(sorted(pci_differences, key=lambda difference: difference.id))
 
 
-def refreshed(table: Table, ids: PciIds) -> Table:
+def refresh_pci_table(table: PciTable, ids: PciIds) -> PciTable:
     """Return the table with the names of ``ids`` and its new GPUs; what is made by hand stays as it is.
 
     A GPU that is gone from pci.ids stays too, with its last name: cards do not vanish.
     """
     rows = {row.id: row for row in table.rows}
-    for difference in differences(table, ids):
-        if difference.what == NEW:
-            rows[difference.id] = _new_row(difference, table)
-        elif difference.what == GONE:
+    for difference in find_pci_differences(table, ids):
+        if difference.kind == NEW:
+            rows[difference.id] = _make_row(difference, table)
+        elif difference.kind == GONE:
             rows[difference.id] = replace(rows[difference.id], named=_LOST)
         else:
-            rows[difference.id] = replace(rows[difference.id], named=SOURCE, name=difference.now)
-    return table.with_rows(rows.values()).with_source(SOURCE, ids.version, ids.date)
+            rows[difference.id] = replace(rows[difference.id], named=PCI_IDS_SOURCE, name=difference.now)
+    return table.with_rows(rows.values()).with_source(PCI_IDS_SOURCE, ids.version, ids.date)
 
 
-def _is_gpu(pci_id: str, name: str, table: Table) -> bool:
+def _is_gpu(pci_id: str, name: str, table: PciTable) -> bool:
     vendor, device = pci_id.split(":")
     return (
-        pci.VENDORS.get(vendor) == table.vendor
-        and not any(first <= device <= last for first, last in table.older)
+        pci.PCI_VENDORS.get(vendor) == table.vendor
+        and not any(first <= device <= last for first, last in table.older_ranges)
         and not _NO_GPU.search(name)
         and _GPU[table.vendor].match(name) is not None
     )
 
 
-def _new_row(difference: Difference, table: Table) -> Row:
+def _make_row(difference: PciDifference, table: PciTable) -> PciRow:
     chip = next((chip for chip in table.chips if difference.now.startswith(chip.name)), None)
     if chip is None:
         blank = "-"
-        return Row(
+        return PciRow(
             difference.id,
             blank,
             blank,
             "believed",
-            SOURCE,
-            SOURCE,
+            PCI_IDS_SOURCE,
+            PCI_IDS_SOURCE,
             difference.now,
             blank,
             "new, nobody has looked",
         )
-    return Row(
-        difference.id, chip.target, chip.card, chip.kind, chip.source, SOURCE, difference.now, "-", "-"
+    return PciRow(
+        difference.id,
+        chip.target,
+        chip.card,
+        chip.kind,
+        chip.source,
+        PCI_IDS_SOURCE,
+        difference.now,
+        "-",
+        "-",
     )

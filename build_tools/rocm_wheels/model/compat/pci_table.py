@@ -17,7 +17,7 @@ _CHIP, _OLDER, _COLUMNS = "#chip\t", "#older\t", "#columns\t"
 
 
 @dataclass(frozen=True)
-class Row:
+class PciRow:
     """A GPU as its line has it: ``-`` where there is nothing. Names as in ``gpus.pci.COLUMNS``."""
 
     id: str
@@ -32,7 +32,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Chip:
+class PciChip:
     """What a chip or family, with which names begin, says of a card."""
 
     name: str
@@ -43,38 +43,38 @@ class Chip:
 
 
 @dataclass(frozen=True)
-class Table:
+class PciTable:
     """A table: its head as it is written, its rows by id, and for each row the comments above it.
 
-    ``older`` are ranges of devices (first, last) with nothing but GPUs from before the table begins.
+    ``older_ranges`` are ranges of devices (first, last) with nothing but GPUs from before the table begins.
     """
 
     vendor: str
     head: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[PciRow, ...]
     comments: tuple[tuple[str, tuple[str, ...]], ...] = ()
     end: tuple[str, ...] = ()
 
     @property
-    def chips(self) -> tuple[Chip, ...]:
+    def chips(self) -> tuple[PciChip, ...]:
         """The chips of the head."""
-        return tuple(Chip(*line.split("\t")[1:]) for line in self.head if line.startswith(_CHIP))
+        return tuple(PciChip(*line.split("\t")[1:]) for line in self.head if line.startswith(_CHIP))
 
     @property
-    def older(self) -> tuple[tuple[str, str], ...]:
+    def older_ranges(self) -> tuple[tuple[str, str], ...]:
         """The ranges of the head."""
-        found = (line.split("\t")[1].split("-") for line in self.head if line.startswith(_OLDER))
-        return tuple((first, last) for first, last in found)
+        ranges = (line.split("\t")[1].split("-") for line in self.head if line.startswith(_OLDER))
+        return tuple((first, last) for first, last in ranges)
 
-    def source(self, key: str) -> pci.PciSource:
+    def get_source(self, key: str) -> pci.PciSource:
         """Return a source of the head."""
-        return pci.read_sources(self.head)[key]
+        return pci.parse_pci_sources(self.head)[key]
 
-    def with_rows(self, rows: Iterable[Row]) -> Table:
+    def with_rows(self, rows: Iterable[PciRow]) -> PciTable:
         """Return the table with other rows, sorted by id."""
         return replace(self, rows=tuple(sorted(rows, key=lambda row: row.id)))
 
-    def with_source(self, key: str, at: str, date: str) -> Table:
+    def with_source(self, key: str, at: str, date: str) -> PciTable:
         """Return the table with another state of a source."""
         start = f"{pci.SOURCE_MARK}{key}\t"
         head = [
@@ -85,7 +85,7 @@ class Table:
         ]
         return replace(self, head=tuple(head))
 
-    def text(self) -> str:
+    def format_text(self) -> str:
         """Return what the file holds."""
         above = dict(self.comments)
         lines = list(self.head)
@@ -94,7 +94,7 @@ class Table:
         return "\n".join([*lines, *self.end, ""])
 
 
-def read_table(path: Path, vendor: str) -> Table:
+def read_pci_table(path: Path, vendor: str) -> PciTable:
     """Read the table of a vendor (``amd``, ``nvidia``, ``intel``).
 
     DataError with the line for a row that is not of the form, out of order, twice there, or that names a
@@ -105,38 +105,42 @@ def read_table(path: Path, vendor: str) -> Table:
     except (OSError, UnicodeDecodeError) as cause:
         raise DataError(f"{path} cannot be read") from cause
     marks = [number for number, line in enumerate(lines) if line.startswith(_COLUMNS)]
-    if not marks or lines[marks[0]] != _COLUMNS + "\t".join(pci.COLUMNS):
+    if not marks or lines[marks[0]] != _COLUMNS + "\t".join(pci.PCI_TABLE_COLUMNS):
         raise DataError(
             f"{path} is no table of PCI ids: a line {_COLUMNS.strip()} with its columns is missing"
         )
     head = tuple(lines[: marks[0] + 1])
-    rows: dict[str, Row] = {}
+    rows: dict[str, PciRow] = {}
     comments: list[tuple[str, tuple[str, ...]]] = []
-    waiting: list[str] = []
+    pending_comments: list[str] = []
     for number, line in enumerate(lines[len(head) :], len(head) + 1):
         if line.startswith("#") or not line:
-            waiting.append(line)
+            pending_comments.append(line)
             continue
-        row = _read_row(line, vendor, frozenset(pci.read_sources(head)), f"{path}:{number}")
+        row = _read_row(line, vendor, frozenset(pci.parse_pci_sources(head)), f"{path}:{number}")
         if rows and row.id <= next(reversed(rows)):
             raise DataError(f"{path}:{number}: {row.id} is not after {next(reversed(rows))}")
         rows[row.id] = row
-        if waiting:
-            comments.append((row.id, tuple(waiting)))
-            waiting = []
-    return Table(vendor, head, tuple(rows.values()), tuple(comments), tuple(waiting))
+        if pending_comments:
+            comments.append((row.id, tuple(pending_comments)))
+            pending_comments = []
+    return PciTable(vendor, head, tuple(rows.values()), tuple(comments), tuple(pending_comments))
 
 
-def _read_row(line: str, vendor: str, sources: frozenset[str], where: str) -> Row:
+def _read_row(line: str, vendor: str, sources: frozenset[str], where: str) -> PciRow:
     cells = line.split("\t")
-    if len(cells) != len(fields(Row)) or not all(cell == cell.strip() and cell for cell in cells):
+    if len(cells) != len(fields(PciRow)) or not all(cell == cell.strip() and cell for cell in cells):
         raise DataError(
-            f"{where}: a row has {len(fields(Row))} cells, separated by tabs; nothing is written -"
+            f"{where}: a row has {len(fields(PciRow))} cells, separated by tabs; nothing is written -"
         )
-    row = Row(*cells)
+    row = PciRow(*cells)
     faults = [
-        (row.id[:5] not in {f"{key}:" for key, name in pci.VENDORS.items() if name == vendor}, "id", row.id),
-        (pci.normal_id(row.id) != row.id, "id", row.id),
+        (
+            row.id[:5] not in {f"{key}:" for key, name in pci.PCI_VENDORS.items() if name == vendor},
+            "id",
+            row.id,
+        ),
+        (pci.normalize_pci_id(row.id) != row.id, "id", row.id),
         (not re.fullmatch(_TARGETS[vendor], row.target), "target", row.target),
         (row.card not in _CARDS, "card", row.card),
         (row.kind not in _KINDS, "kind", row.kind),
@@ -147,7 +151,7 @@ def _read_row(line: str, vendor: str, sources: frozenset[str], where: str) -> Ro
         ),
     ]
     faults += [(key not in sources, "source", key) for key in row.sources.split(",")]
-    for wrong, what, found in faults:
-        if wrong:
-            raise DataError(f"{where}: {found} is no {what} of this table")
+    for is_wrong, column, value in faults:
+        if is_wrong:
+            raise DataError(f"{where}: {value} is no {column} of this table")
     return row

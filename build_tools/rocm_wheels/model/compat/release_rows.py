@@ -2,55 +2,55 @@
 
 from __future__ import annotations
 
-from rocm_wheels.model.compat.index_rows import release_table
-from rocm_wheels.model.compat.releases import Index, indexes, rocm_releases
+from rocm_wheels.model.compat.index_rows import load_release_table
+from rocm_wheels.model.compat.releases import PackageIndex, list_indexes, list_rocm_releases
 
 
-def show_releases() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def tabulate_releases() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return header and rows: a release of ROCm a row, the newest first."""
     header = ("rocm", "channel", "indexes", "kind", "note", "read", "source")
-    sources = release_table().sources
+    sources = load_release_table().sources
     rows: list[tuple[str, ...]] = [
         (
-            str(one.version),
-            one.channel,
-            " ".join(index.name for index in indexes() if one.version in index.rocm),
-            one.kind,
-            one.note,
-            sources[one.source].retrieved.isoformat(),
-            sources[one.source].url,
+            str(release.version),
+            release.channel,
+            " ".join(index.name for index in list_indexes() if release.version in index.rocm),
+            release.kind,
+            release.note,
+            sources[release.source].retrieved.isoformat(),
+            sources[release.source].url,
         )
-        for one in rocm_releases()
+        for release in list_rocm_releases()
     ]
     return header, rows
 
 
-def show_indexes() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def tabulate_indexes() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return header and rows: an index a row, best first within a vendor and a channel."""
     header = ("index", "url", "vendor", "channel", "layout", "rocm", "platforms", "targets", "pythons")
     rows: list[tuple[str, ...]] = [
         (
-            one.name,
-            one.url,
-            one.vendor,
-            one.channel,
-            one.layout,
-            " ".join(map(str, one.rocm)),
-            " ".join(one.platforms),
-            "; ".join(f"{place}: {' '.join(targets)}" for place, targets in one.targets.items())
-            or _capability(one),
-            " ".join(one.pythons),
-            one.kind,
-            one.note,
-            one.source.retrieved.isoformat(),
-            one.source.url,
+            index.name,
+            index.url,
+            index.vendor,
+            index.channel,
+            index.layout,
+            " ".join(map(str, index.rocm)),
+            " ".join(index.platforms),
+            "; ".join(f"{platform}: {' '.join(targets)}" for platform, targets in index.targets.items())
+            or _format_capability(index),
+            " ".join(index.pythons),
+            index.kind,
+            index.note,
+            index.source.retrieved.isoformat(),
+            index.source.url,
         )
-        for one in indexes()
+        for index in list_indexes()
     ]
     return (*header, "kind", "note", "read", "source"), rows
 
 
-def _capability(index: Index) -> str:
+def _format_capability(index: PackageIndex) -> str:
     if index.capability is None:
         return ""
     least, most = index.capability

@@ -13,21 +13,27 @@ from functools import lru_cache
 from packaging.version import Version
 
 from rocm_wheels.errors import UsageError
-from rocm_wheels.model.compat.build_rows import build_table, targets_of_row
-from rocm_wheels.model.compat.facts import FactKind, Source
-from rocm_wheels.model.compat.index_rows import Channel, IndexRow, Layout, RocmRelease, release_table
-from rocm_wheels.model.compat.versions import python_key, read_version
-from rocm_wheels.model.gfx import base_target, gfx_families
-from rocm_wheels.model.line_facts import Line
-from rocm_wheels.model.lines import all_lines
-from rocm_wheels.records import did_you_mean
+from rocm_wheels.model.compat.build_rows import load_build_table, get_row_targets
+from rocm_wheels.model.compat.facts import FactKind, FactSource
+from rocm_wheels.model.compat.index_rows import (
+    IndexChannel,
+    IndexRow,
+    IndexLayout,
+    RocmRelease,
+    load_release_table,
+)
+from rocm_wheels.model.compat.versions import get_python_key, parse_version
+from rocm_wheels.model.gfx import strip_features, get_gfx_families
+from rocm_wheels.model.line_facts import TorchLine
+from rocm_wheels.model.lines import get_release_lines
+from rocm_wheels.records import suggest_name
 
-CHANNELS: tuple[Channel, ...] = ("stable", "prerelease", "nightly", "dev")
-PLATFORMS = ("linux", "windows", "macos")
+INDEX_CHANNELS: tuple[IndexChannel, ...] = ("stable", "prerelease", "nightly", "dev")
+INDEX_PLATFORMS = ("linux", "windows", "macos")
 _MACHINES = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}
 # what is taken for a vendor: its own rows, and plain wheels for hardware that torch has no build for
-_Place = tuple[str, str]  # platform and target
-_ROWS_OF = {
+_PlatformTarget = tuple[str, str]  # platform and target
+_ROW_VENDORS = {
     "amd": "amd",
     "nvidia": "nvidia",
     "intel": "intel",
@@ -38,20 +44,20 @@ _ROWS_OF = {
 
 
 @dataclass(frozen=True)
-class Index:
+class PackageIndex:
     """A package index, with what it serves.
 
     ``targets`` are gfx targets by platform, () where nobody says (``serves`` then does not hold it
     against a target); ``pythons`` are Pythons of at least one torch in it, () when not known, and
     ``pythons_for`` those by (platform, target).
     ``family`` is the GPU family of a per-family index. ``kinds`` says how each target is known, by
-    (platform, target). ``reason`` is filled by ``indexes_for``: why this index for that machine.
+    (platform, target). ``reason`` is filled by ``find_indexes``: why this index for that machine.
     """
 
     name: str
     url: str
-    channel: Channel
-    layout: Layout
+    channel: IndexChannel
+    layout: IndexLayout
     vendor: str
     platforms: tuple[str, ...]
     machines: tuple[str, ...]
@@ -59,7 +65,7 @@ class Index:
     targets: dict[str, tuple[str, ...]] = field(hash=False)
     pythons: tuple[str, ...]
     kind: FactKind
-    source: Source
+    source: FactSource
     note: str = ""
     family: str | None = None
     capability: tuple[Version, Version | None] | None = None
@@ -68,33 +74,34 @@ class Index:
     reason: str = ""
 
 
-def rocm_releases() -> tuple[RocmRelease, ...]:
+def list_rocm_releases() -> tuple[RocmRelease, ...]:
     """Return every ROCm release, the newest first."""
-    return tuple(sorted(release_table().releases, key=lambda one: one.version, reverse=True))
+    return tuple(sorted(load_release_table().releases, key=lambda release: release.version, reverse=True))
 
 
 @lru_cache
-def indexes() -> tuple[Index, ...]:
+def list_indexes() -> tuple[PackageIndex, ...]:
     """Return every index, in the order of the table."""
-    return tuple(_index(row) for row in release_table().indexes)
+    return tuple(_make_index(row) for row in load_release_table().indexes)
 
 
-def index_named(name: str) -> Index:
+def get_index(name: str) -> PackageIndex:
     """Return the index of a name. Raises UsageError, with the name that was probably meant."""
-    known = {one.name: one for one in indexes()}
-    if name not in known:
+    indexes_by_name = {index.name: index for index in list_indexes()}
+    if name not in indexes_by_name:
         raise UsageError(
-            f"there is no index {name!r}{did_you_mean(name, known)}", tip=f"known: {', '.join(known)}"
+            f"there is no index {name!r}{suggest_name(name, indexes_by_name)}",
+            tip=f"known: {', '.join(indexes_by_name)}",
         )
-    return known[name]
+    return indexes_by_name[name]
 
 
-def index_at(url: str) -> Index | None:
+def find_index_by_url(url: str) -> PackageIndex | None:
     """Return the index of an address, with or without a slash at its end; None: not one of the table."""
-    return next((one for one in indexes() if one.url.rstrip("/") == url.rstrip("/")), None)
+    return next((index for index in list_indexes() if index.url.rstrip("/") == url.rstrip("/")), None)
 
 
-def indexes_for(
+def find_indexes(
     target: str | None,
     *,
     vendor: str = "amd",
@@ -102,7 +109,7 @@ def indexes_for(
     channel: str = "stable",
     python: str | None = None,
     machine: str | None = None,
-) -> tuple[Index, ...]:
+) -> tuple[PackageIndex, ...]:
     """Return the indexes that serve a GPU, best first; each says why in ``reason``. Empty: none does.
 
     ``target`` is a gfx target for ``amd`` (features do not matter), a compute capability (``8.9``) for
@@ -111,47 +118,55 @@ def indexes_for(
     the platform spells it. Raises UsageError for a vendor, platform, channel, Python or capability that
     cannot be read.
     """
-    for what, word, known in (
-        ("vendor", vendor, tuple(_ROWS_OF)),
-        ("platform", platform, PLATFORMS),
-        ("channel", channel, CHANNELS),
+    for name, value, choices in (
+        ("vendor", vendor, tuple(_ROW_VENDORS)),
+        ("platform", platform, INDEX_PLATFORMS),
+        ("channel", channel, INDEX_CHANNELS),
     ):
-        if word not in known:
-            raise UsageError(f"{what} {word!r} is none of {', '.join(known)}{did_you_mean(word, known)}")
-    _readable(python)
-    wanted = _wanted(target, vendor)
-    found = []
-    for index in indexes():
-        if index.vendor != _ROWS_OF[vendor] or index.channel != channel or platform not in index.platforms:
+        if value not in choices:
+            raise UsageError(
+                f"{name} {value!r} is none of {', '.join(choices)}{suggest_name(value, choices)}"
+            )
+    _check_python_text(python)
+    parsed_target = _parse_target(target, vendor)
+    matches = []
+    for index in list_indexes():
+        if (
+            index.vendor != _ROW_VENDORS[vendor]
+            or index.channel != channel
+            or platform not in index.platforms
+        ):
             continue
         if machine and _MACHINES.get(machine.lower(), machine.lower()) not in index.machines:
             continue
-        pythons = index.pythons_for.get((platform, str(wanted))) or index.pythons
+        pythons = index.pythons_for.get((platform, str(parsed_target))) or index.pythons
         if python and pythons and python not in pythons:
             continue
-        if _serves(index, wanted, platform):
-            found.append(replace(index, reason=_reason(index, wanted, vendor, platform)))
-    return tuple(found)
+        if _index_serves(index, parsed_target, platform):
+            matches.append(replace(index, reason=_explain_index(index, parsed_target, vendor, platform)))
+    return tuple(matches)
 
 
-def lines_of_index(index: Index | IndexRow) -> tuple[Line, ...]:
+def list_index_lines(index: PackageIndex | IndexRow) -> tuple[TorchLine, ...]:
     """Return the release lines that pytorch.org builds for this index, oldest first; none for others'."""
     if index.layout != "fat":
         return ()
-    lines = [line for line in all_lines() if index.channel in (line.name, "stable")]
+    lines = [line for line in get_release_lines() if index.channel in (line.name, "stable")]
     return tuple(
         line
         for line in lines
         if bool(line.torch) == (index.channel == "stable")
-        and set(map(read_version, line.rocm.pytorch_org.values)) & set(index.rocm)
+        and set(map(parse_version, line.rocm.pytorch_org.values)) & set(index.rocm)
     )
 
 
-def _index(row: IndexRow) -> Index:
-    kinds, pythons_for = _stated(row)
-    pythons = set().union(*pythons_for.values(), *(_pythons(line) for line in lines_of_index(row)))
+def _make_index(row: IndexRow) -> PackageIndex:
+    kinds, pythons_for = _collect_stated(row)
+    pythons = set().union(
+        *pythons_for.values(), *(_list_line_pythons(line) for line in list_index_lines(row))
+    )
     capability = row.capability
-    return Index(
+    return PackageIndex(
         name=row.name,
         url=row.url,
         channel=row.channel,
@@ -160,10 +175,10 @@ def _index(row: IndexRow) -> Index:
         platforms=row.platforms,
         machines=row.machines,
         rocm=tuple(sorted(row.rocm, reverse=True)),
-        targets=_by_platform(kinds),
-        pythons=tuple(sorted(pythons, key=python_key)),
+        targets=_group_by_platform(kinds),
+        pythons=tuple(sorted(pythons, key=get_python_key)),
         kind=row.kind,
-        source=release_table().sources[row.source],
+        source=load_release_table().sources[row.source],
         note=row.note,
         family=row.family,
         capability=(capability.least, capability.most) if capability else None,
@@ -172,103 +187,107 @@ def _index(row: IndexRow) -> Index:
     )
 
 
-def _stated(row: IndexRow) -> tuple[dict[_Place, FactKind], dict[_Place, frozenset[str]]]:
+def _collect_stated(
+    row: IndexRow,
+) -> tuple[dict[_PlatformTarget, FactKind], dict[_PlatformTarget, frozenset[str]]]:
     """Return how each (platform, target) of an index is known, and the Pythons that it is there for.
 
     What builds state comes first; a target of the index as a whole is there for the Pythons of every
     torch that pytorch.org has in it, and of builds that state no targets.
     """
-    kinds: dict[_Place, FactKind] = {}
-    pythons: dict[_Place, frozenset[str]] = {}
-    everywhere = frozenset().union(*(_pythons(line) for line in lines_of_index(row)))
-    for build in build_table().builds:
+    kinds: dict[_PlatformTarget, FactKind] = {}
+    pythons: dict[_PlatformTarget, frozenset[str]] = {}
+    all_pythons = frozenset().union(*(_list_line_pythons(line) for line in list_index_lines(row)))
+    for build in load_build_table().builds:
         if build.index == row.name:
-            stated = targets_of_row(build)
-            everywhere |= frozenset() if stated else frozenset(build.pythons)
-            for place in ((platform, target) for platform, targets in stated.items() for target in targets):
-                kinds.setdefault(place, build.kind)
-                pythons[place] = pythons.get(place, frozenset()) | frozenset(build.pythons)
-    whole: list[tuple[_Place, FactKind]] = [
+            build_targets = get_row_targets(build)
+            all_pythons |= frozenset() if build_targets else frozenset(build.pythons)
+            for platform_target in (
+                (platform, target) for platform, targets in build_targets.items() for target in targets
+            ):
+                kinds.setdefault(platform_target, build.kind)
+                pythons[platform_target] = pythons.get(platform_target, frozenset()) | frozenset(
+                    build.pythons
+                )
+    index_targets: list[tuple[_PlatformTarget, FactKind]] = [
         ((platform, target), fact.kind)
         for fact in row.serves
         for platform in fact.platforms
         for target in fact.targets
     ]
     if row.family:
-        members = gfx_families()[row.family]
-        whole += [((platform, target), row.kind) for platform in row.platforms for target in members]
-    for place, kind in whole:
-        kinds.setdefault(place, kind)
-        pythons.setdefault(place, everywhere)
+        members = get_gfx_families()[row.family]
+        index_targets += [((platform, target), row.kind) for platform in row.platforms for target in members]
+    for platform_target, kind in index_targets:
+        kinds.setdefault(platform_target, kind)
+        pythons.setdefault(platform_target, all_pythons)
     return kinds, pythons
 
 
-def _pythons(line: Line) -> frozenset[str]:
+def _list_line_pythons(line: TorchLine) -> frozenset[str]:
     return frozenset((*line.pythons.values, *line.free_threaded.values))
 
 
-def _by_platform(places: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+def _group_by_platform(places: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    targets_by_platform: dict[str, tuple[str, ...]] = {}
     for platform, target in places:
-        found[platform] = (*found.get(platform, ()), target)
-    return found
+        targets_by_platform[platform] = (*targets_by_platform.get(platform, ()), target)
+    return targets_by_platform
 
 
-def _wanted(target: str | None, vendor: str) -> str | Version | None:
+def _parse_target(target: str | None, vendor: str) -> str | Version | None:
     if target is None or vendor == "amd":
-        return base_target(target) if target else None
+        return strip_features(target) if target else None
     if vendor != "nvidia":
         return None
     try:
-        return read_version(target)
+        return parse_version(target)
     except ValueError:
         raise UsageError(
             f"{target!r} is not a compute capability", tip="for an NVIDIA GPU it is like 8.9"
         ) from None
 
 
-def _serves(index: Index, wanted: str | Version | None, platform: str) -> bool:
-    if wanted is None:
+def _index_serves(index: PackageIndex, target: str | Version | None, platform: str) -> bool:
+    if target is None:
         return True
-    if isinstance(wanted, Version):
-        least, most = index.capability or (wanted, None)
-        return least <= wanted and (most is None or wanted <= most)
-    return (platform, wanted) in index.kinds
+    if isinstance(target, Version):
+        least, most = index.capability or (target, None)
+        return least <= target and (most is None or target <= most)
+    return (platform, target) in index.kinds
 
 
-def _reason(index: Index, wanted: str | Version | None, vendor: str, platform: str) -> str:
+def _explain_index(index: PackageIndex, target: str | Version | None, vendor: str, platform: str) -> str:
     if index.vendor == "amd":
-        rocm = ", ".join(map(str, _rocm_for(index, wanted, platform)))
-        what = f"{index.channel} index{f' of ROCm {rocm}' if rocm else ''}"
-        if isinstance(wanted, str):
-            what += f" with code for {wanted} ({index.kinds[platform, wanted]})"
+        rocm = ", ".join(map(str, _list_rocm_for(index, target, platform)))
+        text = f"{index.channel} index{f' of ROCm {rocm}' if rocm else ''}"
+        if isinstance(target, str):
+            text += f" with code for {target} ({index.kinds[platform, target]})"
     elif index.vendor == "nvidia":
-        known = (
-            f"compute capability {wanted}" if wanted else "NVIDIA GPUs; the compute capability is not known"
-        )
-        what = f"{index.channel} index for {known}"
+        gpu = f"compute capability {target}" if target else "NVIDIA GPUs; the compute capability is not known"
+        text = f"{index.channel} index for {gpu}"
     elif index.vendor == "intel":
-        what = f"{index.channel} index for Intel GPUs"
+        text = f"{index.channel} index for Intel GPUs"
     elif vendor == "apple":
-        what = f"{index.channel} index of plain wheels, which use Apple's GPU through MPS"
+        text = f"{index.channel} index of plain wheels, which use Apple's GPU through MPS"
     else:
-        what = f"{index.channel} index of wheels for the CPU: no GPU that torch has a build for"
-    return f"{what}; {index.note}" if index.note else what
+        text = f"{index.channel} index of wheels for the CPU: no GPU that torch has a build for"
+    return f"{text}; {index.note}" if index.note else text
 
 
-def _rocm_for(index: Index, wanted: str | Version | None, platform: str) -> tuple[Version, ...]:
+def _list_rocm_for(index: PackageIndex, target: str | Version | None, platform: str) -> tuple[Version, ...]:
     """Return the ROCm versions of an index that builds for a target state, or all where none does."""
-    stated = {
+    versions = {
         build.rocm
-        for build in build_table().builds
-        if build.index == index.name and wanted in targets_of_row(build).get(platform, ())
+        for build in load_build_table().builds
+        if build.index == index.name and target in get_row_targets(build).get(platform, ())
     }
-    return tuple(sorted(stated, reverse=True)) or index.rocm
+    return tuple(sorted(versions, reverse=True)) or index.rocm
 
 
-def _readable(python: str | None) -> None:
+def _check_python_text(python: str | None) -> None:
     if python is not None:
         try:
-            python_key(python)
+            get_python_key(python)
         except ValueError as fault:
             raise UsageError(str(fault), tip="such as 3.12, or 3.14t for free threading") from None

@@ -8,21 +8,23 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-from rocm_wheels.model.gfx import fact_of, gfx_families, gfx_targets
+from rocm_wheels.model.gfx import get_attribute_fact, get_gfx_families, get_gfx_targets
 
 
-def targets_named(text: str) -> tuple[str, ...]:
+def find_targets(text: str) -> tuple[str, ...]:
     """Return the targets whose name, family or product holds ``text``, in the order of the table."""
     word = text.casefold().strip()
     return tuple(
         name
-        for name, target in gfx_targets().items()
+        for name, target in get_gfx_targets().items()
         if word
-        and any(word in one.casefold() for one in (name, target.product, *target.families, *target.products))
+        and any(
+            word in label.casefold() for label in (name, target.product, *target.families, *target.products)
+        )
     )
 
 
-def show_rows() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def tabulate_targets() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return header and rows: a target a row, with how far each attribute is only believed."""
     header = (
         "target",
@@ -40,8 +42,12 @@ def show_rows() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         "source",
     )
     rows: list[tuple[str, ...]] = []
-    for name, target in gfx_targets().items():
-        believed = [one for one in ("products", "wave", "fp8") if fact_of(name, one)[0].kind == "believed"]
+    for name, target in get_gfx_targets().items():
+        believed = [
+            item
+            for item in ("products", "wave", "fp8")
+            if get_attribute_fact(name, item)[0].kind == "believed"
+        ]
         rows.append(
             (
                 name,
@@ -51,24 +57,24 @@ def show_rows() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
                 target.fp8,
                 "yes" if target.mx else "no",
                 target.aotriton or "",
-                ", ".join(_with_issue(*one) for one in target.excluded.items()),
+                ", ".join(_format_exclusion(*item) for item in target.excluded.items()),
                 target.readiness.get("linux", ""),
                 target.readiness.get("windows", ""),
                 ", ".join(believed),
-                fact_of(name, "families")[1].retrieved.isoformat(),
-                fact_of(name, "families")[1].url,
+                get_attribute_fact(name, "families")[1].retrieved.isoformat(),
+                get_attribute_fact(name, "families")[1].url,
             )
         )
     return header, rows
 
 
-def _with_issue(project: str, issue: str) -> str:
+def _format_exclusion(project: str, issue: str) -> str:
     """Return ``hipBLASLt (ROCm/TheRock#1062)``, or the project alone where no issue is named."""
-    short = issue.removeprefix("https://github.com/").replace("/issues/", "#")
-    return f"{project} ({short})" if issue else project
+    reference = issue.removeprefix("https://github.com/").replace("/issues/", "#")
+    return f"{project} ({reference})" if issue else project
 
 
-def bootstrap() -> ModuleType | None:
+def import_bootstrap() -> ModuleType | None:
     """Return rocm-bootstrap's table of targets, or None where the package is not installed."""
     try:
         return importlib.import_module("rocm_bootstrap.targets")
@@ -76,7 +82,7 @@ def bootstrap() -> ModuleType | None:
         return None
 
 
-def against_bootstrap(module: ModuleType) -> list[str]:
+def compare_with_bootstrap(module: ModuleType) -> list[str]:
     """Return where rocm-bootstrap's table of targets and ours disagree.
 
     Every target of ours must be one of theirs; a family of ours must not cross a sub-family of theirs
@@ -84,15 +90,15 @@ def against_bootstrap(module: ModuleType) -> list[str]:
     """
     faults = []
     groups: dict[str, str] = {}
-    for name in gfx_targets():
+    for name in get_gfx_targets():
         try:
             groups[name] = module.packaging_chain(name)[1].key
         except (ValueError, KeyError):
             faults.append(f"rocm-bootstrap does not know {name}")
-    for family, members in gfx_families().items():
+    for family, members in get_gfx_families().items():
         if not family.startswith("gfx"):
             continue
-        theirs = {groups[one] for one in members if one in groups}
-        if len(theirs) > 1:
-            faults.append(f"{family} holds targets of {', '.join(sorted(theirs))} of rocm-bootstrap")
+        their_groups = {groups[member] for member in members if member in groups}
+        if len(their_groups) > 1:
+            faults.append(f"{family} holds targets of {', '.join(sorted(their_groups))} of rocm-bootstrap")
     return faults

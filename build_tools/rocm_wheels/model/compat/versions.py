@@ -15,7 +15,7 @@ from pydantic import AfterValidator, PlainSerializer, PlainValidator
 _PYTHON = re.compile(r"3\.(0|[1-9]\d*)(t?)\Z")
 
 
-def read_version(text: Any) -> Version:
+def parse_version(text: Any) -> Version:
     """Return ``text`` as a version (PEP 440). Raises ValueError, also for a float or a whole number."""
     if isinstance(text, Version):
         return text
@@ -27,7 +27,7 @@ def read_version(text: Any) -> Version:
         raise ValueError(f"{text!r} is not a version (PEP 440)") from None
 
 
-def read_specifier(text: Any) -> SpecifierSet:
+def parse_specifier(text: Any) -> SpecifierSet:
     """Return ``text`` as version specifiers (PEP 440); "" takes every version. Raises ValueError."""
     try:
         return SpecifierSet(text)
@@ -35,13 +35,13 @@ def read_specifier(text: Any) -> SpecifierSet:
         raise ValueError(f"{text!r} is not a version specifier, such as >=2.9,<2.12") from None
 
 
-def _python(text: str) -> str:
+def _check_python(text: str) -> str:
     if not _PYTHON.match(text):
         raise ValueError(f"{text!r} is not a Python, such as 3.13 or 3.14t")
     return text
 
 
-def python_key(text: str) -> tuple[int, bool]:
+def get_python_key(text: str) -> tuple[int, bool]:
     """Return what Pythons are put in order by: ``3.9`` before ``3.14`` before ``3.14t``."""
     match = _PYTHON.match(text)
     if not match:
@@ -49,7 +49,7 @@ def python_key(text: str) -> tuple[int, bool]:
     return int(match[1]), bool(match[2])
 
 
-def starts_with(version: Version, series: Version) -> bool:
+def is_in_series(version: Version, series: Version) -> bool:
     """Say whether a version is of a series: 2.13.1 is of 2.13, and 2.13 of 2.13, but 2.1 is not of 2.13.
 
     Local parts and pre-releases do not count.
@@ -58,6 +58,6 @@ def starts_with(version: Version, series: Version) -> bool:
     return (*version.release, *(0,) * width)[:width] == series.release
 
 
-VersionField = Annotated[Version, PlainValidator(read_version), PlainSerializer(str)]
-PythonField = Annotated[str, AfterValidator(_python)]
-SpecifierField = Annotated[SpecifierSet, PlainValidator(read_specifier), PlainSerializer(str)]
+VersionField = Annotated[Version, PlainValidator(parse_version), PlainSerializer(str)]
+PythonField = Annotated[str, AfterValidator(_check_python)]
+SpecifierField = Annotated[SpecifierSet, PlainValidator(parse_specifier), PlainSerializer(str)]

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Literal
 
 from rocm_wheels import log
-from rocm_wheels.compile.trees import KEY_FILE
-from rocm_wheels.compile.trees.waiting import waiting_place
-from rocm_wheels.pipeline.record.reading import PLAN, read_run, run_ids
+from rocm_wheels.compile.trees import TREE_KEY_FILE
+from rocm_wheels.compile.trees.waiting import find_parking_folder
+from rocm_wheels.pipeline.record.reading import PLAN_FILE, read_run, list_run_ids
 from rocm_wheels.workspace import Workspace
 
-Kind = Literal["trees", "environments", "runs", "rejected", "fresh", "steps", "set-aside", "remains"]
+LeftoverKind = Literal["trees", "environments", "runs", "rejected", "fresh", "steps", "set-aside", "remains"]
 
-KINDS: Mapping[Kind, str] = {
+LEFTOVER_KINDS: Mapping[LeftoverKind, str] = {
     "trees": "build trees that wait for their turn",
     "environments": "build environments, with ROCm in them",
     "runs": "records and logs of runs that have ended",
@@ -33,21 +33,28 @@ KINDS: Mapping[Kind, str] = {
     "set-aside": "build trees of somebody else that --clean set aside",
     "remains": "what a cleaning that was killed was deleting",
 }
-DEFAULT_KINDS: tuple[Kind, ...] = ("trees", "environments", "runs", "rejected", "fresh", "remains")
-GOING = ".going-"
-_LOCKS = ".locks"
-_BUILD = re.compile(r"build-(?P<project>[\w-]+?)-(?P<tag>cp3\d+t?)(?:-\S+)?")
-_INSTALL = re.compile(r"install-rocm-cp3(?P<minor>\d+)(?P<free>t?)(?:-\S+)?")
+DEFAULT_LEFTOVER_KINDS: tuple[LeftoverKind, ...] = (
+    "trees",
+    "environments",
+    "runs",
+    "rejected",
+    "fresh",
+    "remains",
+)
+DELETING_PREFIX = ".going-"
+_LOCKS_FOLDER = ".locks"
+_BUILD_STEP_ID = re.compile(r"build-(?P<project>[\w-]+?)-(?P<tag>cp3\d+t?)(?:-\S+)?")
+_INSTALL_STEP_ID = re.compile(r"install-rocm-cp3(?P<minor>\d+)(?P<free>t?)(?:-\S+)?")
 
 
 @dataclass(frozen=True)
-class Piece:
+class Leftover:
     """One thing that can be deleted. ``size``: bytes that the disk gets back; ``used``: seconds since 1970.
 
     ``source``: the checkout that a build tree waits in; ``None`` in a work directory.
     """
 
-    kind: Kind
+    kind: LeftoverKind
     path: Path
     name: str
     size: int
@@ -66,150 +73,158 @@ class Piece:
         }
 
 
-def find_pieces(
-    workspace: Workspace, kinds: Iterable[Kind], *, sources: Mapping[str, Path], env: Mapping[str, str]
-) -> list[Piece]:
+def find_leftovers(
+    workspace: Workspace,
+    kinds: Iterable[LeftoverKind],
+    *,
+    sources: Mapping[str, Path],
+    env: Mapping[str, str],
+) -> list[Leftover]:
     """Return the pieces of some kinds in a work directory, and trees that wait in ``sources``, by project."""
-    wanted = set(kinds)
-    steps = sorted(path.stem for path in _entries(workspace.steps) if path.suffix == ".json")
-    found: list[Piece] = []
-    if wanted & {"trees", "set-aside", "remains"}:
-        for folder in _entries(workspace.root / "trees"):
-            found += _trees(folder, folder.name, steps, None)
+    selected_kinds = set(kinds)
+    steps = sorted(path.stem for path in _list_entries(workspace.steps) if path.suffix == ".json")
+    leftovers: list[Leftover] = []
+    if selected_kinds & {"trees", "set-aside", "remains"}:
+        for folder in _list_entries(workspace.root / "trees"):
+            leftovers += _find_trees(folder, folder.name, steps, None)
         for project, source in sources.items():
             if source.is_dir():
-                found += _trees(waiting_place(source, env) / project, project, steps, source)
-    if "environments" in wanted:
-        found += _environments(workspace, steps)
-    if "runs" in wanted:
-        found += _runs(workspace)
-    if "rejected" in wanted:
-        found += [_piece("rejected", path) for path in _entries(workspace.rejected)]
-    if "fresh" in wanted:
-        left = [path for path in _entries(workspace.fresh) if not path.is_dir() or any(path.iterdir())]
-        found += [_piece("fresh", path, steps=frozenset({path.name})) for path in left]
-    if "steps" in wanted:
-        found += [
-            _piece("steps", workspace.steps / f"{step}.json", name=step, steps=frozenset({step}))
+                leftovers += _find_trees(find_parking_folder(source, env) / project, project, steps, source)
+    if "environments" in selected_kinds:
+        leftovers += _find_environments(workspace, steps)
+    if "runs" in selected_kinds:
+        leftovers += _find_runs(workspace)
+    if "rejected" in selected_kinds:
+        leftovers += [_make_leftover("rejected", path) for path in _list_entries(workspace.rejected_wheels)]
+    if "fresh" in selected_kinds:
+        fresh_folders = [
+            path for path in _list_entries(workspace.fresh_wheels) if not path.is_dir() or any(path.iterdir())
+        ]
+        leftovers += [_make_leftover("fresh", path, steps=frozenset({path.name})) for path in fresh_folders]
+    if "steps" in selected_kinds:
+        leftovers += [
+            _make_leftover("steps", workspace.steps / f"{step}.json", name=step, steps=frozenset({step}))
             for step in steps
         ]
-    if "remains" in wanted:
-        for place in (
+    if "remains" in selected_kinds:
+        for parent in (
             workspace.environments,
             workspace.runs,
-            workspace.rejected,
-            workspace.fresh,
+            workspace.rejected_wheels,
+            workspace.fresh_wheels,
             workspace.steps,
         ):
-            found += [_piece("remains", path) for path in _entries(place, going=True)]
-    return [piece for piece in found if piece.kind in wanted]
+            leftovers += [_make_leftover("remains", path) for path in _list_entries(parent, deleting=True)]
+    return [leftover for leftover in leftovers if leftover.kind in selected_kinds]
 
 
-def _trees(folder: Path, project: str, steps: Iterable[str], source: Path | None) -> Iterator[Piece]:
-    for path in _entries(folder):
+def _find_trees(folder: Path, project: str, steps: Iterable[str], source: Path | None) -> Iterator[Leftover]:
+    for path in _list_entries(folder):
         if not path.is_dir():
             continue  # a note of the build that is running
         name = f"{project}/{path.name}"
         if path.name.startswith("unnamed-"):
-            yield _piece("set-aside", path, name=name, source=source)
+            yield _make_leftover("set-aside", path, name=name, source=source)
             continue
         key = next(
-            (k for depth in ("*", "*/*", "*/*/*") for k in path.glob(f"trees/{depth}/{KEY_FILE}")), None
+            (k for depth in ("*", "*/*", "*/*/*") for k in path.glob(f"trees/{depth}/{TREE_KEY_FILE}")), None
         )
-        mine = {step for step in steps if _built_in(step, project, key)}
+        tree_steps = {step for step in steps if _step_uses_tree(step, project, key)}
         used = key.stat().st_mtime if key is not None else None
-        yield _piece("trees", path, name=name, used=used, steps=frozenset(mine), source=source)
-    for path in _entries(folder, going=True):
-        yield _piece("remains", path, name=f"{project}/{path.name}", source=source)
+        yield _make_leftover("trees", path, name=name, used=used, steps=frozenset(tree_steps), source=source)
+    for path in _list_entries(folder, deleting=True):
+        yield _make_leftover("remains", path, name=f"{project}/{path.name}", source=source)
 
 
-def _built_in(step: str, project: str, key: Path | None) -> bool:
+def _step_uses_tree(step: str, project: str, key: Path | None) -> bool:
     """Tell whether a step builds a project in trees like this one: of its Python, or shared by all."""
-    said = _BUILD.fullmatch(step)
-    if said is None or said["project"] != project:
+    match = _BUILD_STEP_ID.fullmatch(step)
+    if match is None or match["project"] != project:
         return False
     try:
         tag = json.loads(key.read_bytes())["parts"].get("python tag") if key is not None else None
     except (OSError, ValueError, KeyError, AttributeError):
         return True  # damaged: nobody else's either
-    return tag in (None, said["tag"])
+    return tag in (None, match["tag"])
 
 
-def _environments(workspace: Workspace, steps: Iterable[str]) -> Iterator[Piece]:
+def _find_environments(workspace: Workspace, steps: Iterable[str]) -> Iterator[Leftover]:
     """Yield environments; each was last used by the newest run whose plan names it."""
-    places = [path for path in _entries(workspace.environments) if path.name != _LOCKS]
+    environments = [path for path in _list_entries(workspace.environments) if path.name != _LOCKS_FOLDER]
     used: dict[Path, float] = {}
-    for run in run_ids(workspace.runs):
-        if len(used) == len(places):
+    for run in list_run_ids(workspace.runs):
+        if len(used) == len(environments):
             break
-        plan = workspace.runs / run / PLAN
+        plan = workspace.runs / run / PLAN_FILE
         if plan.is_file():
             text = plan.read_text(encoding="utf-8", errors="replace")
             moment = plan.stat().st_mtime
-            used.update({path: moment for path in places if path not in used and path.name in text})
-    for path in places:
-        mine = {step for step in steps if (name := _environment_of(step)) and path.name.startswith(name)}
+            used.update({path: moment for path in environments if path not in used and path.name in text})
+    for path in environments:
+        environment_steps = {
+            step for step in steps if (name := _environment_prefix(step)) and path.name.startswith(name)
+        }
         touched = max(used.get(path, 0.0), path.lstat().st_mtime)
-        yield _piece("environments", path, used=touched, steps=frozenset(mine))
+        yield _make_leftover("environments", path, used=touched, steps=frozenset(environment_steps))
 
 
-def _environment_of(step: str) -> str | None:
-    said = _INSTALL.fullmatch(step)
-    return f"py3.{said['minor']}{said['free']}-" if said else None
+def _environment_prefix(step: str) -> str | None:
+    match = _INSTALL_STEP_ID.fullmatch(step)
+    return f"py3.{match['minor']}{match['free']}-" if match else None
 
 
-def _runs(workspace: Workspace) -> Iterator[Piece]:
+def _find_runs(workspace: Workspace) -> Iterator[Leftover]:
     if workspace.runs.is_symlink():
         return
-    for run in run_ids(workspace.runs):
+    for run in list_run_ids(workspace.runs):
         folder = workspace.runs / run
         if read_run(folder, brief=True).state == "running":
             continue  # on another machine: here, nobody else works in this directory now
         newest = max(
             (entry.stat(follow_symlinks=False).st_mtime for entry in os.scandir(folder)), default=None
         )
-        yield _piece("runs", folder, used=newest)
+        yield _make_leftover("runs", folder, used=newest)
 
 
-def _entries(folder: Path, *, going: bool = False) -> list[Path]:
+def _list_entries(folder: Path, *, deleting: bool = False) -> list[Path]:
     """Return what lies in a folder of ours, without what is being deleted, or only that."""
     if folder.is_symlink():
-        if not going:
-            log.note(f"{folder} is a link: what is behind it is left alone")
+        if not deleting:
+            log.log_note(f"{folder} is a link: what is behind it is left alone")
         return []
     if not folder.is_dir():
         return []
-    return sorted(path for path in folder.iterdir() if path.name.startswith(GOING) == going)
+    return sorted(path for path in folder.iterdir() if path.name.startswith(DELETING_PREFIX) == deleting)
 
 
-def _piece(
-    kind: Kind,
+def _make_leftover(
+    kind: LeftoverKind,
     path: Path,
     *,
     name: str | None = None,
     used: float | None = None,
     steps: frozenset[str] = frozenset(),
     source: Path | None = None,
-) -> Piece:
+) -> Leftover:
     moment = path.lstat().st_mtime if used is None else used
-    return Piece(kind, path, name or path.name, size_of(path), moment, steps, source)
+    return Leftover(kind, path, name or path.name, measure_disk_size(path), moment, steps, source)
 
 
-def size_of(path: Path) -> int:
+def measure_disk_size(path: Path) -> int:
     """Return the bytes that the disk gets back: links are not followed, files also linked elsewhere stay."""
     total = 0
     shared: dict[tuple[int, int], tuple[int, int]] = {}  # inode → links not seen yet, bytes
-    waiting = [path]
-    while waiting:
-        place = waiting.pop()
-        state = place.lstat()
+    pending = [path]
+    while pending:
+        item = pending.pop()
+        state = item.lstat()
         size = getattr(state, "st_blocks", -(-state.st_size // 512)) * 512
         if stat.S_ISDIR(state.st_mode):
             total += size
-            waiting.extend(Path(entry.path) for entry in os.scandir(place))
+            pending.extend(Path(entry.path) for entry in os.scandir(item))
         elif state.st_nlink > 1:
             key = (state.st_dev, state.st_ino)
             shared[key] = (shared.get(key, (state.st_nlink, 0))[0] - 1, size)
         else:
             total += size
-    return total + sum(size for left, size in shared.values() if left == 0)
+    return total + sum(size for remaining_links, size in shared.values() if remaining_links == 0)

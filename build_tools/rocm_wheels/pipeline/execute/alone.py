@@ -11,68 +11,70 @@ from pathlib import Path
 
 from rocm_wheels import log
 from rocm_wheels.errors import RocmWheelsError
-from rocm_wheels.machine import Machine, compile_jobs, look_at_machine, wanted_jobs
-from rocm_wheels.pipeline.estimates import estimate, read_history
+from rocm_wheels.machine import MachineResources, count_compile_jobs, measure_machine, read_max_jobs
+from rocm_wheels.pipeline.estimates import estimate_step, read_history
 from rocm_wheels.pipeline.execute import events
-from rocm_wheels.pipeline.execute.one import perform, run_step_line
-from rocm_wheels.pipeline.execute.usage import Usage
+from rocm_wheels.pipeline.execute.one import perform_step, run_step_line
+from rocm_wheels.pipeline.execute.usage import ResourceUsage
 from rocm_wheels.pipeline.plan.file import PlanFile
 from rocm_wheels.pipeline.plan.planning import clean_environment
 from rocm_wheels.pipeline.plan.step import Step
-from rocm_wheels.pipeline.record.writing import RunRecord, new_run
-from rocm_wheels.pipeline.summary import human_time
+from rocm_wheels.pipeline.record.writing import RunRecord, create_run_record
+from rocm_wheels.pipeline.summary import format_duration
 from rocm_wheels.workspace import Workspace
 
 
-def run_in(record: Path, file: PlanFile, path: Path, name: str, env: Mapping[str, str]) -> bool:
-    """Do a step of a run that has a record; the run itself tells of begin and end. See ``perform``."""
+def run_step_in_record(record: Path, file: PlanFile, path: Path, name: str, env: Mapping[str, str]) -> bool:
+    """Do a step of a run that has a record; the run itself tells of begin and end. See ``perform_step``."""
     clean = clean_environment(file.request, env, quietly=True)
-    return perform(file, path, name, record=RunRecord(record), env=clean, jobs=wanted_jobs(env))
+    return perform_step(file, path, name, record=RunRecord(record), env=clean, jobs=read_max_jobs(env))
 
 
-def jobs_alone(file: PlanFile, step: Step, machine: Machine, env: Mapping[str, str]) -> int:
+def count_step_jobs(file: PlanFile, step: Step, machine: MachineResources, env: Mapping[str, str]) -> int:
     """Return how many compilers a step may run: as many as its user says, else as memory and cores allow."""
-    given = wanted_jobs(env)
-    if given is not None or step.kind != "build":
-        return compile_jobs(machine, None, given)
+    requested_jobs = read_max_jobs(env)
+    if requested_jobs is not None or step.kind != "build":
+        return count_compile_jobs(machine, None, requested_jobs)
     history = read_history(Workspace(file.request.work).runs)
-    known = estimate(str(step.project), max(len(file.plan.targets), 1), machine, history)
-    return compile_jobs(machine, known.memory_per_job or None, None)
+    expected = estimate_step(str(step.project), max(len(file.plan.targets), 1), machine, history)
+    return count_compile_jobs(machine, expected.memory_per_job or None, None)
 
 
-def _slurm_job(env: Mapping[str, str]) -> str | None:
+def _slurm_job_id(env: Mapping[str, str]) -> str | None:
     """Return the id of the job that this is part of, and how often that was started again."""
     job = env.get("SLURM_JOB_ID")
     return None if job is None else f"{job}.{env.get('SLURM_RESTART_COUNT', '0')}"
 
 
-def run_alone(file: PlanFile, path: Path, name: str, env: Mapping[str, str]) -> None:
+def run_single_step(file: PlanFile, path: Path, name: str, env: Mapping[str, str]) -> None:
     """Do a step as a run of its own. Raises what the step raises."""
-    step = file.plan.step(name)
-    machine = look_at_machine(env)
-    jobs = jobs_alone(file, step, machine, env)
-    record = new_run(Workspace(file.request.work).runs, datetime.now(timezone.utc))
+    step = file.plan.find_step(name)
+    machine = measure_machine(env)
+    jobs = count_step_jobs(file, step, machine, env)
+    record = create_run_record(Workspace(file.request.work).runs, datetime.now(timezone.utc))
     begin = time.monotonic()
-    _record_begin(record, file, path, step, machine=machine, jobs=jobs, env=env)
-    usage, ended = Usage(), _End("failed", 1)
-    usage.started(os.getpid())
+    _record_single_begin(record, file, path, step, machine=machine, jobs=jobs, env=env)
+    usage, end = ResourceUsage(), _StepEnd("failed", 1)
+    usage.start(os.getpid())
     try:
         with usage:
-            again = run_in(record.folder, file, path, name, {**env, "MAX_JOBS": str(jobs)})
-        ended = _End("done", 0)
-        log.note(f"{name}: {'up to date' if again else 'done'} ({human_time(time.monotonic() - begin)})")
-    except RocmWheelsError as known:
-        ended = _End("failed", known.exit_code, known)
+            up_to_date = run_step_in_record(record.folder, file, path, name, {**env, "MAX_JOBS": str(jobs)})
+        end = _StepEnd("done", 0)
+        log.log_note(
+            f"{name}: {'up to date' if up_to_date else 'done'} ({format_duration(time.monotonic() - begin)})"
+        )
+    except RocmWheelsError as error:
+        end = _StepEnd("failed", error.exit_code, error)
         raise
     except KeyboardInterrupt:
-        ended = _End("interrupted", 130)
+        end = _StepEnd("interrupted", 130)
         raise
     finally:
-        _record_end(record, step, ended, usage, time.monotonic() - begin)
+        _record_single_end(record, step, end, usage, time.monotonic() - begin)
 
 
 @dataclass(frozen=True)
-class _End:
+class _StepEnd:
     """How a step alone ended, which is how its run did."""
 
     outcome: str
@@ -80,18 +82,18 @@ class _End:
     failure: RocmWheelsError | None = None
 
 
-def _record_begin(
+def _record_single_begin(
     record: RunRecord,
     file: PlanFile,
     path: Path,
     step: Step,
     *,
-    machine: Machine,
+    machine: MachineResources,
     jobs: int,
     env: Mapping[str, str],
 ) -> None:
     """Record the begin of a run of one step, and of that step: both are this process."""
-    events.run_begun(
+    events.record_run_begin(
         record,
         file.request,
         machine,
@@ -101,23 +103,25 @@ def _record_begin(
         lock=file.lock,
         targets=file.plan.targets,
         pythons=[step.cell.tag],
-        against=[one for one in file.plan.against if one.python == step.cell.tag],
-        slurm_job=_slurm_job(env),
+        against=[wheel for wheel in file.plan.against if wheel.python == step.cell.tag],
+        slurm_job=_slurm_job_id(env),
     )
     output = record.folder / f"{step.id}.log"
-    events.step_begun(record, step, path, log=output, pid=os.getpid(), jobs=jobs)
+    events.record_step_begin(record, step, path, log=output, pid=os.getpid(), jobs=jobs)
 
 
-def _record_end(record: RunRecord, step: Step, ended: _End, usage: Usage, seconds: float) -> None:
+def _record_single_end(
+    record: RunRecord, step: Step, end: _StepEnd, usage: ResourceUsage, seconds: float
+) -> None:
     """Record the end of the step, and of its run."""
-    events.step_ended(
+    events.record_step_end(
         record,
         step,
-        ended.outcome,
-        ended.failure,
+        end.outcome,
+        end.failure,
         seconds=seconds,
         peak_memory=usage.peak,
         cpu_seconds=round(usage.cpu_seconds, 2),
-        exit_code=ended.exit_code,
+        exit_code=end.exit_code,
     )
-    record.write("run-ended", outcome=ended.outcome, seconds=round(seconds, 3), exit_code=ended.exit_code)
+    record.write("run-ended", outcome=end.outcome, seconds=round(seconds, 3), exit_code=end.exit_code)

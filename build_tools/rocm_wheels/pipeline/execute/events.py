@@ -10,19 +10,19 @@ from pathlib import Path
 
 from rocm_wheels import __version__, groups
 from rocm_wheels.errors import RocmWheelsError
-from rocm_wheels.machine import Machine
+from rocm_wheels.machine import MachineResources
 from rocm_wheels.pipeline.execute.one import run_step_line
 from rocm_wheels.pipeline.plan.step import BuiltAgainst, Step
 from rocm_wheels.pipeline.record.writing import RunRecord
 from rocm_wheels.pipeline.request import WheelsRequest
 
-_ESTIMATED = ("seconds", "disk", "memory", "source")
+_ESTIMATE_FIELDS = ("seconds", "disk", "memory", "source")
 
 
-def run_begun(
+def record_run_begin(
     record: RunRecord,
     request: WheelsRequest,
-    machine: Machine,
+    machine: MachineResources,
     plan: Path,
     *,
     command: str,
@@ -31,11 +31,11 @@ def run_begun(
     targets: Sequence[str],
     pythons: Sequence[str],
     against: Sequence[BuiltAgainst],
-    **where: object,
+    **location: object,
 ) -> None:
     """Record that this process begins a run of ``steps`` steps of the plan at ``plan``.
 
-    ``lock``: path and SHA-256 of the lock that it is under; ``pythons``: ABI tags; ``where``: more about the
+    ``lock``: path and SHA-256 of the lock that it is under; ``pythons``: ABI tags; ``location``: more about the
     place that it runs at, besides the host.
     """
     pid = os.getpid()
@@ -45,9 +45,9 @@ def run_begun(
         version=__version__,
         command=command,
         pid=pid,
-        began=groups.began(pid),
+        began=groups.get_process_start(pid),
         host=platform.node(),
-        **where,
+        **location,
         platform=request.platform,
         cores=machine.cores,
         memory=machine.memory,
@@ -57,12 +57,14 @@ def run_begun(
         lock_digest=None if lock is None else lock[1],
         targets=list(targets),
         pythons=list(pythons),
-        against=[asdict(one) for one in against],
+        against=[asdict(wheel) for wheel in against],
         output=request.output,
     )
 
 
-def step_begun(record: RunRecord, step: Step, plan: Path, *, log: Path, pid: int, jobs: int | None) -> None:
+def record_step_begin(
+    record: RunRecord, step: Step, plan: Path, *, log: Path, pid: int, jobs: int | None
+) -> None:
     """Record that the process ``pid`` does a step of the plan at ``plan`` now, with ``jobs`` compilers."""
     estimate = step.estimate
     record.write(
@@ -75,13 +77,13 @@ def step_begun(record: RunRecord, step: Step, plan: Path, *, log: Path, pid: int
         fingerprint=step.fingerprint,
         log=log,
         pid=pid,
-        began=groups.began(pid),
+        began=groups.get_process_start(pid),
         jobs=jobs,
-        estimate=None if estimate is None else {name: getattr(estimate, name) for name in _ESTIMATED},
+        estimate=None if estimate is None else {name: getattr(estimate, name) for name in _ESTIMATE_FIELDS},
     )
 
 
-def step_ended(
+def record_step_end(
     record: RunRecord,
     step: Step,
     outcome: str,

@@ -19,27 +19,38 @@ from pathlib import Path
 
 from rocm_wheels import ending, process
 from rocm_wheels.errors import BuildError, RocmWheelsError, UsageError
-from rocm_wheels.machine import compile_jobs, wanted_jobs
+from rocm_wheels.machine import count_compile_jobs, read_max_jobs
 from rocm_wheels.pipeline.execute import events
-from rocm_wheels.pipeline.execute.one import holding, run_step_command
-from rocm_wheels.pipeline.execute.result import SAID_LINES, State, cpu_seconds, end_of, read_result, told
-from rocm_wheels.pipeline.execute.screen import Screen
-from rocm_wheels.pipeline.execute.usage import Usage
+from rocm_wheels.pipeline.execute.one import hold_step, run_step_command
+from rocm_wheels.pipeline.execute.result import (
+    KEPT_OUTPUT_LINES,
+    ExecutionState,
+    measured_cpu_seconds,
+    judge_step_end,
+    read_result,
+    make_step_variables,
+)
+from rocm_wheels.pipeline.execute.screen import StepDisplay
+from rocm_wheels.pipeline.execute.usage import ResourceUsage
 from rocm_wheels.pipeline.facts.gather import Facts
-from rocm_wheels.pipeline.plan.graph import Graph
+from rocm_wheels.pipeline.plan.graph import StepGraph
 from rocm_wheels.pipeline.plan.planner import Planner
-from rocm_wheels.pipeline.plan.settle import settle
+from rocm_wheels.pipeline.plan.settle import settle_step
 from rocm_wheels.pipeline.plan.step import Step
 from rocm_wheels.pipeline.record.writing import RunRecord
 
-_MOST_AT_A_TIME = 8
-_THREADS = "step-at-work"
-_COLOURS: Mapping[State, str] = {"done": "green"}
-_SAID: Mapping[State, str] = {"done": "done in", "timeout": "stopped after", "killed": "killed after"}
+_MAX_PARALLEL_STEPS = 8
+_THREAD_PREFIX = "step-at-work"
+_STATE_COLOURS: Mapping[ExecutionState, str] = {"done": "green"}
+_STATE_PHRASES: Mapping[ExecutionState, str] = {
+    "done": "done in",
+    "timeout": "stopped after",
+    "killed": "killed after",
+}
 
 
 @dataclass(frozen=True)
-class How:
+class ExecutionOptions:
     """How a plan is run: ``jobs`` steps at a time (``None``: by cores), ``timeout`` of a step in seconds."""
 
     jobs: int | None = None
@@ -48,114 +59,114 @@ class How:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How a step ended. ``again``: it ran, and its wheel had only to be brought where it is wanted."""
+class StepOutcome:
+    """How a step ended. ``reused``: it ran, and its wheel had only to be brought where it is wanted."""
 
     step: Step
-    state: State
+    state: ExecutionState
     seconds: float = 0.0
-    again: bool = False
+    reused: bool = False
     failure: RocmWheelsError | None = None
 
 
 @dataclass
-class Executor:
-    """Runs the steps of one plan; ``base`` is the environment of the processes."""
+class LocalExecutor:
+    """Runs the steps of one plan; ``env`` is the environment of the processes."""
 
-    graph: Graph
+    graph: StepGraph
     facts: Facts
     plan: Path
     record: RunRecord
-    base: Mapping[str, str]
-    how: How
-    screen: Screen
+    env: Mapping[str, str]
+    options: ExecutionOptions
+    screen: StepDisplay
     settled: dict[str, Step] = field(default_factory=dict)
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
-    _running: dict[Future[Outcome], str] = field(default_factory=dict)
+    outcomes: dict[str, StepOutcome] = field(default_factory=dict)
+    _running: dict[Future[StepOutcome], str] = field(default_factory=dict)
 
     def run(self) -> None:
         """Run them; ``outcomes`` has every step afterwards. An interruption ends all, then is raised."""
         sorter = TopologicalSorter({s.id: (*s.after, *s.behind) for s in self.graph.steps.values()})
         sorter.prepare()
-        waiting: list[str] = []
-        with ThreadPoolExecutor(self._at_a_time, thread_name_prefix=_THREADS) as pool:
+        pending: list[str] = []
+        with ThreadPoolExecutor(self._parallel_limit, thread_name_prefix=_THREAD_PREFIX) as pool:
             try:
                 while sorter.is_active():
-                    waiting += sorter.get_ready()
-                    while self._begin_next(waiting, sorter, pool):
-                        waiting += sorter.get_ready()
+                    pending += sorter.get_ready()
+                    while self._begin_next_step(pending, sorter, pool):
+                        pending += sorter.get_ready()
                     if self._running:
-                        self._await(sorter)
+                        self._await_step(sorter)
             except BaseException:
-                self._end_everything(pool)
+                self._end_all_steps(pool)
                 raise
             finally:
                 for name in self.graph.steps:
-                    self.outcomes.setdefault(name, Outcome(self._as_known(name), "not begun"))
+                    self.outcomes.setdefault(name, StepOutcome(self._latest_step(name), "not begun"))
 
-    def _end_everything(self, pool: ThreadPoolExecutor) -> None:
+    def _end_all_steps(self, pool: ThreadPoolExecutor) -> None:
         """End all that is at work, however often somebody interrupts that, and take in how it ended.
 
         Threads are asked, not what is known here: an interruption may come right after one has begun.
         """
         pool.shutdown(wait=False, cancel_futures=True)
-        with ending.everything():
-            while any(thread.name.startswith(_THREADS) for thread in threading.enumerate()):
+        with ending.block_new_work():
+            while any(thread.name.startswith(_THREAD_PREFIX) for thread in threading.enumerate()):
                 try:
-                    process.end_all()
+                    process.end_all_processes()
                     time.sleep(0.02)
                 except KeyboardInterrupt:
                     continue
         for future, name in self._running.items():
             if not future.cancelled():
-                self.outcomes[name] = self._outcome_of(future, name, over=True)
+                self.outcomes[name] = self._take_outcome(future, name, over=True)
         self._running.clear()
 
     @property
-    def _at_a_time(self) -> int:
-        return self.how.jobs or min(self._slots(None), _MOST_AT_A_TIME)
+    def _parallel_limit(self) -> int:
+        return self.options.jobs or min(self._count_slots(None), _MAX_PARALLEL_STEPS)
 
-    def _slots(self, memory_per_job: int | None) -> int:
+    def _count_slots(self, memory_per_job: int | None) -> int:
         """Return how many compilers may run at a time on this machine, all steps together."""
-        return compile_jobs(self.facts.machine, memory_per_job, wanted_jobs(self.base))
+        return count_compile_jobs(self.facts.machine, memory_per_job, read_max_jobs(self.env))
 
-    def _begin_next(
-        self, waiting: list[str], sorter: TopologicalSorter[str], pool: ThreadPoolExecutor
+    def _begin_next_step(
+        self, pending: list[str], sorter: TopologicalSorter[str], pool: ThreadPoolExecutor
     ) -> bool:
         """Deal with one step that is ready, if there is one to deal with now; say whether there was."""
-        for name in waiting:
+        for name in pending:
             blocked = any(self._is_missing(needed) for needed in self.graph.steps[name].after)
-            if blocked or self._is_over():
-                outcome: Outcome | None = Outcome(self._as_known(name), "not begun")
+            if blocked or self._is_stopping():
+                outcome: StepOutcome | None = StepOutcome(self._latest_step(name), "not begun")
             else:
-                outcome = self._skipped_or_failed(name)
+                outcome = self._settle_step(name)
             if outcome is not None:
                 self.outcomes[name] = outcome
-                waiting.remove(name)
+                pending.remove(name)
                 sorter.done(name)
                 return True
-            if len(self._running) < self._at_a_time:
-                waiting.remove(name)
-                self._start(name, waiting, pool)
+            if len(self._running) < self._parallel_limit:
+                pending.remove(name)
+                self._start_step(name, pending, pool)
                 return True
         return False
 
     def _is_missing(self, needed: str) -> bool:
         return needed in self.outcomes and self.outcomes[needed].state not in ("done", "skipped", "left out")
 
-    def _is_over(self) -> bool:
+    def _is_stopping(self) -> bool:
         failed = any(outcome.failure is not None for outcome in self.outcomes.values())
-        return failed and not self.how.keep_going
+        return failed and not self.options.keep_going
 
-    def _as_known(self, name: str) -> Step:
+    def _latest_step(self, name: str) -> Step:
         return self.settled.get(name, self.graph.steps[name])
 
-    def _skipped_or_failed(self, name: str) -> Outcome | None:
+    def _settle_step(self, name: str) -> StepOutcome | None:
         """Settle a step; return its outcome when it does not run."""
         try:
-            step = self.settled[name] = settle(Planner(self.graph, self.facts, self.settled), name)
+            step = self.settled[name] = settle_step(Planner(self.graph, self.facts, self.settled), name)
         except RocmWheelsError as wrong:
-            return self._failed_at_once(name, wrong)
+            return self._record_early_failure(name, wrong)
         if step.verdict not in ("skip", "left out"):
             return None
         done = self.facts.done.get(name)
@@ -166,88 +177,98 @@ class Executor:
             step=name,
             why=step.why,
             fingerprint=step.fingerprint,
-            outputs=[{"path": one.path, "size": one.size, "sha256": one.sha256} for one in outputs],
+            outputs=[
+                {"path": output.path, "size": output.size, "sha256": output.sha256} for output in outputs
+            ],
             targets=facts.get("targets") if facts.get("verified") else None,
             version=facts.get("version"),
         )
-        return Outcome(step, "skipped" if step.verdict == "skip" else "left out")
+        return StepOutcome(step, "skipped" if step.verdict == "skip" else "left out")
 
     # -- a step at work -------------------------------------------------------------------------------------
 
-    def _start(self, name: str, waiting: list[str], pool: ThreadPoolExecutor) -> None:
+    def _start_step(self, name: str, pending: list[str], pool: ThreadPoolExecutor) -> None:
         step = self.settled[name]
-        jobs = self._share(step, waiting) if step.kind == "build" else None
+        jobs = self._allot_jobs(step, pending) if step.kind == "build" else None
         log_file = self.record.folder / f"{name}.log"
-        self.screen.begin(name, step.why, log_file)
-        self._running[pool.submit(copy_context().run, self._work, step, jobs, log_file)] = name
+        self.screen.begin_step(name, step.why, log_file)
+        self._running[pool.submit(copy_context().run, self._run_step, step, jobs, log_file)] = name
 
-    def _share(self, step: Step, waiting: list[str]) -> int:
+    def _allot_jobs(self, step: Step, pending: list[str]) -> int:
         """Return a step's part of the compilers: by the work that is expected of all that may run with it."""
-        slots = self._slots(step.estimate.memory_per_job or None if step.estimate else None)
-        beside = [*self._running.values(), *waiting][: self._at_a_time - 1]
-        others = [self._as_known(name) for name in beside]
+        slots = self._count_slots(step.estimate.memory_per_job or None if step.estimate else None)
+        side_by_side = [*self._running.values(), *pending][: self._parallel_limit - 1]
+        others = [self._latest_step(name) for name in side_by_side]
         work = [
-            max(one.estimate.seconds, 1.0) if one.estimate else 1.0 for one in others if one.kind == "build"
+            max(other.estimate.seconds, 1.0) if other.estimate else 1.0
+            for other in others
+            if other.kind == "build"
         ]
-        own = max(step.estimate.seconds, 1.0) if step.estimate else 1.0
-        return max(1, round(slots * own / (own + sum(work))))
+        own_work = max(step.estimate.seconds, 1.0) if step.estimate else 1.0
+        return max(1, round(slots * own_work / (own_work + sum(work))))
 
-    def _work(self, step: Step, jobs: int | None, log_file: Path) -> Outcome:
+    def _run_step(self, step: Step, jobs: int | None, log_file: Path) -> StepOutcome:
         """Run a step's process to its end; what it left behind is ended. Runs in a thread."""
-        env = {**self.base, **told(self.record.folder, self.facts.request.sdk)}
+        env = {**self.env, **make_step_variables(self.record.folder, self.facts.request.sdk)}
         if jobs is not None:
             env["MAX_JOBS"] = str(jobs)
-        usage, begin = Usage(), time.monotonic()
-        said = deque[str](maxlen=SAID_LINES)
+        usage, begin = ResourceUsage(), time.monotonic()
+        last_lines = deque[str](maxlen=KEPT_OUTPUT_LINES)
 
-        def started(pid: int) -> None:
-            usage.started(pid)
-            events.step_begun(self.record, step, self.plan, log=log_file, pid=pid, jobs=jobs)
+        def on_start(pid: int) -> None:
+            usage.start(pid)
+            events.record_step_begin(self.record, step, self.plan, log=log_file, pid=pid, jobs=jobs)
 
-        def heard(line: str) -> None:
-            said.append(line)
-            self.screen.line(step.id, line)
+        def on_line(line: str) -> None:
+            last_lines.append(line)
+            self.screen.show_line(step.id, line)
 
         with usage:
-            code, timed_out = self._process(step.id, env, started, heard)
+            code, timed_out = self._run_process(step.id, env, on_start, on_line)
         if code:
-            self._end_left_behind(step.id)
+            self._end_orphans(step.id)
         seconds = time.monotonic() - begin
-        result = read_result(self.record.folder, step.id, said)
-        state, failure = end_of(step, code, timed_out, result, log_file)
-        events.step_ended(
+        result = read_result(self.record.folder, step.id, last_lines)
+        state, failure = judge_step_end(step, code, timed_out, result, log_file)
+        events.record_step_end(
             self.record,
             step,
             state,
             failure,
             seconds=seconds,
             peak_memory=usage.peak,
-            cpu_seconds=cpu_seconds(result, usage.cpu_seconds),
+            cpu_seconds=measured_cpu_seconds(result, usage.cpu_seconds),
             exit_code=code,
         )
-        self.screen.end(step.id, _SAID.get(state, f"{state} after"), _COLOURS.get(state, "red"))
-        return Outcome(step, state, seconds, again=bool(result.get("again")), failure=failure)
+        self.screen.end_step(
+            step.id, _STATE_PHRASES.get(state, f"{state} after"), _STATE_COLOURS.get(state, "red")
+        )
+        return StepOutcome(step, state, seconds, reused=bool(result.get("again")), failure=failure)
 
-    def _process(
-        self, name: str, env: Mapping[str, str], started: Callable[[int], None], heard: Callable[[str], None]
+    def _run_process(
+        self,
+        name: str,
+        env: Mapping[str, str],
+        on_start: Callable[[int], None],
+        on_line: Callable[[str], None],
     ) -> tuple[int, BuildError | None]:
         """Have a process do a step; return its exit code, and what stopped it when its time was over."""
         begun = False
 
-        def begins(pid: int) -> None:
+        def begin(pid: int) -> None:
             nonlocal begun
             begun = True
-            started(pid)
+            on_start(pid)
 
         try:
-            finished = process.run(
+            finished = process.run_command(
                 run_step_command(self.plan, name),
                 env=env,
-                on_line=heard,
-                timeout=self.how.timeout,
+                on_line=on_line,
+                timeout=self.options.timeout,
                 check=None,
-                what=name,
-                started=begins,
+                description=name,
+                on_start=begin,
             )
         except BuildError as late:
             if not begun:
@@ -255,40 +276,40 @@ class Executor:
             return -9, late
         return finished.returncode, None
 
-    def _end_left_behind(self, name: str) -> None:
+    def _end_orphans(self, name: str) -> None:
         """End what a step's process had started, if that was killed; holding the step does."""
         try:
-            with holding(self.facts.workspace, name):
+            with hold_step(self.facts.workspace, name):
                 return
         except (UsageError, OSError):
             return  # a `run-step` is at it, or the disk is full: which is why ours failed
 
-    def _await(self, sorter: TopologicalSorter[str]) -> None:
+    def _await_step(self, sorter: TopologicalSorter[str]) -> None:
         """Wait until a step ends, and take in what it made. Raises OSError when that cannot be recorded."""
         done, _ = wait(self._running, return_when=FIRST_COMPLETED)
         for future in done:
             name = self._running[future]
-            outcome = self.outcomes[name] = self._outcome_of(future, name)
+            outcome = self.outcomes[name] = self._take_outcome(future, name)
             del self._running[future]
             if outcome.state == "done":
                 tag = outcome.step.cell.tag if outcome.step.kind == "install-rocm" else None
-                self.facts = self.facts.renewed(name, tag)
+                self.facts = self.facts.refresh_after_step(name, tag)
                 self.settled[name] = replace(outcome.step, verdict="skip")
             sorter.done(name)
 
-    def _outcome_of(self, future: Future[Outcome], name: str, *, over: bool = False) -> Outcome:
+    def _take_outcome(self, future: Future[StepOutcome], name: str, *, over: bool = False) -> StepOutcome:
         """Return how a step ended. ``over``: the run ends for another reason, which is told instead."""
         try:
             return future.result()
         except (RocmWheelsError, OSError) as failure:
             if over:
-                return Outcome(self._as_known(name), "interrupted")
+                return StepOutcome(self._latest_step(name), "interrupted")
             if isinstance(failure, OSError):
                 raise
-            self.screen.end(name, "could not be started after", "red")
-            return self._failed_at_once(name, failure)
+            self.screen.end_step(name, "could not be started after", "red")
+            return self._record_early_failure(name, failure)
 
-    def _failed_at_once(self, name: str, failure: RocmWheelsError) -> Outcome:
+    def _record_early_failure(self, name: str, failure: RocmWheelsError) -> StepOutcome:
         """Take in that a step failed before its process began."""
         self.record.write(
             "step-ended",
@@ -299,4 +320,4 @@ class Executor:
             message=failure.message,
             tip=failure.tip,
         )
-        return Outcome(self._as_known(name), "failed", failure=failure)
+        return StepOutcome(self._latest_step(name), "failed", failure=failure)

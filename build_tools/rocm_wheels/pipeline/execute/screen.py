@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rocm_wheels import log
-from rocm_wheels.pipeline.record.plain import brief
-from rocm_wheels.pipeline.summary import human_time
+from rocm_wheels.pipeline.record.plain import shorten_digests
+from rocm_wheels.pipeline.summary import format_duration
 
 _REDRAW_SECONDS = 0.5
-_SIGN_OF_LIFE_SECONDS = 60.0
+_HEARTBEAT_SECONDS = 60.0
 _TAIL_BYTES = 4096
-_LEAST_OF_A_LINE = 8  # characters, to be worth showing
+_MIN_LINE_WIDTH = 8  # characters, to be worth showing
 
 
-class Screen:
+class StepDisplay:
     """Shows the steps of a run. One of them has a GitHub group at a time; the lines of others wait."""
 
     def __init__(self) -> None:
@@ -28,98 +28,98 @@ class Screen:
         self._open = ""  # the step whose group is open on GitHub
         self._lock = threading.RLock()
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread = threading.Thread(target=self._redraw, daemon=True)
         self._thread.start()
 
-    def begin(self, step: str, why: str, log_file: Path) -> None:
+    def begin_step(self, step: str, why: str, log_file: Path) -> None:
         """Say that a step begins, and why. Where its log is, the run has said."""
-        title = f"{step}: {brief(why)}"
+        title = f"{step}: {shorten_digests(why)}"
         with self._lock:
             self._running[step] = (time.monotonic(), log_file)
-            if not log.is_github():
-                log.note(log.paint(title, "bold"))
+            if not log.is_log_on_github():
+                log.log_note(log.paint_text(title, "bold"))
                 return
             self._lines[step] = [f"::group::{title}"]
-            self._open_next()
+            self._open_next_group()
 
-    def line(self, step: str, text: str) -> None:
+    def show_line(self, step: str, text: str) -> None:
         """Show a line that a step has printed."""
         with self._lock:
-            if not log.is_github():
+            if not log.is_log_on_github():
                 if text.strip():
-                    log.note(f"[{step}] {text}")
+                    log.log_note(f"[{step}] {text}")
             elif step == self._open:
-                log.note(text)
+                log.log_note(text)
             else:
                 self._lines[step].append(text)
 
-    def end(self, step: str, outcome: str, colour: str) -> None:
+    def end_step(self, step: str, outcome: str, colour: str) -> None:
         """Say how a step ended."""
         with self._lock:
             seconds = time.monotonic() - self._running.pop(step)[0]
-            log.live("")
-            said = f"{step}: {log.paint(outcome, colour)} {human_time(seconds)}"
-            if not log.is_github():
-                log.note(said)
+            log.show_live_line("")
+            message = f"{step}: {log.paint_text(outcome, colour)} {format_duration(seconds)}"
+            if not log.is_log_on_github():
+                log.log_note(message)
             elif step == self._open:
-                log.note("::endgroup::")
-                log.note(said)
+                log.log_note("::endgroup::")
+                log.log_note(message)
                 self._open = ""
-                self._open_next()
+                self._open_next_group()
             else:
-                self._lines[step] += ["::endgroup::", said]
+                self._lines[step] += ["::endgroup::", message]
 
-    def _open_next(self) -> None:
+    def _open_next_group(self) -> None:
         """Print the groups that have ended, whole, and open that of a step at work: groups do not nest."""
         while not self._open and self._lines:
             step = next((name for name in self._lines if name not in self._running), next(iter(self._lines)))
             for text in self._lines.pop(step):
-                log.note(text)
+                log.log_note(text)
             self._open = step if step in self._running else ""
 
     def close(self) -> None:
         """Stop drawing."""
         self._over.set()
         self._thread.join()
-        log.live("")
+        log.show_live_line("")
 
-    def _watch(self) -> None:
-        live = log.is_terminal()
-        if log.is_github():
+    def _redraw(self) -> None:
+        live = log.is_log_terminal()
+        if log.is_log_on_github():
             return
-        while not self._over.wait(_REDRAW_SECONDS if live else _SIGN_OF_LIFE_SECONDS):
+        while not self._over.wait(_REDRAW_SECONDS if live else _HEARTBEAT_SECONDS):
             with self._lock:
                 now = time.monotonic()
-                said = [
-                    (f"{step}  {human_time(now - begun)}", last_line(path))
+                rows = [
+                    (f"{step}  {format_duration(now - begun)}", read_last_log_line(path))
                     for step, (begun, path) in self._running.items()
-                    if live or now - begun >= _SIGN_OF_LIFE_SECONDS / 2
+                    if live or now - begun >= _HEARTBEAT_SECONDS / 2
                 ]
                 if live:
-                    log.live(side_by_side(said, log.live_width()))
+                    log.show_live_line(join_step_lines(rows, log.get_live_line_width()))
                 else:
-                    for name, line in said:
-                        log.note(f"{name}  {line}".rstrip())
+                    for name, line in rows:
+                        log.log_note(f"{name}  {line}".rstrip())
 
 
-def side_by_side(steps: Sequence[tuple[str, str]], width: int) -> str:
+def join_step_lines(steps: Sequence[tuple[str, str]], width: int) -> str:
     """Return steps at work on one line of ``width``: all their names and times, then what room there is for
     the last line of each.
     """
     between = "  |  "
     room = width - sum(len(name) + 2 for name, _ in steps) - len(between) * (len(steps) - 1)
-    shown = {}
-    for left, (name, line) in zip(
-        range(len(steps), 0, -1), sorted(steps, key=lambda one: len(one[1])), strict=True
+    shown_lines = {}
+    for remaining, (name, line) in zip(
+        range(len(steps), 0, -1), sorted(steps, key=lambda row: len(row[1])), strict=True
     ):
-        each = room // left
-        cut = f"{line[: each - 1]}…" if each >= _LEAST_OF_A_LINE else ""
-        shown[name] = line if len(line) <= each else cut
-        room -= len(shown[name])
-    return between.join(f"{name}  {shown[name]}".rstrip() for name, _ in steps)
+        each = room // remaining
+        cut = f"{line[: each - 1]}…" if each >= _MIN_LINE_WIDTH else ""
+        shown_lines[name] = line if len(line) <= each else cut
+        room -= len(shown_lines[name])
+    return between.join(f"{name}  {shown_lines[name]}".rstrip() for name, _ in steps)
 
 
-def last_line(path: Path) -> str:
+def read_last_log_line(path: Path) -> str:
     """Return the last line of a log that is being written, empty when there is none yet."""
     try:
         with path.open("rb") as file:

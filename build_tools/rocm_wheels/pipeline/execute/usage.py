@@ -5,27 +5,27 @@ from __future__ import annotations
 import threading
 from types import TracebackType
 
-from rocm_wheels.pipeline.record.memory import tree_memory
+from rocm_wheels.pipeline.record.memory import measure_tree_memory
 
-_SECONDS = 0.5
+_SAMPLE_SECONDS = 0.5
 
 
-class Usage:
-    """Watches a process and all that it starts, from a thread. ``peak``: bytes, as ``tree_memory`` counts."""
+class ResourceUsage:
+    """Watches a process and all that it starts, from a thread. ``peak``: bytes, as ``measure_tree_memory`` counts."""
 
     def __init__(self) -> None:
         self.peak = 0
         self.cpu_seconds = 0.0
         self._pid: int | None = None
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread = threading.Thread(target=self._sample, daemon=True)
 
-    def started(self, pid: int) -> None:
+    def start(self, pid: int) -> None:
         """Begin to watch a process."""
         self._pid = pid
         self._thread.start()
 
-    def __enter__(self) -> Usage:
+    def __enter__(self) -> ResourceUsage:
         return self
 
     def __exit__(
@@ -35,7 +35,7 @@ class Usage:
         if self._thread.is_alive():
             self._thread.join()
 
-    def _watch(self) -> None:
+    def _sample(self) -> None:
         import psutil
 
         assert self._pid is not None
@@ -45,8 +45,8 @@ class Usage:
                 times = leader.cpu_times()
                 spent = times.user + times.system + times.children_user + times.children_system
                 self.cpu_seconds = max(self.cpu_seconds, spent)
-                self.peak = max(self.peak, tree_memory(self._pid) or 0)
-                if self._over.wait(_SECONDS):
+                self.peak = max(self.peak, measure_tree_memory(self._pid) or 0)
+                if self._over.wait(_SAMPLE_SECONDS):
                     return
         except psutil.NoSuchProcess:
             return  # it has ended

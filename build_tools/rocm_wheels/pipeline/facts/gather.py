@@ -7,33 +7,33 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rocm_wheels import log, parallel
-from rocm_wheels.compile.cache import CompilerCache, find_compiler_cache, users_settings
-from rocm_wheels.compile.hooks.triton import triton_build_environment
+from rocm_wheels.compile.cache import CompilerCache, find_compiler_cache, read_user_settings
+from rocm_wheels.compile.hooks.triton import read_triton_environment
 from rocm_wheels.errors import UsageError
-from rocm_wheels.machine import Machine, look_at_machine
-from rocm_wheels.model.flash_attention import aotriton_release
-from rocm_wheels.model.lines import line_of, newest_line
+from rocm_wheels.machine import MachineResources, measure_machine
+from rocm_wheels.model.flash_attention import read_aotriton_release
+from rocm_wheels.model.lines import get_line_tools, get_newest_line_tools
 from rocm_wheels.model.project import Project, load_project
-from rocm_wheels.model.versions import base_version, version_suffix, with_parts
+from rocm_wheels.model.versions import read_base_version, make_version_suffix, add_version_parts
 from rocm_wheels.pipeline.estimates import History, read_history
-from rocm_wheels.pipeline.facts.others import compilers_of, others_of
-from rocm_wheels.pipeline.facts.packages import files_digest, required_names
-from rocm_wheels.pipeline.facts.provided import Provided, refuse_unused
-from rocm_wheels.pipeline.facts.ready import Ready, make_ready
+from rocm_wheels.pipeline.facts.others import ask_compiler_abis, find_provided_wheels
+from rocm_wheels.pipeline.facts.packages import digest_requirements_file, read_required_names
+from rocm_wheels.pipeline.facts.provided import ProvidedWheel, refuse_unused_wheels
+from rocm_wheels.pipeline.facts.ready import ReadyEnvironment, inspect_environment
 from rocm_wheels.pipeline.locked import LockedBuild
 from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest
-from rocm_wheels.pipeline.stamps import Stamp, read_stamp
-from rocm_wheels.sdk.environment_spec import python_version
-from rocm_wheels.sdk.install import BuildEnvironment, look_for_environment
-from rocm_wheels.sources.identity import TreeIdentity, tree_identity
+from rocm_wheels.pipeline.stamps import StepStamp, read_stamp
+from rocm_wheels.sdk.environment_spec import query_python_version
+from rocm_wheels.sdk.install import BuildEnvironment, check_environment
+from rocm_wheels.sources.identity import TreeIdentity, identify_tree
 from rocm_wheels.wheels.names import parse_wheel_name
 from rocm_wheels.workspace import Workspace
 
-_NOT_LOOKED_AT = TreeIdentity("", None, "", False, 0)
+_UNKNOWN_IDENTITY = TreeIdentity("", None, "", False, 0)
 
 
 @dataclass(frozen=True)
-class Tree:
+class TreeFacts:
     """A source tree as it is now. ``files``: digests of its requirements files, ``requires``: names in them.
 
     ``version``: the base version, where the recipe says which file has it. ``aotriton``: of torch.
@@ -61,15 +61,15 @@ class PythonFacts:
     tag: str
     inputs: Mapping[str, str]
     why_install: str
-    ready: Ready | None
-    provided: Mapping[str, Provided]
+    ready: ReadyEnvironment | None
+    provided: Mapping[str, ProvidedWheel]
 
 
 @dataclass(frozen=True)
-class Done:
+class DoneStep:
     """What a step did last: its stamp, and what is wrong with its outputs since."""
 
-    stamp: Stamp
+    stamp: StepStamp
     fault: str | None
 
 
@@ -85,9 +85,9 @@ class Facts:
     projects: tuple[Project, ...]
     env: Mapping[str, str]
     pythons: Mapping[str, PythonFacts]
-    trees: Mapping[str, Tree]
-    done: Mapping[str, Done]
-    machine: Machine
+    trees: Mapping[str, TreeFacts]
+    done: Mapping[str, DoneStep]
+    machine: MachineResources
     history: History
     tools: tuple[str, ...] = ()
     cache: CompilerCache | None = None
@@ -103,32 +103,32 @@ class Facts:
         """The places of the work directory."""
         return Workspace(self.request.work)
 
-    def builds(self, name: str) -> bool:
+    def builds_project(self, name: str) -> bool:
         """Tell whether a project is built in this run."""
         return any(project.name == name for project in self.projects)
 
-    def suffix(self, rocm: str, name: str) -> str:
+    def wheel_suffix(self, rocm: str, name: str) -> str:
         """Return what the version of a project's wheel has behind its base: of ROCm, and by the lock."""
-        parts = self.locked.lock.local_parts(name) if self.locked is not None else ()
-        return with_parts(version_suffix(rocm, self.request.version_suffix), *parts)
+        parts = self.locked.lock.get_local_parts(name) if self.locked is not None else ()
+        return add_version_parts(make_version_suffix(rocm, self.request.version_suffix), *parts)
 
-    def renewed(self, step: str, tag: str | None = None) -> Facts:
+    def refresh_after_step(self, step: str, tag: str | None = None) -> Facts:
         """Return the facts after a step: its stamp; with ``tag``, what its environment has now.
 
         An environment that was made anew has lost what other steps had put there.
         """
         touched = [step] if tag is None else [step, *self.done]
-        done = {name: one for name, one in self.done.items() if name not in touched}
-        done.update(_done(self.workspace, touched))
+        done = {name: done_step for name, done_step in self.done.items() if name not in touched}
+        done.update(_read_done_steps(self.workspace, touched))
         pythons = dict(self.pythons)
         if tag is not None:
-            pythons[tag] = look_at_python(
-                self.request, self.projects, pythons[tag].python, self.env, made=True
+            pythons[tag] = inspect_python(
+                self.request, self.projects, pythons[tag].python, self.env, environment_made=True
             )
         return replace(self, done=done, pythons=pythons)
 
 
-def gather(
+def gather_facts(
     request: WheelsRequest,
     projects: Sequence[Project],
     env: Mapping[str, str],
@@ -151,36 +151,38 @@ def gather(
     if request.cache is not None:
         cache = find_compiler_cache(request.cache, env, wrap_device=request.cache_wraps_device)
     pythons: dict[str, PythonFacts] = {}
-    looked = parallel.each(
-        lambda python: look_at_python(
-            request, projects, python, env, made=installed and request.sdk.current_env, only=only
+    all_python_facts = parallel.run_in_parallel(
+        lambda python: inspect_python(
+            request, projects, python, env, environment_made=installed and request.sdk.current_env, only=only
         ),
         request.interpreters,
         jobs=8,
     )
-    for found in looked:
-        if found.tag in pythons:
-            raise UsageError(f"{pythons[found.tag].python} and {found.python} are both {found.tag}")
-        pythons[found.tag] = found
-    refuse_unused(request.given_wheels, list(pythons))
+    for python_facts in all_python_facts:
+        if python_facts.tag in pythons:
+            raise UsageError(
+                f"{pythons[python_facts.tag].python} and {python_facts.python} are both {python_facts.tag}"
+            )
+        pythons[python_facts.tag] = python_facts
+    refuse_unused_wheels(request.given_wheels, list(pythons))
     workspace = Workspace(request.work)
-    wanted = projects if trees is None else [load_project(name) for name in trees]
+    tree_projects = projects if trees is None else [load_project(name) for name in trees]
     return Facts(
         request=request,
         projects=tuple(projects),
         env=env,
         pythons=pythons,
-        trees=_trees(request, wanted, env, locked, identified),
-        done=_done(workspace, sorted(path.stem for path in workspace.steps.glob("*.json"))),
-        machine=look_at_machine(env),
+        trees=_gather_trees(request, tree_projects, env, locked, identified),
+        done=_read_done_steps(workspace, sorted(path.stem for path in workspace.steps.glob("*.json"))),
+        machine=measure_machine(env),
         history=read_history(workspace.runs),
-        tools=_tools(request),
+        tools=_list_required_tools(request),
         cache=cache,
-        cache_version="" if cache is None else cache.version(env),
-        cache_settings="" if cache is None else users_settings(cache, env),
-        triton_environment=_triton(request, projects),
+        cache_version="" if cache is None else cache.ask_version(env),
+        cache_settings="" if cache is None else read_user_settings(cache, env),
+        triton_environment=_read_triton_environment(request, projects),
         locked=locked,
-        compiler_abi=compilers_of(request, projects, env),
+        compiler_abi=ask_compiler_abis(request, projects, env),
         configured_first=tuple(
             project.name
             for project in projects
@@ -189,127 +191,129 @@ def gather(
     )
 
 
-def look_at_python(
+def inspect_python(
     request: WheelsRequest,
     projects: Sequence[Project],
     python: Path,
     env: Mapping[str, str],
     *,
-    made: bool = False,
+    environment_made: bool = False,
     only: str | None = None,
 ) -> PythonFacts:
-    """Look at an interpreter and its environment; ``made``: install-rocm is over, and its environment counts.
+    """Look at an interpreter and its environment; ``environment_made``: install-rocm is over, and its environment counts.
 
     With ``only``, environments of other tags are left alone. Raises UsageError when ROCm is not to be
     installed and is not there.
     """
     sdk, workspace = request.sdk_for(python), Workspace(request.work)
-    version = python_version(python, env)
-    if only is not None and _tag(version) != only:
-        return PythonFacts(python, version, _tag(version), {}, "", None, {})
+    version = query_python_version(python, env)
+    if only is not None and _python_tag(version) != only:
+        return PythonFacts(python, version, _python_tag(version), {}, "", None, {})
     if sdk.current_env:
         environment: BuildEnvironment | None = BuildEnvironment(
             python, python.parent, python.parent.parent, created=False
         )
         inputs = {"requirement": sdk.requirement, "python": str(python)}
-        why = "--current-env" if request.install_rocm and not made else ""
+        why = "--current-env" if request.install_rocm and not environment_made else ""
     else:
-        looked = look_for_environment(sdk, workspace, env)
-        environment, inputs = looked.environment, dict(looked.inputs)
-        why = looked.why if request.install_rocm and not made else ""
+        lookup = check_environment(sdk, workspace, env)
+        environment, inputs = lookup.environment, dict(lookup.inputs)
+        why = lookup.why if request.install_rocm and not environment_made else ""
         if environment is None and not why:
-            raise _missing(sdk, workspace)
-    ready = make_ready(environment, sdk, workspace, env) if environment is not None and not why else None
+            raise _missing_environment_error(sdk, workspace)
+    ready = (
+        inspect_environment(environment, sdk, workspace, env) if environment is not None and not why else None
+    )
     return PythonFacts(
         python=python,
         version=version,
-        tag=_tag(version),
+        tag=_python_tag(version),
         inputs=inputs,
         why_install=why,
         ready=ready,
-        provided=others_of(request, projects, ready, _tag(version), env),
+        provided=find_provided_wheels(request, projects, ready, _python_tag(version), env),
     )
 
 
-def _tag(version: str) -> str:
+def _python_tag(version: str) -> str:
     major, minor, rest = version.split(".", 2)
     return f"cp{major}{minor}{'t' if rest.endswith('t') else ''}"
 
 
-def _missing(sdk: SdkRequest, workspace: Workspace) -> UsageError:
+def _missing_environment_error(sdk: SdkRequest, workspace: Workspace) -> UsageError:
     return UsageError(
         f"no build environment with rocm{sdk.rocm_spec} for {sdk.python} is in {workspace.environments}",
         tip="add --install-rocm, or run install-rocm with the same --rocm-sdk-version first",
     )
 
 
-def _trees(
+def _gather_trees(
     request: WheelsRequest,
     projects: Sequence[Project],
     env: Mapping[str, str],
     locked: LockedBuild | None,
     identified: Sequence[str] | None,
-) -> dict[str, Tree]:
-    def look(project: Project) -> Tree:
-        known = identified is None or project.name in identified
-        return _tree(request, project, env, locked, identified=known)
+) -> dict[str, TreeFacts]:
+    def inspect(project: Project) -> TreeFacts:
+        is_identified = identified is None or project.name in identified
+        return _inspect_tree(request, project, env, locked, identified=is_identified)
 
-    found = parallel.each(look, projects, jobs=8)
-    return {project.name: tree for project, tree in zip(projects, found, strict=True)}
+    trees = parallel.run_in_parallel(inspect, projects, jobs=8)
+    return {project.name: tree for project, tree in zip(projects, trees, strict=True)}
 
 
-def _tree(
+def _inspect_tree(
     request: WheelsRequest,
     project: Project,
     env: Mapping[str, str],
     locked: LockedBuild | None,
     *,
     identified: bool,
-) -> Tree:
-    source, identity = request.sources[project.name], _NOT_LOOKED_AT
+) -> TreeFacts:
+    source, identity = request.sources[project.name], _UNKNOWN_IDENTITY
     if identified and locked is not None:
-        identity = locked.identity(project.name, source, env)
+        identity = locked.identify_tree(project.name, source, env)
     elif identified:
-        identity = tree_identity(source, env=env)
+        identity = identify_tree(source, env=env)
     files = [source / name for name in project.build.requirements if (source / name).is_file()]
-    return Tree(
+    return TreeFacts(
         source=source,
         identity=identity,
-        version=base_version(source, project.version.file) if project.version.file else None,
-        aotriton=aotriton_release(source) if project.name == "pytorch" else None,
-        requires=required_names((), files),
-        files={str(file.relative_to(source)): files_digest(file) for file in files},
+        version=read_base_version(source, project.version.file) if project.version.file else None,
+        aotriton=read_aotriton_release(source) if project.name == "pytorch" else None,
+        requires=read_required_names((), files),
+        files={str(file.relative_to(source)): digest_requirements_file(file) for file in files},
     )
 
 
-def _done(workspace: Workspace, steps: Sequence[str]) -> dict[str, Done]:
-    found = {step: read_stamp(workspace.steps, step) for step in steps}
-    return {step: Done(stamp, stamp.fault()) for step, stamp in found.items() if stamp is not None}
+def _read_done_steps(workspace: Workspace, steps: Sequence[str]) -> dict[str, DoneStep]:
+    stamps = {step: read_stamp(workspace.steps, step) for step in steps}
+    return {step: DoneStep(stamp, stamp.find_fault()) for step, stamp in stamps.items() if stamp is not None}
 
 
-def _tools(request: WheelsRequest) -> tuple[str, ...]:
+def _list_required_tools(request: WheelsRequest) -> tuple[str, ...]:
     """Return the requirements of the build environment by torch's release line: cmake, ninja, …"""
-    version = torch_version(request)
+    version = find_torch_version(request)
     if version is None:
-        return newest_line().requirements(request.platform)
-    line = line_of(version)
+        return get_newest_line_tools().list_requirements(request.platform)
+    line = get_line_tools(version)
     if not line.exact:
-        log.warn(
+        log.log_warning(
             f"torch {version} is newer than every release line known; its tools are those of {line.torch}"
         )
-    return line.requirements(request.platform)
+    return line.list_requirements(request.platform)
 
 
-def torch_version(request: WheelsRequest) -> str | None:
+def find_torch_version(request: WheelsRequest) -> str | None:
     """Return the version of the torch that is built or built against; ``None`` when there is neither."""
     torch, provided = request.sources["pytorch"], request.given_wheels.get("pytorch")
     if provided:
         return parse_wheel_name(provided[0].name).version.public
-    return base_version(torch) if torch.is_dir() else None
+    return read_base_version(torch) if torch.is_dir() else None
 
 
-def _triton(request: WheelsRequest, projects: Sequence[Project]) -> Mapping[str, str]:
+def _read_triton_environment(request: WheelsRequest, projects: Sequence[Project]) -> Mapping[str, str]:
     """Return what triton's checkout left for its build, when triton takes part."""
     if not any(project.name == "triton" for project in projects):
         return {}
-    return triton_build_environment(request.sources["triton"])
+    return read_triton_environment(request.sources["triton"])

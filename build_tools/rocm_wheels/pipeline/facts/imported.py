@@ -19,24 +19,24 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.errors import DataError, RocmWheelsError, SdkError
 from rocm_wheels.model.project import Platform, Project
-from rocm_wheels.pipeline.facts.installed import digest_of_installed
-from rocm_wheels.pipeline.facts.layers import python_with
+from rocm_wheels.pipeline.facts.installed import digest_installed_wheel
+from rocm_wheels.pipeline.facts.layers import find_importing_python
 from rocm_wheels.pipeline.facts.provided import (
-    Provided,
-    other_requirements,
-    remembered,
-    required_libraries,
-    rocm_pin,
+    ProvidedWheel,
+    list_other_requirements,
+    remember_provided,
+    list_required_libraries,
+    find_rocm_pin,
 )
-from rocm_wheels.pipeline.facts.ready import Ready
-from rocm_wheels.pipeline.provenance import FILE
-from rocm_wheels.process import capture
-from rocm_wheels.wheels.device_code.kpack import SUFFIX, find_archives, is_taken_from
-from rocm_wheels.wheels.device_code.objects import read_any, read_file, targets_of
+from rocm_wheels.pipeline.facts.ready import ReadyEnvironment
+from rocm_wheels.pipeline.provenance import LOCK_MEMBER
+from rocm_wheels.process import capture_output
+from rocm_wheels.wheels.device_code.kpack import KPACK_SUFFIX, find_kpack_archives, is_kernel_of
+from rocm_wheels.wheels.device_code.objects import read_device_code, read_file_code, list_code_targets
 from rocm_wheels.wheels.metadata import WheelMetadata, parse_metadata, parse_wheel_file
 from rocm_wheels.workspace import Workspace
 
-_ASK = """
+_IMPORT_SCRIPT = """
 import importlib, json, sys
 module = importlib.import_module(sys.argv[1])
 text = lambda value: None if value is None else str(value)
@@ -48,167 +48,175 @@ print(json.dumps({
 }))
 """
 _IMPORT_SECONDS = 600.0
-_LIBRARY = re.compile(r"\.(so|dll|pyd)$|\.so\.[\d.]+$", re.IGNORECASE)
+_LIBRARY_NAME = re.compile(r"\.(so|dll|pyd)$|\.so\.[\d.]+$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class _Installed:
+class _InstalledDistribution:
     """The metadata of an installed distribution."""
 
     folder: Path
     metadata: WheelMetadata
 
     @property
-    def files(self) -> list[str]:
+    def libraries(self) -> list[str]:
         """The native libraries that RECORD lists, relative to site-packages."""
         text = (self.folder / "RECORD").read_text(encoding="utf-8", errors="surrogateescape")
         names = [line.rsplit(",", 2)[0].strip('"') for line in text.splitlines()]
-        return [name for name in names if _LIBRARY.search(name)]
+        return [name for name in names if _LIBRARY_NAME.search(name)]
 
 
-def look_at_installed(
-    project: Project, ready: Ready, platform: Platform, workspace: Workspace, env: Mapping[str, str]
-) -> Provided | None:
+def inspect_installed_wheel(
+    project: Project,
+    ready: ReadyEnvironment,
+    platform: Platform,
+    workspace: Workspace,
+    env: Mapping[str, str],
+) -> ProvidedWheel | None:
     """Return what an environment has of a project; ``None`` when it has nothing of it."""
-    digest = digest_of_installed(ready, project.distribution)
+    digest = digest_installed_wheel(ready, project.distribution)
     folders = sorted(ready.site_packages.glob(f"{project.distribution.replace('-', '_')}-*.dist-info"))
     if digest is None or len(folders) != 1:
         return None
-    archives = sorted((ready.site_packages / project.checks.import_name).glob(f".kpack/*{SUFFIX}"))
+    archives = sorted((ready.site_packages / project.checks.import_name).glob(f".kpack/*{KPACK_SUFFIX}"))
     split = [f"{path.name} {path.stat().st_mtime_ns}" for path in archives]
-    python = python_with(project.name, ready, workspace)
+    python = find_importing_python(project.name, ready, workspace)
     key = [str(python), str(folders[0]), folders[0].stat().st_mtime_ns, digest, platform]
     key += split
-    place = folders[0]
-    return remembered(
+    dist_info = folders[0]
+    return remember_provided(
         workspace,
         key,
-        lambda: _look(project, place, ready, python, digest=digest, platform=platform, env=env),
+        lambda: _read_installed_wheel(
+            project, dist_info, ready, python, digest=digest, platform=platform, env=env
+        ),
     )
 
 
-def _look(
+def _read_installed_wheel(
     project: Project,
     folder: Path,
-    ready: Ready,
+    ready: ReadyEnvironment,
     python: Path,
     *,
     digest: str,
     platform: Platform,
     env: Mapping[str, str],
-) -> Provided:
+) -> ProvidedWheel:
     version = folder.name.removesuffix(".dist-info").partition("-")[2]
-    found = Provided(project.name, str(ready.site_packages), version, digest)
+    provided = ProvidedWheel(project.name, str(ready.site_packages), version, digest)
     try:
-        installed = _Installed(
+        installed = _InstalledDistribution(
             folder, parse_metadata((folder / "METADATA").read_bytes(), name=str(folder / "METADATA"))
         )
-        faults = _tag_faults(folder, ready.python_tag)
+        faults = _find_tag_faults(folder, ready.python_tag)
     except (OSError, DataError) as cause:
-        return replace(found, faults=(f"its metadata cannot be read: {cause}",))
-    requires, lock = installed.metadata.requires_dist, folder / FILE
-    found = replace(
-        found,
+        return replace(provided, faults=(f"its metadata cannot be read: {cause}",))
+    requires, lock = installed.metadata.requires_dist, folder / LOCK_MEMBER
+    provided = replace(
+        provided,
         version=str(installed.metadata.version),
-        rocm=rocm_pin(requires),
-        requires=other_requirements(requires),
+        rocm=find_rocm_pin(requires),
+        requires=list_other_requirements(requires),
         lock=hashlib.sha256(lock.read_bytes()).hexdigest() if lock.is_file() else "",
     )
-    if project.checks.requires_rocm and found.rocm is None:
+    if project.checks.requires_rocm and provided.rocm is None:
         faults.append(
             "it does not require one version of rocm[libraries], as a build for these ROCm packages does"
         )
     if project.checks.rocm == "torch.version.hip":
-        found, more = _ask(project, found, ready, python, env)
+        provided, more = _check_import(project, provided, ready, python, env)
         faults += more
     try:
-        names = required_libraries(project, platform, installed.files)
-        code = {name: read_installed(ready.site_packages, name) for name in names}
+        names = list_required_libraries(project, platform, installed.libraries)
+        code = {name: read_library_targets(ready.site_packages, name) for name in names}
     except (OSError, DataError) as cause:
         code = {}
         faults.append(f"a library cannot be read: {cause}")
-    for rule in project.device_code(platform):
+    for rule in project.list_device_code_rules(platform):
         if rule.expect == "all" and rule.required and not any(fnmatchcase(name, rule.files) for name in code):
             faults.append(f"it has no {rule.files} with device code")
-    held = {name: targets for name, (targets, outside) in code.items() if targets or not outside}
+    libraries = {name: targets for name, (targets, outside) in code.items() if targets or not outside}
     outside = tuple(sorted({archive for _, missing in code.values() for archive in missing}))
-    return replace(found, libraries=held, outside=outside, faults=tuple(faults))
+    return replace(provided, libraries=libraries, outside=outside, faults=tuple(faults))
 
 
-def read_installed(site_packages: Path, library: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def read_library_targets(site_packages: Path, library: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the targets of an installed library, and the archives that it names and nobody has installed.
 
     Where its device code was moved out (device wheels), that in the archives beside it counts. OSError or
     DataError for files that cannot be read.
     """
-    inside = read_any(site_packages / library)
-    names = inside.elsewhere.get("", ())
+    inside = read_device_code(site_packages / library)
+    names = inside.moved_code.get("", ())
     if not names:
-        return tuple(targets_of(inside.code.get("", ()))), ()
+        return tuple(list_code_targets(inside.code.get("", ()))), ()
     top = site_packages / library.partition("/")[0]
-    files = [path.relative_to(site_packages).as_posix() for path in top.rglob(f"*{SUFFIX}")]
-    archives = find_archives(library, names, files)
-    objects = [code for archive in archives for code in read_file(site_packages / archive)]
-    targets = tuple(targets_of(code for code in objects if is_taken_from(code.section, library)))
+    files = [path.relative_to(site_packages).as_posix() for path in top.rglob(f"*{KPACK_SUFFIX}")]
+    archives = find_kpack_archives(library, names, files)
+    objects = [code for archive in archives for code in read_file_code(site_packages / archive)]
+    targets = tuple(list_code_targets(code for code in objects if is_kernel_of(code.section, library)))
     return targets, () if targets else names
 
 
-def _tag_faults(folder: Path, tag: str) -> list[str]:
+def _find_tag_faults(folder: Path, tag: str) -> list[str]:
     """Say when what is installed was built for another Python."""
-    from rocm_wheels.audit.subject import accepted_tags
+    from rocm_wheels.audit.subject import list_accepted_tags
 
     tags = parse_wheel_file((folder / "WHEEL").read_bytes(), name=str(folder / "WHEEL")).tags
-    if tags & accepted_tags(tag, sorted({one.platform for one in tags})):
+    if tags & list_accepted_tags(tag, sorted({wheel_tag.platform for wheel_tag in tags})):
         return []
-    return [f"it is for {', '.join(sorted({one.abi for one in tags}))}, and the environment is {tag}"]
+    return [
+        f"it is for {', '.join(sorted({wheel_tag.abi for wheel_tag in tags}))}, and the environment is {tag}"
+    ]
 
 
-def _ask(
-    project: Project, found: Provided, ready: Ready, python: Path, env: Mapping[str, str]
-) -> tuple[Provided, list[str]]:
+def _check_import(
+    project: Project, provided: ProvidedWheel, ready: ReadyEnvironment, python: Path, env: Mapping[str, str]
+) -> tuple[ProvidedWheel, list[str]]:
     """Import it, and compare what it says with its metadata."""
     name = project.checks.import_name
     try:
-        said = capture(
-            [python, "-c", _ASK, name],
+        output = capture_output(
+            [python, "-c", _IMPORT_SCRIPT, name],
             env=env,
             cwd=python.parent,  # the user's could hold something of that name
             timeout=_IMPORT_SECONDS,
             check=SdkError,
-            what=f"`import {name}`",
+            description=f"`import {name}`",
         )
-        answer = json.loads(said.splitlines()[-1])
+        answer = json.loads(output.splitlines()[-1])
     except (RocmWheelsError, ValueError, IndexError) as cause:
-        return found, [f"it cannot be imported: {cause}"]
+        return provided, [f"it cannot be imported: {cause}"]
     faults = []
     if not Path(answer["file"]).resolve().is_relative_to(ready.site_packages.resolve()):
-        faults.append(f"`import {name}` takes {answer['file']}, not the one installed in {found.place}")
+        faults.append(f"`import {name}` takes {answer['file']}, not the one installed in {provided.place}")
     if not answer["hip"]:
         faults.append(f"`{name}.version.hip` is {answer['hip']}: a CPU-only or CUDA build")
-    if answer["version"] is not None and not _same(answer["version"], found.version):
-        faults.append(f"`{name}.__version__` is {answer['version']}, its metadata say {found.version}")
+    if answer["version"] is not None and not _is_same_version(answer["version"], provided.version):
+        faults.append(f"`{name}.__version__` is {answer['version']}, its metadata say {provided.version}")
     abi = answer["cxx11"]
-    return replace(found, cxx11_abi=None if abi is None else bool(abi)), faults
+    return replace(provided, cxx11_abi=None if abi is None else bool(abi)), faults
 
 
-def _same(one: str, other: str) -> bool:
+def _is_same_version(first: str, second: str) -> bool:
     try:
-        return Version(one) == Version(other)
+        return Version(first) == Version(second)
     except InvalidVersion:
-        return canonicalize_name(one) == canonicalize_name(other)
+        return canonicalize_name(first) == canonicalize_name(second)
 
 
-def compiler_cxx11_abi(env: Mapping[str, str]) -> bool | None:
+def ask_compiler_cxx11_abi(env: Mapping[str, str]) -> bool | None:
     """Return whether the C++ compiler of a build makes libstdc++'s new ABI; ``None``: another library.
 
     Of a compiler that does not run nothing is said here: the build does.
     """
     words = [*shlex.split(env.get("CXX") or "c++"), *shlex.split(env.get("CXXFLAGS", ""))]
     try:
-        said = capture(
+        macros = capture_output(
             [*words, "-x", "c++", "-E", "-dM", "-"], env=env, stdin=b"#include <string>\n", timeout=60.0
         )
     except RocmWheelsError:
         return None
-    found = re.search(r"^#define _GLIBCXX_USE_CXX11_ABI (\d)$", said, re.MULTILINE)
-    return None if found is None else found.group(1) == "1"
+    match = re.search(r"^#define _GLIBCXX_USE_CXX11_ABI (\d)$", macros, re.MULTILINE)
+    return None if match is None else match.group(1) == "1"

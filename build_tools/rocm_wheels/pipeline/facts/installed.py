@@ -5,41 +5,41 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rocm_wheels.pipeline.facts.ready import Ready, digest_of_records
+from rocm_wheels.pipeline.facts.ready import ReadyEnvironment, digest_records
 
-_NOTE = "rocm-wheels-installed.json"
+_NOTE_NAME = "rocm-wheels-installed.json"
 
 
-def note_of(ready: Ready) -> Path:
+def installed_note_path(ready: ReadyEnvironment) -> Path:
     """Return the file that says what of ours was installed: distribution → content, and when."""
-    return ready.environment.prefix / _NOTE
+    return ready.environment.prefix / _NOTE_NAME
 
 
-def digest_of_installed(ready: Ready, distribution: str) -> str | None:
+def digest_installed_wheel(ready: ReadyEnvironment, distribution: str) -> str | None:
     """Say which wheel of a distribution is installed; ``None`` when there is none.
 
     It is the wheel's content when it is ours, else a digest of what its RECORD lists.
     """
-    known = read_note(note_of(ready)).get(distribution)
-    when = installed_when(ready, distribution)
-    if not when:
+    entry = read_installed_note(installed_note_path(ready)).get(distribution)
+    install_time = read_install_time(ready, distribution)
+    if not install_time:
         return None
-    if known and known[1] == when:
-        return str(known[0])
-    return digest_of_records(ready.site_packages, f"{distribution.replace('-', '_')}-*.dist-info")
+    if entry and entry[1] == install_time:
+        return str(entry[0])
+    return digest_records(ready.site_packages, f"{distribution.replace('-', '_')}-*.dist-info")
 
 
-def installed_when(ready: Ready, distribution: str) -> int:
+def read_install_time(ready: ReadyEnvironment, distribution: str) -> int:
     """Return when the metadata of an installed distribution were written (ns); 0 when it is not there."""
     pattern = distribution.replace("-", "_")
-    found = sorted(ready.site_packages.glob(f"{pattern}-*.dist-info"))
-    return found[0].stat().st_mtime_ns if len(found) == 1 else 0
+    folders = sorted(ready.site_packages.glob(f"{pattern}-*.dist-info"))
+    return folders[0].stat().st_mtime_ns if len(folders) == 1 else 0
 
 
-def read_note(note: Path) -> dict[str, list[object]]:
+def read_installed_note(note: Path) -> dict[str, list[object]]:
     """Read what was noted; a missing or torn note says nothing (what is there is installed again)."""
     try:
-        known = json.loads(note.read_text(encoding="utf-8"))
+        entries = json.loads(note.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return {}
-    return known if isinstance(known, dict) else {}
+    return entries if isinstance(entries, dict) else {}

@@ -11,12 +11,12 @@ import hashlib
 from pathlib import Path
 
 from rocm_wheels.model.project import Project, load_project
-from rocm_wheels.pipeline.facts.ready import Ready
-from rocm_wheels.sdk.install import BuildEnvironment, layer_at, layer_packages
+from rocm_wheels.pipeline.facts.ready import ReadyEnvironment
+from rocm_wheels.sdk.install import BuildEnvironment, locate_layer, locate_layer_packages
 from rocm_wheels.workspace import Workspace
 
 
-def layers_folder(ready: Ready, workspace: Workspace) -> Path:
+def layers_folder(ready: ReadyEnvironment, workspace: Workspace) -> Path:
     """Return where the layers over an environment are: in it, unless it is somebody's own."""
     prefix = ready.environment.prefix
     if prefix.is_relative_to(workspace.environments):
@@ -24,24 +24,24 @@ def layers_folder(ready: Ready, workspace: Workspace) -> Path:
     return workspace.environments / ".tools" / hashlib.sha256(str(prefix).encode()).hexdigest()[:12]
 
 
-def layer_of(project: str, ready: Ready, workspace: Workspace) -> BuildEnvironment:
+def find_project_layer(project: str, ready: ReadyEnvironment, workspace: Workspace) -> BuildEnvironment:
     """Return the environment that a project is built in, whether it is there yet or not."""
-    return layer_at(layers_folder(ready, workspace) / project)
+    return locate_layer(layers_folder(ready, workspace) / project)
 
 
-def packages_of(project: str, ready: Ready, workspace: Workspace) -> Path:
+def layer_packages_folder(project: str, ready: ReadyEnvironment, workspace: Workspace) -> Path:
     """Return the folder of packages of a project's layer."""
-    return layer_packages(layers_folder(ready, workspace) / project, ready.python_tag)
+    return locate_layer_packages(layers_folder(ready, workspace) / project, ready.python_tag)
 
 
-def packages_below(project: Project, ready: Ready, workspace: Workspace) -> list[Path]:
+def list_packages_below(project: Project, ready: ReadyEnvironment, workspace: Workspace) -> list[Path]:
     """Return what a project's layer lies over: layers of what it is built against, then the environment."""
     others = [name for name in project.build.after if load_project(name).build.installed_for_others]
-    folders = [*(packages_of(name, ready, workspace) for name in others), ready.site_packages]
+    folders = [*(layer_packages_folder(name, ready, workspace) for name in others), ready.site_packages]
     return [folder.resolve() for folder in folders]  # the same by whatever link a work directory is reached
 
 
-def python_with(project: str, ready: Ready, workspace: Workspace) -> Path:
+def find_importing_python(project: str, ready: ReadyEnvironment, workspace: Workspace) -> Path:
     """Return the Python that can import a project's installed wheel: that of its layer, where it has one."""
-    layer = layer_of(project, ready, workspace).python
+    layer = find_project_layer(project, ready, workspace).python
     return layer if layer.exists() else ready.environment.python

@@ -19,11 +19,13 @@ from rocm_wheels.errors import DataError
 
 PYPROJECT = "pyproject.toml"
 # as pip and uv read them: -r FILE, -rFILE, --requirement=FILE
-_INCLUDED = re.compile(r"(?:(?P<requirements>-r|--requirement)|-c|--constraint)(?:\s*=\s*|\s*)(?P<file>\S.*)")
+_INCLUDE_LINE = re.compile(
+    r"(?:(?P<requirements>-r|--requirement)|-c|--constraint)(?:\s*=\s*|\s*)(?P<file>\S.*)"
+)
 
 
 @dataclass(frozen=True)
-class Package:
+class EnvironmentPackage:
     """An installed distribution: canonical name, version, its RECORD, canonical names that it requires."""
 
     name: str
@@ -33,10 +35,10 @@ class Package:
 
     def identity(self) -> str:
         """Return version and a digest of the installed files, as RECORD lists them."""
-        return f"{self.version} {hashlib.sha256(content_of(self.record)).hexdigest()[:12]}"
+        return f"{self.version} {hashlib.sha256(read_record_lines(self.record)).hexdigest()[:12]}"
 
 
-def content_of(record: Path) -> bytes:
+def read_record_lines(record: Path) -> bytes:
     """Return the lines of a RECORD, sorted, that tell what a package holds: each with the hash of a file.
 
     What the installer itself wrote is left out: metadata, and scripts, which hold the environment's path.
@@ -46,24 +48,24 @@ def content_of(record: Path) -> bytes:
     return "\n".join(sorted(files)).encode("utf-8", "surrogateescape")
 
 
-def installed_packages(site_packages: Path) -> Mapping[str, Package]:
+def list_installed_packages(site_packages: Path) -> Mapping[str, EnvironmentPackage]:
     """Return what is installed in a folder, by canonical name."""
-    found: dict[str, Package] = {}
+    packages: dict[str, EnvironmentPackage] = {}
     for folder in sorted(site_packages.glob("*.dist-info")):
         metadata = folder / "METADATA"
         if not metadata.is_file() or not (folder / "RECORD").is_file():
             continue
-        said = HeaderParser().parsestr(
+        headers = HeaderParser().parsestr(
             metadata.read_text(encoding="utf-8", errors="replace"), headersonly=True
         )
-        name = canonicalize_name(said.get("Name", ""))
-        lines = (str(line) for line in said.get_all("Requires-Dist", []))
-        requires = tuple(dict.fromkeys(_names(line for line in lines if "extra ==" not in line)))
-        found[name] = Package(name, said.get("Version", ""), folder / "RECORD", requires)
-    return found
+        name = canonicalize_name(headers.get("Name", ""))
+        lines = (str(line) for line in headers.get_all("Requires-Dist", []))
+        requires = tuple(dict.fromkeys(_parse_names(line for line in lines if "extra ==" not in line)))
+        packages[name] = EnvironmentPackage(name, headers.get("Version", ""), folder / "RECORD", requires)
+    return packages
 
 
-def half_installed(site_packages: Path) -> tuple[str, ...]:
+def find_half_installed(site_packages: Path) -> tuple[str, ...]:
     """Return the canonical names of packages of whose files some are missing; byte code does not count.
 
     Without ROCm's: they come with their environment, which is there as a whole or made anew.
@@ -84,25 +86,27 @@ def _is_whole(folder: Path) -> bool:
     return (folder / "METADATA").is_file() and all((folder.parent / name).exists() for name in names)
 
 
-def closure(names: Iterable[str], packages: Mapping[str, Package]) -> Mapping[str, Package]:
+def find_requirement_closure(
+    names: Iterable[str], packages: Mapping[str, EnvironmentPackage]
+) -> Mapping[str, EnvironmentPackage]:
     """Return those of ``names`` that are installed, with all installed ones that they require."""
-    found: dict[str, Package] = {}
-    waiting: list[str] = [canonicalize_name(name) for name in names]
-    while waiting:
-        name = waiting.pop()
-        if name in packages and name not in found:
-            found[name] = packages[name]
-            waiting += packages[name].requires
-    return dict(sorted(found.items()))
+    required: dict[str, EnvironmentPackage] = {}
+    pending: list[str] = [canonicalize_name(name) for name in names]
+    while pending:
+        name = pending.pop()
+        if name in packages and name not in required:
+            required[name] = packages[name]
+            pending += packages[name].requires
+    return dict(sorted(required.items()))
 
 
-def required_names(tools: Iterable[str], files: Iterable[Path]) -> tuple[str, ...]:
+def read_required_names(tools: Iterable[str], files: Iterable[Path]) -> tuple[str, ...]:
     """Return the names in requirements and requirements files, those that the files include as well."""
-    lines = [*tools, *(line for file in files for line in _lines(file, {}))]
-    return tuple(dict.fromkeys(_names(lines)))
+    lines = [*tools, *(line for file in files for line in _read_requirement_lines(file, {}))]
+    return tuple(dict.fromkeys(_parse_names(lines)))
 
 
-def _names(lines: Iterable[str]) -> Iterator[str]:
+def _parse_names(lines: Iterable[str]) -> Iterator[str]:
     for line in lines:
         try:
             yield canonicalize_name(Requirement(line).name)
@@ -110,23 +114,23 @@ def _names(lines: Iterable[str]) -> Iterator[str]:
             continue  # a path, a URL or an option: the installer's matter
 
 
-def files_digest(file: Path) -> str:
+def digest_requirements_file(file: Path) -> str:
     """Digest a requirements file and those that it includes, constraints as well: 12 hexadecimal digits."""
-    seen: dict[Path, None] = {}
-    for _ in _lines(file, seen, constraints=True):
+    included: dict[Path, None] = {}
+    for _ in _read_requirement_lines(file, included, constraints=True):
         pass
-    return hashlib.sha256(b"".join(one.read_bytes() for one in seen)).hexdigest()[:12]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in included)).hexdigest()[:12]
 
 
 def expand_requirements(files: Iterable[Path]) -> list[str | Path]:
     """Return what an installer takes: requirements files as they are, the lines of a ``pyproject.toml``."""
     words: list[str | Path] = []
     for file in files:
-        words += build_requirements(file) if file.name == PYPROJECT else [file]
+        words += read_build_requirements(file) if file.name == PYPROJECT else [file]
     return words
 
 
-def build_requirements(file: Path) -> tuple[str, ...]:
+def read_build_requirements(file: Path) -> tuple[str, ...]:
     """Return ``build-system.requires`` of a ``pyproject.toml`` (PEP 518).
 
     Raises DataError for a file that is no TOML or says something else there.
@@ -144,19 +148,21 @@ def build_requirements(file: Path) -> tuple[str, ...]:
     return tuple(requires)
 
 
-def _lines(file: Path, seen: dict[Path, None], *, constraints: bool = False) -> Iterator[str]:
-    """Yield the requirements of a file and of those that it includes; these are added to ``seen``."""
+def _read_requirement_lines(
+    file: Path, included: dict[Path, None], *, constraints: bool = False
+) -> Iterator[str]:
+    """Yield the requirements of a file and of those that it includes; these are added to ``included``."""
     file = Path(os.path.normpath(file))
-    if file in seen or not file.is_file():
+    if file in included or not file.is_file():
         return
-    seen[file] = None
+    included[file] = None
     if file.name == PYPROJECT:
-        yield from build_requirements(file)
+        yield from read_build_requirements(file)
         return
     for raw in file.read_text(encoding="utf-8", errors="replace").splitlines():
         line = raw.split(" #", 1)[0].strip()
-        said = _INCLUDED.fullmatch(line)
-        if said is not None and (constraints or said["requirements"]):
-            yield from _lines(file.parent / said["file"], seen, constraints=constraints)
+        match = _INCLUDE_LINE.fullmatch(line)
+        if match is not None and (constraints or match["requirements"]):
+            yield from _read_requirement_lines(file.parent / match["file"], included, constraints=constraints)
         elif line and not line.startswith(("#", "-")):
             yield line

@@ -18,23 +18,23 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from rocm_wheels import __version__
-from rocm_wheels.errors import DataError, UsageError, explain
-from rocm_wheels.model.names import installed_for_others, option_name
+from rocm_wheels.errors import DataError, UsageError, explain_error
+from rocm_wheels.model.names import list_shared_projects, get_option_name
 from rocm_wheels.model.project import Platform, Project, load_project
-from rocm_wheels.pipeline.provenance import FILE, content
+from rocm_wheels.pipeline.provenance import LOCK_MEMBER, digest_content
 from rocm_wheels.wheels.archive.rewrite import read_dist_info_files
 from rocm_wheels.wheels.names import parse_wheel_name
-from rocm_wheels.workspace import Workspace, write_json
+from rocm_wheels.workspace import Workspace, write_json_file
 
 if TYPE_CHECKING:
-    from rocm_wheels.audit.subject import Subject
+    from rocm_wheels.audit.subject import AuditedWheel
 
-_FORMAT = "2"  # raise it when the same wheel would be described otherwise
-_MOST_SHOWN = 8
+_PROVIDED_FORMAT = "2"  # raise it when the same wheel would be described otherwise
+_MAX_SHOWN_FAULTS = 8
 # of the checks of finished wheels, those that decide whether others can be built against one
-_OF_ANY = ("archive", "file-name", "platform", "python")  # also of a damaged one
-_DECIDING = (
-    *_OF_ANY,
+_CHECKS_OF_DAMAGED = ("archive", "file-name", "platform", "python")  # also of a damaged one
+_DECIDING_CHECKS = (
+    *_CHECKS_OF_DAMAGED,
     "requires-python",
     "rocm-requirement",
     "files",
@@ -47,10 +47,10 @@ _DECIDING = (
 
 
 @dataclass(frozen=True)
-class Provided:
+class ProvidedWheel:
     """A wheel that this run has, and does not build.
 
-    ``wheel``: the file that was given; ``None``: it is installed in ``place``. ``content``: a digest of what
+    ``wheel``: the file that was given; ``None``: it is installed in ``place``. ``digest_content``: a digest of what
     it holds, the same as that of the wheel when we built it. ``rocm``: the version of ROCm that it requires.
     ``libraries``: the targets of those that must hold all. ``requires``: what else it requires, of no
     project of ours. ``cxx11_abi``: ``None`` while it is not installed, or when it does not say. ``lock``: the
@@ -74,161 +74,187 @@ class Provided:
     @property
     def source(self) -> str:
         """Say in a word or two where it comes from."""
-        return "installed" if self.wheel is None else f"--{option_name(self.project)}-wheel"
+        return "installed" if self.wheel is None else f"--{get_option_name(self.project)}-wheel"
 
-    def said(self) -> str:
+    def describe(self) -> str:
         """Say what it is and where it comes from."""
         distribution = load_project(self.project).distribution
         return f"{distribution} {self.version} ({self.source}: {self.wheel or self.place})"
 
 
-def given_for(project: str, wheels: Sequence[Path], tag: str) -> Path:
+def select_given_wheel(project: str, wheels: Sequence[Path], tag: str) -> Path:
     """Return the wheel for a Python; the only one, also where it does not fit: what is wrong is told then.
 
     Raises UsageError when none of several fits, or more than one.
     """
-    fitting = wheels if len(wheels) == 1 else [wheel for wheel in wheels if _fits(wheel, tag)]
+    fitting = wheels if len(wheels) == 1 else [wheel for wheel in wheels if _fits_python(wheel, tag)]
     if len(fitting) == 1:
         return fitting[0]
-    said = f"{', '.join(map(str, fitting))} are all" if fitting else "none of those given is"
-    raise UsageError(f"--{option_name(project)}-wheel: {said} for {tag}", tip="give one for each Python")
+    problem = f"{', '.join(map(str, fitting))} are all" if fitting else "none of those given is"
+    raise UsageError(
+        f"--{get_option_name(project)}-wheel: {problem} for {tag}", tip="give one for each Python"
+    )
 
 
-def refuse_unused(given: Mapping[str, Sequence[Path]], tags: Sequence[str]) -> None:
+def refuse_unused_wheels(given_wheels: Mapping[str, Sequence[Path]], tags: Sequence[str]) -> None:
     """Raise UsageError for wheels among several that are for none of the Pythons."""
-    for project, wheels in given.items():
-        idle = [str(wheel) for wheel in wheels if not any(_fits(wheel, tag) for tag in tags)]
-        if idle and len(wheels) > 1:
+    for project, wheels in given_wheels.items():
+        unused = [str(wheel) for wheel in wheels if not any(_fits_python(wheel, tag) for tag in tags)]
+        if unused and len(wheels) > 1:
             raise UsageError(
-                f"--{option_name(project)}-wheel: {', '.join(idle)} is for none of {', '.join(tags)}",
+                f"--{get_option_name(project)}-wheel: {', '.join(unused)} is for none of {', '.join(tags)}",
                 tip="leave it out, or choose its Python with --python",
             )
 
 
-def _fits(wheel: Path, tag: str) -> bool:
-    from rocm_wheels.audit.subject import accepted_tags
+def _fits_python(wheel: Path, tag: str) -> bool:
+    from rocm_wheels.audit.subject import list_accepted_tags
 
     tags = parse_wheel_name(wheel.name).tags
-    return bool(tags & accepted_tags(tag, sorted({one.platform for one in tags})))
+    return bool(tags & list_accepted_tags(tag, sorted({wheel_tag.platform for wheel_tag in tags})))
 
 
-def look_at_given(project: str, wheel: Path, platform: Platform, tag: str, workspace: Workspace) -> Provided:
+def inspect_given_wheel(
+    project: str, wheel: Path, platform: Platform, tag: str, workspace: Workspace
+) -> ProvidedWheel:
     """Return what a given wheel is, or what was found in the very same file before.
 
     It is read together with the device wheels of the same version that lie beside it.
     """
-    from rocm_wheels.audit.parts import device_wheels_beside
+    from rocm_wheels.audit.parts import find_device_wheels
 
     if not wheel.is_file():
-        raise UsageError(f"--{option_name(project)}-wheel: there is no file {wheel}")
+        raise UsageError(f"--{get_option_name(project)}-wheel: there is no file {wheel}")
     key: list[object] = [platform, tag]
-    for path in (wheel, *device_wheels_beside(wheel)):
+    for path in (wheel, *find_device_wheels(wheel)):
         state = path.stat()
         key += [str(path), state.st_size, state.st_mtime_ns, state.st_ctime_ns]
-    return remembered(workspace, key, lambda: read_given(load_project(project), wheel, platform, tag))
+    return remember_provided(
+        workspace, key, lambda: read_given_wheel(load_project(project), wheel, platform, tag)
+    )
 
 
-def remembered(workspace: Workspace, key: Sequence[object], look: Callable[[], Provided]) -> Provided:
-    """Return what was found under a key before, else what ``look`` finds; faults are not remembered."""
+def remember_provided(
+    workspace: Workspace, key: Sequence[object], read_wheel: Callable[[], ProvidedWheel]
+) -> ProvidedWheel:
+    """Return what was found under a key before, else what ``read_wheel`` finds; faults are not remembered."""
     from pydantic import TypeAdapter, ValidationError
 
-    adapter = TypeAdapter(Provided)
-    text = json.dumps([_FORMAT, __version__, *key])
-    place = workspace.root / "provided" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+    adapter = TypeAdapter(ProvidedWheel)
+    text = json.dumps([_PROVIDED_FORMAT, __version__, *key])
+    path = workspace.root / "provided" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
     try:
-        return adapter.validate_json(place.read_bytes())
+        return adapter.validate_json(path.read_bytes())
     except (FileNotFoundError, ValidationError):
-        found = look()
-    if not found.faults:
-        write_json(place, adapter.dump_python(found, mode="json"))
-    return found
+        provided = read_wheel()
+    if not provided.faults:
+        write_json_file(path, adapter.dump_python(provided, mode="json"))
+    return provided
 
 
-def read_given(project: Project, wheel: Path, platform: Platform, tag: str) -> Provided:
+def read_given_wheel(project: Project, wheel: Path, platform: Platform, tag: str) -> ProvidedWheel:
     """Read a wheel whole, digests of its files included; what is wrong with it is in ``faults``."""
-    from rocm_wheels.audit.parts import device_wheels_beside
-    from rocm_wheels.audit.subject import Expectation, Subject
+    from rocm_wheels.audit.parts import find_device_wheels
+    from rocm_wheels.audit.subject import WheelExpectation, AuditedWheel
     from rocm_wheels.wheels.scan import scan_wheel
 
     checks, named = project.checks, parse_wheel_name(wheel.name)
-    bare = Provided(project.name, str(wheel.parent), str(named.version), "", wheel)
+    bare = ProvidedWheel(project.name, str(wheel.parent), str(named.version), "", wheel)
     modules = (f"{checks.import_name}/version.py", checks.rocm_init or "")
     try:
         scan = scan_wheel(wheel, keep=tuple(name for name in modules if name))
-        parts = tuple(map(scan_wheel, device_wheels_beside(wheel)))
+        parts = tuple(map(scan_wheel, find_device_wheels(wheel)))
     except DataError as damage:
-        return replace(bare, faults=(explain(damage),))
+        return replace(bare, faults=(explain_error(damage),))
     requires = scan.metadata.requires_dist if scan.metadata is not None else ()
-    rocm = rocm_pin(requires)
-    subject = Subject(scan, Expectation(project, platform, python_tag=tag, rocm_version=rocm), parts)
-    faults = _faults(subject)
-    if scan.broken:
+    rocm = find_rocm_pin(requires)
+    subject = AuditedWheel(
+        scan, WheelExpectation(project, platform, python_tag=tag, rocm_version=rocm), parts
+    )
+    faults = _find_faults(subject)
+    if scan.breaking_faults:
         return replace(bare, faults=faults)
-    inside = read_dist_info_files(wheel).get(FILE)
-    names = required_libraries(project, platform, subject.libraries)
+    inside = read_dist_info_files(wheel).get(LOCK_MEMBER)
+    names = list_required_libraries(project, platform, subject.libraries)
     return replace(
         bare,
-        content=content(wheel),
+        content=digest_content(wheel),
         rocm=rocm,
-        libraries={name: subject.held_by(name) for name in names if subject.held_by(name)},
+        libraries={
+            name: subject.list_member_targets(name) for name in names if subject.list_member_targets(name)
+        },
         outside=tuple(
             sorted(
                 {
                     archive
                     for name in names
-                    if not subject.archives(name)
-                    for archive in scan.elsewhere.get(name, ())
+                    if not subject.find_archives(name)
+                    for archive in scan.moved_code.get(name, ())
                 }
             )
         ),
-        requires=other_requirements(requires),
+        requires=list_other_requirements(requires),
         lock="" if inside is None else hashlib.sha256(inside).hexdigest(),
         faults=faults,
     )
 
 
-def _faults(subject: Subject) -> tuple[str, ...]:
+def _find_faults(subject: AuditedWheel) -> tuple[str, ...]:
     """Return what the deciding checks find."""
-    from rocm_wheels.audit.findings import Skipped
+    from rocm_wheels.audit.findings import SkippedCheck
     from rocm_wheels.audit.table import CHECKS
 
-    project, found = subject.expected.project, []
-    names = _OF_ANY if subject.scan.broken else _DECIDING
+    project, faults = subject.expected.project, []
+    names = _CHECKS_OF_DAMAGED if subject.scan.breaking_faults else _DECIDING_CHECKS
     for check in CHECKS:
         if check.name not in names or (check.name == "rocm-requirement" and not project.checks.requires_rocm):
             continue
-        outcome = check.look(subject)
-        findings = () if isinstance(outcome, Skipped) else [one for one in outcome if one.severity == "error"]
-        found += [f"{one.where}: {one.what}" if one.where else one.what for one in findings]
-    more = [f"and {len(found) - _MOST_SHOWN} more faults"] if len(found) > _MOST_SHOWN else []
-    return (*found[:_MOST_SHOWN], *more)
+        outcome = check.run_check(subject)
+        findings = (
+            ()
+            if isinstance(outcome, SkippedCheck)
+            else [finding for finding in outcome if finding.severity == "error"]
+        )
+        faults += [
+            f"{finding.where}: {finding.message}" if finding.where else finding.message
+            for finding in findings
+        ]
+    more = [f"and {len(faults) - _MAX_SHOWN_FAULTS} more faults"] if len(faults) > _MAX_SHOWN_FAULTS else []
+    return (*faults[:_MAX_SHOWN_FAULTS], *more)
 
 
-def required_libraries(project: Project, platform: Platform, members: Iterable[str]) -> tuple[str, ...]:
+def list_required_libraries(project: Project, platform: Platform, members: Iterable[str]) -> tuple[str, ...]:
     """Return the members that must hold code for all targets, by the recipe: the first rule decides."""
-    found = []
+    libraries = []
     for member in members:
-        rules = (rule for rule in project.device_code(platform) if fnmatchcase(member, rule.files))
+        rules = (rule for rule in project.list_device_code_rules(platform) if fnmatchcase(member, rule.files))
         if (rule := next(rules, None)) is not None and rule.expect == "all":
-            found.append(member)
-    return tuple(found)
+            libraries.append(member)
+    return tuple(libraries)
 
 
-def rocm_pin(requires: Iterable[str]) -> str | None:
+def find_rocm_pin(requires: Iterable[str]) -> str | None:
     """Return the one version of ROCm's libraries that a distribution requires."""
-    for asked in map(Requirement, requires):
-        exact = [one for one in asked.specifier if one.operator in ("==", "===") and "*" not in one.version]
-        if canonicalize_name(asked.name) == "rocm" and "libraries" in asked.extras and exact:
+    for requirement in map(Requirement, requires):
+        exact = [
+            specifier
+            for specifier in requirement.specifier
+            if specifier.operator in ("==", "===") and "*" not in specifier.version
+        ]
+        if canonicalize_name(requirement.name) == "rocm" and "libraries" in requirement.extras and exact:
             return exact[0].version
     return None
 
 
-def other_requirements(requires: Iterable[str]) -> tuple[str, ...]:
+def list_other_requirements(requires: Iterable[str]) -> tuple[str, ...]:
     """Return what is required besides ROCm, projects of ours and extras: an import may need it."""
-    ours = {"rocm", *(canonicalize_name(load_project(one).distribution) for one in installed_for_others())}
-    asked = [(line, Requirement(line)) for line in requires]
+    ours = {
+        "rocm",
+        *(canonicalize_name(load_project(entry).distribution) for entry in list_shared_projects()),
+    }
+    requirements = [(line, Requirement(line)) for line in requires]
     return tuple(
         line
-        for line, one in asked
-        if canonicalize_name(one.name) not in ours and "extra" not in str(one.marker or "")
+        for line, entry in requirements
+        if canonicalize_name(entry.name) not in ours and "extra" not in str(entry.marker or "")
     )

@@ -17,17 +17,25 @@ from pydantic import TypeAdapter, ValidationError
 from rocm_wheels import __version__
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.pipeline.locked import LockedBuild
-from rocm_wheels.pipeline.plan.step import BuiltAgainst, Cell, Input, Kind, KnownAfter, Plan, Step
+from rocm_wheels.pipeline.plan.step import (
+    BuiltAgainst,
+    BuildCell,
+    StepInput,
+    StepKind,
+    KnownAfter,
+    Plan,
+    Step,
+)
 from rocm_wheels.pipeline.request import WheelsRequest
-from rocm_wheels.records import read_json, say
+from rocm_wheels.records import read_json_file, summarize_faults
 from rocm_wheels.shell import HIDDEN, hide_credentials
 from rocm_wheels.sources.identity import TreeIdentity
-from rocm_wheels.workspace import write_json
+from rocm_wheels.workspace import write_json_file
 
-FORMAT = 1
-_ID = re.compile(r"\w[\w.-]*")
-_ADDRESSES = {"index_url": "--index-url", "find_links": "--find-links"}
-_REQUEST = TypeAdapter(WheelsRequest)
+PLAN_FORMAT = 1
+_STEP_ID = re.compile(r"\w[\w.-]*")
+_ADDRESS_OPTIONS = {"index_url": "--index-url", "find_links": "--find-links"}
+_REQUEST_ADAPTER = TypeAdapter(WheelsRequest)
 
 
 @dataclass(frozen=True)
@@ -40,7 +48,7 @@ class PlanFile:
     lock: tuple[Path, str] | None = None
 
     @classmethod
-    def of(
+    def from_plan(
         cls,
         request: WheelsRequest,
         plan: Plan,
@@ -55,28 +63,30 @@ class PlanFile:
 
 def write_plan(path: Path, file: PlanFile) -> None:
     """Write a plan, whole or not at all."""
-    write_json(path, plan_json(file))
+    write_json_file(path, make_plan_json(file))
 
 
-def plan_json(file: PlanFile) -> dict[str, Any]:
+def make_plan_json(file: PlanFile) -> dict[str, Any]:
     """Return a plan as plain JSON values."""
     sdk = file.request.sdk
-    urls: dict[str, Any] = {name: getattr(sdk, name) for name in _ADDRESSES}
+    urls: dict[str, Any] = {name: getattr(sdk, name) for name in _ADDRESS_OPTIONS}
     hidden = {name: hide_credentials(url) for name, url in urls.items() if url}
-    shown = replace(file.request, sdk=replace(sdk, **{**urls, **hidden}), lock=file.lock and file.lock[0])
+    public_request = replace(
+        file.request, sdk=replace(sdk, **{**urls, **hidden}), lock=file.lock and file.lock[0]
+    )
     return {
-        "format": FORMAT,
+        "format": PLAN_FORMAT,
         "rocm-wheels": __version__,
-        "request": _REQUEST.dump_python(shown, mode="json"),
+        "request": _REQUEST_ADAPTER.dump_python(public_request, mode="json"),
         "lock": None if file.lock is None else {"path": str(file.lock[0]), "sha256": file.lock[1]},
         "targets": list(file.plan.targets),
-        "built against": [asdict(one) for one in file.plan.against],
+        "built against": [asdict(wheel) for wheel in file.plan.against],
         "trees": {name: asdict(identity) for name, identity in file.identities.items()},
-        "steps": [step_json(step) for step in file.plan],
+        "steps": [make_step_json(step) for step in file.plan],
     }
 
 
-def step_json(step: Step) -> dict[str, Any]:
+def make_step_json(step: Step) -> dict[str, Any]:
     """Return a step as plain JSON values; an input that is known later is an object that says after what."""
     inputs = {
         name: {"known after": value.step} if isinstance(value, KnownAfter) else value
@@ -102,66 +112,71 @@ def step_json(step: Step) -> dict[str, Any]:
 
 def read_plan(path: Path) -> PlanFile:
     """Read a plan. DataError when it is none, or one of another version of this program."""
-    raw = read_json(path, none="is no plan", tip="make one: rocm-wheels plan … -o FILE")
-    if not isinstance(raw, dict) or raw.get("format") != FORMAT:
+    raw = read_json_file(path, complaint="is no plan", tip="make one: rocm-wheels plan … -o FILE")
+    if not isinstance(raw, dict) or raw.get("format") != PLAN_FORMAT:
         raise DataError(f"{path} is no plan of this version ({__version__})", tip="make it again with `plan`")
     try:
-        steps = [_step(one) for one in raw["steps"]]
-        _refuse_unsound(steps)
+        steps = [_parse_step(fields) for fields in raw["steps"]]
+        _refuse_unsound_steps(steps)
         lock = raw["lock"]
         return PlanFile(
-            _REQUEST.validate_python(raw["request"]),
+            _REQUEST_ADAPTER.validate_python(raw["request"]),
             Plan(
                 {step.id: step for step in steps},
                 tuple(raw["targets"]),
-                tuple(BuiltAgainst(**one) for one in raw["built against"]),
+                tuple(BuiltAgainst(**fields) for fields in raw["built against"]),
             ),
-            {name: TreeIdentity(**one) for name, one in raw["trees"].items()},
+            {name: TreeIdentity(**fields) for name, fields in raw["trees"].items()},
             None if lock is None else (Path(lock["path"]), str(lock["sha256"])),
         )
     except ValidationError as cause:
-        wrong = f"{path} is a damaged plan: its request: {say(cause, WheelsRequest)}"
+        wrong = f"{path} is a damaged plan: its request: {summarize_faults(cause, WheelsRequest)}"
         raise DataError(wrong, tip="make it again with `plan`") from None
     except (KeyError, TypeError, ValueError) as cause:
         raise DataError(f"{path} is a damaged plan", tip="make it again with `plan`") from cause
 
 
-def with_addresses(file: PlanFile, step: str, given: Mapping[str, str | None]) -> PlanFile:
-    """Return the plan with the addresses of packages that are ``given``, by their names in its request.
+def restore_addresses(file: PlanFile, step: str, addresses: Mapping[str, str | None]) -> PlanFile:
+    """Return the plan with the addresses of packages that are ``addresses``, by their names in its request.
 
     Raises UsageError where a password is not in the file, not given, and the step needs it.
     """
     sdk = file.request.sdk
-    for name, option in _ADDRESSES.items():
-        known = getattr(sdk, name)
-        if known and HIDDEN in known and not given.get(name) and file.plan.step(step).kind == "install-rocm":
+    for name, option in _ADDRESS_OPTIONS.items():
+        address = getattr(sdk, name)
+        if (
+            address
+            and HIDDEN in address
+            and not addresses.get(name)
+            and file.plan.find_step(step).kind == "install-rocm"
+        ):
             raise UsageError(
-                f"the plan has {option} {known}: its password is not in the plan",
+                f"the plan has {option} {address}: its password is not in the plan",
                 tip=f"give {option}, or set ROCM_WHEELS_{name.upper()}",
             )
-    told: dict[str, Any] = {name: given[name] for name in _ADDRESSES if given.get(name)}
-    return replace(file, request=replace(file.request, sdk=replace(sdk, **told)))
+    replacements: dict[str, Any] = {name: addresses[name] for name in _ADDRESS_OPTIONS if addresses.get(name)}
+    return replace(file, request=replace(file.request, sdk=replace(sdk, **replacements)))
 
 
-def _refuse_unsound(steps: Sequence[Step]) -> None:
+def _refuse_unsound_steps(steps: Sequence[Step]) -> None:
     """Raise ValueError for ids that are no names (files are called by them), and for what is not there."""
-    known = {step.id for step in steps}
+    step_ids = {step.id for step in steps}
     for step in steps:
-        if not _ID.fullmatch(step.id) or step.kind not in get_args(Kind):
+        if not _STEP_ID.fullmatch(step.id) or step.kind not in get_args(StepKind):
             raise ValueError(f"{step.id} ({step.kind}) is no step")
-        if missing := {*step.after, *step.behind} - known:
+        if missing := {*step.after, *step.behind} - step_ids:
             raise ValueError(f"{step.id} waits for {', '.join(sorted(missing))}, which the plan has not")
 
 
-def _step(raw: Mapping[str, Any]) -> Step:
-    inputs: dict[str, Input] = {
+def _parse_step(raw: Mapping[str, Any]) -> Step:
+    inputs: dict[str, StepInput] = {
         name: KnownAfter(value["known after"]) if isinstance(value, dict) else str(value)
         for name, value in raw["inputs"].items()
     }
     return Step(
         id=raw["id"],
         kind=raw["kind"],
-        cell=Cell(raw["python"], raw["target set"]),
+        cell=BuildCell(raw["python"], raw["target set"]),
         project=raw["project"],
         after=tuple(raw["after"]),
         behind=tuple(raw["behind"]),

@@ -15,14 +15,14 @@ from typing import Literal
 
 from rocm_wheels.errors import UsageError
 from rocm_wheels.pipeline.estimates import Estimate
-from rocm_wheels.records import did_you_mean
+from rocm_wheels.records import suggest_name
 
-Kind = Literal[
+StepKind = Literal[
     "install-rocm", "install-tools", "probe-targets", "check-cache", "configure", "build", "variant"
 ]
-Verdict = Literal["run", "skip", "known later", "left out"]
+StepVerdict = Literal["run", "skip", "known later", "left out"]
 # kinds of which one that was done for more inputs serves for fewer: what is installed for others stays
-SERVES_FEWER: frozenset[Kind] = frozenset({"install-tools"})
+KINDS_SERVING_FEWER: frozenset[StepKind] = frozenset({"install-tools"})
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class KnownAfter:
         return f"known after {self.step}"
 
 
-Input = str | KnownAfter
+StepInput = str | KnownAfter
 
 
 @dataclass(frozen=True)
-class Cell:
+class BuildCell:
     """One configuration of a run: the ABI tag of a Python (``cp313t``), and the name of a target set."""
 
     tag: str
@@ -62,15 +62,15 @@ class Step:
     """
 
     id: str
-    kind: Kind
-    cell: Cell
+    kind: StepKind
+    cell: BuildCell
     project: str | None = None
     after: tuple[str, ...] = ()
     behind: tuple[str, ...] = ()
-    inputs: Mapping[str, Input] = field(default_factory=dict)
+    inputs: Mapping[str, StepInput] = field(default_factory=dict)
     command: str = ""
     environment: Mapping[str, str | None] = field(default_factory=dict)
-    verdict: Verdict = "known later"
+    verdict: StepVerdict = "known later"
     why: str = ""
     brought: bool = False
     estimate: Estimate | None = None
@@ -78,8 +78,8 @@ class Step:
     @property
     def fingerprint(self) -> str | None:
         """A digest of the inputs; ``None`` while one of them is not known."""
-        known = self.known_inputs
-        return fingerprint(known) if len(known) == len(self.inputs) else None
+        inputs = self.known_inputs
+        return fingerprint_inputs(inputs) if len(inputs) == len(self.inputs) else None
 
     @property
     def known_inputs(self) -> dict[str, str]:
@@ -125,17 +125,17 @@ class Plan:
     def __iter__(self) -> Iterator[Step]:
         return iter(self.steps.values())
 
-    def step(self, name: str) -> Step:
+    def find_step(self, name: str) -> Step:
         """Return a step. Raises UsageError for an id that the plan does not have."""
         if name not in self.steps:
             raise UsageError(
-                f"the plan has no step {name}{did_you_mean(name, self.steps)}",
+                f"the plan has no step {name}{suggest_name(name, self.steps)}",
                 tip=f"its steps: {', '.join(self.steps)}",
             )
         return self.steps[name]
 
 
-def fingerprint(inputs: Mapping[str, str]) -> str:
+def fingerprint_inputs(inputs: Mapping[str, str]) -> str:
     """Return a digest of inputs by name: 16 hexadecimal digits."""
     text = json.dumps(dict(inputs), sort_keys=True)
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]

@@ -6,23 +6,23 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rocm_wheels.model.project import Project
-from rocm_wheels.pipeline.preflight.subject import Fetch, PreflightFinding, Subject
+from rocm_wheels.pipeline.preflight.subject import BuildFetch, PreflightFinding, PreflightSubject
 
 
-def fetches_of(
+def list_fetches(
     project: Project, source: Path, env: Mapping[str, str], *, flash_attention: bool
-) -> Iterator[Fetch]:
+) -> Iterator[BuildFetch]:
     """Yield what the build of a tree downloads; ``env`` is the environment of the build."""
     for download in project.build.downloads:
         if not (source / download.named_in).is_file() or (download.flash_attention and not flash_attention):
             continue
-        place = env.get(download.variable or "")
-        folder = Path(place) if place else None
+        folder_text = env.get(download.variable or "")
+        folder = Path(folder_text) if folder_text else None
         lacks = tuple(name for name in download.contains if folder and not (folder / name).exists())
-        yield Fetch(project.name, download, folder, lacks)
+        yield BuildFetch(project.name, download, folder, lacks)
 
 
-def downloads(subject: Subject) -> Iterator[PreflightFinding]:
+def check_downloads(subject: PreflightSubject) -> Iterator[PreflightFinding]:
     """Say what is downloaded from where, and with --offline what must lie where instead."""
     for fetch in subject.fetches:
         download, variable = fetch.download, fetch.download.variable

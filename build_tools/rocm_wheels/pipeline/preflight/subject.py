@@ -7,34 +7,34 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from rocm_wheels.machine import Machine
-from rocm_wheels.model.project import Download, Platform
+from rocm_wheels.machine import MachineResources
+from rocm_wheels.model.project import BuildDownload, Platform
 from rocm_wheels.pipeline.estimates import Estimate
 
-Severity = Literal["error", "warning"]
-Role = Literal["work", "output", "source", "temporary"]
+PreflightSeverity = Literal["error", "warning"]
+FolderRole = Literal["work", "output", "source", "temporary"]
 
 
 @dataclass(frozen=True)
 class PreflightFinding:
     """What one check found. ``check`` is filled in by whoever runs it."""
 
-    severity: Severity
+    severity: PreflightSeverity
     text: str
     tip: str
     check: str = ""
 
 
 @dataclass(frozen=True)
-class Folder:
+class PreflightFolder:
     """A folder of a run, as it is or, where it is not there yet, as the nearest one above it is.
 
     ``device`` is the number of its file system, ``free`` its bytes, ``free_files`` its inodes (``None``: it
     does not count them). ``hard_links`` and ``tells_case``: ``None`` where that was not tried.
     """
 
-    role: Role
-    what: str  # in words
+    role: FolderRole
+    description: str  # in words
     path: Path
     device: int
     free: int
@@ -47,7 +47,7 @@ class Folder:
 
 
 @dataclass(frozen=True)
-class Program:
+class BuildProgram:
     """A program that a build starts. ``fault``: why it cannot be used, in the words of who said it."""
 
     name: str
@@ -57,7 +57,7 @@ class Program:
 
 
 @dataclass(frozen=True)
-class Cost:
+class StepCost:
     """A step that will run: its id, its project (where it has one), what it is expected to take."""
 
     step: str
@@ -66,7 +66,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Headers:
+class PythonHeaders:
     """An interpreter in words, its file, and the folder of its Python.h (``None``: it has none).
 
     ``fault``: what is wrong with it, in words.
@@ -79,42 +79,42 @@ class Headers:
 
 
 @dataclass(frozen=True)
-class Fetch:
+class BuildFetch:
     """What the build of a project downloads, and the folder that its variable names instead.
 
     ``folder``: ``None`` where the variable is not set; ``lacks``: what is not in it.
     """
 
     project: str
-    download: Download
+    download: BuildDownload
     folder: Path | None = None
     lacks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Subject:
+class PreflightSubject:
     """Everything that checks look at: what a plan says, then what ``look`` finds on the machine.
 
-    ``sdk_targets`` is ``None`` while it is not known; ``sdk_lacks``, ``unreleased``, ``foreign``: sentences.
-    ``newest`` is the newest time of the sources and their commits; ``long_paths`` what the registry of
-    Windows says (``None`` elsewhere); ``open_files`` the limit of open files (``None``: there is none).
+    ``check_sdk_targets`` is ``None`` while it is not known; ``sdk_lacks``, ``unreleased``, ``foreign``: sentences.
+    ``newest`` is the newest time of the sources and their commits; ``check_long_paths`` what the registry of
+    Windows says (``None`` elsewhere); ``check_open_files`` the limit of open files (``None``: there is none).
     """
 
     platform: Platform
-    machine: Machine
+    machine: MachineResources
     projects: tuple[str, ...]
-    costs: tuple[Cost, ...] = ()  # of the steps that will run
-    pythons: tuple[Headers, ...] = ()
+    costs: tuple[StepCost, ...] = ()  # of the steps that will run
+    pythons: tuple[PythonHeaders, ...] = ()
     targets: tuple[str, ...] = ()
     sdk_targets: tuple[str, ...] | None = None
     unreleased: tuple[str, ...] = ()
     flash_attention: bool = False
     aotriton: str | None = None
     jobs: int | None = None  # that the user asked for
-    folders: tuple[Folder, ...] = ()
-    programs: tuple[Program, ...] = ()
+    folders: tuple[PreflightFolder, ...] = ()
+    programs: tuple[BuildProgram, ...] = ()
     sdk_lacks: tuple[str, ...] = ()
-    fetches: tuple[Fetch, ...] = ()
+    fetches: tuple[BuildFetch, ...] = ()
     offline: bool = False
     foreign: tuple[str, ...] = ()
     now: float = 0.0

@@ -7,41 +7,43 @@ from dataclasses import replace
 
 from rocm_wheels.errors import UsageError
 from rocm_wheels.pipeline.preflight import downloads, folders, programs, rocm, surroundings
-from rocm_wheels.pipeline.preflight.subject import PreflightFinding, Subject
+from rocm_wheels.pipeline.preflight.subject import PreflightFinding, PreflightSubject
 
-Check = Callable[[Subject], Iterator[PreflightFinding]]
+PreflightCheck = Callable[[PreflightSubject], Iterator[PreflightFinding]]
 
-CHECKS: Mapping[str, Check] = {
-    "programs": programs.programs,
-    "git": programs.old_git,
-    "ninja": programs.old_ninja,
-    "python-headers": programs.python_headers,
-    "released-pythons": programs.released_pythons,
-    "access": folders.access,
-    "noexec": folders.runs_programs,
-    "disk": folders.disk,
-    "memory": surroundings.memory,
-    "file-systems": folders.file_systems,
-    "paths": folders.odd_paths,
-    "long-paths": folders.long_paths,
-    "sdk-parts": rocm.sdk_parts,
-    "sdk-targets": rocm.sdk_targets,
-    "downloads": downloads.downloads,
-    "flash-attention": rocm.attention_targets,
-    "foreign-wheels": rocm.foreign_wheels,
-    "clock": surroundings.clock,
-    "locale": surroundings.language,
-    "open-files": surroundings.open_files,
+PREFLIGHT_CHECKS: Mapping[str, PreflightCheck] = {
+    "programs": programs.check_programs,
+    "git": programs.check_git,
+    "ninja": programs.check_ninja,
+    "python-headers": programs.check_python_headers,
+    "released-pythons": programs.check_released_pythons,
+    "access": folders.check_access,
+    "noexec": folders.check_noexec,
+    "disk": folders.check_disk_space,
+    "memory": surroundings.check_memory,
+    "file-systems": folders.check_file_systems,
+    "paths": folders.check_odd_paths,
+    "long-paths": folders.check_long_paths,
+    "sdk-parts": rocm.check_sdk_parts,
+    "sdk-targets": rocm.check_sdk_targets,
+    "downloads": downloads.check_downloads,
+    "flash-attention": rocm.check_attention_targets,
+    "foreign-wheels": rocm.check_foreign_wheels,
+    "clock": surroundings.check_clock,
+    "locale": surroundings.check_locale,
+    "open-files": surroundings.check_open_files,
 }
 
 
-def run_preflight(subject: Subject) -> tuple[PreflightFinding, ...]:
+def run_preflight_checks(subject: PreflightSubject) -> tuple[PreflightFinding, ...]:
     """Run all checks; return what they found, errors first, else in the order of the table."""
-    found = [replace(finding, check=name) for name, check in CHECKS.items() for finding in check(subject)]
-    return tuple(sorted(found, key=lambda finding: finding.severity != "error"))
+    findings = [
+        replace(finding, check=name) for name, check in PREFLIGHT_CHECKS.items() for finding in check(subject)
+    ]
+    return tuple(sorted(findings, key=lambda finding: finding.severity != "error"))
 
 
-def finding_lines(findings: Iterable[PreflightFinding]) -> list[str]:
+def format_findings(findings: Iterable[PreflightFinding]) -> list[str]:
     """Return findings as lines for people, each followed by its tip."""
     lines = []
     for finding in findings:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def tree_memory(root: int) -> int | None:
+def measure_tree_memory(root: int) -> int | None:
     """Return the resident bytes of a process and its descendants; ``None`` when it is gone.
 
     Memory that several of them share counts for each.

@@ -15,11 +15,11 @@ Event = Mapping[str, Any]
 
 SECONDS = "seconds"
 _SCALAR = (str, int, float, bool)
-_FIGURES = {"hits": int, "misses": int}
-_FILE = {"path": str, "size": int, "sha256": str}
-_EACH = "*"  # whatever the key
+_COUNTS_SHAPE = {"hits": int, "misses": int}
+_FILE_SHAPE = {"path": str, "size": int, "sha256": str}
+_ANY_KEY = "*"  # whatever the key
 
-FIELDS: Mapping[str, dict[str, Any]] = {
+EVENT_FIELDS: Mapping[str, dict[str, Any]] = {
     "run-begun": {
         "run": str,
         "version": str,
@@ -37,7 +37,7 @@ FIELDS: Mapping[str, dict[str, Any]] = {
         "lock_digest": str,
         "targets": [str],
         "pythons": [str],
-        "against": [{_EACH: str}],
+        "against": [{_ANY_KEY: str}],
         "output": str,
     },
     "preflight": {"findings": [{"check": str, "severity": str, "text": str, "tip": str}]},
@@ -45,7 +45,7 @@ FIELDS: Mapping[str, dict[str, Any]] = {
         "step": str,
         "why": str,
         "fingerprint": str,
-        "outputs": [_FILE],
+        "outputs": [_FILE_SHAPE],
         "targets": [str],
         "version": str,
     },
@@ -54,7 +54,7 @@ FIELDS: Mapping[str, dict[str, Any]] = {
         "why": str,
         "after": [str],
         "command": str,
-        "environment": {_EACH: str},
+        "environment": {_ANY_KEY: str},
         "fingerprint": str,
         "log": str,
         "pid": int,
@@ -66,16 +66,16 @@ FIELDS: Mapping[str, dict[str, Any]] = {
         "step": str,
         "command": str,
         "cwd": str,
-        "environment": {_EACH: str},
+        "environment": {_ANY_KEY: str},
         "seconds": SECONDS,
         "returncode": int,
     },
     "cache": {
         "step": str,
         "kind": str,
-        "host": _FIGURES,
-        "device": _FIGURES,
-        "unsorted": _FIGURES,  # of which the cache does not say whether they were device code
+        "host": _COUNTS_SHAPE,
+        "device": _COUNTS_SHAPE,
+        "unsorted": _COUNTS_SHAPE,  # of which the cache does not say whether they were device code
         "rate": float,
     },
     "cache-test": {
@@ -84,15 +84,15 @@ FIELDS: Mapping[str, dict[str, Any]] = {
         "trusted": bool,
         "checks": [{"what": str, "expected": _SCALAR, "seen": _SCALAR, "passed": bool}],
     },
-    "probe": {"step": str, "targets": {_EACH: str}, "dropped": [str]},
+    "probe": {"step": str, "targets": {_ANY_KEY: str}, "dropped": [str]},
     "ninja": {"step": str, "log": str, "began": SECONDS},
     "output": {
         "step": str,
-        **_FILE,
+        **_FILE_SHAPE,
         "project": str,
         "version": str,
         "targets": [str],
-        "libraries": {_EACH: [str]},
+        "libraries": {_ANY_KEY: [str]},
         "content": str,
     },
     "step-ended": {
@@ -109,50 +109,52 @@ FIELDS: Mapping[str, dict[str, Any]] = {
     "run-ended": {"outcome": str, "seconds": SECONDS, "exit_code": int},
 }
 # step-begun says what is to be done, step-skipped that nothing is: without their step they mean nothing
-_OF_A_STEP = {name for name, fields in FIELDS.items() if "step" in fields}
+_STEP_EVENTS = {name for name, fields in EVENT_FIELDS.items() if "step" in fields}
 # what is more is damage: about 300 years, 9 petabytes
-_LONGEST, _MOST = 1e10, 1e16
+_MAX_SECONDS, _MAX_NUMBER = 1e10, 1e16
 
 
 def parse_event(line: bytes) -> Event | None:
     """Return the event that a line holds, or ``None`` for a damaged line."""
     try:
-        event = json.loads(line, parse_constant=_refuse)
+        event = json.loads(line, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         return None
     if not isinstance(event, dict) or not isinstance(event.get("event"), str):
         return None
-    if not _is_time(event.get("time")) or not fits(event.get("clock", ""), SECONDS):
+    if not _is_time(event.get("time")) or not fits_shape(event.get("clock", ""), SECONDS):
         return None
-    if event["event"] in _OF_A_STEP and not isinstance(event.get("step"), str):
+    if event["event"] in _STEP_EVENTS and not isinstance(event.get("step"), str):
         return None
-    return event if fits(event, FIELDS.get(event["event"], {})) else None
+    return event if fits_shape(event, EVENT_FIELDS.get(event["event"], {})) else None
 
 
-def time_of(event: Event) -> datetime:
+def parse_event_time(event: Event) -> datetime:
     """Return the time of day at which an event was written, in UTC."""
     return datetime.fromisoformat(event["time"].replace("Z", "+00:00"))
 
 
-def fits(value: object, shape: Any) -> bool:
-    """Tell whether a value has a form as ``FIELDS`` writes it; ``None`` always has."""
+def fits_shape(value: object, shape: Any) -> bool:
+    """Tell whether a value has a form as ``EVENT_FIELDS`` writes it; ``None`` always has."""
     if value is None:
         return True
     if isinstance(shape, list):
-        return isinstance(value, list) and all(one is not None and fits(one, shape[0]) for one in value)
+        return isinstance(value, list) and all(
+            item is not None and fits_shape(item, shape[0]) for item in value
+        )
     if isinstance(shape, dict):
         if not isinstance(value, dict):
             return False
-        if _EACH in shape:
-            return all(fits(inner, shape[_EACH]) for inner in value.values())
-        return all(fits(value[key], inner) for key, inner in shape.items() if key in value)
+        if _ANY_KEY in shape:
+            return all(fits_shape(inner, shape[_ANY_KEY]) for inner in value.values())
+        return all(fits_shape(value[key], inner) for key, inner in shape.items() if key in value)
     if isinstance(value, bool) and shape in {int, float, SECONDS}:
         return False
     if shape in {float, SECONDS}:
-        most = _LONGEST if shape == SECONDS else _MOST
+        most = _MAX_SECONDS if shape == SECONDS else _MAX_NUMBER
         return isinstance(value, (int, float)) and -most < value < most
     if shape is int:
-        return isinstance(value, int) and -_MOST < value < _MOST
+        return isinstance(value, int) and -_MAX_NUMBER < value < _MAX_NUMBER
     return isinstance(value, shape)
 
 
@@ -164,5 +166,5 @@ def _is_time(text: object) -> bool:
     return when is not None and when.tzinfo is not None and 2000 <= when.year < 2200
 
 
-def _refuse(_constant: str) -> None:
+def _refuse_constant(_constant: str) -> None:
     raise ValueError("JSON has no such number")

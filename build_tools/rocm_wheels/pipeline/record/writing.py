@@ -18,18 +18,18 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from rocm_wheels.errors import named
+from rocm_wheels.errors import name_failed_file
 from rocm_wheels.shell import hide_credentials
 
-EVENTS = "events.jsonl"
+EVENTS_FILE = "events.jsonl"
 _RUN_ID = re.compile(r"\d{8}-\d{6}(?:-\d{1,9})?")
-_OURS = ("time", "clock", "event")
-_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_OWN_FIELDS = ("time", "clock", "event")
+_OPEN_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 Moment = tuple[datetime, float]
 
 
-def this_moment() -> Moment:
+def read_moment() -> Moment:
     """Return the time of day (UTC) and the clock that no one sets: seconds since the machine started."""
     return datetime.now(timezone.utc), time.monotonic()
 
@@ -39,39 +39,41 @@ class RunRecord:
     """The record of one run, in its folder. ``moment`` tells the time of day and of the clock."""
 
     folder: Path
-    moment: Callable[[], Moment] = this_moment
+    moment: Callable[[], Moment] = read_moment
 
     @property
     def path(self) -> Path:
         """The file of events."""
-        return self.folder / EVENTS
+        return self.folder / EVENTS_FILE
 
     def write(self, event: str, **fields: object) -> None:
         """Append an event: it is on the disk when this returns. Credentials in URLs are hidden.
 
         Fields are plain values, paths, and lists, tuples and mappings of these. Raises OSError (a full disk).
         """
-        if taken := [name for name in _OURS if name in fields]:
-            raise ValueError(f"{', '.join(taken)}: every event has this of its own")
+        if reserved := [name for name in _OWN_FIELDS if name in fields]:
+            raise ValueError(f"{', '.join(reserved)}: every event has this of its own")
         now, clock = self.moment()
         day = now.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         full = {"time": day, "clock": round(clock, 6), "event": event, **fields}
-        line = json.dumps(_shown(full), allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
-        file = os.open(self.path, _FLAGS, 0o644)
+        line = (
+            json.dumps(_make_json_value(full), allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
+        )
+        file = os.open(self.path, _OPEN_FLAGS, 0o644)
         try:
-            if not _ends_with_a_line(file):
+            if not _ends_with_newline(file):
                 line = b"\n" + line
             if os.write(file, line) < len(line):  # the rest cannot follow: others may have written since
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
             os.fsync(file)
         except OSError as failure:
-            named(failure, self.path)
+            name_failed_file(failure, self.path)
             raise
         finally:
             os.close(file)
 
 
-def new_run(runs: Path, now: datetime) -> RunRecord:
+def create_run_record(runs: Path, now: datetime) -> RunRecord:
     """Make the folder of a new run below ``runs``, named by its time (UTC), and return its record.
 
     Of runs that begin in one second each gets a name of its own: ``20261121-154130``, ``…-2``, ``…-3``.
@@ -91,7 +93,7 @@ def new_run(runs: Path, now: datetime) -> RunRecord:
             return RunRecord(folder)
 
 
-def _ends_with_a_line(file: int) -> bool:
+def _ends_with_newline(file: int) -> bool:
     """Tell whether an event may begin here; a line that another process is writing now counts as torn."""
     end = os.lseek(file, 0, os.SEEK_END)
     if not end:
@@ -100,14 +102,14 @@ def _ends_with_a_line(file: int) -> bool:
     return os.read(file, 1) == b"\n"
 
 
-def _shown(value: object) -> object:
+def _make_json_value(value: object) -> object:
     """Return a value as JSON has it, with no credentials in it."""
     if isinstance(value, str):
         return hide_credentials(value)
     if isinstance(value, os.PathLike):
         return hide_credentials(os.fspath(value))
     if isinstance(value, Mapping):
-        return {str(key): _shown(inner) for key, inner in value.items()}
+        return {str(key): _make_json_value(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_shown(inner) for inner in value]
+        return [_make_json_value(inner) for inner in value]
     return value

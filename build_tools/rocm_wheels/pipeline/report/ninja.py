@@ -18,11 +18,11 @@ from pathlib import Path
 
 from rocm_wheels.errors import DataError
 
-_HEAD = re.compile(r"# ninja log v(\d+)")
-_VERSIONS = range(5, 8)
+_LOG_HEAD = re.compile(r"# ninja log v(\d+)")
+_LOG_VERSIONS = range(5, 8)
 
 # by the name of an output; PyTorch's own build calls device objects torch_hip_generated_…
-KINDS = {
+EDGE_KINDS = {
     "device": re.compile(r"(?i)\.(hip|cu)\.(o|obj)$|hip_generated|_hip\.(o|obj)$"),
     "host": re.compile(r"(?i)\.(o|obj|pch|gch)$"),
     "link": re.compile(r"(?i)\.(so(\.\d+)*|dll|pyd|a|lib|exe)$"),
@@ -30,7 +30,7 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Edge:
+class NinjaEdge:
     """A command that ninja ran: begin and end in milliseconds, and all that it made."""
 
     begin: int
@@ -40,7 +40,9 @@ class Edge:
     @cached_property
     def kind(self) -> str:
         """What it made, by the name of the first: device, host, link or other."""
-        return next((kind for kind, known in KINDS.items() if known.search(self.outputs[0])), "other")
+        return next(
+            (kind for kind, pattern in EDGE_KINDS.items() if pattern.search(self.outputs[0])), "other"
+        )
 
     @property
     def milliseconds(self) -> int:
@@ -48,7 +50,7 @@ class Edge:
         return self.end - self.begin
 
 
-def read_ninja_log(path: Path) -> tuple[Edge, ...]:
+def read_ninja_log(path: Path) -> tuple[NinjaEdge, ...]:
     """Return the edges of the last ninja that wrote this log, in the order of their ends.
 
     Raises DataError for a log that cannot be read or has a version that is not known.
@@ -57,12 +59,12 @@ def read_ninja_log(path: Path) -> tuple[Edge, ...]:
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     except (OSError, ValueError) as cause:  # ValueError: of a path that cannot be one
         raise DataError(f"the copy of ninja's log cannot be read: {path.name}") from cause
-    head = _HEAD.fullmatch(lines[0].strip())
+    head = _LOG_HEAD.fullmatch(lines[0].strip())
     if head is None:
         raise DataError(f"{path.name} is no log of ninja")
-    if int(head[1]) not in _VERSIONS:
-        known = f"{_VERSIONS[0]} to {_VERSIONS[-1]}"
-        raise DataError(f"{path.name} has version {head[1]} of ninja's log; known are {known}")
+    if int(head[1]) not in _LOG_VERSIONS:
+        versions = f"{_LOG_VERSIONS[0]} to {_LOG_VERSIONS[-1]}"
+        raise DataError(f"{path.name} has version {head[1]} of ninja's log; known are {versions}")
     edges: dict[tuple[int, int, str], list[str]] = {}
     latest = -1
     for line in lines[1:]:
@@ -74,15 +76,15 @@ def read_ninja_log(path: Path) -> tuple[Edge, ...]:
             edges.clear()
         latest = end
         edges.setdefault((begin, max(end, begin), fields[4]), []).append(fields[3])
-    return tuple(Edge(begin, end, tuple(outputs)) for (begin, end, _), outputs in edges.items())
+    return tuple(NinjaEdge(begin, end, tuple(outputs)) for (begin, end, _), outputs in edges.items())
 
 
-def lanes(edges: Sequence[Edge]) -> list[list[Edge]]:
+def assign_lanes(edges: Sequence[NinjaEdge]) -> list[list[NinjaEdge]]:
     """Put edges in as few lanes as run side by side, each in order; the busiest time fills all of them."""
-    packed: list[list[Edge]] = []
+    packed: list[list[NinjaEdge]] = []
     free: list[tuple[int, int]] = []  # (end of its last edge, number of the lane)
     idle: list[int] = []
-    for edge in sorted(edges, key=lambda one: (one.begin, one.end, one.outputs)):
+    for edge in sorted(edges, key=lambda entry: (entry.begin, entry.end, entry.outputs)):
         while free and free[0][0] <= edge.begin:
             heapq.heappush(idle, heapq.heappop(free)[1])
         if idle:
@@ -95,18 +97,18 @@ def lanes(edges: Sequence[Edge]) -> list[list[Edge]]:
     return packed
 
 
-def blocks(lane: Sequence[Edge], unit: float) -> list[list[Edge]]:
+def group_edges(lane: Sequence[NinjaEdge], unit: float) -> list[list[NinjaEdge]]:
     """Return what is drawn as one: an edge, or several that are too short to be seen.
 
     Edges shorter than ``unit`` milliseconds, the width of a hair on the page, are drawn as one while they
     follow each other within that time.
     """
-    drawn: list[list[Edge]] = []
+    groups: list[list[NinjaEdge]] = []
     for edge in lane:
-        last = drawn[-1][-1] if drawn else None
+        last = groups[-1][-1] if groups else None
         short = last is not None and edge.milliseconds < unit and last.milliseconds < unit
         if short and last is not None and edge.begin - last.end < unit:
-            drawn[-1].append(edge)
+            groups[-1].append(edge)
         else:
-            drawn.append([edge])
-    return drawn
+            groups.append([edge])
+    return groups

@@ -7,65 +7,70 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rocm_wheels import log
-from rocm_wheels.compile.cache import self_test
+from rocm_wheels.compile.cache import check_cache_trust
 from rocm_wheels.compile.probe import probe_targets
 from rocm_wheels.errors import BuildError
-from rocm_wheels.machine import compile_jobs
-from rocm_wheels.pipeline.steps.turn import Turn
+from rocm_wheels.machine import count_compile_jobs
+from rocm_wheels.pipeline.steps.turn import StepRun
 
 
-def probe(turn: Turn) -> None:
+def run_probe(step_run: StepRun) -> None:
     """Compile a small kernel for each target; BuildError names those that fail, unless they are dropped."""
-    facts, ready = turn.facts, turn.ready
-    targets = turn.known_inputs["targets"].split(",")
-    with tempfile.TemporaryDirectory(prefix=".probe-", dir=_scratch(turn)) as folder:
+    facts, ready = step_run.facts, step_run.ready
+    targets = step_run.known_inputs["targets"].split(",")
+    with tempfile.TemporaryDirectory(prefix=".probe-", dir=_make_scratch_folder(step_run)) as folder:
         faults = probe_targets(
-            ready.tree,
+            ready.sdk_tree,
             targets,
             Path(folder),
             facts.env,
             platform=facts.request.platform,
-            jobs=compile_jobs(facts.machine, None, turn.jobs),
+            jobs=count_compile_jobs(facts.machine, None, step_run.jobs),
         )
     bad = {target: fault for target, fault in faults.items() if fault is not None}
     drop = facts.request.drop_bad_targets
-    turn.event("probe", targets=faults, dropped=sorted(bad) if drop else [])
-    said = "".join(f"\n  {target}: {fault}" for target, fault in bad.items())
+    step_run.record_event("probe", targets=faults, dropped=sorted(bad) if drop else [])
+    listing = "".join(f"\n  {target}: {fault}" for target, fault in bad.items())
     if bad and (not drop or len(bad) == len(faults)):
         raise BuildError(
-            f"ROCm {ready.sdk.version} does not compile for {', '.join(bad)}:{said}",
+            f"ROCm {ready.sdk.version} does not compile for {', '.join(bad)}:{listing}",
             tip="leave them out, or --drop-bad-targets does, and says so in the record",
         )
     if bad:
-        log.warn(f"left out, because ROCm {ready.sdk.version} does not compile for them:{said}")
-    log.note(f"compiles for {', '.join(target for target in targets if target not in bad)}")
-    turn.succeed(faults=faults)
+        log.log_warning(f"left out, because ROCm {ready.sdk.version} does not compile for them:{listing}")
+    log.log_note(f"compiles for {', '.join(target for target in targets if target not in bad)}")
+    step_run.record_success(faults=faults)
 
 
-def check_cache(turn: Turn) -> None:
+def run_cache_check(step_run: StepRun) -> None:
     """Try whether the compiler cache can be trusted with device code. BuildError when it cannot."""
-    cache, ready = turn.facts.cache, turn.ready
+    cache, ready = step_run.facts.cache, step_run.ready
     assert cache is not None
-    with tempfile.TemporaryDirectory(prefix=".cache-", dir=_scratch(turn)) as folder:
-        verdict = self_test(cache, ready.tree, turn.known_inputs["target"], Path(folder), turn.facts.env)
-    turn.event(
-        "cache-test", kind=cache.kind, trusted=verdict.trusted, checks=[asdict(one) for one in verdict.checks]
+    with tempfile.TemporaryDirectory(prefix=".cache-", dir=_make_scratch_folder(step_run)) as folder:
+        verdict = check_cache_trust(
+            cache, ready.sdk_tree, step_run.known_inputs["target"], Path(folder), step_run.facts.env
+        )
+    step_run.record_event(
+        "cache-test",
+        kind=cache.kind,
+        trusted=verdict.trusted,
+        checks=[asdict(check) for check in verdict.checks],
     )
     if not verdict.trusted:
         failed = "".join(
-            f"\n  {one.what}: expected {one.expected}, seen {one.seen}"
-            for one in verdict.checks
-            if one.passed is False
+            f"\n  {check.what}: expected {check.expected}, seen {check.seen}"
+            for check in verdict.checks
+            if check.passed is False
         )
         raise BuildError(
             f"{cache.kind} cannot be trusted with device code:{failed}",
             tip="--sccache-no-wrap leaves device code alone; or build without a compiler cache",
         )
-    log.note(f"{cache.kind} can be trusted with device code")
-    turn.succeed(trusted=True)
+    log.log_note(f"{cache.kind} can be trusted with device code")
+    step_run.record_success(trusted=True)
 
 
-def _scratch(turn: Turn) -> Path:
-    folder = turn.facts.workspace.fresh
+def _make_scratch_folder(step_run: StepRun) -> Path:
+    folder = step_run.facts.workspace.fresh_wheels
     folder.mkdir(parents=True, exist_ok=True)
     return folder

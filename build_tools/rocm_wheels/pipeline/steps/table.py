@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rocm_wheels.pipeline.plan.step import Kind
-from rocm_wheels.pipeline.steps.turn import Turn
+from rocm_wheels.pipeline.plan.step import StepKind
+from rocm_wheels.pipeline.steps.turn import StepRun
 
 
-def code_of(kind: Kind) -> Callable[[Turn], bool | None]:
+def load_step_code(kind: StepKind) -> Callable[[StepRun], bool | None]:
     """Return what does steps of a kind; it returns whether nothing had to be made, where it can tell."""
     match kind:
         case "install-rocm":
@@ -20,21 +20,21 @@ def code_of(kind: Kind) -> Callable[[Turn], bool | None]:
 
             return install_tools
         case "probe-targets":
-            from rocm_wheels.pipeline.steps.checks import probe
+            from rocm_wheels.pipeline.steps.checks import run_probe
 
-            return probe
+            return run_probe
         case "check-cache":
-            from rocm_wheels.pipeline.steps.checks import check_cache
+            from rocm_wheels.pipeline.steps.checks import run_cache_check
 
-            return check_cache
+            return run_cache_check
         case "configure":
-            from rocm_wheels.pipeline.steps.configure import configure
+            from rocm_wheels.pipeline.steps.configure import run_configure
 
-            return configure
+            return run_configure
         case "build":
-            from rocm_wheels.pipeline.steps.build import build
+            from rocm_wheels.pipeline.steps.build import run_build
 
-            return build
+            return run_build
         case "variant":
             from rocm_wheels.pipeline.steps.variant import stamp_variant
 

@@ -10,32 +10,32 @@ import json
 from collections.abc import Sequence
 
 from rocm_wheels import log
-from rocm_wheels.parallel import each
-from rocm_wheels.release.layout import Places
-from rocm_wheels.release.newest import TORCH, of_torch
-from rocm_wheels.release.overview import Row
-from rocm_wheels.stores.store import Missing, Store
+from rocm_wheels.parallel import run_in_parallel
+from rocm_wheels.release.layout import FamilyPaths
+from rocm_wheels.release.newest import TORCH_PROJECT, parse_torch_line
+from rocm_wheels.release.overview import SetRow
+from rocm_wheels.stores.store import NotInStoreError, Store
 
-_JOBS = 8
+_LOCK_JOBS = 8
 
 
-def of_their_line(store: Store, places: Places, rows: Sequence[Row]) -> tuple[Row, ...]:
+def select_torch_line(store: Store, paths: FamilyPaths, rows: Sequence[SetRow]) -> tuple[SetRow, ...]:
     """Return the sets of the line that the first and the last are of; all of them where these differ."""
-    ends = {_line_of(store, places, one) for one in (rows[0], rows[-1])}
+    ends = {_read_torch_line(store, paths, row) for row in (rows[0], rows[-1])}
     if len(ends) > 1 or None in ends:
         return tuple(rows)
-    lines = each(lambda one: _line_of(store, places, one), rows, jobs=_JOBS)
+    lines = run_in_parallel(lambda row: _read_torch_line(store, paths, row), rows, jobs=_LOCK_JOBS)
     return tuple(row for row, line in zip(rows, lines, strict=True) if line in ends)
 
 
-def _line_of(store: Store, places: Places, row: Row) -> str | None:
+def _read_torch_line(store: Store, paths: FamilyPaths, row: SetRow) -> str | None:
     """Return the torch line of a set, as its lock says, else by the version of torch; ``None``: of none."""
-    path = places.lock(row.id)
+    path = paths.set_lock(row.id)
     try:
-        said = json.loads(store.read(path).content).get("line")
-    except (Missing, ValueError, AttributeError):
-        log.warn(f"{store.url_of(path)} is no lock: {row.id} is of the line of its torch")
-        said = None
-    if said or TORCH not in row.projects:
-        return said or None
-    return "{}.{}".format(*of_torch(row.version))
+        line = json.loads(store.read(path).content).get("line")
+    except (NotInStoreError, ValueError, AttributeError):
+        log.log_warning(f"{store.url_of(path)} is no lock: {row.id} is of the line of its torch")
+        line = None
+    if line or TORCH_PROJECT not in row.projects:
+        return line or None
+    return "{}.{}".format(*parse_torch_line(row.version))

@@ -12,47 +12,53 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rocm_wheels.parallel import each
-from rocm_wheels.release.bisect.question import Asked, Line
-from rocm_wheels.release.gate.needed import pythons_of
+from rocm_wheels.parallel import run_in_parallel
+from rocm_wheels.release.bisect.question import ProbeRequest, SetLine
+from rocm_wheels.release.gate.needed import list_wheel_pythons
 from rocm_wheels.release.sets import SetDocument
 
-_JOBS = 4
+_FETCH_JOBS = 4
 
 
 @contextmanager
-def index_of(line: Line, asked: Asked, document: SetDocument, folder: Path) -> Iterator[str]:
+def provide_index(line: SetLine, request: ProbeRequest, document: SetDocument, folder: Path) -> Iterator[str]:
     """Give the address of a set's own index while the block runs; copies are below ``folder``, then gone."""
-    path = f"{line.places.index(document.id)}/"
-    if asked.served:
-        yield f"{asked.served}{path}"
+    path = f"{line.paths.set_index(document.id)}/"
+    if request.served:
+        yield f"{request.served}{path}"
     elif line.store.folder is not None:
         yield line.store.url_of(path)
     else:
         copied = folder / "copied"
         shutil.rmtree(copied, ignore_errors=True)  # of a run that was killed
         try:
-            each(lambda one: _fetch(line, one, copied), _files(line, asked, document), jobs=_JOBS)
+            run_in_parallel(
+                lambda file_path: _fetch_file(line, file_path, copied),
+                _list_needed_files(line, request, document),
+                jobs=_FETCH_JOBS,
+            )
             yield f"{(copied / path).as_uri()}/"
         finally:
             shutil.rmtree(copied, ignore_errors=True)
 
 
-def _files(line: Line, asked: Asked, document: SetDocument) -> list[str]:
+def _list_needed_files(line: SetLine, request: ProbeRequest, document: SetDocument) -> list[str]:
     """Return pages, and the wheels that this Python and these GPUs could take, with their METADATA."""
-    found = [one.path for one in line.store.listing(line.places.index(document.id))]
-    others = tuple(f"-device-{target}" for target in asked.targets)
+    paths = [listed.path for listed in line.store.listing(line.paths.set_index(document.id))]
+    device_suffixes = tuple(f"-device-{target}" for target in request.targets)
     for file in document.files:
-        own = pythons_of(file.name)
+        pythons = list_wheel_pythons(file.name)
         is_part = "-device-" in file.project
-        if (own and asked.python_version not in own) or (is_part and not file.project.endswith(others)):
+        if (pythons and request.python_version not in pythons) or (
+            is_part and not file.project.endswith(device_suffixes)
+        ):
             continue
-        path = line.places.file(file.sha256, file.name)
-        found += [path, f"{path}.metadata"]
-    return found
+        path = line.paths.wheel_file(file.sha256, file.name)
+        paths += [path, f"{path}.metadata"]
+    return paths
 
 
-def _fetch(line: Line, path: str, copied: Path) -> None:
+def _fetch_file(line: SetLine, path: str, copied: Path) -> None:
     target = copied / path
     target.parent.mkdir(parents=True, exist_ok=True)
     line.store.fetch(path, target)

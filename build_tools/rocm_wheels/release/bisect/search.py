@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Outcome = Literal["good", "bad", "skip"]
+ProbeOutcome = Literal["good", "bad", "skip"]
 
 
 @dataclass(frozen=True)
-class Between:
+class BisectRange:
     """What is known: the newest ``good`` place below the oldest ``bad`` one, and what is between them.
 
     ``skipped`` are those between that could not be tested, ``untested`` is how many nobody tried, and
@@ -27,27 +27,27 @@ class Between:
     next: int | None
 
 
-def narrowed(count: int, found: Mapping[int, Outcome]) -> Between:
+def narrow_down(count: int, outcomes: Mapping[int, ProbeOutcome]) -> BisectRange:
     """Return what outcomes come to, for so many places (two at least); the ends are what they are.
 
     The next is the middle of the longest row that nobody tried: away from those that cannot be tested, which
     are often neighbours.
     """
-    bad = min([count - 1, *(place for place, one in found.items() if one == "bad")])
-    good = max([0, *(place for place, one in found.items() if one == "good" and place < bad)])
-    inside = range(good + 1, bad)
-    skipped = tuple(place for place in inside if place in found)
+    bad = min([count - 1, *(place for place, outcome in outcomes.items() if outcome == "bad")])
+    good = max([0, *(place for place, outcome in outcomes.items() if outcome == "good" and place < bad)])
+    between = range(good + 1, bad)
+    skipped = tuple(place for place in between if place in outcomes)
     rows: list[list[int]] = [[]]
-    for place in inside:
-        if place in found:
+    for place in between:
+        if place in outcomes:
             rows.append([])
         else:
             rows[-1].append(place)
     longest = max(rows, key=len)
     following = longest[(len(longest) - 1) // 2] if longest else None
-    return Between(good, bad, skipped, sum(map(len, rows)), following)
+    return BisectRange(good, bad, skipped, sum(map(len, rows)), following)
 
 
-def probes_at_most(untested: int) -> int:
+def count_probes_at_most(untested: int) -> int:
     """Return how many places are tried at most, when each of them can be tested."""
     return untested.bit_length()

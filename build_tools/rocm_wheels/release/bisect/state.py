@@ -13,68 +13,70 @@ from pydantic import Field, ValidationError
 
 from rocm_wheels.errors import DataError
 from rocm_wheels.records import Record
-from rocm_wheels.release.bisect.search import Outcome
-from rocm_wheels.workspace import write_json
+from rocm_wheels.release.bisect.search import ProbeOutcome
+from rocm_wheels.workspace import write_json_file
 
 
-class Probe(Record):
+class SetProbe(Record):
     """A set that was tried. ``exit`` is the command's exit code, ``None`` where it was not come to."""
 
     set: str
-    outcome: Outcome
+    outcome: ProbeOutcome
     why: str
     exit: int | None = None
     seconds: float = 0.0
 
 
-class _Found(Record):
+class _BisectStateFile(Record):
     schema_version: Literal[1] = Field(default=1, alias="schema")
     key: str
     command: str
-    probes: tuple[Probe, ...] = ()
+    probes: tuple[SetProbe, ...] = ()
 
 
-class State:
+class BisectState:
     """The probes of one question, in the order in which they were made."""
 
     def __init__(self, folder: Path, key: str, command: str) -> None:
         """Read what is there. Raises DataError for a file that is no state, or another question's."""
         self.folder, self._key, self._command = folder, key, command
-        self.probes: list[Probe] = []
-        path = self._path
+        self.probes: list[SetProbe] = []
+        path = self._state_path
         if not path.exists():
             return
         try:
-            found = _Found.model_validate_json(path.read_bytes())
+            state_file = _BisectStateFile.model_validate_json(path.read_bytes())
         except ValidationError as cause:
             raise DataError(
                 f"{path} is no state of a search", tip=f"delete it to begin anew: {path}"
             ) from cause
-        if found.key != key:
-            raise DataError(f"{path} is of another question: {found.command}", tip="delete it to begin anew")
-        self.probes = list(found.probes)
+        if state_file.key != key:
+            raise DataError(
+                f"{path} is of another question: {state_file.command}", tip="delete it to begin anew"
+            )
+        self.probes = list(state_file.probes)
 
-    def of(self, set_id: str) -> Probe | None:
+    def find_probe(self, set_id: str) -> SetProbe | None:
         """Return what came of a set, ``None`` when it was not tried."""
-        return next((one for one in self.probes if one.set == set_id), None)
+        return next((probe for probe in self.probes if probe.set == set_id), None)
 
-    def add(self, probe: Probe) -> None:
+    def add_probe(self, probe: SetProbe) -> None:
         """Note what came of a set."""
-        self._write([*self.probes, probe])
+        self._write_probes([*self.probes, probe])
 
-    def forget(self, set_id: str) -> None:
+    def remove_probe(self, set_id: str) -> None:
         """Have a set tried again next time."""
-        self._write([one for one in self.probes if one.set != set_id])
+        self._write_probes([probe for probe in self.probes if probe.set != set_id])
 
-    def finish(self) -> None:
+    def clear(self) -> None:
         """Have the next run begin anew."""
-        self._path.unlink(missing_ok=True)
+        self._state_path.unlink(missing_ok=True)
 
     @property
-    def _path(self) -> Path:
+    def _state_path(self) -> Path:
         return self.folder / "state.json"
 
-    def _write(self, probes: Sequence[Probe]) -> None:
-        found = _Found(key=self._key, command=self._command, probes=tuple(probes))
-        write_json(self._path, found.model_dump(mode="json", by_alias=True))
+    def _write_probes(self, probes: Sequence[SetProbe]) -> None:
+        state_file = _BisectStateFile(key=self._key, command=self._command, probes=tuple(probes))
+        write_json_file(self._state_path, state_file.model_dump(mode="json", by_alias=True))
         self.probes = list(probes)

@@ -8,27 +8,27 @@ from pathlib import Path
 
 from rocm_wheels.errors import ReleaseError
 from rocm_wheels.release.finalizing.plan import FinalPlan
-from rocm_wheels.release.finalizing.rewriting import Written, write_wheels
-from rocm_wheels.release.layout import Places
-from rocm_wheels.release.overview import renew_listing
+from rocm_wheels.release.finalizing.rewriting import WrittenWheel, write_final_wheels
+from rocm_wheels.release.layout import FamilyPaths
+from rocm_wheels.release.overview import update_listing
 from rocm_wheels.release.staging.plan import StagePlan, plan_stage
-from rocm_wheels.release.staging.sending import Staged, send
-from rocm_wheels.stores.store import AGAIN, Store
-from rocm_wheels.workspace import copy_whole, exclusive
+from rocm_wheels.release.staging.sending import StagedSet, stage_set
+from rocm_wheels.stores.store import RUN_AGAIN_TIP, Store
+from rocm_wheels.workspace import copy_atomically, lock_folder
 
 
 @dataclass(frozen=True)
-class Finalized:
+class FinalizedSet:
     """What was made: the wheels, the plan of their set, and what became of it in the store."""
 
-    wheels: tuple[Written, ...]
+    wheels: tuple[WrittenWheel, ...]
     plan: StagePlan
-    staged: Staged
+    staged: StagedSet
 
 
-def finalize(
-    store: Store, places: Places, plan: FinalPlan, folder: Path, *, now: str, output: Path | None = None
-) -> Finalized:
+def finalize_set(
+    store: Store, paths: FamilyPaths, plan: FinalPlan, folder: Path, *, now: str, output: Path | None = None
+) -> FinalizedSet:
     """Write the wheels of a set anew and stage them as a set of their own. The folder is removed then.
 
     ``output`` is a folder for a copy of all wheels of the new set. Raises ReleaseError; the same call carries
@@ -40,32 +40,32 @@ def finalize(
         raise ReleaseError(
             f"cannot make {folder}: {failure.strerror}", tip="name another --work-dir"
         ) from failure
-    with exclusive(folder, what=f"finalizing {plan.document.id}", error=ReleaseError):
-        written = tuple(write_wheels(store, places, plan, folder))
-        staged_plan = stage_plan(places, plan, written)
-        staged = send(store, staged_plan, now=now)
-        renew_listing(store, places)
+    with lock_folder(folder, purpose=f"finalizing {plan.document.id}", error=ReleaseError):
+        written = tuple(write_final_wheels(store, paths, plan, folder))
+        staged_plan = plan_final_stage(paths, plan, written)
+        staged = stage_set(store, staged_plan, now=now)
+        update_listing(store, paths)
         if output is not None:
-            for one in written:
-                _copy(one.path, output / one.change.name)
+            for written_wheel in written:
+                _copy_wheel(written_wheel.path, output / written_wheel.change.name)
     shutil.rmtree(folder)  # not while its lock is open: Windows removes no open file
-    return Finalized(written, staged_plan, staged)
+    return FinalizedSet(written, staged_plan, staged)
 
 
-def _copy(wheel: Path, target: Path) -> None:
+def _copy_wheel(wheel: Path, target: Path) -> None:
     try:
-        copy_whole(wheel, target)
+        copy_atomically(wheel, target)
     except OSError as failure:
-        tip = f"the set is staged; name another --output-dir, then {AGAIN}"
+        tip = f"the set is staged; name another --output-dir, then {RUN_AGAIN_TIP}"
         raise ReleaseError(f"cannot write {target}: {failure.strerror or failure}", tip=tip) from failure
 
 
-def stage_plan(places: Places, plan: FinalPlan, written: tuple[Written, ...]) -> StagePlan:
+def plan_final_stage(paths: FamilyPaths, plan: FinalPlan, written: tuple[WrittenWheel, ...]) -> StagePlan:
     """Return the new set as it will be staged: all of it is read and checked as any other."""
     return plan_stage(
-        [one.path for one in written],
+        [written_wheel.path for written_wheel in written],
         plan.locks,
-        places=places,
+        paths=paths,
         layout=plan.document.layout,
         version=plan.version,
         origin=plan.document.id,

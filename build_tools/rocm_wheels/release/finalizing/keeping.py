@@ -14,71 +14,75 @@ from packaging.utils import canonicalize_name
 
 from rocm_wheels import log
 from rocm_wheels.errors import ReleaseError, UsageError
-from rocm_wheels.model.gfx import base_target, parse_targets
+from rocm_wheels.model.gfx import strip_features, parse_targets
 from rocm_wheels.release.sets import SetDocument, SetFile
 
-OPTION = "--keep-targets"
-_DEVICE = re.compile(r"(?:.*-)?device-(?P<gfx>gfx[0-9a-f]+x?)")
-_MARKED = re.compile(r"""extra\s*==\s*["'](?P<extra>[^"']+)["']""")
+KEEP_TARGETS_OPTION = "--keep-targets"
+_DEVICE_PROJECT = re.compile(r"(?:.*-)?device-(?P<gfx>gfx[0-9a-f]+x?)")
+_EXTRA_IN_MARKER = re.compile(r"""extra\s*==\s*["'](?P<extra>[^"']+)["']""")
 
 
 def read_keep_list(text: str, document: SetDocument) -> tuple[str, ...]:
     """Return the targets of ``--keep-targets``, families expanded. Raises UsageError for one without code."""
-    targets = tuple(dict.fromkeys(base_target(target) for target in parse_targets(text, what=OPTION)))
+    targets = tuple(
+        dict.fromkeys(
+            strip_features(target) for target in parse_targets(text, input_name=KEEP_TARGETS_OPTION)
+        )
+    )
     if missing := [target for target in targets if target not in document.targets]:
         raise UsageError(
-            f"{OPTION}: {document.id} has no code for {', '.join(missing)}",
+            f"{KEEP_TARGETS_OPTION}: {document.id} has no code for {', '.join(missing)}",
             tip=f"it has code for {', '.join(document.targets)}",
         )
     return targets
 
 
-def kept_files(document: SetDocument, targets: Sequence[str]) -> tuple[SetFile, ...]:
+def select_files(document: SetDocument, targets: Sequence[str]) -> tuple[SetFile, ...]:
     """Return the wheels of a set for some targets: all without targets. Raises ReleaseError if those are all.
 
     Of wheels that stay with code for other targets inside, a warning tells.
     """
     if not targets:
         return document.files
-    kept = tuple(file for file in document.files if _is_kept(file, targets))
-    if len(kept) == len(document.files):
+    selected = tuple(file for file in document.files if _is_kept(file, targets))
+    if len(selected) == len(document.files):
         raise ReleaseError(
             f"no wheel of {document.id} is for other targets than {', '.join(targets)} alone",
             tip="code for several targets in one wheel stays together: build and stage it for fewer",
         )
-    for file in kept:
-        if others := [target for target in file.targets if base_target(target) not in targets]:
-            log.warn(f"{file.name} stays, and holds code for {', '.join(others)}, too")
-    return kept
+    for file in selected:
+        if other_targets := [target for target in file.targets if strip_features(target) not in targets]:
+            log.log_warning(f"{file.name} stays, and holds code for {', '.join(other_targets)}, too")
+    return selected
 
 
-def kept_requirements(requires: Sequence[str], targets: Sequence[str]) -> list[str]:
+def select_requirements(requires: Sequence[str], targets: Sequence[str]) -> list[str]:
     """Return the requirements without those on parts of other targets, and without those of their extras."""
     return [text for text in requires if not targets or _is_kept_requirement(text, targets)]
 
 
-def kept_extras(extras: Sequence[str], targets: Sequence[str]) -> list[str]:
+def select_extras(extras: Sequence[str], targets: Sequence[str]) -> list[str]:
     """Return the extras without those of other targets (``device-gfx90a``)."""
-    return [extra for extra in extras if not targets or _serves(canonicalize_name(extra), targets)]
+    return [extra for extra in extras if not targets or _serves_targets(canonicalize_name(extra), targets)]
 
 
 def _is_kept(file: SetFile, targets: Sequence[str]) -> bool:
-    if _DEVICE.fullmatch(file.project):
-        return _serves(file.project, targets)
+    if _DEVICE_PROJECT.fullmatch(file.project):
+        return _serves_targets(file.project, targets)
     if file.label and file.targets:
-        return any(base_target(target) in targets for target in file.targets)
+        return any(strip_features(target) in targets for target in file.targets)
     return True
 
 
 def _is_kept_requirement(text: str, targets: Sequence[str]) -> bool:
-    named = Requirement(text)
-    extra = _MARKED.search(str(named.marker or ""))
-    return _serves(canonicalize_name(named.name), targets) and (
-        extra is None or _serves(canonicalize_name(extra["extra"]), targets)
+    requirement = Requirement(text)
+    extra = _EXTRA_IN_MARKER.search(str(requirement.marker or ""))
+    return _serves_targets(canonicalize_name(requirement.name), targets) and (
+        extra is None or _serves_targets(canonicalize_name(extra["extra"]), targets)
     )
 
 
-def _serves(name: str, targets: Sequence[str]) -> bool:
+def _serves_targets(name: str, targets: Sequence[str]) -> bool:
     """Tell whether a package or extra is for one of the targets, or for no target in particular."""
-    match = _DEVICE.fullmatch(name)
+    match = _DEVICE_PROJECT.fullmatch(name)
     return match is None or any(target.startswith(match["gfx"].rstrip("x")) for target in targets)

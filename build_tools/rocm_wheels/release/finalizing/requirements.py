@@ -10,13 +10,13 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.errors import ReleaseError
-from rocm_wheels.release.staging.wheel import ROCM_NAMES
+from rocm_wheels.release.staging.wheel import ROCM_PROJECT_NAMES
 
-_PIN = re.compile(r"(?P<pin>===?\s*)(?P<version>[^\s,;()]+)")
-Moved = Mapping[str, Mapping[Version, Version]]  # by project: new versions by old ones
+_EXACT_PIN = re.compile(r"(?P<pin>===?\s*)(?P<version>[^\s,;()]+)")
+NewVersions = Mapping[str, Mapping[Version, Version]]  # by project: new versions by old ones
 
 
-def moved_requirement(text: str, moved: Moved, rocm: Mapping[Version, Version]) -> str:
+def rewrite_requirement(text: str, new_versions: NewVersions, rocm: Mapping[Version, Version]) -> str:
     """Return a requirement (the value of Requires-Dist) with the pins of the new set.
 
     ``rocm`` maps versions of ROCm's packages, where they are renamed. Name, extras and marker stay.
@@ -24,17 +24,17 @@ def moved_requirement(text: str, moved: Moved, rocm: Mapping[Version, Version]) 
     """
     requirement = Requirement(text)
     name = canonicalize_name(requirement.name)
-    pairs = moved.get(name) or (rocm if ROCM_NAMES.fullmatch(name) else {})
+    pairs = new_versions.get(name) or (rocm if ROCM_PROJECT_NAMES.fullmatch(name) else {})
     if requirement.url or not pairs:
         return text
     head, semicolon, marker = text.partition(";")  # no name, extra or version has one
 
-    def follow(found: re.Match[str]) -> str:
-        return found["pin"] + _followed(found["version"], pairs)
+    def follow(match: re.Match[str]) -> str:
+        return match["pin"] + _follow_pin(match["version"], pairs)
 
-    new = _PIN.sub(follow, head) + semicolon + marker
-    found = Requirement(new)
-    if (found.name, found.extras, str(found.marker)) != (
+    new = _EXACT_PIN.sub(follow, head) + semicolon + marker
+    rewritten = Requirement(new)
+    if (rewritten.name, rewritten.extras, str(rewritten.marker)) != (
         requirement.name,
         requirement.extras,
         str(requirement.marker),
@@ -42,12 +42,12 @@ def moved_requirement(text: str, moved: Moved, rocm: Mapping[Version, Version]) 
         raise ReleaseError(f"{text!r} cannot be rewritten: it would become {new!r}")
     for old, version in pairs.items():
         was = requirement.specifier.contains(old, prereleases=True)
-        if was and not found.specifier.contains(version, prereleases=True):
+        if was and not rewritten.specifier.contains(version, prereleases=True):
             raise ReleaseError(f"it requires {text}, which {version} is not")
     return new
 
 
-def _followed(pinned: str, pairs: Mapping[Version, Version]) -> str:
+def _follow_pin(pinned: str, pairs: Mapping[Version, Version]) -> str:
     try:
         version = Version(pinned)
     except InvalidVersion:

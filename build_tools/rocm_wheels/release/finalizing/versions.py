@@ -9,13 +9,13 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.errors import ReleaseError, UsageError
-from rocm_wheels.model.versions import local_part, version_suffix
-from rocm_wheels.records import did_you_mean
+from rocm_wheels.model.versions import get_local_part, make_version_suffix
+from rocm_wheels.records import suggest_name
 from rocm_wheels.release.sets import SetDocument, SetFile
 
 
 @dataclass(frozen=True)
-class Wishes:
+class FinalizeRequest:
     """What is wanted: versions by project, projects that stay as they are, new names of ROCm versions.
 
     ``build`` is the build tag of all wheels that are written anew; "": that of the old ones. ``targets`` are
@@ -29,50 +29,52 @@ class Wishes:
     targets: tuple[str, ...] = ()
     same_versions: bool = False
 
-    def of(self, project: str) -> tuple[str | None, bool]:
+    def find_requested_version(self, project: str) -> tuple[str | None, bool]:
         """Return the version that was asked for, and whether a project stays; parts follow their whole."""
         names = [project, project.partition("-device-")[0]]
-        wanted = next((self.to[name] for name in names if name in self.to), None)
-        return wanted, (self.same_versions and wanted is None) or not self.keep.isdisjoint(names)
+        version = next((self.to[name] for name in names if name in self.to), None)
+        return version, (self.same_versions and version is None) or not self.keep.isdisjoint(names)
 
 
-def read_wishes(
+def parse_finalize_request(
     document: SetDocument, to: Sequence[str], keep: Sequence[str], rocm: Sequence[str], build: str = ""
-) -> Wishes:
+) -> FinalizeRequest:
     """Return what the words of a command mean for a set. Raises UsageError."""
-    wanted: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for word in to:
         name, equals, version = word.partition("=")
-        project = _known(document, name, "--to")
-        if not equals or project in wanted:
+        project = _require_project(document, name, "--to")
+        if not equals or project in versions:
             raise UsageError(
                 f"--to {word}: one version for each project", tip=f"such as --to {project}=2.9.0"
             )
-        wanted[project] = str(_version(version, f"--to {word}"))
-    kept = frozenset(_known(document, name, "--keep") for name in keep)
-    if both := sorted(kept & wanted.keys()):
-        raise UsageError(f"{', '.join(both)} cannot be kept and get another version")
-    return Wishes(wanted, kept, dict(_renamed_rocm(document, word) for word in rocm), build)
+        versions[project] = str(_parse_version(version, f"--to {word}"))
+    kept_projects = frozenset(_require_project(document, name, "--keep") for name in keep)
+    if contradicting := sorted(kept_projects & versions.keys()):
+        raise UsageError(f"{', '.join(contradicting)} cannot be kept and get another version")
+    return FinalizeRequest(
+        versions, kept_projects, dict(_parse_rocm_rename(document, word) for word in rocm), build
+    )
 
 
-def final_versions(document: SetDocument, wishes: Wishes) -> Mapping[str, str]:
+def decide_final_versions(document: SetDocument, request: FinalizeRequest) -> Mapping[str, str]:
     """Return the version that each wheel gets, by its file name; those of wheels that stay are theirs.
 
     Raises ReleaseError that lists each wheel of which it is not clear, and what to say.
     """
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     faults: dict[str, None] = {}
     for file in document.files:
         try:
-            found[file.name] = _of_file(file, document, wishes)
+            versions[file.name] = _decide_version(file, document, request)
         except ReleaseError as fault:
             faults[str(fault)] = None
     if faults:
         raise ReleaseError("\n".join(faults), tip="nothing was written")
-    return found
+    return versions
 
 
-def final_version(version: Version, rocm: tuple[str, str] | None = None) -> str:
+def make_final_version(version: Version, rocm: tuple[str, str] | None = None) -> str:
     """Return a version without pre-release and dev parts; its label with another ROCm, where there is one.
 
     Raises ReleaseError that says what is not clear.
@@ -84,29 +86,29 @@ def final_version(version: Version, rocm: tuple[str, str] | None = None) -> str:
     public = f"{epoch}{'.'.join(map(str, version.release))}{post}"
     local = version.local
     if local and rocm:
-        local = renamed_label(local, rocm)
+        local = rename_rocm_in_label(local, rocm)
         if local is None:
             raise ReleaseError(f"the label +{version.local} does not say ROCm {rocm[0]}")
     return f"{public}+{local}" if local else public
 
 
-def renamed_label(local: str, rocm: tuple[str, str]) -> str | None:
+def rename_rocm_in_label(local: str, rocm: tuple[str, str]) -> str | None:
     """Return the local part of a version with the new ROCm at its end; ``None`` when the old is not there."""
-    old, new = (local_part(version_suffix(one)) for one in rocm)
+    old, new = (get_local_part(make_version_suffix(version_text)) for version_text in rocm)
     return local[: len(local) - len(old)] + new if f".{local}".endswith(f".{old}") else None
 
 
-def _of_file(file: SetFile, document: SetDocument, wishes: Wishes) -> str:
-    wanted, stays = wishes.of(file.project)
+def _decide_version(file: SetFile, document: SetDocument, request: FinalizeRequest) -> str:
+    requested, stays = request.find_requested_version(file.project)
     if stays:
         return file.version
     old = Version(file.version)
-    if wanted is not None:
-        return _as_asked(file.project, old, Version(wanted))
+    if requested is not None:
+        return _check_requested_version(file.project, old, Version(requested))
     built = document.rocm_of(file) or ""
-    rocm = (built, wishes.rocm[built]) if built in wishes.rocm else None
+    rocm = (built, request.rocm[built]) if built in request.rocm else None
     try:
-        new = final_version(old, rocm)
+        new = make_final_version(old, rocm)
     except ReleaseError as unclear:
         raise ReleaseError(f"{file.project} {old}: {unclear}: say --to {file.project}=VERSION") from None
     if Version(new) == old:
@@ -117,32 +119,34 @@ def _of_file(file: SetFile, document: SetDocument, wishes: Wishes) -> str:
     return new
 
 
-def _as_asked(project: str, old: Version, new: Version) -> str:
+def _check_requested_version(project: str, old: Version, new: Version) -> str:
     if (new.epoch, new.release) != (old.epoch, old.release):
         raise ReleaseError(f"{project} {old} cannot become {new}: that is another release, to be built anew")
     if new.is_prerelease:
         raise ReleaseError(f"{project} is to become {new}, a pre-release")
     if new.local is None and old.local is not None:
-        whole = f"--to {project}={new.public}+{old.local}"
-        raise ReleaseError(f"{project} {old} would lose its label: say all of the version, such as {whole}")
+        example = f"--to {project}={new.public}+{old.local}"
+        raise ReleaseError(f"{project} {old} would lose its label: say all of the version, such as {example}")
     if new == old:
         raise ReleaseError(f"{project} is {old} already: say --keep {project}")
     return str(new)
 
 
-def _renamed_rocm(document: SetDocument, word: str) -> tuple[str, str]:
+def _parse_rocm_rename(document: SetDocument, word: str) -> tuple[str, str]:
     old, equals, new = word.partition("=")
-    known = document.rocms
+    rocms = document.rocms
     if not equals:
-        if len(known) != 1:
-            has = ", ".join(known) or "of no version that its lock names"
-            raise UsageError(f"the set is for ROCm {has}", tip="say which is meant: --rocm-version OLD=NEW")
-        old, new = known[0], word
-    if old not in known:
+        if len(rocms) != 1:
+            listed = ", ".join(rocms) or "of no version that its lock names"
+            raise UsageError(
+                f"the set is for ROCm {listed}", tip="say which is meant: --rocm-version OLD=NEW"
+            )
+        old, new = rocms[0], word
+    if old not in rocms:
         raise UsageError(
-            f"the set has no ROCm {old}{did_you_mean(old, known)}", tip=f"it has {', '.join(known)}"
+            f"the set has no ROCm {old}{suggest_name(old, rocms)}", tip=f"it has {', '.join(rocms)}"
         )
-    before, after = _version(old, "the ROCm of the set"), _version(new, f"--rocm-version {word}")
+    before, after = _parse_version(old, "the ROCm of the set"), _parse_version(new, f"--rocm-version {word}")
     if (before.epoch, before.release) != (after.epoch, after.release):
         raise UsageError(f"ROCm {old} cannot become {new}: that is another ROCm, to be built with")
     if before.local and not after.local:
@@ -156,25 +160,25 @@ def _renamed_rocm(document: SetDocument, word: str) -> tuple[str, str]:
     return old, new
 
 
-def _known(document: SetDocument, name: str, option: str) -> str:
+def _require_project(document: SetDocument, name: str, option: str) -> str:
     project = canonicalize_name(name)
     if project not in document.projects:
-        has = ", ".join(document.projects)
+        listed = ", ".join(document.projects)
         raise UsageError(
-            f"{option} {name}: the set has no {name}{did_you_mean(project, document.projects)}",
-            tip=f"it has {has}",
+            f"{option} {name}: the set has no {name}{suggest_name(project, document.projects)}",
+            tip=f"it has {listed}",
         )
     return project
 
 
-def _version(text: str, what: str) -> Version:
+def _parse_version(text: str, source: str) -> Version:
     try:
         return Version(text)
     except InvalidVersion as cause:
-        raise UsageError(f"{what}: {text!r} is not a version (PEP 440)") from cause
+        raise UsageError(f"{source}: {text!r} is not a version (PEP 440)") from cause
 
 
-def moved_versions(
+def map_versions(
     document: SetDocument, versions: Mapping[str, str]
 ) -> Mapping[str, Mapping[Version, Version]]:
     """Return the new versions of each project by the old ones. Raises ReleaseError where one becomes two."""
@@ -182,20 +186,21 @@ def moved_versions(
     for file in document.files:
         old, new = Version(file.version), Version(versions[file.name])
         if moved.setdefault(file.project, {}).setdefault(old, new) != new:
-            both = f"{moved[file.project][old]} and {new}"
+            version_pair = f"{moved[file.project][old]} and {new}"
             raise ReleaseError(
-                f"{file.project} {old} would become {both}", tip=f"say one: --to {file.project}=VERSION"
+                f"{file.project} {old} would become {version_pair}",
+                tip=f"say one: --to {file.project}=VERSION",
             )
     for project, pairs in moved.items():
-        if again := _twice(pairs.values()):
-            raise ReleaseError(f"two versions of {project} would become {again}")
+        if duplicate := _find_duplicate(pairs.values()):
+            raise ReleaseError(f"two versions of {project} would become {duplicate}")
     return moved
 
 
-def _twice(versions: Iterable[Version]) -> Version | None:
-    seen: set[Version] = set()
+def _find_duplicate(versions: Iterable[Version]) -> Version | None:
+    earlier: set[Version] = set()
     for version in versions:
-        if version in seen:
+        if version in earlier:
             return version
-        seen.add(version)
+        earlier.add(version)
     return None

@@ -6,26 +6,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from rocm_wheels.release.evidence import in_short
-from rocm_wheels.release.evidence_store import Known
-from rocm_wheels.release.gate.history import Come, Measure, why_few
-from rocm_wheels.release.gate.needed import families_for, targets_of
-from rocm_wheels.release.gate.policy import INTEGRITY, LONGEST, ChannelPolicy, Policy, Waiver
+from rocm_wheels.release.evidence import summarize_evidence
+from rocm_wheels.release.evidence_store import StoredEvidence
+from rocm_wheels.release.gate.history import WeighedEvidence, EvidenceMeasure, explain_too_few
+from rocm_wheels.release.gate.needed import list_families_of_target, list_set_targets
+from rocm_wheels.release.gate.policy import INTEGRITY_RULES, LONGEST_WAIVER, ChannelPolicy, Policy, Waiver
 from rocm_wheels.release.gate.verdict import RuleResult
 from rocm_wheels.release.sets import SetDocument
-from rocm_wheels.words import counted
+from rocm_wheels.words import format_count
 
-_NAME = 80
+_LONGEST_TEST_NAME = 80
 
 
 @dataclass(frozen=True)
-class Case:
+class GateCase:
     """One set before one channel; ``now`` is in UTC."""
 
     policy: Policy
     channel: str
     document: SetDocument
-    evidence: tuple[Known, ...]
+    evidence: tuple[StoredEvidence, ...]
     now: datetime
 
     @property
@@ -33,9 +33,11 @@ class Case:
         """What the channel says of evidence."""
         return self.policy.channels[self.channel]
 
-    def measure(self, fresh: timedelta, at_least: int = 1, *, selections: bool = False) -> Measure:
+    def make_measure(
+        self, fresh: timedelta, at_least: int = 1, *, selections: bool = False
+    ) -> EvidenceMeasure:
         """Return how the channel looks at evidence that may be so old, and in which so many tests passed."""
-        return Measure(
+        return EvidenceMeasure(
             self.document,
             self.now,
             fresh,
@@ -45,87 +47,94 @@ class Case:
             selections=selections,
         )
 
-    def settle(self, failed: RuleResult) -> RuleResult:
+    def apply_waivers(self, failed: RuleResult) -> RuleResult:
         """Return a failed rule as waived, where somebody answers for it today."""
-        waivers = self._waivers(failed.rule, failed.gfx)
-        waiver = next((one for one in waivers if not self._ended(one) and not self._endless(one)), None)
+        waivers = self._find_waivers(failed.rule, failed.gfx)
+        waiver = next(
+            (
+                candidate
+                for candidate in waivers
+                if not self._has_ended(candidate) and not self._is_too_long(candidate)
+            ),
+            None,
+        )
         if waiver is None:
             return failed
         return replace(failed, outcome="waived", why=f"{waiver}; without that: {failed.why}", tip="")
 
-    def ended_waivers(self, results: list[RuleResult]) -> Iterator[str]:
+    def describe_ended_waivers(self, results: list[RuleResult]) -> Iterator[str]:
         """Yield a line for each waiver that would count for a rule that failed, were it of today."""
-        for one in results:
-            targets = [one.gfx] if one.gfx else ["", *targets_of(self.document)]
-            waivers = [waiver for gfx in targets for waiver in self._waivers(one.rule, gfx)]
-            for waiver in dict.fromkeys(waivers) if one.outcome == "fail" else ():
-                if self._ended(waiver):
-                    yield f"{one.title}: the waiver of {waiver.owner} ended on {waiver.expires}"
-                elif self._endless(waiver):
+        for result in results:
+            targets = [result.gfx] if result.gfx else ["", *list_set_targets(self.document)]
+            waivers = [waiver for gfx in targets for waiver in self._find_waivers(result.rule, gfx)]
+            for waiver in dict.fromkeys(waivers) if result.outcome == "fail" else ():
+                if self._has_ended(waiver):
+                    yield f"{result.title}: the waiver of {waiver.owner} ended on {waiver.expires}"
+                elif self._is_too_long(waiver):
                     yield (
-                        f"{one.title}: the waiver of {waiver.owner} is to hold until {waiver.expires}: "
-                        f"none counts for more than {LONGEST.days} days"
+                        f"{result.title}: the waiver of {waiver.owner} is to hold until {waiver.expires}: "
+                        f"none counts for more than {LONGEST_WAIVER.days} days"
                     )
 
-    def _waivers(self, rule: str, gfx: str) -> Iterator[Waiver]:
+    def _find_waivers(self, rule: str, gfx: str) -> Iterator[Waiver]:
         document = self.document
-        for one in self.policy.waivers:
+        for waiver in self.policy.waivers:
             if (
-                one.rule == rule
-                and rule not in INTEGRITY
-                and self.channel in one.channels
-                and one.set in {None, document.id}
-                and one.gfx in {None, gfx}
+                waiver.rule == rule
+                and rule not in INTEGRITY_RULES
+                and self.channel in waiver.channels
+                and waiver.set in {None, document.id}
+                and waiver.gfx in {None, gfx}
                 and (
-                    one.family in {None, document.family}
-                    or (gfx and one.family in families_for(document, gfx))
+                    waiver.family in {None, document.family}
+                    or (gfx and waiver.family in list_families_of_target(document, gfx))
                 )
             ):
-                yield one
+                yield waiver
 
-    def _ended(self, waiver: Waiver) -> bool:
+    def _has_ended(self, waiver: Waiver) -> bool:
         return self.now.date() > waiver.expires
 
-    def _endless(self, waiver: Waiver) -> bool:
-        return waiver.expires - self.now.date() > LONGEST
+    def _is_too_long(self, waiver: Waiver) -> bool:
+        return waiver.expires - self.now.date() > LONGEST_WAIVER
 
 
-def rests_on(come: Come) -> tuple[str, ...]:
+def list_deciding_ids(weighed: WeighedEvidence) -> tuple[str, ...]:
     """Return the ids of what a rule rests on: what failed, else what passed, else what is too old."""
-    return tuple(one.id for one in come.failing or come.passing or come.stale)
+    return tuple(stored.id for stored in weighed.failing or weighed.passing or weighed.stale)
 
 
-def made_good(come: Come) -> tuple[str, ...]:
+def list_overcome_ids(weighed: WeighedEvidence) -> tuple[str, ...]:
     """Return the ids of failures that do not hold any more."""
-    failing = {one.id for one in come.failing}
-    return tuple(one.id for one in come.overcome if one.id not in failing)
+    failing = {stored.id for stored in weighed.failing}
+    return tuple(stored.id for stored in weighed.overcome if stored.id not in failing)
 
 
-def said_of_failures(come: Come, gfx: str = "") -> str:
+def describe_failures(weighed: WeighedEvidence, gfx: str = "") -> str:
     """Return what failed on a target, in a sentence: the newest, and how many more."""
-    newest = come.failing[0].evidence
+    newest = weighed.failing[0].evidence
     unseen = "before it saw a GPU: " if gfx and newest.gfx is None else ""
-    more = f", and {len(come.failing) - 1} other results" if len(come.failing) > 1 else ""
-    tests = f": {', '.join(name[:_NAME] for name in newest.failed[:3])}" if newest.failed else ""
-    said = f" ({newest.detail})" if newest.detail and not tests else ""
-    return f"{unseen}{in_short(newest)}{tests}{said}{more}"
+    others_note = f", and {len(weighed.failing) - 1} other results" if len(weighed.failing) > 1 else ""
+    tests = f": {', '.join(name[:_LONGEST_TEST_NAME] for name in newest.failed[:3])}" if newest.failed else ""
+    detail = f" ({newest.detail})" if newest.detail and not tests else ""
+    return f"{unseen}{summarize_evidence(newest)}{tests}{detail}{others_note}"
 
 
-def said_of_past(come: Come) -> str:
+def describe_past_failures(weighed: WeighedEvidence) -> str:
     """Return that it had failed before, for the end of a sentence; "" when it had not."""
-    times = len(made_good(come))
-    return f", after {counted(times, 'failure')} on the same wheels" if times else ""
+    times = len(list_overcome_ids(weighed))
+    return f", after {format_count(times, 'failure')} on the same wheels" if times else ""
 
 
-def said_of_age(come: Come, measure: Measure) -> str:
+def describe_staleness(weighed: WeighedEvidence, measure: EvidenceMeasure) -> str:
     """Return that evidence is too old, or of too few tests, for the end of a sentence; "" for none."""
-    if not come.stale:
-        return f"; {why_few(come.few[0], measure)}" if come.few else ""
-    age = measure.now - come.stale[0].evidence.when
-    return f"; the newest is {in_words(age)} old, and may be {in_words(measure.fresh)}"
+    if not weighed.stale:
+        return f"; {explain_too_few(weighed.few[0], measure)}" if weighed.few else ""
+    age = measure.now - weighed.stale[0].evidence.when
+    return f"; the newest is {format_age(age)} old, and may be {format_age(measure.fresh)}"
 
 
-def in_words(age: timedelta) -> str:
+def format_age(age: timedelta) -> str:
     """Return a length of time for people: ``20 min``, ``3 h``, ``12 d``."""
     minutes = max(int(age.total_seconds() // 60), 0)
     if minutes < 120:

@@ -21,15 +21,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from rocm_wheels.release.evidence import SKEW, Evidence
-from rocm_wheels.release.evidence_store import Known
+from rocm_wheels.release.evidence import CLOCK_SKEW, Evidence
+from rocm_wheels.release.evidence_store import StoredEvidence
 from rocm_wheels.release.sets import SetDocument
 
-_Slot = tuple[str, str]  # kind of machine, sha256
+_MachineAndWheel = tuple[str, str]  # kind of machine, sha256
 
 
 @dataclass(frozen=True)
-class Measure:
+class EvidenceMeasure:
     """How a channel looks at results: how old, how many passes after a failure, signed, of how many.
 
     ``selections``: also those count of which not all tests were run.
@@ -50,7 +50,7 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Come:
+class WeighedEvidence:
     """What results of a kind on a target come to.
 
     ``covered`` are the sha256 that they speak for, ``passing`` the results that do; ``failing`` those that
@@ -59,34 +59,34 @@ class Come:
     """
 
     covered: frozenset[str] = frozenset()
-    passing: tuple[Known, ...] = ()
-    failing: tuple[Known, ...] = ()
-    overcome: tuple[Known, ...] = ()
-    stale: tuple[Known, ...] = ()
-    few: tuple[Known, ...] = ()
+    passing: tuple[StoredEvidence, ...] = ()
+    failing: tuple[StoredEvidence, ...] = ()
+    overcome: tuple[StoredEvidence, ...] = ()
+    stale: tuple[StoredEvidence, ...] = ()
+    few: tuple[StoredEvidence, ...] = ()
 
 
-def why_ignored(known: Known, measure: Measure) -> str:
+def explain_ignored(stored: StoredEvidence, measure: EvidenceMeasure) -> str:
     """Return why a result says nothing about the set, however old it is; "" when it does."""
-    evidence = known.evidence
+    evidence = stored.evidence
     if not evidence.passed:
         return "" if measure.hashes & set(evidence.hashes) else "none of its wheels are in the set"
-    if known.trouble:
-        return known.trouble
+    if stored.trouble:
+        return stored.trouble
     if evidence.set != measure.document.id:
         return f"it is about {evidence.set}"
-    if others := len(set(evidence.hashes) - measure.hashes):
-        return f"{others} of its {len(evidence.hashes)} wheels are not in the set"
-    if max(evidence.when, evidence.added) - measure.now > SKEW:
+    if other_count := len(set(evidence.hashes) - measure.hashes):
+        return f"{other_count} of its {len(evidence.hashes)} wheels are not in the set"
+    if max(evidence.when, evidence.added) - measure.now > CLOCK_SKEW:
         return f"it is from the future: {max(evidence.when, evidence.added):%Y-%m-%d %H:%M} UTC"
-    if measure.signed and not known.signer:
+    if measure.signed and not stored.signer:
         return "nobody whom the policy lists has signed it"
     return ""
 
 
-def why_few(known: Known, measure: Measure) -> str:
+def explain_too_few(stored: StoredEvidence, measure: EvidenceMeasure) -> str:
     """Return why a pass is one of too few tests; "" when it is not."""
-    evidence = known.evidence
+    evidence = stored.evidence
     if evidence.selected and not measure.selections:
         return f"a run of a selection is none ({evidence.selected})"
     if evidence.counts.passed < measure.at_least:
@@ -94,47 +94,57 @@ def why_few(known: Known, measure: Measure) -> str:
     return ""
 
 
-def come_to(kind: str, gfx: str | None, evidence: Sequence[Known], measure: Measure) -> Come:
+def weigh_evidence(
+    kind: str, gfx: str | None, evidence: Sequence[StoredEvidence], measure: EvidenceMeasure
+) -> WeighedEvidence:
     """Return what the results of a kind come to: on a target, or (None) where no target matters.
 
     Of the latter the machine does not matter either: whoever looks at a file sees the same.
     """
-    mine = [one for one in evidence if one.evidence.kind == kind and not why_ignored(one, measure)]
-    few = {one.id for one in mine if one.evidence.passed and why_few(one, measure)}
-    counted = [one for one in mine if one.id not in few]
+    relevant = [
+        stored for stored in evidence if stored.evidence.kind == kind and not explain_ignored(stored, measure)
+    ]
+    few = {stored.id for stored in relevant if stored.evidence.passed and explain_too_few(stored, measure)}
+    counted = [stored for stored in relevant if stored.id not in few]
     if gfx is None:
-        return _weigh(counted, measure, lambda _: "")
-    here = _weigh([one for one in counted if one.evidence.gfx == gfx], measure, _machine)
-    lost = [one for one in counted if one.evidence.passed or one.evidence.gfx is None]
-    anywhere = _weigh(lost, measure, _machine)
+        return _weigh_lines(counted, measure, lambda _: "")
+    on_target = _weigh_lines(
+        [stored for stored in counted if stored.evidence.gfx == gfx], measure, _get_machine_kind
+    )
+    without_gpu = [stored for stored in counted if stored.evidence.passed or stored.evidence.gfx is None]
+    on_any_target = _weigh_lines(without_gpu, measure, _get_machine_kind)
     return replace(
-        here,
-        failing=_ordered([*here.failing, *anywhere.failing]),
-        overcome=_ordered([*here.overcome, *anywhere.overcome]),
-        few=_ordered([one for one in mine if one.id in few and one.evidence.gfx == gfx]),
+        on_target,
+        failing=_sort_evidence([*on_target.failing, *on_any_target.failing]),
+        overcome=_sort_evidence([*on_target.overcome, *on_any_target.overcome]),
+        few=_sort_evidence(
+            [stored for stored in relevant if stored.id in few and stored.evidence.gfx == gfx]
+        ),
     )
 
 
-def _machine(evidence: Evidence) -> str:
+def _get_machine_kind(evidence: Evidence) -> str:
     return evidence.host.kind
 
 
-def _weigh(known: Sequence[Known], measure: Measure, machine: Callable[[Evidence], str]) -> Come:
-    lines: dict[_Slot, list[Known]] = defaultdict(list)
-    for one in sorted(known, key=_place):
-        for sha256 in measure.hashes.intersection(one.evidence.hashes):
-            lines[machine(one.evidence), sha256].append(one)
+def _weigh_lines(
+    evidence: Sequence[StoredEvidence], measure: EvidenceMeasure, machine: Callable[[Evidence], str]
+) -> WeighedEvidence:
+    lines: dict[_MachineAndWheel, list[StoredEvidence]] = defaultdict(list)
+    for stored in sorted(evidence, key=_evidence_sort_key):
+        for sha256 in measure.hashes.intersection(stored.evidence.hashes):
+            lines[machine(stored.evidence), sha256].append(stored)
     alike: dict[tuple[str, ...], set[str]] = defaultdict(set)  # most wheels have the same results
     for (_, sha256), line in lines.items():
-        alike[tuple(one.id for one in line)].add(sha256)
-    by_id = {one.id: one for one in known}
+        alike[tuple(stored.id for stored in line)].add(sha256)
+    by_id = {stored.id: stored for stored in evidence}
     covered, passing, failing, overcome, stale = set[str](), [], [], [], []
     for ids, wheels in alike.items():
         line = [by_id[name] for name in ids]
-        last = max((i for i, one in enumerate(line) if not one.evidence.passed), default=-1)
-        failed = [one for one in line[: last + 1] if not one.evidence.passed]
+        last = max((i for i, stored in enumerate(line) if not stored.evidence.passed), default=-1)
+        failed = [stored for stored in line[: last + 1] if not stored.evidence.passed]
         after = line[last + 1 :]
-        if failed and _found(after) < measure.passes_after_failure:
+        if failed and _count_findings(after) < measure.passes_after_failure:
             failing += failed
             continue
         overcome += failed
@@ -144,20 +154,28 @@ def _weigh(known: Sequence[Known], measure: Measure, machine: Callable[[Evidence
         else:
             covered |= wheels
             passing.append(newest)
-    return Come(frozenset(covered), _ordered(passing), _ordered(failing), _ordered(overcome), _ordered(stale))
+    return WeighedEvidence(
+        frozenset(covered),
+        _sort_evidence(passing),
+        _sort_evidence(failing),
+        _sort_evidence(overcome),
+        _sort_evidence(stale),
+    )
 
 
-def _found(passes: Sequence[Known]) -> int:
+def _count_findings(passes: Sequence[StoredEvidence]) -> int:
     """Return how often something was found to pass: what is handed in twice was found once."""
-    return len({one.evidence.claim for one in passes})
+    return len({stored.evidence.claim for stored in passes})
 
 
-def _place(known: Known) -> tuple[datetime, bool, str]:
-    evidence = known.evidence
+def _evidence_sort_key(stored: StoredEvidence) -> tuple[datetime, bool, str]:
+    evidence = stored.evidence
     counts_from = evidence.when if evidence.passed else max(evidence.when, evidence.added)
-    return counts_from, not evidence.passed, known.id
+    return counts_from, not evidence.passed, stored.id
 
 
-def _ordered(known: Sequence[Known]) -> tuple[Known, ...]:
+def _sort_evidence(evidence: Sequence[StoredEvidence]) -> tuple[StoredEvidence, ...]:
     """Return each once, the newest first."""
-    return tuple(sorted({one.id: one for one in known}.values(), key=_place, reverse=True))
+    return tuple(
+        sorted({stored.id: stored for stored in evidence}.values(), key=_evidence_sort_key, reverse=True)
+    )

@@ -8,27 +8,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 
-from rocm_wheels.model.gfx import base_target
-from rocm_wheels.release.evidence import Kind
-from rocm_wheels.release.evidence_store import Known
+from rocm_wheels.model.gfx import strip_features
+from rocm_wheels.release.evidence import EvidenceKind
+from rocm_wheels.release.evidence_store import StoredEvidence
 from rocm_wheels.release.gate.case import (
-    Case,
-    made_good,
-    rests_on,
-    said_of_age,
-    said_of_failures,
-    said_of_past,
+    GateCase,
+    list_overcome_ids,
+    list_deciding_ids,
+    describe_staleness,
+    describe_failures,
+    describe_past_failures,
 )
-from rocm_wheels.release.gate.history import come_to, why_ignored
-from rocm_wheels.release.gate.needed import digest_of_needs, pythons_of, targets_of
-from rocm_wheels.release.gate.on_gpus import judge_on_gpus, state_of
-from rocm_wheels.release.gate.policy import Fresh, Policy
+from rocm_wheels.release.gate.history import weigh_evidence, explain_ignored
+from rocm_wheels.release.gate.needed import compute_needs_digest, list_wheel_pythons, list_set_targets
+from rocm_wheels.release.gate.on_gpus import judge_on_gpus, find_target_state
+from rocm_wheels.release.gate.policy import FreshRule, Policy
 from rocm_wheels.release.gate.verdict import RuleResult, Verdict
-from rocm_wheels.release.sets import Cell, SetDocument
-from rocm_wheels.words import counted
+from rocm_wheels.release.sets import SetCell, SetDocument
+from rocm_wheels.words import format_count
 
-_SHOWN = 5
-_COMMAND = {
+_MOST_CELLS_SHOWN = 5
+_FILE_CHECK_COMMANDS = {
     "verify": ("rocm-wheels verify --json WHEELS > RESULTS", ""),
     "resolver": (
         "rocm-wheels resolve-check INDEX WHEELS --json > RESULTS",
@@ -37,8 +37,8 @@ _COMMAND = {
 }
 
 
-def judge(
-    policy: Policy, channel: str, document: SetDocument, evidence: Sequence[Known], now: datetime
+def judge_set(
+    policy: Policy, channel: str, document: SetDocument, evidence: Sequence[StoredEvidence], now: datetime
 ) -> Verdict:
     """Return what a channel's rules come to for a set. ``now`` is a moment with its time zone.
 
@@ -48,110 +48,120 @@ def judge(
     now = now.astimezone(timezone.utc)
     if channel not in policy.channels:
         why = f"the policy says nothing of {channel}, so nothing may go there"
-        held = RuleResult("hashes", "fail", why, tip=f"add {channel} to the channels of the policy")
-        return Verdict(document.id, document.family, channel, now, (held,))
-    case = Case(policy, channel, document, tuple(evidence), now)
-    rules = policy.rules(channel, document.family)
-    results = [_hashes(case), *_lost(case), _files(case, "verify", rules.verify)]
+        refused = RuleResult("hashes", "fail", why, tip=f"add {channel} to the channels of the policy")
+        return Verdict(document.id, document.family, channel, now, (refused,))
+    case = GateCase(policy, channel, document, tuple(evidence), now)
+    rules = policy.rules_for(channel, document.family)
+    results = [_judge_hashes(case), *_judge_lost_evidence(case), _judge_files(case, "verify", rules.verify)]
     if rules.complete is not None:
-        results.append(_complete(case))
+        results.append(_judge_completeness(case))
     if rules.resolver is not None:
-        results.append(_files(case, "resolver", rules.resolver))
+        results.append(_judge_files(case, "resolver", rules.resolver))
     if rules.smoke is not None:
         results += judge_on_gpus(case, "smoke", rules.smoke)
     if rules.tests is not None:
         results += judge_on_gpus(case, "tests", rules.tests)
-    measure = case.measure(timedelta.max)
+    measure = case.make_measure(timedelta.max)
     return Verdict(
         set=document.id,
         family=document.family,
         channel=channel,
         when=now,
         rules=tuple(results),
-        targets=tuple(state_of(case, gfx) for gfx in targets_of(document)),
-        ignored=tuple((one.id, why) for one in evidence if (why := why_ignored(one, measure))),
-        notes=tuple(case.ended_waivers(results)),
+        targets=tuple(find_target_state(case, gfx) for gfx in list_set_targets(document)),
+        ignored=tuple((stored.id, why) for stored in evidence if (why := explain_ignored(stored, measure))),
+        notes=tuple(case.describe_ended_waivers(results)),
     )
 
 
-def _hashes(case: Case) -> RuleResult:
-    document, needs = case.document, digest_of_needs(case.document)
-    mine = [one for one in case.evidence if one.evidence.set == document.id and not one.trouble]
-    other = [one.id for one in mine if one.evidence.about not in {"", needs}]
-    own = document.computed_id
-    if own == document.id and other:
+def _judge_hashes(case: GateCase) -> RuleResult:
+    document, needs = case.document, compute_needs_digest(case.document)
+    own_evidence = [
+        stored for stored in case.evidence if stored.evidence.set == document.id and not stored.trouble
+    ]
+    other = [stored.id for stored in own_evidence if stored.evidence.about not in {"", needs}]
+    computed_id = document.computed_id
+    if computed_id == document.id and other:
         why = f"the document says other targets or cells than when {other[0]} was written"
         tip = "put set.json back from a copy of the store"
         return RuleResult("hashes", "fail", why, evidence=(other[0],), tip=tip)
-    if own == document.id:
+    if computed_id == document.id:
         locks = "its lock" if len(document.sources) == 1 else f"its {len(document.sources)} locks"
         return RuleResult(
-            "hashes", "pass", f"the id is that of its {counted(len(document.files), 'wheel')} and {locks}"
+            "hashes",
+            "pass",
+            f"the id is that of its {format_count(len(document.files), 'wheel')} and {locks}",
         )
-    why = f"what it lists is {own}: the document was changed, or is of another set"
+    why = f"what it lists is {computed_id}: the document was changed, or is of another set"
     return RuleResult("hashes", "fail", why, tip="stage the wheels again")
 
 
-def _lost(case: Case) -> list[RuleResult]:
+def _judge_lost_evidence(case: GateCase) -> list[RuleResult]:
     """Return a failure where results are gone that others name: they did not pass when those were written."""
-    known = {one.id for one in case.evidence}
-    named = {name: one for one in reversed(case.evidence) for name in one.evidence.beside}
-    lost = sorted(set(named) - known)
+    present_ids = {stored.id for stored in case.evidence}
+    naming_evidence = {name: stored for stored in reversed(case.evidence) for name in stored.evidence.beside}
+    lost = sorted(set(naming_evidence) - present_ids)
     if not lost:
         return []
-    who = named[lost[0]].id
-    many = f"{len(lost)} results that others name are gone" if len(lost) > 1 else "a result is gone"
-    why = f"{many}: {lost[0]}, which did not pass, is named by {who}"
+    witness = naming_evidence[lost[0]].id
+    summary = f"{len(lost)} results that others name are gone" if len(lost) > 1 else "a result is gone"
+    why = f"{summary}: {lost[0]}, which did not pass, is named by {witness}"
     tip = "put it back from a copy of the store; where there is none, build the wheels again, as another set"
-    return [RuleResult("evidence", "fail", why, evidence=(who,), tip=tip)]
+    return [RuleResult("evidence", "fail", why, evidence=(witness,), tip=tip)]
 
 
-def _complete(case: Case) -> RuleResult:
+def _judge_completeness(case: GateCase) -> RuleResult:
     document = case.document
     planned = f"{len(document.planned)} planned cells"
-    lacking = [cell for cell in document.planned if not _is_there(cell, document)]
-    lacking += [cell for cell in document.missing if cell not in lacking]
-    if lacking:
-        shown = ", ".join(map(str, lacking[:_SHOWN])) + (" and others" if len(lacking) > _SHOWN else "")
-        why = f"{len(lacking)} of {planned} are missing: {shown}"
-        return case.settle(RuleResult("complete", "fail", why, tip="build them, and stage the whole set"))
+    missing_cells = [cell for cell in document.planned if not _has_wheel_for_cell(cell, document)]
+    missing_cells += [cell for cell in document.missing if cell not in missing_cells]
+    if missing_cells:
+        listed = ", ".join(map(str, missing_cells[:_MOST_CELLS_SHOWN])) + (
+            " and others" if len(missing_cells) > _MOST_CELLS_SHOWN else ""
+        )
+        why = f"{len(missing_cells)} of {planned} are missing: {listed}"
+        return case.apply_waivers(
+            RuleResult("complete", "fail", why, tip="build them, and stage the whole set")
+        )
     if not document.planned:
         why = "nobody said what should be in the set, so nothing says that all of it is"
         tip = "stage it with a lock that names its Pythons and targets"
-        return case.settle(RuleResult("complete", "fail", why, tip=tip))
+        return case.apply_waivers(RuleResult("complete", "fail", why, tip=tip))
     return RuleResult("complete", "pass", f"all {planned} (project × Python × target) are there")
 
 
-def _is_there(cell: Cell, document: SetDocument) -> bool:
+def _has_wheel_for_cell(cell: SetCell, document: SetDocument) -> bool:
     """Tell whether a wheel fills a cell; its device code may be in parts of it (``torch-device-gfx942``)."""
-    files = [one for one in document.files if document.may_fill(one, cell)]
-    usable = [one for one in files if not (own := pythons_of(one.name)) or cell.python in own]
+    files = [item for item in document.files if document.fits_cell(item, cell)]
+    usable = [
+        item for item in files if not (pythons := list_wheel_pythons(item.name)) or cell.python in pythons
+    ]
     wheels = [file for file in usable if file.project == cell.project]
     parts = [file for file in usable if file.project.startswith(f"{cell.project}-device-")]
-    targets = {base_target(one) for file in (*wheels, *parts) for one in file.targets}
-    return bool(wheels) and (not cell.target or base_target(cell.target) in targets)
+    targets = {strip_features(item) for file in (*wheels, *parts) for item in file.targets}
+    return bool(wheels) and (not cell.target or strip_features(cell.target) in targets)
 
 
-def _files(case: Case, kind: Kind, rule: Fresh) -> RuleResult:
+def _judge_files(case: GateCase, kind: EvidenceKind, rule: FreshRule) -> RuleResult:
     """Judge a rule about files, which no GPU has a part in: each must be covered.
 
     Variants are left out where the resolver is asked: they are not chosen by version alone.
     """
-    document, measure = case.document, case.measure(rule.fresh)
+    document, measure = case.document, case.make_measure(rule.fresh)
     files = [file for file in document.files if kind != "resolver" or not file.label]
-    come = come_to(kind, None, case.evidence, measure)
-    result = RuleResult(kind, "fail", "", "", rests_on(come), made_good(come))
-    command, more = _COMMAND[kind]
+    weighed = weigh_evidence(kind, None, case.evidence, measure)
+    result = RuleResult(kind, "fail", "", "", list_deciding_ids(weighed), list_overcome_ids(weighed))
+    command, more = _FILE_CHECK_COMMANDS[kind]
     tip = f"{command}, then: rocm-wheels evidence add STORE --set {document.id} --from RESULTS{more}"
-    lacking = [file.name for file in files if file.sha256 not in come.covered]
-    if come.failing:
-        why = said_of_failures(come)
-    elif lacking:
-        why = f"no evidence for {len(lacking)} of {counted(len(files), 'wheel')}: {lacking[0]}"
-        why += f"{' and others' if len(lacking) > 1 else ''}{said_of_age(come, measure)}"
+    uncovered = [file.name for file in files if file.sha256 not in weighed.covered]
+    if weighed.failing:
+        why = describe_failures(weighed)
+    elif uncovered:
+        why = f"no evidence for {len(uncovered)} of {format_count(len(files), 'wheel')}: {uncovered[0]}"
+        why += f"{' and others' if len(uncovered) > 1 else ''}{describe_staleness(weighed, measure)}"
     elif not files:
         return RuleResult(kind, "pass", "all wheels are variants, which are not chosen by version alone")
     else:
-        why = f"{counted(len(files), 'wheel')} passed{said_of_past(come)}"
+        why = f"{format_count(len(files), 'wheel')} passed{describe_past_failures(weighed)}"
         return RuleResult(kind, "pass", why, "", result.evidence, result.overcome)
-    return case.settle(RuleResult(kind, "fail", why, "", result.evidence, result.overcome, tip))
+    return case.apply_waivers(RuleResult(kind, "fail", why, "", result.evidence, result.overcome, tip))

@@ -15,115 +15,121 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.model.ci import MULTI_ARCH, FamilyOn, Runner, RunnerLabel, ci_table
-from rocm_wheels.model.gfx import gfx_families, gfx_targets, kinds_of_card
-from rocm_wheels.model.names import data_folder
+from rocm_wheels.model.ci import MULTI_ARCH, FamilyPlatform, CiRunner, RunnerLabel, load_ci_table
+from rocm_wheels.model.gfx import get_gfx_families, get_gfx_targets, get_card_kinds
+from rocm_wheels.model.names import get_data_folder
 from rocm_wheels.model.project import Platform
-from rocm_wheels.records import Record, did_you_mean, fault, load
-from rocm_wheels.release.evidence import Name
+from rocm_wheels.records import Record, suggest_name, make_record_error, load_record
+from rocm_wheels.release.evidence import PrintableName
 from rocm_wheels.release.signing import is_public_key
 
-Channel = Literal["nightly", "prerelease", "stable"]
-CHANNELS: tuple[Channel, ...] = get_args(Channel)
+ChannelName = Literal["nightly", "prerelease", "stable"]
+CHANNEL_NAMES: tuple[ChannelName, ...] = get_args(ChannelName)
 RuleName = Literal["hashes", "evidence", "verify", "complete", "resolver", "smoke", "tests"]
-RULES: tuple[RuleName, ...] = get_args(RuleName)
-INTEGRITY = ("hashes", "evidence", "verify")  # what is not whole is not released, whoever says so
-_OF_GPUS = ("smoke", "tests")
-LONGEST = timedelta(
+RULE_NAMES: tuple[RuleName, ...] = get_args(RuleName)
+INTEGRITY_RULES = ("hashes", "evidence", "verify")  # what is not whole is not released, whoever says so
+_GPU_RULES = ("smoke", "tests")
+LONGEST_WAIVER = timedelta(
     days=366
 )  # of a waiver: what nobody looks at again in a year is a rule that is not needed
-_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+_AGE_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 
-def _age(value: object) -> object:
+def _parse_age(value: object) -> object:
     if isinstance(value, timedelta):
         return value
     match = re.fullmatch(r"([1-9][0-9]{0,3})([hdw])", str(value).strip())
     if match is None:
-        raise _refused("it must be a number of hours, days or weeks: 36h, 14d, 2w")
-    return int(match[1]) * _UNITS[match[2]]
+        raise _make_policy_error("it must be a number of hours, days or weeks: 36h, 14d, 2w")
+    return int(match[1]) * _AGE_UNITS[match[2]]
 
 
-def _refused(said: str) -> PydanticCustomError:
-    return PydanticCustomError("policy", "{said}", {"said": said})
+def _make_policy_error(message: str) -> PydanticCustomError:
+    return PydanticCustomError("policy", "{said}", {"said": message})
 
 
-def _named(what: str, value: str, known: Iterable[str]) -> str:
-    if value not in known:
-        raise _refused(f"there is no {what} {value}{did_you_mean(value, known)}")
+def _require_known_name(noun: str, value: str, names: Iterable[str]) -> str:
+    if value not in names:
+        raise _make_policy_error(f"there is no {noun} {value}{suggest_name(value, names)}")
     return value
 
 
-def _family(value: str) -> str:
-    if value in kinds_of_card():
-        raise _refused(f"{value} is a kind of card, not a family: ten years of GPUs would be meant")
-    return _named("GPU family", value, (*gfx_families(), MULTI_ARCH))
+def _check_family(value: str) -> str:
+    if value in get_card_kinds():
+        raise _make_policy_error(f"{value} is a kind of card, not a family: ten years of GPUs would be meant")
+    return _require_known_name("GPU family", value, (*get_gfx_families(), MULTI_ARCH))
 
 
-def _waivable(value: str) -> str:
-    if _named("rule", value, RULES) in INTEGRITY:
-        raise _refused(f"nobody can waive {value}: what is not whole is not released")
+def _check_waivable(value: str) -> str:
+    if _require_known_name("rule", value, RULE_NAMES) in INTEGRITY_RULES:
+        raise _make_policy_error(f"nobody can waive {value}: what is not whole is not released")
     return value
 
 
-def _public_key(value: str) -> str:
+def _check_public_key(value: str) -> str:
     if not is_public_key(value):
-        raise _refused("it must be a public Ed25519 key: ssh-ed25519 AAAA…")
+        raise _make_policy_error("it must be a public Ed25519 key: ssh-ed25519 AAAA…")
     return value
 
 
-Age = Annotated[timedelta, BeforeValidator(_age)]
-ChannelKey = Annotated[str, AfterValidator(lambda value: _named("channel", value, CHANNELS))]
-Family = Annotated[str, AfterValidator(_family)]  # what a set is of: also all of them, `multi-arch`
-Target = Annotated[str, AfterValidator(lambda value: _named("GPU target", value, gfx_targets()))]
-Waivable = Annotated[str, AfterValidator(_waivable)]
-PublicKey = Annotated[str, AfterValidator(_public_key)]
+PolicyAge = Annotated[timedelta, BeforeValidator(_parse_age)]
+ChannelKey = Annotated[
+    str, AfterValidator(lambda value: _require_known_name("channel", value, CHANNEL_NAMES))
+]
+PolicyFamily = Annotated[
+    str, AfterValidator(_check_family)
+]  # what a set is of: also all of them, `multi-arch`
+PolicyTarget = Annotated[
+    str, AfterValidator(lambda value: _require_known_name("GPU target", value, get_gfx_targets()))
+]
+WaivableRule = Annotated[str, AfterValidator(_check_waivable)]
+PublicKey = Annotated[str, AfterValidator(_check_public_key)]
 
 
-class Whole(Record):
+class CompleteRule(Record):
     """``complete``: every planned wheel is there. Nothing to say of it."""
 
 
-class Fresh(Record):
+class FreshRule(Record):
     """A rule about the files. ``fresh``: how old its evidence may be."""
 
-    fresh: Age
+    fresh: PolicyAge
 
 
-class OnGpus(Record):
+class GpuRule(Record):
     """A rule about GPUs: on ``every`` target of the set or on ``one``, with ``every`` Python or with ``one``.
 
     ``projects`` (normalized names) must have been there; none: all that the set has. Where fewer than
     ``at_least`` tests passed, or somebody ran a selection of them, that is none, unless ``selections`` count.
     """
 
-    fresh: Age
+    fresh: PolicyAge
     targets: Literal["every", "one"] = "every"
     pythons: Literal["every", "one"] = "every"
-    projects: tuple[Name, ...] = ()
+    projects: tuple[PrintableName, ...] = ()
     at_least: int = Field(default=1, ge=1)
     selections: Literal["refused", "count"] = "refused"
 
 
-class Rules(Record):
+class ChannelRules(Record):
     """What is needed. ``hashes`` (the set is what its id says) always is, and cannot be set."""
 
-    verify: Fresh
-    complete: Whole | None = None
-    resolver: Fresh | None = None
-    smoke: OnGpus | None = None
-    tests: OnGpus | None = None
+    verify: FreshRule
+    complete: CompleteRule | None = None
+    resolver: FreshRule | None = None
+    smoke: GpuRule | None = None
+    tests: GpuRule | None = None
 
 
 class ChangedRules(Record):
     """What a family needs otherwise; ``not_needed`` are rules that do not hold for it."""
 
-    verify: Fresh | None = None
-    complete: Whole | None = None
-    resolver: Fresh | None = None
-    smoke: OnGpus | None = None
-    tests: OnGpus | None = None
-    not_needed: tuple[Waivable, ...] = ()
+    verify: FreshRule | None = None
+    complete: CompleteRule | None = None
+    resolver: FreshRule | None = None
+    smoke: GpuRule | None = None
+    tests: GpuRule | None = None
+    not_needed: tuple[WaivableRule, ...] = ()
 
 
 class ChannelPolicy(Record):
@@ -131,7 +137,7 @@ class ChannelPolicy(Record):
     must be ``signed`` by one of the signers or need not; ``bypasses`` count named exceptions, or those alone
     that this policy names itself (``own``), or none."""
 
-    rules: Rules
+    rules: ChannelRules
     passes_after_failure: int = Field(default=1, ge=1, le=10)
     signed: Literal["required", "optional"] = "optional"
     bypasses: Literal["count", "own", "refused"] = "count"
@@ -145,38 +151,40 @@ class FamilyPolicy(Record):
     """
 
     bypass_tests_for_releases: bool | None = None
-    reason: Name | None = None
-    owner: Name | None = None
+    reason: PrintableName | None = None
+    owner: PrintableName | None = None
     runners: Mapping[Platform, RunnerLabel] = {}
     channels: Mapping[ChannelKey, ChangedRules] = {}
 
     @model_validator(mode="after")
-    def _named(self) -> FamilyPolicy:
+    def _check_reason(self) -> FamilyPolicy:
         if self.bypass_tests_for_releases and not (self.reason and self.owner):
-            raise _refused("bypass_tests_for_releases needs a reason and an owner")
+            raise _make_policy_error("bypass_tests_for_releases needs a reason and an owner")
         if (self.reason or self.owner) and self.bypass_tests_for_releases is None:
-            raise _refused("reason and owner are those of bypass_tests_for_releases, which is not there")
+            raise _make_policy_error(
+                "reason and owner are those of bypass_tests_for_releases, which is not there"
+            )
         return self
 
 
 class Waiver(Record):
     """Somebody answers for a rule that does not pass, up to the end of a day (UTC)."""
 
-    rule: Waivable
+    rule: WaivableRule
     channels: tuple[ChannelKey, ...] = Field(min_length=1)
-    family: Family | None = None
-    gfx: Target | None = None
-    set: Name | None = None
-    owner: Name
-    reason: Name
+    family: PolicyFamily | None = None
+    gfx: PolicyTarget | None = None
+    set: PrintableName | None = None
+    owner: PrintableName
+    reason: PrintableName
     expires: date
 
     @model_validator(mode="after")
-    def _of_something(self) -> Waiver:
+    def _check_scope(self) -> Waiver:
         if not (self.family or self.gfx or self.set):
-            raise _refused("a waiver names a family, a gfx or a set")
-        if self.gfx and self.rule not in _OF_GPUS:
-            raise _refused(f"{self.rule} is about no GPU: name a family or a set, no gfx")
+            raise _make_policy_error("a waiver names a family, a gfx or a set")
+        if self.gfx and self.rule not in _GPU_RULES:
+            raise _make_policy_error(f"{self.rule} is about no GPU: name a family or a set, no gfx")
         return self
 
     def __str__(self) -> str:
@@ -188,76 +196,88 @@ class Policy(Record):
     """A whole policy."""
 
     channels: Mapping[ChannelKey, ChannelPolicy] = Field(min_length=1)
-    families: Mapping[Family, FamilyPolicy] = {}
-    signers: Mapping[Name, PublicKey] = {}
+    families: Mapping[PolicyFamily, FamilyPolicy] = {}
+    signers: Mapping[PrintableName, PublicKey] = {}
     waivers: tuple[Waiver, ...] = ()
 
     @model_validator(mode="after")
-    def _can_be_met(self) -> Policy:
+    def _check_consistency(self) -> Policy:
         for name, channel in self.channels.items():
             if channel.signed == "required" and not self.signers:
-                said = f"{name} needs signed evidence, and `signers` names nobody"
-                raise fault(said, "channels", name, "signed")
-        for named, place in self._channels_named():
-            if named not in self.channels:
-                raise fault(f"{named} is no channel of this policy", *place)
-        together = self.families.get(MULTI_ARCH)
-        if together is not None and together.model_copy(update={"channels": {}}) != FamilyPolicy():
-            said = f"{MULTI_ARCH} may have `channels` alone: GPUs are tested and excused by families"
-            raise fault(said, "families", MULTI_ARCH)
+                message = f"{name} needs signed evidence, and `signers` names nobody"
+                raise make_record_error(message, "channels", name, "signed")
+        for channel_name, location in self._list_named_channels():
+            if channel_name not in self.channels:
+                raise make_record_error(f"{channel_name} is no channel of this policy", *location)
+        multi_arch = self.families.get(MULTI_ARCH)
+        if multi_arch is not None and multi_arch.model_copy(update={"channels": {}}) != FamilyPolicy():
+            message = f"{MULTI_ARCH} may have `channels` alone: GPUs are tested and excused by families"
+            raise make_record_error(message, "families", MULTI_ARCH)
         keys: dict[str, str] = {}
         for name, key in self.signers.items():
             if (other := keys.setdefault(" ".join(key.split()[:2]), name)) != name:
-                raise fault(f"{other} and {name} have one key: who signs is one person", "signers", name)
+                raise make_record_error(
+                    f"{other} and {name} have one key: who signs is one person", "signers", name
+                )
         return self
 
-    def _channels_named(self) -> Iterator[tuple[str, tuple[str | int, ...]]]:
+    def _list_named_channels(self) -> Iterator[tuple[str, tuple[str | int, ...]]]:
         """Yield the channels that families and waivers are of, and where each is named."""
-        for family, own in self.families.items():
-            yield from ((channel, ("families", family, "channels", channel)) for channel in own.channels)
+        for family, family_policy in self.families.items():
+            yield from (
+                (channel, ("families", family, "channels", channel)) for channel in family_policy.channels
+            )
         for number, waiver in enumerate(self.waivers):
-            for at, channel in enumerate(waiver.channels):
-                yield channel, ("waivers", number, "channels", at)
+            for position, channel in enumerate(waiver.channels):
+                yield channel, ("waivers", number, "channels", position)
 
-    def rules(self, channel: str, family: str) -> Rules:
+    def rules_for(self, channel: str, family: str) -> ChannelRules:
         """Return what a family needs for a channel. Raises KeyError for a channel that is not in it."""
         rules = self.channels[channel].rules
-        own = self.families[family].channels.get(channel) if family in self.families else None
-        if own is None:
+        changed_rules = self.families[family].channels.get(channel) if family in self.families else None
+        if changed_rules is None:
             return rules
-        changed = {name: rule for name in Rules.model_fields if (rule := getattr(own, name)) is not None}
-        return rules.model_copy(update={**changed, **dict.fromkeys(own.not_needed)})
+        changed = {
+            name: rule
+            for name in ChannelRules.model_fields
+            if (rule := getattr(changed_rules, name)) is not None
+        }
+        return rules.model_copy(update={**changed, **dict.fromkeys(changed_rules.not_needed)})
 
-    def tested(self, families: Sequence[str], platform: Platform) -> tuple[str, FamilyOn]:
+    def find_test_place(self, families: Sequence[str], platform: Platform) -> tuple[str, FamilyPlatform]:
         """Return where the first of these families is tested of which anything is said, and its name.
 
         What is said here goes before what the data of families says. ("", nothing) when none is known.
         """
         for family in families:
-            known, own = ci_table().families.get(family), self.families.get(family)
-            found = (known.on(platform) if known is not None else None) or FamilyOn()
+            table_row, family_policy = load_ci_table().families.get(family), self.families.get(family)
+            place = (table_row.get_platform(platform) if table_row is not None else None) or FamilyPlatform()
             changed: dict[str, object] = {}
-            if own is not None and own.bypass_tests_for_releases is not None:
-                changed["bypass_tests_for_releases"] = own.bypass_tests_for_releases
-            if own is not None and platform in own.runners:
-                changed.update(runners=(Runner(label=own.runners[platform]),), targets=())
-            if known is not None or changed:
-                return family, found.model_copy(update=changed)
-        return "", FamilyOn()
+            if family_policy is not None and family_policy.bypass_tests_for_releases is not None:
+                changed["bypass_tests_for_releases"] = family_policy.bypass_tests_for_releases
+            if family_policy is not None and platform in family_policy.runners:
+                changed.update(runners=(CiRunner(label=family_policy.runners[platform]),), targets=())
+            if table_row is not None or changed:
+                return family, place.model_copy(update=changed)
+        return "", FamilyPlatform()
 
-    def exception(self, family: str) -> str:
+    def describe_exception(self, family: str) -> str:
         """Return who names a family as an exception here, and why; "" where that is the data of families."""
-        own = self.families.get(family)
-        return f"{own.owner}: {own.reason}" if own is not None and own.bypass_tests_for_releases else ""
+        family_policy = self.families.get(family)
+        return (
+            f"{family_policy.owner}: {family_policy.reason}"
+            if family_policy is not None and family_policy.bypass_tests_for_releases
+            else ""
+        )
 
 
 def load_policy(path: Path | None = None) -> Policy:
     """Read a policy, by default our own. Raises DataError with file, line and column of a mistake."""
-    own = data_folder() / "release_policy.yaml"
+    default_path = get_data_folder() / "release_policy.yaml"
     try:
-        return load(path or own, Policy)
+        return load_record(path or default_path, Policy)
     except DataError as wrong:
         # a part of one, as of the comments in ours
         if re.search(r":\d+: (channels is missing|it is empty)", wrong.message):
-            wrong.tip = f"a policy says all: begin with a copy of {own}, and change that"
+            wrong.tip = f"a policy says all: begin with a copy of {default_path}, and change that"
         raise

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Literal
 
-Judged = Literal["pass", "fail", "waived", "bypassed"]
-Tested = Literal["tested", "failed", "untested"]
+RuleOutcome = Literal["pass", "fail", "waived", "bypassed"]
+TargetTestState = Literal["tested", "failed", "untested"]
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class RuleResult:
     """
 
     rule: str
-    outcome: Judged
+    outcome: RuleOutcome
     why: str
     gfx: str = ""
     evidence: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class TargetState:
     """
 
     gfx: str
-    state: Tested
+    state: TargetTestState
     by: tuple[str, ...] = ()
     pythons: tuple[str, ...] = ()
     when: str = ""
@@ -68,12 +68,12 @@ class Verdict:
     @property
     def failures(self) -> tuple[RuleResult, ...]:
         """The rules that hold it."""
-        return tuple(one for one in self.rules if one.outcome == "fail")
+        return tuple(rule for rule in self.rules if rule.outcome == "fail")
 
     @property
     def next_step(self) -> str:
         """The one thing to do next, "" when nothing is."""
-        return next((one.tip for one in self.failures if one.tip), "")
+        return next((rule.tip for rule in self.failures if rule.tip), "")
 
     def as_json(self) -> dict[str, object]:
         """Return it as plain JSON values."""
@@ -84,9 +84,9 @@ class Verdict:
             "channel": self.channel,
             "when": f"{self.when:%Y-%m-%dT%H:%M:%SZ}",
             "passed": self.passed,
-            "state": asdict(shown_state(self)),
-            "rules": [{"title": one.title, **asdict(one)} for one in self.rules],
-            "targets": [asdict(one) for one in self.targets],
+            "state": asdict(make_shown_state(self)),
+            "rules": [{"title": item.title, **asdict(item)} for item in self.rules],
+            "targets": [asdict(item) for item in self.targets],
             "ignored": [{"evidence": name, "why": why} for name, why in self.ignored],
             "notes": list(self.notes),
             "next": self.next_step,
@@ -101,16 +101,16 @@ class ShownState:
     lines: tuple[str, ...]
 
 
-def shown_state(verdict: Verdict) -> ShownState:
+def make_shown_state(verdict: Verdict) -> ShownState:
     """Return what the pages of a set tell of its tests: plain text, a line each, no markup.
 
     What was bypassed or waived is told with who named it; a target that nobody tested is never left out.
     """
-    lines = [_target_line(one) for one in verdict.targets]
-    for one in verdict.rules:
-        if one.outcome in {"bypassed", "waived"}:
-            lines.append(f"{one.title}: {one.why}")
-    states = {one.state for one in verdict.targets}
+    lines = [_describe_target(item) for item in verdict.targets]
+    for item in verdict.rules:
+        if item.outcome in {"bypassed", "waived"}:
+            lines.append(f"{item.title}: {item.why}")
+    states = {item.state for item in verdict.targets}
     if "failed" in states:
         return ShownState("tests failed", tuple(lines))
     if states == {"tested"}:
@@ -118,7 +118,7 @@ def shown_state(verdict: Verdict) -> ShownState:
     return ShownState("partly tested" if "tested" in states else "untested", tuple(lines))
 
 
-def _target_line(target: TargetState) -> str:
+def _describe_target(target: TargetState) -> str:
     if target.state == "failed":
         return f"{target.gfx}: tests failed"
     if target.state == "untested":

@@ -12,17 +12,17 @@ from typing import Literal
 from pydantic import Field, ValidationError, model_validator
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.records import Record, say
-from rocm_wheels.release.layout import Places
+from rocm_wheels.records import Record, summarize_faults
+from rocm_wheels.release.layout import FamilyPaths
 from rocm_wheels.release.sets import SetId
-from rocm_wheels.stores.store import Missing, Store
+from rocm_wheels.stores.store import NotInStoreError, Store
 
-Action = Literal["promote", "demote", "abandon", "refresh"]
-State = Literal["tested", "partly tested", "untested", "tests failed", "checks failed"]
-_DONE = {"promote": "promoted", "demote": "demoted", "abandon": "put back", "refresh": "told anew"}
+ChannelAction = Literal["promote", "demote", "abandon", "refresh"]
+ShownTestState = Literal["tested", "partly tested", "untested", "tests failed", "checks failed"]
+_DONE_WORDS = {"promote": "promoted", "demote": "demoted", "abandon": "put back", "refresh": "told anew"}
 
 
-class Shown(Record):
+class ChannelSet(Record):
     """A set on a channel: since when, by whom, and what was known of tests when it was last looked at.
 
     That is a word, and plain lines."""
@@ -30,21 +30,21 @@ class Shown(Record):
     set: SetId
     when: str
     by: str
-    state: State
+    state: ShownTestState
     told: tuple[str, ...] = ()
 
 
-class Pending(Record):
+class PendingChange(Record):
     """A change that was begun. ``goal`` is what the channel shows when it is done, oldest first.
 
     ``adds`` says whether ``sets`` come or go: that decides which pages change first.
     """
 
-    action: Action
+    action: ChannelAction
     sets: tuple[SetId, ...] = Field(min_length=1)
     by: str
     began: str
-    goal: tuple[Shown, ...]
+    goal: tuple[ChannelSet, ...]
     adds: bool
 
     def __str__(self) -> str:
@@ -52,10 +52,10 @@ class Pending(Record):
         return f"{self.action} of {', '.join(self.sets)} by {self.by}, begun {self.began}"
 
 
-class Event(Record):
+class ChannelEvent(Record):
     """A change that was made."""
 
-    action: Action
+    action: ChannelAction
     sets: tuple[SetId, ...]
     by: str
     when: str
@@ -74,14 +74,14 @@ class Channel(Record):
     channel: str
     revision: int = 0
     current: SetId | None = None
-    sets: tuple[Shown, ...] = ()
-    pending: Pending | None = None
-    history: tuple[Event, ...] = ()
+    sets: tuple[ChannelSet, ...] = ()
+    pending: PendingChange | None = None
+    history: tuple[ChannelEvent, ...] = ()
 
     @model_validator(mode="after")
-    def _agrees_with_itself(self) -> Channel:
-        for named in (self.sets, self.pending.goal if self.pending else ()):
-            if len({one.set for one in named}) < len(named):
+    def _check_consistency(self) -> Channel:
+        for channel_sets in (self.sets, self.pending.goal if self.pending else ()):
+            if len({channel_set.set for channel_set in channel_sets}) < len(channel_sets):
                 raise ValueError("a set is there twice")
         if self.current != (self.sets[-1].set if self.sets else None):
             raise ValueError("current is not the last of sets")
@@ -90,23 +90,23 @@ class Channel(Record):
     @property
     def shown(self) -> tuple[str, ...]:
         """The ids of the sets that it shows."""
-        return tuple(one.set for one in self.sets)
+        return tuple(channel_set.set for channel_set in self.sets)
 
     @property
     def demoted(self) -> frozenset[str]:
         """The ids of the sets that it showed once."""
-        gone = {one for event in self.history if event.action == "demote" for one in event.sets}
-        return frozenset(gone - set(self.shown))
+        demoted_ids = {set_id for event in self.history if event.action == "demote" for set_id in event.sets}
+        return frozenset(demoted_ids - set(self.shown))
 
-    def with_pending(self, pending: Pending) -> Channel:
+    def with_pending(self, pending: PendingChange) -> Channel:
         """Return it as it is while a change is being made."""
         return self.model_copy(update={"pending": pending, "revision": self.revision + 1})
 
-    def settled(self) -> Channel:
+    def finish_pending(self) -> Channel:
         """Return it as it is when the pending change is made."""
         change, revision = self.pending, self.revision + 1
         assert change is not None
-        event = Event(
+        event = ChannelEvent(
             action=change.action, sets=change.sets, by=change.by, when=change.began, revision=revision
         )
         return self.model_copy(
@@ -125,36 +125,38 @@ class Channel(Record):
 
 
 @dataclass(frozen=True)
-class Held:
+class ChannelRecord:
     """A channel as it was read or written, with the tag of its document (``None``: there is none yet)."""
 
     channel: Channel
     tag: str | None
 
 
-def read_channel(store: Store, places: Places, name: str) -> Held:
+def read_channel(store: Store, paths: FamilyPaths, name: str) -> ChannelRecord:
     """Return a channel; one that nothing was promoted to is empty. DataError for a damaged document."""
-    path = places.channel(name)
+    path = paths.channel_document(name)
     try:
-        found = store.read(path)
-    except Missing:
-        return Held(Channel(family=places.family, channel=name), None)
+        stored = store.read(path)
+    except NotInStoreError:
+        return ChannelRecord(Channel(family=paths.family, channel=name), None)
     try:
-        channel = Channel.model_validate_json(found.content)
+        channel = Channel.model_validate_json(stored.content)
     except ValidationError as cause:
         tip = "put it back from a copy of the store: it says what people get"
-        said = f"{store.url_of(path)} is not the document of a channel: {say(cause, Channel)}"
-        raise DataError(said, tip=tip) from None
-    if (channel.family, channel.channel) != (places.family, name):
+        message = f"{store.url_of(path)} is not the document of a channel: {summarize_faults(cause, Channel)}"
+        raise DataError(message, tip=tip) from None
+    if (channel.family, channel.channel) != (paths.family, name):
         raise DataError(f"{store.url_of(path)} is of {channel.channel} of {channel.family}")
-    return Held(channel, found.tag)
+    return ChannelRecord(channel, stored.tag)
 
 
-def write_channel(store: Store, places: Places, channel: Channel, tag: str | None) -> Held:
+def write_channel(store: Store, paths: FamilyPaths, channel: Channel, tag: str | None) -> ChannelRecord:
     """Replace the document of a channel. Raises Changed when somebody else was faster."""
-    return Held(channel, store.replace(places.channel(channel.channel), channel.to_json(), tag))
+    return ChannelRecord(
+        channel, store.replace(paths.channel_document(channel.channel), channel.to_json(), tag)
+    )
 
 
-def done_word(action: Action) -> str:
+def describe_action(action: ChannelAction) -> str:
     """Return what became of sets: ``promoted``."""
-    return _DONE[action]
+    return _DONE_WORDS[action]

@@ -16,41 +16,46 @@ from functools import cached_property
 
 from rocm_wheels import ending
 from rocm_wheels.errors import ReleaseError
-from rocm_wheels.release.gate.verdict import Verdict, shown_state
-from rocm_wheels.release.layout import Places
+from rocm_wheels.release.gate.verdict import Verdict, make_shown_state
+from rocm_wheels.release.layout import FamilyPaths
 from rocm_wheels.release.promotion.channel import (
-    Action,
+    ChannelAction,
     Channel,
-    Held,
-    Pending,
-    Shown,
+    ChannelRecord,
+    PendingChange,
+    ChannelSet,
     read_channel,
     write_channel,
 )
-from rocm_wheels.release.promotion.copying import copy_set
-from rocm_wheels.release.promotion.fewer import require_targets
+from rocm_wheels.release.promotion.copying import copy_to_release
+from rocm_wheels.release.promotion.fewer import require_no_lost_targets
 from rocm_wheels.release.promotion.objections import (
-    busy,
-    lost,
-    other_change,
+    make_busy_error,
+    make_overtaken_error,
+    make_pending_error,
     require_pass,
-    require_same,
+    require_same_change,
     require_shown,
 )
 from rocm_wheels.release.promotion.overlaps import refuse_overlaps
-from rocm_wheels.release.promotion.pages import index_of
-from rocm_wheels.release.promotion.released import Released
-from rocm_wheels.release.promotion.switching import Exchange, exchange, is_one_rename
-from rocm_wheels.release.promotion.ties import Requires, require_pins, require_tied, requires_of
+from rocm_wheels.release.promotion.pages import make_channel_pages
+from rocm_wheels.release.promotion.released import ReleasedSets
+from rocm_wheels.release.promotion.switching import PageExchange, exchange_pages, can_rename_at_once
+from rocm_wheels.release.promotion.ties import (
+    RequirementsByFile,
+    require_pins,
+    require_ties,
+    read_requirements,
+)
 from rocm_wheels.release.sets import SetDocument
-from rocm_wheels.stores.store import Changed, Store
+from rocm_wheels.stores.store import ChangedInStoreError, Store
 
-_ATTEMPTS = 5
-_PATIENCE: Sequence[float] = (0.2, 0.5, 1, 2, 5)  # seconds in which another finishes what it has begun
+_CLAIM_ATTEMPTS = 5
+_WAIT_SECONDS: Sequence[float] = (0.2, 0.5, 1, 2, 5)  # seconds in which another finishes what it has begun
 
 
 @dataclass(frozen=True)
-class Actor:
+class ChannelActor:
     """Who changes a channel, and when (UTC, ISO 8601)."""
 
     by: str
@@ -58,14 +63,14 @@ class Actor:
 
 
 @dataclass(frozen=True)
-class Done:
+class ChannelChange:
     """What was done: to which sets, how many files were copied, how many pages changed.
 
     ``finished`` says that an earlier run had begun it; ``channel`` is as it is now. With nothing to do,
     ``action`` is ``None``.
     """
 
-    action: Action | None
+    action: ChannelAction | None
     sets: tuple[str, ...]
     channel: Channel
     copied: int = 0
@@ -83,205 +88,219 @@ class Promoter:
     """
 
     store: Store
-    staging: Places
+    staging: FamilyPaths
     channel: str
-    actor: Actor
+    actor: ChannelActor
     allow_unpinned: bool = False
     allow_fewer_targets: bool = False
 
     @property
-    def release(self) -> Places:
+    def release(self) -> FamilyPaths:
         """The places of what was released."""
-        return Places(self.staging.layout, self.staging.family, "release")
+        return FamilyPaths(self.staging.layout, self.staging.family, "release")
 
     @cached_property
-    def released(self) -> Released:
+    def released(self) -> ReleasedSets:
         """The sets that were released."""
-        return Released(self.store, self.release)
+        return ReleasedSets(self.store, self.release)
 
-    def held(self) -> Held:
+    def read_channel_record(self) -> ChannelRecord:
         """Return the channel as it is now."""
         return read_channel(self.store, self.release, self.channel)
 
-    def promote(self, document: SetDocument, judge: Callable[[], Verdict]) -> Done:
+    def promote(self, document: SetDocument, ask_gate: Callable[[], Verdict]) -> ChannelChange:
         """Show a staged set. Raises ReleaseError; the same call carries on afterwards.
 
-        ``judge`` is asked before anything is copied, and again before people see anything: results may have
+        ``ask_gate`` is asked before anything is copied, and again before people see anything: results may have
         come meanwhile, also in the days since a run was killed.
         """
         copied, requires = 0, None
-        for held in self._attempts():
-            channel = held.channel
+        for record in self._attempt_changes():
+            channel = record.channel
             if channel.pending is not None:
-                require_same(channel, "promote", (document.id,))
-                require_pass(judge(), self.store, channel)
-                return self._complete(held, copied, finished=True)
+                require_same_change(channel, "promote", (document.id,))
+                require_pass(ask_gate(), self.store, channel)
+                return self._complete_pending(record, copied, finished=True)
             if document.id in channel.shown:
-                return self._renew(held)
-            verdict = require_pass(judge(), self.store)
+                return self._renew_pages(record)
+            verdict = require_pass(ask_gate(), self.store)
             if requires is None:
-                requires = requires_of(self.store, self.staging, document)
-                self._require_fitting(document, requires, channel)
-                copied = copy_set(self.store, self.staging, self.release, document)
-                self.released.learn(requires)
-                verdict = require_pass(judge(), self.store)
-            loose = self._require_fitting(document, requires, channel)
-            state = shown_state(verdict)
+                requires = read_requirements(self.store, self.staging, document)
+                self._require_compatible(document, requires, channel)
+                copied = copy_to_release(self.store, self.staging, self.release, document)
+                self.released.add_requirements(requires)
+                verdict = require_pass(ask_gate(), self.store)
+            allowed_notes = self._require_compatible(document, requires, channel)
+            state = make_shown_state(verdict)
             by, now = self.actor.by, self.actor.now
-            shown = Shown(set=document.id, when=now, by=by, state=state.word, told=(*state.lines, *loose))
-            claimed = self._claim(held, "promote", (document.id,), (*channel.sets, shown))
+            new_set = ChannelSet(
+                set=document.id, when=now, by=by, state=state.word, told=(*state.lines, *allowed_notes)
+            )
+            claimed = self._claim_channel(record, "promote", (document.id,), (*channel.sets, new_set))
             if claimed is not None:
-                return self._complete(claimed, copied)
-        raise busy(self.held().channel)
+                return self._complete_pending(claimed, copied)
+        raise make_busy_error(self.read_channel_record().channel)
 
-    def demote(self, wanted: Sequence[str] | None) -> Done:
+    def demote(self, set_ids: Sequence[str] | None) -> ChannelChange:
         """Take sets away, by default the newest. Raises ReleaseError; the same call carries on afterwards.
 
         Their files stay where they are: what people have locked can be installed from each set's own index.
         """
-        for held in self._attempts():
-            channel = held.channel
+        for record in self._attempt_changes():
+            channel = record.channel
             if channel.pending is not None:
-                require_same(channel, "demote", wanted)
-                return self._complete(held, finished=True)
-            if wanted is None and not channel.sets:
+                require_same_change(channel, "demote", set_ids)
+                return self._complete_pending(record, finished=True)
+            if set_ids is None and not channel.sets:
                 raise ReleaseError(f"{self.channel} of {channel.family} shows no sets")
-            sets = channel.shown[-1:] if wanted is None else tuple(wanted)
-            if all(one in channel.demoted for one in sets):
-                return self._renew(held)
-            for one in sets:
-                require_shown(channel, one)
-            goal = tuple(one for one in channel.sets if one.set not in sets)
-            claimed = self._claim(held, "demote", sets, goal)
+            sets = channel.shown[-1:] if set_ids is None else tuple(set_ids)
+            if all(item in channel.demoted for item in sets):
+                return self._renew_pages(record)
+            for item in sets:
+                require_shown(channel, item)
+            goal = tuple(item for item in channel.sets if item.set not in sets)
+            claimed = self._claim_channel(record, "demote", sets, goal)
             if claimed is not None:
-                return self._complete(claimed)
-        raise busy(self.held().channel)
+                return self._complete_pending(claimed)
+        raise make_busy_error(self.read_channel_record().channel)
 
-    def _attempts(self) -> Iterator[Held]:
+    def _attempt_changes(self) -> Iterator[ChannelRecord]:
         """Yield the channel as it is now, for each attempt to change it; a refresh is completed before."""
-        for _ in range(_ATTEMPTS):
-            held = self.held()
-            pending = held.channel.pending
+        for _ in range(_CLAIM_ATTEMPTS):
+            record = self.read_channel_record()
+            pending = record.channel.pending
             if pending is not None and pending.action == "refresh":
-                self._complete(held)
+                self._complete_pending(record)
             else:
-                yield held
+                yield record
 
-    def tell(self, held: Held, goal: tuple[Shown, ...]) -> Done:
+    def retell(self, record: ChannelRecord, goal: tuple[ChannelSet, ...]) -> ChannelChange:
         """Have the pages tell what is known now of the sets that they show; complete it where it was begun.
 
         Raises Changed when somebody else changed the channel meanwhile.
         """
-        pending = held.channel.pending
+        pending = record.channel.pending
         if pending is not None:
-            require_same(held.channel, "refresh", None)
-            return self._complete(held, finished=True)
-        told = tuple(new.set for new, old in zip(goal, held.channel.sets, strict=True) if new != old)
-        claimed = self._claim(held, "refresh", told, goal)
+            require_same_change(record.channel, "refresh", None)
+            return self._complete_pending(record, finished=True)
+        changed_ids = tuple(new.set for new, old in zip(goal, record.channel.sets, strict=True) if new != old)
+        claimed = self._claim_channel(record, "refresh", changed_ids, goal)
         if claimed is None:
-            raise lost(self.held().channel)
-        return self._complete(claimed)
+            raise make_overtaken_error(self.read_channel_record().channel)
+        return self._complete_pending(claimed)
 
-    def abandon(self, set_id: str) -> Done:
+    def abandon(self, set_id: str) -> ChannelChange:
         """Put back what the channel showed before a change of a set was begun.
 
         Raises ReleaseError when there is none.
         """
-        for _ in range(_ATTEMPTS):
-            held = self.held()
-            pending = held.channel.pending
+        for _ in range(_CLAIM_ATTEMPTS):
+            record = self.read_channel_record()
+            pending = record.channel.pending
             if pending is None:
-                what = f"nothing is pending on {self.channel} of {held.channel.family}"
-                raise ReleaseError(what, tip="to take away what was promoted: rocm-wheels demote")
+                message = f"nothing is pending on {self.channel} of {record.channel.family}"
+                raise ReleaseError(message, tip="to take away what was promoted: rocm-wheels demote")
             if set_id not in pending.sets:
-                raise other_change(held.channel)
+                raise make_pending_error(record.channel)
             if pending.action == "abandon":
-                return self._complete(held, finished=True)
-            claimed = self._claim(held, "abandon", pending.sets, held.channel.sets, adds=not pending.adds)
+                return self._complete_pending(record, finished=True)
+            claimed = self._claim_channel(
+                record, "abandon", pending.sets, record.channel.sets, adds=not pending.adds
+            )
             if claimed is not None:
-                return self._complete(claimed)
-        raise busy(self.held().channel)
+                return self._complete_pending(claimed)
+        raise make_busy_error(self.read_channel_record().channel)
 
-    def _claim(
+    def _claim_channel(
         self,
-        held: Held,
-        action: Action,
+        record: ChannelRecord,
+        action: ChannelAction,
         sets: tuple[str, ...],
-        goal: tuple[Shown, ...],
+        goal: tuple[ChannelSet, ...],
         *,
         adds: bool | None = None,
-    ) -> Held | None:
+    ) -> ChannelRecord | None:
         """Write down what is to change; ``None`` when somebody else wrote meanwhile."""
         comes = action == "promote" if adds is None else adds
         by, now = self.actor.by, self.actor.now
-        pending = Pending(action=action, sets=sets, by=by, began=now, goal=goal, adds=comes)
+        pending = PendingChange(action=action, sets=sets, by=by, began=now, goal=goal, adds=comes)
         try:
-            return write_channel(self.store, self.release, held.channel.with_pending(pending), held.tag)
-        except Changed:
+            return write_channel(self.store, self.release, record.channel.with_pending(pending), record.tag)
+        except ChangedInStoreError:
             return None
 
-    def _complete(self, held: Held, copied: int = 0, *, finished: bool = False) -> Done:
+    def _complete_pending(
+        self, record: ChannelRecord, copied: int = 0, *, finished: bool = False
+    ) -> ChannelChange:
         """Do what is pending, and say so in the document."""
-        pending = held.channel.pending
+        pending = record.channel.pending
         assert pending is not None
         sets = () if pending.action == "refresh" else pending.sets  # links stay: any order will do
-        settled, pages = held.channel.settled(), 0
+        settled, pages = record.channel.finish_pending(), 0
         try:
-            pages = self._exchange(held, pending.goal, sets, adds=pending.adds)
-            write_channel(self.store, self.release, settled, held.tag)
-        except Changed:
-            found = self._when_quiet(held)
-            if found.tag == held.tag:
+            pages = self._exchange_pages(record, pending.goal, sets, adds=pending.adds)
+            write_channel(self.store, self.release, settled, record.tag)
+        except ChangedInStoreError:
+            latest = self._wait_until_quiet(record)
+            if latest.tag == record.tag:
                 raise  # the change is ours; somebody has laid hands on a page
-            if found.channel.pending is None:
-                self._renew(found)  # our last write may have come after the other's look at that page
-            if settled.history[-1] not in found.channel.history:
-                raise lost(found.channel) from None
-            settled = found.channel  # another run did the same, and was faster
-        return Done(pending.action, pending.sets, settled, copied, pages, finished)
+            if latest.channel.pending is None:
+                self._renew_pages(latest)  # our last write may have come after the other's look at that page
+            if settled.history[-1] not in latest.channel.history:
+                raise make_overtaken_error(latest.channel) from None
+            settled = latest.channel  # another run did the same, and was faster
+        return ChannelChange(pending.action, pending.sets, settled, copied, pages, finished)
 
-    def _when_quiet(self, held: Held) -> Held:
+    def _wait_until_quiet(self, record: ChannelRecord) -> ChannelRecord:
         """Return the channel when what others have begun is done, or they seem to be gone."""
-        for pause in _PATIENCE:
-            found = self.held()
-            if found.tag == held.tag or found.channel.pending is None:
-                return found
-            ending.pause(pause)
-        return self.held()
+        for pause in _WAIT_SECONDS:
+            latest = self.read_channel_record()
+            if latest.tag == record.tag or latest.channel.pending is None:
+                return latest
+            ending.wait_or_stop(pause)
+        return self.read_channel_record()
 
-    def _renew(self, held: Held) -> Done:
+    def _renew_pages(self, record: ChannelRecord) -> ChannelChange:
         """See to it that the pages are what the document says: as a rule nothing is written."""
-        pages = self._exchange(held, held.channel.sets, held.channel.shown[-1:], adds=True)
-        return Done(None, (), held.channel, 0, pages)
+        pages = self._exchange_pages(record, record.channel.sets, record.channel.shown[-1:], adds=True)
+        return ChannelChange(None, (), record.channel, 0, pages)
 
-    def _exchange(self, held: Held, goal: Sequence[Shown], sets: Sequence[str], *, adds: bool) -> int:
+    def _exchange_pages(
+        self, record: ChannelRecord, goal: Sequence[ChannelSet], sets: Sequence[str], *, adds: bool
+    ) -> int:
         def check() -> None:
-            found = self.store.head(self.release.channel(self.channel))
-            if (found.tag if found else None) != held.tag:
-                raise lost(self.held().channel)
+            info = self.store.head(self.release.channel_document(self.channel))
+            if (info.tag if info else None) != record.tag:
+                raise make_overtaken_error(self.read_channel_record().channel)
 
-        documents = self.released.documents([one.set for one in goal])
-        pages = index_of(self.release, self.channel, goal, documents)
-        folder, builds = self.release.channel_pages(self.channel), self.release.builds(self.channel)
-        order = [] if is_one_rename(self.store, folder) else self.released.in_order(sets)
-        return exchange(self.store, Exchange(folder, builds, pages, order, adds, check))
+        documents = self.released.read_documents([channel_set.set for channel_set in goal])
+        pages = make_channel_pages(self.release, self.channel, goal, documents)
+        folder, builds = self.release.channel_pages(self.channel), self.release.build_folder(self.channel)
+        order = [] if can_rename_at_once(self.store, folder) else self.released.sort_projects(sets)
+        return exchange_pages(self.store, PageExchange(folder, builds, pages, order, adds, check))
 
-    def _require_fitting(
-        self, document: SetDocument, requires: Requires, channel: Channel
+    def _require_compatible(
+        self, document: SetDocument, requires: RequirementsByFile, channel: Channel
     ) -> tuple[str, ...]:
         """Raise ReleaseError for a set that people should not get; return what is allowed nevertheless.
 
         That is: installers would mix it with others, or it takes GPUs from people.
         """
-        shown = self.released.documents(channel.shown)
-        fewer = require_targets(document, shown, self.channel, allow=self.allow_fewer_targets)
-        refuse_overlaps(document, shown)
+        shown_documents = self.released.read_documents(channel.shown)
+        fewer_notes = require_no_lost_targets(
+            document, shown_documents, self.channel, allow=self.allow_fewer_targets
+        )
+        refuse_overlaps(document, shown_documents)
         allow = self.allow_unpinned
-        loose = require_pins(document, requires, allow=allow)
-        return (*loose, *require_tied(document, requires, shown, allow=allow), *fewer)
+        unpinned_notes = require_pins(document, requires, allow=allow)
+        return (
+            *unpinned_notes,
+            *require_ties(document, requires, shown_documents, allow=allow),
+            *fewer_notes,
+        )
 
 
-def newer_than(channel: Channel, set_id: str) -> tuple[str, ...]:
+def list_newer_sets(channel: Channel, set_id: str) -> tuple[str, ...]:
     """Return the sets that came to a channel after one, which it shows. Raises ReleaseError.
 
     While they are being taken away, they are those of the pending change.
@@ -290,7 +309,7 @@ def newer_than(channel: Channel, set_id: str) -> tuple[str, ...]:
     if (
         pending is not None
         and pending.action == "demote"
-        and [one.set for one in pending.goal[-1:]] == [set_id]
+        and [channel_set.set for channel_set in pending.goal[-1:]] == [set_id]
     ):
         return pending.sets
     require_shown(channel, set_id)

@@ -24,20 +24,26 @@ from pathlib import Path
 
 from rocm_wheels import log
 from rocm_wheels.errors import ReleaseError
-from rocm_wheels.index.views import HTML, JSON
-from rocm_wheels.parallel import each
-from rocm_wheels.release.promotion.rehearsal import Rehearsal
-from rocm_wheels.stores.store import AGAIN, Changed, Exists, Missing, Store
-from rocm_wheels.workspace import exclusive
+from rocm_wheels.index.views import HTML_PAGE, JSON_PAGE
+from rocm_wheels.parallel import run_in_parallel
+from rocm_wheels.release.promotion.rehearsal import DryRunStore
+from rocm_wheels.stores.store import (
+    RUN_AGAIN_TIP,
+    ChangedInStoreError,
+    AlreadyInStoreError,
+    NotInStoreError,
+    Store,
+)
+from rocm_wheels.workspace import lock_folder
 
-_JOBS = 8
-_PATIENCE = 60.0  # seconds; the lock is held while pages are written and one name changes
-_FULL = {errno.ENOSPC, errno.EDQUOT}
-_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+_WRITE_JOBS = 8
+_LOCK_PATIENCE = 60.0  # seconds; the lock is held while pages are written and one name changes
+_DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT}
+_NO_LINK_ERRNOS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
 @dataclass(frozen=True)
-class Exchange:
+class PageExchange:
     """Pages that an index is to have; none: it is to go. ``adds`` when sets come.
 
     ``folder`` is where they are, ``builds`` a folder for them where all change at once. ``order`` are
@@ -53,16 +59,16 @@ class Exchange:
     check: Callable[[], None]
 
 
-def exchange(store: Store, change: Exchange) -> int:
+def exchange_pages(store: Store, change: PageExchange) -> int:
     """Let an index have its pages and nothing else, and return how many were written or removed."""
-    if is_one_rename(store, change.folder):
-        return _by_rename(store, change)
+    if can_rename_at_once(store, change.folder):
+        return _exchange_by_rename(store, change)
     if store.folder is not None:
-        log.note(f"{change.folder} is no link here: its pages are replaced one after the other")
-    return _one_by_one(store, change)
+        log.log_note(f"{change.folder} is no link here: its pages are replaced one after the other")
+    return _exchange_one_by_one(store, change)
 
 
-def is_one_rename(store: Store, folder: str) -> bool:
+def can_rename_at_once(store: Store, folder: str) -> bool:
     """Tell whether all pages change at once."""
     if store.folder is None or sys.platform == "win32":
         return False
@@ -70,32 +76,32 @@ def is_one_rename(store: Store, folder: str) -> bool:
     return place.is_symlink() or not place.exists()
 
 
-def _by_rename(store: Store, change: Exchange) -> int:
+def _exchange_by_rename(store: Store, change: PageExchange) -> int:
     """Build pages beside and point the name there, alone from the first page to the last that goes.
 
     One who was overtaken removes nothing: what looks left over may be what another is about to show.
     """
-    wanted, build = _build(change)
-    with contextlib.nullcontext() if isinstance(store, Rehearsal) else _alone(store):
+    pages, build = _plan_build(change)
+    with contextlib.nullcontext() if isinstance(store, DryRunStore) else _lock_pages(store):
         change.check()
-        writes = sum(each(lambda item: _put(store, *item), wanted.items(), jobs=_JOBS))
-        before = _target(store, change.folder)
+        writes = sum(run_in_parallel(lambda item: _put_page(store, *item), pages.items(), jobs=_WRITE_JOBS))
+        before = _read_link(store, change.folder)
         if before == (build if change.pages else None):
             return writes
         change.check()
         if change.pages:
-            point(store, change.folder, build)
+            point_link(store, change.folder, build)
         else:
-            unpoint(store, change.folder)
+            remove_link(store, change.folder)
         # who has followed the link just now still reads what was there
-        kept = (f"{build}/", f"{before}/") if change.pages else ()
+        kept_prefixes = (f"{build}/", f"{before}/") if change.pages else ()
         for listed in list(store.listing(change.builds)):
-            if not listed.path.startswith(kept):
+            if not listed.path.startswith(kept_prefixes):
                 store.remove(listed.path)
     return writes + 1
 
 
-def _build(change: Exchange) -> tuple[dict[str, bytes], str]:
+def _plan_build(change: PageExchange) -> tuple[dict[str, bytes], str]:
     """Return the pages by their paths in a folder that is named by what they are, and that folder."""
     hasher = hashlib.sha256()
     for path, content in sorted(change.pages.items()):
@@ -105,7 +111,7 @@ def _build(change: Exchange) -> tuple[dict[str, bytes], str]:
     return {build + path[skip:]: content for path, content in change.pages.items()}, build
 
 
-def _target(store: Store, link: str) -> str | None:
+def _read_link(store: Store, link: str) -> str | None:
     """Return the folder of a store that a link in it means, ``None`` where there is no link."""
     assert store.folder is not None
     place = store.folder / link
@@ -114,77 +120,79 @@ def _target(store: Store, link: str) -> str | None:
     return Path(os.path.relpath(place.parent / place.readlink(), store.folder)).as_posix()
 
 
-def point(store: Store, link: str, target: str) -> None:
+def point_link(store: Store, link: str, target: str) -> None:
     """Have a name in a folder mean another folder: one rename, seen by nobody half done."""
-    if isinstance(store, Rehearsal):
-        store.would(f"point {link} to {target}")
+    if isinstance(store, DryRunStore):
+        store.record_write(f"point {link} to {target}")
         return
     assert store.folder is not None
-    place = store.folder / link
-    part = _state(store) / f"link-{secrets.token_hex(8)}"
+    link_path = store.folder / link
+    part = _state_folder(store) / f"link-{secrets.token_hex(8)}"
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        for left in part.parent.glob("link-*"):  # of runs that were killed: who is here is alone
-            left.unlink(missing_ok=True)
-        part.symlink_to(os.path.relpath(store.folder / target, place.parent))
+        link_path.parent.mkdir(parents=True, exist_ok=True)
+        for stale_link in part.parent.glob("link-*"):  # of runs that were killed: who is here is alone
+            stale_link.unlink(missing_ok=True)
+        part.symlink_to(os.path.relpath(store.folder / target, link_path.parent))
         try:
-            os.replace(part, place)
+            os.replace(part, link_path)
         finally:
             part.unlink(missing_ok=True)
-        handle = os.open(place.parent, os.O_RDONLY)
+        handle = os.open(link_path.parent, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
     except OSError as failure:
-        tip = f"free some space, then {AGAIN}" if failure.errno in _FULL else AGAIN
-        if failure.errno in _NO_LINKS:
-            tip = (
-                f"this file system has no links; make it a folder, and pages change one by one: mkdir {place}"
-            )
-        raise ReleaseError(f"cannot point {place} to {target}", tip=tip) from failure
+        tip = (
+            f"free some space, then {RUN_AGAIN_TIP}" if failure.errno in _DISK_FULL_ERRNOS else RUN_AGAIN_TIP
+        )
+        if failure.errno in _NO_LINK_ERRNOS:
+            tip = f"this file system has no links; make it a folder, and pages change one by one: mkdir {link_path}"
+        raise ReleaseError(f"cannot point {link_path} to {target}", tip=tip) from failure
 
 
-def unpoint(store: Store, link: str) -> None:
+def remove_link(store: Store, link: str) -> None:
     """Have a name in a folder mean nothing any more, and drop the folders that this leaves empty."""
-    if isinstance(store, Rehearsal):
-        store.would(f"remove {link}")
+    if isinstance(store, DryRunStore):
+        store.record_write(f"remove {link}")
         return
     assert store.folder is not None
     place = store.folder / link
     try:
         place.unlink(missing_ok=True)
     except OSError as failure:
-        raise ReleaseError(f"cannot remove {place}", tip=AGAIN) from failure
+        raise ReleaseError(f"cannot remove {place}", tip=RUN_AGAIN_TIP) from failure
     with contextlib.suppress(OSError):  # there is something else in it
         while (place := place.parent) != store.folder:
             place.rmdir()
 
 
-def _state(store: Store) -> Path:
+def _state_folder(store: Store) -> Path:
     assert store.folder is not None
     place = store.folder / ".store" / "channels"
     place.mkdir(parents=True, exist_ok=True)
     return place
 
 
-def _alone(store: Store) -> contextlib.AbstractContextManager[None]:
-    return exclusive(_state(store), what="a change of pages", patience=_PATIENCE, error=ReleaseError)
+def _lock_pages(store: Store) -> contextlib.AbstractContextManager[None]:
+    return lock_folder(
+        _state_folder(store), purpose="a change of pages", patience=_LOCK_PATIENCE, error=ReleaseError
+    )
 
 
-def _one_by_one(store: Store, change: Exchange) -> int:
+def _exchange_one_by_one(store: Store, change: PageExchange) -> int:
     """Replace pages, a project after the other: those that nothing is known of, then in order, root last."""
     order = list(change.order) if change.adds else list(reversed(change.order))
-    there = {one.path for one in store.listing(change.folder)}
+    present = {item.path for item in store.listing(change.folder)}
     rank = {project: number for number, project in enumerate(order)}
-    known = {_project(path, change) for path in {*there, *change.pages}} - {""}
+    projects = {_project_of_path(path, change) for path in {*present, *change.pages}} - {""}
     writes = 0
-    for project in sorted(known, key=lambda one: (rank.get(one, -1), one)):
-        writes += _project_pages(store, change, project, there)
-    for name in (JSON, HTML):
+    for project in sorted(projects, key=lambda item: (rank.get(item, -1), item)):
+        writes += _exchange_project_pages(store, change, project, present)
+    for name in (JSON_PAGE, HTML_PAGE):
         if (path := f"{change.folder}/{name}") in change.pages:
-            writes += _put(store, path, change.pages[path], change.check)
-    for path in sorted(there - set(change.pages)):
+            writes += _put_page(store, path, change.pages[path], change.check)
+    for path in sorted(present - set(change.pages)):
         if store.head(path) is not None:
             change.check()
             store.remove(path)
@@ -192,42 +200,46 @@ def _one_by_one(store: Store, change: Exchange) -> int:
     return writes
 
 
-def _project(path: str, change: Exchange) -> str:
+def _project_of_path(path: str, change: PageExchange) -> str:
     return path[len(change.folder) + 1 :].rpartition("/")[0].partition("/")[0]
 
 
-def _project_pages(store: Store, change: Exchange, project: str, there: set[str]) -> int:
+def _exchange_project_pages(store: Store, change: PageExchange, project: str, present: set[str]) -> int:
     folder = f"{change.folder}/{project}"
-    own = [path for path in change.pages if path.startswith(f"{folder}/")]
-    linked = [path for path in own if path not in (f"{folder}/{HTML}", f"{folder}/{JSON}")]
-    writes = sum(_put(store, path, change.pages[path], change.check) for path in linked)
-    for path in (f"{folder}/{JSON}", f"{folder}/{HTML}"):
+    project_paths = [path for path in change.pages if path.startswith(f"{folder}/")]
+    linked = [
+        path for path in project_paths if path not in (f"{folder}/{HTML_PAGE}", f"{folder}/{JSON_PAGE}")
+    ]
+    writes = sum(_put_page(store, path, change.pages[path], change.check) for path in linked)
+    for path in (f"{folder}/{JSON_PAGE}", f"{folder}/{HTML_PAGE}"):
         if path in change.pages:
-            writes += _put(store, path, change.pages[path], change.check)
-        elif path in there:
+            writes += _put_page(store, path, change.pages[path], change.check)
+        elif path in present:
             change.check()
             store.remove(path)
             writes += 1
     return writes
 
 
-def _put(store: Store, path: str, content: bytes, check: Callable[[], None] | None = None) -> bool:
+def _put_page(store: Store, path: str, content: bytes, check: Callable[[], None] | None = None) -> bool:
     """Let a page have this content; tell whether it had not. Raises ReleaseError when somebody interferes."""
     tag = None
     try:
-        found = store.read(path)
-        if found.content == content:
+        stored = store.read(path)
+        if stored.content == content:
             return False
-        tag = found.tag
-    except Missing:
+        tag = stored.tag
+    except NotInStoreError:
         tag = None
     if check is not None:
         check()
     try:
         store.replace(path, content, tag)
-    except (Changed, Exists) as cause:
-        with contextlib.suppress(Missing):
+    except (ChangedInStoreError, AlreadyInStoreError) as cause:
+        with contextlib.suppress(NotInStoreError):
             if store.read(path).content == content:  # another run does the same
                 return False
-        raise Changed(f"{path} was changed by somebody else meanwhile", tip=AGAIN) from cause
+        raise ChangedInStoreError(
+            f"{path} was changed by somebody else meanwhile", tip=RUN_AGAIN_TIP
+        ) from cause
     return True

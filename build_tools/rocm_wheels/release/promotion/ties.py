@@ -16,99 +16,120 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.errors import ReleaseError
 from rocm_wheels.index.entries import METADATA_SUFFIX
-from rocm_wheels.parallel import each
-from rocm_wheels.release.layout import Places
+from rocm_wheels.parallel import run_in_parallel
+from rocm_wheels.release.layout import FamilyPaths
 from rocm_wheels.release.sets import SetDocument, SetFile
 from rocm_wheels.stores.store import Store
 from rocm_wheels.wheels.metadata import parse_metadata
 
-_JOBS = 16
-_SHOWN = 10
-_EXTRA = re.compile(r"\bextra\b")
-_PIN = "build them with exact versions (==), or say --allow-unpinned"
-LOOSE = ("not pinned: ", "not tied")  # how the lines begin that tell of what is allowed nevertheless
-Requires = Mapping[str, Sequence[Requirement]]  # by file name; what needs an extra is there, too
-Graph = Mapping[str, Collection[str]]  # the projects that a project requires
+_METADATA_JOBS = 16
+_MOST_UNPINNED_SHOWN = 10
+_EXTRA_MARKER = re.compile(r"\bextra\b")
+_PIN_TIP = "build them with exact versions (==), or say --allow-unpinned"
+UNPINNED_PREFIXES = (
+    "not pinned: ",
+    "not tied",
+)  # how the lines begin that tell of what is allowed nevertheless
+RequirementsByFile = Mapping[str, Sequence[Requirement]]  # by file name; what needs an extra is there, too
+ProjectGraph = Mapping[str, Collection[str]]  # the projects that a project requires
 
 
-def requires_of(store: Store, places: Places, document: SetDocument) -> Requires:
+def read_requirements(store: Store, paths: FamilyPaths, document: SetDocument) -> RequirementsByFile:
     """Return what the wheels of a set require of each other."""
 
     def of(file: SetFile) -> list[Requirement]:
-        path = places.file(file.sha256, file.name) + METADATA_SUFFIX
+        path = paths.wheel_file(file.sha256, file.name) + METADATA_SUFFIX
         listed = parse_metadata(store.read(path).content, name=path).requires_dist
-        known = [Requirement(one) for one in listed]
-        return [one for one in known if _project(one) in document.projects]
+        parsed = [Requirement(requirement) for requirement in listed]
+        return [
+            requirement for requirement in parsed if _project_of_requirement(requirement) in document.projects
+        ]
 
-    found = each(of, document.files, jobs=_JOBS)
-    return {file.name: requires for file, requires in zip(document.files, found, strict=True)}
+    requirements = run_in_parallel(of, document.files, jobs=_METADATA_JOBS)
+    return {file.name: requires for file, requires in zip(document.files, requirements, strict=True)}
 
 
-def require_pins(document: SetDocument, requires: Requires, *, allow: bool = False) -> tuple[str, ...]:
+def require_pins(
+    document: SetDocument, requires: RequirementsByFile, *, allow: bool = False
+) -> tuple[str, ...]:
     """Raise ReleaseError for wheels that installers could join with wheels of another set.
 
     They take another version of a project of their set than the set's, or nothing ties them to the others.
     With ``allow`` that is returned, one sentence each, to be shown with the set.
     """
-    loose = _loose(document, requires)
-    if loose and not allow:
-        more = f"; and {len(loose) - _SHOWN} more" if len(loose) > _SHOWN else ""
-        raise ReleaseError(
-            f"wheels of {document.id} are not pinned to it: {'; '.join(loose[:_SHOWN])}{more}",
-            tip=f"installers would join them with wheels of other sets: {_PIN}",
+    unpinned = _find_unpinned(document, requires)
+    if unpinned and not allow:
+        rest_note = (
+            f"; and {len(unpinned) - _MOST_UNPINNED_SHOWN} more"
+            if len(unpinned) > _MOST_UNPINNED_SHOWN
+            else ""
         )
-    apart = _apart(document.projects, _graph([document], requires))
-    if apart and not allow:
         raise ReleaseError(
-            f"nothing ties {'; '.join(apart)} in {document.id}",
-            tip=f"installers would choose them from any set: {_PIN}",
+            f"wheels of {document.id} are not pinned to it: {'; '.join(unpinned[:_MOST_UNPINNED_SHOWN])}{rest_note}",
+            tip=f"installers would join them with wheels of other sets: {_PIN_TIP}",
         )
-    return (*(f"not pinned: {one}" for one in loose), *(f"not tied: {one}" for one in apart))
+    untied = _find_untied(document.projects, _make_graph([document], requires))
+    if untied and not allow:
+        raise ReleaseError(
+            f"nothing ties {'; '.join(untied)} in {document.id}",
+            tip=f"installers would choose them from any set: {_PIN_TIP}",
+        )
+    return (*(f"not pinned: {fault}" for fault in unpinned), *(f"not tied: {fault}" for fault in untied))
 
 
-def require_tied(
-    document: SetDocument, requires: Requires, others: Sequence[SetDocument], *, allow: bool = False
+def require_ties(
+    document: SetDocument,
+    requires: RequirementsByFile,
+    other_documents: Sequence[SetDocument],
+    *,
+    allow: bool = False,
 ) -> tuple[str, ...]:
     """Raise ReleaseError where a set differs from one that is shown in wheels that only equal ones tie.
 
     ``torchvision`` and ``torchaudio`` of both pin the same ``torch``: one of each set would be taken. With
     ``allow`` that is returned, one sentence each, to be shown with the set.
     """
-    graph, own = _graph([document], requires), _versions(document)
-    said: list[str] = []
-    for other in others:
-        shown = _versions(other)
-        changed = [project for project in own if project in shown and own[project] != shown[project]]
-        apart = _apart(changed, graph)
-        if apart and not allow:
+    graph, versions = _make_graph([document], requires), _list_versions(document)
+    faults: list[str] = []
+    for other in other_documents:
+        other_versions = _list_versions(other)
+        changed = [
+            project
+            for project in versions
+            if project in other_versions and versions[project] != other_versions[project]
+        ]
+        untied = _find_untied(changed, graph)
+        if untied and not allow:
             raise ReleaseError(
                 f"{document.id} and {other.id} differ in {', '.join(changed)}, and nothing in which they "
-                f"differ ties {'; '.join(apart)}: installers would join wheels of both",
+                f"differ ties {'; '.join(untied)}: installers would join wheels of both",
                 tip=f"demote {other.id} first, or give what they require a version of its own, too",
             )
-        said += [f"not tied, and {other.id} is shown, too: {one}" for one in apart]
-    return tuple(said)
+        faults += [f"not tied, and {other.id} is shown, too: {fault}" for fault in untied]
+    return tuple(faults)
 
 
-def dependencies_first(documents: Sequence[SetDocument], requires: Requires) -> list[str]:
+def sort_by_dependencies(documents: Sequence[SetDocument], requires: RequirementsByFile) -> list[str]:
     """Return the projects of sets so that each comes after all that it requires.
 
     What an extra requires comes first as well, unless it requires the project itself: wheels of kernels do.
     """
-    hard = _graph(documents, requires, extras=False)
+    hard = _make_graph(documents, requires, extras=False)
     needs = {
-        project: sorted(needed, key=lambda one: (one not in hard[project], one))
-        for project, needed in _graph(documents, requires).items()
+        project: sorted(
+            needed, key=lambda needed_project: (needed_project not in hard[project], needed_project)
+        )
+        for project, needed in _make_graph(documents, requires).items()
     }
     order: dict[str, None] = {}
-    seen: set[str] = set()
+    visited: set[str] = set()
 
     def visit(project: str) -> None:
-        if project in seen:  # or a circle, in which any order will do: all of it is pinned
+        if project in visited:  # or a circle, in which any order will do: all of it is pinned
             return
-        seen.add(project)
+        visited.add(project)
         for needed in needs[project]:
-            if needed in hard[project] or project not in _closure(needed, hard):
+            if needed in hard[project] or project not in _find_closure(needed, hard):
                 visit(needed)
         order[project] = None
 
@@ -117,81 +138,90 @@ def dependencies_first(documents: Sequence[SetDocument], requires: Requires) -> 
     return list(order)
 
 
-def _loose(document: SetDocument, requires: Requires) -> list[str]:
-    versions, hard = _versions(document), _graph([document], requires, extras=False)
+def _find_unpinned(document: SetDocument, requires: RequirementsByFile) -> list[str]:
+    versions, hard = _list_versions(document), _make_graph([document], requires, extras=False)
     return [
-        f"{file.name} requires {one}"
+        f"{file.name} requires {requirement}"
         for file in document.files
-        for one in requires[file.name]
-        if not _pinned(one, versions[_project(one)])
+        for requirement in requires[file.name]
+        if not _is_pinned(requirement, versions[_project_of_requirement(requirement)])
         # an extra may take any version of what pins its project: that decides
-        and not (_by_extra(one) and file.project in _closure(_project(one), hard))
+        and not (
+            _needs_extra(requirement)
+            and file.project in _find_closure(_project_of_requirement(requirement), hard)
+        )
     ]
 
 
-def _apart(projects: Collection[str], graph: Graph) -> list[str]:
+def _find_untied(projects: Collection[str], graph: ProjectGraph) -> list[str]:
     """Return which projects nothing of these ties together: ``apex to torch, torchvision``.
 
     Two are tied when both require one of them, or one of them requires both: a resolver that takes them from
     two sets wants two versions of it.
     """
-    closures = {project: _closure(project, graph) & set(projects) for project in projects}
-    apart: dict[str, set[str]] = {}
-    for one, other in combinations(sorted(projects), 2):
-        if not closures[one] & closures[other] and not any(
-            {one, other} <= all_ for all_ in closures.values()
+    closures = {project: _find_closure(project, graph) & set(projects) for project in projects}
+    untied: dict[str, set[str]] = {}
+    for project, other_project in combinations(sorted(projects), 2):
+        if not closures[project] & closures[other_project] and not any(
+            {project, other_project} <= closure for closure in closures.values()
         ):
-            apart.setdefault(one, set()).add(other)
-            apart.setdefault(other, set()).add(one)
-    said: list[str] = []
-    while any(apart.values()):
-        most = max(sorted(apart), key=lambda one: len(apart[one]))
-        others = apart.pop(most)
-        said.append(f"{most} to {', '.join(sorted(others))}")
-        for other in others:
-            apart[other].discard(most)
-    return said
+            untied.setdefault(project, set()).add(other_project)
+            untied.setdefault(other_project, set()).add(project)
+    groups: list[str] = []
+    while any(untied.values()):
+        most = max(sorted(untied), key=lambda project: len(untied[project]))
+        other_projects = untied.pop(most)
+        groups.append(f"{most} to {', '.join(sorted(other_projects))}")
+        for other_project in other_projects:
+            untied[other_project].discard(most)
+    return groups
 
 
-def _graph(documents: Iterable[SetDocument], requires: Requires, *, extras: bool = True) -> Graph:
-    found: dict[str, set[str]] = {}
+def _make_graph(
+    documents: Iterable[SetDocument], requires: RequirementsByFile, *, extras: bool = True
+) -> ProjectGraph:
+    graph: dict[str, set[str]] = {}
     for document in documents:
         for file in document.files:
-            needed = {_project(one) for one in requires[file.name] if extras or not _by_extra(one)}
-            found.setdefault(file.project, set()).update(needed - {file.project})
-    return found
+            needed = {
+                _project_of_requirement(requirement)
+                for requirement in requires[file.name]
+                if extras or not _needs_extra(requirement)
+            }
+            graph.setdefault(file.project, set()).update(needed - {file.project})
+    return graph
 
 
-def _closure(project: str, graph: Graph) -> set[str]:
+def _find_closure(project: str, graph: ProjectGraph) -> set[str]:
     """Return a project and all that it requires, at any depth."""
-    found, waiting = {project}, [project]
+    reached, waiting = {project}, [project]
     while waiting:
-        new = set(graph.get(waiting.pop(), ())) - found
-        found |= new
+        new = set(graph.get(waiting.pop(), ())) - reached
+        reached |= new
         waiting += new
-    return found
+    return reached
 
 
-def _versions(document: SetDocument) -> dict[str, set[Version]]:
-    found: dict[str, set[Version]] = {}
+def _list_versions(document: SetDocument) -> dict[str, set[Version]]:
+    versions: dict[str, set[Version]] = {}
     for project, version in sorted({(file.project, file.version) for file in document.files}):
-        found.setdefault(project, set()).add(Version(version))
-    return found
+        versions.setdefault(project, set()).add(Version(version))
+    return versions
 
 
-def _project(requirement: Requirement) -> str:
+def _project_of_requirement(requirement: Requirement) -> str:
     return str(canonicalize_name(requirement.name))
 
 
-def _by_extra(requirement: Requirement) -> bool:
-    return bool(requirement.marker and _EXTRA.search(str(requirement.marker)))
+def _needs_extra(requirement: Requirement) -> bool:
+    return bool(requirement.marker and _EXTRA_MARKER.search(str(requirement.marker)))
 
 
-def _pinned(requirement: Requirement, versions: set[Version]) -> bool:
-    for one in requirement.specifier:
-        if one.operator in ("==", "===") and not one.version.endswith(".*"):
+def _is_pinned(requirement: Requirement, versions: set[Version]) -> bool:
+    for specifier in requirement.specifier:
+        if specifier.operator in ("==", "===") and not specifier.version.endswith(".*"):
             try:
-                if Version(one.version) in versions:
+                if Version(specifier.version) in versions:
                     return True
             except InvalidVersion:
                 continue

@@ -7,88 +7,104 @@ from dataclasses import dataclass
 
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.model.gfx import base_target, gfx_families, parse_targets
+from rocm_wheels.model.gfx import strip_features, get_gfx_families, parse_targets
 from rocm_wheels.model.lock import Lock
 from rocm_wheels.model.project import Project
-from rocm_wheels.release.sets import Cell, Kind, planned_cells
-from rocm_wheels.release.staging.belonging import Sources, owner, projects_of
-from rocm_wheels.release.staging.wheel import StagedWheel, accepts, python_of
+from rocm_wheels.release.sets import SetCell, SetLayout, make_planned_cells
+from rocm_wheels.release.staging.belonging import SetSources, find_wheel_recipe, list_lock_projects
+from rocm_wheels.release.staging.wheel import StagedWheel, accepts_python, find_single_python
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedCells:
     """The cells of a set, and those that no wheel fills."""
 
-    planned: tuple[Cell, ...]
-    missing: tuple[Cell, ...]
+    planned: tuple[SetCell, ...]
+    missing: tuple[SetCell, ...]
 
 
 def plan_cells(
-    sources: Sources,
+    sources: SetSources,
     family: str,
-    layout: Kind,
+    layout: SetLayout,
     wheels: Sequence[StagedWheel],
-    meant: Collection[str] = (),
-) -> Planned:
+    only_targets: Collection[str] = (),
+) -> PlannedCells:
     """Return what the set of its locks should hold. What a lock leaves open is as the wheels have it.
 
-    Of targets, only the ``meant`` count where there are any.
+    Of targets, only the ``only_targets`` count where there are any.
 
     A target counts where the recipe has a library with code for all targets. A wheel whose code was moved out
     has the targets of its parts (``…-device-…``). Of several locks, each wants wheels for its own ROCm;
     one that serves any ROCm is enough for all.
     """
-    planned: dict[Cell, None] = {}
-    missing: dict[Cell, None] = {}
+    planned: dict[SetCell, None] = {}
+    missing: dict[SetCell, None] = {}
     for source in sources.all:
-        rocm = (source.rocm or "") if sources.several else ""
-        usable = [one for one in wheels if not rocm or one.file.for_any_rocm or sources.rocm_of(one) == rocm]
-        own = sources.wheels_of(source, wheels)
+        rocm = (source.rocm or "") if sources.has_several else ""
+        usable = [
+            wheel for wheel in wheels if not rocm or wheel.file.for_any_rocm or sources.rocm_of(wheel) == rocm
+        ]
+        source_wheels = sources.wheels_of(source, wheels)
         by_name = {
-            str(canonicalize_name(project.distribution)): project for project in projects_of(source.lock)
+            str(canonicalize_name(project.distribution)): project
+            for project in list_lock_projects(source.lock)
         }
-        for cell in _cells(source.lock, family, layout, wheels, own):
-            if meant and cell.target and cell.target not in meant:
+        for cell in _list_cells(source.lock, family, layout, wheels, source_wheels):
+            if only_targets and cell.target and cell.target not in only_targets:
                 continue
-            found = cell.model_copy(update={"rocm": rocm})
-            planned[found] = None
-            if not _is_there(cell, by_name[cell.project], usable):
-                missing[found] = None
-    return Planned(tuple(planned), tuple(missing))
+            rocm_cell = cell.model_copy(update={"rocm": rocm})
+            planned[rocm_cell] = None
+            if not _is_filled(cell, by_name[cell.project], usable):
+                missing[rocm_cell] = None
+    return PlannedCells(tuple(planned), tuple(missing))
 
 
-def _cells(
-    lock: Lock, family: str, layout: Kind, wheels: Sequence[StagedWheel], own: Sequence[StagedWheel]
-) -> tuple[Cell, ...]:
-    targets = targets_for(lock, family, layout) or sorted(
-        {one for wheel in own for one in wheel.file.targets}
+def _list_cells(
+    lock: Lock,
+    family: str,
+    layout: SetLayout,
+    wheels: Sequence[StagedWheel],
+    source_wheels: Sequence[StagedWheel],
+) -> tuple[SetCell, ...]:
+    targets = list_lock_targets(lock, family, layout) or sorted(
+        {target for wheel in source_wheels for target in wheel.file.targets}
     )
-    pythons = lock.pythons or {python for wheel in wheels if (python := python_of(wheel.tags))}
-    wanted = [(project.distribution, _for_all_targets(project, lock)) for project in projects_of(lock)]
-    return planned_cells(wanted, sorted(pythons), targets)
+    pythons = lock.pythons or {python for wheel in wheels if (python := find_single_python(wheel.tags))}
+    expected_projects = [
+        (project.distribution, _has_code_for_all_targets(project, lock))
+        for project in list_lock_projects(lock)
+    ]
+    return make_planned_cells(expected_projects, sorted(pythons), targets)
 
 
-def targets_for(lock: Lock, family: str, layout: Kind) -> list[str]:
+def list_lock_targets(lock: Lock, family: str, layout: SetLayout) -> list[str]:
     """Return the targets that a lock wants wheels of a set for; [] where it leaves that open."""
-    said = parse_targets(",".join(lock.targets)) if lock.targets else ()
-    bases = list(dict.fromkeys(base_target(target) for target in said))
+    lock_targets = parse_targets(",".join(lock.targets)) if lock.targets else ()
+    bases = list(dict.fromkeys(strip_features(target) for target in lock_targets))
     if layout != "per-family":
         return bases
-    own = gfx_families()[family]
-    return [target for target in bases if target in own] or ([] if bases else list(own))
+    family_targets = get_gfx_families()[family]
+    return [target for target in bases if target in family_targets] or ([] if bases else list(family_targets))
 
 
-def _for_all_targets(project: Project, lock: Lock) -> bool:
-    return any(rule.expect == "all" and rule.required for rule in project.device_code(lock.platform))
+def _has_code_for_all_targets(project: Project, lock: Lock) -> bool:
+    return any(
+        rule.expect == "all" and rule.required for rule in project.list_device_code_rules(lock.platform)
+    )
 
 
-def _is_there(cell: Cell, project: Project, wheels: Sequence[StagedWheel]) -> bool:
+def _is_filled(cell: SetCell, project: Project, wheels: Sequence[StagedWheel]) -> bool:
     for wheel in wheels:
-        if wheel.file.project != cell.project or not accepts(wheel.tags, cell.python):
+        if wheel.file.project != cell.project or not accepts_python(wheel.tags, cell.python):
             continue
         parts = [wheel]
         if wheel.elsewhere:
-            parts += [one for one in wheels if owner(one, [project]) and accepts(one.tags, cell.python)]
+            parts += [
+                candidate
+                for candidate in wheels
+                if find_wheel_recipe(candidate, [project]) and accepts_python(candidate.tags, cell.python)
+            ]
         if not cell.target or any(cell.target in part.file.targets for part in parts):
             return True
     return False

@@ -11,124 +11,145 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.errors import ReleaseError, UsageError
-from rocm_wheels.model.gfx import gfx_families
-from rocm_wheels.model.names import project_names
+from rocm_wheels.model.gfx import get_gfx_families
+from rocm_wheels.model.names import list_project_names
 from rocm_wheels.model.project import load_project
-from rocm_wheels.records import did_you_mean
-from rocm_wheels.release.sets import Kind
-from rocm_wheels.release.staging.belonging import Sources, lock_faults, owner, projects_of
-from rocm_wheels.release.staging.cells import targets_for
-from rocm_wheels.release.staging.wheel import ROCM_NAMES, StagedWheel, accepts, python_of
+from rocm_wheels.records import suggest_name
+from rocm_wheels.release.sets import SetLayout
+from rocm_wheels.release.staging.belonging import (
+    SetSources,
+    find_lock_faults,
+    find_wheel_recipe,
+    list_lock_projects,
+)
+from rocm_wheels.release.staging.cells import list_lock_targets
+from rocm_wheels.release.staging.wheel import (
+    ROCM_PROJECT_NAMES,
+    StagedWheel,
+    accepts_python,
+    find_single_python,
+)
 
-_MOST_SHOWN = 30
+_MOST_FAULTS_SHOWN = 30
 
 
 @dataclass(frozen=True)
-class Subject:
+class StageSubject:
     """All that the rules look at."""
 
     wheels: Sequence[StagedWheel]
-    sources: Sources
+    sources: SetSources
     family: str
-    layout: Kind
+    layout: SetLayout
 
 
-def check_family(family: str, layout: Kind) -> None:
+def check_family(family: str, layout: SetLayout) -> None:
     """Raise UsageError for the name of no GPU family, where the layout is by family."""
-    known = gfx_families()
-    if layout == "per-family" and family not in known:
+    gpu_families = get_gfx_families()
+    if layout == "per-family" and family not in gpu_families:
         raise UsageError(
-            f"--family {family} is no GPU family{did_you_mean(family, known)}",
-            tip=f"families: {', '.join(known)}; or say what the wheels are: --layout multi-arch",
+            f"--family {family} is no GPU family{suggest_name(family, gpu_families)}",
+            tip=f"families: {', '.join(gpu_families)}; or say what the wheels are: --layout multi-arch",
         )
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", family):
         raise UsageError(f"--family {family!r} cannot be the name of a folder in a store")
 
 
-def version_of(wheels: Sequence[StagedWheel], version: str | None) -> str:
+def find_set_version(wheels: Sequence[StagedWheel], version: str | None) -> str:
     """Return the version of a set: torch's. Raises ReleaseError where wheels or ``version`` disagree."""
-    found = sorted({wheel.file.version for wheel in wheels if wheel.file.project == "torch"})
-    if len(found) > 1:
-        raise ReleaseError(f"a set has one torch, these are {', '.join(found)}", tip="stage a set for each")
-    if not found and version is None:
+    versions = sorted({wheel.file.version for wheel in wheels if wheel.file.project == "torch"})
+    if len(versions) > 1:
+        raise ReleaseError(
+            f"a set has one torch, these are {', '.join(versions)}", tip="stage a set for each"
+        )
+    if not versions and version is None:
         raise UsageError(
             "there is no torch among the wheels", tip="say which version the set is of: --version"
         )
     if version is None:
-        return found[0]
+        return versions[0]
     try:
-        asked = Version(version)
+        requested = Version(version)
     except InvalidVersion as cause:
         raise UsageError(f"--version {version!r} is not a version") from cause
-    if found and Version(found[0]) != asked:
-        raise ReleaseError(f"the set is to be of {asked}, its torch is {found[0]}")
-    return str(asked)
+    if versions and Version(versions[0]) != requested:
+        raise ReleaseError(f"the set is to be of {requested}, its torch is {versions[0]}")
+    return str(requested)
 
 
-def check_set(subject: Subject) -> None:
+def check_set(subject: StageSubject) -> None:
     """Raise ReleaseError that lists everything that is wrong."""
-    faults = [f"{wheel.file.name}: {fault}" for wheel in subject.wheels for fault in _faults(wheel, subject)]
+    faults = [
+        f"{wheel.file.name}: {fault}" for wheel in subject.wheels for fault in _find_faults(wheel, subject)
+    ]
     if faults:
-        more = f"\n… and {len(faults) - _MOST_SHOWN} more" if len(faults) > _MOST_SHOWN else ""
-        raise ReleaseError("\n".join(faults[:_MOST_SHOWN]) + more, tip="nothing was sent")
+        rest_note = (
+            f"\n… and {len(faults) - _MOST_FAULTS_SHOWN} more" if len(faults) > _MOST_FAULTS_SHOWN else ""
+        )
+        raise ReleaseError("\n".join(faults[:_MOST_FAULTS_SHOWN]) + rest_note, tip="nothing was sent")
 
 
-def _faults(wheel: StagedWheel, subject: Subject) -> Iterator[str]:
-    if owner(wheel, projects_of(subject.sources.of(wheel))) is None:
+def _find_faults(wheel: StagedWheel, subject: StageSubject) -> Iterator[str]:
+    if find_wheel_recipe(wheel, list_lock_projects(subject.sources.lock_of(wheel))) is None:
         yield f"nothing in the lock builds {wheel.file.project}"
         return
-    yield from _targets(wheel, subject)
-    yield from lock_faults(wheel, subject.sources.of(wheel))
-    machine = _machine(wheel, subject)
+    yield from _check_targets(wheel, subject)
+    yield from find_lock_faults(wheel, subject.sources.lock_of(wheel))
+    machine = _make_marker_environment(wheel, subject)
     for requirement in wheel.requires:
         if requirement.marker is None or requirement.marker.evaluate(machine):
-            yield from _requirement(requirement, wheel, subject)
+            yield from _check_requirement(requirement, wheel, subject)
 
 
-def _targets(wheel: StagedWheel, subject: Subject) -> Iterator[str]:
+def _check_targets(wheel: StagedWheel, subject: StageSubject) -> Iterator[str]:
     if subject.layout == "per-family":
-        yield from _of_family(wheel, subject)
-    if subject.layout == "variants" and not any(_is_known(wheel, one, subject) for one in subject.wheels):
-        said = f"it has device code for {', '.join(wheel.file.targets)} and no variant label"
-        yield f"{said}, and no variant here is the same for installers that know of variants"
+        yield from _check_family_targets(wheel, subject)
+    if subject.layout == "variants" and not any(
+        _is_usable_variant(wheel, other, subject) for other in subject.wheels
+    ):
+        fault = f"it has device code for {', '.join(wheel.file.targets)} and no variant label"
+        yield f"{fault}, and no variant here is the same for installers that know of variants"
 
 
-def _of_family(wheel: StagedWheel, subject: Subject) -> Iterator[str]:
+def _check_family_targets(wheel: StagedWheel, subject: StageSubject) -> Iterator[str]:
     """Tell which code is not the family's; where a wheel may serve all of them, which of the family's is not.
 
     One that was built for another family alone would have none for the GPUs of this one.
     """
-    lock = subject.sources.of(wheel)
-    own = targets_for(lock, subject.family, "per-family")
-    others = [target for target in wheel.file.targets if target not in gfx_families()[subject.family]]
-    if not others:
+    lock = subject.sources.lock_of(wheel)
+    lock_targets = list_lock_targets(lock, subject.family, "per-family")
+    other_targets = [
+        target for target in wheel.file.targets if target not in get_gfx_families()[subject.family]
+    ]
+    if not other_targets:
         return
-    said = f"it has device code for {', '.join(others)}, which {subject.family} has not"
-    project = owner(wheel, projects_of(lock))
+    fault = f"it has device code for {', '.join(other_targets)}, which {subject.family} has not"
+    project = find_wheel_recipe(wheel, list_lock_projects(lock))
     if project is None or not project.serves_every_family(lock.platform):
-        yield f"{said} (wheels for several families: --layout multi-arch)"
-    elif lacking := [target for target in own if target not in wheel.file.targets]:
-        yield f"{said}, and none for {', '.join(lacking)}: built for all families, it would have both"
+        yield f"{fault} (wheels for several families: --layout multi-arch)"
+    elif missing_targets := [target for target in lock_targets if target not in wheel.file.targets]:
+        yield f"{fault}, and none for {', '.join(missing_targets)}: built for all families, it would have both"
 
 
-def _is_known(wheel: StagedWheel, one: StagedWheel, subject: Subject) -> bool:
+def _is_usable_variant(wheel: StagedWheel, counterpart: StagedWheel, subject: StageSubject) -> bool:
     """Tell whether a wheel has a label, or needs none: no device code, or another is the same with one."""
     if wheel.file.label or not wheel.file.targets:
         return True
-    plain, other = wheel.file, one.file
+    wheel_file, labelled = wheel.file, counterpart.file
     return (
-        bool(other.label)
-        and (other.project, other.version, other.targets) == (plain.project, plain.version, plain.targets)
-        and one.tags == wheel.tags
-        and subject.sources.of(one) is subject.sources.of(wheel)
+        bool(labelled.label)
+        and (labelled.project, labelled.version, labelled.targets)
+        == (wheel_file.project, wheel_file.version, wheel_file.targets)
+        and counterpart.tags == wheel.tags
+        and subject.sources.lock_of(counterpart) is subject.sources.lock_of(wheel)
     )
 
 
-def _machine(wheel: StagedWheel, subject: Subject) -> dict[str, str]:
+def _make_marker_environment(wheel: StagedWheel, subject: StageSubject) -> dict[str, str]:
     """Return what markers are asked about: the machine that a wheel is for; no extra is wanted."""
-    pythons = [python for one in subject.wheels if (python := python_of(one.tags))]
-    python = (python_of(wheel.tags) or max(pythons, key=_number, default="3.12")).rstrip("t")
-    windows = subject.sources.of(wheel).platform == "windows"
+    pythons = [python for set_wheel in subject.wheels if (python := find_single_python(set_wheel.tags))]
+    python = (find_single_python(wheel.tags) or max(pythons, key=_python_number, default="3.12")).rstrip("t")
+    windows = subject.sources.lock_of(wheel).platform == "windows"
     return {
         "extra": "",
         "implementation_name": "cpython",
@@ -142,33 +163,33 @@ def _machine(wheel: StagedWheel, subject: Subject) -> dict[str, str]:
     }
 
 
-def _number(python: str) -> Version:
+def _python_number(python: str) -> Version:
     return Version(python.rstrip("t"))
 
 
-def _requirement(requirement: Requirement, wheel: StagedWheel, subject: Subject) -> Iterator[str]:
+def _check_requirement(requirement: Requirement, wheel: StagedWheel, subject: StageSubject) -> Iterator[str]:
     """Tell why a requirement cannot be met inside the set, from ROCm's index or from PyPI."""
     name = canonicalize_name(requirement.name)
-    inside = [one for one in subject.wheels if one.file.project == name]
+    set_wheels = [item for item in subject.wheels if item.file.project == name]
     if requirement.url:
         yield f"it requires {requirement}: a place, which is not in the set"
-    elif inside:
-        python = python_of(wheel.tags)
-        fitting = [one for one in inside if python is None or accepts(one.tags, python)]
-        versions = sorted({one.file.version for one in fitting})
+    elif set_wheels:
+        python = find_single_python(wheel.tags)
+        fitting = [item for item in set_wheels if python is None or accepts_python(item.tags, python)]
+        versions = sorted({item.file.version for item in fitting})
         if not fitting:
             yield f"it requires {requirement}, and the set has no {name} for Python {python}"
         elif not any(requirement.specifier.contains(version, prereleases=True) for version in versions):
             yield f"it requires {requirement}, the set has {name} {', '.join(versions)}"
-    elif ROCM_NAMES.fullmatch(name):
+    elif ROCM_PROJECT_NAMES.fullmatch(name):
         rocm = subject.sources.rocm_of(wheel)
         if rocm and not requirement.specifier.contains(rocm, prereleases=True):
             yield f"it requires {requirement}, the lock says ROCm {rocm}"
-    elif name in _our_names():
+    elif name in _list_our_projects():
         yield f"it requires {requirement}, which is not in the set"
-    elif any("+" in one.version for one in requirement.specifier):
+    elif any("+" in item.version for item in requirement.specifier):
         yield f"it requires {requirement}: PyPI has no versions with a local part"
 
 
-def _our_names() -> set[str]:
-    return {str(canonicalize_name(load_project(name).distribution)) for name in project_names()}
+def _list_our_projects() -> set[str]:
+    return {str(canonicalize_name(load_project(name).distribution)) for name in list_project_names()}

@@ -14,37 +14,37 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from rocm_wheels import log
-from rocm_wheels.model.lock import Sha256
+from rocm_wheels.model.lock import Sha256Digest
 from rocm_wheels.model.project import Platform
 from rocm_wheels.records import Record
-from rocm_wheels.release.gate.verdict import Tested
-from rocm_wheels.release.layout import Places
-from rocm_wheels.release.newest import Rank, rank
-from rocm_wheels.release.promotion.channel import State
-from rocm_wheels.release.sets import Kind, SetId
-from rocm_wheels.stores.store import Missing, Store
+from rocm_wheels.release.gate.verdict import TargetTestState
+from rocm_wheels.release.layout import FamilyPaths
+from rocm_wheels.release.newest import SetRank, rank_set
+from rocm_wheels.release.promotion.channel import ShownTestState
+from rocm_wheels.release.sets import SetLayout, SetId
+from rocm_wheels.stores.store import NotInStoreError, Store
 
-WHOLE = frozenset({"verify", "hashes", "evidence"})  # rules without which no pass counts
+WHOLENESS_RULES = frozenset({"verify", "hashes", "evidence"})  # rules without which no pass counts
 
 
-class Target(Record):
+class TargetStatus(Record):
     """What is known of a set on a GPU target, as the gate says it. ``when`` is "2026-11-21", or ""."""
 
     gfx: str
-    state: Tested
+    state: TargetTestState
     by: tuple[str, ...] = ()
     pythons: tuple[str, ...] = ()
     when: str = ""
 
 
-class Wheel(Record):
+class WheelStatus(Record):
     """A wheel of torch. No ``pythons``: it is for every one. ``gfx`` are the targets that it is for.
 
     ``rocm`` is its own, also where the set has variants for several.
     """
 
     file: str
-    sha256: Sha256
+    sha256: Sha256Digest
     pythons: tuple[str, ...]
     platforms: tuple[str, ...]
     gfx: tuple[str, ...]
@@ -52,7 +52,7 @@ class Wheel(Record):
     rocm: str | None = None
 
 
-class Known(Record):
+class SetStatus(Record):
     """A set on a channel. ``wheels`` are those of ``project``: torch, where the set has it.
 
     ``failed_checks`` are rules about files that failed since (``verify``, ``resolver``), or say that what is
@@ -67,13 +67,13 @@ class Known(Record):
     version: str
     rocm: str | None
     os: Platform
-    kind: Kind
+    kind: SetLayout
     origin: SetId | None
-    state: State
+    state: ShownTestState
     told: tuple[str, ...]
     failed_checks: tuple[str, ...]
-    targets: tuple[Target, ...]
-    wheels: tuple[Wheel, ...]
+    targets: tuple[TargetStatus, ...]
+    wheels: tuple[WheelStatus, ...]
     of: str
 
     @property
@@ -81,17 +81,17 @@ class Known(Record):
         """Whether something failed since it was released."""
         return self.state in {"tests failed", "checks failed"}
 
-    def rank(self, channel: str) -> Rank:
+    def rank_for(self, channel: str) -> SetRank:
         """Return what the newest set of a channel is found by."""
-        return rank((self.project,), self.version, self.created, self.set, channel=channel)
+        return rank_set((self.project,), self.version, self.created, self.set, channel=channel)
 
     def passed_on(self, gfx: str) -> bool:
         """Tell whether it passed on a target, its files are whole, and no result is gone."""
-        tested = any(one.gfx == gfx and one.state == "tested" for one in self.targets)
-        return tested and not WHOLE.intersection(self.failed_checks)
+        tested = any(target.gfx == gfx and target.state == "tested" for target in self.targets)
+        return tested and not WHOLENESS_RULES.intersection(self.failed_checks)
 
 
-class View(Record):
+class ChannelView(Record):
     """The view of a target. ``set`` is what it shows, or is about to; while it is not ``settled``, pages may
     show the sets that it ``was`` at, too. ``None``: there is to be no view.
 
@@ -104,10 +104,12 @@ class View(Record):
     settled: bool = True
 
     @classmethod
-    def at(cls, gfx: str, shown: Sequence[str], was: Sequence[str] = (), *, settled: bool = True) -> View:
+    def make(
+        cls, gfx: str, set_ids: Sequence[str], was: Sequence[str] = (), *, settled: bool = True
+    ) -> ChannelView:
         """Return the view that shows these sets; of none there is to be no view."""
-        several = tuple(shown) if len(shown) > 1 else ()
-        return cls(gfx=gfx, set=next(iter(shown), None), sets=several, was=tuple(was), settled=settled)
+        several = tuple(set_ids) if len(set_ids) > 1 else ()
+        return cls(gfx=gfx, set=next(iter(set_ids), None), sets=several, was=tuple(was), settled=settled)
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -115,19 +117,19 @@ class View(Record):
         return self.sets or ((self.set,) if self.set is not None else ())
 
 
-class KnownSets(Record):
+class ChannelStatus(Record):
     """The document. ``policy`` is the digest of the policy by which it was found."""
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     family: str
     channel: str
     policy: str = ""
-    sets: tuple[Known, ...] = ()
-    views: tuple[View, ...] = ()
+    sets: tuple[SetStatus, ...] = ()
+    views: tuple[ChannelView, ...] = ()
 
-    def settled(self) -> KnownSets:
+    def settle_views(self) -> ChannelStatus:
         """Return it as it is when the pages of all views are what it says."""
-        views = tuple(View.at(one.gfx, one.shown) for one in self.views if one.shown)
+        views = tuple(ChannelView.make(view.gfx, view.shown) for view in self.views if view.shown)
         return self.model_copy(update={"views": views})
 
     def to_json(self) -> bytes:
@@ -136,26 +138,28 @@ class KnownSets(Record):
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredStatus:
     """The document as it was read, with its tag (``None``: there is none)."""
 
-    document: KnownSets
+    document: ChannelStatus
     tag: str | None
 
 
-def read_known(store: Store, places: Places, channel: str) -> Kept:
+def read_channel_status(store: Store, paths: FamilyPaths, channel: str) -> StoredStatus:
     """Return the document of a channel; one that is not there, or damaged, is made again from nothing."""
-    path, empty = places.known(channel), KnownSets(family=places.family, channel=channel)
+    path, empty = paths.channel_status(channel), ChannelStatus(family=paths.family, channel=channel)
     try:
-        found = store.read(path)
-    except Missing:
-        return Kept(empty, None)
+        stored = store.read(path)
+    except NotInStoreError:
+        return StoredStatus(empty, None)
     try:
-        document = KnownSets.model_validate_json(found.content)
+        document = ChannelStatus.model_validate_json(stored.content)
     except ValidationError:
-        log.warn(f"{store.url_of(path)} is damaged, and is made again")
-        return Kept(empty, found.tag)
-    if (document.family, document.channel) != (places.family, channel):
-        log.warn(f"{store.url_of(path)} is of {document.channel} of {document.family}, and is made again")
-        return Kept(empty, found.tag)
-    return Kept(document, found.tag)
+        log.log_warning(f"{store.url_of(path)} is damaged, and is made again")
+        return StoredStatus(empty, stored.tag)
+    if (document.family, document.channel) != (paths.family, channel):
+        log.log_warning(
+            f"{store.url_of(path)} is of {document.channel} of {document.family}, and is made again"
+        )
+        return StoredStatus(empty, stored.tag)
+    return StoredStatus(document, stored.tag)

@@ -13,48 +13,71 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rocm_wheels import log
-from rocm_wheels.release.promotion.overlaps import ANY, slots_of
-from rocm_wheels.release.promotion.released import Released
-from rocm_wheels.release.promotion.ties import LOOSE
+from rocm_wheels.release.promotion.overlaps import ANY_VALUE, list_installer_slots
+from rocm_wheels.release.promotion.released import ReleasedSets
+from rocm_wheels.release.promotion.ties import UNPINNED_PREFIXES
 from rocm_wheels.release.sets import SetDocument, SetFile
-from rocm_wheels.release.views.known import Known
+from rocm_wheels.release.views.known import SetStatus
 
 
 @dataclass(frozen=True)
-class Apart:
+class PlatformConflicts:
     """Tells which sets of two platforms cannot be in one view, and says so once of each pair."""
 
-    released: Released
-    _found: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    released: ReleasedSets
+    _found_by_pair: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 
-    def clash(self, one: Known, other: Known) -> bool:
+    def have_conflict(self, status: SetStatus, other_status: SetStatus) -> bool:
         """Tell whether wheels of a set would be taken in the place of another's."""
-        pair = one.set, other.set
-        if pair not in self._found:
-            loose = any(line.startswith(LOOSE) for line in (*one.told, *other.told))
-            self._found[pair] = found = clashing(*self.released.documents(pair), loose=loose)
-            if found:
-                what = f"{one.set} ({one.os}) is in no view beside {other.set} ({other.os})"
-                log.warn(f"{what}: installers would take {', '.join(found)} of one for both")
-        return bool(self._found[pair])
+        pair = status.set, other_status.set
+        if pair not in self._found_by_pair:
+            has_unpinned = any(
+                line.startswith(UNPINNED_PREFIXES) for line in (*status.told, *other_status.told)
+            )
+            self._found_by_pair[pair] = projects = find_platform_conflicts(
+                *self.released.read_documents(pair), has_unpinned=has_unpinned
+            )
+            if projects:
+                message = (
+                    f"{status.set} ({status.os}) is in no view beside {other_status.set} ({other_status.os})"
+                )
+                log.log_warning(f"{message}: installers would take {', '.join(projects)} of one for both")
+        return bool(self._found_by_pair[pair])
 
 
-def clashing(one: SetDocument, other: SetDocument, *, loose: bool) -> tuple[str, ...]:
+def find_platform_conflicts(
+    first: SetDocument, second: SetDocument, *, has_unpinned: bool
+) -> tuple[str, ...]:
     """Return the projects of which a wheel of one set would be taken for the other, sorted.
 
-    ``loose``: there are wheels that are not pinned to their set.
+    ``has_unpinned``: there are wheels that are not pinned to their set.
     """
-    return tuple(sorted({*_taken(one, other, loose), *_taken(other, one, loose)}))
+    return tuple(
+        sorted(
+            {
+                *_find_taken_projects(first, second, has_unpinned),
+                *_find_taken_projects(second, first, has_unpinned),
+            }
+        )
+    )
 
 
-def _taken(one: SetDocument, other: SetDocument, loose: bool) -> Iterator[str]:
+def _find_taken_projects(document: SetDocument, rival: SetDocument, has_unpinned: bool) -> Iterator[str]:
     rivals: Mapping[str, list[SetFile]] = {
-        project: [file for file in other.files if file.project == project] for project in other.projects
+        project: [file for file in rival.files if file.project == project] for project in rival.projects
     }
-    for file in one.files:
-        mine = slots_of(file)
-        if file.sha256 in other.hashes or not any(slot.platform == ANY for slot in mine):
+    for file in document.files:
+        slots = list_installer_slots(file)
+        if file.sha256 in rival.hashes or not any(slot.platform == ANY_VALUE for slot in slots):
             continue
-        beside = rivals.get(file.project, [])
-        if beside and (loose or any(slot.meets(it) for slot in mine for f in beside for it in slots_of(f))):
+        rival_files = rivals.get(file.project, [])
+        if rival_files and (
+            has_unpinned
+            or any(
+                slot.overlaps(rival_slot)
+                for slot in slots
+                for f in rival_files
+                for rival_slot in list_installer_slots(f)
+            )
+        ):
             yield file.project

@@ -19,50 +19,61 @@ from datetime import datetime
 
 from rocm_wheels.errors import ReleaseError
 from rocm_wheels.model.project import Platform
-from rocm_wheels.parallel import each
-from rocm_wheels.release.evidence_store import evidence_of
+from rocm_wheels.parallel import run_in_parallel
+from rocm_wheels.release.evidence_store import read_evidence
 from rocm_wheels.release.gate.policy import Policy
-from rocm_wheels.release.layout import Layout, Places
-from rocm_wheels.release.newest import PLATFORMS
-from rocm_wheels.release.promotion.channel import Channel, Held, Shown, read_channel
-from rocm_wheels.release.promotion.promoting import Actor, Promoter
-from rocm_wheels.release.promotion.released import Released
-from rocm_wheels.release.views.evidence import bring_evidence, evidence_names
-from rocm_wheels.release.views.known import Kept, Known, KnownSets, View, read_known
-from rocm_wheels.release.views.platforms import Apart
-from rocm_wheels.release.views.showing import (
-    planned_views,
-    show,
-    targets_with_pages,
-    wanted_views,
+from rocm_wheels.release.layout import StoreLayout, FamilyPaths
+from rocm_wheels.release.newest import PLATFORM_ORDER
+from rocm_wheels.release.promotion.channel import Channel, ChannelRecord, ChannelSet, read_channel
+from rocm_wheels.release.promotion.promoting import ChannelActor, Promoter
+from rocm_wheels.release.promotion.released import ReleasedSets
+from rocm_wheels.release.views.evidence import copy_evidence, list_evidence_ids
+from rocm_wheels.release.views.known import (
+    StoredStatus,
+    SetStatus,
+    ChannelStatus,
+    ChannelView,
+    read_channel_status,
 )
-from rocm_wheels.release.views.support import write_support, write_support_of_all
-from rocm_wheels.release.views.telling import digest_of, digest_of_all, known_of, without_age
-from rocm_wheels.stores.store import AGAIN, Changed, Store
+from rocm_wheels.release.views.platforms import PlatformConflicts
+from rocm_wheels.release.views.showing import (
+    plan_views,
+    publish_view,
+    list_view_targets,
+    find_view_sets,
+)
+from rocm_wheels.release.views.support import write_support, write_whole_support
+from rocm_wheels.release.views.telling import (
+    compute_policy_digest,
+    compute_status_digest,
+    make_set_status,
+    drop_age_limits,
+)
+from rocm_wheels.stores.store import RUN_AGAIN_TIP, ChangedInStoreError, Store
 
-_ATTEMPTS = 5
-_JOBS = 8
-Moved = tuple[str, str | None, str | None, Platform]
+_REFRESH_ATTEMPTS = 5
+_STATUS_JOBS = 8
+ViewChange = tuple[str, str | None, str | None, Platform]
 
 
 @dataclass(frozen=True)
-class Refreshed:
+class RefreshResult:
     """What was done for a channel.
 
-    ``told`` are the sets of which its pages tell something else now, ``views`` those that changed: (target,
+    ``retold`` are the sets of which its pages tell something else now, ``views`` those that changed: (target,
     set before, set now, their platform), ``None`` for none. ``evidence`` counts copied results, ``pages``
-    pages that were written or removed. ``left`` says who is changing the channel: then nothing was done.
+    pages that were written or removed. ``other_change`` says who is changing the channel: then nothing was done.
     ``failing`` are sets that it shows although something failed since.
     """
 
     family: str
     channel: str
-    told: tuple[str, ...] = ()
-    views: tuple[Moved, ...] = ()
+    retold: tuple[str, ...] = ()
+    views: tuple[ViewChange, ...] = ()
     evidence: int = 0
     pages: int = 0
-    left: str = ""
-    failing: tuple[Known, ...] = ()
+    other_change: str = ""
+    failing: tuple[SetStatus, ...] = ()
     other_policy: bool = False
 
 
@@ -75,7 +86,7 @@ class Refresher:
     """
 
     store: Store
-    layout: Layout
+    layout: StoreLayout
     policy: Policy
     by: str
     now: datetime
@@ -86,155 +97,172 @@ class Refresher:
 
     def __post_init__(self) -> None:
         """Find out once what every set needs."""
-        object.__setattr__(self, "_digest", digest_of(self.policy))
-        object.__setattr__(self, "_ageless", without_age(self.policy))
+        object.__setattr__(self, "_digest", compute_policy_digest(self.policy))
+        object.__setattr__(self, "_ageless", drop_age_limits(self.policy))
 
-    def channel(self, family: str, channel: str) -> Refreshed | None:
+    def refresh_channel(self, family: str, channel: str) -> RefreshResult | None:
         """Refresh a channel and the documents about it; ``None`` when nothing was ever promoted to it.
 
         Raises ReleaseError; the same call carries on afterwards.
         """
-        last: Changed | None = None
-        for _ in range(_ATTEMPTS):
+        last: ChangedInStoreError | None = None
+        for _ in range(_REFRESH_ATTEMPTS):
             try:
-                return self._once(family, channel)
-            except Changed as cause:
+                return self._refresh_once(family, channel)
+            except ChangedInStoreError as cause:
                 last = cause
-        raise ReleaseError(f"{channel} of {family} is changed by others all the time", tip=AGAIN) from last
+        raise ReleaseError(
+            f"{channel} of {family} is changed by others all the time", tip=RUN_AGAIN_TIP
+        ) from last
 
-    def support(self, families: Sequence[str]) -> list[str]:
+    def refresh_support(self, families: Sequence[str]) -> list[str]:
         """Bring support.json of families, then that of all, to what is known; return those that changed."""
-        places = [Places(self.layout, one, "release") for one in families]
-        changed = [one.support for one in places if write_support(self.store, one)]
-        if write_support_of_all(self.store, self.layout):
+        paths = [FamilyPaths(self.layout, item, "release") for item in families]
+        changed = [item.support_document for item in paths if write_support(self.store, item)]
+        if write_whole_support(self.store, self.layout):
             changed.append(f"{self.layout.release}/{self.layout.support}")
         return changed
 
-    def _once(self, family: str, channel: str) -> Refreshed | None:
-        promoter = self._promoter(family, channel)
-        kept = read_known(self.store, promoter.release, channel)
-        held = read_channel(self.store, promoter.release, channel)
-        if held.tag is None:
+    def _refresh_once(self, family: str, channel: str) -> RefreshResult | None:
+        promoter = self._make_promoter(family, channel)
+        stored = read_channel_status(self.store, promoter.release, channel)
+        record = read_channel(self.store, promoter.release, channel)
+        if record.tag is None:
             return None
-        if held.channel.pending is not None:
-            if held.channel.pending.action != "refresh":
-                return Refreshed(family, channel, left=str(held.channel.pending))
-            promoter.tell(held, ())
-            raise Changed(f"an earlier refresh of {channel} of {family} was not finished; now it is")
-        names, brought = self._evidence(promoter, held.channel)
-        sets = self._known(held.channel, kept, names, promoter.released)
-        told, more = self._tell(promoter, held, sets)
-        views, exchanged = self._show(promoter.released, channel, kept, sets)
-        return Refreshed(
+        if record.channel.pending is not None:
+            if record.channel.pending.action != "refresh":
+                return RefreshResult(family, channel, other_change=str(record.channel.pending))
+            promoter.retell(record, ())
+            raise ChangedInStoreError(
+                f"an earlier refresh of {channel} of {family} was not finished; now it is"
+            )
+        names, brought = self._bring_evidence(promoter, record.channel)
+        sets = self._find_statuses(record.channel, stored, names, promoter.released)
+        retold, pages_written = self._retell_channel(promoter, record, sets)
+        views, exchanged = self._publish_views(promoter.released, channel, stored, sets)
+        return RefreshResult(
             family,
             channel,
-            told,
+            retold,
             views,
             brought,
-            more + exchanged,
-            failing=tuple(one for one in sets if one.is_failing),
-            other_policy=self.again and kept.document.policy not in {"", self._digest},
+            pages_written + exchanged,
+            failing=tuple(status for status in sets if status.is_failing),
+            other_policy=self.again and stored.document.policy not in {"", self._digest},
         )
 
-    def _promoter(self, family: str, channel: str) -> Promoter:
-        actor = Actor(self.by, f"{self.now:%Y-%m-%dT%H:%M:%SZ}")
-        return Promoter(self.store, Places(self.layout, family), channel, actor)
+    def _make_promoter(self, family: str, channel: str) -> Promoter:
+        actor = ChannelActor(self.by, f"{self.now:%Y-%m-%dT%H:%M:%SZ}")
+        return Promoter(self.store, FamilyPaths(self.layout, family), channel, actor)
 
-    def _evidence(self, promoter: Promoter, channel: Channel) -> tuple[dict[str, set[str]], int]:
+    def _bring_evidence(self, promoter: Promoter, channel: Channel) -> tuple[dict[str, set[str]], int]:
         """Bring the evidence of the sets that are shown; return the ids of all, and how many were new."""
-        staged = evidence_names(self.store, promoter.staging)
-        there = evidence_names(self.store, promoter.release)
-        wanted = {one: staged.get(one, set()) for one in channel.shown}
-        brought = bring_evidence(self.store, promoter.staging, promoter.release, there, wanted)
-        return {one: wanted[one] | there.get(one, set()) for one in channel.shown}, brought
+        staged = list_evidence_ids(self.store, promoter.staging)
+        present = list_evidence_ids(self.store, promoter.release)
+        staged_ids = {set_id: staged.get(set_id, set()) for set_id in channel.shown}
+        brought = copy_evidence(self.store, promoter.staging, promoter.release, present, staged_ids)
+        return {set_id: staged_ids[set_id] | present.get(set_id, set()) for set_id in channel.shown}, brought
 
-    def _known(
-        self, channel: Channel, kept: Kept, names: Mapping[str, set[str]], released: Released
-    ) -> tuple[Known, ...]:
+    def _find_statuses(
+        self, channel: Channel, stored: StoredStatus, names: Mapping[str, set[str]], released: ReleasedSets
+    ) -> tuple[SetStatus, ...]:
         """Return what is known of all sets that are shown; those of which nothing changed as they were."""
-        before = {one.set: one for one in kept.document.sets}
+        before = {status.set: status for status in stored.document.sets}
 
-        def of(shown: Shown) -> Known:
-            digest = digest_of_all(self.policy, self._digest, shown, sorted(names[shown.set]), self.now)
-            old = before.get(shown.set)
+        def of(channel_set: ChannelSet) -> SetStatus:
+            digest = compute_status_digest(
+                self.policy, self._digest, channel_set, sorted(names[channel_set.set]), self.now
+            )
+            old = before.get(channel_set.set)
             if old is not None and (old.of == digest or not self.again):
                 return old
-            (document,), signers = released.documents([shown.set]), self.policy.signers
-            found = evidence_of(
+            (document,), signers = released.read_documents([channel_set.set]), self.policy.signers
+            evidence = read_evidence(
                 self.store, self.layout, document, signers=signers, env=self.env, area="release"
             )
-            results = [one for one in found if one.id in names[shown.set]]  # another may be copying more
-            return known_of(
+            results = [
+                stored_evidence
+                for stored_evidence in evidence
+                if stored_evidence.id in names[channel_set.set]
+            ]  # another may be copying more
+            return make_set_status(
                 document,
                 results,
-                shown,
+                channel_set,
                 policy=self._ageless,
                 channel=channel.channel,
                 now=self.now,
                 digest=digest,
             )
 
-        return tuple(each(of, channel.sets, jobs=_JOBS))
+        return tuple(run_in_parallel(of, channel.sets, jobs=_STATUS_JOBS))
 
-    def _tell(self, promoter: Promoter, held: Held, sets: Sequence[Known]) -> tuple[tuple[str, ...], int]:
+    def _retell_channel(
+        self, promoter: Promoter, record: ChannelRecord, sets: Sequence[SetStatus]
+    ) -> tuple[tuple[str, ...], int]:
         """Have the channel tell what is known; return the sets of which it told something else, and pages."""
         goal = tuple(
-            shown.model_copy(update={"state": one.state, "told": one.told})
-            for shown, one in zip(held.channel.sets, sets, strict=True)
+            channel_set.model_copy(update={"state": status.state, "told": status.told})
+            for channel_set, status in zip(record.channel.sets, sets, strict=True)
         )
-        if goal == held.channel.sets:
+        if goal == record.channel.sets:
             return (), 0
-        told = tuple(new.set for new, old in zip(goal, held.channel.sets, strict=True) if new != old)
-        return told, promoter.tell(held, goal).pages
+        retold = tuple(new.set for new, old in zip(goal, record.channel.sets, strict=True) if new != old)
+        return retold, promoter.retell(record, goal).pages
 
-    def _show(
-        self, released: Released, channel: str, kept: Kept, sets: tuple[Known, ...]
-    ) -> tuple[tuple[Moved, ...], int]:
+    def _publish_views(
+        self, released: ReleasedSets, channel: str, stored: StoredStatus, sets: tuple[SetStatus, ...]
+    ) -> tuple[tuple[ViewChange, ...], int]:
         """Have views show what they are to show; return those that changed, and how many pages did."""
-        places = released.places
-        there = targets_with_pages(self.store, places, channel)
-        wanted = wanted_views(sets, channel, Apart(released).clash)
-        planned = planned_views(kept, wanted, there)
-        policy = self._digest if self.again else kept.document.policy or self._digest
-        goal = KnownSets(family=places.family, channel=channel, policy=policy, sets=sets, views=planned)
-        tag, pages = kept.tag, 0
-        if goal != kept.document or tag is None:
-            tag = self._write(places, goal, tag)
+        paths = released.paths
+        present = list_view_targets(self.store, paths, channel)
+        ids_by_target = find_view_sets(sets, channel, PlatformConflicts(released).have_conflict)
+        planned = plan_views(stored, ids_by_target, present)
+        policy = self._digest if self.again else stored.document.policy or self._digest
+        goal = ChannelStatus(family=paths.family, channel=channel, policy=policy, sets=sets, views=planned)
+        tag, pages = stored.tag, 0
+        if goal != stored.document or tag is None:
+            tag = self._write_status(paths, goal, tag)
 
         def check() -> None:
-            found = self.store.head(places.known(channel))
-            if (found.tag if found else None) != tag:
-                raise Changed(
-                    f"views of {channel} of {places.family} were changed by somebody else", tip=AGAIN
+            info = self.store.head(paths.channel_status(channel))
+            if (info.tag if info else None) != tag:
+                raise ChangedInStoreError(
+                    f"views of {channel} of {paths.family} were changed by somebody else", tip=RUN_AGAIN_TIP
                 )
 
-        changing = [one for one in planned if not one.settled]
+        changing = [view for view in planned if not view.settled]
         for view in changing:
-            pages += show(released, channel, view, check)
+            pages += publish_view(released, channel, view, check)
         if changing:
-            self._write(places, goal.settled(), tag)
-        return tuple(_moved(kept.document, sets, changing)), pages
+            self._write_status(paths, goal.settle_views(), tag)
+        return tuple(_list_view_changes(stored.document, sets, changing)), pages
 
-    def _write(self, places: Places, document: KnownSets, tag: str | None) -> str:
-        return self.store.replace(places.known(document.channel), document.to_json(), tag)
+    def _write_status(self, paths: FamilyPaths, document: ChannelStatus, tag: str | None) -> str:
+        return self.store.replace(paths.channel_status(document.channel), document.to_json(), tag)
 
 
-def _moved(before: KnownSets, sets: Sequence[Known], changing: Sequence[View]) -> Iterator[Moved]:
+def _list_view_changes(
+    before: ChannelStatus, sets: Sequence[SetStatus], changing: Sequence[ChannelView]
+) -> Iterator[ViewChange]:
     """Yield for each platform what became of a view; all that it shows where its pages alone were not right.
 
     Before it began to change it showed the last of those that it ``was`` at.
     """
-    platforms = {one.set: one.os for one in (*before.sets, *sets)}
-    views = {one.gfx: one for one in before.views}
+    platforms = {item.set: item.os for item in (*before.sets, *sets)}
+    views = {item.gfx: item for item in before.views}
     for view in changing:
-        was = views.get(view.gfx, View(gfx=view.gfx, set=None))
-        found = []
-        for platform in PLATFORMS:
+        was = views.get(view.gfx, ChannelView(gfx=view.gfx, set=None))
+        changes = []
+        for platform in PLATFORM_ORDER:
 
-            def own(ids: Sequence[str], platform: Platform = platform) -> list[str]:
-                return [one for one in ids if platforms.get(one, PLATFORMS[0]) == platform]
+            def select_platform_ids(ids: Sequence[str], platform: Platform = platform) -> list[str]:
+                return [set_id for set_id in ids if platforms.get(set_id, PLATFORM_ORDER[0]) == platform]
 
-            old, new = own(was.was)[-1:] or own(was.shown), own(view.shown)
-            found.append((view.gfx, next(iter(old), None), next(iter(new), None), platform))
-        changed = [one for one in found if one[1] != one[2]]
-        yield from changed or [one for one in found if one[2]] or found[:1]
+            old, new = (
+                select_platform_ids(was.was)[-1:] or select_platform_ids(was.shown),
+                select_platform_ids(view.shown),
+            )
+            changes.append((view.gfx, next(iter(old), None), next(iter(new), None), platform))
+        changed = [item for item in changes if item[1] != item[2]]
+        yield from changed or [item for item in changes if item[2]] or changes[:1]

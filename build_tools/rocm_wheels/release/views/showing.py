@@ -17,84 +17,101 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from rocm_wheels.index.views import HTML, JSON
-from rocm_wheels.release.layout import Places
-from rocm_wheels.release.newest import PLATFORMS
-from rocm_wheels.release.pages import index_pages
-from rocm_wheels.release.promotion.released import Released
-from rocm_wheels.release.promotion.switching import Exchange, exchange, is_one_rename
-from rocm_wheels.release.views.known import Kept, Known, View
+from rocm_wheels.index.views import HTML_PAGE, JSON_PAGE
+from rocm_wheels.release.layout import FamilyPaths
+from rocm_wheels.release.newest import PLATFORM_ORDER
+from rocm_wheels.release.pages import make_set_pages
+from rocm_wheels.release.promotion.released import ReleasedSets
+from rocm_wheels.release.promotion.switching import PageExchange, exchange_pages, can_rename_at_once
+from rocm_wheels.release.views.known import StoredStatus, SetStatus, ChannelView
 from rocm_wheels.stores.store import Store
 
 
-def newest_of_each(
-    sets: Iterable[Known], channel: str, clash: Callable[[Known, Known], bool] | None = None
-) -> tuple[Known, ...]:
+def find_newest_by_platform(
+    sets: Iterable[SetStatus], channel: str, conflict: Callable[[SetStatus, SetStatus], bool] | None = None
+) -> tuple[SetStatus, ...]:
     """Return the newest set of each platform, that of Linux first; none that has a clash with one before."""
-    newest, found = sorted(sets, key=lambda one: one.rank(channel), reverse=True), list[Known]()
-    for platform in PLATFORMS:
-        own = (one for one in newest if one.os == platform)
-        found += [one for one in own if clash is None or not any(clash(one, other) for other in found)][:1]
-    return tuple(found)
+    newest, chosen = (
+        sorted(sets, key=lambda status: status.rank_for(channel), reverse=True),
+        list[SetStatus](),
+    )
+    for platform in PLATFORM_ORDER:
+        candidates = (status for status in newest if status.os == platform)
+        chosen += [
+            status
+            for status in candidates
+            if conflict is None or not any(conflict(status, other) for other in chosen)
+        ][:1]
+    return tuple(chosen)
 
 
-def wanted_views(
-    sets: Sequence[Known], channel: str, clash: Callable[[Known, Known], bool] | None = None
+def find_view_sets(
+    sets: Sequence[SetStatus], channel: str, conflict: Callable[[SetStatus, SetStatus], bool] | None = None
 ) -> dict[str, tuple[str, ...]]:
     """Return the sets of each target's view, by platform; a target that no set passed on has none."""
-    found = {}
-    for gfx in sorted({target.gfx for one in sets for target in one.targets}):
-        if shown := newest_of_each((one for one in sets if one.passed_on(gfx)), channel, clash):
-            found[gfx] = tuple(one.set for one in shown)
-    return found
+    ids_by_target = {}
+    for gfx in sorted({target.gfx for status in sets for target in status.targets}):
+        if newest := find_newest_by_platform(
+            (status for status in sets if status.passed_on(gfx)), channel, conflict
+        ):
+            ids_by_target[gfx] = tuple(status.set for status in newest)
+    return ids_by_target
 
 
-def planned_views(
-    kept: Kept, wanted: Mapping[str, tuple[str, ...]], there: Sequence[str]
-) -> tuple[View, ...]:
+def plan_views(
+    stored: StoredStatus, ids_by_target: Mapping[str, tuple[str, ...]], present: Sequence[str]
+) -> tuple[ChannelView, ...]:
     """Return all views; those not ``settled`` have pages to be exchanged.
 
-    ``there`` are the targets that have pages, whatever the document says.
+    ``present`` are the targets that have pages, whatever the document says.
     """
-    before = {one.gfx: one for one in kept.document.views}
-    found = []
-    for gfx in sorted({*before, *wanted, *there}):
-        old, new = before.get(gfx), wanted.get(gfx, ())
-        if old is not None and old.shown == new and old.settled and gfx in there:
-            found.append(old)
+    before = {item.gfx: item for item in stored.document.views}
+    views = []
+    for gfx in sorted({*before, *ids_by_target, *present}):
+        old, new = before.get(gfx), ids_by_target.get(gfx, ())
+        if old is not None and old.shown == new and old.settled and gfx in present:
+            views.append(old)
             continue
         was = [*old.was, *old.shown] if old is not None else []
-        kept_before = tuple(dict.fromkeys(one for one in was if one not in new))
-        found.append(View.at(gfx, new, kept_before, settled=False))
-    return tuple(found)
+        kept_before = tuple(dict.fromkeys(item for item in was if item not in new))
+        views.append(ChannelView.make(gfx, new, kept_before, settled=False))
+    return tuple(views)
 
 
-def targets_with_pages(store: Store, places: Places, channel: str) -> list[str]:
+def list_view_targets(store: Store, paths: FamilyPaths, channel: str) -> list[str]:
     """Return the targets for which a channel has a view in the store."""
-    folder = places.view("x", channel).rsplit("/", 2)[0]
+    folder = paths.view_pages("x", channel).rsplit("/", 2)[0]
     names = store.folders(folder)
-    return [gfx for gfx in names if store.head(f"{places.view(gfx, channel)}/{HTML}") is not None]
+    return [gfx for gfx in names if store.head(f"{paths.view_pages(gfx, channel)}/{HTML_PAGE}") is not None]
 
 
-def show(released: Released, channel: str, view: View, check: Callable[[], None]) -> int:
+def publish_view(released: ReleasedSets, channel: str, view: ChannelView, check: Callable[[], None]) -> int:
     """Have the pages of a view be what it says, and return how many were written or removed.
 
     ``check`` raises when somebody else is about to change it.
     """
-    store, places = released.store, released.places
-    folder, builds = places.view(view.gfx, channel), places.builds(f"{channel}.{view.gfx}")
+    store, paths = released.store, released.paths
+    folder, builds = paths.view_pages(view.gfx, channel), paths.build_folder(f"{channel}.{view.gfx}")
 
     def pages(*ids: str) -> dict[str, bytes]:
-        found = released.documents(ids)
-        return index_pages(folder, places, ((file, one.created) for one in found for file in one.files))
+        documents = released.read_documents(ids)
+        return make_set_pages(
+            folder, paths, ((file, document.created) for document in documents for file in document.files)
+        )
 
-    wanted = pages(*view.shown) if view.shown else {}
-    if is_one_rename(store, folder):
-        return exchange(store, Exchange(folder, builds, wanted, (), bool(view.shown), check))
-    present = store.head(f"{folder}/{HTML}") is not None or store.head(f"{folder}/{JSON}") is not None
+    view_pages = pages(*view.shown) if view.shown else {}
+    if can_rename_at_once(store, folder):
+        return exchange_pages(store, PageExchange(folder, builds, view_pages, (), bool(view.shown), check))
+    present = (
+        store.head(f"{folder}/{HTML_PAGE}") is not None or store.head(f"{folder}/{JSON_PAGE}") is not None
+    )
     ids = tuple(dict.fromkeys([*view.was, *view.shown]))
-    order, writes = released.in_order(ids), 0
+    order, writes = released.sort_projects(ids), 0
     if view.shown and view.was and present:
-        writes += exchange(store, Exchange(folder, builds, pages(*ids), order, adds=True, check=check))
+        writes += exchange_pages(
+            store, PageExchange(folder, builds, pages(*ids), order, adds=True, check=check)
+        )
     adds = bool(view.shown) and not view.was
-    return writes + exchange(store, Exchange(folder, builds, wanted, order, adds=adds, check=check))
+    return writes + exchange_pages(
+        store, PageExchange(folder, builds, view_pages, order, adds=adds, check=check)
+    )

@@ -42,21 +42,27 @@ from pydantic import Field, ValidationError
 from rocm_wheels.errors import ReleaseError
 from rocm_wheels.model.project import Platform
 from rocm_wheels.records import Record
-from rocm_wheels.release.gate.policy import CHANNELS
-from rocm_wheels.release.layout import Layout, Places
-from rocm_wheels.release.promotion.channel import State
-from rocm_wheels.release.sets import Kind, SetId
-from rocm_wheels.release.views.known import Known, KnownSets, Target, Wheel, read_known
-from rocm_wheels.release.views.public import Public, read_public
-from rocm_wheels.release.views.showing import newest_of_each
-from rocm_wheels.stores.store import AGAIN, Changed, Missing, Store
+from rocm_wheels.release.gate.policy import CHANNEL_NAMES
+from rocm_wheels.release.layout import StoreLayout, FamilyPaths
+from rocm_wheels.release.promotion.channel import ShownTestState
+from rocm_wheels.release.sets import SetLayout, SetId
+from rocm_wheels.release.views.known import (
+    SetStatus,
+    ChannelStatus,
+    TargetStatus,
+    WheelStatus,
+    read_channel_status,
+)
+from rocm_wheels.release.views.public import PublicLocation, read_public
+from rocm_wheels.release.views.showing import find_newest_by_platform
+from rocm_wheels.stores.store import RUN_AGAIN_TIP, ChangedInStoreError, NotInStoreError, Store
 
-_ATTEMPTS = 8
-_PYPI = "https://pypi.org/simple/"
-_UNKNOWN = "{index}"
+_SUPPORT_ATTEMPTS = 8
+_PYPI_URL = "https://pypi.org/simple/"
+_INDEX_PLACEHOLDER = "{index}"
 
 
-class Install(Record):
+class InstallCommands(Record):
     """Commands for a shell. ``pip`` is null where it might take the torch of PyPI (see above)."""
 
     uv: str
@@ -64,40 +70,40 @@ class Install(Record):
     rocm_wheels: str = ""  # in documents of before
 
 
-class OfPlatform(Record):
+class PlatformSet(Record):
     """What people with a platform get of an index."""
 
     os: Platform
     set: SetId
     version: str
-    install: Install
+    install: InstallCommands
 
 
-class _Index(Record):
+class _SupportIndex(Record):
     family: str
     channel: str
     index: str
     url: str | None
-    install: Install
+    install: InstallCommands
 
 
-class ChannelIndex(_Index):
+class ChannelIndex(_SupportIndex):
     """A channel: all its sets, with the newest of each platform."""
 
     current: SetId
-    sets: tuple[OfPlatform, ...] = ()
+    sets: tuple[PlatformSet, ...] = ()
 
 
-class ViewIndex(_Index):
+class ViewIndex(_SupportIndex):
     """A view: one set of each platform, which others follow. ``set`` is the first."""
 
     gfx: str
     set: SetId
     version: str
-    sets: tuple[OfPlatform, ...] = ()
+    sets: tuple[PlatformSet, ...] = ()
 
 
-class Release(_Index):
+class SupportRelease(_SupportIndex):
     """A set on a channel, with the index that is its own."""
 
     set: SetId
@@ -107,22 +113,22 @@ class Release(_Index):
     version: str
     rocm: str | None
     os: Platform
-    kind: Kind
+    kind: SetLayout
     origin: SetId | None
-    state: State
+    state: ShownTestState
     told: tuple[str, ...]
-    targets: tuple[Target, ...]
-    wheels: tuple[Wheel, ...]
+    targets: tuple[TargetStatus, ...]
+    wheels: tuple[WheelStatus, ...]
 
 
-class Support(Record):
+class SupportDocument(Record):
     """The document."""
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     public_url: str = ""
     other_indexes: tuple[str, ...] = ()
     channels: tuple[ChannelIndex, ...] = ()
-    releases: tuple[Release, ...] = ()
+    releases: tuple[SupportRelease, ...] = ()
     views: tuple[ViewIndex, ...] = ()
 
     def to_json(self) -> bytes:
@@ -130,52 +136,61 @@ class Support(Record):
         return (self.model_dump_json(by_alias=True, indent=1) + "\n").encode()
 
 
-def write_support(store: Store, places: Places) -> bool:
+def write_support(store: Store, paths: FamilyPaths) -> bool:
     """Bring the document of a family to what is known; tell whether it was not there."""
 
     def make() -> bytes | None:
-        public = read_public(store, places.layout)
-        known = [read_known(store, places, channel) for channel in CHANNELS]
-        found = [one.document for one in known if one.tag is not None]
-        return support_of(places, found, public).to_json() if found else None
+        public = read_public(store, paths.layout)
+        stored = [read_channel_status(store, paths, channel) for channel in CHANNEL_NAMES]
+        statuses = [item.document for item in stored if item.tag is not None]
+        return make_support(paths, statuses, public).to_json() if statuses else None
 
-    return _write(store, places.support, make)
+    return _write_document(store, paths.support_document, make)
 
 
-def write_support_of_all(store: Store, layout: Layout) -> bool:
+def write_whole_support(store: Store, layout: StoreLayout) -> bool:
     """Bring the document of all families to what theirs say; tell whether it was not there."""
 
     def make() -> bytes | None:
         public = read_public(store, layout)
         listed = store.folders(layout.release)
-        found = [(one, _read(store, Places(layout, one, "release"))) for one in listed]
-        return merged([pair for pair in found if pair[1] is not None], public).to_json()
+        documents = [
+            (family_name, _read_support(store, FamilyPaths(layout, family_name, "release")))
+            for family_name in listed
+        ]
+        return merge_support([pair for pair in documents if pair[1] is not None], public).to_json()
 
-    return _write(store, f"{layout.release}/{layout.support}", make)
+    return _write_document(store, f"{layout.release}/{layout.support}", make)
 
 
-def support_of(places: Places, known: Sequence[KnownSets], public: Public) -> Support:
+def make_support(
+    paths: FamilyPaths, statuses: Sequence[ChannelStatus], public: PublicLocation
+) -> SupportDocument:
     """Return the document of a family. Views that are being exchanged are left out."""
-    indexes = _Indexes(places, public)
+    indexes = _IndexDescriber(paths, public)
     channels: list[ChannelIndex] = []
-    releases: list[Release] = []
+    releases: list[SupportRelease] = []
     views: list[ViewIndex] = []
-    for one in known:
-        if newest := newest_of_each(one.sets, one.channel):
-            said = indexes.of_several(one, places.channel_pages(one.channel), newest)
-            channels.append(ChannelIndex.model_validate({**said, "current": one.sets[-1].set}))
-        for held in sorted(one.sets, key=lambda it: (it.created, it.set), reverse=True):
-            of_set = indexes.of(one, places.index(held.set), held)
-            more = {name: getattr(held, name) for name in Release.model_fields if name not in of_set}
-            releases.append(Release.model_validate({**of_set, **more}))
-        by_id = {held.set: held for held in one.sets}
-        for view in one.views:
-            at = [by_id[it] for it in view.shown if it in by_id]
-            if view.settled and at and len(at) == len(view.shown):
-                said = indexes.of_several(one, places.view(view.gfx, one.channel), at)
-                more = {"gfx": view.gfx, "set": at[0].set, "version": at[0].version}
-                views.append(ViewIndex.model_validate({**said, **more}))
-    return Support(
+    for status in statuses:
+        if newest := find_newest_by_platform(status.sets, status.channel):
+            description = indexes.describe_for_platforms(status, paths.channel_pages(status.channel), newest)
+            channels.append(ChannelIndex.model_validate({**description, "current": status.sets[-1].set}))
+        for set_status in sorted(status.sets, key=lambda item: (item.created, item.set), reverse=True):
+            of_set = indexes.describe(status, paths.set_index(set_status.set), set_status)
+            details = {
+                name: getattr(set_status, name) for name in SupportRelease.model_fields if name not in of_set
+            }
+            releases.append(SupportRelease.model_validate({**of_set, **details}))
+        by_id = {set_status.set: set_status for set_status in status.sets}
+        for view in status.views:
+            view_sets = [by_id[item] for item in view.shown if item in by_id]
+            if view.settled and view_sets and len(view_sets) == len(view.shown):
+                description = indexes.describe_for_platforms(
+                    status, paths.view_pages(view.gfx, status.channel), view_sets
+                )
+                details = {"gfx": view.gfx, "set": view_sets[0].set, "version": view_sets[0].version}
+                views.append(ViewIndex.model_validate({**description, **details}))
+    return SupportDocument(
         public_url=public.url,
         other_indexes=public.other_indexes,
         channels=tuple(channels),
@@ -184,104 +199,125 @@ def support_of(places: Places, known: Sequence[KnownSets], public: Public) -> Su
     )
 
 
-def merged(found: Iterable[tuple[str, Support | None]], public: Public) -> Support:
+def merge_support(
+    documents: Iterable[tuple[str, SupportDocument | None]], public: PublicLocation
+) -> SupportDocument:
     """Return the document of all families. ``index`` is relative to where it lies, a folder above theirs."""
-    named = [(family, one) for family, one in found if one is not None]
+    documents_by_family = [(family, item) for family, item in documents if item is not None]
 
-    def below(family: str, given: Sequence[_Index]) -> list[dict[str, object]]:
-        return [{**dict(one), "index": f"{family}/{one.index}"} for one in given]
+    def below(family: str, indexes: Sequence[_SupportIndex]) -> list[dict[str, object]]:
+        return [{**dict(index), "index": f"{family}/{index.index}"} for index in indexes]
 
-    return Support.model_validate(
+    return SupportDocument.model_validate(
         {
             "schema": 1,
             "public_url": public.url,
             "other_indexes": public.other_indexes,
-            "channels": tuple(one for family, it in named for one in below(family, it.channels)),
-            "releases": tuple(one for family, it in named for one in below(family, it.releases)),
-            "views": tuple(one for family, it in named for one in below(family, it.views)),
+            "channels": tuple(
+                item
+                for family, family_document in documents_by_family
+                for item in below(family, family_document.channels)
+            ),
+            "releases": tuple(
+                item
+                for family, family_document in documents_by_family
+                for item in below(family, family_document.releases)
+            ),
+            "views": tuple(
+                item
+                for family, family_document in documents_by_family
+                for item in below(family, family_document.views)
+            ),
         }
     )
 
 
-class _Indexes:
+class _IndexDescriber:
     """What is said of every index of a family."""
 
-    def __init__(self, places: Places, public: Public) -> None:
-        self._places, self._public = places, public
+    def __init__(self, paths: FamilyPaths, public: PublicLocation) -> None:
+        self._paths, self._public = paths, public
 
-    def of(self, known: KnownSets, folder: str, newest: Known) -> dict[str, object]:
+    def describe(self, status: ChannelStatus, folder: str, newest: SetStatus) -> dict[str, object]:
         url = f"{self._public.url}{folder}/" if self._public.url else None
         return {
-            "family": known.family,
-            "channel": known.channel,
-            "index": f"{folder.removeprefix(f'{self._places.root}/')}/",
+            "family": status.family,
+            "channel": status.channel,
+            "index": f"{folder.removeprefix(f'{self._paths.family_folder}/')}/",
             "url": url,
-            "install": self._install(url or _UNKNOWN, newest),
+            "install": self._make_commands(url or _INDEX_PLACEHOLDER, newest),
         }
 
-    def of_several(self, known: KnownSets, folder: str, newest: Sequence[Known]) -> dict[str, object]:
+    def describe_for_platforms(
+        self, status: ChannelStatus, folder: str, newest: Sequence[SetStatus]
+    ) -> dict[str, object]:
         """Return what is said of an index that people with several platforms use; the first set leads."""
-        said = [self.of(known, folder, one) for one in newest]
+        descriptions = [self.describe(status, folder, set_status) for set_status in newest]
         sets = tuple(
-            OfPlatform.model_validate(
-                {"os": one.os, "set": one.set, "version": one.version, "install": its["install"]}
+            PlatformSet.model_validate(
+                {
+                    "os": set_status.os,
+                    "set": set_status.set,
+                    "version": set_status.version,
+                    "install": description["install"],
+                }
             )
-            for one, its in zip(newest, said, strict=True)
+            for set_status, description in zip(newest, descriptions, strict=True)
         )
-        return {**said[0], "sets": sets}
+        return {**descriptions[0], "sets": sets}
 
-    def _install(self, index: str, newest: Known) -> Install:
-        others, variants = self._public.other_indexes, newest.kind == "variants"
+    def _make_commands(self, index: str, newest: SetStatus) -> InstallCommands:
+        other_indexes, variants = self._public.other_indexes, newest.kind == "variants"
         requirement = f"{newest.project}=={newest.version}"
         uv = ["uv", "pip", "install", *(["--preview-features", "wheel-variants"] if variants else [])]
-        uv += [word for one in (index, *others) for word in ("--index", one)]
-        own = ["rocm-wheels", "install", "--index", index]
-        own += [word for one in others[:1] for word in ("--rocm-index", one)]
-        extra = [*others, *([] if _PYPI in others else [_PYPI])]
+        uv += [word for address in (index, *other_indexes) for word in ("--index", address)]
+        rocm_wheels = ["rocm-wheels", "install", "--index", index]
+        rocm_wheels += [word for address in other_indexes[:1] for word in ("--rocm-index", address)]
+        extra = [*other_indexes, *([] if _PYPI_URL in other_indexes else [_PYPI_URL])]
         pip = ["pip", "install", "--index-url", index]
-        pip += [word for one in extra for word in ("--extra-index-url", one)]
-        return Install(
-            uv=_line([*uv, requirement]),
-            pip=None if variants or "+" not in newest.version else _line([*pip, requirement]),
-            rocm_wheels=_line([*own, requirement]),
+        pip += [word for address in extra for word in ("--extra-index-url", address)]
+        return InstallCommands(
+            uv=_shell_line([*uv, requirement]),
+            pip=None if variants or "+" not in newest.version else _shell_line([*pip, requirement]),
+            rocm_wheels=_shell_line([*rocm_wheels, requirement]),
         )
 
 
-def _line(words: Sequence[str]) -> str:
-    return " ".join(one if one == _UNKNOWN else shlex.quote(one) for one in words)
+def _shell_line(words: Sequence[str]) -> str:
+    return " ".join(word if word == _INDEX_PLACEHOLDER else shlex.quote(word) for word in words)
 
 
-def _read(store: Store, places: Places) -> Support | None:
-    path = places.support
+def _read_support(store: Store, paths: FamilyPaths) -> SupportDocument | None:
+    path = paths.support_document
     try:
         content = store.read(path).content
-    except Missing:
+    except NotInStoreError:
         return None
     try:
-        return Support.model_validate_json(content)
+        return SupportDocument.model_validate_json(content)
     except ValidationError as cause:
-        tip = f"`rocm-wheels refresh {store.url} --family {places.family}` makes it again"
+        tip = f"`rocm-wheels refresh {store.url} --family {paths.family}` makes it again"
         raise ReleaseError(f"{store.url_of(path)} is damaged", tip=tip) from cause
 
 
-def _write(store: Store, path: str, make: Callable[[], bytes | None]) -> bool:
+def _write_document(store: Store, path: str, make: Callable[[], bytes | None]) -> bool:
     """Replace a document by what follows from others, which are read after it; tell whether it was not there.
 
     After a write all is read once more: others may have gone back, meanwhile, to what was there before it.
     """
     written = False
-    for _ in range(_ATTEMPTS):
+    for _ in range(_SUPPORT_ATTEMPTS):
         try:
-            found = store.read(path)
-            before, tag = found.content, found.tag
-        except Missing:
+            stored = store.read(path)
+            before, tag = stored.content, stored.tag
+        except NotInStoreError:
             before, tag = None, None
-        made = make()
-        if made is None or made == before:
+        content = make()
+        if content is None or content == before:
             return written
         try:
-            store.replace(path, made, tag)
-        except Changed:
+            store.replace(path, content, tag)
+        except ChangedInStoreError:
             continue
         written = True
-    raise ReleaseError(f"{path} is changed by others all the time", tip=AGAIN)
+    raise ReleaseError(f"{path} is changed by others all the time", tip=RUN_AGAIN_TIP)

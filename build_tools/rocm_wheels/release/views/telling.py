@@ -12,136 +12,155 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from rocm_wheels import __version__
-from rocm_wheels.model.ci import ci_table
-from rocm_wheels.model.gfx import base_target, gfx_families
-from rocm_wheels.release.evidence import SKEW
-from rocm_wheels.release.evidence_store import Known as Result
-from rocm_wheels.release.gate.judge import judge
-from rocm_wheels.release.gate.needed import platform_of, pythons_of, targets_of
+from rocm_wheels.model.ci import load_ci_table
+from rocm_wheels.model.gfx import strip_features, get_gfx_families
+from rocm_wheels.release.evidence import CLOCK_SKEW
+from rocm_wheels.release.evidence_store import StoredEvidence as Result
+from rocm_wheels.release.gate.judge import judge_set
+from rocm_wheels.release.gate.needed import find_set_platform, list_wheel_pythons, list_set_targets
 from rocm_wheels.release.gate.policy import Policy
-from rocm_wheels.release.gate.verdict import Verdict, shown_state
-from rocm_wheels.release.promotion.channel import Shown, State
-from rocm_wheels.release.promotion.fewer import FEWER
-from rocm_wheels.release.promotion.ties import LOOSE
+from rocm_wheels.release.gate.verdict import Verdict, make_shown_state
+from rocm_wheels.release.promotion.channel import ChannelSet, ShownTestState
+from rocm_wheels.release.promotion.fewer import FEWER_TARGETS_PREFIX
+from rocm_wheels.release.promotion.ties import UNPINNED_PREFIXES
 from rocm_wheels.release.sets import SetDocument, SetFile
-from rocm_wheels.release.views.known import Known, Target, Wheel
+from rocm_wheels.release.views.known import SetStatus, TargetStatus, WheelStatus
 from rocm_wheels.wheels.names import parse_wheel_name
 
-_RULES = ("verify", "resolver", "smoke", "tests")  # those with an age
-_ANY_AGE = timedelta(days=36500)
-_FORM = 3  # of what is told: another one is another digest
+_RULES_WITH_AGE = ("verify", "resolver", "smoke", "tests")  # those with an age
+_ANY_STATUS_AGE = timedelta(days=36500)
+_DIGEST_FORM = 3  # of what is told: another one is another digest
 
 
-def without_age(policy: Policy) -> Policy:
+def drop_age_limits(policy: Policy) -> Policy:
     """Return a policy for which evidence of any age is fresh."""
 
     def of(rules: object) -> dict[str, object]:
-        found = ((name, getattr(rules, name)) for name in _RULES)
-        return {name: one.model_copy(update={"fresh": _ANY_AGE}) for name, one in found if one is not None}
+        named_rules = ((name, getattr(rules, name)) for name in _RULES_WITH_AGE)
+        return {
+            name: rule.model_copy(update={"fresh": _ANY_STATUS_AGE})
+            for name, rule in named_rules
+            if rule is not None
+        }
 
     channels = {
-        name: one.model_copy(update={"rules": one.rules.model_copy(update=of(one.rules))})
-        for name, one in policy.channels.items()
+        name: policy_part.model_copy(
+            update={"rules": policy_part.rules.model_copy(update=of(policy_part.rules))}
+        )
+        for name, policy_part in policy.channels.items()
     }
     families = {
-        name: one.model_copy(
-            update={"channels": {key: own.model_copy(update=of(own)) for key, own in one.channels.items()}}
+        name: policy_part.model_copy(
+            update={
+                "channels": {
+                    key: rules.model_copy(update=of(rules)) for key, rules in policy_part.channels.items()
+                }
+            }
         )
-        for name, one in policy.families.items()
+        for name, policy_part in policy.families.items()
     }
     return policy.model_copy(update={"channels": channels, "families": families})
 
 
-def digest_of(policy: Policy) -> str:
+def compute_policy_digest(policy: Policy) -> str:
     """Return the digest of all that is told by: a policy, the data of families, and who reads them."""
-    said = json.dumps(policy.model_dump(mode="json"), sort_keys=True)
-    data = repr((sorted(ci_table().families.items()), sorted(gfx_families().items())))
-    return hashlib.sha256(f"{_FORM} {__version__}\0{said}\0{data}".encode()).hexdigest()[:16]
+    policy_json = json.dumps(policy.model_dump(mode="json"), sort_keys=True)
+    data = repr((sorted(load_ci_table().families.items()), sorted(get_gfx_families().items())))
+    return hashlib.sha256(f"{_DIGEST_FORM} {__version__}\0{policy_json}\0{data}".encode()).hexdigest()[:16]
 
 
-def digest_of_all(policy: Policy, told_by: str, shown: Shown, evidence: Sequence[str], now: datetime) -> str:
+def compute_status_digest(
+    policy: Policy, policy_digest: str, channel_set: ChannelSet, evidence: Sequence[str], now: datetime
+) -> str:
     """Return the digest of what the told state of a set is found from; ``evidence`` are ids.
 
     The id of an evidence holds the hash of what it says. Of the time all that matters is which waivers ended.
     """
-    ended = [now.date() > one.expires for one in policy.waivers]
-    said = (told_by, ended, shown.set, shown.when, _loose(shown), sorted(evidence))
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+    ended = [now.date() > waiver.expires for waiver in policy.waivers]
+    facts = (
+        policy_digest,
+        ended,
+        channel_set.set,
+        channel_set.when,
+        _list_wheel_notes(channel_set),
+        sorted(evidence),
+    )
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
 
-def known_of(
+def make_set_status(
     document: SetDocument,
     results: Sequence[Result],
-    shown: Shown,
+    channel_set: ChannelSet,
     *,
     policy: Policy,
     channel: str,
     now: datetime,
     digest: str,
-) -> Known:
+) -> SetStatus:
     """Return what is known of a set on a channel. ``policy`` is one without age."""
-    verdict = judge(policy, channel, document, results, now)
-    failed = _failed_checks(verdict, results)
-    lines = [*shown_state(verdict).lines, *(f"{rule}: failed" for rule in failed), *verdict.notes]
+    verdict = judge_set(policy, channel, document, results, now)
+    failed = _list_failed_checks(verdict, results)
+    lines = [*make_shown_state(verdict).lines, *(f"{rule}: failed" for rule in failed), *verdict.notes]
     project = "torch" if "torch" in document.projects else document.projects[0]
     wheels = [file for file in document.files if file.project == project]
-    ahead = any(max(one.evidence.when, one.evidence.added) > now + SKEW for one in results)
-    return Known(
+    ahead = any(max(item.evidence.when, item.evidence.added) > now + CLOCK_SKEW for item in results)
+    return SetStatus(
         set=document.id,
         created=document.created,
-        promoted=shown.when,
+        promoted=channel_set.when,
         project=project,
         version=wheels[0].version,
         rocm=document.rocm,
-        os=platform_of(document),
+        os=find_set_platform(document),
         kind=document.layout,
         origin=document.origin,
-        state=_state(verdict, failed),
-        told=(*lines, *_loose(shown)),
+        state=_find_state(verdict, failed),
+        told=(*lines, *_list_wheel_notes(channel_set)),
         failed_checks=failed,
         targets=tuple(
-            Target(gfx=one.gfx, state=one.state, by=one.by, pythons=one.pythons, when=one.when)
-            for one in verdict.targets
+            TargetStatus(gfx=item.gfx, state=item.state, by=item.by, pythons=item.pythons, when=item.when)
+            for item in verdict.targets
         ),
-        wheels=tuple(_wheel(file, document) for file in wheels),
+        wheels=tuple(_make_wheel_status(file, document) for file in wheels),
         of="" if ahead else digest,
     )
 
 
-def _loose(shown: Shown) -> list[str]:
+def _list_wheel_notes(channel_set: ChannelSet) -> list[str]:
     """Return the lines that are of the wheels, not of what is known of them: they stay."""
-    return [line for line in shown.told if line.startswith((*LOOSE, FEWER))]
+    return [line for line in channel_set.told if line.startswith((*UNPINNED_PREFIXES, FEWER_TARGETS_PREFIX))]
 
 
-def _failed_checks(verdict: Verdict, results: Sequence[Result]) -> tuple[str, ...]:
+def _list_failed_checks(verdict: Verdict, results: Sequence[Result]) -> tuple[str, ...]:
     """Return the rules about files that fail, not for want of evidence, but by a failure or a change."""
-    bad = {one.id for one in results if not one.evidence.passed}
+    bad = {item.id for item in results if not item.evidence.passed}
     return tuple(
-        one.rule
-        for one in verdict.failures
-        if one.rule in {"hashes", "evidence"}
-        or (one.rule in {"verify", "resolver"} and bad.intersection(one.evidence))
+        item.rule
+        for item in verdict.failures
+        if item.rule in {"hashes", "evidence"}
+        or (item.rule in {"verify", "resolver"} and bad.intersection(item.evidence))
     )
 
 
-def _state(verdict: Verdict, failed: Sequence[str]) -> State:
-    word = shown_state(verdict).word
+def _find_state(verdict: Verdict, failed: Sequence[str]) -> ShownTestState:
+    word = make_shown_state(verdict).word
     return "checks failed" if failed and word != "tests failed" else word
 
 
-def _wheel(file: SetFile, document: SetDocument) -> Wheel:
+def _make_wheel_status(file: SetFile, document: SetDocument) -> WheelStatus:
     """Return a wheel; one whose device code is in other wheels of the set is for all its targets."""
-    own = sorted({base_target(one) for one in file.targets})
-    return Wheel(
+    targets = sorted({strip_features(target) for target in file.targets})
+    return WheelStatus(
         file=file.name,
         sha256=file.sha256,
-        pythons=tuple(sorted(pythons_of(file.name), key=_by_number)),
+        pythons=tuple(sorted(list_wheel_pythons(file.name), key=_python_number)),
         platforms=tuple(sorted({tag.platform for tag in parse_wheel_name(file.name).tags})),
-        gfx=tuple(own) or targets_of(document),
+        gfx=tuple(targets) or list_set_targets(document),
         label=file.label,
         rocm=document.rocm_of(file),
     )
 
 
-def _by_number(python: str) -> tuple[int, str]:
+def _python_number(python: str) -> tuple[int, str]:
     return int(python[2:].rstrip("t") or 0), python

@@ -12,17 +12,17 @@ from typing import Literal
 
 from rocm_wheels.model.lock import Lock, LockedProject, LockedSubmodule
 
-Kind = Literal["added", "removed", "changed"]
-Value = str | tuple[str, ...] | None
+ChangeKind = Literal["added", "removed", "changed"]
+FieldValue = str | tuple[str, ...] | None
 
 
 @dataclass(frozen=True)
 class FieldChange:
     """One thing by its name in the lock, as it was and as it is; ``None`` where there is none."""
 
-    what: str
-    old: Value
-    new: Value
+    name: str
+    old: FieldValue
+    new: FieldValue
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class SubmoduleChange:
     new: LockedSubmodule | None
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ChangeKind:
         """Say what happened to it."""
-        return _kind(self.old, self.new)
+        return _classify_change(self.old, self.new)
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class ProjectChange:
     not_compared: tuple[str, ...] = ()
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ChangeKind:
         """Say what happened to it."""
-        return _kind(self.old, self.new)
+        return _classify_change(self.old, self.new)
 
     @property
     def same(self) -> bool:
@@ -91,57 +91,61 @@ class LockDiff:
         return not self.not_compared and not any(project.not_compared for project in self.projects)
 
 
-def compare(a: Lock, b: Lock) -> LockDiff:
+def compare_locks(a: Lock, b: Lock) -> LockDiff:
     """Return what changed from ``a`` to ``b``. Who asked for a ref is no difference."""
     brief = _is_brief(*a.projects.values()), _is_brief(*b.projects.values())
-    found = _Found()
-    found.add("platform", a.platform, b.platform)
-    for what in ("line", "rocm", "targets", "pythons", "local_version", "named_torch"):
-        old, new = getattr(a, what), getattr(b, what)
-        found.add(what, old, new, unsaid=(brief[0] and not old, brief[1] and not new))
+    comparison = _FieldComparison()
+    comparison.compare_field("platform", a.platform, b.platform)
+    for field_name in ("line", "rocm", "targets", "pythons", "local_version", "named_torch"):
+        old, new = getattr(a, field_name), getattr(b, field_name)
+        comparison.compare_field(field_name, old, new, unsaid=(brief[0] and not old, brief[1] and not new))
     names = sorted(a.projects.keys() | b.projects.keys())
-    projects = tuple(_project(name, a.projects.get(name), b.projects.get(name)) for name in names)
-    return LockDiff(tuple(found.fields), projects, tuple(found.unsaid))
+    projects = tuple(_compare_projects(name, a.projects.get(name), b.projects.get(name)) for name in names)
+    return LockDiff(tuple(comparison.fields), projects, tuple(comparison.unsaid))
 
 
 @dataclass
-class _Found:
+class _FieldComparison:
     """What differs, and what only one of two says."""
 
     fields: list[FieldChange] = field(default_factory=list)
     unsaid: list[str] = field(default_factory=list)
 
-    def add(self, what: str, old: Value, new: Value, *, unsaid: tuple[bool, bool] = (False, False)) -> None:
+    def compare_field(
+        self, name: str, old: FieldValue, new: FieldValue, *, unsaid: tuple[bool, bool] = (False, False)
+    ) -> None:
         """Compare one thing; ``unsaid`` tells for each lock whether it does not say it."""
         if old == new or all(unsaid):
             return
         if any(unsaid):
-            self.unsaid.append(what)
+            self.unsaid.append(name)
         else:
-            self.fields.append(FieldChange(what, old, new))
+            self.fields.append(FieldChange(name, old, new))
 
 
-def _project(name: str, old: LockedProject | None, new: LockedProject | None) -> ProjectChange:
+def _compare_projects(name: str, old: LockedProject | None, new: LockedProject | None) -> ProjectChange:
     if old is None or new is None:
         return ProjectChange(name, old, new)
     brief = _is_brief(old), _is_brief(new)
-    found = _Found()
-    found.add("origin", old.origin, new.origin)
+    comparison = _FieldComparison()
+    comparison.compare_field("origin", old.origin, new.origin)
     # for a pin of which it names no branch, a manifest has the commit alone
     unsaid = brief[0] and old.ref == old.commit, brief[1] and new.ref == new.commit
-    found.add("ref", old.ref, new.ref, unsaid=unsaid)
-    found.add("commit", old.commit, new.commit)
-    found.add("version", old.version, new.version, unsaid=(old.version is None, new.version is None))
+    comparison.compare_field("ref", old.ref, new.ref, unsaid=unsaid)
+    comparison.compare_field("commit", old.commit, new.commit)
+    comparison.compare_field(
+        "version", old.version, new.version, unsaid=(old.version is None, new.version is None)
+    )
     if old.commit == new.commit:  # else the trees are other ones; here one of the locks is wrong
-        found.add("tree", old.tree, new.tree, unsaid=(old.tree is None, new.tree is None))
+        comparison.compare_field("tree", old.tree, new.tree, unsaid=(old.tree is None, new.tree is None))
     unsaid = brief[0] and old.patches is None, brief[1] and new.patches is None
-    found.add("patches", _patches(old), _patches(new), unsaid=unsaid)
+    comparison.compare_field("patches", _identify_patches(old), _identify_patches(new), unsaid=unsaid)
     submodules: tuple[SubmoduleChange, ...] = ()
     if old.submodules is not None and new.submodules is not None:
-        submodules = tuple(_submodules(old.submodules, new.submodules))
+        submodules = tuple(_compare_submodules(old.submodules, new.submodules))
     elif old.submodules is not None or new.submodules is not None:
-        found.unsaid.append("submodules")
-    return ProjectChange(name, old, new, tuple(found.fields), submodules, tuple(found.unsaid))
+        comparison.unsaid.append("submodules")
+    return ProjectChange(name, old, new, tuple(comparison.fields), submodules, tuple(comparison.unsaid))
 
 
 def _is_brief(*projects: LockedProject) -> bool:
@@ -149,25 +153,25 @@ def _is_brief(*projects: LockedProject) -> bool:
     return all(project.tree is None and project.submodules is None for project in projects)
 
 
-def _patches(project: LockedProject) -> tuple[str, ...]:
+def _identify_patches(project: LockedProject) -> tuple[str, ...]:
     return () if project.patches is None else (project.patches.name, project.patches.digest)
 
 
-def _submodules(
+def _compare_submodules(
     old: Mapping[str, LockedSubmodule], new: Mapping[str, LockedSubmodule]
 ) -> Iterator[SubmoduleChange]:
     for path in sorted(old.keys() | new.keys()):
         change = SubmoduleChange(path, old.get(path), new.get(path))
-        if change.old is None or change.new is None or not _same(change.old, change.new):
+        if change.old is None or change.new is None or not _is_same_submodule(change.old, change.new):
             yield change
 
 
-def _same(old: LockedSubmodule, new: LockedSubmodule) -> bool:
+def _is_same_submodule(old: LockedSubmodule, new: LockedSubmodule) -> bool:
     trees = {old.tree, new.tree} - {None}
     return (old.origin, old.commit) == (new.origin, new.commit) and len(trees) < 2
 
 
-def _kind(old: object, new: object) -> Kind:
+def _classify_change(old: object, new: object) -> ChangeKind:
     if old is None:
         return "added"
     return "removed" if new is None else "changed"

@@ -8,28 +8,41 @@ from typing import Any
 from rocm_wheels.errors import SourceError
 from rocm_wheels.model.lock import LockedProject, LockedSubmodule
 from rocm_wheels.shell import hide_credentials
-from rocm_wheels.sources.lock.diff import FieldChange, LockDiff, ProjectChange, SubmoduleChange, Value
-from rocm_wheels.sources.lock.history import Between, Commit, Where, readable, reason
+from rocm_wheels.sources.lock.diff import FieldChange, LockDiff, ProjectChange, SubmoduleChange, FieldValue
+from rocm_wheels.sources.lock.history import (
+    CommitRange,
+    HistoryCommit,
+    ProjectPath,
+    make_readable,
+    explain_failure,
+)
 
-Histories = Mapping[Where, Between | SourceError]
+Histories = Mapping[ProjectPath, CommitRange | SourceError]
 
-_SHORT = 12
-_SUBJECT = 100  # letters of a subject that are shown
-_SHOWN = {"origin", "ref", "commit", "tree", "version", "patches"}  # in JSON, of a project or a submodule
-_NOTHING = {"targets": "left open", "pythons": "left open", "rocm": "left open"}
+_SHORT_ID = 12
+_MOST_LETTERS = 100  # letters of a subject that are shown
+_JSON_FIELDS = {
+    "origin",
+    "ref",
+    "commit",
+    "tree",
+    "version",
+    "patches",
+}  # in JSON, of a project or a submodule
+_EMPTY_WORDS = {"targets": "left open", "pythons": "left open", "rocm": "left open"}
 
 
-def report_lines(diff: LockDiff, histories: Histories, *, most: int) -> list[str]:
-    """Return what a person reads; ``most``: commits listed a repository and direction, the rest counted."""
-    lines = [f"{change.what:9} {_values(change)}" for change in diff.fields]
+def format_diff_report(diff: LockDiff, histories: Histories, *, limit: int) -> list[str]:
+    """Return what a person reads; ``limit``: commits listed a repository and direction, the rest counted."""
+    lines = [f"{change.name:9} {_describe_values(change)}" for change in diff.fields]
     changed = [project for project in diff.projects if not project.same]
-    rows = [_row(project, histories) for project in changed]
+    rows = [_format_row(project, histories) for project in changed]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     if lines and rows:
         lines.append("")
     for project, row in zip(changed, rows, strict=True):
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True) if width]
-        details = [f"    {line}" for line in _details(project, histories, most)]
+        details = [f"    {line}" for line in _format_details(project, histories, limit)]
         lines += ["  ".join(cells).rstrip(), *details, *([""] if details else [])]
     if lines and lines[-1]:
         lines.append("")
@@ -39,33 +52,33 @@ def report_lines(diff: LockDiff, histories: Histories, *, most: int) -> list[str
         lines.append(f"{words}: {', '.join(unchanged)}")
     elif unchanged:
         lines.append(f"unchanged: {', '.join(unchanged)}")
-    lines += _not_compared(diff)
+    lines += _list_not_compared(diff)
     return lines if lines[-1] else lines[:-1]
 
 
-def as_json(diff: LockDiff, histories: Histories, *, most: int) -> dict[str, Any]:
+def format_diff_json(diff: LockDiff, histories: Histories, *, limit: int) -> dict[str, Any]:
     """Return what a program reads; ``history`` is null where none is due. Keys are added, never renamed."""
     return {
         "same": diff.same,
-        "fields": [_field(change) for change in diff.fields],
+        "fields": [_dump_field(change) for change in diff.fields],
         "not_compared": list(diff.not_compared),
         "unchanged": [project.name for project in diff.projects if project.same],
         "projects": {
             project.name: {
                 "change": project.kind,
-                "old": _shown(project.old),
-                "new": _shown(project.new),
-                "fields": [_field(change) for change in project.fields],
+                "old": _dump_locked(project.old),
+                "new": _dump_locked(project.new),
+                "fields": [_dump_field(change) for change in project.fields],
                 "not_compared": list(project.not_compared),
-                "history": _history(histories.get((project.name, "")), most),
+                "history": _dump_history(histories.get((project.name, "")), limit),
                 "submodules": {
-                    one.path: {
-                        "change": one.kind,
-                        "old": _shown(one.old),
-                        "new": _shown(one.new),
-                        "history": _history(histories.get((project.name, one.path)), most),
+                    submodule.path: {
+                        "change": submodule.kind,
+                        "old": _dump_locked(submodule.old),
+                        "new": _dump_locked(submodule.new),
+                        "history": _dump_history(histories.get((project.name, submodule.path)), limit),
                     }
-                    for one in project.submodules
+                    for submodule in project.submodules
                 },
             }
             for project in diff.projects
@@ -74,152 +87,157 @@ def as_json(diff: LockDiff, histories: Histories, *, most: int) -> dict[str, Any
     }
 
 
-def _row(project: ProjectChange, histories: Histories) -> list[str]:
+def _format_row(project: ProjectChange, histories: Histories) -> list[str]:
     """Return name, ref, commit, version and what lies between."""
     old, new = project.old, project.new
     if old is None or new is None:
-        one = new or old
-        assert one is not None
-        commit = f"{project.kind}, {'was ' if new is None else ''}{one.commit[:_SHORT]}"
-        return [project.name, readable(one.ref), commit, one.version or "", ""]
-    history = _count(histories.get((project.name, "")))
+        locked = new or old
+        assert locked is not None
+        commit = f"{project.kind}, {'was ' if new is None else ''}{locked.commit[:_SHORT_ID]}"
+        return [project.name, make_readable(locked.ref), commit, locked.version or "", ""]
+    history = _describe_count(histories.get((project.name, "")))
     return [
         project.name,
-        _arrow(*(_short_ref(one) for one in (old, new))),
-        _arrow(old.commit[:_SHORT], new.commit[:_SHORT]),
-        _arrow(old.version or "?", new.version or "?") if old.version or new.version else "",
+        _format_change(*(_shorten_ref(locked) for locked in (old, new))),
+        _format_change(old.commit[:_SHORT_ID], new.commit[:_SHORT_ID]),
+        _format_change(old.version or "?", new.version or "?") if old.version or new.version else "",
         f"{history} (the same files)".lstrip() if project.same_files else history,
     ]
 
 
-def _details(project: ProjectChange, histories: Histories, most: int) -> Iterator[str]:
+def _format_details(project: ProjectChange, histories: Histories, limit: int) -> Iterator[str]:
     for change in project.fields:
-        if change.what in ("origin", "patches", "tree"):
-            yield f"{change.what}  {_values(change)}"
-    yield from _commits(histories.get((project.name, "")), most)
-    width = max((len(readable(one.path)) for one in project.submodules), default=0)
-    for one in project.submodules:
-        between = histories.get((project.name, one.path))
-        yield f"{readable(one.path):{width}}  {_submodule(one)}  {_count(between)}".rstrip()
-        yield from (f"    {line}" for line in _commits(between, most))
+        if change.name in ("origin", "patches", "tree"):
+            yield f"{change.name}  {_describe_values(change)}"
+    yield from _format_commits(histories.get((project.name, "")), limit)
+    width = max((len(make_readable(submodule.path)) for submodule in project.submodules), default=0)
+    for submodule in project.submodules:
+        between = histories.get((project.name, submodule.path))
+        yield f"{make_readable(submodule.path):{width}}  {_describe_submodule(submodule)}  {_describe_count(between)}".rstrip()
+        yield from (f"    {line}" for line in _format_commits(between, limit))
 
 
-def _submodule(one: SubmoduleChange) -> str:
-    if one.old is None or one.new is None:
-        there = one.new or one.old
-        assert there is not None
-        return f"{one.kind}, {'was ' if one.new is None else ''}{there.commit[:_SHORT]}"
-    commits = _arrow(one.old.commit[:_SHORT], one.new.commit[:_SHORT])
-    if one.old.origin != one.new.origin:
-        return f"{commits}  from {_arrow(_origin(one.old.origin), _origin(one.new.origin))}"
-    if one.old.commit == one.new.commit:  # one of the locks is wrong
-        return f"{commits}  tree {one.old.tree} → {one.new.tree}"
+def _describe_submodule(change: SubmoduleChange) -> str:
+    if change.old is None or change.new is None:
+        locked = change.new or change.old
+        assert locked is not None
+        return f"{change.kind}, {'was ' if change.new is None else ''}{locked.commit[:_SHORT_ID]}"
+    commits = _format_change(change.old.commit[:_SHORT_ID], change.new.commit[:_SHORT_ID])
+    if change.old.origin != change.new.origin:
+        return f"{commits}  from {_format_change(_show_origin(change.old.origin), _show_origin(change.new.origin))}"
+    if change.old.commit == change.new.commit:  # one of the locks is wrong
+        return f"{commits}  tree {change.old.tree} → {change.new.tree}"
     return commits
 
 
-def _commits(between: Between | SourceError | None, most: int) -> Iterator[str]:
+def _format_commits(between: CommitRange | SourceError | None, limit: int) -> Iterator[str]:
     """List commits, the dropped ones last: they are few, and what one must look at stands at the end."""
-    if not isinstance(between, Between):
+    if not isinstance(between, CommitRange):
         return
     for mark, commits in (("+", between.added), ("-", between.dropped)):
-        for commit in commits[:most]:
-            yield f"{mark} {commit.id[:_SHORT]} {_cut(commit.subject)}".rstrip()
-        if 0 < most < len(commits):
-            yield f"{mark} … {len(commits) - most} more"
+        for commit in commits[:limit]:
+            yield f"{mark} {commit.id[:_SHORT_ID]} {_shorten_subject(commit.subject)}".rstrip()
+        if 0 < limit < len(commits):
+            yield f"{mark} … {len(commits) - limit} more"
 
 
-def _count(between: Between | SourceError | None) -> str:
+def _describe_count(between: CommitRange | SourceError | None) -> str:
     if between is None:
         return ""
     if isinstance(between, SourceError):
         return "history not known"
     if not between.complete:
         return "history not known: too far apart"
-    said = [_many(between.added, "")] if between.added else []
-    said += [_many(between.dropped, " dropped")] if between.dropped else []
-    return ", ".join(said)
+    parts = [_count_commits(between.added, "")] if between.added else []
+    parts += [_count_commits(between.dropped, " dropped")] if between.dropped else []
+    return ", ".join(parts)
 
 
-def _many(commits: Sequence[Commit], how: str) -> str:
+def _count_commits(commits: Sequence[HistoryCommit], how: str) -> str:
     return f"{len(commits)} commit{'s' if len(commits) > 1 else ''}{how}"
 
 
-def _not_compared(diff: LockDiff) -> list[str]:
+def _list_not_compared(diff: LockDiff) -> list[str]:
     """Name what only one of the locks says, thing by thing."""
-    unsaid: dict[str, list[str]] = {what: [] for what in diff.not_compared}
+    unsaid: dict[str, list[str]] = {name: [] for name in diff.not_compared}
     for project in diff.projects:
-        for what in project.not_compared:
-            unsaid.setdefault(what, []).append(project.name)
+        for name in project.not_compared:
+            unsaid.setdefault(name, []).append(project.name)
     if not unsaid:
         return []
-    words = [f"{what} of {', '.join(names)}" if names else what for what, names in unsaid.items()]
+    words = [f"{name} of {', '.join(names)}" if names else name for name, names in unsaid.items()]
     return [f"not compared, for only one of the locks says it: {'; '.join(words)}"]
 
 
-def _values(change: FieldChange) -> str:
+def _describe_values(change: FieldChange) -> str:
     old, new = change.old, change.new
-    if change.what == "patches":
-        return _arrow(_patches(old), _patches(new))
-    if change.what == "origin":
-        return _arrow(_origin(str(old)), _origin(str(new)))
+    if change.name == "patches":
+        return _format_change(_describe_patches(old), _describe_patches(new))
+    if change.name == "origin":
+        return _format_change(_show_origin(str(old)), _show_origin(str(new)))
     if isinstance(old, tuple) and isinstance(new, tuple) and old and new:
-        parts = [f"+ {one}" for one in new if one not in old] + [f"- {one}" for one in old if one not in new]
-        return "  ".join(parts) or f"{_plain(old, '')} → {_plain(new, '')} (another order)"
-    nothing = _NOTHING.get(change.what, "none")
-    return _arrow(_plain(old, nothing), _plain(new, nothing))
+        parts = [f"+ {value}" for value in new if value not in old] + [
+            f"- {value}" for value in old if value not in new
+        ]
+        return "  ".join(parts) or f"{_format_value(old, '')} → {_format_value(new, '')} (another order)"
+    nothing = _EMPTY_WORDS.get(change.name, "none")
+    return _format_change(_format_value(old, nothing), _format_value(new, nothing))
 
 
-def _plain(value: Value, nothing: str) -> str:
+def _format_value(value: FieldValue, nothing: str) -> str:
     if not value:
         return nothing
-    return readable(value if isinstance(value, str) else ", ".join(value))
+    return make_readable(value if isinstance(value, str) else ", ".join(value))
 
 
-def _patches(value: Value) -> str:
-    return f"{value[0]} ({value[1][:_SHORT]})" if value else "none"
+def _describe_patches(value: FieldValue) -> str:
+    return f"{value[0]} ({value[1][:_SHORT_ID]})" if value else "none"
 
 
-def _origin(origin: str) -> str:
-    return readable(hide_credentials(origin))
+def _show_origin(origin: str) -> str:
+    return make_readable(hide_credentials(origin))
 
 
-def _short_ref(project: LockedProject) -> str:
-    return project.ref[:_SHORT] if project.ref == project.commit else readable(project.ref)
+def _shorten_ref(project: LockedProject) -> str:
+    return project.ref[:_SHORT_ID] if project.ref == project.commit else make_readable(project.ref)
 
 
-def _arrow(old: str, new: str) -> str:
+def _format_change(old: str, new: str) -> str:
     return old if old == new else f"{old} → {new}"
 
 
-def _cut(subject: str) -> str:
-    return subject if len(subject) <= _SUBJECT else subject[: _SUBJECT - 1] + "…"
+def _shorten_subject(subject: str) -> str:
+    return subject if len(subject) <= _MOST_LETTERS else subject[: _MOST_LETTERS - 1] + "…"
 
 
-def _field(change: FieldChange) -> dict[str, Any]:
-    if change.what == "patches":
-        old, new = ({"name": one[0], "digest": one[1]} if one else None for one in (change.old, change.new))
-        return {"what": change.what, "old": old, "new": new}
-    if change.what == "origin":
+def _dump_field(change: FieldChange) -> dict[str, Any]:
+    if change.name == "patches":
+        old, new = (
+            {"name": patches[0], "digest": patches[1]} if patches else None
+            for patches in (change.old, change.new)
+        )
+        return {"what": change.name, "old": old, "new": new}
+    if change.name == "origin":
         return {
-            "what": change.what,
+            "what": change.name,
             "old": hide_credentials(str(change.old)),
             "new": hide_credentials(str(change.new)),
         }
-    return {"what": change.what, "old": change.old, "new": change.new}
+    return {"what": change.name, "old": change.old, "new": change.new}
 
 
-def _shown(one: LockedProject | LockedSubmodule | None) -> dict[str, Any] | None:
-    if one is None:
+def _dump_locked(locked: LockedProject | LockedSubmodule | None) -> dict[str, Any] | None:
+    if locked is None:
         return None
-    found = one.model_dump(mode="json", include=_SHOWN)
-    return {**found, "origin": hide_credentials(one.origin)}
+    data = locked.model_dump(mode="json", include=_JSON_FIELDS)
+    return {**data, "origin": hide_credentials(locked.origin)}
 
 
-def _history(between: Between | SourceError | None, most: int) -> dict[str, Any] | None:
+def _dump_history(between: CommitRange | SourceError | None, limit: int) -> dict[str, Any] | None:
     if between is None:
         return None
     if isinstance(between, SourceError):
-        return {"complete": False, "why": reason(between)}
+        return {"complete": False, "why": explain_failure(between)}
     if not between.complete:
         return {"complete": False, "why": "too far apart", "source": between.source}
     sides = {"added": between.added, "dropped": between.dropped}
@@ -229,7 +247,7 @@ def _history(between: Between | SourceError | None, most: int) -> dict[str, Any]
         **{
             name: {
                 "count": len(commits),
-                "commits": [{"commit": one.id, "subject": one.subject} for one in commits[:most]],
+                "commits": [{"commit": commit.id, "subject": commit.subject} for commit in commits[:limit]],
             }
             for name, commits in sides.items()
         },

@@ -11,17 +11,17 @@ from rocm_wheels import log
 from rocm_wheels.errors import SourceError, UsageError
 from rocm_wheels.model.lock import Lock, LockedProject
 from rocm_wheels.model.project import Platform
-from rocm_wheels.shell import shell_line
+from rocm_wheels.shell import format_command
 from rocm_wheels.sources.git import Git
 from rocm_wheels.sources.lock.file import read_lock
-from rocm_wheels.sources.patches.sets import PatchSet, line_of, lines_of, read_patch_set
+from rocm_wheels.sources.patches.sets import PatchSet, match_line, list_lines, read_patch_set
 from rocm_wheels.sources.pins.choose import Pin
-from rocm_wheels.sources.state import State
+from rocm_wheels.sources.state import CheckoutState
 
 if TYPE_CHECKING:  # a build has a lock, and no use for all that a checkout needs
     from rocm_wheels.sources.request import CheckoutRequest, CheckoutResult
 
-_SHOWN = 3
+_MOST_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class LockFile:
             )
         return self.lock.projects[name]
 
-    def update(self, name: str) -> str:
+    def update_command(self, name: str) -> str:
         """Return the command that brings the lock up to date with a project."""
-        return f"`{shell_line(['rocm-wheels', 'lock', 'update', self.path, name])}`"
+        return f"`{format_command(['rocm-wheels', 'lock', 'update', self.path, name])}`"
 
 
 def open_lock(path: Path, platform: Platform) -> LockFile:
@@ -56,7 +56,7 @@ def open_lock(path: Path, platform: Platform) -> LockFile:
     return LockFile(path, lock)
 
 
-def locked_pin(file: LockFile, name: str, *, origin: str | None = None) -> Pin:
+def read_locked_pin(file: LockFile, name: str, *, origin: str | None = None) -> Pin:
     """Return the locked commit; ``origin``, the option's, is another place for it."""
     locked = file.project(name)
     why = f"lock {file.path}"
@@ -65,24 +65,26 @@ def locked_pin(file: LockFile, name: str, *, origin: str | None = None) -> Pin:
     return Pin(origin or locked.origin, locked.ref, why, locked.commit)
 
 
-def locked_patches(file: LockFile, name: str, folder: Path) -> PatchSet | None:
+def read_locked_patches(file: LockFile, name: str, folder: Path) -> PatchSet | None:
     """Return the patch set that the lock names, ``None`` where it names none.
 
     ``folder`` holds a folder a project. Raises SourceError when the set is not the locked one.
     """
     locked = file.project(name)
     if locked.patches is None:
-        if there := line_of(locked.ref if file.lock.line is None else file.lock.line, lines_of(name, folder)):
-            log.note(f"no patches: {file.path} says so; {folder / name / there} is left out")
+        if line := match_line(
+            locked.ref if file.lock.line is None else file.lock.line, list_lines(name, folder)
+        ):
+            log.log_note(f"no patches: {file.path} says so; {folder / name / line} is left out")
         return None
-    found = read_patch_set(folder / name / locked.patches.name)
-    if found.digest != locked.patches.digest:
-        what = f"has the digest {found.digest}" if found.digest else "has no patches"
+    patch_set = read_patch_set(folder / name / locked.patches.name)
+    if patch_set.digest != locked.patches.digest:
+        fault = f"has the digest {patch_set.digest}" if patch_set.digest else "has no patches"
         raise SourceError(
-            f"the patch set {found.folder} {what}, and {file.path} says {locked.patches.digest}",
-            tip=f"bring the set back, or take it as it is now with {file.update(name)}",
+            f"the patch set {patch_set.folder} {fault}, and {file.path} says {locked.patches.digest}",
+            tip=f"bring the set back, or take it as it is now with {file.update_command(name)}",
         )
-    return found
+    return patch_set
 
 
 def check_checkout(
@@ -92,24 +94,24 @@ def check_checkout(
 
     Raises SourceError: the commit is the locked one, so that it is the lock that is wrong.
     """
-    locked, tree, found = file.project(request.project.name), result.tree, []
+    locked, tree, faults = file.project(request.project.name), result.tree, []
     if locked.tree is not None and tree is None:
         tree = Git(result.directory, env).text("rev-parse", f"{locked.commit}^{{tree}}")
     if locked.tree not in (None, tree):
-        found.append(f"the files of {locked.commit[:12]} are the tree {tree}, not {locked.tree}")
+        faults.append(f"the files of {locked.commit[:12]} are the tree {tree}, not {locked.tree}")
     if request.submodules:
-        found += _other_submodules(locked, result.state)
+        faults += _compare_submodules(locked, result.state)
     elif locked.submodules:
-        log.note(f"--no-submodules: the {len(locked.submodules)} in {file.path} are left out")
-    if found:
+        log.log_note(f"--no-submodules: the {len(locked.submodules)} in {file.path} are left out")
+    if faults:
         raise SourceError(
             f"{result.directory} is at the locked commit, but {file.path} says something else of it:"
-            + "".join(f"\n  {line}" for line in found),
-            tip=f"somebody changed the lock by hand; {file.update(request.project.name)} makes it right",
+            + "".join(f"\n  {line}" for line in faults),
+            tip=f"somebody changed the lock by hand; {file.update_command(request.project.name)} makes it right",
         )
 
 
-def differences(locked: LockedProject, state: State | None) -> list[str]:
+def compare_with_lock(locked: LockedProject, state: CheckoutState | None) -> list[str]:
     """Say in what a tree is not what the lock says; ``state`` is its checkout's, if it is one of ours."""
     if state is None:
         return ["it was not checked out by rocm-wheels, and may be anything"]
@@ -117,35 +119,35 @@ def differences(locked: LockedProject, state: State | None) -> list[str]:
         return [f"its {state.operation} was interrupted"]
     if state.upstream != locked.commit:
         return [f"it is at {state.upstream}, not {locked.commit} ({locked.ref})"]
-    found = []
-    wanted = "" if locked.patches is None else locked.patches.digest
-    if state.patches != wanted:
-        found.append(f"its patches are {_patches(state)}, not {_locked_patches(locked)}")
+    faults = []
+    digest = "" if locked.patches is None else locked.patches.digest
+    if state.patches != digest:
+        faults.append(f"its patches are {_describe_patches(state)}, not {_describe_locked_patches(locked)}")
     if not state.submodules and locked.submodules:
-        found.append("it was checked out without its submodules")
+        faults.append("it was checked out without its submodules")
     else:
-        found += _other_submodules(locked, state)
-    return found
+        faults += _compare_submodules(locked, state)
+    return faults
 
 
-def _patches(state: State) -> str:
+def _describe_patches(state: CheckoutState) -> str:
     return f"{state.patch_set} ({state.patches[:12]})" if state.patches else "none"
 
 
-def _locked_patches(locked: LockedProject) -> str:
+def _describe_locked_patches(locked: LockedProject) -> str:
     return "none" if locked.patches is None else f"{locked.patches.name} ({locked.patches.digest[:12]})"
 
 
-def _other_submodules(locked: LockedProject, state: State) -> list[str]:
+def _compare_submodules(locked: LockedProject, state: CheckoutState) -> list[str]:
     """Say which submodules are at other commits; nothing where the lock does not name them."""
     if locked.submodules is None:
         return []
-    there = {path: left.upstream for path, left in state.left.items() if path}
-    wanted = {path: submodule.commit for path, submodule in locked.submodules.items()}
+    actual = {path: recorded.upstream for path, recorded in state.left.items() if path}
+    expected = {path: submodule.commit for path, submodule in locked.submodules.items()}
     lines = [
-        f"submodule {path} is {there.get(path, 'not there')}, not {wanted.get(path, 'there')}"
-        for path in sorted({*there, *wanted})
-        if there.get(path) != wanted.get(path)
+        f"submodule {path} is {actual.get(path, 'not there')}, not {expected.get(path, 'there')}"
+        for path in sorted({*actual, *expected})
+        if actual.get(path) != expected.get(path)
     ]
-    more = len(lines) - _SHOWN
-    return lines if more <= 0 else [*lines[:_SHOWN], f"and {more} more submodules"]
+    more = len(lines) - _MOST_SHOWN
+    return lines if more <= 0 else [*lines[:_MOST_SHOWN], f"and {more} more submodules"]

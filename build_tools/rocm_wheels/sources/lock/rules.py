@@ -18,13 +18,13 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from rocm_wheels.errors import UsageError
 from rocm_wheels.model.gfx import parse_targets
 from rocm_wheels.model.lock import Lock, LockedProject
-from rocm_wheels.model.names import project_names
-from rocm_wheels.records import did_you_mean
-from rocm_wheels.sources.network.gitmodules import is_inside
-from rocm_wheels.sources.network.remote import check_ref, origin_of, without_credentials
+from rocm_wheels.model.names import list_project_names
+from rocm_wheels.records import suggest_name
+from rocm_wheels.sources.network.gitmodules import is_inside_tree
+from rocm_wheels.sources.network.remote import check_ref, parse_origin, strip_credentials
 
 # what is wrong: where (keys from the outermost), the sentence, and the text that was found
-Fault = tuple[tuple[str | int, ...], str, object]
+LockFault = tuple[tuple[str | int, ...], str, object]
 
 _PYTHON = re.compile(r"3\.(0|[1-9]\d*)t?\Z")
 _LOCAL = re.compile(r"[a-z0-9]+(\.[a-z0-9]+)*\Z")
@@ -32,50 +32,50 @@ _KINDS = re.compile(r"(dev)?rocm|cpu|cu(da)?[0-9]|xpu|torch[0-9]")  # what other
 _SET_NAME = re.compile(r"\w[\w.+-]*\Z")
 
 
-def wrong_names(names: Sequence[str]) -> Iterator[Fault]:
+def find_name_faults(names: Sequence[str]) -> Iterator[LockFault]:
     """Yield the projects that have no recipe."""
-    known = project_names()
+    recipes = list_project_names()
     for name in names:
-        if name not in known:
-            yield (name,), f"there is no project {name}{did_you_mean(name, known)}", {}
+        if name not in recipes:
+            yield (name,), f"there is no project {name}{suggest_name(name, recipes)}", {}
 
 
-def wrong_project(project: LockedProject) -> Iterator[Fault]:
+def find_project_faults(project: LockedProject) -> Iterator[LockFault]:
     """Yield what git, a version or a patch set could not be; keys are those of the record."""
-    yield from _wrong_origin(project.origin, ("origin",))
+    yield from _find_origin_faults(project.origin, ("origin",))
     try:
         check_ref(project.ref)
     except UsageError as refused:
         yield ("ref",), refused.message, {}
     if project.version is not None:
-        yield from _wrong_version(project.version, ("version",), local=False)
+        yield from _find_version_faults(project.version, ("version",), local=False)
     if project.patches is not None and not _SET_NAME.match(project.patches.name):
         yield ("patches", "name"), "it is not the name of a patch set", project.patches.name
     for path, submodule in (project.submodules or {}).items():
-        if not is_inside(path):
+        if not is_inside_tree(path):
             yield ("submodules", path), "the path of a submodule does not stay in the tree", path
-        yield from _wrong_origin(submodule.origin, ("submodules", path, "origin"))
+        yield from _find_origin_faults(submodule.origin, ("submodules", path, "origin"))
 
 
-def wrong_wishes(lock: Lock) -> Iterator[Fault]:
+def find_request_faults(lock: Lock) -> Iterator[LockFault]:
     """Yield what is no version of ROCm, no part of versions, no GPU target or no Python."""
     if lock.rocm is not None:
-        yield from _wrong_version(lock.rocm, ("rocm",), local=True)
+        yield from _find_version_faults(lock.rocm, ("rocm",), local=True)
     if lock.targets:
         try:
-            parse_targets(" ".join(lock.targets), what="targets")
+            parse_targets(" ".join(lock.targets), input_name="targets")
         except UsageError as refused:
             yield ("targets",), refused.message, {}
-    if lock.local_version is not None and (said := wrong_local(lock.local_version)):
-        yield ("local_version",), said, lock.local_version
+    if lock.local_version is not None and (fault := describe_local_fault(lock.local_version)):
+        yield ("local_version",), fault, lock.local_version
     if lock.named_torch is not None:
-        yield from _wrong_version(lock.named_torch, ("named_torch",), local=False)
+        yield from _find_version_faults(lock.named_torch, ("named_torch",), local=False)
     for number, python in enumerate(lock.pythons):
-        if not is_python(python):
+        if not is_python_version(python):
             yield ("pythons", number), "it is not a Python, such as 3.13 or 3.14t", python
 
 
-def wrong_local(text: str) -> str:
+def describe_local_fault(text: str) -> str:
     """Return what is wrong with a part of local versions (PEP 440), "" for nothing."""
     if not _LOCAL.match(text):
         return "it must be small letters and digits, in parts with dots between"
@@ -84,53 +84,55 @@ def wrong_local(text: str) -> str:
     return ""
 
 
-def is_python(text: str) -> bool:
+def is_python_version(text: str) -> bool:
     """Tell whether a text names a Python, such as 3.13 or 3.14t (without a GIL)."""
     return bool(_PYTHON.match(text))
 
 
-def refuse(title: str, faults: Sequence[Fault]) -> None:
+def raise_faults(title: str, faults: Sequence[LockFault]) -> None:
     """Raise pydantic's ValidationError when there are faults: ``records`` adds the places."""
     if faults:
-        _refuse(title, faults)
+        _raise_validation_error(title, faults)
 
 
-def _refuse(title: str, faults: Sequence[Fault]) -> NoReturn:
+def _raise_validation_error(title: str, faults: Sequence[LockFault]) -> NoReturn:
     details = [
         InitErrorDetails(
-            type=PydanticCustomError("lock", "{message}", {"message": message}), loc=place, input=found
+            type=PydanticCustomError("lock", "{message}", {"message": message}), loc=keys, input=value
         )
-        for place, message, found in faults
+        for keys, message, value in faults
     ]
     raise ValidationError.from_exception_data(title, details)
 
 
-def _wrong_origin(origin: str, place: tuple[str, ...]) -> Iterator[Fault]:
-    if without_credentials(origin) != origin:
-        yield place, "it carries credentials, and a lock is for everybody; git has credential helpers", {}
+def _find_origin_faults(origin: str, keys: tuple[str, ...]) -> Iterator[LockFault]:
+    if strip_credentials(origin) != origin:
+        yield keys, "it carries credentials, and a lock is for everybody; git has credential helpers", {}
         return
     try:
-        found, local = origin_of(origin, Path("/"))
+        resolved, local = parse_origin(origin, Path("/"))
     except UsageError as refused:
-        yield place, refused.message, {}
+        yield keys, refused.message, {}
         return
-    if local and found != origin and not Path(origin).is_absolute():
-        yield place, "it is neither a URL nor a path from the root", origin
+    if local and resolved != origin and not Path(origin).is_absolute():
+        yield keys, "it is neither a URL nor a path from the root", origin
 
 
-def _wrong_version(text: str, place: tuple[str, ...], *, local: bool) -> Iterator[Fault]:
+def _find_version_faults(text: str, keys: tuple[str, ...], *, local: bool) -> Iterator[LockFault]:
     try:
         version = Version(text)
     except InvalidVersion:
-        yield place, "it is not a version (PEP 440)", text
+        yield keys, "it is not a version (PEP 440)", text
         return
     if version.local and not local:
-        yield place, f"a base version has no local part (+{version.local})", text
+        yield keys, f"a base version has no local part (+{version.local})", text
 
 
-def moved(faults: Iterator[Fault], *above: str, names: Mapping[str, str] | None = None) -> Iterator[Fault]:
+def move_faults(
+    faults: Iterator[LockFault], *above: str, names: Mapping[str, str] | None = None
+) -> Iterator[LockFault]:
     """Yield faults with the keys ``above`` them; ``names``: what a first key is called in another format."""
-    for place, message, found in faults:
-        first = place[0]
-        own = (names or {}).get(str(first), first)
-        yield (*above, own, *place[1:]), message, found
+    for keys, message, value in faults:
+        first = keys[0]
+        key = (names or {}).get(str(first), first)
+        yield (*above, key, *keys[1:]), message, value

@@ -18,18 +18,18 @@ from pathlib import Path
 
 from rocm_wheels import log
 from rocm_wheels.errors import SourceError, UsageError
-from rocm_wheels.sources.git import FETCH_SECONDS, Git, objects_of
-from rocm_wheels.sources.network.fetch import Came, Wanted, fetch, under_way
-from rocm_wheels.sources.network.remote import no_sha256
-from rocm_wheels.sources.network.sharing import share
+from rocm_wheels.sources.git import FETCH_SECONDS, Git, find_objects_folder
+from rocm_wheels.sources.network.fetch import FetchedCommit, CommitRequest, fetch_commit, mark_under_way
+from rocm_wheels.sources.network.remote import make_sha256_error
+from rocm_wheels.sources.network.sharing import link_objects
 from rocm_wheels.sources.network.transport import Transport
-from rocm_wheels.sources.recover import MARK
+from rocm_wheels.sources.recover import TREE_VARIABLE
 from rocm_wheels.sources.state import FETCHED_REF, OWN_FOLDER
-from rocm_wheels.sources.trees import has_object, is_whole
-from rocm_wheels.workspace import exclusive, write_whole
+from rocm_wheels.sources.trees import has_object, has_whole_commit
+from rocm_wheels.workspace import lock_folder, write_atomically
 
 # Everything arrives as packs, git by itself removes none, and any commit is given out to a checkout.
-_SETTINGS = """
+_MIRROR_SETTINGS = """
 [gc]
 	auto = 0
 [maintenance]
@@ -41,10 +41,10 @@ _SETTINGS = """
 [uploadpack]
 	allowAnySHA1InWant = true
 """
-_MARK = "mirror"  # in OWN_FOLDER once a mirror is set up whole
-_OF_INIT = {"HEAD", "branches", "config", "config.lock", "description", "hooks", "info", "objects", "refs"}
+_MIRROR_MARK = "mirror"  # in OWN_FOLDER once a mirror is set up whole
+_INIT_NAMES = {"HEAD", "branches", "config", "config.lock", "description", "hooks", "info", "objects", "refs"}
 _USERINFO = re.compile(r"(://)[^/]*@|\A[^/@]+@(?=[^/]*:)")
-_TIP = "remove it (no checkout needs it), or name another folder with --mirror-dir"
+_MIRROR_TIP = "remove it (no checkout needs it), or name another folder with --mirror-dir"
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Mirror:
     space: str
 
 
-def refuse_inside(folder: Path | None, checkout: Path) -> None:
+def refuse_mirrors_inside(folder: Path | None, checkout: Path) -> None:
     """Raise UsageError for a folder of mirrors in a checkout: they outlive it, and others share them."""
     if folder is not None and folder.absolute().is_relative_to(checkout):
         raise UsageError(
@@ -65,21 +65,25 @@ def refuse_inside(folder: Path | None, checkout: Path) -> None:
         )
 
 
-def mirror_of(origin: str, folder: Path, env: Mapping[str, str], settings: tuple[str, ...] = ()) -> Mirror:
+def locate_mirror(
+    origin: str, folder: Path, env: Mapping[str, str], settings: tuple[str, ...] = ()
+) -> Mirror:
     """Return the mirror of an origin; it need not be there yet."""
-    place = folder / f"{repository_name(origin)}.git"
-    outside = {name: value for name, value in env.items() if name != MARK}  # it outlives this checkout
-    git = Git(place, outside, settings, {"GIT_DIR": str(place)})
-    return Mirror(place, git, f"refs/origins/{origin_slug(origin)}")
+    mirror_folder = folder / f"{name_repository(origin)}.git"
+    outside = {
+        name: value for name, value in env.items() if name != TREE_VARIABLE
+    }  # it outlives this checkout
+    git = Git(mirror_folder, outside, settings, {"GIT_DIR": str(mirror_folder)})
+    return Mirror(mirror_folder, git, f"refs/origins/{make_origin_slug(origin)}")
 
 
-def repository_name(origin: str) -> str:
+def name_repository(origin: str) -> str:
     """Return the last part of an origin without ``.git``, fit for a file's name anywhere."""
     last = re.split(r"[/:\\]", origin.rstrip("/"))[-1].lower().removesuffix(".git")
     return re.sub(r"[^a-z0-9._-]", "_", last).strip(".") or "repository"
 
 
-def origin_slug(origin: str) -> str:
+def make_origin_slug(origin: str) -> str:
     """Return a part of a ref for an origin: readable, without user or password, one for each origin."""
     plain = _USERINFO.sub(r"\1", origin).rstrip("/").removesuffix(".git")
     digest = hashlib.sha256(plain.encode("utf-8", "surrogateescape")).hexdigest()[:8]
@@ -87,57 +91,69 @@ def origin_slug(origin: str) -> str:
     return f"{words[-80:]}-{digest}"
 
 
-def obtain(git: Git, wanted: Wanted, commit: str, *, depth: int | None, transport: Transport) -> Came:
+def obtain_commit(
+    git: Git, request: CommitRequest, commit: str, *, depth: int | None, transport: Transport
+) -> FetchedCommit:
     """Have a commit in a checkout's repository as FETCHED_REF, by way of the mirror if there is one.
 
     ``commit`` is what ``wanted.source`` was when the origin was asked; returns the commit that came.
     A commit that the mirror has costs no network. Raises SourceError.
     """
     if transport.mirrors is None:
-        return fetch(git, wanted, FETCHED_REF, depth=depth, transport=transport)
-    mirror, commit = mirrored(git, wanted, commit, transport=transport)
+        return fetch_commit(git, request, FETCHED_REF, depth=depth, transport=transport)
+    mirror, commit = ensure_mirrored(git, request, commit, transport=transport)
     if depth is not None:
-        near = Wanted(mirror.folder.as_uri(), commit, wanted.name)
-        local = git.setting("protocol.file.allow=always")
-        return fetch(local, near, FETCHED_REF, depth=depth, transport=transport)
-    share(mirror.folder / "objects", objects_of(git))
-    git.text("update-ref", FETCHED_REF, commit, what=f"taking {commit[:12]} from {mirror.folder}", tip=_TIP)
-    return Came(commit)
+        near = CommitRequest(mirror.folder.as_uri(), commit, request.name)
+        local = git.with_settings("protocol.file.allow=always")
+        return fetch_commit(local, near, FETCHED_REF, depth=depth, transport=transport)
+    link_objects(mirror.folder / "objects", find_objects_folder(git))
+    git.text(
+        "update-ref",
+        FETCHED_REF,
+        commit,
+        activity=f"taking {commit[:12]} from {mirror.folder}",
+        tip=_MIRROR_TIP,
+    )
+    return FetchedCommit(commit)
 
 
-def mirrored(git: Git, wanted: Wanted, commit: str, *, transport: Transport) -> tuple[Mirror, str]:
+def ensure_mirrored(
+    git: Git, request: CommitRequest, commit: str, *, transport: Transport
+) -> tuple[Mirror, str]:
     """Have a commit in its mirror, which is made when missing; return the mirror and the commit.
 
     ``git`` brings environment and configuration. Another run that fills the same mirror is waited for.
     """
     assert transport.mirrors is not None
-    mirror = mirror_of(wanted.origin, transport.mirrors, git.env, git.settings)
-    if _is_ready(mirror) and holds(mirror, commit):
-        log.note(
-            f"{commit[:12]}{f' ({wanted.name})' if wanted.name else ''} is in the mirror {mirror.folder}"
+    mirror = locate_mirror(request.origin, transport.mirrors, git.env, git.settings)
+    if _is_ready(mirror) and mirror_has_commit(mirror, commit):
+        log.log_note(
+            f"{commit[:12]}{f' ({request.name})' if request.name else ''} is in the mirror {mirror.folder}"
         )
         return mirror, commit
     tip = "wait for it to end, then run this again"
-    what = f"fetching {wanted.words}"
+    activity = f"fetching {request.description}"
     with (
-        transport.alone(mirror.folder),
-        exclusive(mirror.folder / OWN_FOLDER, what=what, tip=tip, patience=FETCH_SECONDS),
-        under_way(mirror.folder),
+        transport.lock_folder(mirror.folder),
+        lock_folder(mirror.folder / OWN_FOLDER, purpose=activity, tip=tip, patience=FETCH_SECONDS),
+        mark_under_way(mirror.folder),
     ):
         if not _is_ready(mirror):
-            _make(mirror)
-        if not holds(mirror, commit):
+            _make_mirror(mirror)
+        if not mirror_has_commit(mirror, commit):
             target = f"{mirror.space}/fetched"
-            came = fetch(mirror.git, wanted, target, depth=None, transport=transport, space=mirror.space)
+            came = fetch_commit(
+                mirror.git, request, target, depth=None, transport=transport, space=mirror.space
+            )
             commit = came.commit
             words = f"update {mirror.space}/commits/{commit} {commit}\ndelete {target}\n"
             mirror.git.text("update-ref", "--stdin", stdin=words.encode("ascii"))
     return mirror, commit
 
 
-def holds(mirror: Mirror, commit: str) -> bool:
+def mirror_has_commit(mirror: Mirror, commit: str) -> bool:
     """Tell whether a mirror has a commit with all that it needs."""
-    return has_object(mirror.git, f"{mirror.space}/commits/{commit}") or is_whole(mirror.git, commit)
+    return has_object(mirror.git, f"{mirror.space}/commits/{commit}") or has_whole_commit(mirror.git, commit)
 
 
 def _is_ready(mirror: Mirror) -> bool:
@@ -155,22 +171,22 @@ def _is_ready(mirror: Mirror) -> bool:
         else ""
     )
     if why:
-        raise SourceError(f"the mirror {mirror.folder} {why}, so checkouts cannot share it", tip=_TIP)
-    return (mirror.folder / OWN_FOLDER / _MARK).exists()
+        raise SourceError(f"the mirror {mirror.folder} {why}, so checkouts cannot share it", tip=_MIRROR_TIP)
+    return (mirror.folder / OWN_FOLDER / _MIRROR_MARK).exists()
 
 
-def _make(mirror: Mirror) -> None:
+def _make_mirror(mirror: Mirror) -> None:
     """Make a mirror, or finish the making of one; a bare repository that was put there is taken over."""
-    there = {entry.name for entry in mirror.folder.iterdir()} - {OWN_FOLDER}
-    if not {"HEAD", "objects", "refs"} <= there and not there <= _OF_INIT:
-        raise SourceError(f"{mirror.folder} is not a bare git repository", tip=_TIP)
+    names = {entry.name for entry in mirror.folder.iterdir()} - {OWN_FOLDER}
+    if not {"HEAD", "objects", "refs"} <= names and not names <= _INIT_NAMES:
+        raise SourceError(f"{mirror.folder} is not a bare git repository", tip=_MIRROR_TIP)
     config = mirror.folder / "config"
     long_ids = ("config", "--file", str(config), "--get", "extensions.objectformat", "sha256")
     if config.exists() and mirror.git.succeeds(*long_ids):
-        raise no_sha256(f"the mirror {mirror.folder}")
-    mirror.git.text("init", "--quiet", "--bare", "--template=", what=f"making the mirror {mirror.folder}")
-    write_whole(config, config.read_bytes() + _SETTINGS.encode("ascii"))
-    (mirror.folder / OWN_FOLDER / _MARK).touch()
+        raise make_sha256_error(f"the mirror {mirror.folder}")
+    mirror.git.text("init", "--quiet", "--bare", "--template=", activity=f"making the mirror {mirror.folder}")
+    write_atomically(config, config.read_bytes() + _MIRROR_SETTINGS.encode("ascii"))
+    (mirror.folder / OWN_FOLDER / _MIRROR_MARK).touch()
 
 
 def _has_text(path: Path) -> bool:

@@ -16,24 +16,29 @@ from typing import NamedTuple
 
 from rocm_wheels import log, parallel
 from rocm_wheels.errors import SourceError
-from rocm_wheels.sources.case import refuse_clash
-from rocm_wheels.sources.configuration import Configuration, configuration
+from rocm_wheels.sources.case import refuse_case_clash
+from rocm_wheels.sources.configuration import GitConfiguration, read_configuration
 from rocm_wheels.sources.git import Git
-from rocm_wheels.sources.network.fetch import BEGUN, Wanted, under_way
-from rocm_wheels.sources.network.gitmodules import FILE_NAME, Submodule, parse, resolve_url
-from rocm_wheels.sources.network.mirrors import obtain
+from rocm_wheels.sources.network.fetch import NEW_FOLDER_PREFIX, CommitRequest, mark_under_way
+from rocm_wheels.sources.network.gitmodules import (
+    GITMODULES_FILE,
+    Submodule,
+    parse_gitmodules,
+    resolve_submodule_url,
+)
+from rocm_wheels.sources.network.mirrors import obtain_commit
 from rocm_wheels.sources.network.remote import is_server
 from rocm_wheels.sources.network.transport import Transport
 from rocm_wheels.sources.state import OWN_FOLDER
-from rocm_wheels.sources.trees import GITLINK, Entry, entries, is_whole
-from rocm_wheels.workspace import write_whole
+from rocm_wheels.sources.trees import GITLINK, TreeEntry, list_tree, has_whole_commit
+from rocm_wheels.workspace import write_atomically
 
-_NO = {"false", "no", "off", "0"}
-_YES = {"true", "yes", "on", "1"}
+_FALSE_WORDS = {"false", "no", "off", "0"}
+_TRUE_WORDS = {"true", "yes", "on", "1"}
 
 
 @dataclass(frozen=True)
-class Here:
+class RepositoryCommit:
     """A repository at a commit: its path from the root, its own folder, where it comes from."""
 
     path: str
@@ -43,16 +48,16 @@ class Here:
     commit: str
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """Name it in a message."""
-        return f"{self.commit[:12]} of {_shown(self.path) if self.path else self.git.directory}"
+        return f"{self.commit[:12]} of {_make_printable(self.path) if self.path else self.git.directory}"
 
 
 @dataclass(frozen=True)
-class _Link:
+class _SubmoduleLink:
     """A submodule to be had: what .gitmodules says, the commit of its gitlink, its whole URL."""
 
-    parent: Here
+    parent: RepositoryCommit
     module: Submodule
     commit: str
     url: str
@@ -62,7 +67,7 @@ class _Link:
         return f"{self.parent.path}/{self.module.path}" if self.parent.path else self.module.path
 
 
-class Arrived(NamedTuple):
+class FetchedSubmodule(NamedTuple):
     """A submodule whose commit has come: its path, and its parent's, from the root.
 
     ``tree``: the commit's, empty where nobody looked. ``folder`` is its own repository.
@@ -77,42 +82,42 @@ class Arrived(NamedTuple):
     folder: Path
 
 
-class Fetched(NamedTuple):
+class SubmoduleFetch(NamedTuple):
     """``paths`` of the root's submodules, and ``new``: all that were fetched, to any depth.
 
     ``new`` is ``None`` when git has a choice, by what is there or by what is said of one.
     """
 
     paths: set[str]
-    new: Sequence[Arrived] | None = None
+    new: Sequence[FetchedSubmodule] | None = None
 
 
 def fetch_submodules(
-    root: Here,
-    there: Mapping[str, Path],
-    known: Configuration,
+    root: RepositoryCommit,
+    folders: Mapping[str, Path],
+    config: GitConfiguration,
     *,
-    wanted: bool,
+    enabled: bool,
     depth: int | None,
     transport: Transport,
-) -> Fetched:
-    """Have the commits of all submodules, recursively, if they are ``wanted``. No file is touched.
+) -> SubmoduleFetch:
+    """Have the commits of all submodules, recursively, if they are ``enabled``. No file is touched.
 
-    For somebody who holds the tree. ``there``: the repositories of the
-    submodules that are in it; ``known``: the root's configuration. Raises SourceError: a server, a
+    For somebody who holds the tree. ``folders``: the repositories of the
+    submodules that are in it; ``config``: the root's configuration. Raises SourceError: a server, a
     submodule without URL, names that clash on this disk (looked for in the root alone when submodules are
     not wanted).
     """
-    if not wanted and not _ignores_case(known):
-        return Fetched(set())
-    files = entries(root.git, root.commit)
-    if not wanted:
-        refuse_clash((entry.path for entry in files), root.words)
-        return Fetched(set())
-    with under_way(root.folder):
-        run = _Prefetch(root, there, known, depth=depth, transport=transport)
+    if not enabled and not _ignores_case(config):
+        return SubmoduleFetch(set())
+    files = list_tree(root.git, root.commit)
+    if not enabled:
+        refuse_case_clash((entry.path for entry in files), root.description)
+        return SubmoduleFetch(set())
+    with mark_under_way(root.folder):
+        run = _Prefetch(root, folders, config, depth=depth, transport=transport)
         run.run(files)
-    return Fetched(
+    return SubmoduleFetch(
         {entry.path for entry in files if entry.mode == GITLINK}, run.arrived if run.plain else None
     )
 
@@ -122,94 +127,105 @@ class _Prefetch:
 
     def __init__(
         self,
-        root: Here,
-        there: Mapping[str, Path],
-        known: Configuration,
+        root: RepositoryCommit,
+        folders: Mapping[str, Path],
+        config: GitConfiguration,
         *,
         depth: int | None,
         transport: Transport,
     ) -> None:
-        self.root, self.there, self.known = root, there, known
-        self.depth, self.ignore_case, self.transport = depth, _ignores_case(known), transport
-        self.arrived: list[Arrived] = []
-        self.plain = not any(_is_choice(key) for key in known.values)
+        self.root, self.folders, self.config = root, folders, config
+        self.depth, self.ignore_case, self.transport = depth, _ignores_case(config), transport
+        self.arrived: list[FetchedSubmodule] = []
+        self.plain = not any(_is_choice(key) for key in config.values)
 
-    def run(self, files: Sequence[Entry]) -> None:
+    def run(self, files: Sequence[TreeEntry]) -> None:
         """Have every submodule's commit, recursively, from the root's ``files`` on. Raises SourceError."""
-        first = self.links(self.root, files)
+        first = self.list_links(self.root, files)
         if not first:
             return
-        with tempfile.TemporaryDirectory(prefix=BEGUN, dir=self.root.folder / OWN_FOLDER) as folder:
+        with tempfile.TemporaryDirectory(
+            prefix=NEW_FOLDER_PREFIX, dir=self.root.folder / OWN_FOLDER
+        ) as folder:
             self.blank = Path(folder, "blank")
-            self.root.git.using(GIT_DIR=str(self.blank)).text("init", "--quiet", "--bare", "--template=")
-            parallel.spread(self._fetch, first, jobs=self.transport.jobs)
-        log.live("")
+            self.root.git.with_variables(GIT_DIR=str(self.blank)).text(
+                "init", "--quiet", "--bare", "--template="
+            )
+            parallel.run_growing_work(self._fetch_submodule, first, jobs=self.transport.jobs)
+        log.show_live_line("")
 
-    def links(self, here: Here, listed: Sequence[Entry]) -> list[_Link]:
+    def list_links(self, repository: RepositoryCommit, listed: Sequence[TreeEntry]) -> list[_SubmoduleLink]:
         """List the submodules of a repository's commit (``listed``) that git would update.
 
         Raises SourceError for one without URL, and for names that clash where case does not count.
         """
         if self.ignore_case:
-            refuse_clash((entry.path for entry in listed), here.words)
+            refuse_case_clash((entry.path for entry in listed), repository.description)
         gitlinks = [entry for entry in listed if entry.mode == GITLINK]
         if not gitlinks:
             return []
-        known = self._gitmodules(
-            here, has_file=any(e.path == FILE_NAME and e.mode[:3] == "100" for e in listed)
+        submodules = self._read_gitmodules(
+            repository, has_file=any(e.path == GITMODULES_FILE and e.mode[:3] == "100" for e in listed)
         )
-        own = (self.known if here is self.root else configuration(here.git)).values
-        found = []
+        values = (self.config if repository is self.root else read_configuration(repository.git)).values
+        links = []
         for link in gitlinks:
-            module = known.get(link.path)
-            if module is None or (module.url is None and module.wanted):
+            module = submodules.get(link.path)
+            if module is None or (module.url is None and module.enabled):
                 raise SourceError(
-                    f"{_shown(link.path)} is a submodule in {here.words}, and {FILE_NAME} has no URL for it",
+                    f"{_make_printable(link.path)} is a submodule in {repository.description}, and {GITMODULES_FILE} has no URL for it",
                     tip="leave submodules out with --no-submodules, or name a commit that says where it is",
                 )
-            if _is_updated(module, own) and module.url is not None:
-                url = resolve_url(here.origin, module.url)
-                found.append(_Link(here, module, link.object, url))
+            if _is_updated(module, values) and module.url is not None:
+                url = resolve_submodule_url(repository.origin, module.url)
+                links.append(_SubmoduleLink(repository, module, link.object, url))
                 self.plain &= module.plain and f"{module.path}{module.name}{url}".isprintable()
             else:
                 self.plain = False
-        _refuse_nested([link.module.name for link in found], here)
-        return found
+        _refuse_nested([link.module.name for link in links], repository)
+        return links
 
-    def _gitmodules(self, here: Here, *, has_file: bool) -> Mapping[str, Submodule]:
+    def _read_gitmodules(self, repository: RepositoryCommit, *, has_file: bool) -> Mapping[str, Submodule]:
         if not has_file:  # a link instead of a file is one that git does not follow
             return {}
-        blob = f"{here.commit}:{FILE_NAME}"
-        text = here.git.text(
-            "config", "--blob", blob, "-z", "--list", what=f"reading {FILE_NAME} of {here.words}"
+        blob = f"{repository.commit}:{GITMODULES_FILE}"
+        text = repository.git.text(
+            "config",
+            "--blob",
+            blob,
+            "-z",
+            "--list",
+            activity=f"reading {GITMODULES_FILE} of {repository.description}",
         )
-        return parse(text, name=f"{FILE_NAME} of {here.words}")
+        return parse_gitmodules(text, name=f"{GITMODULES_FILE} of {repository.description}")
 
-    def _fetch(self, link: _Link) -> tuple[None, list[_Link]]:
+    def _fetch_submodule(self, link: _SubmoduleLink) -> tuple[None, list[_SubmoduleLink]]:
         """Have one submodule's commit; return what it has for submodules itself."""
-        folder = self.there.get(link.path) or link.parent.folder / "modules" / link.module.name
+        folder = self.folders.get(link.path) or link.parent.folder / "modules" / link.module.name
         fresh = not (folder / "HEAD").is_file()
         if fresh:
-            self._make(folder, link)
+            self._make_repository(folder, link)
         root = self.root.git
         # its own working tree may not be there yet, or be gone: git would refuse to start
-        git = root.using(GIT_DIR=str(folder), GIT_WORK_TREE=str(root.directory))
+        git = root.with_variables(GIT_DIR=str(folder), GIT_WORK_TREE=str(root.directory))
         tree = ""
-        if fresh or not is_whole(git, link.commit):
+        if fresh or not has_whole_commit(git, link.commit):
             trusted = is_server(link.url)
-            wanted = Wanted(link.url, link.commit, _shown(link.path), trusted)
-            depth = self._depth(git, folder, link.module)
-            tree = obtain(git, wanted, link.commit, depth=depth, transport=self.transport).tree
+            request = CommitRequest(link.url, link.commit, _make_printable(link.path), trusted)
+            depth = self._choose_depth(git, folder, link.module)
+            tree = obtain_commit(git, request, link.commit, depth=depth, transport=self.transport).tree
         if fresh or _is_unborn(git, folder):
             # cut before its files are written, git would find no revision to go on from
-            write_whole(folder / "HEAD", f"{link.commit}\n")
+            write_atomically(folder / "HEAD", f"{link.commit}\n")
         self.plain &= fresh
-        new = Arrived(link.path, link.parent.path, link.module.name, link.url, link.commit, tree, folder)
+        new = FetchedSubmodule(
+            link.path, link.parent.path, link.module.name, link.url, link.commit, tree, folder
+        )
         self.arrived.append(new)
-        here = Here(link.path, git, folder, link.url, link.commit)
-        return None, self.links(here, entries(git, link.commit))
+        repository = RepositoryCommit(link.path, git, folder, link.url, link.commit)
+        return None, self.list_links(repository, list_tree(git, link.commit))
 
-    def _depth(self, git: Git, folder: Path, module: Submodule) -> int | None:
+    def _choose_depth(self, git: Git, folder: Path, module: Submodule) -> int | None:
         """Return how deep to fetch: a repository that has whole histories keeps them so."""
         depth = self.depth
         if depth is None and module.shallow and self.transport.mirrors is None:
@@ -218,7 +234,7 @@ class _Prefetch:
             return depth
         return None
 
-    def _make(self, folder: Path, link: _Link) -> None:
+    def _make_repository(self, folder: Path, link: _SubmoduleLink) -> None:
         """Make a submodule's repository as ``git submodule update`` would: all at once, or not at all."""
         for above in folder.parents:
             if above == link.parent.folder:
@@ -240,7 +256,7 @@ class _Prefetch:
         new.chmod(self.blank.stat().st_mode)
         folder.parent.mkdir(parents=True, exist_ok=True)
         if folder.exists():  # the beginning of a clone that was killed
-            _discard(folder)
+            _remove_beginning(folder)
         new.rename(folder)
 
 
@@ -256,7 +272,7 @@ def _is_unborn(git: Git, folder: Path) -> bool:
     return not git.succeeds("rev-parse", "--quiet", "--verify", "HEAD^{commit}")
 
 
-def _discard(folder: Path) -> None:
+def _remove_beginning(folder: Path) -> None:
     """Remove the beginning of a repository; never a folder that others' repositories are in."""
     names = {entry.name for entry in folder.iterdir()}
     if names and not names & {"objects", "refs", "config", "config.lock"}:
@@ -267,30 +283,30 @@ def _discard(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
-def _ignores_case(known: Configuration) -> bool:
+def _ignores_case(config: GitConfiguration) -> bool:
     """Tell whether the disk does, as git found when it made the repository."""
-    return known.values.get("core.ignorecase", "").lower() in _YES
+    return config.values.get("core.ignorecase", "").lower() in _TRUE_WORDS
 
 
-def _is_updated(module: Submodule, own: Mapping[str, str]) -> bool:
+def _is_updated(module: Submodule, values: Mapping[str, str]) -> bool:
     """Tell whether ``git submodule update`` touches a submodule (git-submodule(1), gitsubmodules(7))."""
     key = f"submodule.{module.name}"
-    if own.get(f"{key}.active", "").lower() in _NO and f"{key}.active" in own:
+    if values.get(f"{key}.active", "").lower() in _FALSE_WORDS and f"{key}.active" in values:
         return False
-    return own[f"{key}.update"] != "none" if f"{key}.update" in own else module.wanted
+    return values[f"{key}.update"] != "none" if f"{key}.update" in values else module.enabled
 
 
-def _refuse_nested(names: list[str], here: Here) -> None:
+def _refuse_nested(names: list[str], repository: RepositoryCommit) -> None:
     """Raise SourceError when one submodule's repository would lie in another's, which git refuses as well."""
-    known = set(names)
+    name_set = set(names)
     for name in names:
         for number, letter in enumerate(name):
-            if letter == "/" and name[:number] in known:
+            if letter == "/" and name[:number] in name_set:
                 raise SourceError(
-                    f"{here.words} has submodules named {name[:number]!r} and {name!r}: "
+                    f"{repository.description} has submodules named {name[:number]!r} and {name!r}: "
                     "the repository of one would lie inside the other's"
                 )
 
 
-def _shown(path: str) -> str:
+def _make_printable(path: str) -> str:
     return path if path.isprintable() else ascii(path)

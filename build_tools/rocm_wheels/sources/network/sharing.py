@@ -16,9 +16,9 @@ from pathlib import Path
 
 from rocm_wheels import log
 from rocm_wheels.errors import SourceError
-from rocm_wheels.workspace import copy_whole
+from rocm_wheels.workspace import copy_atomically
 
-_ATTEMPTS = 20
+_LINK_ATTEMPTS = 20
 # another file system, one without links, a file of somebody else's, too many names of one file
 _NO_LINKS = {
     errno.EXDEV,
@@ -32,27 +32,27 @@ _NO_LINKS = {
 }
 
 
-def share(source: Path, target: Path) -> None:
+def link_objects(source: Path, target: Path) -> None:
     """Have all objects of a repository in another one; both are ``objects`` folders.
 
     Each file appears whole, the index of a pack after the pack: a run that is killed leaves nothing
     that git would take for a pack. Raises SourceError when the source changes all the time.
     """
     (target / "pack").mkdir(parents=True, exist_ok=True)
-    for _ in range(_ATTEMPTS):
+    for _ in range(_LINK_ATTEMPTS):
         try:
-            for file in _files(source, target):
-                _bring(file, target / file.relative_to(source))
-        except FileNotFoundError as gone:
-            vanished = gone  # somebody repacks; what it held is in another pack now
+            for file in _list_missing_objects(source, target):
+                _link_or_copy(file, target / file.relative_to(source))
+        except FileNotFoundError as cause:
+            last_failure = cause  # somebody repacks; what it held is in another pack now
         else:
             return
     raise SourceError(
         f"the packs in {source} change all the time", tip="wait until it is at rest"
-    ) from vanished
+    ) from last_failure
 
 
-def _files(source: Path, target: Path) -> Iterator[Path]:
+def _list_missing_objects(source: Path, target: Path) -> Iterator[Path]:
     """Yield what the target has not got, loose objects first: one that is packed meanwhile is met again."""
     for folder in sorted(source.glob("[0-9a-f][0-9a-f]")):
         yield from (file for file in sorted(folder.iterdir()) if len(file.name) == 38)
@@ -64,7 +64,7 @@ def _files(source: Path, target: Path) -> Iterator[Path]:
             yield index
 
 
-def _bring(file: Path, target: Path) -> None:
+def _link_or_copy(file: Path, target: Path) -> None:
     if target.exists():
         return
     target.parent.mkdir(exist_ok=True)
@@ -75,11 +75,13 @@ def _bring(file: Path, target: Path) -> None:
     except OSError as failure:
         if failure.errno not in _NO_LINKS:
             raise
-        _say_copied(str(file.parent.parent.parent.parent), failure.strerror or "")
-        copy_whole(file, target)
+        _note_copied(str(file.parent.parent.parent.parent), failure.strerror or "")
+        copy_atomically(file, target)
         target.chmod(0o444)
 
 
 @functools.cache
-def _say_copied(mirrors: str, why: str) -> None:
-    log.note(f"the packs of {mirrors} are copied, not linked ({why}): each checkout takes their whole size")
+def _note_copied(mirrors: str, why: str) -> None:
+    log.log_note(
+        f"the packs of {mirrors} are copied, not linked ({why}): each checkout takes their whole size"
+    )

@@ -19,14 +19,14 @@ from typing import TypeVar
 from rocm_wheels import ending, log
 from rocm_wheels.errors import SourceError
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _FIRST_WAIT = 1.0
 _LONGEST_WAIT = 60.0
 _SLOW_BYTES = 1000  # a second; less than this for the whole time counts as standing still
 
 # What git, curl and ssh say (git 2.28 to 2.51: http.c, connect.c, pack-protocol; curl's strerror.c).
-_MAY_PASS = re.compile(
+_TRANSIENT = re.compile(
     r"""could\ not\ resolve\ host | temporary\ failure\ in\ name\ resolution
     | connection\ (was\ )?(reset|refused|timed\ out|closed) | failed\ to\ connect | couldn't\ connect
     | operation\ (too\ slow|timed\ out) | timed\ out | without\ (any\ progress|an\ end)
@@ -37,14 +37,14 @@ _MAY_PASS = re.compile(
     | network\ is\ unreachable | no\ route\ to\ host | invalid\ index-pack\ output | broken\ pipe""",
     re.IGNORECASE | re.VERBOSE,
 )
-_FOR_GOOD = re.compile(
+_PERMANENT = re.compile(
     r"""not\ found | does\ not\ (exist|appear\ to\ be) | authentication\ failed | permission\ denied
     | could\ not\ read\ (username|password) | couldn't\ find\ remote\ ref | not\ our\ ref
     | no\ space\ left\ on\ device | mismatched\ algorithms | error:\ (400|401|403|404|410)""",
     re.IGNORECASE | re.VERBOSE,
 )
 # the server says so of itself (upload-pack.c), or sends objects that cannot be read (zlib.c)
-_DAMAGED_THERE = re.compile(
+_DAMAGED_SERVER = re.compile(
     r"repository corruption on the remote side|inflate: data stream error|inflate returned",
     re.IGNORECASE,
 )
@@ -57,7 +57,9 @@ _DAMAGED_TIP = (
     "the repository that was asked is damaged (`git fsck` there says more): have it repaired, "
     "or take another origin"
 )
-_LOG_IN = "let git know how to log in there (credential helper, ~/.netrc, SSH key); locks hold no passwords"
+_LOG_IN_TIP = (
+    "let git know how to log in there (credential helper, ~/.netrc, SSH key); locks hold no passwords"
+)
 
 
 @dataclass(frozen=True)
@@ -79,13 +81,13 @@ class Transport:
         object.__setattr__(self, "_places", threading.Semaphore(max(self.jobs, 1)))
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
+    def hold_slot(self) -> Iterator[None]:
         """Wait until one of the ``jobs`` places is free, and hold it for one transfer."""
         with self._places:
             yield
 
     @contextmanager
-    def alone(self, folder: Path) -> Iterator[None]:
+    def lock_folder(self, folder: Path) -> Iterator[None]:
         """Wait until no other thread is at work in a folder: one line less about it than for another run."""
         with self._folders.setdefault(folder, threading.Lock()):
             yield
@@ -99,15 +101,15 @@ class Transport:
         )
 
 
-def may_pass(failure: SourceError) -> bool:
+def is_transient(failure: SourceError) -> bool:
     """Tell whether a failure of the network is worth another attempt."""
-    said = str(failure)
-    if _FOR_GOOD.search(said) or _DAMAGED_THERE.search(said):
+    message = str(failure)
+    if _PERMANENT.search(message) or _DAMAGED_SERVER.search(message):
         return False
-    return bool(_MAY_PASS.search(said))
+    return bool(_TRANSIENT.search(message))
 
 
-def waits(retries: int, chance: Callable[[], float] = random.random) -> Iterator[float]:
+def generate_waits(retries: int, chance: Callable[[], float] = random.random) -> Iterator[float]:
     """Yield the seconds before each further attempt: twice as long each time, half of it by chance.
 
     Chance keeps many machines, cut off at the same moment, from coming back at the same moment.
@@ -117,36 +119,38 @@ def waits(retries: int, chance: Callable[[], float] = random.random) -> Iterator
         yield whole / 2 + whole / 2 * chance()
 
 
-def tried(
-    attempt: Callable[[], T],
+def attempt_with_retries(
+    attempt: Callable[[], _T],
     *,
     transport: Transport,
-    what: str,
-    sleep: Callable[[float], None] = ending.pause,
-) -> T:
+    activity: str,
+    sleep: Callable[[float], None] = ending.wait_or_stop,
+) -> _T:
     """Return what ``attempt`` returns; after a failure that may pass it is made again, and that is said.
 
     Raises the last SourceError.
     """
-    for number, seconds in enumerate(waits(transport.retries), start=1):
+    for number, seconds in enumerate(generate_waits(transport.retries), start=1):
         try:
-            return _told(attempt)
+            return _attempt_once(attempt)
         except SourceError as failure:
-            if not may_pass(failure):
+            if not is_transient(failure):
                 raise
             reason = str(failure).strip().splitlines()[-1].lstrip(" |")
-            log.warn(f"{what}: {reason}; trying again in {seconds:.0f} s ({number} of {transport.retries})")
+            log.log_warning(
+                f"{activity}: {reason}; trying again in {seconds:.0f} s ({number} of {transport.retries})"
+            )
         sleep(seconds)
-    return _told(attempt)
+    return _attempt_once(attempt)
 
 
-def _told(attempt: Callable[[], T]) -> T:
+def _attempt_once(attempt: Callable[[], _T]) -> _T:
     """Make an attempt; a server that lets nobody in, or is damaged, gets the tip that helps there."""
     try:
         return attempt()
     except SourceError as failure:
         if _NO_ACCESS.search(str(failure)):
-            failure.tip = _LOG_IN
-        elif _DAMAGED_THERE.search(str(failure)):
+            failure.tip = _LOG_IN_TIP
+        elif _DAMAGED_SERVER.search(str(failure)):
             failure.tip = _DAMAGED_TIP
         raise

@@ -25,7 +25,7 @@ _HUNK = re.compile(rb"^(@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@).*$", re.MULTILINE)
 _DIFF = re.compile(rb"^diff --git ", re.MULTILINE)
 # Whatever a user may have configured (format.*, diff.*), a file comes out the same. No renames: which
 # git finds depends on its version. No names of functions after @@: so do they.
-_OPTIONS = (
+_FORMAT_OPTIONS = (
     "--always",
     "--binary",
     "--encode-email-headers",
@@ -59,7 +59,7 @@ _OPTIONS = (
     "--unified=3",
     "--zero-commit",
 )
-_SETTINGS = (
+_FORMAT_SETTINGS = (
     "core.abbrev=40",
     "core.compression=9",
     "core.quotePath=true",
@@ -73,12 +73,12 @@ _SETTINGS = (
 )
 
 
-class PatchRefused(SourceError):
+class PatchRefusedError(SourceError):
     """A patch cannot be applied; the message names it and what it was made for."""
 
 
 @dataclass(frozen=True)
-class Letter:
+class PatchMail:
     """What a patch says of itself: author, date (RFC 2822), message, and the changes."""
 
     author: str
@@ -88,7 +88,7 @@ class Letter:
     changes: bytes
 
 
-def needs(patch: Patch, where: str = "") -> str:
+def describe_base(patch: Patch, where: str = "") -> str:
     """Say which commit a patch was made for, as far as it tells; ``where`` names the one that is there."""
     if base := _BASE.search(patch.data):
         commit = base[1].decode()
@@ -97,19 +97,19 @@ def needs(patch: Patch, where: str = "") -> str:
             if commit[:12] in where
             else ""
         )
-    made = _FROM.match(patch.data)
-    if made and int(made[1], 16):
-        return f"it was made from commit {made[1].decode()}, and needs the one before"
+    parent = _FROM.match(patch.data)
+    if parent and int(parent[1], 16):
+        return f"it was made from commit {parent[1].decode()}, and needs the one before"
     return "it does not say which commit it needs (no base-commit line)"
 
 
-def read_letter(git: Git, patch: Patch) -> Letter:
+def read_patch_mail(git: Git, patch: Patch) -> PatchMail:
     """Take a patch file apart as `git am` does. Raises PatchRefused for one without author or date."""
     if not patch.data.strip():
-        raise PatchRefused(f"{patch.name} is empty", tip="take it out of the set, or write it again")
+        raise PatchRefusedError(f"{patch.name} is empty", tip="take it out of the set, or write it again")
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-patch-") as folder:
         message, changes = Path(folder, "message"), Path(folder, "changes")
-        said = git.text(
+        output = git.text(
             "mailinfo",
             "-b",
             "--encoding=UTF-8",
@@ -117,18 +117,18 @@ def read_letter(git: Git, patch: Patch) -> Letter:
             str(message),
             str(changes),
             stdin=patch.data,
-            what=f"reading {patch.name}",
+            activity=f"reading {patch.name}",
         )
-        facts = dict(line.split(": ", 1) for line in said.splitlines() if ": " in line)
+        facts = dict(line.split(": ", 1) for line in output.splitlines() if ": " in line)
         body, diff = message.read_bytes().strip(b"\n"), changes.read_bytes()
     if not facts.get("Author") or not facts.get("Email") or not _DATE.match(facts.get("Date", "")):
-        raise PatchRefused(
+        raise PatchRefusedError(
             f"{patch.name} has no author and date",
             tip="commit the change and make the file with `save-patches`",
         )
     subject = facts.get("Subject", "").encode("utf-8", "surrogateescape")
     whole = (subject + b"\n\n" + body if body else subject).rstrip() + b"\n"
-    return Letter(facts["Author"], facts["Email"], facts["Date"], whole, diff)
+    return PatchMail(facts["Author"], facts["Email"], facts["Date"], whole, diff)
 
 
 def commit_series(git: Git, start: str, patches: Sequence[Patch], *, where: str) -> tuple[list[str], str]:
@@ -139,37 +139,37 @@ def commit_series(git: Git, start: str, patches: Sequence[Patch], *, where: str)
     """
     commits: list[str] = []
     head, tree = start, ""
-    with temporary_index(git, None, keep=True) as own:
-        own.text("read-tree", start)
+    with temporary_index(git, None, keep=True) as index_git:
+        index_git.text("read-tree", start)
         for patch in patches:
-            letter = read_letter(git, patch)
-            if _DIFF.search(letter.changes):
-                _apply(own, patch, letter, where)
-            elif b"\n@@ -" in letter.changes:
-                raise PatchRefused(f"{patch.name} is not a git diff", tip="make it with `save-patches`")
-            tree = own.text("write-tree")
-            head = _commit(own, tree, head, letter, patch)
+            mail = read_patch_mail(git, patch)
+            if _DIFF.search(mail.changes):
+                _apply_patch(index_git, patch, mail, where)
+            elif b"\n@@ -" in mail.changes:
+                raise PatchRefusedError(f"{patch.name} is not a git diff", tip="make it with `save-patches`")
+            tree = index_git.text("write-tree")
+            head = _commit_patch(index_git, tree, head, mail, patch)
             commits.append(head)
     return commits, tree
 
 
-def patch_of(git: Git, commit: str, number: int, upstream: str) -> Patch:
+def format_patch(git: Git, commit: str, number: int, upstream: str) -> Patch:
     """Return a commit as a patch file that says it needs ``upstream``; submodules' commits are left out."""
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-patch-") as folder:
-        quiet = git.setting(*_SETTINGS)
-        quiet.text("format-patch", *_OPTIONS, f"--start-number={number}", "-o", folder, "-1", commit)
+        quiet = git.with_settings(*_FORMAT_SETTINGS)
+        quiet.text("format-patch", *_FORMAT_OPTIONS, f"--start-number={number}", "-o", folder, "-1", commit)
         (file,) = Path(folder).iterdir()
         data = file.read_bytes()
-    found = _DIFF.search(data)
-    head, diff = (data[: found.start()], data[found.start() :]) if found else (data, b"")
+    match = _DIFF.search(data)
+    head, diff = (data[: match.start()], data[match.start() :]) if match else (data, b"")
     head = head.rstrip(b"\n")
     base = b"\n" if b"\n\n" in head else b"\n\n"  # a line without text ends the headers
     base += f"---\nbase-commit: {upstream}\n".encode("ascii")
     return Patch(file.name, head + base + (b"\n" + _HUNK.sub(rb"\1", diff) if diff else b""))
 
 
-def _apply(own: Git, patch: Patch, letter: Letter, where: str) -> None:
-    strict = own.setting("apply.ignoreWhitespace=no", "apply.whitespace=nowarn")
+def _apply_patch(index_git: Git, patch: Patch, mail: PatchMail, where: str) -> None:
+    strict = index_git.with_settings("apply.ignoreWhitespace=no", "apply.whitespace=nowarn")
     try:
         strict.text(
             "apply",
@@ -177,23 +177,23 @@ def _apply(own: Git, patch: Patch, letter: Letter, where: str) -> None:
             "--binary",
             "--whitespace=nowarn",
             "-",
-            stdin=letter.changes,
-            what="git apply",
+            stdin=mail.changes,
+            activity="git apply",
         )
     except SourceError as cause:
-        raise PatchRefused(
-            f"{patch.name} does not apply to {where}: {needs(patch, where)}",
+        raise PatchRefusedError(
+            f"{patch.name} does not apply to {where}: {describe_base(patch, where)}",
             tip="check that commit out with this patch set, move the patch to the new one (`git rebase`) and "
             "use `save-patches`; or take it out of the set, or use --no-patch",
         ) from cause
 
 
-def _commit(git: Git, tree: str, parent: str, letter: Letter, patch: Patch) -> str:
-    return git.using(
-        GIT_AUTHOR_NAME=letter.author,
-        GIT_AUTHOR_EMAIL=letter.email,
-        GIT_AUTHOR_DATE=letter.date,
+def _commit_patch(git: Git, tree: str, parent: str, mail: PatchMail, patch: Patch) -> str:
+    return git.with_variables(
+        GIT_AUTHOR_NAME=mail.author,
+        GIT_AUTHOR_EMAIL=mail.email,
+        GIT_AUTHOR_DATE=mail.date,
         GIT_COMMITTER_NAME=OUR_NAME,
         GIT_COMMITTER_EMAIL=OUR_EMAIL,
-        GIT_COMMITTER_DATE=letter.date,
-    ).text("commit-tree", tree, "-p", parent, stdin=letter.message, what=f"the commit of {patch.name}")
+        GIT_COMMITTER_DATE=mail.date,
+    ).text("commit-tree", tree, "-p", parent, stdin=mail.message, activity=f"the commit of {patch.name}")

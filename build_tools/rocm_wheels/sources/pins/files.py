@@ -16,19 +16,19 @@ from typing import Protocol
 from rocm_wheels.errors import DataError
 
 REF_OPTION = "--repo-hashtag"
-_NO_TEXT = f"is it a torch tree? Put the file right, or name the ref that you want with {REF_OPTION}"
-_SHOWN = 160  # letters of a line that cannot be understood
-_COMMIT = re.compile(r"[0-9a-fA-F]{40}")
-_VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(\.[0-9]{1,4})?")
+_UNREADABLE_TIP = f"is it a torch tree? Put the file right, or name the ref that you want with {REF_OPTION}"
+_MOST_LETTERS = 160  # letters of a line that cannot be understood
+_PIN_COMMIT = re.compile(r"[0-9a-fA-F]{40}")
+_PIN_VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(\.[0-9]{1,4})?")
 
 
 class TreeFiles(Protocol):
     """The files of a source tree, wherever it is."""
 
-    def text(self, path: str) -> str | None:
+    def read_text(self, path: str) -> str | None:
         """Return what a file holds, ``None`` when there is none. Raises DataError when it is no text."""
 
-    def name(self, path: str = "") -> str:
+    def label(self, path: str = "") -> str:
         """Return what a file, or the tree, is called in messages."""
 
 
@@ -38,17 +38,17 @@ class FolderFiles:
 
     folder: Path
 
-    def text(self, path: str) -> str | None:
+    def read_text(self, path: str) -> str | None:
         """Read a file; a dangling link is one that cannot be read."""
-        place = self.folder / path
-        return read_text(place, tip=_NO_TEXT) if os.path.lexists(place) else None
+        file = self.folder / path
+        return read_pin_file(file, tip=_UNREADABLE_TIP) if os.path.lexists(file) else None
 
-    def name(self, path: str = "") -> str:
+    def label(self, path: str = "") -> str:
         """Return a path."""
         return str(self.folder / path)
 
 
-def read_text(path: Path, *, tip: str = "put the file right, or name another one") -> str:
+def read_pin_file(path: Path, *, tip: str = "put the file right, or name another one") -> str:
     """Read a UTF-8 file, with or without a byte order mark. Raises DataError."""
     try:
         return path.read_bytes().decode("utf-8-sig")
@@ -58,46 +58,46 @@ def read_text(path: Path, *, tip: str = "put the file right, or name another one
         raise DataError(f"{path} is not UTF-8 text", tip=tip) from cause
 
 
-def shortened(text: str) -> str:
+def shorten_line(text: str) -> str:
     """Return what of a file's text is worth repeating in a message."""
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]}…"
 
 
-def parse_commit(text: str, *, name: str, option: str = REF_OPTION) -> str:
+def parse_pin_commit(text: str, *, name: str, option: str = REF_OPTION) -> str:
     """Return the one commit of a pin file, in lower case.
 
     ``name`` stands for the file in messages, ``option`` is the one that names a ref instead.
     """
-    number, line = _one_line(text, name, "commit", option)
-    if not _COMMIT.fullmatch(line):
+    number, line = _read_one_line(text, name, "commit", option)
+    if not _PIN_COMMIT.fullmatch(line):
         raise DataError(
-            f"{name}:{number}: a pin must be a commit of 40 hex digits, not {shortened(line)!r}",
+            f"{name}:{number}: a pin must be a commit of 40 hex digits, not {shorten_line(line)!r}",
             tip=f"name the ref that you want with {option}",
         )
     return line.lower()
 
 
-def parse_version(text: str, *, name: str, option: str = REF_OPTION) -> tuple[str, str]:
+def parse_pin_version(text: str, *, name: str, option: str = REF_OPTION) -> tuple[str, str]:
     """Return major and minor of the one version (``3.7`` or ``3.7.0``) that a file holds."""
-    number, line = _one_line(text, name, "version", option)
-    found = _VERSION.fullmatch(line)
-    if found is None:
+    number, line = _read_one_line(text, name, "version", option)
+    match = _PIN_VERSION.fullmatch(line)
+    if match is None:
         raise DataError(
-            f"{name}:{number}: a version of a release is like 3.7.0, this is {shortened(line)!r}",
+            f"{name}:{number}: a version of a release is like 3.7.0, this is {shorten_line(line)!r}",
             tip=f"name the release branch with {option}",
         )
-    return found[1], found[2]
+    return match[1], match[2]
 
 
-def _one_line(text: str, name: str, what: str, option: str) -> tuple[int, str]:
+def _read_one_line(text: str, name: str, noun: str, option: str) -> tuple[int, str]:
     """Return number and content of the only line that is neither blank nor a comment."""
     lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), start=1)]
     lines = [(number, line) for number, line in lines if line and not line.startswith("#")]
     if not lines:
-        raise DataError(f"{name}: there is no {what} in it", tip=f"name the ref that you want with {option}")
+        raise DataError(f"{name}: there is no {noun} in it", tip=f"name the ref that you want with {option}")
     if len(lines) > 1:
         raise DataError(
-            f"{name}:{lines[1][0]}: a second {what}; line {lines[0][0]} has one already",
+            f"{name}:{lines[1][0]}: a second {noun}; line {lines[0][0]} has one already",
             tip=f"leave one in the file, or name the ref that you want with {option}",
         )
     return lines[0]

@@ -30,36 +30,38 @@ _LINES, _COLUMNS = 15, 500  # of a reason
 class Recorder:
     """Writes to one file."""
 
-    def __init__(self, said: dict[str, Any], config: pytest.Config) -> None:
-        """``said`` is what is described above."""
+    def __init__(self, options: dict[str, Any], config: pytest.Config) -> None:
+        """``options`` is what is described above."""
         # torch has its pytest.ini above test/, and names of tests begin there; ours begin in test/
         inner = os.path.relpath(config.invocation_params.dir, config.rootpath).replace(os.sep, "/")
         self._inner = "" if inner.startswith(".") else f"{inner}/"
-        self._path = Path(said["outcomes"])
-        self._done, self._left_out = frozenset(said["done"]), frozenset(said["left_out"])
-        self._only = None if said["only"] is None else frozenset(said["only"])
-        self._limit, self._torch = float(said["limit"]), str(said["torch"])
+        self._path = Path(options["outcomes"])
+        self._done, self._left_out = frozenset(options["done"]), frozenset(options["left_out"])
+        self._only = None if options["only"] is None else frozenset(options["only"])
+        self._limit, self._torch = float(options["limit"]), str(options["torch"])
         self._process, self._parent = os.getpid(), os.getppid()
-        self._devices_told = False
-        self._stderr = os.dup(_stderr())  # pytest captures the other one
+        self._devices_written = False
+        self._stderr = os.dup(_find_stderr())  # pytest captures the other one
         self._unchosen = 0
-        self._own = 0  # tests that this plugin deselects
-        self._left: list[str] = []
+        self._own_deselected = 0  # tests that this plugin deselects
+        self._left_out_names: list[str] = []
         self._reports: list[pytest.TestReport] = []
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Take away what was run before, and what is not to be run: after all others have chosen."""
-        names = {item: self._named(item.nodeid) for item in items}  # tens of thousands
-        self._left = [name for name in names.values() if _names(name) & self._left_out]
-        without = self._done.union(self._left)
+        names = {item: self._strip_prefix(item.nodeid) for item in items}  # tens of thousands
+        self._left_out_names = [name for name in names.values() if _list_meant_names(name) & self._left_out]
+        without = self._done.union(self._left_out_names)
         if self._only is not None:
-            without = without.union(name for name in names.values() if not _names(name) & self._only)
-        gone = [item for item, name in names.items() if name in without]
-        if gone:
+            without = without.union(
+                name for name in names.values() if not _list_meant_names(name) & self._only
+            )
+        deselected = [item for item, name in names.items() if name in without]
+        if deselected:
             items[:] = [item for item, name in names.items() if name not in without]
-            self._own += len(gone)
-            config.hook.pytest_deselected(items=gone)
+            self._own_deselected += len(deselected)
+            config.hook.pytest_deselected(items=deselected)
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         """Count what somebody chose not to run."""
@@ -67,28 +69,34 @@ class Recorder:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note all names, those of a run before as well. Another torch than that which is tested ends it."""
-        own = getattr(sys.modules.get("torch"), "__file__", None)
-        if own and self._torch and not Path(own).parent.samefile(self._torch):
-            why = f"the tests import torch from {own}, and {self._torch} is tested"
-            self._outcome("torch", "failed", 0.0, f"not read: {why}")
+        torch_file = getattr(sys.modules.get("torch"), "__file__", None)
+        if torch_file and self._torch and not Path(torch_file).parent.samefile(self._torch):
+            why = f"the tests import torch from {torch_file}, and {self._torch} is tested"
+            self._write_outcome("torch", "failed", 0.0, f"not read: {why}")
             pytest.exit(why, returncode=4)
-        planned = [self._named(item.nodeid) for item in session.items]
-        self._write({"planned": planned, "left_out": self._left, "unchosen": self._unchosen - self._own})
+        planned = [self._strip_prefix(item.nodeid) for item in session.items]
+        self._write_line(
+            {
+                "planned": planned,
+                "left_out": self._left_out_names,
+                "unchosen": self._unchosen - self._own_deselected,
+            }
+        )
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Note a file that cannot be read, or skips itself as a whole."""
-        name = self._named(report.nodeid) if report.nodeid else "collection"
+        name = self._strip_prefix(report.nodeid) if report.nodeid else "collection"
         if report.failed:
-            self._outcome(name, "failed", 0.0, f"not read: {_said(report)}")
+            self._write_outcome(name, "failed", 0.0, f"not read: {_describe_report(report)}")
         elif report.skipped:
-            self._outcome(name, "skipped", 0.0, _said(report))
+            self._write_outcome(name, "skipped", 0.0, _describe_report(report))
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Note the test that runs now. Where nobody is there any more to look after it, none does."""
         if os.getpid() == self._process and os.getppid() != self._parent:
             pytest.exit("what started these tests was killed")
         self._reports = []
-        self._write({"begun": self._named(nodeid)})
+        self._write_line({"begun": self._strip_prefix(nodeid)})
         faulthandler.dump_traceback_later(self._limit, file=self._stderr, exit=True)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -98,68 +106,72 @@ class Recorder:
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """Put together what belongs to a test; one that passed when it was run again says so."""
         faulthandler.cancel_dump_traceback_later()
-        if not self._devices_told and os.getpid() == self._process and (devices := _devices()):
-            self._devices_told = True
-            self._write({"devices": devices})
-        nodeid = self._named(nodeid)
+        if not self._devices_written and os.getpid() == self._process and (devices := _list_devices()):
+            self._devices_written = True
+            self._write_line({"devices": devices})
+        nodeid = self._strip_prefix(nodeid)
         reports, self._reports = self._reports, []
-        again = [one for one in reports if str(one.outcome) == "rerun"]
-        rest = [one for one in reports if one not in again]
-        bad, skipped = [one for one in rest if one.failed], [one for one in rest if one.skipped]
-        seconds = sum(one.duration for one in reports)
+        again = [part for part in reports if str(part.outcome) == "rerun"]
+        rest = [part for part in reports if part not in again]
+        bad, skipped = [part for part in rest if part.failed], [part for part in rest if part.skipped]
+        seconds = sum(part.duration for part in reports)
         if bad:
-            self._outcome(nodeid, "failed", seconds, _said(bad[0]))
-        elif skipped and all(one in skipped or one.when != "call" for one in rest):
-            self._outcome(nodeid, "skipped", seconds, _said(skipped[0]))
-        elif not any(one.when == "call" for one in rest):
-            self._outcome(nodeid, "failed", seconds, "it was begun, and its end is not told")
+            self._write_outcome(nodeid, "failed", seconds, _describe_report(bad[0]))
+        elif skipped and all(part in skipped or part.when != "call" for part in rest):
+            self._write_outcome(nodeid, "skipped", seconds, _describe_report(skipped[0]))
+        elif not any(part.when == "call" for part in rest):
+            self._write_outcome(nodeid, "failed", seconds, "it was begun, and its end is not told")
         else:
-            words = f"passed after it had failed {len(again)} times: {_said(again[0])}" if again else ""
-            self._outcome(nodeid, "passed", seconds, words)
+            words = (
+                f"passed after it had failed {len(again)} times: {_describe_report(again[0])}"
+                if again
+                else ""
+            )
+            self._write_outcome(nodeid, "passed", seconds, words)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         """Note that pytest came to its end."""
-        self._write({"finished": int(exitstatus)})
+        self._write_line({"finished": int(exitstatus)})
 
-    def _named(self, nodeid: str) -> str:
+    def _strip_prefix(self, nodeid: str) -> str:
         return nodeid.removeprefix(self._inner)
 
-    def _outcome(self, name: str, outcome: str, seconds: float, reason: str) -> None:
-        self._write({"name": name, "outcome": outcome, "seconds": round(seconds, 3), "reason": reason})
+    def _write_outcome(self, name: str, outcome: str, seconds: float, reason: str) -> None:
+        self._write_line({"name": name, "outcome": outcome, "seconds": round(seconds, 3), "reason": reason})
 
-    def _write(self, line: dict[str, Any]) -> None:
+    def _write_line(self, line: dict[str, Any]) -> None:
         if os.getpid() != self._process:
             return  # a test that forked: what the child goes on to do is no outcome
         with self._path.open("a", encoding="utf-8") as sink:
             sink.write(json.dumps(line) + "\n")
 
 
-def _names(nodeid: str) -> set[str]:
+def _list_meant_names(nodeid: str) -> set[str]:
     """Return the names that a test is meant by: with its class, and without."""
     file, _, test = nodeid.partition("::")
     return {nodeid, f"{file}::{test.rpartition('::')[2]}"}
 
 
-def _devices() -> list[str]:
+def _list_devices() -> list[str]:
     """Return the architectures of the GPUs that torch uses; none before a test made it begin to."""
     cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
     try:
         if cuda is None or not cuda.is_initialized():
             return []
-        found = [cuda.get_device_properties(number) for number in range(cuda.device_count())]
+        properties = [cuda.get_device_properties(number) for number in range(cuda.device_count())]
     except Exception:  # a test left the driver in ruins, or a stand-in: another one may tell
         return []
-    return sorted({str(getattr(one, "gcnArchName", "") or one.name) for one in found})
+    return sorted({str(getattr(device, "gcnArchName", "") or device.name) for device in properties})
 
 
-def _stderr() -> int:
+def _find_stderr() -> int:
     try:
         return sys.stderr.fileno()
     except (AttributeError, ValueError, OSError):  # replaced by something without a number
         return 2
 
 
-def _said(report: Any) -> str:
+def _describe_report(report: Any) -> str:
     """Return why a test failed or was skipped, in a few lines."""
     if reason := getattr(report, "wasxfail", ""):
         return f"expected to fail: {reason}"
@@ -169,8 +181,8 @@ def _said(report: Any) -> str:
     crash = getattr(longrepr, "reprcrash", None)
     text = str(crash.message) if crash is not None and crash.message else str(longrepr).strip()
     lines = text.splitlines()
-    shown = lines if crash is not None else lines[-_LINES:]  # of a traceback the end says what happened
-    return "\n".join(line[:_COLUMNS] for line in shown[:_LINES])
+    kept_lines = lines if crash is not None else lines[-_LINES:]  # of a traceback the end says what happened
+    return "\n".join(line[:_COLUMNS] for line in kept_lines[:_LINES])
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -181,5 +193,5 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Begin to record, where that is asked for."""
     if path := config.getoption(_OPTION):
-        said = json.loads(Path(path).read_text(encoding="utf-8"))
-        config.pluginmanager.register(Recorder(said, config), "rocm-wheels-recorder")
+        options = json.loads(Path(path).read_text(encoding="utf-8"))
+        config.pluginmanager.register(Recorder(options, config), "rocm-wheels-recorder")

@@ -12,28 +12,36 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels import ending, log
-from rocm_wheels.audit.imports import describe_end
+from rocm_wheels.audit.imports import describe_exit
 from rocm_wheels.errors import BuildError, ChecksError, UsageError
-from rocm_wheels.process import run
+from rocm_wheels.process import run_command
 from rocm_wheels.testing import recording
-from rocm_wheels.testing.torch_tests.outcomes import Outcomes, note, note_over, note_process, read_outcomes
-from rocm_wheels.testing.torch_tests.plan import Part
+from rocm_wheels.testing.torch_tests.outcomes import (
+    FileOutcomes,
+    note_outcome,
+    note_end,
+    note_process,
+    read_outcomes,
+)
+from rocm_wheels.testing.torch_tests.plan import TorchTestFile
 
-_ENDED_WELL = (0, 1, 5)  # pytest's exit codes: passed, some failed, no tests
-_REFUSED = re.compile(r".*: error: (.+)")  # what argparse says of a command line
-_BEGINNINGS = 50  # of one file: each begins behind a test that ended the one before
-_PLUGIN = "rocm_wheels_recorder"
-_KEPT, _SHOWN = 80, 4  # lines
-_TRACE = re.compile(r"(Current t|T)hread 0x.*")  # faulthandler: what follows is where it was
-_LATE = re.compile(r"Timeout \([0-9:.]+\)!$")  # likewise: a test took too long
-_SIDE_BY_SIDE = re.compile(
+_GOOD_EXIT_CODES = (0, 1, 5)  # pytest's exit codes: passed, some failed, no tests
+_REFUSAL_LINE = re.compile(r".*: error: (.+)")  # what argparse says of a command line
+_MAX_STARTS = 50  # of one file: each begins behind a test that ended the one before
+_PLUGIN_NAME = "rocm_wheels_recorder"
+_KEPT_LINES, _SHOWN_LINES = 80, 4  # lines
+_TRACE_LINE = re.compile(r"(Current t|T)hread 0x.*")  # faulthandler: what follows is where it was
+_TIMEOUT_LINE = re.compile(r"Timeout \([0-9:.]+\)!$")  # likewise: a test took too long
+_XDIST_OPTION = re.compile(
     r"-n(\d+|auto|logical)?|--(numprocesses|maxprocesses|dist|tx)(=.*)?|-d"
 )  # pytest-xdist's
-_QUIET = 300.0  # seconds that a process may say nothing beside the limit of a test: it starts, reads tests
+_QUIET_SECONDS = (
+    300.0  # seconds that a process may say nothing beside the limit of a test: it starts, reads tests
+)
 
 
 @dataclass(frozen=True)
-class Running:
+class TorchTestRun:
     """What all files have: the Python, its environment, where tests and results are, limits in seconds.
 
     ``torch`` is the folder of the one that is tested, None where it is installed another way. ``only`` these
@@ -53,97 +61,101 @@ class Running:
     only: tuple[str, ...] | None = None
     cache: bool = False
 
-    def outcomes(self, part: Part) -> Path:
+    def outcomes_path(self, part: TorchTestFile) -> Path:
         """Return where the outcomes of a file are written."""
         return self.folder / "outcomes" / f"{part.slug}.jsonl"
 
-    def log(self, part: Part) -> Path:
+    def log_path(self, part: TorchTestFile) -> Path:
         """Return where its output goes."""
         return self.folder / "logs" / f"{part.slug}.log"
 
 
-def run_part(running: Running, part: Part) -> Outcomes:
+def run_file(test_run: TorchTestRun, test_file: TorchTestFile) -> FileOutcomes:
     """Run what is not done of a file, and return all that is known of it then.
 
     A process that dies, or says nothing for so long as a test may take, is begun again behind the test
     that it was at. Raises ChecksError where pytest cannot be started, UsageError where it does not take the
     words that somebody gave.
     """
-    path = running.outcomes(part)
+    path = test_run.outcomes_path(test_file)
     path.parent.mkdir(parents=True, exist_ok=True)
-    deadline = time.monotonic() + running.file_limit
-    for _ in range(_BEGINNINGS):
+    deadline = time.monotonic() + test_run.file_limit
+    for _ in range(_MAX_STARTS):
         note_process(path)
         before = read_outcomes(path)
-        how = _once(running, part, before, deadline - time.monotonic())
+        how = _run_pytest(test_run, test_file, before, deadline - time.monotonic())
         after = read_outcomes(path)
         if how is None:
-            note_over(path, "")
+            note_end(path, "")
             break
-        if not _blamed(path, after, how):
-            note_over(path, _at_the_end(path, before, after, how))
+        if not _blame_test(path, after, how):
+            note_end(path, _blame_file(path, before, after, how))
             break
         if time.monotonic() >= deadline:
-            note_over(path, f"{part.name} {how[1]}")
+            note_end(path, f"{test_file.name} {how[1]}")
             break
         words = how[1].partition("\n")[0]
-        log.note(f"{part.name}: {after.begun} {words}; the rest goes on")
+        log.log_note(f"{test_file.name}: {after.begun} {words}; the rest goes on")
     else:
-        note_over(path, f"{part.name} was begun {_BEGINNINGS} times, and died each time")
+        note_end(path, f"{test_file.name} was begun {_MAX_STARTS} times, and died each time")
     return read_outcomes(path)
 
 
-def _blamed(path: Path, after: Outcomes, how: tuple[str, str]) -> bool:
+def _blame_test(path: Path, after: FileOutcomes, how: tuple[str, str]) -> bool:
     """Write down that a test ended its process, and tell whether there was one."""
     if not after.begun:
         return False
-    note(path, after.begun, "timeout" if how[0] == "timeout" else "crashed", f"its process {how[1]}")
+    note_outcome(path, after.begun, "timeout" if how[0] == "timeout" else "crashed", f"its process {how[1]}")
     return True
 
 
-def _at_the_end(path: Path, before: Outcomes, after: Outcomes, how: tuple[str, str]) -> str:
+def _blame_file(path: Path, before: FileOutcomes, after: FileOutcomes, how: tuple[str, str]) -> str:
     """Say how a process ended that was at no test, and count it as a failure of the file."""
     words = f"pytest {how[1]}"
-    if not any(one.reason.startswith("not read: ") for one in after.results):
+    if not any(result.reason.startswith("not read: ") for result in after.results):
         name = "before its first test" if after.results == before.results else "behind its last test"
-        note(path, f"{path.stem}: {name}", "timeout" if how[0] == "timeout" else "crashed", words)
+        note_outcome(path, f"{path.stem}: {name}", "timeout" if how[0] == "timeout" else "crashed", words)
     return words
 
 
-def _once(running: Running, part: Part, before: Outcomes, seconds: float) -> tuple[str, str] | None:
+def _run_pytest(
+    test_run: TorchTestRun, test_file: TorchTestFile, before: FileOutcomes, seconds: float
+) -> tuple[str, str] | None:
     """Run pytest on what is not done; return None when it ended well, else what happened, and in words."""
-    said: list[str] = []
+    last_lines: list[str] = []
 
-    def shown(line: str) -> None:
-        said[:] = [*said[1 - _KEPT :], line]
-        running.show(line)
+    def keep_line(line: str) -> None:
+        last_lines[:] = [*last_lines[1 - _KEPT_LINES :], line]
+        test_run.show(line)
 
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-torch-tests-") as name:
         order = Path(name, "recording.json")
-        order.write_text(json.dumps(_order(running, part, before)), encoding="utf-8")
+        order.write_text(json.dumps(_make_recorder_options(test_run, test_file, before)), encoding="utf-8")
         try:
-            code = run(
-                _command(running, part, order),
-                env=_environment(running, part, Path(name)),
-                cwd=running.tests,
-                log=running.log(part),
-                on_line=shown,
+            code = run_command(
+                _make_pytest_command(test_run, test_file, order),
+                env=_make_pytest_environment(test_run, test_file, Path(name)),
+                cwd=test_run.tests,
+                log=test_run.log_path(test_file),
+                on_line=keep_line,
                 timeout=max(seconds, 0.001),
-                silence=running.test_limit + _QUIET,
+                silence=test_run.test_limit + _QUIET_SECONDS,
                 check=None,
-                what="it",
+                description="it",
             ).returncode
         except BuildError as cause:
-            if isinstance(cause.__cause__, OSError) or ending.is_near():
-                raise ChecksError(f"pytest could not be run by {running.python}") from cause
+            if isinstance(cause.__cause__, OSError) or ending.is_interrupted():
+                raise ChecksError(f"pytest could not be run by {test_run.python}") from cause
             return "timeout", str(cause).removeprefix("it ")
-    _require_taken(running.words, said)
-    return _how_it_ended(code, before, read_outcomes(running.outcomes(part)), said, running.test_limit)
+    _require_words_taken(test_run.words, last_lines)
+    return _judge_end(
+        code, before, read_outcomes(test_run.outcomes_path(test_file)), last_lines, test_run.test_limit
+    )
 
 
-def _require_taken(words: Sequence[str], said: Sequence[str]) -> None:
+def _require_words_taken(words: Sequence[str], lines: Sequence[str]) -> None:
     """Raise UsageError where pytest has refused words of somebody's: no file can be tested with them."""
-    refused = next((match[1] for line in said if (match := _REFUSED.fullmatch(line.strip()))), "")
+    refused = next((match[1] for line in lines if (match := _REFUSAL_LINE.fullmatch(line.strip()))), "")
     named = {word.rstrip(":") for word in refused.split()}
     if named & {part for word in words for part in (word, word.partition("=")[0])}:
         raise UsageError(
@@ -152,75 +164,81 @@ def _require_taken(words: Sequence[str], said: Sequence[str]) -> None:
         )
 
 
-def _order(running: Running, part: Part, before: Outcomes) -> dict[str, object]:
+def _make_recorder_options(
+    test_run: TorchTestRun, test_file: TorchTestFile, before: FileOutcomes
+) -> dict[str, object]:
     """Return what the recorder in pytest is told: where outcomes go, what is not run, how long a test may."""
     return {
-        "outcomes": str(running.outcomes(part).absolute()),
+        "outcomes": str(test_run.outcomes_path(test_file).absolute()),
         "done": before.done,
-        "left_out": list(running.left_out),
-        "only": None if running.only is None else list(running.only),
-        "limit": running.test_limit,
-        "torch": str(running.torch or ""),
+        "left_out": list(test_run.left_out),
+        "only": None if test_run.only is None else list(test_run.only),
+        "limit": test_run.test_limit,
+        "torch": str(test_run.torch or ""),
     }
 
 
-def _how_it_ended(
-    code: int, before: Outcomes, after: Outcomes, said: Sequence[str], limit: float
+def _judge_end(
+    code: int, before: FileOutcomes, after: FileOutcomes, output_lines: Sequence[str], limit: float
 ) -> tuple[str, str] | None:
     """Judge a process of pytest by its exit code, its outcomes and what it printed; None: it ended well.
 
     Exit code 1 is a failed test's only where a test failed that was not done ``before``.
     """
     done = frozenset(before.done)
-    failed = any(one.outcome == "failed" for one in after.results if one.name not in done)
-    if code in _ENDED_WELL and after.finished and (code != 1 or failed):
+    failed = any(result.outcome == "failed" for result in after.results if result.name not in done)
+    if code in _GOOD_EXIT_CODES and after.finished and (code != 1 or failed):
         return None
-    where = "".join(f"\n  | {line}" for line in _telling(said))
-    if code == 1 and any(_LATE.search(line) for line in said):
+    where = "".join(f"\n  | {line}" for line in _select_telling_lines(output_lines))
+    if code == 1 and any(_TIMEOUT_LINE.search(line) for line in output_lines):
         return "timeout", f"was stopped after {limit:g} s in it{where}"
     if code == 1 and after.finished:
         return "crashed", f"ended with exit code 1, and no test failed{where}"
-    how = f"ended with exit code {code} in the middle" if code in _ENDED_WELL else describe_end(code)
+    how = f"ended with exit code {code} in the middle" if code in _GOOD_EXIT_CODES else describe_exit(code)
     return "crashed", f"{how}{where}"
 
 
-def _telling(said: Sequence[str]) -> list[str]:
+def _select_telling_lines(output_lines: Sequence[str]) -> list[str]:
     """Return the lines that say where a process died, or its last ones."""
-    lines = [line for line in said if line.strip()]
-    traces = [number for number, line in enumerate(lines) if _TRACE.match(line)]
-    return lines[traces[-1] + 1 :][:_SHOWN] if traces else lines[-_SHOWN:]
+    lines = [line for line in output_lines if line.strip()]
+    traces = [number for number, line in enumerate(lines) if _TRACE_LINE.match(line)]
+    return lines[traces[-1] + 1 :][:_SHOWN_LINES] if traces else lines[-_SHOWN_LINES:]
 
 
-def _command(running: Running, part: Part, order: Path) -> list[str]:
-    shares = [f"--shard-id={part.share}", f"--num-shards={part.shares}"] if part.shares > 1 else []
-    argv = [str(running.python), "-X", "faulthandler", "-m", "pytest", "-v", "-p", _PLUGIN]
+def _make_pytest_command(test_run: TorchTestRun, test_file: TorchTestFile, order: Path) -> list[str]:
+    shares = (
+        [f"--shard-id={test_file.share}", f"--num-shards={test_file.shares}"] if test_file.shares > 1 else []
+    )
+    argv = [str(test_run.python), "-X", "faulthandler", "-m", "pytest", "-v", "-p", _PLUGIN_NAME]
     # with "=": pytest takes any other word that is a file for tests
     argv.append(f"--rocm-wheels-recording={order}")
-    cache = [] if running.cache else ["-p", "no:cacheprovider"]
-    return [*argv, *cache, f"{part.file}.py", *shares, *running.words]
+    cache = [] if test_run.cache else ["-p", "no:cacheprovider"]
+    return [*argv, *cache, f"{test_file.file}.py", *shares, *test_run.words]
 
 
-def _environment(running: Running, part: Part, scratch: Path) -> dict[str, str]:
+def _make_pytest_environment(
+    test_run: TorchTestRun, test_file: TorchTestFile, scratch: Path
+) -> dict[str, str]:
     """Return the environment of a process; kernels that MIOpen compiles go with the folder."""
     plugin = str(Path(next(iter(recording.__path__))))
-    there = running.env.get("PYTHONPATH", "")
+    search_path = test_run.env.get("PYTHONPATH", "")
     separator = ";" if sys.platform == "win32" else ":"
     return {
-        **running.env,
-        **part.environment,
-        "PYTHONPATH": separator.join(filter(None, [plugin, there])),
+        **test_run.env,
+        **test_file.environment,
+        "PYTHONPATH": separator.join(filter(None, [plugin, search_path])),
         "PYTHONUNBUFFERED": "1",  # a line that waits in a buffer looks like a test that hangs
         "MIOPEN_CUSTOM_CACHE_DIR": str(scratch),
     }
 
 
-def words_of(addopts: Sequence[str], expression: str, words: Sequence[str]) -> tuple[str, ...]:
+def join_pytest_arguments(addopts: Sequence[str], expression: str, words: Sequence[str]) -> tuple[str, ...]:
     """Return what pytest is told: what its own variable says, ``-k``, and what stands behind ``--``.
 
     Raises UsageError for tests side by side: which of them ended its process, nobody would know.
     """
-    said = (*addopts, *(["-k", expression] if expression else []), *words)
-    if several := next((word for word in said if _SIDE_BY_SIDE.fullmatch(word)), None):
+    arguments = (*addopts, *(["-k", expression] if expression else []), *words)
+    if several := next((word for word in arguments if _XDIST_OPTION.fullmatch(word)), None):
         tip = "leave it out (also of PYTEST_ADDOPTS); --shard and --num-shards share the files out"
         raise UsageError(f"{several}: torch's tests run one by one on a GPU", tip=tip)
-    return said
+    return arguments

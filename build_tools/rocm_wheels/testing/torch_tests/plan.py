@@ -10,22 +10,22 @@ from pathlib import Path
 
 from rocm_wheels import log
 from rocm_wheels.errors import ChecksError, UsageError
-from rocm_wheels.model.torch_tests import Group, LeftOut, Suite
-from rocm_wheels.process import run
-from rocm_wheels.records import did_you_mean
+from rocm_wheels.model.torch_tests import TorchTestGroup, LeftOutFiles, TorchTestSuite
+from rocm_wheels.process import run_command
+from rocm_wheels.records import suggest_name
 
-_LISTED = re.compile(r"    (\S+) (\d+)/(\d+)")
+_LISTED_FILE = re.compile(r"    (\S+) (\d+)/(\d+)")
 _LISTING_SECONDS = 600.0
-_TOLD = 15
+_MAX_SHOWN_LINES = 15
 # read in torch/testing/_internal/common_utils.py and common_device_type.py of 2.15.0
-_CHOOSES = re.compile(
+_CHOOSING_VARIABLE = re.compile(
     r"PYTORCH_(TEST|OPINFO)\w*|OPINFO_RESTRICT_TO_DSL|TORCH_TEST_DEVICES|(SLOW|DISABLED)_TESTS_FILE"
     r"|TEST_CONFIG|SANDCASTLE|TW_JOB_USER|PYTEST_PLUGINS"
 )
 
 
 # kinds of tests that run_test.py leaves out when it is told, and their files: read in that of torch 2.6.0
-EXCLUSIONS = {
+TEST_EXCLUSIONS = {
     "distributed": ("--exclude-distributed-tests", re.compile(r"distributed/.*")),
     "jit-executor": ("--exclude-jit-executor", re.compile(r"test_jit_(profiling|legacy|fuser_legacy)")),
     "quantization": ("--exclude-quantization-tests", re.compile(r"test_quantization")),
@@ -33,7 +33,7 @@ EXCLUSIONS = {
 
 
 @dataclass(frozen=True)
-class Part:
+class TorchTestFile:
     """What one process of pytest runs: a file of test/ (``test_nn``), or a share of its tests.
 
     ``environment`` is its own alone.
@@ -56,7 +56,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Selection:
+class TorchTestSelection:
     """What is chosen of a suite. ``words`` go to pytest; ``shard`` of ``shards``, from 1.
 
     ``variables`` are those of the environment by which torch's tests choose among themselves. ``exclusions``
@@ -85,50 +85,66 @@ class Selection:
         return (*options, *(["--debug"] if self.debug else []))
 
 
-def choosing_variables(env: Mapping[str, str], own: Iterable[str]) -> dict[str, str]:
-    """Return what the environment says that keeps torch from running some tests, without our ``own``."""
-    without = frozenset(own)
-    return {name: env[name] for name in sorted(env) if _CHOOSES.fullmatch(name) and name not in without}
+def find_choosing_variables(env: Mapping[str, str], own_names: Iterable[str]) -> dict[str, str]:
+    """Return what the environment says that keeps torch from running some tests, without our ``own_names``."""
+    without = frozenset(own_names)
+    return {
+        name: env[name] for name in sorted(env) if _CHOOSING_VARIABLE.fullmatch(name) and name not in without
+    }
 
 
-def plan_parts(
-    suite: Suite, chosen: Selection, tests: Path, python: Path, env: Mapping[str, str]
-) -> tuple[list[Part], list[LeftOut]]:
+def plan_test_files(
+    suite: TorchTestSuite, chosen: TorchTestSelection, tests: Path, python: Path, env: Mapping[str, str]
+) -> tuple[list[TorchTestFile], list[LeftOutFiles]]:
     """Return what is run, in order, and what the table leaves out of what is listed.
 
     ``include`` names files instead of those of the suite, whatever it leaves out. Raises UsageError for names
     of files that there are not, and where nothing is left; ChecksError where run_test.py lists nothing.
     """
     for option, names in (("--include", chosen.include), ("--exclude", chosen.exclude)):
-        _refuse_strangers(option, names, tests)
-    skipped: list[LeftOut] = []
+        _refuse_unknown_files(option, names, tests)
+    skipped: list[LeftOutFiles] = []
     if any("--distributed-tests" in group.listed_by for group in suite.groups):  # it is all there is
         chosen = replace(chosen, exclusions={**chosen.exclusions, "distributed": False})
-    suite = _with_exclusions(suite, chosen)
+    suite = _apply_exclusions(suite, chosen)
     if chosen.include:
-        own = {file: group.environment for group in suite.groups for file in group.files}
-        parts = _shared([Part(one, environment=own.get(one, {})) for one in chosen.include], chosen)
+        environments = {file: group.environment for group in suite.groups for file in group.files}
+        test_files = _select_shard(
+            [
+                TorchTestFile(file_name, environment=environments.get(file_name, {}))
+                for file_name in chosen.include
+            ],
+            chosen,
+        )
     else:
-        parts = []
+        test_files = []
         for group in suite.groups:
-            found = _listed(group, chosen, tests, python, env) if group.listed_by else _named(group, chosen)
-            parts += found
-            there = {part.file for part in found}
-            skipped += [row for row in suite.left_out if there & set(row.files) and row not in skipped]
+            group_files = (
+                _ask_run_test(group, chosen, tests, python, env)
+                if group.listed_by
+                else _list_named_files(group, chosen)
+            )
+            test_files += group_files
+            group_names = {test_file.file for test_file in group_files}
+            skipped += [row for row in suite.left_out if group_names & set(row.files) and row not in skipped]
         without = {file for row in suite.left_out for file in row.files}
-        parts = [part for part in parts if part.file not in without]
-    parts = [part for part in parts if part.file not in chosen.exclude and not _is_excluded(part, chosen)]
-    _refuse_strangers(f"the suite {chosen.suite}", [part.file for part in parts], tests)
-    if not parts:
+        test_files = [test_file for test_file in test_files if test_file.file not in without]
+    test_files = [
+        test_file
+        for test_file in test_files
+        if test_file.file not in chosen.exclude and not _is_excluded(test_file, chosen)
+    ]
+    _refuse_unknown_files(f"the suite {chosen.suite}", [test_file.file for test_file in test_files], tests)
+    if not test_files:
         raise UsageError("no file of tests is left to run", tip="--dry-run shows what a choice comes to")
-    return parts, skipped
+    return test_files, skipped
 
 
-def _with_exclusions(suite: Suite, chosen: Selection) -> Suite:
+def _apply_exclusions(suite: TorchTestSuite, chosen: TorchTestSelection) -> TorchTestSuite:
     """Return the suite with run_test.py told otherwise. Raises UsageError where it is not asked."""
     groups = list(suite.groups)
     for kind, leave_out in chosen.exclusions.items():
-        word = EXCLUSIONS[kind][0]
+        word = TEST_EXCLUSIONS[kind][0]
         listing = [number for number, group in enumerate(groups) if group.listed_by]
         if not leave_out and not listing:
             raise UsageError(
@@ -142,67 +158,72 @@ def _with_exclusions(suite: Suite, chosen: Selection) -> Suite:
     return suite.model_copy(update={"groups": tuple(groups)})
 
 
-def _is_excluded(part: Part, chosen: Selection) -> bool:
+def _is_excluded(test_file: TorchTestFile, chosen: TorchTestSelection) -> bool:
     return any(
-        leave and EXCLUSIONS[kind][1].fullmatch(part.file) for kind, leave in chosen.exclusions.items()
+        leave and TEST_EXCLUSIONS[kind][1].fullmatch(test_file.file)
+        for kind, leave in chosen.exclusions.items()
     )
 
 
-def _named(group: Group, chosen: Selection) -> list[Part]:
-    return _shared([Part(one, environment=group.environment) for one in group.files], chosen)
+def _list_named_files(group: TorchTestGroup, chosen: TorchTestSelection) -> list[TorchTestFile]:
+    return _select_shard(
+        [TorchTestFile(file_name, environment=group.environment) for file_name in group.files], chosen
+    )
 
 
-def _shared(parts: list[Part], chosen: Selection) -> list[Part]:
+def _select_shard(test_files: list[TorchTestFile], chosen: TorchTestSelection) -> list[TorchTestFile]:
     """Return the files of one shard: every so manieth, so that neighbours are spread."""
-    return parts[chosen.shard - 1 :: chosen.shards]
+    return test_files[chosen.shard - 1 :: chosen.shards]
 
 
-def _listed(group: Group, chosen: Selection, tests: Path, python: Path, env: Mapping[str, str]) -> list[Part]:
+def _ask_run_test(
+    group: TorchTestGroup, chosen: TorchTestSelection, tests: Path, python: Path, env: Mapping[str, str]
+) -> list[TorchTestFile]:
     """Return what torch's own run_test.py would run: it knows the platform, and shares out by time."""
     argv = [str(python), str(tests / "run_test.py"), *group.listed_by, "--dry-run"]
     argv += ["--shard", str(chosen.shard), str(chosen.shards)]
-    said: list[str] = []
-    log.note("asking test/run_test.py which files there are")
+    lines: list[str] = []
+    log.log_note("asking test/run_test.py which files there are")
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-torch-tests-") as home:
-        code = run(
+        code = run_command(
             argv,
             env={**env, **group.environment, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": home},
             cwd=tests,
-            on_line=said.append,
+            on_line=lines.append,
             timeout=_LISTING_SECONDS,
             check=None,
-            what="run_test.py",
+            description="run_test.py",
         ).returncode
-    last = "".join(f"\n  | {line}" for line in said[-_TOLD:])
+    last = "".join(f"\n  | {line}" for line in lines[-_MAX_SHOWN_LINES:])
     needed = tests.parent / ".ci" / "docker" / "requirements-ci.txt"
     if code:
         raise ChecksError(
             f"run_test.py lists no tests, and ended with {code}:{last}",
             tip=f"it needs more than pytest: {python} -m pip install -r {needed}",
         )
-    parts: list[Part] = []
+    test_files: list[TorchTestFile] = []
     inside = False
-    for line in said:
+    for line in lines:
         if line.startswith("Name: "):
             inside = line.startswith("Name: tests to run")
         elif inside and line.startswith("    "):
-            found = _LISTED.fullmatch(line.rstrip())
-            if found is None:
+            match = _LISTED_FILE.fullmatch(line.rstrip())
+            if match is None:
                 raise ChecksError(
                     f"run_test.py lists {line.strip()!r}, which is no file and share (NAME 1/2)"
                 )
-            parts.append(Part(found[1], int(found[2]), int(found[3]), group.environment))
-    if not parts:
+            test_files.append(TorchTestFile(match[1], int(match[2]), int(match[3]), group.environment))
+    if not test_files:
         raise ChecksError(f"run_test.py lists no tests:{last}", tip="look at what it says with --dry-run")
-    return parts
+    return test_files
 
 
-def _refuse_strangers(what: str, names: Sequence[str], tests: Path) -> None:
+def _refuse_unknown_files(source: str, names: Sequence[str], tests: Path) -> None:
     for name in names:
         if (tests / f"{name}.py").is_file():
             continue
-        there = [path.relative_to(tests).with_suffix("").as_posix() for path in tests.rglob("test_*.py")]
+        existing = [path.relative_to(tests).with_suffix("").as_posix() for path in tests.rglob("test_*.py")]
         raise UsageError(
-            f"{what} names {name}, and there is no {tests / name}.py{did_you_mean(name, there)}",
+            f"{source} names {name}, and there is no {tests / name}.py{suggest_name(name, existing)}",
             tip="name files of test/ without .py: test_nn, nn/test_pooling",
         )

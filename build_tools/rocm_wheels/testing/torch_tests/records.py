@@ -10,17 +10,17 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.records import Record, read_json, say
-from rocm_wheels.testing.torch_tests.outcomes import Verdict
-from rocm_wheels.workspace import write_json
+from rocm_wheels.records import Record, read_json_file, summarize_faults
+from rocm_wheels.testing.torch_tests.outcomes import OutcomeVerdict
+from rocm_wheels.workspace import write_json_file
 
-Counted = Literal["passed", "failed", "crashed", "timeout", "skipped", "missing", "known", "left_out"]
-FILE = "results.json"
-_NAMED = 200
-_NONE = "is no record of torch's tests"
+CountedOutcome = Literal["passed", "failed", "crashed", "timeout", "skipped", "missing", "known", "left_out"]
+RESULTS_FILE = "results.json"
+_MAX_BAD_TESTS = 200
+_NO_RECORD = "is no record of torch's tests"
 
 
-class Tested(Record):
+class TorchUnderTest(Record):
     """What is tested: torch, the Python it is in, and the sources of the tests; "" is what nobody says."""
 
     __test__ = False  # pytest takes classes of this name for tests
@@ -32,7 +32,7 @@ class Tested(Record):
     doubt: str = ""
 
 
-class Chosen(Record):
+class ChosenTests(Record):
     """Which tests: the suite, and what people chose of it. ``files`` are named instead of its own.
 
     ``variables`` of the environment may choose among tests, too; ``changes`` are options that do.
@@ -56,7 +56,7 @@ class BadTest(Record):
     reason: str = ""
 
 
-class PartResult(Record):
+class FileResult(Record):
     """What came of a file. ``complete``: there is no more to run; ``fault``: how it ended, where not well.
 
     ``report`` is its JUnit file, beside, with its sha256; none before it is complete. ``devices`` are the
@@ -67,7 +67,7 @@ class PartResult(Record):
     complete: bool = False
     fault: str = ""
     seconds: float = Field(default=0, ge=0)
-    counts: Mapping[Counted, int] = {}
+    counts: Mapping[CountedOutcome, int] = {}
     unchosen: int = 0
     devices: tuple[str, ...] = ()
     report: str = ""
@@ -89,11 +89,11 @@ class TorchResults(Record):
     when: str
     host: str
     inputs: str
-    of: Tested
+    of: TorchUnderTest
     gfx: str | None
     files: Mapping[str, str]
-    chosen: Chosen
-    parts: tuple[PartResult, ...]
+    chosen: ChosenTests
+    parts: tuple[FileResult, ...]
     left_out: Mapping[str, str] = {}
 
     @property
@@ -102,9 +102,9 @@ class TorchResults(Record):
         return all(part.complete for part in self.parts)
 
     @property
-    def counts(self) -> dict[Counted, int]:
+    def counts(self) -> dict[CountedOutcome, int]:
         """Return how many tests came out in which way, over all files."""
-        total = Counter[Counted]()
+        total = Counter[CountedOutcome]()
         for part in self.parts:
             total.update(part.counts)
         return dict(total)
@@ -115,64 +115,64 @@ class TorchResults(Record):
         return self.complete and not any(part.bad or part.fault for part in self.parts)
 
 
-def part_result(
+def make_file_result(
     name: str,
-    verdicts: Sequence[Verdict],
+    verdicts: Sequence[OutcomeVerdict],
     left_out: Iterable[str],
     *,
     complete: bool,
     fault: str,
     unchosen: int,
     devices: Sequence[str] = (),
-) -> PartResult:
+) -> FileResult:
     """Return what came of a file, by its tests."""
-    counts = Counter[Counted]()
-    for one in verdicts:
-        failed_as_known = one.known and one.test.outcome == "failed"
-        counts["known" if failed_as_known else one.test.outcome] += 1
+    counts = Counter[CountedOutcome]()
+    for verdict in verdicts:
+        failed_as_known = verdict.known_reason and verdict.test.outcome == "failed"
+        counts["known" if failed_as_known else verdict.test.outcome] += 1
     counts["left_out"] = len(list(left_out))
-    return PartResult(
+    return FileResult(
         name=name,
         complete=complete,
         fault=fault,
-        seconds=round(sum(one.test.seconds for one in verdicts), 3),
+        seconds=round(sum(verdict.test.seconds for verdict in verdicts), 3),
         counts={key: number for key, number in counts.items() if number},
         unchosen=unchosen,
         devices=tuple(devices),
-        bad=_bad([one for one in verdicts if one.is_new]),
+        bad=_list_bad_tests([verdict for verdict in verdicts if verdict.is_new]),
         known=tuple(
-            BadTest(name=one.test.name, outcome="failed", reason=one.known)
-            for one in verdicts
-            if one.known and one.test.outcome == "failed"
+            BadTest(name=verdict.test.name, outcome="failed", reason=verdict.known_reason)
+            for verdict in verdicts
+            if verdict.known_reason and verdict.test.outcome == "failed"
         ),
-        again=tuple(one.test.name for one in verdicts if one.passes_again),
+        again=tuple(verdict.test.name for verdict in verdicts if verdict.passes_again),
     )
 
 
-def write_record(folder: Path, results: TorchResults) -> None:
+def write_torch_results(folder: Path, results: TorchResults) -> None:
     """Write ``results.json`` into a folder, whole or not at all."""
-    shown = results.model_dump(mode="json", by_alias=True, exclude_defaults=False)
-    write_json(folder / FILE, {**shown, "complete": results.complete, "counts": results.counts})
+    values = results.model_dump(mode="json", by_alias=True, exclude_defaults=False)
+    write_json_file(folder / RESULTS_FILE, {**values, "complete": results.complete, "counts": results.counts})
 
 
-def read_record(folder: Path) -> TorchResults | None:
+def read_torch_results(folder: Path) -> TorchResults | None:
     """Read ``results.json`` of a folder, None where there is none. DataError for what is none of ours."""
-    path = folder / FILE
+    path = folder / RESULTS_FILE
     if not path.is_file():
         return None
     tip = "name another folder, or begin anew: --fresh"
-    said = read_json(path, none=_NONE, tip=tip)
+    data = read_json_file(path, complaint=_NO_RECORD, tip=tip)
     try:
-        own = {key: value for key, value in said.items() if key not in ("complete", "counts")}
-        return TorchResults.model_validate(own)
+        fields = {key: value for key, value in data.items() if key not in ("complete", "counts")}
+        return TorchResults.model_validate(fields)
     except ValidationError as cause:
-        raise DataError(f"{path} {_NONE}: {say(cause, TorchResults)}", tip=tip) from None
+        raise DataError(f"{path} {_NO_RECORD}: {summarize_faults(cause, TorchResults)}", tip=tip) from None
     except AttributeError:  # no table
-        raise DataError(f"{path} {_NONE}", tip=tip) from None
+        raise DataError(f"{path} {_NO_RECORD}", tip=tip) from None
 
 
-def _bad(verdicts: Sequence[Verdict]) -> tuple[BadTest, ...]:
+def _list_bad_tests(verdicts: Sequence[OutcomeVerdict]) -> tuple[BadTest, ...]:
     return tuple(
-        BadTest(name=one.test.name, outcome=one.test.outcome, reason=one.test.reason)
-        for one in verdicts[:_NAMED]
+        BadTest(name=verdict.test.name, outcome=verdict.test.outcome, reason=verdict.test.reason)
+        for verdict in verdicts[:_MAX_BAD_TESTS]
     )

@@ -6,42 +6,54 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from rocm_wheels.testing.junit import TAGS, counts, in_xml
-from rocm_wheels.testing.torch_tests.outcomes import Verdict
-from rocm_wheels.workspace import write_whole
+from rocm_wheels.testing.junit import JUNIT_TAGS, make_suite_counts, replace_non_xml
+from rocm_wheels.testing.torch_tests.outcomes import OutcomeVerdict
+from rocm_wheels.workspace import write_atomically
 
-KNOWN = "known: "
+KNOWN_PREFIX = "known: "
 
 
-def write_report(path: Path, name: str, verdicts: Sequence[Verdict], *, when: str, host: str) -> None:
+def write_torch_junit(
+    path: Path, name: str, verdicts: Sequence[OutcomeVerdict], *, when: str, host: str
+) -> None:
     """Write one suite. A failure that is known is a test that was skipped, for a stated reason."""
-    tags = [_tag(one) for one in verdicts]
-    sums = counts(tags, [one.test for one in verdicts])
+    tags = [_find_junit_tag(verdict) for verdict in verdicts]
+    sums = make_suite_counts(tags, [verdict.test for verdict in verdicts])
     root = ET.Element("testsuites", sums)
     suite = ET.SubElement(
         root, "testsuite", {"name": f"torch {name}", "timestamp": when, "hostname": host, **sums}
     )
-    for one, tag in zip(verdicts, tags, strict=True):
-        file, _, rest = one.test.name.partition("::")
+    for verdict, tag in zip(verdicts, tags, strict=True):
+        file, _, rest = verdict.test.name.partition("::")
         group, _, test = rest.rpartition("::")
         classname = ".".join(
             filter(None, [file.removesuffix(".py").replace("/", "."), group.replace("::", ".")])
         )
-        about = {"classname": classname, "name": test or one.test.name, "time": f"{one.test.seconds:.3f}"}
+        about = {
+            "classname": classname,
+            "name": test or verdict.test.name,
+            "time": f"{verdict.test.seconds:.3f}",
+        }
         case = ET.SubElement(suite, "testcase", about)
         if tag:
-            said = in_xml(_words(one))
-            found = ET.SubElement(case, tag, {"message": said.partition("\n")[0], "type": one.test.outcome})
-            found.text = said
+            reason = replace_non_xml(_make_junit_reason(verdict))
+            element = ET.SubElement(
+                case, tag, {"message": reason.partition("\n")[0], "type": verdict.test.outcome}
+            )
+            element.text = reason
     ET.indent(root, " ")
-    write_whole(path, ET.tostring(root, encoding="utf-8", xml_declaration=True))
+    write_atomically(path, ET.tostring(root, encoding="utf-8", xml_declaration=True))
 
 
-def _tag(one: Verdict) -> str:
-    return "skipped" if one.known and one.test.outcome == "failed" else TAGS.get(one.test.outcome, "")
+def _find_junit_tag(verdict: OutcomeVerdict) -> str:
+    return (
+        "skipped"
+        if verdict.known_reason and verdict.test.outcome == "failed"
+        else JUNIT_TAGS.get(verdict.test.outcome, "")
+    )
 
 
-def _words(one: Verdict) -> str:
-    if one.known and one.test.outcome == "failed":
-        return f"{KNOWN}{one.known}\n{one.test.reason}"
-    return f"Timeout: {one.test.reason}" if one.test.outcome == "timeout" else one.test.reason
+def _make_junit_reason(verdict: OutcomeVerdict) -> str:
+    if verdict.known_reason and verdict.test.outcome == "failed":
+        return f"{KNOWN_PREFIX}{verdict.known_reason}\n{verdict.test.reason}"
+    return f"Timeout: {verdict.test.reason}" if verdict.test.outcome == "timeout" else verdict.test.reason

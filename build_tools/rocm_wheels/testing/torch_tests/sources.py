@@ -11,23 +11,23 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels import log
 from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.sources.git import Git, git_directory
+from rocm_wheels.sources.git import Git, find_git_directory
 from rocm_wheels.sources.lock.file import parse_lock
 from rocm_wheels.sources.state import read_state
-from rocm_wheels.testing.target import Distribution, Target
-from rocm_wheels.wheels.members import digest_of_file
+from rocm_wheels.testing.target import TargetDistribution, TargetPython
+from rocm_wheels.wheels.members import hash_file
 
-TORCH = "pytorch"  # its name in locks
-_INSIDE = "sources.lock.json"  # pipeline.provenance writes it into wheels
+TORCH_PROJECT = "pytorch"  # its name in locks
+_LOCK_NAME = "sources.lock.json"  # pipeline.provenance writes it into wheels
 # what pytest and run_test.py go by
-_SETTINGS = ("conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml")
-_LOOKED_AT = ("test", "tools/testing", *_SETTINGS)
-_SHA = re.compile(r"git_version\s*=\s*['\"]([0-9a-f]{40})['\"]")
-_ALLOW = "take the sources of its commit (--lock), or say that it is meant: --allow-version-mismatch"
+_SETTINGS_FILES = ("conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml")
+_COMPARED_PATHS = ("test", "tools/testing", *_SETTINGS_FILES)
+_GIT_VERSION_LINE = re.compile(r"git_version\s*=\s*['\"]([0-9a-f]{40})['\"]")
+_ALLOW_TIP = "take the sources of its commit (--lock), or say that it is meant: --allow-version-mismatch"
 
 
 @dataclass(frozen=True)
-class TestSources:
+class TorchTestSources:
     """A folder with torch's sources. ``commit`` is upstream's, "" where nobody says it.
 
     ``doubt`` says why they may not be those of the installed torch; "" where they are known to be.
@@ -46,42 +46,48 @@ class TestSources:
         return self.folder / "test"
 
 
-def commit_of_torch(target: Target) -> str:
+def find_torch_commit(target: TargetPython) -> str:
     """Return the commit that the installed torch was built from, "" where it does not say.
 
     A wheel of ours has its lock inside: what torch itself names is what hipify committed there.
     """
-    torch = _torch(target)
-    lock = torch.place / _INSIDE
+    torch = _find_torch(target)
+    lock = torch.place / _LOCK_NAME
     if lock.is_file():
-        locked = parse_lock(lock.read_text(encoding="utf-8"), name=str(lock)).projects.get(TORCH)
+        locked = parse_lock(lock.read_text(encoding="utf-8"), name=str(lock)).projects.get(TORCH_PROJECT)
         if locked is not None:
             return locked.commit
     file = torch.place.parent / "torch" / "version.py"
-    found = _SHA.search(file.read_text(encoding="utf-8")) if file.is_file() else None
-    return found[1] if found else ""
+    match = _GIT_VERSION_LINE.search(file.read_text(encoding="utf-8")) if file.is_file() else None
+    return match[1] if match else ""
 
 
-def folder_of_torch(target: Target) -> Path | None:
+def find_torch_folder(target: TargetPython) -> Path | None:
     """Return the folder that ``import torch`` is to find, None where it is not beside its metadata."""
-    places = [one.place.parent / "torch" for one in target.installed if one.name == "torch"]
-    return next((place for place in places if (place / "__init__.py").is_file()), None)
+    folders = [
+        distribution.place.parent / "torch"
+        for distribution in target.installed
+        if distribution.name == "torch"
+    ]
+    return next((folder for folder in folders if (folder / "__init__.py").is_file()), None)
 
 
-def record_of_torch(target: Target) -> str:
+def digest_torch_record(target: TargetPython) -> str:
     """Return the digest of what the installer wrote down of torch, "" for nothing; of each build another."""
-    records = [one.place / "RECORD" for one in target.installed if one.name == "torch"]
-    return next((digest_of_file(record) for record in records if record.is_file()), "")
+    records = [
+        distribution.place / "RECORD" for distribution in target.installed if distribution.name == "torch"
+    ]
+    return next((hash_file(record) for record in records if record.is_file()), "")
 
 
-def has_lock(target: Target) -> bool:
+def has_torch_lock(target: TargetPython) -> bool:
     """Tell whether the installed torch holds the lock that it was built from."""
-    return (_torch(target).place / _INSIDE).is_file()
+    return (_find_torch(target).place / _LOCK_NAME).is_file()
 
 
-def lock_of_torch(target: Target) -> Path:
+def find_torch_lock(target: TargetPython) -> Path:
     """Return the lock inside the installed torch. Raises UsageError where there is none."""
-    lock = _torch(target).place / _INSIDE
+    lock = _find_torch(target).place / _LOCK_NAME
     if not lock.is_file():
         raise UsageError(
             f"torch {target.torch_version} has no lock inside: nothing says which tests are its own",
@@ -90,9 +96,9 @@ def lock_of_torch(target: Target) -> Path:
     return lock
 
 
-def look_at_sources(
-    folder: Path, target: Target, env: Mapping[str, str], *, allow_other: bool
-) -> TestSources:
+def inspect_test_sources(
+    folder: Path, target: TargetPython, env: Mapping[str, str], *, allow_other: bool
+) -> TorchTestSources:
     """Return what a folder of sources is of. ``allow_other``: also where that is another torch.
 
     Raises DataError for a folder that has no tests of torch, UsageError for tests of another torch.
@@ -103,25 +109,25 @@ def look_at_sources(
             tip="name its folder: --pytorch-dir DIR, or have it checked out: --lock sources.lock.json",
         )
     version = (folder / "version.txt").read_text(encoding="utf-8").strip()
-    commit, changed = _commit(folder, env)
-    found = TestSources(folder, commit, version)
-    installed = commit_of_torch(target)
-    doubt = _doubt(found, target, installed)
+    commit, changed = _read_source_commit(folder, env)
+    sources = TorchTestSources(folder, commit, version)
+    installed = find_torch_commit(target)
+    doubt = _describe_doubt(sources, target, installed)
     if doubt and not allow_other:
-        raise UsageError(f"{folder} is not what is installed: {doubt}", tip=_ALLOW)
+        raise UsageError(f"{folder} is not what is installed: {doubt}", tip=_ALLOW_TIP)
     if doubt:
-        log.warn(f"{doubt}: what fails may be the fault of that alone")
+        log.log_warning(f"{doubt}: what fails may be the fault of that alone")
     elif not commit or not installed:
-        who = folder if not commit else f"torch {target.torch_version}"
-        doubt = f"only versions are compared: {who} does not say of which commit it is"
-        log.warn(doubt)
+        origin = folder if not commit else f"torch {target.torch_version}"
+        doubt = f"only versions are compared: {origin} does not say of which commit it is"
+        log.log_warning(doubt)
     elif changed:
         doubt = f"files of {folder}/test were changed: {changed}"
-        log.warn(doubt)
-    return TestSources(folder, commit, version, doubt)
+        log.log_warning(doubt)
+    return TorchTestSources(folder, commit, version, doubt)
 
 
-def _doubt(sources: TestSources, target: Target, installed: str) -> str:
+def _describe_doubt(sources: TorchTestSources, target: TargetPython, installed: str) -> str:
     """Say in what sources and the installed torch differ, "" where in nothing that both tell."""
     if sources.commit and installed:
         if sources.commit == installed:
@@ -130,13 +136,13 @@ def _doubt(sources: TestSources, target: Target, installed: str) -> str:
             f"the tests are of {sources.commit[:12]} ({sources.version}), "
             f"and torch {target.torch_version} was built from {installed[:12]}"
         )
-    own, other = _release(sources.version), _release(target.torch_version)
-    if own is None or other is None or own != other:
+    source_release, other = _parse_release(sources.version), _parse_release(target.torch_version)
+    if source_release is None or other is None or source_release != other:
         return f"the tests are of torch {sources.version}, and {target.torch_version} is installed"
     return ""
 
 
-def _commit(folder: Path, env: Mapping[str, str]) -> tuple[str, str]:
+def _read_source_commit(folder: Path, env: Mapping[str, str]) -> tuple[str, str]:
     """Return the commit of a folder and which of its tests somebody changed; "" for no repository.
 
     A checkout of ours is of the upstream commit that we brought there, until somebody commits on top of it.
@@ -144,27 +150,34 @@ def _commit(folder: Path, env: Mapping[str, str]) -> tuple[str, str]:
     if not (folder / ".git").exists():
         return "", ""
     git = Git(folder, env)
-    state = read_state(git_directory(git))
+    state = read_state(find_git_directory(git))
     head = git.text("rev-parse", "HEAD")
     ours = state is not None and "" in state.left and state.left[""].head == head
     commit = state.upstream if state is not None and ours else head
-    asked = ("status", "--porcelain", "--untracked-files=all", "--ignore-submodules", "--", *_LOOKED_AT)
-    lines = git.text(*asked).splitlines()
-    changed = [line[3:] for line in lines if line[:2] != "??" or Path(line[3:]).name in _SETTINGS]
+    question = (
+        "status",
+        "--porcelain",
+        "--untracked-files=all",
+        "--ignore-submodules",
+        "--",
+        *_COMPARED_PATHS,
+    )
+    lines = git.text(*question).splitlines()
+    changed = [line[3:] for line in lines if line[:2] != "??" or Path(line[3:]).name in _SETTINGS_FILES]
     return commit, ", ".join(changed[:3])
 
 
-def _release(text: str) -> tuple[int, ...] | None:
+def _parse_release(text: str) -> tuple[int, ...] | None:
     try:
         return Version(text).release
     except InvalidVersion:
         return None
 
 
-def _torch(target: Target) -> Distribution:
-    found = next((one for one in target.installed if one.name == "torch"), None)
-    if found is None:
+def _find_torch(target: TargetPython) -> TargetDistribution:
+    distribution = next((candidate for candidate in target.installed if candidate.name == "torch"), None)
+    if distribution is None:
         raise UsageError(
             f"the torch of {target.python} is no installed distribution", tip="install its wheel"
         )
-    return found
+    return distribution

@@ -8,11 +8,11 @@ from pathlib import Path, PurePosixPath
 
 from rocm_wheels.errors import DataError
 from rocm_wheels.wheels.archive.ending import ReadAt
-from rocm_wheels.wheels.archive.faults import Fault
-from rocm_wheels.wheels.archive.records import DEFLATED, Entry
+from rocm_wheels.wheels.archive.faults import ArchiveFault
+from rocm_wheels.wheels.archive.records import METHOD_DEFLATED, ZipEntry
 
-_PIECE = 1 << 18
-_INPUT = 1 << 16
+_INFLATED_PIECE = 1 << 18
+_INPUT_PIECE = 1 << 16
 _LARGEST_TEXT = 64 << 20  # RECORD of a million files, a list of licences
 _PARSED_WHOLE = {"METADATA": 4 << 20, "WHEEL": 1 << 20, "variant.json": 4 << 20}  # usual: below 100 KB
 
@@ -20,16 +20,16 @@ _PARSED_WHOLE = {"METADATA": 4 << 20, "WHEEL": 1 << 20, "variant.json": 4 << 20}
 class ContentError(Exception):
     """A member's content is not what the directory says; holds the fault."""
 
-    def __init__(self, kind: str, entry: Entry, text: str) -> None:
+    def __init__(self, kind: str, entry: ZipEntry, text: str) -> None:
         super().__init__(text)
-        self.fault = Fault(kind, entry.name, text)
+        self.fault = ArchiveFault(kind, entry.name, text)
 
 
-def pieces(read: ReadAt, entry: Entry) -> Iterator[bytes]:
+def read_pieces(read: ReadAt, entry: ZipEntry) -> Iterator[bytes]:
     """Yield a member piece by piece; ContentError. All checks are done when it ends."""
     size = checksum = 0
-    data = _stored(read, entry)
-    for piece in _inflated(data, entry) if entry.method == DEFLATED else data:
+    data = _read_stored(read, entry)
+    for piece in _read_inflated(data, entry) if entry.method == METHOD_DEFLATED else data:
         size += len(piece)
         if size > entry.size:
             raise ContentError("size", entry, f"inflates to more than the {entry.size} bytes it declares")
@@ -41,23 +41,23 @@ def pieces(read: ReadAt, entry: Entry) -> Iterator[bytes]:
         raise ContentError("crc", entry, "its content does not have the CRC that the archive states")
 
 
-def _stored(read: ReadAt, entry: Entry) -> Iterator[bytes]:
+def _read_stored(read: ReadAt, entry: ZipEntry) -> Iterator[bytes]:
     end = entry.data + entry.compressed
-    for place in range(entry.data, end, _INPUT):
-        yield read(place, min(_INPUT, end - place))
+    for place in range(entry.data, end, _INPUT_PIECE):
+        yield read(place, min(_INPUT_PIECE, end - place))
 
 
-def _inflated(data: Iterator[bytes], entry: Entry) -> Iterator[bytes]:
+def _read_inflated(data: Iterator[bytes], entry: ZipEntry) -> Iterator[bytes]:
     stream = zlib.decompressobj(-zlib.MAX_WBITS)
     behind = 0
     try:
         for more in data:
             if stream.eof:
                 behind += len(more)
-            left = more
-            while left and not stream.eof:
-                yield stream.decompress(left, _PIECE)
-                left = stream.unconsumed_tail
+            remaining = more
+            while remaining and not stream.eof:
+                yield stream.decompress(remaining, _INFLATED_PIECE)
+                remaining = stream.unconsumed_tail
         if not stream.eof:
             yield stream.flush()
     except zlib.error as cause:
@@ -68,23 +68,23 @@ def _inflated(data: Iterator[bytes], entry: Entry) -> Iterator[bytes]:
         raise ContentError("deflate-rest", entry, f"{behind} bytes behind the end of its deflate stream")
 
 
-def largest_text(name: str) -> int:
+def get_text_limit(name: str) -> int:
     """Return how many bytes a text file of a wheel may have: reading some costs far more than these."""
     folder, _, file = name.partition("/")
     return _PARSED_WHOLE.get(file, _LARGEST_TEXT) if folder.endswith(".dist-info") else _LARGEST_TEXT
 
 
-def read_text(read: ReadAt, entry: Entry, path: Path) -> bytes:
+def read_small_member(read: ReadAt, entry: ZipEntry, path: Path) -> bytes:
     """Return the content of a small member; DataError with its name when it is damaged or large."""
-    if entry.size > largest_text(entry.name):
+    if entry.size > get_text_limit(entry.name):
         raise DataError(f"{path}: {entry.name}: {entry.size} bytes are too many for such a file")
     try:
-        return b"".join(pieces(read, entry))
+        return b"".join(read_pieces(read, entry))
     except ContentError as fault:
         raise DataError(f"{path}: {entry.name}: {fault}") from fault.__cause__
 
 
-def link_fault(entry: Entry, target: bytes) -> Fault | None:
+def find_link_fault(entry: ZipEntry, target: bytes) -> ArchiveFault | None:
     """Return what is wrong with the target of a symbolic link; None when it stays inside.
 
     ``..`` may only begin it: behind a name that is a link itself, it does not lead back.
@@ -94,6 +94,6 @@ def link_fault(entry: Entry, target: bytes) -> Fault | None:
     up = next((number for number, part in enumerate(parts) if part != ".."), len(parts))
     out = up > len(PurePosixPath(entry.name).parent.parts) or ".." in parts[up:]
     if text.startswith("/") or "\\" in text or "\0" in text or not text or out:
-        said = f"a symbolic link to {text!r}, which leads or can lead out of the folder it is unpacked to"
-        return Fault("link-out", entry.name, said)
+        message = f"a symbolic link to {text!r}, which leads or can lead out of the folder it is unpacked to"
+        return ArchiveFault("link-out", entry.name, message)
     return None

@@ -18,20 +18,20 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.wheels.archive.edit_record import edit_record
-from rocm_wheels.wheels.archive.edit_texts import read_fields, values_of, with_values
-from rocm_wheels.wheels.dist_info import compare_names, dist_info_folders
+from rocm_wheels.wheels.archive.edit_texts import read_metadata_fields, get_field_values, replace_field_values
+from rocm_wheels.wheels.dist_info import compare_names, list_dist_info_folders
 from rocm_wheels.wheels.metadata import parse_metadata, parse_wheel_file
-from rocm_wheels.wheels.names import NameFields, parse_wheel_name, split_wheel_name
-from rocm_wheels.wheels.record import SIGNATURES, RecordEntry, encode_digest
+from rocm_wheels.wheels.names import WheelNameFields, parse_wheel_name, split_wheel_name
+from rocm_wheels.wheels.record import SIGNATURE_SUFFIXES, RecordEntry, encode_record_digest
 
-_FOLDER = re.compile(r"(?P<name>[^/]+)-(?P<version>[^/-]+)\.(?P<kind>dist-info|data)")
-_PLATFORM = re.compile(r"[a-z0-9_]+")
-_BUILD = re.compile(r"[0-9][a-z0-9_.]*")
-_OWN = ("METADATA", "WHEEL", "RECORD")
+_VERSIONED_FOLDER = re.compile(r"(?P<name>[^/]+)-(?P<version>[^/-]+)\.(?P<kind>dist-info|data)")
+_PLATFORM_TAG = re.compile(r"[a-z0-9_]+")
+_BUILD_TAG = re.compile(r"[0-9][a-z0-9_.]*")
+_EDITED_FILES = ("METADATA", "WHEEL", "RECORD")
 
 
 @dataclass(frozen=True)
-class Edit:
+class WheelEdit:
     """What a wheel becomes. None: as it is; "" takes a part away.
 
     ``version`` is the whole new version, ``local`` its local part; both follow in METADATA and the names of
@@ -55,7 +55,7 @@ class Edit:
 
 
 @dataclass(frozen=True)
-class Plan:
+class EditPlan:
     """The new wheel: its file name, its folders by their old names, and the files that are written anew.
 
     ``texts`` are contents by new name, RECORD among them when it changed; ``dropped`` are members of the
@@ -68,7 +68,7 @@ class Plan:
     dropped: frozenset[str]
     record: tuple[RecordEntry, ...]
 
-    def renamed(self, name: str) -> str:
+    def get_new_name(self, name: str) -> str:
         """Return the new name of a member."""
         if not self.folders:
             return name
@@ -76,69 +76,80 @@ class Plan:
         return self.folders.get(top, top) + slash + rest
 
 
-def edited_name(file_name: str, edit: Edit) -> str:
-    """Return the file name that a wheel gets; UsageError or DataError as ``plan_edit``."""
-    version = _version(parse_wheel_name(file_name).version, edit)
-    return _new_name(split_wheel_name(file_name), edit, version).file_name
+def get_edited_name(file_name: str, edit: WheelEdit) -> str:
+    """Return the file name that a wheel gets; UsageError or DataError as ``plan_wheel_edit``."""
+    version = _plan_version(parse_wheel_name(file_name).version, edit)
+    return _plan_name(split_wheel_name(file_name), edit, version).file_name
 
 
-def plan_edit(file_name: str, sizes: Mapping[str, int], texts: Mapping[str, bytes], edit: Edit) -> Plan:
+def plan_wheel_edit(
+    file_name: str, sizes: Mapping[str, int], texts: Mapping[str, bytes], edit: WheelEdit
+) -> EditPlan:
     """Return what a wheel becomes; DataError or UsageError when it cannot.
 
     ``sizes`` are those of all files in it, ``texts`` the contents of METADATA, WHEEL and RECORD.
     """
-    folder = dist_info_folder(sizes)
+    folder = get_dist_info_folder(sizes)
     record = f"{folder}/RECORD"
     old = split_wheel_name(file_name)
-    version = _version(parse_wheel_name(file_name).version, edit)
-    new = _new_name(old, edit, version)
-    plan = Plan(new.file_name, _new_folders(sizes, folder, old, version), {}, frozenset(), ())
+    version = _plan_version(parse_wheel_name(file_name).version, edit)
+    new = _plan_name(old, edit, version)
+    plan = EditPlan(new.file_name, _plan_folders(sizes, folder, old, version), {}, frozenset(), ())
     changed = {
-        f"{folder}/METADATA": _metadata(texts[f"{folder}/METADATA"], f"{folder}/METADATA", edit, version),
-        f"{folder}/WHEEL": _wheel(texts[f"{folder}/WHEEL"], f"{folder}/WHEEL", old, new),
+        f"{folder}/METADATA": _edit_metadata(
+            texts[f"{folder}/METADATA"], f"{folder}/METADATA", edit, version
+        ),
+        f"{folder}/WHEEL": _edit_wheel_file(texts[f"{folder}/WHEEL"], f"{folder}/WHEEL", old, new),
     }
     if version is not None and edit.version is None:  # only the local part is new: the rest must be one
-        _require_one_word(file_name, folder, texts[f"{folder}/METADATA"])
-    _check(plan, folder, texts, changed)
-    put = {f"{folder}/{_safe(name)}": content for name, content in edit.put.items()}
-    dropped = {f"{folder}/{_safe(name)}" for name in edit.drop}
+        _require_agreement(file_name, folder, texts[f"{folder}/METADATA"])
+    _check_plan(plan, folder, texts, changed)
+    put = {f"{folder}/{_check_file_name(name)}": content for name, content in edit.put.items()}
+    dropped = {f"{folder}/{_check_file_name(name)}" for name in edit.drop}
     if absent := sorted(dropped - sizes.keys()):
         raise DataError(f"{file_name} has no {', '.join(absent)} to leave out")
-    if both := sorted(dropped & put.keys()):
-        raise UsageError(f"{', '.join(both)} is to be put and to be left out")
+    if contradicting := sorted(dropped & put.keys()):
+        raise UsageError(f"{', '.join(contradicting)} is to be put and to be left out")
     for name in put:
         _require_free(name, sizes)
-    if strange := sorted(name for name in edit.members if name not in sizes or name.startswith(f"{folder}/")):
-        raise UsageError(f"{file_name} has no {', '.join(strange)} outside {folder}")
+    if unknown_members := sorted(
+        name for name in edit.members if name not in sizes or name.startswith(f"{folder}/")
+    ):
+        raise UsageError(f"{file_name} has no {', '.join(unknown_members)} outside {folder}")
     new_texts = {**changed, **put, **edit.members}
     contents = {name: text for name, text in new_texts.items() if texts.get(name) != text}
-    lines: dict[str, RecordEntry | None] = {plan.renamed(name): None for name in dropped}
-    lines |= {plan.renamed(name): _entry(plan.renamed(name), text) for name, text in contents.items()}
-    signed = {record + suffix for suffix in SIGNATURES} & sizes.keys()
-    content, entries = edit_record(texts[record], record, sizes=sizes, renamed=plan.renamed, changed=lines)
+    lines: dict[str, RecordEntry | None] = {plan.get_new_name(name): None for name in dropped}
+    lines |= {
+        plan.get_new_name(name): _make_record_entry(plan.get_new_name(name), text)
+        for name, text in contents.items()
+    }
+    signed = {record + suffix for suffix in SIGNATURE_SUFFIXES} & sizes.keys()
+    content, entries = edit_record(
+        texts[record], record, sizes=sizes, renamed=plan.get_new_name, changed=lines
+    )
     if content != texts[record]:
         if signed:
-            lines |= {plan.renamed(name): None for name in signed}
+            lines |= {plan.get_new_name(name): None for name in signed}
             content, entries = edit_record(
-                texts[record], record, sizes=sizes, renamed=plan.renamed, changed=lines
+                texts[record], record, sizes=sizes, renamed=plan.get_new_name, changed=lines
             )
         contents[record] = content
         dropped |= signed
-    renamed = {plan.renamed(name): text for name, text in contents.items()}
+    renamed = {plan.get_new_name(name): text for name, text in contents.items()}
     return replace(plan, texts=renamed, dropped=frozenset(dropped), record=entries)
 
 
-def dist_info_folder(names: Iterable[str]) -> str:
+def get_dist_info_folder(names: Iterable[str]) -> str:
     """Return the one ``.dist-info`` folder; DataError when there is not exactly one."""
-    folders = dist_info_folders(names)
+    folders = list_dist_info_folders(names)
     if len(folders) != 1:
         raise DataError(f"{len(folders)} .dist-info folders: a wheel has exactly one")
-    if not _FOLDER.fullmatch(folders[0]):
+    if not _VERSIONED_FOLDER.fullmatch(folders[0]):
         raise DataError(f"{folders[0]} is not named like name-version.dist-info")
     return folders[0]
 
 
-def _version(old: Version, edit: Edit) -> Version | None:
+def _plan_version(old: Version, edit: WheelEdit) -> Version | None:
     """Return the new version; None when it stays."""
     if edit.version is None and edit.local is None:
         return None
@@ -151,15 +162,17 @@ def _version(old: Version, edit: Edit) -> Version | None:
     return version
 
 
-def _new_name(old: NameFields, edit: Edit, version: Version | None) -> NameFields:
+def _plan_name(old: WheelNameFields, edit: WheelEdit, version: Version | None) -> WheelNameFields:
     new = old if version is None else replace(old, version=str(version))
     if edit.build is not None:
-        if edit.build and not _BUILD.fullmatch(edit.build):
+        if edit.build and not _BUILD_TAG.fullmatch(edit.build):
             raise UsageError(f"{edit.build!r} is not a build tag", tip="it begins with a digit: 1 or 2local")
         new = replace(new, build=edit.build)
     if edit.platforms is not None:
-        if wrong := [tag for tag in edit.platforms if not _PLATFORM.fullmatch(tag)]:
-            raise UsageError(f"{wrong[0]!r} is not a platform tag", tip="for example manylinux_2_28_x86_64")
+        if invalid_tags := [tag for tag in edit.platforms if not _PLATFORM_TAG.fullmatch(tag)]:
+            raise UsageError(
+                f"{invalid_tags[0]!r} is not a platform tag", tip="for example manylinux_2_28_x86_64"
+            )
         if not edit.platforms:
             raise UsageError("a wheel has at least one platform tag")
         new = replace(new, platform=".".join(dict.fromkeys(edit.platforms)))
@@ -169,8 +182,8 @@ def _new_name(old: NameFields, edit: Edit, version: Version | None) -> NameField
     return new
 
 
-def _new_folders(
-    names: Iterable[str], folder: str, old: NameFields, version: Version | None
+def _plan_folders(
+    names: Iterable[str], folder: str, old: WheelNameFields, version: Version | None
 ) -> dict[str, str]:
     """Return the new names of the folders that hold the version in their name."""
     tops = {name.split("/", 1)[0] for name in names}
@@ -178,35 +191,35 @@ def _new_folders(
         return {}
     folders = {}
     for top in tops:
-        found = _FOLDER.fullmatch(top)
+        match = _VERSIONED_FOLDER.fullmatch(top)
         if top == folder or (
-            found and found["kind"] == "data" and _same_project(found["name"], old.distribution)
+            match and match["kind"] == "data" and _is_same_project(match["name"], old.distribution)
         ):
-            assert found
-            folders[top] = f"{found['name']}-{version}.{found['kind']}"
-    if taken := sorted(set(folders.values()) & (tops - folders.keys())):
-        raise DataError(f"the wheel already has a folder {taken[0]}")
+            assert match
+            folders[top] = f"{match['name']}-{version}.{match['kind']}"
+    if existing := sorted(set(folders.values()) & (tops - folders.keys())):
+        raise DataError(f"the wheel already has a folder {existing[0]}")
     return {top: name for top, name in folders.items() if top != name}
 
 
-def _same_project(one: str, other: str) -> bool:
-    return canonicalize_name(one) == canonicalize_name(other)
+def _is_same_project(name: str, other: str) -> bool:
+    return canonicalize_name(name) == canonicalize_name(other)
 
 
-def _metadata(content: bytes, name: str, edit: Edit, version: Version | None) -> bytes:
+def _edit_metadata(content: bytes, name: str, edit: WheelEdit, version: Version | None) -> bytes:
     changes: dict[str, Sequence[str]] = {}
     if version is not None:
         changes["Version"] = [str(version)]
     if edit.requirements is not None:
-        was = values_of(read_fields(content, name)[0], "Requires-Dist")
-        changes["Requires-Dist"] = _requirements(edit.requirements(was), was)
+        old_requirements = get_field_values(read_metadata_fields(content, name)[0], "Requires-Dist")
+        changes["Requires-Dist"] = _check_requirements(edit.requirements(old_requirements), old_requirements)
     if edit.extras is not None:
-        named = values_of(read_fields(content, name)[0], "Provides-Extra")
-        changes["Provides-Extra"] = list(edit.extras(named))
-    return with_values(content, changes, name)
+        old_extras = get_field_values(read_metadata_fields(content, name)[0], "Provides-Extra")
+        changes["Provides-Extra"] = list(edit.extras(old_extras))
+    return replace_field_values(content, changes, name)
 
 
-def _wheel(content: bytes, name: str, old: NameFields, new: NameFields) -> bytes:
+def _edit_wheel_file(content: bytes, name: str, old: WheelNameFields, new: WheelNameFields) -> bytes:
     changes: dict[str, Sequence[str]] = {}
     if new.platform != old.platform:
         fields = (new.python.split("."), new.abi.split("."), new.platform.split("."))
@@ -215,10 +228,10 @@ def _wheel(content: bytes, name: str, old: NameFields, new: NameFields) -> bytes
             changes["Root-Is-Purelib"] = ["false"]
     if new.build != old.build:
         changes["Build"] = [new.build] if new.build else []
-    return with_values(content, changes, name)
+    return replace_field_values(content, changes, name)
 
 
-def _requirements(new: Sequence[str], old: Sequence[str]) -> list[str]:
+def _check_requirements(new: Sequence[str], old: Sequence[str]) -> list[str]:
     from packaging.requirements import InvalidRequirement, Requirement
 
     for text in new:
@@ -233,9 +246,9 @@ def _requirements(new: Sequence[str], old: Sequence[str]) -> list[str]:
     return list(new)
 
 
-def _safe(name: str) -> str:
+def _check_file_name(name: str) -> str:
     """Return the name of a file to put into the dist-info folder; UsageError when it cannot be one."""
-    if name in _OWN or name in [f"RECORD{suffix}" for suffix in SIGNATURES]:
+    if name in _EDITED_FILES or name in [f"RECORD{suffix}" for suffix in SIGNATURE_SUFFIXES]:
         raise UsageError(f"{name} is written by the edit of a wheel, and cannot be put or left out")
     if any(part in ("", ".", "..") for part in name.split("/")) or not re.fullmatch(
         r"[^\\\x00-\x1f\x7f:]+", name
@@ -247,41 +260,41 @@ def _safe(name: str) -> str:
 def _require_free(name: str, names: Iterable[str]) -> None:
     """Raise UsageError when a file cannot be put because a folder or a file is in its way."""
     folded = name.casefold()
-    for taken in names:
-        if taken != name and taken.casefold() == folded:
-            raise UsageError(f"{name} is {taken} where names are compared without case")
-        if taken.startswith(name + "/"):
+    for existing in names:
+        if existing != name and existing.casefold() == folded:
+            raise UsageError(f"{name} is {existing} where names are compared without case")
+        if existing.startswith(name + "/"):
             raise UsageError(f"{name} is a folder of the wheel")
-        if name.startswith(taken + "/"):
-            raise UsageError(f"{taken} is a file of the wheel")
+        if name.startswith(existing + "/"):
+            raise UsageError(f"{existing} is a file of the wheel")
 
 
-def _entry(path: str, content: bytes) -> RecordEntry:
-    return RecordEntry(path, encode_digest(hashlib.sha256(content).digest()), len(content))
+def _make_record_entry(path: str, content: bytes) -> RecordEntry:
+    return RecordEntry(path, encode_record_digest(hashlib.sha256(content).digest()), len(content))
 
 
-class _Said(NamedTuple):
+class _StatedVersion(NamedTuple):
     name: str
     version: Version
 
 
-def _check(plan: Plan, folder: str, old: Mapping[str, bytes], new: Mapping[str, bytes]) -> None:
+def _check_plan(plan: EditPlan, folder: str, old: Mapping[str, bytes], new: Mapping[str, bytes]) -> None:
     """Raise DataError when what we write would not be a wheel that says one thing."""
     metadata, wheel = f"{folder}/METADATA", f"{folder}/WHEEL"
     if new[metadata] != old[metadata]:
         parse_metadata(new[metadata], name=metadata)
     if new[wheel] != old[wheel]:
         parse_wheel_file(new[wheel], name=wheel)
-    _require_one_word(plan.file_name, plan.renamed(folder), new[metadata])
+    _require_agreement(plan.file_name, plan.get_new_name(folder), new[metadata])
 
 
-def _require_one_word(file_name: str, folder: str, metadata: bytes) -> None:
+def _require_agreement(file_name: str, folder: str, metadata: bytes) -> None:
     """Raise DataError when file name, METADATA and folder name another project or version."""
-    fields, _ = read_fields(metadata, f"{folder}/METADATA")
+    fields, _ = read_metadata_fields(metadata, f"{folder}/METADATA")
     try:
-        [name], [version] = values_of(fields, "Name"), values_of(fields, "Version")
-        said = _Said(name, Version(version))
+        [name], [version] = get_field_values(fields, "Name"), get_field_values(fields, "Version")
+        stated = _StatedVersion(name, Version(version))
     except ValueError as cause:  # an invalid version is one too
         raise DataError(f"{folder}/METADATA does not have one Name and one valid Version") from cause
-    if faults := compare_names(parse_wheel_name(file_name), folder, said):
+    if faults := compare_names(parse_wheel_name(file_name), folder, stated):
         raise DataError("; ".join(faults))

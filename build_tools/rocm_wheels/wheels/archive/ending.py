@@ -10,8 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rocm_wheels.wheels.archive import records
-from rocm_wheels.wheels.archive.faults import Fault
-from rocm_wheels.wheels.archive.records import END, END64, LOCATOR, MOST16, MOST32
+from rocm_wheels.wheels.archive.faults import ArchiveFault
+from rocm_wheels.wheels.archive.records import (
+    END_RECORD,
+    ZIP64_END_RECORD,
+    ZIP64_LOCATOR,
+    MAX_UINT16,
+    MAX_UINT32,
+)
 
 ReadAt = Callable[[int, int], bytes]
 _LONGEST_COMMENT = 0xFFFF
@@ -20,13 +26,13 @@ _LARGEST_DIRECTORY, _MOST_MEMBERS = 64 << 20, 250_000
 
 
 @dataclass(frozen=True)
-class Ending:
+class ArchiveEnd:
     """Where the directory lies and how many entries it is said to have, and what is wrong with the end."""
 
     directory: int
     size: int
     count: int
-    faults: tuple[Fault, ...]
+    faults: tuple[ArchiveFault, ...]
 
 
 class UnreadableError(Exception):
@@ -34,55 +40,58 @@ class UnreadableError(Exception):
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
-        self.fault = Fault(kind, "", text)
+        self.fault = ArchiveFault(kind, "", text)
 
 
-def read_ending(read: ReadAt, length: int) -> Ending:
+def read_archive_end(read: ReadAt, length: int) -> ArchiveEnd:
     """Find the directory of an archive of ``length`` bytes; UnreadableError when there is none to rely on."""
     end, faults = _find_end(read, length)
-    _, disk, first_disk, here, count, size, offset, _ = END.unpack(read(end, END.size))
-    behind = end  # where the directory must end
-    locator = read(end - LOCATOR.size, LOCATOR.size) if end >= LOCATOR.size else b""
-    if locator.startswith(records.LOCATOR_MARK):
-        behind, wide = _read_zip64(read, end, locator)
-        stated = (disk, first_disk, here, count, size, offset)
-        limits = (MOST16, MOST16, MOST16, MOST16, MOST32, MOST32)
-        if any(a not in (b, most) for a, b, most in zip(stated, wide, limits, strict=True)):
+    _, disk, first_disk, entries_here, count, size, offset, _ = END_RECORD.unpack(read(end, END_RECORD.size))
+    directory_end = end  # where the directory must end
+    locator = read(end - ZIP64_LOCATOR.size, ZIP64_LOCATOR.size) if end >= ZIP64_LOCATOR.size else b""
+    if locator.startswith(records.ZIP64_LOCATOR_MARK):
+        directory_end, zip64_fields = _read_zip64(read, end, locator)
+        stated = (disk, first_disk, entries_here, count, size, offset)
+        limits = (MAX_UINT16, MAX_UINT16, MAX_UINT16, MAX_UINT16, MAX_UINT32, MAX_UINT32)
+        if any(a not in (b, most) for a, b, most in zip(stated, zip64_fields, limits, strict=True)):
             raise UnreadableError(
-                "zip64-end-disagrees", f"the end record says {stated[3:]}, the one of ZIP64 {wide[3:]}"
+                "zip64-end-disagrees",
+                f"the end record says {stated[3:]}, the one of ZIP64 {zip64_fields[3:]}",
             )
-        disk, first_disk, here, count, size, offset = wide
-    if disk or first_disk or here != count:
+        disk, first_disk, entries_here, count, size, offset = zip64_fields
+    if disk or first_disk or entries_here != count:
         raise UnreadableError("several-disks", "a part of an archive on several disks")
     if size > _LARGEST_DIRECTORY or count > _MOST_MEMBERS:
         raise UnreadableError("directory-size", f"a directory of {size} bytes for {count} members")
-    if offset + size != behind:
-        raise UnreadableError("directory-place", _misplaced(offset, size, behind))
-    return Ending(offset, size, count, tuple(faults))
+    if offset + size != directory_end:
+        raise UnreadableError("directory-place", _describe_misplaced(offset, size, directory_end))
+    return ArchiveEnd(offset, size, count, tuple(faults))
 
 
-def _find_end(read: ReadAt, length: int) -> tuple[int, list[Fault]]:
-    start = max(0, length - END.size - _LONGEST_COMMENT)
+def _find_end(read: ReadAt, length: int) -> tuple[int, list[ArchiveFault]]:
+    start = max(0, length - END_RECORD.size - _LONGEST_COMMENT)
     tail = read(start, length - start)
-    marks = [at for at in _places(tail) if at + END.size <= len(tail)]
+    marks = [at for at in _find_end_marks(tail) if at + END_RECORD.size <= len(tail)]
     if not marks:
         raise UnreadableError("no-end", "it has no end record: cut short, or no archive")
     last = marks[-1]
     # a record that an earlier one holds in its comment or that follows it: which of them counts?
-    reaching = [at for at in marks if at + END.size + _comment_size(tail, at) == len(tail)]
+    reaching = [at for at in marks if at + END_RECORD.size + _read_comment_size(tail, at) == len(tail)]
     if len(reaching) > 1:
         raise UnreadableError("two-ends", f"end records at {start + reaching[0]} and {start + reaching[-1]}")
-    comment = _comment_size(tail, last)
-    rest = len(tail) - last - END.size
+    comment = _read_comment_size(tail, last)
+    rest = len(tail) - last - END_RECORD.size
     if comment > rest:
         raise UnreadableError("no-end", f"its end record has a comment of {comment} bytes, {rest} are there")
     if comment < rest:
-        return start + last, [Fault("trailing-bytes", "", f"{rest - comment} bytes behind its end record")]
-    found = [Fault("comment", "", f"a comment of {comment} bytes")] if comment else []
-    return start + last, found
+        return start + last, [
+            ArchiveFault("trailing-bytes", "", f"{rest - comment} bytes behind its end record")
+        ]
+    faults = [ArchiveFault("comment", "", f"a comment of {comment} bytes")] if comment else []
+    return start + last, faults
 
 
-def _places(tail: bytes) -> list[int]:
+def _find_end_marks(tail: bytes) -> list[int]:
     places, at = [], tail.find(records.END_MARK)
     while at >= 0:
         places.append(at)
@@ -90,26 +99,26 @@ def _places(tail: bytes) -> list[int]:
     return places
 
 
-def _comment_size(tail: bytes, at: int) -> int:
-    return int.from_bytes(tail[at + END.size - 2 : at + END.size], "little")
+def _read_comment_size(tail: bytes, at: int) -> int:
+    return int.from_bytes(tail[at + END_RECORD.size - 2 : at + END_RECORD.size], "little")
 
 
 def _read_zip64(read: ReadAt, end: int, locator: bytes) -> tuple[int, tuple[int, ...]]:
-    _, disk, place, disks = LOCATOR.unpack(locator)
+    _, disk, place, disks = ZIP64_LOCATOR.unpack(locator)
     if disk or disks > 1:
         raise UnreadableError("several-disks", f"its ZIP64 end record is on disk {disk} of {disks}")
-    expected = end - LOCATOR.size - END64.size
+    expected = end - ZIP64_LOCATOR.size - ZIP64_END_RECORD.size
     if place != expected or expected < 0:
         raise UnreadableError(
             "zip64-end", f"its ZIP64 end record is said to lie at {place}, and must at {expected}"
         )
-    mark, size, _, _, *wide = END64.unpack(read(place, END64.size))
-    if mark != records.END64_MARK or size != END64.size - 12:
-        raise UnreadableError("zip64-end", f"no ZIP64 end record of {END64.size} bytes at {place}")
+    mark, size, _, _, *wide = ZIP64_END_RECORD.unpack(read(place, ZIP64_END_RECORD.size))
+    if mark != records.ZIP64_END_MARK or size != ZIP64_END_RECORD.size - 12:
+        raise UnreadableError("zip64-end", f"no ZIP64 end record of {ZIP64_END_RECORD.size} bytes at {place}")
     return place, tuple(wide)
 
 
-def _misplaced(offset: int, size: int, behind: int) -> str:
+def _describe_misplaced(offset: int, size: int, behind: int) -> str:
     gap = behind - offset - size
     where = f"its directory is said to lie at {offset} to {offset + size}, the end record follows {behind}"
     if gap > 0:

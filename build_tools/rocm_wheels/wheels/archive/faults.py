@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FAULTS = {
+ARCHIVE_FAULTS = {
     # the archive: nothing behind these can be relied on
     "no-end": "no end record where an archive ends: cut short, or no archive",
     "two-ends": "a second end record behind the first: readers disagree about which counts",
@@ -68,18 +68,18 @@ FAULTS = {
     "comment": "a comment of the archive or a member (PyPI refuses those of members)",
 }
 
-REPAIRED = frozenset({"data-descriptor", "comment"})
+REPAIRED_FAULTS = frozenset({"data-descriptor", "comment"})
 """Faults that a rewritten wheel no longer has, and that do not keep anybody from reading this one."""
 
-_ABOUT_THE_NAME = frozenset(
+_NAME_FAULTS = frozenset(
     {"name-upward", "name-absolute", "name-backslash", "name-drive", "name-twice", "name-dots", "name-empty"}
     | {"name-control", "name-encoding", "name-unicode-extra", "name-collides", "file-and-folder"}
 )
 
 
 @dataclass(frozen=True)
-class Fault:
-    """A fault: its name in ``FAULTS``, the member ("" for the archive), and what is the matter."""
+class ArchiveFault:
+    """A fault: its name in ``ARCHIVE_FAULTS``, the member ("" for the archive), and what is the matter."""
 
     kind: str
     member: str
@@ -89,11 +89,11 @@ class Fault:
         return f"{self.member}: {self.text}" if self.member else self.text
 
     @property
-    def repaired(self) -> bool:
+    def is_repairable(self) -> bool:
         """Tell whether rewriting the wheel is all it needs."""
-        return self.kind in REPAIRED
+        return self.kind in REPAIRED_FAULTS
 
     @property
-    def readable(self) -> bool:
+    def is_readable(self) -> bool:
         """Tell whether the member's content can be read all the same: only its name is wrong."""
-        return self.kind in _ABOUT_THE_NAME or self.repaired
+        return self.kind in _NAME_FAULTS or self.is_repairable

@@ -12,47 +12,47 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from rocm_wheels.wheels.device_code.span import Span
+from rocm_wheels.wheels.device_code.span import BinarySpan
 
-_PIECE = 1 << 18
-_INPUT = 1 << 16
+_INFLATED_PIECE = 1 << 18
+_INPUT_PIECE = 1 << 16
 _ZSTD_BLOCK_HEADER = 3
 _ZSTD_RLE = 1
 
 
-class Plain(Protocol):
+class PlainBundle(Protocol):
     """Bytes that are read in order of their offset."""
 
     @property
     def size(self) -> int:
         """Length in bytes; what lies behind it is not there."""
 
-    def take(self, offset: int, size: int, what: str) -> bytes:
+    def take_bytes(self, offset: int, size: int, label: str) -> bytes:
         """Return bytes; ``offset`` never lies before the end of what was taken earlier."""
 
-    def finish(self) -> None:
+    def check_rest(self) -> None:
         """Read what is left; DataError when it is not what was promised."""
 
 
-class Stored:
+class StoredBundle:
     """A plain bundle: its bytes are in the file."""
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, span: BinarySpan) -> None:
         self._span = span
         self.size = len(span)
 
-    def take(self, offset: int, size: int, what: str) -> bytes:
+    def take_bytes(self, offset: int, size: int, label: str) -> bytes:
         """Return bytes of the file."""
-        return bytes(self._span.part(offset, size, what))
+        return bytes(self._span.get_part(offset, size, label))
 
-    def finish(self) -> None:
+    def check_rest(self) -> None:
         """Nothing is left to check."""
 
 
-class Inflated:
+class InflatedBundle:
     """A compressed bundle. Never makes more than ``size`` bytes, whatever the stream says."""
 
-    def __init__(self, read: Callable[[int], bytes], *, size: int, hash8: bytes, place: Span) -> None:
+    def __init__(self, read: Callable[[int], bytes], *, size: int, hash8: bytes, place: BinarySpan) -> None:
         self._read = read
         self._place = place
         self._hash8 = hash8
@@ -60,34 +60,34 @@ class Inflated:
         self._at = 0
         self.size = size
 
-    def take(self, offset: int, size: int, what: str) -> bytes:
-        """Return inflated bytes; DataError when ``what`` lies before what was read, or past the end."""
+    def take_bytes(self, offset: int, size: int, label: str) -> bytes:
+        """Return inflated bytes; DataError when ``label`` lies before what was read, or past the end."""
         if offset < self._at:
-            raise self._place.fault(f"{what} at {offset} overlaps what stands before it")
+            raise self._place.make_fault(f"{label} at {offset} overlaps what stands before it")
         if offset + size > self.size:
-            raise self._place.fault(
-                f"{what} at {offset} with {size} bytes reaches past the end ({self.size} bytes)"
+            raise self._place.make_fault(
+                f"{label} at {offset} with {size} bytes reaches past the end ({self.size} bytes)"
             )
         while self._at < offset:
-            self._next(min(_PIECE, offset - self._at))
+            self._inflate_next(min(_INFLATED_PIECE, offset - self._at))
         taken = b""
         while len(taken) < size:
-            taken += self._next(size - len(taken))
+            taken += self._inflate_next(size - len(taken))
         return taken
 
-    def finish(self) -> None:
+    def check_rest(self) -> None:
         """Inflate the rest; check the length and the hash (first 8 bytes of the MD5, as clang writes it)."""
         while self._at < self.size:
-            self._next(min(_PIECE, self.size - self._at))
+            self._inflate_next(min(_INFLATED_PIECE, self.size - self._at))
         if self._read(1):
-            raise self._place.fault(f"inflates to more than the {self.size} bytes it declares")
+            raise self._place.make_fault(f"inflates to more than the {self.size} bytes it declares")
         if self._digest.digest()[:8] != self._hash8:
-            raise self._place.fault("the inflated bytes do not have the hash that the header states")
+            raise self._place.make_fault("the inflated bytes do not have the hash that the header states")
 
-    def _next(self, size: int) -> bytes:
+    def _inflate_next(self, size: int) -> bytes:
         piece = self._read(size)
         if not piece:
-            raise self._place.fault(
+            raise self._place.make_fault(
                 f"the compressed stream ends after {self._at} of {self.size} bytes: cut short"
             )
         self._digest.update(piece)
@@ -95,10 +95,10 @@ class Inflated:
         return piece
 
 
-def zlib_reader(data: memoryview, place: Span) -> Callable[[int], bytes]:
+def make_zlib_reader(data: memoryview, place: BinarySpan) -> Callable[[int], bytes]:
     """Return a function that gives the next bytes (at most as many as asked) of a zlib stream."""
     stream = zlib.decompressobj()
-    feed = _pieces(data)
+    feed = _split_input(data)
 
     def read(size: int) -> bytes:
         try:
@@ -108,48 +108,48 @@ def zlib_reader(data: memoryview, place: Span) -> Callable[[int], bytes]:
                 if out or not more:
                     return out
         except zlib.error as cause:
-            raise place.fault("bad zlib stream") from cause
+            raise place.make_fault("bad zlib stream") from cause
         return b""
 
     return read
 
 
-def zlib_length(data: memoryview, place: Span, limit: int) -> int:
+def measure_zlib_stream(data: memoryview, place: BinarySpan, limit: int) -> int:
     """Return how many bytes of ``data`` a zlib stream takes; its plain size is at most ``limit``."""
     stream = zlib.decompressobj()
-    used = made = 0
+    used = inflated = 0
     try:
-        for piece in _pieces(data):
+        for piece in _split_input(data):
             used += len(piece)
             more: bytes = piece
-            while more and not stream.eof and made <= limit:
-                made += len(stream.decompress(more, _PIECE))
+            while more and not stream.eof and inflated <= limit:
+                inflated += len(stream.decompress(more, _INFLATED_PIECE))
                 more = stream.unconsumed_tail
             if stream.eof:
                 return used - len(stream.unused_data)
-            if made > limit:
+            if inflated > limit:
                 break
     except zlib.error as cause:
-        raise place.fault("bad zlib stream") from cause
+        raise place.make_fault("bad zlib stream") from cause
     return len(data)
 
 
-def zstd_reader(data: memoryview, place: Span) -> Callable[[int], bytes]:
+def make_zstd_reader(data: memoryview, place: BinarySpan) -> Callable[[int], bytes]:
     """Return a function that gives the next bytes (at most as many as asked) of a zstd frame."""
     import zstandard
 
-    stream = zstandard.ZstdDecompressor().stream_reader(data, read_size=_INPUT)
+    stream = zstandard.ZstdDecompressor().stream_reader(data, read_size=_INPUT_PIECE)
 
     def read(size: int) -> bytes:
         try:
             return stream.read(size)
         except (zstandard.ZstdError, MemoryError) as cause:
-            raise place.fault("bad zstd stream") from cause
+            raise place.make_fault("bad zstd stream") from cause
 
     return read
 
 
-def zstd_length(data: memoryview, place: Span) -> int:
+def measure_zstd_frame(data: memoryview, place: BinarySpan) -> int:
     """Return how many bytes of ``data`` a zstd frame takes: its blocks state their lengths (RFC 8878)."""
     import zstandard
 
@@ -157,7 +157,7 @@ def zstd_length(data: memoryview, place: Span) -> int:
         at = zstandard.frame_header_size(data[:32])
         checksum = 4 * zstandard.get_frame_parameters(data[:32]).has_checksum
     except zstandard.ZstdError as cause:
-        raise place.fault("bad zstd stream") from cause
+        raise place.make_fault("bad zstd stream") from cause
     while at + _ZSTD_BLOCK_HEADER <= len(data):
         block = int.from_bytes(data[at : at + _ZSTD_BLOCK_HEADER], "little")
         at += _ZSTD_BLOCK_HEADER + (1 if (block >> 1) & 3 == _ZSTD_RLE else block >> 3)
@@ -166,6 +166,6 @@ def zstd_length(data: memoryview, place: Span) -> int:
     return min(at + checksum, len(data))
 
 
-def _pieces(data: memoryview) -> Iterator[bytes]:
-    for at in range(0, len(data), _INPUT):
-        yield bytes(data[at : at + _INPUT])
+def _split_input(data: memoryview) -> Iterator[bytes]:
+    for at in range(0, len(data), _INPUT_PIECE):
+        yield bytes(data[at : at + _INPUT_PIECE])

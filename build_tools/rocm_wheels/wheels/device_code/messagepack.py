@@ -9,11 +9,11 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from rocm_wheels.wheels.device_code.span import Span
+from rocm_wheels.wheels.device_code.span import BinarySpan
 
-_DEEPEST = 32
+_MOST_LEVELS = 32
 _CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
-_NUMBERS = {
+_NUMBER_FORMS = {
     0xCA: ">f", 0xCB: ">d", 0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q",
     0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q",
 }  # fmt: skip
@@ -25,57 +25,59 @@ _SIZED = {
 }  # fmt: skip
 
 
-def unpack(span: Span) -> object:
+def unpack_messagepack(span: BinarySpan) -> object:
     """Return the value that a span begins with; what stands behind it is not looked at.
 
     DataError when it is cut short, nested deeper than 32 levels, or has a key that is no text.
     """
-    return _Reader(span).value(0)
+    return _MessagePackReader(span).read_value(0)
 
 
-class _Reader:
-    def __init__(self, span: Span) -> None:
+class _MessagePackReader:
+    def __init__(self, span: BinarySpan) -> None:
         self._span = span
         self._at = 0
 
-    def value(self, depth: int) -> Any:
-        if depth > _DEEPEST:
-            raise self._span.fault(f"nested deeper than {_DEEPEST} levels at {self._at}")
-        first = self._take(1)[0]
+    def read_value(self, depth: int) -> Any:
+        if depth > _MOST_LEVELS:
+            raise self._span.make_fault(f"nested deeper than {_MOST_LEVELS} levels at {self._at}")
+        first = self._take_bytes(1)[0]
         if first in _CONSTANTS:
             return _CONSTANTS[first]
-        if form := _NUMBERS.get(first):
-            return struct.unpack(form, self._take(struct.calcsize(form)))[0]
+        if form := _NUMBER_FORMS.get(first):
+            return struct.unpack(form, self._take_bytes(struct.calcsize(form)))[0]
         if first < 0x80 or first >= 0xE0:
             return first if first < 0x80 else first - 0x100
         if first in _SIZED:
             width, kind = _SIZED[first]
-            length = int.from_bytes(self._take(width), "big")
+            length = int.from_bytes(self._take_bytes(width), "big")
         elif first < 0xC0:
             kind, mask = ("map", 15) if first < 0x90 else ("array", 15) if first < 0xA0 else ("text", 31)
             length = first & mask
         else:
-            raise self._span.fault(f"no MessagePack that is known here: byte {first:#x} at {self._at - 1}")
-        return self._filled(kind, length, depth + 1)
+            raise self._span.make_fault(
+                f"no MessagePack that is known here: byte {first:#x} at {self._at - 1}"
+            )
+        return self._read_sized(kind, length, depth + 1)
 
-    def _filled(self, kind: str, length: int, depth: int) -> Any:
+    def _read_sized(self, kind: str, length: int, depth: int) -> Any:
         if kind == "bytes":
-            return bytes(self._take(length))
+            return bytes(self._take_bytes(length))
         if kind == "text":
-            return bytes(self._take(length)).decode("utf-8", "backslashreplace")
+            return bytes(self._take_bytes(length)).decode("utf-8", "backslashreplace")
         least = 2 * length if kind == "map" else length
-        self._span.part(self._at, least, f"{kind} of {length}")
+        self._span.get_part(self._at, least, f"{kind} of {length}")
         if kind == "array":
-            return [self.value(depth) for _ in range(length)]
-        made: dict[str, Any] = {}
+            return [self.read_value(depth) for _ in range(length)]
+        entries: dict[str, Any] = {}
         for _ in range(length):
-            key = self.value(depth)
+            key = self.read_value(depth)
             if not isinstance(key, str):
-                raise self._span.fault(f"a map with the key {key!r}, which is no text")
-            made[key] = self.value(depth)
-        return made
+                raise self._span.make_fault(f"a map with the key {key!r}, which is no text")
+            entries[key] = self.read_value(depth)
+        return entries
 
-    def _take(self, size: int) -> memoryview:
-        piece = self._span.part(self._at, size, "a value")
+    def _take_bytes(self, size: int) -> memoryview:
+        piece = self._span.get_part(self._at, size, "a value")
         self._at += size
         return piece

@@ -18,15 +18,21 @@ from pathlib import Path, PurePosixPath
 
 from rocm_wheels.errors import DataError
 from rocm_wheels.wheels.device_code import ar, elf, kpack, offload, pe
-from rocm_wheels.wheels.device_code.span import Section, Span
-from rocm_wheels.wheels.device_code.target_id import EntryId, TargetId, disagreement, machine_name, own_target
+from rocm_wheels.wheels.device_code.span import BinarySection, BinarySpan
+from rocm_wheels.wheels.device_code.target_id import (
+    BundleEntryId,
+    TargetId,
+    describe_disagreement,
+    get_machine_name,
+    get_header_target,
+)
 
 ZIP_MAGIC = b"PK\x03\x04"
 
 _HEAD_SIZE = 64
-_SECTIONS = (".hip_fatbin", ".hip_fat")
+_FATBIN_SECTIONS = (".hip_fatbin", ".hip_fat")
 # relocatable device code in an object (-fgpu-rdc): the rest of the section's name is the entry's ID
-_ENTRY_SECTION = offload.PLAIN_MAGIC.decode()
+_ENTRY_SECTION = offload.PLAIN_BUNDLE_MAGIC.decode()
 _ENTRY_SECTIONS = tuple(_ENTRY_SECTION + kind for kind in ("hip-", "hipv4-", "openmp-amdgcn"))
 _OTHER_FORMAT = ".llvm.offloading"
 _DEVICE_KINDS = ("hip", "hipv4", "openmp")
@@ -58,50 +64,50 @@ class CodeObject:
     size: int
 
 
-def targets_of(objects: Iterable[CodeObject]) -> list[str]:
+def list_code_targets(objects: Iterable[CodeObject]) -> list[str]:
     """Return the target IDs that there is code for, in the order of the processors' numbers."""
-    found = {o.target for o in objects if o.form != "empty"}
-    return [str(target) for target in sorted(found, key=TargetId.order)]
+    targets = {o.target for o in objects if o.form != "empty"}
+    return [str(target) for target in sorted(targets, key=TargetId.get_sort_key)]
 
 
 @dataclass(frozen=True)
-class DeviceCode:
+class FoundDeviceCode:
     """What a wheel or zip archive holds by member, another file as member "".
 
-    ``code``: code objects. ``elsewhere``: the libraries whose code was moved out, with the ``.kpack``
+    ``code``: code objects. ``moved_code``: the libraries whose code was moved out, with the ``.kpack``
     archives that they name, relative to themselves; ``@GFXARCH@`` stands for a target.
     """
 
     code: dict[str, list[CodeObject]]
-    elsewhere: dict[str, tuple[str, ...]]
+    moved_code: dict[str, tuple[str, ...]]
 
 
-def read_any(path: Path) -> DeviceCode:
-    """Read a wheel, a zip archive or another file; DataError as ``read_wheel`` and ``read_file`` raise it."""
+def read_device_code(path: Path) -> FoundDeviceCode:
+    """Read a wheel, a zip archive or another file; DataError as ``read_wheel_code`` and ``read_file_code`` raise it."""
     try:
         with open(path, "rb") as file:
             is_archive = file.read(4) == ZIP_MAGIC or path.suffix.lower() == ".whl"
     except OSError as cause:
-        raise _unreadable(path, cause) from None
+        raise _make_unreadable_error(path, cause) from None
     if is_archive:
         return _read_members(path)
-    content, name = _content(path), str(path)
-    archives = named_archives(content, name)
-    return DeviceCode({"": read_bytes(content, name)}, {"": archives} if archives else {})
+    content, name = _map_file(path), str(path)
+    archives = list_named_archives(content, name)
+    return FoundDeviceCode({"": read_code_objects(content, name)}, {"": archives} if archives else {})
 
 
-def read_file(path: Path) -> list[CodeObject]:
+def read_file_code(path: Path) -> list[CodeObject]:
     """Return the code objects of a file; [] when it is of a kind that holds none.
 
-    DataError when it cannot be read, is damaged, or is a wheel (``read_wheel`` is for those).
+    DataError when it cannot be read, is damaged, or is a wheel (``read_wheel_code`` is for those).
     """
-    content = _content(path)
+    content = _map_file(path)
     if bytes(content[:4]) == ZIP_MAGIC:
         raise DataError(f"{path} is a wheel or zip archive", tip="read it as a wheel")
-    return read_bytes(content, str(path))
+    return read_code_objects(content, str(path))
 
 
-def _content(path: Path) -> memoryview:
+def _map_file(path: Path) -> memoryview:
     try:
         with open(path, "rb") as file:
             if not file.seek(0, 2):
@@ -109,28 +115,28 @@ def _content(path: Path) -> memoryview:
             # not closed by hand: an error's traceback may still refer to it
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except OSError as cause:
-        raise _unreadable(path, cause) from None
+        raise _make_unreadable_error(path, cause) from None
 
 
-def read_bytes(data: bytes | memoryview, name: str) -> list[CodeObject]:
+def read_code_objects(data: bytes | memoryview, name: str) -> list[CodeObject]:
     """Return the code objects of a file's content; ``name`` stands for the file in messages."""
-    span = Span(memoryview(data), name)
-    if span.starts(ar.MAGIC) or span.starts(ar.THIN_MAGIC):
-        return [found for member in ar.read_members(span) for found in _read_object(member)]
+    span = BinarySpan(memoryview(data), name)
+    if span.starts_with(ar.AR_MAGIC) or span.starts_with(ar.THIN_AR_MAGIC):
+        return [code_object for member in ar.read_ar_members(span) for code_object in _read_object(member)]
     return list(_read_object(span))
 
 
-def named_archives(data: bytes | memoryview, name: str) -> tuple[str, ...]:
+def list_named_archives(data: bytes | memoryview, name: str) -> tuple[str, ...]:
     """Return the ``.kpack`` archives that a library names as the place of its device code; () when none."""
-    span = Span(memoryview(data), name)
+    span = BinarySpan(memoryview(data), name)
     head = bytes(span.data[:_HEAD_SIZE])
-    marker = next((s for s in _host_sections(span, head) if s.name in kpack.REFERENCES), None)
+    marker = next((s for s in _read_host_sections(span, head) if s.name in kpack.KPACK_SECTIONS), None)
     if marker is None:
         return ()
-    return kpack.read_reference(span.within(marker.offset, marker.size, f"section {marker.name}"))
+    return kpack.read_kpack_reference(span.get_span(marker.offset, marker.size, f"section {marker.name}"))
 
 
-def read_wheel(path: Path) -> dict[str, list[CodeObject]]:
+def read_wheel_code(path: Path) -> dict[str, list[CodeObject]]:
     """Return, for each member of a wheel or zip that holds device code, its code objects.
 
     Members of other kinds cost a few bytes of inflating and are left out. Memory: about
@@ -139,27 +145,27 @@ def read_wheel(path: Path) -> dict[str, list[CodeObject]]:
     return _read_members(path).code
 
 
-def _read_members(path: Path) -> DeviceCode:
+def _read_members(path: Path) -> FoundDeviceCode:
     from rocm_wheels.wheels.members import WheelArchive
 
-    def read(data: memoryview, name: str) -> tuple[list[CodeObject], tuple[str, ...]]:
-        return read_bytes(data, name), named_archives(data, name)
+    def read_member(data: memoryview, name: str) -> tuple[list[CodeObject], tuple[str, ...]]:
+        return read_code_objects(data, name), list_named_archives(data, name)
 
-    def choose(
+    def choose_reader(
         name: str, head: bytes
     ) -> Callable[[memoryview], tuple[list[CodeObject], tuple[str, ...]]] | None:
-        return (lambda data: read(data, f"{path}: {name}")) if may_hold_code(name, head) else None
+        return (lambda data: read_member(data, f"{path}: {name}")) if may_hold_code(name, head) else None
 
     with WheelArchive.open(path) as wheel:
         wheel.require_sound()
-        contents = wheel.read_all(choose, digest=False)
+        contents = wheel.read_all(choose_reader, digest=False)
     for content in contents:
         if content.fault:
             raise DataError(content.fault)
-    found = {content.name: content.result for content in contents if content.result}
-    return DeviceCode(
-        {name: code for name, (code, _) in found.items() if code},
-        {name: archives for name, (_, archives) in found.items() if archives},
+    results = {content.name: content.result for content in contents if content.result}
+    return FoundDeviceCode(
+        {name: code for name, (code, _) in results.items() if code},
+        {name: archives for name, (_, archives) in results.items() if archives},
     )
 
 
@@ -169,143 +175,155 @@ def may_hold_code(name: str, head: bytes) -> bool:
     False only when it certainly holds no device code. A PE file has its section table in
     front, so a DLL without device code is done with here.
     """
-    if head.startswith((ar.MAGIC, ar.THIN_MAGIC, offload.PLAIN_MAGIC, offload.COMPRESSED_MAGIC)):
+    if head.startswith(
+        (ar.AR_MAGIC, ar.THIN_AR_MAGIC, offload.PLAIN_BUNDLE_MAGIC, offload.COMPRESSED_BUNDLE_MAGIC)
+    ):
         return True
-    if head.startswith((elf.MAGIC, kpack.MAGIC)) or name.endswith(kpack.SUFFIX):
+    if head.startswith((elf.ELF_MAGIC, kpack.KPACK_MAGIC)) or name.endswith(kpack.KPACK_SUFFIX):
         return True
-    if not (head.startswith(pe.MAGIC) or _is_object(name, head)):
+    if not (head.startswith(pe.PE_MAGIC) or _is_coff_object(name, head)):
         return False
     try:
-        sections = _pe_sections(Span(memoryview(head), name))
+        sections = _read_windows_sections(BinarySpan(memoryview(head), name))
     except DataError:
         return True  # the table lies further on, or is damaged: the full reading will tell
-    return any(section.name in (*_SECTIONS, *kpack.REFERENCES) for section in sections)
+    return any(section.name in (*_FATBIN_SECTIONS, *kpack.KPACK_SECTIONS) for section in sections)
 
 
-def _unreadable(path: Path, cause: OSError) -> DataError:
+def _make_unreadable_error(path: Path, cause: OSError) -> DataError:
     if path.is_dir():
         return DataError(f"{path} is a folder", tip=f"name files: {path}/*.whl, or a library in it")
     return DataError(f"cannot read {path}: {cause.strerror}")
 
 
-def _read_object(span: Span) -> Iterator[CodeObject]:
+def _read_object(span: BinarySpan) -> Iterator[CodeObject]:
     head = bytes(span.data[:_HEAD_SIZE])
-    if head.startswith((offload.PLAIN_MAGIC, offload.COMPRESSED_MAGIC)):
+    if head.startswith((offload.PLAIN_BUNDLE_MAGIC, offload.COMPRESSED_BUNDLE_MAGIC)):
         yield from _read_bundles(span, "")
-    elif head.startswith(kpack.MAGIC) or span.place.endswith(kpack.SUFFIX):
+    elif head.startswith(kpack.KPACK_MAGIC) or span.place.endswith(kpack.KPACK_SUFFIX):
         yield from _read_archive(span)
-    elif elf.is_readable(head) and (header := elf.read_header(span)).machine == elf.EM_AMDGPU:
-        yield _bare(span, header)
+    elif elf.is_elf(head) and (header := elf.read_elf_header(span)).machine == elf.EM_AMDGPU:
+        yield _make_bare_object(span, header)
     else:
-        yield from _read_sections(span, _host_sections(span, head))
+        yield from _read_sections(span, _read_host_sections(span, head))
 
 
-def _host_sections(span: Span, head: bytes) -> list[Section]:
+def _read_host_sections(span: BinarySpan, head: bytes) -> list[BinarySection]:
     """Return the sections of a host library or object; [] for a file of another kind."""
-    if elf.is_readable(head):
-        header = elf.read_header(span)
-        return [] if header.machine == elf.EM_AMDGPU else elf.read_sections(span, header)
-    return _pe_sections(span) if head.startswith(pe.MAGIC) or _is_object(span.place, head) else []
+    if elf.is_elf(head):
+        header = elf.read_elf_header(span)
+        return [] if header.machine == elf.EM_AMDGPU else elf.read_elf_sections(span, header)
+    return (
+        _read_windows_sections(span)
+        if head.startswith(pe.PE_MAGIC) or _is_coff_object(span.place, head)
+        else []
+    )
 
 
-def _pe_sections(span: Span) -> list[Section]:
-    if not span.starts(pe.MAGIC):
-        return pe.read_object_sections(span)
-    signature = pe.signature_at(span)
+def _read_windows_sections(span: BinarySpan) -> list[BinarySection]:
+    if not span.starts_with(pe.PE_MAGIC):
+        return pe.read_coff_sections(span)
+    signature = pe.find_pe_signature(span)
     if signature is not None:
-        return pe.read_image_sections(span, signature)
+        return pe.read_pe_sections(span, signature)
     if PurePosixPath(span.place).suffix.lower() in _LIBRARY_SUFFIXES:
-        raise span.fault("begins like a Windows library, but has no PE header: cut short or damaged")
+        raise span.make_fault("begins like a Windows library, but has no PE header: cut short or damaged")
     return []
 
 
-def _is_object(place: str, head: bytes) -> bool:
+def _is_coff_object(place: str, head: bytes) -> bool:
     """COFF objects have no magic but the machine number: the name must say it too."""
     return head.startswith(pe.COFF_MACHINES) and place.rstrip(")").lower().endswith((".obj", ".o"))
 
 
-def _read_sections(span: Span, sections: list[Section]) -> Iterator[CodeObject]:
-    moved = any(section.name in kpack.REFERENCES for section in sections)
+def _read_sections(span: BinarySpan, sections: list[BinarySection]) -> Iterator[CodeObject]:
+    moved = any(section.name in kpack.KPACK_SECTIONS for section in sections)
     taken = 0
     for section in sections:
-        if moved and section.name in _SECTIONS:
+        if moved and section.name in _FATBIN_SECTIONS:
             continue  # what is left of it is never loaded, and may be cut anywhere
-        wanted = section.name in _SECTIONS or section.name.startswith(_ENTRY_SECTIONS)
+        is_device_section = section.name in _FATBIN_SECTIONS or section.name.startswith(_ENTRY_SECTIONS)
         if section.name == _OTHER_FORMAT and section.size:
-            raise span.fault(
+            raise span.make_fault(
                 f"section {_OTHER_FORMAT} holds device code that is not linked yet",
                 tip="name the linked library instead",
             )
-        if not wanted or not section.size:
+        if not is_device_section or not section.size:
             continue
-        content = span.within(section.offset, section.size, f"section {section.name}")
+        content = span.get_span(section.offset, section.size, f"section {section.name}")
         taken += section.size
         if taken > len(span):  # the same bytes again and again: a small file, hours of work
-            raise content.fault("lies on top of other sections")
-        if section.name in _SECTIONS:
+            raise content.make_fault("lies on top of other sections")
+        if section.name in _FATBIN_SECTIONS:
             yield from _read_bundles(content, section.name)
         else:
-            head = bytes(content.data[: offload.HEAD_SIZE])
+            head = bytes(content.data[: offload.ENTRY_HEAD_SIZE])
             name = section.name.removeprefix(_ENTRY_SECTION)
-            entry = offload.Entry(0, "plain", name, 0, section.size, head)
-            yield from _code_object(entry, content.place, section.name)
+            entry = offload.BundleEntry(0, "plain", name, 0, section.size, head)
+            yield from _make_code_object(entry, content.place, section.name)
 
 
-def _read_bundles(span: Span, section: str) -> Iterator[CodeObject]:
+def _read_bundles(span: BinarySpan, section: str) -> Iterator[CodeObject]:
     for entry in offload.read_bundles(span):
-        yield from _code_object(entry, span.place, section)
+        yield from _make_code_object(entry, span.place, section)
 
 
-def _read_archive(span: Span) -> Iterator[CodeObject]:
-    for kernel in kpack.read_kernels(span):
-        here = Span(memoryview(kernel.head), f"{span.place}: {kernel.library} for {kernel.target}")
+def _read_archive(span: BinarySpan) -> Iterator[CodeObject]:
+    for kernel in kpack.read_kpack_kernels(span):
+        kernel_span = BinarySpan(
+            memoryview(kernel.head), f"{span.place}: {kernel.library} for {kernel.target}"
+        )
         try:
             target = TargetId.parse(kernel.target)
         except ValueError as cause:
-            raise here.fault(str(cause)) from None
-        machine = _machine(here, target, kernel.size)
+            raise kernel_span.make_fault(str(cause)) from None
+        machine = _check_machine(kernel_span, target, kernel.size)
         yield CodeObject(
             target, "kpack", "elf", machine, kernel.library, kernel.ordinal, kernel.packing, 0, kernel.size
         )
 
 
-def _machine(here: Span, target: TargetId, size: int) -> str | None:
-    """Return the processor that the ELF header at ``here`` names; DataError when it is not the target's."""
-    header = elf.read_header(here, size=size)
+def _check_machine(span: BinarySpan, target: TargetId, size: int) -> str | None:
+    """Return the processor that the ELF header at ``span`` names; DataError when it is not the target's."""
+    header = elf.read_elf_header(span, size=size)
     if header.machine != elf.EM_AMDGPU:
-        raise here.fault(f"its ID says {target}, its ELF machine is {header.machine}, not {elf.EM_AMDGPU}")
-    if different := disagreement(target, header.flags, header.abi_version):
-        raise here.fault(different)
-    return machine_name(header.flags)
+        raise span.make_fault(
+            f"its ID says {target}, its ELF machine is {header.machine}, not {elf.EM_AMDGPU}"
+        )
+    if different := describe_disagreement(target, header.flags, header.abi_version):
+        raise span.make_fault(different)
+    return get_machine_name(header.flags)
 
 
-def _code_object(entry: offload.Entry, place: str, section: str) -> Iterator[CodeObject]:
+def _make_code_object(entry: offload.BundleEntry, place: str, section: str) -> Iterator[CodeObject]:
     """Yield the code object of an entry; nothing for those of the host and of other makers' GPUs."""
-    here = Span(memoryview(entry.head), f"{place}: bundle {entry.bundle}: entry {entry.name}")
+    entry_span = BinarySpan(memoryview(entry.head), f"{place}: bundle {entry.bundle}: entry {entry.name}")
     try:
-        identity = EntryId.parse(entry.name)
+        identity = BundleEntryId.parse(entry.name)
         if identity.kind == "host":
             return
         if identity.kind == "openmp" and not identity.triple.startswith(_AMD_TRIPLES):
             return  # for GPUs of others
         target = TargetId.parse(identity.target)
     except ValueError as cause:
-        raise here.fault(str(cause)) from None
+        raise entry_span.make_fault(str(cause)) from None
     if identity.kind not in _DEVICE_KINDS:
-        raise here.fault(f"offload kind {identity.kind} is not known: {', '.join(_DEVICE_KINDS)} are")
+        raise entry_span.make_fault(
+            f"offload kind {identity.kind} is not known: {', '.join(_DEVICE_KINDS)} are"
+        )
     if not identity.triple.startswith(_AMD_TRIPLES):
-        raise here.fault(f"{identity.triple} is not a triple of AMD device code")
+        raise entry_span.make_fault(f"{identity.triple} is not a triple of AMD device code")
     form, machine = "empty", None
     if entry.size:
         form = _FORMS.get(entry.head[:4], "elf")
     if form == "elf":
-        machine = _machine(here, target, entry.size)
+        machine = _check_machine(entry_span, target, entry.size)
     yield CodeObject(
         target, identity.kind, form, machine, section, entry.bundle, entry.packing, entry.offset, entry.size
     )
 
 
-def _bare(span: Span, header: elf.ElfHeader) -> CodeObject:
-    target = own_target(header.flags, header.abi_version)
-    machine = machine_name(header.flags)
+def _make_bare_object(span: BinarySpan, header: elf.ElfHeader) -> CodeObject:
+    target = get_header_target(header.flags, header.abi_version)
+    machine = get_machine_name(header.flags)
     return CodeObject(target, "bare", "elf", machine, "", 0, "plain", 0, len(span))

@@ -19,19 +19,19 @@ from dataclasses import dataclass
 
 from rocm_wheels.errors import DataError
 from rocm_wheels.wheels.device_code.inflate import (
-    Inflated,
-    Plain,
-    Stored,
-    zlib_length,
-    zlib_reader,
-    zstd_length,
-    zstd_reader,
+    InflatedBundle,
+    PlainBundle,
+    StoredBundle,
+    measure_zlib_stream,
+    make_zlib_reader,
+    measure_zstd_frame,
+    make_zstd_reader,
 )
-from rocm_wheels.wheels.device_code.span import Span
+from rocm_wheels.wheels.device_code.span import BinarySpan
 
-PLAIN_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
-COMPRESSED_MAGIC = b"CCOB"
-HEAD_SIZE = 64  # bytes of each entry that are kept: enough for an ELF header
+PLAIN_BUNDLE_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
+COMPRESSED_BUNDLE_MAGIC = b"CCOB"
+ENTRY_HEAD_SIZE = 64  # bytes of each entry that are kept: enough for an ELF header
 
 _COUNT = struct.Struct("<Q")
 _ENTRY = struct.Struct("<QQQ")
@@ -45,7 +45,7 @@ _LARGEST_BUNDLE = 16 << 30  # no host library can place more: its references are
 
 
 @dataclass(frozen=True)
-class Entry:
+class BundleEntry:
     """One entry of a bundle: ``offset`` counts in the plain bundle, ``head`` is its first 64 bytes."""
 
     bundle: int
@@ -57,7 +57,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class _Compressed:
+class _CompressedBundle:
     method: str
     version: int
     data: memoryview
@@ -66,128 +66,138 @@ class _Compressed:
     hash8: bytes
 
 
-def read_bundles(span: Span) -> Iterator[Entry]:
+def read_bundles(span: BinarySpan) -> Iterator[BundleEntry]:
     """Yield the entries (host ones too) of all bundles in a section or file.
 
     ``packing`` is ``plain`` or like ``zstd v3``. DataError names the bundle and its fault.
     """
     number, at = 0, _skip_zeros(span, 0)
     while at < len(span):
-        here = Span(span.data[at:], f"{span.place}: bundle {number} at {at}")
-        if here.starts(PLAIN_MAGIC):
-            entries, end = _read_plain(Stored(here), here)
+        bundle = BinarySpan(span.data[at:], f"{span.place}: bundle {number} at {at}")
+        if bundle.starts_with(PLAIN_BUNDLE_MAGIC):
+            entries, end = _read_entries(StoredBundle(bundle), bundle)
             packing = "plain"
-        elif here.starts(COMPRESSED_MAGIC):
-            packed = _read_lead(here)
+        elif bundle.starts_with(COMPRESSED_BUNDLE_MAGIC):
+            packed = _read_lead(bundle)
             packing, end = f"{packed.method} v{packed.version}", packed.end
-            reader = zlib_reader if packed.method == "zlib" else zstd_reader
-            plain = Inflated(reader(packed.data, here), size=packed.size, hash8=packed.hash8, place=here)
-            entries, _ = _read_plain(plain, here)
-            plain.finish()
+            reader = make_zlib_reader if packed.method == "zlib" else make_zstd_reader
+            plain = InflatedBundle(
+                reader(packed.data, bundle), size=packed.size, hash8=packed.hash8, place=bundle
+            )
+            entries, _ = _read_entries(plain, bundle)
+            plain.check_rest()
         else:
-            raise _neither(span, number, at)
+            raise _make_no_bundle_error(span, number, at)
         for name, offset, size, head in entries:
-            yield Entry(number, packing, name, offset, size, head)
+            yield BundleEntry(number, packing, name, offset, size, head)
         number, at = number + 1, _skip_zeros(span, at + end)
 
 
-def read_tables(span: Span) -> Iterator[tuple[str, int]]:
+def read_bundle_tables(span: BinarySpan) -> Iterator[tuple[str, int]]:
     """Yield ID and size of the entries of all bundles; what is compressed is inflated up to its table only.
 
     So no content is looked at, and no hash is checked.
     """
     number, at = 0, _skip_zeros(span, 0)
     while at < len(span):
-        here = Span(span.data[at:], f"{span.place}: bundle {number} at {at}")
-        if here.starts(PLAIN_MAGIC):
-            rows, end = _read_table(Stored(here), here)
+        bundle = BinarySpan(span.data[at:], f"{span.place}: bundle {number} at {at}")
+        if bundle.starts_with(PLAIN_BUNDLE_MAGIC):
+            rows, end = _read_table(StoredBundle(bundle), bundle)
             end = max([end, *(offset + size for _, _, offset, size in rows if size)])
-            if end > len(here):
-                raise here.fault(f"cut short: declares {end} bytes, {len(here)} are there")
-        elif here.starts(COMPRESSED_MAGIC):
-            packed = _read_lead(here)
-            reader = zlib_reader if packed.method == "zlib" else zstd_reader
-            plain = Inflated(reader(packed.data, here), size=packed.size, hash8=packed.hash8, place=here)
-            (rows, _), end = _read_table(plain, here), packed.end
+            if end > len(bundle):
+                raise bundle.make_fault(f"cut short: declares {end} bytes, {len(bundle)} are there")
+        elif bundle.starts_with(COMPRESSED_BUNDLE_MAGIC):
+            packed = _read_lead(bundle)
+            reader = make_zlib_reader if packed.method == "zlib" else make_zstd_reader
+            plain = InflatedBundle(
+                reader(packed.data, bundle), size=packed.size, hash8=packed.hash8, place=bundle
+            )
+            (rows, _), end = _read_table(plain, bundle), packed.end
         else:
-            raise _neither(span, number, at)
+            raise _make_no_bundle_error(span, number, at)
         yield from ((name, size) for _, name, _, size in rows)
         number, at = number + 1, _skip_zeros(span, at + end)
 
 
-def _neither(span: Span, number: int, at: int) -> DataError:
-    seen = bytes(span.data[at : at + 16]).hex(" ")
-    return span.fault(f"after {number} bundles, neither a bundle nor padding at {at}: {seen}")
+def _make_no_bundle_error(span: BinarySpan, number: int, at: int) -> DataError:
+    first_bytes = bytes(span.data[at : at + 16]).hex(" ")
+    return span.make_fault(f"after {number} bundles, neither a bundle nor padding at {at}: {first_bytes}")
 
 
-def _read_lead(here: Span) -> _Compressed:
-    _, version, method_number = here.numbers(_LEAD, 0, "the header of a compressed bundle")
+def _read_lead(bundle: BinarySpan) -> _CompressedBundle:
+    _, version, method_number = bundle.unpack_numbers(_LEAD, 0, "the header of a compressed bundle")
     form, method = _SIZES.get(version), _METHODS.get(method_number)
     if form is None:
-        raise here.fault(f"compressed bundle of version {version}; known are 1, 2 and 3")
+        raise bundle.make_fault(f"compressed bundle of version {version}; known are 1, 2 and 3")
     if method is None:
-        raise here.fault(f"compressed with method {method_number}; known are 0 (zlib) and 1 (zstd)")
-    *sizes, hash8 = here.numbers(form, _LEAD.size, "the header of a compressed bundle")
+        raise bundle.make_fault(f"compressed with method {method_number}; known are 0 (zlib) and 1 (zstd)")
+    *sizes, hash8 = bundle.unpack_numbers(form, _LEAD.size, "the header of a compressed bundle")
     start, plain_size = _LEAD.size + form.size, sizes[-1]
     if plain_size > _LARGEST_BUNDLE:
-        raise here.fault(f"declares {plain_size} bytes of plain content, more than any library can hold")
+        raise bundle.make_fault(
+            f"declares {plain_size} bytes of plain content, more than any library can hold"
+        )
     if version == 1:  # its end is where its stream ends
-        rest = here.data[start:]
-        used = zlib_length(rest, here, plain_size) if method == "zlib" else zstd_length(rest, here)
+        rest = bundle.data[start:]
+        used = (
+            measure_zlib_stream(rest, bundle, plain_size)
+            if method == "zlib"
+            else measure_zstd_frame(rest, bundle)
+        )
         end = start + used
     else:
         end = sizes[0]
-        if not start <= end <= len(here):
-            raise here.fault(f"cut short: declares {end} bytes, {len(here)} are there")
-    return _Compressed(method, version, here.data[start:end], end, plain_size, hash8)
+        if not start <= end <= len(bundle):
+            raise bundle.make_fault(f"cut short: declares {end} bytes, {len(bundle)} are there")
+    return _CompressedBundle(method, version, bundle.data[start:end], end, plain_size, hash8)
 
 
-def _read_table(plain: Plain, here: Span) -> tuple[list[tuple[int, str, int, int]], int]:
+def _read_table(plain: PlainBundle, bundle: BinarySpan) -> tuple[list[tuple[int, str, int, int]], int]:
     """Return (number, ID, offset, size) of each entry of a bundle, and where its table ends."""
-    if plain.take(0, len(PLAIN_MAGIC), "the magic") != PLAIN_MAGIC:
-        raise here.fault("the inflated bytes are not an offload bundle")
-    (count,) = _COUNT.unpack(plain.take(len(PLAIN_MAGIC), _COUNT.size, "the number of entries"))
+    if plain.take_bytes(0, len(PLAIN_BUNDLE_MAGIC), "the magic") != PLAIN_BUNDLE_MAGIC:
+        raise bundle.make_fault("the inflated bytes are not an offload bundle")
+    (count,) = _COUNT.unpack(plain.take_bytes(len(PLAIN_BUNDLE_MAGIC), _COUNT.size, "the number of entries"))
     if count > _MOST_ENTRIES:
-        raise here.fault(f"{count} entries are more than a bundle can have")
-    at, rows = len(PLAIN_MAGIC) + _COUNT.size, []
+        raise bundle.make_fault(f"{count} entries are more than a bundle can have")
+    at, rows = len(PLAIN_BUNDLE_MAGIC) + _COUNT.size, []
     for number in range(count):
-        offset, size, length = _ENTRY.unpack(plain.take(at, _ENTRY.size, f"entry {number}"))
+        offset, size, length = _ENTRY.unpack(plain.take_bytes(at, _ENTRY.size, f"entry {number}"))
         if length > _LONGEST_ID:
-            raise here.fault(f"entry {number} has an ID of {length} bytes")
-        raw = plain.take(at + _ENTRY.size, length, f"the ID of entry {number}")
+            raise bundle.make_fault(f"entry {number} has an ID of {length} bytes")
+        raw = plain.take_bytes(at + _ENTRY.size, length, f"the ID of entry {number}")
         at += _ENTRY.size + length
         rows.append((number, raw.decode("utf-8", "backslashreplace"), offset, size))
     return rows, at
 
 
-def _read_plain(plain: Plain, here: Span) -> tuple[list[tuple[str, int, int, bytes]], int]:
+def _read_entries(plain: PlainBundle, bundle: BinarySpan) -> tuple[list[tuple[str, int, int, bytes]], int]:
     """Return (ID, offset, size, head) of each entry in the order of the table, and the bundle's end."""
-    rows, end = _read_table(plain, here)
+    rows, end = _read_table(plain, bundle)
     heads: dict[int, bytes] = {}
     for number, name, offset, size in sorted(rows, key=lambda row: (row[2], row[0])):
         if not size:
             heads[number] = b""
             continue
-        what = f"entry {number} ({name})"
+        label = f"entry {number} ({name})"
         if offset < end:
-            raise here.fault(f"{what} at {offset} overlaps what stands before it")
+            raise bundle.make_fault(f"{label} at {offset} overlaps what stands before it")
         if offset + size > plain.size:
-            raise here.fault(
-                f"{what} at {offset} with {size} bytes reaches past the end ({plain.size} bytes)"
+            raise bundle.make_fault(
+                f"{label} at {offset} with {size} bytes reaches past the end ({plain.size} bytes)"
             )
-        heads[number] = plain.take(offset, min(size, HEAD_SIZE), what)
+        heads[number] = plain.take_bytes(offset, min(size, ENTRY_HEAD_SIZE), label)
         end = offset + size
     return [(name, offset, size, heads[number]) for number, name, offset, size in rows], end
 
 
-def _skip_zeros(span: Span, at: int) -> int:
+def _skip_zeros(span: BinarySpan, at: int) -> int:
     """Return where the next byte that is not zero stands, at most the end."""
     step = 1 << 12
     while at < len(span):
         piece = bytes(span.data[at : at + step])
-        left = len(piece.lstrip(b"\0"))
-        if left:
-            return at + len(piece) - left
+        rest = len(piece.lstrip(b"\0"))
+        if rest:
+            return at + len(piece) - rest
         at += len(piece)
         step = min(step * 2, 1 << 20)
     return at

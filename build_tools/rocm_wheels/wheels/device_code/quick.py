@@ -14,15 +14,15 @@ from pathlib import Path
 
 from rocm_wheels.errors import DataError
 from rocm_wheels.wheels.device_code import elf, kpack, loading, objects, offload, pe
-from rocm_wheels.wheels.device_code.span import Section, Span
-from rocm_wheels.wheels.device_code.target_id import EntryId, TargetId, own_target
+from rocm_wheels.wheels.device_code.span import BinarySection, BinarySpan
+from rocm_wheels.wheels.device_code.target_id import BundleEntryId, TargetId, get_header_target
 
 FATBIN_SECTIONS = (".hip_fatbin", ".hip_fat")
 _DEVICE_KINDS = ("hip", "hipv4")
 
 
 @dataclass(frozen=True)
-class Library:
+class LibraryTargets:
     """A host library, code object or ``.kpack`` archive as far as its tables tell.
 
     ``targets`` are target IDs that the file itself holds code for, sorted as people do; ``archives`` the
@@ -41,7 +41,7 @@ class Library:
         return bool(self.targets or self.archives)
 
 
-def read_library(path: Path) -> Library:
+def read_library_targets(path: Path) -> LibraryTargets:
     """Read the tables of one file; DataError when it cannot be read or is damaged.
 
     A file that is of no kind that holds device code has no targets.
@@ -49,51 +49,57 @@ def read_library(path: Path) -> Library:
     try:
         with open(path, "rb") as file:
             if not file.seek(0, 2):
-                return Library(path)
+                return LibraryTargets(path)
             mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except OSError as cause:
         raise DataError(f"cannot read {path}: {cause.strerror}") from None
-    return read_tables(mapped, path)
+    return read_table_targets(mapped, path)
 
 
-def read_tables(data: memoryview, path: Path) -> Library:
+def read_table_targets(data: memoryview, path: Path) -> LibraryTargets:
     """Read the tables of a file's content; ``path`` stands for it in messages."""
-    span = Span(data, str(path))
-    if span.starts(kpack.MAGIC) or path.suffix == kpack.SUFFIX:
-        return _library(path, (TargetId.parse(kernel.target) for kernel in kpack.read_kernels(span)))
-    if span.starts(offload.PLAIN_MAGIC) or span.starts(offload.COMPRESSED_MAGIC):
-        return _library(path, _bundled(span))
-    if elf.is_readable(data):
-        header = elf.read_header(span)
+    span = BinarySpan(data, str(path))
+    if span.starts_with(kpack.KPACK_MAGIC) or path.suffix == kpack.KPACK_SUFFIX:
+        return _make_library(
+            path, (TargetId.parse(kernel.target) for kernel in kpack.read_kpack_kernels(span))
+        )
+    if span.starts_with(offload.PLAIN_BUNDLE_MAGIC) or span.starts_with(offload.COMPRESSED_BUNDLE_MAGIC):
+        return _make_library(path, _read_bundle_targets(span))
+    if elf.is_elf(data):
+        header = elf.read_elf_header(span)
         if header.machine == elf.EM_AMDGPU:
-            return _library(path, [own_target(header.flags, header.abi_version)])
-        sections = elf.read_sections(span, header) if header.sections_at else []
-        host = loading.read_loading(data, str(path))
+            return _make_library(path, [get_header_target(header.flags, header.abi_version)])
+        sections = elf.read_elf_sections(span, header) if header.sections_at else []
+        host = loading.read_loader_info(data, str(path))
         needed = host.needed if host else ()
-    elif span.starts(pe.MAGIC) and (signature := pe.signature_at(span)) is not None:
-        sections, needed = pe.read_image_sections(span, signature), ()
+    elif span.starts_with(pe.PE_MAGIC) and (signature := pe.find_pe_signature(span)) is not None:
+        sections, needed = pe.read_pe_sections(span, signature), ()
     else:
-        return Library(path)
-    if archives := objects.named_archives(data, str(path)):
-        return Library(path, (), archives, needed)
-    found = [target for section in sections for target in _in_section(span, section)]
-    return _library(path, found, needed)
+        return LibraryTargets(path)
+    if archives := objects.list_named_archives(data, str(path)):
+        return LibraryTargets(path, (), archives, needed)
+    targets = [target for section in sections for target in _read_section_targets(span, section)]
+    return _make_library(path, targets, needed)
 
 
-def _library(path: Path, targets: Iterable[TargetId], needed: tuple[str, ...] = ()) -> Library:
-    return Library(path, tuple(str(one) for one in sorted(set(targets), key=TargetId.order)), (), needed)
+def _make_library(path: Path, targets: Iterable[TargetId], needed: tuple[str, ...] = ()) -> LibraryTargets:
+    return LibraryTargets(
+        path, tuple(str(target) for target in sorted(set(targets), key=TargetId.get_sort_key)), (), needed
+    )
 
 
-def _in_section(span: Span, section: Section) -> Iterator[TargetId]:
+def _read_section_targets(span: BinarySpan, section: BinarySection) -> Iterator[TargetId]:
     if section.name in FATBIN_SECTIONS and section.size:
-        yield from _bundled(span.within(section.offset, section.size, f"section {section.name}"))
+        yield from _read_bundle_targets(
+            span.get_span(section.offset, section.size, f"section {section.name}")
+        )
 
 
-def _bundled(span: Span) -> Iterator[TargetId]:
-    for name, size in offload.read_tables(span):
+def _read_bundle_targets(span: BinarySpan) -> Iterator[TargetId]:
+    for name, size in offload.read_bundle_tables(span):
         try:
-            identity = EntryId.parse(name)
+            identity = BundleEntryId.parse(name)
             if size and identity.kind in _DEVICE_KINDS:
                 yield TargetId.parse(identity.target)
         except ValueError as cause:
-            raise span.fault(str(cause)) from None
+            raise span.make_fault(str(cause)) from None

@@ -14,7 +14,7 @@ from rocm_wheels.errors import DataError
 
 
 @dataclass(frozen=True)
-class Span:
+class BinarySpan:
     """Bytes and where they are, as people say it: ``torch.whl: torch/lib/x.so: section .hip_fatbin``."""
 
     data: memoryview
@@ -23,33 +23,33 @@ class Span:
     def __len__(self) -> int:
         return len(self.data)
 
-    def fault(self, text: str, *, tip: str | None = None) -> DataError:
+    def make_fault(self, text: str, *, tip: str | None = None) -> DataError:
         """Return the error that says ``text`` about this place."""
         return DataError(f"{self.place}: {text}", tip=tip)
 
-    def part(self, offset: int, size: int, what: str) -> memoryview:
-        """Return ``size`` bytes from ``offset``; DataError when ``what`` reaches past the end."""
+    def get_part(self, offset: int, size: int, label: str) -> memoryview:
+        """Return ``size`` bytes from ``offset``; DataError when ``label`` reaches past the end."""
         if offset < 0 or size < 0 or offset + size > len(self.data):
-            raise self.fault(
-                f"{what} at {offset} with {size} bytes reaches past the end ({len(self.data)} bytes)"
+            raise self.make_fault(
+                f"{label} at {offset} with {size} bytes reaches past the end ({len(self.data)} bytes)"
             )
         return self.data[offset : offset + size]
 
-    def numbers(self, form: struct.Struct, offset: int, what: str) -> tuple[Any, ...]:
-        """Unpack ``form`` at ``offset``; DataError when ``what`` reaches past the end."""
-        return form.unpack(self.part(offset, form.size, what))
+    def unpack_numbers(self, form: struct.Struct, offset: int, label: str) -> tuple[Any, ...]:
+        """Unpack ``form`` at ``offset``; DataError when ``label`` reaches past the end."""
+        return form.unpack(self.get_part(offset, form.size, label))
 
-    def within(self, offset: int, size: int, what: str) -> Span:
-        """Return the part as a span of its own, whose place ends with ``what``."""
-        return Span(self.part(offset, size, what), f"{self.place}: {what}")
+    def get_span(self, offset: int, size: int, label: str) -> BinarySpan:
+        """Return the part as a span of its own, whose place ends with ``label``."""
+        return BinarySpan(self.get_part(offset, size, label), f"{self.place}: {label}")
 
-    def starts(self, magic: bytes, offset: int = 0) -> bool:
+    def starts_with(self, magic: bytes, offset: int = 0) -> bool:
         """Tell whether ``magic`` stands at ``offset``."""
         return self.data[offset : offset + len(magic)] == magic
 
 
 @dataclass(frozen=True)
-class Section:
+class BinarySection:
     """A named piece of a host binary."""
 
     name: str
@@ -57,7 +57,7 @@ class Section:
     size: int
 
 
-def text_at(data: memoryview, offset: int) -> str:
+def read_text_at(data: memoryview, offset: int) -> str:
     """Return the NUL-terminated text at ``offset`` (up to 4096 bytes of it)."""
     raw = bytes(data[offset : offset + 4096])
     return raw.split(b"\0", 1)[0].decode("utf-8", "replace")

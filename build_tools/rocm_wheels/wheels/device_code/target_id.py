@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 _MACHINE_MASK = 0xFF
-MACHINES = {
+ELF_MACHINES = {
     0x20: "gfx600", 0x21: "gfx601", 0x22: "gfx700", 0x23: "gfx701", 0x24: "gfx702", 0x25: "gfx703",
     0x26: "gfx704", 0x28: "gfx801", 0x29: "gfx802", 0x2A: "gfx803", 0x2B: "gfx810", 0x2C: "gfx900",
     0x2D: "gfx902", 0x2E: "gfx904", 0x2F: "gfx906", 0x30: "gfx908", 0x31: "gfx909", 0x32: "gfx90c",
@@ -58,18 +58,18 @@ class TargetId:
             raise ValueError(f"{text!r} states a feature twice")
         return cls(processor, tuple(sorted(features)))
 
-    def order(self) -> tuple[int, bool, str]:
+    def get_sort_key(self) -> tuple[int, bool, str]:
         """Return a key that sorts as people do: gfx90a before gfx1030, a generic target after its family."""
-        found = _NUMBER.match(self.processor)
-        major = int(found["major"] or found["generation"]) if found else 0
-        return (major, bool(found and found["generation"]), str(self))
+        match = _NUMBER.match(self.processor)
+        major = int(match["major"] or match["generation"]) if match else 0
+        return (major, bool(match and match["generation"]), str(self))
 
     def __str__(self) -> str:
         return self.processor + "".join(f":{name}{sign}" for name, sign in self.features)
 
 
 @dataclass(frozen=True)
-class EntryId:
+class BundleEntryId:
     """The ID of a bundle entry: kind (``hip``, ``hipv4``, ``host``, …), triple, target ID ("" if none)."""
 
     kind: str
@@ -77,46 +77,48 @@ class EntryId:
     target: str
 
     @classmethod
-    def parse(cls, text: str) -> EntryId:
+    def parse(cls, text: str) -> BundleEntryId:
         """Read ``hipv4-amdgcn-amd-amdhsa--gfx942:xnack-``; ValueError when it is not such an ID.
 
         The environment field of the triple may be missing (bundles of ROCm before 4).
         """
-        found = _ENTRY_ID.fullmatch(text)
-        if not found:
+        match = _ENTRY_ID.fullmatch(text)
+        if not match:
             raise ValueError(f"{text!r} is not the ID of a bundle entry")
-        return cls(found["kind"], found["triple"], found["target"] or "")
+        return cls(match["kind"], match["triple"], match["target"] or "")
 
 
-def machine_name(flags: int) -> str | None:
+def get_machine_name(flags: int) -> str | None:
     """Return the processor that ``e_flags`` name, None when the number is not in the table."""
-    return MACHINES.get(flags & _MACHINE_MASK)
+    return ELF_MACHINES.get(flags & _MACHINE_MASK)
 
 
-def own_target(flags: int, abi_version: int) -> TargetId:
+def get_header_target(flags: int, abi_version: int) -> TargetId:
     """Return the target that an AMDGPU ELF file states in its header (``unknown-0x7e`` included)."""
     number = flags & _MACHINE_MASK
-    signs = [(name, _setting(flags, name)) for name in sorted(_FEATURE_SHIFT)]
+    signs = [(name, _read_setting(flags, name)) for name in sorted(_FEATURE_SHIFT)]
     stated = [(n, s) for n, s in signs if s in "+-"] if abi_version >= _FIRST_ABI_WITH_SETTINGS else []
-    return TargetId(MACHINES.get(number, f"unknown-{number:#04x}"), tuple(stated))
+    return TargetId(ELF_MACHINES.get(number, f"unknown-{number:#04x}"), tuple(stated))
 
 
-def disagreement(target: TargetId, flags: int, abi_version: int) -> str | None:
+def describe_disagreement(target: TargetId, flags: int, abi_version: int) -> str | None:
     """Say how a bundle entry's target and the header of its ELF file differ, None when they agree.
 
     A processor number that is not in the table agrees with everything. A feature that the
     ID leaves open agrees with every setting: compilers leave always-on features out of IDs.
     """
-    named = machine_name(flags)
+    named = get_machine_name(flags)
     if named is not None and named != target.processor:
         return f"its ID says {target.processor}, its e_flags ({flags:#x}) say {named}"
     if abi_version < _FIRST_ABI_WITH_SETTINGS:
         return None
     for name, sign in target.features:
-        if name in _FEATURE_SHIFT and _setting(flags, name) != sign:
-            return f"its ID says {name}{sign}, its e_flags ({flags:#x}) say {name} {_setting(flags, name)}"
+        if name in _FEATURE_SHIFT and _read_setting(flags, name) != sign:
+            return (
+                f"its ID says {name}{sign}, its e_flags ({flags:#x}) say {name} {_read_setting(flags, name)}"
+            )
     return None
 
 
-def _setting(flags: int, feature: str) -> str:
+def _read_setting(flags: int, feature: str) -> str:
     return _SETTINGS[(flags >> _FEATURE_SHIFT[feature]) & 3]

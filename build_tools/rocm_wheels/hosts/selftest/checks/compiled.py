@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def _ready(device: str, check: Any) -> None:
+def _require_compiler(device: str, check: Any) -> None:
     """Skip, or fail, where what compiles is missing: a C++ compiler for the CPU, triton for a GPU."""
     if device == "cpu":
         if not any(map(shutil.which, ("c++", "g++", "clang++", "cl"))):
@@ -16,12 +16,12 @@ def _ready(device: str, check: Any) -> None:
     elif device.startswith("mps"):
         check.skip("not checked on mps")
     else:
-        there = importlib.util.find_spec("triton") is not None
-        check.that(there, "torch.compile needs triton for GPUs, and it is not installed")
+        has_triton = importlib.util.find_spec("triton") is not None
+        check.that(has_triton, "torch.compile needs triton for GPUs, and it is not installed")
 
 
-def _pointwise(torch: Any, device: str, check: Any) -> str:
-    _ready(device, check)
+def _check_pointwise(torch: Any, device: str, check: Any) -> str:
+    _require_compiler(device, check)
 
     def line(x: Any) -> Any:
         return torch.sin(x) * 2 + 1
@@ -31,8 +31,8 @@ def _pointwise(torch: Any, device: str, check: Any) -> str:
     return ""
 
 
-def _reduction(torch: Any, device: str, check: Any) -> str:
-    _ready(device, check)
+def _check_reduction(torch: Any, device: str, check: Any) -> str:
+    _require_compiler(device, check)
 
     def normalised(x: Any) -> Any:
         return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + 1e-5).sqrt()
@@ -42,15 +42,15 @@ def _reduction(torch: Any, device: str, check: Any) -> str:
     return ""
 
 
-def _backward(torch: Any, device: str, check: Any) -> str:
-    _ready(device, check)
+def _check_backward(torch: Any, device: str, check: Any) -> str:
+    _require_compiler(device, check)
 
     def layer(x: Any, w: Any) -> Any:
         return torch.nn.functional.gelu(x @ w).sum()
 
     (x, x64), (w, w64) = check.values(64, 96), check.values(96, 32)
-    for one in (x, w, x64, w64):
-        one.requires_grad_()
+    for tensor in (x, w, x64, w64):
+        tensor.requires_grad_()
     compiled = torch.compile(layer, fullgraph=True)(x, w)
     compiled.backward()
     layer(x64, w64).backward()
@@ -59,8 +59,8 @@ def _backward(torch: Any, device: str, check: Any) -> str:
     return ""
 
 
-CASES: dict[str, Callable[..., Any]] = {
-    "pointwise": _pointwise,
-    "reduction": _reduction,
-    "backward": _backward,
+COMPILE_CASES: dict[str, Callable[..., Any]] = {
+    "pointwise": _check_pointwise,
+    "reduction": _check_reduction,
+    "backward": _check_backward,
 }

@@ -6,41 +6,55 @@ from collections.abc import Callable
 from typing import Any
 
 
-def _listing(torch: Any, _device: str, _check: Any) -> dict[str, Any]:
+def _list_devices(torch: Any, _device: str, _check: Any) -> dict[str, Any]:
     """List every GPU that torch sees; this touches the driver for the first time."""
-    found = []
+    gpus = []
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
-            of = torch.cuda.get_device_properties(index)
-            arch = getattr(of, "gcnArchName", "") or f"{of.major}.{of.minor}"
-            found.append(
-                {"device": f"cuda:{index}", "name": of.name, "arch": arch, "memory": of.total_memory}
+            properties = torch.cuda.get_device_properties(index)
+            arch = getattr(properties, "gcnArchName", "") or f"{properties.major}.{properties.minor}"
+            gpus.append(
+                {
+                    "device": f"cuda:{index}",
+                    "name": properties.name,
+                    "arch": arch,
+                    "memory": properties.total_memory,
+                }
             )
     elif getattr(getattr(torch, "xpu", None), "is_available", bool)():
         for index in range(torch.xpu.device_count()):
-            of = torch.xpu.get_device_properties(index)
-            found.append({"device": f"xpu:{index}", "name": of.name, "arch": "", "memory": of.total_memory})
+            properties = torch.xpu.get_device_properties(index)
+            gpus.append(
+                {
+                    "device": f"xpu:{index}",
+                    "name": properties.name,
+                    "arch": "",
+                    "memory": properties.total_memory,
+                }
+            )
     elif getattr(getattr(torch.backends, "mps", None), "is_available", bool)():
-        found.append({"device": "mps", "name": "Apple GPU", "arch": "", "memory": 0})
-    names = ", ".join(f"{one['device']} {one['name']}" for one in found)
-    return {"devices": found, "detail": names or "torch sees no GPU"}
+        gpus.append({"device": "mps", "name": "Apple GPU", "arch": "", "memory": 0})
+    names = ", ".join(f"{gpu['device']} {gpu['name']}" for gpu in gpus)
+    return {"devices": gpus, "detail": names or "torch sees no GPU"}
 
 
-def _properties(torch: Any, device: str, check: Any) -> str:
+def _check_properties(torch: Any, device: str, check: Any) -> str:
     if not device.startswith("cuda"):
         check.skip("only GPUs have them")
-    of = torch.cuda.get_device_properties(device)
-    arch = getattr(of, "gcnArchName", "")
+    properties = torch.cuda.get_device_properties(device)
+    arch = getattr(properties, "gcnArchName", "")
     if arch and getattr(torch.version, "hip", None):
         compiled = torch.cuda.get_arch_list()
         base = arch.split(":")[0]
         generic = f"gfx{base[3:-2]}-"  # gfx11-generic for gfx1151: the runtime decides which of them fit
-        listed = any(one.split(":")[0] == base or one.startswith(generic) for one in compiled)
-        check.that(listed, f"torch has kernels for {' '.join(compiled) or 'nothing'}, and this is {base}")
-    return f"{of.name}, {arch or f'{of.major}.{of.minor}'}, {of.total_memory / 2**30:.1f} GiB"
+        has_kernels = any(target.split(":")[0] == base or target.startswith(generic) for target in compiled)
+        check.that(
+            has_kernels, f"torch has kernels for {' '.join(compiled) or 'nothing'}, and this is {base}"
+        )
+    return f"{properties.name}, {arch or f'{properties.major}.{properties.minor}'}, {properties.total_memory / 2**30:.1f} GiB"
 
 
-def _there_and_back(torch: Any, device: str, check: Any) -> str:
+def _check_round_trip(torch: Any, device: str, check: Any) -> str:
     exact = torch.arange(1 << 20, dtype=torch.int32)
     moved = exact.to(device)
     check.that(moved.device.type == device.partition(":")[0], f"the tensor is on {moved.device}")
@@ -49,7 +63,7 @@ def _there_and_back(torch: Any, device: str, check: Any) -> str:
     return "4 MiB, exactly"
 
 
-def _pinned(torch: Any, device: str, check: Any) -> str:
+def _check_pinned_memory(torch: Any, device: str, check: Any) -> str:
     if not device.startswith("cuda"):
         check.skip("only GPUs copy from pinned memory")
     exact = torch.arange(1 << 20, dtype=torch.int32).pin_memory()
@@ -59,7 +73,7 @@ def _pinned(torch: Any, device: str, check: Any) -> str:
     return ""
 
 
-def _streams(torch: Any, device: str, check: Any) -> str:
+def _check_streams(torch: Any, device: str, check: Any) -> str:
     if not device.startswith("cuda"):
         check.skip("only GPUs have streams")
     with torch.cuda.device(device):
@@ -75,20 +89,20 @@ def _streams(torch: Any, device: str, check: Any) -> str:
     return ""
 
 
-def _neighbours(torch: Any, device: str, check: Any) -> str:
+def _check_neighbours(torch: Any, device: str, check: Any) -> str:
     if not device.startswith("cuda") or torch.cuda.device_count() < 2:
         check.skip("there is no other GPU")
-    own = torch.device(device).index
+    own_index = torch.device(device).index
     exact = torch.arange(1 << 18, dtype=torch.int32)
     moved = exact.to(device)
-    others = [index for index in range(torch.cuda.device_count()) if index != own]
-    for index in others:
+    other_indices = [index for index in range(torch.cuda.device_count()) if index != own_index]
+    for index in other_indices:
         came = moved.to(f"cuda:{index}")
         check.that(bool(torch.equal(came.cpu(), exact)), f"numbers change on the way to cuda:{index}")
-    return f"to {len(others)} others"
+    return f"to {len(other_indices)} others"
 
 
-def _collectives(torch: Any, device: str, check: Any) -> str:
+def _check_collectives(torch: Any, device: str, check: Any) -> str:
     """A reduction by RCCL (NCCL) among one process: the library loads, and reaches the GPU."""
     if not device.startswith("cuda"):
         check.skip("only GPUs reduce by RCCL")
@@ -106,12 +120,12 @@ def _collectives(torch: Any, device: str, check: Any) -> str:
     return ""
 
 
-CASES: dict[str, Callable[..., Any]] = {
-    "listing": _listing,
-    "properties": _properties,
-    "there and back": _there_and_back,
-    "pinned memory": _pinned,
-    "streams": _streams,
-    "neighbours": _neighbours,
-    "collectives": _collectives,
+DEVICE_CASES: dict[str, Callable[..., Any]] = {
+    "listing": _list_devices,
+    "properties": _check_properties,
+    "there and back": _check_round_trip,
+    "pinned memory": _check_pinned_memory,
+    "streams": _check_streams,
+    "neighbours": _check_neighbours,
+    "collectives": _check_collectives,
 }

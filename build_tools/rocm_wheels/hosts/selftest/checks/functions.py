@@ -23,20 +23,20 @@ _LAYERS: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
     "average pool": (lambda nn: nn.AdaptiveAvgPool2d(5), (2, 3, 20, 20)),
     "upsample": (lambda nn: nn.Upsample(scale_factor=2, mode="bilinear"), (2, 3, 9, 9)),
     "multi-head attention": (
-        lambda nn: _OfItself(nn.MultiheadAttention(32, 4, batch_first=True)),
+        lambda nn: _SelfAttention(nn.MultiheadAttention(32, 4, batch_first=True)),
         (3, 11, 32),
     ),
     "transformer layer": (
         lambda nn: nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True),
         (3, 11, 32),
     ),
-    "lstm": (lambda nn: _First(nn.LSTM(10, 16, 2, batch_first=True)), (3, 12, 10)),
-    "gru": (lambda nn: _First(nn.GRU(10, 16, batch_first=True)), (3, 12, 10)),
+    "lstm": (lambda nn: _FirstResult(nn.LSTM(10, 16, 2, batch_first=True)), (3, 12, 10)),
+    "gru": (lambda nn: _FirstResult(nn.GRU(10, 16, batch_first=True)), (3, 12, 10)),
 }
 _ACTIVATIONS = ("relu", "gelu", "silu", "elu", "softplus", "sigmoid", "tanh", "log_softmax", "softmax")
 
 
-class _First:
+class _FirstResult:
     """A module of which the first of several results counts."""
 
     def __init__(self, module: Any) -> None:
@@ -52,14 +52,14 @@ class _First:
         return self.module.parameters()
 
 
-class _OfItself(_First):
+class _SelfAttention(_FirstResult):
     """An attention whose query, key and value are the same."""
 
     def __call__(self, x: Any) -> Any:
         return self.module(x, x, x, need_weights=False)[0]
 
 
-def _layer(torch: Any, device: str, check: Any, *, name: str, dtype: str) -> str:
+def _check_layer(torch: Any, device: str, check: Any, *, name: str, dtype: str) -> str:
     """Compare the result, the gradient of the input and those of all weights."""
     make, shape = _LAYERS[name]
     torch.manual_seed(3)
@@ -75,19 +75,21 @@ def _layer(torch: Any, device: str, check: Any, *, name: str, dtype: str) -> str
     (y * weight).sum().backward()
     (y64 * weight64).sum().backward()
     check.close(x.grad, x64.grad, "the gradient of the input")
-    for number, (one, one64) in enumerate(zip(layer.parameters(), exact.parameters(), strict=True)):
-        check.close(one.grad, one64.grad, f"the gradient of parameter {number}")
+    for number, (parameter, parameter64) in enumerate(
+        zip(layer.parameters(), exact.parameters(), strict=True)
+    ):
+        check.close(parameter.grad, parameter64.grad, f"the gradient of parameter {number}")
     return ""
 
 
-def _activations(torch: Any, device: str, check: Any) -> str:
+def _check_activations(torch: Any, device: str, check: Any) -> str:
     for name in _ACTIVATIONS:
         function = getattr(torch.nn.functional, name)
-        more = {"dim": -1} if "softmax" in name else {}
+        options = {"dim": -1} if "softmax" in name else {}
         x, x64 = check.values(13, 101)
         x.requires_grad_()
         x64.requires_grad_()
-        y, y64 = function(x, **more), function(x64, **more)
+        y, y64 = function(x, **options), function(x64, **options)
         check.close(y, y64, name)
         (y * y).sum().backward()
         (y64 * y64).sum().backward()
@@ -95,7 +97,7 @@ def _activations(torch: Any, device: str, check: Any) -> str:
     return f"{len(_ACTIVATIONS)} functions"
 
 
-def _losses(torch: Any, device: str, check: Any) -> str:
+def _check_losses(torch: Any, device: str, check: Any) -> str:
     functional = torch.nn.functional
     (x, x64), (y, y64) = check.values(50, 20), check.values(50, 20)
     classes = torch.arange(50) % 20
@@ -113,31 +115,31 @@ def _losses(torch: Any, device: str, check: Any) -> str:
     return ""
 
 
-def _embedding(torch: Any, device: str, check: Any) -> str:
+def _check_embedding(torch: Any, device: str, check: Any) -> str:
     table, table64 = check.values(97, 16)
     table.requires_grad_()
     table64.requires_grad_()
     chosen = (torch.arange(500) * 31) % 97
-    found, found64 = table[chosen.to(device)], torch.nn.functional.embedding(chosen, table64)
-    check.close(torch.nn.functional.embedding(chosen.to(device), table), found64)
-    (found**2).sum().backward()
-    (found64**2).sum().backward()
+    result, result64 = table[chosen.to(device)], torch.nn.functional.embedding(chosen, table64)
+    check.close(torch.nn.functional.embedding(chosen.to(device), table), result64)
+    (result**2).sum().backward()
+    (result64**2).sum().backward()
     check.close(table.grad, table64.grad, "the gradient of the table")
     return ""
 
 
-def _dropout(torch: Any, device: str, check: Any) -> str:
+def _check_dropout(torch: Any, device: str, check: Any) -> str:
     torch.manual_seed(5)
     ones = torch.ones(1_000_000, device=device)
     dropped = torch.nn.functional.dropout(ones, 0.3)
     share = float((dropped == 0).float().mean())
     check.that(abs(share - 0.3) < 0.01, f"a dropout of 0.3 drops {share:.3f}")
-    kept = dropped[dropped != 0]
-    check.that(float((kept - 1 / 0.7).abs().max()) < 1e-5, "what is kept is not scaled by 1 / 0.7")
+    scaled = dropped[dropped != 0]
+    check.that(float((scaled - 1 / 0.7).abs().max()) < 1e-5, "what is kept is not scaled by 1 / 0.7")
     return f"drops {share:.4f} of 0.3"
 
 
-def _training(torch: Any, device: str, check: Any) -> str:
+def _check_training(torch: Any, device: str, check: Any) -> str:
     """A network learns the sine: optimiser, autograd and reuse of memory over 200 steps."""
     torch.manual_seed(11)
     net = torch.nn.Sequential(torch.nn.Linear(1, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1)).to(device)
@@ -155,7 +157,7 @@ def _training(torch: Any, device: str, check: Any) -> str:
     return f"loss {losses[0]:.2g} → {losses[-1]:.2g}"
 
 
-def _autocast(torch: Any, device: str, check: Any) -> str:
+def _check_autocast(torch: Any, device: str, check: Any) -> str:
     kind = device.partition(":")[0]
     a, a64 = check.values(64, 64)
     with torch.autocast(kind, dtype=torch.bfloat16):
@@ -165,18 +167,18 @@ def _autocast(torch: Any, device: str, check: Any) -> str:
     return ""
 
 
-_HALVES = ("linear", "conv2d", "layer norm", "transformer layer")
-CASES: dict[str, Callable[..., Any]] = {
-    **{name: partial(_layer, name=name, dtype="float32") for name in _LAYERS},
+_HALF_LAYERS = ("linear", "conv2d", "layer norm", "transformer layer")
+LAYER_CASES: dict[str, Callable[..., Any]] = {
+    **{name: partial(_check_layer, name=name, dtype="float32") for name in _LAYERS},
     **{
-        f"{name} {dtype}": partial(_layer, name=name, dtype=dtype)
-        for name in _HALVES
+        f"{name} {dtype}": partial(_check_layer, name=name, dtype=dtype)
+        for name in _HALF_LAYERS
         for dtype in ("float16", "bfloat16")
     },
-    "activations": _activations,
-    "losses": _losses,
-    "embedding": _embedding,
-    "dropout": _dropout,
-    "training": _training,
-    "autocast": _autocast,
+    "activations": _check_activations,
+    "losses": _check_losses,
+    "embedding": _check_embedding,
+    "dropout": _check_dropout,
+    "training": _check_training,
+    "autocast": _check_autocast,
 }

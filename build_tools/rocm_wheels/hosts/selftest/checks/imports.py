@@ -10,10 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-_BESIDE = ("torchvision", "torchaudio", "triton", "torchao")
+_COMPANIONS = ("torchvision", "torchaudio", "triton", "torchao")
 
 
-def _torch(_torch: Any, _device: str, _check: Any) -> dict[str, Any]:
+def _check_torch_import(_torch: Any, _device: str, _check: Any) -> dict[str, Any]:
     """Import torch and write down what it says of itself."""
     torch = importlib.import_module("torch")
     version = torch.version
@@ -30,25 +30,27 @@ def _torch(_torch: Any, _device: str, _check: Any) -> dict[str, Any]:
     return {**facts, "detail": f"torch {torch.__version__}{runtime}"}
 
 
-def _beside(_torch: Any, _device: str, check: Any, *, name: str) -> str:
+def _check_companion(_torch: Any, _device: str, check: Any, *, name: str) -> str:
     if importlib.util.find_spec(name) is None:
         check.skip("not installed")
     torch = importlib.import_module("torch")
     module = importlib.import_module(name)
     version = str(getattr(module, "__version__", "of no stated version"))
-    wanted = _wanted_torch(name)
+    required_torch = _find_required_torch(name)
     check.that(
-        wanted is None or wanted == _public(torch.__version__),
-        f"{name} {version} is made for torch {wanted}, and this is torch {torch.__version__}",
+        required_torch is None or required_torch == _strip_local(torch.__version__),
+        f"{name} {version} is made for torch {required_torch}, and this is torch {torch.__version__}",
     )
     if name == "torchvision":
         boxes = torch.tensor([[0.0, 0.0, 10.0, 10.0], [1.0, 1.0, 10.0, 10.0], [20.0, 20.0, 30.0, 30.0]])
-        kept = module.ops.nms(boxes, torch.tensor([0.9, 0.8, 0.7]), 0.5)  # its own code, in its own library
-        check.that(kept.tolist() == [0, 2], f"torchvision.ops.nms kept {kept.tolist()}, not [0, 2]")
+        indices = module.ops.nms(
+            boxes, torch.tensor([0.9, 0.8, 0.7]), 0.5
+        )  # its own code, in its own library
+        check.that(indices.tolist() == [0, 2], f"torchvision.ops.nms kept {indices.tolist()}, not [0, 2]")
     return f"{name} {version}"
 
 
-def _numpy(_torch: Any, _device: str, check: Any) -> str:
+def _check_numpy(_torch: Any, _device: str, check: Any) -> str:
     if importlib.util.find_spec("numpy") is None:
         check.skip("numpy is not installed")
     torch = importlib.import_module("torch")
@@ -58,24 +60,24 @@ def _numpy(_torch: Any, _device: str, check: Any) -> str:
     return f"numpy {numpy.__version__}"
 
 
-def _wanted_torch(name: str) -> str | None:
+def _find_required_torch(name: str) -> str | None:
     """Return the one torch that a distribution requires, None when it does not insist on one."""
     try:
         required = importlib.metadata.requires(name) or []
     except importlib.metadata.PackageNotFoundError:
         return None
-    for one in required:
-        if found := re.match(r"torch\s*\(?==\s*([0-9][\w.]*)", one):
-            return found[1]
+    for requirement in required:
+        if match := re.match(r"torch\s*\(?==\s*([0-9][\w.]*)", requirement):
+            return match[1]
     return None
 
 
-def _public(version: str) -> str:
+def _strip_local(version: str) -> str:
     return str(version).partition("+")[0]
 
 
-CASES: dict[str, Callable[..., Any]] = {
-    "torch": _torch,
-    **{name: partial(_beside, name=name) for name in _BESIDE},
-    "numpy": _numpy,
+IMPORT_CASES: dict[str, Callable[..., Any]] = {
+    "torch": _check_torch_import,
+    **{name: partial(_check_companion, name=name) for name in _COMPANIONS},
+    "numpy": _check_numpy,
 }

@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any
 
 
-def _integers(torch: Any, device: str, check: Any) -> str:
+def _check_integers(torch: Any, device: str, check: Any) -> str:
     added = (torch.arange(3, device=device) + 10).tolist()
     check.that(added == [10, 11, 12], f"0, 1, 2 and 10 each make {added}")
     return "exact"
 
 
-def _ordering(torch: Any, device: str, check: Any) -> str:
+def _check_ordering(torch: Any, device: str, check: Any) -> str:
     """Sort, select, count, index: all exact."""
     values, exact = check.values(5000)
     host = exact.to(torch.float32)
@@ -24,14 +24,14 @@ def _ordering(torch: Any, device: str, check: Any) -> str:
     check.that(bool(torch.equal(chosen, host[host > 0])), "a mask selects the wrong values")
     small = (torch.arange(4000, device=device) * 7919) % 97
     check.that(small.unique().cpu().tolist() == list(range(97)), "unique is wrong")
-    counted = torch.bincount(small.cpu(), minlength=97)
+    counts = torch.bincount(small.cpu(), minlength=97)
     added = torch.zeros(97, dtype=torch.int64, device=device)
     added.scatter_add_(0, small, torch.ones_like(small))
-    check.that(bool(torch.equal(added.cpu(), counted)), "scatter_add_ loses some")
+    check.that(bool(torch.equal(added.cpu(), counts)), "scatter_add_ loses some")
     return "exact"
 
 
-def _reductions(torch: Any, device: str, check: Any, *, dtype: str) -> str:
+def _check_reductions(torch: Any, device: str, check: Any, *, dtype: str) -> str:
     values, exact = check.values(37, 1031, dtype=dtype)
     check.close(values.sum(dim=0), exact.sum(dim=0), "sum")
     check.close(values.mean(dim=1), exact.mean(dim=1), "mean")
@@ -42,24 +42,24 @@ def _reductions(torch: Any, device: str, check: Any, *, dtype: str) -> str:
     return ""
 
 
-def _norms(torch: Any, device: str, check: Any) -> str:
+def _check_norms(torch: Any, device: str, check: Any) -> str:
     """Ten norms of 48 MB, a single one and by rows: one wrong wave in many thousands shows.
 
     The single one may be off by 0.002: the CPU itself adds 12 million squares in float32, off by 0.0005.
     """
     values, exact = check.values(4, 1024, 1024, 3)
     expected = torch.linalg.vector_norm(exact)
-    found = [torch.linalg.vector_norm(values) for _ in range(10)]
-    for one in found:
-        check.close(one, expected, "the norm", allowed=2e-3)
+    norms = [torch.linalg.vector_norm(values) for _ in range(10)]
+    for norm in norms:
+        check.close(norm, expected, "the norm", allowed=2e-3)
     rows = torch.linalg.vector_norm(values, dim=2)
     check.close(rows, torch.linalg.vector_norm(exact, dim=2), "the norms of the rows")
-    different = {float(one) for one in found}
+    different = {float(norm) for norm in norms}
     check.that(len(different) == 1, f"the same norm comes out as {sorted(different)}")
     return ""
 
 
-def _pointwise(torch: Any, device: str, check: Any, *, dtype: str) -> str:
+def _check_pointwise(torch: Any, device: str, check: Any, *, dtype: str) -> str:
     values, exact = check.values(3, 10007, dtype=dtype)
     for name in ("exp", "sin", "cos", "tanh", "erf", "sigmoid"):
         # of values that are not large: exp of a rounded 10 is rounded 10 times as much
@@ -69,7 +69,7 @@ def _pointwise(torch: Any, device: str, check: Any, *, dtype: str) -> str:
     return ""
 
 
-def _matmul(torch: Any, device: str, check: Any, *, dtype: str) -> str:
+def _check_matmul(torch: Any, device: str, check: Any, *, dtype: str) -> str:
     """Square, odd and very narrow matrices; transposed ones; a batch: each takes another kernel."""
     for rows, inner, columns in ((256, 256, 256), (33, 129, 7), (1, 1000, 513), (512, 64, 1)):
         (a, a64), (b, b64) = check.values(rows, inner, dtype=dtype), check.values(inner, columns, dtype=dtype)
@@ -83,7 +83,7 @@ def _matmul(torch: Any, device: str, check: Any, *, dtype: str) -> str:
     return ""
 
 
-def _complex(torch: Any, device: str, check: Any) -> str:
+def _check_complex(torch: Any, device: str, check: Any) -> str:
     (re, re64), (im, im64) = check.values(40, 40), check.values(40, 40)
     number, exact = torch.complex(re, im), torch.complex(re64, im64)
     check.close(number @ number, exact @ exact, "a product")
@@ -91,7 +91,7 @@ def _complex(torch: Any, device: str, check: Any) -> str:
     return ""
 
 
-def _fft(torch: Any, device: str, check: Any) -> str:
+def _check_fft(torch: Any, device: str, check: Any) -> str:
     """Lengths that are powers of 2, have other small factors, and are prime."""
     for length in (1024, 360, 509):
         values, exact = check.values(4, length)
@@ -102,7 +102,7 @@ def _fft(torch: Any, device: str, check: Any) -> str:
     return ""
 
 
-def _linear_algebra(torch: Any, device: str, check: Any, *, name: str) -> str:
+def _check_linear_algebra(torch: Any, device: str, check: Any, *, name: str) -> str:
     """Decompositions are not unique: what they multiply to is compared."""
     half, half64 = check.values(24, 24)
     a = half @ half.T + 24 * torch.eye(24, device=device)
@@ -124,7 +124,7 @@ def _linear_algebra(torch: Any, device: str, check: Any, *, name: str) -> str:
     return ""
 
 
-def _sparse(torch: Any, device: str, check: Any) -> str:
+def _check_sparse(torch: Any, device: str, check: Any) -> str:
     (dense, dense64), (b, b64) = check.values(64, 64), check.values(64, 9)
     thin = torch.where(dense > 1, dense, torch.zeros_like(dense)).to_sparse()
     thin64 = torch.where(dense64 > 1, dense64, torch.zeros_like(dense64))
@@ -132,7 +132,7 @@ def _sparse(torch: Any, device: str, check: Any) -> str:
     return ""
 
 
-def _random(torch: Any, device: str, check: Any) -> str:
+def _check_random(torch: Any, device: str, check: Any) -> str:
     """A million values: mean and spread, no value twice as often as it may be, the same again by its seed."""
     torch.manual_seed(7)
     first = torch.randn(1_000_000, device=device)
@@ -150,16 +150,28 @@ def _random(torch: Any, device: str, check: Any) -> str:
     return ""
 
 
-CASES: dict[str, Callable[..., Any]] = {
-    "integers": _integers,
-    "ordering": _ordering,
-    **{f"reductions {one}": partial(_reductions, dtype=one) for one in ("float64", "float32", "float16")},
-    "norms": _norms,
-    **{f"pointwise {one}": partial(_pointwise, dtype=one) for one in ("float32", "float16", "bfloat16")},
-    **{f"matmul {one}": partial(_matmul, dtype=one) for one in ("float64", "float32", "float16", "bfloat16")},
-    "complex": _complex,
-    "fft": _fft,
-    **{one: partial(_linear_algebra, name=one) for one in ("solve", "cholesky", "qr", "svd", "eigenvalues")},
-    "sparse": _sparse,
-    "random": _random,
+MATH_CASES: dict[str, Callable[..., Any]] = {
+    "integers": _check_integers,
+    "ordering": _check_ordering,
+    **{
+        f"reductions {case}": partial(_check_reductions, dtype=case)
+        for case in ("float64", "float32", "float16")
+    },
+    "norms": _check_norms,
+    **{
+        f"pointwise {case}": partial(_check_pointwise, dtype=case)
+        for case in ("float32", "float16", "bfloat16")
+    },
+    **{
+        f"matmul {case}": partial(_check_matmul, dtype=case)
+        for case in ("float64", "float32", "float16", "bfloat16")
+    },
+    "complex": _check_complex,
+    "fft": _check_fft,
+    **{
+        case: partial(_check_linear_algebra, name=case)
+        for case in ("solve", "cholesky", "qr", "svd", "eigenvalues")
+    },
+    "sparse": _check_sparse,
+    "random": _check_random,
 }

@@ -36,21 +36,21 @@ TOLERANCES = {
     "bfloat16": 4e-2,
 }
 # what torch says of a type that a device does not have, and of a library that it was built without
-_LACKING = (
+_LACKING_MESSAGES = (
     "not implemented for",
     "MPS framework doesn't support float64",
     "Required aspect fp64",
     "PyTorch with MAGMA",
 )
 # after these, whatever this process asks of the GPU fails as well: the rest is for a new one
-_SPOILED = ("HIP error", "CUDA error", "device-side assert", "hipError", "cudaError")
+_SPOILED_MESSAGES = ("HIP error", "CUDA error", "device-side assert", "hipError", "cudaError")
 
 
-class Skip(Exception):
+class CaseSkipped(Exception):
     """There is nothing to check; the message says why."""
 
 
-class Check:
+class CaseCheck:
     """What a case compares with: values that are the same everywhere, and float64 on the CPU."""
 
     def __init__(self, torch: Any, device: str, options: dict[str, Any]) -> None:
@@ -63,7 +63,7 @@ class Check:
 
     def skip(self, reason: str) -> None:
         """End the case: there is nothing to check."""
-        raise Skip(reason)
+        raise CaseSkipped(reason)
 
     def that(self, right: bool, otherwise: str) -> None:
         """Fail the case with a sentence unless something is right."""
@@ -79,95 +79,97 @@ class Check:
         return exact.to(self.device), exact.to(torch.float64)
 
     def close(
-        self, actual: Any, expected: Any, what: str = "the result", *, allowed: float | None = None
+        self, actual: Any, expected: Any, label: str = "the result", *, allowed: float | None = None
     ) -> None:
         """Fail unless a result is close to the float64 one: shape, and ``TOLERANCES``; NaN never is."""
         torch = self.torch
         name = str(actual.dtype).rpartition(".")[2]
         self.that(
             actual.shape == expected.shape,
-            f"{what} has the shape {tuple(actual.shape)}, not {tuple(expected.shape)}",
+            f"{label} has the shape {tuple(actual.shape)}, not {tuple(expected.shape)}",
         )
         wide = torch.complex128 if actual.dtype.is_complex else torch.float64
         moved = actual.detach().to("cpu").to(wide)
         scale = float(expected.detach().abs().max()) or 1.0
         error = float((moved - expected.detach()).abs().max()) / scale
         allowed = TOLERANCES[name] if allowed is None else allowed
-        said = f"{what} ({name}) differs from float64 on the CPU by {error:.2g} of the largest value"
-        self.that(error <= allowed, f"{said}; {allowed:g} is allowed")
+        message = f"{label} ({name}) differs from float64 on the CPU by {error:.2g} of the largest value"
+        self.that(error <= allowed, f"{message}; {allowed:g} is allowed")
         if error / allowed >= (self.worst / self.allowed if self.allowed else -1.0):
             self.worst, self.allowed = error, allowed
 
 
 def main(answers: str, cases: str, more: str = "{}") -> None:
     """Run the cases in order."""
-    told = json.loads(more)
-    others, options = told.get("modules", {}), told.get("options", {})
-    here = Path(__file__).resolve().parent
-    sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != here]
+    settings = json.loads(more)
+    others, options = settings.get("modules", {}), settings.get("options", {})
+    folder = Path(__file__).resolve().parent
+    sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != folder]
     warnings.simplefilter("ignore")
     loaded: dict[str, dict[str, Any]] = {}
     torch: Any = None
     with Path(answers).open("a", encoding="utf-8") as sink:
         for group, name, device in json.loads(cases):
-            _write(sink, {"begin": [group, name, device]})
+            _write_line(sink, {"begin": [group, name, device]})
             sys.stdout.write(f"{PROGRESS}{group} {name} {device}\n")
             sys.stdout.flush()
             started = time.monotonic()
             try:
                 if group not in loaded:
                     loaded[group] = {}
-                    own = [here / f"{module}.py" for module in MODULES.get(group, ())]
-                    for path in own or map(Path, others[group]):
-                        loaded[group].update(_load(path).CASES)
+                    own_files = [folder / f"{module}.py" for module in MODULES.get(group, ())]
+                    for path in own_files or map(Path, others[group]):
+                        loaded[group].update(_load_module(path).CASES)
                 if torch is None and group != "import":
                     torch = importlib.import_module("torch")
-                    _in_full_precision(torch)
-                answer = _one(loaded[group][name], torch, device, options)
+                    _require_full_precision(torch)
+                answer = _run_case(loaded[group][name], torch, device, options)
             except ImportError as failure:  # of torch, or of what a case needs
-                answer = {"state": "fail", "detail": _said(failure), "missing": failure.name}
+                answer = {"state": "fail", "detail": _describe_failure(failure), "missing": failure.name}
             answer["seconds"] = round(time.monotonic() - started, 3)
-            _write(sink, {"end": [group, name, device], **answer})
-            if any(sign in answer["detail"] for sign in _SPOILED):
+            _write_line(sink, {"end": [group, name, device], **answer})
+            if any(sign in answer["detail"] for sign in _SPOILED_MESSAGES):
                 return
 
 
-def _one(case: Any, torch: Any, device: str, options: dict[str, Any]) -> dict[str, Any]:
-    check = Check(torch, device, options)
+def _run_case(case: Any, torch: Any, device: str, options: dict[str, Any]) -> dict[str, Any]:
+    check = CaseCheck(torch, device, options)
     try:
-        said = case(torch, device, check)
+        result = case(torch, device, check)
         if torch is not None and device.startswith("cuda"):
             torch.cuda.synchronize(device)
-    except Skip as reason:
+    except CaseSkipped as reason:
         return {"state": "skip", "detail": str(reason)}
-    except AssertionError as wrong:
-        return {"state": "fail", "detail": _said(wrong)}
+    except AssertionError as failed:
+        return {"state": "fail", "detail": _describe_failure(failed)}
     except ImportError:
         raise
     except Exception as failure:
-        said = _said(failure)
-        lacking = isinstance(failure, NotImplementedError) or any(sign in said for sign in _LACKING)
-        return {"state": "skip" if lacking else "fail", "detail": said}
-    if isinstance(said, dict):
-        return {"state": "pass", "detail": said["detail"], "facts": said}
+        result = _describe_failure(failure)
+        lacking = isinstance(failure, NotImplementedError) or any(
+            sign in result for sign in _LACKING_MESSAGES
+        )
+        return {"state": "skip" if lacking else "fail", "detail": result}
+    if isinstance(result, dict):
+        return {"state": "pass", "detail": result["detail"], "facts": result}
     measured = f"off by {check.worst:.1e}, allowed {check.allowed:g}" if check.allowed else ""
-    return {"state": "pass", "detail": "; ".join(part for part in (said, measured) if part)}
+    return {"state": "pass", "detail": "; ".join(part for part in (result, measured) if part)}
 
 
-def _in_full_precision(torch: Any) -> None:
+def _require_full_precision(torch: Any) -> None:
     """Compute float32 in float32: some GPUs round it to 10 bits in convolutions unless told not to."""
-    for place in (torch.backends.cuda.matmul, torch.backends.cudnn):
-        if hasattr(place, "allow_tf32"):
-            place.allow_tf32 = False
+    for backend in (torch.backends.cuda.matmul, torch.backends.cudnn):
+        if hasattr(backend, "allow_tf32"):
+            backend.allow_tf32 = False
 
 
-def _said(failure: BaseException) -> str:
+def _describe_failure(failure: BaseException) -> str:
     lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
     text = lines[0] if lines else "without a word"
     return text if isinstance(failure, AssertionError) else f"{type(failure).__name__}: {text}"
 
 
-def _load(path: Path) -> Any:
+def _load_module(path: Path) -> Any:
     spec = importlib.util.spec_from_file_location(f"rocm_wheels_check_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -182,7 +184,7 @@ def _load(path: Path) -> Any:
     return module
 
 
-def _write(sink: Any, answer: dict[str, Any]) -> None:
+def _write_line(sink: Any, answer: dict[str, Any]) -> None:
     sink.write(json.dumps(answer) + "\n")
     sink.flush()
 
