@@ -3,4 +3,4 @@
 
 import _door
 
-_door.enter("rocm_wheels.cli.python_packages:command")
+_door.enter("rocm_wheels.cli.artifacts:packages_command")

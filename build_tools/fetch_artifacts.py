@@ -3,4 +3,4 @@
 
 import _door
 
-_door.enter("rocm_wheels.cli.fetch_artifacts:command")
+_door.enter("rocm_wheels.cli.artifacts:fetch_command")

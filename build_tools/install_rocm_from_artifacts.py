@@ -3,4 +3,4 @@
 
 import _door
 
-_door.enter("rocm_wheels.cli.install_rocm_from_artifacts:command")
+_door.enter("rocm_wheels.cli.install_artifacts:command")

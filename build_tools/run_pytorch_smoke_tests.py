@@ -7,4 +7,4 @@ run_pytorch_smoke_tests.py [--amdgpu-family gfx94X-dcgpu] [--gpu-policy unique|a
 import _door
 
 if __name__ == "__main__":
-    _door.enter("rocm_wheels.cli.smoke_tests:command")
+    _door.enter("rocm_wheels.cli.torch_tests:smoke_command")

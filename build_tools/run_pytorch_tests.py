@@ -9,4 +9,4 @@ run_pytorch_tests.py [--amdgpu-family gfx94X-dcgpu] [--lock FILE | --pytorch-dir
 import _door
 
 if __name__ == "__main__":
-    _door.enter("rocm_wheels.cli.torch_tests:command")
+    _door.enter("rocm_wheels.cli.torch_tests:torch_tests_command")

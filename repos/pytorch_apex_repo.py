@@ -8,4 +8,4 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "build_tools"))
 import _door
 
 if __name__ == "__main__":
-    _door.enter("rocm_wheels.cli.repo:door", "apex")
+    _door.enter("rocm_wheels.cli.checkout:make_recipe_group", "apex")

@@ -1,6 +1,6 @@
 """What programs ask of a machine and its torch: ``import rocm_wheels``, then these functions.
 
-Each looks at this machine as the command of its name does, and raises ``rocm_wheels.errors.RocmWheelsError``
+Each looks at this machine as the command of its name does, and raises ``rocm_wheels.core.errors.RocmWheelsError``
 where that would print an error. Nothing is changed but by ``configure`` and ``install``.
 
 | torchruntime | rocm_wheels |
@@ -24,12 +24,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rocm_wheels.gpus.gpu import Gpu, Hardware
-    from rocm_wheels.hosts.choose.candidate import WheelChoice
-    from rocm_wheels.hosts.doctor.subject import DoctorFinding
-    from rocm_wheels.hosts.install.cache import WheelCache
-    from rocm_wheels.hosts.install.planning import PlannedInstall, InstallRequest
-    from rocm_wheels.hosts.selftest.outcome import SelfTestReport
+    from rocm_wheels.gpus import Gpu, Hardware
+    from rocm_wheels.hosts import (
+        DoctorFinding,
+        InstallRequest,
+        PlannedInstall,
+        SelfTestReport,
+        WheelCache,
+        WheelChoice,
+    )
 
 __all__ = [
     "TorchPlatform",
@@ -66,8 +69,8 @@ def get_hardware() -> Hardware:
 
     UsageError for a variable that forces something and cannot be read.
     """
-    from rocm_wheels.errors import UsageError
-    from rocm_wheels.gpus.look import detect_hardware
+    from rocm_wheels.core import UsageError
+    from rocm_wheels.gpus import detect_hardware
 
     try:
         return detect_hardware(dict(os.environ), site_packages=[Path(place) for place in sys.path if place])
@@ -85,9 +88,8 @@ def get_platform(gpus: Iterable[Gpu] | None = None, *, channel: str = "stable") 
 
     HostError when no index of the channel has wheels for this Python on this system.
     """
-    from rocm_wheels.gpus.gpu import Hardware
-    from rocm_wheels.hosts.choose.known_indexes import find_host_indexes
-    from rocm_wheels.hosts.choose.machine import StatedMachine, make_host
+    from rocm_wheels.gpus import Hardware
+    from rocm_wheels.hosts import StatedMachine, find_host_indexes, make_host
 
     env = dict(os.environ)
     if gpus is None:
@@ -108,7 +110,7 @@ def get_installed_platform() -> str | None:
 
     None when there is no torch. It is read from its files, and not imported.
     """
-    from rocm_wheels.hosts.installed import read_installed_packages
+    from rocm_wheels.hosts import read_installed_packages
 
     torch = read_installed_packages(None, dict(os.environ)).torch
     return torch.kind if torch is not None else None
@@ -130,9 +132,9 @@ def choose(
     ``gfx``, ``rocm``, ``python`` (``3.12``) and ``platform`` state another machine. HostError when
     nothing fits.
     """
-    from rocm_wheels.hosts.choose.choosing import choose_wheels as chosen
-    from rocm_wheels.hosts.choose.machine import StatedMachine, make_host
-    from rocm_wheels.index.reach import IndexReader
+    from rocm_wheels.hosts import StatedMachine, make_host
+    from rocm_wheels.hosts import choose_wheels as chosen
+    from rocm_wheels.index import IndexReader
 
     host = make_host(dict(os.environ), StatedMachine(tuple(gfx), rocm, python, platform))
     return chosen(requirements, index, host, IndexReader(), channel=channel, pre=pre)
@@ -154,8 +156,7 @@ def get_install_commands(
     Nothing named is torch, torchvision and torchaudio. ``installer`` is ``uv`` or ``pip``, ``python`` the
     environment. Nothing is installed; empty when all of it is there already. The index is asked.
     """
-    from rocm_wheels.hosts.install import InstallRequest
-    from rocm_wheels.hosts.install.plan import list_commands
+    from rocm_wheels.hosts import InstallRequest, list_commands
 
     request = InstallRequest(
         packages=tuple(packages),
@@ -187,7 +188,7 @@ def install(
     The arguments are those of ``get_install_commands``. Returns what is installed now, for people; HostError
     when anything did not happen.
     """
-    from rocm_wheels.hosts.install import InstallRequest, carry_out_plan
+    from rocm_wheels.hosts import InstallRequest, carry_out_plan
 
     request = InstallRequest(
         packages=tuple(packages),
@@ -213,7 +214,7 @@ def configure(*, risky: bool = False) -> dict[str, str]:
     """
     import logging
 
-    from rocm_wheels.hosts.configure.machine import make_configuration
+    from rocm_wheels.hosts import make_configuration
 
     found = make_configuration(dict(os.environ), risky=risky)
     for note in found.notes:
@@ -236,12 +237,9 @@ def doctor(*, python: Path | None = None) -> tuple[DoctorFinding, ...]:
 
     ``python`` is another Python or virtual environment to look at.
     """
-    from rocm_wheels.errors import UsageError
-    from rocm_wheels.gpus.look import detect_hardware
-    from rocm_wheels.hosts.doctor.machine import read_machine_facts
-    from rocm_wheels.hosts.doctor.subject import DoctorSubject
-    from rocm_wheels.hosts.doctor.table import run_checks
-    from rocm_wheels.hosts.installed import read_installed_packages
+    from rocm_wheels.core import UsageError
+    from rocm_wheels.gpus import detect_hardware
+    from rocm_wheels.hosts import DoctorSubject, read_installed_packages, read_machine_facts, run_checks
 
     env = dict(os.environ)
     installed = read_installed_packages(python, env)
@@ -266,8 +264,7 @@ def test(
     seconds, for each check. A check that fails is in the report (``report.failures``) and raises nothing;
     HostError when there is no torch.
     """
-    from rocm_wheels.hosts.selftest.cases import parse_groups
-    from rocm_wheels.hosts.selftest.selftest import SelfTestRequest, run_self_test
+    from rocm_wheels.hosts import SelfTestRequest, parse_groups, run_self_test
 
     return run_self_test(
         SelfTestRequest(parse_groups(groups), device, python, require_gpu, timeout), dict(os.environ)
@@ -276,8 +273,7 @@ def test(
 
 def _planned(request: InstallRequest) -> tuple[PlannedInstall, WheelCache]:
     """Plan an installation, with the cache of downloads that its command has."""
-    from rocm_wheels.hosts.install import plan_installation
-    from rocm_wheels.hosts.install.cache import WheelCache, find_cache_folder
+    from rocm_wheels.hosts import WheelCache, find_cache_folder, plan_installation
 
     env = dict(os.environ)
     cache = WheelCache(find_cache_folder(env, sys.platform))

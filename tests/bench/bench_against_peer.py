@@ -18,7 +18,7 @@ import venv
 from pathlib import Path
 
 from rocm_wheels.cli.demo import prepare_inputs
-from rocm_wheels.demo.commands import ROCM_VERSION, ROCM_WHEELS, TARGETS, list_build_commands
+from rocm_wheels.demo import ROCM_VERSION, ROCM_WHEELS, TARGETS, list_build_commands
 
 CLONE = Path(__file__).resolve().parents[2]
 TORCH = "repos/pytorch_torch_repo.py"

@@ -25,7 +25,7 @@ from stub_projects import ROCM, TARGET, Stubs, calibrate, make_stubs, seconds
 PARTS = ("overhead", "side-by-side", "again", "plan", "peer")
 IMPORTS = (
     "import rocm_wheels.cli.main, rocm_wheels.cli.run_step, rocm_wheels.pipeline.execute.alone, "
-    "rocm_wheels.pipeline.steps.build"
+    "rocm_wheels.pipeline.step_kinds.build"
 )
 TAGS = ("cp310", "cp311", "cp312", "cp313", "cp314")
 
@@ -110,11 +110,15 @@ def plan(folder: Path) -> None:
     """Plan five projects for 28 targets and five Pythons, from facts to JSON."""
     from planned_runs import finish, make_facts
 
-    from rocm_wheels.model.gfx import get_gfx_targets
-    from rocm_wheels.pipeline.plan.file import PlanFile, make_plan_json
-    from rocm_wheels.pipeline.plan.graph import make_step_graph
-    from rocm_wheels.pipeline.plan.settle import settle_all_steps, list_run_targets
-    from rocm_wheels.pipeline.plan.step import Plan
+    from rocm_wheels.models import get_gfx_targets
+    from rocm_wheels.pipeline import (
+        Plan,
+        PlanFile,
+        list_run_targets,
+        make_plan_json,
+        make_step_graph,
+        settle_all_steps,
+    )
 
     def time_of(facts: Any) -> tuple[float, float, int]:
         begin = time.perf_counter()

@@ -28,7 +28,7 @@ from host_install import install
 from host_world import MOUNTS, RX_7900, World, faked, lspci, make_world, say
 from uv import find_uv_bin
 
-from rocm_wheels.index.server import serve_folder
+from rocm_wheels.index import serve_folder
 
 ASK = "from rocm_bootstrap.variant_provider import AMDVariantPlugin as p; print(p.get_supported_configs())"
 ASK_US = "import rocm_variant_provider as p; print(p.get_supported_configs())"
@@ -45,7 +45,7 @@ def spent(call, runs=int(sys.argv[1])):
     return statistics.median(found)
 from torchruntime.device_db import get_gpus
 from rocm_bootstrap.detect import detect_gpus
-from rocm_wheels.gpus.look import look
+from rocm_wheels.gpus.detect import look
 nowhere = Path("/no-such-root")
 print(json.dumps({
     "lspci, torchruntime": spent(get_gpus),
@@ -77,7 +77,7 @@ def spent(call, runs=5):
 document = json.load(sys.stdin)
 from variantlib.api import get_variants_by_priority
 from rocm_wheels.variants.order import answers, order_labels
-from rocm_wheels.variants.reading import read_document
+from rocm_wheels.variants.document import read_document
 def ours():
     metadata = read_document(document, "bench")
     return order_labels(metadata, {ns: one.features for ns, one in answers(metadata, {}).items()})

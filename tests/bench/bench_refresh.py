@@ -18,14 +18,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
 from faulty_store import FaultyStore
 from judged_sets import FAMILY, a_set, policy, said, sha, wheel
 
-from rocm_wheels.index.entries import METADATA_SUFFIX
-from rocm_wheels.release.evidence_store import add_evidence
-from rocm_wheels.release.layout import FamilyPaths, load_layout
-from rocm_wheels.release.promotion.channel import Channel, ChannelSet
-from rocm_wheels.release.sets import SetDocument
-from rocm_wheels.release.views.refreshing import Refresher
-from rocm_wheels.stores import StoredFile
-from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.core import FolderStore, StoredFile
+from rocm_wheels.index import METADATA_SUFFIX
+from rocm_wheels.release import (
+    Channel,
+    ChannelSet,
+    FamilyPaths,
+    Refresher,
+    SetDocument,
+    add_evidence,
+    load_layout,
+)
 
 LAYOUT = load_layout()
 RELEASE = FamilyPaths(LAYOUT, FAMILY, "release")

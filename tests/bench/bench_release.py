@@ -20,14 +20,23 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
 from faulty_store import FaultyStore
 
-from rocm_wheels.index.entries import METADATA_SUFFIX
-from rocm_wheels.release.gate.verdict import RuleResult, Verdict
-from rocm_wheels.release.layout import FamilyPaths, load_layout
-from rocm_wheels.release.overview import list_sets, update_listing
-from rocm_wheels.release.pages import make_set_pages
-from rocm_wheels.release.promotion.promoting import ChannelActor, Promoter
-from rocm_wheels.release.sets import SetDocument, SetFile, SetLock, make_set_id
-from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.core import FolderStore
+from rocm_wheels.index import METADATA_SUFFIX
+from rocm_wheels.release import (
+    ChannelActor,
+    FamilyPaths,
+    Promoter,
+    RuleResult,
+    SetDocument,
+    SetFile,
+    SetLock,
+    Verdict,
+    list_sets,
+    load_layout,
+    make_set_id,
+    make_set_pages,
+    update_listing,
+)
 
 FAMILY = "gfx94X-dcgpu"
 PROJECTS = ("triton", "torch", "torchvision", "torchaudio", "apex")

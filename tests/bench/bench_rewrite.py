@@ -24,13 +24,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from rocm_wheels.wheels import members
-from rocm_wheels.wheels.archive import contents, records
-from rocm_wheels.wheels.archive.edits import WheelEdit
-from rocm_wheels.wheels.archive.records import ZipEntry
-from rocm_wheels.wheels.archive.rewrite import rewrite_wheel
-from rocm_wheels.wheels.record import encode_record_digest
-from rocm_wheels.wheels.scan import scan_wheel
+from rocm_wheels.wheels import (
+    WheelEdit,
+    ZipEntry,
+    archive,
+    encode_record_digest,
+    make_zip_entry,
+    pack_central_entry,
+    pack_end_records,
+    pack_local_header,
+    rewrite_wheel,
+    scan_wheel,
+)
 
 NAME = "bench-1.0-py3-none-any.whl"
 OURS = (
@@ -66,7 +71,7 @@ def make_wheel(path: Path, size: int, small: int) -> None:
         def put(name: str, entry: ZipEntry, data: bytes, digest: str) -> None:
             entry = entry._replace(name=name, raw=name.encode())
             directory.append((entry, file.tell()))
-            file.write(records.pack_local_header(entry) + data)
+            file.write(pack_local_header(entry) + data)
             rows.append(f"{name},{digest},{entry.size}\n")
 
         number = 0
@@ -82,13 +87,13 @@ def make_wheel(path: Path, size: int, small: int) -> None:
         rows.append(f"{info}/RECORD,,\n")
         put(f"{info}/RECORD", *packed("".join(rows).encode()))
         place = file.tell()
-        listing = b"".join(records.pack_central_entry(entry, at) for entry, at in directory)
-        file.write(listing + records.pack_end_records(len(directory), len(listing), place))
+        listing = b"".join(pack_central_entry(entry, at) for entry, at in directory)
+        file.write(listing + pack_end_records(len(directory), len(listing), place))
 
 
 def packed(content: bytes) -> tuple[ZipEntry, bytes, str]:
     """A member's entry, its bytes and its digest."""
-    entry, data = records.make_zip_entry("x", content, date=(46 << 9) + 33, time=0)
+    entry, data = make_zip_entry("x", content, date=(46 << 9) + 33, time=0)
     return entry, data, encode_record_digest(hashlib.sha256(content).digest())
 
 
@@ -217,8 +222,8 @@ def count(wheel: Path, box: Path) -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(self.inner, name)
 
-    contents.zlib = SimpleNamespace(**{**vars(zlib), "decompressobj": inflater})  # type: ignore[assignment]
-    members.hashlib = SimpleNamespace(**{**vars(hashlib), "sha256": Hasher})  # type: ignore[assignment]
+    archive.zlib = SimpleNamespace(**{**vars(zlib), "decompressobj": inflater})  # type: ignore[assignment]
+    archive.hashlib = SimpleNamespace(**{**vars(hashlib), "sha256": Hasher})  # type: ignore[assignment]
     scan = scan_wheel(wheel)
     total = sum(member.size for member in scan.members)
     size = wheel.stat().st_size

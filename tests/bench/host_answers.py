@@ -23,15 +23,9 @@ from typing import Any
 
 from host_world import INTEL, MI300X, PHOENIX, RAPHAEL, RX_7900, World, lspci
 
-from rocm_wheels.gpus.gpu import Hardware
-from rocm_wheels.gpus.look import detect_hardware
-from rocm_wheels.gpus.names import decode_target_number
-from rocm_wheels.gpus.pci import PciEntry, list_pci_entries
-from rocm_wheels.hosts.choose.host import TargetHost
-from rocm_wheels.hosts.choose.known_indexes import find_host_indexes
-from rocm_wheels.hosts.choose.machine import StatedMachine, make_host
-from rocm_wheels.hosts.configure.settings import make_settings
-from rocm_wheels.model.compat.releases import PackageIndex, find_index_by_url, list_indexes
+from rocm_wheels.gpus import Hardware, PciEntry, decode_target_number, detect_hardware, list_pci_entries
+from rocm_wheels.hosts import StatedMachine, TargetHost, find_host_indexes, make_host, make_settings
+from rocm_wheels.models import PackageIndex, find_index_by_url, list_indexes
 
 OVERRIDE, HIP = "HSA_OVERRIDE_GFX_VERSION", "HIP_VISIBLE_DEVICES"
 PYTORCH = "https://download.pytorch.org/whl/"

@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import library
 from stub_setup import WORK
 
-from rocm_wheels.demo.artifacts import make_artifacts
-from rocm_wheels.workspace import get_project_home
+from rocm_wheels.core import get_project_home
+from rocm_wheels.demo import make_artifacts
 
 CLONE = Path(__file__).resolve().parents[2]
 ROCM, TARGET = "7.1.0", "gfx942"

@@ -21,8 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from rocm_wheels.errors import ReleaseError
-from rocm_wheels.stores import StoredFile, StoredFileInfo, ListedFile, Store
+from rocm_wheels.core import ListedFile, ReleaseError, Store, StoredFile, StoredFileInfo
 
 
 class Killed(BaseException):

@@ -17,8 +17,7 @@ from audit_wheels import Draft
 from index_wheels import NOW, SCHEMA, wheel
 from our_pip import copy_pip
 
-from rocm_wheels.index.adding import add_wheels
-from rocm_wheels.index.server import IndexServer, serve_folder
+from rocm_wheels.index import IndexServer, add_wheels, serve_folder
 
 TAG = f"py3-none-linux_{platform.machine()}"  # a wheel with code: a pure one has no kernels
 ROCM = "hip: str | None = '7.2.26015'\ncuda: str | None = None\n"

@@ -9,11 +9,8 @@ from pathlib import Path
 
 from source_trees import Upstream
 
-from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.checkout import checkout_project
-from rocm_wheels.sources.network.transport import Transport
-from rocm_wheels.sources.pins.choose import Pin
-from rocm_wheels.sources.request import CheckoutRequest, CheckoutResult
+from rocm_wheels.models import load_project
+from rocm_wheels.sources import CheckoutRequest, CheckoutResult, Pin, Transport, checkout_project
 
 
 @dataclass

@@ -11,16 +11,20 @@ from audit_wheels import Draft, library
 from judged_sets import said
 from release_world import PYTHON, ROCM
 
-from rocm_wheels.model.lock import Lock, LockedProject
-from rocm_wheels.model.project import Platform
-from rocm_wheels.release.evidence_store import add_evidence
-from rocm_wheels.release.layout import FamilyPaths, load_layout
-from rocm_wheels.release.overview import update_listing
-from rocm_wheels.release.sets import SetLayout, SetDocument, find_set
-from rocm_wheels.release.staging.plan import plan_stage
-from rocm_wheels.release.staging.sending import stage_set
-from rocm_wheels.sources.lock.file import format_lock
-from rocm_wheels.stores import Store
+from rocm_wheels.core import Store
+from rocm_wheels.models import Lock, LockedProject, Platform
+from rocm_wheels.release import (
+    FamilyPaths,
+    SetDocument,
+    SetLayout,
+    add_evidence,
+    find_set,
+    load_layout,
+    plan_stage,
+    stage_set,
+    update_listing,
+)
+from rocm_wheels.sources import format_lock
 
 FAMILY, GPUS = "gfx110X-all", ("gfx1100", "gfx1101", "gfx1102", "gfx1103")
 _ABI = f"cp{PYTHON.replace('.', '')}"

@@ -8,13 +8,17 @@ from pathlib import Path
 
 from source_trees import Upstream, content
 
-from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.checkout import checkout_project
-from rocm_wheels.sources.patches.save import SavedPatches, save_patches
-from rocm_wheels.sources.patches.sets import read_patch_set
-from rocm_wheels.sources.pins.choose import Pin
-from rocm_wheels.sources.request import CheckoutRequest
-from rocm_wheels.sources.status import TreeStatus, read_tree_status
+from rocm_wheels.models import load_project
+from rocm_wheels.sources import (
+    CheckoutRequest,
+    Pin,
+    SavedPatches,
+    TreeStatus,
+    checkout_project,
+    read_patch_set,
+    read_tree_status,
+    save_patches,
+)
 
 MIDDLE, DEEP = "third_party/middle", "third_party/middle/deep dir"
 

@@ -11,11 +11,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, library
 
-from rocm_wheels.model.lock import Lock, LockedProject
-from rocm_wheels.release.layout import FamilyPaths, load_layout
-from rocm_wheels.release.staging.plan import StagePlan, plan_stage
-from rocm_wheels.sources.lock.file import format_lock, write_lock
-from rocm_wheels.variants.document import SCHEMA
+from rocm_wheels.models import Lock, LockedProject
+from rocm_wheels.release import FamilyPaths, StagePlan, load_layout, plan_stage
+from rocm_wheels.sources import format_lock, write_lock
+from rocm_wheels.variants import SCHEMA
 
 FAMILY, TARGET, ROCM = "gfx94X-dcgpu", "gfx942", "7.1.0"
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"

@@ -11,9 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import Any
 
-from rocm_wheels.stores.attempts import S3Retry
-from rocm_wheels.stores.s3 import S3Store
-from rocm_wheels.stores.s3_client import S3Client
+from rocm_wheels.core import S3Client, S3Retry, S3Store
 
 _numbers = count(1)
 QUICK = S3Retry((0.01,) * 5)

@@ -14,11 +14,8 @@ from typing import Any
 import pytest
 from uv import find_uv_bin
 
-from rocm_wheels.compile.environment import compose_environment
-from rocm_wheels.compile.frontend import BuiltWheel, build_wheel
-from rocm_wheels.compile.request import BuildRequest
-from rocm_wheels.compile.sdk_tree import inspect_sdk
-from rocm_wheels.model.project import BuildRecipe, Project, load_project
+from rocm_wheels.compile import BuildRequest, BuiltWheel, build_wheel, compose_environment, inspect_sdk
+from rocm_wheels.models import BuildRecipe, Project, load_project
 
 GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false"]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from rocm_wheels.compile.sdk_tree import SdkTree, inspect_sdk
-from rocm_wheels.demo.artifacts import make_artifacts
-from rocm_wheels.sdk.artifacts import merge_artifacts, read_artifacts, read_requirements
-from rocm_wheels.workspace import get_project_home
+from rocm_wheels.compile import SdkTree, inspect_sdk
+from rocm_wheels.core import get_project_home
+from rocm_wheels.demo import make_artifacts
+from rocm_wheels.sdk import merge_artifacts, read_artifacts, read_requirements
 
 SOURCE = get_project_home() / "tests" / "miniature" / "rocm"
 TARGETS = ["gfx942", "gfx1100"]

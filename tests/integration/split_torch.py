@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from rocm_wheels.wheels.device_code.objects import read_wheel_code
+from rocm_wheels.wheels import read_wheel_code
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from binary_writer import code_object, kpack, kpack_reference

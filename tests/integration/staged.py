@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from release_world import NOW, World, a_lock
 
-from rocm_wheels.release.overview import update_listing
-from rocm_wheels.release.staging.plan import StagePlan, plan_stage
-from rocm_wheels.release.staging.sending import StagedSet, stage_set
-from rocm_wheels.stores import Store
+from rocm_wheels.core import Store
+from rocm_wheels.release import StagedSet, StagePlan, plan_stage, stage_set, update_listing
 
 
 def stage(store: Store, plan: StagePlan, now: str = NOW) -> StagedSet:

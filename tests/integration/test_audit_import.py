@@ -14,11 +14,8 @@ from packaging.tags import sys_tags
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, torch_draft
 
-from rocm_wheels.audit.findings import AuditFinding
-from rocm_wheels.audit.imports import ImportEnvironment, check_import
-from rocm_wheels.audit.report import verify_wheel
-from rocm_wheels.audit.subject import WheelExpectation
-from rocm_wheels.model.project import load_project
+from rocm_wheels.audit import AuditFinding, ImportEnvironment, WheelExpectation, check_import, verify_wheel
+from rocm_wheels.models import load_project
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the wheels of this test are for Linux")
 

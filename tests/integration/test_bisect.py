@@ -17,21 +17,24 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 import release_world
 from release_world import FAMILY, ROCM, World, rocm_wheel
 
-from rocm_wheels import groups
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.index.adding import add_wheels
-from rocm_wheels.index.server import serve_folder
-from rocm_wheels.release.layout import FamilyPaths, load_layout
-from rocm_wheels.release.overview import update_listing
-from rocm_wheels.release.promotion.channel import Channel, ChannelEvent, ChannelSet, write_channel
-from rocm_wheels.release.promotion.copying import copy_to_release
-from rocm_wheels.release.sets import find_set
-from rocm_wheels.release.staging.plan import StagePlan
-from rocm_wheels.release.staging.sending import stage_set
-from rocm_wheels.release.views.public import update_public
-from rocm_wheels.stores import open_store
-from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.core import FolderStore, is_process_alive, open_store
+from rocm_wheels.index import add_wheels, serve_folder
+from rocm_wheels.release import (
+    Channel,
+    ChannelEvent,
+    ChannelSet,
+    FamilyPaths,
+    StagePlan,
+    copy_to_release,
+    find_set,
+    load_layout,
+    stage_set,
+    update_listing,
+    update_public,
+    write_channel,
+)
 
 COUNT, FIRST_BAD, NOT_INSTALLABLE = 9, 5, 6
 # torch says in which set it is; the folder of the script says what to do besides
@@ -269,14 +272,14 @@ def test_killed_in_the_middle_it_is_carried_on(
     assert "is in use by process" in err and "it asks the same" in err
     search.send_signal(signal.SIGKILL)
     search.communicate()
-    assert all(groups.is_process_alive(pid, "") for pid in hanging) or sys.platform != "linux"
+    assert all(is_process_alive(pid, "") for pid in hanging) or sys.platform != "linux"
     assert left(script, "environments", "*") == [bench.ids[4]]
     (script.parent / "do-4").unlink()
     out, err = asked(bench.words(script, "--trust-ends", good=3, bad=5), capsys)
     assert f"the first bad set is {bench.ids[FIRST_BAD]}" in out and "ended 2 processes of a run" in err
     assert tried(script) == [4, 4]
     assert left(script, "environments", "*") == []
-    assert sys.platform != "linux" or not any(groups.is_process_alive(pid, "") for pid in hanging)
+    assert sys.platform != "linux" or not any(is_process_alive(pid, "") for pid in hanging)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
@@ -285,7 +288,7 @@ def test_an_interruption_ends_all_that_the_command_started(bench: Bench, script:
     search.send_signal(signal.SIGINT)
     assert search.wait(60) == 130
     search.communicate()
-    assert not any(groups.is_process_alive(pid, "") for pid in hanging)
+    assert not any(is_process_alive(pid, "") for pid in hanging)
     assert left(script, "environments", "*") == []
 
 

@@ -17,12 +17,18 @@ from release_world import PYTHON, rocm_wheel
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.index.adding import add_wheels
-from rocm_wheels.release.layout import FamilyPaths, load_layout
-from rocm_wheels.release.promotion.channel import Channel, ChannelEvent, ChannelSet, write_channel
-from rocm_wheels.release.promotion.copying import copy_to_release
-from rocm_wheels.release.sets import SetDocument
-from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.core import FolderStore
+from rocm_wheels.index import add_wheels
+from rocm_wheels.release import (
+    Channel,
+    ChannelEvent,
+    ChannelSet,
+    FamilyPaths,
+    SetDocument,
+    copy_to_release,
+    load_layout,
+    write_channel,
+)
 
 # for each night, in the order in which its sets are made: torch, platform, line as the lock says it
 SETS = [

@@ -11,7 +11,7 @@ import pytest
 from test_build_against import required
 from test_demo import Demo, demo
 
-from rocm_wheels.workspace import lock_folder
+from rocm_wheels.core import lock_folder
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 __all__ = ["demo"]

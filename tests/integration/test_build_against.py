@@ -16,7 +16,7 @@ from split_torch import ARCHIVE, LIBRARY, split_torch
 from test_demo import Demo, Ended, demo, targets_in
 from uv import find_uv_bin
 
-from rocm_wheels.demo.commands import ROCM_VERSION, TARGETS
+from rocm_wheels.demo import ROCM_VERSION, TARGETS
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 __all__ = ["demo"]

@@ -10,7 +10,7 @@ import pytest
 from test_demo import Demo, demo
 from uv import find_uv_bin
 
-from rocm_wheels.demo.commands import TARGETS
+from rocm_wheels.demo import TARGETS
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 __all__ = ["demo"]

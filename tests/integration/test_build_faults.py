@@ -16,9 +16,9 @@ from typing import ClassVar
 import pytest
 from tiny_projects import GIT, TAG, Ended, World, finish, made_world, wait_until, world
 
-from rocm_wheels.errors import DataError
-from rocm_wheels.pipeline.plan.file import read_plan
-from rocm_wheels.sources.lock.file import digest_lock, read_lock
+from rocm_wheels.core import DataError
+from rocm_wheels.pipeline import read_plan
+from rocm_wheels.sources import digest_lock, read_lock
 
 pytestmark = [
     pytest.mark.slow,

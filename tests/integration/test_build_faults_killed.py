@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tiny_projects import TAG, World, finish, made_world, wait_until, world
 
-from rocm_wheels.pipeline.record.reading import RecordedRun
+from rocm_wheels.pipeline import RecordedRun
 
 pytestmark = [
     pytest.mark.slow,

@@ -14,10 +14,9 @@ import pytest
 from five_projects import ALL, CLONE, Said, World, first_commits, make_world, write_lock
 from source_trees import content
 
-from rocm_wheels.errors import SourceError, UsageError
-from rocm_wheels.pipeline.locked import LockedBuild
-from rocm_wheels.sources.identity import identify_tree
-from rocm_wheels.sources.lock.file import read_lock
+from rocm_wheels.core import SourceError, UsageError
+from rocm_wheels.pipeline import LockedBuild
+from rocm_wheels.sources import identify_tree, read_lock
 
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 LAST = "no build environment with rocm==7.1.0+x for "  # all was as the lock says: next comes ROCm

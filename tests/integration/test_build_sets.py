@@ -11,10 +11,8 @@ from test_demo import Demo, changed_since, demo, snapshot, targets_in
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.build import production
-from rocm_wheels.variants.metadata import merge_documents, parse_wheel_document
-from rocm_wheels.wheels.archive.rewrite import read_dist_info_files
-from rocm_wheels.wheels.device_code.objects import read_wheel_code
-from rocm_wheels.wheels.names import parse_wheel_name
+from rocm_wheels.variants import merge_documents, parse_wheel_document
+from rocm_wheels.wheels import parse_wheel_name, read_dist_info_files, read_wheel_code
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 __all__ = ["demo"]

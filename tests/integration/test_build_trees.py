@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from small_project import GIT, Make, base, compiled, library, make, python, recipe, source, status
 
-from rocm_wheels.compile.trees import TREE_KEY_FILE
-from rocm_wheels.errors import BuildError
+from rocm_wheels.compile import TREE_KEY_FILE
+from rocm_wheels.core import BuildError
 
 __all__ = ["base", "make", "python", "recipe", "source"]
 

@@ -12,12 +12,9 @@ from pathlib import Path
 import pytest
 from source_trees import ODD, Upstream, content, isolated_environment, make_upstream, times
 
-from rocm_wheels.errors import SourceError, UsageError
-from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.checkout import checkout_project
-from rocm_wheels.sources.identity import identify_tree
-from rocm_wheels.sources.pins.choose import Pin
-from rocm_wheels.sources.request import CheckoutRequest, CheckoutResult
+from rocm_wheels.core import SourceError, UsageError
+from rocm_wheels.models import load_project
+from rocm_wheels.sources import CheckoutRequest, CheckoutResult, Pin, checkout_project, identify_tree
 
 TAGS = ("THEROCK_UPSTREAM_DIFFBASE", "THEROCK_HIPIFY_DIFFBASE")
 MODULES = ("", "third_party/middle", "third_party/middle/deep dir")
@@ -331,7 +328,7 @@ def test_a_submodule_that_vanishes_keeps_what_git_ignores(trees: Trees, upstream
 
 
 def test_one_run_at_a_time(trees: Trees) -> None:
-    from rocm_wheels.workspace import lock_folder
+    from rocm_wheels.core import lock_folder
 
     trees.checkout(hipify=False)
     with (

@@ -12,7 +12,7 @@ import pytest
 from source_trees import Upstream, content, enter, isolated_environment, make_upstream
 
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.repo import make_recipe_group
+from rocm_wheels.cli.checkout import make_recipe_group
 
 CLONE = Path(__file__).resolve().parents[2]
 TORCH, AUDIO = "pytorch_torch_repo.py", "pytorch_audio_repo.py"

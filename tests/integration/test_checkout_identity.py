@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from source_trees import Upstream, isolated_environment, make_upstream
 
-from rocm_wheels.errors import SourceError
-from rocm_wheels.sources.identity import TreeIdentity, identify_tree
+from rocm_wheels.core import SourceError
+from rocm_wheels.sources import TreeIdentity, identify_tree
 
 
 @pytest.fixture(scope="module")

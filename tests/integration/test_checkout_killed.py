@@ -18,11 +18,8 @@ from pathlib import Path
 import pytest
 from source_trees import Upstream, content, isolated_environment, make_upstream
 
-from rocm_wheels.model.project import load_project
-from rocm_wheels.sources import populate
-from rocm_wheels.sources.checkout import checkout_project
-from rocm_wheels.sources.pins.choose import Pin
-from rocm_wheels.sources.request import CheckoutRequest, CheckoutResult
+from rocm_wheels.models import load_project
+from rocm_wheels.sources import CheckoutRequest, CheckoutResult, Pin, checkout_project, submodules
 
 # Pythons from 3.12 on warn of every fork where threads are; ours (xdist's, which waits) holds no lock
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -234,7 +231,7 @@ def test_killed_while_a_submodule_is_connected(
     upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
     """Between its places in its parent's configuration and in its own, its pointer and its files."""
-    killed, extend, numbers = Killed(upstream, tmp_path), populate._extend_config, count(1)
+    killed, extend, numbers = Killed(upstream, tmp_path), submodules._extend_config, count(1)
     whole = killed.again("main")
     wanted = content(killed.tree)
     shutil.rmtree(killed.tree)
@@ -245,7 +242,7 @@ def test_killed_while_a_submodule_is_connected(
             os.kill(os.getpid(), signal.SIGKILL)
 
     with monkeypatch.context() as patch:
-        patch.setattr(populate, "_extend_config", cut)
+        patch.setattr(submodules, "_extend_config", cut)
         killed.run("main", len(wanted) * 1000, "before")  # no command is cut
     result = killed.again("main")
     assert (result.head, result.state.left, content(killed.tree)) == (whole.head, whole.state.left, wanted)

@@ -12,8 +12,12 @@ import pytest
 from five_projects import ALL, World, first_commits, make_world, write_lock
 from source_trees import content
 
-from rocm_wheels.sources.patches.sets import read_patch_set
-from rocm_wheels.sources.place import is_fresh_folder, make_repository_folder, remove_created_folders
+from rocm_wheels.sources import (
+    is_fresh_folder,
+    make_repository_folder,
+    read_patch_set,
+    remove_created_folders,
+)
 
 TORCH, AUDIO = "pytorch_torch_repo.py", "pytorch_audio_repo.py"
 PATCH = """\

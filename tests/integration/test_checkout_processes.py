@@ -11,11 +11,8 @@ from pathlib import Path
 import pytest
 from source_trees import Upstream, isolated_environment, make_upstream
 
-from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.checkout import checkout_project
-from rocm_wheels.sources.pins.choose import Pin
-from rocm_wheels.sources.request import CheckoutRequest
-from rocm_wheels.sources.status import read_tree_status
+from rocm_wheels.models import load_project
+from rocm_wheels.sources import CheckoutRequest, Pin, checkout_project, read_tree_status
 
 SUBMODULES = 2
 WHY = """\

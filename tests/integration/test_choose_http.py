@@ -17,9 +17,8 @@ from choose_indexes import RELEASE, Shelf, machine
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.hosts.choose.choosing import choose_wheels
-from rocm_wheels.index.reach import IndexReader
-from rocm_wheels.index.server import IndexServer, serve_folder
+from rocm_wheels.hosts import choose_wheels
+from rocm_wheels.index import IndexReader, IndexServer, serve_folder
 
 LINUX = ("--platform", "linux-x86_64", "--python", "3.12")
 

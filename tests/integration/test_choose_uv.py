@@ -18,14 +18,11 @@ from urllib.parse import unquote
 from packaging.tags import platform_tags, sys_tags
 from uv import find_uv_bin
 
-from rocm_wheels.errors import HostError
-from rocm_wheels.gpus.gpu import Hardware
-from rocm_wheels.hosts.choose.choosing import choose_wheels
-from rocm_wheels.hosts.choose.host import TargetHost
-from rocm_wheels.hosts.choose.machine import detect_platform
-from rocm_wheels.index.reach import IndexReader
-from rocm_wheels.index.server import serve_folder
-from rocm_wheels.variants.document import SCHEMA
+from rocm_wheels.core import HostError
+from rocm_wheels.gpus import Hardware
+from rocm_wheels.hosts import TargetHost, choose_wheels, detect_platform
+from rocm_wheels.index import IndexReader, serve_folder
+from rocm_wheels.variants import SCHEMA
 
 INDEXES = 50
 SEED = 850

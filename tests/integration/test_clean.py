@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from rocm_wheels.compile.trees import TREE_KEY_FILE
-from rocm_wheels.pipeline.record.writing import RunRecord, create_run_record
+from rocm_wheels.compile import TREE_KEY_FILE
+from rocm_wheels.pipeline import RunRecord, create_run_record
 
 CLEAN = [sys.executable, "-m", "rocm_wheels", "clean"]
 DAY = 86400
@@ -191,7 +191,7 @@ def test_closed_folders_are_opened(work: Path) -> None:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from rocm_wheels.workspace import exclusive
+from rocm_wheels.core.files import exclusive
 with exclusive(Path(sys.argv[1]), what=sys.argv[2]):
     print("held", flush=True)
     time.sleep(60)

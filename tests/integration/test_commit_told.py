@@ -10,11 +10,9 @@ import pytest
 from patch_trees import MIDDLE, Patched
 from source_trees import Upstream, isolated_environment, make_upstream
 
-from rocm_wheels.compile.commit import set_wheel_commit
-from rocm_wheels.compile.request import BuildRequest
-from rocm_wheels.compile.sdk_tree import SdkTree
-from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.identity import identify_tree
+from rocm_wheels.compile import BuildRequest, SdkTree, set_wheel_commit
+from rocm_wheels.models import load_project
+from rocm_wheels.sources import identify_tree
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="only an .exe would be started there")
 

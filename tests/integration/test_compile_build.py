@@ -13,11 +13,15 @@ from pathlib import Path
 import pytest
 from small_project import GIT, Make, base, compiled, library, make, python, recipe, source, status
 
-from rocm_wheels.compile.failure import BuildFailed
-from rocm_wheels.compile.generated import exclude_generated_files
-from rocm_wheels.compile.rocm_init import Preloads, ask_preloads, write_generated_file
-from rocm_wheels.errors import BuildError, RocmWheelsError, SdkError
-from rocm_wheels.model.project import BuildRecipe, Project, VersionRecipe
+from rocm_wheels.compile import (
+    BuildFailed,
+    Preloads,
+    ask_preloads,
+    exclude_generated_files,
+    write_generated_file,
+)
+from rocm_wheels.core import BuildError, RocmWheelsError, SdkError
+from rocm_wheels.models import BuildRecipe, Project, VersionRecipe
 
 __all__ = ["base", "make", "python", "recipe", "source"]
 

@@ -19,12 +19,19 @@ from typing import Literal
 import pytest
 from small_rocm import ENV, another, small_sdk
 
-from rocm_wheels.compile.cache import CompilerCache, open_cache_session, check_cache_trust, read_statistics
-from rocm_wheels.compile.cache import session as session_module
-from rocm_wheels.compile.cache.server import is_listening, run_own_server, stop_server
-from rocm_wheels.compile.cache.statistics import CacheCounts
-from rocm_wheels.compile.sdk_tree import SdkTree
-from rocm_wheels.errors import BuildError
+from rocm_wheels.compile import (
+    CacheCounts,
+    CompilerCache,
+    SdkTree,
+    check_cache_trust,
+    compiler_cache,
+    is_listening,
+    open_cache_session,
+    read_statistics,
+    run_own_server,
+    stop_server,
+)
+from rocm_wheels.core import BuildError
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the small ROCm is for Linux"),
@@ -143,7 +150,7 @@ def test_a_changed_device_library_is_noticed(
 def test_ccache_alone_does_not_see_device_libraries(
     sdk: SdkTree, tmp_path: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_module, "_list_device_libraries", lambda env, folder: {})
+    monkeypatch.setattr(compiler_cache, "_list_device_libraries", lambda env, folder: {})
     full = with_libraries(sdk, tmp_path / "full")
     trusted, seen, passed = outcome(cache_of("ccache"), full, tmp_path / "trial", env)
     assert not trusted
@@ -273,7 +280,7 @@ def test_the_server_of_a_killed_step_is_used_again_and_stopped(
         "    print(json.dumps(dict(found)), flush=True)\n"
         "    os.kill(os.getpid(), 9)\n"
     )
-    package = str(Path(session_module.__file__).parents[3])
+    package = str(Path(compiler_cache.__file__).parents[3])
     words = [sys.executable, "-c", program, str(sccache.program), str(tmp_path / "work")]
     killed = subprocess.run(
         words, env=env | {"PYTHONPATH": package}, check=False, capture_output=True, timeout=60
@@ -309,7 +316,7 @@ def test_two_servers_never_serve_one_folder(
     """The user's server, at sccache's usual port (here another one), serves the same files: it is used."""
     with run_own_server(sccache.program, env) as users:
         port = int(users["SCCACHE_SERVER_PORT"])
-        monkeypatch.setattr("rocm_wheels.compile.cache.server._DEFAULT_PORT", port)
+        monkeypatch.setattr("rocm_wheels.compile.compiler_cache._DEFAULT_PORT", port)
         usual = wrapper(sccache, tmp_path, port)
         with open_cache_session(usual, env, tmp_path / "work") as found:
             assert found == {}

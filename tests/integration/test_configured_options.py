@@ -12,8 +12,8 @@ import pytest
 from small_project import GIT, Make, base, make, recipe, source
 from uv import find_uv_bin
 
-from rocm_wheels.compile.failure import BuildFailed
-from rocm_wheels.model.project import Project
+from rocm_wheels.compile import BuildFailed
+from rocm_wheels.models import Project
 
 __all__ = ["base", "make", "recipe", "source"]
 pytestmark = [pytest.mark.slow, pytest.mark.network]

@@ -15,7 +15,7 @@ from fake_engine import FakeEngine
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.container import group
-from rocm_wheels.groups import list_group_members
+from rocm_wheels.core import list_group_members
 
 CLONE = Path(__file__).resolve().parents[2]
 DIGEST = "sha256:" + "5" * 64
@@ -132,7 +132,7 @@ def test_a_container_that_stays_is_told_of(
 ) -> None:
     engine.answer("docker", "ps", 0, "0123456789ab")
     killed = "kill -9 $PPID"  # the client, and the container goes on
-    monkeypatch.setattr("rocm_wheels.ci.containers.running._TRIES", 1)
+    monkeypatch.setattr("rocm_wheels.ci.container_command._REMOVE_TRIES", 1)
     assert start("run", "--image", IMAGE, "--", "sh", "-c", killed) == 18
     said = capfd.readouterr().err
     assert "docker was killed by signal 9" in said

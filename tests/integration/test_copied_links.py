@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from five_projects import CLONE, Said, World, make_world
 
-from rocm_wheels.sources.identity import identify_tree
-from rocm_wheels.sources.links import restore_links
+from rocm_wheels.sources import identify_tree, restore_links
 
 LINKS = {"apex/csrc": "../csrc", "apex/name.txt": "../version.txt"}
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from rocm_wheels.demo.commands import EARLIER_ROCM_VERSION, ROCM_VERSION, TARGETS
-from rocm_wheels.wheels.device_code.objects import read_wheel_code
+from rocm_wheels.demo import EARLIER_ROCM_VERSION, ROCM_VERSION, TARGETS
+from rocm_wheels.wheels import read_wheel_code
 
 CLONE = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.network]

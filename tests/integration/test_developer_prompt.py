@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.compile.developer_prompt import add_visual_studio
-from rocm_wheels.errors import BuildError
+from rocm_wheels.compile import add_visual_studio
+from rocm_wheels.core import BuildError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there it would be the real one")
 

@@ -18,7 +18,7 @@ from binary_writer import bundle, elf, hip
 from installed_trees import install, install_torch
 
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.doctor import doctor_command
+from rocm_wheels.cli.machine import doctor_command
 
 CLONE = Path(__file__).resolve().parents[2]
 _ABOUT_GPUS = ("HSA_", "HIP_", "ROCR_", "CUDA_", "ROCM_", "AMD_", "PYTORCH_", "NV_", "MIOPEN_", "VIRTUAL_ENV")

@@ -21,8 +21,8 @@ from rocm_artifacts import add, make_artifacts
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.sdk.build_packages import PackageRequest, read_package_set
-from rocm_wheels.workspace import lock_folder, get_project_home
+from rocm_wheels.core import get_project_home, lock_folder
+from rocm_wheels.sdk import PackageRequest, read_package_set
 
 DOOR = get_project_home() / "build_tools" / "fetch_artifacts.py"
 BLAS = "blas_lib_gfx942.tar.zst"
@@ -492,7 +492,7 @@ def test_no_room_is_said_before_anything_is_fetched(
     fetch: Fetch, server: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a page the sizes are not known; of a bucket they are."""
-    from rocm_wheels.sdk.artifact_sources import PageSource
+    from rocm_wheels.sdk import PageSource
 
     listed = PageSource.list_files
     monkeypatch.setattr(PageSource, "list_files", lambda page: dict.fromkeys(listed(page), 1 << 60))

@@ -23,23 +23,25 @@ from audit_wheels import Draft, library
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.errors import ReleaseError
-from rocm_wheels.index.adding import add_wheels
-from rocm_wheels.index.server import serve_folder
-from rocm_wheels.model.lock import Lock
-from rocm_wheels.process import capture_output
-from rocm_wheels.release.finalizing import rewriting
-from rocm_wheels.release.finalizing.finishing import FinalizedSet, finalize_set
-from rocm_wheels.release.finalizing.plan import plan_finalize
-from rocm_wheels.release.finalizing.versions import parse_finalize_request
-from rocm_wheels.release.layout import FamilyPaths, load_layout
-from rocm_wheels.release.sets import SetDocument, find_set, list_set_ids
-from rocm_wheels.release.staging.plan import plan_stage
-from rocm_wheels.release.staging.sending import stage_set
-from rocm_wheels.sources.lock.file import format_lock
-from rocm_wheels.stores import Store
-from rocm_wheels.stores.folder import FolderStore
-from rocm_wheels.wheels.members import hash_file
+from rocm_wheels.core import FolderStore, ReleaseError, Store, capture_output, hash_file
+from rocm_wheels.index import add_wheels, serve_folder
+from rocm_wheels.models import Lock
+from rocm_wheels.release import (
+    FamilyPaths,
+    FinalizedSet,
+    SetDocument,
+    finalize,
+    finalize_set,
+    find_set,
+    list_set_ids,
+    load_layout,
+    parse_finalize_request,
+    plan_finalize,
+    plan_stage,
+    stage_set,
+)
+from rocm_wheels.sources import format_lock
+from rocm_wheels.wheels import rewrite_wheel
 
 RC = "7.1.0rc1"
 LOCK = a_lock().model_copy(update={"rocm": RC})
@@ -282,7 +284,7 @@ def test_a_run_may_end_at_any_write_and_the_next_carries_on(
         with pytest.raises(Killed):
             final(FaultyStore(store, at=write, fault="after"), document, tmp_path / f"work {number}")
         with monkeypatch.context() as patched:
-            patched.delattr(rewriting, "rewrite_wheel")  # what was finished before is taken
+            patched.delattr(finalize, "rewrite_wheel")  # what was finished before is taken
             assert final(store, document, tmp_path / f"work {number}").staged.document == expected
 
 
@@ -327,12 +329,12 @@ def test_wheels_of_the_store_that_are_not_what_was_staged_are_refused(
 def test_a_wheel_that_differs_in_anything_else_is_refused(
     wheels: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = rewriting.rewrite_wheel
+    real = rewrite_wheel
 
     def strays(source: Path, folder: Path, edit: Any, **more: Any) -> Any:
         return real(source, folder, replace(edit, put={"extra.txt": b""}), **more)
 
-    monkeypatch.setattr(rewriting, "rewrite_wheel", strays)
+    monkeypatch.setattr(finalize, "rewrite_wheel", strays)
     store = FolderStore(tmp_path / "store")
     with pytest.raises(ReleaseError, match=r"differs from torch.*: added \['\*\.dist-info/extra\.txt'\]"):
         final(store, staged(store, wheels), tmp_path / "work")

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.gpus import pci
-from rocm_wheels.model.compat.pci_table import read_pci_table
+from rocm_wheels.gpus import PCI_TABLES, PCI_VENDORS, pci_ids
+from rocm_wheels.models import read_pci_table
 
 COMMAND = """
 import sys
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.compat_pci import refresh_pci
+from rocm_wheels.cli.compat_gpu import refresh_pci
 sys.exit(run_command(refresh_pci))
 """
 
@@ -43,8 +43,8 @@ def served(tmp_path: Path) -> Iterator[str]:
 
 def test_a_fetched_pci_ids_is_compared_and_written(served: str, tmp_path: Path) -> None:
     lines = ["#\tVersion: 2027.01.02", "#\tDate:    2027-01-02 03:15:02", ""]
-    for vendor, name in pci.PCI_VENDORS.items():
-        path = Path(pci.__file__).with_name(pci.PCI_TABLES[name])
+    for vendor, name in PCI_VENDORS.items():
+        path = Path(pci_ids.__file__).with_name(PCI_TABLES[name])
         shutil.copy(path, tmp_path)
         rows = [row for row in read_pci_table(path, name).rows if row.named == "pci.ids"]
         lines += [f"{vendor}  {name}", *(f"\t{row.id[5:]}  {row.name}" for row in rows)]

@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 from source_trees import Upstream, content, isolated_environment, make_upstream, times
 
-from rocm_wheels.errors import SourceError
-from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.checkout import checkout_project
-from rocm_wheels.sources.hipify import HipifyResult, hipify_checkout
-from rocm_wheels.sources.identity import identify_tree
-from rocm_wheels.sources.pins.choose import Pin
-from rocm_wheels.sources.request import CheckoutRequest
+from rocm_wheels.core import SourceError
+from rocm_wheels.models import load_project
+from rocm_wheels.sources import (
+    CheckoutRequest,
+    HipifyResult,
+    Pin,
+    checkout_project,
+    hipify_checkout,
+    identify_tree,
+)
 
 UPSTREAM_TAG, HIPIFY_TAG = "THEROCK_UPSTREAM_DIFFBASE", "THEROCK_HIPIFY_DIFFBASE"
 PYTHON = Path(sys.executable)

@@ -9,15 +9,10 @@ from pathlib import Path
 import pytest
 from source_trees import isolated_environment, times
 
-from rocm_wheels.demo.hipify_source import fetch_hipify
-from rocm_wheels.demo.repositories import make_repositories
-from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.checkout import checkout_project
-from rocm_wheels.sources.hipify import hipify_checkout
-from rocm_wheels.sources.identity import identify_tree
-from rocm_wheels.sources.pins.choose import choose_pin
-from rocm_wheels.sources.request import CheckoutRequest
-from rocm_wheels.workspace import get_project_home
+from rocm_wheels.core import get_project_home
+from rocm_wheels.demo import fetch_hipify, make_repositories
+from rocm_wheels.models import load_project
+from rocm_wheels.sources import CheckoutRequest, checkout_project, choose_pin, hipify_checkout, identify_tree
 
 pytestmark = pytest.mark.network
 

@@ -21,12 +21,16 @@ from index_wheels import NOW, Properties, files, variant, wheel
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.errors import DataError
-from rocm_wheels.index.adding import add_wheels
-from rocm_wheels.index.building import build_index
-from rocm_wheels.index.marking import remove_wheels, yank_wheels
-from rocm_wheels.index.server import IndexServer, serve_folder
-from rocm_wheels.index.verify import verify_index
+from rocm_wheels.core import DataError
+from rocm_wheels.index import (
+    IndexServer,
+    add_wheels,
+    build_index,
+    remove_wheels,
+    serve_folder,
+    verify_index,
+    yank_wheels,
+)
 
 pytestmark = pytest.mark.slow
 PIP = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-cache-dir"]
@@ -301,7 +305,7 @@ def test_a_copy_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
     script = """
         import resource, sys
         from pathlib import Path
-        from rocm_wheels.index.adding import add_wheels
+        from rocm_wheels.index.update import add_wheels
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
         add_wheels(Path(sys.argv[1]), [Path(sys.argv[2])], now="2026-01-01T00:00:00Z")
     """

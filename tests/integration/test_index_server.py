@@ -15,11 +15,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from index_wheels import NOW, wheel
 
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.index_verify import serve
-from rocm_wheels.index.adding import add_wheels
-from rocm_wheels.index.pages import HTML_TYPE, JSON_TYPE
-from rocm_wheels.index.reach import IndexReader, UnreachableError
-from rocm_wheels.index.server import IndexServer, serve_folder
+from rocm_wheels.cli.index import serve
+from rocm_wheels.index import (
+    HTML_TYPE,
+    JSON_TYPE,
+    IndexReader,
+    IndexServer,
+    UnreachableError,
+    add_wheels,
+    serve_folder,
+)
 
 TORCH = "/torch/torch-2.9.1%2Brocm7.1.0-py3-none-any.whl"
 PIP = f"{JSON_TYPE}, {HTML_TYPE}; q=0.1, text/html; q=0.01"

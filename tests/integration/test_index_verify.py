@@ -17,11 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from index_wheels import NOW, Properties, variant, wheel
 
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.index_verify import verify as command
-from rocm_wheels.index.adding import add_wheels
-from rocm_wheels.index.faults import FAULTS
-from rocm_wheels.index.server import serve_folder
-from rocm_wheels.index.verify import verify_index
+from rocm_wheels.cli.index import verify as command
+from rocm_wheels.index import FAULTS, add_wheels, serve_folder, verify_index
 
 TORCH = "torch-2.9.1+rocm7.1.0-py3-none-any.whl"
 LINK = "torch-2.9.1%2Brocm7.1.0-py3-none-any.whl"

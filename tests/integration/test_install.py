@@ -29,11 +29,9 @@ from install_world import (
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.install import install_command
-from rocm_wheels.errors import HostError
-from rocm_wheels.hosts.install import InstallRequest, carry_out_plan, plan_installation
-from rocm_wheels.hosts.install.cache import WheelCache
-from rocm_wheels.index.server import IndexServer
-from rocm_wheels.workspace import lock_folder
+from rocm_wheels.core import HostError, lock_folder
+from rocm_wheels.hosts import InstallRequest, WheelCache, carry_out_plan, plan_installation
+from rocm_wheels.index import IndexServer
 
 SET = {
     "mpmath": "1.3.0",

@@ -20,10 +20,8 @@ from pathlib import Path
 import pytest
 from flaky_downloads import FileServer, serving
 
-from rocm_wheels.downloads.download import RetryPolicy, DownloadTarget
-from rocm_wheels.errors import HostError, RocmWheelsError
-from rocm_wheels.hosts.install.cache import WheelCache
-from rocm_wheels.hosts.install.fetch import download_wheels
+from rocm_wheels.core import DownloadTarget, HostError, RetryPolicy, RocmWheelsError
+from rocm_wheels.hosts import WheelCache, download_wheels
 
 CONTENT = random.Random(7).randbytes(3 << 20)
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -34,9 +32,9 @@ RUN = """
 import sys
 from pathlib import Path
 from rocm_wheels import log
-from rocm_wheels.errors import explain, RocmWheelsError
+from rocm_wheels.core.errors import explain, RocmWheelsError
 from rocm_wheels.hosts.install.cache import Cache
-from rocm_wheels.downloads.download import Wanted
+from rocm_wheels.core.download import Wanted
 from rocm_wheels.hosts.install.fetch import fetch_all
 url, digest, folder, name = sys.argv[1:]
 try:

@@ -18,7 +18,7 @@ from rocm_artifacts import add
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.workspace import get_project_home
+from rocm_wheels.core import get_project_home
 
 DOOR = get_project_home() / "build_tools" / "install_rocm_from_artifacts.py"
 FAMILY = ["--amdgpu-family", "gfx94X-dcgpu"]

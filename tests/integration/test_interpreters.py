@@ -12,10 +12,8 @@ from typing import Any
 
 import pytest
 
-from rocm_wheels.errors import UsageError
-from rocm_wheels.sdk.interpreter import query_interpreter
-from rocm_wheels.sdk.interpreter_places import RequestedPython, parse_launcher_output
-from rocm_wheels.sdk.interpreters import find_interpreters
+from rocm_wheels.core import UsageError
+from rocm_wheels.sdk import RequestedPython, find_interpreters, parse_launcher_output, query_interpreter
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="fakes are shell scripts")
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"

@@ -12,7 +12,7 @@ from source_trees import enter
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.sources.lock.file import read_lock
+from rocm_wheels.sources import read_lock
 
 OPTIONS = ["--rocm-version", "7.10.0a1", "--pytorch-rocm-arch", "gfx942,gfx1100", "--python", "3.12,3.14t"]
 
@@ -458,7 +458,7 @@ def test_a_lock_of_a_manifest_by_file_or_url(shared: Servers, tmp_path: Path) ->
     """What the manifest names at its commits, branches moved on or not, with what a manifest has not."""
     from flaky_downloads import serving as serving_files
 
-    from rocm_wheels.sources.lock.file import parse_lock
+    from rocm_wheels.sources import parse_lock
 
     shared.lock("-o", "set.lock", "--rocm-version", "7.10.0")
     shared.run("lock", "manifest", "set.lock", "-o", "m.json")

@@ -13,13 +13,18 @@ import pytest
 from source_trees import Upstream, isolated_environment
 
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.lock_diff import diff_command
-from rocm_wheels.errors import SourceError
-from rocm_wheels.sources.git import Git
-from rocm_wheels.sources.lock import history
-from rocm_wheels.sources.lock.history import CommitRange, CommitSource, find_commits_between
-from rocm_wheels.sources.network.mirrors import locate_mirror
-from rocm_wheels.sources.network.transport import Transport
+from rocm_wheels.cli.lock import diff_command
+from rocm_wheels.core import SourceError
+from rocm_wheels.sources import (
+    CommitRange,
+    CommitSource,
+    Git,
+    Transport,
+    explain_failure,
+    find_commits_between,
+    locate_mirror,
+    lock_diff,
+)
 
 NOBODY = "0123456789012345678901234567890123456789"
 
@@ -131,7 +136,7 @@ def test_nothing_but_commits_is_fetched(
 ) -> None:
     old, new = upstream.commit("one", "two"), upstream.commit("three")
     kinds: set[str] = set()
-    walk = history._read_range
+    walk = lock_diff._read_range
 
     def looking(git: Git, *arguments: str) -> CommitRange:
         kinds.update(
@@ -141,7 +146,7 @@ def test_nothing_but_commits_is_fetched(
         )
         return walk(git, *arguments)
 
-    monkeypatch.setattr(history, "_read_range", looking)
+    monkeypatch.setattr(lock_diff, "_read_range", looking)
     assert subjects(between((upstream.url, old), (upstream.url, new), env)) == (["three"], [])
     assert kinds == {"commit"}
 
@@ -152,10 +157,10 @@ def test_history_is_fetched_step_by_step_and_not_for_ever(
     ends = [
         upstream.commit(*(f"{start}" for _ in range(many))) for start, many in (("a", 9), ("b", 5), ("c", 30))
     ]
-    monkeypatch.setattr(history, "HISTORY_DEPTHS", (2, 4, 8))
+    monkeypatch.setattr(lock_diff, "HISTORY_DEPTHS", (2, 4, 8))
     depths = []
-    fetch = history._fetch_commits
-    monkeypatch.setattr(history, "_fetch_commits", lambda *given: (depths.append(given[3]), fetch(*given)))
+    fetch = lock_diff._fetch_commits
+    monkeypatch.setattr(lock_diff, "_fetch_commits", lambda *given: (depths.append(given[3]), fetch(*given)))
     assert subjects(between((upstream.url, ends[0]), (upstream.url, ends[1]), env)) == (["b"] * 5, [])
     assert depths == [2, 4, 8]
     far = between((upstream.url, ends[1]), (upstream.url, ends[2]), env)
@@ -173,9 +178,9 @@ def test_a_cut_in_what_both_share_cannot_misplace_a_commit(
     upstream.git("merge", "-q", "-s", "ours", "-m", "merge", "topic")
     new = upstream.git("rev-parse", "HEAD")
     # four deep from each end, the root is there by way of the topic alone: it looks like an addition
-    monkeypatch.setattr(history, "HISTORY_DEPTHS", (4,))
+    monkeypatch.setattr(lock_diff, "HISTORY_DEPTHS", (4,))
     assert not between((upstream.url, old), (upstream.url, new), env).complete
-    monkeypatch.setattr(history, "HISTORY_DEPTHS", (4, 20))
+    monkeypatch.setattr(lock_diff, "HISTORY_DEPTHS", (4, 20))
     expected = (["merge", "topic of long ago"], [])
     assert subjects(between((upstream.url, old), (upstream.url, new), env)) == expected
 
@@ -313,7 +318,7 @@ def test_a_commit_that_the_server_no_longer_has(upstream: Repository, env: dict[
     new = upstream.commit("one")
     with pytest.raises(SourceError) as failed:
         between((upstream.url, NOBODY), (upstream.url, new), env)
-    assert history.explain_failure(failed.value) == f"{upstream.url} has no commit {NOBODY} (any more)"
+    assert explain_failure(failed.value) == f"{upstream.url} has no commit {NOBODY} (any more)"
 
 
 def test_a_repository_names_no_folder_of_this_machine(upstream: Repository, env: dict[str, str]) -> None:
@@ -437,7 +442,7 @@ def test_a_history_that_is_too_long_is_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     old, new = upstream.commit("one"), upstream.commit(*map(str, range(9)))
-    monkeypatch.setattr(history, "HISTORY_DEPTHS", (2, 3))
+    monkeypatch.setattr(lock_diff, "HISTORY_DEPTHS", (2, 3))
     a, b = (
         lock(tmp_path / name, apex=project(upstream.url, commit)) for name, commit in (("a", old), ("b", new))
     )

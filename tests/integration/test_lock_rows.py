@@ -11,13 +11,11 @@ import pytest
 from click.testing import CliRunner
 from source_trees import enter, isolated_environment
 
-from rocm_wheels.ci.matrix.costs import list_line_projects
+from rocm_wheels.ci import list_line_projects
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
 from rocm_wheels.cli.matrix import command
-from rocm_wheels.model.lines import get_release_lines, get_release_line
-from rocm_wheels.model.names import list_project_names
-from rocm_wheels.model.project import load_project
+from rocm_wheels.models import get_release_line, get_release_lines, list_project_names, load_project
 
 GITHUB = "https://github.com/"
 ROWS = json.loads(CliRunner().invoke(command, ["--format", "github", "--rows", "lines"]).stdout)["include"]

@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 from git import Actor, Repo
 
-from rocm_wheels.ci.matrix.changed_files import list_changed_since
+from rocm_wheels.ci import list_changed_since
 from rocm_wheels.cli.matrix import command
-from rocm_wheels.errors import UsageError
+from rocm_wheels.core import UsageError
 
 
 def test_files_that_a_branch_changed(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.demo.hipify_source import HIPIFY_DIGESTS, fetch_hipify
-from rocm_wheels.workspace import get_project_home
+from rocm_wheels.core import get_project_home
+from rocm_wheels.demo import HIPIFY_DIGESTS, fetch_hipify
 
 MINIATURE = get_project_home() / "tests" / "miniature"
 

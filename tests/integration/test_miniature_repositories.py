@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.demo.hipify_source import HIPIFY_DIGESTS
-from rocm_wheels.demo.repositories import DemoRepository, make_repositories
-from rocm_wheels.workspace import get_project_home
+from rocm_wheels.core import get_project_home
+from rocm_wheels.demo import HIPIFY_DIGESTS, DemoRepository, make_repositories
 
 MINIATURE = get_project_home() / "tests" / "miniature"
 ENV = {"PATH": os.environ["PATH"]}

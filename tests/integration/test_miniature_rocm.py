@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from small_rocm import ENV, SOURCE, TARGETS, beside_ziglang, lay_out
 
-from rocm_wheels.demo.artifacts import MINIATURE_LIBRARIES, make_artifacts
-from rocm_wheels.errors import SdkError
-from rocm_wheels.sdk.artifacts import merge_artifacts, read_artifacts
-from rocm_wheels.wheels.device_code.objects import read_file_code
+from rocm_wheels.core import SdkError
+from rocm_wheels.demo import MINIATURE_LIBRARIES, make_artifacts
+from rocm_wheels.sdk import merge_artifacts, read_artifacts
+from rocm_wheels.wheels import read_file_code
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the small ROCm is for Linux")
 

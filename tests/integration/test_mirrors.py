@@ -17,17 +17,17 @@ from flaky_server import Server, serving
 from network_trees import Tree
 from source_trees import Upstream, content, isolated_environment, make_upstream
 
-from rocm_wheels.errors import SourceError
-from rocm_wheels.sources.network import mirrors, sharing
-from rocm_wheels.sources.network.transport import Transport
+from rocm_wheels.core import SourceError
+from rocm_wheels.sources import Transport, make_origin_slug, name_repository
+from rocm_wheels.sources import mirrors as sharing
 
 MODULES = ("", "modules/third_party/middle", "modules/third_party/middle/modules/deep dir")
 DRIVER = """
 import os, sys
 from pathlib import Path
-from rocm_wheels.model.project import load_project
+from rocm_wheels.models.project import load_project
 from rocm_wheels.sources.checkout import checkout
-from rocm_wheels.sources.request import CheckoutRequest
+from rocm_wheels.sources.checkout import CheckoutRequest
 from rocm_wheels.sources.network.transport import Transport
 from rocm_wheels.sources.pins.choose import Pin
 url, ref, tree, folder = sys.argv[1:]
@@ -330,17 +330,17 @@ def test_killed_while_a_transfer_stands_still(
     ],
 )
 def test_names(origin: str, name: str, slug: str) -> None:
-    assert mirrors.name_repository(origin) == name
-    assert mirrors.make_origin_slug(origin).startswith(slug)
+    assert name_repository(origin) == name
+    assert make_origin_slug(origin).startswith(slug)
     assert (
         subprocess.run(
-            ["git", "check-ref-format", f"refs/origins/{mirrors.make_origin_slug(origin)}/x"], check=False
+            ["git", "check-ref-format", f"refs/origins/{make_origin_slug(origin)}/x"], check=False
         ).returncode
         == 0
     )
 
 
 def test_an_origin_is_the_same_with_and_without_a_password() -> None:
-    slugs = {mirrors.make_origin_slug(f"https://{user}h/a/b") for user in ("", "u@", "u:p@w@")}
+    slugs = {make_origin_slug(f"https://{user}h/a/b") for user in ("", "u@", "u:p@w@")}
     assert len(slugs) == 1
-    assert mirrors.make_origin_slug("https://h/a/c") not in slugs
+    assert make_origin_slug("https://h/a/c") not in slugs

@@ -14,9 +14,8 @@ from flaky_server import Server, serving
 from network_trees import Tree
 from source_trees import Upstream, content, isolated_environment, make_upstream
 
-from rocm_wheels.errors import SourceError, UsageError
-from rocm_wheels.sources.case import find_case_clash
-from rocm_wheels.sources.network.transport import Transport
+from rocm_wheels.core import SourceError, UsageError
+from rocm_wheels.sources import Transport, find_case_clash
 
 DOOR = Path(__file__).resolve().parents[2] / "repos/pytorch_torch_repo.py"
 

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 from rocm_artifacts import make_artifacts
 
-from rocm_wheels.sdk.artifacts import merge_artifacts, read_artifacts
-from rocm_wheels.sdk.uv import compose_uv_environment, find_uv
+from rocm_wheels.sdk import compose_uv_environment, find_uv, merge_artifacts, read_artifacts
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="compiles ELF files")
 

@@ -11,8 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels import groups, log, parallel, process
-from rocm_wheels.errors import SourceError
+from rocm_wheels.core import (
+    SourceError,
+    log_note,
+    note_groups_in,
+    prefix_log_lines,
+    run_command,
+    run_growing_work,
+    run_in_parallel,
+    try_in_parallel,
+)
 
 ENV = dict(os.environ)
 
@@ -22,14 +30,14 @@ def test_results_come_in_the_order_of_the_items_whatever_is_ready_first() -> Non
         time.sleep(seconds)
         return seconds
 
-    assert parallel.run_in_parallel(work, [0.2, 0.0, 0.1], jobs=3) == [0.2, 0.0, 0.1]
+    assert run_in_parallel(work, [0.2, 0.0, 0.1], jobs=3) == [0.2, 0.0, 0.1]
 
 
 def test_work_that_finds_more_work_does_all_of_it() -> None:
     def work(number: int) -> tuple[int, Iterable[int]]:
         return number, [2 * number, 2 * number + 1] if number < 8 else []
 
-    assert sorted(parallel.run_growing_work(work, [1], jobs=4)) == list(range(1, 16))
+    assert sorted(run_growing_work(work, [1], jobs=4)) == list(range(1, 16))
 
 
 def test_the_first_failure_is_raised_and_nothing_new_begins() -> None:
@@ -43,12 +51,12 @@ def test_the_first_failure_is_raised_and_nothing_new_begins() -> None:
         return number
 
     with pytest.raises(SourceError, match="one"):
-        parallel.run_in_parallel(work, range(20), jobs=2)
+        run_in_parallel(work, range(20), jobs=2)
     assert len(begun) <= 4
 
 
 def test_a_failure_that_is_a_result_stops_nothing() -> None:
-    found = list(parallel.try_in_parallel(lambda n: 6 // n, [1, 0, 3], jobs=2))
+    found = list(try_in_parallel(lambda n: 6 // n, [1, 0, 3], jobs=2))
     assert found[0] == 6 and found[2] == 2 and isinstance(found[1], ZeroDivisionError)
 
 
@@ -57,7 +65,7 @@ def test_an_interruption_ends_the_programs_of_every_thread(tmp_path: Path) -> No
     up = threading.Event()
 
     def sleeper(_: int) -> None:
-        process.run_command(argv, env=ENV, on_line=lambda _: up.set(), check=None)
+        run_command(argv, env=ENV, on_line=lambda _: up.set(), check=None)
 
     def interrupted(number: int) -> None:
         if number == 0:
@@ -67,7 +75,7 @@ def test_an_interruption_ends_the_programs_of_every_thread(tmp_path: Path) -> No
 
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        parallel.run_in_parallel(interrupted, range(3), jobs=3)
+        run_in_parallel(interrupted, range(3), jobs=3)
     assert time.monotonic() - begin < 20
 
 
@@ -76,15 +84,15 @@ def test_each_thread_notes_programs_where_its_caller_does(tmp_path: Path) -> Non
     seen = {}
 
     def work(ledger: Path) -> None:
-        with groups.note_groups_in(ledger):
-            process.run_command(
+        with note_groups_in(ledger):
+            run_command(
                 [sys.executable, "-c", "print('up', flush=True); input()"],
                 env=ENV,
                 on_line=lambda _: seen.setdefault(ledger, ledger.read_text()),
                 check=None,
             )
 
-    parallel.run_in_parallel(work, ledgers, jobs=2)
+    run_in_parallel(work, ledgers, jobs=2)
     assert all(seen[ledger].startswith("+") for ledger in ledgers) or sys.platform != "linux"
     assert not any(ledger.exists() for ledger in ledgers)
 
@@ -93,22 +101,22 @@ def test_a_silent_program_is_ended_and_one_that_draws_progress_is_not() -> None:
     # at last a line of dots that takes longer than it may be silent
     drawing = "import time\nfor n in range(10): print(n, end='.\\r'[n < 3], flush=True); time.sleep(0.2)"
     drawn: list[str] = []
-    process.run_command([sys.executable, "-c", drawing], env=ENV, silence=1.2, on_line=drawn.append)
+    run_command([sys.executable, "-c", drawing], env=ENV, silence=1.2, on_line=drawn.append)
     then_silent = "import time; print('all is here', flush=True); time.sleep(1)"
-    process.run_command(
+    run_command(
         [sys.executable, "-c", then_silent], env=ENV, silence=0.5, ends_silence=lambda line: "all" in line
     )
     assert drawn[:3] == ["0", "1", "2"]
     with pytest.raises(SourceError, match=r"stopped after 0\.5 s without any progress"):
-        process.run_command(
+        run_command(
             [sys.executable, "-c", "import time; time.sleep(30)"], env=ENV, silence=0.5, check=SourceError
         )
 
 
 def test_lines_of_work_side_by_side_say_whose_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     def work(name: str) -> None:
-        with log.prefix_log_lines(name):
-            log.log_note("begun")
+        with prefix_log_lines(name):
+            log_note("begun")
 
-    parallel.run_in_parallel(work, ["torch", "apex"], jobs=2)
+    run_in_parallel(work, ["torch", "apex"], jobs=2)
     assert sorted(capsys.readouterr().err.splitlines()) == ["[apex] begun", "[torch] begun"]

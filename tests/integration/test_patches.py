@@ -12,10 +12,9 @@ import pytest
 from patch_trees import DEEP, MIDDLE, Patched
 from source_trees import ODD, Upstream, isolated_environment, make_upstream, times
 
-from rocm_wheels.errors import RocmWheelsError, SourceError, explain_error
-from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.hipify import hipify_checkout
-from rocm_wheels.sources.patches.mail import PatchRefusedError
+from rocm_wheels.core import RocmWheelsError, SourceError, explain_error
+from rocm_wheels.models import load_project
+from rocm_wheels.sources import PatchRefusedError, hipify_checkout
 
 UPSTREAM, HIPIFIED = "THEROCK_UPSTREAM_DIFFBASE", "THEROCK_HIPIFY_DIFFBASE"
 

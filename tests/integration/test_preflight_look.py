@@ -15,12 +15,16 @@ from typing import Any
 
 import pytest
 
-from rocm_wheels.machine import measure_machine
-from rocm_wheels.model.project import load_project
-from rocm_wheels.pipeline.estimates import Estimate
-from rocm_wheels.pipeline.preflight.look import find_headers, complete_subject
-from rocm_wheels.pipeline.preflight.subject import StepCost, PreflightSubject
-from rocm_wheels.pipeline.preflight.table import run_preflight_checks
+from rocm_wheels.core import measure_machine
+from rocm_wheels.models import load_project
+from rocm_wheels.pipeline import (
+    Estimate,
+    PreflightSubject,
+    StepCost,
+    complete_subject,
+    find_headers,
+    run_preflight_checks,
+)
 
 ENV = {**os.environ, "LC_ALL": "C.UTF-8"}
 MIB = 1 << 20

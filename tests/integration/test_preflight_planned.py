@@ -12,12 +12,17 @@ from pathlib import Path
 import pytest
 
 from rocm_wheels.cli.build import build
-from rocm_wheels.cli.build_request import make_wheels_request
-from rocm_wheels.pipeline.plan.planning import PlannedRun, check_request, plan_run
-from rocm_wheels.pipeline.preflight.look import find_headers
-from rocm_wheels.pipeline.preflight.planned import preflight_plan, make_subject
-from rocm_wheels.pipeline.preflight.subject import PreflightFinding
-from rocm_wheels.pipeline.preflight.table import run_preflight_checks
+from rocm_wheels.cli.build_options import make_wheels_request
+from rocm_wheels.pipeline import (
+    PlannedRun,
+    PreflightFinding,
+    check_request,
+    find_headers,
+    make_subject,
+    plan_run,
+    preflight_plan,
+    run_preflight_checks,
+)
 
 TAG = f"cp3{sys.version_info[1]}"
 GIT = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "init.defaultBranch=main"]

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 from small_rocm import ENV, another, small_sdk
 
-from rocm_wheels.compile import probe
-from rocm_wheels.compile.probe import probe_targets
-from rocm_wheels.compile.sdk_tree import SdkTree
-from rocm_wheels.errors import SdkError
+from rocm_wheels.compile import SdkTree, probe_targets, sdk_tree
+from rocm_wheels.core import SdkError
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the small ROCm is for Linux"),
@@ -47,7 +45,7 @@ def test_one_bad_target_hides_no_other(sdk: SdkTree, tmp_path: Path) -> None:
 def test_what_can_go_wrong(
     sdk: SdkTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
 ) -> None:
-    monkeypatch.setattr(probe, "_PROBE_SECONDS", 1.0)
+    monkeypatch.setattr(sdk_tree, "_PROBE_SECONDS", 1.0)
     broken = another(sdk, tmp_path / "broken")
     (broken.bin / "hipcc").write_text(f"#!/bin/sh\n{script}\n")
     found = probe_targets(broken, ["gfx942"], tmp_path / "work", ENV, platform="linux", jobs=1)

@@ -12,25 +12,30 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels import groups
-from rocm_wheels.errors import BuildError, UsageError
-from rocm_wheels.process import capture_output, run_command
-from rocm_wheels.workspace import lock_folder
+from rocm_wheels.core import (
+    BuildError,
+    UsageError,
+    capture_output,
+    list_group_members,
+    lock_folder,
+    note_groups_in,
+    run_command,
+)
 
 # a program that starts another one, and ends only when it is made to
 FAMILY = "sleep 1000 & sleep 1000"
 HOLDER = """
 import sys
 from pathlib import Path
-from rocm_wheels.process import run
-from rocm_wheels.workspace import exclusive
+from rocm_wheels.core.process import run
+from rocm_wheels.core.files import exclusive
 with exclusive(Path(sys.argv[1]), what="a test"):
     run(["sh", "-c", sys.argv[2]], env={"PATH": sys.argv[3]})
 """
 
 
 def alive(leader: int) -> list[int]:
-    return groups.list_group_members({leader})
+    return list_group_members({leader})
 
 
 def carriers(mark: str) -> list[int]:
@@ -145,7 +150,7 @@ def test_a_program_whose_begin_cannot_be_noted_does_not_go_on(tmp_path: Path) ->
         run_command(["sh", "-c", FAMILY], env=env, on_start=noted, log=tmp_path / "step.log")
     assert (caught.value.filename, alive(started[0])) == (str(tmp_path / "step.log"), [])
     with (
-        groups.note_groups_in(tmp_path / "no such folder" / ".groups"),
+        note_groups_in(tmp_path / "no such folder" / ".groups"),
         pytest.raises(OSError, match="No such file"),
     ):
         run_command(["sh", "-c", FAMILY], env={**env, "MARK": str(tmp_path)})

@@ -24,25 +24,27 @@ from faulty_store import FaultyStore, Killed
 from release_world import FAMILY, NOW, ROCM, World, rocm_wheel
 from test_stage import PIP, UV, stage
 
-from rocm_wheels.errors import ReleaseError
-from rocm_wheels.index.adding import add_wheels
-from rocm_wheels.index.server import serve_folder
-from rocm_wheels.parallel import run_in_parallel
-from rocm_wheels.process import capture_output
-from rocm_wheels.release.gate.verdict import RuleResult, Verdict
-from rocm_wheels.release.layout import FamilyPaths, load_layout
-from rocm_wheels.release.promotion import switching
-from rocm_wheels.release.promotion.channel import Channel, read_channel
-from rocm_wheels.release.promotion.promoting import ChannelActor, ChannelChange, Promoter
-from rocm_wheels.release.sets import SetDocument, find_set
-from rocm_wheels.stores import Store
-from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.core import FolderStore, ReleaseError, Store, capture_output, run_in_parallel
+from rocm_wheels.index import add_wheels, point_link, publish_store, serve_folder
+from rocm_wheels.release import (
+    Channel,
+    ChannelActor,
+    ChannelChange,
+    FamilyPaths,
+    Promoter,
+    RuleResult,
+    SetDocument,
+    Verdict,
+    find_set,
+    load_layout,
+    read_channel,
+)
 
 RELEASE = FamilyPaths(load_layout(), FAMILY, "release")
 PAGES = RELEASE.channel_pages("nightly")
 PASSED = Verdict("x", FAMILY, "nightly", datetime.now(timezone.utc), (RuleResult("hashes", "pass", "yes"),))
 OLD, NEW = (("torch", f"2.9.{n}+rocm{ROCM}", f"0.24.{n}+rocm{ROCM}") for n in (1, 2))
-_point = switching.point_link
+_point = point_link
 
 
 def promoter(store: Store, by: str = "ann@here") -> Promoter:
@@ -151,7 +153,7 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sets]:
 def rename_is_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the wrapper count the rename of a folder, too; leave out what only a loss of power would show."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    monkeypatch.setattr(switching, "point_link", watched_point)
+    monkeypatch.setattr(publish_store, "point_link", watched_point)
 
 
 def watched_point(store: Store, link: str, target: str) -> None:

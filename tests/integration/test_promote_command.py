@@ -16,11 +16,8 @@ from release_world import FAMILY, World
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.release.evidence_store import add_evidence
-from rocm_wheels.release.layout import load_layout
-from rocm_wheels.release.promotion.channel import read_channel
-from rocm_wheels.release.sets import find_set
-from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.core import FolderStore
+from rocm_wheels.release import add_evidence, find_set, load_layout, read_channel
 
 POLICY = """
 channels:
@@ -128,7 +125,7 @@ def test_from_the_gate_to_the_channel_and_back(tmp_path: Path, capsys: pytest.Ca
 
 
 def _release():
-    from rocm_wheels.release.layout import FamilyPaths
+    from rocm_wheels.release import FamilyPaths
 
     return FamilyPaths(load_layout(), FAMILY, "release")
 

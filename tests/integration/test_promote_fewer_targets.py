@@ -17,9 +17,8 @@ from nights import Night, hours_ago, know, verified
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.release.layout import FamilyPaths, load_layout
-from rocm_wheels.release.sets import SetDocument
-from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.core import FolderStore
+from rocm_wheels.release import FamilyPaths, SetDocument, load_layout
 
 POLICY = (
     "channels: {nightly: {rules: {verify: {fresh: 14d}, smoke: {fresh: 14d, targets: one, pythons: one}}}}"
@@ -139,8 +138,7 @@ def test_a_killed_promotion_of_such_a_set_is_finished(bench: Bench, promote: Pro
     """It was said once that it is meant: what was begun is completed by the same command, or without it."""
     from faulty_store import FaultyStore, Killed
 
-    from rocm_wheels.release.gate.verdict import RuleResult, Verdict
-    from rocm_wheels.release.promotion.promoting import ChannelActor, Promoter
+    from rocm_wheels.release import ChannelActor, Promoter, RuleResult, Verdict
 
     promote(bench.stage("2.13.0", 11, ALL))
     part = bench.stage("2.13.1", 12, SOME)

@@ -16,14 +16,18 @@ from test_promote import PAGES, PASSED, RELEASE, Sets, channel_of, promote, prom
 from test_promote import sets as sets  # noqa: PLC0414 - the fixture
 from test_stage import stage
 
-from rocm_wheels.errors import ReleaseError
-from rocm_wheels.release.gate.verdict import RuleResult, Verdict
-from rocm_wheels.release.layout import FamilyPaths, load_layout
-from rocm_wheels.release.promotion import promoting, switching
-from rocm_wheels.release.promotion.promoting import ChannelActor, Promoter
-from rocm_wheels.release.promotion.rehearsal import DryRunStore
-from rocm_wheels.release.sets import find_set
-from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.core import DryRunStore, FolderStore, ReleaseError
+from rocm_wheels.index import publish_store
+from rocm_wheels.release import (
+    ChannelActor,
+    FamilyPaths,
+    Promoter,
+    RuleResult,
+    Verdict,
+    find_set,
+    load_layout,
+)
+from rocm_wheels.release import promote as promoting
 
 HELD = Verdict(
     "x", FAMILY, "nightly", datetime.now(timezone.utc), (RuleResult("smoke", "fail", "2 tests failed"),)
@@ -33,7 +37,7 @@ HELD = Verdict(
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    monkeypatch.setattr(switching, "point_link", watched_point)
+    monkeypatch.setattr(publish_store, "point_link", watched_point)
     monkeypatch.setattr(promoting, "_WAIT_SECONDS", (0.01,), raising=False)
 
 

@@ -19,10 +19,9 @@ from gpu_machines import MACHINES, machine, pci, text
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.stamp import stamp
-from rocm_wheels.gpus.look import detect_hardware
-from rocm_wheels.gpus.programs import run_program
-from rocm_wheels.variants.metadata import VARIANT_FILE_NAME, merge_documents, parse_document
-from rocm_wheels.wheels.archive.rewrite import read_dist_info_files
+from rocm_wheels.gpus import detect_hardware, run_program
+from rocm_wheels.variants import VARIANT_FILE_NAME, merge_documents, parse_document
+from rocm_wheels.wheels import read_dist_info_files
 
 PROJECT = Path(__file__).resolve().parents[2] / "build_tools" / "rocm_variant_provider"
 RANK = (

@@ -14,13 +14,16 @@ from pathlib import Path
 import pytest
 from rocm_artifacts import add, library, make_artifacts
 
-from rocm_wheels.errors import SdkError
-from rocm_wheels.sdk.ask import query_sdk
-from rocm_wheels.sdk.build_packages import PackageRequest, build_rocm_packages
-from rocm_wheels.sdk.runtime import find_patchelf
-from rocm_wheels.sdk.uv import compose_uv_environment, find_uv
-from rocm_wheels.sdk.wheel_writer import WheelPlan, write_wheel
-from rocm_wheels.wheels.device_code.loading import read_loader_info_of_file
+from rocm_wheels.core import SdkError
+from rocm_wheels.sdk import (
+    PackageRequest,
+    build_rocm_packages,
+    compose_uv_environment,
+    find_patchelf,
+    find_uv,
+    query_sdk,
+)
+from rocm_wheels.wheels import WheelPlan, read_loader_info_of_file, write_wheel
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="compiles ELF files")
 VERSION = "7.1.0+small"

@@ -17,8 +17,8 @@ import pytest
 from our_pip import copy_pip
 from uv import find_uv_bin
 
-from rocm_wheels.errors import UsageError
-from rocm_wheels.sdk.interpreters import find_interpreters
+from rocm_wheels.core import UsageError
+from rocm_wheels.sdk import find_interpreters
 
 CLONE = Path(__file__).resolve().parents[2]
 BASE_PYTHON = Path(getattr(sys, "_base_executable", sys.executable))

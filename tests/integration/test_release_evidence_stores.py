@@ -13,14 +13,16 @@ from faulty_store import FaultyStore, Killed
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from judged_sets import NOW, a_set, said, wheel
 
-from rocm_wheels.errors import DataError
-from rocm_wheels.release.evidence import Evidence
-from rocm_wheels.release.evidence_store import add_evidence, add_failures_beside, read_evidence
-from rocm_wheels.release.gate.judge import judge_set
-from rocm_wheels.release.gate.policy import Policy
-from rocm_wheels.release.layout import load_layout
-from rocm_wheels.stores import Store
-from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.core import DataError, FolderStore, Store
+from rocm_wheels.release import (
+    Evidence,
+    Policy,
+    add_evidence,
+    add_failures_beside,
+    judge_set,
+    load_layout,
+    read_evidence,
+)
 
 LAYOUT = load_layout()
 SET = a_set(wheel("torch"))

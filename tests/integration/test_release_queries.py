@@ -17,25 +17,29 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from judged_sets import FAMILY, NOW, a_set, said, wheel
 
-from rocm_wheels.cli import refresh, releases
+from rocm_wheels.cli import promote, releases
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.records import parse_record
-from rocm_wheels.release import queries
-from rocm_wheels.release.evidence_store import add_evidence
-from rocm_wheels.release.gate.policy import Policy
-from rocm_wheels.release.layout import FamilyPaths, load_layout
-from rocm_wheels.release.overview import update_listing
-from rocm_wheels.release.promotion.channel import (
+from rocm_wheels.core import FolderStore, parse_record
+from rocm_wheels.release import (
     Channel,
     ChannelEvent,
-    PendingChange,
     ChannelSet,
+    FamilyPaths,
+    PendingChange,
+    Policy,
+    SetDocument,
+    SetLock,
+    StoreQuery,
+    add_evidence,
+    load_layout,
+    make_install_command,
+    make_set_id,
+    query_newest_passed,
+    update_listing,
+    update_public,
     write_channel,
 )
-from rocm_wheels.release.sets import SetDocument, SetLock, make_set_id
-from rocm_wheels.release.views.public import update_public
-from rocm_wheels.stores.folder import FolderStore
 
 LAYOUT = load_layout()
 STAGED, RELEASED = FamilyPaths(LAYOUT, FAMILY), FamilyPaths(LAYOUT, FAMILY, "release")
@@ -212,7 +216,7 @@ def test_what_people_see_is_said_where_that_is_known(store: FolderStore, ask: As
 
 def test_the_kernels_of_the_target_are_installed_with_it() -> None:
     parts = [wheel("torch"), wheel("torch-device-gfx1030"), wheel("torch-device-gfx1031"), wheel("triton")]
-    command = queries.make_install_command(a_set(*parts, layout="multi-arch"), "https://i/", "gfx1030")
+    command = make_install_command(a_set(*parts, layout="multi-arch"), "https://i/", "gfx1030")
     pins = ["torch[device-gfx1030]==2.9.1+rocm7.1.0", "triton==2.9.1+rocm7.1.0"]
     assert shlex.split(command) == ["uv", "pip", "install", "--index", "https://i/", *pins]
 
@@ -318,7 +322,7 @@ def test_what_failed_since_is_what_refresh_tells_of(  # noqa: PLR0917
     assert f"known now: {state} (" in lines and told in lines
     assert "what is known is not what pages say: `rocm-wheels refresh` brings it there" in lines
     (known_now,) = ask("--channel", "nightly", "--json")["channels"][0]["sets"]
-    monkeypatch.setattr(refresh, "current_time", lambda: NOW)
+    monkeypatch.setattr(promote, "current_time", lambda: NOW)
     policy = str(tmp_path / "policy.yaml")
     assert run_command(cli, ["refresh", store.url, "--policy", policy]) == 0
     (released,) = json.loads(store.read(RELEASED.support_document).content)["releases"]
@@ -348,9 +352,9 @@ def test_a_hundred_sets_are_asked_in_a_second(tmp_path: Path, monkeypatch: pytes
     for number, outcome in ((97, "fail"), (95, "pass"), *((n, "fail") for n in range(50))):
         one = said("smoke", outcome, document=documents[number])
         add_evidence(store, LAYOUT, documents[number], one.evidence)
-    inquiry = queries.StoreQuery(store, LAYOUT, parse_record(POLICY, Policy, name="policy.yaml"), NOW, {})
+    inquiry = StoreQuery(store, LAYOUT, parse_record(POLICY, Policy, name="policy.yaml"), NOW, {})
     begun = time.process_time()
-    (answer,) = queries.query_newest_passed(inquiry, "gfx1030")
+    (answer,) = query_newest_passed(inquiry, "gfx1030")
     assert time.process_time() - begun < 1.0
     assert answer.row is not None and answer.row.id == documents[95].id
     assert [row.id for row, _ in answer.newer] == [one.id for one in documents[:95:-1]]

@@ -21,12 +21,19 @@ from judged_sets import a_set, said, wheel
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.errors import UsageError
-from rocm_wheels.release.evidence import Evidence, EvidenceHost
-from rocm_wheels.release.evidence_store import StoredEvidence, add_evidence, read_evidence
-from rocm_wheels.release.layout import FamilyPaths, load_layout
-from rocm_wheels.release.signing import is_public_key, is_valid_signature, sign_evidence
-from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.core import FolderStore, UsageError
+from rocm_wheels.release import (
+    Evidence,
+    EvidenceHost,
+    FamilyPaths,
+    StoredEvidence,
+    add_evidence,
+    is_public_key,
+    is_valid_signature,
+    load_layout,
+    read_evidence,
+    sign_evidence,
+)
 
 ENV = dict(os.environ)
 WITHOUT_AGENT = {name: value for name, value in ENV.items() if name != "SSH_AUTH_SOCK"}

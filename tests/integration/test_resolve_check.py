@@ -15,15 +15,10 @@ from index_wheels import NOW, files, wheel
 from release_world import FAMILY, World
 
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.resolve_check import resolve_command
-from rocm_wheels.index import picking
-from rocm_wheels.index.adding import add_wheels
-from rocm_wheels.index.reach import IndexReader
-from rocm_wheels.index.server import serve_folder
-from rocm_wheels.release.gate.verdict import RuleResult, Verdict
-from rocm_wheels.release.promotion.promoting import ChannelActor, Promoter
-from rocm_wheels.release.staging.sending import stage_set
-from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.cli.index import resolve_command
+from rocm_wheels.core import FolderStore
+from rocm_wheels.index import IndexReader, add_wheels, resolve_check, serve_folder
+from rocm_wheels.release import ChannelActor, Promoter, RuleResult, Verdict, stage_set
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]  # pip comes from there where this Python has none
 OLD = "2.12.0+rocm7.15.0a20260728"
@@ -146,7 +141,7 @@ def test_wrong_input(  # noqa: PLR0917 - pytest passes them by name
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        picking, "IndexReader", partial(IndexReader, retries=0)
+        resolve_check, "IndexReader", partial(IndexReader, retries=0)
     )  # a server is asked again for seconds
     new = wheel(tmp_path / "new", version=NEW, tag=TAGS["3.12"])
     win = wheel(tmp_path / "new", version=NEW, tag="cp312-cp312-win_amd64")

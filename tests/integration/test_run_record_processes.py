@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 import rocm_wheels
-from rocm_wheels.pipeline.record.reading import read_run
-from rocm_wheels.pipeline.record.writing import create_run_record
+from rocm_wheels.pipeline import create_run_record, read_run
 
 WRITER = """
 import sys

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.errors import SdkError
-from rocm_wheels.sdk.ask import query_sdk
+from rocm_wheels.core import SdkError
+from rocm_wheels.sdk import query_sdk
 
 _GOOD = {
     "version": "7.1.0+local.1",

@@ -13,22 +13,21 @@ from pathlib import Path
 import pytest
 from rocm_artifacts import make_artifacts
 
-from rocm_wheels.errors import SdkError
-from rocm_wheels.process import capture_output
-from rocm_wheels.sdk.ask import query_sdk
-from rocm_wheels.sdk.build_packages import PackageRequest, build_rocm_packages
-from rocm_wheels.sdk.environment_spec import EnvironmentSpec
-from rocm_wheels.sdk.install import (
+from rocm_wheels.core import SdkError, Workspace, capture_output, lock_folder
+from rocm_wheels.sdk import (
     ENVIRONMENT_RECORD,
     BuildEnvironment,
+    EnvironmentSpec,
+    PackageRequest,
+    build_rocm_packages,
+    check_environment,
     ensure_environment,
     install_into,
     install_requirements,
     install_wheel,
-    check_environment,
+    query_sdk,
 )
-from rocm_wheels.sdk.wheel_writer import PlannedMember, WheelPlan, write_wheel
-from rocm_wheels.workspace import Workspace, lock_folder
+from rocm_wheels.wheels import PlannedMember, WheelPlan, write_wheel
 
 ENV = {**os.environ, "UV_NO_INDEX": "1"}
 PY = f"py{sys.version_info[0]}.{sys.version_info[1]}"
@@ -235,9 +234,9 @@ def test_one_run_at_a_time(spec: EnvironmentSpec, tmp_path: Path) -> None:
 _ENSURE = """
 import os, sys
 from pathlib import Path
-from rocm_wheels.sdk.install import ensure_environment
-from rocm_wheels.sdk.environment_spec import EnvironmentSpec
-from rocm_wheels.workspace import Workspace
+from rocm_wheels.sdk.build_environment import ensure_environment
+from rocm_wheels.sdk.build_environment import EnvironmentSpec
+from rocm_wheels.core.workspace import Workspace
 spec = EnvironmentSpec(Path(sys.executable), "==7.1.0", find_links=sys.argv[1])
 ensure_environment(spec, Workspace(Path(sys.argv[2])), os.environ)
 """

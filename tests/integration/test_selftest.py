@@ -17,9 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.hosts.selftest.cases import CASE_GROUPS, list_case_names
-from rocm_wheels.hosts.selftest.outcome import SelfTestCase
-from rocm_wheels.hosts.selftest.running import run_cases
+from rocm_wheels.hosts import CASE_GROUPS, SelfTestCase, list_case_names, run_cases
 
 INIT = """
 import os, signal, sys, time

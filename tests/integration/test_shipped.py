@@ -13,8 +13,8 @@ import pytest
 CLONE = Path(__file__).resolve().parents[2]
 LOOK = """
 import json
-from rocm_wheels.model.project import load_project, project_names
-from rocm_wheels.workspace import home, in_clone
+from rocm_wheels.models.project import load_project, project_names
+from rocm_wheels.core.files import home, in_clone
 files = sorted(p.relative_to(home()).as_posix() for p in home().rglob("*") if p.is_file())
 print(json.dumps([str(home()), in_clone(), [load_project(n).distribution for n in project_names()], files]))
 """

@@ -12,12 +12,17 @@ import pytest
 from test_slurm_faked import Arrays, Faked, Submitted, fake
 from tiny_projects import Ended
 
-from rocm_wheels.ci.slurm import cluster, submitting
-from rocm_wheels.ci.slurm.cluster import SlurmJob, QueuedJob
-from rocm_wheels.ci.slurm.records import JobLedger
-from rocm_wheels.ci.slurm.script import SlurmSite
-from rocm_wheels.ci.slurm.submitting import SlurmSubmission
-from rocm_wheels.pipeline.plan.step import Plan
+from rocm_wheels.executors import (
+    ClusterUnreachableError,
+    JobLedger,
+    QueuedJob,
+    SlurmJob,
+    SlurmSite,
+    SlurmSubmission,
+    slurm,
+    slurm_cluster,
+)
+from rocm_wheels.pipeline import Plan
 
 _ = fake  # a fixture
 TRITON, TORCH = "build-triton-cp311", "build-pytorch-cp311"
@@ -149,10 +154,10 @@ def test_what_others_submit_while_the_queue_is_asked_is_not_lost(
         folder.write_ledger(replace(before, jobs={TRITON: SlurmJob(4, 1), TORCH: SlurmJob(99, 1)}))
         return [QueuedJob(SlurmJob(4, 1), "PENDING", "Priority", f"{folder.job_prefix()}build-triton")]
 
-    monkeypatch.setattr(cluster, "query_queue", asked)
+    monkeypatch.setattr(slurm_cluster, "query_queue", asked)
     _, found = submission.read_states()
     assert (found[TRITON].state, found[TORCH].state) == ("waiting", "not submitted")
-    monkeypatch.setattr(submitting, "_LOCK_SECONDS", 0.01)
-    refused = pytest.raises(cluster.ClusterUnreachableError, match="is in use by")  # --wait asks again
+    monkeypatch.setattr(slurm, "_LOCK_SECONDS", 0.01)
+    refused = pytest.raises(ClusterUnreachableError, match="is in use by")  # --wait asks again
     with submission.hold_lock("submit"), refused, submission.hold_lock("submit"):
         pass

@@ -18,15 +18,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from planned_runs import make_facts, settled
 from tiny_projects import TAG, Ended, World, make_world
 
-from rocm_wheels.ci.slurm.arrays import JobArray
-from rocm_wheels.ci.slurm.records import JobFolder
-from rocm_wheels.ci.slurm.script import SlurmSite, make_job_script
-from rocm_wheels.ci.slurm.sizes import JobSize
-from rocm_wheels.ci.slurm.submitting import SlurmSubmission
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.submit import command
-from rocm_wheels.pipeline.plan.file import PlanFile, write_plan
-from rocm_wheels.pipeline.plan.step import Plan
+from rocm_wheels.executors import JobArray, JobFolder, JobSize, SlurmSite, SlurmSubmission, make_job_script
+from rocm_wheels.pipeline import Plan, PlanFile, write_plan
 
 TRITON, TORCH, AUDIO = (f"build-{name}-{TAG}" for name in ("triton", "pytorch", "pytorch_audio"))
 # as Slurm 22.05.8 answers

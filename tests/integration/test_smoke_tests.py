@@ -21,9 +21,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from rocm_wheels.gpus.gpu import Gpu
-from rocm_wheels.testing.data import make_smoke_data
-from rocm_wheels.testing.smoke import SmokeRequest, SmokeRun, run_smoke_tests
+from rocm_wheels.gpus import Gpu
+from rocm_wheels.testing import SmokeRequest, SmokeRun, make_smoke_data, run_smoke_tests
 
 CLONE = Path(__file__).resolve().parents[2]
 HARNESS = (

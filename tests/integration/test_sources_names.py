@@ -14,11 +14,9 @@ import pytest
 from patch_trees import Patched
 from source_trees import HIPIFY, Upstream, isolated_environment, make_upstream
 
-from rocm_wheels.errors import RocmWheelsError, SourceError
-from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.hipify import hipify_changes
-from rocm_wheels.sources.patches.mail import PatchRefusedError
-from rocm_wheels.sources.status import read_tree_status
+from rocm_wheels.core import RocmWheelsError, SourceError
+from rocm_wheels.models import load_project
+from rocm_wheels.sources import PatchRefusedError, hipify_changes, read_tree_status
 
 NO_TEXT = os.fsdecode(b"inv\xff\xfe.cu")
 NAMES = (

@@ -16,12 +16,18 @@ import pytest
 import zstandard
 from click.testing import CliRunner
 
-from rocm_wheels.cli.sources import sources_group
-from rocm_wheels.errors import RocmWheelsError, SourceError
-from rocm_wheels.sources import packing
-from rocm_wheels.sources.identity import identify_tree
-from rocm_wheels.sources.packing import pack_checkouts, unpack_checkouts
-from rocm_wheels.sources.state import RepositoryState, CheckoutState, locate_state_file, write_state
+from rocm_wheels.cli.checkout import sources_group
+from rocm_wheels.core import RocmWheelsError, SourceError
+from rocm_wheels.sources import (
+    CheckoutState,
+    RepositoryState,
+    identify_tree,
+    locate_state_file,
+    pack,
+    pack_checkouts,
+    unpack_checkouts,
+    write_state,
+)
 
 ENV = {
     **os.environ,
@@ -126,7 +132,7 @@ def test_a_file_that_was_cut_gives_nothing(tree: Path, tmp_path: Path) -> None:
 def test_a_tree_that_changes_meanwhile_is_not_packed(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = packing.identify_tree
+    real = identify_tree
     seen: list[Path] = []
 
     def identity(directory: Path, *, env: dict[str, str]) -> object:
@@ -134,7 +140,7 @@ def test_a_tree_that_changes_meanwhile_is_not_packed(
         found = real(directory, env=env)
         return replace(found, tree="0" * 40) if len(seen) > 1 else found
 
-    monkeypatch.setattr(packing, "identify_tree", identity)
+    monkeypatch.setattr(pack, "identify_tree", identity)
     with pytest.raises(SourceError, match="was changed while it was packed"):
         pack_checkouts({"pytorch": tree}, tmp_path / "s.tar.zst", env=ENV)
     assert not list(tmp_path.glob("*s.tar.zst*"))
@@ -163,7 +169,7 @@ def test_two_that_write_one_file_do_not_mix(
 ) -> None:
     other = tmp_path / "others" / "pytorch"
     shutil.copytree(tree, other, symlinks=True)
-    real, packed = packing._add_listing, []
+    real, packed = pack._add_listing, []
 
     def while_the_first_writes(archive: tarfile.TarFile, identities: object) -> None:
         real(archive, identities)  # type: ignore[arg-type]
@@ -172,7 +178,7 @@ def test_two_that_write_one_file_do_not_mix(
             pack_checkouts({"pytorch": other}, tmp_path / "s", env=ENV)
             assert (tmp_path / "s").exists()
 
-    monkeypatch.setattr(packing, "_add_listing", while_the_first_writes)
+    monkeypatch.setattr(pack, "_add_listing", while_the_first_writes)
     pack_checkouts({"pytorch": tree}, tmp_path / "s", env=ENV)
     assert unpack_checkouts(tmp_path / "s", tmp_path / "out", env=ENV) == {"pytorch": "unpacked"}
     assert not list(tmp_path.glob(".s*"))
@@ -186,7 +192,7 @@ def test_a_full_disk_is_said_with_its_place(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(packing.shutil, "copyfileobj", full)
+    monkeypatch.setattr(pack.shutil, "copyfileobj", full)
     with pytest.raises(OSError, match="No space left on device") as failure:
         unpack_checkouts(tmp_path / "s", tmp_path / "out", env=ENV)
     assert failure.value.filename == str(tmp_path / "out")

@@ -19,10 +19,10 @@ import pytest
 from source_trees import Upstream, isolated_environment, make_upstream
 
 from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.checkout import make_recipe_group
 from rocm_wheels.cli.main import cli
-from rocm_wheels.cli.repo import make_recipe_group
-from rocm_wheels.errors import SourceError
-from rocm_wheels.sources.git import require_git
+from rocm_wheels.core import SourceError
+from rocm_wheels.sources import require_git
 
 CLONE = Path(__file__).resolve().parents[2]
 DOORS: dict[str, Callable[[], click.Command]] = {

@@ -23,17 +23,9 @@ from uv import find_uv_bin
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.errors import ReleaseError
-from rocm_wheels.index.adding import add_wheels
-from rocm_wheels.index.server import serve_folder
-from rocm_wheels.process import capture_output
-from rocm_wheels.release.layout import load_layout
-from rocm_wheels.release.sets import SetDocument, read_set, list_set_ids
-from rocm_wheels.release.staging.plan import StagePlan
-from rocm_wheels.release.staging.sending import stage_set
-from rocm_wheels.stores import Store
-from rocm_wheels.stores.folder import FolderStore
-from rocm_wheels.stores.others import FsspecStore
+from rocm_wheels.core import FolderStore, FsspecStore, ReleaseError, Store, capture_output
+from rocm_wheels.index import add_wheels, serve_folder
+from rocm_wheels.release import SetDocument, StagePlan, list_set_ids, load_layout, read_set, stage_set
 
 LAYOUT = load_layout()
 LATER = "2026-11-22T12:00:00Z"
@@ -382,8 +374,8 @@ sys.path[:0] = {path!r}
 from pathlib import Path
 from faulty_store import FaultyStore
 from release_world import World
-from rocm_wheels.stores.folder import FolderStore
-from rocm_wheels.stores.others import OtherStore
+from rocm_wheels.core.store_folder import FolderStore
+from rocm_wheels.core.store_fsspec import OtherStore
 from staged import small_plan, stage
 os.fsync = lambda _: None
 world = World(Path({world!r}))

@@ -15,13 +15,21 @@ from release_world import FAMILY, NOW, ROCM, World
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.release.evidence import OutcomeCounts, Evidence, EvidenceHost
-from rocm_wheels.release.layout import FamilyPaths, load_layout
-from rocm_wheels.release.overview import list_sets, update_listing
-from rocm_wheels.release.sets import SetDocument, SetFile, SetLock, make_set_id
-from rocm_wheels.release.staging.sending import stage_set
-from rocm_wheels.stores import Store
-from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.core import FolderStore, Store
+from rocm_wheels.release import (
+    Evidence,
+    EvidenceHost,
+    FamilyPaths,
+    OutcomeCounts,
+    SetDocument,
+    SetFile,
+    SetLock,
+    list_sets,
+    load_layout,
+    make_set_id,
+    stage_set,
+    update_listing,
+)
 
 LAYOUT = load_layout()
 PLACES = FamilyPaths(LAYOUT, FAMILY)

@@ -16,14 +16,10 @@ from uv import find_uv_bin
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.index.adding import add_wheels
-from rocm_wheels.index.server import serve_folder
-from rocm_wheels.process import capture_output
-from rocm_wheels.release.evidence_store import add_evidence
-from rocm_wheels.release.layout import FamilyPaths, load_layout
-from rocm_wheels.release.sets import find_set, read_set
-from rocm_wheels.sources.lock.file import write_lock
-from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.core import FolderStore, capture_output
+from rocm_wheels.index import add_wheels, serve_folder
+from rocm_wheels.release import FamilyPaths, add_evidence, find_set, load_layout, read_set
+from rocm_wheels.sources import write_lock
 
 
 def test_uv_takes_a_variant_of_a_set_with_two_locks_and_others_the_plain_wheel(

@@ -20,11 +20,14 @@ from audit_wheels import Draft, library
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.stamp import restamp, stamp, unstamp
-from rocm_wheels.variants.document import SCHEMA, SCHEMA_WITHOUT_PROVIDERS
-from rocm_wheels.variants.metadata import VARIANT_FILE_NAME, merge_documents, parse_wheel_document
-from rocm_wheels.wheels.archive.rewrite import read_dist_info_files
-from rocm_wheels.wheels.names import parse_wheel_name
-from rocm_wheels.wheels.scan import scan_wheel
+from rocm_wheels.variants import (
+    SCHEMA,
+    SCHEMA_WITHOUT_PROVIDERS,
+    VARIANT_FILE_NAME,
+    merge_documents,
+    parse_wheel_document,
+)
+from rocm_wheels.wheels import parse_wheel_name, read_dist_info_files, scan_wheel
 
 STATIC = ["--provider", "static", "--static-targets", "gfx942,gfx1100", "--rocm-versions", "7.2,7.1"]
 

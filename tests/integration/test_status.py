@@ -13,10 +13,9 @@ import pytest
 from patch_trees import DEEP, MIDDLE, Patched
 from source_trees import Upstream, content, isolated_environment, make_upstream
 
-from rocm_wheels.errors import SourceError
-from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.hipify import hipify_checkout, hipify_changes
-from rocm_wheels.sources.identity import identify_tree
+from rocm_wheels.core import SourceError
+from rocm_wheels.models import load_project
+from rocm_wheels.sources import hipify_changes, hipify_checkout, identify_tree
 
 CLONE = Path(__file__).resolve().parents[2]
 

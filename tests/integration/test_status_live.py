@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import rocm_wheels
-from rocm_wheels.pipeline.record.writing import create_run_record
+from rocm_wheels.pipeline import create_run_record
 
 RUN = """
 import os, platform, sys, time

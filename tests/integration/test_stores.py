@@ -15,20 +15,23 @@ from typing import Any
 import pytest
 import s3_servers
 
-from rocm_wheels.errors import ReleaseError, RocmWheelsError, UsageError
-from rocm_wheels.stores import (
-    ChangedInStoreError,
+from rocm_wheels.core import (
     AlreadyInStoreError,
+    ChangedInStoreError,
+    FolderStore,
+    FsspecStore,
     NotInStoreError,
+    ReleaseError,
+    RocmWheelsError,
+    S3Client,
+    S3Store,
     Store,
+    UsageError,
+    find_broken_promise,
     open_store,
-    s3_parts,
+    require_conditional_writes,
+    store_s3,
 )
-from rocm_wheels.stores.folder import FolderStore
-from rocm_wheels.stores.others import FsspecStore
-from rocm_wheels.stores.probe import find_broken_promise, require_conditional_writes
-from rocm_wheels.stores.s3 import S3Store
-from rocm_wheels.stores.s3_client import S3Client
 
 _numbers = count(1)
 KINDS: dict[str, Callable[[Path], Store]] = {
@@ -120,8 +123,8 @@ def test_a_large_file_goes_in_parts_and_comes_whole(tmp_path: Path, monkeypatch:
 def send_and_copy_in_parts(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a file of 11 MiB go in parts of 5, as small as S3 takes them."""
     path = tmp_path / "big"
-    monkeypatch.setattr(s3_parts, "PART_SIZE", 5 << 20)
-    monkeypatch.setattr(s3_parts, "_COPIED_PART_SIZE", 5 << 20)
+    monkeypatch.setattr(store_s3, "PART_SIZE", 5 << 20)
+    monkeypatch.setattr(store_s3, "_COPIED_PART_SIZE", 5 << 20)
     path.write_bytes(bytes(range(256)) * (11 << 12))  # 11 MiB
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     store.create("big", path)
@@ -140,7 +143,7 @@ def test_a_large_file_that_changes_while_it_is_sent_is_never_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, path = s3_servers.a_store(), tmp_path / "big"
-    monkeypatch.setattr(s3_parts, "PART_SIZE", 5 << 20)
+    monkeypatch.setattr(store_s3, "PART_SIZE", 5 << 20)
     path.write_bytes(bytes(6 << 20))
     ask, asked = store._client.call, list[str]()
 
@@ -267,7 +270,7 @@ def test_what_comes_short_is_asked_for_again() -> None:
 def test_parts_that_are_copied_are_tried_again_each_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_parts, "_COPIED_PART_SIZE", 5 << 20)
+    monkeypatch.setattr(store_s3, "_COPIED_PART_SIZE", 5 << 20)
     bucket, seen, begun = s3_servers.a_bucket(), set[str](), list[str]()
     s3_servers.a_store(bucket=bucket).create("a", bytes(6 << 20))
 

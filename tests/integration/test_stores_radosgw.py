@@ -22,12 +22,8 @@ import test_stage
 import test_stores
 from release_world import FAMILY, World
 
-from rocm_wheels.errors import ReleaseError
-from rocm_wheels.release.layout import load_layout
-from rocm_wheels.release.sets import read_set
-from rocm_wheels.stores import AlreadyInStoreError
-from rocm_wheels.stores.probe import find_broken_promise
-from rocm_wheels.stores.s3 import S3Store
+from rocm_wheels.core import AlreadyInStoreError, ReleaseError, S3Store, find_broken_promise
+from rocm_wheels.release import load_layout, read_set
 
 PROGRAMS = ("monmaptool", "ceph-mon", "ceph-osd", "ceph", "radosgw", "radosgw-admin")
 CONFIGURATION = """[global]

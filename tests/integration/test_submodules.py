@@ -14,11 +14,8 @@ from flaky_server import Server, serving
 from network_trees import Tree
 from source_trees import Upstream, content, isolated_environment, make_upstream
 
-from rocm_wheels.errors import SourceError
-from rocm_wheels.sources import materialize
-from rocm_wheels.sources.git import Git
-from rocm_wheels.sources.network.transport import Transport
-from rocm_wheels.sources.trees import TreePart, list_repositories
+from rocm_wheels.core import SourceError
+from rocm_wheels.sources import Git, Transport, TreePart, list_repositories, tree_writer
 
 ODD = 'third "pärty"\nwith a line'
 
@@ -294,14 +291,14 @@ def test_what_is_left_is_what_git_leaves(tree: Tree, upstream: Upstream, tmp_pat
 
 
 def test_what_was_just_written_need_not_be_looked_at(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    known, seen = materialize._describe_written, []
+    known, seen = tree_writer._describe_written, []
 
     def checked(git: Git, *facts: Any) -> list[TreePart]:
         parts = known(git, *facts)
         seen.append((parts, list_repositories(git)))
         return parts
 
-    monkeypatch.setattr(materialize, "_describe_written", checked)
+    monkeypatch.setattr(tree_writer, "_describe_written", checked)
     tree.checkout()
     [(parts, there)] = seen
     assert len(parts) == 3 and parts == there

@@ -14,12 +14,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from rocm_wheels.wheels.device_code.objects import (
-    CodeObject,
-    read_code_objects,
-    read_file_code,
-    list_code_targets,
-)
+from rocm_wheels.wheels import CodeObject, list_code_targets, read_code_objects, read_file_code
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 

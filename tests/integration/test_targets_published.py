@@ -16,9 +16,8 @@ import pytest
 from click.testing import CliRunner
 from filelock import FileLock
 
-from rocm_wheels.cli.targets import targets_command
-from rocm_wheels.wheels.device_code.objects import read_wheel_code, list_code_targets
-from rocm_wheels.wheels.scan import scan_wheel
+from rocm_wheels.cli.wheel import targets_command
+from rocm_wheels.wheels import list_code_targets, read_wheel_code, scan_wheel
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 

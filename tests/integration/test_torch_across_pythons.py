@@ -19,25 +19,20 @@ import pytest
 from source_trees import isolated_environment
 from uv import find_uv_bin
 
-from rocm_wheels.compile.environment import compose_environment
-from rocm_wheels.compile.failure import BuildFailed
-from rocm_wheels.compile.frontend import BuiltWheel, build_wheel
-from rocm_wheels.compile.request import BuildRequest
-from rocm_wheels.compile.rocm_init import ask_preloads
-from rocm_wheels.compile.sdk_tree import inspect_sdk
-from rocm_wheels.demo.artifacts import make_artifacts
-from rocm_wheels.demo.hipify_source import fetch_hipify
-from rocm_wheels.demo.repositories import make_repositories
-from rocm_wheels.errors import UsageError
-from rocm_wheels.model.project import Project, load_project
-from rocm_wheels.sdk.ask import RocmSdk, query_sdk
-from rocm_wheels.sdk.interpreter import Interpreter, query_interpreter
-from rocm_wheels.sdk.interpreters import find_interpreters
-from rocm_wheels.sdk.shared import share_sdk
-from rocm_wheels.sources.checkout import checkout_project
-from rocm_wheels.sources.pins.choose import choose_pin
-from rocm_wheels.sources.request import CheckoutRequest
-from rocm_wheels.workspace import get_project_home
+from rocm_wheels.compile import (
+    BuildFailed,
+    BuildRequest,
+    BuiltWheel,
+    ask_preloads,
+    build_wheel,
+    compose_environment,
+    inspect_sdk,
+)
+from rocm_wheels.core import UsageError, get_project_home
+from rocm_wheels.demo import fetch_hipify, make_artifacts, make_repositories
+from rocm_wheels.models import Project, load_project
+from rocm_wheels.sdk import Interpreter, RocmSdk, find_interpreters, query_interpreter, query_sdk, share_sdk
+from rocm_wheels.sources import CheckoutRequest, checkout_project, choose_pin
 
 pytestmark = [
     pytest.mark.slow,

@@ -17,15 +17,25 @@ import pytest
 from click.testing import CliRunner
 
 from rocm_wheels.cli.torch_tests import torch_tests_command
-from rocm_wheels.errors import ChecksError, UsageError
-from rocm_wheels.model.torch_tests import KnownTestRow, load_torch_tests
-from rocm_wheels.sources.state import RepositoryState, CheckoutState, write_state
-from rocm_wheels.testing.target import TargetDistribution, TargetPython
-from rocm_wheels.testing.torch_tests.plan import TorchTestFile, TorchTestSelection, plan_test_files
-from rocm_wheels.testing.torch_tests.records import TorchResults, read_torch_results
-from rocm_wheels.testing.torch_tests.running import TorchTestRequest, GpuPlace, run_in_place
-from rocm_wheels.testing.torch_tests.shown import describe_next_command, format_torch_table
-from rocm_wheels.testing.torch_tests.sources import TorchTestSources, inspect_test_sources
+from rocm_wheels.core import ChecksError, UsageError
+from rocm_wheels.models import KnownTestRow, load_torch_tests
+from rocm_wheels.sources import CheckoutState, RepositoryState, write_state
+from rocm_wheels.testing import (
+    GpuPlace,
+    TargetDistribution,
+    TargetPython,
+    TorchResults,
+    TorchTestFile,
+    TorchTestRequest,
+    TorchTestSelection,
+    TorchTestSources,
+    describe_next_command,
+    format_torch_table,
+    inspect_test_sources,
+    plan_test_files,
+    read_torch_results,
+    run_in_place,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals")
 COMMIT = "1" * 40
@@ -378,9 +388,9 @@ def test_without_arguments_the_tests_are_those_of_the_checkout(
     def call() -> Any:
         return CliRunner().invoke(torch_tests_command, [], standalone_mode=False)
 
-    monkeypatch.setattr("rocm_wheels.model.names.recipes_folder", lambda: tmp_path / "elsewhere")
+    monkeypatch.setattr("rocm_wheels.models.project_names.get_recipes_folder", lambda: tmp_path / "elsewhere")
     assert "has no lock inside" in str(call().exception)
-    monkeypatch.setattr("rocm_wheels.model.names.recipes_folder", lambda: tmp_path)
+    monkeypatch.setattr("rocm_wheels.models.project_names.get_recipes_folder", lambda: tmp_path)
     git(sources, "init", "-q")
     git(sources, "add", ".")
     git(sources, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x")

@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 from small_project import Make, base, compiled, make, python, recipe, source, status
 
-from rocm_wheels.compile.request import BuildRequest
-from rocm_wheels.compile.sdk_tree import inspect_sdk
-from rocm_wheels.compile.trees import TREE_KEY_FILE, pythons, keep_cmake_path
-from rocm_wheels.model.project import AcrossPythons, Project
+from rocm_wheels.compile import TREE_KEY_FILE, BuildRequest, build_trees, inspect_sdk, keep_cmake_path
+from rocm_wheels.models import AcrossPythons, Project
 
 __all__ = ["base", "make", "python", "recipe", "source"]
 
@@ -53,7 +51,7 @@ def test_killed_between_two_pythons_the_tree_belongs_to_none(
 ) -> None:
     make(project=shared, tag="cp311")
     made = leave(source)
-    delete, done = pythons._delete_path, []
+    delete, done = build_trees._delete_path, []
 
     def killed(path: Path) -> None:
         if len(done) == deleted:
@@ -61,7 +59,7 @@ def test_killed_between_two_pythons_the_tree_belongs_to_none(
         done.append(path)
         delete(path)
 
-    monkeypatch.setattr(pythons, "_delete_path", killed)
+    monkeypatch.setattr(build_trees, "_delete_path", killed)
     with pytest.raises(KeyboardInterrupt):
         make(project=shared, tag="cp312")
     monkeypatch.undo()

@@ -11,9 +11,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, library, torch_draft
 
-from rocm_wheels.audit.table import CHECKS
+from rocm_wheels.audit import CHECKS
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.verify import verify_command
+from rocm_wheels.cli.wheel import verify_command
 
 
 def verify(*arguments: str | Path) -> int:

@@ -25,20 +25,22 @@ from judged_sets import policy, said
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.index.adding import add_wheels
-from rocm_wheels.index.server import serve_folder
-from rocm_wheels.parallel import run_in_parallel
-from rocm_wheels.process import capture_output
-from rocm_wheels.release.evidence_store import add_evidence
-from rocm_wheels.release.gate.verdict import RuleResult, Verdict
-from rocm_wheels.release.layout import FamilyPaths, load_layout
-from rocm_wheels.release.promotion import switching
-from rocm_wheels.release.promotion.promoting import ChannelActor, Promoter
-from rocm_wheels.release.sets import SetDocument, find_set
-from rocm_wheels.release.views.refreshing import RefreshResult, Refresher
-from rocm_wheels.release.views.support import SupportDocument
-from rocm_wheels.stores import Store
-from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.core import FolderStore, Store, capture_output, run_in_parallel
+from rocm_wheels.index import add_wheels, point_link, publish_store, remove_link, serve_folder
+from rocm_wheels.release import (
+    ChannelActor,
+    FamilyPaths,
+    Promoter,
+    Refresher,
+    RefreshResult,
+    RuleResult,
+    SetDocument,
+    SupportDocument,
+    Verdict,
+    add_evidence,
+    find_set,
+    load_layout,
+)
 
 LAYOUT = load_layout()
 RELEASE = FamilyPaths(LAYOUT, FAMILY, "release")
@@ -48,7 +50,7 @@ PASSED = Verdict("x", FAMILY, "nightly", datetime.now(timezone.utc), (RuleResult
 MOMENT = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 ALL = ["triton", "torch", "torchvision"]
 NEEDED = {"triton": f"3.5.0+rocm{ROCM}", "rocm": ROCM}
-_point, _unpoint = switching.point_link, switching.remove_link
+_point, _unpoint = point_link, remove_link
 
 
 class Watched(FaultyStore):
@@ -82,8 +84,8 @@ def renames_are_writes(monkeypatch: pytest.MonkeyPatch) -> None:
             _unpoint(store, link)
 
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    monkeypatch.setattr(switching, "point_link", point)
-    monkeypatch.setattr(switching, "remove_link", unpoint)
+    monkeypatch.setattr(publish_store, "point_link", point)
+    monkeypatch.setattr(publish_store, "remove_link", unpoint)
 
 
 def refresh(store: Store) -> RefreshResult:

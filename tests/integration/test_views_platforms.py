@@ -24,16 +24,19 @@ from test_views import Watched
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.index.adding import add_wheels
-from rocm_wheels.index.server import serve_folder
-from rocm_wheels.process import capture_output
-from rocm_wheels.release.gate.verdict import RuleResult, Verdict
-from rocm_wheels.release.layout import FamilyPaths, load_layout
-from rocm_wheels.release.promotion.promoting import ChannelActor, Promoter
-from rocm_wheels.release.sets import SetDocument
-from rocm_wheels.release.views.refreshing import RefreshResult, Refresher
-from rocm_wheels.stores import Store
-from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.core import FolderStore, Store, capture_output
+from rocm_wheels.index import add_wheels, serve_folder
+from rocm_wheels.release import (
+    ChannelActor,
+    FamilyPaths,
+    Promoter,
+    Refresher,
+    RefreshResult,
+    RuleResult,
+    SetDocument,
+    Verdict,
+    load_layout,
+)
 
 LAYOUT = load_layout()
 RELEASE = FamilyPaths(LAYOUT, FAMILY, "release")

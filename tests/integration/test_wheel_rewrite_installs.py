@@ -18,13 +18,19 @@ from struct import pack
 
 import pytest
 
-from rocm_wheels.wheels.archive import records
-from rocm_wheels.wheels.archive.edits import WheelEdit
-from rocm_wheels.wheels.archive.records import ZipEntry
-from rocm_wheels.wheels.archive.rewrite import rewrite_wheel
-from rocm_wheels.wheels.members import WheelArchive
-from rocm_wheels.wheels.record import encode_record_digest
-from rocm_wheels.wheels.scan import scan_wheel
+from rocm_wheels.wheels import (
+    METHOD_STORED,
+    WheelArchive,
+    WheelEdit,
+    ZipEntry,
+    encode_record_digest,
+    make_zip_entry,
+    pack_central_entry,
+    pack_end_records,
+    pack_local_header,
+    rewrite_wheel,
+    scan_wheel,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -187,20 +193,20 @@ def sparse_wheel(path: Path, size: int) -> None:
     # the digest of the hole costs seconds, and is only looked at by who inflates it
     rows += [f"huge/zeros.bin,{encode_record_digest(bytes(32))},{size}\n", f"{info}/RECORD,,\n"]
     after[f"{info}/RECORD"] = "".join(rows).encode()
-    zero = records.make_zip_entry("huge/zeros.bin", b"", date=33, time=0)[0]
-    hole = zero._replace(method=records.METHOD_STORED, crc=crc_of_zeros(size), size=size, compressed=size)
+    zero = make_zip_entry("huge/zeros.bin", b"", date=33, time=0)[0]
+    hole = zero._replace(method=METHOD_STORED, crc=crc_of_zeros(size), size=size, compressed=size)
     directory: list[tuple[ZipEntry, int]] = []
     with open(path, "wb") as file:
         directory.append((hole, 0))
-        file.write(records.pack_local_header(hole))
+        file.write(pack_local_header(hole))
         file.truncate(file.seek(size, os.SEEK_CUR))
         for name, content in after.items():
-            entry, data = records.make_zip_entry(name, content, date=33, time=0)
+            entry, data = make_zip_entry(name, content, date=33, time=0)
             directory.append((entry, file.tell()))
-            file.write(records.pack_local_header(entry) + data)
+            file.write(pack_local_header(entry) + data)
         place = file.tell()
-        listing = b"".join(records.pack_central_entry(entry, at) for entry, at in directory)
-        file.write(listing + records.pack_end_records(len(directory), len(listing), place))
+        listing = b"".join(pack_central_entry(entry, at) for entry, at in directory)
+        file.write(listing + pack_end_records(len(directory), len(listing), place))
 
 
 def crc_of_zeros(size: int) -> int:

@@ -21,8 +21,7 @@ import yaml
 from workflow_runner import Ran, Runner
 from workflow_world import CLONE, FAMILIES, ROCM, History, Night, labels, run_night
 
-from rocm_wheels.model.ci import load_ci_table
-from rocm_wheels.model.gfx import get_gfx_families
+from rocm_wheels.models import get_gfx_families, load_ci_table
 
 pytestmark = [
     pytest.mark.slow,

@@ -24,9 +24,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import library
 
-from rocm_wheels.demo.artifacts import make_artifacts
-from rocm_wheels.pipeline.record.reading import RecordedRun, read_run, list_run_ids
-from rocm_wheels.workspace import get_project_home
+from rocm_wheels.core import get_project_home
+from rocm_wheels.demo import make_artifacts
+from rocm_wheels.pipeline import RecordedRun, list_run_ids, read_run
 
 CLONE = Path(__file__).resolve().parents[2]
 GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false"]

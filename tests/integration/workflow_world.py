@@ -17,11 +17,8 @@ import uv
 from workflow_actions import Services, pythons_here
 from workflow_runner import Ran, Runner
 
-from rocm_wheels.demo.artifacts import make_artifacts
-from rocm_wheels.demo.hipify_source import fetch_hipify
-from rocm_wheels.demo.repositories import make_repositories
-from rocm_wheels.model.ci import load_ci_table
-from rocm_wheels.model.gfx import get_gfx_families
+from rocm_wheels.demo import fetch_hipify, make_artifacts, make_repositories
+from rocm_wheels.models import get_gfx_families, load_ci_table
 
 CLONE = Path(__file__).resolve().parents[2]
 MINIATURE = CLONE / "tests" / "miniature"

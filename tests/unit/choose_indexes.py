@@ -12,13 +12,10 @@ from typing import Any
 from audit_wheels import Draft
 from packaging.tags import Tag, parse_tag
 
-from rocm_wheels.gpus.gpu import Gpu, Hardware, RocmInstallation
-from rocm_wheels.gpus.properties import list_supported_features
-from rocm_wheels.hosts.choose.candidate import WheelChoice
-from rocm_wheels.hosts.choose.choosing import choose_wheels
-from rocm_wheels.hosts.choose.host import TargetHost
-from rocm_wheels.index.reach import IndexReader
-from rocm_wheels.variants.document import SCHEMA
+from rocm_wheels.gpus import Gpu, Hardware, RocmInstallation, list_supported_features
+from rocm_wheels.hosts import TargetHost, WheelChoice, choose_wheels
+from rocm_wheels.index import IndexReader
+from rocm_wheels.variants import SCHEMA
 
 TAG = "cp312-cp312-linux_x86_64"
 TAGS: tuple[Tag, ...] = tuple(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from audit_wheels import library
 
-from rocm_wheels.hosts.installed.environment import PythonEnvironment
+from rocm_wheels.hosts import PythonEnvironment
 
 VERSION = "__version__ = '{version}'\ndebug = False\ncuda: str | None = {cuda}\nhip: str | None = {hip}\n"
 

@@ -7,13 +7,21 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from rocm_wheels.records import parse_record
-from rocm_wheels.release.evidence import OutcomeCounts, Evidence, EvidenceHost
-from rocm_wheels.release.evidence_store import StoredEvidence
-from rocm_wheels.release.gate.judge import judge_set
-from rocm_wheels.release.gate.policy import Policy
-from rocm_wheels.release.gate.verdict import Verdict
-from rocm_wheels.release.sets import SetCell, SetDocument, SetFile, SetLock, make_set_id
+from rocm_wheels.core import parse_record
+from rocm_wheels.release import (
+    Evidence,
+    EvidenceHost,
+    OutcomeCounts,
+    Policy,
+    SetCell,
+    SetDocument,
+    SetFile,
+    SetLock,
+    StoredEvidence,
+    Verdict,
+    judge_set,
+    make_set_id,
+)
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 FAMILY = "gfx103X-all"

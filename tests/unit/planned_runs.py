@@ -6,19 +6,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rocm_wheels.machine import MachineResources
-from rocm_wheels.model.project import sort_projects, load_project
-from rocm_wheels.pipeline.estimates import History
-from rocm_wheels.pipeline.facts.gather import DoneStep, Facts, PythonFacts, TreeFacts
-from rocm_wheels.pipeline.facts.ready import ReadyEnvironment
-from rocm_wheels.pipeline.plan.graph import StepGraph, make_step_graph
-from rocm_wheels.pipeline.plan.settle import settle_all_steps
-from rocm_wheels.pipeline.plan.step import KnownAfter, Step
-from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest
-from rocm_wheels.pipeline.stamps import StepStamp
-from rocm_wheels.sdk.ask import RocmSdk
-from rocm_wheels.sdk.install import BuildEnvironment
-from rocm_wheels.sources.identity import TreeIdentity
+from rocm_wheels.core import MachineResources
+from rocm_wheels.models import load_project, sort_projects
+from rocm_wheels.pipeline import (
+    DoneStep,
+    Facts,
+    History,
+    KnownAfter,
+    PythonFacts,
+    ReadyEnvironment,
+    SdkRequest,
+    Step,
+    StepGraph,
+    StepStamp,
+    TreeFacts,
+    WheelsRequest,
+    make_step_graph,
+    settle_all_steps,
+)
+from rocm_wheels.sdk import BuildEnvironment, RocmSdk
+from rocm_wheels.sources import TreeIdentity
 
 NAMES = ("apex", "pytorch", "pytorch_audio", "pytorch_vision", "triton")
 GIB = 1 << 30
@@ -111,7 +118,7 @@ def finish(facts: Facts, only: Sequence[str] | None = None) -> Facts:
 
 
 def _did(step: Step, graph: StepGraph, facts: Facts) -> DoneStep:
-    from rocm_wheels.pipeline.stamps import OutputFile
+    from rocm_wheels.pipeline import OutputFile
 
     inputs = {name: value for name, value in step.inputs.items() if not isinstance(value, KnownAfter)}
     outputs: list[OutputFile] = []

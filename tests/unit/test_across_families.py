@@ -12,16 +12,24 @@ from audit_wheels import Draft, library
 from judged_sets import ONE, judged
 from release_world import PYTHON, ROCM, TAG, a_lock, drafts
 
-from rocm_wheels.errors import DataError, ReleaseError
-from rocm_wheels.model.gfx import get_gfx_families
-from rocm_wheels.model.lock import Lock, LockedProject
-from rocm_wheels.model.names import get_recipes_folder
-from rocm_wheels.model.project import Project, load_project
-from rocm_wheels.records import parse_record
-from rocm_wheels.release.gate.needed import list_set_targets, list_installed_wheels
-from rocm_wheels.release.layout import FamilyPaths, load_layout
-from rocm_wheels.release.sets import SetLayout
-from rocm_wheels.release.staging.plan import StagePlan, plan_stage
+from rocm_wheels.core import DataError, ReleaseError, parse_record
+from rocm_wheels.models import (
+    Lock,
+    LockedProject,
+    Project,
+    get_gfx_families,
+    get_recipes_folder,
+    load_project,
+)
+from rocm_wheels.release import (
+    FamilyPaths,
+    SetLayout,
+    StagePlan,
+    list_installed_wheels,
+    list_set_targets,
+    load_layout,
+    plan_stage,
+)
 
 FIRST, SECOND = "gfx94X-dcgpu", "gfx110X-all"
 BOTH = (*get_gfx_families()[FIRST], *get_gfx_families()[SECOND])

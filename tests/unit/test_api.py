@@ -13,8 +13,8 @@ from installed_trees import install_torch
 
 import rocm_wheels
 from rocm_wheels import api
-from rocm_wheels.errors import HostError, RocmWheelsError, UsageError
-from rocm_wheels.gpus.gpu import Gpu
+from rocm_wheels.core import HostError, RocmWheelsError, UsageError
+from rocm_wheels.gpus import Gpu
 
 FORCE = "ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH"
 VARIABLES = ("HSA_", "HIP_", "ROCR_", "CUDA_", "ROCM_", "AMD_", "UV_AMD", "NV_", "PYTORCH_ENABLE")

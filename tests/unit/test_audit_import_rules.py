@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from rocm_wheels.audit.imports import ImportHost, make_clean_environment, describe_exit, explain_no_import
-from rocm_wheels.audit.subject import WheelExpectation, list_accepted_tags
-from rocm_wheels.errors import DataError
-from rocm_wheels.model.project import Platform, load_project
+from rocm_wheels.audit import (
+    ImportHost,
+    WheelExpectation,
+    describe_exit,
+    explain_no_import,
+    list_accepted_tags,
+    make_clean_environment,
+)
+from rocm_wheels.core import DataError
+from rocm_wheels.models import Platform, load_project
 
 LINUX = ImportHost("linux", "x86_64")
 PLACES: list[tuple[str, Platform, ImportHost, str | None]] = [

@@ -8,11 +8,8 @@ from pathlib import Path
 import pytest
 from audit_wheels import torch_draft
 
-from rocm_wheels.audit import report as module
-from rocm_wheels.audit.findings import AuditReport
-from rocm_wheels.audit.report import reject_wheel, format_report, verify_wheel
-from rocm_wheels.audit.subject import WheelExpectation
-from rocm_wheels.model.project import load_project
+from rocm_wheels.audit import AuditReport, WheelExpectation, format_report, reject_wheel, verify, verify_wheel
+from rocm_wheels.models import load_project
 
 WHEEL = "torch-2.9.0+rocm7.1.0-cp311-cp311-linux_x86_64.whl"
 
@@ -65,7 +62,7 @@ def test_a_crash_leaves_the_wheel_where_it_was(tmp_path: Path, monkeypatch: pyte
         raise OSError(28, "No space left on device")
 
     report = failed(tmp_path / "fresh")
-    monkeypatch.setattr(module, "_link_or_copy", full_disk)
+    monkeypatch.setattr(verify, "_link_or_copy", full_disk)
     with pytest.raises(OSError, match="No space left"):
         reject_wheel(report.wheel, report, None, tmp_path / "rejected")
     assert names(tmp_path / "fresh") == [WHEEL]

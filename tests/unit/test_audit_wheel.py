@@ -12,14 +12,11 @@ import pytest
 from audit_wheels import INIT, VERSION, Draft, bundle, library, torch_draft
 from binary_writer import code_object, elf, kpack, kpack_reference
 
-from rocm_wheels.audit.findings import AuditReport
-from rocm_wheels.audit.report import format_report, verify_wheel
-from rocm_wheels.audit.subject import WheelExpectation
-from rocm_wheels.audit.table import CHECKS
+from rocm_wheels.audit import CHECKS, AuditReport, WheelExpectation, format_report, verify_wheel
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.errors import DataError
-from rocm_wheels.model.project import load_project
+from rocm_wheels.core import DataError
+from rocm_wheels.models import load_project
 
 HIP = "torch/lib/libtorch_hip.so"
 TARGETS = ("gfx942", "gfx1100")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocm_wheels.release.bisect.search import ProbeOutcome, narrow_down, count_probes_at_most
+from rocm_wheels.release import ProbeOutcome, count_probes_at_most, narrow_down
 
 
 def searched(truth: list[ProbeOutcome]) -> tuple[int, int, tuple[int, ...], list[int]]:

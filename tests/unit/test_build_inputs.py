@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from planned_runs import finish, make_facts, settled
 
-from rocm_wheels.compile.cache import CompilerCache
-from rocm_wheels.compile.trees import key
-from rocm_wheels.pipeline.facts.packages import digest_requirements_file, read_required_names
+from rocm_wheels.compile import CompilerCache, build_trees
+from rocm_wheels.pipeline import digest_requirements_file, read_required_names
 
 TRITON = "build-triton-cp312"
 REACH = [
@@ -87,9 +86,9 @@ def test_a_compiler_that_an_update_replaced_in_its_place(tmp_path: Path) -> None
     compiler.chmod(0o755)
     env = {"PATH": str(compiler.parent), "CC": "ccache gcc -m64"}
     os.utime(compiler, (10**9, 10**9))
-    before = key._describe_compilers(env)
+    before = build_trees._describe_compilers(env)
     assert before == f"gcc={compiler} (6 bytes, 1000000000)"
     compiler.write_text("12.2.1")
     os.utime(compiler, (10**9 + 1, 10**9 + 1))
-    key._describe_programs.cache_clear()
-    assert key._describe_compilers(env) != before
+    build_trees._describe_programs.cache_clear()
+    assert build_trees._describe_compilers(env) != before

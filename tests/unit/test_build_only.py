@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from rocm_wheels.cli.build import build
 from rocm_wheels.cli.stage import stage_command as stage
-from rocm_wheels.errors import UsageError
+from rocm_wheels.core import UsageError
 
 GIVEN = ["--output-dir", "out"]
 

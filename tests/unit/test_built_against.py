@@ -13,36 +13,43 @@ from audit_wheels import Draft, library, torch_draft
 from planned_runs import finish, make_facts, settled
 from pydantic import ValidationError
 
-from rocm_wheels.errors import UsageError
-from rocm_wheels.model.lock import Lock
-from rocm_wheels.model.names import list_shared_projects, list_project_names
-from rocm_wheels.model.project import BuildRecipe, sort_projects, load_project
-from rocm_wheels.pipeline.facts.gather import DoneStep, Facts
-from rocm_wheels.pipeline.facts.others import refuse_stray_wheels
-from rocm_wheels.pipeline.facts.provided import (
-    ProvidedWheel,
-    select_given_wheel,
-    inspect_given_wheel,
-    list_other_requirements,
-    read_given_wheel,
-    refuse_unused_wheels,
-    find_rocm_pin,
+from rocm_wheels.core import UsageError, Workspace
+from rocm_wheels.models import (
+    BuildRecipe,
+    Lock,
+    list_project_names,
+    list_shared_projects,
+    load_project,
+    sort_projects,
 )
-from rocm_wheels.pipeline.locked import LockedBuild
-from rocm_wheels.pipeline.plan.file import PlanFile, make_plan_json, read_plan, write_plan
-from rocm_wheels.pipeline.plan.fitting import (
-    list_built_against,
+from rocm_wheels.package import digest_lock_part
+from rocm_wheels.pipeline import (
+    DoneStep,
+    Facts,
+    LockedBuild,
+    Plan,
+    PlanFile,
+    ProvidedWheel,
+    SdkRequest,
+    Step,
+    StepStamp,
     find_misfits,
     find_project_misfits,
-    refuse_misfits,
+    find_rocm_pin,
     find_usable_triton,
+    format_plan,
+    inspect_given_wheel,
+    list_built_against,
+    list_other_requirements,
+    make_plan_json,
+    read_given_wheel,
+    read_plan,
+    refuse_misfits,
+    refuse_stray_wheels,
+    refuse_unused_wheels,
+    select_given_wheel,
+    write_plan,
 )
-from rocm_wheels.pipeline.plan.step import Plan, Step
-from rocm_wheels.pipeline.plan.text import format_plan
-from rocm_wheels.pipeline.provenance import digest_lock_part
-from rocm_wheels.pipeline.request import SdkRequest
-from rocm_wheels.pipeline.stamps import StepStamp
-from rocm_wheels.workspace import Workspace
 
 TORCH = ProvidedWheel(
     project="pytorch",

@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.compile.cache import CacheStatistics, CompilerCache, explain_low_rate, read_statistics
-from rocm_wheels.compile.cache.statistics import (
+from rocm_wheels.compile import (
     CacheCounts,
+    CacheStatistics,
+    CompilerCache,
+    explain_low_rate,
     parse_ccache_counters,
     parse_ccache_log,
     parse_sccache_statistics,
+    read_statistics,
 )
-from rocm_wheels.errors import BuildError
+from rocm_wheels.core import BuildError
 
 # as ccache 4.14.2 writes it, shortened
 LOG = """\

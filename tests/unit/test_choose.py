@@ -9,13 +9,10 @@ from pathlib import Path
 import pytest
 from choose_indexes import PROVIDERS, RELEASE, Shelf, gfx, host, machine
 
-from rocm_wheels.errors import DataError, HostError, RocmWheelsError, UsageError, explain_error
-from rocm_wheels.gpus.gpu import Gpu, Hardware
-from rocm_wheels.gpus.visible import mark_visible_gpus
-from rocm_wheels.hosts.choose.candidate import WheelChoice
-from rocm_wheels.hosts.choose.choosing import choose_wheels
-from rocm_wheels.hosts.choose.host import TargetHost
-from rocm_wheels.index.reach import IndexReader
+from rocm_wheels.core import DataError, HostError, RocmWheelsError, UsageError, explain_error
+from rocm_wheels.gpus import Gpu, Hardware, mark_visible_gpus
+from rocm_wheels.hosts import TargetHost, WheelChoice, choose_wheels
+from rocm_wheels.index import IndexReader
 
 
 @pytest.fixture

@@ -10,14 +10,18 @@ import pytest
 from choose_indexes import machine
 from packaging.tags import parse_tag, sys_tags
 
-from rocm_wheels.errors import HostError, UsageError, explain_error
-from rocm_wheels.gpus.gpu import Gpu, Hardware
-from rocm_wheels.hosts.choose.choosing import choose_wheels
-from rocm_wheels.hosts.choose.host import TargetHost
-from rocm_wheels.hosts.choose.known_indexes import find_host_indexes
-from rocm_wheels.hosts.choose.machine import StatedMachine, make_host, detect_platform
-from rocm_wheels.index.reach import IndexAnswer, IndexReader, UnreachableError
-from rocm_wheels.model.compat.releases import find_indexes
+from rocm_wheels.core import HostError, UsageError, explain_error
+from rocm_wheels.gpus import Gpu, Hardware
+from rocm_wheels.hosts import (
+    StatedMachine,
+    TargetHost,
+    choose_wheels,
+    detect_platform,
+    find_host_indexes,
+    make_host,
+)
+from rocm_wheels.index import IndexAnswer, IndexReader, UnreachableError
+from rocm_wheels.models import find_indexes
 
 NOTHING = {"ROCM_BOOTSTRAP_DISABLE_DETECTION": "1"}
 

@@ -11,25 +11,45 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rocm_wheels.ci.matrix import BuiltCell, MatrixCell, MatrixSelection, parse_cell, plan_matrix
-from rocm_wheels.ci.matrix.builds import combine_builds, line_key, python_key, group_cells, find_uneven_sets
-from rocm_wheels.ci.matrix.cells import find_line, choose_lines, list_exclusions
-from rocm_wheels.ci.matrix.changed_files import check_named_files
-from rocm_wheels.ci.matrix.changes import find_affected_cells, classify_changes, choose_cheapest_cells
-from rocm_wheels.ci.matrix.costs import Prices
-from rocm_wheels.ci.matrix.limits import limit_minutes, find_long_builds
-from rocm_wheels.ci.matrix.rows import make_rows
-from rocm_wheels.ci.matrix.savings import choose_first_builds, compute_savings
-from rocm_wheels.ci.matrix.shown import format_cells
-from rocm_wheels.ci.outputs import set_outputs
+from rocm_wheels.ci import (
+    BuiltCell,
+    MatrixCell,
+    MatrixSelection,
+    Prices,
+    check_named_files,
+    choose_cheapest_cells,
+    choose_first_builds,
+    choose_lines,
+    classify_changes,
+    combine_builds,
+    compute_savings,
+    find_affected_cells,
+    find_line,
+    find_long_builds,
+    find_uneven_sets,
+    format_cells,
+    group_cells,
+    limit_minutes,
+    line_key,
+    list_exclusions,
+    make_rows,
+    parse_cell,
+    plan_matrix,
+    python_key,
+    set_outputs,
+)
 from rocm_wheels.cli.matrix import command
-from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.model.ci import CiTable, CiRunner, load_ci_table, share_jobs
-from rocm_wheels.model.gfx import get_gfx_families, get_gfx_targets
-from rocm_wheels.model.names import get_data_folder
-from rocm_wheels.pipeline.estimates import History, PastStep
-from rocm_wheels.records import parse_record
-from rocm_wheels.workspace import get_project_home
+from rocm_wheels.core import DataError, UsageError, get_project_home, parse_record
+from rocm_wheels.models import (
+    CiRunner,
+    CiTable,
+    get_data_folder,
+    get_gfx_families,
+    get_gfx_targets,
+    load_ci_table,
+    share_jobs,
+)
+from rocm_wheels.pipeline import History, PastStep
 
 TABLE = load_ci_table()
 PRICES = Prices(TABLE, History())

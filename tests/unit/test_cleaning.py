@@ -9,10 +9,15 @@ from typing import Any
 import click
 import pytest
 
-from rocm_wheels.cli.quantities import ByteSize
-from rocm_wheels.errors import UsageError
-from rocm_wheels.pipeline.cleaning import LeftoverSelection, LeftoverKind, Leftover, select_leftovers
-from rocm_wheels.pipeline.cleaning.pieces import measure_disk_size
+from rocm_wheels.cli.options import ByteSize
+from rocm_wheels.core import UsageError
+from rocm_wheels.pipeline import (
+    Leftover,
+    LeftoverKind,
+    LeftoverSelection,
+    measure_disk_size,
+    select_leftovers,
+)
 
 NOW = 1_000_000.0
 DAY = 86400.0

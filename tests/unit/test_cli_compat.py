@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.compat_show import TABLES
+from rocm_wheels.cli.compat import TABLES
 from rocm_wheels.cli.main import cli
-from rocm_wheels.model.compat import lint as linting
-from rocm_wheels.model.gfx import get_gfx_targets
+from rocm_wheels.models import get_gfx_targets, lint_tables, load_compat_tables
 
 
 def ask(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -37,7 +36,7 @@ def test_a_pipe_gets_whole_lines_and_a_terminal_what_it_has_room_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     _, piped, _ = ask(capsys, "show", "targets")
-    monkeypatch.setattr("rocm_wheels.cli.compat_show.terminal_width", lambda: 100)
+    monkeypatch.setattr("rocm_wheels.cli.compat.terminal_width", lambda: 100)
     _, narrow, _ = ask(capsys, "show", "targets")
     _, listed, _ = ask(capsys, "show")
     rows = [line for line in piped.splitlines() if line.startswith("gfx")]
@@ -131,10 +130,10 @@ def test_lint_ends_with_14_when_a_table_is_wrong(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     assert ask(capsys, "lint")[0] == 0
-    held = linting.load_compat_tables()
+    held = load_compat_tables()
     issue = held.issues.issues[0].model_copy(update={"targets": ("gfx943",)})
     torn = held.issues.model_copy(update={"issues": (issue, *held.issues.issues[1:])})
-    monkeypatch.setattr(linting, "load_compat_tables", lambda: replace(held, issues=torn))
+    monkeypatch.setattr(lint_tables, "load_compat_tables", lambda: replace(held, issues=torn))
     code, out, err = ask(capsys, "lint")
     assert (code, "gfx943 is no GPU target; did you mean gfx942?" in out) == (14, True)
     assert "1 error in the compatibility tables" in err

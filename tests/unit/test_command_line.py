@@ -18,9 +18,8 @@ import pytest
 from rocm_wheels.cli.boundary import INTERRUPTED, run_command
 from rocm_wheels.cli.build import _print_summary as show
 from rocm_wheels.cli.build import production
-from rocm_wheels.demo import commands
-from rocm_wheels.pipeline.run import RunSummary
-from rocm_wheels.pipeline.summary import SummaryRow
+from rocm_wheels.demo import ROCM_WHEELS, DemoCommand, commands
+from rocm_wheels.pipeline import RunSummary, SummaryRow
 
 CLONE = Path(__file__).resolve().parents[2]
 
@@ -147,7 +146,7 @@ def test_quickstart_runs_the_copy_that_it_lies_in(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the script has another name there")
 def test_the_demo_prints_how_its_clone_starts_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    call = commands.DemoCommand(commands.ROCM_WHEELS, ("lock", "-o", "a lock.json"))
+    call = DemoCommand(ROCM_WHEELS, ("lock", "-o", "a lock.json"))
     script = tmp_path / "my clone/.venv/bin/rocm-wheels"
     monkeypatch.setattr(commands, "get_project_home", lambda: tmp_path / "my clone")
     monkeypatch.setattr(sys, "executable", str(script.parent / "python"))

@@ -7,21 +7,27 @@ from itertools import product
 import pytest
 from packaging.version import Version
 
-from rocm_wheels.errors import DataError
-from rocm_wheels.model.compat.builds import (
-    list_builds,
+from rocm_wheels.core import DataError
+from rocm_wheels.models import (
+    INDEX_CHANNELS,
+    explain_compatibility,
     find_builds,
     find_companions,
-    list_rocm_versions,
-    is_same_release,
-    list_torch_versions,
+    find_images,
+    find_indexes,
+    find_issues,
+    get_gfx_targets,
+    get_index,
+    get_issues,
     get_triton_name,
+    is_same_release,
+    list_builds,
+    list_images,
+    list_indexes,
+    list_rocm_versions,
+    list_torch_versions,
+    make_issue_statement,
 )
-from rocm_wheels.model.compat.explain import explain_compatibility, make_issue_statement
-from rocm_wheels.model.compat.images import list_images, find_images
-from rocm_wheels.model.compat.known import get_issues, find_issues
-from rocm_wheels.model.compat.releases import INDEX_CHANNELS, get_index, list_indexes, find_indexes
-from rocm_wheels.model.gfx import get_gfx_targets
 
 
 def test_versions_are_compared_as_versions():

@@ -9,37 +9,39 @@ import pytest
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from rocm_wheels.errors import DataError
-from rocm_wheels.model.compat import (
-    build_rows,
-    domains,
+from rocm_wheels.core import DataError, Record, parse_record
+from rocm_wheels.models import (
+    OVERRIDES_TABLE,
+    ImageTable,
+    IssueTable,
+    RocmReleaseTable,
+    TorchBuildTable,
+    domain_libraries,
     dtypes,
-    images,
-    index_rows,
-    known,
-    libraries,
-    overrides,
+    find_conflicts,
+    lint_tables,
+    load_compat_tables,
+    load_overrides,
+    rocm_libraries,
 )
-from rocm_wheels.model.compat import lint as linting
-from rocm_wheels.model.compat.lint import lint_tables, load_compat_tables
-from rocm_wheels.records import Record, parse_record
+from rocm_wheels.models import lint_tables as linting
 
 
 def test_the_tables_fit_together():
     found = lint_tables()
     assert [one for one in found if one.level == "error"] == []
     # what its makers have published does not fit together: that is no fault of the table
-    assert [one.message for one in found] == list(domains.find_conflicts())
+    assert [one.message for one in found] == list(find_conflicts())
 
 
 def test_what_a_table_says_of_itself_is_a_finding(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(dtypes, "find_dtype_disagreements", lambda: (("gfx942", "fp8-ocp: only here"),))
-    monkeypatch.setattr(libraries, "list_unknown_exclusions", lambda: (("gfx900", "rocFoo"),))
-    monkeypatch.setattr(domains, "find_conflicts", lambda: ("a needs b",))
-    table = overrides.load_overrides()
+    monkeypatch.setattr(rocm_libraries, "list_unknown_exclusions", lambda: (("gfx900", "rocFoo"),))
+    monkeypatch.setattr(domain_libraries, "find_conflicts", lambda: ("a needs b",))
+    table = load_overrides()
     held = load_compat_tables()
     odd = changed(table, cards={"gfx90b": table.cards["gfx1031"]})
-    found = lint_tables(replace(held, others={**held.others, overrides.OVERRIDES_TABLE: odd}))
+    found = lint_tables(replace(held, others={**held.others, OVERRIDES_TABLE: odd}))
     assert [
         (one.level, one.table, one.where, one.message) for one in found if "source" not in one.message
     ] == [
@@ -149,29 +151,29 @@ KNOWN = (
 @pytest.mark.parametrize(
     ("model", "text", "message"),
     [
-        (build_rows.TorchBuildTable, BUILDS + ROW % ("newest", "7.2", "'3.12'"), "'newest' is not a version"),
-        (build_rows.TorchBuildTable, BUILDS + ROW % ("2.13", "seven", "'3.12'"), "'seven' is not a version"),
-        (build_rows.TorchBuildTable, BUILDS + ROW % ("2.13", "7.2", "cp312"), "'cp312' is not a Python"),
+        (TorchBuildTable, BUILDS + ROW % ("newest", "7.2", "'3.12'"), "'newest' is not a version"),
+        (TorchBuildTable, BUILDS + ROW % ("2.13", "seven", "'3.12'"), "'seven' is not a version"),
+        (TorchBuildTable, BUILDS + ROW % ("2.13", "7.2", "cp312"), "'cp312' is not a Python"),
         (
-            build_rows.TorchBuildTable,
+            TorchBuildTable,
             BUILDS + (ROW % ("2.13", "7.2", "'3.12'"))[:-1] + ", targets: {linux: b}}",
             "b is no set of targets",
         ),
         (
-            build_rows.TorchBuildTable,
+            TorchBuildTable,
             BUILDS + (ROW % ("2.13", "7.2", "'3.12'")).replace("source: s", "source: t"),
             "source 't'",
         ),
-        (known.IssueTable, KNOWN % ("2.13", "a/b#1"), "'2.13' is not a version specifier"),
-        (known.IssueTable, KNOWN % ("==2.13", "TheRock#12"), "an issue is written owner/repository#number"),
+        (IssueTable, KNOWN % ("2.13", "a/b#1"), "'2.13' is not a version specifier"),
+        (IssueTable, KNOWN % ("==2.13", "TheRock#12"), "an issue is written owner/repository#number"),
         (
-            images.ImageTable,
+            ImageTable,
             SOURCES
             + "images: [{image: rocm/pytorch, use: run, tags: [latest], source: s, kind: documented}]",
             "latest is not a tag such as",
         ),
         (
-            index_rows.RocmReleaseTable,
+            RocmReleaseTable,
             SOURCES + "indexes: []\nreleases: [{version: 7.x, channel: stable, source: s, kind: documented}]",
             "'7.x' is not a version",
         ),

@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 from packaging.version import Version
 
-from rocm_wheels.errors import UsageError
-from rocm_wheels.model.compat.releases import (
+from rocm_wheels.core import UsageError
+from rocm_wheels.models import (
     find_index_by_url,
-    get_index,
-    list_indexes,
     find_indexes,
+    get_index,
+    is_in_series,
+    list_indexes,
     list_rocm_releases,
+    parse_version,
 )
-from rocm_wheels.model.compat.versions import parse_version, is_in_series
 
 BEST = [
     # target, the rest of the machine, the best index

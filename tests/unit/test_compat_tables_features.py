@@ -12,12 +12,25 @@ import pytest
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.model.compat import domains, features
-from rocm_wheels.model.compat.facts import list_facts
-from rocm_wheels.model.gfx import get_gfx_targets
-from rocm_wheels.model.names import get_data_folder
-from rocm_wheels.records import parse_record
+from rocm_wheels.core import DataError, UsageError, parse_record
+from rocm_wheels.models import (
+    DomainTable,
+    FeatureTable,
+    domain_libraries,
+    find_conflicts,
+    find_obstacles,
+    get_data_folder,
+    get_domain_libraries,
+    get_features,
+    get_gfx_targets,
+    list_facts,
+    list_feature_answers,
+    list_feature_targets,
+    load_domain_table,
+    load_feature_table,
+    tabulate_features,
+    torch_features,
+)
 
 LIBRARIES = "torchaudio torchtune torchvision torchtext torchdata torchrec torchserve torchrl tensordict"
 FEATURES = {
@@ -36,7 +49,7 @@ TEXT = (get_data_folder() / "torch_features.yaml").read_text(encoding="utf-8")
 
 
 def test_the_libraries_of_the_page_and_their_states():
-    found = domains.get_domain_libraries()
+    found = get_domain_libraries()
     assert [name for name, one in found.items() if one.page] == LIBRARIES.split()
     assert {name: one.state.now for name, one in found.items()} == {
         "torchaudio": "maintenance",
@@ -80,7 +93,7 @@ def test_the_libraries_of_the_page_and_their_states():
     ],
 )
 def test_what_stands_against_a_library(project, torch, python, reasons):
-    found = domains.find_obstacles(
+    found = find_obstacles(
         project, torch=Version(torch) if torch else None, python=Version(python) if python else None
     )
     assert len(found) == len(reasons)
@@ -89,22 +102,20 @@ def test_what_stands_against_a_library(project, torch, python, reasons):
 
 
 def test_newest_releases_that_do_not_go_together():
-    assert domains.find_conflicts() == (
-        "torchrl 0.14.1 needs tensordict<0.15.0,>=0.14.3, and the newest is 0.15.3",
-    )
+    assert find_conflicts() == ("torchrl 0.14.1 needs tensordict<0.15.0,>=0.14.3, and the newest is 0.15.3",)
 
 
 def test_a_library_that_is_none():
     with pytest.raises(UsageError, match="torchvison; did you mean torchvision"):
-        domains.find_obstacles("torchvison")
+        find_obstacles("torchvison")
 
 
 def test_the_features_of_the_page_are_all_there():
     for group, versions in FEATURES.items():
-        found = [one.rocm for one in features.get_features().values() if one.group == group]
+        found = [one.rocm for one in get_features().values() if one.group == group]
         assert [str(one) if one else "-" for one in found] == versions.split(), group
     assert sum(len(one.split()) for one in FEATURES.values()) == 41
-    later = [one for one in features.get_features().values() if one.group not in FEATURES]
+    later = [one for one in get_features().values() if one.group not in FEATURES]
     assert {one.group for one in later} == {"added since"} and len(later) == 8
 
 
@@ -127,8 +138,8 @@ def test_the_features_of_the_page_are_all_there():
     ],
 )
 def test_whether_a_feature_is_there(name, torch, rocm, target, state):
-    answers = features.list_feature_answers(Version(rocm), {"torch": Version(torch)}, target=target)
-    assert list(features.get_features()) == [one.name for one in answers]
+    answers = list_feature_answers(Version(rocm), {"torch": Version(torch)}, target=target)
+    assert list(get_features()) == [one.name for one in answers]
     answer = next(one for one in answers if one.name == name)
     assert answer.state == state
     assert answer.reason or state in ("supported", "unsupported")
@@ -136,30 +147,28 @@ def test_whether_a_feature_is_there(name, torch, rocm, target, state):
 
 def test_features_of_libraries_go_by_the_library():
     versions = {"torch": Version("2.11"), "torchvision": Version("0.26"), "torchaudio": Version("0.8")}
-    answers = {one.name: one for one in features.list_feature_answers(Version("7.2"), versions)}
+    answers = {one.name: one for one in list_feature_answers(Version("7.2"), versions)}
     assert answers["ops"].state == answers["io"].state == "supported"
     assert (answers["transforms.MFCC"].state, answers["transforms.MFCC"].reason) == (
         "too old",
         "from torchaudio 0.9.0 on",
     )
     versions["torchvision"] = Version("0.20.1")
-    assert {one.name: one.state for one in features.list_feature_answers(Version("7.2"), versions)}[
-        "io"
-    ] == "too old"
+    assert {one.name: one.state for one in list_feature_answers(Version("7.2"), versions)}["io"] == "too old"
 
 
 def test_targets_of_features():
-    assert features.list_feature_targets("CUDAGraph") == tuple(get_gfx_targets())
-    assert features.list_feature_targets("matmul.allow_tf32") == ("gfx942", "gfx950")
-    assert "gfx1030" not in features.list_feature_targets("enable_flash_sdp")
+    assert list_feature_targets("CUDAGraph") == tuple(get_gfx_targets())
+    assert list_feature_targets("matmul.allow_tf32") == ("gfx942", "gfx950")
+    assert "gfx1030" not in list_feature_targets("enable_flash_sdp")
     with pytest.raises(UsageError, match="no feature CUDAGraphs is known; did you mean CUDAGraph"):
-        features.list_feature_targets("CUDAGraphs")
+        list_feature_targets("CUDAGraphs")
     with pytest.raises(UsageError, match="gfx94 is no GPU target"):
-        features.list_feature_answers(Version("7.2"), {"torch": Version("2.13")}, target="gfx94")
+        list_feature_answers(Version("7.2"), {"torch": Version("2.13")}, target="gfx94")
 
 
 @pytest.mark.parametrize(
-    ("module", "table"), [(domains, domains.load_domain_table), (features, features.load_feature_table)]
+    ("module", "table"), [(domain_libraries, load_domain_table), (torch_features, load_feature_table)]
 )
 def test_rows_and_facts(module, table):
     header, rows = module.show_rows()
@@ -170,7 +179,7 @@ def test_rows_and_facts(module, table):
 
 
 def test_rows_say_what_holds_today():
-    header, rows = features.tabulate_features()
+    header, rows = tabulate_features()
     shown = {row[0]: dict(zip(header, row, strict=True)) for row in rows}
     assert shown["NVTX"]["ROCm"] == "no"
     assert (shown["enable_flash_sdp"]["since"], shown["enable_flash_sdp"]["kind"]) == ("2.3", "believed")
@@ -203,7 +212,7 @@ def test_rows_say_what_holds_today():
 def test_wrong_tables_of_features(old, new, message):
     assert old in TEXT
     with pytest.raises(DataError, match=re.escape(message)):
-        parse_record(TEXT.replace(old, new, 1), features.FeatureTable, name="torch_features.yaml")
+        parse_record(TEXT.replace(old, new, 1), FeatureTable, name="torch_features.yaml")
 
 
 @pytest.mark.parametrize(
@@ -227,4 +236,4 @@ def test_wrong_tables_of_features(old, new, message):
 def test_wrong_tables_of_libraries(old, new, message):
     assert old in DOMAINS
     with pytest.raises(DataError, match=re.escape(message)):
-        parse_record(DOMAINS.replace(old, new, 1), domains.DomainTable, name="domain_libraries.yaml")
+        parse_record(DOMAINS.replace(old, new, 1), DomainTable, name="domain_libraries.yaml")

@@ -6,11 +6,16 @@ from types import ModuleType
 
 import pytest
 
-from rocm_wheels.errors import DataError
-from rocm_wheels.model.compat import targets as compat_targets
-from rocm_wheels.model.compat.facts import list_facts
-from rocm_wheels.model.gfx import _GfxTable, _read_gfx_table, get_attribute_fact, get_gfx_targets
-from rocm_wheels.records import parse_record
+from rocm_wheels.core import DataError, parse_record
+from rocm_wheels.models import (
+    compare_with_bootstrap,
+    find_targets,
+    get_attribute_fact,
+    get_gfx_targets,
+    import_bootstrap,
+    list_facts,
+)
+from rocm_wheels.models.gfx import _GfxTable, _read_gfx_table
 
 
 def test_what_matters_of_a_target_is_known_with_its_source():
@@ -37,16 +42,16 @@ def test_every_fact_has_a_source_and_what_is_believed_says_why():
 
 
 def test_products_lead_to_targets():
-    assert compat_targets.find_targets("7900 xt") == ("gfx1100",)
-    assert compat_targets.find_targets("MI300") == ("gfx942",)
-    assert compat_targets.find_targets("gfx110X-all") == ("gfx1100", "gfx1101", "gfx1102", "gfx1103")
-    assert compat_targets.find_targets("voodoo") == compat_targets.find_targets(" ") == ()
+    assert find_targets("7900 xt") == ("gfx1100",)
+    assert find_targets("MI300") == ("gfx942",)
+    assert find_targets("gfx110X-all") == ("gfx1100", "gfx1101", "gfx1102", "gfx1103")
+    assert find_targets("voodoo") == find_targets(" ") == ()
 
 
 def test_rocm_bootstrap_agrees():
     bootstrap = pytest.importorskip("rocm_bootstrap.targets")
-    assert compat_targets.import_bootstrap() is bootstrap
-    assert compat_targets.compare_with_bootstrap(bootstrap) == []
+    assert import_bootstrap() is bootstrap
+    assert compare_with_bootstrap(bootstrap) == []
 
 
 def test_a_disagreement_with_rocm_bootstrap_is_seen():
@@ -59,7 +64,7 @@ def test_a_disagreement_with_rocm_bootstrap_is_seen():
             group.key = {"gfx1100": "gfx110x", "gfx1101": "gfx111x"}.get(name, name[:-1])
             return None, group, None
 
-    faults = compat_targets.compare_with_bootstrap(Theirs("theirs"))
+    faults = compare_with_bootstrap(Theirs("theirs"))
     assert faults[0] == "rocm-bootstrap does not know gfx90c"
     assert "gfx110X-all holds targets of gfx110, gfx110x, gfx111x of rocm-bootstrap" in faults
 

@@ -10,14 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocm_wheels.compile.cache import CompilerCache, find_compiler_cache
-from rocm_wheels.compile.environment import compose_environment, list_exact_pins
-from rocm_wheels.compile.hooks.pytorch import find_windows_libraries
-from rocm_wheels.compile.hooks.triton import read_triton_environment
-from rocm_wheels.compile.request import BuildRequest
-from rocm_wheels.compile.sdk_tree import SdkTree, inspect_sdk, list_sdk_warnings
-from rocm_wheels.errors import BuildError, DataError, RocmWheelsError, SdkError, UsageError
-from rocm_wheels.model.project import Platform, load_project
+from rocm_wheels.compile import (
+    BuildRequest,
+    CompilerCache,
+    SdkTree,
+    compose_environment,
+    find_compiler_cache,
+    find_windows_libraries,
+    inspect_sdk,
+    list_exact_pins,
+    list_sdk_warnings,
+    read_triton_environment,
+)
+from rocm_wheels.core import BuildError, DataError, RocmWheelsError, SdkError, UsageError
+from rocm_wheels.models import Platform, load_project
 
 ROOT = Path("/sdk")
 BARE = SdkTree("7.1.0", ROOT, ROOT / "lib/cmake", ROOT / "bin")

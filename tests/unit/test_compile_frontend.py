@@ -8,11 +8,17 @@ from pathlib import Path
 import pytest
 from test_compile_environment import request
 
-from rocm_wheels.compile.frontend import make_front_end_command, find_built_wheel
-from rocm_wheels.compile.hooks.pytorch import uses_scikit_build_core
-from rocm_wheels.compile.rocm_init import Preloads, list_preload_names, render_rocm_init, select_preloads
-from rocm_wheels.compile.trees import make_tree_key
-from rocm_wheels.errors import BuildError, SdkError
+from rocm_wheels.compile import (
+    Preloads,
+    find_built_wheel,
+    list_preload_names,
+    make_front_end_command,
+    make_tree_key,
+    render_rocm_init,
+    select_preloads,
+    uses_scikit_build_core,
+)
+from rocm_wheels.core import BuildError, SdkError
 
 PYTHON = Path("/env/bin/python")
 OUT = Path("/out")

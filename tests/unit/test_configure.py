@@ -14,16 +14,19 @@ from gpu_machines import machine as machine_files
 from installed_trees import install_torch
 
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.configure import configure_command
-from rocm_wheels.gpus.gpu import Gpu, Hardware, RocmInstallation
-from rocm_wheels.gpus.names import find_generic_target
-from rocm_wheels.gpus.visible import mark_visible_gpus
-from rocm_wheels.hosts.configure.cards import list_possible_overrides, sort_by_hip_index
-from rocm_wheels.hosts.configure.machine import make_configuration
-from rocm_wheels.hosts.configure.setting import VariableSetting
-from rocm_wheels.hosts.configure.settings import make_settings
-from rocm_wheels.hosts.configure.shells import SHELL_NAMES, format_settings, detect_shell
-from rocm_wheels.model.compat.overrides import load_overrides
+from rocm_wheels.cli.machine import configure_command
+from rocm_wheels.gpus import Gpu, Hardware, RocmInstallation, find_generic_target, mark_visible_gpus
+from rocm_wheels.hosts import (
+    SHELL_NAMES,
+    VariableSetting,
+    detect_shell,
+    format_settings,
+    list_possible_overrides,
+    make_configuration,
+    make_settings,
+    sort_by_hip_index,
+)
+from rocm_wheels.models import load_overrides
 
 OVERRIDE, HIP, ROCR = "HSA_OVERRIDE_GFX_VERSION", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
 ONE, TWO = f"{OVERRIDE}_1", f"{OVERRIDE}_2"

@@ -8,26 +8,34 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.ci.containers.command import ContainerRequest, compose_command, flatten_parts
-from rocm_wheels.ci.containers.engine import Engine, find_advice
-from rocm_wheels.ci.containers.images import (
-    list_base_images,
-    choose_image,
-    list_copied_files,
-    make_image_recipe,
-)
-from rocm_wheels.ci.containers.machine import GpuDevice, ContainerHost, find_gpu_devices, inspect_host
-from rocm_wheels.ci.containers.mounts import ContainerMount, collect_mounts, parse_mounts
-from rocm_wheels.ci.containers.request import ContainerOptions, format_pasteable_line, make_container_request
-from rocm_wheels.ci.containers.variables import (
+from rocm_wheels.ci import (
+    ContainerHost,
+    ContainerMount,
+    ContainerOptions,
+    ContainerRequest,
     ContainerVariable,
-    parse_variables,
+    Engine,
+    GpuDevice,
+    choose_image,
+    collect_mounts,
+    compose_command,
+    find_advice,
     find_certificate_paths,
+    find_gpu_devices,
     find_local_proxies,
+    flatten_parts,
+    format_pasteable_line,
+    inspect_host,
+    list_base_images,
+    list_copied_files,
+    make_container_request,
+    make_image_recipe,
+    parse_mounts,
+    parse_variables,
     select_passed_variables,
 )
-from rocm_wheels.errors import DataError, HostError, RocmWheelsError, UsageError
-from rocm_wheels.model.containers import PinnedImage, load_container_table, read_container_table
+from rocm_wheels.core import DataError, HostError, RocmWheelsError, UsageError
+from rocm_wheels.models import PinnedImage, load_container_table, read_container_table
 
 CLONE = Path(__file__).resolve().parents[2]
 DOCKER = Engine("docker", "docker", "28.2.2")

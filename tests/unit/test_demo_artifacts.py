@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.demo.artifacts import MINIATURE_LIBRARIES, make_artifacts
-from rocm_wheels.errors import DataError
+from rocm_wheels.core import DataError
+from rocm_wheels.demo import MINIATURE_LIBRARIES, make_artifacts
 
 
 @pytest.mark.parametrize("version", ["", "7", "7.1", "seven", "7.1.0/../..", "7.1.0\n"])

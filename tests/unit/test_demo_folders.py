@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rocm_wheels.cli.demo import start_release
-from rocm_wheels.demo.folders import fingerprint_folders, read_mark, make_folder
-from rocm_wheels.errors import DataError
+from rocm_wheels.core import DataError
+from rocm_wheels.demo import fingerprint_folders, make_folder, read_mark
 
 
 def _fill_with(text: str):  # type: ignore[no-untyped-def]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.demo.hipify_source import fetch_hipify, find_index_url, find_local_wheel, list_wheel_urls
-from rocm_wheels.errors import SourceError, explain_error
+from rocm_wheels.core import SourceError, explain_error
+from rocm_wheels.demo import fetch_hipify, find_index_url, find_local_wheel, list_wheel_urls
 
 HTML = """<!DOCTYPE html><html><body>
 <a href="../../packages/torch-2.13.0-cp311-cp311-win_amd64.whl#sha256=00">w</a>

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.cli import demo_release
-from rocm_wheels.demo.commands import DemoCommand
-from rocm_wheels.demo.releasing import DemoRelease
-from rocm_wheels.errors import DataError, ReleaseError
-from rocm_wheels.release.gate.policy import load_policy
+from rocm_wheels.cli import demo
+from rocm_wheels.cli.demo import demonstrate_gate, run_staged_tests
+from rocm_wheels.core import DataError, ReleaseError
+from rocm_wheels.demo import DemoCommand, DemoRelease
+from rocm_wheels.release import load_policy
 
 
 def releasing(folder: Path) -> DemoRelease:
@@ -21,9 +21,9 @@ def releasing(folder: Path) -> DemoRelease:
 
 def test_a_gate_that_lets_it_pass_ends_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = releasing(tmp_path)
-    monkeypatch.setattr(demo_release, "run_calls", lambda calls: None)
+    monkeypatch.setattr(demo, "run_calls", lambda calls: None)
     with pytest.raises(DataError, match=r"the gate let a set pass that nobody tested on a GPU: .*gate"):
-        demo_release.demonstrate_gate(asked)
+        demonstrate_gate(asked)
     assert not asked.policy.exists()
 
 
@@ -34,8 +34,8 @@ def test_only_a_gate_that_blocks_is_met(tmp_path: Path, monkeypatch: pytest.Monk
     def block(calls: list[DemoCommand]) -> None:
         raise ReleaseError("2.13.0-abc may not go to nightly", tip="test it")
 
-    monkeypatch.setattr(demo_release, "run_calls", block)
-    demo_release.demonstrate_gate(asked)
+    monkeypatch.setattr(demo, "run_calls", block)
+    demonstrate_gate(asked)
     policy, everybodys = load_policy(asked.policy), load_policy(None)
     assert policy.channels == everybodys.channels and policy.waivers == everybodys.waivers
     assert [name for name, one in policy.families.items() if one.bypass_tests_for_releases] == [
@@ -54,13 +54,13 @@ def test_results_are_found_again_when_a_kill_cut_them_or_they_are_old(
     def killed(calls: list[DemoCommand]) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(demo_release, "run_programs", run)
-    monkeypatch.setattr(demo_release, "run_calls", killed)
+    monkeypatch.setattr(demo, "run_programs", run)
+    monkeypatch.setattr(demo, "run_calls", killed)
     with pytest.raises(KeyboardInterrupt):
-        demo_release.run_staged_tests(asked, "http://h/", {})
-    monkeypatch.setattr(demo_release, "run_calls", run)
+        run_staged_tests(asked, "http://h/", {})
+    monkeypatch.setattr(demo, "run_calls", run)
     for age, found in ((0.0, True), (0.0, False), (8 * 24 * 3600.0, True)):
         ran.clear()
-        monkeypatch.setattr(demo_release, "_seconds_since_made", lambda folder, age=age: age)
-        demo_release.run_staged_tests(asked, "http://h/", {})
+        monkeypatch.setattr(demo, "_seconds_since_made", lambda folder, age=age: age)
+        run_staged_tests(asked, "http://h/", {})
         assert bool(ran) == found

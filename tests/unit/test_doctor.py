@@ -18,15 +18,23 @@ from binary_writer import elf, kpack_reference
 from installed_trees import environment, install, install_torch
 
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.doctor import doctor_command
-from rocm_wheels.gpus.gpu import Gpu, Hardware, RocmInstallation
-from rocm_wheels.gpus.kfd import NO_DEVICE_FILES
-from rocm_wheels.hosts.doctor.machine import DeviceFile, MachineFacts, ProcessUser, read_machine_facts
-from rocm_wheels.hosts.doctor.report import make_report_json, summarize_findings, format_findings
-from rocm_wheels.hosts.doctor.subject import DoctorFinding, DoctorSubject
-from rocm_wheels.hosts.doctor.table import DOCTOR_CHECKS, run_checks
-from rocm_wheels.hosts.doctor.variables import load_variable_harms
-from rocm_wheels.hosts.installed.look import read_environment_packages
+from rocm_wheels.cli.machine import doctor_command
+from rocm_wheels.gpus import NO_DEVICE_FILES, Gpu, Hardware, RocmInstallation
+from rocm_wheels.hosts import (
+    DOCTOR_CHECKS,
+    DeviceFile,
+    DoctorFinding,
+    DoctorSubject,
+    MachineFacts,
+    ProcessUser,
+    format_findings,
+    load_variable_harms,
+    make_report_json,
+    read_environment_packages,
+    read_machine_facts,
+    run_checks,
+    summarize_findings,
+)
 
 USER = ProcessUser("ada", 1000, frozenset([1000]))
 IN_GROUP = ProcessUser("ada", 1000, frozenset([1000, 992]))

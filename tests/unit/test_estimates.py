@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 
-from rocm_wheels.machine import MachineResources
-from rocm_wheels.model.estimates import StepCosts, get_step_costs
-from rocm_wheels.model.names import list_project_names
-from rocm_wheels.pipeline.estimates import History, PastStep, estimate_step, read_history
-from rocm_wheels.pipeline.record.writing import create_run_record
+from rocm_wheels.core import MachineResources
+from rocm_wheels.models import StepCosts, get_step_costs, list_project_names
+from rocm_wheels.pipeline import History, PastStep, create_run_record, estimate_step, read_history
 
 GIB = 1 << 30
 LARGE = MachineResources(64, 512 * GIB, 500 * GIB)

@@ -8,17 +8,20 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from rocm_wheels.errors import ReleaseError, RocmWheelsError
-from rocm_wheels.model.project import load_project
-from rocm_wheels.release.finalizing.requirements import rewrite_requirement
-from rocm_wheels.release.finalizing.texts import rewrite_version_files
-from rocm_wheels.release.finalizing.versions import (
-    make_final_version,
+from rocm_wheels.core import ReleaseError, RocmWheelsError
+from rocm_wheels.models import load_project
+from rocm_wheels.release import (
+    SetDocument,
+    SetFile,
+    SetLock,
     decide_final_versions,
+    make_final_version,
+    make_set_id,
     map_versions,
     parse_finalize_request,
+    rewrite_requirement,
+    rewrite_version_files,
 )
-from rocm_wheels.release.sets import SetDocument, SetFile, SetLock, make_set_id
 
 RC = "7.1.0rc1"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rocm_wheels.errors import SourceError
-from rocm_wheels.sources.network.gitmodules import Submodule, parse_gitmodules, resolve_submodule_url
+from rocm_wheels.core import SourceError
+from rocm_wheels.sources import Submodule, parse_gitmodules, resolve_submodule_url
 
 
 def listed(*pairs: str) -> str:

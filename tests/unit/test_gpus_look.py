@@ -12,12 +12,25 @@ from gpu_machines import CPU, GIB, MACHINES, NODES, gpu, machine, pci, programs,
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocm_wheels.gpus import nvidia, other_systems, pci_bus, rocm_tools
-from rocm_wheels.gpus.gpu import Hardware
-from rocm_wheels.gpus.look import detect_hardware
-from rocm_wheels.gpus.names import decode_target_number, parse_override_version, format_override_version
-from rocm_wheels.gpus.programs import ProgramAnswer
-from rocm_wheels.gpus.properties import list_known_features, list_supported_features
+from rocm_wheels.gpus import (
+    Hardware,
+    ProgramAnswer,
+    ToolOutputError,
+    decode_target_number,
+    detect_hardware,
+    format_override_version,
+    list_known_features,
+    list_supported_features,
+    parse_agent_enumerator,
+    parse_amd_smi,
+    parse_clinfo,
+    parse_lspci,
+    parse_nvidia_smi,
+    parse_override_version,
+    parse_pnp_devices,
+    parse_rocminfo,
+    parse_system_profiler,
+)
 
 RX, IGPU = ("0000:03:00.0", "1002:744c", 0x0300), ("0000:0f:00.0", "1002:164e", 0x0300)
 RTX, UHD = ("0000:01:00.0", "10de:2684", 0x0300), ("0000:00:02.0", "8086:4680", 0x0300)
@@ -149,8 +162,8 @@ def test_a_machine_without_the_driver_is_told_by_its_slots(tmp_path: Path) -> No
         *("PCI bus: 3 cards", "kfd: no such driver", "rocminfo: not installed"),
         *("rocm_agent_enumerator: not installed", "amd-smi: not installed"),
     )
-    one_domain = pci_bus.parse_lspci(text("lspci_nn_one_domain.txt"))
-    assert {*one_domain} < {*pci_bus.parse_lspci(text("lspci_nn.txt"))} and len(one_domain) == 4
+    one_domain = parse_lspci(text("lspci_nn_one_domain.txt"))
+    assert {*one_domain} < {*parse_lspci(text("lspci_nn.txt"))} and len(one_domain) == 4
     by_lspci = detect_hardware({}, root=tmp_path / "no", run=programs(lspci=text("lspci_nn.txt")))
     assert [(one.vendor, one.gfx, one.address) for one in by_lspci.gpus] == [
         ("amd", "gfx1100", "0000:03:00.0"),
@@ -212,10 +225,10 @@ def test_amd_smi_that_warns_and_fails_is_read_all_the_same(tmp_path: Path) -> No
 
 
 def test_what_rocminfo_says_of_a_card() -> None:
-    (card,) = rocm_tools.parse_rocminfo(text("rocminfo_mi300x_vf.txt"))
+    (card,) = parse_rocminfo(text("rocminfo_mi300x_vf.txt"))
     assert (card.name, card.pci_id, card.address) == ("AMD Instinct MI300X VF", "1002:74b5", "0000:83:00.0")
     assert (card.uuid, card.simd_count, card.integrated) == ("GPU-43529fe3ce00c724", 1216, False)
-    apu, _ = rocm_tools.parse_rocminfo(text("rocminfo_apu_and_radeon.txt"))
+    apu, _ = parse_rocminfo(text("rocminfo_apu_and_radeon.txt"))
     assert (apu.uuid, apu.integrated) == (None, True)
 
 
@@ -296,7 +309,7 @@ def test_windows_names_the_cards_and_the_driver_their_targets() -> None:
         run=programs(powershell=ProgramAnswer(fault="it is blocked"), clinfo="?"),
     )
     assert broken.faults == ("clinfo printed no list of platforms, but '?'", "it is blocked", "it is blocked")
-    (polaris,) = other_systems.parse_clinfo(text("clinfo_columns.txt"))
+    (polaris,) = parse_clinfo(text("clinfo_columns.txt"))
     assert (polaris.gfx, polaris.index) == ("gfx803", 0)
 
 
@@ -424,16 +437,16 @@ def test_nodes_may_say_anything(lines: list[tuple[str, str]]) -> None:
 
 READERS: list[Callable[[str], object]] = [
     *(
-        rocm_tools.parse_rocminfo,
-        rocm_tools.parse_agent_enumerator,
-        rocm_tools.parse_amd_smi,
-        pci_bus.parse_lspci,
+        parse_rocminfo,
+        parse_agent_enumerator,
+        parse_amd_smi,
+        parse_lspci,
     ),
     *(
-        other_systems.parse_clinfo,
-        other_systems.parse_pnp_devices,
-        other_systems.parse_system_profiler,
-        nvidia.parse_nvidia_smi,
+        parse_clinfo,
+        parse_pnp_devices,
+        parse_system_profiler,
+        parse_nvidia_smi,
     ),
 ]
 
@@ -447,5 +460,5 @@ def test_readers_of_tools_read_or_refuse_anything(printed: str) -> None:
     for read in READERS:
         try:
             read(printed)
-        except rocm_tools.ToolOutputError as refusal:
+        except ToolOutputError as refusal:
             assert str(refusal)

@@ -7,11 +7,10 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from rocm_wheels.cli.compat_pci import gpu
-from rocm_wheels.errors import UsageError
-from rocm_wheels.gpus import pci
-from rocm_wheels.model.compat.pci_find import find_gpu_cards
-from rocm_wheels.model.gfx import get_gfx_targets
+from rocm_wheels.cli.compat_gpu import gpu
+from rocm_wheels.core import UsageError
+from rocm_wheels.gpus import list_pci_entries, search_pci_entries
+from rocm_wheels.models import find_gpu_cards, get_gfx_targets
 
 
 @pytest.mark.parametrize(
@@ -74,13 +73,13 @@ def test_what_is_no_card_is_said_with_near_names(query: str, message: str, tip: 
 def test_every_target_and_every_id_can_be_asked_for() -> None:
     for target in get_gfx_targets():
         assert {entry.gfx for entry in find_gpu_cards(target).cards} <= {target}
-    for entry in pci.list_pci_entries()[::40]:
+    for entry in list_pci_entries()[::40]:
         assert find_gpu_cards(entry.id).cards == (entry,)
 
 
 def test_products_of_the_table_of_targets_are_cards_with_that_target() -> None:
     found = {
-        (name, product): {entry.gfx for entry in pci.search_pci_entries(product) if entry.vendor == "amd"}
+        (name, product): {entry.gfx for entry in search_pci_entries(product) if entry.vendor == "amd"}
         for name, target in get_gfx_targets().items()
         for product in target.products
     }

@@ -14,16 +14,17 @@ from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocm_wheels.cli.compat_pci import refresh_pci
-from rocm_wheels.errors import DataError, HostError, UsageError
-from rocm_wheels.gpus import pci
-from rocm_wheels.model.compat.pci_refresh import (
+from rocm_wheels.cli.compat_gpu import refresh_pci
+from rocm_wheels.core import DataError, HostError, UsageError
+from rocm_wheels.gpus import PCI_TABLES, PCI_VENDORS
+from rocm_wheels.gpus import pci_ids as pci
+from rocm_wheels.models import (
     PciDifference,
     find_pci_differences,
     read_pci_ids,
+    read_pci_table,
     refresh_pci_table,
 )
-from rocm_wheels.model.compat.pci_table import read_pci_table
 
 FOLDER = Path(pci.__file__).parent
 AMD_LINES = {
@@ -48,8 +49,8 @@ def pci_ids(
         "0001  SafeNet (wrong ID)",
     ]
     changes = {"amd": amd or {}, "nvidia": nvidia or {}, "intel": {}}
-    for vendor, name in pci.PCI_VENDORS.items():
-        table = read_pci_table(FOLDER / pci.PCI_TABLES[name], name)
+    for vendor, name in PCI_VENDORS.items():
+        table = read_pci_table(FOLDER / PCI_TABLES[name], name)
         devices = {row.id[5:]: row.name for row in table.rows if row.named == "pci.ids"} | changes[name]
         lines.append(f"{vendor}  Vendor of {name}")
         for device, called in sorted(devices.items()):
@@ -67,7 +68,7 @@ def pci_ids(
 
 @pytest.fixture
 def tables(tmp_path: Path) -> Path:
-    for name in pci.PCI_TABLES.values():
+    for name in PCI_TABLES.values():
         shutil.copy(FOLDER / name, tmp_path)
     return tmp_path
 

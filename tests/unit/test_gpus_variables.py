@@ -9,11 +9,13 @@ from gpu_machines import CPU, MACHINES, gpu, machine, pci, programs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocm_wheels.gpus.gpu import Gpu
-from rocm_wheels.gpus.look import detect_hardware
-from rocm_wheels.gpus.properties import list_supported_features
-from rocm_wheels.gpus.rocm import find_rocm_installations
-from rocm_wheels.gpus.visible import mark_visible_gpus
+from rocm_wheels.gpus import (
+    Gpu,
+    detect_hardware,
+    find_rocm_installations,
+    list_supported_features,
+    mark_visible_gpus,
+)
 
 FOUR = [CPU, *(gpu(90402, 0x74A1, bus) for bus in (0x10, 0x11, 0x20, 0x21))]
 UUID = "GPU-abba0000000000"  # and the bus

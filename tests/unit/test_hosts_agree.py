@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rocm_wheels.gpus.gpu import Gpu, Hardware
-from rocm_wheels.gpus.visible import mark_visible_gpus
-from rocm_wheels.hosts.choose.served import find_served_gpus, make_visible_line
-from rocm_wheels.hosts.configure.settings import make_settings
+from rocm_wheels.gpus import Gpu, Hardware, mark_visible_gpus
+from rocm_wheels.hosts import find_served_gpus, make_settings, make_visible_line
 
 # targets of the cards in the runtime's order (? is not known, - is not numbered), of torch, the variables
 CASES = [

@@ -11,14 +11,17 @@ import pytest
 from choose_indexes import TAGS, machine
 from packaging.version import Version
 
-from rocm_wheels.errors import DataError, HostError
-from rocm_wheels.hosts.choose.candidate import ChoiceCandidate
-from rocm_wheels.hosts.choose.choosing import choose_wheels
-from rocm_wheels.hosts.choose.pages import UnreachableIndexError
-from rocm_wheels.hosts.install.offers import PackageOffers, OfferSources
-from rocm_wheels.hosts.install.planning import InstallRequest, _choose_version, _make_chooser
-from rocm_wheels.index.reach import IndexAnswer, IndexReader, UnreachableError
-from rocm_wheels.index.reading import parse_page, require_link_digest
+from rocm_wheels.core import DataError, HostError
+from rocm_wheels.hosts import (
+    ChoiceCandidate,
+    InstallRequest,
+    OfferSources,
+    PackageOffers,
+    UnreachableIndexError,
+    choose_wheels,
+)
+from rocm_wheels.hosts.make_plan import _choose_version, _make_chooser
+from rocm_wheels.index import IndexAnswer, IndexReader, UnreachableError, parse_page, require_link_digest
 
 INDEX, REST = "https://me:secret@index.example/whl/", "https://pypi.example/simple/"
 TAG = "cp312-cp312-linux_x86_64"

@@ -10,21 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from index_wheels import NOW, files, variant, wheel
 
-from rocm_wheels.errors import DataError
-from rocm_wheels.index.adding import add_wheels
-from rocm_wheels.index.building import build_index
-from rocm_wheels.index.entries import (
+from rocm_wheels.core import DataError
+from rocm_wheels.index import (
     IndexEntry,
-    escape_file_name,
+    IndexFolder,
+    add_wheels,
+    build_index,
     entry_from_line,
-    sort_entries,
-    parse_file_name,
     entry_to_line,
+    escape_file_name,
+    make_links,
+    make_project_html,
+    make_project_json,
+    parse_file_name,
+    parse_page,
+    remove_wheels,
+    sort_entries,
+    yank_wheels,
 )
-from rocm_wheels.index.marking import remove_wheels, yank_wheels
-from rocm_wheels.index.pages import make_links, make_project_html, make_project_json
-from rocm_wheels.index.reading import parse_page
-from rocm_wheels.index.views import IndexFolder
 
 DIGEST = "ab" * 32
 

@@ -7,17 +7,22 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from rocm_wheels.errors import UsageError
-from rocm_wheels.index.expecting import (
+from rocm_wheels.core import UsageError
+from rocm_wheels.index import (
     ResolveRequest,
     WheelCandidate,
+    explain_order,
+    find_build_date,
     find_expected_version,
-    parse_expected_versions,
+    find_sorting_spelling,
     list_older_releases,
+    list_spellings,
+    parse_expected_versions,
+    parse_python_version,
+    parse_requirement_name,
+    tags_for_python,
 )
-from rocm_wheels.index.installers import parse_python_version, parse_requirement_name, tags_for_python
-from rocm_wheels.index.spelling import find_build_date, find_sorting_spelling, list_spellings, explain_order
-from rocm_wheels.wheels.names import parse_wheel_name
+from rocm_wheels.wheels import parse_wheel_name
 
 OLD, NEW = Version("2.12.0+rocm7.15.0a20260728"), Version("2.12.0+rocm10.1.0a20260821")
 

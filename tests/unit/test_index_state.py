@@ -12,15 +12,19 @@ from pathlib import Path
 import pytest
 from index_wheels import NOW, files, wheel
 
-from rocm_wheels.errors import DataError, RocmWheelsError, UsageError, explain_error
-from rocm_wheels.index import taking
-from rocm_wheels.index.adding import add_wheels, check_files_url
-from rocm_wheels.index.building import build_index
-from rocm_wheels.index.digests import read_digests_file
-from rocm_wheels.index.marking import remove_wheels, yank_wheels
-from rocm_wheels.index.taking import read_requires_python
-from rocm_wheels.index.views import IndexFolder
-from rocm_wheels.wheels.members import WheelArchive
+from rocm_wheels.core import DataError, RocmWheelsError, UsageError, explain_error
+from rocm_wheels.index import (
+    IndexFolder,
+    add_wheels,
+    build_index,
+    check_files_url,
+    read_digests_file,
+    read_requires_python,
+    remove_wheels,
+    wheel_file,
+    yank_wheels,
+)
+from rocm_wheels.wheels import WheelArchive
 
 
 def test_a_wheel_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +61,7 @@ def test_metadata_beside_a_wheel_of_a_list_is_believed(
     (tmp_path / f"{name}.metadata").write_text(
         "Metadata-Version: 2.4\nName: Torch\nVersion: 2.9.1\nRequires-Python: >=3.9\n\nVersion: 1\n"
     )
-    monkeypatch.setattr(taking, "WheelArchive", None)
+    monkeypatch.setattr(wheel_file, "WheelArchive", None)
     build_index(tmp_path, now=NOW, digests={name: "ab" * 32})
     assert IndexFolder(tmp_path).read_entries("torch")[name].requires_python == ">=3.9"
 

@@ -11,30 +11,32 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from rocm_wheels.downloads.identity import Validators
-from rocm_wheels.errors import HostError, UsageError
-from rocm_wheels.hosts.choose.candidate import ChoiceCandidate, WheelChoice
-from rocm_wheels.hosts.install.asked import (
-    list_device_extras,
-    parse_packages,
-    list_resolver_lines,
-    list_stable_projects,
-    find_torch_requirement,
-)
-from rocm_wheels.hosts.install.belonging import list_broken_requirements, list_unmet_requirements
-from rocm_wheels.hosts.install.cache import WheelCache, find_cache_folder
-from rocm_wheels.hosts.install.offers import PackageOffer, PackageOffers, select_same_build
-from rocm_wheels.hosts.install.resolve import explain_failure, make_installer_environment
-from rocm_wheels.hosts.install.rule import (
+from rocm_wheels.core import HostError, UsageError, Validators, format_size
+from rocm_wheels.hosts import (
+    ChoiceCandidate,
+    InstalledDistribution,
+    PackageOffer,
+    PackageOffers,
+    WheelCache,
+    WheelChoice,
+    explain_failure,
+    explain_refusal,
+    find_cache_folder,
     find_dependency_index,
+    find_intended_project,
+    find_torch_requirement,
     is_closed_project,
     is_pure_wheel,
-    find_intended_project,
+    list_broken_requirements,
+    list_device_extras,
+    list_resolver_lines,
+    list_stable_projects,
+    list_unmet_requirements,
+    make_installer_environment,
+    parse_packages,
     requires_pure_wheel,
-    explain_refusal,
+    select_same_build,
 )
-from rocm_wheels.hosts.installed.distributions import InstalledDistribution
-from rocm_wheels.words import format_size
 
 MARKERS = {"python_version": "3.12", "sys_platform": "linux", "platform_machine": "x86_64", "extra": ""}
 

@@ -14,12 +14,18 @@ from binary_writer import bundle as aligned
 from binary_writer import compress, elf, hip, kpack, kpack_reference
 from installed_trees import environment, install, install_torch
 
-from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.hosts.installed import kernels, read_installed_packages, list_kernel_targets
-from rocm_wheels.hosts.installed.kernels import read_installed_code, list_library_files, list_library_roots
-from rocm_wheels.hosts.installed.look import read_environment_packages
-from rocm_wheels.hosts.installed.serving import check_kernel_support
-from rocm_wheels.wheels.device_code.quick import read_library_targets
+from rocm_wheels.core import DataError, UsageError
+from rocm_wheels.hosts import (
+    check_kernel_support,
+    installed_kernels,
+    list_kernel_targets,
+    list_library_files,
+    list_library_roots,
+    read_environment_packages,
+    read_installed_code,
+    read_installed_packages,
+)
+from rocm_wheels.wheels import read_library_targets
 
 TWO = aligned(hip("gfx1100"), hip("gfx942"))
 
@@ -226,7 +232,9 @@ def test_a_library_is_read_once_while_it_stays_as_it_is(
 ) -> None:
     read: list[Path] = []
     monkeypatch.setattr(
-        kernels, "read_library_targets", lambda path: (read.append(path), read_library_targets(path))[1]
+        installed_kernels,
+        "read_library_targets",
+        lambda path: (read.append(path), read_library_targets(path))[1],
     )
     place = environment(tmp_path / "venv")
     install_torch(place.site_packages, "gfx942")

@@ -21,18 +21,18 @@ from binary_writer import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocm_wheels.errors import DataError
-from rocm_wheels.wheels.device_code.messagepack import unpack_messagepack
-from rocm_wheels.wheels.device_code.objects import (
+from rocm_wheels.core import DataError
+from rocm_wheels.wheels import (
+    BinarySpan,
     FoundDeviceCode,
-    may_hold_code,
-    list_named_archives,
-    read_device_code,
-    read_code_objects,
     list_code_targets,
+    list_named_archives,
+    may_hold_code,
+    read_code_objects,
+    read_device_code,
+    scan_wheel,
+    unpack_messagepack,
 )
-from rocm_wheels.wheels.device_code.span import BinarySpan
-from rocm_wheels.wheels.scan import scan_wheel
 
 KERNELS = {
     ("lib/liba.so#0", "gfx942:xnack+"): code_object("gfx942", xnack="+", size=9000),

@@ -7,11 +7,18 @@ from typing import Any
 
 import pytest
 
-from rocm_wheels.errors import SourceError
-from rocm_wheels.model.lock import Lock, LockedPatches, LockedProject, LockedSubmodule
-from rocm_wheels.sources.lock.diff import compare_locks
-from rocm_wheels.sources.lock.diff_report import Histories, format_diff_json, format_diff_report
-from rocm_wheels.sources.lock.history import CommitRange, HistoryCommit, make_readable, explain_failure
+from rocm_wheels.core import SourceError
+from rocm_wheels.models import Lock, LockedPatches, LockedProject, LockedSubmodule
+from rocm_wheels.sources import (
+    CommitRange,
+    Histories,
+    HistoryCommit,
+    compare_locks,
+    explain_failure,
+    format_diff_json,
+    format_diff_report,
+    make_readable,
+)
 
 ORIGIN = "https://git.example/pytorch"
 

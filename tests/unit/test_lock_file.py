@@ -10,11 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.model.lock import Lock, LockedPatches, LockedProject, LockedSubmodule
-from rocm_wheels.sources.lock.file import digest_lock, format_lock, parse_lock, read_lock, write_lock
-from rocm_wheels.sources.lock.manifest import ManifestEntry, format_manifest
-from rocm_wheels.sources.network.gitmodules import is_inside_tree
+from rocm_wheels.core import DataError, UsageError
+from rocm_wheels.models import Lock, LockedPatches, LockedProject, LockedSubmodule
+from rocm_wheels.sources import (
+    ManifestEntry,
+    digest_lock,
+    format_lock,
+    format_manifest,
+    is_inside_tree,
+    parse_lock,
+    read_lock,
+    write_lock,
+)
 
 KEYS = st.sampled_from(
     [

@@ -11,9 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels import machine
-from rocm_wheels.errors import UsageError
-from rocm_wheels.machine import MachineResources, count_compile_jobs, measure_machine, read_max_jobs
+from rocm_wheels.core import (
+    MachineResources,
+    UsageError,
+    count_compile_jobs,
+    machine,
+    measure_machine,
+    read_max_jobs,
+)
 
 GIB = 1 << 30
 SCOPE = "docker-1f1d6e2d4940ddac13abd421a2617992bf89f0e0f9a902ed58278c5f843e9ae7.scope"
@@ -195,7 +200,7 @@ def test_macos_counts_pages_that_can_be_had(monkeypatch: pytest.MonkeyPatch) -> 
     pages = {"free": 100, "active": 900, "inactive": 50, "speculative": 7, "purgeable": 3}
     said = "\n".join(f"Pages {kind}:   {count}." for kind, count in pages.items())
     sizes = {"SC_PAGE_SIZE": 16384, "SC_PHYS_PAGES": 1000}
-    monkeypatch.setattr("rocm_wheels.process.capture", lambda *_, **__: said)
+    monkeypatch.setattr("rocm_wheels.core.process.capture_output", lambda *_, **__: said)
     monkeypatch.setattr("os.sysconf", sizes.__getitem__)
     assert machine._read_macos_memory({}) == (1000 * 16384, 160 * 16384)
 

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocm_wheels.errors import UsageError
-from rocm_wheels.model.gfx import (
-    strip_features,
+from rocm_wheels.core import UsageError
+from rocm_wheels.models import (
     choose_targets,
     find_families,
     get_gfx_families,
     get_gfx_targets,
     parse_targets,
+    strip_features,
 )
 
 NAMES = sorted(get_gfx_targets())

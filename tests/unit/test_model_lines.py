@@ -10,18 +10,18 @@ import pytest
 from click.testing import CliRunner
 
 from rocm_wheels.cli.lines import command
-from rocm_wheels.errors import DataError
-from rocm_wheels.model.line_facts import LineFact
-from rocm_wheels.model.lines import (
+from rocm_wheels.core import DataError, Record
+from rocm_wheels.models import (
     LINES_TABLE,
-    get_release_lines,
-    get_release_line,
+    LineFact,
+    get_data_folder,
     get_line_tools,
-    load_line_table,
     get_newest_line_tools,
+    get_release_line,
+    get_release_lines,
+    list_project_names,
+    load_line_table,
 )
-from rocm_wheels.model.names import get_data_folder, list_project_names
-from rocm_wheels.records import Record
 
 CLONE = Path(__file__).resolve().parents[2]
 SMALL = """\

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.errors import DataError, RocmWheelsError, SourceError, UsageError
-from rocm_wheels.model.lines import get_release_line
-from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.pins.choose import Pin, choose_pin
+from rocm_wheels.core import DataError, RocmWheelsError, SourceError, UsageError
+from rocm_wheels.models import get_release_line, load_project
+from rocm_wheels.sources import Pin, choose_pin
 
 A = "a" * 40
 ROW = f"ubuntu|pytorch|torchaudio|release/2.9|{A}|https://github.com/ROCm/audio\n"

@@ -10,25 +10,24 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from rocm_wheels.errors import DataError, RocmWheelsError, SdkError, SourceError, UsageError
-from rocm_wheels.model.flash_attention import (
-    read_aotriton_release,
-    has_aotriton_kernels,
-    decide_flash_attention,
-)
-from rocm_wheels.model.gfx import get_gfx_targets
-from rocm_wheels.model.lines import get_release_lines, get_line_tools
-from rocm_wheels.model.project import load_project
-from rocm_wheels.model.versions import (
-    read_base_version,
+from rocm_wheels.core import DataError, RocmWheelsError, SdkError, SourceError, UsageError
+from rocm_wheels.models import (
+    add_version_parts,
     check_exact_requirement,
+    decide_flash_attention,
+    get_gfx_targets,
+    get_line_tools,
     get_local_part,
+    get_release_lines,
+    has_aotriton_kernels,
+    load_project,
     make_project_version,
     make_rocm_requirement,
-    read_stated_version,
     make_version_suffix,
     make_wheel_version,
-    add_version_parts,
+    read_aotriton_release,
+    read_base_version,
+    read_stated_version,
 )
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -11,8 +11,8 @@ from binary_writer import HOST, ar, bundle, code_object, coff, compress, elf, hi
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rocm_wheels.errors import DataError
-from rocm_wheels.wheels.device_code.objects import read_code_objects, list_code_targets
+from rocm_wheels.core import DataError
+from rocm_wheels.wheels import list_code_targets, read_code_objects
 
 TWO = bundle(HOST, hip("gfx942"), hip("gfx1100"))
 ALL_PACKINGS = [(v, m) for v in (1, 2, 3) for m in ("zlib", "zstd")]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.errors import UsageError
-from rocm_wheels.sources.patches.sets import match_line, choose_patch_folder
+from rocm_wheels.core import UsageError
+from rocm_wheels.sources import choose_patch_folder, match_line
 
 KNOWN = ["2.9", "2.10", "3.7.x", "main", "nightly", "users-me-x"]
 COMMIT = "0123456789" * 4

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from audit_wheels import Draft, torch_draft
 
-from rocm_wheels.errors import DataError
-from rocm_wheels.pipeline.steps.variant import stamp_wheel
+from rocm_wheels.core import DataError
+from rocm_wheels.pipeline import stamp_wheel
 
 TARGETS = ("gfx942", "gfx1100")
 BOTH = "torch-2.9.0-cp311-cp311-linux_x86_64-rocm7.1_gfx942_gfx1100.whl"

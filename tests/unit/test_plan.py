@@ -14,16 +14,24 @@ import pytest
 from planned_runs import NAMES, finish, make_facts, settled
 from pydantic import ValidationError
 
-from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.model.lines import get_release_lines
-from rocm_wheels.model.project import Project, load_project
-from rocm_wheels.pipeline.facts.gather import DoneStep, Facts
-from rocm_wheels.pipeline.plan.file import PlanFile, make_plan_json, read_plan, restore_addresses, write_plan
-from rocm_wheels.pipeline.plan.graph import StepGraph, make_step_graph
-from rocm_wheels.pipeline.plan.settle import make_comparable_stamp
-from rocm_wheels.pipeline.plan.step import Plan, Step
-from rocm_wheels.pipeline.plan.text import format_plan
-from rocm_wheels.pipeline.stamps import describe_changes
+from rocm_wheels.core import DataError, UsageError
+from rocm_wheels.models import Project, get_release_lines, load_project
+from rocm_wheels.pipeline import (
+    DoneStep,
+    Facts,
+    Plan,
+    PlanFile,
+    Step,
+    StepGraph,
+    describe_changes,
+    format_plan,
+    make_comparable_stamp,
+    make_plan_json,
+    make_step_graph,
+    read_plan,
+    restore_addresses,
+    write_plan,
+)
 
 CHECKED = ["install-tools-cp312", "probe-targets", "build-triton-cp312"]
 BUILDS = [f"build-{name}-cp312" for name in ("triton", "pytorch", "apex", "pytorch_audio", "pytorch_vision")]

@@ -7,11 +7,8 @@ from pathlib import Path
 import pytest
 from planned_runs import finish, make_facts
 
-from rocm_wheels.pipeline.facts import gather
-from rocm_wheels.pipeline.plan.graph import make_step_graph
-from rocm_wheels.pipeline.plan.planner import Planner
-from rocm_wheels.pipeline.plan.settle import settle_step
-from rocm_wheels.pipeline.stamps import OutputFile, StepStamp, write_stamp
+from rocm_wheels.pipeline import OutputFile, Planner, StepStamp, make_step_graph, settle_step, write_stamp
+from rocm_wheels.pipeline import facts as gather
 
 
 def test_an_environment_made_anew_has_lost_its_build_packages(

@@ -8,22 +8,19 @@ from typing import Any
 
 import pytest
 
-from rocm_wheels.errors import UsageError
-from rocm_wheels.machine import MachineResources
-from rocm_wheels.model.project import BuildDownload, Platform
-from rocm_wheels.pipeline.estimates import Estimate
-from rocm_wheels.pipeline.preflight.folders import estimate_longest_path
-from rocm_wheels.pipeline.preflight.subject import (
-    StepCost,
-    BuildFetch,
-    PreflightFolder,
-    PythonHeaders,
-    PreflightFinding,
-    BuildProgram,
-    PreflightSubject,
-)
-from rocm_wheels.pipeline.preflight.table import (
+from rocm_wheels.core import MachineResources, UsageError
+from rocm_wheels.models import BuildDownload, Platform
+from rocm_wheels.pipeline import (
     PREFLIGHT_CHECKS,
+    BuildFetch,
+    BuildProgram,
+    Estimate,
+    PreflightFinding,
+    PreflightFolder,
+    PreflightSubject,
+    PythonHeaders,
+    StepCost,
+    estimate_longest_path,
     format_findings,
     refuse_errors,
     run_preflight_checks,

@@ -9,14 +9,22 @@ import pytest
 from judged_sets import a_set, sha, wheel
 from packaging.requirements import Requirement
 
-from rocm_wheels.errors import DataError, ReleaseError
-from rocm_wheels.release.layout import FamilyPaths, load_layout
-from rocm_wheels.release.promotion.channel import Channel, PendingChange, ChannelSet, read_channel
-from rocm_wheels.release.promotion.overlaps import refuse_overlaps
-from rocm_wheels.release.promotion.promoting import list_newer_sets
-from rocm_wheels.release.promotion.ties import sort_by_dependencies, require_pins, require_ties
-from rocm_wheels.release.sets import SetDocument, SetFile
-from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.core import DataError, FolderStore, ReleaseError
+from rocm_wheels.release import (
+    Channel,
+    ChannelSet,
+    FamilyPaths,
+    PendingChange,
+    SetDocument,
+    SetFile,
+    list_newer_sets,
+    load_layout,
+    read_channel,
+    refuse_overlaps,
+    require_pins,
+    require_ties,
+    sort_by_dependencies,
+)
 
 V = "2.9.1+rocm7.1.0"
 PAIR = (wheel("torch"), wheel("torchvision"))

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from audit_wheels import torch_draft
 
-from rocm_wheels.errors import DataError
-from rocm_wheels.model.lock import Lock, LockedProject
-from rocm_wheels.pipeline.provenance import (
+from rocm_wheels.core import DataError
+from rocm_wheels.models import Lock, LockedProject
+from rocm_wheels.package import (
     LOCK_MEMBER,
     digest_content,
-    extract_lock_part,
     embed_provenance,
+    extract_lock_part,
     narrow_requirements,
 )
 

@@ -20,22 +20,22 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError, field_valid
 from pydantic_core.core_schema import ErrorType
 
 import rocm_wheels
-from rocm_wheels.errors import DataError
-from rocm_wheels.model.names import get_data_folder, list_shared_projects, get_recipes_folder
-from rocm_wheels.model.project import load_project
-from rocm_wheels.records import (
+from rocm_wheels.core import (
     FAULT_SENTENCES,
+    DataError,
     Record,
-    make_record_error,
     load_record,
+    make_record_error,
     parse_record,
     read_json_file,
     read_text_file,
-    summarize_faults,
+    read_yaml_tree,
     require_pattern,
-    tree,
+    summarize_faults,
+    yaml_reader,
 )
-from rocm_wheels.release.gate.policy import Policy
+from rocm_wheels.models import get_data_folder, get_recipes_folder, list_shared_projects, load_project
+from rocm_wheels.release import Policy
 
 LOADERS = [yaml.BaseLoader, *([yaml.CBaseLoader] if hasattr(yaml, "CBaseLoader") else [])]
 PYDANTIC = re.compile(
@@ -261,7 +261,7 @@ BROKEN = [
 
 @pytest.fixture(params=LOADERS, ids=lambda loader: loader.__name__)
 def loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree, "_BaseLoader", request.param)
+    monkeypatch.setattr(yaml_reader, "_BaseLoader", request.param)
 
 
 @pytest.mark.usefixtures("loader")
@@ -587,7 +587,7 @@ def test_the_tables_are_all_here() -> None:
 @pytest.mark.parametrize(("path", "place"), FILES, ids=[path.stem for path, _ in FILES])
 def test_no_mistake_in_a_file_of_ours_is_told_in_pydantics_words(path: Path, place: str) -> None:
     model = _model(place)
-    value = tree.read_yaml_tree(path.read_text(encoding="utf-8"), name=path.name).value
+    value = read_yaml_tree(path.read_text(encoding="utf-8"), name=path.name).value
     wrong = 0
     for spoilt in _spoilt(value, set()):
         try:

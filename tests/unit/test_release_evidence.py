@@ -13,12 +13,19 @@ from hypothesis import strategies as st
 from judged_sets import NOW, SET, a_set, said, sha, wheel
 from pydantic import ValidationError
 
-from rocm_wheels.errors import DataError, ReleaseError, UsageError
-from rocm_wheels.release.evidence import OutcomeCounts, Evidence, parse_evidence
-from rocm_wheels.release.evidence_junit import read_junit_run, list_report_files
-from rocm_wheels.release.evidence_store import StoredEvidence, add_evidence, read_evidence
-from rocm_wheels.release.layout import FamilyPaths, load_layout
-from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.core import DataError, FolderStore, ReleaseError, UsageError
+from rocm_wheels.release import (
+    Evidence,
+    FamilyPaths,
+    OutcomeCounts,
+    StoredEvidence,
+    add_evidence,
+    list_report_files,
+    load_layout,
+    parse_evidence,
+    read_evidence,
+    read_junit_run,
+)
 
 LAYOUT = load_layout()
 

@@ -13,16 +13,15 @@ import pytest
 from judged_sets import a_set, wheel
 from test_release_evidence import CASE, WHOLE, junit
 
-from rocm_wheels.audit.findings import AuditReport, AuditFinding, SkippedCheck
-from rocm_wheels.cli import evidence, gate
+from rocm_wheels.audit import AuditFinding, AuditReport, SkippedCheck
+from rocm_wheels.cli import evidence
+from rocm_wheels.cli import evidence as gate
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.index.picking import ResolveCheck
-from rocm_wheels.release.layout import FamilyPaths, load_layout
-from rocm_wheels.release.sets import SetDocument, SetFile
-from rocm_wheels.stores.folder import FolderStore
-from rocm_wheels.testing.results import Results, TestResult, count_outcomes
-from rocm_wheels.wheels.members import hash_file
+from rocm_wheels.core import FolderStore, hash_file
+from rocm_wheels.index import ResolveCheck
+from rocm_wheels.release import FamilyPaths, SetDocument, SetFile, load_layout
+from rocm_wheels.testing import Results, TestResult, count_outcomes
 
 POLICY = """
 channels:

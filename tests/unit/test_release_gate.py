@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 from judged_sets import EVERY, NOW, ONE, SET, a_set, judged, outcomes, said, sha, wheel
 
-from rocm_wheels.model.ci import load_ci_table
-from rocm_wheels.release.evidence_store import StoredEvidence
-from rocm_wheels.release.gate.policy import load_policy
-from rocm_wheels.release.gate.verdict import make_shown_state
+from rocm_wheels.models import load_ci_table
+from rocm_wheels.release import StoredEvidence, load_policy, make_shown_state
 
 VERIFIED = said("verify")
 GREEN = (VERIFIED, said())

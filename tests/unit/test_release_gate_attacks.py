@@ -8,13 +8,17 @@ from typing import Any
 import pytest
 from judged_sets import EVERY, FAMILY, NOW, ONE, SET, a_set, judged, outcomes, policy, said, sha, wheel
 
-from rocm_wheels.errors import DataError
-from rocm_wheels.release.evidence import Evidence
-from rocm_wheels.release.evidence_store import StoredEvidence
-from rocm_wheels.release.gate.needed import compute_needs_digest
-from rocm_wheels.release.gate.policy import load_policy
-from rocm_wheels.release.gate.verdict import Verdict, make_shown_state
-from rocm_wheels.release.sets import SetCell, SetDocument
+from rocm_wheels.core import DataError
+from rocm_wheels.release import (
+    Evidence,
+    SetCell,
+    SetDocument,
+    StoredEvidence,
+    Verdict,
+    compute_needs_digest,
+    load_policy,
+    make_shown_state,
+)
 
 EVERY_TARGET = ONE.replace("targets: one", "targets: every")
 

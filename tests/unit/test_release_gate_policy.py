@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from judged_sets import ONE, policy
 
-from rocm_wheels.errors import DataError
-from rocm_wheels.model.names import get_data_folder
-from rocm_wheels.release.gate.policy import load_policy
+from rocm_wheels.core import DataError
+from rocm_wheels.models import get_data_folder
+from rocm_wheels.release import load_policy
 
 KEY = f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{'A' * 43}"
 _WHO = "owner: bob, reason: known, expires: 2026-12-24"

@@ -13,10 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from judged_sets import NOW, SET, a_set, policy, said, wheel
 
-from rocm_wheels.release.evidence_store import StoredEvidence
-from rocm_wheels.release.gate.judge import judge_set
-from rocm_wheels.release.gate.policy import Policy
-from rocm_wheels.release.gate.verdict import Verdict, make_shown_state
+from rocm_wheels.release import Policy, StoredEvidence, Verdict, judge_set, make_shown_state
 
 OTHER = a_set(wheel("torch"))
 QUICK = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))

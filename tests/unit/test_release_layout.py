@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.errors import DataError
-from rocm_wheels.release.layout import FamilyPaths, load_layout
+from rocm_wheels.core import DataError
+from rocm_wheels.release import FamilyPaths, load_layout
 
 OLD = (
     "staging: in\nrelease: out\nsets: sets\nfiles: files\nevidence: seen\npages: simple\nchannels: channels\n"

@@ -8,9 +8,7 @@ import pytest
 from judged_sets import a_set, sha, wheel
 from packaging.version import Version
 
-from rocm_wheels.release.newest import parse_torch_line, rank_set
-from rocm_wheels.release.sets import SetFile
-from rocm_wheels.release.views.platforms import find_platform_conflicts
+from rocm_wheels.release import SetFile, find_platform_conflicts, parse_torch_line, rank_set
 
 # (version of torch or None, when it was made), the newest last
 NIGHTS = [

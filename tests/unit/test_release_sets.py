@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from rocm_wheels.errors import DataError, ReleaseError
-from rocm_wheels.release.layout import FamilyPaths, load_layout
-from rocm_wheels.release.sets import (
+from rocm_wheels.core import DataError, FolderStore, ReleaseError
+from rocm_wheels.release import (
+    FamilyPaths,
     SetCell,
     SetDocument,
     SetFile,
     SetLock,
     find_set,
-    parse_set,
-    make_planned_cells,
-    read_set,
-    make_set_id,
     list_set_ids,
+    load_layout,
+    make_planned_cells,
+    make_set_id,
+    parse_set,
+    read_set,
 )
-from rocm_wheels.stores.folder import FolderStore
 
 
 def a_set(version: str = "2.9.1+rocm7.1.0", family: str = "gfx94X-dcgpu", digit: str = "a") -> SetDocument:

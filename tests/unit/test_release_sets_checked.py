@@ -14,15 +14,19 @@ from audit_wheels import Draft, library
 from index_wheels import variant
 from release_world import FAMILY, PYTHON, ROCM, TAG, a_lock, drafts
 
-from rocm_wheels.errors import ReleaseError, RocmWheelsError
-from rocm_wheels.model.lock import Lock
-from rocm_wheels.release.layout import FamilyPaths, load_layout
-from rocm_wheels.release.pages import make_set_pages
-from rocm_wheels.release.sets import SetLayout
-from rocm_wheels.release.staging.plan import StagePlan, plan_stage
-from rocm_wheels.release.staging.wheel import accepts_python
-from rocm_wheels.sources.lock.file import format_lock
-from rocm_wheels.wheels.names import parse_wheel_name
+from rocm_wheels.core import ReleaseError, RocmWheelsError
+from rocm_wheels.models import Lock
+from rocm_wheels.release import (
+    FamilyPaths,
+    SetLayout,
+    StagePlan,
+    accepts_python,
+    load_layout,
+    make_set_pages,
+    plan_stage,
+)
+from rocm_wheels.sources import format_lock
+from rocm_wheels.wheels import parse_wheel_name
 
 Drafts = dict[str, Draft]
 

@@ -15,15 +15,20 @@ from judged_sets import NOW as MOMENT
 from judged_sets import judged, said
 from release_world import NEWER, OLDER, PYTHON, several_drafts
 
-from rocm_wheels.errors import DataError, RocmWheelsError
-from rocm_wheels.model.lock import Lock
-from rocm_wheels.release.evidence_store import StoredEvidence
-from rocm_wheels.release.gate.judge import judge_set
-from rocm_wheels.release.gate.policy import load_policy
-from rocm_wheels.release.layout import FamilyPaths, load_layout
-from rocm_wheels.release.sets import SetLayout, parse_set
-from rocm_wheels.release.staging.plan import StagePlan, plan_stage
-from rocm_wheels.sources.lock.file import digest_lock, format_lock
+from rocm_wheels.core import DataError, RocmWheelsError
+from rocm_wheels.models import Lock
+from rocm_wheels.release import (
+    FamilyPaths,
+    SetLayout,
+    StagePlan,
+    StoredEvidence,
+    judge_set,
+    load_layout,
+    load_policy,
+    parse_set,
+    plan_stage,
+)
+from rocm_wheels.sources import digest_lock, format_lock
 
 LOCKS = (NEWER, OLDER)
 Drafts = dict[str, Draft]

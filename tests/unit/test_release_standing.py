@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judged_sets import EVERY, NOW, ONE, a_set, policy, said, wheel
 
-from rocm_wheels.release.evidence_store import StoredEvidence
-from rocm_wheels.release.gate.judge import judge_set
-from rocm_wheels.release.sets import SetDocument
-from rocm_wheels.release.standing import (
+from rocm_wheels.release import (
     SetCandidate,
+    SetDocument,
+    StoredEvidence,
     TestKind,
-    sort_newest_first,
     find_newest_passed,
-    list_target_states,
     find_state_on,
+    judge_set,
+    list_target_states,
+    sort_newest_first,
 )
 
 TWO = policy(

@@ -11,9 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.errors import ReleaseError, UsageError
-from rocm_wheels.stores import ChangedInStoreError, AlreadyInStoreError, NotInStoreError, open_store
-from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.core import (
+    AlreadyInStoreError,
+    ChangedInStoreError,
+    FolderStore,
+    NotInStoreError,
+    ReleaseError,
+    UsageError,
+    open_store,
+)
 
 
 @pytest.fixture

@@ -12,30 +12,36 @@ import pytest
 from judged_sets import FAMILY, NOW, TARGETS, a_set, policy, said, sha, wheel
 from pydantic import ValidationError
 
-from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.release.evidence_store import StoredEvidence as Result
-from rocm_wheels.release.layout import FamilyPaths, load_layout
-from rocm_wheels.release.promotion.channel import ChannelSet
-from rocm_wheels.release.queries import make_install_command
-from rocm_wheels.release.sets import SetDocument
-from rocm_wheels.release.standing import SetCandidate, sort_newest_first, find_newest_passed
-from rocm_wheels.release.views.known import (
-    StoredStatus,
-    SetStatus,
+from rocm_wheels.core import DataError, FolderStore, UsageError
+from rocm_wheels.release import (
+    ChannelSet,
     ChannelStatus,
     ChannelView,
-    read_channel_status,
-)
-from rocm_wheels.release.views.public import PublicLocation, check_public_url, read_public, update_public
-from rocm_wheels.release.views.showing import plan_views, find_view_sets
-from rocm_wheels.release.views.support import SupportDocument, merge_support, make_support
-from rocm_wheels.release.views.telling import (
+    FamilyPaths,
+    PublicLocation,
+    SetCandidate,
+    SetDocument,
+    SetStatus,
+    StoredStatus,
+    SupportDocument,
+    check_public_url,
     compute_policy_digest,
     compute_status_digest,
-    make_set_status,
     drop_age_limits,
+    find_newest_passed,
+    find_view_sets,
+    load_layout,
+    make_install_command,
+    make_set_status,
+    make_support,
+    merge_support,
+    plan_views,
+    read_channel_status,
+    read_public,
+    sort_newest_first,
+    update_public,
 )
-from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.release import StoredEvidence as Result
 
 RULES = """
 channels:

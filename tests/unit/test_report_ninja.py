@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocm_wheels.errors import DataError
-from rocm_wheels.pipeline.report.ninja import NinjaEdge, group_edges, assign_lanes, read_ninja_log
+from rocm_wheels.core import DataError
+from rocm_wheels.pipeline import NinjaEdge, assign_lanes, group_edges, read_ninja_log
 
 
 def written(folder: Path, text: str) -> Path:

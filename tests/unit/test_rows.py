@@ -7,10 +7,7 @@ from pathlib import Path
 
 from planned_runs import finish, make_facts, settled
 
-from rocm_wheels.pipeline.execute.executor import StepOutcome
-from rocm_wheels.pipeline.plan.step import Plan
-from rocm_wheels.pipeline.rows import make_rows
-from rocm_wheels.pipeline.stamps import OutputFile, write_stamp
+from rocm_wheels.pipeline import OutputFile, Plan, StepOutcome, make_rows, write_stamp
 
 APEX = "build-apex-cp312"
 

@@ -8,12 +8,17 @@ import click
 import pytest
 
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.errors import BuildError, InterruptedRunError
-from rocm_wheels.pipeline.execute.executor import StepOutcome
-from rocm_wheels.pipeline.execute.result import RECORD_VARIABLE, judge_step_end
-from rocm_wheels.pipeline.plan.step import BuildCell, Step
+from rocm_wheels.core import BuildError, InterruptedRunError
+from rocm_wheels.pipeline import (
+    RECORD_VARIABLE,
+    BuildCell,
+    Step,
+    StepOutcome,
+    SummaryRow,
+    format_summary,
+    judge_step_end,
+)
 from rocm_wheels.pipeline.run import _name_step_failure
-from rocm_wheels.pipeline.summary import SummaryRow, format_summary
 
 STEP = Step("build-pytorch-cp312", "build", BuildCell("cp312"), "pytorch")
 

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels import groups
-from rocm_wheels.pipeline.record import writing
-from rocm_wheels.pipeline.record.reading import list_run_ids
-from rocm_wheels.pipeline.record.writing import RunRecord, create_run_record
+from rocm_wheels.core import get_process_start
+from rocm_wheels.pipeline import RunRecord, create_run_record, list_run_ids
+from rocm_wheels.pipeline import record as writing
 
 NOON = datetime(2026, 11, 21, 15, 41, 30, 123456, tzinfo=timezone.utc)
 
@@ -98,8 +97,8 @@ def test_runs_of_one_second_have_names_of_their_own(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="known on Linux alone")
 def test_a_process_is_known_by_when_it_began() -> None:
-    assert groups.get_process_start(os.getpid()) == groups.get_process_start(os.getpid()) != ""
-    assert groups.get_process_start(2**22 + 1) == ""
+    assert get_process_start(os.getpid()) == get_process_start(os.getpid()) != ""
+    assert get_process_start(2**22 + 1) == ""
 
 
 def test_the_newest_run_is_the_last_one_also_after_the_clock_was_set_back(tmp_path: Path) -> None:

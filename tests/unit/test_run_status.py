@@ -12,10 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_records import WrittenRun
 
-from rocm_wheels.pipeline.record.memory import measure_tree_memory
-from rocm_wheels.pipeline.record.plain import shorten_digests, find_last_line, join_lines, strip_controls
-from rocm_wheels.pipeline.record.reading import read_run
-from rocm_wheels.pipeline.record.status import RunStatus, read_run_status
+from rocm_wheels.pipeline import (
+    RunStatus,
+    find_last_line,
+    join_lines,
+    measure_tree_memory,
+    read_run,
+    read_run_status,
+    shorten_digests,
+    strip_controls,
+)
 
 
 def at_work(runs: Path) -> WrittenRun:

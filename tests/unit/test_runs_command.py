@@ -11,9 +11,8 @@ from run_records import NOON, WrittenRun, night
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.cli.runs_text import describe_work
-from rocm_wheels.pipeline.record.reading import read_run
-from rocm_wheels.pipeline.record.status import read_run_status
+from rocm_wheels.cli.runs import describe_work
+from rocm_wheels.pipeline import read_run, read_run_status
 
 
 @pytest.fixture

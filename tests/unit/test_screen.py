@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels import log
-from rocm_wheels.pipeline.execute.screen import StepDisplay, read_last_log_line, join_step_lines
+from rocm_wheels.core import configure_log
+from rocm_wheels.pipeline import StepDisplay, join_step_lines, read_last_log_line
 
 
 @pytest.fixture
 def printed() -> io.StringIO:
     stream = io.StringIO()
-    log.configure_log({"GITHUB_ACTIONS": "true"}, stream=stream)
+    configure_log({"GITHUB_ACTIONS": "true"}, stream=stream)
     return stream
 
 
@@ -33,7 +33,7 @@ def test_groups_on_github_never_nest_and_lose_no_line(printed: io.StringIO) -> N
     screen.show_line("three", "three says 2")
     screen.end_step("three", "done in", "green")
     screen.close()
-    log.configure_log({})
+    configure_log({})
     lines = [re.sub(r" 0\.\d s$", "", line) for line in printed.getvalue().splitlines()]
     begin = "::group::{}: not built yet"
     assert lines == [
@@ -55,13 +55,13 @@ def test_the_last_line_of_a_log_that_is_being_written(tmp_path: Path) -> None:
 
 def test_side_by_side_an_empty_line_says_nothing() -> None:
     stream = io.StringIO()
-    log.configure_log({}, stream=stream)
+    configure_log({}, stream=stream)
     screen = StepDisplay()
     screen.begin_step("one", "not built yet", Path("x.log"))
     for text in ("", "  ", "flash attention: on"):
         screen.show_line("one", text)
     screen.close()
-    log.configure_log({})
+    configure_log({})
     assert stream.getvalue() == "one: not built yet\n[one] flash attention: on\n"
 
 

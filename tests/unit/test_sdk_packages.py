@@ -17,25 +17,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocm_wheels.errors import RocmWheelsError, SdkError, UsageError
-from rocm_wheels.sdk.artifacts import (
+from rocm_wheels.core import RocmWheelsError, SdkError, UsageError
+from rocm_wheels.sdk import (
+    PackageRequest,
+    RuntimeFile,
+    RuntimePackage,
+    build_rocm_packages,
+    find_rpath,
+    list_library_folders,
+    map_devel_links,
     merge_artifacts,
     read_artifacts,
     read_requirements,
     resolve_path,
+    select_runtime,
     sort_targets,
 )
-from rocm_wheels.sdk.build_packages import PackageRequest, build_rocm_packages
-from rocm_wheels.sdk.devel import map_devel_links
-from rocm_wheels.sdk.runtime import (
-    RuntimeFile,
-    RuntimePackage,
-    list_library_folders,
-    select_runtime,
-    find_rpath,
+from rocm_wheels.wheels import (
+    LoaderInfo,
+    PlannedMember,
+    WheelPlan,
+    publish_wheels,
+    read_loader_info_of_file,
+    write_wheel,
 )
-from rocm_wheels.sdk.wheel_writer import PlannedMember, WheelPlan, publish_wheels, write_wheel
-from rocm_wheels.wheels.device_code.loading import LoaderInfo, read_loader_info_of_file
 
 BASE = "base_lib_generic/base/aux-overlay/stage/share/therock"
 BLAS = "math-libs/BLAS/stage"

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.errors import SdkError
-from rocm_wheels.sdk.ask import RocmSdk
-from rocm_wheels.sdk.shared import share_sdk
+from rocm_wheels.core import SdkError
+from rocm_wheels.sdk import RocmSdk, share_sdk
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="nothing is shared there")
 

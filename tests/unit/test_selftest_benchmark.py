@@ -7,16 +7,25 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rocm_wheels.hosts.benchmark.benchmark import _devices
+from rocm_wheels.hosts.benchmark.measures import _measure
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.errors import UsageError
-from rocm_wheels.hosts.benchmark.benchmark import Figure, Measured, Wanted, _devices, benchmark, beside_cpu
-from rocm_wheels.hosts.benchmark.measures import _measure
-from rocm_wheels.hosts.benchmark.table import lines
-from rocm_wheels.hosts.selftest.cases import list_cases, choose_devices, parse_groups
-from rocm_wheels.hosts.selftest.checks.run import CaseCheck
-from rocm_wheels.hosts.selftest.outcome import SelfTestCase
+from rocm_wheels.core import UsageError
+from rocm_wheels.hosts import (
+    CaseCheck,
+    Figure,
+    Measured,
+    SelfTestCase,
+    Wanted,
+    benchmark,
+    beside_cpu,
+    choose_devices,
+    lines,
+    list_cases,
+    parse_groups,
+)
 
 GPU = Figure("matmul", "float16", "cuda:0", "4096x4096", 50, 0.001, 0.02, 137.4)
 CPU = Figure("matmul", "float16", "cpu", "512x512", 5, 0.344, 0.27, 0.5)

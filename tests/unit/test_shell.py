@@ -6,12 +6,12 @@ import time
 
 import pytest
 
-from rocm_wheels.shell import (
+from rocm_wheels.core import (
+    find_secrets,
+    format_command,
     hide_credentials,
     hide_secrets,
     hide_variable_value,
-    find_secrets,
-    format_command,
     redact_environment,
 )
 

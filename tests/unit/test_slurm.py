@@ -11,40 +11,47 @@ from typing import cast
 import pytest
 from planned_runs import make_facts, settled
 
-from rocm_wheels.ci.slurm.arrays import JobArray
-from rocm_wheels.ci.slurm.cluster import (
-    SlurmJob,
-    Partition,
-    ClusterUnreachableError,
-    parse_time_limit,
-    choose_partition,
-    parse_partitions,
-    parse_queue,
-)
-from rocm_wheels.ci.slurm.deciding import Decision, decide_steps
-from rocm_wheels.ci.slurm.judging import (
-    StepOutput,
-    classify_end,
-    count_end,
-    compute_delay,
-    judge_end,
-    judge_lost_job,
-)
-from rocm_wheels.ci.slurm.parts import make_dependency
-from rocm_wheels.ci.slurm.records import JobBegin, JobEnd, JobFolder, JobLedger
-from rocm_wheels.ci.slurm.script import SlurmSite, make_directives, make_job_environment, make_job_script
-from rocm_wheels.ci.slurm.sharing import inspect_places, parse_mounts
-from rocm_wheels.ci.slurm.sizes import JobSize, size_job
-from rocm_wheels.ci.slurm.states import StepState, adopt_jobs, find_step_states
-from rocm_wheels.ci.slurm.submitting import SlurmSubmission
-from rocm_wheels.ci.slurm.waiting import refuse_undone, wait_for_jobs
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.submit import command
-from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.pipeline.estimates import History
-from rocm_wheels.pipeline.plan.file import PlanFile, write_plan
-from rocm_wheels.pipeline.plan.step import BuildCell, Plan, Step
-from rocm_wheels.pipeline.record.writing import create_run_record
+from rocm_wheels.core import DataError, UsageError
+from rocm_wheels.executors import (
+    ClusterUnreachableError,
+    Decision,
+    JobArray,
+    JobBegin,
+    JobEnd,
+    JobFolder,
+    JobLedger,
+    JobSize,
+    Partition,
+    SlurmJob,
+    SlurmSite,
+    SlurmSubmission,
+    StepOutput,
+    StepState,
+    adopt_jobs,
+    choose_partition,
+    classify_end,
+    compute_delay,
+    count_end,
+    decide_steps,
+    find_step_states,
+    inspect_places,
+    judge_end,
+    judge_lost_job,
+    make_dependency,
+    make_directives,
+    make_job_environment,
+    make_job_script,
+    parse_mounts,
+    parse_partitions,
+    parse_queue,
+    parse_time_limit,
+    refuse_undone,
+    size_job,
+    wait_for_jobs,
+)
+from rocm_wheels.pipeline import BuildCell, History, Plan, PlanFile, Step, create_run_record, write_plan
 
 LOGS = Path(__file__).parents[1] / "data" / "build_logs"
 # recorded: Slurm 22.05.8, squeue -h -o %i|%T|%r|%j and sinfo -h -e -o %P|%c|%m|%d|%l|%a|%D

@@ -11,19 +11,34 @@ from pathlib import Path
 import pytest
 from planned_runs import make_facts, settled
 
-from rocm_wheels.ci.slurm.arrays import JobArray, arrange_plan, group_arrays, map_job_names
-from rocm_wheels.ci.slurm.cluster import SlurmJob
-from rocm_wheels.ci.slurm.deciding import decide_steps
-from rocm_wheels.ci.slurm.judging import StepOutput, classify_end, count_end, compute_delay, judge_end
-from rocm_wheels.ci.slurm.parts import list_conflicting_jobs, make_dependency, split_array, shorten_jobs
-from rocm_wheels.ci.slurm.records import JobBegin, JobEnd, JobFolder
-from rocm_wheels.ci.slurm.script import SlurmSite, make_directives, make_job_script
-from rocm_wheels.ci.slurm.sizes import JobSize
-from rocm_wheels.ci.slurm.states import StepState
-from rocm_wheels.ci.slurm.submitting import list_queued_jobs
-from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.pipeline.plan.step import BuildCell, Plan, Step
-from rocm_wheels.pipeline.record.writing import create_run_record
+from rocm_wheels.core import DataError, UsageError
+from rocm_wheels.executors import (
+    JobArray,
+    JobBegin,
+    JobEnd,
+    JobFolder,
+    JobSize,
+    SlurmJob,
+    SlurmSite,
+    StepOutput,
+    StepState,
+    arrange_plan,
+    classify_end,
+    compute_delay,
+    count_end,
+    decide_steps,
+    group_arrays,
+    judge_end,
+    list_conflicting_jobs,
+    list_queued_jobs,
+    make_dependency,
+    make_directives,
+    make_job_script,
+    map_job_names,
+    shorten_jobs,
+    split_array,
+)
+from rocm_wheels.pipeline import BuildCell, Plan, Step, create_run_record
 
 TAGS = ("cp310", "cp311", "cp312", "cp313", "cp314")
 SMALL = JobSize(2, None, None, 30)

@@ -13,20 +13,30 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.gpus.gpu import Gpu
-from rocm_wheels.model.compat.dtypes import get_operations
-from rocm_wheels.model.compat.libraries import get_rocm_libraries
-from rocm_wheels.model.gfx import get_gfx_targets
-from rocm_wheels.testing.accounting import SessionResult, account_for_tests, combine_sessions
-from rocm_wheels.testing.data import make_smoke_data
-from rocm_wheels.testing.junit import write_junit
-from rocm_wheels.testing.results import Results, TestResult, count_outcomes, read_results, write_results
-from rocm_wheels.testing.sessions import GpuSession, choose_gpus, plan_sessions
-from rocm_wheels.testing.table import format_smoke_markdown, format_smoke_table
-from rocm_wheels.testing.target import TargetDistribution, TargetPython
-from rocm_wheels.testing.wheels import identify_wheels
-from rocm_wheels.wheels.record import encode_record_digest
+from rocm_wheels.core import DataError, UsageError
+from rocm_wheels.gpus import Gpu
+from rocm_wheels.models import get_gfx_targets, get_operations, get_rocm_libraries
+from rocm_wheels.testing import (
+    GpuSession,
+    Results,
+    SessionResult,
+    TargetDistribution,
+    TargetPython,
+    TestResult,
+    account_for_tests,
+    choose_gpus,
+    combine_sessions,
+    count_outcomes,
+    format_smoke_markdown,
+    format_smoke_table,
+    identify_wheels,
+    make_smoke_data,
+    plan_sessions,
+    read_results,
+    write_junit,
+    write_results,
+)
+from rocm_wheels.wheels import encode_record_digest
 
 SMOKE_TESTS = Path(__file__).resolve().parents[2] / "smoke-tests"
 TARGET = TargetPython(

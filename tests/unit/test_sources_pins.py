@@ -8,12 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocm_wheels.errors import DataError, RocmWheelsError, SourceError, UsageError
-from rocm_wheels.model.project import Project, ProjectSource, load_project
-from rocm_wheels.records import parse_record
-from rocm_wheels.sources.pins.choose import choose_pin
-from rocm_wheels.sources.pins.files import FolderFiles, parse_pin_commit, parse_pin_version
-from rocm_wheels.sources.pins.related_commits import parse_related_commits
+from rocm_wheels.core import DataError, RocmWheelsError, SourceError, UsageError, parse_record
+from rocm_wheels.models import Project, ProjectSource, load_project
+from rocm_wheels.sources import (
+    FolderFiles,
+    choose_pin,
+    parse_pin_commit,
+    parse_pin_version,
+    parse_related_commits,
+)
 
 A, B = "a" * 40, "b" * 40
 AUDIO = f"ubuntu|pytorch|torchaudio|release/2.9|{A}|https://github.com/ROCm/audio"

@@ -7,13 +7,18 @@ from pathlib import Path
 
 from planned_runs import GIB, make_facts, settled
 
-from rocm_wheels.errors import BuildError
-from rocm_wheels.pipeline.execute import events
-from rocm_wheels.pipeline.execute.alone import count_step_jobs
-from rocm_wheels.pipeline.plan.file import PlanFile
-from rocm_wheels.pipeline.plan.step import Plan
-from rocm_wheels.pipeline.record.vocabulary import EVENT_FIELDS, parse_event
-from rocm_wheels.pipeline.record.writing import RunRecord
+from rocm_wheels.core import BuildError
+from rocm_wheels.pipeline import (
+    EVENT_FIELDS,
+    Plan,
+    PlanFile,
+    RunRecord,
+    count_step_jobs,
+    parse_event,
+    record_run_begin,
+    record_step_begin,
+    record_step_end,
+)
 
 
 def test_compilers_of_a_step_alone_fit_into_the_memory(tmp_path: Path) -> None:
@@ -37,7 +42,7 @@ def test_a_record_is_told_all_that_it_has_words_for(tmp_path: Path) -> None:
     facts = make_facts(tmp_path)
     _, steps = settled(facts)
     step, plan, record = steps["build-pytorch-cp312"], tmp_path / "plan.json", RunRecord(tmp_path)
-    events.record_run_begin(
+    record_run_begin(
         record,
         facts.request,
         facts.machine,
@@ -50,10 +55,10 @@ def test_a_record_is_told_all_that_it_has_words_for(tmp_path: Path) -> None:
         against=(),
         slurm_job="17.0",
     )
-    events.record_step_begin(record, step, plan, log=tmp_path / "log", pid=1, jobs=4)
+    record_step_begin(record, step, plan, log=tmp_path / "log", pid=1, jobs=4)
     failed = BuildError("building pytorch failed", tip="look")
     used = {"seconds": 1.23456, "peak_memory": 7, "cpu_seconds": 1.5, "exit_code": 12}
-    events.record_step_end(record, step, "failed", failed, **used)  # type: ignore[arg-type]
+    record_step_end(record, step, "failed", failed, **used)  # type: ignore[arg-type]
     told = [parse_event(line) for line in record.path.read_bytes().splitlines()]
     assert [[*event][3:] for event in told if event] == [
         [*EVENT_FIELDS[name]] for name in ("run-begun", "step-begun", "step-ended")

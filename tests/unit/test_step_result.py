@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.pipeline.execute.result import read_result, result_path
-from rocm_wheels.workspace import write_json_file
+from rocm_wheels.core import write_json_file
+from rocm_wheels.pipeline import read_result, result_path
 
 FULL = {"message": "No space left on device (x)", "tip": "free some space"}
 

@@ -13,42 +13,36 @@ import pytest
 from click.testing import CliRunner
 from judged_sets import NOW, SET, judged, said
 
-from rocm_wheels.ci.matrix import MatrixSelection as CiSelection
-from rocm_wheels.ci.matrix import plan_matrix
-from rocm_wheels.ci.matrix.costs import Prices
-from rocm_wheels.ci.matrix.rows import make_rows
+from rocm_wheels.ci import MatrixSelection as CiSelection
+from rocm_wheels.ci import Prices, make_rows, plan_matrix
 from rocm_wheels.cli.torch_tests import _choose_places, torch_tests_command
-from rocm_wheels.errors import ChecksError, DataError, UsageError
-from rocm_wheels.gpus.gpu import Gpu, Hardware
-from rocm_wheels.model.ci import load_ci_table
-from rocm_wheels.model.torch_tests import TorchTestTable, select_known_tests, load_torch_tests
-from rocm_wheels.pipeline.estimates import History
-from rocm_wheels.records import parse_record
-from rocm_wheels.release.evidence import Evidence
-from rocm_wheels.release.evidence_given import EvidenceSubmission
-from rocm_wheels.release.evidence_sources import read_results
-from rocm_wheels.release.evidence_store import StoredEvidence
-from rocm_wheels.testing.results import TestResult
-from rocm_wheels.testing.target import TargetPython
-from rocm_wheels.testing.torch_tests.outcomes import (
+from rocm_wheels.core import ChecksError, DataError, UsageError, hash_file, parse_record
+from rocm_wheels.gpus import Gpu, Hardware
+from rocm_wheels.models import TorchTestTable, load_ci_table, load_torch_tests, select_known_tests
+from rocm_wheels.pipeline import History
+from rocm_wheels.release import Evidence, EvidenceSubmission, StoredEvidence, read_results
+from rocm_wheels.testing import (
+    ChosenTests,
     FileOutcomes,
     OutcomeVerdict,
-    cut_torn_line,
-    read_outcomes,
-)
-from rocm_wheels.testing.torch_tests.outcomes import judge_results as told
-from rocm_wheels.testing.torch_tests.part import _judge_end, join_pytest_arguments
-from rocm_wheels.testing.torch_tests.plan import TorchTestSelection, find_choosing_variables, plan_test_files
-from rocm_wheels.testing.torch_tests.records import (
-    ChosenTests,
-    TorchUnderTest,
+    TargetPython,
+    TestResult,
     TorchResults,
+    TorchTestSelection,
+    TorchUnderTest,
+    cut_torn_line,
+    find_choosing_variables,
+    join_pytest_arguments,
+    list_places,
     make_file_result,
+    plan_test_files,
+    read_outcomes,
+    refuse_unseen_gpus,
+    write_torch_junit,
     write_torch_results,
 )
-from rocm_wheels.testing.torch_tests.reports import write_torch_junit
-from rocm_wheels.testing.torch_tests.running import list_places, refuse_unseen_gpus
-from rocm_wheels.wheels.members import hash_file
+from rocm_wheels.testing import judge_results as told
+from rocm_wheels.testing.torch_test_run import _judge_end
 
 TABLE = """
 sources: {here: {url: "https://example.org", retrieved: 2026-11-22}}
@@ -432,7 +426,7 @@ def test_gpus_are_queried_then_shown(
         Gpu("amd", gfx=gfx, hip_index=number) for number, gfx in enumerate(("gfx942", "gfx942", "gfx1100"))
     )
     target = TargetPython(Path("x"), (), version="2.13", devices=("gfx942", "gfx1100"))
-    look = importlib.import_module("rocm_wheels.gpus.look")  # of now: other tests import it anew
+    look = importlib.import_module("rocm_wheels.gpus.detect")  # of now: other tests import it anew
     monkeypatch.setattr(look, "look", lambda *_, **__: Hardware(gpus))
     with torch_tests_command.make_context("run-pytorch-tests", words) as context:
         found = _choose_places(context.params, target, {})

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rocm_wheels.errors import SourceError
-from rocm_wheels.sources.network.transport import (
-    Transport,
-    is_transient,
-    attempt_with_retries,
-    generate_waits,
-)
+from rocm_wheels.core import SourceError
+from rocm_wheels.sources import Transport, attempt_with_retries, generate_waits, is_transient
 
 # as git 2.39 with libcurl and OpenSSH print them
 PASSING = [

@@ -13,11 +13,9 @@ from rocm_bootstrap.targets import ALL_TARGETS
 from rocm_bootstrap.variant_provider import AMDVariantPlugin
 
 from rocm_wheels import gpus
-from rocm_wheels.gpus.look import detect_hardware
-from rocm_wheels.gpus.names import GENERIC_TARGETS
-from rocm_wheels.gpus.properties import list_known_features, list_supported_features
-from rocm_wheels.model.gfx import get_gfx_targets
-from rocm_wheels.variants.providers import OWN_PROVIDER
+from rocm_wheels.gpus import GENERIC_TARGETS, detect_hardware, list_known_features, list_supported_features
+from rocm_wheels.models import get_gfx_targets
+from rocm_wheels.variants import OWN_PROVIDER
 
 SOURCE = Path(__file__).resolve().parents[2] / "build_tools" / "rocm_variant_provider" / "src"
 sys.path.insert(0, str(SOURCE))

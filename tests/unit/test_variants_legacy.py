@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
-from rocm_wheels.errors import DataError
-from rocm_wheels.variants.document import make_properties
-from rocm_wheels.variants.legacy import read_any_format
-from rocm_wheels.variants.markers import decide_requirement, has_variant_marker
+from rocm_wheels.core import DataError
+from rocm_wheels.variants import decide_requirement, has_variant_marker, make_properties, read_any_format
 
 # format 0.0.3, as torch's experimental indexes of 2025 had it
 OLD: dict[str, Any] = {

@@ -12,16 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from variantlib.variants_json import VariantsJson
 
-from rocm_wheels.errors import DataError
-from rocm_wheels.variants.document import (
+from rocm_wheels.core import DataError
+from rocm_wheels.variants import (
     SCHEMA,
     SCHEMA_WITHOUT_PROVIDERS,
     Provider,
     VariantMetadata,
+    list_static_support,
     make_properties,
+    merge_documents,
+    order_labels,
+    parse_document,
+    parse_wheel_document,
 )
-from rocm_wheels.variants.metadata import merge_documents, parse_document, parse_wheel_document
-from rocm_wheels.variants.order import order_labels, list_static_support
 
 PLUGIN = {"requires": ["rocm-bootstrap>=0.3,<1"], "plugin-api": "rocm_bootstrap.variant_provider:Plugin"}
 

@@ -11,8 +11,15 @@ import pytest
 from variantlib.models.variant import VariantDescription, VariantProperty
 from variantlib.resolver.lib import sort_and_filter_supported_variants
 
-from rocm_wheels.variants.document import Provider, VariantMetadata, make_properties
-from rocm_wheels.variants.order import find_support, order_labels, rank_properties, explain_order
+from rocm_wheels.variants import (
+    Provider,
+    VariantMetadata,
+    explain_order,
+    find_support,
+    make_properties,
+    order_labels,
+    rank_properties,
+)
 
 CASES = 3_000
 SEED = 825

@@ -9,26 +9,26 @@ from binary_writer import HOST, bundle, elf, hip, kpack_reference
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocm_wheels.errors import DataError, RocmWheelsError, UsageError, explain_error
-from rocm_wheels.model.gfx import get_gfx_families, get_gfx_targets
-from rocm_wheels.variants.document import Properties, make_properties
-from rocm_wheels.variants.labels import check_label, make_label
-from rocm_wheels.variants.providers import (
+from rocm_wheels.core import DataError, RocmWheelsError, UsageError, explain_error
+from rocm_wheels.models import get_gfx_families, get_gfx_targets
+from rocm_wheels.package import read_rocm_version, strip_local_pins, strip_rocm_local
+from rocm_wheels.variants import (
+    COMPILER_GENERICS,
+    LABEL_PATTERN,
     OWN_PROVIDER,
     ROCM_BOOTSTRAP_PROVIDER,
+    Properties,
     ProviderChoice,
-    parse_versions,
-)
-from rocm_wheels.variants.reading import LABEL_PATTERN
-from rocm_wheels.variants.rocm_version import strip_rocm_local, read_rocm_version, strip_local_pins
-from rocm_wheels.variants.targets import (
-    COMPILER_GENERICS,
     WheelTargets,
+    check_label,
     choose_targets,
     collect_wheel_targets,
+    make_label,
+    make_properties,
     parse_target_values,
+    parse_versions,
 )
-from rocm_wheels.wheels.device_code.objects import list_named_archives, read_code_objects
+from rocm_wheels.wheels import list_named_archives, read_code_objects
 
 
 def held(*targets: str) -> WheelTargets:

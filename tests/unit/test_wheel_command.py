@@ -11,9 +11,8 @@ from binary_writer import digest_of, wheel
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.wheel import group
-from rocm_wheels.variants.document import VariantMetadata, make_properties
-from rocm_wheels.variants.providers import ROCM_BOOTSTRAP_PROVIDER, ProviderChoice
-from rocm_wheels.wheels.scan import scan_wheel
+from rocm_wheels.variants import ROCM_BOOTSTRAP_PROVIDER, ProviderChoice, VariantMetadata, make_properties
+from rocm_wheels.wheels import scan_wheel
 
 INFO = "demo-1.0.dist-info"
 METADATA = (

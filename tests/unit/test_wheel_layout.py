@@ -17,15 +17,21 @@ from binary_writer import wheel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocm_wheels.errors import DataError, explain_error
-from rocm_wheels.wheels.archive.contents import ContentError, read_pieces
-from rocm_wheels.wheels.archive.edits import WheelEdit
-from rocm_wheels.wheels.archive.ending import UnreadableError
-from rocm_wheels.wheels.archive.faults import ARCHIVE_FAULTS, REPAIRED_FAULTS
-from rocm_wheels.wheels.archive.layout import ArchiveLayout, read_archive_layout, make_reader
-from rocm_wheels.wheels.archive.rewrite import rewrite_wheel
-from rocm_wheels.wheels.members import WheelArchive
-from rocm_wheels.wheels.scan import scan_wheel
+from rocm_wheels.core import DataError, explain_error
+from rocm_wheels.wheels import (
+    ARCHIVE_FAULTS,
+    REPAIRED_FAULTS,
+    ArchiveLayout,
+    ContentError,
+    UnreadableError,
+    WheelArchive,
+    WheelEdit,
+    make_reader,
+    read_archive_layout,
+    read_pieces,
+    rewrite_wheel,
+    scan_wheel,
+)
 
 Change = Callable[[Archive], object]
 CONTENT = b"content " * 50

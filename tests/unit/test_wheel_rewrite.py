@@ -14,11 +14,17 @@ from typing import Any
 import pytest
 from binary_writer import digest_of, wheel
 
-from rocm_wheels.errors import DataError, RocmWheelsError, UsageError, explain_error
-from rocm_wheels.wheels.archive import copying, rewrite
-from rocm_wheels.wheels.archive.edits import WheelEdit
-from rocm_wheels.wheels.archive.rewrite import read_dist_info_files, rewrite_wheel
-from rocm_wheels.wheels.scan import scan_wheel
+from rocm_wheels.core import DataError, RocmWheelsError, UsageError, explain_error
+from rocm_wheels.wheels import (
+    RangeCopier,
+    WheelEdit,
+    plan_wheel_edit,
+    read_dist_info_files,
+    rewrite,
+    rewrite_wheel,
+    scan_wheel,
+)
+from rocm_wheels.wheels import rewrite as copying
 
 INFO = "demo-1.0.dist-info"
 METADATA = (
@@ -394,13 +400,13 @@ def test_a_name_may_be_as_long_as_names_can_be(
 
 
 def test_short_copies_are_carried_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, calls = copying.RangeCopier._read_and_write, []
+    whole, calls = RangeCopier._read_and_write, []
 
-    def short(self: copying.RangeCopier, begin: int, size: int) -> int:
+    def short(self: RangeCopier, begin: int, size: int) -> int:
         calls.append(begin)
         return whole(self, begin, min(size, 7))
 
-    monkeypatch.setattr(copying.RangeCopier, "_copy_file_range", short)
+    monkeypatch.setattr(RangeCopier, "_copy_file_range", short)
     done = rewrite_wheel(made(tmp_path), tmp_path / "out", WheelEdit(put={"a": b""}))
     assert scan_wheel(done.path).faults == ()
     assert len(calls) > 20
@@ -408,13 +414,13 @@ def test_short_copies_are_carried_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_neighbours_are_copied_in_one_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ranges: list[tuple[int, int]] = []
-    copy = copying.RangeCopier.copy_range
+    copy = RangeCopier.copy_range
 
-    def seen(self: copying.RangeCopier, begin: int, end: int) -> None:
+    def seen(self: RangeCopier, begin: int, end: int) -> None:
         ranges.append((begin, end))
         copy(self, begin, end)
 
-    monkeypatch.setattr(copying.RangeCopier, "copy", seen)
+    monkeypatch.setattr(RangeCopier, "copy", seen)
     (tmp_path / "many").mkdir()
     files = {f"demo/{i}.txt": b"%d" % i for i in range(500)}
     rewrite_wheel(wheel(tmp_path / "many", files), tmp_path / "out", WheelEdit(put={"variant.json": b"{}"}))
@@ -427,7 +433,7 @@ def test_a_wheel_that_is_written_to_meanwhile_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = made(tmp_path)
-    plan = rewrite.plan_wheel_edit
+    plan = plan_wheel_edit
 
     def meddle(*given: object, **named: object) -> object:
         with open(source, "ab") as file:

@@ -15,10 +15,7 @@ from archive_writer import Archive, Member, descriptor
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from rocm_wheels.wheels.archive.edits import WheelEdit
-from rocm_wheels.wheels.archive.rewrite import rewrite_wheel
-from rocm_wheels.wheels.members import WheelArchive
-from rocm_wheels.wheels.scan import scan_wheel
+from rocm_wheels.wheels import WheelArchive, WheelEdit, rewrite_wheel, scan_wheel
 
 PART = st.text("abcA,\"' +-_%#üé日\u2028", min_size=1, max_size=6)
 NAME = st.lists(PART, min_size=1, max_size=3).map(lambda parts: "demo/" + "/".join(parts))

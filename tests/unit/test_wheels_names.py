@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rocm_wheels.errors import DataError, explain_error
-from rocm_wheels.wheels.device_code.target_id import ELF_MACHINES, BundleEntryId, TargetId
-from rocm_wheels.wheels.names import parse_wheel_name
+from rocm_wheels.core import DataError, explain_error
+from rocm_wheels.wheels import ELF_MACHINES, BundleEntryId, TargetId, parse_wheel_name
 
 
 @pytest.mark.parametrize(

@@ -15,15 +15,15 @@ from binary_writer import HOST, bundle, compress, digest_of, elf, hip, wheel
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rocm_wheels.errors import DataError
-from rocm_wheels.wheels.device_code.objects import (
+from rocm_wheels.core import DataError
+from rocm_wheels.wheels import (
     FoundDeviceCode,
+    list_code_targets,
     read_device_code,
     read_file_code,
     read_wheel_code,
-    list_code_targets,
+    scan_wheel,
 )
-from rocm_wheels.wheels.scan import scan_wheel
 
 LIBRARY = elf({".hip_fatbin": compress(bundle(HOST, hip("gfx942"), hip("gfx1100")), 3, "zstd")})
 FILES = {
@@ -58,8 +58,8 @@ def test_one_pass_gives_everything(tmp_path: Path, method: int) -> None:
 
 
 def test_a_large_member_goes_through_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rocm_wheels.wheels.members._IN_MEMORY", 1000)
-    monkeypatch.setattr("rocm_wheels.wheels.members._WORTH_A_THREAD", 100)
+    monkeypatch.setattr("rocm_wheels.wheels.archive._IN_MEMORY", 1000)
+    monkeypatch.setattr("rocm_wheels.wheels.archive._WORTH_A_THREAD", 100)
     assert scan_wheel(wheel(tmp_path, FILES)).faults == ()
 
 

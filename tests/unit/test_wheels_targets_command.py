@@ -10,7 +10,7 @@ from binary_writer import HOST, bundle, code_object, compress, elf, hip, kpack_r
 from click.testing import CliRunner
 
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.targets import targets_command, read_targets, targets_as_json, targets_as_table
+from rocm_wheels.cli.wheel import read_targets, targets_as_json, targets_as_table, targets_command
 
 LIBRARY = elf({".hip_fatbin": compress(bundle(HOST, hip("gfx942:xnack-"), hip("gfx1100")), 3, "zstd")})
 

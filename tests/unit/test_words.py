@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocm_wheels.words import format_count
+from rocm_wheels.core import format_count
 
 
 def test_one_is_one() -> None:

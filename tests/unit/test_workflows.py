@@ -15,16 +15,17 @@ from click.testing import CliRunner
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rocm_wheels.ci.workflows.files import differing, texts, unresolved, workflows, write_all
-from rocm_wheels.ci.workflows.rules import faults
-from rocm_wheels.ci.workflows.text import Noted, as_yaml
+from rocm_wheels.ci import Noted, as_yaml, differing, faults, texts, unresolved, workflows, write_all
 from rocm_wheels.cli.workflows import group
-from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.model.actions import ActionsTable, load_actions_table
-from rocm_wheels.model.ci import CiTable, load_ci_table
-from rocm_wheels.model.compat.releases import get_index
-from rocm_wheels.model.names import get_data_folder
-from rocm_wheels.records import parse_record
+from rocm_wheels.core import DataError, UsageError, parse_record
+from rocm_wheels.models import (
+    ActionsTable,
+    CiTable,
+    get_data_folder,
+    get_index,
+    load_actions_table,
+    load_ci_table,
+)
 
 CLONE = Path(__file__).resolve().parents[2]
 TABLE, ACTIONS = load_ci_table(), load_actions_table()
@@ -288,7 +289,7 @@ def test_a_commit_that_nobody_has_read_is_refused_unless_somebody_says_so(
 ) -> None:
     table = table_with(f"sha: {SHA}\n    source: https://github.com/actions/cache\n    read: 2026-11-21",
                        "sha: unresolved\n    source: https://github.com/actions/cache")  # fmt: skip
-    monkeypatch.setattr("rocm_wheels.model.actions.actions_table", lambda: table)
+    monkeypatch.setattr("rocm_wheels.models.ci.load_actions_table", lambda: table)
     result = CliRunner().invoke(group, ["write", "--dir", str(tmp_path / "w")])
     assert isinstance(result.exception, UsageError) and "no commit of actions/cache v5" in str(
         result.exception

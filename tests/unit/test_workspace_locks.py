@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.workspace import lock_folder
+from rocm_wheels.core import lock_folder
 
 OPEN_FILES = Path("/proc/self/fd")
 

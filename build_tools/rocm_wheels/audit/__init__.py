@@ -1,5 +1,10 @@
 """Checks of finished wheels: nothing counts before it was looked at.
 
-``verify_wheel`` runs every check of ``table.CHECKS`` on one wheel and returns an
-``AuditReport``; a check that cannot run is listed with its reason, never left out.
+``verify_wheel`` scans a wheel once into an ``AuditedWheel`` (with the ``WheelExpectation``), runs every
+``WheelCheck`` of ``table`` and the import in a clean process, and returns an ``AuditReport`` of
+``AuditFinding`` and ``SkippedCheck``. A new check is a function and a line in ``table``.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,11 +1,18 @@
-"""Checks of what is inside: the archive itself, the recipe's files, traces of the builder's machine."""
+"""Check what is inside a wheel: archive, the recipe's files, generated modules, traces of the builder's
+machine.
+
+Generated Python modules are read as syntax trees: nothing of a wheel runs here.
+"""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Mapping, Sequence
 
 from rocm_wheels.audit.findings import AuditFinding, SkippedCheck
 from rocm_wheels.audit.subject import AuditedWheel
+from rocm_wheels.core import DataError
 
 # files that installers write; in a wheel they tell lies about the machine that it lands on
 _INSTALLER_FILES = ("direct_url.json", "INSTALLER", "REQUESTED")
@@ -60,3 +67,120 @@ def check_run_paths(wheel: AuditedWheel) -> list[AuditFinding]:
             message = f"looks for libraries in {', '.join(outside)}"
             findings.append(AuditFinding(message, member, tip, severity="warning"))
     return findings
+
+
+_INIT_CALL = "initialize_process"
+_WRITE_TIP = "write the module again: the build makes it right before the front end runs"
+_CPU_TIP = "HIP was not found or switched off at configure time: look in the log for `USE_ROCM`"
+
+
+def check_version_module(wheel: AuditedWheel) -> list[AuditFinding]:
+    """``version.py`` of the package states a ``hip`` version, and no ``cuda`` version."""
+    member = f"{wheel.expected.project.checks.import_name}/version.py"
+    if member not in wheel.scan.texts:
+        return [AuditFinding("the module that states the HIP version is missing", member, _CPU_TIP)]
+    try:
+        stated = _read_constants(_parse_module(wheel, member))
+    except DataError as error:
+        return [AuditFinding(str(error), member, _CPU_TIP)]
+    findings = []
+    if not isinstance(stated.get("hip"), str) or not stated["hip"]:
+        findings.append(
+            AuditFinding("a CPU-only build: `hip` is not stated (None or missing)", member, _CPU_TIP)
+        )
+    if stated.get("cuda") is not None:
+        findings.append(AuditFinding(f"a CUDA build: `cuda` is {stated['cuda']!r}", member, _CPU_TIP))
+    return findings
+
+
+def check_rocm_init(wheel: AuditedWheel) -> list[AuditFinding] | SkippedCheck:
+    """The module that starts the ROCm packages is there, compiles, and checks for the SDK's version."""
+    member = wheel.expected.project.checks.rocm_init
+    if member is None:
+        return SkippedCheck("the recipe names no such module for this project")
+    if member not in wheel.scan.texts:
+        tip = "the front end left it out: git-ignored files need to be named to some build back ends"
+        return [AuditFinding("the module that starts the ROCm packages is missing", member, tip)]
+    try:
+        tree = _parse_module(wheel, member)
+    except DataError as error:
+        return [AuditFinding(str(error), member, _WRITE_TIP)]
+    call = _find_init_call(tree)
+    if call is None:
+        return [AuditFinding(f"`initialize()` does not call `{_INIT_CALL}`", member, _WRITE_TIP)]
+    return _judge_init_call(wheel, member, call, _read_constants(tree))
+
+
+def _judge_init_call(
+    wheel: AuditedWheel, member: str, call: ast.Call, named: Mapping[str, object]
+) -> list[AuditFinding]:
+    arguments = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
+    findings = []
+    version = _resolve_value(arguments.get("check_version"), named)
+    rocm_version = wheel.expected.rocm_version
+    if not isinstance(version, str) or not version:
+        findings.append(
+            AuditFinding(f"`{_INIT_CALL}` is called without a `check_version`", member, _WRITE_TIP)
+        )
+    elif rocm_version is not None and version != rocm_version:
+        message = f"checks for ROCm {version}, but was built with {rocm_version}"
+        findings.append(AuditFinding(message, member, _WRITE_TIP))
+    preloads = _resolve_value(arguments.get("preload_shortnames"), named)
+    if not isinstance(preloads, Sequence) or isinstance(preloads, str) or not preloads:
+        findings.append(
+            AuditFinding(f"`{_INIT_CALL}` is called without libraries to preload", member, _WRITE_TIP)
+        )
+    return findings
+
+
+def _parse_module(wheel: AuditedWheel, member: str) -> ast.Module:
+    try:
+        return ast.parse(wheel.scan.texts[member], filename=member)
+    except SyntaxError as error:
+        raise DataError(f"does not compile: line {error.lineno}: {error.msg}") from error
+    except ValueError as error:  # null bytes, or no valid encoding
+        raise DataError(f"does not compile: {error}") from error
+    except (MemoryError, RecursionError) as error:  # how the parser says so
+        raise DataError("does not compile: nested too deeply") from error
+
+
+def _read_constants(tree: ast.Module) -> dict[str, object]:
+    """Return what a module's top level assigns to names, where the value is a literal."""
+    stated: dict[str, object] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+            stated.update(dict.fromkeys(names, _read_literal(node.value)))
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            stated[node.target.id] = _read_literal(node.value)
+    return stated
+
+
+def _read_literal(node: ast.expr | None) -> object:
+    if node is None:
+        return None
+    try:
+        value: object = ast.literal_eval(node)
+    except (ValueError, TypeError):  # not a literal: nothing that we can hold against an expectation
+        return None
+    return value
+
+
+def _resolve_value(node: ast.expr | None, named: Mapping[str, object]) -> object:
+    """Return a literal, or what the module's top level gave to the name that stands there."""
+    return named.get(node.id) if isinstance(node, ast.Name) else _read_literal(node)
+
+
+def _find_init_call(tree: ast.Module) -> ast.Call | None:
+    for function in tree.body:
+        if isinstance(function, ast.FunctionDef) and function.name == "initialize":
+            for node in ast.walk(function):
+                if isinstance(node, ast.Call) and _get_called_name(node.func) == _INIT_CALL:
+                    return node
+    return None
+
+
+def _get_called_name(function: ast.expr) -> str:
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""

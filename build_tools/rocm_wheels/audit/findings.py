@@ -1,4 +1,4 @@
-"""What an audit says: findings, checks that could not run, and the report of one wheel."""
+"""Define what an audit says: findings, checks that could not run, and the report of one wheel."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from rocm_wheels.variants.targets import WheelTargets
+from rocm_wheels.variants import WheelTargets
 
 Severity = Literal["error", "warning"]
 

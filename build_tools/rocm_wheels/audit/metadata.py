@@ -1,4 +1,4 @@
-"""Checks of METADATA: is it valid, which Pythons it admits, and what it requires."""
+"""Check METADATA: is it valid, which Pythons it admits, and what it requires."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from rocm_wheels.audit.findings import AuditFinding, Severity, SkippedCheck
 from rocm_wheels.audit.names import is_same_version
 from rocm_wheels.audit.subject import AuditedWheel, get_python_version, is_same_name
-from rocm_wheels.model.project import load_project
+from rocm_wheels.models import load_project
 
 # what installers act on; a fault in any other field is shown and does not reject the wheel
 _INSTALLER_FIELDS = (

@@ -1,4 +1,4 @@
-"""Checks of the file name and of the tags: what an installer decides by before it downloads."""
+"""Check the file name and the tags: what an installer decides by before it downloads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from packaging.tags import Tag
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.audit.findings import AuditFinding, SkippedCheck
-from rocm_wheels.audit.subject import AuditedWheel, list_accepted_tags, is_same_name
+from rocm_wheels.audit.subject import AuditedWheel, is_same_name, list_accepted_tags
 
 _PLATFORM_TAGS = {"linux": re.compile(r"(many|musl)?linux"), "windows": re.compile(r"win")}
 _FILE_NAME_UNREAD = SkippedCheck("the file name is not a wheel's")

@@ -5,6 +5,8 @@ environment it runs in holds the wheel and what the wheel requires, and nothing 
 Arguments: file for the answer (JSON), module, distribution, then folders to look in first.
 """
 
+from __future__ import annotations
+
 import importlib
 import importlib.metadata
 import json
@@ -30,7 +32,7 @@ def main(answer: str, module_name: str, distribution: str, *folders: str) -> Non
     Path(answer).write_text(json.dumps(report), encoding="utf-8")
 
 
-def _read_architectures(module: Any) -> "list[str] | None":
+def _read_architectures(module: Any) -> list[str] | None:
     """Return the targets that torch says it was compiled for, None when it does not say.
 
     ``torch.cuda.get_arch_list()`` is empty without a GPU; the function below it is not.
@@ -42,7 +44,7 @@ def _read_architectures(module: Any) -> "list[str] | None":
     return list(listed()) or None if listed is not None else None
 
 
-def _make_text(value: Any) -> "str | None":
+def _make_text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 

@@ -1,4 +1,4 @@
-"""What a check looks at: one finished wheel, and what it was asked to be."""
+"""Hold what a check looks at: one finished wheel, and what it was asked to be."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from functools import cached_property
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.errors import DataError
-from rocm_wheels.model.gfx import strip_features
-from rocm_wheels.model.project import Platform, Project
-from rocm_wheels.wheels.device_code.kpack import find_kpack_archives, is_kernel_of
-from rocm_wheels.wheels.device_code.objects import CodeObject, list_code_targets
-from rocm_wheels.wheels.dist_info import list_dist_info_folders
-from rocm_wheels.wheels.scan import WheelScan
+from rocm_wheels.core import DataError
+from rocm_wheels.models import Platform, Project, strip_features
+from rocm_wheels.wheels import (
+    CodeObject,
+    WheelScan,
+    find_kpack_archives,
+    is_kernel_of,
+    list_code_targets,
+    list_dist_info_folders,
+)
 
 _LIBRARY_NAME = re.compile(r"\.(so|dll|pyd)$|\.so\.[\d.]+$", re.IGNORECASE)
 _ABI_TAG = re.compile(r"cp3(\d+)t?")

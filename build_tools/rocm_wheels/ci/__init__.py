@@ -1,1 +1,10 @@
-"""CI: which cells there are, and the workflows, containers and batch jobs that build them."""
+"""CI: which wheels a run builds and tests, what that costs, and the containers to build them in.
+
+A ``MatrixSelection`` and the table ``data/ci.yaml`` give a ``Matrix`` of cells (family, Python, torch line,
+platform), built or left out with a reason; ``Prices`` say what each costs, and rows hand them to GitHub.
+``ContainerOptions`` become a ``ContainerRequest``, then the command line of docker or podman.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,4 +1,4 @@
-"""What a step of a workflow tells the steps and jobs after it (GitHub's workflow commands)."""
+"""Outputs of a workflow's step for the steps and jobs after it (GitHub's workflow commands)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-from rocm_wheels.errors import UsageError, name_failed_file
+from rocm_wheels.core import UsageError, name_failed_file
 
 OUTPUT_VARIABLE = "GITHUB_OUTPUT"
 _OUTPUT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")

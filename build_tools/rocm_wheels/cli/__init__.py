@@ -1,1 +1,7 @@
-"""The command line: the only place that reads ``os.environ``, prints results and sets exit codes."""
+"""The command line: click commands, one module a command or group of them, imported only when they are called.
+
+The only place that reads ``os.environ``, prints results and sets exit codes. ``main`` names every command,
+``lazy`` imports one when it is called, ``boundary`` turns errors into messages and exit codes. A command
+reads its options (``options`` and ``*_options`` hold those that several share), asks a room for the work,
+and prints what came of it, for people or as JSON.
+"""

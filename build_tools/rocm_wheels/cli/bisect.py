@@ -1,4 +1,4 @@
-"""``rocm-wheels bisect``: which set broke it."""
+"""``bisect``: find the set that broke a command."""
 
 from __future__ import annotations
 
@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels import log
 from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.options import layout_option
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.cli.store_options import layout_option
-from rocm_wheels.errors import UsageError
+from rocm_wheels.core import UsageError, log_note, log_warning
 
 if TYPE_CHECKING:
-    from rocm_wheels.release.bisect.probing import SetProber
-    from rocm_wheels.release.bisect.question import ProbeRequest, SetLine
-    from rocm_wheels.release.bisect.state import BisectState
+    from rocm_wheels.release import BisectState, ProbeRequest, SetLine, SetProber
 
 _HELP = """Find the first set of STORE that COMMAND fails with, between a good one and a bad one.
 
@@ -96,19 +93,18 @@ with --plan:
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 def command(store: str, command: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Ask, search, answer."""
-    from rocm_wheels.errors import ReleaseError
-    from rocm_wheels.release.bisect.answer import (
+    from rocm_wheels.core import ReleaseError, lock_folder, open_existing_store
+    from rocm_wheels.release import (
+        BisectState,
+        SetProber,
+        bisect_sets,
+        compute_bisect_key,
         convert_bisect_answer_to_json,
+        find_line,
         format_bisect_answer,
+        load_layout,
         make_bisect_answer,
     )
-    from rocm_wheels.release.bisect.bisecting import bisect_sets
-    from rocm_wheels.release.bisect.probing import SetProber
-    from rocm_wheels.release.bisect.question import compute_bisect_key, find_line
-    from rocm_wheels.release.bisect.state import BisectState
-    from rocm_wheels.release.layout import load_layout
-    from rocm_wheels.stores import open_existing_store
-    from rocm_wheels.workspace import lock_folder
 
     env = read_environment()
     opened, layout = open_existing_store(store, env), load_layout(given["store_layout"])
@@ -128,16 +124,16 @@ def command(store: str, command: tuple[str, ...], as_json: bool, **given: Any) -
     tip = "wait for it to end: it asks the same"
     with lock_folder(folder, purpose="a search", tip=tip, error=ReleaseError):
         state = BisectState(folder, key, str(question))
-        between = bisect_sets(prober, state, trust_ends=given["trust_ends"], report=log.log_note)
+        between = bisect_sets(prober, state, trust_ends=given["trust_ends"], report=log_note)
         answer = make_bisect_answer(line, between, state)
         if as_json:
             click.echo(json.dumps(convert_bisect_answer_to_json(answer), indent=1))
         else:
             click.echo("\n".join(format_bisect_answer(answer)))
         state.clear()
-    log.log_note(f"what was printed: {folder / 'logs'}")
+    log_note(f"what was printed: {folder / 'logs'}")
     if given["keep"]:
-        log.log_note(f"environments: {folder / 'environments'}")
+        log_note(f"environments: {folder / 'environments'}")
 
 
 def _make_question(
@@ -145,10 +141,9 @@ def _make_question(
 ) -> ProbeRequest:
     from packaging.utils import canonicalize_name
 
-    from rocm_wheels.model.gfx import strip_features, parse_targets
-    from rocm_wheels.release.bisect.question import ProbeRequest
-    from rocm_wheels.release.views.public import check_public_url, read_public
-    from rocm_wheels.sdk.interpreters import find_interpreters
+    from rocm_wheels.models import parse_targets, strip_features
+    from rocm_wheels.release import ProbeRequest, check_public_url, read_public
+    from rocm_wheels.sdk import find_interpreters
 
     targets = (
         _detect_targets(env) if options["gfx"] is None else parse_targets(options["gfx"], input_name="--gfx")
@@ -171,7 +166,7 @@ def _make_question(
 
 def _choose_projects(line: SetLine, named: tuple[str, ...]) -> tuple[str, ...]:
     """Return the projects to install. Raises UsageError for one that no set has."""
-    from rocm_wheels.records import suggest_name
+    from rocm_wheels.core import suggest_name
 
     available = {project for row in line.rows for project in row.projects}
     for name in named:
@@ -195,26 +190,25 @@ def _resolve_find_links(text: str) -> str:
 
 
 def _detect_targets(env: Mapping[str, str]) -> tuple[str, ...]:
-    from rocm_wheels.gpus.look import detect_hardware
+    from rocm_wheels.gpus import detect_hardware
 
     hardware = detect_hardware(env, vendors=("amd",))
     for fault in hardware.faults:
-        log.log_warning(fault)
+        log_warning(fault)
     targets = tuple(dict.fromkeys(gpu.gfx for gpu in hardware.usable if gpu.gfx))
     if not targets:
-        log.log_note("no GPU was found here: sets for any are tried; --gfx says for which")
+        log_note("no GPU was found here: sets for any are tried; --gfx says for which")
     return targets
 
 
 def _default_work_dir(env: Mapping[str, str]) -> Path:
-    from rocm_wheels.hosts.install.cache import find_cache_folder
+    from rocm_wheels.hosts import find_cache_folder
 
     return find_cache_folder(env, sys.platform) / "bisect"
 
 
 def _print_plan(prober: SetProber, state: BisectState, *, trusted: bool, as_json: bool) -> None:
-    from rocm_wheels.release.bisect.bisecting import find_range
-    from rocm_wheels.release.bisect.search import count_probes_at_most
+    from rocm_wheels.release import count_probes_at_most, find_range
 
     between, rows = find_range(prober, state), prober.line.rows
     tried = {entry.set for entry in state.probes}

@@ -13,9 +13,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from rocm_wheels import log
-from rocm_wheels.errors import RocmWheelsError, explain_error
-from rocm_wheels.shell import format_command
+from rocm_wheels.core import (
+    RocmWheelsError,
+    configure_log,
+    explain_error,
+    format_command,
+    log_error,
+    show_live_line,
+)
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -57,7 +62,7 @@ def pop_starting_python(env: MutableMapping[str, str]) -> Path:
 
 def read_build_environment() -> dict[str, str]:
     """Return a copy of the process's environment, on Windows with Visual Studio's compilers."""
-    from rocm_wheels.compile.developer_prompt import add_visual_studio
+    from rocm_wheels.compile import add_visual_studio
 
     return add_visual_studio(read_environment(), sys.platform)
 
@@ -73,7 +78,7 @@ def run_command(command: click.Command, argv: list[str] | None = None) -> int:
     2 usage or data, 10 sources, 11 SDK, 12 build, 14 audit, 16 checks of an installed torch, 17 the user's
     machine, 18 container engines, 130 interrupted; 1 is a bug and shows its traceback.
     """
-    log.configure_log(os.environ)
+    configure_log(os.environ)
     _replace_unprintable()
     previous = _catch_signals()
     try:
@@ -86,18 +91,18 @@ def run_command(command: click.Command, argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _report_interruption()
     except click.ClickException as click_error:
-        log.show_live_line("")
+        show_live_line("")
         click_error.show()
         return click_error.exit_code
     except RocmWheelsError as error:
-        log.show_live_line("")
-        log.log_error(explain_error(error))
+        show_live_line("")
+        log_error(explain_error(error))
         return error.exit_code
     except OSError as failure:
         if (disk_error := convert_disk_error(failure)) is None:
             raise
-        log.show_live_line("")
-        log.log_error(explain_error(disk_error))
+        show_live_line("")
+        log_error(explain_error(disk_error))
         return disk_error.exit_code
     finally:
         for number, handler in previous.items():
@@ -125,9 +130,9 @@ def _raise_interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _report_interruption() -> int:
-    log.show_live_line("")
+    show_live_line("")
     if _RECORD_VARIABLE not in os.environ:
-        log.log_error("interrupted\ntip: run the same command again; it carries on where it was")
+        log_error("interrupted\ntip: run the same command again; it carries on where it was")
     return INTERRUPTED
 
 

@@ -1,24 +1,33 @@
-"""``install-rocm`` and ``build``, with the options that people's scripts already use."""
+"""``install-rocm``, ``build``, ``plan`` and ``why``: build wheels, or say what a build would do and why."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels import log
-from rocm_wheels.cli.boundary import read_build_environment, format_command_line, read_environment
-from rocm_wheels.cli.build_options import build_options, project_options, sdk_options
-from rocm_wheels.cli.build_request import resolve_folders, make_sdk_request, make_wheels_request
-from rocm_wheels.cli.quantities import Duration
-from rocm_wheels.errors import explain_error
+from rocm_wheels.cli.boundary import format_command_line, read_build_environment, read_environment
+from rocm_wheels.cli.build_options import (
+    build_options,
+    make_sdk_request,
+    make_wheels_request,
+    project_options,
+    resolve_folders,
+    sdk_options,
+    work_options,
+)
+from rocm_wheels.cli.options import Duration
+from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.core import UsageError, explain_error, log_note, log_warning
 
 if TYPE_CHECKING:
-    from rocm_wheels.pipeline.run import RunSummary
+    from rocm_wheels.pipeline import PlannedRun, RunSummary
 
 
 @click.group()
@@ -43,8 +52,8 @@ def install_rocm(**options: Any) -> None:
     The environment is made under the work directory, one a (Python, ROCm request); `build`
     finds it there. An unpinned version is resolved anew each time.
     """
-    from rocm_wheels.pipeline.steps.installs import install_rocm_now
-    from rocm_wheels.workspace import WAIT_TIP, Workspace, lock_folder
+    from rocm_wheels.core import WAIT_TIP, Workspace, lock_folder
+    from rocm_wheels.pipeline import install_rocm_now
 
     env = read_environment()
     _, work = resolve_folders(options)
@@ -77,8 +86,7 @@ def build(**options: Any) -> None:
           --pytorch-rocm-arch gfx942,gfx1100 --python 3.12 --output-dir dist
       rocm-wheels status --watch       # in another terminal
     """
-    from rocm_wheels.pipeline.execute.executor import ExecutionOptions
-    from rocm_wheels.pipeline.run import build_wheels
+    from rocm_wheels.pipeline import ExecutionOptions, build_wheels
 
     env = read_build_environment()
     request = make_wheels_request(options, env)
@@ -100,18 +108,22 @@ def print_plan(
     request: Any, env: Mapping[str, str], *, as_json: bool, details: bool, of_done: bool = True
 ) -> Any:
     """Print a plan; return it."""
-    from rocm_wheels.pipeline.hipified import note_stale_sources
-    from rocm_wheels.pipeline.plan.file import make_plan_json
-    from rocm_wheels.pipeline.plan.planning import check_request, plan_run, log_rocm_and_targets
-    from rocm_wheels.pipeline.plan.text import format_plan
-    from rocm_wheels.pipeline.preflight.planned import preflight_plan
-    from rocm_wheels.pipeline.preflight.table import format_findings
+    from rocm_wheels.pipeline import (
+        check_request,
+        format_findings,
+        format_plan,
+        log_rocm_and_targets,
+        make_plan_json,
+        note_stale_sources,
+        plan_run,
+        preflight_plan,
+    )
 
     examined = check_request(request, env)
     note_stale_sources(examined.projects, examined.request.sources, examined.env)
     planned = plan_run(examined)
     for line in format_findings(preflight_plan(planned)):
-        log.log_note(line)
+        log_note(line)
     if as_json:
         click.echo(json.dumps(make_plan_json(planned.plan_file), indent=1))
         return planned
@@ -122,7 +134,7 @@ def print_plan(
 
 def _print_summary(summary: RunSummary, env: Mapping[str, str], *, as_json: bool) -> None:
     """Print the table (or JSON) and append it to GitHub's step summary."""
-    from rocm_wheels.pipeline.summary import (
+    from rocm_wheels.pipeline import (
         format_duration,
         format_json_summary,
         format_markdown_summary,
@@ -136,12 +148,12 @@ def _print_summary(summary: RunSummary, env: Mapping[str, str], *, as_json: bool
         click.echo(format_summary(summary.rows, width=width))
     current = all(row.outcome == "up to date" for row in summary.rows)
     if summary.record is None:
-        log.log_note(f"nothing to do: every wheel is up to date ({format_duration(summary.seconds)})")
+        log_note(f"nothing to do: every wheel is up to date ({format_duration(summary.seconds)})")
     elif summary.failure is None:
         remark = "; nothing had to be built" if current else ""
-        log.log_note(f"run {summary.record.name}: done in {format_duration(summary.seconds)}{remark}")
+        log_note(f"run {summary.record.name}: done in {format_duration(summary.seconds)}{remark}")
     else:
-        log.log_note(f"run {summary.record.name}: ended after {format_duration(summary.seconds)}")
+        log_note(f"run {summary.record.name}: ended after {format_duration(summary.seconds)}")
     sys.stdout.flush()
     if page := env.get("GITHUB_STEP_SUMMARY"):
         try:
@@ -150,4 +162,95 @@ def _print_summary(summary: RunSummary, env: Mapping[str, str], *, as_json: bool
                 if summary.failure is not None:
                     file.write(f"\n```\n{explain_error(summary.failure)}\n```\n")
         except OSError as failure:  # the wheels are made, or have failed, all the same
-            log.log_warning(f"the step summary cannot be written: {failure.strerror} ({page})")
+            log_warning(f"the step summary cannot be written: {failure.strerror} ({page})")
+
+
+_FILE = GivenPath()
+
+
+@click.command("plan")
+@sdk_options
+@project_options
+@build_options
+@click.option("-o", "--output", type=_FILE, metavar="FILE", help="Keep the plan: `run-step` goes by it.")
+@click.option("--details", is_flag=True, help="Show command, environment and inputs of each step.")
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON on stdout.")
+def plan(output: Path | None, details: bool, as_json: bool, **options: Any) -> None:
+    """Show what `build` would do with the same options: each step, whether it runs, and why.
+
+    Nothing is installed or built. What a step has yet to find out is `known after` it. How a
+    build goes about it (`--jobs`, `--keep-going`, `--step-timeout`) is not part of a plan.
+
+    \b
+    Example:
+      rocm-wheels plan --install-rocm --index-url URL --pytorch-rocm-arch gfx942 \\
+          --output-dir dist -o plan.json
+      rocm-wheels run-step build-pytorch-cp312 --plan plan.json
+    """
+    from rocm_wheels.pipeline import write_plan
+
+    if output is not None and output.is_dir():
+        raise UsageError(f"-o {output} is a folder", tip="name a file: plan.json in it")
+    env = read_build_environment()
+    planned = print_plan(make_wheels_request(options, env), env, as_json=as_json, details=details)
+    if output is not None:
+        write_plan(output.absolute(), planned.file)
+        log_note(
+            f"wrote {output}; `rocm-wheels run-step STEP --plan {shlex.quote(str(output))}` does a step of it"
+        )
+
+
+@click.command("why")
+@click.argument("step")
+@work_options
+@click.option(
+    "--plan",
+    "plan_file",
+    type=_FILE,
+    metavar="FILE",
+    help="Plan that has the step [default: that of the newest run].",
+)
+def why(step: str, plan_file: Path | None, **options: Any) -> None:
+    """Say whether a step of the last run would run again now, and all that changed since it was done.
+
+    \b
+    Example:
+      rocm-wheels why build-pytorch-cp312 --work-dir work
+    """
+    from rocm_wheels.pipeline import (
+        check_request,
+        describe_changes,
+        explain_step,
+        make_comparable_stamp,
+        plan_run,
+        read_plan,
+    )
+
+    env = read_build_environment()
+    _, work = resolve_folders(options)
+    file = read_plan(plan_file or _find_newest_plan(work))
+    file.plan.find_step(step)
+    planned: PlannedRun = plan_run(check_request(file.request, env))
+    planned_step = planned.plan.find_step(step)
+    done = planned.facts.done.get(step)
+    changes: list[str] = []
+    if done is not None:
+        changes += describe_changes(
+            make_comparable_stamp(planned_step, done.stamp), planned_step.known_inputs
+        )
+        changes += [done.fault] if done.fault else []
+    click.echo(
+        explain_step(
+            planned_step, never=done is None and planned_step.kind != "install-rocm", changes=changes
+        )
+    )
+
+
+def _find_newest_plan(work: Path) -> Path:
+    """Return the plan that the newest run went by: its own, or the one that `run-step` was given."""
+    from rocm_wheels.pipeline import read_newest_run
+
+    run = read_newest_run(work / "runs")
+    if run is None or not run.begun.get("plan"):
+        raise UsageError(f"no build has run in {work}", tip="name its --work-dir, or a plan with --plan FILE")
+    return Path(run.begun["plan"])

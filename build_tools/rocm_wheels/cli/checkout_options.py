@@ -1,26 +1,261 @@
-"""What all commands share that check sources out: their options, and the request that they make of them."""
+"""Options of the commands that check sources out: network, patches, commits; and the request they make."""
 
 from __future__ import annotations
 
+import functools
+import json
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels import log
-from rocm_wheels.cli import network, patches
+from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.model.names import get_recipes_folder
+from rocm_wheels.core import format_count, log_note
+from rocm_wheels.models import get_recipes_folder
 
 if TYPE_CHECKING:
-    from rocm_wheels.model.line_facts import TorchLine
-    from rocm_wheels.model.project import Platform, Project
-    from rocm_wheels.sources.lock.follow import LockFile
-    from rocm_wheels.sources.patches.sets import PatchSet
-    from rocm_wheels.sources.pins.choose import Pin
-    from rocm_wheels.sources.request import CheckoutRequest
+    from rocm_wheels.models import Platform, Project, TorchLine
+    from rocm_wheels.sources import CheckoutRequest, LockFile, PatchSet, Pin, Transport, TreeStatus
+
+_DEFAULT_JOBS = 8
+
+
+def network_options(*, fills_mirrors: bool = True) -> list[click.Parameter]:
+    """Return the options that ``make_transport`` reads; ``fills_mirrors``: the command writes there too."""
+    mirrors = "that all checkouts share; made when missing." if fills_mirrors else "to look into first."
+    return [
+        click.Option(
+            ["--mirror-dir"],
+            metavar="DIR",
+            envvar="ROCM_WHEELS_MIRROR_DIR",
+            show_envvar=True,
+            help=f"Folder of bare repositories {mirrors}",
+        ),
+        click.Option(
+            ["--retries"],
+            type=click.IntRange(min=0, max=100),
+            default=4,
+            show_default=True,
+            help="Attempts after a failure of the network that may pass.",
+        ),
+        click.Option(
+            ["--timeout"],
+            type=click.IntRange(min=1, max=86400),
+            default=120,
+            show_default=True,
+            metavar="SECONDS",
+            help="A transfer in which nothing moves for so long is cut, then tried again.",
+        ),
+        click.Option(
+            ["--jobs"],
+            type=click.IntRange(min=1),
+            help=f"Repositories to fetch at a time [default: as the recipe says, or {_DEFAULT_JOBS}].",
+        ),
+    ]
+
+
+def make_transport(options: Mapping[str, Any], *, jobs: int | None = None) -> Transport:
+    """Return how servers are reached, from the values of ``network_options``.
+
+    ``jobs``: how many transfers at a time where ``--jobs`` is not given (a recipe's ``fetch_jobs``).
+    """
+    from rocm_wheels.core import UsageError
+    from rocm_wheels.sources import Transport
+
+    folder = options["mirror_dir"]
+    if folder is not None and not folder.strip():
+        raise UsageError("--mirror-dir is empty", tip="name a folder; it is made when it is missing")
+    mirrors = None if folder is None else Path(folder).expanduser().absolute()
+    if mirrors is not None and mirrors.exists() and not mirrors.is_dir():
+        raise UsageError(f"--mirror-dir {mirrors} is not a folder", tip="name another one")
+    return _cached_transport(
+        Transport, options["retries"], options["timeout"], mirrors, options["jobs"] or jobs or _DEFAULT_JOBS
+    )
+
+
+@functools.cache
+def _cached_transport(
+    kind: type[Transport], retries: int, timeout: float, mirrors: Path | None, jobs: int
+) -> Transport:
+    """Make one record for equal options: its places count for all projects of a command together."""
+    return kind(retries, timeout, mirrors, jobs)
+
+
+DirectoryFinder = Callable[[str, "Path | None", "str | None", "Path | None"], Path]
+_MOST_CHANGES = 12
+
+
+def patch_options() -> list[click.Parameter]:
+    """Return the options of checkout that choose patches."""
+    return [
+        *shared_patch_options(),
+        _patchset_option("Patch set to apply [default: the one of the ref's line, where there is one]."),
+    ]
+
+
+def shared_patch_options() -> list[click.Parameter]:
+    """Return those of them that mean the same for several projects."""
+    return [
+        click.Option(["--patch/--no-patch"], default=True, show_default=True, help="Apply the patch set."),
+        patch_folder_option(),
+    ]
+
+
+def choose_patch_set(project: str, ref: str, options: Mapping[str, Any]) -> PatchSet | None:
+    """Return the patch set that the options of a checkout choose. Raises UsageError, DataError."""
+    from rocm_wheels.core import UsageError
+    from rocm_wheels.sources import choose_patch_set
+
+    name = options.get("patchset")
+    if name is not None and not options["patch"]:
+        raise UsageError("--no-patch and --patchset contradict each other", tip="leave one out")
+    folder = find_patch_folder(options)
+    if not options["patch"]:
+        return None
+    return choose_patch_set(project, ref, folder, name=name, line=options.get("line"))
+
+
+def find_patch_folder(options: Mapping[str, Any]) -> Path:
+    """Return the folder of the patch sets; ``--patch-dir`` must be one. Raises UsageError."""
+    from rocm_wheels.core import UsageError
+
+    if options["patch_dir"] is not None and not options.get("patch", True):
+        raise UsageError("--no-patch and --patch-dir contradict each other", tip="leave one out")
+    folder = _resolve_patch_folder(options["patch_dir"])
+    if options["patch_dir"] is not None and not folder.is_dir():
+        raise UsageError(f"--patch-dir {folder} is not a folder", tip="it holds a folder a project")
+    return folder
+
+
+def make_patch_commands(
+    project: str, options: Sequence[click.Parameter], place: DirectoryFinder
+) -> list[click.Command]:
+    """Return `save-patches` and `status`; ``options`` and ``place`` say where the checkout is."""
+    return [
+        click.Command(
+            "save-patches",
+            params=[
+                *options,
+                _patchset_option("Patch set to write [default: the tree's own, else the ref's line]."),
+                patch_folder_option(),
+                click.Option(
+                    ["--replace"], is_flag=True, help="Also over patches that the tree was made without."
+                ),
+            ],
+            callback=lambda **values: _save_tree_patches(project, place, **values),
+            help="Write the commits on top of the diffbase tags to a patch set, for checkout to apply.",
+        ),
+        click.Command(
+            "status",
+            params=[*options, click.Option(["--json", "as_json"], is_flag=True, help="For programs.")],
+            callback=lambda **values: _print_tree_status(project, place, **values),
+            help="Say what the tree is: upstream, patched, hipified, changed by you, and by how much.",
+        ),
+    ]
+
+
+def _patchset_option(help_text: str) -> click.Parameter:
+    return click.Option(["--patchset"], metavar="NAME", help=help_text)
+
+
+def patch_folder_option() -> click.Parameter:
+    """Return the option that says where the patch sets are."""
+    return click.Option(
+        ["--patch-dir"],
+        type=GivenPath(),
+        help="Folder of the patch sets (the clone's patches/).",
+    )
+
+
+def _resolve_patch_folder(folder: Path | None) -> Path:
+    if folder is not None:
+        return folder
+    from rocm_wheels.core import get_project_home
+
+    return get_project_home() / "patches"
+
+
+def _save_tree_patches(project: str, place: DirectoryFinder, **options: Any) -> None:
+    from rocm_wheels.core import UsageError, is_clone, log_note
+    from rocm_wheels.models import load_project
+    from rocm_wheels.sources import choose_patch_folder, read_patch_origin, save_patches
+
+    if options["patch_dir"] is None and not is_clone():
+        raise UsageError(
+            "there is no clone whose patches/ could be written", tip="name a folder with --patch-dir"
+        )
+    directory = place(project, options["repo"], options["repo_name"], options["checkout_dir"])
+    made_with, ref = read_patch_origin(directory, env=read_environment())
+    folder = choose_patch_folder(
+        project,
+        _resolve_patch_folder(options["patch_dir"]),
+        name=options["patchset"],
+        made_with=made_with,
+        ref=ref,
+    )
+    saved = save_patches(
+        load_project(project), directory, folder, replace_others=options["replace"], env=read_environment()
+    )
+    for name in saved.written:
+        log_note(f"wrote {saved.folder / name}")
+    for name in saved.removed:
+        log_note(f"removed {saved.folder / name}")
+    log_note(f"{saved.folder} has {len(saved.patches)} patches, {len(saved.written)} of them written now")
+
+
+def _print_tree_status(project: str, place: DirectoryFinder, **options: Any) -> None:
+    from rocm_wheels.models import load_project
+    from rocm_wheels.sources import read_tree_status
+
+    directory = place(project, options["repo"], options["repo_name"], options["checkout_dir"])
+    status = read_tree_status(load_project(project), directory, env=read_environment())
+    if options["as_json"]:
+        from dataclasses import asdict
+
+        click.echo(json.dumps({"project": project, "words": status.labels, **asdict(status)}, indent=1))
+        return
+    for line in _describe_tree(project, status):
+        click.echo(line.replace("\n", "\\n").encode("utf-8", "backslashreplace"))
+
+
+def _describe_tree(project: str, status: TreeStatus) -> list[str]:
+    """Return what a person reads."""
+    origin = f" ({status.ref} of {status.origin})" if status.ref else ""
+    lines = [
+        f"{project}: {', '.join(status.labels)}",
+        f"  tree      {status.directory}",
+        f"  upstream  {status.upstream}{origin}",
+        f"  HEAD      {status.head}",
+        f"  hipify    {status.hipify}"
+        + (
+            "; files changed since: `hipify` or `build` translates them"
+            if status.changed_since_hipify
+            else ""
+        ),
+    ]
+    if status.interrupted:
+        lines.append(f"  interrupted: {status.interrupted}; run it again, it carries on")
+    for repository in status.repositories:
+        where = repository.path or "the root"
+        if repository.base or repository.hipified:
+            lines.append(f"  patches in {where}: {repository.base} base, {repository.hipified} hipified")
+        if repository.commits or repository.files:
+            lines.append(
+                f"  changed by you in {where}: {format_count(len(repository.commits), 'commit')}, "
+                f"{format_count(len(repository.files), 'file')} not committed, +{repository.added} -{repository.removed} lines"
+            )
+            changes = [f"commit {commit}" for commit in repository.commits] + [
+                f"{word} {path}" for word, path in repository.files
+            ]
+            lines += [f"    {line}" for line in changes[:_MOST_CHANGES]]
+            lines += (
+                [f"    … and {len(changes) - _MOST_CHANGES} more"] if len(changes) > _MOST_CHANGES else []
+            )
+    return lines
+
 
 _GIT_COUNT = click.IntRange(min=1, max=2**31 - 1)  # what git can count
 TORCH = "pytorch"  # the project that others' commits are pinned in
@@ -65,7 +300,7 @@ def shared_checkout_options() -> list[click.Parameter]:
         click.Option(["--submodules/--no-submodules"], default=True, show_default=True),
         click.Option(["--hipify/--no-hipify"], default=None, help="Hipify [default: as the recipe says]."),
         commit_option(),
-        *network.network_options(),
+        *network_options(),
         click.Option(
             ["--lock"],
             metavar="FILE",
@@ -91,7 +326,7 @@ def find_checkouts_folder(repo: Path | None) -> Path:
     """Return the folder of the checkouts: ``--repo``, the clone's ``repos/``, else the current folder."""
     if repo is not None:
         return repo
-    from rocm_wheels.workspace import is_clone
+    from rocm_wheels.core import is_clone
 
     return get_recipes_folder() if is_clone() else Path.cwd()
 
@@ -103,7 +338,7 @@ def detect_platform() -> Platform:
 
 def parse_line_option(options: Mapping[str, Any]) -> TorchLine | None:
     """Return the release line that ``--line`` names, if any. Raises DataError."""
-    from rocm_wheels.model.lines import get_release_line
+    from rocm_wheels.models import get_release_line
 
     return None if options["line"] is None else get_release_line(options["line"])
 
@@ -124,13 +359,13 @@ def select_line_projects(
         if recipe.name not in wished and line.leaves_out(recipe.name, platform)
     ]
     for name in without:
-        log.log_note(f"without {name}: release line {line.name} has none for {platform}")
+        log_note(f"without {name}: release line {line.name} has none for {platform}")
     return [recipe for recipe in buildable if recipe.name not in without]
 
 
 def find_torch_checkout(options: Mapping[str, Any]) -> Path:
     """Return the folder of the torch checkout that pins are read in. Raises UsageError."""
-    from rocm_wheels.errors import UsageError
+    from rocm_wheels.core import UsageError
 
     torch_dir: Path | None = options.get("torch_dir")
     if torch_dir is not None and not torch_dir.is_dir():
@@ -145,8 +380,8 @@ def open_given_lock(options: Mapping[str, Any]) -> LockFile | None:
     """
     if options["lock"] is None:
         return None
-    from rocm_wheels.errors import UsageError
-    from rocm_wheels.sources.lock.follow import open_lock
+    from rocm_wheels.core import UsageError
+    from rocm_wheels.sources import open_lock
 
     others = [option for key, option in _SET_BY_LOCK.items() if options.get(key) not in (None, False)]
     others += [] if options["patch"] else ["--no-patch"]
@@ -166,11 +401,10 @@ def make_locked_request(
 
     Raises UsageError and SourceError for a project or a patch set that is not there as locked.
     """
-    from rocm_wheels.sources.lock.follow import read_locked_patches, read_locked_pin
-    from rocm_wheels.sources.network.remote import parse_origin
+    from rocm_wheels.sources import parse_origin, read_locked_patches, read_locked_pin
 
     pin = read_locked_pin(file, recipe.name, origin=origin)
-    patch_set = read_locked_patches(file, recipe.name, patches.find_patch_folder(options))
+    patch_set = read_locked_patches(file, recipe.name, find_patch_folder(options))
     local = parse_origin(pin.origin, Path.cwd())[1]
     return make_checkout_request(recipe, pin, directory, options, patch_set=patch_set, local_origin=local)
 
@@ -185,7 +419,7 @@ def make_checkout_request(
     local_origin: bool = False,
 ) -> CheckoutRequest:
     """Return the request of a checkout of one project; ``patch_set`` is its patch set."""
-    from rocm_wheels.sources.request import CheckoutRequest
+    from rocm_wheels.sources import CheckoutRequest
 
     system = detect_platform()
     return CheckoutRequest(
@@ -198,5 +432,5 @@ def make_checkout_request(
         commit_hipify=options["commit_hipify"],
         local_origin=local_origin,
         patches=patch_set,
-        transport=network.make_transport(options, jobs=recipe.source.get_platform_source(system).fetch_jobs),
+        transport=make_transport(options, jobs=recipe.source.get_platform_source(system).fetch_jobs),
     )

@@ -1,4 +1,4 @@
-"""``clean``: delete what builds left."""
+"""``clean``: delete what builds left in a work directory."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels import log
 from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.build_request import find_default_root
-from rocm_wheels.cli.quantities import Duration, ByteSize
-from rocm_wheels.cli.work import work_options, find_workspace
-from rocm_wheels.errors import UsageError
-from rocm_wheels.model.names import list_project_names
+from rocm_wheels.cli.build_options import find_default_root, find_workspace, work_options
+from rocm_wheels.cli.options import ByteSize, Duration
+from rocm_wheels.core import UsageError, log_note
+from rocm_wheels.models import list_project_names
 
 if TYPE_CHECKING:
-    from rocm_wheels.pipeline.cleaning import LeftoverKind, Leftover
+    from rocm_wheels.pipeline import Leftover, LeftoverKind
 
 _KIND_NAMES = ("trees", "environments", "runs", "rejected", "fresh", "steps", "set-aside")
 
@@ -66,12 +64,12 @@ def command(**options: Any) -> None:
       rocm-wheels clean --older-than 30d --dry-run
       rocm-wheels clean --what runs --what rejected --older-than 30d
     """
-    from rocm_wheels.pipeline.cleaning import (
+    from rocm_wheels.pipeline import (
         LeftoverSelection,
-        select_leftovers,
         find_leftovers,
         hold_for_cleaning,
         remove_leftover,
+        select_leftovers,
     )
 
     choice = LeftoverSelection(options["older_than"], options["max_size"], options["steps"])
@@ -98,7 +96,7 @@ def command(**options: Any) -> None:
 
 
 def _choose_kinds(options: Mapping[str, Any]) -> tuple[LeftoverKind, ...]:
-    from rocm_wheels.pipeline.cleaning import DEFAULT_LEFTOVER_KINDS
+    from rocm_wheels.pipeline import DEFAULT_LEFTOVER_KINDS
 
     if options["what"]:
         return (*options["what"], "remains")
@@ -114,7 +112,7 @@ def _find_sources(options: Mapping[str, Any]) -> dict[str, Path]:
 
 
 def _print_pieces(pieces: list[Leftover], *, done: bool, as_json: bool) -> None:
-    from rocm_wheels.pipeline.summary import format_size, format_duration
+    from rocm_wheels.pipeline import format_duration, format_size
 
     total = sum(piece.size for piece in pieces)
     if as_json:
@@ -126,4 +124,4 @@ def _print_pieces(pieces: list[Leftover], *, done: bool, as_json: bool) -> None:
             age_text = f"{age / 86400:.0f} days" if age > 2 * 86400 else format_duration(age)
             click.echo(f"{piece.kind:12}  {format_size(piece.size):>9}  {age_text:>11}  {piece.path}")
     how = "deleted" if done else "would be deleted"
-    log.log_note(f"{len(pieces)} {how}, {format_size(total)}" if pieces else "there is nothing to delete")
+    log_note(f"{len(pieces)} {how}, {format_size(total)}" if pieces else "there is nothing to delete")

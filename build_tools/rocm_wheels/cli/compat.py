@@ -1,18 +1,454 @@
-"""``rocm-wheels compat``: what goes with what, and who says so. Each command in a module of its own kind."""
+"""``compat show|matrix|explain|lint``: what goes with what, and who says so."""
 
 from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rocm_wheels.cli.lazy import LazyGroup
+from rocm_wheels.core import AuditError, UsageError, log_note, suggest_name
+
+if TYPE_CHECKING:
+    from packaging.version import Version
+
+    from rocm_wheels.models import Explanation, Statement, TorchBuild
+
+_CELL_WIDTHS = (68, 50, 34)  # characters of a cell before it goes on in the next line, where not all fits
+
+
+def read_version(text: str, option: str) -> Version:
+    """Return a version that was given. Raises UsageError for what is none; 2.13 and 7.2 are series."""
+    from rocm_wheels.models import parse_version
+
+    try:
+        return parse_version(text)
+    except ValueError as fault:
+        raise UsageError(f"{option}: {fault}", tip="such as 2.13, 2.13.1 or 7.14") from None
+
+
+def find_version(text: str, option: str, versions: Sequence[Version]) -> Version:
+    """Return a version that the tables have. Raises UsageError with the one that was probably meant."""
+    from rocm_wheels.core import suggest_name
+    from rocm_wheels.models import is_same_release
+
+    version = read_version(text, option)
+    if not any(is_same_release(version, candidate) for candidate in versions):
+        words = list(map(str, versions))
+        raise UsageError(
+            f"{option}: no table has {version}{suggest_name(text, words)}", tip=f"known: {', '.join(words)}"
+        )
+    return version
+
+
+def read_gpu(text: str, option: str = "--gfx") -> str:
+    """Return the target that is named: a target with or without features, or a product of exactly one target.
+
+    Raises UsageError otherwise, with the name that was probably meant.
+    """
+    from rocm_wheels.core import suggest_name
+    from rocm_wheels.models import (
+        find_targets,
+        get_gfx_targets,
+        list_near_targets,
+        parse_targets,
+        strip_features,
+    )
+
+    if strip_features(text) in get_gfx_targets():
+        return strip_features(parse_targets(text, input_name=option)[0])
+    targets = find_targets(text)
+    if len(targets) == 1:
+        return targets[0]
+    if targets:
+        raise UsageError(f"{option}: {text!r} can mean {', '.join(targets)}", tip="name one of them")
+    products = [word for target in get_gfx_targets().values() for word in target.products]
+    hint = suggest_name(text, [*list_near_targets(text, list(get_gfx_targets())), *products])
+    raise UsageError(
+        f"{option}: {text!r} is no GPU target or product{hint}",
+        tip="`rocm-wheels compat show targets` lists them; `rocm-wheels compat gpu` knows more names",
+    )
+
+
+def read_python(text: str, option: str = "--python") -> str:
+    """Return a Python as the tables write it, ``3.12`` or ``3.14t``. Raises UsageError."""
+    from rocm_wheels.models import get_python_key
+
+    try:
+        get_python_key(text)
+    except ValueError as fault:
+        raise UsageError(f"{option}: {fault}", tip="such as 3.12, or 3.14t for free threading") from None
+    return text
+
+
+def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], width: int | None = None) -> str:
+    """Return the rows as aligned columns; sources as numbers, listed below; empty columns are left out.
+
+    ``width`` is that of a terminal: what is wider is broken within cells, else printed as a block a row.
+    None is for what reads lines (grep, a file): a row is one line, however long.
+    """
+    table_rows = [list(row) for row in rows]
+    places: dict[str, int] = {}
+    if header and header[-1] == "source":
+        for row in table_rows:
+            row[-1] = f"[{places.setdefault(row[-1], len(places) + 1)}]" if row[-1] else ""
+    columns = [i for i in range(len(header)) if any(row[i] for row in table_rows)] or list(range(len(header)))
+    words = [header[i] for i in columns]
+    cells = [[row[i] for i in columns] for row in table_rows]
+    lines = _align_columns(words, cells, None) if width is None else _fit_columns(words, cells, width)
+    return "\n".join([*lines, *(f"[{number}] {place}" for place, number in places.items())])
+
+
+def _fit_columns(words: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> list[str]:
+    for widest in (None, *_CELL_WIDTHS):
+        lines = _align_columns(words, cells, widest)
+        if max(map(len, lines)) <= width:
+            return lines
+    return _format_blocks(words, cells, width)
+
+
+def _align_columns(words: Sequence[str], rows: Sequence[Sequence[str]], widest: int | None) -> list[str]:
+    cells = [[_wrap_cell(cell, widest) for cell in row] for row in rows]
+    widths = [
+        max([len(word), *(len(line) for row in cells for line in row[at])]) for at, word in enumerate(words)
+    ]
+    lines = [_join_cells(words, widths)]
+    for wrapped in cells:
+        for at in range(max(map(len, wrapped))):
+            lines.append(_join_cells([cell[at] if at < len(cell) else "" for cell in wrapped], widths))
+    return lines
+
+
+def _format_blocks(words: Sequence[str], rows: Sequence[Sequence[str]], line: int) -> list[str]:
+    width = max(map(len, words))
+    line = max(line, 2 * width + 4)  # of a terminal that is narrower than that nothing can be made
+    lines = []
+    for row in rows:
+        lines.append(f"{words[0]} {row[0]}")
+        for word, cell in zip(words[1:], row[1:], strict=True):
+            if cell:
+                lines += textwrap.wrap(
+                    cell,
+                    line,
+                    initial_indent=f"  {word:{width}}  ",
+                    subsequent_indent=" " * (width + 4),
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                )
+    return lines
+
+
+def rows_as_json(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[dict[str, str]]:
+    """Return each row with the header's words as keys."""
+    keys = [word.replace(" ", "_") for word in header]
+    return [dict(zip(keys, row, strict=True)) for row in rows]
+
+
+def _wrap_cell(cell: str, widest: int | None) -> list[str]:
+    if widest is None:
+        return [cell]
+    return textwrap.wrap(cell, widest, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def terminal_width() -> int | None:
+    """Return how many characters a line of stdout has; None when it goes to a file or a pipe."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _join_cells(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+
+
+Rows = tuple[tuple[str, ...], list[tuple[str, ...]]]
+# name: (module:function under rocm_wheels.model.compat, what the table has)
+TABLES = {
+    "targets": (
+        "gfx:tabulate_targets",
+        "GPU targets: products, families, fp8, wavefront, what is not built for them",
+    ),
+    "releases": ("package_indexes:tabulate_releases", "releases of ROCm, and the indexes that have them"),
+    "indexes": ("package_indexes:tabulate_indexes", "package indexes that torch comes from, best first"),
+    "builds": ("torch_builds:tabulate_builds", "torch by ROCm and index: targets and Pythons"),
+    "images": ("torch_builds:tabulate_images", "container images with a torch, and to build wheels in"),
+    "known": ("torch_builds:tabulate_issues", "known issues of finished builds"),
+    "dtypes": ("dtypes:tabulate_dtypes", "data types of torch on each GPU"),
+    "libraries": (
+        "rocm_libraries:tabulate_rocm_libraries",
+        "libraries of ROCm, and what of torch stands on them",
+    ),
+    "domains": (
+        "domain_libraries:tabulate_domain_libraries",
+        "torchvision, torchaudio and other libraries around torch",
+    ),
+    "features": ("torch_features:tabulate_features", "features of torch on ROCm, and since when"),
+}
+
+
+@click.command("show")
+@click.argument("table", required=False, metavar="[TABLE]")
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
+def show(table: str | None, as_json: bool) -> None:
+    """List the compatibility tables, or print TABLE with the source of every row."""
+    if table is None:
+        table_rows = [(name, str(len(_load_rows(name)[1])), words) for name, (_, words) in TABLES.items()]
+        _print_rows(("table", "rows", "what it has"), table_rows, as_json, "tables")
+        return
+    if table not in TABLES:
+        raise UsageError(
+            f"there is no table {table!r}{suggest_name(table, TABLES)}", tip=f"tables: {', '.join(TABLES)}"
+        )
+    header, rows = _load_rows(table)
+    _print_rows(header, rows, as_json, table)
+
+
+@click.command("matrix")
+@click.option("--torch", metavar="VERSION", help="Only this torch: a release or a series (2.13).")
+@click.option("--rocm", metavar="VERSION", help="Only this ROCm: a release or a series (7.14).")
+@click.option(
+    "--gfx", "gpu", metavar="TARGET", help="Only what has code for this GPU: gfx1100, or a product."
+)
+@click.option("--python", metavar="VERSION", help="Only what is there for this Python (3.12, 3.14t).")
+@click.option("--platform", type=click.Choice(["linux", "windows"]), help="Only this platform.")
+@click.option(
+    "--channel",
+    type=click.Choice(["stable", "prerelease", "nightly", "dev", "all"]),
+    default="stable",
+    show_default=True,
+    help="Releases, or builds of another kind.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
+def matrix(
+    *,
+    torch: str | None,
+    rocm: str | None,
+    gpu: str | None,
+    python: str | None,
+    platform: str | None,
+    channel: str,
+    as_json: bool,
+) -> None:
+    """Show which torch exists for which ROCm, GPU, Python and platform, and how that is known.
+
+    A build that nobody says anything of is not there; `compat explain` says what is not known.
+    """
+    from rocm_wheels.models import find_builds, list_rocm_versions, list_torch_versions
+
+    target = None if gpu is None else read_gpu(gpu)
+    builds = find_builds(
+        None if torch is None else find_version(torch, "--torch", list_torch_versions()),
+        None if rocm is None else find_version(rocm, "--rocm", list_rocm_versions()),
+        target=target,
+        python=None if python is None else read_python(python),
+        platform=platform,
+        channel=None if channel == "all" else channel,
+    )
+    header, rows = builds_as_rows(builds, target, platform)
+    if not rows and not as_json:
+        click.echo("no build of the tables fits; `rocm-wheels compat explain` says what is known")
+        return
+    _print_rows(header, rows, as_json, "builds")
+
+
+def builds_as_rows(builds: tuple[TorchBuild, ...], target: str | None, platform: str | None) -> Rows:
+    """Return header and rows: a build and platform a row; ``kind`` is of the target when one was given."""
+    rows: list[tuple[str, ...]] = []
+    for build in builds:
+        for place, targets in build.targets.items():
+            if platform not in {None, place} or (target and (place, target) not in build.kinds):
+                continue
+            rows.append(
+                (
+                    str(build.torch),
+                    str(build.rocm),
+                    place,
+                    target or " ".join(targets),
+                    " ".join(build.pythons),
+                    build.index.name,
+                    build.index.layout,
+                    build.kinds[place, target] if target else build.kind,
+                    build.index.url,
+                    build.source.retrieved.isoformat(),
+                    build.source.url,
+                )
+            )
+    names = (
+        "torch",
+        "rocm",
+        "platform",
+        "gpu" if target else "targets",
+        "pythons",
+        "index",
+        "layout",
+        "kind",
+    )
+    return (*names, "url", "read", "source"), rows
+
+
+def _load_rows(name: str) -> Rows:
+    module, _, function = TABLES[name][0].partition(":")
+    rows: Callable[[], Rows] = getattr(import_module(f"rocm_wheels.models.{module}"), function)
+    return rows()
+
+
+def _print_rows(header: Sequence[str], rows: Sequence[tuple[str, ...]], as_json: bool, name: str) -> None:
+    if as_json:
+        import json
+
+        document: dict[str, Any] = {name: rows_as_json(header, rows)}
+        click.echo(json.dumps(document, indent=1))
+    else:
+        click.echo(format_table(header, rows, terminal_width()))
+
+
+_MARKS = {"yes": "+", "no": "-", "unknown": "?", "": " "}
+
+
+@click.command("explain")
+@click.option("--torch", required=True, metavar="VERSION", help="A torch: a release or a series (2.13).")
+@click.option("--rocm", required=True, metavar="VERSION", help="A ROCm: a release or a series (7.14).")
+@click.option(
+    "--gfx", "gpu", required=True, metavar="TARGET", help="A GPU: gfx1100, or a product (RX 7900 XTX)."
+)
+@click.option("--python", metavar="VERSION", help="A Python (3.12, 3.14t).")
+@click.option("--platform", type=click.Choice(["linux", "windows"]), default="linux", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print the answer and every fact as JSON.")
+def explain_command(
+    *, torch: str, rocm: str, gpu: str, python: str | None, platform: str, as_json: bool
+) -> None:
+    """Say whether a torch with a ROCm serves a GPU, and who says so.
+
+    Each fact is for (+), against (-) or leaves it open (?), with kind, day of reading and source.
+    """
+    from rocm_wheels.models import explain_compatibility
+
+    target, version = read_gpu(gpu), read_version(torch, "--torch")
+    explanation = explain_compatibility(
+        version,
+        read_version(rocm, "--rocm"),
+        target,
+        None if python is None else read_python(python),
+        platform,
+    )
+    if as_json:
+        import json
+
+        click.echo(json.dumps(explanation_as_json(explanation, version, platform), indent=1))
+    else:
+        click.echo(describe_explanation(explanation, version, platform))
+
+
+def describe_explanation(explanation: Explanation, torch: Version, platform: str) -> str:
+    """Return the answer, the facts, the known issues, and where to install it from."""
+    from rocm_wheels.models import make_issue_statement
+
+    lines = [f"{explanation.answer}: {explanation.summary}"]
+    lines += [_describe_statement(fact) for fact in explanation.statements]
+    if explanation.issues:
+        lines.append("known issues:")
+        lines += [_describe_statement(make_issue_statement(fact), "!") for fact in explanation.issues]
+    for row in _builds_as_json(explanation, torch, platform):
+        with_ = ", ".join(f"{name} {version}" for name, version in row["companions"].items())
+        triton = f"; triton is called {row['triton']}" if row["triton"] else ""
+        lines.append(f"from {row['url']}" + (f" with {with_}" if with_ else "") + triton)
+    return "\n".join(lines)
+
+
+def explanation_as_json(explanation: Explanation, torch: Version, platform: str) -> dict[str, Any]:
+    """Return what ``--json`` prints. Keys are added in later versions, never renamed.
+
+    ``{"answer", "summary", "facts": [{"says", "text", "kind", "source", "retrieved", "note"}],
+    "issues": [...the same], "builds": [{"index", "url", "torch", "rocm", "companions", "triton"}]}``.
+    """
+    from rocm_wheels.models import make_issue_statement
+
+    return {
+        "answer": explanation.answer,
+        "summary": explanation.summary,
+        "facts": [_statement_as_json(fact) for fact in explanation.statements],
+        "issues": [_statement_as_json(make_issue_statement(fact)) for fact in explanation.issues],
+        "builds": _builds_as_json(explanation, torch, platform),
+    }
+
+
+def _builds_as_json(explanation: Explanation, torch: Version, platform: str) -> list[dict[str, Any]]:
+    from rocm_wheels.models import get_triton_name
+
+    return [
+        {
+            "index": build.index.name,
+            "url": build.index.url,
+            "torch": str(build.torch),
+            "rocm": str(build.rocm),
+            "companions": {name: str(version) for name, version in build.companions.items()},
+            "triton": get_triton_name(torch, build.index, platform=platform),
+        }
+        for build in explanation.builds
+    ]
+
+
+def _statement_as_json(statement: Statement) -> dict[str, Any]:
+    return {
+        "says": statement.answer or None,
+        "text": statement.text,
+        "kind": statement.kind,
+        "source": statement.source,
+        "retrieved": statement.retrieved.isoformat(),
+        "note": statement.note,
+    }
+
+
+def _describe_statement(statement: Statement, mark: str | None = None) -> str:
+    note = f" ({statement.note})" if statement.note else ""
+    return f"  {mark or _MARKS[statement.answer]} {statement.text}{note}\n      {statement.kind}, {statement.retrieved}: {statement.source}"
+
+
+@click.command("lint")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def lint_command(as_json: bool) -> None:
+    """Look for contradictions, unknown names, rows that nothing reaches and facts without a source.
+
+    rocm-bootstrap is asked whether it agrees, where it is installed. Errors end with exit code 14.
+    """
+    from rocm_wheels.models import import_bootstrap, lint_tables
+
+    findings = lint_tables()
+    errors = sum(finding.level == "error" for finding in findings)
+    bootstrap_asked = import_bootstrap() is not None
+    if as_json:
+        import json
+        from dataclasses import asdict
+
+        click.echo(
+            json.dumps(
+                {"findings": [asdict(finding) for finding in findings], "rocm_bootstrap": bootstrap_asked},
+                indent=1,
+            )
+        )
+    else:
+        for finding in findings:
+            click.echo(
+                ": ".join(filter(None, (finding.level, finding.table, finding.where, finding.message)))
+            )
+        if not errors:
+            click.echo("the tables fit together" + (", and rocm-bootstrap agrees" if bootstrap_asked else ""))
+    if not bootstrap_asked:
+        log_note("rocm-bootstrap is not installed and was not asked (pip install rocm-bootstrap)")
+    if errors:
+        raise AuditError(f"{errors} error{'s' if errors > 1 else ''} in the compatibility tables")
+
 
 COMMANDS = {
-    "show": ("compat_show:show", "List the compatibility tables, or print one."),
-    "matrix": ("compat_show:matrix", "Show which torch exists for which ROCm, GPU, Python and platform."),
-    "explain": ("compat_explain:command", "Say whether a torch with a ROCm serves a GPU, and who says so."),
-    "lint": ("compat_lint:command", "Look for contradictions and mistakes in the tables."),
-    "gpu": ("compat_pci:gpu", "Show what is known of a GPU, by name, target or PCI id."),
-    "refresh-pci": ("compat_pci:refresh_pci", "Compare the table of PCI ids with pci.ids."),
+    "show": ("compat:show", "List the compatibility tables, or print one."),
+    "matrix": ("compat:matrix", "Show which torch exists for which ROCm, GPU, Python and platform."),
+    "explain": ("compat:explain_command", "Say whether a torch with a ROCm serves a GPU, and who says so."),
+    "lint": ("compat:lint_command", "Look for contradictions and mistakes in the tables."),
+    "gpu": ("compat_gpu:gpu", "Show what is known of a GPU, by name, target or PCI id."),
+    "refresh-pci": ("compat_gpu:refresh_pci", "Compare the table of PCI ids with pci.ids."),
 }
 
 

@@ -1,4 +1,4 @@
-"""``rocm-wheels container``: run a command in a container, as you, with the GPUs; or print how."""
+"""``container``: run a command in a container, as you, with the GPUs; or print how."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rocm_wheels import log
 from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.option_lists import combine_options
+from rocm_wheels.cli.options import combine_options
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.errors import EngineError
+from rocm_wheels.core import EngineError, log_note, log_warning, paint_text
 
 if TYPE_CHECKING:
-    from rocm_wheels.ci.containers.engine import EngineName
-    from rocm_wheels.ci.containers.request import ContainerOptions
+    from rocm_wheels.ci import ContainerOptions, EngineName
 
 F = TypeVar("F", bound=Callable[..., Any])
 _COMMAND_LAST = {"allow_interspersed_args": False}  # what follows the command is its own
@@ -97,15 +95,18 @@ def run(words: tuple[str, ...], engine: str, **options: Any) -> int:
 
     Options go before the command. A signal ends the container, too; KILL, which nothing can catch, does not.
     """
-    from rocm_wheels.ci.containers.command import compose_command, flatten_parts
-    from rocm_wheels.ci.containers.engine import assume_engine, find_engine
-    from rocm_wheels.ci.containers.machine import inspect_host
-    from rocm_wheels.ci.containers.request import (
-        list_cache_folders,
+    from rocm_wheels.ci import (
+        assume_engine,
+        compose_command,
+        find_engine,
+        flatten_parts,
         format_pasteable_line,
+        inspect_host,
+        list_cache_folders,
         make_container_request,
+        require_image,
+        run_container,
     )
-    from rocm_wheels.ci.containers.running import require_image, run_container
 
     env, settings = read_environment(), _make_settings(words, options)
     machine = inspect_host(env)
@@ -114,7 +115,7 @@ def run(words: tuple[str, ...], engine: str, **options: Any) -> int:
         chosen_engine = find_engine(_parse_engine(engine), env)
     except EngineError:
         argv_shown = flatten_parts(compose_command(assume_engine(_parse_engine(engine)), machine, request))
-        log.log_note(f"would have been run: {format_pasteable_line(argv_shown, settings.cache)}")
+        log_note(f"would have been run: {format_pasteable_line(argv_shown, settings.cache)}")
         raise
     argv = flatten_parts(compose_command(chosen_engine, machine, request))
     if request.image.made_here:
@@ -132,15 +133,17 @@ def show(words: tuple[str, ...], engine: str, explain: bool, **options: Any) -> 
 
     With --gpu also where there is none: the line then asks the machine that it is run on who owns its GPUs.
     """
-    from rocm_wheels.ci.containers.command import compose_command, flatten_parts
-    from rocm_wheels.ci.containers.engine import assume_engine, find_engine
-    from rocm_wheels.ci.containers.machine import inspect_host
-    from rocm_wheels.ci.containers.request import (
-        resolve_groups_in_shell,
+    from rocm_wheels.ci import (
+        assume_engine,
+        compose_command,
+        find_engine,
+        flatten_parts,
         format_pasteable_line,
+        inspect_host,
         make_container_request,
+        resolve_groups_in_shell,
     )
-    from rocm_wheels.shell import format_command
+    from rocm_wheels.core import format_command
 
     env, settings = read_environment(), replace(_make_settings(words, options), for_any_machine=True)
     machine = inspect_host(env)
@@ -149,7 +152,7 @@ def show(words: tuple[str, ...], engine: str, explain: bool, **options: Any) -> 
         chosen_engine = find_engine(_parse_engine(engine), env)
     except EngineError as missing:
         chosen_engine = assume_engine(_parse_engine(engine))
-        log.log_warning(f"{missing.message}\nthe line is what {chosen_engine.name} would be given")
+        log_warning(f"{missing.message}\nthe line is what {chosen_engine.name} would be given")
     parts = compose_command(chosen_engine, machine, request)
     if explain:
         for part in parts:
@@ -168,8 +171,13 @@ def build(name: str, only_print: bool, engine: str, allow_unresolved: bool) -> N
 
     Its tag stands for the Dockerfile and all that it copies: `run` takes none that was made of others.
     """
-    from rocm_wheels.ci.containers.building import build_image, format_build_command, find_image_recipe
-    from rocm_wheels.ci.containers.engine import assume_engine, find_engine
+    from rocm_wheels.ci import (
+        assume_engine,
+        build_image,
+        find_engine,
+        find_image_recipe,
+        format_build_command,
+    )
 
     env, clone = read_environment(), _find_clone()
     recipe = find_image_recipe(name, clone, allow_unresolved=allow_unresolved)
@@ -178,9 +186,9 @@ def build(name: str, only_print: bool, engine: str, allow_unresolved: bool) -> N
     except EngineError as missing:
         line = format_build_command(assume_engine(_parse_engine(engine)), recipe, env)
         if not only_print:
-            log.log_note(f"would have been run: {line}")
+            log_note(f"would have been run: {line}")
             raise
-        log.log_warning(missing.message)
+        log_warning(missing.message)
         click.echo(line)
         return
     if only_print:
@@ -194,8 +202,8 @@ def build(name: str, only_print: bool, engine: str, allow_unresolved: bool) -> N
 @click.option("--json", "as_json", is_flag=True, help="Print them as JSON.")
 def images(as_json: bool) -> None:
     """List the images known by name, their digests, and where those were read."""
-    from rocm_wheels.ci.containers.images import make_image_recipe
-    from rocm_wheels.model.containers import load_container_table
+    from rocm_wheels.ci import make_image_recipe
+    from rocm_wheels.models import load_container_table
 
     table, clone = load_container_table(), _find_clone()
     rows = []
@@ -220,7 +228,7 @@ def images(as_json: bool) -> None:
         return
     for row in rows:
         start = "starts from " if row["dockerfile"] else ""
-        click.echo(f"{log.paint_text(row['name'], 'green')}: {row['about']}")
+        click.echo(f"{paint_text(row['name'], 'green')}: {row['about']}")
         click.echo(f"  {start}{row['image']}@{row['digest']}" + (f" ({row['note']})" if row["note"] else ""))
         click.echo(f"  read on {row['read_on']} from {row['read_from']}")
         if row["dockerfile"]:
@@ -228,13 +236,12 @@ def images(as_json: bool) -> None:
                 f"  made by `rocm-wheels container build {row['name']}`"
                 + (f" as {reference}" if (reference := row["made_as"]) else "")
             )
-    log.log_note("images with a torch in them: `rocm-wheels compat show images`; their digests are not known")
+    log_note("images with a torch in them: `rocm-wheels compat show images`; their digests are not known")
 
 
 def _make_settings(words: tuple[str, ...], options: dict[str, Any]) -> ContainerOptions:
-    from rocm_wheels.ci.containers.mounts import expand_path
-    from rocm_wheels.ci.containers.request import ContainerOptions
-    from rocm_wheels.hosts.install.cache import find_cache_folder
+    from rocm_wheels.ci import ContainerOptions, expand_path
+    from rocm_wheels.hosts import find_cache_folder
 
     try:
         here = Path.cwd()
@@ -261,7 +268,7 @@ def _make_settings(words: tuple[str, ...], options: dict[str, Any]) -> Container
 
 
 def _find_clone() -> Path | None:
-    from rocm_wheels.workspace import get_project_home, is_clone
+    from rocm_wheels.core import get_project_home, is_clone
 
     return get_project_home() if is_clone() else None
 
@@ -271,7 +278,7 @@ def _parse_engine(engine: str) -> EngineName | None:
 
 
 def _choose_image_tip(image: str) -> str:
-    from rocm_wheels.model.containers import load_container_table
+    from rocm_wheels.models import load_container_table
 
     ours = image in load_container_table().images
     return f"make it: rocm-wheels container build {image}" if ours else "load, import or build it first"

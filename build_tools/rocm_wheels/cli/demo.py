@@ -1,43 +1,179 @@
-"""``rocm-wheels demo``: the ordinary commands, on a miniature of everything.
+"""``demo``: the ordinary commands, on a miniature of everything.
 
-Only the inputs are made here (repositories, ROCm artifacts). All work is done by the
-commands that are printed, which anybody can paste: they do not know what they work on.
-A release made of other wheels than these, and an environment with another release, are begun anew.
+Only the inputs are made here (repositories, ROCm artifacts). All work is done by the commands that are
+printed, which anybody can paste. A release made of other wheels than these, and an environment with
+another release, are begun anew. What the release needs of a GPU is missing, so the gate must block it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import click
 
-from rocm_wheels import log
 from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.demo_release import release_set as release_set
-from rocm_wheels.cli.demo_running import load_commands, run_calls, run_programs, print_call
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.demo.commands import (
+from rocm_wheels.core import (
+    DataError,
+    ReleaseError,
+    SdkError,
+    explain_error,
+    get_project_home,
+    is_clone,
+    lock_folder,
+    log_note,
+    paint_text,
+)
+from rocm_wheels.demo import (
+    BUILD_SCRIPT,
     EARLIER_ROCM_VERSION,
     EARLIER_TARGETS,
+    PACKAGES_SCRIPT,
+    POLICY_EXCEPTION,
     RELEASED_PROJECTS,
     ROCM_VERSION,
     ROCM_WHEELS,
+    SMOKE_SCRIPT,
     TARGETS,
     DemoCommand,
-    list_built_wheels,
-    list_build_commands,
-    list_earlier_commands,
+    DemoRelease,
     earlier_folder,
+    format_policy,
+    list_build_commands,
+    list_built_wheels,
+    list_earlier_commands,
     list_index_commands,
     list_install_commands,
     list_plain_commands,
     list_stamp_commands,
     list_user_commands,
 )
-from rocm_wheels.errors import SdkError
-from rocm_wheels.workspace import lock_folder, get_project_home, is_clone
+
+
+def load_commands() -> Mapping[str, click.Command]:
+    """Return the click command behind each door."""
+    from rocm_wheels.cli.artifacts import packages_command
+    from rocm_wheels.cli.build import production
+    from rocm_wheels.cli.main import cli
+    from rocm_wheels.cli.torch_tests import smoke_command
+
+    return {
+        PACKAGES_SCRIPT: packages_command,
+        ROCM_WHEELS: cli,
+        BUILD_SCRIPT: production,
+        SMOKE_SCRIPT: smoke_command,
+    }
+
+
+def print_call(call: DemoCommand) -> None:
+    """Print a command."""
+    log_note(paint_text(f"$ {call.format_line()}", "bold"))
+
+
+def run_calls(demo_calls: Iterable[DemoCommand]) -> None:
+    """Run our own commands in this process, through the same click commands that their doors call."""
+    for call in demo_calls:
+        print_call(call)
+        with contextlib.ExitStack() as opened:
+            if call.output is not None:
+                file = opened.enter_context(call.output.open("w", encoding="utf-8"))
+                opened.enter_context(contextlib.redirect_stdout(file))
+            code = load_commands()[call.program].main(
+                args=list(call.arguments), prog_name=Path(call.program).name, standalone_mode=False
+            )
+        if code:  # one that has told its failures itself
+            raise click.exceptions.Exit(code)
+
+
+def run_programs(demo_calls: Iterable[DemoCommand], env: Mapping[str, str]) -> None:
+    """Run programs that are not ours. Raises SdkError when one fails."""
+    from rocm_wheels.core import run_command
+
+    for call in demo_calls:
+        print_call(call)
+        run_command([call.program, *call.arguments], env=env, on_line=log_note, check=SdkError)
+
+
+_COUNTS_SECONDS = 7 * 24 * 3600  # the gate of the channel wants results that are not much older
+
+
+def release_set(folder: Path, env: Mapping[str, str]) -> None:
+    """Release the wheels of ``folder``, and install them as people do who know only the channel.
+
+    Raises DataError when the gate lets a set pass that nobody tested on a GPU.
+    """
+    from rocm_wheels.demo import digest_small_file, fingerprint_folders, make_folder
+    from rocm_wheels.index import serve_folder
+    from rocm_wheels.sdk import compose_uv_environment, find_uv
+
+    releasing = DemoRelease(folder, find_uv())
+    digest_lines = (f"{digest_small_file(wheel)} {wheel.name}" for wheel in releasing.wheels)
+    make_folder(
+        releasing.releases_folder,
+        fingerprint_folders([], *digest_lines),
+        lambda beside: (beside / "store").mkdir(),
+    )
+    run_calls([releasing.make_stage_command()])
+    with serve_folder(releasing.store) as server:
+        log_note(f"until the demo ends: {releasing.make_serve_command(server.server_port).format_line()}")
+        run_staged_tests(releasing, server.url, compose_uv_environment(env))
+        run_calls([releasing.make_evidence_command()])
+        demonstrate_gate(releasing)
+        run_calls([releasing.make_gate_command(excused=True), *releasing.make_promote_commands()])
+        install_released(releasing, server.url, compose_uv_environment(env))
+
+
+def run_staged_tests(releasing: DemoRelease, server: str, env: Mapping[str, str]) -> None:
+    """Install the staged set and test it; not again while results of the same set count."""
+    from rocm_wheels.demo import mark_folder, read_mark
+
+    set_id = releasing.find_staged_set()
+    if read_mark(releasing.results) == set_id and _seconds_since_made(releasing.results) < _COUNTS_SECONDS:
+        log_note(f"the results of {set_id} are there: {releasing.results}")
+        return
+    run_programs(releasing.make_staged_install_commands(server), env)
+    releasing.results.mkdir(exist_ok=True)
+    log_note("of the CPU half of the smoke tests those that calculate nothing: this torch has no tensors")
+    run_calls(releasing.make_test_commands(server))
+    mark_folder(releasing.results, set_id)
+
+
+def install_released(releasing: DemoRelease, server: str, env: Mapping[str, str]) -> None:
+    """Install what the channel shows, unless the same set was installed from it before."""
+    from rocm_wheels.demo import mark_folder, read_mark
+
+    set_id = releasing.find_staged_set()
+    if read_mark(releasing.user_environment) == set_id:
+        log_note(f"{releasing.user_environment.name} is up to date: {set_id}")
+        return
+    run_programs(releasing.make_user_install_commands(server), env)
+    mark_folder(releasing.user_environment, set_id)
+
+
+def _seconds_since_made(folder: Path) -> float:
+    return time.time() - (folder / ".made-from").stat().st_mtime
+
+
+def demonstrate_gate(releasing: DemoRelease) -> None:
+    """Have the gate block the set, then write down the exception that it takes."""
+    from rocm_wheels.models import get_data_folder
+
+    call = releasing.make_gate_command(excused=False)
+    try:
+        run_calls([call])
+    except ReleaseError as blocked:
+        log_note(explain_error(blocked))
+        log_note(f"exit code {blocked.exit_code}, as it must be: nobody has tested it on a GPU")
+    else:
+        raise DataError(f"the gate let a set pass that nobody tested on a GPU: {call.format_line()}")
+    rules = (get_data_folder() / "release_policy.yaml").read_text(encoding="utf-8")
+    releasing.policy.write_text(format_policy(rules), encoding="utf-8")
+    log_note(f"a named exception, in {releasing.policy} below the rules of everybody:")
+    for line in POLICY_EXCEPTION.splitlines():
+        log_note(f"    {line}")
 
 
 @click.command("demo")
@@ -69,14 +205,12 @@ def command(output_dir: Path | None) -> None:
         install_release(folder, release, env)
         choose_and_install(folder, release, env)
         release_set(folder, env)
-    log.log_note(f"wheels: {folder / 'wheels'} (demo: {time.monotonic() - begin:.1f} s)")
+    log_note(f"wheels: {folder / 'wheels'} (demo: {time.monotonic() - begin:.1f} s)")
 
 
 def prepare_inputs(folder: Path, env: Mapping[str, str]) -> Mapping[str, str]:
     """Make the inputs below ``folder``, where they are not there yet; return the repositories' URLs."""
-    from rocm_wheels.demo.artifacts import make_artifacts
-    from rocm_wheels.demo.hipify_source import fetch_hipify
-    from rocm_wheels.demo.repositories import make_repositories
+    from rocm_wheels.demo import fetch_hipify, make_artifacts, make_repositories
 
     miniature = get_project_home() / "tests" / "miniature"
     cache = Path(env.get("XDG_CACHE_HOME") or Path(env.get("HOME", folder)) / ".cache") / "rocm-wheels"
@@ -95,7 +229,7 @@ def start_release(folder: Path) -> Path:
 
     What is published is never replaced, so wheels of the same name and other bytes need another index.
     """
-    from rocm_wheels.demo.folders import fingerprint_folders, make_folder, digest_small_file
+    from rocm_wheels.demo import digest_small_file, fingerprint_folders, make_folder
 
     wheels = [wheel for project_wheels in list_built_wheels(folder).values() for wheel in project_wheels]
     release = folder / "release"
@@ -109,10 +243,9 @@ def start_release(folder: Path) -> Path:
 
 def install_release(folder: Path, release: Path, env: Mapping[str, str]) -> None:
     """Let pip and uv install the release, and say which wheels they took; not again from the same index."""
-    from rocm_wheels.demo.folders import fingerprint_folders, read_mark, mark_folder
-    from rocm_wheels.demo.installed import describe_installed_wheel
-    from rocm_wheels.process import run_command
-    from rocm_wheels.sdk.uv import compose_uv_environment, find_uv
+    from rocm_wheels.core import run_command
+    from rocm_wheels.demo import describe_installed_wheel, fingerprint_folders, mark_folder, read_mark
+    from rocm_wheels.sdk import compose_uv_environment, find_uv
 
     pages = sorted((release / "index").glob("*/index.json"))
     for place, demo_calls in list_install_commands(folder, release, find_uv()).items():
@@ -124,21 +257,21 @@ def install_release(folder: Path, release: Path, env: Mapping[str, str]) -> None
             print_call(call)
             if not current:
                 line = [call.program, *call.arguments]
-                run_command(line, env=compose_uv_environment(env), on_line=log.log_note, check=SdkError)
+                run_command(line, env=compose_uv_environment(env), on_line=log_note, check=SdkError)
         if not current:
             mark_folder(place, made_of)
         taken = ", ".join(f"{name} {describe_installed_wheel(place, name)}" for name in RELEASED_PROJECTS)
-        log.log_note(f"{place.name} {'is up to date' if current else 'has'}: {taken}")
+        log_note(f"{place.name} {'is up to date' if current else 'has'}: {taken}")
 
 
 def choose_and_install(folder: Path, release: Path, env: Mapping[str, str]) -> None:
     """Have the index served, choose from it for several machines, and install for one of them."""
-    from rocm_wheels.index.server import serve_folder
-    from rocm_wheels.sdk.uv import compose_uv_environment, find_uv
+    from rocm_wheels.index import serve_folder
+    from rocm_wheels.sdk import compose_uv_environment, find_uv
 
     with serve_folder(release / "index") as server:
         served = ("index", "serve", str(release / "index"), "--port", str(server.server_port))
-        log.log_note(f"until the demo ends: {DemoCommand(ROCM_WHEELS, served).format_line()}")
+        log_note(f"until the demo ends: {DemoCommand(ROCM_WHEELS, served).format_line()}")
         for call in list_user_commands(folder, server.url, find_uv()):
             if call.program in load_commands():
                 run_calls([call])

@@ -1,10 +1,11 @@
-"""``rocm-wheels evidence``: what was found out about a staged set: written down, listed, shown."""
+"""``evidence`` and ``gate``: results of a staged set recorded and listed, and the set judged by them."""
 
 from __future__ import annotations
 
 import getpass
 import json
 import platform
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -14,20 +15,22 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from rocm_wheels import log
 from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.options import layout_option
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.cli.store_options import layout_option
-from rocm_wheels.errors import UsageError
-from rocm_wheels.words import format_count
+from rocm_wheels.core import ReleaseError, UsageError, format_command, format_count, log_warning
 
 if TYPE_CHECKING:
-    from rocm_wheels.release.evidence import Evidence
-    from rocm_wheels.release.evidence_given import EvidenceSubmission
-    from rocm_wheels.release.evidence_store import StoredEvidence
-    from rocm_wheels.release.layout import StoreLayout
-    from rocm_wheels.release.sets import SetDocument
-    from rocm_wheels.stores.store import Store
+    from rocm_wheels.core import Store
+    from rocm_wheels.release import (
+        Evidence,
+        EvidenceSubmission,
+        RuleResult,
+        SetDocument,
+        StoredEvidence,
+        StoreLayout,
+        Verdict,
+    )
 
 F = TypeVar("F", bound=Callable[..., Any])
 _HELP = """What was found out about the wheels of a set, by whom, when and on what machine.
@@ -53,9 +56,8 @@ class ChosenSet:
 
     def open_set(self) -> tuple[Store, StoreLayout, SetDocument]:
         """Open the store and return it, its layout, and the set. Raises ReleaseError when there is none."""
-        from rocm_wheels.release.layout import load_layout
-        from rocm_wheels.release.sets import find_set
-        from rocm_wheels.stores import open_existing_store
+        from rocm_wheels.core import open_existing_store
+        from rocm_wheels.release import find_set, load_layout
 
         store, layout = open_existing_store(self.store, read_environment()), load_layout(self.layout)
         return store, layout, find_set(store, self.set_id, family=self.family, layout=layout)
@@ -139,9 +141,14 @@ def add(
     reports that are truncated, empty or fewer than --reports are written down as what they are, no pass.
     The same result twice is one.
     """
-    from rocm_wheels.release.evidence_sources import hash_wheels, read_results
-    from rocm_wheels.release.evidence_store import add_evidence, add_failures_beside, require_own_evidence
-    from rocm_wheels.release.signing import sign_evidence
+    from rocm_wheels.release import (
+        add_evidence,
+        add_failures_beside,
+        hash_wheels,
+        read_results,
+        require_own_evidence,
+        sign_evidence,
+    )
 
     target, when = _parse_target(said["gfx"]), _parse_time(said["when"]) if said["when"] else None
     store, layout, document = chosen.open_set()
@@ -212,16 +219,15 @@ def show(chosen: ChosenSet, policy: Path | None, as_json: bool, evidence: str) -
 
 def _warn_of_other_targets(document: SetDocument, entries: Sequence[Evidence]) -> None:
     """Say which results are of a GPU that the set is not for: ``--gfx`` may have been mistyped."""
-    from rocm_wheels.release.gate.needed import list_set_targets
+    from rocm_wheels.release import list_set_targets
 
     set_targets = list_set_targets(document)
     for gfx in sorted({entry.gfx for entry in entries if entry.gfx} - set(set_targets)):
-        log.log_warning(f"{document.id} is for {', '.join(set_targets)}: no rule asks for results on {gfx}")
+        log_warning(f"{document.id} is for {', '.join(set_targets)}: no rule asks for results on {gfx}")
 
 
 def _read_evidence(chosen: ChosenSet, policy: Path | None) -> tuple[SetDocument, list[StoredEvidence]]:
-    from rocm_wheels.release.evidence_store import read_all_evidence
-    from rocm_wheels.release.gate.policy import load_policy
+    from rocm_wheels.release import load_policy, read_all_evidence
 
     signers = load_policy(policy).signers
     store, layout, document = chosen.open_set()
@@ -231,7 +237,7 @@ def _read_evidence(chosen: ChosenSet, policy: Path | None) -> tuple[SetDocument,
 def _make_origin(
     document: SetDocument, wheels: Mapping[str, str], options: Mapping[str, Any]
 ) -> EvidenceSubmission:
-    from rocm_wheels.release.evidence_given import EvidenceSubmission
+    from rocm_wheels.release import EvidenceSubmission
 
     return EvidenceSubmission(
         document=document,
@@ -247,7 +253,7 @@ def _make_origin(
 
 
 def _describe_evidence(entry: StoredEvidence) -> str:
-    from rocm_wheels.release.evidence import describe_evidence
+    from rocm_wheels.release import describe_evidence
 
     who = f", signed by {entry.signer}" if entry.signer else ""
     if entry.evidence.signature is not None and not entry.signer:
@@ -262,7 +268,7 @@ def evidence_as_json(entry: StoredEvidence) -> dict[str, object]:
 
 
 def _print_added(evidence: Evidence, *, new: bool) -> None:
-    from rocm_wheels.release.evidence import describe_evidence
+    from rocm_wheels.release import describe_evidence
 
     state = "" if new else " (was there already)"
     click.echo(
@@ -274,9 +280,9 @@ def _print_added(evidence: Evidence, *, new: bool) -> None:
 
 def _parse_target(text: str | None) -> str | None:
     """Return a target as it is said. Raises UsageError for one that there is not."""
-    from rocm_wheels.model.gfx import get_gfx_targets
-    from rocm_wheels.records import suggest_name
-    from rocm_wheels.release.evidence_given import NO_GPU_WORD
+    from rocm_wheels.core import suggest_name
+    from rocm_wheels.models import get_gfx_targets
+    from rocm_wheels.release import NO_GPU_WORD
 
     if text is None or text == NO_GPU_WORD or text in get_gfx_targets():
         return text
@@ -304,3 +310,131 @@ def _find_submitter() -> str:
         return getpass.getuser()
     except (KeyError, OSError, ImportError) as cause:  # a user without a name, as in containers
         raise UsageError("nobody says who hands it in", tip="say it: --by NAME") from cause
+
+
+_OUTCOME_WORDS = {
+    "fail": "FAIL",
+    "waived": "waived",
+    "bypassed": "bypassed",
+    "pass": "pass",
+}  # what holds it comes first
+_MOST_RESULTS = 4  # results, and failed tests of each, under a rule
+
+
+@click.command("gate")
+@set_options
+@click.option("--channel", required=True, metavar="CHANNEL", help="nightly, prerelease or stable.")
+@click.option("--policy", type=GivenPath(), help="What channels need [default: data/release_policy.yaml].")
+@click.option("--explain", is_flag=True, help="Print every rule with the evidence that it rests on.")
+@click.option("--json", "in_json", is_flag=True, help="Print the verdict, and all evidence, as JSON.")
+def gate_command(chosen: ChosenSet, channel: str, policy: Path | None, explain: bool, in_json: bool) -> None:
+    """Judge a staged set by its evidence: may it go to a channel?
+
+    What holds it is printed first. The exit code is 15 when it may not go, with what to do next. Nothing is
+    changed.
+    """
+    from rocm_wheels.release import judge_staged_set, load_policy
+
+    rules = load_policy(policy)
+    store, layout, document = chosen.open_set()
+    verdict, evidence = judge_staged_set(
+        store, layout, document, channel, policy=rules, now=current_time(), env=read_environment()
+    )
+    step = _fill_in_store(verdict.next_step, chosen)
+    if in_json:
+        report = {**verdict.as_json(), "policy": str(policy) if policy else None, "next": step}
+        click.echo(
+            json.dumps({**report, "evidence": [evidence_as_json(entry) for entry in evidence]}, indent=1)
+        )
+    else:
+        click.echo(
+            "\n".join(
+                _describe_verdict(chosen, verdict, {entry.id: entry for entry in evidence}, explain=explain)
+            )
+        )
+    if not verdict.passed:
+        many = "1 rule does" if len(verdict.failures) == 1 else f"{len(verdict.failures)} rules do"
+        raise ReleaseError(f"{verdict.set} may not go to {channel}: {many} not pass", tip=step or None)
+
+
+def _fill_in_store(step: str, chosen: ChosenSet) -> str:
+    """Return what is to be done next with the words that were used here, as they can be pasted."""
+    words = [chosen.store]
+    words += ["--store-layout", str(chosen.layout)] if chosen.layout else []
+    words += ["--family", chosen.family] if chosen.family else []
+    return step.replace(" STORE ", f" {format_command(words)} ")
+
+
+def _format_evidence_command(chosen: ChosenSet, verdict: Verdict, subcommand: str, last: str = "") -> str:
+    return _fill_in_store(
+        f"rocm-wheels evidence {subcommand} STORE --set {verdict.set} {last}", chosen
+    ).rstrip()
+
+
+def _describe_verdict(
+    chosen: ChosenSet, verdict: Verdict, evidence: dict[str, StoredEvidence], *, explain: bool
+) -> list[str]:
+    from rocm_wheels.release import make_shown_state
+
+    state = make_shown_state(verdict)
+    may = "may go to" if verdict.passed else "may not go to"
+    blocked = f": {len(verdict.failures)} of {len(verdict.rules)} rules hold it" if verdict.failures else ""
+    lines = [f"{verdict.set} of {verdict.family} {may} {verdict.channel} ({state.word}){blocked}"]
+    width = max(len(result.title) for result in verdict.rules)
+    for result in sorted(verdict.rules, key=lambda rule: list(_OUTCOME_WORDS).index(rule.outcome)):
+        why = _shorten_reason(result, evidence) if explain else result.why
+        lines.append(f"  {_OUTCOME_WORDS[result.outcome]:8}  {result.title:{width}}  {why}")
+        if explain:
+            lines += _describe_results(chosen, "", result.evidence, verdict, evidence)
+            lines += _describe_results(chosen, "made good: ", result.overcome, verdict, evidence)
+    lines += [f"  note: {note}" for note in verdict.notes]
+    if explain:
+        lines += _describe_ignored(verdict)
+        lines += [f"  users see: {line}" for line in state.lines]
+    return lines
+
+
+def _shorten_reason(rule: RuleResult, evidence: dict[str, StoredEvidence]) -> str:
+    """Return why a rule is what it is without the failed tests, which are told below."""
+    failed = evidence[rule.evidence[0]].evidence.failed if rule.evidence else ()
+    return rule.why.partition(f": {failed[0][:40]}")[0] if failed and rule.outcome != "pass" else rule.why
+
+
+def _describe_results(
+    chosen: ChosenSet,
+    label: str,
+    names: tuple[str, ...],
+    verdict: Verdict,
+    evidence: dict[str, StoredEvidence],
+) -> list[str]:
+    """Return what a rule rests on, a line each; the newest, where there are many."""
+    from rocm_wheels.release import format_age
+
+    lines = []
+    for entry in [evidence[name] for name in names[:_MOST_RESULTS]]:
+        result = entry.evidence
+        kind = f" ({result.host.kind})" if result.host.kind != "any" else ""
+        signed = f", signed by {entry.signer}" if entry.signer else ""
+        outcome = f"{result.outcome} ({result.counts}), {format_age(verdict.when - result.when)} ago"
+        who = f"on {result.host.short}{kind}, by {result.by}{signed}"
+        lines.append(f"      {label}{entry.id}  {outcome} {who}")
+        lines += [f"        failed: {test}" for test in result.failed[:_MOST_RESULTS]]
+        if len(result.failed) > _MOST_RESULTS:
+            lines.append(
+                f"        all of them: {_format_evidence_command(chosen, verdict, 'show', entry.id)}"
+            )
+    if len(names) > _MOST_RESULTS:
+        rest = f"{label}and {len(names) - _MOST_RESULTS} older"
+        lines.append(f"      {rest}: {_format_evidence_command(chosen, verdict, 'list')}")
+    return lines
+
+
+def _describe_ignored(verdict: Verdict) -> list[str]:
+    """Return what does not count, by the reason."""
+    names_by_reason: dict[str, list[str]] = defaultdict(list)
+    for name, why in verdict.ignored:
+        names_by_reason[why].append(name)
+    return [
+        f"  does not count: {', '.join(names[:2])}{f' and {len(names) - 2} more' * (len(names) > 2)}: {why}"
+        for why, names in names_by_reason.items()
+    ]

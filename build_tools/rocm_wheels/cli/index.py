@@ -1,18 +1,406 @@
-"""``rocm-wheels index``: static package indexes, made, changed, checked and served."""
+"""``index`` and ``resolve-check``: static package indexes written, checked and served; what pip and uv pick."""
 
 from __future__ import annotations
 
+import contextlib
+import datetime
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import click
 
+from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.evidence import describe_origin
 from rocm_wheels.cli.lazy import LazyGroup
+from rocm_wheels.core import AuditError, UsageError, hide_credentials, log_note
+
+if TYPE_CHECKING:
+    from rocm_wheels.index import ResolveRequest, VerifiedIndex
+
+_PATH = click.Path(path_type=Path)
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_wait_option = click.option(
+    "--wait",
+    type=click.IntRange(min=0),
+    default=600,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for another writer of this index.",
+)
+_family_option = click.option("--family", default="", metavar="NAME", help="The index of this GPU family.")
+_DIGESTS_HELP = "Digests that are known, as sha256sum writes them: taken at their word instead of hashing"
+
+
+@click.command("build")
+@click.argument("folder", type=_PATH, metavar="DIR")
+@click.option(
+    "--family",
+    "families",
+    multiple=True,
+    metavar="NAME",
+    help="A folder in DIR with wheels of a GPU family; asked for once, remembered. Can be repeated.",
+)
+@click.option(
+    "--digests",
+    type=_FILE,
+    help=f"{_DIGESTS_HELP}; where a .metadata file lies beside such a wheel, that is not opened at all.",
+)
+@click.option("--drop-missing", is_flag=True, help="Drop wheels that are gone from the pages.")
+@_wait_option
+def build(
+    folder: Path, families: tuple[str, ...], digests: Path | None, drop_missing: bool, wait: int
+) -> None:
+    """Write the pages for the wheels and source distributions in DIR and in the folders of projects in it.
+
+    A wheel that is known by its name, size and time is not read again; pages that would be the same
+    stay untouched. A wheel that is gone, or has other bytes than before, is an error.
+    """
+    from rocm_wheels.index import build_index
+
+    built = build_index(
+        folder.absolute(),
+        now=read_source_date(read_environment()),
+        new_families=families,
+        digests=_read_given_digests(digests),
+        drop_missing=drop_missing,
+        patience=wait,
+    )
+    for name in built.missing:
+        log_note(f"dropped: {name}")
+    click.echo(f"{folder}: {built.files} files of {built.projects} projects, {built.new} new")
+
+
+@click.command("add")
+@click.argument("folder", type=_PATH, metavar="DIR")
+@click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="FILE...")
+@click.option("--family", default="", metavar="NAME", help="Put them into the index of this GPU family.")
+@click.option("--link", is_flag=True, help="Hard-link the files instead of copying them.")
+@click.option(
+    "--files-url",
+    metavar="URL",
+    help="Do not copy: the wheels lie, or will, at URL/<file name>. Their .metadata files must be put "
+    "beside them. URL may be relative to a project page (../../files/).",
+)
+@click.option("--digests", type=_FILE, help=f"{_DIGESTS_HELP}.")
+@_wait_option
+def add(  # noqa: PLR0917 - click passes them by name
+    folder: Path,
+    wheels: tuple[Path, ...],
+    family: str,
+    link: bool,
+    files_url: str | None,
+    digests: Path | None,
+    wait: int,
+) -> None:
+    """Add wheels and source distributions to the index DIR, all or none; DIR is made when it is missing.
+
+    Only the pages of their projects change. A wheel that the index has with the same bytes is left; with
+    other bytes it is an error, since what is published is never replaced.
+    """
+    from rocm_wheels.index import add_wheels
+
+    if link and files_url is not None:
+        raise UsageError(
+            "--link and --files-url exclude each other", tip="with --files-url nothing is copied"
+        )
+    added = add_wheels(
+        folder.absolute(),
+        [wheel.absolute() for wheel in wheels],
+        now=read_source_date(read_environment()),
+        family=family,
+        link=link,
+        files_url=files_url,
+        digests=_read_given_digests(digests),
+        patience=wait,
+    )
+    for name in added.new:
+        click.echo(f"added {name}")
+    for name in added.unchanged:
+        click.echo(f"had {name}")
+    if files_url is not None and added.new:
+        log_note(f"put these wheels and their .metadata files at {files_url} before the pages are seen")
+
+
+@click.command("remove")
+@click.argument("folder", type=_PATH, metavar="DIR")
+@click.argument("what", nargs=-1, required=True, metavar="WHEEL|NAME==VERSION...")
+@_family_option
+@_wait_option
+def remove(folder: Path, what: tuple[str, ...], family: str, wait: int) -> None:
+    """Take wheels out of the index DIR: from its pages first, then the files.
+
+    Whoever has pinned them finds them gone: yank is the friendlier way.
+    """
+    from rocm_wheels.index import remove_wheels
+
+    for name in remove_wheels(folder.absolute(), what, family=family, patience=wait):
+        click.echo(f"removed {name}")
+
+
+@click.command("yank")
+@click.argument("folder", type=_PATH, metavar="DIR")
+@click.argument("what", nargs=-1, required=True, metavar="WHEEL|NAME==VERSION...")
+@click.option("--reason", metavar="TEXT", help="Why: installers show it.")
+@click.option("--unyank", is_flag=True, help="Take it back.")
+@_family_option
+@_wait_option
+def yank(  # noqa: PLR0917 - click passes them by name
+    folder: Path, what: tuple[str, ...], reason: str | None, unyank: bool, family: str, wait: int
+) -> None:
+    """Yank wheels (PEP 592): they are installed only where their exact version is asked for."""
+    from rocm_wheels.index import yank_wheels
+
+    if unyank and reason is not None:
+        raise UsageError("--unyank takes no --reason", tip="leave one of them out")
+    new_reason = None if unyank else reason or ""
+    for name in yank_wheels(folder.absolute(), what, reason=new_reason, family=family, patience=wait):
+        click.echo(f"{'unyanked' if unyank else 'yanked'} {name}")
+
+
+def read_source_date(env: Mapping[str, str]) -> str:
+    """Return when a wheel is added (PEP 700): now, or at SOURCE_DATE_EPOCH."""
+    epoch = env.get("SOURCE_DATE_EPOCH")
+    moment: Any = datetime.datetime.now(datetime.timezone.utc)
+    if epoch:
+        try:
+            moment = datetime.datetime.fromtimestamp(int(epoch), datetime.timezone.utc)
+        except (ValueError, OverflowError, OSError):
+            tip = "it is a number of seconds since 1970"
+            raise UsageError(f"SOURCE_DATE_EPOCH={epoch!r} is not a time", tip=tip) from None
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _read_given_digests(digests: Path | None) -> Mapping[str, str] | None:
+    from rocm_wheels.index import read_digests_file
+
+    return None if digests is None else read_digests_file(digests)
+
+
+@click.command("verify")
+@click.argument("index", required=False, metavar="DIR|URL")
+@click.option("--full", is_flag=True, help="Hash every file: each is read, or downloaded, whole.")
+@click.option("--jobs", type=click.IntRange(1, 64), default=8, show_default=True, help="Files at a time.")
+@click.option("--retries", type=click.IntRange(0, 20), default=4, show_default=True, help="For servers.")
+@click.option(
+    "--timeout", type=click.IntRange(1), default=60, show_default=True, metavar="SECONDS", help="For servers."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option("--list-faults", is_flag=True, help="List what can be found, and leave.")
+def verify(  # noqa: PLR0917 - click passes them by name
+    index: str | None, full: bool, jobs: int, retries: int, timeout: int, as_json: bool, list_faults: bool
+) -> None:
+    """Read an index as pip and uv do, and list what is wrong; the exit code is 14 then.
+
+    Every page, link, METADATA and variants.json is looked at; METADATA is compared with that in the wheels
+    (on a server by asking for ranges). Files are hashed with --full; in a folder also those that changed
+    since they were hashed. Of a folder, the indexes of its families are read too, and every page is compared
+    with what would be written.
+    """
+    from rocm_wheels.index import FAULTS, verify_index
+
+    if list_faults:
+        for name, description in FAULTS.items():
+            click.echo(f"{name:18} {description}")
+        return
+    if index is None:
+        raise UsageError("no index is named", tip="for example: rocm-wheels index verify DIR")
+    report = verify_index(index, full=full, jobs=jobs, retries=retries, timeout=timeout)
+    if as_json:
+        click.echo(hide_credentials(json.dumps(_report_as_json(index, report), indent=1)))
+    else:
+        for finding in report.findings:
+            click.echo(
+                hide_credentials(f"{finding.severity}: {finding.fault}: {finding.where}: {finding.detail}")
+            )
+        click.echo(hide_credentials(f"{index}: {report.files} files of {report.projects} projects"))
+    if report.errors:
+        raise AuditError(f"{len(report.errors)} faults in {index}")
+
+
+def _report_as_json(index: str, report: VerifiedIndex) -> dict[str, object]:
+    return {
+        "index": index,
+        "projects": report.projects,
+        "files": report.files,
+        "passed": not report.errors,
+        "findings": [
+            {
+                "fault": finding.fault,
+                "severity": finding.severity,
+                "where": finding.where,
+                "what": finding.detail,
+            }
+            for finding in report.findings
+        ],
+    }
+
+
+@click.command("serve")
+@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="Port to listen on; 0: any that is free.",
+)
+def serve(folder: Path, host: str, port: int) -> None:
+    """Serve DIR until interrupted. Only for tests: no encryption, no access control, no limits.
+
+    Answers as a server that chooses between HTML and JSON (PEP 691). For users, any static server will do.
+    """
+    from rocm_wheels.index import IndexServer, require_index
+
+    require_index(folder)
+    with IndexServer(folder, host, port) as server:
+        click.echo(server.url)
+        log_note("only for tests; Ctrl-C ends it")
+        with contextlib.suppress(KeyboardInterrupt):  # the way to end it, and no failure
+            server.serve_forever()
+
+
+_NEW_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_RESOLVE_HELP = """Find out what pip and uv would pick from INDEX (a folder or URL) and new wheels.
+
+Both run for real, as dry runs, for each requirement and Python. When one does not pick the newest build
+the exit code is 14, with the reason. Newest is, of the highest version (local part aside), the build with
+the latest date in its version, else the only new one, else what --expect says.
+
+\b
+Why this happens (PEP 440): local parts are compared field by field, fields are
+split at dots, and a field with a letter in it is text. So rocm7 is above rocm10:
+  2.12.0+rocm7.15.0a20260728  is taken before  2.12.0+rocm10.1.0a20260821
+
+\b
+Spellings that sort; --version-scheme lists them for the new wheels, and tells
+which of them are above all that the index has:
+  own-field   +rocm.10.1.0a20260821     in an index that has no +rocm7…
+  own-word    +rocmsdk.10.1.0a20260821  above +rocm7… and +rocm10… of before
+  date-first  +20260821.rocm10.1.0a…    the latest build, whatever its ROCm
+All of them put 10.1.1a… below 10.1.0 (text is below numbers): nightlies and
+releases belong in different indexes.
+"""
+
+
+@click.command("resolve-check", help=_RESOLVE_HELP)
+@click.argument("index", metavar="INDEX")
+@click.argument("new", nargs=-1, required=True, type=_NEW_FILE, metavar="NEW...")
+@click.option(
+    "--requirement",
+    "-r",
+    "requirements",
+    multiple=True,
+    metavar="REQ",
+    help="What a user asks for; can be repeated [default: every new distribution, without a version].",
+)
+@click.option(
+    "--python",
+    "pythons",
+    multiple=True,
+    metavar="V",
+    help="Python of the user's machine, like 3.12; can be repeated [default: those of the new wheels].",
+)
+@click.option(
+    "--platform",
+    type=click.Choice(["linux", "windows"]),
+    help="That of the user's machine, x86_64 [default: that of the new wheels].",
+)
+@click.option("--pre", is_flag=True, help="The user asks for pre-releases too.")
+@click.option(
+    "--deps", is_flag=True, help="Resolve what the wheels require too, from INDEX and the new wheels alone."
+)
+@click.option(
+    "--expect",
+    multiple=True,
+    metavar="NAME==VERSION",
+    help="What is to be picked of a distribution; can be repeated.",
+)
+@click.option("--version-scheme", is_flag=True, help="List spellings of the new versions, and which sort.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def resolve_command(  # noqa: PLR0917 - click passes them by name
+    index: str,
+    new: tuple[Path, ...],
+    requirements: tuple[str, ...],
+    pythons: tuple[str, ...],
+    platform: str | None,
+    pre: bool,
+    deps: bool,
+    expect: tuple[str, ...],
+    version_scheme: bool,
+    as_json: bool,
+) -> None:
+    """Ask both, compare, and leave with 14 when the newest build is not what is picked."""
+    from rocm_wheels.index import ResolveRequest, check_picks, parse_expected_versions
+
+    request = ResolveRequest(
+        new=new,
+        requirements=requirements,
+        pythons=pythons,
+        platform=platform or "",
+        pre=pre,
+        deps=deps,
+        expect=parse_expected_versions(expect),
+    )
+    schemes = _list_schemes(index, request) if version_scheme else []
+    begun = describe_origin("resolve-check")
+    checks = check_picks(index, request, read_environment())
+    if as_json:
+        document = {"checks": [asdict(check) for check in checks], "schemes": schemes, **begun}
+        click.echo(json.dumps(document, indent=1))
+    else:
+        for check in checks:
+            outcome = check.fault or f"takes {check.picked}{check.why and f' ({check.why})'}"
+            state = "error: " if check.fault else ""
+            click.echo(f"{state}{check.requirement}, Python {check.python}, {check.tool}: {outcome}")
+        for row in schemes:
+            click.echo(f"{row['scheme']:10} {row['version']}  {row['sorts']}; {row['remark']}")
+    for tip in dict.fromkeys(check.tip for check in checks if check.tip):
+        log_note(f"tip: {tip}")
+    failed = sum(bool(check.fault) for check in checks)
+    if failed:
+        raise AuditError(f"{failed} of {len(checks)} times the newest build was not picked")
+
+
+def _list_schemes(index: str, request: ResolveRequest) -> list[dict[str, str]]:
+    from rocm_wheels.index import (
+        IndexReader,
+        find_candidates,
+        list_spellings,
+        parse_file_name,
+        resolve_index_url,
+    )
+
+    rows = []
+    for name, version in sorted({parse_file_name(path.name)[:2] for path in request.new}):
+        others = [
+            wheel.version for wheel in find_candidates(resolve_index_url(index), name, (), IndexReader())
+        ]
+        for spelling in list_spellings(version):
+            above = [other for other in others if other.public == version.public and other > spelling.version]
+            sorts = f"below {max(above)}" if above else "above all that the index has of this version"
+            rows.append(
+                {
+                    "name": name,
+                    "scheme": spelling.scheme,
+                    "version": str(spelling.version),
+                    "sorts": sorts,
+                    "remark": spelling.remark,
+                }
+            )
+    return rows
+
 
 _COMMANDS = {
-    "build": ("index_change:build", "Write the pages for the wheels in a folder."),
-    "add": ("index_change:add", "Add wheels, all or none."),
-    "remove": ("index_change:remove", "Take wheels out."),
-    "yank": ("index_change:yank", "Yank wheels, with a reason, or take that back."),
-    "verify": ("index_verify:verify", "Read an index as pip and uv do, and list what is wrong."),
-    "serve": ("index_verify:serve", "Serve an index on this machine, for tests."),
+    "build": ("index:build", "Write the pages for the wheels in a folder."),
+    "add": ("index:add", "Add wheels, all or none."),
+    "remove": ("index:remove", "Take wheels out."),
+    "yank": ("index:yank", "Yank wheels, with a reason, or take that back."),
+    "verify": ("index:verify", "Read an index as pip and uv do, and list what is wrong."),
+    "serve": ("index:serve", "Serve an index on this machine, for tests."),
 }
 _INDEX_HELP = """Static package indexes: PEP 503, 658, 691, 700, 714, variants (PEP 825).
 

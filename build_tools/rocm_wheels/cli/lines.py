@@ -1,4 +1,4 @@
-"""``rocm-wheels lines``: which versions belong together, and how that is known."""
+"""``lines``: which versions belong together, and how that is known."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rocm_wheels.model.line_facts import LineFact, TorchLine, LineCheckout, LineValues
-    from rocm_wheels.model.project import Project
+    from rocm_wheels.models import LineCheckout, LineFact, LineValues, Project, TorchLine
 
 _BELIEVED = "?"
 _LEGEND = f"{_BELIEVED}: believed, nobody states it. `rocm-wheels lines NAME` says where each fact was found."
@@ -25,9 +24,13 @@ def command(name: str | None, as_json: bool, markdown: bool) -> None:
 
     With NAME (2.13, nightly) every fact of that line, how it is known and where it was found.
     """
-    from rocm_wheels.model.lines import get_release_lines, get_release_line
-    from rocm_wheels.model.names import list_project_names
-    from rocm_wheels.model.project import sort_projects, load_project
+    from rocm_wheels.models import (
+        get_release_line,
+        get_release_lines,
+        list_project_names,
+        load_project,
+        sort_projects,
+    )
 
     if as_json and markdown:
         raise click.UsageError("--json and --markdown exclude each other")

@@ -1,4 +1,4 @@
-"""``rocm-wheels lock``: every repository of a set in one file; what is done with such files."""
+"""``lock``, ``lock diff|update|manifest``: pin every repository of a set in one file, and work with it."""
 
 from __future__ import annotations
 
@@ -10,23 +10,134 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from rocm_wheels.cli import checkout_options, lock_manifest, network, patches
 from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.checkout_options import (
+    TORCH,
+    detect_platform,
+    find_checkouts_folder,
+    find_patch_folder,
+    make_transport,
+    network_options,
+    parse_line_option,
+    patch_folder_option,
+    repo_option,
+    select_line_projects,
+    shared_patch_options,
+)
 from rocm_wheels.cli.lazy import LazyGroup
-from rocm_wheels.errors import UsageError
-from rocm_wheels.model.names import get_option_name, list_project_names
+from rocm_wheels.core import SourceError, UsageError, hide_credentials, log_note, log_warning
+from rocm_wheels.models import get_option_name, list_project_names
 
 if TYPE_CHECKING:
-    from rocm_wheels.model.line_facts import TorchLine
-    from rocm_wheels.model.lock import Lock
-    from rocm_wheels.model.project import Platform, Project
-    from rocm_wheels.sources.lock.make import LockRequest, ProjectOptions
+    from rocm_wheels.core import SourceError
+    from rocm_wheels.models import Lock, Platform, Project, TorchLine
+    from rocm_wheels.sources import CommitRange, LockRequest, ManifestEntry, ProjectOptions, ProjectPath
+
+_TORCH_PROJECT = "pytorch"
+
+
+def manifest_options() -> list[click.Option]:
+    """Return the options that ``read_manifest`` reads."""
+    return [
+        click.Option(
+            ["--manifest"], type=click.Path(path_type=Path), metavar="FILE",
+            help="Lock what a manifest of TheRock's scripts names.",
+        ),
+        click.Option(["--manifest-url"], metavar="URL", help="The same, of a server."),
+        click.Option(
+            ["--expected-pytorch-git-ref"], metavar="REF",
+            help="Branch of torch that the manifest must name.",
+        ),
+    ]  # fmt: skip
+
+
+def read_manifest(values: Mapping[str, Any]) -> Lock | None:
+    """Return the manifest that is to be locked, without the projects that are not wanted; ``None`` for none.
+
+    Raises UsageError, SourceError, and DataError with ``file:line:column``.
+    """
+    file, url, expected = values["manifest"], values["manifest_url"], values["expected_pytorch_git_ref"]
+    if file is not None and url is not None:
+        raise UsageError("--manifest and --manifest-url exclude each other", tip="give one of them")
+    if file is None and url is None:
+        if expected:
+            raise UsageError(
+                "--expected-pytorch-git-ref says nothing without a manifest",
+                tip="name it with --manifest or --manifest-url",
+            )
+        return None
+    for name in list_project_names():
+        for kind in ("ref", "origin"):
+            if values[f"{name}_{kind}"] is not None:
+                raise UsageError(
+                    f"--{get_option_name(name)}-{kind} and a manifest say two things",
+                    tip="leave one of them out",
+                )
+    lock, name = _fetch_manifest(file, url)
+    if any(project.submodules is not None for project in lock.projects.values()):
+        raise UsageError(f"{name} is a lock, not a manifest", tip="`rocm-wheels lock update` renews a lock")
+    if expected:
+        _require_ref(lock, expected, name)
+    return lock.model_copy(update={"projects": _select_projects(lock, values["projects"], name)})
+
+
+def _fetch_manifest(file: Path | None, url: str | None) -> tuple[Lock, str]:
+    from rocm_wheels.sources import parse_lock, read_lock
+
+    if file is not None:
+        return read_lock(file), str(file)
+    from urllib.parse import urlsplit
+
+    from rocm_wheels.index import IndexReader, UnreachableError
+
+    assert url is not None
+    safe_url = hide_credentials(url)
+    if urlsplit(url).scheme not in ("http", "https", "file"):
+        raise UsageError(
+            f"--manifest-url {safe_url!r} is not the URL of a file", tip="or name a file: --manifest"
+        )
+    try:
+        answer = IndexReader().get(url)
+    except UnreachableError as cause:
+        raise SourceError(f"{safe_url} cannot be reached", tip="try again later") from cause
+    if answer.status != 200:
+        raise SourceError(f"{safe_url}: the server answers {answer.status}", tip="correct --manifest-url")
+    try:
+        text = answer.content.decode("utf-8")
+    except UnicodeDecodeError as cause:
+        raise SourceError(f"{safe_url} is not text in UTF-8", tip="correct --manifest-url") from cause
+    return parse_lock(text, name=safe_url), safe_url
+
+
+def _require_ref(lock: Lock, expected: str, name: str) -> None:
+    torch = lock.projects.get(_TORCH_PROJECT)
+    if torch is None:
+        raise UsageError(
+            f"{name} has no {_TORCH_PROJECT}, which was to be {expected}", tip="is it the right manifest?"
+        )
+    if torch.ref != expected:
+        branch = "no branch" if torch.ref == torch.commit else f"the branch {torch.ref}"
+        raise UsageError(
+            f"{name} names {branch} of {_TORCH_PROJECT}, not {expected}",
+            tip="name another manifest, or correct --expected-pytorch-git-ref",
+        )
+
+
+def _select_projects(lock: Lock, names: tuple[str, ...], name: str) -> dict[str, Any]:
+    from rocm_wheels.cli.checkout import find_project_name
+
+    chosen = [find_project_name(word) for word in names] or list(lock.projects)
+    for project in chosen:
+        if project not in lock.projects:
+            raise UsageError(f"{name} has no {project}", tip=f"it has {', '.join(lock.projects)}")
+    return {project: locked for project, locked in lock.projects.items() if project in chosen}
+
 
 _FILE = click.Path(path_type=Path)
 _LOCK_COMMANDS = {
-    "diff": ("lock_diff:command", "Show what changed between two locks, with the commits between."),
-    "update": ("lock_update:command", "Resolve the refs of some projects again."),
-    "manifest": ("lock_update:manifest", "Write a lock as a manifest of TheRock's scripts."),
+    "diff": ("lock:diff_command", "Show what changed between two locks, with the commits between."),
+    "update": ("lock:update_command", "Resolve the refs of some projects again."),
+    "manifest": ("lock:manifest_command", "Write a lock as a manifest of TheRock's scripts."),
 }
 _LOCK_HELP = """Pin every repository of a set in one file.
 
@@ -84,7 +195,7 @@ def _make_lock_command() -> click.Group:
                 help="Project to lock; may be repeated [default: all that line and platform have].",
             ),
             *_source_options(),
-            *lock_manifest.manifest_options(),
+            *manifest_options(),
             click.Option(["--rocm-version"], metavar="V", help="Version of the ROCm packages."),
             click.Option(["--pytorch-rocm-arch"], metavar="LIST", help="gfx targets or families, by commas."),
             click.Option(
@@ -96,12 +207,12 @@ def _make_lock_command() -> click.Group:
             click.Option(
                 ["--platform"],
                 type=click.Choice(["linux", "windows"]),
-                default=checkout_options.detect_platform(),
+                default=detect_platform(),
                 show_default="this one",
             ),
-            *patches.shared_patch_options(),
-            checkout_options.repo_option(),
-            *network.network_options(fills_mirrors=False),
+            *shared_patch_options(),
+            repo_option(),
+            *network_options(fills_mirrors=False),
         ],
         callback=_run_lock,
         help=_LOCK_HELP,
@@ -119,13 +230,10 @@ def _run_lock(**given: Any) -> None:
                     tip=f"see `rocm-wheels lock {ctx.invoked_subcommand} --help` for its own options",
                 )
         return
-    from rocm_wheels.sources.lock.file import format_lock, write_lock
-    from rocm_wheels.sources.lock.make import make_lock
+    from rocm_wheels.sources import format_lock, make_lock, write_lock
 
     output = check_output_path(given["output"])
-    lock = make_lock(
-        _make_lock_request(given), env=read_environment(), transport=network.make_transport(given)
-    )
+    lock = make_lock(_make_lock_request(given), env=read_environment(), transport=make_transport(given))
     if output is None:
         click.echo(format_lock(lock), nl=False)
         return
@@ -151,7 +259,7 @@ def check_output_path(path: Path | None) -> Path | None:
 
 def describe_lock(lock: Lock) -> str:
     """Return a line a project: ref, commit, version, submodules."""
-    from rocm_wheels.model.project import sort_projects, load_project
+    from rocm_wheels.models import load_project, sort_projects
 
     rows = []
     for project in sort_projects(load_project(name) for name in lock.projects):
@@ -170,7 +278,7 @@ def describe_lock(lock: Lock) -> str:
 
 def choose_patch_folder(options: Mapping[str, Any]) -> Path | None:
     """Return the folder of the patch sets, ``None`` with ``--no-patch``. Raises UsageError."""
-    folder = patches.find_patch_folder(options)
+    folder = find_patch_folder(options)
     return folder if options["patch"] else None
 
 
@@ -178,19 +286,18 @@ def find_checkouts(options: Mapping[str, Any]) -> Path:
     """Return the folder of checkouts that may have the commits. Raises UsageError."""
     if options["repo"] is not None and not options["repo"].is_dir():
         raise UsageError(f"--repo {options['repo']} is not a folder", tip="it holds the checkouts")
-    return checkout_options.find_checkouts_folder(options["repo"]).absolute()
+    return find_checkouts_folder(options["repo"]).absolute()
 
 
 def _make_lock_request(options: Mapping[str, Any]) -> LockRequest:
-    from rocm_wheels.model.gfx import parse_targets
-    from rocm_wheels.model.project import load_project
-    from rocm_wheels.sources.lock.make import LockRequest, ProjectOptions
+    from rocm_wheels.models import load_project, parse_targets
+    from rocm_wheels.sources import LockRequest, ProjectOptions
 
-    manifest = lock_manifest.read_manifest(options)
+    manifest = read_manifest(options)
     platform: Platform = options["platform"]
     if manifest is not None and not _is_on_command_line("platform"):
         platform = manifest.platform
-    line = checkout_options.parse_line_option(options)
+    line = parse_line_option(options)
     wished = {name for name in list_project_names() if options[f"{name}_ref"] or options[f"{name}_origin"]}
     if manifest is not None:
         projects = [load_project(name) for name in manifest.projects]
@@ -204,7 +311,7 @@ def _make_lock_request(options: Mapping[str, Any]) -> LockRequest:
     arch = options["pytorch_rocm_arch"]
     return LockRequest(
         projects=tuple(projects),
-        torch=load_project(checkout_options.TORCH),
+        torch=load_project(TORCH),
         options=wishes,
         platform=platform,
         line=line,
@@ -226,11 +333,11 @@ def _choose_projects(
     names: tuple[str, ...], platform: Platform, line: TorchLine | None, wished: Collection[str]
 ) -> list[Project]:
     from rocm_wheels.cli.checkout import find_project_name
-    from rocm_wheels.model.project import load_project
+    from rocm_wheels.models import load_project
 
     if not names:
         recipes = [load_project(name) for name in list_project_names()]
-        return checkout_options.select_line_projects(recipes, line, platform, wished)
+        return select_line_projects(recipes, line, platform, wished)
     chosen = [load_project(name) for name in dict.fromkeys(map(find_project_name, names))]
     for recipe in chosen:
         if platform not in recipe.build.platforms:
@@ -240,15 +347,14 @@ def _choose_projects(
 
 def _make_wishes(options: Mapping[str, Any], chosen: set[str]) -> dict[str, ProjectOptions]:
     """Return what the options say of each project; every one of them must have an effect."""
-    from rocm_wheels.sources.lock.make import ProjectOptions
-    from rocm_wheels.sources.network.remote import check_ref, parse_origin
+    from rocm_wheels.sources import ProjectOptions, check_ref, parse_origin
 
     wishes = {}
     for name in list_project_names():
         ref, origin = options[f"{name}_ref"], options[f"{name}_origin"]
         if ref is None and origin is None:
             continue
-        if name not in chosen and name != checkout_options.TORCH:
+        if name not in chosen and name != TORCH:
             option = f"--{get_option_name(name)}-{'ref' if ref is not None else 'origin'}"
             raise UsageError(f"{option} would have no effect: {name} is not locked", tip="leave it out")
         if ref is not None:
@@ -259,8 +365,8 @@ def _make_wishes(options: Mapping[str, Any], chosen: set[str]) -> dict[str, Proj
 
 def _expand_local_version(text: str | None) -> str | None:
     """Return what is to be in all versions; of nothing, nothing: workflows have an empty one by default."""
-    from rocm_wheels.cli.index_change import read_source_date
-    from rocm_wheels.sources.lock.rules import describe_local_fault
+    from rocm_wheels.cli.index import read_source_date
+    from rocm_wheels.sources import describe_local_fault
 
     if not text:
         return None
@@ -271,7 +377,7 @@ def _expand_local_version(text: str | None) -> str | None:
 
 
 def _parse_pythons(text: str | None) -> tuple[str, ...]:
-    from rocm_wheels.sources.lock.rules import is_python_version
+    from rocm_wheels.sources import is_python_version
 
     if text is None:
         return ()
@@ -285,3 +391,246 @@ def _parse_pythons(text: str | None) -> tuple[str, ...]:
 
 
 lock_command = _make_lock_command()
+
+
+_LOCK_FILE = click.Path(path_type=Path)
+_MOST_COMMITS = 20  # commits of a project that are listed
+_THEROCK = "https://github.com/ROCm/TheRock"
+_UPDATE_HELP = """Resolve the refs of some projects of a lock again, and say what changed.
+
+A project whose commit torch pins takes the pin of the lock's torch; one that was locked by a branch or
+tag takes what that is now. The others stay as they are.
+"""
+
+
+def _make_update_command() -> click.Command:
+    return click.Command(
+        "update",
+        params=[
+            click.Argument(["file"], type=_LOCK_FILE, metavar="FILE"),
+            click.Argument(["projects"], metavar="[PROJECT]…", nargs=-1),
+            click.Option(["--all", "everything"], is_flag=True, help="All that are in the lock."),
+            patch_folder_option(),
+            repo_option(),
+            *network_options(fills_mirrors=False),
+        ],
+        callback=_run_update,
+        help=_UPDATE_HELP,
+    )
+
+
+def _run_update(**given: Any) -> None:
+    from rocm_wheels.sources import read_lock, update_lock, write_lock
+
+    file: Path = given["file"]
+    lock = read_lock(file)
+    if all(project.tree is None for project in lock.projects.values()):
+        raise UsageError(
+            f"{file} is a manifest, not a lock", tip="make a lock with `rocm-wheels lock -o FILE`"
+        )
+    transport = make_transport(given)
+    updated = update_lock(
+        lock,
+        _choose_names(given, lock),
+        torch=TORCH,
+        checkouts=find_checkouts(given),
+        patches=find_patch_folder(given),
+        env=read_environment(),
+        transport=transport,
+    )
+    if write_lock(file, updated.lock):
+        _print_changes(lock, updated.lock, given)
+    for drift in updated.drifts:
+        log_warning(f"{drift.name}: torch now pins {drift.pin.ref[:12]}, the lock has {drift.locked[:12]}")
+    if updated.drifts:
+        names = " ".join(drift.name for drift in updated.drifts)
+        log_note(f"`rocm-wheels lock update {file} {names}` takes those pins")
+
+
+def _choose_names(options: Mapping[str, Any], lock: Lock) -> list[str]:
+    from rocm_wheels.cli.checkout import find_project_name
+
+    if bool(options["projects"]) == options["everything"]:
+        raise UsageError(
+            "--all and names of projects exclude each other"
+            if options["everything"]
+            else "name the projects to update, or give --all",
+            tip=f"in the lock: {', '.join(lock.projects)}",
+        )
+    return (
+        list(lock.projects)
+        if options["everything"]
+        else [*dict.fromkeys(map(find_project_name, options["projects"]))]
+    )
+
+
+def _print_changes(old: Lock, new: Lock, options: Mapping[str, Any]) -> None:
+    """Print what changed, with the commits between where they can be had."""
+    from rocm_wheels.sources import compare_locks, format_diff_report, read_histories
+
+    diff = compare_locks(old, new)
+    history = read_histories(
+        diff,
+        repos=find_checkouts(options),
+        submodules=False,
+        transport=make_transport(options),
+        env=read_environment(),
+    )
+    click.echo("\n".join(format_diff_report(diff, history, limit=_MOST_COMMITS)))
+
+
+@click.command("manifest")
+@click.argument("file", type=_LOCK_FILE, metavar="LOCK")
+@click.option("-o", "--output", type=_LOCK_FILE, metavar="FILE", help="File to write; - is stdout.")
+@click.option("--therock-commit", metavar="SHA", help="Commit of TheRock that the ROCm packages are of.")
+@click.option("--therock-repo", metavar="URL", help=f"Its repository [default: {_THEROCK}].")
+@click.option("--therock-branch", metavar="NAME", help="Its branch.")
+def manifest_command(file: Path, output: Path | None, **therock: str | None) -> None:
+    """Write a lock as a manifest of TheRock's scripts (schema version 1).
+
+    Versions carry the suffix of the lock's ROCm version; trees, submodules and patches are not said there.
+    """
+    from rocm_wheels.sources import format_manifest, read_lock, write_if_changed
+
+    target = check_output_path(output)
+    text = format_manifest(read_lock(file), _make_manifest_entry(therock))
+    if target is None:
+        click.echo(text, nl=False)
+    else:
+        write_if_changed(target, text)
+
+
+def _make_manifest_entry(therock: Mapping[str, str | None]) -> ManifestEntry | None:
+    from rocm_wheels.sources import ManifestEntry, check_ref, is_commit, parse_origin
+
+    commit, repo, branch = (therock[f"therock_{name}"] for name in ("commit", "repo", "branch"))
+    if commit is None:
+        for name, value in (("repo", repo), ("branch", branch)):
+            if value is not None:
+                raise UsageError(f"--therock-{name} says nothing without --therock-commit", tip="give both")
+        return None
+    if not is_commit(commit):
+        raise UsageError(f"--therock-commit {commit!r} is not a commit", tip="give all 40 digits")
+    if branch is not None:
+        check_ref(branch)
+    return ManifestEntry(repo=parse_origin(repo or _THEROCK, Path.cwd())[0], commit=commit, branch=branch)
+
+
+update_command = _make_update_command()
+
+
+_DIFF_HELP = """Show what changed between two locks: projects, submodules, ROCm, targets, and the commits between.
+
+A and B are locks, or manifests of TheRock's scripts. Commits are looked up in a checkout (--repo) or a mirror
+(--mirror-dir) that has them; else they are fetched, without files, from the repository that the lock names. A
+repository that cannot be asked is a warning, and its commits stay without subjects.
+"""
+
+_HISTORY_TIP = "a checkout (--repo) or a mirror (--mirror-dir) that has both commits is read whole"
+
+
+def _make_diff_command() -> click.Command:
+    file = click.Path(path_type=Path)
+    return click.Command(
+        "diff",
+        params=[
+            click.Argument(["a"], type=file, metavar="A"),
+            click.Argument(["b"], type=file, metavar="B"),
+            repo_option(),
+            click.Option(
+                ["--submodules/--no-submodules"],
+                default=False,
+                show_default=True,
+                help="List the commits inside submodules too; without, where they moved from and to.",
+            ),
+            click.Option(
+                ["--max-commits"],
+                type=click.IntRange(min=0),
+                default=20,
+                show_default=True,
+                metavar="N",
+                help="Commits to list of a repository and direction; the rest is counted.",
+            ),
+            click.Option(
+                ["--history/--no-history"],
+                default=True,
+                show_default=True,
+                help="Look the commits up; without, no repository is asked.",
+            ),
+            click.Option(
+                ["--require-history"], is_flag=True, help="Fail when commits between could not be found."
+            ),
+            click.Option(["--json", "as_json"], is_flag=True, help="Print the differences as JSON."),
+            *network_options(fills_mirrors=False),
+        ],
+        callback=_run_diff,
+        help=_DIFF_HELP,
+    )
+
+
+def _run_diff(**given: Any) -> None:
+    import json
+
+    from rocm_wheels.core import SourceError, UsageError
+    from rocm_wheels.sources import (
+        compare_locks,
+        format_diff_json,
+        format_diff_report,
+        read_histories,
+        read_lock,
+    )
+
+    if given["repo"] is not None and not given["repo"].is_dir():
+        raise UsageError(
+            f"--repo {given['repo']} is not a folder", tip="name the folder that holds the checkouts"
+        )
+    if given["require_history"] and not given["history"]:
+        raise UsageError("--require-history and --no-history exclude each other")
+    transport = make_transport(given)
+    locks = [read_lock(given[name]) for name in ("a", "b")]
+    if given["a"].resolve() == given["b"].resolve():
+        log_warning(f"{given['a']} is compared with itself")
+    diff = compare_locks(*locks)
+    history: dict[ProjectPath, CommitRange | SourceError] = {}
+    if given["history"]:
+        history = read_histories(
+            diff,
+            repos=find_checkouts_folder(given["repo"]),
+            submodules=given["submodules"],
+            transport=transport,
+            env=read_environment(),
+        )
+    if given["as_json"]:
+        click.echo(json.dumps(format_diff_json(diff, history, limit=given["max_commits"]), indent=1))
+    else:
+        click.echo("\n".join(format_diff_report(diff, history, limit=given["max_commits"])))
+    missing = _warn_of_missing(history)
+    if missing and given["require_history"]:
+        raise SourceError(
+            f"the commits between are not known of: {', '.join(missing)}",
+            tip=f"the warnings say why; {_HISTORY_TIP}",
+        )
+
+
+def _warn_of_missing(history: Mapping[ProjectPath, CommitRange | SourceError]) -> list[str]:
+    """Say of every repository without a history why; return their names."""
+    from rocm_wheels.core import SourceError
+    from rocm_wheels.sources import HISTORY_DEPTHS, CommitRange, explain_failure, make_readable
+
+    missing = []
+    for where, between in history.items():
+        name = make_readable("/".join(part for part in where if part))
+        if isinstance(between, SourceError):
+            log_warning(f"{name}: what lies between is not known: {explain_failure(between)}")
+        elif isinstance(between, CommitRange) and not between.complete:
+            log_warning(
+                f"{name}: what lies between is longer than {HISTORY_DEPTHS[-1]} commits, and no more are fetched; "
+                + _HISTORY_TIP
+            )
+        else:
+            continue
+        missing.append(name)
+    return missing
+
+
+diff_command = _make_diff_command()

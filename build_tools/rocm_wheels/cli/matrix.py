@@ -1,24 +1,203 @@
-"""``rocm-wheels matrix``: what CI builds and tests, why not the rest, and what it costs."""
+"""``matrix``: what CI builds and tests, why not the rest, and what it costs."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli import matrix_text
-from rocm_wheels.cli.option_lists import combine_options
+from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.options import combine_options
+from rocm_wheels.core import format_count, log_note, log_warning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rocm_wheels.ci.matrix import Matrix, MatrixSelection
-    from rocm_wheels.ci.matrix.cells import BuiltCell
-    from rocm_wheels.ci.matrix.changes import AffectedCell, ChangedFile
-    from rocm_wheels.ci.matrix.costs import Prices
-    from rocm_wheels.ci.matrix.rows import RowKind
-    from rocm_wheels.pipeline.estimates import History
+    from rocm_wheels.ci import AffectedCell, BuiltCell, ChangedFile, Matrix, MatrixSelection, Prices, RowKind
+    from rocm_wheels.pipeline import History
+
+
+def check_output_names(kinds: Sequence[RowKind], names: Sequence[str]) -> None:
+    """Raise UsageError for kinds of rows of which not each has a name, or two have one."""
+    if len(kinds) > 1 and not names:
+        raise click.UsageError("several --rows are for outputs of a step: give an --output for each")
+    if names and len(names) != max(len(kinds), 1):
+        raise click.UsageError(
+            f"{len(names)} --output and {max(len(kinds), 1)} --rows: one for each, in order"
+        )
+    if len({*names}) != len(names):
+        raise click.UsageError("two --output have one name")
+
+
+def print_github_rows(
+    cells: Sequence[BuiltCell],
+    prices: Prices,
+    kinds: Sequence[RowKind],
+    touched: list[AffectedCell] | None,
+    names: Sequence[str],
+) -> None:
+    """Print rows of each kind as what `fromJSON` reads, and set them as outputs where they have names.
+
+    Raises UsageError for more rows than GitHub takes.
+    """
+    from rocm_wheels.ci import make_rows, require_single_matrix, set_outputs
+
+    anew = _list_new_builds(touched or ())
+    outputs: dict[str, str] = {}
+    for number, kind in enumerate(kinds):
+        rows = make_rows(cells, prices, kind)
+        if kind in {"cells", "first", "others", "tested", "torch_tested"} and touched is not None:
+            rows = [{**row, "anew": anew[row["cell"]]} for row in rows]
+        require_single_matrix(prices.table, len(rows))
+        text = json.dumps({"include": rows}, separators=(",", ":"))
+        if names:
+            outputs |= {names[number]: text, f"{names[number]}_count": str(len(rows))}
+        click.echo(text)
+        if not rows:
+            log_note(
+                f"no row of {kind}: a job of this matrix must not be started (GitHub fails an empty one)"
+            )
+    if outputs:
+        set_outputs(read_environment(), outputs)
+
+
+def _list_new_builds(touched: Sequence[AffectedCell]) -> dict[str, str]:
+    """Return the projects that must be built anew, by cells and by what these are built as."""
+    projects_by_cell: dict[str, dict[str, None]] = {}
+    for cell in touched:
+        for name in {str(cell.built.cell), str(cell.built.build)}:
+            projects_by_cell.setdefault(name, {}).update(dict.fromkeys(cell.projects))
+    return {name: " ".join(projects) for name, projects in projects_by_cell.items()}
+
+
+_MOST_FILES = 5
+
+
+def print_cell(selection: MatrixSelection, text: str, *, as_json: bool) -> None:
+    """Print why a cell is built or not, with every reason."""
+    from rocm_wheels.ci import (
+        check_cell,
+        check_selection,
+        describe_absent_projects,
+        describe_unplaced_projects,
+        explain_cell,
+        find_untested,
+        join_test_names,
+        list_exclusions,
+        parse_cell,
+        plan_matrix,
+    )
+    from rocm_wheels.models import load_ci_table
+
+    table, cell = load_ci_table(), parse_cell(text)
+    check_cell(table, cell)
+    chosen = check_selection(table, selection)
+    against = list(list_exclusions(table, chosen, cell))
+    built = next((entry for entry in plan_matrix(table, chosen).built if entry.cell == cell), None)
+    without = [
+        f"without {join_test_names(entry.tests)} tests: {entry.reason}"
+        for entry in find_untested(table, cell)
+    ]
+    notes = (
+        [*without, *describe_absent_projects([cell]), *describe_unplaced_projects([cell])]
+        if built is not None
+        else []
+    )
+    if as_json:
+        reason_rows = [{"reason": entry.reason, "source": entry.source} for entry in against]
+        document = {
+            "cell": str(cell),
+            "built": built is not None,
+            "build": str(built.build) if built is not None else None,
+            "reasons": reason_rows,
+            "notes": notes,
+        }
+        click.echo(json.dumps(document, indent=1))
+        return
+    click.echo(explain_cell(cell, built, against, selection.trigger, notes))
+
+
+def print_savings(cells: Sequence[BuiltCell], prices: Prices, *, as_json: bool) -> None:
+    """Print what it saves to do once what cells share."""
+    from dataclasses import asdict
+
+    from rocm_wheels.ci import compute_savings, format_savings
+
+    rows = compute_savings(cells, prices)
+    if as_json:
+        click.echo(json.dumps({"cells": len(cells), "work": [asdict(row) for row in rows]}, indent=1))
+    else:
+        click.echo(format_savings(rows, len(cells)))
+
+
+def print_json(
+    matrix: Matrix, cells: Sequence[BuiltCell], prices: Prices, changes: list[ChangedFile] | None
+) -> None:
+    """Print everything as JSON, warnings too."""
+    from dataclasses import asdict
+
+    from rocm_wheels.ci import describe_absent_projects, matrix_as_json
+
+    document = matrix_as_json(matrix, cells, prices)
+    document["warnings"] = _list_warnings(cells, prices)
+    document["notes"] = describe_absent_projects(entry.cell for entry in cells)
+    if changes is not None:
+        document["changes"] = [asdict(entry) for entry in changes]
+    click.echo(json.dumps(document, indent=1))
+
+
+def print_table(
+    matrix: Matrix,
+    cells: Sequence[BuiltCell],
+    prices: Prices,
+    changes: list[ChangedFile] | None,
+    *,
+    cheapest: bool,
+) -> None:
+    """Print the cells, and how many are left out for which reason; warn of what will not do."""
+    from rocm_wheels.ci import describe_absent_projects, format_cells, format_excluded
+
+    click.echo(format_cells(cells, prices))
+    if fewer := len(matrix.built) - len(cells):
+        why = (
+            ("the change has nothing to do with them", changes is not None),
+            ("another stands for them", cheapest),
+        )
+        reasons = ", or ".join(text for text, on in why if on)
+        click.echo(f"{format_count(fewer, 'cell')} of the selection need not be built: {reasons}")
+    if matrix.excluded:
+        click.echo(format_excluded(matrix.excluded))
+    for line in _list_warnings(cells, prices):
+        log_warning(line)
+    for line in describe_absent_projects(cell.cell for cell in cells):
+        log_note(line)
+    print_changes(changes)
+
+
+def _list_warnings(cells: Sequence[BuiltCell], prices: Prices) -> list[str]:
+    """Return what will not do."""
+    from rocm_wheels.ci import describe_unplaced_projects, find_long_builds, find_uneven_sets
+
+    return [
+        *find_long_builds(cells, prices),
+        *describe_unplaced_projects(cell.cell for cell in cells),
+        *find_uneven_sets(cells),
+    ]
+
+
+def print_changes(changes: list[ChangedFile] | None) -> None:
+    """Say what changed files have to do with."""
+    if changes is None:
+        return
+    kinds: dict[str, list[str]] = {}
+    for change in changes:
+        on = f" of torch {change.line}" if change.line else ""
+        kinds.setdefault(f"{change.project or change.what}{on}", []).append(change.path)
+    for subject, paths in kinds.items():
+        more = f" and {len(paths) - _MOST_FILES} more" if len(paths) > _MOST_FILES else ""
+        log_note(f"{subject}: {', '.join(paths[:_MOST_FILES])}{more}")
 
 
 # which cells: families × Pythons × torch lines × platforms
@@ -136,11 +315,8 @@ def command(  # noqa: PLR0917 - click passes them by name
     (--runs) or the stated figures tell. ROCM_WHEELS_FAMILIES, _PYTHONS, _LINES, _PLATFORM, _LAYOUT and
     _ROCM_VERSION stand for options that are not given; empty, they say nothing.
     """
-    from rocm_wheels.ci.matrix import plan_matrix
-    from rocm_wheels.ci.matrix.changes import widen_selection
-    from rocm_wheels.ci.matrix.costs import Prices
-    from rocm_wheels.cli.matrix_rows import check_output_names, print_github_rows
-    from rocm_wheels.model.ci import load_ci_table
+    from rocm_wheels.ci import Prices, plan_matrix, widen_selection
+    from rocm_wheels.models import load_ci_table
 
     _refuse_conflicts(explain=explain is not None, savings=savings, github=form == "github")
     narrower = {"--changed": changed, "--since": since, "--cheapest": cheapest, "--runs": runs}
@@ -151,7 +327,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     check_output_names(rows, output)
     table, selection = load_ci_table(), _make_selection(**selected)
     if explain is not None:
-        matrix_text.print_cell(selection, explain, as_json=form == "json")
+        print_cell(selection, explain, as_json=form == "json")
         return
     prices = Prices(table, _read_work_history(runs))
     changes = _find_changes(changed, since)
@@ -161,13 +337,13 @@ def command(  # noqa: PLR0917 - click passes them by name
     if cheapest:
         cells = _choose_cheapest(cells, prices)
     if savings:
-        matrix_text.print_savings(cells, prices, as_json=form == "json")
+        print_savings(cells, prices, as_json=form == "json")
     elif form == "github":
         print_github_rows(cells, prices, rows or ("cells",), touched, output)
     elif form == "json":
-        matrix_text.print_json(matrix, cells, prices, changes)
+        print_json(matrix, cells, prices, changes)
     else:
-        matrix_text.print_table(matrix, cells, prices, changes, cheapest=cheapest)
+        print_table(matrix, cells, prices, changes, cheapest=cheapest)
 
 
 def _make_selection(
@@ -180,7 +356,7 @@ def _make_selection(
     layout: Any,
     rocm_version: str | None,
 ) -> MatrixSelection:
-    from rocm_wheels.ci.matrix import MatrixSelection
+    from rocm_wheels.ci import MatrixSelection
 
     lists = _parse_list(families), _parse_list(pythons), _parse_list(lines)
     return MatrixSelection(trigger, *lists, (platform,) if platform else (), rocm_version, layout)
@@ -199,9 +375,8 @@ def _refuse_options(options: Mapping[str, object], why: str) -> None:
 
 def _read_work_history(work: Path | None) -> History:
     """Read the runs of a work directory. Raises UsageError where there are none: nothing would come of it."""
-    from rocm_wheels.errors import UsageError
-    from rocm_wheels.pipeline.estimates import History, read_history
-    from rocm_wheels.workspace import Workspace
+    from rocm_wheels.core import UsageError, Workspace
+    from rocm_wheels.pipeline import History, read_history
 
     if work is None:
         return History()
@@ -222,10 +397,9 @@ def _parse_list(text: str | None) -> tuple[str, ...]:
 
 
 def _find_changes(changed: tuple[str, ...], since: str | None) -> list[ChangedFile] | None:
-    from rocm_wheels.ci.matrix.changed_files import list_changed_since, check_named_files
-    from rocm_wheels.ci.matrix.changes import classify_changes
-    from rocm_wheels.model.ci import load_ci_table
-    from rocm_wheels.workspace import get_project_home
+    from rocm_wheels.ci import check_named_files, classify_changes, list_changed_since
+    from rocm_wheels.core import get_project_home
+    from rocm_wheels.models import load_ci_table
 
     if not changed and since is None:
         return None
@@ -237,12 +411,12 @@ def _find_changes(changed: tuple[str, ...], since: str | None) -> list[ChangedFi
 
 
 def _find_affected(matrix: Matrix, changes: list[ChangedFile] | None) -> list[AffectedCell] | None:
-    from rocm_wheels.ci.matrix.changes import find_affected_cells
+    from rocm_wheels.ci import find_affected_cells
 
     return None if changes is None else find_affected_cells(matrix.built, changes)
 
 
 def _choose_cheapest(cells: Sequence[BuiltCell], prices: Prices) -> list[BuiltCell]:
-    from rocm_wheels.ci.matrix.changes import choose_cheapest_cells
+    from rocm_wheels.ci import choose_cheapest_cells
 
     return choose_cheapest_cells(cells, prices)

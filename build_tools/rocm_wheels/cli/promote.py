@@ -1,8 +1,12 @@
-"""``rocm-wheels promote`` and ``demote``: which sets people get from a channel."""
+"""``promote``, ``demote`` and ``refresh``: which sets people get from a channel."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import getpass
+import json
+import platform
+import shlex
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -10,24 +14,365 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocm_wheels import log
 from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.channels_text import ChangeReport, change_as_json, change_lines, format_document
 from rocm_wheels.cli.evidence import ChosenSet, current_time, set_options
-from rocm_wheels.cli.option_lists import combine_options
+from rocm_wheels.cli.options import combine_options, layout_option, unconditional_option
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.cli.refresh import make_refresher, find_released_families, name_user_and_host
-from rocm_wheels.cli.store_options import layout_option, unconditional_option
-from rocm_wheels.errors import ReleaseError, RocmWheelsError, UsageError
+from rocm_wheels.core import ReleaseError, RocmWheelsError, UsageError, explain_error, log_note, log_warning
 
 if TYPE_CHECKING:
-    from rocm_wheels.release.gate.policy import Policy
-    from rocm_wheels.release.gate.verdict import Verdict
-    from rocm_wheels.release.layout import StoreLayout, FamilyPaths
-    from rocm_wheels.release.promotion.promoting import ChannelChange, Promoter
-    from rocm_wheels.release.sets import SetDocument
-    from rocm_wheels.release.views.refreshing import RefreshResult, Refresher
-    from rocm_wheels.stores import Store
+    from rocm_wheels.core import Store
+    from rocm_wheels.release import (
+        ChannelChange,
+        FamilyPaths,
+        Policy,
+        Promoter,
+        Refresher,
+        RefreshResult,
+        SetDocument,
+        StoreLayout,
+        Verdict,
+    )
+
+
+@dataclass(frozen=True)
+class ChangeReport:
+    """What was done to a channel, and to its views (None: they do not follow yet).
+
+    ``index`` is the address of the channel's pages, ``set_indexes`` are those of the sets alone.
+    """
+
+    done: ChannelChange
+    refreshed: RefreshResult | None
+    index: str
+    set_indexes: list[str]
+
+
+def format_document(document: Mapping[str, object], writes: list[str] | None) -> str:
+    """Return a document; that of a dry run has what ``writes`` have been written."""
+    return json.dumps(
+        {**document, "dry_run": True, "writes": writes} if writes is not None else document, indent=1
+    )
+
+
+def planned_write_lines(writes: list[str] | None) -> list[str]:
+    """Return what a dry run would have written."""
+    return [f"would {line}" for line in writes or ()]
+
+
+def dry_run_prefix(writes: list[str] | None) -> str:
+    """Return how lines begin that say what was done."""
+    return "dry run: " if writes is not None else ""
+
+
+def change_as_json(change: ChangeReport, store: str, layout: Path | None) -> dict[str, object]:
+    """Return what was done to a channel."""
+    done, channel, refreshed = change.done, change.done.channel, change.refreshed
+    return {
+        "action": done.action,
+        "sets": list(done.sets),
+        "family": channel.family,
+        "channel": channel.channel,
+        "revision": channel.revision,
+        "current": channel.current,
+        "shown": list(channel.shown),
+        "index": change.index,
+        "set_indexes": change.set_indexes,
+        "copied": done.copied,
+        "pages": done.pages,
+        "finished": done.finished,
+        "views": views_as_json(refreshed),
+        "failing": failing_as_json(store, refreshed, layout) if refreshed else [],
+    }
+
+
+def change_lines(
+    change: ChangeReport, writes: list[str] | None, store: str, layout: Path | None
+) -> Iterator[str]:
+    """Yield what was done to a channel, or would be, for people."""
+    from rocm_wheels.release import describe_action
+
+    done, channel, refreshed = change.done, change.done.channel, change.refreshed
+    yield from planned_write_lines(writes)
+    word = (
+        "nothing to do" if done.action is None else f"{', '.join(done.sets)} {describe_action(done.action)}"
+    )
+    begun = " (an earlier run had begun it)" if done.finished else ""
+    yield (
+        f"{dry_run_prefix(writes)}{word}{begun}; "
+        f"{channel.channel} of {channel.family} is at {channel.current or 'no set'}: "
+        f"{done.copied} files copied, {done.pages} pages changed"
+    )
+    yield f"index: {change.index}"
+    if refreshed:
+        yield from view_lines(refreshed)
+        yield from failing_lines(store, refreshed, layout)
+    for set_index in change.set_indexes if done.action == "promote" else ():
+        yield f"index of the set alone, which never changes: {set_index}"
+
+
+def refreshed_as_json(refreshed: RefreshResult, store: str, layout: Path | None) -> dict[str, object]:
+    """Return what was done for a channel."""
+    return {
+        "family": refreshed.family,
+        "channel": refreshed.channel,
+        "told": list(refreshed.retold),
+        "views": views_as_json(refreshed),
+        "evidence": refreshed.evidence,
+        "pages": refreshed.pages,
+        "left": refreshed.other_change or None,
+        "failing": failing_as_json(store, refreshed, layout),
+    }
+
+
+def describe_refreshed(refreshed: RefreshResult) -> str:
+    """Return what was done for a channel, for people."""
+    name = f"{refreshed.channel} of {refreshed.family}"
+    if refreshed.other_change:
+        return f"{name}: left as it is"
+    if not (refreshed.retold or refreshed.views or refreshed.evidence or refreshed.pages):
+        return f"{name}: nothing to do"
+    updates = f"tells anew of {', '.join(refreshed.retold)}; " if refreshed.retold else ""
+    return f"{name}: {updates}{refreshed.evidence} results copied, {refreshed.pages} pages changed"
+
+
+def views_as_json(done: RefreshResult | None) -> list[dict[str, str | None]]:
+    """Return the views that changed, each platform's set alone."""
+    moved = done.views if done else ()
+    return [{"gfx": gfx, "before": old, "now": new, "os": platform} for gfx, old, new, platform in moved]
+
+
+def view_lines(done: RefreshResult) -> list[str]:
+    """Return the views that changed, for people."""
+    return [
+        f"view of {gfx}{' for Windows' if platform == 'windows' else ''} in {done.channel} of {done.family}: "
+        f"{new or 'none'} (it was {old or 'none'})"
+        for gfx, old, new, platform in done.views
+    ]
+
+
+def failing_lines(store: str, done: RefreshResult, layout: Path | None = None) -> list[str]:
+    """Return what failed since it was released, for people, each with what takes it away."""
+    lines = list[str]()
+    for bad in done.failing:
+        lines.append(f"{bad.set}: {'; '.join((bad.state, *bad.told))}")
+        lines.append(f"  take it away: {format_demote_command(store, done, bad.set, layout)}")
+    return lines
+
+
+def failing_as_json(store: str, done: RefreshResult, layout: Path | None = None) -> list[dict[str, object]]:
+    """Return what failed since it was released."""
+    return [
+        {
+            "set": bad.set,
+            "state": bad.state,
+            "told": list(bad.told),
+            "command": format_demote_command(store, done, bad.set, layout),
+        }
+        for bad in done.failing
+    ]
+
+
+def format_demote_command(store: str, done: RefreshResult, set_id: str, layout: Path | None = None) -> str:
+    """Return the command that takes a set away."""
+    words = [
+        "rocm-wheels",
+        "demote",
+        store,
+        "--family",
+        done.family,
+        "--channel",
+        done.channel,
+        "--set",
+        set_id,
+    ]
+    return shlex.join([*words, *(["--store-layout", str(layout)] if layout else [])])
+
+
+@click.command("refresh")
+@click.argument("store", metavar="STORE")
+@click.option("--family", metavar="F", help="Only this family [default: all that have releases].")
+@click.option("--channel", metavar="CHANNEL", help="Only this channel [default: all that show sets].")
+@click.option("--policy", type=GivenPath(), help="What channels need [default: data/release_policy.yaml].")
+@click.option(
+    "--public-url",
+    metavar="URL",
+    help="Where people see STORE, for support.json. What serves a bucket must give index.html for URLs "
+    "that end in /. It is kept in the store; '' forgets it.",
+)
+@click.option(
+    "--other-index",
+    "other_indexes",
+    multiple=True,
+    metavar="URL",
+    help="Where wheels find what is not in their set (ROCm), for support.json. It is kept; '' forgets all.",
+)
+@layout_option
+@unconditional_option
+@click.option("--dry-run", is_flag=True, help="Print each write that would be made, and make none.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def refresh_command(  # noqa: PLR0917 - click passes them by name
+    store: str,
+    family: str | None,
+    channel: str | None,
+    policy: Path | None,
+    public_url: str | None,
+    other_indexes: tuple[str, ...],
+    store_layout: Path | None,
+    unconditional: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Bring pages, views and support.json of STORE to what is known of released sets now.
+
+    Evidence that came after a release is copied beside it, and channels tell of it. A view
+    (FAMILY/by-gfx/GFX/CHANNEL/) is an index of the newest set that passed on that GPU, of each platform: that
+    of the newest torch, whichever came last. promote and demote do the same in the end. A run that was killed
+    is finished by the same command; what is as it should be is not written. A channel that somebody else is
+    changing is left as it is (exit code 15).
+    """
+    from rocm_wheels.core import DryRunStore, open_existing_store, require_conditional_writes
+    from rocm_wheels.release import load_layout, load_policy_for, update_public
+
+    rules, layout = load_policy_for(channel, policy), load_layout(store_layout)
+    opened = open_existing_store(store, read_environment())
+    if (public_url is not None or other_indexes) and (family or channel):
+        raise UsageError(
+            "--public-url and --other-index are of the whole store", tip="leave out --family and --channel"
+        )
+    families = find_released_families(opened, layout, family)
+    channels = _find_channels(opened, layout, families, rules, channel)
+    rehearsal = DryRunStore(opened) if dry_run else None
+    if rehearsal is None:
+        require_conditional_writes(opened, unconditional=unconditional)
+    used: Store = rehearsal or opened
+    if public_url is not None or other_indexes:
+        update_public(used, layout, public_url, other_indexes or None)
+    refresher = make_refresher(used, layout, rules)
+    if not channels:  # of a promotion that was killed early there are only files
+        log_note(f"there is no channel in {opened.url} yet: `rocm-wheels promote` makes them")
+    done, failures = _refresh_channels(refresher, channels)
+    changed = refresher.refresh_support(families)
+    _print_refreshed(
+        store, done, changed, rehearsal.writes if rehearsal else None, store_layout, as_json=as_json
+    )
+    _raise_first_failure(done, failures)
+
+
+def _refresh_channels(
+    refresher: Refresher, channels: list[tuple[str, str]]
+) -> tuple[list[RefreshResult], list[RocmWheelsError]]:
+    """Refresh all channels, whatever becomes of one of them; return what was done, and failures."""
+    done, failures = [], list[RocmWheelsError]()
+    for family, channel in channels:
+        try:
+            refreshed = refresher.refresh_channel(family, channel)
+        except RocmWheelsError as failure:
+            error = ReleaseError(f"{channel} of {family} was not refreshed")
+            error.__cause__ = failure
+            failures.append(error)
+            continue
+        done += [refreshed] if refreshed is not None else []
+    return done, failures
+
+
+def _raise_first_failure(done: list[RefreshResult], failures: list[RocmWheelsError]) -> None:
+    """Raise the first failure, or for channels that were left as they are; others are said before."""
+    if unfinished := [refreshed for refreshed in done if refreshed.other_change]:
+        message = "; ".join(
+            f"{refreshed.channel} of {refreshed.family} is being changed: {refreshed.other_change}"
+            for refreshed in unfinished
+        )
+        tip = "that run refreshes it in the end; if it is gone, run it again, or undo it (promote --abandon)"
+        failures = [*failures, ReleaseError(f"{message}: left as it is", tip=tip)]
+    for other in failures[1:]:
+        log_warning(explain_error(other))
+    if failures:
+        raise failures[0]
+
+
+def make_refresher(store: Store, layout: StoreLayout, policy: Policy, *, again: bool = True) -> Refresher:
+    """Return one who refreshes a store now, in the name of the user; ``again``: he judges by this policy."""
+    from rocm_wheels.release import Refresher
+
+    return Refresher(store, layout, policy, name_user_and_host(), current_time(), read_environment(), again)
+
+
+def name_user_and_host() -> str:
+    """Return who changes a channel, as it will say: the user, and the machine."""
+    return f"{getpass.getuser()}@{platform.node() or 'unknown'}"
+
+
+def find_released_families(store: Store, layout: StoreLayout, family: str | None) -> list[str]:
+    """Return the families that have releases, or the one that is named. Raises for none, and for another."""
+    from rocm_wheels.core import suggest_name
+    from rocm_wheels.release import list_families
+
+    available = list_families(store, area="release", layout=layout)
+    if not available:
+        tip = "`rocm-wheels promote` shows a staged set; `rocm-wheels releases` lists those"
+        raise ReleaseError(f"nothing was promoted in {store.url}", tip=tip)
+    if family is None:
+        return available
+    if family not in available:
+        tip = f"it has {', '.join(available)}"
+        raise UsageError(f"{store.url} has no releases of {family}{suggest_name(family, available)}", tip=tip)
+    return [family]
+
+
+def _find_channels(
+    store: Store, layout: StoreLayout, families: list[str], policy: Policy, channel: str | None
+) -> list[tuple[str, str]]:
+    """Return all channels that there are, or those of one name. UsageError for one not in the policy."""
+    from rocm_wheels.release import CHANNEL_NAMES, FamilyPaths, require_channel
+
+    channels = [
+        (family, name)
+        for family in families
+        for name in (CHANNEL_NAMES if channel is None else (channel,))
+        if store.head(FamilyPaths(layout, family, "release").channel_document(name)) is not None
+    ]
+    for _, name in channels:
+        require_channel(policy, name)
+    if not channels and channel is not None:
+        raise UsageError(f"nothing was promoted to {channel} of {', '.join(families)}")
+    return channels
+
+
+def _print_refreshed(
+    store: str,
+    done: list[RefreshResult],
+    changed: list[str],
+    writes: list[str] | None,
+    layout: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    _warn_of_policies(done)
+    if as_json:
+        documents = [refreshed_as_json(refreshed, store, layout) for refreshed in done]
+        click.echo(format_document({"channels": documents, "documents": changed}, writes))
+        return
+    for line in planned_write_lines(writes):
+        click.echo(line)
+    head = dry_run_prefix(writes)
+    for refreshed in done:
+        click.echo(f"{head}{describe_refreshed(refreshed)}")
+        for line in view_lines(refreshed):
+            click.echo(f"  {line}")
+        for line in failing_lines(store, refreshed, layout):
+            click.echo(f"  {line}")
+    for path in changed:
+        click.echo(f"{head}{path} written")
+
+
+def _warn_of_policies(done: list[RefreshResult]) -> None:
+    for refreshed in done:
+        if refreshed.other_policy:
+            log_note(
+                f"{refreshed.channel} of {refreshed.family} was told of by another policy before:"
+                " where that was not meant, name it with --policy"
+            )
 
 
 @dataclass(frozen=True)
@@ -85,8 +430,7 @@ def promote(  # noqa: PLR0917 - click passes them by name
 
     For some of its targets alone a set is made by `rocm-wheels finalize --keep-targets`, and tested.
     """
-    from rocm_wheels.release.gate.asking import load_policy_for
-    from rocm_wheels.release.layout import FamilyPaths
+    from rocm_wheels.release import FamilyPaths, load_policy_for
 
     store, layout, document = chosen.open_set()
     rules = load_policy_for(channel, policy)
@@ -134,11 +478,8 @@ def demote(  # noqa: PLR0917 - click passes them by name
     People get what is left. The files stay: each set can be installed from its own index. Name the set where
     the command may be repeated: without --set another one is the newest then.
     """
-    from rocm_wheels.release.gate.asking import load_policy_for
-    from rocm_wheels.release.layout import FamilyPaths, load_layout
-    from rocm_wheels.release.promotion.objections import resolve_set_id
-    from rocm_wheels.release.promotion.promoting import list_newer_sets
-    from rocm_wheels.stores import open_existing_store
+    from rocm_wheels.core import open_existing_store
+    from rocm_wheels.release import FamilyPaths, list_newer_sets, load_layout, load_policy_for, resolve_set_id
 
     if set_id is not None and back_to is not None:
         raise UsageError("--set and --to say two things", tip="give one of them")
@@ -170,7 +511,7 @@ def _choose_family(store: Store, layout: StoreLayout, family: str | None) -> str
 
 
 def _ask_gate(promoter: Promoter, document: SetDocument, rules: Policy) -> Verdict:
-    from rocm_wheels.release.gate.asking import judge_staged_set
+    from rocm_wheels.release import judge_staged_set
 
     layout, env = promoter.staging.layout, read_environment()
     return judge_staged_set(
@@ -179,7 +520,7 @@ def _ask_gate(promoter: Promoter, document: SetDocument, rules: Policy) -> Verdi
 
 
 def _make_promoter(store: Store, places: FamilyPaths, channel: str) -> Promoter:
-    from rocm_wheels.release.promotion.promoting import ChannelActor, Promoter
+    from rocm_wheels.release import ChannelActor, Promoter
 
     return Promoter(
         store, places, channel, ChannelActor(name_user_and_host(), f"{current_time():%Y-%m-%dT%H:%M:%SZ}")
@@ -192,8 +533,7 @@ def _apply_change(
     refresher: Callable[[Store, StoreLayout], Refresher],
     settings: _ChangeOptions,
 ) -> None:
-    from rocm_wheels.release.promotion.rehearsal import DryRunStore
-    from rocm_wheels.stores.probe import require_conditional_writes
+    from rocm_wheels.core import DryRunStore, require_conditional_writes
 
     rehearsal = DryRunStore(promoter.store) if settings.dry_run else None
     if rehearsal is None:
@@ -225,7 +565,7 @@ def _refresh_views(
     except (RocmWheelsError, OSError) as failure:
         return None, failure
     if refreshed is not None and refreshed.other_change:
-        log.log_note(
+        log_note(
             f"{promoter.channel} is being changed again: {refreshed.other_change}; that run sees to its views"
         )
     return refreshed, None
@@ -242,7 +582,7 @@ def _print_change(change: ChangeReport, writes: list[str] | None, settings: _Cha
 def _describe_change(
     promoter: Promoter, done: ChannelChange, refreshed: RefreshResult | None
 ) -> ChangeReport:
-    from rocm_wheels.release.views.public import read_public
+    from rocm_wheels.release import read_public
 
     release, store = promoter.release, promoter.store
     public = read_public(store, release.layout)

@@ -1,24 +1,115 @@
-"""``rocm-wheels releases``: the sets of a store, what channels show, which set is good on which GPU."""
+"""``releases``: the sets of a store, what channels show, which set is good on which GPU."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels import log
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.evidence import current_time
+from rocm_wheels.cli.options import layout_option
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.cli.store_options import layout_option
-from rocm_wheels.errors import ReleaseError, UsageError
+from rocm_wheels.core import ReleaseError, UsageError, format_count, log_note
 
 if TYPE_CHECKING:
-    from rocm_wheels.release.overview import FamilyOverview, SetRow
-    from rocm_wheels.release.queries import QueryAnswer, StoreQuery
-    from rocm_wheels.release.standing import TestKind
+    from rocm_wheels.release import ChannelNow, FamilyOverview, QueryAnswer, SetRow, StoreQuery, TestKind
+
+_MOST_NEWER = 5
+
+
+def channel_lines(channel_now: ChannelNow) -> Iterator[str]:
+    """Yield what a person reads of a channel: the newest set first."""
+    channel = channel_now.channel
+    shows = f"shows {format_count(len(channel_now.sets), 'set')}" if channel_now.sets else "shows no set"
+    yield f"{channel.channel} of {channel.family} {shows}  {channel_now.index}"
+    if channel.pending is not None:
+        yield f"  pending: {channel.pending}; people may see parts of it until that is finished or undone"
+    for entry in channel_now.sets:
+        yield f"  {entry.channel_set.set}  ROCm {entry.document.rocm_in_words or 'unknown'}  {entry.now.os}"
+        yield f"    since {entry.channel_set.when}, by {entry.channel_set.by}"
+        yield f"    pages say: {_describe_state(entry.channel_set.state, entry.channel_set.told)}"
+        yield f"    known now: {_describe_state(entry.now.state, entry.now.told)}"
+        yield f"    index: {entry.index}"
+
+
+def channel_as_json(channel_now: ChannelNow) -> dict[str, Any]:
+    """Return a channel as ``releases --help`` says."""
+    channel, pending = channel_now.channel, channel_now.channel.pending
+    change = pending and {
+        "action": pending.action,
+        "sets": list(pending.sets),
+        "by": pending.by,
+        "began": pending.began,
+    }
+    return {
+        "family": channel.family,
+        "channel": channel.channel,
+        "revision": channel.revision,
+        "index": channel_now.index,
+        "pending": change,
+        "sets": [
+            {
+                "set": entry.channel_set.set,
+                "version": entry.document.version,
+                "rocm": entry.document.rocm_in_words or None,
+                "os": entry.now.os,
+                "since": entry.channel_set.when,
+                "by": entry.channel_set.by,
+                "index": entry.index,
+                "then": {"state": entry.channel_set.state, "told": list(entry.channel_set.told)},
+                "now": {
+                    "state": entry.now.state,
+                    "told": list(entry.now.told),
+                    "targets": [target.model_dump(mode="json") for target in entry.now.targets],
+                },
+            }
+            for entry in channel_now.sets
+        ],
+    }
+
+
+def answer_lines(answer: QueryAnswer) -> Iterator[str]:
+    """Yield what a person reads of a set that was looked for on a target."""
+    best = answer.row
+    on = f"{answer.gfx}{' on Windows' if answer.os == 'windows' else ''}"
+    if best is None:
+        yield f"{on}: {answer.why}"
+    else:
+        yield f"{on}: {best.id}  {best.family}  ROCm {best.rocm or 'unknown'}  {best.created}"
+        yield f"  {answer.why}"
+        yield f"  index: {answer.index}"
+        yield f"  {answer.install}"
+    for row, why in answer.newer[:_MOST_NEWER]:
+        yield f"  {'newer' if best else 'not'}: {row.id}: {why}"
+    if len(answer.newer) > _MOST_NEWER:
+        yield f"  and {len(answer.newer) - _MOST_NEWER} more"
+
+
+def answer_as_json(answer: QueryAnswer) -> dict[str, Any]:
+    """Return it as ``releases --help`` says."""
+    row = answer.row
+    return {
+        "gfx": answer.gfx,
+        "set": row.id if row else None,
+        "family": row.family if row else None,
+        "version": row.version if row else None,
+        "rocm": row.rocm if row else None,
+        "created": row.created if row else None,
+        "why": answer.why,
+        "index": answer.index or None,
+        "install": answer.install or None,
+        "newer": [{"set": newer.id, "family": newer.family, "why": why} for newer, why in answer.newer],
+        "os": answer.os,
+    }
+
+
+def _describe_state(word: str, lines: tuple[str, ...]) -> str:
+    return f"{word} ({'; '.join(lines)})" if lines else word
+
 
 _HELP = """List the staged sets of STORE, newest first: version, ROCm, what is missing, what is known of them.
 
@@ -71,8 +162,8 @@ def command(  # noqa: PLR0917 - click passes them by name
     as_json: bool,
 ) -> None:
     """List or find sets."""
-    from rocm_wheels.release.layout import load_layout
-    from rocm_wheels.stores import open_existing_store
+    from rocm_wheels.core import open_existing_store
+    from rocm_wheels.release import load_layout
 
     asks = channel is not None or passed is not None or last_good
     if kind is not None and (passed is None or last_good):
@@ -83,8 +174,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     if not asks:
         _print_sets(store, family, store_layout, as_json=as_json)
         return
-    from rocm_wheels.release.gate.asking import load_policy_for
-    from rocm_wheels.release.queries import StoreQuery, resolve_target
+    from rocm_wheels.release import StoreQuery, load_policy_for, resolve_target
 
     rules = load_policy_for(channel, policy)
     gfx = None if passed is None else resolve_target(passed)
@@ -98,10 +188,8 @@ def command(  # noqa: PLR0917 - click passes them by name
 
 
 def _print_sets(place: str, family: str | None, store_layout: Path | None, *, as_json: bool) -> None:
-    from rocm_wheels.release.layout import load_layout
-    from rocm_wheels.release.overview import list_sets
-    from rocm_wheels.release.results import summarize_results
-    from rocm_wheels.stores import open_existing_store
+    from rocm_wheels.core import open_existing_store
+    from rocm_wheels.release import list_sets, load_layout, summarize_results
 
     opened, layout = open_existing_store(place, read_environment()), load_layout(store_layout)
     families = list_sets(opened, layout, family=family)
@@ -122,7 +210,7 @@ def _print_sets(place: str, family: str | None, store_layout: Path | None, *, as
             click.echo(_describe_set(row, results[row.family].get(row.id, [])))
         if not rows:
             where = f" of {family}" if family else ""
-            log.log_note(f"there are no sets{where} in {opened.url}")
+            log_note(f"there are no sets{where} in {opened.url}")
     _report_unfinished(families)
 
 
@@ -137,7 +225,7 @@ def _describe_set(row: SetRow, results: list[str]) -> str:
 def _report_unfinished(families: list[FamilyOverview]) -> None:
     for overview in families:
         if overview.unfinished:
-            log.log_note(
+            log_note(
                 f"{overview.family}: {len(overview.unfinished)} sets are not finished: {', '.join(overview.unfinished)}"
             )
     if damaged := [fault for overview in families for fault in overview.damaged]:
@@ -145,8 +233,7 @@ def _report_unfinished(families: list[FamilyOverview]) -> None:
 
 
 def _print_channels(inquiry: StoreQuery, channel: str, *, as_json: bool) -> None:
-    from rocm_wheels.cli.releases_text import channel_as_json, channel_lines
-    from rocm_wheels.release.queries import read_channels_now
+    from rocm_wheels.release import read_channels_now
 
     channels = read_channels_now(inquiry, channel)
     if as_json:
@@ -159,10 +246,10 @@ def _print_channels(inquiry: StoreQuery, channel: str, *, as_json: bool) -> None
     if any(
         entry.channel_set.state != entry.now.state for channel_now in channels for entry in channel_now.sets
     ):
-        log.log_note("what is known is not what pages say: `rocm-wheels refresh` brings it there")
+        log_note("what is known is not what pages say: `rocm-wheels refresh` brings it there")
     if not channels:
         where = f" of {inquiry.family}" if inquiry.family else ""
-        log.log_note(f"nothing was promoted to {channel}{where} in {inquiry.store.url}")
+        log_note(f"nothing was promoted to {channel}{where} in {inquiry.store.url}")
 
 
 def _print_answers(
@@ -174,8 +261,7 @@ def _print_answers(
     good: bool,
     as_json: bool,
 ) -> None:
-    from rocm_wheels.cli.releases_text import answer_as_json, answer_lines
-    from rocm_wheels.release.queries import query_last_good, query_newest_passed
+    from rocm_wheels.release import query_last_good, query_newest_passed
 
     if good or gfx is None:
         answers = query_last_good(inquiry, (gfx,) if gfx else (), channel=channel)
@@ -189,7 +275,7 @@ def _print_answers(
             click.echo("\n".join(answer_lines(answer)))
     where = f"{channel} of " if channel else ""
     if not answers:
-        log.log_note(f"there are no sets in {where}{inquiry.store.url}")
+        log_note(f"there are no sets in {where}{inquiry.store.url}")
     if gfx is not None and not any(answer.row for answer in answers):
         raise _make_not_found_error(answers[0], f"{where}{inquiry.store.url}", good=good)
 

@@ -9,7 +9,7 @@ import click
 
 from rocm_wheels.cli.boundary import INTERRUPTED, read_build_environment
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.errors import RocmWheelsError, explain_error
+from rocm_wheels.core import RocmWheelsError, explain_error
 
 
 @click.command("run-step")
@@ -39,10 +39,16 @@ def run_step(step: str, plan_file: Path, **addresses: str | None) -> None:
 
     `build` itself starts exactly this line for each of its steps. What the step needs must be done.
     """
-    from rocm_wheels.pipeline.execute.alone import run_single_step, run_step_in_record
-    from rocm_wheels.pipeline.execute.result import ADDRESS_VARIABLES, RECORD_VARIABLE, result_path
-    from rocm_wheels.pipeline.plan.file import read_plan, restore_addresses
-    from rocm_wheels.workspace import write_json_file
+    from rocm_wheels.core import write_json_file
+    from rocm_wheels.pipeline import (
+        ADDRESS_VARIABLES,
+        RECORD_VARIABLE,
+        read_plan,
+        restore_addresses,
+        result_path,
+        run_single_step,
+        run_step_in_record,
+    )
 
     env = {
         name: value

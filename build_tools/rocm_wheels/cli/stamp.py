@@ -1,4 +1,4 @@
-"""``rocm-wheels stamp``, ``unstamp`` and ``restamp``: variant wheels from plain ones, back, and repaired."""
+"""``stamp``, ``unstamp`` and ``restamp``: variant wheels from plain ones, back, and repaired."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels import log
-from rocm_wheels.cli.option_lists import combine_options
-from rocm_wheels.errors import UsageError
+from rocm_wheels.cli.options import combine_options
+from rocm_wheels.core import UsageError, log_note
 
 if TYPE_CHECKING:
-    from rocm_wheels.variants.providers import ProviderChoice
-    from rocm_wheels.variants.release import JoinedDocuments
-    from rocm_wheels.variants.stamp import StampedWheel
+    from rocm_wheels.package import JoinedDocuments, StampedWheel
+    from rocm_wheels.variants import ProviderChoice
 
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -113,7 +111,7 @@ def stamp(  # noqa: PLR0917 - click passes them by name
     is written. +rocm7.2 and +cpu leave the version, and the pins on sibling wheels: all variants of a
     release have one version.
     """
-    from rocm_wheels.variants.stamp import StampRequest, plan_stamps, write_stamps
+    from rocm_wheels.package import StampRequest, plan_stamps, write_stamps
 
     request = StampRequest(
         targets=targets,
@@ -145,9 +143,8 @@ def unstamp(
 
     Pins on sibling wheels stay as the stamp left them: without +rocm7.2.
     """
-    from rocm_wheels.variants.stamp import unstamp_wheel
-    from rocm_wheels.wheels.archive.edits import WheelEdit, get_edited_name
-    from rocm_wheels.wheels.archive.rewrite import require_distinct_targets
+    from rocm_wheels.package import unstamp_wheel
+    from rocm_wheels.wheels import WheelEdit, get_edited_name, require_distinct_targets
 
     _require_files(wheels, "unstamp")
     plain = WheelEdit(label="", local=local_version)
@@ -189,15 +186,16 @@ def restamp(  # noqa: PLR0917 - click passes them by name
     Labels stay. The targets are compared with the device code; keys and providers that nobody has any
     more go; requirements with variant markers are decided for each wheel; RECORD gets right digests.
     """
-    from rocm_wheels.variants.restamp import (
+    from rocm_wheels.core import write_atomically
+    from rocm_wheels.package import (
         VARIANT_INDEX_SUFFIX,
         RestampRequest,
+        StampedWheel,
         plan_restamps,
         restamp_index,
+        write_stamps,
     )
-    from rocm_wheels.variants.stamp import StampedWheel, write_stamps
-    from rocm_wheels.wheels.archive.rewrite import require_distinct_targets
-    from rocm_wheels.workspace import write_atomically
+    from rocm_wheels.wheels import require_distinct_targets
 
     _require_files(files, "restamp")
     if wrong := [
@@ -232,8 +230,7 @@ def restamp(  # noqa: PLR0917 - click passes them by name
 
 
 def _make_choice(provider: str, rocm_property: str, release: dict[str, Any]) -> ProviderChoice:
-    from rocm_wheels.variants.providers import ProviderChoice, parse_versions
-    from rocm_wheels.variants.targets import parse_target_values
+    from rocm_wheels.variants import ProviderChoice, parse_target_values, parse_versions
 
     static, versions = release["static_targets"], release["rocm_versions"]
     return ProviderChoice(
@@ -248,7 +245,7 @@ def _make_choice(provider: str, rocm_property: str, release: dict[str, Any]) -> 
 
 
 def _read_release_documents(paths: Sequence[Path]) -> JoinedDocuments:
-    from rocm_wheels.variants.release import read_joined_document
+    from rocm_wheels.package import read_joined_document
 
     return [(path.name, read_joined_document(path)) for path in paths]
 
@@ -264,11 +261,11 @@ def _require_free(place: Path, content: bytes, *, replace: bool) -> None:
 
 
 def _print_stamped(done: Sequence[StampedWheel], *, as_json: bool) -> None:
-    from rocm_wheels.variants.document import describe_properties
+    from rocm_wheels.variants import describe_properties
 
     for stamped in done:
         for note in stamped.notes:
-            log.log_note(f"{stamped.source.name}: {note}")
+            log_note(f"{stamped.source.name}: {note}")
         if not as_json:
             described = f"  {describe_properties(stamped.properties)}" if stamped.label else ""
             click.echo(f"{stamped.path}{described}")

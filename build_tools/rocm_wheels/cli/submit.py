@@ -1,4 +1,4 @@
-"""``submit``: the steps of a plan as jobs of a Slurm cluster."""
+"""``submit``: run the steps of a plan as jobs of a cluster."""
 
 from __future__ import annotations
 
@@ -10,17 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels import log
 from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.options import Duration
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.cli.quantities import Duration
-from rocm_wheels.errors import UsageError
+from rocm_wheels.core import UsageError, log_note
 
 if TYPE_CHECKING:
-    from rocm_wheels.ci.slurm.deciding import Decision
-    from rocm_wheels.ci.slurm.script import SlurmSite
-    from rocm_wheels.ci.slurm.states import StepState
-    from rocm_wheels.ci.slurm.submitting import SlurmSubmission
+    from rocm_wheels.executors import Decision, SlurmSite, SlurmSubmission, StepState
 
 _MODES = ("dry_run", "status", "cancel", "job_ended")
 _JOB_OPTIONS = {"partition", "account", "qos", "constraint", "cpus", "options", "container_prefix"}
@@ -135,7 +131,7 @@ def command(plan: Path, **options: Any) -> None:
       rocm-wheels submit --executor slurm /shared/plan.json --partition cpu --wait
       rocm-wheels submit --status /shared/plan.json
     """
-    from rocm_wheels.ci.slurm.submitting import SlurmSubmission
+    from rocm_wheels.executors import SlurmSubmission
 
     mode = _choose_mode(options)
     _refuse_unused(mode, click.get_current_context())
@@ -151,7 +147,7 @@ def command(plan: Path, **options: Any) -> None:
         _print_states(submission.read_states()[1], as_json=options["as_json"])
     elif options["cancel"]:
         names = submission.cancel(options["steps"])
-        log.log_note(f"cancelled: {', '.join(names)}" if names else "no such job is in the queue")
+        log_note(f"cancelled: {', '.join(names)}" if names else "no such job is in the queue")
     else:
         _submit_plan(submission, options)
 
@@ -188,8 +184,8 @@ def _format_option(name: str) -> str:
 
 
 def _make_site(options: Mapping[str, Any]) -> SlurmSite:
-    from rocm_wheels.ci.slurm.script import SlurmSite
-    from rocm_wheels.workspace import get_own_command
+    from rocm_wheels.core import get_own_command
+    from rocm_wheels.executors import SlurmSite
 
     try:
         prefix = tuple(shlex.split(options["container_prefix"]))
@@ -211,7 +207,7 @@ def _make_site(options: Mapping[str, Any]) -> SlurmSite:
 
 def _judge_job(submission: SlurmSubmission, options: Mapping[str, Any]) -> str:
     """Write down how a job ended; return what its script is to do: ``stop``, or ``again SECONDS``."""
-    from rocm_wheels.ci.slurm.judging import compute_delay, judge_end
+    from rocm_wheels.executors import compute_delay, judge_end
 
     step = submission.file.plan.find_step(options["job_ended"]).id
     end = judge_end(
@@ -223,17 +219,16 @@ def _judge_job(submission: SlurmSubmission, options: Mapping[str, Any]) -> str:
         attempts=options["attempts"],
     )
     submission.folder.write_end(step, end)
-    log.log_note(f"== {step}: {end.kind}{f', {end.reason}' if end.reason else ''}")
+    log_note(f"== {step}: {end.kind}{f', {end.reason}' if end.reason else ''}")
     return f"again {compute_delay(end, options['network_delay'])}" if end.again else "stop"
 
 
 def _print_dry_run(submission: SlurmSubmission, options: Mapping[str, Any]) -> None:
-    from rocm_wheels.ci.slurm.cluster import has_slurm
-    from rocm_wheels.ci.slurm.showing import describe_submission
+    from rocm_wheels.executors import describe_submission, has_slurm
 
     here = has_slurm(submission.env)
     if not here:
-        log.log_note("there is no Slurm here: as if nothing were queued, with sizes that no partition limits")
+        log_note("there is no Slurm here: as if nothing were queued, with sizes that no partition limits")
     _, decided = submission.make_decisions(
         submission.settle_plan(), retry_failed=options["retry_failed"], queued=here
     )
@@ -244,11 +239,9 @@ def _print_dry_run(submission: SlurmSubmission, options: Mapping[str, Any]) -> N
 
 
 def _submit_plan(submission: SlurmSubmission, options: Mapping[str, Any]) -> None:
-    from rocm_wheels.ci.slurm import cluster
-    from rocm_wheels.ci.slurm.sharing import check_shared
-    from rocm_wheels.ci.slurm.waiting import refuse_undone, wait_for_jobs
+    from rocm_wheels.executors import check_shared, find_program, refuse_undone, wait_for_jobs
 
-    cluster.find_program("sbatch", submission.env)
+    find_program("sbatch", submission.env)
     if not options["assume_shared"]:
         check_shared(submission)
     decided = submission.submit(retry_failed=options["retry_failed"])
@@ -269,7 +262,7 @@ def _submit_plan(submission: SlurmSubmission, options: Mapping[str, Any]) -> Non
     try:
         states = wait_for_jobs(submission, every=options["poll"])
     except KeyboardInterrupt:
-        log.log_note("the jobs go on; `submit --status` shows them, `submit --cancel` ends them")
+        log_note("the jobs go on; `submit --status` shows them, `submit --cancel` ends them")
         raise
     _print_states(states, as_json=options["as_json"])
     refuse_undone(submission, states)
@@ -281,16 +274,14 @@ def _report_decisions(decided: Sequence[Decision], calls: int, *, would: bool) -
         job = f"job {decision.state.job}" if decision.state.job is not None and not would else ""
         if decision.submits:
             why = f" ({decision.why})" if decision.why else ""
-            log.log_note(f"{decision.step.id}: {'would be submitted' if would else f'submitted, {job}'}{why}")
+            log_note(f"{decision.step.id}: {'would be submitted' if would else f'submitted, {job}'}{why}")
         elif decision.action == "leave":
-            log.log_note(f"{decision.step.id}: {decision.why} already, job {decision.state.job}")
+            log_note(f"{decision.step.id}: {decision.why} already, job {decision.state.job}")
         elif decision.action != "left out":
-            log.log_note(
-                f"{decision.step.id}: {decision.action}{f', {decision.why}' if decision.why else ''}"
-            )
+            log_note(f"{decision.step.id}: {decision.action}{f', {decision.why}' if decision.why else ''}")
     count = sum(decision.submits for decision in decided)
     message = f"{count} {'job' if count == 1 else 'jobs'} {'would be submitted' if would else 'submitted'}"
-    log.log_note(f"{message} by {calls} calls of sbatch" if 1 < calls < count else message)
+    log_note(f"{message} by {calls} calls of sbatch" if 1 < calls < count else message)
 
 
 def _print_states(states: Mapping[str, StepState], *, as_json: bool) -> None:

@@ -1,30 +1,277 @@
-"""``torch-tests`` and ``run_pytorch_tests.py``: torch's own tests, of the commit that it was built from."""
+"""``smoke-tests`` and ``torch-tests``: the smoke tests and torch's own tests, on each kind of GPU here.
+
+torch's own tests are those of the commit that the installed torch was built from: of a lock, or a folder.
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from rocm_wheels import log
-from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.boundary import pop_starting_python, read_environment
+from rocm_wheels.cli.checkout_options import make_transport
+from rocm_wheels.cli.options import combine_options
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.cli.tested_options import gpu_options, installed_options, find_tested_python
-from rocm_wheels.cli.torch_test_sources import find_test_sources
-from rocm_wheels.errors import ChecksError, UsageError
+from rocm_wheels.core import ChecksError, UsageError, log_note, log_warning
 
 if TYPE_CHECKING:
-    from rocm_wheels.gpus.gpu import Gpu
-    from rocm_wheels.testing.target import TargetPython
-    from rocm_wheels.testing.torch_tests.records import TorchResults
-    from rocm_wheels.testing.torch_tests.running import TorchTestRequest, GpuPlace
-    from rocm_wheels.testing.torch_tests.sources import TorchTestSources
+    from rocm_wheels.gpus import Gpu
+    from rocm_wheels.testing import (
+        GpuPlace,
+        SmokeRun,
+        TargetPython,
+        TorchResults,
+        TorchTestRequest,
+        TorchTestSources,
+    )
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+# which GPUs are tested
+gpu_options = combine_options(
+    click.option(
+        "--amdgpu-family",
+        metavar="FAMILY",
+        help="Test only GPUs of this family or target: gfx94X-dcgpu, gfx1100.  [default: any]",
+    ),
+    click.option(
+        "--gpu-policy",
+        type=click.Choice(["unique", "all", "first", "single"]),
+        default="unique",
+        show_default=True,
+        help="Test one GPU of each target, all of them one by one, or the first (single) alone.",
+    ),
+)
+# where torch is installed, and of which wheels
+installed_options = combine_options(
+    click.option(
+        "--target-python",
+        type=GivenPath(),
+        metavar="PATH",
+        help="Python or virtual environment with torch and pytest.  [default: the one that runs this]",
+    ),
+    click.option(
+        "--wheels",
+        type=GivenPath(),
+        multiple=True,
+        metavar="PATH",
+        help="Wheel, or folder of wheels, that are what is installed: their digests go into the results.",
+    ),
+)
+
+
+def find_tested_python(python: Path | None, env: MutableMapping[str, str]) -> Path:
+    """Return the interpreter to test: the one named, else the one that started this.
+
+    What the door notes of that is taken out of ``env``. Raises UsageError where there is none.
+    """
+    starting_python = pop_starting_python(env)
+    return resolve_python(python or starting_python)
+
+
+def resolve_python(python: Path) -> Path:
+    """Return the interpreter that a path names: itself, or that of a virtual environment's folder."""
+    from rocm_wheels.core import UsageError
+
+    path = python.expanduser()
+    for relative in ("bin/python", "Scripts/python.exe") if path.is_dir() else ():
+        if (path / relative).is_file():
+            return (path / relative).absolute()
+    if not path.is_file():
+        raise UsageError(f"there is no Python {python}", tip="name one: --target-python .venv/bin/python")
+    return path.absolute()  # not resolved: the link of a virtual environment is what makes it one
+
+
+_SMOKE_HELP = """Test the installed torch by the tests in smoke-tests/: on the CPU, and on each kind of GPU here.
+
+What follows -- goes to pytest. Each test runs in a process of its own: pass, fail, crash, timeout and skip
+are its outcomes; one that was not run is missing, which is no pass. Without a GPU the tests that need one
+are skipped by name. results.json is there from the start, and says what is missing whatever ends the run.
+The exit code is pytest's; 16 where torch or pytest is not installed.
+
+\b
+Example:
+  rocm-wheels smoke-tests --target-python .venv/bin/python --amdgpu-family gfx94X-dcgpu -- -k attention
+"""
+
+
+@click.command("run-pytorch-smoke-tests", help=_SMOKE_HELP)
+@gpu_options
+@click.option("--require-gpu", is_flag=True, help="It is a failure when there is no GPU to test.")
+@installed_options
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Limit of each test.  [default: 180, and more where a test says so]",
+)
+@click.option(
+    "--timeout-scale",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    metavar="FACTOR",
+    help="Multiply the limit of each test: 3 for a slow or an emulated GPU.",
+)
+@click.option(
+    "--output-dir",
+    type=GivenPath(file_okay=False),
+    default="smoke-results",
+    show_default=True,
+    help="Where results.json and junit.xml go.",
+)
+@click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTEST ARGS]...")
+def smoke_command(  # noqa: PLR0917 - one parameter an option
+    amdgpu_family: str | None,
+    gpu_policy: str,
+    require_gpu: bool,
+    target_python: Path | None,
+    wheels: tuple[Path, ...],
+    timeout: float | None,
+    timeout_scale: float,
+    output_dir: Path,
+    pytest_args: tuple[str, ...],
+) -> int:
+    """Run the tests, write down the results, show them."""
+    from rocm_wheels.core import get_project_home
+    from rocm_wheels.gpus import detect_hardware
+    from rocm_wheels.models import parse_targets
+    from rocm_wheels.testing import DEVICE_POLICIES, SmokeRequest, run_smoke_tests
+
+    env = read_environment()
+    request = SmokeRequest(
+        python=find_tested_python(target_python, env),
+        folder=get_project_home() / "smoke-tests",
+        policy=next(policy for policy in DEVICE_POLICIES if policy == gpu_policy),
+        targets=parse_targets(amdgpu_family, input_name="--amdgpu-family") if amdgpu_family else None,
+        require_gpu=require_gpu,
+        wheels=wheels,
+        words=pytest_args,
+        limit=timeout,
+        scale=timeout_scale,
+    )
+    output_dir.mkdir(parents=True, exist_ok=True)
+    for old in (*output_dir.glob("results*.json"), output_dir / "junit.xml"):
+        old.unlink(missing_ok=True)  # whatever ends this run, no results of another one are taken for its own
+    hardware = detect_hardware(env, vendors=("amd",))
+    for fault in hardware.faults:
+        log_warning(fault)
+    ran = run_smoke_tests(
+        request,
+        hardware.usable,
+        env,
+        show=click.echo,
+        keep=lambda so_far: _write_progress(so_far, output_dir),
+    )
+    _write_outcome(ran, output_dir, env)
+    return ran.code if ran.code >= 0 else ChecksError.exit_code  # killed: what it did not come to, is told
+
+
+def _write_progress(ran: SmokeRun, folder: Path) -> None:
+    from rocm_wheels.testing import write_results
+
+    write_results(folder / "results.json", ran.results)
+    for gfx, results in ran.by_gfx.items():
+        write_results(folder / f"results-{gfx}.json", results)
+
+
+def _write_outcome(ran: SmokeRun, folder: Path, env: Mapping[str, str]) -> None:
+    from rocm_wheels.testing import format_smoke_markdown, format_smoke_table, write_junit
+
+    write_junit(folder / "junit.xml", ran.results)
+    click.echo("\n" + format_smoke_table(ran.results))
+    if not ran.results.files:
+        log_note("the results name no wheel, so they are evidence for none: --wheels says what is installed")
+    log_note(f"results: {folder / 'results.json'}")
+    if page := env.get("GITHUB_STEP_SUMMARY"):
+        try:
+            with open(page, "a", encoding="utf-8") as file:
+                file.write(format_smoke_markdown(ran.results))
+        except OSError as failure:  # the results are written all the same
+            log_warning(f"the step summary cannot be written: {failure.strerror} ({page})")
+
+
+_NETWORK_DEFAULTS = {"retries": 4, "timeout": 120, "jobs": 1}
+
+
+def find_test_sources(
+    options: Mapping[str, Any], target: TargetPython, env: Mapping[str, str]
+) -> TorchTestSources:
+    """Return the folder of the tests, checked out where a lock says which.
+
+    Without ``--lock`` and ``--pytorch-dir`` it is the lock inside the installed torch; where that has none,
+    the folder that torch is checked out to. Raises UsageError, DataError and SourceError: no lock, no such
+    commit, tests of another torch.
+    """
+    from rocm_wheels.models import get_recipes_folder
+    from rocm_wheels.testing import find_torch_lock, has_torch_lock, inspect_test_sources
+
+    folder: Path | None = options["pytorch_dir"]
+    lock: Path | None = options["lock"]
+    if lock is None and folder is None:
+        checkout = get_recipes_folder() / "pytorch"
+        if not has_torch_lock(target) and (checkout / "version.txt").is_file():
+            folder = checkout
+        else:
+            lock = find_torch_lock(target)
+    if lock is not None:
+        folder = folder or Path("torch-test-sources")
+        _check_out_tests(lock, folder, options, env)
+    assert folder is not None
+    return inspect_test_sources(folder.absolute(), target, env, allow_other=options["allow_version_mismatch"])
+
+
+def _check_out_tests(lock: Path, folder: Path, options: Mapping[str, Any], env: Mapping[str, str]) -> None:
+    """Check out what a lock says of torch: its files alone, without history, submodules and hipify."""
+    from dataclasses import replace
+
+    from rocm_wheels.cli.checkout_options import TORCH, detect_platform
+    from rocm_wheels.models import load_project
+    from rocm_wheels.sources import (
+        CheckoutRequest,
+        check_checkout,
+        checkout_project,
+        open_lock,
+        parse_origin,
+        read_locked_patches,
+        read_locked_pin,
+    )
+
+    file = open_lock(lock, detect_platform())
+    recipe, pin = load_project(TORCH), read_locked_pin(file, TORCH)
+    patches = read_locked_patches(file, TORCH, _find_patches_folder())
+    if patches is not None:  # what is changed in submodules changes no test
+        patches = replace(
+            patches, base={"": patches.base.get("", ())} if "" in patches.base else {}, hipified={}
+        )
+    request = CheckoutRequest(
+        recipe,
+        folder.absolute(),
+        pin,
+        depth=1,
+        submodules=False,
+        hipify=False,
+        local_origin=parse_origin(pin.origin, Path.cwd())[1],
+        patches=patches if patches is not None and patches.list_patches() else None,
+        transport=make_transport({"mirror_dir": options["mirror_dir"], **_NETWORK_DEFAULTS}),
+    )
+    done = checkout_project(request, env=env, python=Path(sys.executable))
+    check_checkout(file, request, done, env=env)
+
+
+def _find_patches_folder() -> Path:
+    from rocm_wheels.core import get_project_home
+
+    return get_project_home() / "patches"
+
 
 _FAILED, _NO_TESTS = 1, 5  # as pytest's
 
@@ -152,8 +399,8 @@ class _SeveralWords(click.Command):
 @click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTEST ARGS]...")
 def torch_tests_command(**given: Any) -> int:
     """Find torch, its tests and GPUs, run, show what came of it."""
-    from rocm_wheels.testing.target import inspect_target_python, list_torch_devices
-    from rocm_wheels.workspace import get_project_home
+    from rocm_wheels.core import get_project_home
+    from rocm_wheels.testing import inspect_target_python, list_torch_devices
 
     _check_options(given)
     if given["after"] is not None:
@@ -174,14 +421,14 @@ def torch_tests_command(**given: Any) -> int:
     if not any(result.counts.get("passed") or result.counts.get("skipped") for result in results) and all(
         result.good for result in results
     ):
-        log.log_warning("no test was run")
+        log_warning("no test was run")
         return _NO_TESTS
     return 0 if all(result.good for result in results) else _FAILED
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
     """Raise UsageError for what is wrong whatever torch is there: before anything is fetched."""
-    from rocm_wheels.model.gfx import parse_targets
+    from rocm_wheels.models import parse_targets
 
     shard, shards = options["shard"], options["num_shards"]
     example = "for example: --shard 2 --num-shards 4"
@@ -197,7 +444,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 def _refuse_after_failures(file: Path) -> None:
     """Raise ChecksError where smoke tests failed, or were not run: hours of tests would say no more."""
-    from rocm_wheels.testing.results import read_results
+    from rocm_wheels.testing import read_results
 
     smoke = read_results(file)
     if smoke.bad or not smoke.counts.get("passed"):
@@ -209,12 +456,12 @@ def _run_in_place(
     order: TorchTestRequest, place: GpuPlace, folder: Path, env: Mapping[str, str]
 ) -> TorchResults:
     """Run in one place; show what came of it, also where that was interrupted."""
-    from rocm_wheels.testing.torch_tests.records import read_torch_results
-    from rocm_wheels.testing.torch_tests.running import run_in_place
-    from rocm_wheels.testing.torch_tests.shown import (
-        format_torch_markdown,
+    from rocm_wheels.testing import (
         describe_next_command,
+        format_torch_markdown,
         format_torch_table,
+        read_torch_results,
+        run_in_place,
     )
 
     place_folder = folder / place.label
@@ -231,7 +478,7 @@ def _run_in_place(
             with open(page, "a", encoding="utf-8") as file:
                 file.write(format_torch_markdown(results))
         except OSError as failure:  # the results are written all the same
-            log.log_warning(f"the step summary cannot be written: {failure.strerror} ({page})")
+            log_warning(f"the step summary cannot be written: {failure.strerror} ({page})")
     return results
 
 
@@ -242,15 +489,15 @@ def _make_order(
     addopts: Sequence[str],
     env: Mapping[str, str],
 ) -> TorchTestRequest:
-    from rocm_wheels.model.torch_tests import load_torch_tests
-    from rocm_wheels.testing.torch_tests.part import join_pytest_arguments
-    from rocm_wheels.testing.torch_tests.plan import (
+    from rocm_wheels.models import load_torch_tests
+    from rocm_wheels.testing import (
+        TorchTestRequest,
         TorchTestSelection,
         find_choosing_variables,
+        identify_wheels,
+        join_pytest_arguments,
         plan_test_files,
     )
-    from rocm_wheels.testing.torch_tests.running import TorchTestRequest
-    from rocm_wheels.testing.wheels import identify_wheels
 
     table = load_torch_tests()
     chosen = TorchTestSelection(
@@ -267,7 +514,7 @@ def _make_order(
         cache=options["cache"],
     )
     for name, value in chosen.variables.items():
-        log.log_warning(f"{name}={value} is set, by which tests may be left out: no evidence for all of them")
+        log_warning(f"{name}={value} is set, by which tests may be left out: no evidence for all of them")
     suite = table.suites[chosen.suite]
     parts, excluded = plan_test_files(
         suite, chosen, sources.tests, target.python, {**env, **table.environment}
@@ -291,8 +538,8 @@ def _make_order(
 
 
 def _check_suite(name: str) -> str:
-    from rocm_wheels.model.torch_tests import load_torch_tests
-    from rocm_wheels.records import suggest_name
+    from rocm_wheels.core import suggest_name
+    from rocm_wheels.models import load_torch_tests
 
     suites = load_torch_tests().suites
     if name not in suites:
@@ -332,25 +579,23 @@ def _split_file_names(names: Sequence[str]) -> tuple[str, ...]:
 def _choose_places(
     options: Mapping[str, Any], target: TargetPython, env: Mapping[str, str]
 ) -> list[GpuPlace]:
-    from rocm_wheels.gpus.look import detect_hardware
-    from rocm_wheels.model.gfx import parse_targets
-    from rocm_wheels.model.torch_tests import load_torch_tests
-    from rocm_wheels.testing.sessions import choose_gpus, resolve_device_query
-    from rocm_wheels.testing.torch_tests.running import list_places, refuse_unseen_gpus
+    from rocm_wheels.gpus import detect_hardware
+    from rocm_wheels.models import load_torch_tests, parse_targets
+    from rocm_wheels.testing import choose_gpus, list_places, refuse_unseen_gpus, resolve_device_query
 
     family = options["amdgpu_family"]
     targets = parse_targets(family, input_name="--amdgpu-family") if family else None
     every = load_torch_tests().suites[_check_suite(options["suite"])].gpus == "every"
     hardware = detect_hardware(env, vendors=("amd",))
     for fault in hardware.faults:
-        log.log_warning(fault)
+        log_warning(fault)
     by_default = click.get_current_context().get_parameter_source("gpu_policy") is ParameterSource.DEFAULT
     policy, every = resolve_device_query(
         options["device_query"], None if by_default else options["gpu_policy"], together=every
     )
     chosen: list[Gpu] = choose_gpus(hardware.usable, policy, targets)
     if chosen and target.kind not in ("rocm", ""):
-        log.log_warning(f"torch {target.version} is a build for {target.kind}: no GPU is tested")
+        log_warning(f"torch {target.version} is a build for {target.kind}: no GPU is tested")
         chosen = []
     if not chosen and (targets is not None or options["require_gpu"]):
         of = f" of {family}" if family else ""
@@ -362,7 +607,7 @@ def _choose_places(
 
 
 def _print_plan(order: TorchTestRequest, test_places: Sequence[GpuPlace]) -> None:
-    from rocm_wheels.testing.torch_tests.running import find_known_tests
+    from rocm_wheels.testing import find_known_tests
 
     click.echo(
         f"torch {order.target.torch_version}, tests of {order.sources.commit or order.sources.version}"

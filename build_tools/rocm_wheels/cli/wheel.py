@@ -1,4 +1,4 @@
-"""``rocm-wheels wheel``: wheel files shown, checked, retagged and compared."""
+"""``targets``, ``verify`` and ``wheel``: finished wheel files listed, checked, retagged and compared."""
 
 from __future__ import annotations
 
@@ -8,13 +8,298 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels import log
-from rocm_wheels.errors import AuditError, DataError, UsageError, explain_error
+from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.evidence import describe_origin
+from rocm_wheels.core import AuditError, DataError, UsageError, explain_error, log_error, log_note
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rocm_wheels.wheels.archive.edits import WheelEdit
+    from rocm_wheels.audit import ImportEnvironment, WheelExpectation
+    from rocm_wheels.models import Platform, Project
+    from rocm_wheels.wheels import CodeObject, FoundDeviceCode, WheelEdit
+
+CodeByFile = dict[Path, "FoundDeviceCode"]
+
+
+@click.command("targets")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the result as JSON, every code object on its own."
+)
+def targets_command(files: tuple[Path, ...], as_json: bool) -> None:
+    """List the gfx targets of the device code in FILES.
+
+    A FILE is a wheel, a shared or static library (Linux or Windows), an object file, an
+    offload bundle, a code object (.hsaco) or an archive of them (.kpack). A damaged file is reported
+    after the result of the others, with the place of the damage; the exit code is 2.
+    """
+    contents, unread = read_targets(files)
+    if as_json and contents:
+        import json
+
+        click.echo(json.dumps(targets_as_json(contents), indent=1))
+    elif contents:
+        click.echo(targets_as_table(contents))
+    if len(unread) == 1:
+        raise unread[0]
+    if unread:
+        for fault in unread:
+            log_error(explain_error(fault))
+        raise DataError(f"{len(unread)} of {len(files)} files could not be read")
+
+
+def read_targets(files: tuple[Path, ...]) -> tuple[CodeByFile, list[DataError]]:
+    """Read each file; return what was found, and why others are not there, are folders or are damaged."""
+    from rocm_wheels.wheels import read_device_code
+
+    contents: CodeByFile = {}
+    unread: list[DataError] = []
+    for path in files:
+        try:
+            contents[path] = read_device_code(path)
+        except DataError as fault:
+            unread.append(fault)
+    return contents, unread
+
+
+def targets_as_json(contents: CodeByFile) -> dict[str, Any]:
+    """Return what ``--json`` prints. Keys are added in later versions, never renamed.
+
+    ``{"files": [{"file", "targets", "code": [{"member", "targets", "code_objects": [{"target",
+    "processor", "features", "kind", "form", "machine", "section", "bundle", "packing", "offset",
+    "size"}]}], "elsewhere": [{"member", "archives"}]}], "total": {"targets", "code_objects",
+    "bytes"}}``. ``member`` is null when the file is no archive; ``features`` is like ``{"xnack": "-"}``;
+    sizes are bytes of plain code; ``archives`` are those of ``FoundDeviceCode.moved_code``.
+    """
+    from rocm_wheels.wheels import list_code_targets
+
+    files = []
+    for path, inside in contents.items():
+        code = [
+            {
+                "member": member or None,
+                "targets": list_code_targets(objects),
+                "code_objects": [_object_as_json(item) for item in objects],
+            }
+            for member, objects in inside.code.items()
+            if objects
+        ]
+        elsewhere = [
+            {"member": member or None, "archives": list(archives)}
+            for member, archives in inside.moved_code.items()
+        ]
+        targets = list_code_targets(_list_objects(inside))
+        files.append({"file": str(path), "targets": targets, "code": code, "elsewhere": elsewhere})
+    everything = [item for inside in contents.values() for item in _list_objects(inside)]
+    total = {
+        "targets": list_code_targets(everything),
+        "code_objects": len(everything),
+        "bytes": sum(item.size for item in everything),
+    }
+    return {"files": files, "total": total}
+
+
+def targets_as_table(contents: CodeByFile) -> str:
+    """Return a line a library, grouped by file, and a line with the totals."""
+    from rocm_wheels.wheels import list_code_targets
+
+    rows = []
+    for path, inside in contents.items():
+        cells = {member: _summarize_objects(objects) for member, objects in inside.code.items() if objects}
+        cells |= {
+            member: (_describe_archives(archives), "", "", "")
+            for member, archives in inside.moved_code.items()
+        }
+        if not cells:
+            rows.append((str(path), "no device code", "", "", ""))
+        elif "" in cells:
+            rows.append((str(path), *cells[""]))
+        else:
+            rows.append((f"{path}:", "", "", "", ""))
+            rows += [(f"  {member}", *cells[member]) for member in sorted(cells)]
+    everything = [item for inside in contents.values() for item in _list_objects(inside)]
+    head = ("file", "objects", "packing", "bytes", "targets")
+    widths = [max(len(row[i]) for row in [head, *rows] if i == 0 or row[4]) for i in range(4)]
+    lines = [_align_row(row, widths) for row in [head, *rows]]
+    targets = list_code_targets(everything)
+    lines.append(
+        f"total: {len(everything)} code objects, {sum(item.size for item in everything):,} bytes, "
+        f"{len(targets)} targets: {' '.join(targets)}".removesuffix(": ")
+    )
+    return "\n".join(lines)
+
+
+def _align_row(row: tuple[str, ...], widths: list[int]) -> str:
+    name, count, packing, size, targets = row
+    cells = [name.ljust(widths[0]), count.rjust(widths[1]), packing.ljust(widths[2]), size.rjust(widths[3])]
+    return "  ".join([*cells, targets]).rstrip()
+
+
+def _describe_archives(archives: tuple[str, ...]) -> str:
+    return f"device code is in {', '.join(archives)}"
+
+
+def _summarize_objects(objects: list[CodeObject]) -> tuple[str, str, str, str]:
+    from rocm_wheels.wheels import list_code_targets
+
+    packing = ", ".join(sorted({item.packing for item in objects}))
+    return (
+        str(len(objects)),
+        packing,
+        f"{sum(item.size for item in objects):,}",
+        " ".join(list_code_targets(objects)),
+    )
+
+
+def _object_as_json(item: CodeObject) -> dict[str, Any]:
+    return {
+        "target": str(item.target),
+        "processor": item.target.processor,
+        "features": dict(item.target.features),
+        "kind": item.kind,
+        "form": item.form,
+        "machine": item.machine,
+        "section": item.section,
+        "bundle": item.bundle,
+        "packing": item.packing,
+        "offset": item.offset,
+        "size": item.size,
+    }
+
+
+def _list_objects(inside: FoundDeviceCode) -> list[CodeObject]:
+    return [item for objects in inside.code.values() for item in objects]
+
+
+_GIVEN_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+
+@click.command(name="verify")
+@click.argument("wheels", nargs=-1, type=_GIVEN_FILE, metavar="WHEEL...")
+@click.option(
+    "--pytorch-rocm-arch", metavar="LIST", help="Targets that the wheels were built for: gfx942,gfx1100."
+)
+@click.option(
+    "--rocm-version", metavar="V", help="Version of the ROCm packages that the wheels were built with."
+)
+@click.option(
+    "--project", metavar="NAME", help="Recipe to check against; by default the wheel's own name tells."
+)
+@click.option(
+    "--python", type=_GIVEN_FILE, help="Import each wheel too, with this interpreter and its packages."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the reports as JSON.")
+@click.option("--list-checks", is_flag=True, help="List the checks and leave.")
+def verify_command(  # noqa: PLR0917 - click passes them by name
+    wheels: tuple[Path, ...],
+    pytorch_rocm_arch: str | None,
+    rocm_version: str | None,
+    project: str | None,
+    python: Path | None,
+    as_json: bool,
+    list_checks: bool,
+) -> None:
+    """Check finished wheels without a GPU.
+
+    A wheel must be whole, and the build that was asked for: its recipe says what that is. `rocm-wheels wheel
+    verify` looks at the file alone, and takes any wheel.
+
+    Device wheels (amd_torch_device_gfx942-….whl) are read with the wheel that they were split off from.
+
+    Without --pytorch-rocm-arch the libraries of a wheel are compared with each other. The exit code
+    is 14 when a wheel fails; what was not checked is listed with the reason.
+    """
+    from rocm_wheels.audit import group_device_wheels
+    from rocm_wheels.models import parse_targets
+
+    if list_checks:
+        _print_checks()
+        return
+    if not wheels:
+        raise UsageError("no wheels were named", tip="for example: rocm-wheels verify dist/*.whl")
+    targets = parse_targets(pytorch_rocm_arch) if pytorch_rocm_arch is not None else None
+    place = _make_import_place(python)
+    # what is asked is settled first: nobody waits for a wheel and is told then that another has no name
+    groups = group_device_wheels(wheels)
+    expected = {wheel: _make_expectation(wheel, project, targets, rocm_version) for wheel in groups}
+    begun = describe_origin("verify")
+    reports = [
+        _verify_one_wheel(wheel, groups[wheel], expected[wheel], place, quiet=as_json) for wheel in groups
+    ]
+    if as_json:
+        click.echo(json.dumps([{**report, **begun} for report in reports], indent=1))
+    failed = sum(not report["passed"] for report in reports)
+    if failed:
+        raise AuditError(
+            f"{failed} of {len(reports)} wheels failed" if len(reports) > 1 else "the wheel failed"
+        )
+
+
+def _verify_one_wheel(
+    wheel: Path,
+    parts: tuple[Path, ...],
+    expected: WheelExpectation,
+    place: ImportEnvironment | None,
+    *,
+    quiet: bool,
+) -> dict[str, object]:
+    from rocm_wheels.audit import format_report, verify_wheel
+
+    try:
+        report = verify_wheel(wheel, expected, environment=place, parts=parts)
+    except DataError as unreadable:  # the other wheels are still worth a look
+        log_error(explain_error(unreadable))
+        return {"wheel": wheel.name, "passed": False, "unreadable": explain_error(unreadable)}
+    if not quiet:
+        click.echo("\n".join(format_report(report)))
+    return report.to_json()
+
+
+def _make_expectation(
+    wheel: Path, project: str | None, targets: tuple[str, ...] | None, rocm_version: str | None
+) -> WheelExpectation:
+    from rocm_wheels.audit import WheelExpectation
+    from rocm_wheels.models import load_project
+    from rocm_wheels.wheels import parse_wheel_name
+
+    name = parse_wheel_name(wheel.name)
+    recipe = load_project(project) if project else _guess_recipe(wheel, name.name)
+    windows = any(tag.platform.startswith("win") for tag in name.tags)
+    platform: Platform = "windows" if windows else "linux"
+    return WheelExpectation(recipe, platform, targets=targets, rocm_version=rocm_version)
+
+
+def _guess_recipe(wheel: Path, distribution: str) -> Project:
+    from rocm_wheels.audit import is_same_name
+    from rocm_wheels.models import list_project_names, load_project
+
+    recipes = [load_project(name) for name in list_project_names()]
+    for recipe in recipes:
+        if is_same_name(recipe.distribution, distribution):
+            return recipe
+    names = ", ".join(f"{recipe.distribution} ({recipe.name})" for recipe in recipes)
+    raise UsageError(
+        f"{wheel.name}: no recipe builds {distribution}", tip=f"name one with --project; there are: {names}"
+    )
+
+
+def _make_import_place(python: Path | None) -> ImportEnvironment | None:
+    from rocm_wheels.audit import ImportEnvironment
+
+    # not resolved: a virtual environment is found through the link that its interpreter is
+    return ImportEnvironment(python.absolute(), read_environment()) if python is not None else None
+
+
+def _print_checks() -> None:
+    from rocm_wheels.audit import CHECKS, IMPORT_CHECK, IMPORT_SUMMARY
+
+    for name, description in [
+        *((check.name, check.summary) for check in CHECKS),
+        (IMPORT_CHECK, IMPORT_SUMMARY),
+    ]:
+        click.echo(f"{name:20} {description}")
+
 
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 _LONGEST_LIST = 12
@@ -61,9 +346,13 @@ def _shorten_lists(value: object) -> object:
 
 def _wheel_as_json(wheel: Path) -> dict[str, Any]:
     """Return what ``show`` prints. Keys are added in later versions, never renamed."""
-    from rocm_wheels.wheels.archive.rewrite import read_dist_info_files
-    from rocm_wheels.wheels.metadata import parse_metadata, parse_wheel_file
-    from rocm_wheels.wheels.names import parse_wheel_name, split_wheel_name
+    from rocm_wheels.wheels import (
+        parse_metadata,
+        parse_wheel_file,
+        parse_wheel_name,
+        read_dist_info_files,
+        split_wheel_name,
+    )
 
     name = parse_wheel_name(wheel.name)
     files = read_dist_info_files(wheel)
@@ -104,7 +393,7 @@ def verify(wheels: tuple[Path, ...], as_json: bool, list_faults: bool) -> None:
     more. `rocm-wheels verify` checks that (but variants), and whether the wheel is the build that was asked
     for; it needs a recipe.
     """
-    from rocm_wheels.wheels.archive.faults import ARCHIVE_FAULTS
+    from rocm_wheels.wheels import ARCHIVE_FAULTS
 
     if list_faults:
         for name, description in ARCHIVE_FAULTS.items():
@@ -128,8 +417,8 @@ def verify(wheels: tuple[Path, ...], as_json: bool, list_faults: bool) -> None:
 
 
 def _check_wheel(wheel: Path) -> dict[str, Any]:
-    from rocm_wheels.variants.metadata import VARIANT_FILE_NAME, find_wheel_document_faults
-    from rocm_wheels.wheels.scan import scan_wheel
+    from rocm_wheels.variants import VARIANT_FILE_NAME, find_wheel_document_faults
+    from rocm_wheels.wheels import scan_wheel
 
     try:
         scan = scan_wheel(wheel, keep=(f"*.dist-info/{VARIANT_FILE_NAME}",), device_code=False)
@@ -165,8 +454,7 @@ def retag(wheels: tuple[Path, ...], output_dir: Path | None, in_place: bool, **o
     File name, METADATA, WHEEL, the names of folders and RECORD follow; all else is copied as it is. The
     path of each new wheel is printed. `rocm-wheels stamp` gives a label its variant.json.
     """
-    from rocm_wheels.wheels.archive.edits import get_edited_name
-    from rocm_wheels.wheels.archive.rewrite import require_distinct_targets, rewrite_wheel
+    from rocm_wheels.wheels import get_edited_name, require_distinct_targets, rewrite_wheel
 
     if in_place and output_dir:
         raise UsageError("--in-place and --output-dir exclude each other")
@@ -187,8 +475,8 @@ def retag(wheels: tuple[Path, ...], output_dir: Path | None, in_place: bool, **o
 
 
 def _require_no_variant(wheels: Sequence[Path]) -> None:
-    from rocm_wheels.variants.metadata import VARIANT_FILE_NAME
-    from rocm_wheels.wheels.archive.rewrite import read_dist_info_files
+    from rocm_wheels.variants import VARIANT_FILE_NAME
+    from rocm_wheels.wheels import read_dist_info_files
 
     for wheel in wheels:
         if VARIANT_FILE_NAME in read_dist_info_files(wheel):
@@ -199,7 +487,7 @@ def _require_no_variant(wheels: Sequence[Path]) -> None:
 def _make_edit(
     *, platforms: tuple[str, ...], added: tuple[str, ...], dropped: tuple[str, ...], **parts: str | None
 ) -> WheelEdit:
-    from rocm_wheels.wheels.archive.edits import WheelEdit
+    from rocm_wheels.wheels import WheelEdit
 
     tags = tuple(tag for platform in platforms for tag in platform.split("."))
     edit = WheelEdit(
@@ -247,7 +535,7 @@ def diff(ctx: click.Context, old: Path, new: Path, as_json: bool, exit_code: boo
     """Tell what two wheels differ in, from sizes and CRCs: nothing but METADATA and RECORD is inflated."""
     from dataclasses import asdict
 
-    from rocm_wheels.wheels.compare import compare_wheels
+    from rocm_wheels.wheels import compare_wheels
 
     difference = compare_wheels(old, new)
     if as_json:
@@ -274,7 +562,7 @@ def diff(ctx: click.Context, old: Path, new: Path, as_json: bool, exit_code: boo
         if difference.description:
             click.echo("METADATA: another description")
         if difference.is_empty:
-            log.log_note("no difference")
+            log_note("no difference")
     if exit_code and not difference.is_empty:
         ctx.exit(1)
 
@@ -284,8 +572,8 @@ def diff(ctx: click.Context, old: Path, new: Path, as_json: bool, exit_code: boo
 @click.option("--beside", is_flag=True, help="Write WHEEL.metadata beside each wheel (PEP 658).")
 def extract_metadata(wheels: tuple[Path, ...], beside: bool) -> None:
     """Print the METADATA of a wheel, or write it beside the wheel as an index serves it."""
-    from rocm_wheels.wheels.archive.rewrite import read_dist_info_files
-    from rocm_wheels.workspace import write_atomically
+    from rocm_wheels.core import write_atomically
+    from rocm_wheels.wheels import read_dist_info_files
 
     if len(wheels) > 1 and not beside:
         raise UsageError("one wheel at a time can be printed", tip="--beside writes a file for each")

@@ -1,4 +1,4 @@
-"""``rocm-wheels workflows``: the workflows of GitHub, written down from our tables."""
+"""``workflows``: the workflows of GitHub, written from our tables."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from pathlib import Path
 
 import click
 
-from rocm_wheels import log
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.shell import format_command
+from rocm_wheels.core import DataError, UsageError, format_command, log_note
 
 
 @click.group("workflows")
@@ -35,9 +33,8 @@ def group() -> None:
 )
 def write(folder: Path | None, check: bool, allow_unresolved: bool) -> None:
     """Write all workflows. Actions are pinned by commits (data/actions.yaml)."""
-    from rocm_wheels.ci.workflows.files import COMMAND, differing, require_resolved, texts, write_all
-    from rocm_wheels.model.actions import load_actions_table
-    from rocm_wheels.model.ci import load_ci_table
+    from rocm_wheels.ci import COMMAND, differing, require_resolved, texts, write_all
+    from rocm_wheels.models import load_actions_table, load_ci_table
 
     place, actions = folder or _find_folder(), load_actions_table()
     if not allow_unresolved:
@@ -47,22 +44,21 @@ def write(folder: Path | None, check: bool, allow_unresolved: bool) -> None:
         changed = write_all(place, expected)
         for path in changed:
             click.echo(f"{path}{'' if path.exists() else ' (deleted)'}")
-        log.log_note(f"{len(expected)} workflows in {place}, {len(changed)} changed")
+        log_note(f"{len(expected)} workflows in {place}, {len(changed)} changed")
         return
     place_option = f" {format_command(['--dir', folder])}" if folder else ""
     if differences := differing(place, expected):
         raise DataError("\n".join(differences), tip=f"`{COMMAND}{place_option}` writes them anew")
-    log.log_note(f"{len(expected)} workflows in {place} are what would be written")
+    log_note(f"{len(expected)} workflows in {place} are what would be written")
 
 
 @group.command("show")
 @click.argument("name")
 def show(name: str) -> None:
     """Print a workflow: nightly, build-line.yml, …."""
-    from rocm_wheels.ci.workflows.files import texts
-    from rocm_wheels.model.actions import load_actions_table
-    from rocm_wheels.model.ci import load_ci_table
-    from rocm_wheels.records import suggest_name
+    from rocm_wheels.ci import texts
+    from rocm_wheels.core import suggest_name
+    from rocm_wheels.models import load_actions_table, load_ci_table
 
     workflow_texts = texts(load_ci_table(), load_actions_table())
     file, names = (
@@ -90,7 +86,7 @@ def require(names: tuple[str, ...]) -> None:
 
 
 def _find_folder() -> Path:
-    from rocm_wheels.workspace import get_project_home, is_clone
+    from rocm_wheels.core import get_project_home, is_clone
 
     if not is_clone():
         raise UsageError(

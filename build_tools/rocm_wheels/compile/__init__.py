@@ -1,1 +1,10 @@
-"""From a source tree to a wheel: environment, front end, build trees, reading of failures."""
+"""From a source tree to a wheel.
+
+A ``BuildRequest`` says what is built; ``compose_environment`` makes its variables (recipe, SDK, compiler
+cache, ``hooks`` of the project); ``build_wheel`` runs the project's own front end in the build tree of its
+configuration and returns a ``BuiltWheel``. What went wrong is read from the log (``BuildFailure``).
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

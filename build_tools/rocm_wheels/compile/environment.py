@@ -1,9 +1,9 @@
 """The environment of a build: a pure function from a request and a base environment.
 
-What a user has set for compilers and search paths stays and comes first where the
-program takes the first, or last where it takes the last; only what a build cannot do without
-is replaced. Nothing set for one project is seen by another.
-Rules and figures: ROCm/TheRock external-builds/pytorch/build_prod_wheels.py.
+What a user has set for compilers and search paths stays and comes first where the program takes the
+first, or last where it takes the last; only what a build cannot do without is replaced. Nothing set for
+one project is seen by another. Rules and figures: ROCm/TheRock
+external-builds/pytorch/build_prod_wheels.py.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from rocm_wheels.compile.hooks import find_hooks
-from rocm_wheels.compile.request import BuildRequest
+from rocm_wheels.compile.build_request import BuildRequest
+from rocm_wheels.compile.hooks.table import find_hooks
 from rocm_wheels.compile.variables import add_flags, prepend_path
-from rocm_wheels.model.project import load_project
-from rocm_wheels.model.versions import check_exact_requirement
+from rocm_wheels.models import check_exact_requirement, load_project
 
 # GCC 12 and newer warn wrongly about code that these projects compile with -Werror
 _GCC_FLAGS = "-Wno-error=maybe-uninitialized -Wno-error=uninitialized -Wno-error=restrict"

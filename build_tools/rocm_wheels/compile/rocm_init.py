@@ -1,9 +1,9 @@
 """``torch/_rocm_init.py``: the generated module that starts the ROCm packages at ``import torch``.
 
-torch imports it when it is there and calls ``initialize()``. The rocm_sdk package raises for
-a library name that it does not know or does not find, on every user's machine. So the names
-of ``data/preload_libraries.yaml`` are put to the rocm_sdk of the build environment one
-by one; what it has not is left out, stands as a comment in the module, and is told to the caller.
+torch imports it when it is there and calls ``initialize()``. The rocm_sdk package raises for a library
+name that it does not know or does not find, on every user's machine. So the names of
+``data/preload_libraries.yaml`` are put to the rocm_sdk of the build environment one by one; what it has
+not is left out, stands as a comment in the module, and is reported to the caller.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from pathlib import Path
 
 from pydantic import model_validator
 
-from rocm_wheels.compile.generated import exclude_from_git
-from rocm_wheels.errors import SdkError
-from rocm_wheels.model.names import get_data_folder
-from rocm_wheels.model.project import Platform
-from rocm_wheels.process import capture_output
-from rocm_wheels.records import Record, make_record_error, load_record
-from rocm_wheels.workspace import write_atomically
+from rocm_wheels.compile.generated_files import exclude_from_git
+from rocm_wheels.core import (
+    Record,
+    SdkError,
+    capture_output,
+    load_record,
+    make_record_error,
+    write_atomically,
+)
+from rocm_wheels.models import Platform, get_data_folder
 
 _PROBE_SCRIPT = """\
 import json, sys

@@ -1,11 +1,23 @@
-"""What the installed ROCm SDK has, looked up once; everything after that is pure."""
+"""The installed ROCm SDK as a build sees it: its parts, its hipcc, and a probe of what that compiles for.
+
+The probe compiles a small kernel for each target before hours of compiling: does this ROCm know it at
+all? The kernel uses what torch's do: shared memory, barriers, exchange of values within a wave, atomics,
+half and bfloat16 arithmetic, maths of the device libraries. It is compiled and its device code linked,
+the host's object is not; nothing stays on the disk.
+"""
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocm_wheels.errors import SdkError
+from rocm_wheels.compile.failure import find_first_failure
+from rocm_wheels.compile.variables import prepend_path
+from rocm_wheels.core import BuildError, SdkError, run_command, run_in_parallel
+from rocm_wheels.models import Platform
 
 
 @dataclass(frozen=True)
@@ -68,3 +80,133 @@ def list_sdk_warnings(sdk: SdkTree) -> tuple[str, ...]:
         for path, (part, consequence) in parts.items()
         if not part
     )
+
+
+def find_hipcc(sdk: SdkTree, platform: Platform) -> Path:
+    """Return the driver's place. Raises SdkError when the SDK has none."""
+    program = sdk.bin / ("hipcc.exe" if platform == "windows" else "hipcc")
+    if not program.is_file():
+        raise SdkError(
+            f"the ROCm SDK {sdk.version} has no {program.name} in {sdk.bin}",
+            tip="install its development files: rocm[libraries,devel]",
+        )
+    return program
+
+
+def make_hipcc_environment(sdk: SdkTree, env: Mapping[str, str], platform: Platform) -> dict[str, str]:
+    """Return the user's environment with what ``build_environment`` tells hipcc; no compiler cache."""
+    variables = {name: value for name, value in env.items() if name != "HIP_CLANG_LAUNCHER"}
+    variables["ROCM_HOME"] = variables["ROCM_PATH"] = os.fspath(sdk.root)
+    prepend_path(variables, "PATH", sdk.bin, platform)
+    if sdk.bitcode is not None:
+        variables["HIP_DEVICE_LIB_PATH"] = os.fspath(sdk.bitcode)
+    if sdk.clang is not None:
+        variables["HIP_CLANG_PATH"] = sdk.clang.as_posix()
+    return variables
+
+
+PROBE_VERSION = "1"  # raise it when the kernel, or how it is compiled, changes
+_PROBE_SECONDS = 300.0  # seconds a target: about 3 are usual
+
+# The compiler's own types and builtins, so that it stands on no header's promise; and ROCm's types of
+# half precision where it brings their headers, as every real one does.
+_PROBE_KERNEL = """\
+#include <hip/hip_runtime.h>
+#if __has_include(<hip/hip_fp16.h>) && __has_include(<hip/hip_bf16.h>)
+#include <hip/hip_bf16.h>
+#include <hip/hip_fp16.h>
+#define WITH_HEADERS 1
+#endif
+
+template <typename T>
+__device__ T fused(T a, T b, T c) {
+    return a * b + c;
+}
+
+template <typename T>
+__global__ void reduce(const T* in, float* out, int count) {
+    __shared__ float partial[256];
+    const int lane = threadIdx.x;
+    const int index = blockIdx.x * blockDim.x + lane;
+    float value = index < count ? static_cast<float>(fused(in[index], in[index], static_cast<T>(1))) : 0.0f;
+    value = __builtin_sqrtf(value) + __builtin_fmaf(value, 2.0f, 1.0f);
+    partial[lane & 255] = value;
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+    __builtin_amdgcn_s_barrier();
+    const int other = __builtin_amdgcn_ds_bpermute(((lane ^ 1) & 63) << 2, __builtin_bit_cast(int, value));
+    value += __builtin_bit_cast(float, other) + partial[(lane + 1) & 255];
+    value = __builtin_bit_cast(float, __builtin_amdgcn_readfirstlane(__builtin_bit_cast(int, value)));
+    float* sum = out + blockIdx.x;
+    if (lane == 0) __hip_atomic_fetch_add(sum, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+
+template __global__ void reduce<float>(const float*, float*, int);
+template __global__ void reduce<_Float16>(const _Float16*, float*, int);
+template __global__ void reduce<__bf16>(const __bf16*, float*, int);
+
+#ifdef WITH_HEADERS
+__global__ void with_headers(const __half* half, const __hip_bfloat16* brain, float* out) {
+    const int lane = threadIdx.x;
+    float value = __half2float(__hadd(half[lane], half[lane + 1])) + __bfloat162float(brain[lane]);
+    value = expf(value) + erff(value) + rsqrtf(value) + tanhf(value);
+    for (int step = warpSize / 2; step > 0; step /= 2) value += __shfl_down(value, step);
+    __syncthreads();
+    if (lane == 0) atomicAdd(out, value);
+}
+#endif
+"""
+
+
+def probe_targets(
+    sdk: SdkTree,
+    targets: Sequence[str],
+    folder: Path,
+    env: Mapping[str, str],
+    *,
+    platform: Platform,
+    jobs: int,
+) -> dict[str, str | None]:
+    """Compile the kernel for each target alone, ``jobs`` at a time: the first error, or ``None``, of each.
+
+    ``env`` is the user's. One target that fails, or takes longer than 5 minutes, hides no other. Raises
+    SdkError when there is no compiler.
+    """
+    program = find_hipcc(sdk, platform)
+    built = make_hipcc_environment(sdk, env, platform)
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def probe_target(target: str) -> str | None:
+        return _compile_probe(program, target, folder, built)
+
+    return dict(zip(targets, run_in_parallel(probe_target, targets, jobs=jobs), strict=True))
+
+
+def _compile_probe(program: Path, target: str, folder: Path, env: Mapping[str, str]) -> str | None:
+    lines: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="probe-", dir=folder) as name:
+        probe_folder = Path(name)
+        (probe_folder / "probe.hip").write_text(_PROBE_KERNEL, encoding="utf-8")
+        temporary = {**env, "TMPDIR": name, "TEMP": name, "TMP": name}  # a compiler that crashes leaves files
+        try:
+            done = run_command(
+                [program, f"--offload-arch={target}", "-O2", "-c", "probe.hip", "-o", "probe.o"],
+                env=temporary,
+                cwd=probe_folder,
+                on_line=lines.append,
+                timeout=_PROBE_SECONDS,
+                check=None,
+                description=f"the probe for {target}",
+            )
+        except BuildError as failure:
+            return failure.message
+        if done.returncode:
+            failed = find_first_failure(lines)
+            return str(failed) if failed is not None else _describe_exit(done.returncode, lines)
+        if not (probe_folder / "probe.o").is_file():
+            return f"{os.fspath(program)} ended without an error and without an object"
+    return None
+
+
+def _describe_exit(code: int, lines: Sequence[str]) -> str:
+    last_line = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    return f"hipcc failed with exit code {code}: {last_line}"

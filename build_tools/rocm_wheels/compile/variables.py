@@ -1,12 +1,19 @@
-"""How a variable that may hold the user's own words is extended."""
+"""Environment variables of a build: how they are extended, and those of Visual Studio's developer prompt.
+
+The prompt says where link.exe, the Windows SDK and MSVC's libraries are (written, never run on Windows).
+A shell that knows nothing of it builds with whatever ``link.exe`` is first on PATH, and in Git's bash
+that is the one of coreutils (ROCm/TheRock#827).
+"""
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from rocm_wheels.model.project import Platform
+from rocm_wheels.core import BuildError, capture_output, log_note
+from rocm_wheels.models import Platform
 
 
 def look_up_variable(env: Mapping[str, str], name: str) -> str | None:
@@ -24,3 +31,57 @@ def prepend_path(env: dict[str, str], name: str, folder: Path, platform: Platfor
     separator = ";" if platform == "windows" else ":"
     rest = [part for part in env.get(name, "").split(separator) if part and part != os.fspath(folder)]
     env[name] = separator.join([os.fspath(folder), *rest])
+
+
+_VSWHERE_PATH = Path("Microsoft Visual Studio", "Installer", "vswhere.exe")
+_VSWHERE_ARGUMENTS = (
+    *("-latest", "-products", "*", "-property", "installationPath"),
+    *("-requires", "Microsoft.VisualStudio.Component.VC.Tools.x86.x64"),
+)
+_PROMPT_SECONDS = 300.0
+
+
+def add_visual_studio(env: Mapping[str, str], platform: str) -> dict[str, str]:
+    """Return the environment that a build on a platform begins in (``sys.platform``).
+
+    On Windows outside of a developer prompt it is that of the newest Visual Studio with C++ for x64. Without
+    any it is as it was: what misses a compiler says so. Raises BuildError for a prompt that fails.
+    """
+    if (
+        platform != "win32"
+        or look_up_variable(env, "VCToolsInstallDir")
+        or look_up_variable(env, "VSCMD_VER")
+    ):
+        return dict(env)
+    installer = Path(look_up_variable(env, "ProgramFiles(x86)") or r"C:\Program Files (x86)") / _VSWHERE_PATH
+    if not installer.is_file():
+        return dict(env)
+    installations = capture_output(
+        [str(installer), *_VSWHERE_ARGUMENTS], env=env, timeout=_PROMPT_SECONDS, check=BuildError
+    ).strip()
+    if not installations:
+        return dict(env)
+    script = Path(installations.splitlines()[0]) / "VC" / "Auxiliary" / "Build" / "vcvars64.bat"
+    log_note(f"compilers are those of {script}")
+    return {**env, **_read_prompt_variables(script, env)}
+
+
+def _read_prompt_variables(script: Path, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables after a batch file, with names in capitals, as Python has them there.
+
+    A file of ours calls it: of a command with quotes inside, cmd.exe and Python make two different things.
+    """
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as folder:
+        ours = Path(folder) / "prompt.bat"
+        lines = ("@chcp 65001 >nul", f'@call "{script}" >nul', "@if errorlevel 1 exit /b 1", "@set")
+        ours.write_text("".join(f"{line}\r\n" for line in lines), encoding="utf-8", newline="")
+        words = [look_up_variable(env, "ComSpec") or "cmd.exe", "/d", "/c", str(ours)]
+        tip = "start from a developer prompt of Visual Studio, or repair its installation"
+        output = capture_output(
+            words, env=env, timeout=_PROMPT_SECONDS, check=BuildError, description=str(script), tip=tip
+        )
+    pairs = (line.partition("=") for line in output.splitlines())
+    variables = {name.upper(): value for name, equal, value in pairs if name and equal}
+    if not look_up_variable(variables, "VCToolsInstallDir"):
+        raise BuildError(f"{script} ends well, and says nothing of compilers", tip=tip)
+    return variables

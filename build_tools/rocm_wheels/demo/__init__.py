@@ -1,1 +1,10 @@
-"""The inputs of the demonstration: small sources as git repositories, a small ROCm, PyTorch's hipify."""
+"""The demonstration: its inputs and the commands that it types.
+
+Small sources as git repositories, a miniature ROCm and PyTorch's hipify are made once, whole or not at all;
+``DemoCommand`` is an ordinary command line of the build or of the release part. Only its own command
+imports this room.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from rocm_wheels.errors import DataError
+from rocm_wheels.core import DataError
 
 _MARK_NAME = ".made-from"
 

@@ -1,18 +1,110 @@
-"""The GPUs and the ROCm of this machine: the standard library only, and relative imports only.
+"""Detect the GPUs and the ROCm of a machine: the standard library only, and relative imports only.
+
+``detect_hardware`` asks the best source that answers (the kernel driver's files, ROCm's tools, the PCI bus
+with a table) and returns ``Hardware``: every ``Gpu``, every ``RocmInstallation``, and what could not be
+read. ``variables`` says what environment variables state or hide. ``list_supported_features`` turns
+hardware into properties of wheel variants. A vendor is one file and one row in ``PCI_TABLES``.
 
 This room is shipped twice: below rocm-wheels, and inside the provider plugin of wheel variants, which
 installers run before anything is chosen and which may therefore need nothing.
-
-| module | what it does |
-|---|---|
-| ``look`` | the way in: one look at a machine, from the best source that answers |
-| ``gpu`` | what was found: ``Gpu``, ``RocmInstallation``, ``Hardware`` |
-| ``linux`` ``other_systems`` | which sources there are on Linux, on Windows and macOS |
-| ``kfd`` ``rocm_tools`` ``pci_bus`` ``nvidia`` | one source each |
-| ``pci`` ``pci_names`` | the table of PCI ids |
-| ``forced`` ``visible`` | variables: what states GPUs in place of a look, what hides them |
-| ``rocm`` | every ROCm on the machine |
-| ``names`` | names of targets, and generic ones |
-| ``properties`` | hardware as features of wheel variants |
-| ``programs`` | the one door to other programs |
 """
+
+from .detect import UNKNOWN_TARGET, detect_hardware, sort_gpus
+from .gpu import Gpu, Hardware, RocmInstallation
+from .kfd import NO_DEVICE_FILES, read_topology
+from .nvidia import parse_nvidia_smi
+from .pci_bus import parse_lspci
+from .pci_ids import (
+    PCI_IDS_URL,
+    PCI_TABLE_COLUMNS,
+    PCI_TABLES,
+    PCI_VENDORS,
+    SOURCE_MARK,
+    PciEntry,
+    PciSource,
+    find_pci_entry,
+    list_pci_entries,
+    list_pci_sources,
+    normalize_pci_id,
+    parse_pci_sources,
+    search_pci_entries,
+    split_words,
+)
+from .programs import ProgramAnswer, Runner, run_program
+from .rocm import find_rocm_installations
+from .rocm_tools import ToolOutputError, parse_agent_enumerator, parse_amd_smi, parse_rocminfo
+from .target_names import (
+    GENERIC_TARGETS,
+    KNOWN_TARGETS,
+    decode_target_number,
+    find_generic_target,
+    format_override_version,
+    is_chip_name,
+    parse_override_version,
+    parse_target_name,
+)
+from .variables import (
+    CUDA_VISIBLE_DEVICES,
+    GFX_VARIABLES,
+    HIP_VISIBLE_DEVICES,
+    OVERRIDE_VARIABLE,
+    ROCR_VISIBLE_DEVICES,
+    mark_visible_gpus,
+)
+from .variant_properties import ROCM_VERSIONS, list_known_features, list_supported_features
+from .windows_macos import parse_clinfo, parse_pnp_devices, parse_system_profiler
+
+__all__ = [
+    "CUDA_VISIBLE_DEVICES",
+    "GENERIC_TARGETS",
+    "GFX_VARIABLES",
+    "Gpu",
+    "HIP_VISIBLE_DEVICES",
+    "Hardware",
+    "KNOWN_TARGETS",
+    "NO_DEVICE_FILES",
+    "OVERRIDE_VARIABLE",
+    "PCI_IDS_URL",
+    "PCI_TABLES",
+    "PCI_TABLE_COLUMNS",
+    "PCI_VENDORS",
+    "PciEntry",
+    "PciSource",
+    "ProgramAnswer",
+    "ROCM_VERSIONS",
+    "ROCR_VISIBLE_DEVICES",
+    "RocmInstallation",
+    "Runner",
+    "SOURCE_MARK",
+    "ToolOutputError",
+    "UNKNOWN_TARGET",
+    "decode_target_number",
+    "detect_hardware",
+    "find_generic_target",
+    "find_pci_entry",
+    "find_rocm_installations",
+    "format_override_version",
+    "is_chip_name",
+    "list_known_features",
+    "list_pci_entries",
+    "list_pci_sources",
+    "list_supported_features",
+    "mark_visible_gpus",
+    "normalize_pci_id",
+    "parse_agent_enumerator",
+    "parse_amd_smi",
+    "parse_clinfo",
+    "parse_lspci",
+    "parse_nvidia_smi",
+    "parse_override_version",
+    "parse_pci_sources",
+    "parse_pnp_devices",
+    "parse_rocminfo",
+    "parse_system_profiler",
+    "parse_target_name",
+    "read_topology",
+    "run_program",
+    "search_pci_entries",
+    "sort_gpus",
+    "split_words",
+]

@@ -1,4 +1,4 @@
-"""What was found: a GPU, and all of a machine's hardware that matters for choosing wheels."""
+"""Records of what was detected: a GPU, a ROCm, and all hardware of a machine that matters for wheels."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""GPUs in the topology of the amdgpu kernel driver: files, so no ROCm and no program is needed.
+"""Read GPUs from the topology of the amdgpu kernel driver: files, so no ROCm and no program is needed.
 
 ``/sys/class/kfd/kfd/topology/nodes/N/properties`` has one ``key value`` a line; processors are nodes too.
-The runtime leaves a node out whose ``/dev/dri/renderD*`` it may not open (libhsakmt, topology.c): that is how
-a container sees only some of the cards, although all are listed. It numbers nodes by their folder's number.
+The runtime leaves a node out whose ``/dev/dri/renderD*`` it may not open (libhsakmt, topology.c): that is
+how a container sees only some of the cards, although all are listed. It numbers nodes by their folder's
+number.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .gpu import Gpu
-from .names import INTEGRATED_TARGETS, decode_target_number
-from .pci_names import find_card_entry
+from .pci_ids import find_card_entry
+from .target_names import INTEGRATED_TARGETS, decode_target_number
 
 TOPOLOGY_NODES = "sys/class/kfd/kfd/topology/nodes"
 _AMD_VENDOR_ID = 0x1002

@@ -1,4 +1,4 @@
-"""NVIDIA's own word on its cards, where its driver is: nvidia-smi."""
+"""Query NVIDIA's cards with nvidia-smi, where its driver is installed."""
 
 from __future__ import annotations
 

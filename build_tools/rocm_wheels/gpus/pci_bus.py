@@ -1,6 +1,6 @@
-"""Cards on the PCI bus: the kernel's files, or lspci where those are not to be seen.
+"""List the cards on the PCI bus: from the kernel's files, or from lspci where those cannot be seen.
 
-It tells which cards there are, also without any driver; what target a card has is looked up in a table.
+The bus tells which cards there are, also without any driver; a card's target is looked up in a table.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .gpu import Gpu
-from .names import INTEGRATED_TARGETS
-from .pci_names import find_card_entry
+from .pci_ids import find_card_entry
 from .programs import Runner, check_answer
+from .target_names import INTEGRATED_TARGETS
 
 PCI_DEVICES = "sys/bus/pci/devices"
 CARD_VENDORS = {"1002": "amd", "10de": "nvidia", "8086": "intel", "106b": "apple"}

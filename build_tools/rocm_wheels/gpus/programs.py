@@ -1,4 +1,4 @@
-"""The one door of this room to other programs: they may be missing, fail, print rubbish or hang."""
+"""Run the programs that detection asks: they may be missing, fail, print rubbish or hang."""
 
 from __future__ import annotations
 

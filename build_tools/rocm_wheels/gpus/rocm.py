@@ -1,4 +1,4 @@
-"""Every ROCm on a machine, and the version that each states of itself."""
+"""Find every ROCm on a machine, and the version that each states of itself."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from .forced import ForcedHardware, parse_major_minor, read_forced_hardware
 from .gpu import RocmInstallation
+from .variables import ForcedHardware, parse_major_minor, read_forced_hardware
 
 _VARIABLES = ("ROCM_PATH", "ROCM_HOME")
 _WINDOWS_VARIABLES = ("HIP_PATH",)  # on Linux it named a part of ROCm, long ago

@@ -1,6 +1,6 @@
-"""ROCm's own tools, asked where the driver's files say nothing: rocminfo, rocm_agent_enumerator, amd-smi.
+"""Query ROCm's own tools where the driver's files say nothing: rocminfo, rocm_agent_enumerator, amd-smi.
 
-They are asked without the variables that hide GPUs or let them pose as others: those are applied later, so
+They run without the variables that hide GPUs or let them pose as others: those are applied later, so
 that hidden GPUs are known too.
 """
 
@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .gpu import Gpu
-from .names import INTEGRATED_TARGETS, is_chip_name
-from .pci_names import find_card_entry
+from .pci_ids import find_card_entry
 from .programs import Runner
+from .target_names import INTEGRATED_TARGETS, is_chip_name
 
 _HIDING_VARIABLES = ("_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "HSA_OVERRIDE_GFX_VERSION", "ROCM_TARGET_LST")
 _TIMEOUT = 10.0  # seconds; amd-smi takes two on a machine with eight cards

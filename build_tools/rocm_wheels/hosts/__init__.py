@@ -1,11 +1,12 @@
-"""The user's machine: which wheel fits it, install it, set it up, and say what is wrong.
+"""Choose, install, configure and examine torch on the user's machine.
 
-| module | what it does |
-|---|---|
-| ``choose`` | which files of an index this machine gets, and why |
-| ``install`` | fetch them, install them in the right order, check what came of it |
-| ``installed`` | what torch and its companions are in an environment, and for which GPUs |
-| ``configure`` | variables that a card needs |
-| ``selftest`` ``benchmark`` | does it work, and how fast |
-| ``doctor`` | what is wrong here, and what to do about it |
+``TargetHost`` is the machine; ``choose`` matches the wheels of an index with its GPUs (``candidates``,
+``match``) and returns a ``WheelChoice``. ``make_plan`` turns that into an ``InstallPlan`` by ``resolve`` over
+``package_offers``, and ``install`` carries it out from the ``wheel_cache``. ``installed_packages`` and
+``installed_kernels`` read what is there; ``configure`` makes variables of it (``settings``), ``doctor`` runs
+the ``check_*`` over a ``DoctorSubject``, ``selftest`` starts ``checks/`` under the Python that is tested.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,4 +1,7 @@
-"""What pip and uv take from an index and a folder of new wheels: both run for real, nothing is installed."""
+"""Ask pip and uv what they would install from an index and a folder of new wheels.
+
+Both run for real; nothing is installed.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,7 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from rocm_wheels import process
-from rocm_wheels.errors import RocmWheelsError, UsageError
+from rocm_wheels.core import RocmWheelsError, UsageError, capture_output
 
 _GLIBC_MINORS = range(39, 16, -1)  # of manylinux tags: the machine that we ask for is a new one
 _OLDER_TAGS = ("manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64", "linux_x86_64")
@@ -106,7 +108,7 @@ def _ask_pip(
         words += [word for platform in PLATFORM_TAGS[source.platform] for word in ("--platform", platform)]
         words += ["--index-url", source.index_url, "--find-links", str(source.new)]
         words += ["--pre"] * source.pre + ["--no-deps"] * (not source.deps)
-        process.capture_output(
+        capture_output(
             [*words, *requirements], env=_make_pip_environment(env), description="pip install --dry-run"
         )
         chosen = json.loads(report.read_text(encoding="utf-8"))["install"]
@@ -132,7 +134,7 @@ def _ask_uv(
     words += ["--prerelease", "allow"] * source.pre + ["--no-deps"] * (not source.deps)
     requirement_lines = "".join(f"{requirement}\n" for requirement in requirements)
     clean = {key: value for key, value in env.items() if not key.startswith("UV_")}
-    output = process.capture_output(
+    output = capture_output(
         words, env=_bypass_proxy(clean), stdin=requirement_lines.encode(), description="uv pip compile"
     )
     pinned = [line.partition("==") for line in output.splitlines() if "==" in line]

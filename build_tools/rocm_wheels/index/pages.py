@@ -1,21 +1,27 @@
-"""The pages of an index, as bytes: the same wheels are the same bytes.
+"""Write the pages and variants files of an index as bytes: the same wheels are the same bytes.
 
 Sources: PEP 503 (HTML), PEP 691 (JSON), PEP 658 and 714 (METADATA; JSON has the new key alone, as 714
-recommends: an old pip stumbled over the other), PEP 592 (yanked), PEP 629 and 700 (version 1.1).
+recommends: an old pip stumbled over the other), PEP 592 (yanked), PEP 629 and 700 (version 1.1), PEP 825
+(variants).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from rocm_wheels.index.entries import IndexEntry, escape_file_name
+from rocm_wheels.core import DataError
+from rocm_wheels.index.entry import IndexEntry, escape_file_name
+
+if TYPE_CHECKING:
+    from rocm_wheels.variants import VariantMetadata
 
 API_VERSION = "1.1"
 _escape_cached = lru_cache(maxsize=512)(escape)  # few different values in many links
@@ -163,3 +169,42 @@ def _prefix_link(project: str, line: bytes) -> bytes:
     if target.startswith(b"../"):
         return LINK_START + target[3:]
     return LINK_START + project.encode() + b"/" + target
+
+
+@lru_cache(maxsize=512)
+def _parse_variant(text: str) -> VariantMetadata:
+    from rocm_wheels.variants import parse_document
+
+    return parse_document(text.encode(), name="variant.json")
+
+
+def join_variants(wheels: Mapping[str, str]) -> VariantMetadata:
+    """Join the ``variant.json`` of the wheels of a release, by file name; DataError names two of them."""
+    from rocm_wheels.variants import merge_documents
+
+    return merge_documents([(name, _parse_variant(text)) for name, text in wheels.items()])
+
+
+def make_variants_name(project: str, version: object) -> str:
+    """Return the name of a release's variants file: spelled as in the names of wheels (PEP 825)."""
+    return f"{project.replace('-', '_')}-{version}-variants.json"
+
+
+def make_variants_files(project: str, entries: Iterable[IndexEntry]) -> list[VariantsFile]:
+    """Return the variants file of every release that has variant wheels, oldest release first.
+
+    DataError that names both wheels when two of them cannot be in one release.
+    """
+    releases: dict[str, list[IndexEntry]] = {}
+    for entry in entries:
+        if entry.variant is not None:
+            releases.setdefault(str(entry.version), []).append(entry)
+    files = []
+    for version, wheels in releases.items():
+        try:
+            content = join_variants({wheel.name: wheel.variant or "" for wheel in wheels}).to_json()
+        except DataError as cause:
+            raise DataError(f"the variants of {project} {version} do not fit together") from cause
+        name = make_variants_name(project, version)
+        files.append(VariantsFile(name, content, hashlib.sha256(content).hexdigest()))
+    return files

@@ -1,7 +1,7 @@
-"""A server for tests: one folder, on this machine, with the content types and answers of a real one.
+"""Serve a folder as an index on this machine, with the content types and answers of a real server.
 
-It chooses between HTML and JSON by ``Accept`` or ``?format=`` (PEP 691), answers ranges, says 404 for what
-is not there. It has no limits, no encryption and no access control.
+It is for tests and dry runs. It chooses between HTML and JSON by ``Accept`` or ``?format=`` (PEP 691),
+answers ranges, says 404 for what is not there. It has no limits, no encryption and no access control.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from rocm_wheels.errors import UsageError
+from rocm_wheels.core import UsageError
+from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE, STATE_FOLDER
 from rocm_wheels.index.pages import HTML_TYPE, JSON_TYPE
-from rocm_wheels.index.views import HTML_PAGE, JSON_PAGE, STATE_FOLDER
 
 _TYPES_BY_SUFFIX = {
     ".html": "text/html; charset=utf-8",

@@ -1,17 +1,546 @@
-"""Verifying an index: in a folder or at a URL, several files at a time."""
+"""Verify an index, in a folder or at a URL: every page, link, METADATA and variants file.
+
+Several files are looked at at a time. It is read as installers read it, from the root page to the files,
+finding work on the way. Of a folder, pages are also compared with what follows from its state files.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
+import hashlib
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
 
-from rocm_wheels.index.checks import FindDigest
-from rocm_wheels.index.crawl import IndexCrawl, CrawlJob, CrawlResult
-from rocm_wheels.index.faults import IndexFinding
-from rocm_wheels.index.reach import IndexReader, resolve_index_url, path_of_url
-from rocm_wheels.index.stale import find_stale_pages
-from rocm_wheels.index.views import HTML_PAGE, list_index_folders
-from rocm_wheels.parallel import run_growing_work
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+
+from rocm_wheels.core import DataError, UsageError, explain_error, run_growing_work
+from rocm_wheels.index.change import make_project_pages, place_variants_files
+from rocm_wheels.index.entry import METADATA_SUFFIX, SDIST_SUFFIX, parse_file_name, sort_entries
+from rocm_wheels.index.folder import (
+    HTML_PAGE,
+    JSON_PAGE,
+    LINKS_PAGE,
+    PENDING_NOTE,
+    STATE_FOLDER,
+    IndexFolder,
+    combine_entries,
+    list_families,
+    list_index_folders,
+)
+from rocm_wheels.index.pages import (
+    HTML_TYPE,
+    JSON_TYPE,
+    PAGE_TAIL,
+    join_variants,
+    make_links,
+    make_page_head,
+    make_project_html,
+    make_root_html,
+    make_root_json,
+    make_variants_files,
+    make_variants_name,
+)
+from rocm_wheels.index.reader import (
+    ACCEPT_PAGES,
+    IndexAnswer,
+    IndexLink,
+    IndexPage,
+    IndexReader,
+    UnreachableError,
+    file_name_of_link,
+    parse_page,
+    path_of_url,
+    resolve_index_url,
+)
+from rocm_wheels.index.wheel_file import read_requires_python
+from rocm_wheels.variants import parse_document
+
+# name: what it means for those who install
+FAULTS = {
+    "broken-link": "a link or page leads to nothing",
+    "forbidden": "the server says 403 for what is not there: uv ends there instead of looking on",
+    "wrong-type": "a page comes with a content type that installers do not read",
+    "bad-page": "a page cannot be read, or lacks what its version of the API asks for",
+    "not-normalized": "a project is not linked by its normalized name and a slash: it is not found",
+    "wrong-page": "a wheel is on the page of another project",
+    "bad-name": "a linked file has a name that no installer reads",
+    "unescaped-plus": "a link has a bare +, which object stores read as a space",
+    "no-hash": "a link has no sha256: nothing shows a damaged or replaced file",
+    "wrong-hash": "a file has another sha256 than its link says",
+    "wrong-size": "a file has another size than the page says",
+    "no-metadata": "no METADATA is offered: resolving downloads the whole wheel",
+    "missing-metadata": "METADATA is offered and is not there: pip ends with an error",
+    "wrong-metadata": "METADATA is not that of the wheel, or has another sha256 than the link says",
+    "requires-python": "the link says nothing or something else about Pythons than the wheel",
+    "bad-wheel": "the wheel cannot be read, or is not what its name says",
+    "no-ranges": "a wheel cannot be read in parts: resolving without METADATA downloads all of it",
+    "missing-variants": "variant wheels without a variants.json on their page: they are never chosen",
+    "wrong-variants": "variants.json is not what the wheels say, or has another sha256 than its link",
+    "variants-entry": "the entry of a variants.json has keys that are only for wheels (PEP 825)",
+    "forms-differ": "the page as HTML and as JSON do not list the same",
+    "stale-page": "a page differs from what follows from the known wheels",
+    "not-listed": "a project has a page, and the root page does not link it",
+}
+WARNING_FAULTS = frozenset({"no-metadata", "no-ranges"})
+
+
+@dataclass(frozen=True, order=True)
+class IndexFinding:
+    """A fault: its name in ``FAULTS``, the URL or file, and what was seen."""
+
+    where: str
+    fault: str
+    detail: str
+
+    @property
+    def severity(self) -> str:
+        """``error``, or ``warning`` for what is slow and not wrong."""
+        return "warning" if self.fault in WARNING_FAULTS else "error"
+
+
+_OTHER_SUFFIXES = (
+    ".zip",
+    ".tar.bz2",
+    ".egg",
+    ".exe",
+)  # installers know them; they are not ours to judge
+_NOT_FOR_VARIANTS = ("core-metadata", "dist-info-metadata", "requires-python", "yanked")
+FindDigest = Callable[[str], "str | None"]
+
+
+@dataclass
+class FileReport:
+    """What came out of one link; ``variant`` is the variant.json of a wheel with a label."""
+
+    findings: list[IndexFinding] = field(default_factory=list)
+    variant: str | None = None
+
+    def add_finding(self, link: IndexLink, fault: str, detail: str) -> None:
+        """Note a fault."""
+        self.findings.append(IndexFinding(link.url, fault, detail))
+
+
+def check_file(
+    link: IndexLink,
+    project: str,
+    reach: IndexReader,
+    *,
+    full: bool = False,
+    find_digest: FindDigest = lambda _: None,
+) -> FileReport:
+    """Check a link of a project page and the file behind it.
+
+    The content of a wheel is hashed with ``full``, or when it lies on this disk and ``find_digest`` has no digest
+    for it as it is.
+    """
+    report, name = FileReport(), file_name_of_link(link)
+    if "+" in urlsplit(link.href).path:
+        report.add_finding(link, "unescaped-plus", f"{link.href}")
+    if link.name != name:
+        report.add_finding(link, "bad-name", f"is called {link.name!r} on the page")
+    if not link.sha256:
+        report.add_finding(link, "no-hash", "no sha256")
+    if name.endswith("-variants.json"):
+        return report  # with the wheels of its release
+    try:
+        status, size = reach.fetch_size(link.url)
+    except UnreachableError as cause:
+        report.add_finding(link, "broken-link", str(cause))
+        return report
+    if status != 200:
+        report.add_finding(link, "broken-link", f"{status}")
+        return report
+    if link.size is not None and size is not None and link.size != size:
+        report.add_finding(link, "wrong-size", f"{size} bytes, the page says {link.size}")
+    if not name.endswith((".whl", SDIST_SUFFIX)):
+        if not name.endswith(_OTHER_SUFFIXES):
+            report.add_finding(link, "bad-name", "is neither a wheel nor a source distribution")
+        return report
+    try:
+        project_of_file = parse_file_name(name)[0]
+    except DataError as wrong:
+        report.add_finding(link, "bad-name", explain_error(wrong))
+        return report
+    if project_of_file != project:
+        report.add_finding(link, "wrong-page", f"is of {project_of_file}, the page of {project}")
+    if name.endswith(".whl"):
+        _check_content(link, name, size, reach, report)
+    _check_digest(link, reach, report, full=full, find_digest=find_digest)
+    return report
+
+
+def _check_content(
+    link: IndexLink, name: str, size: int | None, reach: IndexReader, report: FileReport
+) -> None:
+    metadata = offered = None
+    try:
+        metadata, report.variant = reach.fetch_metadata_and_variant(link.url, name, size)
+    except DataError as wrong:
+        report.add_finding(link, "bad-wheel", explain_error(wrong))
+    except UnreachableError as cause:
+        report.add_finding(link, "no-ranges", str(cause))
+    if link.metadata is None:
+        report.add_finding(link, "no-metadata", "no data-core-metadata")
+    else:
+        offered = _fetch_offered_metadata(link, reach, report)
+    if metadata is not None and offered is not None and metadata != offered:
+        report.add_finding(
+            link, "wrong-metadata", f"{METADATA_SUFFIX} differs from the METADATA in the wheel"
+        )
+    content = offered if metadata is None else metadata
+    if content is None:
+        return
+    try:
+        python = read_requires_python(content, name)
+    except DataError as wrong:
+        report.add_finding(
+            link, "bad-wheel" if metadata is not None else "wrong-metadata", explain_error(wrong)
+        )
+        return
+    if not _same_specifiers(python, link.requires_python):
+        report.add_finding(
+            link, "requires-python", f"the page says {link.requires_python!r}, METADATA {python!r}"
+        )
+
+
+def _fetch_offered_metadata(link: IndexLink, reach: IndexReader, report: FileReport) -> bytes | None:
+    try:
+        answer = reach.get(link.url + METADATA_SUFFIX)
+    except UnreachableError as cause:
+        report.add_finding(link, "missing-metadata", str(cause))
+        return None
+    if answer.status != 200:
+        report.add_finding(link, "missing-metadata", f"{answer.status} for {METADATA_SUFFIX}")
+        return None
+    digest = hashlib.sha256(answer.content).hexdigest()
+    if link.metadata and digest != link.metadata:
+        report.add_finding(
+            link, "wrong-metadata", f"{METADATA_SUFFIX} has sha256 {digest}, the page says {link.metadata}"
+        )
+    return answer.content
+
+
+def _check_digest(
+    link: IndexLink, reach: IndexReader, report: FileReport, *, full: bool, find_digest: FindDigest
+) -> None:
+    if not link.sha256:
+        return
+    digest = None if full else find_digest(link.url)
+    if digest is None and (full or path_of_url(link.url) is not None):
+        try:
+            digest = reach.compute_digest(link.url)
+        except (UnreachableError, OSError) as cause:
+            report.add_finding(link, "broken-link", f"cannot be read whole: {cause}")
+            return
+    if digest is not None and digest != link.sha256.lower():
+        report.add_finding(link, "wrong-hash", f"has sha256 {digest}, its link says {link.sha256}")
+
+
+def _same_specifiers(first: str, second: str) -> bool:
+    try:
+        return SpecifierSet(first) == SpecifierSet(second)
+    except InvalidSpecifier:
+        return first == second
+
+
+def check_variants(
+    page: str, project: str, links: Mapping[str, IndexLink], variants: Mapping[str, str], reach: IndexReader
+) -> Iterator[IndexFinding]:
+    """Check the variants files of a page; ``links`` and the wheels' variant.json come by file name."""
+    for name, link in links.items():
+        if name.endswith("-variants.json"):
+            wrong_keys = [key for key in _NOT_FOR_VARIANTS if key in link.keys or f"data-{key}" in link.keys]
+            if wrong_keys:
+                yield IndexFinding(link.url, "variants-entry", f"has {', '.join(wrong_keys)}")
+    releases: dict[str, dict[str, str]] = {}
+    for name, text in variants.items():
+        releases.setdefault(make_variants_name(project, parse_file_name(name)[1]), {})[name] = text
+    for name, wheels in releases.items():
+        if name not in links:
+            yield IndexFinding(
+                page, "missing-variants", f"{name} is not linked; there are {', '.join(sorted(wheels))}"
+            )
+            continue
+        yield from _check_variants_file(links[name], wheels, reach)
+
+
+def _check_variants_file(
+    link: IndexLink, wheels: Mapping[str, str], reach: IndexReader
+) -> Iterator[IndexFinding]:
+    try:
+        answer = reach.get(link.url)
+    except UnreachableError as cause:
+        yield IndexFinding(link.url, "broken-link", str(cause))
+        return
+    if answer.status != 200:
+        yield IndexFinding(link.url, "broken-link", f"{answer.status}")
+        return
+    digest = hashlib.sha256(answer.content).hexdigest()
+    if link.sha256 and digest != link.sha256.lower():
+        yield IndexFinding(link.url, "wrong-variants", f"has sha256 {digest}, its link says {link.sha256}")
+    try:
+        expected = join_variants(wheels)
+        published = parse_document(answer.content, name=PurePosixPath(urlsplit(link.url).path).name)
+    except DataError as wrong:
+        yield IndexFinding(link.url, "wrong-variants", explain_error(wrong))
+        return
+    if published != expected:
+        different = sorted(
+            label
+            for label in {*published.variants, *expected.variants}
+            if published.variants.get(label) != expected.variants.get(label)
+        )
+        difference = f"of {', '.join(different)}" if different else "in priorities or providers"
+        yield IndexFinding(link.url, "wrong-variants", f"differs from what the wheels say {difference}")
+
+
+_READABLE_TYPES = ("text/html", HTML_TYPE, JSON_TYPE)
+_MOST_DIFFERENCES = 5
+_LOCAL_FILE_DETAIL = "leads from a server to a file of this machine"
+CrawlResult = tuple[list[IndexFinding], int]  # faults, files looked at
+CrawlJob = Callable[[], "tuple[CrawlResult, list[CrawlJob]]"]
+
+
+@dataclass
+class _ProjectPage:
+    """A page whose files are being checked; when none is left, its variants are."""
+
+    project: str
+    url: str
+    links: dict[str, IndexLink]
+    variants: dict[str, str] = field(default_factory=dict)
+    unchecked: set[str] = field(default_factory=set)
+
+
+class IndexCrawl:
+    """One index; ``findings`` are those of its root page."""
+
+    def __init__(self, base: str, reach: IndexReader, *, full: bool, find_digest: FindDigest) -> None:
+        self.base = base
+        self.findings: list[IndexFinding] = []
+        self._reach = reach
+        self._full = full
+        self._find_digest = find_digest
+        self._links: dict[str, str | None] = {}  # all files of project pages, with their digests
+
+    def read_root(self) -> dict[str, str]:
+        """Read the root page; return the pages of projects by name."""
+        try:
+            answer = self._reach.get(self.base, accept=ACCEPT_PAGES)
+        except UnreachableError as cause:
+            raise UsageError(f"{self.base} cannot be reached: {cause}") from None
+        if answer.status != 200:
+            raise UsageError(
+                f"{self.base} is not an index: {answer.status}", tip="name the folder of its root page"
+            )
+        page, findings = _parse_answer(answer)
+        self.findings += findings
+        self.findings += self._check_missing_project()
+        listed: dict[str, str] = {}
+        for link in page.links if page else ():
+            if self._leads_here(link):
+                self.findings.append(
+                    IndexFinding(self.base, "broken-link", f"{link.href} {_LOCAL_FILE_DETAIL}")
+                )
+                continue
+            name = canonicalize_name(link.name)
+            if link.href.rstrip("/").rpartition("/")[2] != name or not link.href.endswith("/"):
+                self.findings.append(
+                    IndexFinding(
+                        self.base, "not-normalized", f"{link.href!r} for {link.name}; it must be {name}/"
+                    )
+                )
+            listed[name] = link.url if link.url.endswith("/") else link.url + "/"
+        return listed
+
+    def _check_missing_project(self) -> Iterator[IndexFinding]:
+        name = f"no-such-project-{secrets.token_hex(4)}"
+        url = f"{self.base}{name}/"
+        try:
+            status = self._reach.get(url, accept=ACCEPT_PAGES).status
+        except UnreachableError as cause:
+            yield IndexFinding(url, "broken-link", str(cause))
+            return
+        if status != 404:
+            yield IndexFinding(
+                self.base, "forbidden", f"{status} instead of 404 for {name}, which is not there"
+            )
+
+    def make_project_job(self, name: str, url: str) -> CrawlJob:
+        """Return the job that reads a project page and finds the jobs for its files."""
+
+        def job() -> tuple[CrawlResult, list[CrawlJob]]:
+            findings: list[IndexFinding] = []
+            try:
+                answer = self._reach.get(url, accept=ACCEPT_PAGES)
+            except UnreachableError as cause:
+                return ([IndexFinding(url, "broken-link", str(cause))], 0), []
+            if answer.status != 200:
+                return ([IndexFinding(url, "broken-link", f"{answer.status} for the page of {name}")], 0), []
+            page, page_findings = _parse_answer(answer)
+            findings += page_findings
+            if page is None:
+                return (findings, 0), []
+            page, differing = self._compare_forms(url, page, answer)
+            findings += differing
+            self._links |= {link.url: link.sha256 for link in page.links}
+            local_links = [link for link in page.links if self._leads_here(link)]
+            findings += [
+                IndexFinding(url, "broken-link", f"{link.href} {_LOCAL_FILE_DETAIL}") for link in local_links
+            ]
+            links = [link for link in page.links if link not in local_links]
+            opened = _ProjectPage(name, url, {file_name_of_link(link): link for link in links})
+            opened.unchecked |= opened.links.keys()
+            return (findings, 0), [self._make_file_job(opened, file) for file in opened.links]
+
+        return job
+
+    def _leads_here(self, link: IndexLink) -> bool:
+        """Tell whether a server links to the disk of whoever reads its pages: that is not looked at."""
+        return path_of_url(link.url) is not None and path_of_url(self.base) is None
+
+    def _make_file_job(self, page: _ProjectPage, name: str) -> CrawlJob:
+        def job() -> tuple[CrawlResult, list[CrawlJob]]:
+            link = page.links[name]
+            report = check_file(
+                link, page.project, self._reach, full=self._full, find_digest=self._find_digest
+            )
+            if report.variant is not None:
+                page.variants[name] = report.variant
+            page.unchecked.discard(name)
+            return (report.findings, 1), [] if page.unchecked else [self._make_variants_job(page)]
+
+        return job
+
+    def _make_variants_job(self, page: _ProjectPage) -> CrawlJob:
+        def job() -> tuple[CrawlResult, list[CrawlJob]]:
+            variant_findings = check_variants(page.url, page.project, page.links, page.variants, self._reach)
+            return (list(variant_findings), 0), []
+
+        return job
+
+    def _compare_forms(
+        self, url: str, page: IndexPage, answer: IndexAnswer
+    ) -> tuple[IndexPage, list[IndexFinding]]:
+        """Compare with the other form of the page, where there is one; return the one that says more."""
+        as_json = answer.kind.startswith(JSON_TYPE)
+        try:
+            other = self._reach.get(url, accept="text/html") if as_json else self._reach.get(url + JSON_PAGE)
+        except UnreachableError:
+            return page, []
+        kind = "text/html" if as_json else JSON_TYPE
+        if other.status != 200:
+            return page, []
+        try:
+            second = parse_page(other.content, kind, answer.url)
+        except DataError as wrong:
+            return page, [IndexFinding(other.url, "bad-page", explain_error(wrong))]
+        differing = [*_find_differences(page, second)]
+        findings = [
+            IndexFinding(url, "forms-differ", difference) for difference in differing[:_MOST_DIFFERENCES]
+        ]
+        findings += [IndexFinding(other.url, "bad-page", fault) for fault in second.faults]
+        return (page if as_json else second if not differing else page), findings
+
+    def check_links_page(self) -> list[IndexFinding]:
+        """Compare the page for ``--find-links``, where there is one, with the project pages."""
+        url = self.base + LINKS_PAGE
+        try:
+            answer = self._reach.get(url)
+            if answer.status != 200:
+                return []
+            page = parse_page(answer.content, "text/html", url)
+        except (UnreachableError, DataError) as wrong:
+            return [IndexFinding(url, "bad-page", explain_error(wrong))]
+        listed = {link.url: link.sha256 for link in page.links}
+        different = [
+            link_url
+            for link_url in {*listed, *self._links}
+            if listed.get(link_url, "") != self._links.get(link_url, "")
+        ]
+        return [
+            IndexFinding(link_url, "forms-differ", f"{LINKS_PAGE} and the project page disagree")
+            for link_url in different
+        ]
+
+
+def _parse_answer(answer: IndexAnswer) -> tuple[IndexPage | None, list[IndexFinding]]:
+    findings = []
+    if not answer.kind.lower().startswith(_READABLE_TYPES):
+        findings.append(IndexFinding(answer.url, "wrong-type", f"comes as {answer.kind or 'nothing'}"))
+    try:
+        page = parse_page(answer.content, answer.kind, answer.url)
+    except DataError as wrong:
+        return None, [*findings, IndexFinding(answer.url, "bad-page", explain_error(wrong))]
+    return page, [*findings, *(IndexFinding(answer.url, "bad-page", fault) for fault in page.faults)]
+
+
+def _find_differences(first_page: IndexPage, second_page: IndexPage) -> Iterator[str]:
+    sides = [{link.url: link for link in page.links} for page in (first_page, second_page)]
+    for url in sorted({*sides[0], *sides[1]}):
+        first, second = (side.get(url) for side in sides)
+        if first is None or second is None:
+            yield f"{file_name_of_link(first or second)} is in one only"  # type: ignore[arg-type]
+            continue
+        for attribute in ("name", "sha256", "metadata", "requires_python", "yanked"):
+            if getattr(first, attribute) != getattr(second, attribute):
+                yield f"{first.name}: {attribute} is {getattr(first, attribute)!r} and {getattr(second, attribute)!r}"
+
+
+def find_stale_pages(view: IndexFolder) -> Iterator[IndexFinding]:
+    """Yield the pages of an index that differ from what would be written; none for a folder without state."""
+    if not (view.root / STATE_FOLDER).is_dir():
+        yield from _find_unlisted(view)
+        return
+    if (note := view.root / STATE_FOLDER / PENDING_NOTE).exists():
+        detail = (
+            "a change is being made, or was cut short: the next command that changes the index finishes it"
+        )
+        yield IndexFinding(str(note), "stale-page", detail)
+    names = view.list_projects()
+    links = [make_page_head("Links of all projects")]
+    for project in names:
+        own_entries = view.read_entries(project)
+        general_entries = IndexFolder(view.root).read_entries(project) if view.family else {}
+        try:
+            entries = sort_entries(combine_entries(view, project, own_entries, general_entries))
+            files = make_variants_files(project, entries)
+        except DataError as wrong:
+            yield IndexFinding(str(view.project_folder(project)), "stale-page", explain_error(wrong))
+            continue
+        folder = view.project_folder(project)
+        pages = make_project_pages(folder, project, entries, files) | place_variants_files(
+            folder, entries, files
+        )
+        links.append(make_links(project, make_project_html(project, entries, files)))
+        for path, content in pages.items():
+            if not path.is_file() or path.read_bytes() != content:
+                yield IndexFinding(str(path), "stale-page", "is not what follows from the known wheels")
+    family_names = [] if view.family else list_families(view.root)
+    tops = {
+        HTML_PAGE: make_root_html(names, family_names),
+        JSON_PAGE: make_root_json(names),
+        LINKS_PAGE: b"".join([*links, PAGE_TAIL]),
+    }
+    for name, content in tops.items():
+        path = view.folder / name
+        if not path.is_file() or path.read_bytes() != content:
+            yield IndexFinding(str(path), "stale-page", "is not what follows from the known wheels")
+    yield from _find_unlisted(view)
+
+
+def _find_unlisted(view: IndexFolder) -> Iterator[IndexFinding]:
+    page = view.folder / HTML_PAGE
+    text = page.read_text(encoding="utf-8", errors="replace") if page.is_file() else ""
+    skipped = set() if view.family else set(list_families(view.root))
+    for path in sorted(view.folder.iterdir()):
+        is_project = path.name not in skipped and canonicalize_name(path.name) == path.name
+        if is_project and (path / HTML_PAGE).is_file() and f'href="{path.name}/"' not in text:
+            yield IndexFinding(str(path / HTML_PAGE), "not-listed", "the root page has no link to it")
+
 
 VERIFY_JOBS = 8
 

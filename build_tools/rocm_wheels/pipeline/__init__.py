@@ -1,1 +1,12 @@
-"""Steps in order: what each needs, whether it must run, what came out."""
+"""From a request to finished wheels, step by step.
+
+A ``WheelsRequest`` (what was asked) and the ``Facts`` (what was looked up) make a ``StepGraph``; settling its
+steps gives the ``Plan``: for each ``Step`` its inputs, its fingerprint, and whether it runs and why.
+``run`` does a plan: preflight, then every step that is not current in a process of its own (``execute``,
+``run_step``, one file a kind in ``step_kinds``). What happened goes into the run's ``record``, what a step
+made into its stamp (``outputs``); ``report`` shows a record, ``clean`` deletes what builds left.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,4 +1,4 @@
-"""What a step will cost: as it did in recorded runs, else as the table of stated figures says.
+"""Estimate what a step will cost: as it did in recorded runs, else as the table of stated figures says.
 
 Nothing here is certain, and every estimate says what it comes from. A recorded run is scaled: the part of
 its time that compilers shared by the number of jobs, and by the targets as the table relates them.
@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rocm_wheels.machine import MachineResources, count_compile_jobs
-from rocm_wheels.model.estimates import StepCosts, get_step_costs
-from rocm_wheels.pipeline.record.reading import list_run_ids
-from rocm_wheels.pipeline.record.writing import EVENTS_FILE
+from rocm_wheels.core import MachineResources, count_compile_jobs
+from rocm_wheels.models import StepCosts, get_step_costs
+from rocm_wheels.pipeline.record import EVENTS_FILE, list_run_ids
 
 _MAX_RUNS = 60  # the newest ones
 _MAX_SAMPLES = 5  # of them, in which a step was done; the longest counts, for the others may have gone on

@@ -7,11 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from rocm_wheels.errors import UsageError
-from rocm_wheels.model.gfx import TARGETS_OPTION
-from rocm_wheels.model.names import get_option_name
-from rocm_wheels.model.project import Platform, Project, sort_projects, load_project
-from rocm_wheels.sdk.environment_spec import EnvironmentSpec
+from rocm_wheels.core import UsageError
+from rocm_wheels.models import TARGETS_OPTION, Platform, Project, get_option_name, load_project, sort_projects
+from rocm_wheels.sdk import EnvironmentSpec
 
 PackagingMode = Literal["per-family", "variant"]
 

@@ -6,27 +6,118 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from rocm_wheels import log
-from rocm_wheels.errors import RocmWheelsError, explain_error
-from rocm_wheels.pipeline.execute import events
-from rocm_wheels.pipeline.execute.executor import LocalExecutor, ExecutionOptions, StepOutcome
-from rocm_wheels.pipeline.execute.screen import StepDisplay
-from rocm_wheels.pipeline.hipified import hipify_stale_sources
-from rocm_wheels.pipeline.plan.file import write_plan
-from rocm_wheels.pipeline.plan.planning import PlannedRun, check_request, plan_run, log_rocm_and_targets
-from rocm_wheels.pipeline.plan.text import format_built_against
-from rocm_wheels.pipeline.preflight.planned import preflight_plan
-from rocm_wheels.pipeline.preflight.subject import PreflightFinding
-from rocm_wheels.pipeline.preflight.table import refuse_errors
-from rocm_wheels.pipeline.record.writing import RunRecord, create_run_record
+from rocm_wheels.core import (
+    WAIT_TIP,
+    RocmWheelsError,
+    Workspace,
+    explain_error,
+    lock_folder,
+    log_error,
+    log_note,
+    log_warning,
+)
+from rocm_wheels.models import load_project, parse_targets
+from rocm_wheels.pipeline.execute import ExecutionOptions, LocalExecutor, StepOutcome
+from rocm_wheels.pipeline.facts import Facts
+from rocm_wheels.pipeline.outputs import list_wheels, read_stamp
+from rocm_wheels.pipeline.plan import (
+    PlannedRun,
+    check_request,
+    format_built_against,
+    log_rocm_and_targets,
+    plan_run,
+)
+from rocm_wheels.pipeline.plan_file import write_plan
+from rocm_wheels.pipeline.preflight import preflight_plan
+from rocm_wheels.pipeline.preflight_checks import PreflightFinding, refuse_errors
+from rocm_wheels.pipeline.record import RunRecord, create_run_record
 from rocm_wheels.pipeline.request import WheelsRequest
-from rocm_wheels.pipeline.rows import make_rows
-from rocm_wheels.pipeline.summary import SummaryRow
-from rocm_wheels.workspace import WAIT_TIP, Workspace, lock_folder
+from rocm_wheels.pipeline.run_step import record_run_begin
+from rocm_wheels.pipeline.source_checks import hipify_stale_sources
+from rocm_wheels.pipeline.step import Plan, Step
+from rocm_wheels.pipeline.text import SummaryRow
+from rocm_wheels.pipeline.watch import StepDisplay
+
+_OUTCOME_WORDS = {"not begun": "not built", "timeout": "stopped"}
+
+
+def make_rows(plan: Plan, facts: Facts, outcomes: Mapping[str, StepOutcome]) -> tuple[SummaryRow, ...]:
+    """Return a row for each wheel of a plan, in its order, with its variant and the targets it lacks."""
+    builds = [step for step in plan if step.kind == "build"]
+    rows = []
+    for step in builds:
+        row = _make_row(step, facts, outcomes[step.id])
+        variant = outcomes.get(f"variant-{step.project}-{step.cell.suffix}")
+        if variant is not None and variant.state in ("done", "skipped"):
+            label = facts.done[variant.step.id].stamp.facts["label"]
+            row = replace(row, note=", ".join(filter(None, (row.note, f"variant {label}"))))
+        rows.append(_add_dropped_targets(row, step, facts))
+    return tuple(rows)
+
+
+def _make_row(step: Step, facts: Facts, outcome: StepOutcome) -> SummaryRow:
+    name, seconds = str(step.project), outcome.seconds or None
+    common = SummaryRow(
+        name, outcome.state, python=step.cell.tag, target_set=step.cell.target_set, seconds=seconds
+    )
+    if outcome.state not in ("done", "skipped"):
+        outcome_word = _OUTCOME_WORDS.get(outcome.state, outcome.state)
+        return replace(
+            common,
+            outcome=outcome_word,
+            note="" if outcome_word in ("not built", "left out") else _describe_remaining_wheel(step, facts),
+        )
+    stamp = facts.done[step.id].stamp
+    output = stamp.outputs[0]
+    verified = bool(stamp.facts["verified"])
+    return replace(
+        common,
+        outcome="built" if outcome.state == "done" and not outcome.reused else "up to date",
+        wheel=Path(output.path).name,
+        version=str(stamp.facts["version"]),
+        targets=tuple(map(str, stamp.facts["targets"])) if verified else None,
+        size=output.size,
+        sha256=output.sha256,
+        checked="verified" if verified else "NOT VERIFIED (--no-verify)",
+        lock=facts.locked.digest if facts.locked else "",
+    )
+
+
+def _add_dropped_targets(row: SummaryRow, step: Step, facts: Facts) -> SummaryRow:
+    """Say of a wheel which targets were left out of it, because nothing compiles for them."""
+    probe = facts.done.get("probe-targets")
+    if (
+        not facts.request.drop_bad_targets
+        or probe is None
+        or not load_project(str(step.project)).has_device_code
+    ):
+        return row
+    bad = [target for target, fault in probe.stamp.facts["faults"].items() if fault is not None]
+    if step.cell.target_set:
+        set_targets = {target_set.name: target_set.targets for target_set in facts.request.target_sets}[
+            step.cell.target_set
+        ]
+        bad = [target for target in bad if target in parse_targets(str(set_targets))]
+    if not bad:
+        return row
+    note = ", ".join(filter(None, (row.note, f"WITHOUT {', '.join(bad)}, which does not compile")))
+    return replace(row, note=note, dropped=tuple(bad))
+
+
+def _describe_remaining_wheel(step: Step, facts: Facts) -> str:
+    """Say whose wheel the output has when a step failed: a cache that hit too seldom fails a finished one."""
+    folder, before = facts.request.output / step.cell.target_set, facts.done.get(step.id)
+    if not list_wheels(folder, load_project(str(step.project)).distribution, step.cell.tag):
+        return ""
+    now = read_stamp(facts.workspace.steps, step.id)
+    if now is not None and (before is None or now != before.stamp):
+        return "its wheel is finished"
+    return "an earlier wheel is still in the output"
+
 
 RUN_PLAN_FILE = "plan.json"
 
@@ -69,13 +160,13 @@ def build_wheels(
         refuse_errors(findings)
         _log_plan_basis(planned)
         for finding in findings:
-            log.log_warning(f"{finding.text}\n  tip: {finding.tip}")
+            log_warning(f"{finding.text}\n  tip: {finding.tip}")
         return _run_plan(planned, findings, env, options, command=command, begin=begin)
 
 
 def _log_plan_basis(planned: PlannedRun) -> None:
     for wheel in planned.plan.against:
-        log.log_note(format_built_against(wheel))
+        log_note(format_built_against(wheel))
     log_rocm_and_targets(planned)
 
 
@@ -98,7 +189,7 @@ def _run_plan(
         shutil.rmtree(record.folder, ignore_errors=True)  # a run that did not begin
         raise
     record.write("preflight", findings=[asdict(finding) for finding in findings])
-    log.log_note(f"run {record.folder.name}: record and logs in {record.folder}")
+    log_note(f"run {record.folder.name}: record and logs in {record.folder}")
     executor = LocalExecutor(
         planned.graph,
         planned.facts,
@@ -129,7 +220,7 @@ def _run_plan(
     if failure is None and failures:
         failure = failures[0]
         for another in failures[1:]:
-            log.log_error(explain_error(another))
+            log_error(explain_error(another))
     seconds = time.monotonic() - begin
     outcome = (
         "done" if failure is None else "interrupted" if isinstance(failure, KeyboardInterrupt) else "failed"
@@ -152,7 +243,7 @@ def _name_step_failure(outcome: StepOutcome, several: bool) -> RocmWheelsError:
 
 def _record_plan_begin(planned: PlannedRun, record: RunRecord, plan: Path, command: str) -> None:
     facts, locked = planned.facts, planned.facts.locked
-    events.record_run_begin(
+    record_run_begin(
         record,
         facts.request,
         facts.machine,

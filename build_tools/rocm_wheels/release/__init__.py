@@ -1,12 +1,14 @@
-"""Releases: wheel sets in stores, what is known of them, and what of them users see.
+"""Release wheels: sets of wheels in a store, evidence about them, the gate of a channel, promotion.
 
-| module | what it knows |
-|---|---|
-| ``layout`` ``sets`` | where things lie in a store; the document of a set |
-| ``staging`` ``pages`` | wheels become a set with an index of its own |
-| ``overview`` ``results`` | all sets of a store, and what is known of them, in a moment |
-| ``evidence…`` ``signing`` | results: read, written down, signed |
-| ``gate`` | whether a set may go to a channel |
-| ``newest`` | which of several sets is the newest, for each platform |
-| ``views`` | what follows from what is known of released sets now |
+``SetDocument`` is what ``stage`` writes last, ``Evidence`` one result about its wheels, ``Policy`` what a
+channel needs, ``Verdict`` what the gate makes of them; ``Channel`` lists the sets that people get.
+
+Data goes: wheels → ``staged_wheels`` → ``stage_plan`` → ``stage`` → store; results → ``evidence/`` → store;
+both → ``gate/judge`` → ``promote`` → pages; later results → ``channel_status`` → ``refresh`` →
+``views``, ``support``. ``queries`` and ``bisect`` search in a store; ``finalize`` makes a set with final
+versions of one with pre-releases.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

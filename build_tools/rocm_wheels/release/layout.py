@@ -1,7 +1,7 @@
-"""Where things lie in a store: the names of areas and folders, which a configuration can change.
+"""Name the paths of a store: areas and folders, which a configuration can change.
 
-Owns ``data/release_layout.yaml``. What installers and people have seen once stays where it is: a store keeps
-one layout for good.
+Owns ``data/release_layout.yaml``. What installers and people have seen once stays where it is: a store
+keeps one layout for good.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Literal
 from pydantic import field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from rocm_wheels.model.names import get_data_folder
-from rocm_wheels.records import Record, load_record
+from rocm_wheels.core import Record, load_record
+from rocm_wheels.models import get_data_folder
 
 LOCK_FILE = "sources.lock.json"
 SET_FILE = "set.json"

@@ -1,6 +1,11 @@
-"""The ROCm packages: made from artifacts, installed into build environments, asked.
+"""ROCm for a build: packages of it made, fetched, installed, asked; and the Python interpreters.
 
-``fetch_archives`` brings artifacts of a build here, ``install_from_artifacts`` makes one ROCm tree of them,
-``build_rocm_packages`` makes wheels from an artifacts tree, ``install`` puts them into an
-isolated environment, ``ask`` reads what an installed SDK says about itself.
+``artifact_sources`` finds the archives of a ROCm build, ``fetch_artifacts`` brings them here, ``install_artifacts`` makes one ROCm
+tree of them. ``build_packages`` makes wheels from artifacts or from an installed ROCm (``installed_rocm``).
+``build_environment`` installs those wheels into an isolated environment; ``rocm_sdk`` asks what is installed there.
+``interpreters`` finds Pythons, ``uv`` calls the installer.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

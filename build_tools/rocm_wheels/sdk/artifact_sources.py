@@ -1,26 +1,143 @@
-"""Where the archives of a ROCm build lie: a run in TheRock's buckets, another bucket, a web page, a folder.
+"""Find the archives of a ROCm build: a run in TheRock's buckets, another bucket, a web page, a folder; and choose among them.
 
 Layout of buckets: ROCm/TheRock at 89553ce3746eda74ade42557470d25e37c91b6f0, ``workflow_outputs.py``:
 ``[<owner>-<repository>/]<run id>-<linux|windows>/<file>``. Every source is one folder; what lies deeper
-(logs, manifests, packages) is not listed.
+(logs, manifests, packages) is not listed. Archives are named ``<name>_<component>_<family>.tar.zst`` or ``.tar.xz``; of one
+that is there in both forms the first is taken. They are chosen by GPU target, family and patterns of file names.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
-from rocm_wheels import ending, log
-from rocm_wheels.errors import ReleaseError, SdkError, UsageError
-from rocm_wheels.index.reach import IndexAnswer, IndexReader, UnreachableError
-from rocm_wheels.model.rocm_artifacts import load_artifact_table
-from rocm_wheels.shell import hide_credentials
-from rocm_wheels.stores.bucket_folder import BucketFolder
+from rocm_wheels.core import (
+    BucketFolder,
+    ReleaseError,
+    SdkError,
+    UsageError,
+    hide_credentials,
+    log_note,
+    wait_or_stop,
+)
+from rocm_wheels.index import IndexAnswer, IndexReader, UnreachableError
+from rocm_wheels.models import load_artifact_table, strip_features
+from rocm_wheels.sdk.artifacts import GENERIC, sort_targets
+
+_ARCHIVE = re.compile(
+    r"(?P<stem>(?P<name>[^_/\\]+)_(?P<component>[^_/\\]+)_(?P<family>[^_/\\]+))\.tar\.(?:zst|xz)"
+)
+_MOST_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class ArchiveName:
+    """The name of an archive and its parts; ``stem`` names the folder that it is unpacked to."""
+
+    file: str
+    stem: str
+    name: str
+    component: str
+    family: str
+
+
+@dataclass(frozen=True)
+class ArtifactChoice:
+    """What is meant. Without ``targets`` and ``family``: of all GPUs.
+
+    ``include`` and ``exclude`` are regular expressions that are searched for in file names. Every target, the
+    family and every pattern of ``include`` must be found, but for those in ``optional``; of ``any_of`` one at
+    least of the targets in it.
+    """
+
+    targets: tuple[str, ...] = ()
+    family: str | None = None
+    any_of: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+
+
+def read_archive_names(files: Iterable[str]) -> list[ArchiveName]:
+    """Return the archives among files, sorted by name; each artifact once."""
+    by_stem: dict[str, ArchiveName] = {}
+    for file in sorted(files, reverse=True):  # .zst comes before .xz
+        match = _ARCHIVE.fullmatch(file)
+        if match and file.isprintable() and match["stem"] not in by_stem:
+            by_stem[match["stem"]] = ArchiveName(file, **match.groupdict())
+    return sorted(by_stem.values(), key=lambda archive: archive.file)
+
+
+def choose_archives(files: Iterable[str], choice: ArtifactChoice, *, where: str) -> list[ArchiveName]:
+    """Return the archives that are meant. Raises SdkError for what is asked for and not there."""
+    archives = read_archive_names(files)
+    if not archives:
+        raise SdkError(f"no artifact in {where}", tip="its files must be named like blas_lib_gfx942.tar.zst")
+    include, exclude = compile_patterns(choice.include), compile_patterns(choice.exclude)
+    of_gpus = _select_for_gpus(archives, choice, where)
+    for text, pattern in zip(choice.include, include, strict=True):
+        if text not in choice.optional and not any(pattern.search(archive.file) for archive in of_gpus):
+            raise SdkError(
+                f"no artifact in {where} matches {text!r}{_suggest_names(archives)}",
+                tip="correct the pattern, or leave it out; --dry-run lists what would be fetched",
+            )
+    chosen = [
+        archive
+        for archive in of_gpus
+        if (not include or any(pattern.search(archive.file) for pattern in include))
+        and not any(pattern.search(archive.file) for pattern in exclude)
+    ]
+    if not chosen:
+        raise SdkError(f"--exclude leaves no artifact of {where}", tip="exclude less")
+    return chosen
+
+
+def compile_patterns(patterns: Sequence[str]) -> list[re.Pattern[str]]:
+    """Return regular expressions. Raises UsageError for what is none."""
+    compiled = []
+    for text in patterns:
+        try:
+            compiled.append(re.compile(text))
+        except re.error as cause:
+            raise UsageError(
+                f"{text!r} is not a regular expression: {cause}",
+                tip=f"for the text itself: {re.escape(text)!r}",
+            ) from None
+    return compiled
+
+
+def _select_for_gpus(
+    archives: Sequence[ArchiveName], choice: ArtifactChoice, where: str
+) -> list[ArchiveName]:
+    required = {strip_features(target) for target in choice.targets}
+    families = {strip_features(archive.family) for archive in archives} - {GENERIC}
+    others = {strip_features(target) for target in choice.any_of}
+    if choice.family is not None:
+        others.add(choice.family)
+    if not required and not others:
+        return list(archives)
+    missing = [target for target in sort_targets(required) if target not in families]
+    if not missing and not required & families and not others & families:
+        missing = [choice.family or ", ".join(choice.any_of)]
+    if missing:
+        available = ", ".join(sort_targets(families)) or "no GPU in particular"
+        raise SdkError(
+            f"no artifact for {', '.join(missing)} in {where}; there are some for {available}",
+            tip="name targets that the build has with --amdgpu-targets, or another run",
+        )
+    meant = {GENERIC} | required | others
+    return [archive for archive in archives if strip_features(archive.family) in meant]
+
+
+def _suggest_names(archives: Sequence[ArchiveName]) -> str:
+    names = sorted({archive.name for archive in archives})
+    return f"; there are {', '.join(names[:_MOST_SHOWN])}{' …' if names[_MOST_SHOWN:] else ''}"
+
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
 _QUOTED_NAME = re.compile(r'"name"\s*:\s*"([^"/\\]+)"')
@@ -224,7 +341,7 @@ def find_run_files(
         source = open_artifact_source(url, env, sign=sign)
         if files := source.list_files():
             return source, files
-        log.log_note(f"nothing in {url}")
+        log_note(f"nothing in {url}")
     raise SdkError(
         f"run {run.run_id} of {run.repository} has no files in {' or '.join(urls)}",
         tip="is it of another repository (--run-github-repo), release type (--release-type) or --platform?"
@@ -240,7 +357,7 @@ def _read_small_file(source: ArtifactSource, name: str, reach: IndexReader) -> I
         except UnreachableError as cause:
             if pause is None:
                 raise SdkError(f"{name} of {source.label} cannot be read", tip=_RETRY_TIP) from cause
-            ending.wait_or_stop(pause)
+            wait_or_stop(pause)
     raise AssertionError("the last attempt returns or raises")
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
-from rocm_wheels.errors import SdkError
+from rocm_wheels.core import SdkError
 
 ARTIFACT_MANIFEST = "artifact_manifest.txt"
 GENERIC = "generic"

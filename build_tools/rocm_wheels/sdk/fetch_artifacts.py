@@ -8,31 +8,188 @@
 | ``.fetch/done.json`` | which archive (sha256) each artifact, or the flat tree, was unpacked from |
 
 What is finished is not done again, whenever and wherever a run ended; two runs wait for each other.
+Nothing is written outside of the folder that an archive is unpacked to.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import json
+import lzma
 import os
+import posixpath
 import shutil
+import tarfile
 import threading
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Literal
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, cast
 
-from rocm_wheels import log, parallel
-from rocm_wheels.downloads import progress
-from rocm_wheels.downloads.download import FileDownload, RetryPolicy, DownloadTarget, host_of_url
-from rocm_wheels.errors import SdkError
-from rocm_wheels.index.reach import IndexReader, path_of_url, bypass_proxies_locally
-from rocm_wheels.sdk.artifact_choice import ArchiveName
-from rocm_wheels.sdk.artifact_sources import ArtifactSource, FileSizes, FolderSource, read_digest
-from rocm_wheels.sdk.artifacts import merge_artifacts, read_artifacts
-from rocm_wheels.sdk.unpack import unpack_artifact
-from rocm_wheels.wheels.members import hash_file
-from rocm_wheels.words import format_size, format_count
-from rocm_wheels.workspace import copy_atomically, lock_folder, write_json_file
+from rocm_wheels.core import (
+    BeginFile,
+    DownloadTarget,
+    FileDownload,
+    RetryPolicy,
+    RocmWheelsError,
+    SdkError,
+    copy_atomically,
+    format_count,
+    format_size,
+    hash_file,
+    host_of_url,
+    is_interrupted,
+    lock_folder,
+    log_note,
+    log_warning,
+    run_in_parallel,
+    show_downloads,
+    write_json_file,
+)
+from rocm_wheels.index import IndexReader, bypass_proxies_locally, path_of_url
+from rocm_wheels.sdk.artifact_sources import ArchiveName, ArtifactSource, FileSizes, FolderSource, read_digest
+from rocm_wheels.sdk.artifacts import ARTIFACT_MANIFEST, merge_artifacts, read_artifacts
+
+_CHUNK = 1 << 20
+_DAMAGE_ERRORS = (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
+_DAMAGED_TIP = "delete it and fetch it again"
+
+
+def unpack_artifact(archive: Path, folder: Path) -> None:
+    """Unpack an artifact into a new folder. Raises SdkError.
+
+    Its first member is the manifest of base folders, and everything else lies below one of them.
+    """
+    bases: list[str] = []
+    with _open_archive(archive) as tar:
+        for number, member in enumerate(tar):
+            _refuse_interrupted()
+            if number == 0:
+                bases = _read_manifest(tar, member, folder, archive)
+                continue
+            if not _is_below(member, bases):
+                raise SdkError(
+                    f"{archive} holds {member.name}, which its {ARTIFACT_MANIFEST} does not name",
+                    tip=_DAMAGED_TIP,
+                )
+            _write_member(tar, member, folder, archive)
+    if not bases:
+        raise SdkError(f"{archive} is no artifact: it is empty", tip=_DAMAGED_TIP)
+
+
+def unpack_tree(archive: Path, folder: Path) -> None:
+    """Unpack a whole ROCm tree (``.tar.gz``) into a new folder. Raises SdkError."""
+    with _open_archive(archive) as tar:
+        for member in tar:
+            _refuse_interrupted()
+            if PurePosixPath(member.name) != PurePosixPath():
+                _write_member(tar, member, folder, archive)
+
+
+def _refuse_interrupted() -> None:
+    if is_interrupted():
+        raise RocmWheelsError("interrupted")
+
+
+def _is_below(member: tarfile.TarInfo, bases: Sequence[str]) -> bool:
+    """Tell whether a member lies in a base folder, or is one, or a folder above one."""
+    name = member.name
+    inside = any(name == base or name.startswith(f"{base}/") for base in bases)
+    return inside or (member.isdir() and any(base.startswith(f"{name}/") for base in bases))
+
+
+@contextlib.contextmanager
+def _open_archive(archive: Path) -> Iterator[tarfile.TarFile]:
+    """Open an archive to be read once, in its order. Raises SdkError for what is found wrong with it."""
+    import zstandard
+
+    try:
+        with _open_stream(archive) as tar:
+            yield tar
+    except (*_DAMAGE_ERRORS, zstandard.ZstdError) as cause:
+        raise SdkError(f"{archive} is cut or damaged", tip=_DAMAGED_TIP) from cause
+
+
+@contextlib.contextmanager
+def _open_stream(archive: Path) -> Iterator[tarfile.TarFile]:
+    with _open_decompressed(archive) as stream:
+        with tarfile.open(mode="r|", fileobj=cast("Any", stream)) as tar:
+            yield tar
+        while stream.read(_CHUNK):  # to its end: a checksum is there
+            _refuse_interrupted()
+
+
+@contextlib.contextmanager
+def _open_decompressed(archive: Path) -> Iterator[Any]:
+    if archive.name.endswith(".zst"):
+        import zstandard
+
+        with (
+            archive.open("rb") as file,
+            zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as stream,
+        ):
+            yield stream
+        return
+    opener: Any = lzma.open if archive.name.endswith(".xz") else gzip.open
+    with opener(archive, "rb") as stream:
+        yield stream
+
+
+def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, archive: Path) -> None:
+    parts = [part for part in PurePosixPath(member.name).parts if part != "."]
+    if member.name.startswith("/") or ".." in parts or not parts or "\\" in member.name:
+        raise SdkError(f"{archive} holds {member.name}, which leads out of it: it is not used")
+    target = folder.joinpath(*parts)
+    if any(above.is_symlink() for above in target.parents if above.is_relative_to(folder)):
+        raise SdkError(f"{archive} writes {member.name} through a link: it is not used")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if member.isdir():
+        target.mkdir(exist_ok=True)
+        return
+    if target.is_symlink() or target.is_file():
+        target.unlink()  # the later one of two counts, as for tar
+    if member.issym():
+        _refuse_leaving(member.name, posixpath.join(posixpath.dirname(member.name), member.linkname), archive)
+        target.symlink_to(member.linkname)
+    elif member.islnk():
+        _refuse_leaving(member.name, member.linkname, archive)
+        linked = folder.joinpath(*PurePosixPath(member.linkname).parts)
+        if linked.is_symlink() or not linked.is_file():
+            raise SdkError(f"{archive}: {member.name} is another name of {member.linkname}, which is no file")
+        target.hardlink_to(linked)
+    elif member.isreg():
+        content = tar.extractfile(member)
+        assert content is not None  # a regular file
+        with content, target.open("xb") as sink:
+            shutil.copyfileobj(content, sink, _CHUNK)
+        target.chmod(0o755 if member.mode & 0o111 else 0o644)
+    else:
+        raise SdkError(f"{archive} holds {member.name}, which is no file, folder or link: it is not used")
+
+
+def _refuse_leaving(name: str, reached: str, archive: Path) -> None:
+    if reached.startswith("/") or posixpath.normpath(reached).split("/")[0] == "..":
+        raise SdkError(f"{archive}: the link {name} leads out of it, to {reached}: it is not used")
+
+
+def _read_manifest(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, archive: Path) -> list[str]:
+    """Write the manifest and return the base folders in it. Raises SdkError for another first member."""
+    content = tar.extractfile(member) if member.name == ARTIFACT_MANIFEST and member.isreg() else None
+    if content is None:
+        raise SdkError(
+            f"{archive} is no artifact: its first member is not {ARTIFACT_MANIFEST}", tip=_DAMAGED_TIP
+        )
+    text = content.read()
+    try:
+        lines = [line.strip() for line in text.decode("utf-8").splitlines()]
+    except UnicodeDecodeError as cause:
+        raise SdkError(f"{ARTIFACT_MANIFEST} of {archive} is not text in UTF-8", tip=_DAMAGED_TIP) from cause
+    folder.mkdir(parents=True)
+    (folder / ARTIFACT_MANIFEST).write_bytes(text)
+    return [posixpath.normpath(line) for line in lines if line]
+
 
 STATE_FOLDER = ".fetch"
 FLAT_KEY = "."  # the key of the flat tree in done.json
@@ -86,7 +243,7 @@ def fetch_archives(request: FetchRequest, digests: Mapping[str, str | None] | No
             patience=_PATIENCE_FOR_OTHERS,
             error=SdkError,
         ),
-        progress.show_downloads() as begin,
+        show_downloads() as begin,
     ):
         return _FetchRun(request, begin).run(read_digests(request) if digests is None else digests)
 
@@ -94,7 +251,7 @@ def fetch_archives(request: FetchRequest, digests: Mapping[str, str | None] | No
 def read_digests(request: FetchRequest) -> dict[str, str | None]:
     """Return the sha256 (hex) of every archive of a request. Raises SdkError when one is missing."""
     names, reach = [archive.file for archive in request.archives], IndexReader()
-    read = parallel.run_in_parallel(
+    read = run_in_parallel(
         lambda name: read_digest(request.source, name, request.files, reach), names, jobs=request.downloads
     )
     digests = dict(zip(names, read, strict=True))
@@ -106,7 +263,7 @@ def read_digests(request: FetchRequest) -> dict[str, str | None]:
             tip="archives cannot be checked without; --allow-missing-sha256sum takes them as they come",
         )
     if missing:
-        log.log_warning(f"not checked, as no digest is published: {', '.join(missing)}")
+        log_warning(f"not checked, as no digest is published: {', '.join(missing)}")
     return digests
 
 
@@ -132,7 +289,7 @@ class _Archive:
 class _FetchRun:
     """One run, which has the folder for itself."""
 
-    def __init__(self, request: FetchRequest, begin: progress.BeginFile) -> None:
+    def __init__(self, request: FetchRequest, begin: BeginFile) -> None:
         self._request = request
         self._begin = begin
         self._state = request.folder / STATE_FOLDER
@@ -147,10 +304,10 @@ class _FetchRun:
             shutil.rmtree(leftover)  # of a run that was killed; we are alone here
         flat = self._done.get(FLAT_KEY)
         if request.unpacking == "flatten" and flat and all(flat.get(f) == d for f, d in digests.items()):
-            log.log_note(f"{request.folder} is up to date")
+            log_note(f"{request.folder} is up to date")
             return FetchResult((request.folder,), ())
         self._require_space(digests)
-        done = parallel.run_in_parallel(
+        done = run_in_parallel(
             lambda archive: self._ensure_archive(archive, digests[archive.file]),
             request.archives,
             jobs=request.downloads,
@@ -159,7 +316,7 @@ class _FetchRun:
             self._merge_trees(done)
             return FetchResult((request.folder,), tuple(sorted(self._fetched)))
         if not self._fetched:
-            log.log_note(f"{format_count(len(request.archives), 'artifact')} in {request.folder}: up to date")
+            log_note(f"{format_count(len(request.archives), 'artifact')} in {request.folder}: up to date")
         return FetchResult(tuple(archive.path for archive in done), tuple(sorted(self._fetched)))
 
     def _require_space(self, digests: Mapping[str, str | None]) -> None:
@@ -202,7 +359,7 @@ class _FetchRun:
             sha256 = hash_file(path)
             if sha256 == digest:
                 return _Archive(path, sha256)
-            log.log_warning(f"{path} is not the published file; fetching it again")
+            log_warning(f"{path} is not the published file; fetching it again")
             path.unlink()
         url, size = request.source.file_url(archive.file), request.files.get(archive.file)
         local = path_of_url(url)
@@ -226,7 +383,7 @@ class _FetchRun:
         import requests
 
         folder = self._state / "parts" / file.name
-        log.log_note(f"fetching {file.name} ({format_size(file.size)}) from {host_of_url(file.url)}")
+        log_note(f"fetching {file.name} ({format_size(file.size)}) from {host_of_url(file.url)}")
         with requests.Session() as session:
             bypass_proxies_locally(session)
             fetched = FileDownload(

@@ -1,4 +1,4 @@
-"""A whole ROCm tree in a folder: of a run's artifacts, of a published tarball, or a copy of another folder.
+"""Install a whole ROCm tree into a folder: from a run's artifacts, from a published tarball, or from another folder.
 
 The tree is made beside the folder, in ``.<name>.install/``, and takes its place when it is whole; until then
 the folder is what it was. Names of tarballs: ROCm/TheRock at 89553ce3746eda74ade42557470d25e37c91b6f0,
@@ -16,22 +16,18 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from rocm_wheels import log
-from rocm_wheels.errors import SdkError, UsageError
-from rocm_wheels.model.rocm_artifacts import load_artifact_table
-from rocm_wheels.sdk.artifact_choice import ArchiveName, read_archive_names
-from rocm_wheels.sdk.artifact_sources import FileSizes
+from rocm_wheels.core import SdkError, UsageError, hash_file, lock_folder, log_note
+from rocm_wheels.models import load_artifact_table
+from rocm_wheels.sdk.artifact_sources import ArchiveName, FileSizes, read_archive_names
 from rocm_wheels.sdk.fetch_artifacts import (
     STATE_FOLDER,
     FetchRequest,
     fetch_archives,
-    write_flat_digests,
     read_digests,
     read_flat_digests,
+    unpack_tree,
+    write_flat_digests,
 )
-from rocm_wheels.sdk.unpack import unpack_tree
-from rocm_wheels.wheels.members import hash_file
-from rocm_wheels.workspace import lock_folder
 
 TEST_PATTERN = r"_test_"
 _PATIENCE_FOR_OTHERS = 6 * 3600.0
@@ -79,7 +75,7 @@ def install_from_artifacts(request: FetchRequest, output: Path) -> bool:
     with _work_folder(output) as work:
         digests = read_digests(request)
         if read_flat_digests(output) == digests:
-            log.log_note(f"{output} is up to date")
+            log_note(f"{output} is up to date")
             return False
         tree = work / "tree"
         _clear_unfinished(tree, digests)
@@ -94,7 +90,7 @@ def install_tarball(request: FetchRequest, output: Path) -> bool:
     with _work_folder(output) as work:
         before, digests = read_flat_digests(output) or {}, read_digests(request)
         if before.keys() == {archive.file} and digests[archive.file] in (None, before[archive.file]):
-            log.log_note(f"{output} is up to date")
+            log_note(f"{output} is up to date")
             return False
         (path,) = fetch_archives(replace(request, folder=work, unpacking="keep"), digests).paths
         tree = work / "tree"
@@ -157,7 +153,7 @@ def choose_tarball(
         )
     for tarball in ours if release is not None else ours[-1:]:
         if release in (None, tarball.version):
-            log.log_note(f"{tarball.file} of {where}")
+            log_note(f"{tarball.file} of {where}")
             return ArchiveName(tarball.file, tarball.file.removesuffix(".tar.gz"), "therock-dist", "", group)
     newest = ", ".join(tarball.version for tarball in ours[-_MOST_SHOWN:])
     raise SdkError(f"no tarball of {release} for {group} in {where}; the newest are {newest}", tip="name one")

@@ -1,20 +1,282 @@
-"""Find the Pythons that wheels are asked for, by path or by version.
+"""Find the Pythons that wheels are built for, by path or by version, and ask each what it is.
 
-A version is looked for in manylinux's ``/opt/python``, among pyenv's, among uv's, on PATH, and, on
-Windows, by the launcher. What is found is asked what it is: ``python3.12`` that says 3.11 is an error, and
-not a 3.12.
+A version is looked for in manylinux's ``/opt/python``, among pyenv's, among uv's, on PATH, and, on Windows, by the
+launcher. Names only choose what is asked: what an interpreter is, it says itself. ``python3.12`` that says 3.11
+is an error, and not a 3.12. The interpreter of a virtual environment stands for the one below it, which wheels are
+built for.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from rocm_wheels.errors import UsageError
-from rocm_wheels.sdk.interpreter import Interpreter, query_interpreter
-from rocm_wheels.sdk.interpreter_places import OPT_PYTHON, RequestedPython, list_locations, find_program
+from rocm_wheels.core import RocmWheelsError, SdkError, UsageError, capture_output
+from rocm_wheels.sdk.uv import compose_uv_environment, find_uv
+
+_SECONDS = 60.0
+# Py_GIL_DISABLED and the letter t: PEP 703. On POSIX before 3.11 _base_executable is the environment's own.
+_QUESTION = """
+import json, os, struct, sys, sysconfig
+ask = sysconfig.get_config_var
+include = sysconfig.get_path("include")
+print(json.dumps({
+    "implementation": sys.implementation.name,
+    "version": "%d.%d.%d" % sys.version_info[:3]
+    + ("" if sys.version_info[3] == "final" else {"alpha": "a", "beta": "b"}.get(sys.version_info[3], "rc")
+       + str(sys.version_info[4])),
+    "free_threaded": bool(ask("Py_GIL_DISABLED")),
+    "debug": bool(ask("Py_DEBUG")) or hasattr(sys, "gettotalrefcount"),
+    "bits": struct.calcsize("P") * 8,
+    "platform": sysconfig.get_platform(),
+    "prefix": sys.prefix,
+    "base_prefix": sys.base_prefix,
+    "executable": sys.executable,
+    "base_executable": getattr(sys, "_base_executable", None) or sys.executable,
+    "headers": include if os.path.isfile(os.path.join(include, "Python.h")) else None,
+}))
+"""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """What an interpreter says of itself. ``path`` is its file, whatever links lead there.
+
+    ``tag`` is that of its wheels (``cp312``, ``cp313t``), ``platform`` sysconfig's
+    (``linux-x86_64``), ``headers`` the folder with Python.h, ``None`` where there is none.
+    """
+
+    path: Path
+    version: str
+    tag: str
+    implementation: str
+    platform: str = ""
+    headers: Path | None = None
+
+    @property
+    def free_threaded(self) -> bool:
+        """Tell whether it runs without the GIL."""
+        return self.tag.endswith("t")
+
+    @property
+    def full_version(self) -> str:
+        """The version with a ``t`` where it is free-threaded, as its users write it."""
+        return f"{self.version}{'t' if self.free_threaded else ''}"
+
+    def __str__(self) -> str:
+        return f"{self.path} (Python {self.full_version})"
+
+
+def locate_python(prefix: Path) -> Path:
+    """Return where the interpreter of a virtual environment is."""
+    return prefix / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+
+
+def query_interpreter(program: Path, env: Mapping[str, str]) -> Interpreter:
+    """Ask a program what it is, and the one below it when it belongs to a virtual environment.
+
+    Raises UsageError for what does not run, and for what torch cannot be built for: another
+    implementation, a debug build, 32 bits.
+    """
+    answer = _read_answer(program, env)
+    if answer["prefix"] != answer["base_prefix"]:
+        below = _find_base_interpreter(answer)
+        if below is None:
+            raise UsageError(
+                f"{program} is of the virtual environment {answer['prefix']}, but the Python below it is not"
+                f" in {answer['base_prefix']}",
+                tip="name the Python itself, and not the environment",
+            )
+        answer = {**_read_answer(below, env), "executable": str(below), "base_executable": str(below)}
+    if fault := _describe_fault(answer):
+        raise UsageError(f"{program} is {fault}")
+    major, minor = str(answer["version"]).split(".")[:2]
+    return Interpreter(
+        path=Path(os.path.realpath(answer["base_executable"])),
+        version=answer["version"],
+        tag=f"cp{major}{minor}{'t' if answer['free_threaded'] else ''}",
+        implementation=answer["implementation"],
+        platform=answer["platform"],
+        headers=Path(answer["headers"]) if answer["headers"] else None,
+    )
+
+
+def _read_answer(program: Path, env: Mapping[str, str]) -> dict[str, Any]:
+    output = capture_output(
+        [program, "-I", "-c", _QUESTION],
+        env=env,
+        timeout=_SECONDS,
+        check=UsageError,
+        description=f"asking {program} which Python it is",
+        tip="is it a Python 3 that runs on this machine?",
+    )
+    try:
+        answer = json.loads(output)
+        return {**answer, "version": str(answer["version"])}
+    except (ValueError, TypeError, KeyError) as cause:
+        raise UsageError(f"{program}, asked which Python it is, said {output[:200]!r}") from cause
+
+
+def _find_base_interpreter(answer: Mapping[str, Any]) -> Path | None:
+    """Return the interpreter that a virtual environment was made of."""
+    prefix, base = Path(answer["prefix"]), Path(answer["base_prefix"])
+    stated = Path(answer["base_executable"])
+    if not stated.is_relative_to(prefix) and stated.exists():
+        return stated
+    minor = ".".join(str(answer["version"]).split(".")[:2])
+    free = "t" if answer["free_threaded"] else ""
+    candidates = [base / "bin" / f"python{minor}{free}", base / "bin" / "python3", base / "python.exe"]
+    linked = Path(os.path.realpath(answer["executable"]))
+    return next(
+        (path for path in (*candidates, linked) if path.exists() and not path.is_relative_to(prefix)), None
+    )
+
+
+def _describe_fault(answer: Mapping[str, Any]) -> str | None:
+    """Say why no wheel of torch can be built for an interpreter; ``None`` when one can."""
+    version = answer["version"]
+    if answer["implementation"] != "cpython":
+        return f"{answer['implementation']} {version}; wheels of torch are built for CPython"
+    if answer["debug"]:
+        return f"a debug build of Python {version}; its extension modules load nowhere else"
+    if answer["bits"] != 64:
+        return f"a Python {version} of {answer['bits']} bits ({answer['platform']}); ROCm has 64"
+    return None
+
+
+OPT_PYTHON = Path("/opt/python")
+_RELEASE = r"(?P<version>3\.\d+(?:\.\d+)?)(?:(?:a|b|rc)\d+)?"
+_PYENV = re.compile(rf"{_RELEASE}(?P<free>t?)(?:-dev)?")
+_UV = re.compile(rf"cpython-{_RELEASE}(?P<free>\+freethreaded)?-.+")
+# py -0p, then and now: " -3.12-64 * C:\…\python.exe", " -V:3.13t * C:\…\python3.13t.exe"
+_PY = re.compile(
+    r"\s*-(?:V:)?(?P<version>3\.\d+)(?P<free>t?)(?:-\d+)?\s+(?:\*\s+)?(?P<path>\S.*?\.exe)\s*\*?\s*"
+)
+
+
+@dataclass(frozen=True)
+class RequestedPython:
+    """A version that was asked for: ``3.12``, ``3.12.4``, ``3.13t``."""
+
+    minor: str
+    patch: str | None = None
+    free_threaded: bool = False
+
+    @property
+    def tag(self) -> str:
+        """The tag of its wheels: ``cp312``, ``cp313t``."""
+        return f"cp{self.minor.replace('.', '')}{'t' if self.free_threaded else ''}"
+
+    def __str__(self) -> str:
+        return f"{self.minor}{f'.{self.patch}' if self.patch else ''}{'t' if self.free_threaded else ''}"
+
+    def matches(self, version: str, *, free_threaded: bool) -> bool:
+        """Tell whether a folder whose name says this can hold what is wanted."""
+        numbers = version.split(".")
+        fits = ".".join(numbers[:2]) == self.minor and free_threaded == self.free_threaded
+        return fits and (self.patch is None or len(numbers) < 3 or numbers[2] == self.patch)
+
+
+@dataclass(frozen=True)
+class PythonLocation:
+    """Somewhere to look, and the programs that are worth asking there, the best first.
+
+    ``named``: its name says which Python it is, and it may be nothing else.
+    """
+
+    name: str
+    programs: tuple[Path, ...]
+    named: bool = True
+
+
+def list_locations(
+    requested: RequestedPython, env: Mapping[str, str], opt_python: Path
+) -> Iterator[PythonLocation]:
+    """Yield the places of a version in the order in which they count."""
+    yield from _locate_opt_python(requested, opt_python)
+    if sys.platform != "win32":
+        pyenv = Path(env.get("PYENV_ROOT") or Path(env.get("HOME") or "~").expanduser() / ".pyenv")
+        yield _search_folders(requested, pyenv / "versions", _PYENV)
+    yield _search_uv(requested, env)
+    yield from _search_path(requested, env)
+    if sys.platform == "win32":
+        yield _ask_launcher(requested, env)
+
+
+def find_program(folder: Path) -> Path | None:
+    """Return the interpreter of an environment or installation; ``None`` when there is none."""
+    names = ("bin/python", "bin/python3", "Scripts/python.exe", "python.exe")
+    return next((folder / name for name in names if (folder / name).exists()), None)
+
+
+def _locate_opt_python(requested: RequestedPython, root: Path) -> Iterator[PythonLocation]:
+    """The Pythons of a manylinux image: a folder a (Python, ABI)."""
+    if sys.platform != "win32":
+        folder = root / f"{requested.tag.removesuffix('t')}-{requested.tag}"
+        program = folder / "bin" / "python"
+        yield PythonLocation(str(folder), (program,) if program.exists() else ())
+
+
+def _search_folders(requested: RequestedPython, root: Path, name: re.Pattern[str]) -> PythonLocation:
+    """Folders called by their version, the newest first."""
+    programs: list[tuple[tuple[int, ...], Path]] = []
+    for folder in sorted(root.iterdir()) if root.is_dir() else []:
+        match = name.fullmatch(folder.name)
+        if match is None or not requested.matches(match["version"], free_threaded=bool(match["free"])):
+            continue
+        if program := find_program(folder):
+            programs.append((tuple(int(number) for number in match["version"].split(".")), program))
+    programs.sort(key=lambda item: item[0], reverse=True)
+    return PythonLocation(str(root), tuple(program for _, program in programs))
+
+
+def _search_uv(requested: RequestedPython, env: Mapping[str, str]) -> PythonLocation:
+    if folder := env.get("UV_PYTHON_INSTALL_DIR"):
+        return _search_folders(requested, Path(folder).absolute(), _UV)
+    try:
+        output = capture_output(
+            [find_uv(), "python", "dir"], env=compose_uv_environment(env), check=SdkError, timeout=60
+        )
+    except RocmWheelsError as fault:
+        return PythonLocation(f"uv's Pythons (`uv python dir` failed: {str(fault).splitlines()[0]})", ())
+    return _search_folders(requested, Path(output.strip()), _UV)
+
+
+def _search_path(requested: RequestedPython, env: Mapping[str, str]) -> Iterator[PythonLocation]:
+    free = "t" if requested.free_threaded else ""
+    names = [(f"python{requested.minor}{free}", True), ("python3", False), ("python", False)]
+    folders = [folder for folder in env.get("PATH", "").split(os.pathsep) if folder]
+    for name, named in names:
+        matches = [shutil.which(name, path=folder) for folder in folders]
+        programs = dict.fromkeys(Path(path).absolute() for path in matches if path)
+        yield PythonLocation(f"{name} on PATH", tuple(programs), named)
+
+
+def _ask_launcher(requested: RequestedPython, env: Mapping[str, str]) -> PythonLocation:
+    """Ask the launcher of Windows, which knows what the registry says (written, never run)."""
+    program = shutil.which("py", path=env.get("PATH", ""))
+    if program is None:
+        return PythonLocation("py -0p (there is no py on PATH)", ())
+    try:
+        output = capture_output([program, "-0p"], env=env, check=SdkError, timeout=60)
+    except RocmWheelsError as fault:
+        return PythonLocation(f"py -0p (failed: {str(fault).splitlines()[0]})", ())
+    return PythonLocation("py -0p", parse_launcher_output(requested, output))
+
+
+def parse_launcher_output(requested: RequestedPython, output: str) -> tuple[Path, ...]:
+    """Return the programs of a version that ``py -0p`` printed."""
+    lines = [match for line in output.splitlines() if (match := _PY.fullmatch(line))]
+    fitting = [line for line in lines if requested.matches(line["version"], free_threaded=bool(line["free"]))]
+    return tuple(Path(line["path"]) for line in fitting)
+
 
 _VERSION = re.compile(r"(?:python)?(3\.\d+)(?:\.(\d+))?(t?)")
 _TAG = re.compile(r"cp3(\d+)(t?)(?:-cp3(\d+)(t?))?")

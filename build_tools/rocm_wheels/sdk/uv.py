@@ -10,9 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from rocm_wheels.errors import SdkError
-from rocm_wheels.process import run_command
-from rocm_wheels.shell import hide_credentials, format_command
+from rocm_wheels.core import SdkError, format_command, hide_credentials, run_command
 
 # They would make uv choose another environment, Python or output than the one asked for.
 _REMOVED_VARIABLES = (

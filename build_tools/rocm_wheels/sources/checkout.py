@@ -1,36 +1,426 @@
-"""Checkout: a project's sources at one upstream commit, tagged, hipified, as often as wanted.
+"""Check a project's sources out at one upstream commit, tagged, patched, hipified, as often as asked.
 
 The order makes a run that was killed repeatable: fetch (touches no file), note what is
-under way, write the files, tag, hipify, note what was left.
+under way, write the files, tag, hipify, note what was left. Several projects are checked out side by side: one
+that fails stops none of the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rocm_wheels import log, shell
-from rocm_wheels.sources import build_env, undo
-from rocm_wheels.sources.bring import bring_to_commit
-from rocm_wheels.sources.commits import is_tagged
-from rocm_wheels.sources.git import Git, find_git_directory, disable_private_filters
-from rocm_wheels.sources.identity import read_current_tree
-from rocm_wheels.sources.network import remote
-from rocm_wheels.sources.network.fetch import mark_under_way, was_interrupted
-from rocm_wheels.sources.network.mirrors import refuse_mirrors_inside
-from rocm_wheels.sources.patches.apply import check_patch_request
-from rocm_wheels.sources.place import (
-    is_fresh_folder,
-    make_repository_folder,
-    find_existing_folder,
-    remove_created_folders,
+from rocm_wheels.core import (
+    RocmWheelsError,
+    SourceError,
+    hide_credentials,
+    lock_folder,
+    log_note,
+    name_log_line,
+    prefix_log_lines,
+    run_growing_work,
 )
-from rocm_wheels.sources.prepare import prepare_repository
-from rocm_wheels.sources.recover import TREE_VARIABLE, clear_leftovers
-from rocm_wheels.sources.request import CheckoutRequest, CheckoutResult
-from rocm_wheels.sources.state import OWN_FOLDER, CheckoutState, read_state
-from rocm_wheels.workspace import lock_folder
+from rocm_wheels.models import Project
+from rocm_wheels.sources.checkout_state import (
+    FETCHED_REF,
+    OWN_FOLDER,
+    TIMES_FILE,
+    CheckoutState,
+    read_state,
+    write_state,
+)
+from rocm_wheels.sources.commits import FileListing, is_tagged, load_times, restore_times, save_times
+from rocm_wheels.sources.git import (
+    Git,
+    GitConfiguration,
+    disable_filters,
+    disable_private_filters,
+    find_git_directory,
+    is_linked,
+    read_configuration,
+    write_configuration,
+)
+from rocm_wheels.sources.hipify import (
+    hipify_repositories,
+    is_build_env_current,
+    settle_state,
+    skip_hipify,
+    write_build_env,
+)
+from rocm_wheels.sources.hipify_record import HipifyRecord, accept_rewritten_files, write_hipify_records
+from rocm_wheels.sources.mirrors import obtain_commit, refuse_mirrors_inside
+from rocm_wheels.sources.network import (
+    CommitRequest,
+    Transport,
+    check_ref,
+    is_shallow,
+    make_sha256_error,
+    mark_under_way,
+    resolve_ref,
+    strip_credentials,
+    was_interrupted,
+)
+from rocm_wheels.sources.own_work import (
+    TREE_VARIABLE,
+    clear_leftovers,
+    keep_commits,
+    refuse_blocking_files,
+    refuse_own_work,
+    refuse_unfinished_operations,
+    rescue_all,
+)
+from rocm_wheels.sources.patches import (
+    PatchRefusedError,
+    PatchSet,
+    apply_stage,
+    check_patch_request,
+    require_base_applies,
+)
+from rocm_wheels.sources.pins import Pin
+from rocm_wheels.sources.submodules import RepositoryCommit, SubmoduleFetch, fetch_submodules
+from rocm_wheels.sources.tree_identity import read_current_tree
+from rocm_wheels.sources.tree_writer import (
+    list_all_files,
+    list_our_files,
+    read_configured_origin,
+    restore_tree,
+    tag_upstream_commits,
+    take_snapshot,
+    write_commit_files,
+)
+from rocm_wheels.sources.trees import (
+    TreePart,
+    has_head_commit,
+    has_whole_commit,
+    list_differences,
+    list_repositories,
+    update_heads,
+)
+
+
+@dataclass(frozen=True)
+class CheckoutRequest:
+    """What to check out where, and how its server is reached; ``depth`` as git has it, ``None``: whole.
+
+    ``local_origin``: the user named an origin on this machine, so that submodules may come
+    from there as well (git's ``protocol.file.allow``).
+    """
+
+    project: Project
+    directory: Path
+    pin: Pin
+    depth: int | None = None
+    submodules: bool = True
+    hipify: bool = True
+    commit_hipify: bool = True
+    local_origin: bool = False
+    patches: PatchSet | None = None
+    transport: Transport = field(default_factory=Transport)
+
+    @property
+    def hipify_way(self) -> str:
+        """How the tree is left: ``no``, ``committed`` or ``uncommitted``, as in the state."""
+        return "no" if not self.hipify else "committed" if self.commit_hipify else "uncommitted"
+
+    @property
+    def patched_with(self) -> str:
+        """The digest of the patch set, as in the state."""
+        return self.patches.digest if self.patches is not None else ""
+
+
+@dataclass(frozen=True)
+class CheckoutResult:
+    """``upstream`` names its commit; ``state`` is what was left; ``changed``: anything was done.
+
+    ``tree``: of the upstream commit, where it was looked at.
+    """
+
+    directory: Path
+    upstream: Pin
+    state: CheckoutState
+    changed: bool
+    tree: str | None = None
+
+    @property
+    def head(self) -> str:
+        """The commit that is checked out."""
+        return self.state.left[""].head
+
+
+# without one of these git sees no repository: `git init` was killed
+REPOSITORY_NAMES = frozenset({"HEAD", "objects", "refs"})
+
+
+def find_existing_folder(directory: Path) -> Path:
+    """Return the folder, or the nearest one above it that exists."""
+    return next(folder for folder in (directory, *directory.parents) if folder.is_dir())
+
+
+def is_fresh_folder(directory: Path) -> bool:
+    """Tell whether nothing is in the folder yet (or only a beginning of ours, killed at once)."""
+    above = find_existing_folder(directory)
+    if above != directory:
+        missing = next(path for path in (directory, *directory.parents) if path.parent == above)
+        if missing.is_dir():  # made by another checkout, this moment
+            return is_fresh_folder(directory)
+        if os.path.lexists(missing):
+            raise SourceError(f"{missing} is not a folder", tip="name another one with --checkout-dir")
+        return True
+    names = {entry.name for entry in directory.iterdir()}
+    if names <= {".git"}:
+        inner = (
+            {entry.name for entry in (directory / ".git").iterdir()}
+            if (directory / ".git").is_dir()
+            else set()
+        )
+        return not names or (OWN_FOLDER in inner and not inner >= REPOSITORY_NAMES)
+    if ".git" not in names:
+        raise SourceError(
+            f"{directory} is not empty and not a git checkout",
+            tip="name another folder with --checkout-dir, or move this one away",
+        )
+    return False
+
+
+def make_repository_folder(git_dir: Path) -> list[Path]:
+    """Make the folder of a new repository; return it and those above that were missing, inner ones first."""
+    created = [git_dir, *(folder for folder in git_dir.parents if not os.path.lexists(folder))]
+    (git_dir / OWN_FOLDER).mkdir(parents=True, exist_ok=True)
+    return created
+
+
+def remove_created_folders(created: Sequence[Path], directory: Path) -> None:
+    """Remove the folders made for a repository; those above its ``directory`` only while they are empty.
+
+    Another checkout may have come into them meanwhile.
+    """
+    inside = [folder for folder in created if folder.is_relative_to(directory)]
+    if inside:
+        shutil.rmtree(inside[-1])
+    for folder in created[len(inside) :]:
+        try:
+            folder.rmdir()
+        except OSError:
+            return
+
+
+@dataclass(frozen=True)
+class PreparedRepository:
+    """A repository with the wanted commit in it, and its configuration; ``created`` by this run.
+
+    ``noted``: the state that says so on the disk, where this run has written one. ``tree``: the commit's,
+    where it was made and looked at.
+    """
+
+    commit: str
+    config: GitConfiguration
+    created: bool
+    noted: CheckoutState | None
+    tree: str
+
+
+def prepare_repository(
+    request: CheckoutRequest,
+    git_dir: Path,
+    state: CheckoutState | None,
+    commit: str,
+    source: str,
+    *,
+    env: Mapping[str, str],
+) -> PreparedRepository:
+    """Have a repository with the wanted commit in it; no file of the tree is touched."""
+    pin, plain = request.pin, Git(request.directory, env)
+    linked = is_linked(git_dir)
+    present = {name for name in REPOSITORY_NAMES if (git_dir / name).exists()}
+    noted, fresh, created = None, not linked and present != REPOSITORY_NAMES, not linked and not present
+    if fresh or (state is not None and state.operation is not None):
+        blank = CheckoutState(
+            strip_credentials(pin.origin),
+            pin.ref,
+            commit,
+            submodules=request.submodules,
+            operation="checkout",
+        )
+        noted = state or blank
+        write_state(git_dir, noted)
+        plain.text("init", "--quiet", "--initial-branch=main", "--template=")
+    config = read_configuration(plain)
+    if config.values.get("extensions.objectformat", "sha1") != "sha1":
+        raise make_sha256_error(f"the repository in {request.directory}")
+    origin = config.origin
+    if origin != pin.origin and state is None and not fresh:
+        kind = f"a clone of {hide_credentials(origin)}, not" if origin else "no clone"
+        raise SourceError(
+            f"{request.directory} is {kind} of {hide_credentials(pin.origin)}",
+            tip="name another folder with --checkout-dir"
+            + (", or give that origin with --gitrepo-origin" if origin else ""),
+        )
+    tree = ""
+    if created or not has_whole_commit(plain, commit):
+        depth = request.depth
+        if depth is not None and has_head_commit(plain) and not is_shallow(plain):
+            log_note("the checkout has its whole history already; --depth is not needed")
+            depth = None
+        commit_request = CommitRequest(pin.origin, source)
+        commit, tree = obtain_commit(plain, commit_request, commit, depth=depth, transport=request.transport)
+    return PreparedRepository(commit, config, created, noted, tree if created else "")
+
+
+def bring_to_commit(
+    request: CheckoutRequest,
+    git_dir: Path,
+    state: CheckoutState | None,
+    ready: PreparedRepository,
+    *,
+    env: Mapping[str, str],
+    python: Path,
+) -> tuple[CheckoutState, str]:
+    """Bring the tree to the wanted commit, patch and hipify it; return what was left, and upstream's tree."""
+    commit, config, project = ready.commit, ready.config, request.project
+    git = disable_filters(Git(request.directory, env), config.values)
+    require_base_applies(git, commit, request.patches)
+    parts = _secure_own_work(git, git_dir, state, ready)
+    ours = list_our_files(parts, state)
+    refuse_blocking_files(git, commit, ours)
+    modules = _fetch_submodules(request, git, git_dir, parts, ready)
+    snapshot = take_snapshot(parts, state, ours) if request.patched_with else None
+    with mark_under_way(git_dir):  # killed here, git leaves locks, and no operation is noted yet
+        # refused, it stays; relative submodules need it from here on
+        write_configuration(git, git_dir, config, request.pin.origin, created=ready.created)
+        keep_commits(parts, state, commit)
+    times = _note_times(git_dir, list_all_files(parts, project, state))
+    new = _plan_state(request, commit)
+    noted_state = replace(state or new, operation="checkout")
+    if noted_state != ready.noted:
+        write_state(git_dir, noted_state)
+    moved = any(part.path for part in parts) or config.knows_submodules
+    parts = write_commit_files(parts, git_dir, commit, ours, modules=modules, moved=moved, tree=ready.tree)
+    tree, final = parts[0].tree, request.patches is None
+    records: Mapping[str, HipifyRecord] = {}
+    hipified = _stays_plain(request) and request.commit_hipify
+    new = replace(new, left=tag_upstream_commits(parts, hipified=hipified, fetched=final))
+    if not _stays_plain(request):  # else nothing comes that would write another file
+        write_state(git_dir, replace(new, operation="checkout"))
+    try:
+        new, records = _patch_and_hipify(request, parts, git_dir, new, python)
+    except PatchRefusedError:
+        restore_tree(git, git_dir, snapshot, project, times)
+        raise
+    if times:
+        restore_times(git, times, list_all_files(parts, project, new))
+    write_build_env(git, git_dir, project, hipified=request.hipify)
+    if not final:  # until now the tree could be put back, without the tags
+        git.text("update-ref", "-d", FETCHED_REF)
+    parts = update_heads(parts, new.left)
+    new = settle_state(new, parts)
+    write_hipify_records(parts, records, new.identity)
+    write_state(git_dir, new)
+    (git_dir / OWN_FOLDER / TIMES_FILE).unlink(missing_ok=True)
+    return new, tree
+
+
+def _secure_own_work(
+    git: Git, git_dir: Path, state: CheckoutState | None, ready: PreparedRepository
+) -> Sequence[TreePart]:
+    """Return the repositories of a tree once nothing in them is at risk: own work is refused, or rescued."""
+    if state is not None and state.operation is not None:
+        refuse_unfinished_operations(list_repositories(git), locks=False)  # a killed git of ours left those
+        rescue_all(git, state, ready.commit)
+        return list_repositories(git)
+    parts = [TreePart("", git, "", git_dir, "", "")] if ready.created else list_repositories(git)
+    refuse_own_work(parts, state)
+    return parts
+
+
+def _fetch_submodules(
+    request: CheckoutRequest, git: Git, git_dir: Path, parts: Sequence[TreePart], ready: PreparedRepository
+) -> SubmoduleFetch:
+    """Fetch the commits of all submodules."""
+    submodule_git = git.with_settings("protocol.file.allow=always") if request.local_origin else git
+    return fetch_submodules(
+        RepositoryCommit("", submodule_git, git_dir, request.pin.origin, ready.commit),
+        {part.path: part.git_dir for part in parts if part.path},
+        ready.config,
+        enabled=request.submodules,
+        depth=request.depth,
+        transport=request.transport,
+    )
+
+
+def _note_times(git_dir: Path, now: FileListing) -> FileListing:
+    """Note the files that are there ``now``, and return them; after a killed run, those that it had noted."""
+    path = git_dir / OWN_FOLDER / TIMES_FILE
+    before = {**now, **load_times(path)}
+    if before:
+        save_times(path, before)
+    return before
+
+
+def _plan_state(request: CheckoutRequest, commit: str) -> CheckoutState:
+    """Return the state of a tree that has nothing of ours yet."""
+    return CheckoutState(
+        strip_credentials(request.pin.origin),
+        request.pin.ref,
+        commit,
+        submodules=request.submodules,
+        patches=request.patched_with,
+        patch_set=request.patches.folder.name if request.patches is not None else "",
+    )
+
+
+def _stays_plain(request: CheckoutRequest) -> bool:
+    """Tell whether hipify and patches leave the tree as upstream has it."""
+    return request.patches is None and request.hipify and not request.project.hipify.script
+
+
+def _patch_and_hipify(
+    request: CheckoutRequest, parts: Sequence[TreePart], git_dir: Path, state: CheckoutState, python: Path
+) -> tuple[CheckoutState, Mapping[str, HipifyRecord]]:
+    """Apply base patches, hipify, apply hipified patches; return the state, and what hipify did."""
+    patches, project = request.patches, request.project
+    if _stays_plain(request):
+        return skip_hipify(project, state, commit=request.commit_hipify), {}
+    if patches is not None:
+        state = apply_stage(parts, git_dir, state, patches.base, "base")
+    if not request.hipify:
+        return state, {}
+    current_parts = update_heads(parts, state.left)
+    state, _, records = hipify_repositories(
+        current_parts, project, state, commit=request.commit_hipify, python=python
+    )
+    write_state(git_dir, replace(state, operation="checkout"))
+    if patches is not None and patches.hipified and project.hipify.script:
+        before, state = state, apply_stage(parts, git_dir, state, patches.hipified, "hipified")
+        current_parts = update_heads(parts, state.left)
+        records = {part.path: accept_rewritten_files(part, records[part.path]) for part in current_parts}
+        if any(_touches_sources(part, before, records[part.path]) for part in current_parts):
+            previous_records = dict(records)
+            state, _, records = hipify_repositories(
+                current_parts,
+                project,
+                state,
+                commit=True,
+                python=python,
+                known_records=previous_records,
+                keep_edited=True,
+            )
+            write_state(git_dir, replace(state, operation="checkout"))
+    elif patches is not None:
+        state = apply_stage(parts, git_dir, state, patches.hipified, "hipified")
+    return state, records
+
+
+def _touches_sources(part: TreePart, before: CheckoutState, record: HipifyRecord) -> bool:
+    """Tell whether patches changed a file that hipify may have translated to another one."""
+    changes = list_differences(part.git, "diff-tree", "-r", before.left[part.path].head, part.head)
+    return any(
+        not change.of_submodule and change.path not in record.made and change.path not in record.rewritten
+        for change in changes
+    )
 
 
 def checkout_project(request: CheckoutRequest, *, env: Mapping[str, str], python: Path) -> CheckoutResult:
@@ -43,7 +433,7 @@ def checkout_project(request: CheckoutRequest, *, env: Mapping[str, str], python
     directory = request.directory.absolute()
     request = replace(request, directory=directory)
     pin = request.pin
-    remote.check_ref(pin.ref)
+    check_ref(pin.ref)
     refuse_mirrors_inside(request.transport.mirrors, directory)
     check_patch_request(
         request.patches, hipify=request.hipify, commit=request.commit_hipify, submodules=request.submodules
@@ -51,16 +441,16 @@ def checkout_project(request: CheckoutRequest, *, env: Mapping[str, str], python
     fresh = is_fresh_folder(directory)
     git_dir = directory / ".git" if fresh else find_git_directory(Git(directory, env))
     env = {**env, TREE_VARIABLE: str(git_dir)}
-    shown_origin = shell.hide_credentials(pin.origin)
+    shown_origin = hide_credentials(pin.origin)
     description = f"{pin.ref} at {pin.commit[:12]}" if pin.commit not in ("", pin.ref) else pin.ref
-    log.log_note(
-        log.name_log_line(request.project.name, f"{description} of {shown_origin} ({pin.why}) → {directory}")
+    log_note(
+        name_log_line(request.project.name, f"{description} of {shown_origin} ({pin.why}) → {directory}")
     )
     asking, ref = Git(find_existing_folder(directory), env), pin.commit or pin.ref
-    commit, source = remote.resolve_ref(asking, pin.origin, ref, transport=request.transport)
+    commit, source = resolve_ref(asking, pin.origin, ref, transport=request.transport)
     state = None if fresh else read_state(git_dir)
     if state is not None and _is_up_to_date(request, state, commit, git_dir, env):
-        log.log_note(f"{directory} is at {commit[:12]} already; nothing to do")
+        log_note(f"{directory} is at {commit[:12]} already; nothing to do")
         return CheckoutResult(directory, replace(pin, commit=commit), state, False)
     created = make_repository_folder(git_dir) if fresh else []
     try:
@@ -77,7 +467,7 @@ def checkout_project(request: CheckoutRequest, *, env: Mapping[str, str], python
         remove_created_folders(created, directory)
     result = CheckoutResult(directory, replace(pin, commit=commit), new_state, True, tree)
     hipified = f", HEAD {result.head[:12]}" if result.head != commit else ""
-    log.log_note(f"{directory} is at {commit[:12]}{hipified}")
+    log_note(f"{directory} is at {commit[:12]}{hipified}")
     return result
 
 
@@ -96,14 +486,88 @@ def _is_up_to_date(
     committed = state.hipify == "committed"
     if not is_tagged(git, commit, hipified=committed):
         return False
-    if not build_env.is_build_env_current(
-        request.project, request.directory, git_dir, hipified=request.hipify
-    ):
+    if not is_build_env_current(request.project, request.directory, git_dir, hipified=request.hipify):
         return False
     return read_current_tree(disable_private_filters(git), state) == (state.left[""].head, state.identity)
 
 
 def _is_from_origin(git: Git, origin: str, state: CheckoutState) -> bool:
     """Tell whether a tree is from an origin; credentials that are named are those that its git has."""
-    plain = remote.strip_credentials(origin)
-    return plain == state.origin and (plain == origin or undo.read_configured_origin(git) == origin)
+    plain = strip_credentials(origin)
+    return plain == state.origin and (plain == origin or read_configured_origin(git) == origin)
+
+
+@dataclass(frozen=True)
+class CheckoutTask:
+    """A project to check out. ``request`` is called when its turn comes; it may read other trees.
+
+    ``after``: the project whose tree it reads; without that one there, this one is not begun.
+    ``check`` raises when the tree that was made is not the wanted one.
+    """
+
+    project: str
+    request: Callable[[], CheckoutRequest]
+    after: str | None = None
+    check: Callable[[CheckoutRequest, CheckoutResult], None] | None = None
+
+
+@dataclass(frozen=True)
+class CheckoutOutcome:
+    """What became of a project: a result, or a failure, or neither when ``missing`` had failed before."""
+
+    project: str
+    result: CheckoutResult | None = None
+    failure: RocmWheelsError | OSError | None = None
+    missing: str = ""
+
+
+def checkout_projects(
+    tasks: Sequence[CheckoutTask], folder: Path, *, env: Mapping[str, str], python: Path
+) -> list[CheckoutOutcome]:
+    """Check out projects below ``folder``, each after the one that it reads; return what became of each.
+
+    Every line that is printed meanwhile names its project. An interruption ends them all. Raises
+    nothing of what a project's own checkout raises, but for what is a bug.
+    """
+    names = {task.project for task in tasks}
+
+    def work(task: CheckoutTask) -> tuple[list[CheckoutOutcome], list[CheckoutTask]]:
+        followers = [follower for follower in tasks if follower.after == task.project]
+        with prefix_log_lines(task.project):
+            try:
+                request = task.request()
+                result = checkout_project(request, env=env, python=python)
+                if task.check is not None:
+                    task.check(request, result)
+            except (RocmWheelsError, OSError) as failure:
+                missing = [CheckoutOutcome(follower.project, missing=task.project) for follower in followers]
+                return [CheckoutOutcome(task.project, failure=failure), *missing], []
+        return [CheckoutOutcome(task.project, result)], followers
+
+    first = [task for task in tasks if task.after not in names]
+    with _ensure_folder(folder):
+        outcomes = {
+            outcome.project: outcome
+            for batch in run_growing_work(work, first, jobs=len(tasks))
+            for outcome in batch
+        }
+    return [outcomes[task.project] for task in tasks]
+
+
+@contextmanager
+def _ensure_folder(folder: Path) -> Iterator[None]:
+    """Have a folder, and take it back when nothing has come into it.
+
+    Those who work in it side by side must not find it gone because one of them failed.
+    """
+    created = [path for path in (folder, *folder.parents) if not path.exists()]
+    above = created[-1].parent if created else folder
+    for path in (*created, above):
+        if os.path.lexists(path) and not path.is_dir():
+            raise SourceError(f"{path} is not a folder", tip="name another one with --repo")
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        while created and not any(created[0].iterdir()):
+            created.pop(0).rmdir()

@@ -1,21 +1,85 @@
-"""git in one working tree, started so that a tree comes out the same for everybody.
+"""Run git in one working tree, started so that a tree comes out the same for everybody.
 
 The user's own configuration (proxies, credentials, `insteadOf`) stays in force; only what
 could change content, sign, run hooks or ask questions is set aside, for our commands alone.
+Failures that git reports in its own words get the tip that helps.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rocm_wheels import log, process, shell
-from rocm_wheels.errors import SourceError
-from rocm_wheels.sources.advice import add_advice
+from rocm_wheels.core import (
+    SourceError,
+    capture_output,
+    format_command,
+    hide_credentials,
+    log_note,
+    run_command,
+    show_live_line,
+    write_atomically,
+)
+
+_DISK_FULL = 2**18  # bytes
+# What git says (seen of 2.39; the words are older and have stayed).
+_ADVICE = (
+    (
+        re.compile(r"\.lock': File exists|could not lock config file"),
+        "another git is at work in that repository: wait for it to end; if none is, remove the .lock file",
+    ),
+    (
+        re.compile(r"bad (numeric |boolean )?config"),
+        "correct git's configuration there (`git config --show-origin --list` names the files)",
+    ),
+    (
+        re.compile(r"Permission denied(?! \()|Read-only file system"),  # ssh says why in brackets
+        "have it readable and writable for you, or choose another folder",
+    ),
+)
+_DAMAGE = re.compile(
+    r"\bis corrupt\b|bad object (HEAD|refs/)|unable to (unpack|read) |index file (smaller|corrupt)"
+    r"|bad index file|bad signature|not a git repository|invalid gitfile|does not match index"
+)
+
+
+def find_advice(output: str, damaged: str = "") -> str | None:
+    """Return what to do about a failure, where git's words tell; those of a server say nothing of us.
+
+    ``damaged``: what it is that words about broken files are about (empty: nothing of ours).
+    """
+    local_output = "\n".join(
+        line for line in output.splitlines() if not line.lstrip(" |").startswith("remote:")
+    )
+    if damaged and _DAMAGE.search(local_output):
+        return (
+            f"{damaged} is damaged; `git fsck` says more. Move it away, "
+            "or check out into another folder with --checkout-dir"
+        )
+    return next((tip for words, tip in _ADVICE if words.search(local_output)), None)
+
+
+@contextmanager
+def add_advice(folder: Path, damaged: str = "") -> Iterator[None]:
+    """Give a failure of git the tip that its words call for, where there is one (see ``find_advice``).
+
+    When the disk of ``folder`` is full, that is the tip: git does not always say so.
+    """
+    try:
+        yield
+    except SourceError as failure:
+        if folder.exists() and shutil.disk_usage(folder).free < _DISK_FULL:
+            failure.tip = "free some space, then run the same command again"
+        else:
+            failure.tip = find_advice(failure.message, damaged) or failure.tip
+        raise
+
 
 OLDEST_GIT = (2, 28)  # for `git init --initial-branch`; run here: 2.39
 OUR_NAME = "rocm-wheels"
@@ -93,7 +157,7 @@ class Git:
     ) -> str:
         """Return what a local command printed. Raises SourceError with git's own words."""
         with add_advice(self.directory, f"the repository of {self.directory}"):
-            return process.capture_output(
+            return capture_output(
                 self.command(arguments),
                 env=self.environment(),
                 cwd=self.directory,
@@ -110,7 +174,7 @@ class Git:
 
     def succeeds(self, *arguments: str) -> bool:
         """Tell whether a command that answers by its exit code says yes."""
-        done = process.run_command(
+        done = run_command(
             self.command(arguments),
             env=self.environment(),
             cwd=self.directory,
@@ -132,11 +196,11 @@ class Git:
         Give it ``--progress``, or it says nothing. Raises SourceError.
         """
         with add_advice(self.directory, f"the repository of {self.directory}, or its origin,"):
-            process.run_command(
+            run_command(
                 self.command(arguments),
                 env=self.environment(),
                 cwd=self.directory,
-                on_line=lambda line: log.show_live_line(f"{activity}: {line}"),
+                on_line=lambda line: show_live_line(f"{activity}: {line}"),
                 timeout=FETCH_SECONDS,
                 silence=silence,
                 ends_silence=lambda line: bool(_TRANSFER_DONE.search(line)),
@@ -144,7 +208,7 @@ class Git:
                 description=activity,
                 tip=tip,
             )
-        log.show_live_line("")
+        show_live_line("")
 
     def command(self, arguments: Sequence[str]) -> list[str]:
         """Return the whole command line. Raises SourceError when there is no git, or none that will do."""
@@ -171,7 +235,7 @@ class Git:
 
     def describe(self, arguments: Sequence[str]) -> str:
         """Name a command in a message, without our configuration."""
-        return f"`{shell.format_command(['git', *arguments], cwd=self.directory)}`"
+        return f"`{format_command(['git', *arguments], cwd=self.directory)}`"
 
 
 def strip_repository_variables(env: Mapping[str, str]) -> dict[str, str]:
@@ -192,9 +256,7 @@ def _require_git_version(env: Mapping[str, str]) -> None:
     needed = ".".join(map(str, OLDEST_GIT))
     tip = f"have git {needed} or newer on the PATH"
     try:
-        output = process.capture_output(
-            ["git", "version"], env=env, timeout=60, check=SourceError, description="git"
-        )
+        output = capture_output(["git", "version"], env=env, timeout=60, check=SourceError, description="git")
     except SourceError as cause:
         raise SourceError("there is no git that can be started", tip=tip) from cause
     version = re.match(r"git version (\d+)\.(\d+)", output)
@@ -253,3 +315,66 @@ def disable_filters(git: Git, keys: Iterable[str]) -> Git:
         )
     ]
     return git.with_settings(*off)
+
+
+_ORIGIN_KEY = "remote.origin.url"
+
+
+@dataclass(frozen=True)
+class GitConfiguration:
+    """Keys (in lower letters but for their middle) and values; ``local``: of the repository's file alone."""
+
+    values: Mapping[str, str]
+    local: Mapping[str, str]
+
+    @property
+    def origin(self) -> str:
+        """The origin, with the credentials in it; empty where there is none."""
+        return self.values.get(_ORIGIN_KEY, "")
+
+    @property
+    def knows_submodules(self) -> bool:
+        """Tell whether something was said of a submodule."""
+        return any(key.startswith("submodule.") for key in self.local)
+
+
+def read_configuration(git: Git) -> GitConfiguration:
+    """Read git's configuration in a repository; what is set last counts."""
+    fields = git.fields("config", "-z", "--show-scope", "--list")
+    values, local = {}, {}
+    for scope, record in zip(fields[::2], fields[1::2], strict=True):
+        key, _, value = record.partition("\n")
+        values[key] = value
+        if scope in ("local", "worktree"):
+            local[key] = value
+    return GitConfiguration(values, local)
+
+
+def write_configuration(
+    git: Git, git_dir: Path, current: GitConfiguration, origin: str, *, created: bool
+) -> None:
+    """Note the origin, and what lets the user's own git see the files as ours does.
+
+    ``current`` is the configuration as it is. ``created``: this run has just made the repository in
+    ``git_dir``, so that nobody else writes its file.
+    """
+    if current.origin == origin:
+        return
+    if created and not {"core.autocrlf", "core.eol"} & current.local.keys():
+        config = git_dir / "config"
+        mode, url = config.stat().st_mode, origin.replace("\\", "\\\\").replace('"', '\\"')
+        lines = '[core]\n\tautocrlf = false\n\teol = lf\n[remote "origin"]\n'
+        lines += f'\turl = "{url}"\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n'
+        write_atomically(config, config.read_bytes() + lines.encode("utf-8", "surrogateescape"))
+        config.chmod(mode)
+        return
+    if current.origin:
+        log_note(f"origin was {hide_credentials(current.origin)}")
+    for key, value in (
+        ("remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*"),
+        ("core.autocrlf", "false"),
+        ("core.eol", "lf"),
+        (_ORIGIN_KEY, origin),  # the last: with it, all are there
+    ):
+        if current.local.get(key) != value:
+            git.text("config", "--replace-all", key, value)

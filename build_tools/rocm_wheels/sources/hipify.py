@@ -1,43 +1,534 @@
 """Hipify: the project's own script turns CUDA sources into HIP sources, in the tree.
 
 The script is the project's; what we add is that it can be done again. Files whose content
-stays keep their times, the commit (where wanted) has the same id for the same input, and
-what is somebody's own work is never mixed in.
+stays keep their times, the commit (where asked for) has the same id for the same input, and
+the user's own work is never mixed in.
+
+For projects that are told by variables, a checkout leaves ``build_env.json`` in the tree for the build. git does not
+see the file (``info/exclude`` of the repository): HEAD stays the upstream commit, which is in Triton's version, and
+the tree counts as unchanged. What we wrote last is noted inside the repository, so that a file of the user's own
+is told apart and kept.
 """
 
 from __future__ import annotations
 
+import json
+import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
-from rocm_wheels.errors import SourceError
-from rocm_wheels.model.project import Project
-from rocm_wheels.sources import build_env, protect
-from rocm_wheels.sources.git import Git, find_git_directory, disable_private_filters
-from rocm_wheels.sources.hipified import (
-    EditedOutputError,
-    HipifyRecord,
-    read_hipify_record,
-    write_hipify_records,
+from rocm_wheels.core import (
+    SourceError,
+    lock_folder,
+    log_note,
+    log_warning,
+    run_command,
+    show_live_line,
+    write_atomically,
 )
-from rocm_wheels.sources.identity import read_current_tree, hash_whole_tree
-from rocm_wheels.sources.recover import recover_hipify
-from rocm_wheels.sources.state import (
+from rocm_wheels.models import Project
+from rocm_wheels.sources.checkout_state import (
+    LEFT_REF,
     OWN_FOLDER,
+    SIDE_INDEX,
+    UPSTREAM_TAG,
     CheckoutState,
+    RepositoryState,
     read_state,
     write_state,
 )
-from rocm_wheels.sources.translate import run_hipify, log_changed_files, hipify_repositories
+from rocm_wheels.sources.commits import (
+    FileListing,
+    FileStamp,
+    build_tree,
+    commit_hipify,
+    find_touched_files,
+    remove_files,
+    restore_times,
+    scan_files,
+    scan_ignored_files,
+    tag_unchanged,
+)
+from rocm_wheels.sources.git import Git, disable_private_filters, find_git_directory, is_linked
+from rocm_wheels.sources.hipify_record import (
+    EditedOutputError,
+    HipifyRecord,
+    keep_files,
+    merge_outputs,
+    read_hipify_record,
+    renew_record,
+    restore_kept_files,
+    set_outputs_aside,
+    write_hipify_records,
+)
+from rocm_wheels.sources.own_work import (
+    list_own_changes,
+    list_own_commits,
+    recover_hipify,
+    refuse_uncommitted,
+)
+from rocm_wheels.sources.tree_identity import hash_whole_tree, read_current_tree
 from rocm_wheels.sources.trees import (
     TreePart,
+    choose_seed_index,
+    find_holder,
     list_repositories,
+    require_commit,
     run_side_by_side,
     update_heads,
 )
-from rocm_wheels.workspace import lock_folder
+
+BUILD_ENV_FILE = "build_env.json"
+
+
+def is_build_env_current(project: Project, directory: Path, git_dir: Path, *, hipified: bool) -> bool:
+    """Tell whether the file is as a checkout leaves it; ``git_dir`` is the git directory.
+
+    ``hipified``: the checkout hipifies, which for such a project is to leave the file.
+    """
+    current, noted, _ = _read_build_env(directory, git_dir)
+    return (current is not None and current != noted) or current == _format_build_env(project, hipified)
+
+
+def is_foreign_build_env(directory: Path, git_dir: Path) -> bool:
+    """Tell whether the file is there and not as a checkout of ours left it."""
+    current, noted, _ = _read_build_env(directory, git_dir)
+    return current is not None and current != noted
+
+
+def write_build_env(git: Git, git_dir: Path, project: Project, *, hipified: bool) -> None:
+    """Write, renew or remove the file; one that we did not write stays, and that is said."""
+    directory = git.directory
+    current, noted, note = _read_build_env(directory, git_dir)
+    content = _format_build_env(project, hipified)
+    if project.hipify.by != "variables" and noted is None:
+        return
+    if current is not None and current not in (noted, content):
+        log_warning(f"{directory / BUILD_ENV_FILE} is not ours; it is left as it is, and the build reads it")
+    elif content is None:
+        (directory / BUILD_ENV_FILE).unlink(missing_ok=True)
+        note.unlink(missing_ok=True)
+    else:
+        _exclude_from_git(git, git_dir)
+        write_atomically(note, content)
+        if current != content:
+            write_atomically(directory / BUILD_ENV_FILE, content)
+            log_note(f"variables for the build of {project.name}: {directory / BUILD_ENV_FILE}")
+
+
+def _read_build_env(directory: Path, git_dir: Path) -> tuple[str | None, str | None, Path]:
+    """Return the file's content, what we wrote last, and where that is noted (``None``: no file)."""
+    note = git_dir / OWN_FOLDER / BUILD_ENV_FILE
+    contents = [
+        path.read_text(encoding="utf-8", errors="surrogateescape") if path.is_file() else None
+        for path in (directory / BUILD_ENV_FILE, note)
+    ]
+    return contents[0], contents[1], note
+
+
+def _format_build_env(project: Project, hipified: bool) -> str | None:
+    if not hipified or project.hipify.variables is None:
+        return None
+    return json.dumps(dict(project.hipify.variables), indent=2, sort_keys=True) + "\n"
+
+
+def _exclude_from_git(git: Git, git_dir: Path) -> None:
+    """Have git ignore the file in this repository."""
+    path = git_dir / "info" / "exclude"
+    if is_linked(git_dir):
+        path = git.directory / git.text("rev-parse", "--git-path", "info/exclude")
+    before = path.read_text(encoding="utf-8", errors="surrogateescape") if path.is_file() else ""
+    lines = [f"/{BUILD_ENV_FILE}", f"/.{BUILD_ENV_FILE}.*.part"]  # the second: while it is being written
+    missing = [line for line in lines if line not in before.splitlines()]
+    if missing:
+        start = before if before.endswith("\n") or not before else f"{before}\n"
+        text = start + "".join(f"{line}\n" for line in missing)
+        write_atomically(path, text.encode("utf-8", "surrogateescape"))
+
+
+@dataclass(frozen=True)
+class HipifyRepository:
+    """One repository of the tree while the script runs; ``untagged``: hipify has no tag in it yet.
+
+    ``base``: an index that holds just what is checked out, if there is one.
+    """
+
+    part: TreePart
+    state: RepositoryState
+    index: Path
+    untagged: bool
+    base: Path | None
+
+    @property
+    def git(self) -> Git:
+        return self.part.git
+
+    @property
+    def path(self) -> str:
+        return self.part.path
+
+    @property
+    def head(self) -> str:
+        return self.part.head
+
+
+class ScriptOutput(NamedTuple):
+    """What the script did in a repository; ``changed`` and ``generated`` (git-ignored) from the root."""
+
+    written: dict[str, FileStamp | None]
+    changed: list[str]
+    generated: list[str]
+
+
+def run_keeping_edits(
+    parts: list[HipifyRepository],
+    project: Project,
+    run: Callable[[], None],
+    known_records: Mapping[str, HipifyRecord | None] | None,
+    generated: set[str],
+    *,
+    keep_edited: bool,
+) -> tuple[list[dict[str, FileStamp | None]], tuple[str, ...], tuple[str, ...], dict[str, HipifyRecord]]:
+    """Run the script, and keep what is not its own: edits of what it makes, what it translated before.
+
+    Raises EditedOutput, with the tree as it was, where an edit cannot be kept.
+    """
+    listings = run_side_by_side(lambda part: _list_files(project, part), parts)
+    items = list(zip(parts, listings, strict=True))
+
+    def settle() -> list[ScriptOutput]:
+        return run_side_by_side(lambda item: _collect_output(project, item[0], *item[1]), items)
+
+    past = {part.path: (known_records or {}).get(part.path) or HipifyRecord() for part in parts}
+    kept_files = {part.path: set_outputs_aside(part.part, past[part.path]) for part in parts}
+    try:
+        run()
+        records: dict[str, HipifyRecord] = {}
+        conflicts: list[str] = []
+        for part in parts:
+            records[part.path], edited = merge_outputs(part.part, past[part.path], kept_files[part.path])
+            conflicts += [part.part.path_from_root(path) for path in edited]
+        outputs = settle()
+        if conflicts and not keep_edited:
+            _remove_new(items, outputs)
+            raise EditedOutputError(parts[0].git.directory, conflicts)
+    except BaseException:
+        for part in parts:
+            restore_kept_files(part.part, kept_files[part.path])
+        settle()
+        raise
+    unknown = {
+        part.path: _find_rewritten(records[part.path], listing[0], output)
+        for (part, listing), output in zip(items, outputs, strict=True)
+    }
+    if known_records is not None and any(unknown.values()):
+        unknown = _find_always_rewritten(parts, run, records, outputs, unknown)
+        outputs = settle()
+    generated |= {path for output in outputs for path in output.generated}
+    for (part, listing), output in zip(items, outputs, strict=True):
+        records[part.path] = renew_record(
+            part.part,
+            records[part.path],
+            new=[path for path, entry in output.written.items() if entry and path not in listing[0]],
+            ignored=_select_below(part.path, [other.path for other in parts], generated),
+            rewritten=unknown[part.path],
+        )
+    written = [output.written for output in outputs]
+    changed = tuple(path for output in outputs for path in output.changed)
+    return written, changed, tuple(sorted(generated)), records
+
+
+def _find_rewritten(record: HipifyRecord, before: FileListing, output: ScriptOutput) -> list[str]:
+    """List the files that the script changed though it neither makes them nor is known to rewrite them."""
+    return [
+        path
+        for path, entry in output.written.items()
+        if entry is not None
+        and path in before
+        and before[path].object != entry.object
+        and path not in record.made
+        and path not in record.rewritten
+    ]
+
+
+def _find_always_rewritten(
+    parts: list[HipifyRepository],
+    run: Callable[[], None],
+    records: Mapping[str, HipifyRecord],
+    outputs: Sequence[ScriptOutput],
+    unknown: Mapping[str, list[str]],
+) -> dict[str, list[str]]:
+    """Find, of files that the script changed, those that it changes at each run; the tree stays as it is.
+
+    The others are made of a source that changed: it makes the same of it again.
+    """
+    kept_files = {}
+    for part, output in zip(parts, outputs, strict=True):
+        record = records[part.path]
+        kept_files[part.path] = keep_files(part.part, {*record.made, *record.rewritten, *output.written})
+    try:
+        run()
+    finally:
+        changed = {part.path: restore_kept_files(part.part, kept_files[part.path]) for part in parts}
+    return {path: [name for name in names if name in changed[path]] for path, names in unknown.items()}
+
+
+def _remove_new(
+    items: Sequence[tuple[HipifyRepository, tuple[FileListing, FileListing]]], outputs: Sequence[ScriptOutput]
+) -> None:
+    """Remove what the script made that was not there before."""
+    for (part, (sources, ignored)), output in zip(items, outputs, strict=True):
+        inside = part.part.path_from_root
+        old = {inside(path) for path in (*sources, *ignored)}
+        written = [inside(path) for path, entry in output.written.items() if entry is not None]
+        new = [path for path in (*written, *output.generated) if path not in old]
+        remove_files(items[0][0].git.directory, new)
+
+
+def _select_below(path: str, paths: Sequence[str], files: Iterable[str]) -> list[str]:
+    """List those of the files (from the root) that are in the repository at ``path``, as seen from there."""
+    if not path and paths == [""]:
+        return sorted(files)
+    inside = []
+    for file in files:
+        folders = [folder for folder in paths if folder and file.startswith(f"{folder}/")]
+        if max(folders, key=len, default="") == path:
+            inside.append(file.removeprefix(f"{path}/") if path else file)
+    return sorted(inside)
+
+
+def run_hipify_script(root: TreePart, script: str, python: Path) -> None:
+    """Run the project's script in its tree, with its output in a log inside the repository.
+
+    Raises SourceError when the script is missing or fails.
+    """
+    git = root.git
+    if not (git.directory / script).is_file():
+        raise SourceError(
+            f"{git.directory} has no {script}, which its recipe names for hipify",
+            tip="check --repo-hashtag and --gitrepo-origin, or use --no-hipify",
+        )
+    record = root.git_dir / OWN_FOLDER / "hipify.log"
+    run_command(
+        [python, script],
+        # compiled modules of the script would count as new files where they are not ignored
+        env={**git.env, **git.variables, "PYTHONDONTWRITEBYTECODE": "1"},
+        cwd=git.directory,
+        log=record,
+        on_line=show_live_line,
+        check=SourceError,
+        description=f"hipify ({script} in {git.directory})",
+        tip=f"the whole output is in {record}",
+    )
+    show_live_line("")
+
+
+def _list_files(project: Project, part: HipifyRepository) -> tuple[FileListing, FileListing]:
+    """List a repository's files: sources, and what git ignores."""
+    skip = project.build.trees if not part.path else ()
+    return scan_files(part.git, part.index), scan_ignored_files(part.git, skip)
+
+
+def _collect_output(
+    project: Project, part: HipifyRepository, before: FileListing, ignored: FileListing
+) -> ScriptOutput:
+    """Find what the script did in a repository; what it wrote with the same content gets its time back."""
+    after, hidden = _list_files(project, part)
+    written = find_touched_files(before, after)
+    generated = [path for path, entry in find_touched_files(ignored, hidden).items() if entry is not None]
+    changed = [*restore_times(part.git, before, after), *restore_times(part.git, ignored, hidden)]
+    inside = part.part.path_from_root
+    return ScriptOutput(written, [inside(path) for path in changed], [inside(path) for path in generated])
+
+
+class HipifyRun(NamedTuple):
+    """A run of the script in a tree. ``records``: what it makes and rewrites now, by repository."""
+
+    parts: list[HipifyRepository]
+    written: list[dict[str, FileStamp | None]]
+    changed: tuple[str, ...]
+    generated: tuple[str, ...]
+    records: Mapping[str, HipifyRecord]
+
+
+class HipifyOutcome(NamedTuple):
+    """A hipified tree: its state, the files that changed, and what hipify did in each repository."""
+
+    state: CheckoutState
+    changed: tuple[str, ...]
+    records: Mapping[str, HipifyRecord]
+
+
+def hipify_repositories(
+    tree: Sequence[TreePart],
+    project: Project,
+    state: CheckoutState | None,
+    *,
+    commit: bool,
+    python: Path,
+    known_records: Mapping[str, HipifyRecord | None] | None = None,
+    keep_edited: bool = False,
+) -> HipifyOutcome:
+    """Run the recipe's script in a tree (its repositories, as they are) and settle what it wrote.
+
+    ``known_records``: what hipify did in them; without, they were just checked out, and their tags removed.
+    ``keep_edited``: an edit of a file that the script makes is the last word. Without a state (a checkout of
+    somebody else's) HEAD counts as upstream.
+    """
+    if project.hipify.by != "script":
+        _log_nothing_to_do(project)
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-hipify-") as name:
+        run = run_hipify(
+            tree, project, state, python, known_records, folder=Path(name), keep_edited=keep_edited
+        )
+        states = _commit_all(run.parts, run.written) if commit else _remember_all(run.parts, run.written)
+    blank = state or CheckoutState(origin="", ref="", upstream=run.parts[0].state.upstream)
+    new = replace(
+        blank, left=states, generated=run.generated, hipify="committed" if commit else "uncommitted"
+    )
+    if project.hipify.script:
+        log_changed_files(project, run.changed)
+    return HipifyOutcome(new, run.changed, run.records)
+
+
+def log_changed_files(project: Project, changed: Sequence[str]) -> None:
+    """Tell how many files hipify changed."""
+    log_note(f"hipified {project.name}: {len(changed)} files changed")
+
+
+def run_hipify(
+    tree: Sequence[TreePart],
+    project: Project,
+    state: CheckoutState | None,
+    python: Path,
+    known_records: Mapping[str, HipifyRecord | None] | None,
+    *,
+    folder: Path,
+    keep_edited: bool = False,
+) -> HipifyRun:
+    """Run the script where anything changed since it ran, and settle what it wrote (see ``hipified``).
+
+    ``folder``: where indexes may be put, until what was written is committed.
+    """
+    generated: set[str] = set(state.generated) if state is not None else set()
+    items = [(part, folder / f"index{number}") for number, part in enumerate(tree)]
+    parts = run_side_by_side(
+        lambda item: _inspect_repository(*item, state, untagged=known_records is None), items
+    )
+    records = {path: record for path, record in (known_records or {}).items() if record is not None}
+    script = project.hipify.script
+    if not script or (not keep_edited and _is_current(tree, state, records)):
+        return HipifyRun(parts, [{} for _ in parts], (), tuple(sorted(generated)), records)
+
+    def run() -> None:
+        run_hipify_script(tree[0], script, python)
+
+    return HipifyRun(
+        parts, *run_keeping_edits(parts, project, run, known_records, generated, keep_edited=keep_edited)
+    )
+
+
+def _is_current(
+    tree: Sequence[TreePart], state: CheckoutState | None, records: Mapping[str, HipifyRecord]
+) -> bool:
+    """Tell whether nothing changed in a tree since it was hipified."""
+    root = records.get("")
+    if root is None or not root.whole:
+        return False
+    return root.is_current(tree[0].git.directory, hash_whole_tree(tree, state))
+
+
+def skip_hipify(project: Project, state: CheckoutState, *, commit: bool) -> CheckoutState:
+    """Return the state of a tree in which hipify has nothing to do, and where its tags are already."""
+    _log_nothing_to_do(project)
+    return replace(state, hipify="committed" if commit else "uncommitted")
+
+
+def _log_nothing_to_do(project: Project) -> None:
+    log_note(f"nothing to hipify in the tree of {project.name}: {project.hipify.reason}")
+
+
+def _inspect_repository(
+    part: TreePart, index: Path, state: CheckoutState | None, *, untagged: bool
+) -> HipifyRepository:
+    require_commit(part)
+    git, head = part.git, part.head
+    recorded = state.left.get(part.path) if state is not None else None
+    if recorded is None or recorded.head != head:
+        tagged = git.text("for-each-ref", "--format=%(objectname)", f"refs/tags/{UPSTREAM_TAG}")
+        if not tagged:
+            git.text("update-ref", f"refs/tags/{UPSTREAM_TAG}", head)
+        recorded = RepositoryState(head, tagged or head, part.tree)
+    seed = choose_seed_index(part.git_dir, head, state, part.path)
+    if seed.exists():
+        shutil.copy2(seed, index)
+    base = index.with_suffix(".base") if untagged and recorded.tree == part.tree else None
+    if base is not None:  # just checked out
+        shutil.copy2(part.git_dir / "index", base)
+    return HipifyRepository(part, recorded, index, untagged, base)
+
+
+def _commit_all(
+    parts: list[HipifyRepository], written: list[dict[str, FileStamp | None]]
+) -> dict[str, RepositoryState]:
+    """Commit in every repository, innermost first: a parent then names its submodules' new commits."""
+    paths = [part.path for part in parts]
+    above = {path: find_holder(path, paths) for path in paths if path}
+    depth = {"": 0}
+    for path in paths[1:]:
+        depth[path] = depth[above[path]] + 1
+    states: dict[str, RepositoryState] = {}
+
+    def commit(item: tuple[HipifyRepository, dict[str, FileStamp | None]]) -> tuple[str, RepositoryState]:
+        part, files = item
+        links = {
+            path.removeprefix(f"{part.path}/"): state.head
+            for path, state in states.items()
+            if above[path] == part.path
+        }
+        return part.path, _commit_repository(part, files, links)
+
+    for level in range(max(depth.values()), -1, -1):
+        level_items = [item for item in zip(parts, written, strict=True) if depth[item[0].path] == level]
+        states.update(run_side_by_side(commit, level_items))
+    return {path: states[path] for path in paths}
+
+
+def _commit_repository(
+    part: HipifyRepository, files: dict[str, FileStamp | None], links: dict[str, str]
+) -> RepositoryState:
+    tree, head = part.state.tree, part.head
+    if files or links:
+        tree = build_tree(part.git, tree, files, links, base_index=part.base)
+    if tree != part.part.tree:
+        head = commit_hipify(part.git, part.head, tree, part.state.upstream, untagged=part.untagged)
+    else:
+        tag_unchanged(part.git, head, untagged=part.untagged)
+    return RepositoryState(head, part.state.upstream, tree)
+
+
+def _remember_all(
+    parts: list[HipifyRepository], written: list[dict[str, FileStamp | None]]
+) -> dict[str, RepositoryState]:
+    """Remember what we wrote without a commit: as a tree, and as an index that knows the files."""
+    done = run_side_by_side(lambda item: _remember_repository(*item), zip(parts, written, strict=True))
+    return {part.path: state for part, state in zip(parts, done, strict=True)}
+
+
+def _remember_repository(part: HipifyRepository, files: dict[str, FileStamp | None]) -> RepositoryState:
+    tree = build_tree(part.git, part.state.tree, files, {}) if files else part.state.tree
+    uncommitted = tree != part.part.tree
+    if uncommitted:
+        side = part.part.git_dir / OWN_FOLDER / SIDE_INDEX
+        part.git.with_variables(GIT_INDEX_FILE=str(part.index)).text("read-tree", "-m", tree)
+        part.git.text("update-ref", LEFT_REF, tree)
+        side.parent.mkdir(exist_ok=True)
+        shutil.copy2(part.index, side.with_suffix(".part"))
+        side.with_suffix(".part").replace(side)
+    return RepositoryState(part.head, part.state.upstream, tree, uncommitted)
 
 
 @dataclass(frozen=True)
@@ -82,7 +573,7 @@ def hipify_checkout(
             recover_hipify(git, state)
         parts = list_repositories(git)
         if commit:
-            protect.refuse_uncommitted(parts, state)
+            refuse_uncommitted(parts, state)
         before = state
         if state is not None:
             write_state(git_dir, replace(state, operation="hipify" if commit else "hipify without commit"))
@@ -94,14 +585,13 @@ def hipify_checkout(
             if before is not None:
                 write_state(git_dir, replace(before, operation=None))  # the tree is as it was
             raise
-        build_env.write_build_env(git, git_dir, project, hipified=True)
+        write_build_env(git, git_dir, project, hipified=True)
         now = update_heads(parts, new.left)
         done = settle_state(new, now)
         write_hipify_records(now, records, done.identity)
         if state is not None:
             if any(
-                protect.list_own_changes(part, done) or protect.list_own_commits(part, done, done.upstream)
-                for part in now
+                list_own_changes(part, done) or list_own_commits(part, done, done.upstream) for part in now
             ):
                 done = replace(done, identity="")  # what lies there is not ours alone
             write_state(git_dir, done)

@@ -5,11 +5,18 @@ is ignored stays out. Submodules are repositories of their own, found through gi
 
 Starting git is what costs most where there are many submodules: a ``TreePart`` holds what is asked of a
 repository again and again, and independent ones are looked at side by side.
+
+A build may replace tracked links by copies of what they point to: ROCm/apex's setup.py does so with
+``apex/csrc`` and ``apex/op_builder``, because wheels hold no links (ROCm/apex#291). Git calls that a removed
+file; a tree with such copies and nothing else is unchanged.
 """
 
 from __future__ import annotations
 
+import filecmp
+import hashlib
 import os
+import posixpath
 import re
 import shutil
 import tempfile
@@ -19,11 +26,87 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from rocm_wheels.errors import SourceError
-from rocm_wheels.parallel import run_in_parallel, run_growing_work
+from rocm_wheels.core import SourceError, log_note, run_growing_work, run_in_parallel
+from rocm_wheels.sources.checkout_state import OWN_FOLDER, SIDE_INDEX, CheckoutState, RepositoryState
 from rocm_wheels.sources.git import Git, find_objects_folder, read_git_pointer
-from rocm_wheels.sources.links import SYMLINK_MODE, find_copied_links
-from rocm_wheels.sources.state import OWN_FOLDER, SIDE_INDEX, RepositoryState, CheckoutState
+
+SYMLINK_MODE = "120000"  # the mode of a symbolic link in trees and indexes
+
+
+class CopiedLink(NamedTuple):
+    """A tracked link, from the top of its repository: its object id, and what it points to."""
+
+    path: str
+    object: str
+    target: str
+
+
+def find_copied_links(git: Git) -> list[CopiedLink]:
+    """List the tracked links at whose place is a copy of what they point to.
+
+    A copy may lack files. Each that it has is as in the target, or as the commit has it there, or ignored by
+    git; with any other file in it, it is somebody's own work, and not listed.
+    """
+    replaced = []
+    for field in git.fields("ls-files", "-s", "-z"):
+        facts, path = field.split("\t", 1)
+        target = git.directory / path
+        if facts.startswith(SYMLINK_MODE) and not target.is_symlink() and target.exists():
+            link = facts.split(" ")[1]
+            replaced.append(CopiedLink(path, link, git.text("cat-file", "blob", link)))
+    return [link for link in replaced if _is_copied_link(git, link)]
+
+
+def restore_links(directory: Path, env: Mapping[str, str]) -> None:
+    """Put the links of a checkout back at whose place a build left copies; a plain folder is left alone."""
+    if not (directory / ".git").exists():
+        return
+    links = find_copied_links(Git(directory, env))
+    for link in links:
+        target = directory / link.path
+        if target.is_dir():
+            shutil.rmtree(target)
+        else:
+            target.unlink()
+        target.symlink_to(link.target)
+    if links:
+        names = ", ".join(link.path for link in links)
+        log_note(f"the build had put copies in the place of links, which are links again: {names}")
+
+
+def _is_copied_link(git: Git, link: CopiedLink) -> bool:
+    base = posixpath.normpath(posixpath.join(posixpath.dirname(link.path), link.target))
+    if base.startswith(("/", "..")):
+        return False
+    copy, original = git.directory / link.path, git.directory / base
+    if not copy.is_dir():
+        return original.is_file() and filecmp.cmp(copy, original, shallow=False)
+    strange = [name for name in _list_files(copy) if not _is_same_file(copy / name, original / name)]
+    committed = _list_committed_blobs(git, base) if strange else {}
+    strange = [name for name in strange if _hash_blob(copy / name) != committed.get(f"{base}/{name}")]
+    return all(git.succeeds("check-ignore", "-q", "--", f"{link.path}/{name}") for name in strange)
+
+
+def _list_files(folder: Path) -> Iterable[str]:
+    for path in folder.rglob("*"):
+        if path.is_symlink() or not path.is_dir():
+            yield path.relative_to(folder).as_posix()
+
+
+def _is_same_file(copy: Path, original: Path) -> bool:
+    """Compare what readers of both see: a copy has no links."""
+    return original.is_file() and copy.is_file() and filecmp.cmp(copy, original, shallow=False)
+
+
+def _list_committed_blobs(git: Git, base: str) -> dict[str, str]:
+    fields = git.fields("ls-tree", "-r", "-z", "--full-tree", "HEAD", "--", base)
+    return {path: facts.split(" ")[2] for facts, path in (field.split("\t", 1) for field in fields)}
+
+
+def _hash_blob(path: Path) -> str:
+    content = os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
 
 GITLINK = "160000"  # the mode of a submodule in trees and indexes
 _REPOSITORY_ANSWER = re.compile(r"(.*?)(?:\n([0-9a-f]{40}))?(?:\n([0-9a-f]{40}))?", re.DOTALL)

@@ -1,16 +1,10 @@
-"""Tests of installed wheels on GPUs: run each where it can harm no other, and write down what came of it.
+"""Tests of installed wheels on GPUs: smoke tests, and torch's own tests.
 
-| module | what it does |
-|---|---|
-| ``results`` | the file that says what came of every test |
-| ``data`` | the compatibility data that smoke tests go through, as JSON |
-| ``target`` | the Python that is tested: torch, pytest, GPUs as torch sees them |
-| ``wheels`` | which wheel files the installed distributions are of |
-| ``sessions`` | which GPUs are tested, each in a session of pytest of its own |
-| ``accounting`` | every planned test with its outcome, whatever ended the run |
-| ``smoke`` | all of it: run the sessions, keep the results |
-| ``load_torch_tests`` | torch's own tests; ``recording`` is what runs inside their pytest |
-| ``junit``, ``table`` | results for machines and for people |
-
-The tests themselves are in ``smoke-tests/`` and run under the Python that is tested.
+A ``TargetPython`` is inspected, its wheel files are identified, each GPU gets a ``GpuSession``; pytest runs
+in the target's Python, and a recorder writes every outcome at once, so that no planned test is lost.
+What came of it is ``Results`` (smoke tests) or ``TorchResults``; both can be evidence for a release.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

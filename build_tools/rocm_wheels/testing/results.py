@@ -1,21 +1,29 @@
-"""What came of every test of an installed torch: the file ``results.json``, and how it is counted.
+"""Results of the tests of an installed torch: the file ``results.json``, JUnit XML, and tables for people.
 
-A planned test that was not run is ``missing``, and that is no pass: a run that was interrupted never looks
-like a whole one. Results are written again and again while tests run: they are there whatever ends the run.
+A planned test that was not run is ``missing``, and that is no pass: a run that was interrupted never
+looks like a whole one. Results are written again and again while tests run: they are there whatever ends
+the run. JUnit XML, which CI systems show, is written by us, so that lost tests are in it.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
+from xml.etree import ElementTree as ET
 
 from pydantic import Field, ValidationError, model_validator
 
-from rocm_wheels.errors import DataError
-from rocm_wheels.records import Record, read_json_file, summarize_faults
-from rocm_wheels.workspace import write_json_file
+from rocm_wheels.core import (
+    DataError,
+    Record,
+    read_json_file,
+    summarize_faults,
+    write_atomically,
+    write_json_file,
+)
 
 TestOutcome = Literal["passed", "failed", "crashed", "timeout", "skipped", "missing"]
 OUTCOMES: tuple[TestOutcome, ...] = get_args(TestOutcome)
@@ -102,3 +110,139 @@ def read_results(path: Path) -> Results:
         return Results.model_validate(data)
     except ValidationError as cause:
         raise DataError(f"{path} holds no results: {summarize_faults(cause, Results)}") from None
+
+
+_NOT_XML_CHARACTER = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+JUNIT_TAGS = {
+    "failed": "failure",
+    "crashed": "error",
+    "timeout": "error",
+    "missing": "error",
+    "skipped": "skipped",
+}
+
+
+def replace_non_xml(text: str) -> str:
+    """Return text without characters that XML has not."""
+    return _NOT_XML_CHARACTER.sub("?", text)
+
+
+def write_junit(path: Path, results: Results) -> None:
+    """Write a suite for what needed no GPU and one for each GPU, whole or not at all."""
+    suites: dict[str, list[TestResult]] = defaultdict(list)
+    for result in results.tests:
+        suites[result.name.partition(" @")[2]].append(result)
+    root = ET.Element("testsuites", _count_suite(results.tests))
+    for label, tests in suites.items():
+        name = f"smoke {label}".strip()
+        about = {"name": name, "timestamp": results.when, "hostname": results.host, **_count_suite(tests)}
+        suite = ET.SubElement(root, "testsuite", about)
+        for result in tests:
+            file, _, test = result.name.partition(" @")[0].rpartition("::")
+            group = ".".join([*name.split(), file.removesuffix(".py")]).rstrip(".")
+            about = {"classname": group, "name": test, "time": f"{result.seconds:.3f}"}
+            case = ET.SubElement(suite, "testcase", about)
+            if tag := JUNIT_TAGS.get(result.outcome):
+                reason = replace_non_xml(result.reason)
+                element = ET.SubElement(
+                    case, tag, {"message": reason.partition("\n")[0], "type": result.outcome}
+                )
+                element.text = reason
+    ET.indent(root, " ")
+    write_atomically(path, ET.tostring(root, encoding="utf-8", xml_declaration=True))
+
+
+def _count_suite(tests: Sequence[TestResult]) -> dict[str, str]:
+    return make_suite_counts([JUNIT_TAGS.get(test.outcome, "") for test in tests], tests)
+
+
+def make_suite_counts(tags: Sequence[str], tests: Sequence[TestResult]) -> dict[str, str]:
+    """Return what a suite says of its tests as a whole; ``tags`` say what becomes of each of them."""
+    return {
+        "tests": str(len(tests)),
+        "failures": str(tags.count("failure")),
+        "errors": str(tags.count("error")),
+        "skipped": str(tags.count("skipped")),
+        "time": f"{sum(test.seconds for test in tests):.3f}",
+    }
+
+
+_MAX_REASON_LINES = 6
+_GPU_SEPARATOR = " @"
+
+
+def format_smoke_table(results: Results) -> str:
+    """Return the table for a terminal: a row a file of tests (and GPU), what is wrong, what was skipped."""
+    grid = [("tests", *OUTCOMES, "seconds"), *_make_rows(results)]
+    widths = [max(len(row[i]) for row in grid) for i in range(len(grid[0]))]
+    padded = [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in grid]
+    lines = [
+        "  ".join([row[0].ljust(widths[0]), *cells[1:]]) for row, cells in zip(grid, padded, strict=True)
+    ]
+    lines.insert(1, "-" * max(map(len, lines)))
+    for test in results.bad:
+        reason_lines = test.reason.splitlines()[:_MAX_REASON_LINES] or ["without a word"]
+        lines += ["", f"{test.outcome}: {test.name}", *(f"  {line}" for line in reason_lines)]
+    if skipped := _count_skips(results):
+        lines += ["", "skipped:", *(f"  {number:4}  {why}" for why, number in skipped)]
+    return "\n".join(
+        [*lines, "", f"torch {results.torch} on {_describe_machine(results)}: {results.summarize()}"]
+    )
+
+
+def format_smoke_markdown(results: Results) -> str:
+    """Return the table for a GitHub step summary."""
+    head = ("tests", *OUTCOMES, "seconds")
+    lines = [
+        f"### Smoke tests of torch {results.torch} on {_describe_machine(results)}: {results.summarize()}",
+        "",
+    ]
+    lines += [
+        _format_row(head),
+        _format_row(["---"] * len(head)),
+        *(_format_row(row) for row in _make_rows(results)),
+    ]
+    for test in results.bad:
+        reason = "\n".join(test.reason.splitlines()[:_MAX_REASON_LINES])
+        lines += ["", f"**{test.outcome}** `{test.name}`", "", *_fence_text(reason)]
+    if skipped := _count_skips(results):
+        lines += ["", _format_row(("skipped", "why")), _format_row(("---", "---"))]
+        lines += [_format_row((str(number), why)) for why, number in skipped]
+    return "\n".join(lines) + "\n"
+
+
+def _make_rows(results: Results) -> list[tuple[str, ...]]:
+    groups: dict[str, list[TestResult]] = defaultdict(list)
+    for item in results.tests:
+        name, _, label = item.name.partition(_GPU_SEPARATOR)
+        groups[name.partition("::")[0] + (f"{_GPU_SEPARATOR}{label}" if label else "")].append(item)
+    rows = []
+    for name, tests in groups.items():
+        counts = Counter(item.outcome for item in tests)
+        seconds = sum(item.seconds for item in tests)
+        rows.append((name, *(str(counts[item] or "") for item in OUTCOMES), f"{seconds:.1f}"))
+    return rows
+
+
+def _count_skips(results: Results) -> list[tuple[str, int]]:
+    reasons = Counter(
+        test.reason.splitlines()[0] if test.reason else "without a reason"
+        for test in results.tests
+        if test.outcome == "skipped"
+    )
+    return reasons.most_common()
+
+
+def _describe_machine(results: Results) -> str:
+    return f"{' '.join(results.gfx) or 'no GPU'}, {results.host}"
+
+
+def _format_row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+
+def _fence_text(text: str) -> list[str]:
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return [fence, text, fence]

@@ -1,25 +1,157 @@
-"""Run the smoke tests of an installed torch, on each GPU that is asked for, and account for every test."""
+"""Run the smoke tests of an installed torch, on each GPU that is asked for, and account for every test.
+
+No planned test is left out because nothing was written of it: whatever ended the run, it has an outcome.
+The tests themselves are in ``smoke-tests/`` and run under the Python that is tested.
+"""
 
 from __future__ import annotations
 
 import json
+import platform
 import shlex
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
-from rocm_wheels import log
-from rocm_wheels.errors import BuildError, ChecksError
-from rocm_wheels.gpus.gpu import Gpu
-from rocm_wheels.model.gfx import strip_features
-from rocm_wheels.process import run_command
-from rocm_wheels.testing.accounting import SmokeRun, account_for_tests, combine_sessions
-from rocm_wheels.testing.data import make_smoke_data
-from rocm_wheels.testing.sessions import DevicePolicy, GpuSession, choose_gpus, plan_sessions
-from rocm_wheels.testing.target import TargetPython, inspect_target_python
-from rocm_wheels.testing.wheels import identify_wheels
+from rocm_wheels import __version__
+from rocm_wheels.audit import describe_exit
+from rocm_wheels.core import BuildError, ChecksError, format_command, log_note, log_warning, run_command
+from rocm_wheels.gpus import Gpu
+from rocm_wheels.models import strip_features
+from rocm_wheels.testing.gpu_sessions import DevicePolicy, GpuSession, choose_gpus, plan_sessions
+from rocm_wheels.testing.installed_torch import TargetPython, identify_wheels, inspect_target_python
+from rocm_wheels.testing.results import BAD_OUTCOMES, Results, ResultSelection, TestResult, count_outcomes
+from rocm_wheels.testing.smoke_data import make_smoke_data
+
+NO_TESTS_EXIT_CODE = 5  # pytest's exit code
+FAILED_EXIT_CODE = 1  # likewise
+
+
+@dataclass(frozen=True)
+class SmokeRun:
+    """What came of it: all results, those of each target where there are several, and pytest's exit code."""
+
+    results: Results
+    by_gfx: Mapping[str, Results]
+    code: int
+
+
+@dataclass(frozen=True)
+class SessionResult:
+    """A session, the target that it is about, its tests, how many were left out; ``code`` None: not over."""
+
+    session: GpuSession
+    gfx: str | None
+    tests: tuple[TestResult, ...]
+    code: int | None
+    deselected: int = 0
+
+
+def account_for_tests(
+    outcomes: Path, session: GpuSession, gfx: str | None, code: int | None
+) -> SessionResult:
+    """Return every planned test of a session with its outcome, by what its pytest wrote so far.
+
+    A test in which pytest itself ended has crashed; one that it did not come to is missing. So is all of a
+    session that has not begun.
+    """
+    planned, deselected = list[str](), 0
+    begun: set[str] = set()
+    results: dict[str, TestResult] = {}
+    for line in outcomes.read_text(encoding="utf-8").splitlines() if outcomes.is_file() else ():
+        try:
+            entry: dict[str, Any] = json.loads(line)
+        except ValueError:
+            break  # it died, or is about to go on, while it wrote this line
+        if "planned" in entry:
+            planned, deselected = entry["planned"], entry["deselected"]
+        elif "begun" in entry:
+            begun.add(entry["begun"])
+        else:
+            results[entry["name"]] = TestResult.model_validate(entry)
+    for name in planned:
+        results.setdefault(name, _make_lost_result(name, begun=name in begun, code=code))
+    if code is None and not planned:
+        results["pytest"] = TestResult(name="pytest", outcome="missing", seconds=0, reason="not run")
+    if code not in (None, 0, NO_TESTS_EXIT_CODE) and not any(
+        result.outcome in BAD_OUTCOMES for result in results.values()
+    ):
+        how = describe_exit(code or 0)
+        results["pytest"] = TestResult(name="pytest", outcome="failed", seconds=0, reason=how)
+    mark = f" @{session.label}" if session.label else ""
+    tests = tuple(result.model_copy(update={"name": result.name + mark}) for result in results.values())
+    return SessionResult(session, gfx, tests, code, deselected)
+
+
+def combine_sessions(
+    target: TargetPython, files: Mapping[str, str], done: Sequence[SessionResult], words: Sequence[str] = ()
+) -> SmokeRun:
+    """Put the sessions into one, and into one for each target with what was tested without a GPU.
+
+    ``words`` are what pytest was told besides: some tests may be chosen, so they go into the results.
+    """
+    arguments_text = f" ({format_command(words)})" if words else ""
+
+    def make_results(chosen: Sequence[SessionResult]) -> Results:
+        tests = tuple(test for session_result in chosen for test in session_result.tests)
+        return Results(
+            schema=1,
+            tool=f"rocm-wheels {__version__} smoke tests{arguments_text}",
+            when=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            host=f"{platform.node()} ({platform.system()} {platform.release()}, {platform.machine()})",
+            torch=target.torch_version,
+            gfx=tuple(dict.fromkeys(gfx for gfx in map(_find_tested_target, chosen) if gfx)),
+            files=files,
+            selection=ResultSelection(
+                pytest_args=tuple(words),
+                deselected=sum(session_result.deselected for session_result in chosen),
+            ),
+            tests=tests,
+            counts=count_outcomes(tests),
+        )
+
+    targets = list(dict.fromkeys(session_result.gfx for session_result in done if session_result.gfx))
+    by_gfx = {
+        gfx: make_results([session_result for session_result in done if session_result.gfx in (gfx, None)])
+        for gfx in targets
+    }
+    whole = make_results(done)
+    codes = [
+        session_result.code
+        for session_result in done
+        if session_result.code not in (None, 0, NO_TESTS_EXIT_CODE)
+    ]
+    code = (
+        NO_TESTS_EXIT_CODE
+        if not whole.tests
+        else (codes[0] or 0)
+        if codes
+        else FAILED_EXIT_CODE
+        if whole.bad
+        else 0
+    )
+    return SmokeRun(whole, by_gfx if len(targets) > 1 else {}, code)
+
+
+def _make_lost_result(name: str, *, begun: bool, code: int | None) -> TestResult:
+    if code is None:
+        why = "not run to its end" if begun else "not run"
+        return TestResult(name=name, outcome="missing", seconds=0, reason=f"{why}: the run is not over")
+    how = f"pytest {describe_exit(code) if code else 'did not come to it'}"
+    if begun:
+        return TestResult(name=name, outcome="crashed", seconds=0, reason=f"no result: {how}")
+    return TestResult(name=name, outcome="missing", seconds=0, reason=f"not run: {how}")
+
+
+def _find_tested_target(done: SessionResult) -> str | None:
+    """Return the target of a session, if any of its tests of the GPU was run."""
+    ran = (test for test in done.tests if "[gpu" in test.name and test.outcome not in ("skipped", "missing"))
+    return done.gfx if any(ran) else None
+
 
 _KEEP_SECONDS = 1.0  # how old the results on the disk may be while tests run
 _PYTEST_ARGUMENTS = ("-v", "-p", "no:cacheprovider")
@@ -110,10 +242,10 @@ def _keep_while_showing(show: Callable[[str], None], keep: Callable[[], None]) -
 def _choose_tested_gpus(request: SmokeRequest, target: TargetPython, gpus: Sequence[Gpu]) -> list[Gpu]:
     chosen = choose_gpus(gpus, request.policy, request.targets)
     if not chosen and request.targets is not None:
-        log.log_warning(f"no GPU of {' '.join(request.targets)} is here for the tests that need one")
+        log_warning(f"no GPU of {' '.join(request.targets)} is here for the tests that need one")
     if chosen and target.kind not in ("rocm", ""):
         named = ", ".join(str(gpu.gfx) for gpu in chosen)
-        log.log_warning(f"torch {target.version} is a build for {target.kind}: {named} is not tested")
+        log_warning(f"torch {target.version} is a build for {target.kind}: {named} is not tested")
         return []
     return chosen
 
@@ -139,9 +271,7 @@ def _run_session(
     argv += ["--require-gpu"] if session.gfx or (request.require_gpu and session.half == "both") else []
     argv += [f"--smoke-limit={request.limit:g}"] if request.limit is not None else []
     argv += [f"--smoke-scale={request.scale:g}"]
-    log.log_note(
-        f"smoke tests: {session.label or {'cpu': 'on the CPU'}.get(session.half, 'on what is here')}"
-    )
+    log_note(f"smoke tests: {session.label or {'cpu': 'on the CPU'}.get(session.half, 'on what is here')}")
     try:
         return run_command(
             [*argv, *request.words],

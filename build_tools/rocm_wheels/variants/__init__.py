@@ -1,1 +1,12 @@
-"""Wheel variants (PEP 825, PEP 850): what ``variant.json`` says, labels, order, stamping wheels."""
+"""Read and write the formats of wheel variants (PEP 825, PEP 850): nothing is stamped or chosen here.
+
+``VariantMetadata`` is a ``variant.json`` or ``…-variants.json``; ``Provider`` says who decides what of a
+namespace a machine supports. ``document`` reads, checks and joins them, ``legacy`` reads those of 2025,
+``markers`` decides requirements with variant markers, ``labels`` makes labels, ``targets`` turns device
+code into values, ``order`` ranks variants for a machine. ``package/`` stamps wheels with them, ``hosts/``
+chooses by them.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

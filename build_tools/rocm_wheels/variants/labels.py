@@ -1,4 +1,4 @@
-"""Labels that people can read: ``rocm7.2_gfx942``.
+"""Make and check labels that people can read: ``rocm7.2_gfx942``.
 
 A label is made from the properties alone, so the same properties always get the same one:
 the ROCm version, then the targets: as the family or generic target that stands for exactly these, else
@@ -10,21 +10,21 @@ from __future__ import annotations
 import re
 from hashlib import sha256
 
-from rocm_wheels.errors import UsageError
-from rocm_wheels.model.gfx import find_families, get_gfx_families, get_gfx_targets
+from rocm_wheels.core import UsageError
+from rocm_wheels.models import find_families, get_gfx_families, get_gfx_targets
 from rocm_wheels.variants.document import (
     AMD_NAMESPACE,
     GFX_ARCH,
     HOST_ROCM_VERSION,
+    LABEL_PATTERN,
     NULL_LABEL,
     ROCM_NAMESPACE,
     ROCM_VERSION,
     Properties,
     describe_properties,
 )
-from rocm_wheels.variants.reading import LABEL_PATTERN
 from rocm_wheels.variants.targets import COMPILER_GENERICS, expand_generics
-from rocm_wheels.wheels.device_code.target_id import TargetId
+from rocm_wheels.wheels import TargetId
 
 _ROCM_VERSION = re.compile(r"rocm([0-9]+(?:\.[0-9]+)?)")
 _CHIP_NAME = re.compile(r"gfx[0-9]{1,2}[0-9a-f]{2}(?![0-9a-z])")

@@ -1,4 +1,4 @@
-"""Variant documents of 2025 and of other producers, read into today's form.
+"""Read variant documents of 2025 and of other producers into today's form.
 
 Known forms: format 0.0.2 and 0.0.3 (``default-priorities.feature`` and ``.property``, ``install-time``,
 ``enable-if``, ``plugin-use``, ``static-properties`` at the top) and wheels of kernel splitters whose
@@ -11,23 +11,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rocm_wheels.variants.document import (
+    NAME_PATTERN,
     NULL_LABEL,
     SCHEMAS,
     Properties,
     Provider,
     make_properties,
-)
-from rocm_wheels.variants.providers import is_unregistered
-from rocm_wheels.variants.reading import (
-    NAME_PATTERN,
     raise_fault,
-    require_known_keys,
     read_json,
     read_properties,
     read_provider,
+    require_known_keys,
     require_object,
     require_words,
 )
+from rocm_wheels.variants.providers import is_unregistered
 
 _PROVIDER_KEYS = ("requires", "plugin-api", "optional", "static-properties", "feature-order", "builtin")
 _OLD_PROVIDER_KEYS = ("enable-if", "install-time", "plugin-use", "build-requires")

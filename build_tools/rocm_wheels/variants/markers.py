@@ -1,8 +1,8 @@
-"""Requirements with variant markers (``"amd" in variant_namespaces``), decided for one wheel.
+"""Decide requirements with variant markers (``"amd" in variant_namespaces``) for one wheel.
 
-No installer of today reads such a requirement (PEP 825 leaves the markers open), so a wheel with one cannot
-be installed at all. What its own label and properties decide is decided here; what a
-machine would have to decide is refused.
+No installer of today reads such a requirement (PEP 825 leaves the markers open), so a wheel with one
+cannot be installed at all. What its own label and properties decide is decided here; what a machine would
+have to decide is refused.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from rocm_wheels.errors import DataError
+from rocm_wheels.core import DataError
 from rocm_wheels.variants.document import Properties
 
 _MARKER_TOKEN = re.compile(

@@ -1,4 +1,4 @@
-"""Which variants a machine can use, best first: the ordering of PEP 825, and the words for it.
+"""Order the variants that a machine can use, best first, by the rules of PEP 825, and explain the order.
 
 ``supported`` says what the machine supports: namespace → feature → values, all in the provider's
 order, most preferred first. An installer puts wheels without a variant after all of these.

@@ -1,4 +1,4 @@
-"""Who reports what a machine supports: the providers that a stamp can name (PEP 850), and when each may be.
+"""Providers that a stamp can name (PEP 850): who reports what a machine supports, and when each may be named.
 
 The one that everybody can have is AMD's rocm-bootstrap: it is on PyPI and theirs. A name that nobody
 has registered is never written by default: whoever registers it runs code on every user's machine.
@@ -14,8 +14,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.errors import UsageError
-from rocm_wheels.gpus.properties import ROCM_VERSIONS
+from rocm_wheels.core import UsageError
+from rocm_wheels.gpus import ROCM_VERSIONS
 from rocm_wheels.variants.document import GFX_ARCH, ROCM_VERSION, Provider
 
 PROVIDER_NAMES = ("rocm-bootstrap", "own", "static")

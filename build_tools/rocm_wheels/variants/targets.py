@@ -1,4 +1,4 @@
-"""From the device code of a wheel to values of ``amd :: gfx_arch``, and what a stamp may say about it.
+"""Convert the device code of a wheel to values of ``amd :: gfx_arch``, and check what a stamp may say of it.
 
 A value cannot hold ``:``, ``+`` or ``-`` (PEP 825): features are left off, a generic target is spelled
 with ``_`` (``gfx11-generic`` → ``gfx11_generic``). The plain machine that a value without features
@@ -12,19 +12,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.gpus import names
-from rocm_wheels.model.gfx import strip_features, parse_targets
-from rocm_wheels.variants.reading import VALUE_PATTERN
-from rocm_wheels.wheels.device_code.objects import CodeObject, read_device_code, list_code_targets
-from rocm_wheels.wheels.device_code.target_id import TargetId
+from rocm_wheels.core import DataError, UsageError
+from rocm_wheels.gpus import GENERIC_TARGETS
+from rocm_wheels.models import parse_targets, strip_features
+from rocm_wheels.variants.document import VALUE_PATTERN
+from rocm_wheels.wheels import CodeObject, TargetId, list_code_targets, read_device_code
 
 TARGETS_OPTION = "--targets"
 FROM_WHEEL = "from-wheel"
 NO_TARGETS = "none"
 
 # as compilers spell them: a value of a property cannot hold the dashes
-COMPILER_GENERICS = {name.replace("_", "-"): chips for name, chips in names.GENERIC_TARGETS.items()}
+COMPILER_GENERICS = {name.replace("_", "-"): chips for name, chips in GENERIC_TARGETS.items()}
 _PORTABLE_PROCESSORS = ("amdgcnspirv", "spirv")
 _PLAIN_FEATURES = {("sramecc", "+"), ("xnack", "-")}
 _XNACK_ALWAYS_ON = ("gfx125",)

@@ -1,13 +1,11 @@
-"""Finished wheels: names, RECORD, METADATA, the archive, and the device code inside.
+"""Read, compare and rewrite finished wheels, as what they are on disk: extents of a zip archive.
 
-| module | what it knows |
-|---|---|
-| ``names`` | wheel file names, the variant label of PEP 825 included |
-| ``record`` ``metadata`` | RECORD, METADATA and WHEEL |
-| ``dist_info`` | the folder of those three, and what they must agree on |
-| ``members`` | the archive itself: each member inflated at most once, every damage named |
-| ``archive/`` | the archive as extents: strict reading, faults by name, rewriting at the speed of a copy |
-| ``compare`` | two wheels, from sizes, CRCs and METADATA |
-| ``scan`` | one pass over a wheel that gives all of the above and the device code |
-| ``device_code/`` | code objects of one file or of a wheel |
+``WheelArchive`` is an open wheel: ``zip_layout`` reads it strictly, each member is inflated at most
+once. ``scan_wheel`` makes one pass that serves every check (digests, RECORD, METADATA, device code);
+``rewrite_wheel`` writes what a ``WheelEdit`` makes of it, copying members that stay byte by byte.
+``device_code/`` says which gfx targets a library has kernels for.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

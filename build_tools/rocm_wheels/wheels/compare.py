@@ -1,4 +1,4 @@
-"""Two wheels compared without inflating what they hold: names, sizes, CRCs, modes, and their METADATA."""
+"""Compare two wheels without inflating what they hold: names, sizes, CRCs, modes, and their METADATA."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from rocm_wheels.wheels.archive.edit_texts import MetadataField, read_metadata_fields, get_field_value
-from rocm_wheels.wheels.archive.edits import get_dist_info_folder
-from rocm_wheels.wheels.archive.records import ZipEntry
-from rocm_wheels.wheels.members import WheelArchive
+from rocm_wheels.wheels.archive import WheelArchive
+from rocm_wheels.wheels.edit import MetadataField, get_dist_info_folder, get_field_value, read_metadata_fields
 from rocm_wheels.wheels.names import split_wheel_name
 from rocm_wheels.wheels.record import parse_wheel_record
+from rocm_wheels.wheels.zip_format import ZipEntry
 
 
 @dataclass(frozen=True)

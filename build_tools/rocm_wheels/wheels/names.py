@@ -1,4 +1,4 @@
-"""Wheel file names, the variant label of PEP 825 included.
+"""Parse and make wheel file names, the variant label of PEP 825 included.
 
 ``packaging`` decides what a name, version, build tag and tag may be; it does not know the
 label yet, so that one is taken off first.
@@ -13,7 +13,7 @@ from packaging.tags import Tag
 from packaging.utils import BuildTag, InvalidWheelFilename, NormalizedName, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.errors import DataError
+from rocm_wheels.core import DataError
 
 # nowhere in a name, whatever ``packaging`` lets through: build tags and platforms may hold anything there
 _NOT_IN_NAMES = re.compile(r"[\x00-\x20\x7f-\x9f/\\:*?\"'<>|]")

@@ -1,4 +1,4 @@
-"""RECORD: every file of a wheel with its digest and size.
+"""Read and compare RECORD: every file of a wheel with its digest and size.
 
 Source: "Recording installed projects" of the PyPA specifications: CSV; digests are
 ``sha256=`` and URL-safe base64 without padding; RECORD itself and its signatures have none.
@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rocm_wheels.errors import DataError
+from rocm_wheels.core import DataError
 
 SIGNATURE_SUFFIXES = (".jws", ".p7s")
 _MOST_SHOWN = 3

@@ -1,4 +1,4 @@
-"""One pass over a wheel that serves every check: digests, RECORD, METADATA, WHEEL, device code.
+"""Scan a wheel in one pass that serves every check: digests, RECORD, METADATA, WHEEL, device code.
 
 Each member is inflated once; what is wrong with one is a fault in the result, so that
 a report can name all of them. Memory: about 64 MiB a thread, whatever the wheel's size (a
@@ -12,18 +12,16 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from rocm_wheels.errors import DataError, explain_error
-from rocm_wheels.wheels.archive.contents import get_text_limit
-from rocm_wheels.wheels.device_code.loading import read_loader_info
-from rocm_wheels.wheels.device_code.objects import (
+from rocm_wheels.core import DataError, explain_error
+from rocm_wheels.wheels.archive import WheelArchive, get_text_limit
+from rocm_wheels.wheels.device_code.code_objects import (
     CodeObject,
-    may_hold_code,
     list_named_archives,
+    may_hold_code,
     read_code_objects,
 )
-from rocm_wheels.wheels.dist_info import read_dist_info
-from rocm_wheels.wheels.members import WheelArchive
-from rocm_wheels.wheels.metadata import WheelFormat, WheelMetadata
+from rocm_wheels.wheels.dist_info import WheelFormat, WheelMetadata, read_dist_info
+from rocm_wheels.wheels.elf import read_loader_info
 from rocm_wheels.wheels.names import WheelName
 from rocm_wheels.wheels.record import (
     RecordEntry,

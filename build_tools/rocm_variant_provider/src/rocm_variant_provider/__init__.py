@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from .gpus.detect import detect_hardware  # type: ignore[import-not-found]
+
 # the build brings ``gpus`` along: in a checkout it is a part of rocm-wheels
 from .gpus.gpu import Hardware  # type: ignore[import-not-found]
-from .gpus.look import look  # type: ignore[import-not-found]
-from .gpus.properties import known, supported  # type: ignore[import-not-found]
+from .gpus.variant_properties import list_known_features, list_supported_features  # type: ignore[import-not-found]
 
 __all__ = ["FeatureConfig", "get_all_configs", "get_supported_configs"]
 
@@ -37,10 +38,10 @@ def get_supported_configs() -> list[FeatureConfig]:
     any other wheel than the one it would give is the wrong one. Nothing else stops an installer: what could
     not be found out is said on stderr.
     """
-    found = _this_machine()
-    for fault in found.faults:
+    hardware = _detect_this_machine()
+    for fault in hardware.faults:
         print(f"rocm-variant-provider: {fault}", file=sys.stderr)
-    return _configs(supported(found))
+    return _make_configs(list_supported_features(hardware))
 
 
 def get_all_configs() -> list[FeatureConfig]:
@@ -48,14 +49,14 @@ def get_all_configs() -> list[FeatureConfig]:
 
     ValueError as above; what could not be found out is left to the other function, which says it.
     """
-    return _configs(known(supported(_this_machine())))
+    return _make_configs(list_known_features(list_supported_features(_detect_this_machine())))
 
 
-def _this_machine() -> Hardware:
+def _detect_this_machine() -> Hardware:
     folders = dict.fromkeys(sysconfig.get_path(key) for key in ("purelib", "platlib"))
-    places = [Path(folder) for folder in folders]
-    return look(os.environ, platform=sys.platform, site_packages=places, vendors=("amd",))
+    site_folders = [Path(folder) for folder in folders]
+    return detect_hardware(os.environ, platform=sys.platform, site_packages=site_folders, vendors=("amd",))
 
 
-def _configs(features: Mapping[str, tuple[str, ...]]) -> list[FeatureConfig]:
+def _make_configs(features: Mapping[str, tuple[str, ...]]) -> list[FeatureConfig]:
     return [FeatureConfig(name, list(values), name == "gfx_arch") for name, values in features.items()]

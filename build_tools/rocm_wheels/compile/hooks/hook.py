@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocm_wheels.compile.request import BuildRequest
+from rocm_wheels.compile.build_request import BuildRequest
 from rocm_wheels.compile.rocm_init import Preloads
 
 

@@ -8,12 +8,12 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from rocm_wheels.compile.build_request import BuildRequest
 from rocm_wheels.compile.hooks.hook import Hooks, Preparation
-from rocm_wheels.compile.request import BuildRequest
 from rocm_wheels.compile.rocm_init import render_rocm_init, write_generated_file
 from rocm_wheels.compile.variables import add_flags, look_up_variable, prepend_path
-from rocm_wheels.errors import BuildError, SdkError, UsageError
-from rocm_wheels.model.versions import make_rocm_requirement
+from rocm_wheels.core import BuildError, SdkError, UsageError
+from rocm_wheels.models import make_rocm_requirement
 
 _INIT_MODULE = "torch/_rocm_init.py"
 _OPENMP_LIBRARY = "libomp140.x86_64.dll"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from rocm_wheels.compile.build_request import BuildRequest
 from rocm_wheels.compile.hooks.hook import Hooks
-from rocm_wheels.compile.request import BuildRequest
 from rocm_wheels.compile.variables import add_flags
-from rocm_wheels.errors import DataError, UsageError
+from rocm_wheels.core import DataError, UsageError
 
 _SUFFIX_VARIABLE = "TRITON_WHEEL_VERSION_SUFFIX"
 _NAME_VARIABLE = "TRITON_WHEEL_NAME"

@@ -1,13 +1,13 @@
-"""What several results come to: the rule by which a later one takes the place of an earlier one.
+"""Weigh several results about the same wheels: when a later one takes the place of an earlier one.
 
 Results of one kind about one wheel on one target are put in line for each kind of machine.
 
-- A failure holds, until so many passes in a row came after it on the same kind of machine. Passes on another
-  kind of machine leave it standing: a wheel that works on one and not on another does not work.
-- A failure counts from when it was written down (never earlier than it was found), a pass from when it was
-  found. So a machine whose clock is behind cannot put its failure before an older pass.
-- A pass that is too old, unsigned where that is needed, from the future or about other wheels is none.
-  A failure about any wheel of the set is one, whatever else is wrong with it.
+- A failure holds, until so many passes in a row came after it on the same kind of machine. Passes on
+  another kind of machine leave it standing: a wheel that works on one and not on another does not work.
+- A failure counts from when it was written down (never earlier than it was found), a pass from when it
+  was found. So a machine whose clock is behind cannot put its failure before an older pass.
+- A pass that is too old, unsigned where that is needed, from the future or about other wheels is none. A
+  failure about any wheel of the set is one, whatever else is wrong with it.
 - A failure that no GPU had a part in (the interpreter did not start, the CPU half failed) holds for every
   target, until passes on any target came after it.
 - A failure that passes made good is shown beside the pass, always.
@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from rocm_wheels.release.evidence import CLOCK_SKEW, Evidence
-from rocm_wheels.release.evidence_store import StoredEvidence
-from rocm_wheels.release.sets import SetDocument
+from rocm_wheels.release.evidence.evidence import CLOCK_SKEW, Evidence
+from rocm_wheels.release.evidence.store import StoredEvidence
+from rocm_wheels.release.wheel_set import SetDocument
 
 _MachineAndWheel = tuple[str, str]  # kind of machine, sha256
 

@@ -1,31 +1,354 @@
-"""The judge: each rule of a channel, one after the other, by the evidence.
+"""Judge a set for a channel: each rule of the policy, one after the other, by the evidence.
 
-Nothing is looked at but arguments, and there is an answer for all of them: what cannot be judged fails.
+``judge_set`` looks at nothing but its arguments, and there is an answer for all of them: what cannot be
+judged fails. ``judge_staged_set`` reads the evidence from a store first, and judges at this moment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
-from rocm_wheels.model.gfx import strip_features
-from rocm_wheels.release.evidence import EvidenceKind
-from rocm_wheels.release.evidence_store import StoredEvidence
-from rocm_wheels.release.gate.case import (
-    GateCase,
-    list_overcome_ids,
-    list_deciding_ids,
-    describe_staleness,
-    describe_failures,
-    describe_past_failures,
+from rocm_wheels.core import Store, UsageError, format_count, suggest_name
+from rocm_wheels.models import strip_features
+from rocm_wheels.release.evidence.evidence import EvidenceKind, summarize_evidence
+from rocm_wheels.release.evidence.store import StoredEvidence, read_all_evidence, warn_of_wrong_clocks
+from rocm_wheels.release.gate.history import (
+    EvidenceMeasure,
+    WeighedEvidence,
+    explain_ignored,
+    explain_too_few,
+    weigh_evidence,
 )
-from rocm_wheels.release.gate.history import weigh_evidence, explain_ignored
-from rocm_wheels.release.gate.needed import compute_needs_digest, list_wheel_pythons, list_set_targets
-from rocm_wheels.release.gate.on_gpus import judge_on_gpus, find_target_state
-from rocm_wheels.release.gate.policy import FreshRule, Policy
-from rocm_wheels.release.gate.verdict import RuleResult, Verdict
-from rocm_wheels.release.sets import SetCell, SetDocument
-from rocm_wheels.words import format_count
+from rocm_wheels.release.gate.policy import (
+    INTEGRITY_RULES,
+    LONGEST_WAIVER,
+    ChannelPolicy,
+    FreshRule,
+    GpuRule,
+    Policy,
+    Waiver,
+    load_policy,
+)
+from rocm_wheels.release.gate.verdict import RuleResult, TargetState, Verdict
+from rocm_wheels.release.layout import StoreLayout
+from rocm_wheels.release.wheel_set import (
+    InstalledWheels,
+    SetCell,
+    SetDocument,
+    compute_needs_digest,
+    find_set_platform,
+    list_families_of_target,
+    list_installed_wheels,
+    list_set_targets,
+    list_wheel_pythons,
+)
+
+_LONGEST_TEST_NAME = 80
+
+
+@dataclass(frozen=True)
+class GateCase:
+    """One set before one channel; ``now`` is in UTC."""
+
+    policy: Policy
+    channel: str
+    document: SetDocument
+    evidence: tuple[StoredEvidence, ...]
+    now: datetime
+
+    @property
+    def rules(self) -> ChannelPolicy:
+        """What the channel says of evidence."""
+        return self.policy.channels[self.channel]
+
+    def make_measure(
+        self, fresh: timedelta, at_least: int = 1, *, selections: bool = False
+    ) -> EvidenceMeasure:
+        """Return how the channel looks at evidence that may be so old, and in which so many tests passed."""
+        return EvidenceMeasure(
+            self.document,
+            self.now,
+            fresh,
+            self.rules.passes_after_failure,
+            signed=self.rules.signed == "required",
+            at_least=at_least,
+            selections=selections,
+        )
+
+    def apply_waivers(self, failed: RuleResult) -> RuleResult:
+        """Return a failed rule as waived, where somebody answers for it today."""
+        waivers = self._find_waivers(failed.rule, failed.gfx)
+        waiver = next(
+            (
+                candidate
+                for candidate in waivers
+                if not self._has_ended(candidate) and not self._is_too_long(candidate)
+            ),
+            None,
+        )
+        if waiver is None:
+            return failed
+        return replace(failed, outcome="waived", why=f"{waiver}; without that: {failed.why}", tip="")
+
+    def describe_ended_waivers(self, results: list[RuleResult]) -> Iterator[str]:
+        """Yield a line for each waiver that would count for a rule that failed, were it of today."""
+        for result in results:
+            targets = [result.gfx] if result.gfx else ["", *list_set_targets(self.document)]
+            waivers = [waiver for gfx in targets for waiver in self._find_waivers(result.rule, gfx)]
+            for waiver in dict.fromkeys(waivers) if result.outcome == "fail" else ():
+                if self._has_ended(waiver):
+                    yield f"{result.title}: the waiver of {waiver.owner} ended on {waiver.expires}"
+                elif self._is_too_long(waiver):
+                    yield (
+                        f"{result.title}: the waiver of {waiver.owner} is to hold until {waiver.expires}: "
+                        f"none counts for more than {LONGEST_WAIVER.days} days"
+                    )
+
+    def _find_waivers(self, rule: str, gfx: str) -> Iterator[Waiver]:
+        document = self.document
+        for waiver in self.policy.waivers:
+            if (
+                waiver.rule == rule
+                and rule not in INTEGRITY_RULES
+                and self.channel in waiver.channels
+                and waiver.set in {None, document.id}
+                and waiver.gfx in {None, gfx}
+                and (
+                    waiver.family in {None, document.family}
+                    or (gfx and waiver.family in list_families_of_target(document, gfx))
+                )
+            ):
+                yield waiver
+
+    def _has_ended(self, waiver: Waiver) -> bool:
+        return self.now.date() > waiver.expires
+
+    def _is_too_long(self, waiver: Waiver) -> bool:
+        return waiver.expires - self.now.date() > LONGEST_WAIVER
+
+
+def list_deciding_ids(weighed: WeighedEvidence) -> tuple[str, ...]:
+    """Return the ids of what a rule rests on: what failed, else what passed, else what is too old."""
+    return tuple(stored.id for stored in weighed.failing or weighed.passing or weighed.stale)
+
+
+def list_overcome_ids(weighed: WeighedEvidence) -> tuple[str, ...]:
+    """Return the ids of failures that do not hold any more."""
+    failing = {stored.id for stored in weighed.failing}
+    return tuple(stored.id for stored in weighed.overcome if stored.id not in failing)
+
+
+def describe_failures(weighed: WeighedEvidence, gfx: str = "") -> str:
+    """Return what failed on a target, in a sentence: the newest, and how many more."""
+    newest = weighed.failing[0].evidence
+    unseen = "before it saw a GPU: " if gfx and newest.gfx is None else ""
+    others_note = f", and {len(weighed.failing) - 1} other results" if len(weighed.failing) > 1 else ""
+    tests = f": {', '.join(name[:_LONGEST_TEST_NAME] for name in newest.failed[:3])}" if newest.failed else ""
+    detail = f" ({newest.detail})" if newest.detail and not tests else ""
+    return f"{unseen}{summarize_evidence(newest)}{tests}{detail}{others_note}"
+
+
+def describe_past_failures(weighed: WeighedEvidence) -> str:
+    """Return that it had failed before, for the end of a sentence; "" when it had not."""
+    times = len(list_overcome_ids(weighed))
+    return f", after {format_count(times, 'failure')} on the same wheels" if times else ""
+
+
+def describe_staleness(weighed: WeighedEvidence, measure: EvidenceMeasure) -> str:
+    """Return that evidence is too old, or of too few tests, for the end of a sentence; "" for none."""
+    if not weighed.stale:
+        return f"; {explain_too_few(weighed.few[0], measure)}" if weighed.few else ""
+    age = measure.now - weighed.stale[0].evidence.when
+    return f"; the newest is {format_age(age)} old, and may be {format_age(measure.fresh)}"
+
+
+def format_age(age: timedelta) -> str:
+    """Return a length of time for people: ``20 min``, ``3 h``, ``12 d``."""
+    minutes = max(int(age.total_seconds() // 60), 0)
+    if minutes < 120:
+        return f"{minutes} min"
+    return f"{minutes // 60} h" if minutes < 72 * 60 else f"{minutes // (24 * 60)} d"
+
+
+_ANY_EVIDENCE_AGE = timedelta(days=36500)
+_GPU_EVIDENCE_KINDS: tuple[EvidenceKind, ...] = ("smoke", "tests")
+_TEST_COMMANDS = {
+    "smoke": (
+        " (build_tools/run_pytorch_smoke_tests.py --amdgpu-family GFX --require-gpu --wheels WHEELS)",
+        "smoke-results/results.json",
+    ),
+    "tests": (
+        " (build_tools/run_pytorch_tests.py --amdgpu-family GFX --wheels WHEELS)",
+        "torch-test-results",
+    ),
+}
+_TEST_NAMES = {"smoke": "the smoke tests", "tests": "torch's own tests"}
+
+
+def judge_on_gpus(case: GateCase, kind: EvidenceKind, rule: GpuRule) -> list[RuleResult]:
+    """Return what came of a rule, for each target; where one target is enough, what that one is.
+
+    A failure counts on every target, also where another one passed.
+    """
+    targets = list_set_targets(case.document)
+    if not targets:
+        why = "neither the set nor its family says which GPU targets it is for"
+        return [case.apply_waivers(RuleResult(kind, "fail", why, tip="stage the wheels of a GPU family"))]
+    judged = [(_judge_target(case, kind, rule, gfx)) for gfx in targets]
+    results = [result for result, _ in judged]
+    if rule.targets == "every":
+        return results
+    with_evidence = [result for result, absent in judged if not absent]
+    if any(result.outcome == "pass" for result in with_evidence) or len(with_evidence) == len(results):
+        return with_evidence
+    return [*with_evidence, *_judge_without_any_target([result for result, absent in judged if absent])]
+
+
+def find_target_state(case: GateCase, gfx: str) -> TargetState:
+    """Return what is known of a target by all evidence that counts, however old.
+
+    With a Python it is tested when all that is installed together there was; of torch's own tests, torch.
+    """
+    by, pythons, days, failed = [], set[str](), [], False
+    for kind in _GPU_EVIDENCE_KINDS:
+        rule = _find_gpu_rule(case, kind)
+        measure = case.make_measure(_ANY_EVIDENCE_AGE, rule.at_least, selections=rule.selections == "count")
+        weighed = weigh_evidence(kind, gfx, case.evidence, measure)
+        failed = failed or bool(weighed.failing)
+        if covered_groups := _find_covered_groups(
+            list_installed_wheels(case.document, gfx, rule.projects), weighed
+        ):
+            by.append({"smoke": "smoke tests", "tests": "full tests"}[kind])
+            days.append(max(item.evidence.when for item in weighed.passing))
+            pythons |= {item.python for item in covered_groups}
+    if failed:
+        return TargetState(gfx, "failed")
+    if not by:
+        return TargetState(gfx, "untested")
+    in_order = tuple(
+        item.python for item in list_installed_wheels(case.document, gfx) if item.python in pythons
+    )
+    return TargetState(gfx, "tested", tuple(by), in_order, f"{max(days):%Y-%m-%d}")
+
+
+def _find_gpu_rule(case: GateCase, kind: EvidenceKind) -> GpuRule:
+    """Return what a run must be to be one: as the channel has it, else as another one does."""
+    for channel in (case.channel, *case.policy.channels):
+        rules = case.policy.rules_for(channel, case.document.family)
+        rule = rules.smoke if kind == "smoke" else rules.tests
+        if rule is not None:
+            return rule
+    torch = ("torch",) if kind == "tests" and "torch" in case.document.projects else ()
+    return GpuRule(fresh=_ANY_EVIDENCE_AGE, projects=torch)
+
+
+def _find_covered_groups(
+    groups: tuple[InstalledWheels, ...], weighed: WeighedEvidence
+) -> list[InstalledWheels]:
+    return [group for group in groups if all(file.sha256 in weighed.covered for file in group.files)]
+
+
+def _judge_target(case: GateCase, kind: EvidenceKind, rule: GpuRule, gfx: str) -> tuple[RuleResult, bool]:
+    """Return what came of a rule on a target, and whether that is for want of evidence alone."""
+    measure = case.make_measure(rule.fresh, rule.at_least, selections=rule.selections == "count")
+    weighed = weigh_evidence(kind, gfx, case.evidence, measure)
+    result = RuleResult(kind, "fail", "", gfx, list_deciding_ids(weighed), list_overcome_ids(weighed))
+    if weighed.failing:
+        times = measure.passes_after_failure
+        passes = "a pass" if times == 1 else f"{times} passes in a row"
+        newest = weighed.failing[0].evidence
+        where = f" on machines of the kind {newest.host.kind}" if newest.host.kind != "any" else ""
+        since = f"found after {max(newest.when, newest.added):%Y-%m-%d %H:%M} UTC"
+        show = f"show with {passes}{where}, {since}, that it was not the wheels"
+        tip = f"mend it, which makes another set; or {show}"
+        return case.apply_waivers(replace(result, why=describe_failures(weighed, gfx), tip=tip)), False
+    groups = list_installed_wheels(case.document, gfx, rule.projects)
+    covered_groups = _find_covered_groups(groups, weighed)
+    enough = covered_groups if len(covered_groups) == len(groups) else []
+    if rule.pythons == "one":  # one of which something is missing stands for no other
+        enough = enough or [group for group in covered_groups if group.full]
+    if enough:
+        why = f"{_describe_passes(weighed, covered_groups, measure)}{describe_past_failures(weighed)}"
+        return replace(result, outcome="pass", why=why), False
+    if not groups:
+        why = f"the set has no wheels of {', '.join(rule.projects) or 'any project'} with code for {gfx}"
+        tip = "build them, and stage the whole set; or waive the rule there"
+        return case.apply_waivers(replace(result, why=why, tip=tip)), True
+    why = f"{_describe_missing_passes(kind, groups, weighed)}{describe_staleness(weighed, measure)}"
+    some = bool(weighed.covered or weighed.stale or weighed.few)
+    return _apply_exceptions(case, replace(result, why=why), some=some), True
+
+
+def _apply_exceptions(case: GateCase, result: RuleResult, *, some: bool) -> RuleResult:
+    """Return a rule for which evidence is wanting: bypassed by a named exception, waived, or failed.
+
+    ``some``: there is evidence, of too few, or too old.
+    """
+    document, platform = case.document, find_set_platform(case.document)
+    family, test_place = case.policy.find_test_place(list_families_of_target(document, result.gfx), platform)
+    exception_reason, bypasses = case.policy.describe_exception(family), case.rules.bypasses
+    if test_place.bypass_tests_for_releases and (
+        bypasses == "count" or (bypasses == "own" and exception_reason)
+    ):
+        short = result.why.partition("; ")[2] or result.why
+        state = f"not tested enough ({short})" if some else "untested"
+        why = (
+            f"{state}: {family} is a named exception ({exception_reason or 'the data of families names it'})"
+        )
+        return replace(result, outcome="bypassed", why=why)
+    why, runner = result.why, test_place.runner
+    if test_place.bypass_tests_for_releases:
+        why = f"{why}; that {family} is a named exception does not count for {case.channel}"
+    if not runner or (test_place.targets and result.gfx not in test_place.targets):
+        why, runner = (
+            f"{why}; no runner has a {result.gfx}, which excuses nothing",
+            f"a machine with a {result.gfx}",
+        )
+    run, results = _TEST_COMMANDS[result.rule]
+    add = f"rocm-wheels evidence add STORE --set {document.id} --from {results}".replace("GFX", result.gfx)
+    tip = f"run {_TEST_NAMES[result.rule]} on {runner}{run.replace('GFX', result.gfx)}, then: {add}"
+    return case.apply_waivers(replace(result, why=why, tip=tip))
+
+
+def _judge_without_any_target(absent: list[RuleResult]) -> list[RuleResult]:
+    """Return what it comes to that one target would be enough, and there is none.
+
+    A target that is excused excuses no other: the rest must be tested, or one of them.
+    """
+    failed = [result for result in absent if result.outcome == "fail"]
+    if len(failed) < 2:
+        return failed or absent
+    why = f"one of {', '.join(result.gfx for result in failed)} is enough, and there is none: {failed[0].why}"
+    return [replace(failed[0], gfx="", why=why)]
+
+
+def _describe_passes(
+    weighed: WeighedEvidence, covered_groups: list[InstalledWheels], measure: EvidenceMeasure
+) -> str:
+    newest = weighed.passing[0].evidence
+    pythons = ", ".join(group.python for group in covered_groups if group.python)
+    spoken = f" with Python {pythons}" if pythons else ""
+    age = format_age(measure.now - newest.when)
+    return f"passed{spoken} ({newest.counts}; {age} ago on {newest.host.short}, by {newest.by})"
+
+
+def _describe_missing_passes(
+    kind: EvidenceKind, groups: tuple[InstalledWheels, ...], weighed: WeighedEvidence
+) -> str:
+    uncovered = [
+        (group, file) for group in groups for file in group.files if file.sha256 not in weighed.covered
+    ]
+    if not weighed.covered:
+        return f"no evidence that {_TEST_NAMES[kind]} pass"
+    pythons = ", ".join(dict.fromkeys(group.python for group, _ in uncovered if group.python))
+    spoken = f" with Python {pythons}" if pythons else ""
+    files = {file.name for _, file in uncovered}
+    others_note = f" and {len(files) - 1} others" if len(files) > 1 else ""
+    return f"{_TEST_NAMES[kind]} passed, but not{spoken}: {uncovered[0][1].name}{others_note}"
+
 
 _MOST_CELLS_SHOWN = 5
 _FILE_CHECK_COMMANDS = {
@@ -165,3 +488,44 @@ def _judge_files(case: GateCase, kind: EvidenceKind, rule: FreshRule) -> RuleRes
         why = f"{format_count(len(files), 'wheel')} passed{describe_past_failures(weighed)}"
         return RuleResult(kind, "pass", why, "", result.evidence, result.overcome)
     return case.apply_waivers(RuleResult(kind, "fail", why, "", result.evidence, result.overcome, tip))
+
+
+def judge_staged_set(
+    store: Store,
+    layout: StoreLayout,
+    document: SetDocument,
+    channel: str,
+    *,
+    policy: Policy,
+    now: datetime,
+    env: Mapping[str, str],
+) -> tuple[Verdict, list[StoredEvidence]]:
+    """Return what the gate of a channel says of a staged set, and the evidence that it read.
+
+    Raises UsageError for a channel that the policy does not have, and DataError for evidence that cannot be
+    read. Clocks that are wrong are warned of.
+    """
+    require_channel(policy, channel)
+    evidence = read_all_evidence(store, layout, document, signers=policy.signers, env=env)
+    warn_of_wrong_clocks(evidence, now)
+    return judge_set(policy, channel, document, evidence, now), evidence
+
+
+def require_channel(policy: Policy, channel: str) -> None:
+    """Raise UsageError, with the name that was probably meant, for a channel that a policy does not have."""
+    if channel not in policy.channels:
+        raise UsageError(
+            f"the policy has no channel {channel}{suggest_name(channel, policy.channels)}",
+            tip=f"it has {', '.join(policy.channels)}",
+        )
+
+
+def load_policy_for(channel: str | None, path: Path | None) -> Policy:
+    """Return the policy at ``path``, by default our own, which has ``channel`` where one is named.
+
+    Raises as ``load_policy`` and ``require_channel`` do.
+    """
+    policy = load_policy(path)
+    if channel is not None:
+        require_channel(policy, channel)
+    return policy

@@ -1,4 +1,4 @@
-"""The policy: what each channel needs of a set before people get it. A YAML file, read strictly.
+"""Read the policy: what each channel needs of a set before people get it. A YAML file, read strictly.
 
 Owns ``data/release_policy.yaml``, which is used where no other is given.
 """
@@ -14,14 +14,21 @@ from typing import Annotated, Literal, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from rocm_wheels.errors import DataError
-from rocm_wheels.model.ci import MULTI_ARCH, FamilyPlatform, CiRunner, RunnerLabel, load_ci_table
-from rocm_wheels.model.gfx import get_gfx_families, get_gfx_targets, get_card_kinds
-from rocm_wheels.model.names import get_data_folder
-from rocm_wheels.model.project import Platform
-from rocm_wheels.records import Record, suggest_name, make_record_error, load_record
-from rocm_wheels.release.evidence import PrintableName
-from rocm_wheels.release.signing import is_public_key
+from rocm_wheels.core import DataError, Record, load_record, make_record_error, suggest_name
+from rocm_wheels.models import (
+    MULTI_ARCH,
+    CiRunner,
+    FamilyPlatform,
+    Platform,
+    RunnerLabel,
+    get_card_kinds,
+    get_data_folder,
+    get_gfx_families,
+    get_gfx_targets,
+    load_ci_table,
+)
+from rocm_wheels.release.evidence.evidence import PrintableName
+from rocm_wheels.release.evidence.signature import is_public_key
 
 ChannelName = Literal["nightly", "prerelease", "stable"]
 CHANNEL_NAMES: tuple[ChannelName, ...] = get_args(ChannelName)

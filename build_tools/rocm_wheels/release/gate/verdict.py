@@ -1,4 +1,4 @@
-"""What a gate says of a set, and how it is shown to those who install from it."""
+"""Describe what the gate says of a set, and what of it those see who install from it."""
 
 from __future__ import annotations
 

@@ -1,14 +1,16 @@
 """A plugin of pytest, in the Python that is tested: it writes down at once what came of each test.
 
-The option --rocm-wheels-recording names a file of JSON: ``outcomes`` is the file that is written to, ``done``
-are names of tests that were run before, ``left_out`` those that are not to be run (``FILE::name`` is meant in
-every class), ``only`` those that alone are to be run, null for all; ``limit`` the seconds that one may take:
-then its process says where it is, and ends; ``torch`` is the folder of the torch that is tested, "" for any:
-where tests import another one, none is run.
+The option --rocm-wheels-recording names a file of JSON: ``outcomes`` is the file that is written to,
+``done`` are names of tests that were run before, ``left_out`` those that are not to be run
+(``FILE::name`` is meant in every class), ``only`` those that alone are to be run, null for all; ``limit``
+the seconds that one may take: then its process says where it is, and ends; ``torch`` is the folder of the
+torch that is tested, "" for any: where tests import another one, none is run.
 
 What is written is a line of JSON each: ``{"planned": [names], "left_out": [names], "unchosen": number}``,
-then ``{"begun": name}`` and ``{"name", "outcome", "seconds", "reason"}`` of each test, once torch uses GPUs
-``{"devices": [names]}``, at last ``{"finished": exit code}``: a process that ends without it was ended.
+then ``{"begun": name}`` and ``{"name", "outcome", "seconds", "reason"}`` of each test, once torch uses
+GPUs ``{"devices": [names]}``, at last ``{"finished": exit code}``: a process that ends without it was
+ended.
+
 Nothing of rocm-wheels is imported: it is not there.
 """
 

@@ -1,4 +1,4 @@
-"""Target IDs (``gfx942:sramecc+:xnack-``) and what an AMDGPU ELF file says of itself.
+"""Parse target IDs (``gfx942:sramecc+:xnack-``) and what an AMDGPU ELF file says of itself.
 
 Sources: LLVM, "Clang Offload Bundler" (bundle entry IDs, target IDs); LLVM, "User Guide
 for AMDGPU Backend", tables of ``e_flags``, and the test elf-header-flags-mach.ll, which

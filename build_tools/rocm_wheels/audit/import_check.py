@@ -1,0 +1,250 @@
+"""Import a finished wheel in a clean process: the check that meets what no reader sees.
+
+The process gets no PYTHONPATH, no loader variables and no ROCm variables of the builder,
+starts in an empty folder, and has a time limit. A wheel that is not installed in the
+environment is put into a throw-away folder that comes first on ``sys.path``; what it
+requires comes from the environment.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import signal
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
+
+from rocm_wheels.audit.findings import AuditFinding
+from rocm_wheels.audit.names import is_same_version
+from rocm_wheels.audit.subject import WheelExpectation, list_base_targets
+from rocm_wheels.core import AuditError, BuildError, run_command
+
+_PROBE = Path(__file__).with_name("probe.py")
+_BUILDER_VARIABLES = re.compile(
+    r"(PYTHON|LD_|DYLD_|ROCM_|HIP_|HSA_|PYTORCH_|TORCH_|TRITON_|CONDA_|VIRTUAL_ENV$|__PYVENV)", re.IGNORECASE
+)
+_SHOWN_LINES = 15
+_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+_SYSTEMS = {"linux": "linux", "win32": "windows", "darwin": "macos"}
+_WINDOWS_CODES = {
+    0xC0000005: "an access violation",
+    0xC0000135: "a DLL that was not found",
+    0xC0000139: "a function that a DLL lacks",
+    0xC000001D: "an illegal instruction",
+    0xC0000409: "an abort",
+}
+
+
+@dataclass(frozen=True)
+class ImportHost:
+    """The machine that we run on: ``linux``, ``windows`` or ``macos``; ``x86_64``, ``aarch64``, …"""
+
+    system: str
+    machine: str
+
+
+@dataclass(frozen=True)
+class ImportEnvironment:
+    """Where a wheel is imported: an environment's interpreter, whose packages the wheel may require.
+
+    ``installed``: the wheel is in that environment already, in the folder ``packages`` where that is not the
+    interpreter's own. ``timeout`` is in seconds; ``log`` receives, appended, what the process printed.
+    """
+
+    python: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+    installed: bool = False
+    packages: Path | None = None
+    timeout: float = 600.0
+    log: Path | None = None
+
+
+def detect_import_host() -> ImportHost:
+    """Return what this machine is."""
+    machine = platform.machine().lower()
+    return ImportHost(_SYSTEMS.get(sys.platform, sys.platform), _MACHINES.get(machine, machine))
+
+
+def explain_no_import(wheel_name: str, expected: WheelExpectation, host: ImportHost) -> str | None:
+    """Say why a wheel cannot be imported on ``host``; None when it can."""
+    if host.system != expected.platform:
+        return f"not imported: it is for {expected.platform}, and this machine runs {host.system}"
+    tag = wheel_name.removesuffix(".whl").rpartition("-")[2].lower()
+    for spelling in ("x86_64", "amd64", "aarch64", "arm64"):
+        machine = _MACHINES.get(spelling, spelling)
+        if tag.endswith(spelling) and machine != host.machine:
+            return f"not imported: it is for {machine}, and this machine is {host.machine}"
+    return None
+
+
+def check_import(
+    wheel: Path, expected: WheelExpectation, environment: ImportEnvironment
+) -> list[AuditFinding]:
+    """Import the wheel in a clean process and compare what it says of itself with ``expected``.
+
+    A crash is named by its signal, with the last lines printed. Raises AuditError only
+    when uv, which fills the throw-away folder, is not there.
+    """
+    env = make_clean_environment(environment.env)
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-import-") as name:
+        scratch = Path(name)
+        folders: list[str] = []
+        if not environment.installed:
+            folders = [str(scratch / "installed")]
+            fault = _install_wheel(wheel, Path(folders[0]), environment, env)
+            if fault is not None:
+                return [fault]
+        start = scratch / "start"
+        start.mkdir()
+        checks = expected.project.checks
+        answer = scratch / "answer.json"
+        argv = [environment.python, "-I", "-X", "faulthandler", _PROBE, answer]
+        names = [checks.import_name, expected.project.distribution, *folders]
+        fault = _run_or_find(
+            [*map(str, argv), *names], environment, env, f"`import {checks.import_name}`", start
+        )
+        if fault is not None:
+            return [fault]
+        if not answer.is_file():
+            return [AuditFinding(f"`import {checks.import_name}` ended before it was done, with exit code 0")]
+        stated = json.loads(answer.read_text(encoding="utf-8"))
+        if environment.packages is not None:
+            stated["places"] = [str(environment.packages)]
+        return _judge_import(stated, expected)
+
+
+def make_clean_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """Return ``env`` without what steers Python, the loader, ROCm or torch."""
+    cleaned = {name: value for name, value in env.items() if not _BUILDER_VARIABLES.match(name)}
+    return {**cleaned, "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def _install_wheel(
+    wheel: Path, folder: Path, environment: ImportEnvironment, env: Mapping[str, str]
+) -> AuditFinding | None:
+    argv = [_find_uv(), "pip", "install", "--quiet", "--no-cache", "--no-config", "--no-deps", "--no-index"]
+    argv += ["--python", str(environment.python), "--target", str(folder), str(wheel.resolve())]
+    return _run_or_find(argv, environment, env, "installing it into a throw-away folder", None)
+
+
+def _find_uv() -> str:
+    try:
+        from uv import find_uv_bin
+
+        return str(find_uv_bin())
+    except (ImportError, FileNotFoundError) as cause:
+        tip = "install rocm-wheels with its dependencies, or leave the import check out"
+        raise AuditError("uv is not there to install the wheel for its import check", tip=tip) from cause
+
+
+def _run_or_find(
+    argv: list[str],
+    environment: ImportEnvironment,
+    env: Mapping[str, str],
+    description: str,
+    cwd: Path | None,
+) -> AuditFinding | None:
+    """Run a program; return a finding when it does not end well."""
+    printed: deque[str] = deque(maxlen=_SHOWN_LINES)
+    try:
+        finished = run_command(
+            argv,
+            env=env,
+            cwd=cwd,
+            log=environment.log,
+            on_line=printed.append,
+            timeout=environment.timeout,
+            check=None,
+            description=description,
+        )
+    except BuildError as failure:  # not started, or stopped by the time limit
+        return AuditFinding(str(failure) + _format_last_lines(printed))
+    if finished.returncode == 0:
+        return None
+    tip = "a library is missing, or does not fit another" if finished.returncode != 1 else ""
+    return AuditFinding(
+        f"{description} {describe_exit(finished.returncode)}{_format_last_lines(printed)}", tip=tip
+    )
+
+
+def describe_exit(code: int) -> str:
+    """Say how a process ended: ``crashed with SIGSEGV``, ``failed with exit code 1``."""
+    if code < 0:
+        try:
+            return f"crashed with {signal.Signals(-code).name}"
+        except ValueError:
+            return f"crashed with signal {-code}"
+    windows = _WINDOWS_CODES.get(code & 0xFFFFFFFF)
+    return f"crashed with {windows} ({code:#x})" if windows else f"failed with exit code {code}"
+
+
+def _format_last_lines(lines: deque[str]) -> str:
+    marked = [f"\n  | {line}" for line in lines if line.strip()]
+    return ":" + "".join(marked) if marked else ""
+
+
+def _judge_import(stated: Mapping[str, object], expected: WheelExpectation) -> list[AuditFinding]:
+    name = expected.project.checks.import_name
+    findings = []
+    folders = stated["places"]
+    assert isinstance(folders, list)
+    file = Path(str(stated["file"])).resolve()
+    if stated["file"] is None:
+        findings.append(AuditFinding(f"`import {name}` found a folder without a package in it"))
+    elif not any(file.is_relative_to(Path(folder).resolve()) for folder in folders):
+        tip = "something on the environment's path hides the wheel: look for .pth files"
+        findings.append(AuditFinding(f"`import {name}` took {file}, not the wheel's", tip=tip))
+    if expected.version is not None:
+        findings += _judge_versions(stated, expected, expected.version)
+    if expected.project.checks.rocm == "torch.version.hip":
+        findings += _judge_torch(stated, expected)
+    return findings
+
+
+def _judge_versions(
+    statements: Mapping[str, object], expected: WheelExpectation, expected_version: str
+) -> list[AuditFinding]:
+    findings = []
+    if not is_same_version(str(statements["installed"]), expected_version):
+        findings.append(
+            AuditFinding(f"installed metadata say {statements['installed']}, not {expected_version}")
+        )
+    stated = statements["version"]
+    # a project that is not told its version by the build states only the public part of it
+    allowed = (
+        {expected_version}
+        if expected.project.version.variables
+        else {expected_version, _get_public_version(expected_version)}
+    )
+    if stated is not None and not any(is_same_version(str(stated), version) for version in allowed):
+        name = expected.project.checks.import_name
+        findings.append(AuditFinding(f"`{name}.__version__` is {stated}, not {expected_version}"))
+    return findings
+
+
+def _judge_torch(stated: Mapping[str, object], expected: WheelExpectation) -> list[AuditFinding]:
+    name = expected.project.checks.import_name
+    findings = []
+    if not stated["hip"]:
+        findings.append(AuditFinding(f"`{name}.version.hip` is {stated['hip']}: a CPU-only build"))
+    listed = stated["architectures"]
+    if isinstance(listed, list) and expected.targets is not None:
+        missing = sorted(set(list_base_targets(expected.targets)) - set(list_base_targets(listed)))
+        if missing:
+            message = f"{name} says it was compiled for {' '.join(listed)}, not for {' '.join(missing)}"
+            findings.append(AuditFinding(message))
+    return findings
+
+
+def _get_public_version(version: str) -> str:
+    try:
+        return Version(version).public
+    except InvalidVersion:
+        return version

@@ -1,0 +1,422 @@
+"""The matrix of CI: which cells a run builds, why not the others, and which of them are built as one.
+
+A cell is a GPU family, a Python, a torch line and a platform. In the layout ``per-family`` each cell is a
+build, with a set for each family of a line; in ``multi-arch`` the cells of a Python are one build for the
+targets of all of them, and a line has one set. Tests are of cells. Pure: all follows from the tables and
+the selection, in the order of the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from packaging.version import InvalidVersion, Version
+
+from rocm_wheels.core import UsageError, suggest_name
+from rocm_wheels.models import (
+    CI_PLATFORMS,
+    MULTI_ARCH,
+    CiFamily,
+    CiTable,
+    CiTest,
+    FamilyPlatform,
+    PackagingMode,
+    Platform,
+    TorchLine,
+    UntestedCells,
+    get_gfx_families,
+    get_release_lines,
+    share_jobs,
+)
+
+
+@dataclass(frozen=True)
+class MatrixCell:
+    """A family of GPUs, a Python (``3.12``, ``3.14t``), a torch line and a platform."""
+
+    family: str
+    python: str
+    line: str
+    platform: Platform
+
+    def __str__(self) -> str:
+        """Return it as people name it: ``gfx94X-dcgpu/3.12/2.13/linux``."""
+        return f"{self.family}/{self.python}/{self.line}/{self.platform}"
+
+
+@dataclass(frozen=True)
+class MatrixSelection:
+    """What a run is asked for. Empty: what the trigger has. ``rocm``: another than the newest of AMD."""
+
+    trigger: str = "nightly"
+    families: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    platforms: tuple[Platform, ...] = ()
+    rocm: str | None = None
+    layout: PackagingMode | None = None
+
+
+def parse_cell(text: str) -> MatrixCell:
+    """Read a cell as it is printed. Raises UsageError for another form."""
+    parts = text.split("/")
+    if len(parts) != 4 or parts[3] not in CI_PLATFORMS:
+        tip = "for example gfx94X-dcgpu/3.12/2.13/linux: family, Python, torch line, linux or windows"
+        raise UsageError(f"{text!r} is no cell", tip=tip)
+    return MatrixCell(parts[0], parts[1], parts[2], "linux" if parts[3] == "linux" else "windows")
+
+
+def check_selection(table: CiTable, selection: MatrixSelection) -> MatrixSelection:
+    """Return a selection that says its layout. Raises UsageError for names that there are not."""
+    lines = [line.name for line in get_release_lines()]
+    pythons = {
+        python
+        for line in get_release_lines()
+        for python in (*line.pythons.values, *line.free_threaded.values)
+    }
+    known_pythons = {python for trigger in table.triggers.values() for python in trigger.pythons} | pythons
+    _require_known("--trigger", "trigger", (selection.trigger,), table.triggers)
+    if selection.rocm is not None:
+        _require_version(selection.rocm)
+    for family in selection.families:
+        if family not in table.all_families:
+            raise UsageError(
+                f"--families: {_explain_no_family(table, family)}",
+                tip=f"there are {join_names(table.all_families)}",
+            )
+    _require_known("--lines", "release line", selection.lines, lines)
+    _require_known(
+        "--pythons",
+        "Python that torch is built for",
+        selection.pythons,
+        sorted(known_pythons, key=_python_order),
+    )
+    return replace(selection, layout=find_layout(table, selection))
+
+
+def find_layout(table: CiTable, selection: MatrixSelection) -> PackagingMode:
+    """Return the layout that a selection names, or else its trigger has."""
+    return selection.layout or table.triggers[selection.trigger].layout
+
+
+def _explain_no_family(table: CiTable, name: str) -> str:
+    if name == MULTI_ARCH:
+        return f"{name} is no family, but all of a run together: --layout {name}"
+    members = get_gfx_families()
+    holding = [family for family in table.all_families if name in members[family]]
+    if holding:
+        return f"{name} is built with {holding[0]}"
+    if name in members:
+        within = [family for family in table.all_families if set(members[family]) & set(members[name])]
+        return f"{name} is not built as one, but as {join_names(within)}"
+    return f"there is no family {name!r}{suggest_name(name, table.all_families)}"
+
+
+def check_cell(table: CiTable, cell: MatrixCell) -> None:
+    """Raise UsageError for a cell with a name that there is not."""
+    try:
+        check_selection(
+            table, MatrixSelection(next(iter(table.triggers)), (cell.family,), (cell.python,), (cell.line,))
+        )
+    except UsageError as wrong:
+        message = wrong.message.partition(": ")[2]
+        raise UsageError(f"{str(cell)!r} is no cell: {message}", tip=wrong.tip) from None
+
+
+def _require_known(option: str, noun: str, values: Iterable[str], choices: Iterable[str]) -> None:
+    names = list(choices)
+    for value in values:
+        if value not in names:
+            raise UsageError(
+                f"{option}: there is no {noun} {value!r}{suggest_name(value, names)}",
+                tip=f"there are {join_names(names)}",
+            )
+
+
+def _require_version(text: str) -> None:
+    try:
+        Version(text)
+    except InvalidVersion:
+        tip = "such as 10.1 or 7.14.0rc1"
+        raise UsageError(f"--rocm-version: {text!r} is not a version (PEP 440)", tip=tip) from None
+
+
+def _python_order(python: str) -> tuple[int, str]:
+    return int(python[2:].rstrip("t") or 0), python
+
+
+def join_names(names: Iterable[str]) -> str:
+    """Return names with commas between, as messages have them."""
+    return ", ".join(names) or "none"
+
+
+@dataclass(frozen=True)
+class BuiltCell:
+    """A cell that is built. ``tests`` are those that run on a ``tester``; ``untested`` says why none do.
+
+    ``staged_as`` is the family of its wheels: its own, or ``multi-arch`` where they are for others, too.
+    ``rocm`` is the version that it is built against, ``builder`` and ``tester`` are labels of machines.
+    """
+
+    cell: MatrixCell
+    targets: tuple[str, ...]
+    staged_as: str
+    rocm: str
+    builder: str = ""
+    tests: tuple[CiTest, ...] = ()
+    tester: str = ""
+    untested: str = ""
+
+    @property
+    def build(self) -> MatrixCell:
+        """What it is built as: itself, or all families of its Python together."""
+        return replace(self.cell, family=self.staged_as)
+
+    @property
+    def layout(self) -> PackagingMode:
+        """Whether its wheels are for its family, or for others, too."""
+        return MULTI_ARCH if self.staged_as == MULTI_ARCH else "per-family"
+
+
+@dataclass(frozen=True)
+class ExcludedCell:
+    """A cell that is left out, and why; ``source`` is where that is stated, "" for our own policy."""
+
+    cell: MatrixCell
+    reason: str
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """All cells of a selection: those that are built, and those that are left out."""
+
+    trigger: str
+    layout: PackagingMode
+    built: tuple[BuiltCell, ...]
+    excluded: tuple[ExcludedCell, ...] = field(default=())
+
+
+def plan_matrix(table: CiTable, selection: MatrixSelection) -> Matrix:
+    """Return the cells of a selection. Raises UsageError for names that there are not."""
+    chosen = check_selection(table, selection)
+    built, excluded = _sort_cells(table, chosen)
+    whole = MatrixSelection(chosen.trigger, layout=chosen.layout)
+    before = built if chosen == whole else _sort_cells(table, whole)[0]
+    # workflows plan each line by itself: its cells have the machines that they have in the whole
+    every = {built_cell.cell: built_cell for built_cell in (*before, *built)}
+    assigned = {built_cell.cell: built_cell for built_cell in _assign_machines(table, list(every.values()))}
+    return Matrix(
+        chosen.trigger,
+        find_layout(table, chosen),
+        tuple(assigned[built_cell.cell] for built_cell in built),
+        tuple(excluded),
+    )
+
+
+def _sort_cells(table: CiTable, selection: MatrixSelection) -> tuple[list[BuiltCell], list[ExcludedCell]]:
+    built, excluded = [], []
+    for cell in _generate_cells(table, selection):
+        reason = find_exclusion(table, selection, cell)
+        if reason is None:
+            built.append(_make_built_cell(table, selection, cell))
+        else:
+            excluded.append(reason)
+    return built, excluded
+
+
+def find_exclusion(table: CiTable, selection: MatrixSelection, cell: MatrixCell) -> ExcludedCell | None:
+    """Return the first reason for which a cell is left out of a selection; None when it is built."""
+    return next(list_exclusions(table, selection, cell), None)
+
+
+def list_exclusions(table: CiTable, selection: MatrixSelection, cell: MatrixCell) -> Iterator[ExcludedCell]:
+    """Yield every reason against a cell: what cannot be first, then what policy leaves out."""
+    line, family = find_line(cell.line), table.all_families[cell.family]
+    place = table.sources[family.fact.source].url
+    if family.get_platform(cell.platform) is None:
+        yield ExcludedCell(cell, f"the family is not built on {cell.platform}", place)
+    if cell.platform not in line.platforms.values:
+        yield ExcludedCell(cell, f"torch {line.name} is not made for {cell.platform}", line.platforms.source)
+    pythons = line.free_threaded if cell.python.endswith("t") else line.pythons
+    if cell.python not in pythons.values:
+        had = ", ".join(pythons.values) or "none"
+        kind = "without a GIL " if cell.python.endswith("t") else ""
+        yield ExcludedCell(
+            cell, f"torch {line.name} is not released for Python {cell.python} ({kind}{had})", pythons.source
+        )
+    if selection.rocm is None and not line.rocm.amd.values:
+        why = f"AMD has released no ROCm with torch {line.name}: --rocm-version says which to build it with"
+        yield ExcludedCell(cell, why, line.rocm.amd.source)
+    for rule in table.excluded:
+        if rule.covers_cell(cell.family, cell.python, cell.line, cell.platform):
+            yield ExcludedCell(cell, rule.reason, table.sources[rule.source].url)
+    yield from _list_policy_exclusions(table, selection, cell, family)
+
+
+def _list_policy_exclusions(
+    table: CiTable, selection: MatrixSelection, cell: MatrixCell, family: CiFamily
+) -> Iterator[ExcludedCell]:
+    name, trigger = selection.trigger, table.triggers[selection.trigger]
+    if cell.family not in (selection.families or [cell.family]):
+        yield ExcludedCell(cell, f"--families does not name {cell.family}")
+    elif not selection.families and not table.has_begun(family.since, name):
+        yield ExcludedCell(cell, f"the family is built since {family.since}, not in {name}")
+    if cell.python not in (selection.pythons or trigger.pythons):
+        reason = (
+            "--pythons does not name it"
+            if selection.pythons
+            else f"{name} builds {join_names(trigger.pythons)}"
+        )
+        yield ExcludedCell(cell, f"Python {cell.python}: {reason}")
+    lines = selection.lines or choose_lines(table, name)
+    if cell.line not in lines:
+        reason = "--lines does not name it" if selection.lines else f"{name} builds {join_names(lines)}"
+        yield ExcludedCell(cell, f"torch {cell.line}: {reason}")
+    if cell.platform not in (selection.platforms or CI_PLATFORMS):
+        yield ExcludedCell(cell, f"--platform does not name {cell.platform}")
+
+
+def choose_lines(table: CiTable, trigger: str) -> tuple[str, ...]:
+    """Return the lines that a trigger builds: the newest released by AMD, oldest first, and others."""
+    rule = table.triggers[trigger].lines
+    released = [line.name for line in get_release_lines() if line.torch and line.rocm.amd.values]
+    newest = sorted(released, key=Version)[-rule.newest :] if rule.newest else []
+    return tuple(dict.fromkeys((*newest, *rule.also)))
+
+
+def _generate_cells(table: CiTable, selection: MatrixSelection) -> Iterator[MatrixCell]:
+    trigger = table.triggers[selection.trigger]
+    for platform in selection.platforms or CI_PLATFORMS:
+        for line in selection.lines or choose_lines(table, selection.trigger):
+            for python in selection.pythons or trigger.pythons:
+                for family in selection.families or table.all_families:
+                    yield MatrixCell(family, python, line, platform)
+
+
+def _make_built_cell(table: CiTable, selection: MatrixSelection, cell: MatrixCell) -> BuiltCell:
+    on = table.all_families[cell.family].get_platform(cell.platform)
+    assert on is not None  # else it is left out
+    tests, untested = _choose_tests(table, selection.trigger, cell, on)
+    rocm = selection.rocm or find_line(cell.line).rocm.amd.values[-1]
+    staged_as = MULTI_ARCH if selection.layout == MULTI_ARCH else cell.family
+    return BuiltCell(cell, get_gfx_families()[cell.family], staged_as, rocm, tests=tests, untested=untested)
+
+
+def _choose_tests(
+    table: CiTable, trigger: str, cell: MatrixCell, on: FamilyPlatform
+) -> tuple[tuple[CiTest, ...], str]:
+    """Return what is tested, and why not where nothing is."""
+    if not on.runners:
+        return (), "no runner has such a GPU"
+    if on.tests_since is not None and not table.has_begun(on.tests_since, trigger):
+        return (), f"its runners test since {on.tests_since}, not in {trigger}"
+    tests: tuple[CiTest, ...] = ("sanity",) if on.only_sanity else table.triggers[trigger].tests
+    covering = find_untested(table, cell)
+    remaining = tuple(test for test in tests if all(test not in exception.tests for exception in covering))
+    return remaining, "" if remaining else "; ".join(
+        exception.reason for exception in covering
+    ) or f"{trigger} tests nothing"
+
+
+def find_untested(table: CiTable, cell: MatrixCell) -> list[UntestedCells]:
+    """Return the tests that a cell cannot have, and why."""
+    return [
+        row for row in table.untested if row.covers_cell(cell.family, cell.python, cell.line, cell.platform)
+    ]
+
+
+def _assign_machines(table: CiTable, built: Sequence[BuiltCell]) -> Iterator[BuiltCell]:
+    """Yield the cells with labels: machines share the work as the table says, the same every time."""
+    free = {
+        platform: iter(share_jobs(machines.builders, len(built)))
+        for platform, machines in table.platforms.items()
+    }
+    builders: dict[MatrixCell, str] = {}
+    testers: dict[tuple[str, Platform], Iterator[str]] = {}
+    for built_cell in built:
+        key = built_cell.cell.family, built_cell.cell.platform
+        on = table.all_families[built_cell.cell.family].get_platform(built_cell.cell.platform)
+        if key not in testers:
+            testers[key] = iter(share_jobs(on.runners if on else (), len(built)))
+        if built_cell.build not in builders:
+            builders[built_cell.build] = next(free[built_cell.cell.platform])
+        tester = next(testers[key]) if built_cell.tests else ""
+        yield replace(built_cell, builder=builders[built_cell.build], tester=tester)
+
+
+def find_line(name: str) -> TorchLine:
+    """Return a release line that there is."""
+    return next(line for line in get_release_lines() if line.name == name)
+
+
+K = TypeVar("K", bound=Hashable)
+_TESTED_APART = "each family is tested by itself"
+
+
+def combine_builds(cells: Iterable[BuiltCell]) -> list[BuiltCell]:
+    """Return what is built as one, in the order of the cells.
+
+    Where that is all families of a Python, ``multi-arch`` stands in the place of the family, and the build
+    has no tests: each of its cells has its own.
+    """
+    return [
+        _combine_group(group) for group in group_cells(cells, lambda built_cell: built_cell.build).values()
+    ]
+
+
+def line_key(built_cell: BuiltCell) -> tuple[str, Platform]:
+    """Return what a lock and a checkout are for: line and platform."""
+    return built_cell.cell.line, built_cell.cell.platform
+
+
+def python_key(built_cell: BuiltCell) -> tuple[str, Platform, str]:
+    """Return what wheels for every family are for: line, platform and Python."""
+    return *line_key(built_cell), built_cell.cell.python
+
+
+def set_key(built_cell: BuiltCell) -> tuple[str, Platform, str]:
+    """Return what a set of wheels is for: line, platform, and a family or ``multi-arch``."""
+    return *line_key(built_cell), built_cell.staged_as
+
+
+def group_cells(cells: Iterable[BuiltCell], key: Callable[[BuiltCell], K]) -> dict[K, list[BuiltCell]]:
+    """Return cells by what they share."""
+    groups: dict[K, list[BuiltCell]] = {}
+    for built_cell in cells:
+        groups.setdefault(key(built_cell), []).append(built_cell)
+    return groups
+
+
+def collect_targets(cells: Iterable[BuiltCell]) -> tuple[str, ...]:
+    """Return the targets of all cells."""
+    return tuple(dict.fromkeys(target for built_cell in cells for target in built_cell.targets))
+
+
+def find_uneven_sets(cells: Iterable[BuiltCell]) -> list[str]:
+    """Return what to say of each Python that lacks targets which others of its set have.
+
+    A set wants each Python for all of its targets: without some it is not complete, and its gate holds it.
+    """
+    messages = []
+    together = group_cells((built_cell for built_cell in cells if built_cell.layout == MULTI_ARCH), set_key)
+    for (line, platform, name), group in together.items():
+        for python, mine in group_cells(group, lambda built_cell: built_cell.cell.python).items():
+            if lacking := [
+                target for target in collect_targets(group) if target not in collect_targets(mine)
+            ]:
+                messages.append(
+                    f"{name} of torch {line} on {platform}: Python {python} without {', '.join(lacking)},"
+                    " which other Pythons have: its gate holds it; exclude the family for every Python"
+                )
+    return messages
+
+
+def _combine_group(group: list[BuiltCell]) -> BuiltCell:
+    first = group[0]
+    if first.build == first.cell:
+        return first
+    targets = collect_targets(group)
+    return replace(first, cell=first.build, targets=targets, tests=(), tester="", untested=_TESTED_APART)

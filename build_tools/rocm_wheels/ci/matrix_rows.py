@@ -1,0 +1,243 @@
+"""Cells as rows of GitHub's matrices, which share what can be done once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Literal
+
+from rocm_wheels.ci.matrix import (
+    BuiltCell,
+    MatrixCell,
+    collect_targets,
+    combine_builds,
+    group_cells,
+    line_key,
+    python_key,
+    set_key,
+)
+from rocm_wheels.ci.matrix_costs import (
+    CHECKOUT_STEP,
+    INSTALL_ROCM_STEP,
+    INSTALL_TOOLS_STEP,
+    Prices,
+    choose_first_builds,
+    choose_stager,
+    is_shared_wheel,
+    limit_minutes,
+    list_companions,
+    list_line_projects,
+    list_shared_before_torch,
+)
+from rocm_wheels.models import CiTest, Platform, Project, share_jobs
+
+RowKind = Literal[
+    "cells", "first", "others", "tested", "torch_tested", "sets", "pythons", "companions", "lines"
+]
+MatrixRow = dict[str, Any]
+_TORCH_TESTS: CiTest = "tests"
+SHORT_TESTS: tuple[CiTest, ...] = ("sanity", "smoke")  # tests of the first job on a GPU
+_SETUP_MINUTES = (
+    25  # minutes of a job on a GPU that are not its tests: to install, and to hand over what they found
+)
+
+
+def make_rows(cells: Sequence[BuiltCell], prices: Prices, kind: RowKind) -> list[MatrixRow]:
+    """Return what a matrix of GitHub includes: texts, numbers and booleans; keys are never renamed.
+
+    ``cells``: a row a build, which is a cell, or all families of a Python together; of them ``first`` are
+    those that warm the cache, ``others`` the rest. ``tested``: a row a cell with a machine to test on, which
+    names what it is ``built`` as; ``torch_tested`` those on which torch's own tests run.
+    ``sets``: a row a set of wheels: a family of a line and platform, or all of them.
+    ``pythons``: a row for what all families of a Python share and needs no torch, where there is such a
+    thing (``given`` names it in the rows of cells); ``companions`` for what needs one: ``torch`` names the
+    build whose torch it is built against, ``reserve`` another. ``lines``: a row a torch line and platform: a
+    lock, a checkout.
+    """
+    if kind == "lines":
+        return [_make_line_row(group, prices) for group in group_cells(cells, line_key).values()]
+    if kind == "sets":
+        sets = group_cells(cells, set_key).values()
+        stagers = share_jobs(prices.table.staging, len(sets))
+        return [_make_set_row(group, prices, label) for group, label in zip(sets, stagers, strict=True)]
+    if kind == "pythons":
+        with_shared = [
+            built_cell
+            for built_cell in cells
+            if list_shared_before_torch(built_cell.cell.platform, built_cell.cell.line)
+        ]
+        return [_make_python_row(group, prices) for group in group_cells(with_shared, python_key).values()]
+    first = {built_cell.cell for built_cell in choose_first_builds(cells, prices)}
+    if kind == "companions":
+        with_companions = [
+            built_cell
+            for built_cell in combine_builds(cells)
+            if list_companions(built_cell.cell.platform, built_cell.cell.line)
+        ]
+        return [
+            _make_companions_row(group, prices, first)
+            for group in group_cells(with_companions, python_key).values()
+        ]
+    required_key = {"first": "first", "tested": "tester", "torch_tested": "torch_test_minutes"}.get(
+        kind, "cell"
+    )
+    chosen = cells if kind in {"tested", "torch_tested"} else combine_builds(cells)
+    made_rows = [
+        row
+        for built_cell in chosen
+        if (row := _make_cell_row(built_cell, prices, first=built_cell.cell in first))[required_key]
+    ]
+    return [row for row in made_rows if not row["first"]] if kind == "others" else made_rows
+
+
+def _make_cell_row(build: BuiltCell, prices: Prices, *, first: bool) -> MatrixRow:
+    cell, platform = build.cell, build.cell.platform
+    projects = [
+        project
+        for project in list_line_projects(platform, cell.line)
+        if not is_shared_wheel(project, platform)
+    ]
+    before, after = list_shared_before_torch(platform, cell.line), list_companions(platform, cell.line)
+    names = [INSTALL_ROCM_STEP, INSTALL_TOOLS_STEP, *(project.name for project in projects)]
+    # a cache that was lost, or never filled, must cost nobody a night: limits are those of a cold one
+    hours = sum(prices.price_step(name, len(build.targets), platform).hours for name in names)
+    return {
+        "cell": str(cell),
+        "name": _name_cell(cell),
+        "built": _name_cell(build.build),
+        "family": cell.family,
+        "targets": ",".join(build.targets),
+        "extras": _list_device_extras(build.targets),
+        "python": cell.python,
+        "line": cell.line,
+        "platform": platform,
+        "rocm": build.rocm,
+        "projects": " ".join(project.name for project in projects),
+        "wheels": _list_wheel_globs(projects),
+        "packages": " ".join(project.distribution for project in [*projects, *before, *after]),
+        "given": " ".join(project.name for project in before),
+        "shared": f"{python_tag(cell.python)}-{cell.line}-{platform}",
+        "builder": build.builder,
+        "first": first,
+        "minutes": _limit_build_minutes(prices, platform, hours),
+        "tests": " ".join(build.tests),
+        "tester": build.tester,
+        "test_minutes": (short := _limit_test_minutes(build, prices, SHORT_TESTS)),
+        "test_step_minutes": max(short - _SETUP_MINUTES, 0),
+        "torch_test_minutes": (torch := _limit_test_minutes(build, prices, (_TORCH_TESTS,))),
+        "torch_step_minutes": max(torch - _SETUP_MINUTES, 0),
+        "untested": build.untested,
+    }
+
+
+def _make_python_row(group: Sequence[BuiltCell], prices: Prices) -> MatrixRow:
+    cell = group[0].cell
+    return _make_shared_row(group, prices, list_shared_before_torch(cell.platform, cell.line))
+
+
+def _make_companions_row(
+    group: Sequence[BuiltCell], prices: Prices, first: Collection[MatrixCell]
+) -> MatrixRow:
+    """Return a row with the cell whose torch is built against, the first or the cheapest, and a reserve."""
+    cell = group[0].cell
+    by_cost = sorted(
+        group, key=lambda build: (build.cell not in first, prices.price_cell(build).hours, str(build.cell))
+    )
+    torch, reserve, *_ = [*(_name_cell(build.cell) for build in by_cost), ""]
+    projects = list_companions(cell.platform, cell.line)
+    return {
+        **_make_shared_row(group, prices, projects),
+        "wheels": _list_wheel_globs(projects),
+        "torch": torch,
+        "reserve": reserve,
+    }
+
+
+def _make_shared_row(group: Sequence[BuiltCell], prices: Prices, projects: Iterable[Project]) -> MatrixRow:
+    first = group[0]
+    cell, platform, targets = first.cell, first.cell.platform, collect_targets(group)
+    shared = [project.name for project in projects]
+    hours = sum(
+        prices.price_step(name, len(targets), platform).hours
+        for name in (INSTALL_ROCM_STEP, INSTALL_TOOLS_STEP, *shared)
+    )
+    return {
+        "name": f"{python_tag(cell.python)}-{cell.line}-{platform}",
+        "python": cell.python,
+        "line": cell.line,
+        "platform": platform,
+        "rocm": first.rocm,
+        "targets": ",".join(targets),
+        "extras": _list_device_extras(targets),
+        "projects": " ".join(shared),
+        "builder": first.builder,
+        "minutes": _limit_build_minutes(prices, platform, hours),
+    }
+
+
+def _make_line_row(group: Sequence[BuiltCell], prices: Prices) -> MatrixRow:
+    first = group[0]
+    cell, platform = first.cell, first.cell.platform
+    return {
+        "name": f"{cell.line}-{platform}",
+        "line": cell.line,
+        "platform": platform,
+        "rocm": first.rocm,
+        "pythons": " ".join(dict.fromkeys(each.cell.python for each in group)),
+        "families": " ".join(dict.fromkeys(each.cell.family for each in group)),
+        "layout": first.layout,
+        "targets": ",".join(collect_targets(group)),
+        "cells": len(group),
+        "builder": first.builder,
+        "minutes": _limit_build_minutes(
+            prices, platform, prices.price_step(CHECKOUT_STEP, 0, platform).hours
+        ),
+    }
+
+
+def _make_set_row(group: Sequence[BuiltCell], prices: Prices, label: str) -> MatrixRow:
+    first = group[0]
+    cell, size = first.cell, sum(prices.stated_size(each) for each in combine_builds(group))
+    return {
+        "name": f"{first.staged_as}-{cell.line}-{cell.platform}",
+        "family": first.staged_as,
+        "families": " ".join(dict.fromkeys(each.cell.family for each in group)),
+        "layout": first.layout,
+        "targets": ",".join(collect_targets(group)),
+        "line": cell.line,
+        "platform": cell.platform,
+        "rocm": first.rocm,
+        "pythons": " ".join(dict.fromkeys(each.cell.python for each in group)),
+        "cells": len(group),
+        "tested": any(each.tester for each in group),
+        "gib": round(size / (1 << 30), 1),
+        "stager": choose_stager(prices.table, size, label),
+    }
+
+
+def _list_wheel_globs(projects: Iterable[Project]) -> str:
+    """Return the names of the wheels of projects, as globs in lines: what an artifact is made of."""
+    return "\n".join(f"wheels/{project.distribution.replace('-', '_')}-*.whl" for project in projects)
+
+
+def _list_device_extras(targets: Iterable[str]) -> str:
+    """Return the extras of the package `rocm` that bring what GPUs need of it."""
+    return ",".join(f"device-{target}" for target in targets)
+
+
+def _name_cell(cell: MatrixCell) -> str:
+    return f"{cell.family}-{python_tag(cell.python)}-{cell.line}-{cell.platform}"
+
+
+def python_tag(python: str) -> str:
+    """Return the tag of a Python: ``cp312``, ``cp313t``."""
+    return f"cp{python.replace('.', '')}"
+
+
+def _limit_test_minutes(built_cell: BuiltCell, prices: Prices, kinds: Collection[CiTest]) -> int:
+    """Return how long the job on a machine with GPUs may take, which installs ROCm and torch first."""
+    minutes = [prices.table.tests[test].minutes for test in built_cell.tests if test in kinds]
+    return limit_minutes(prices.table, sum(minutes) / 60, hosted=False) if minutes else 0
+
+
+def _limit_build_minutes(prices: Prices, platform: Platform, hours: float) -> int:
+    return limit_minutes(prices.table, hours, hosted=prices.table.platforms[platform].hosted)

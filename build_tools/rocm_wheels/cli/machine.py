@@ -1,0 +1,247 @@
+"""``doctor``, ``configure`` and ``test``: what this machine needs for torch, and whether torch works here."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.core import ChecksError, HostError, log_note, paint_text
+
+if TYPE_CHECKING:
+    from rocm_wheels.hosts import SelfTestOutcome, SelfTestReport, Severity
+
+_SEVERITY_COLOURS = {"ok": "green", "info": "blue", "warning": "yellow", "error": "red"}
+
+
+@click.command("doctor")
+@click.option(
+    "--python",
+    type=GivenPath(),
+    metavar="PATH",
+    help="A Python or environment to look at [default: the active one, else that of this program].",
+)
+@click.option(
+    "--gfx",
+    multiple=True,
+    metavar="LIST|none",
+    help="The GPUs of a machine to be: gfx942,gfx1100 or 'RX 7900 XTX'; those here do not count then.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def doctor_command(python: Path | None, gfx: tuple[str, ...], as_json: bool) -> None:
+    """Find what is wrong with this machine for torch, and how to put it right.
+
+    Driver, devices and their permissions, container or WSL, every ROCm, torch and its companions, harmful
+    variables, and whether the installed files hold kernels for this machine's GPUs: that is read from
+    the files. Nothing is imported or changed; it works without torch and without a GPU. The exit code is 17
+    when something is an error.
+    """
+    from rocm_wheels.hosts import (
+        count_findings,
+        format_findings,
+        inspect_host,
+        run_checks,
+        summarize_findings,
+    )
+    from rocm_wheels.hosts import make_report_json as report_as_json
+
+    subject = inspect_host(read_environment(), python=python, gfx=gfx)
+    findings = run_checks(subject)
+    if as_json:
+        click.echo(json.dumps(report_as_json(subject, findings), indent=1))
+    else:
+        coloured = (
+            sys.stdout.isatty() and not subject.env.get("NO_COLOR") and subject.env.get("TERM") != "dumb"
+        )
+        for line in format_findings(findings, _paint_text if coloured else _keep_text):
+            click.echo(line)
+    if count_findings(findings, "error"):
+        raise HostError(f"this machine is not right for torch: {summarize_findings(findings)}")
+
+
+def _paint_text(text: str, severity: Severity) -> str:
+    return click.style(text, fg=_SEVERITY_COLOURS[severity])
+
+
+def _keep_text(text: str, severity: Severity) -> str:
+    return text
+
+
+_SHELL_ALIASES = {"bash": "sh", "zsh": "sh", "pwsh": "powershell"}
+_SHELLS = ("sh", "fish", "powershell", "cmd", "github", *_SHELL_ALIASES)
+_CONFIGURE_HELP = """Say which variables this machine's GPUs need for the installed torch.
+
+Most need none: a card with kernels of its own is left alone. HSA_OVERRIDE_GFX_VERSION is for a card that
+torch has no kernels for and that is known to run another's; HIP_VISIBLE_DEVICES hides cards that torch cannot
+use beside one that it can. What you have set yourself is never changed, only spoken of.
+
+\b
+  eval "$(rocm-wheels configure --print)"              in a shell
+  rocm-wheels configure --print --shell github >> "$GITHUB_ENV"
+  rocm_wheels.configure()                              in Python, before torch
+"""
+
+
+@click.command("configure", help=_CONFIGURE_HELP)
+@click.option("--print", "as_lines", is_flag=True, help="Print lines that a shell runs, and nothing else.")
+@click.option(
+    "--shell", type=click.Choice(_SHELLS), help="Shell that reads the lines [default: that of $SHELL]."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option(
+    "--python",
+    type=GivenPath(),
+    metavar="PATH",
+    help="Python or virtual environment whose torch it is about [default: this one].",
+)
+@click.option(
+    "--gfx",
+    multiple=True,
+    metavar="LIST",
+    help="Cards in place of a look, as the runtime numbers them: gfx1030,gfx1100.",
+)
+@click.option("--risky", is_flag=True, help="Also settings that are known to hang some machines.")
+def configure_command(  # noqa: PLR0917 - click passes them by name
+    as_lines: bool,
+    shell: str | None,
+    as_json: bool,
+    python: Path | None,
+    gfx: tuple[str, ...],
+    risky: bool,
+) -> None:
+    """Look, decide, print."""
+    from rocm_wheels.core import UsageError
+    from rocm_wheels.hosts import detect_shell, format_settings, make_configuration
+
+    if shell and not as_lines:
+        raise UsageError("--shell says how lines are printed", tip="add --print")
+    if as_lines and as_json:
+        raise UsageError("--print and --json exclude each other", tip="leave one of them out")
+    env = read_environment()
+    advice = make_configuration(env, python=python, gfx=gfx, risky=risky)
+    if as_json:
+        gpus = [asdict(gpu) for gpu in advice.machine.hardware.gpus]
+        document = {
+            "settings": [asdict(setting) for setting in advice.settings],
+            "notes": advice.notes,
+            "torch": advice.machine.torch,
+            "targets": advice.machine.targets,
+            "gpus": gpus,
+        }
+        click.echo(json.dumps(document, indent=1))
+        return
+    for note in advice.notes:
+        log_note(note)
+    if as_lines:
+        for line in format_settings(
+            advice.settings, _SHELL_ALIASES.get(shell or "", shell) or detect_shell(env, sys.platform)
+        ):
+            click.echo(line)
+        return
+    log_note(advice.machine.torch)
+    for setting in advice.settings:
+        click.echo(f"{setting.name}={setting.value}\n  {setting.why}\n  {setting.source}")
+    if advice.settings:
+        log_note('tip: eval "$(rocm-wheels configure --print)"')
+    else:
+        click.echo("no variable is needed")
+
+
+_OUTCOME_COLOURS = {"pass": "green", "skip": "dim", "fail": "red", "crash": "red", "timeout": "red"}
+_TEST_HELP = """Test the installed torch: all checks, or some of import, devices, compile, math, functions.
+
+The checks run in processes of their own: a crash or a hang is the outcome of one check, and the others still
+run. Numbers are compared with float64 on the CPU. The exit code is 16 when a check failed, crashed or was
+stopped, and 17 when there is no torch.
+"""
+
+
+@click.command("test", help=_TEST_HELP)
+@click.argument("groups", nargs=-1, metavar="[all|import|devices|compile|math|functions]...")
+@click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    metavar="DEVICE",
+    help="auto (every GPU, else the CPU), all (both), cpu, or one as torch names it: cuda:1.",
+)
+@click.option("--require-gpu", is_flag=True, help="It is a failure when torch sees no GPU.")
+@click.option(
+    "--configured", is_flag=True, help="Test with the variables that `rocm-wheels configure` says are needed."
+)
+@click.option(
+    "--python",
+    type=GivenPath(),
+    metavar="PATH",
+    help="Python or virtual environment whose torch is tested [default: this one].",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="A check that takes longer is stopped.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the outcomes as JSON.")
+def selftest_command(  # noqa: PLR0917 - click passes them by name
+    groups: tuple[str, ...],
+    device: str,
+    require_gpu: bool,
+    configured: bool,
+    python: Path | None,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Run the checks, show each outcome as it comes, and leave with 16 when one is bad."""
+    from rocm_wheels.hosts import SelfTestRequest, parse_groups, run_self_test
+
+    request = SelfTestRequest(parse_groups(groups), device, python, require_gpu, timeout)
+    env = read_environment()
+    if configured:
+        from rocm_wheels.hosts import make_configuration
+
+        variables = make_configuration(env, python=python).variables
+        for name, value in variables.items():
+            log_note(f"with {name}={value}")
+        env = {**env, **variables}
+    report = run_self_test(request, env, done=_note_failure if as_json else _print_outcome)
+    if as_json:
+        document = asdict(report)
+        for outcome in document["outcomes"]:
+            outcome.update(outcome.pop("case"))
+            del outcome["facts"], outcome["missing"]
+        click.echo(json.dumps({**document, "ok": not report.failures}, indent=1))
+    else:
+        click.echo(report.summary())
+    if report.failures:
+        names = ", ".join(str(outcome.case) for outcome in report.failures[:3])
+        more = f" and {len(report.failures) - 3} more" if len(report.failures) > 3 else ""
+        raise ChecksError(f"torch does not work here: {names}{more}", tip=_choose_tip(report, configured))
+
+
+def _print_outcome(outcome: SelfTestOutcome) -> None:
+    state = paint_text(f"{outcome.state:7}", _OUTCOME_COLOURS[outcome.state])
+    click.echo(f"{state} {outcome.case}" + (f": {outcome.detail}" if outcome.detail else ""))
+
+
+def _note_failure(outcome: SelfTestOutcome) -> None:
+    if outcome.state not in ("pass", "skip"):
+        log_note(f"{outcome.state}: {outcome.case}: {outcome.detail}")
+
+
+def _choose_tip(report: SelfTestReport, configured: bool) -> str:
+    from rocm_wheels.hosts import NO_KERNEL_MESSAGES
+
+    kernels = any(sign in outcome.detail for outcome in report.failures for sign in NO_KERNEL_MESSAGES)
+    if kernels and not configured:
+        return (
+            "torch has no kernels for a GPU; try `rocm-wheels test --configured`, or see `rocm-wheels doctor`"
+        )
+    return "`rocm-wheels doctor` looks for what is wrong"

@@ -1,0 +1,106 @@
+"""Options and their types that several commands share: lists of options, durations and sizes, stores."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from rocm_wheels.cli.paths import GivenPath
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def combine_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Return what adds options (or lists of them) to a command, so that help shows the first one first."""
+
+    def add(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+if TYPE_CHECKING:
+    _Base = click.ParamType[float]
+else:
+    _Base = click.ParamType  # not generic before click 8.2
+
+_SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+class _Quantity(_Base):
+    """A number with a unit. A number that is not text (of code) is taken as it is."""
+
+    what = ""
+    units: dict[str, int]
+    ignored = ""  # what may follow a unit
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it; click's own error for anything else."""
+        if isinstance(value, (int, float)):
+            return value
+        match = re.fullmatch(rf"(\d+(?:\.\d+)?)\s*([a-z]*?){self.ignored}", str(value).strip().lower())
+        if match is None or match[2] not in self.units:
+            self.fail(f"{value!r} is not {self.what}", param, ctx)
+        return self.check_number(float(match[1]) * self.units[match[2]], str(value), param, ctx)
+
+    def check_number(
+        self, number: float, text: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number as it is meant."""
+        return number
+
+
+class Duration(_Quantity):
+    """A length of time in seconds: ``90m``, ``1.5h``, ``7d``, ``30s``; not none at all."""
+
+    name = "duration"
+    what = "a length of time: 30s, 90m, 6h, 7d"
+    units = _SECONDS
+
+    def check_number(
+        self, number: float, text: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Refuse no time at all."""
+        if not number:
+            self.fail(f"{text!r} is not {self.what}", param, ctx)
+        return number
+
+
+class ByteSize(_Quantity):
+    """A size in bytes, units being powers of 1024: ``50G``, ``500M``, ``1.5TiB``."""
+
+    name = "size"
+    what = "a size: 500M, 50G, 1.5T"
+    units = _BYTES
+    ignored = "(?:i?b)?"
+
+    def check_number(
+        self, number: float, text: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """Return whole bytes."""
+        return int(number)
+
+
+def layout_option(function: Any, name: str = "store_layout") -> Any:
+    """Add the option that names the file with the names of areas and folders; it comes as ``name``."""
+    return click.option(
+        "--store-layout",
+        name,
+        type=GivenPath(),
+        help="YAML file with the names of areas and folders in the store [default: v2-staging, v2, …].",
+    )(function)
+
+
+def unconditional_option(function: Any) -> Any:
+    """Add the option that lets a store be written to which cannot keep two writers apart."""
+    return click.option(
+        "--unconditional",
+        is_flag=True,
+        help="Write to a store that ignores conditional writes: nobody else may write at the time.",
+    )(function)

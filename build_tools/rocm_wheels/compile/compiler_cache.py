@@ -1,0 +1,572 @@
+"""Compiler caches, ccache and sccache: their programs, variables, servers, hits and misses.
+
+They are started by the build through launcher variables. A client of sccache that finds no server starts
+one, which stays. So one is started before a build and stopped after it, on a port of its own, and a
+step's counts are its own. But two servers on one folder of cached files harm each other (sccache's page
+on local storage): with such a storage all steps of a work directory that run at a time share one, and its
+counts; and a server of the user's that serves the same folder is used as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import shlex
+import shutil
+import socket
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Literal
+
+from rocm_wheels.core import (
+    BuildError,
+    UsageError,
+    capture_output,
+    log_note,
+    write_atomically,
+    write_json_file,
+)
+from rocm_wheels.models import Platform
+
+_CACHE_HOMEPAGES = {"ccache": "https://ccache.dev", "sccache": "https://github.com/mozilla/sccache"}
+
+
+@dataclass(frozen=True)
+class CompilerCache:
+    """A cache to use. ``wrap_device``: device compiles go through it too (not with ``--sccache-no-wrap``)."""
+
+    kind: Literal["ccache", "sccache"]
+    program: Path
+    wrap_device: bool = True
+
+    def launcher_variables(self, platform: Platform) -> dict[str, str]:
+        """Return the variables that put the cache before the compilers.
+
+        hipcc starts clang through HIP_CLANG_LAUNCHER, so the device compiles, which CMake's launchers do
+        not see, are cached as well (ROCm 7.13 and newer, ROCm/llvm-project#1490; an older hipcc ignores it,
+        and ``self_test`` says so). A compile for several targets is one entry: both caches key it by what
+        ``clang -E`` prints for the host and each target. ccache cannot store separate debug information
+        (/Zi) of MSVC: ccache/ccache#1040.
+        """
+        program = os.fspath(self.program)
+        variables = {"CMAKE_C_COMPILER_LAUNCHER": program, "CMAKE_CXX_COMPILER_LAUNCHER": program}
+        if self.kind == "ccache" and platform == "windows":
+            variables["CMAKE_MSVC_DEBUG_INFORMATION_FORMAT"] = "Embedded"
+        if platform == "linux" and self.wrap_device:
+            variables["HIP_CLANG_LAUNCHER"] = program
+        return variables
+
+    def ask_version(self, env: Mapping[str, str]) -> str:
+        """Return the first line that the program says of its version: ``ccache version 4.14.2``."""
+        output = capture_output([self.program, "--version"], env=env, description=f"{self.kind} --version")
+        return output.partition("\n")[0].strip()
+
+
+def find_compiler_cache(
+    kind: Literal["ccache", "sccache"], env: Mapping[str, str], *, wrap_device: bool = True
+) -> CompilerCache:
+    """Find the program on PATH. Raises UsageError when it is not there: nothing is built uncached unasked."""
+    program = shutil.which(kind, path=env.get("PATH", ""))
+    if program is None:
+        raise UsageError(
+            f"--use-{kind} was given, but there is no {kind} on PATH",
+            tip=f"install it ({_CACHE_HOMEPAGES[kind]}) or leave the option out",
+        )
+    return CompilerCache(kind, Path(program).absolute(), wrap_device)
+
+
+HOST_LOG = "CCACHE_STATSLOG"  # ccache appends to this file what came of each compile
+DEVICE_LOG = "ROCM_WHEELS_DEVICE_STATSLOG"  # the same for those of hipcc: see ``session``
+
+# ccache's counters. What happens below a result (direct_cache_miss, local_storage_hit) counts nothing
+# here; what is not named counts as uncacheable when it stands for a compile of its own.
+_HIT_COUNTERS = {"direct_cache_hit", "preprocessed_cache_hit"}
+_MISS_COUNTERS = {"cache_miss"}
+_ERROR_COUNTERS = {
+    "compiler_check_failed",
+    "could_not_find_compiler",
+    "error_hashing_extra_file",
+    "internal_error",
+    "missing_cache_file",
+    "remote_storage_error",
+    "remote_storage_timeout",
+}
+_DETAIL_COUNTERS = {"direct_cache_miss", "preprocessed_cache_miss", "cleanups_performed"}
+_AMOUNT_SUFFIXES = ("_kibibyte", "_timestamp", "files_in_cache")
+
+
+@dataclass(frozen=True)
+class CacheCounts:
+    """Compiles by what came of them."""
+
+    hits: int = 0
+    misses: int = 0
+    uncacheable: int = 0
+    errors: int = 0
+
+    def subtract(self, before: CacheCounts) -> CacheCounts:
+        """Return what was added. A counter that was set back meanwhile counts from zero."""
+        names = [field.name for field in fields(self)]
+        added = {name: getattr(self, name) - getattr(before, name) for name in names}
+        return self if min(added.values()) < 0 else CacheCounts(**added)
+
+
+@dataclass(frozen=True)
+class CacheStatistics:
+    """What a cache counted. ``unsorted``: compiles of which it does not say whether they were device code.
+
+    Those are all of ccache's without a log of a step's own (``open_cache_session`` gives one), and what
+    sccache did not cache.
+    """
+
+    kind: str
+    host: CacheCounts = CacheCounts()
+    device: CacheCounts = CacheCounts()
+    unsorted: CacheCounts = CacheCounts()
+
+    def subtract(self, before: CacheStatistics) -> CacheStatistics:
+        """Return what was added since an earlier look."""
+        return CacheStatistics(
+            self.kind,
+            self.host.subtract(before.host),
+            self.device.subtract(before.device),
+            self.unsorted.subtract(before.unsorted),
+        )
+
+    @property
+    def hits(self) -> int:
+        """All compiles that were answered from the cache."""
+        return self.host.hits + self.device.hits + self.unsorted.hits
+
+    @property
+    def cacheable(self) -> int:
+        """All compiles that could have been."""
+        return self.hits + self.host.misses + self.device.misses + self.unsorted.misses
+
+    @property
+    def rate(self) -> float | None:
+        """Hits among the compiles that can be cached, 0 to 1; ``None`` when there were none."""
+        return self.hits / self.cacheable if self.cacheable else None
+
+    @property
+    def text(self) -> str:
+        """Say it in a line: how many compiles were answered, host and device code apart."""
+        if self.rate is None:
+            return f"{self.kind} was asked for no compile"
+        parts = (("host", self.host), ("device", self.device), ("others", self.unsorted))
+        apart = ", ".join(
+            f"{name} {counts.hits} of {counts.hits + counts.misses}"
+            for name, counts in parts
+            if counts.hits + counts.misses
+        )
+        share = f"{math.floor(self.rate * 1000) / 10:g} %"
+        return f"{self.kind} answered {self.hits} of {self.cacheable} compiles, {share} ({apart})"
+
+    def as_record(self) -> dict[str, object]:
+        """Return plain values for a JSON line."""
+        rate = None if self.rate is None else round(self.rate, 4)
+        return {**asdict(self), "rate": rate}
+
+
+def read_statistics(cache: CompilerCache, env: Mapping[str, str]) -> CacheStatistics:
+    """Ask a cache what it has counted. Raises BuildError when it does not answer in its form.
+
+    Inside ``open_cache_session``, with its variables, ccache's counts are those of the step alone; sccache's
+    are those of the server, so take the difference of two.
+    """
+    if cache.kind == "sccache":
+        output = capture_output(
+            [cache.program, "--show-stats", "--stats-format=json"],
+            env=env,
+            timeout=60,
+            description="sccache --show-stats",
+        )
+        return parse_sccache_statistics(output)
+    if DEVICE_LOG in env and HOST_LOG in env:
+        return CacheStatistics(
+            "ccache",
+            host=parse_ccache_log(_read_lines(env[HOST_LOG])),
+            device=parse_ccache_log(_read_lines(env[DEVICE_LOG])),
+        )
+    output = capture_output([cache.program, "--print-stats"], env=env, timeout=60)
+    return CacheStatistics("ccache", unsorted=parse_ccache_counters(output))
+
+
+def explain_low_rate(statistics: CacheStatistics, floor: float) -> str | None:
+    """Say that a smaller share (0 to 1) of compiles was answered than asked for; ``None`` when it was not.
+
+    Without a compile there is no share, and nothing to say.
+    """
+    rate = statistics.rate
+    if rate is None or rate >= floor:
+        return None
+    return f"{statistics.text}: fewer than the {floor * 100:g} % asked for"
+
+
+def parse_sccache_statistics(text: str) -> CacheStatistics:
+    """Read what ``sccache --show-stats --stats-format=json`` prints (0.4 and newer)."""
+    try:
+        stats = json.loads(text)["stats"]
+        hits, misses, errors = (
+            stats[name]["counts"] for name in ("cache_hits", "cache_misses", "cache_errors")
+        )
+        uncached = int(stats["requests_not_cacheable"]) + int(stats["non_cacheable_compilations"])
+        device, host = (
+            CacheCounts(
+                hits=_count_language(hits, hip=hip),
+                misses=_count_language(misses, hip=hip),
+                errors=_count_language(errors, hip=hip),
+            )
+            for hip in (True, False)
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as cause:
+        raise BuildError("sccache prints its statistics in a form that is not known") from cause
+    return CacheStatistics("sccache", host, device, CacheCounts(uncacheable=uncached))
+
+
+def parse_ccache_counters(text: str) -> CacheCounts:
+    """Read what ``ccache --print-stats`` prints: a counter and its value a line (4.0 and newer)."""
+    try:
+        pairs = [line.split("\t") for line in text.splitlines()]
+        counters = {name: int(value) for name, value in pairs}
+    except ValueError as cause:
+        raise BuildError("ccache prints its statistics in a form that is not known") from cause
+    if not _MISS_COUNTERS & counters.keys():
+        raise BuildError("ccache prints its statistics in a form that is not known")
+    return _sort_counters(counters)
+
+
+def parse_ccache_log(lines: Iterable[str]) -> CacheCounts:
+    """Read a log of ccache's: for each compile ``# source``, then the counters that it added to."""
+    return _sort_counters(
+        Counter(line.strip() for line in lines if line.strip() and not line.startswith("#"))
+    )
+
+
+def _sort_counters(counters: Mapping[str, int]) -> CacheCounts:
+    def total_of(names: set[str]) -> int:
+        return sum(counters.get(name, 0) for name in names)
+
+    rest = {
+        name
+        for name in counters
+        if name not in _HIT_COUNTERS | _MISS_COUNTERS | _ERROR_COUNTERS | _DETAIL_COUNTERS
+        and "_storage_" not in name
+        and not name.endswith(_AMOUNT_SUFFIXES)
+    }
+    rest.discard("max_files_in_cache")
+    return CacheCounts(
+        total_of(_HIT_COUNTERS), total_of(_MISS_COUNTERS), total_of(rest), total_of(_ERROR_COUNTERS)
+    )
+
+
+def _count_language(counts: Mapping[str, int], *, hip: bool) -> int:
+    return sum(number for language, number in counts.items() if (language == "HIP") is hip)
+
+
+def _read_lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return []  # nothing was compiled
+
+
+_DEFAULT_PORT = 4226
+_IDLE_SECONDS = "3600"  # of a server whose build was killed; one file can compile for half an hour
+_START_ATTEMPTS = 5
+# what decides where a server stores, and with which rights; compared as a digest
+_STORAGE_PREFIXES = ("SCCACHE_", "AWS_", "ACTIONS_", "ALIBABA_CLOUD_", "TENCENTCLOUD_")
+_ADDRESS_VARIABLES = ("SCCACHE_SERVER_PORT", "SCCACHE_SERVER_UDS")
+_CLIENT_VARIABLES = ("SCCACHE_IDLE_TIMEOUT", "SCCACHE_LOG", "SCCACHE_ERROR_LOG")
+
+
+@dataclass(frozen=True)
+class SccacheServer:
+    """A server of ours: its port, the storage that it names, and a digest of what it was started with.
+
+    Port 0 stands for the address that the user's variables name.
+    """
+
+    port: int
+    location: str
+    settings: str
+
+    @property
+    def local(self) -> bool:
+        """Whether it stores on this machine (``Local disk: …``, or a chain of storages with one)."""
+        return "disk" in self.location.lower()
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What lets clients find it."""
+        if not self.port:
+            return {}
+        return {"SCCACHE_SERVER_PORT": str(self.port), "SCCACHE_IDLE_TIMEOUT": _IDLE_SECONDS}
+
+
+@contextmanager
+def run_own_server(program: Path, env: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
+    """Run a server that nobody shares; yield the variables that lead to it."""
+    server = _start_server(program, env)
+    try:
+        yield server.variables
+    finally:
+        stop_server(program, {**env, **server.variables})
+
+
+@contextmanager
+def share_server(program: Path, env: Mapping[str, str], folder: Path) -> Iterator[Mapping[str, str]]:
+    """Use the server of ``folder``, started by the first that comes and stopped by the last that goes.
+
+    With a remote storage each step has its own. Where the user named an address, that is used: a server
+    that listens there stays. What a killed run left is used again, or replaced when its settings are others.
+    """
+    from filelock import FileLock
+
+    folder.mkdir(parents=True, exist_ok=True)
+    state_lock = FileLock(folder / "sccache.lock")
+    record_path = folder / "sccache.json"
+    user_lock = FileLock(folder / f"sccache-user-{os.getpid()}-{os.urandom(4).hex()}.lock")
+    with state_lock:
+        server = _find_or_start_server(program, env, record_path, alone=not _has_users(folder))
+        user_lock.acquire()
+    try:
+        yield server.variables if server is not None else {}
+    finally:
+        with state_lock:
+            user_lock.release()
+            Path(user_lock.lock_file).unlink(missing_ok=True)
+            shared = server is not None and server == _read_server(record_path)
+            if server is not None and not (shared and _has_users(folder)):
+                stop_server(program, {**env, **server.variables})
+                if shared:
+                    record_path.unlink(missing_ok=True)
+
+
+def stop_server(program: Path, env: Mapping[str, str]) -> None:
+    """Stop the server that ``env`` leads to; one that has ended by itself is no fault."""
+    try:
+        capture_output([program, "--stop-server"], env=env, timeout=60, description="sccache --stop-server")
+    except BuildError as cause:
+        if is_listening(env):
+            raise BuildError("a server of sccache could not be stopped") from cause
+
+
+def is_listening(env: Mapping[str, str]) -> bool:
+    """Tell whether a server answers at the address in ``env`` (else sccache's own), without starting one."""
+    address: str | tuple[str, int]
+    if path := env.get("SCCACHE_SERVER_UDS"):
+        family, address = getattr(socket, "AF_UNIX", socket.AF_INET), path
+    else:
+        port = env.get("SCCACHE_SERVER_PORT", "")
+        family, address = socket.AF_INET, ("127.0.0.1", int(port) if port.isdecimal() else _DEFAULT_PORT)
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.settimeout(5)
+        with contextlib.suppress(OSError):
+            probe.connect(address)
+            return True
+    return False
+
+
+def _find_or_start_server(
+    program: Path, env: Mapping[str, str], record_path: Path, *, alone: bool
+) -> SccacheServer | None:
+    """Return the server of the folder or a new one; ``None`` where one of the user's is to be used."""
+    recorded = _read_server(record_path)
+    if recorded is not None and recorded.location == _read_location(program, {**env, **recorded.variables}):
+        if recorded.settings == _digest_settings(env):
+            return recorded
+        if not alone:
+            raise BuildError(
+                "another build in this work directory runs a server of sccache with other settings",
+                tip="wait for it, or set the same SCCACHE_ variables for both",
+            )
+        stop_server(program, {**env, **recorded.variables})
+    if named := any(env.get(name) for name in _ADDRESS_VARIABLES):
+        if is_listening(env):
+            return None
+        _launch_server(program, env)
+        server = SccacheServer(0, _read_location(program, env), _digest_settings(env))
+    else:
+        server = _start_server(program, env)
+        if server.local and _read_location(program, env) == server.location:
+            log_note(
+                "a server of sccache that serves the same files is running; it is used, and counts for all"
+            )
+            stop_server(program, {**env, **server.variables})
+            return None
+    if server.local or named:
+        write_json_file(
+            record_path, {"port": server.port, "location": server.location, "settings": server.settings}
+        )
+    return server
+
+
+def _start_server(program: Path, env: Mapping[str, str]) -> SccacheServer:
+    env = {name: value for name, value in env.items() if name not in _ADDRESS_VARIABLES}
+    for attempt in range(_START_ATTEMPTS):
+        server = SccacheServer(_find_free_port(), "", _digest_settings(env))
+        try:
+            _launch_server(program, {**env, **server.variables})
+            break
+        except BuildError:
+            if attempt + 1 == _START_ATTEMPTS or not is_listening(server.variables):
+                raise  # not because somebody else took the port
+    return SccacheServer(server.port, _read_location(program, {**env, **server.variables}), server.settings)
+
+
+def _launch_server(program: Path, env: Mapping[str, str]) -> None:
+    capture_output(
+        [program, "--start-server"],
+        env=env,
+        timeout=120,
+        description="sccache --start-server",
+        tip="is the storage that the SCCACHE_ variables name within reach?",
+    )
+
+
+def _read_location(program: Path, env: Mapping[str, str]) -> str:
+    """Return what a server says of its storage; "" where none answers, or something else."""
+    if not is_listening(env):
+        return ""
+    try:
+        output = capture_output([program, "--show-stats", "--stats-format=json"], env=env, timeout=60)
+        return str(json.loads(output)["cache_location"])
+    except (BuildError, ValueError, KeyError):
+        return ""  # another program listens there
+
+
+def _digest_settings(env: Mapping[str, str]) -> str:
+    settings = {
+        name: value
+        for name, value in env.items()
+        if name.startswith(_STORAGE_PREFIXES) and name not in _CLIENT_VARIABLES
+    }
+    settings |= {name: env.get(name, "") for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")}
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _has_users(folder: Path) -> bool:
+    """Tell whether somebody uses the server of a folder; the locks of those that were killed go away."""
+    from filelock import FileLock, Timeout
+
+    in_use = False
+    for path in folder.glob("sccache-user-*.lock"):
+        lock = FileLock(path, timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            in_use = True
+            continue
+        lock.release()
+        path.unlink(missing_ok=True)
+    return in_use
+
+
+def _read_server(record_path: Path) -> SccacheServer | None:
+    try:
+        return SccacheServer(**json.loads(record_path.read_text(encoding="utf-8")))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+
+
+def _find_free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+_IGNORED_CTIME = "include_file_ctime"
+
+
+@contextmanager
+def open_cache_session(
+    cache: CompilerCache, env: Mapping[str, str], folder: Path
+) -> Iterator[Mapping[str, str]]:
+    """Yield variables to set beside those of a build step's environment ``env``.
+
+    ``folder`` is the same for all steps of a work directory. With ``{**env, **yielded}``, ``statistics``
+    counts what this step compiles; ask it inside, what is logged for it goes away with the session. A
+    server of sccache's that was started for the session is stopped with the last that uses it. The user's
+    own variables for storages, remote ones too, stay as they are.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if cache.kind == "sccache":
+        with share_server(cache.program, env, folder) as variables:
+            yield variables
+        return
+    if env.get(HOST_LOG):
+        log_note(f"{HOST_LOG} is set for this build's own counts; {env[HOST_LOG]} gets none of it")
+    with tempfile.TemporaryDirectory(prefix="ccache-", dir=folder) as logs:
+        yield make_ccache_variables(cache, env, folder, Path(logs))
+
+
+def make_ccache_variables(
+    cache: CompilerCache, env: Mapping[str, str], folder: Path, logs: Path
+) -> dict[str, str]:
+    """Return what makes ccache log into ``logs`` and look at the right things.
+
+    Compilers of two ROCm packages can have the same size and date (archives store dates; installers
+    copy them), so their content is what counts, unless the user chose another check than ccache's own.
+    A header's status changes with each hard link that an installer makes to it or takes away; ccache (4.14)
+    would then compile twice and store nothing. Its date and content are looked at all the same.
+    """
+    variables = {
+        HOST_LOG: os.fspath(logs / "host.log"),
+        DEVICE_LOG: os.fspath(logs / "device.log"),
+        **_list_device_libraries(env, folder),
+    }
+    if _read_setting(cache, "compiler_check", env) == "mtime" and "CCACHE_COMPILERCHECK" not in env:
+        variables["CCACHE_COMPILERCHECK"] = "content"
+    overlooked = [word.strip() for word in _read_setting(cache, "sloppiness", env).split(",") if word.strip()]
+    if _IGNORED_CTIME not in overlooked:
+        variables["CCACHE_SLOPPINESS"] = ",".join([*overlooked, _IGNORED_CTIME])
+    if env.get("HIP_CLANG_LAUNCHER") == os.fspath(cache.program):
+        variables["HIP_CLANG_LAUNCHER"] = os.fspath(_write_device_launcher(cache, folder))
+    return variables
+
+
+def _read_setting(cache: CompilerCache, name: str, env: Mapping[str, str]) -> str:
+    return capture_output(
+        [cache.program, "--get-config", name], env=env, description=f"ccache --get-config {name}"
+    )
+
+
+def _list_device_libraries(env: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Return the variable that makes the device libraries part of each entry's key.
+
+    clang links the bitcode of HIP_DEVICE_LIB_PATH into device code, and no preprocessor shows that:
+    ccache 4.7.5 and 4.14.2 were seen to return the old object. They hash the file that is named here: it
+    lists the libraries with their digests. sccache 0.16.0 hashes the libraries itself.
+    """
+    library_folder = env.get("HIP_DEVICE_LIB_PATH")
+    libraries = sorted(Path(library_folder).glob("*.bc")) if library_folder else []
+    if not libraries:
+        return {}
+    text = "".join(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n" for path in libraries)
+    name = hashlib.sha256(text.encode()).hexdigest()[:16]
+    list_path = folder / f"device-libraries-{name}.txt"
+    if not list_path.exists():
+        write_atomically(list_path, text)
+    users = [env["CCACHE_EXTRAFILES"]] if env.get("CCACHE_EXTRAFILES") else []
+    return {"CCACHE_EXTRAFILES": os.pathsep.join([*users, os.fspath(list_path)])}
+
+
+def _write_device_launcher(cache: CompilerCache, folder: Path) -> Path:
+    """Write what hipcc starts clang through: ccache with the other log, so that device code counts apart."""
+    launcher = folder / "hip-ccache"
+    text = (
+        "#!/bin/sh\n# ccache for what hipcc compiles: it logs in a file of its own\n"
+        f'{HOST_LOG}=${DEVICE_LOG} exec {shlex.quote(os.fspath(cache.program))} "$@"\n'
+    )
+    if not launcher.is_file() or launcher.read_text(encoding="utf-8") != text:
+        write_atomically(launcher, text)
+    launcher.chmod(0o755)
+    return launcher

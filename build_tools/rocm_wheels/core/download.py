@@ -1,0 +1,420 @@
+"""Download a file: resumed where it broke off, checked, never a mix of two versions, with progress.
+
+What is there so far is ``part``; ``state.json`` beside it says of which URL it is and by what the server
+knows the file (RFC 9110). A range is asked for with ``If-Range``, so that a file that has changed comes
+as a whole; without anything to recognise it by, a range is only trusted where a digest tells in the end.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from rocm_wheels.core.errors import HostError, RocmWheelsError
+from rocm_wheels.core.files import write_json_file
+from rocm_wheels.core.interruption import is_interrupted, wait_or_stop
+from rocm_wheels.core.log import is_log_terminal, log_note, log_warning
+from rocm_wheels.core.shell import HIDDEN, hide_credentials
+from rocm_wheels.core.words import format_size
+
+if TYPE_CHECKING:
+    import requests
+
+
+@dataclass(frozen=True)
+class Validators:
+    """What a server says by which a file is known again: ETag and Last-Modified ("" for none), its size."""
+
+    etag: str = ""
+    modified: str = ""
+    size: int | None = None
+
+    @property
+    def strong(self) -> str:
+        """What ``If-Range`` may hold: a strong ETag, else the date (RFC 9110, 13.1.5); "" for neither."""
+        return self.etag if self.etag and not self.etag.startswith("W/") else self.modified
+
+
+def make_folder_name(text: str) -> str:
+    """Return a name for a folder that stands for a text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def fingerprint_of_url(url: str) -> str:
+    """Return what stands for a URL where it must not be written down, whoever asked."""
+    return make_folder_name(hide_credentials(url).replace(f"{HIDDEN}@", "", 1))
+
+
+_PIECE_SIZE = 1 << 20
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
+_BUSY_STATUSES = (408, 425, 429, 500, 502, 503, 504)
+_DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_LONGEST_WAIT = 30.0
+_TIPS_BY_STATUS = {
+    401: "the server wants to know who asks: put user and password into ~/.netrc or the URL",
+    403: "the server refuses it: is it the right URL, and is this machine let in?",
+    404: "a file that was listed is not there: it may be just being changed; try again later",
+}
+
+ReportBytes = Callable[[int, "int | None"], None]
+
+
+class _RetryableError(Exception):
+    """A failure that may pass; ``wait`` is what the server asks for, in seconds."""
+
+    def __init__(self, text: str, wait: float = 0) -> None:
+        super().__init__(text)
+        self.wait = wait
+
+
+@dataclass(frozen=True)
+class DownloadTarget:
+    """A file to fetch: ``sha256`` (hex) and ``size`` (bytes) are None where nobody says."""
+
+    name: str
+    url: str
+    sha256: str | None = None
+    size: int | None = None
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """How long a server is borne: attempts without any progress, seconds before the second, of silence."""
+
+    retries: int = 5
+    first_wait: float = 1.0
+    silence: float = 60.0
+
+
+@dataclass(frozen=True)
+class DownloadedFile:
+    """A whole file, its digest (hex), and what the server said of it."""
+
+    path: Path
+    sha256: str
+    validators: Validators
+
+
+class FileDownload:
+    """One file under way in a folder of its own, which nobody else works in.
+
+    Its failures are of the class ``error``; ``option`` is the one that names a folder on another disk.
+    """
+
+    def __init__(
+        self,
+        target: DownloadTarget,
+        folder: Path,
+        session: requests.Session,
+        report_bytes: ReportBytes,
+        patience: RetryPolicy,
+        *,
+        error: type[RocmWheelsError] = HostError,
+        option: str = "--cache-dir",
+    ) -> None:
+        self._error = error
+        self._option = option
+        self._target = target
+        self._session = session
+        self._report_bytes = report_bytes
+        self._patience = patience
+        self._part = folder / "part"
+        self._state = folder / "state.json"
+        self._hasher, self._hashed = hashlib.sha256(), 0  # of so many bytes of the part, while they come
+        self._shown = hide_credentials(target.url)
+
+    def run(self) -> DownloadedFile:
+        """Fetch it whole; an error with what is kept when that cannot be."""
+        self._part.parent.mkdir(parents=True, exist_ok=True)
+        began_with, failures = self._size, 0
+        while True:
+            before = self._size
+            try:
+                self._transfer()
+                digest = self._compute_digest()
+                if digest == self._target.sha256 or self._target.sha256 is None:
+                    return DownloadedFile(self._part, digest, self._read_validators())
+                self._discard()
+                if not began_with:
+                    raise self._make_digest_error(digest)
+                began_with = 0  # what was there before may have been of another file
+                log_warning(f"{self._target.name}: what was there did not go with the rest; fetching it anew")
+            except _RetryableError as cause:
+                failures = 1 if self._size > before else failures + 1
+                if failures > self._patience.retries:
+                    raise self._make_retries_error(str(cause)) from None
+                wait = cause.wait or self._patience.first_wait * 2 ** (failures - 1)
+                log_note(f"{self._target.name}: {cause}; trying again at {format_size(self._size)}")
+                wait_or_stop(min(wait, _LONGEST_WAIT))
+
+    @property
+    def _size(self) -> int:
+        return self._part.stat().st_size if self._part.exists() else 0
+
+    def _transfer(self) -> None:
+        """Fetch what is missing, by one request."""
+        import requests
+        from urllib3.exceptions import HTTPError
+
+        received, validators = self._size, self._read_validators()
+        if received and validators.size == received:
+            return
+        may_go_on = bool(validators.strong) or (
+            self._target.sha256 is not None and validators != Validators()
+        )
+        if received and not may_go_on:
+            self._discard()
+            received = 0
+        headers = {"Accept-Encoding": "identity"}
+        if received:
+            headers["Range"] = f"bytes={received}-"
+            if validators.strong:
+                headers["If-Range"] = validators.strong
+        try:
+            with self._session.get(
+                self._target.url, headers=headers, stream=True, timeout=(self._patience.silence,) * 2
+            ) as answer:
+                if self._begin_body(answer, received):
+                    self._receive_body(answer)
+        except (requests.RequestException, HTTPError) as cause:
+            raise _RetryableError(_describe_failure(cause)) from cause
+
+    def _begin_body(self, answer: requests.Response, received: int) -> bool:
+        """Read the head of an answer and make ready for its body; False when there is nothing to come."""
+        status = answer.status_code
+        if status in _BUSY_STATUSES:
+            retry_after = answer.headers.get("Retry-After", "")
+            raise _RetryableError(
+                f"the server answers {status}", float(retry_after) if retry_after.isdigit() else 0
+            )
+        if status == 416:
+            size_match = re.fullmatch(r"bytes \*/(\d+)", answer.headers.get("Content-Range", ""))
+            if received and size_match and int(size_match[1]) == received:
+                return False
+            self._discard()
+            if not received:
+                raise self._make_status_error(status)
+            raise _RetryableError(f"the server has not the rest of the {format_size(received)} that are here")
+        if status == 206:
+            span = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range", ""))
+            if (
+                span is None
+                or int(span[1]) != received
+                or span[2] not in ("*", str(self._read_validators().size))
+            ):
+                self._discard()
+                raise _RetryableError("the server sent another part than the one asked for")
+            return True
+        if status != 200:
+            raise self._make_status_error(status)
+        if received:
+            log_note(f"{self._target.name}: the server sends no parts, or has another file: from the start")
+        self._discard()
+        self._write_validators(_validators_of(answer))
+        return True
+
+    def _receive_body(self, answer: requests.Response) -> None:
+        size = self._read_validators().size
+        with open(self._part, "ab", buffering=0) as file:
+            received = file.tell()
+            for piece in answer.raw.stream(_PIECE_SIZE, decode_content=False):
+                self._hash_piece(piece, received)
+                rest = memoryview(piece)
+                try:
+                    while rest:
+                        rest = rest[file.write(rest) or 0 :]
+                except OSError as cause:
+                    raise self._make_disk_error(cause, size) from cause
+                received += len(piece)
+                self._report_bytes(received, size)
+                if is_interrupted():
+                    raise RocmWheelsError("interrupted")
+            os.fsync(file.fileno())
+        if size is not None and received < size:
+            raise _RetryableError(
+                f"the connection ended after {format_size(received)} of {format_size(size)}"
+            )
+        if size is not None and received > size:
+            self._discard()
+            raise _RetryableError("the server sent more than it said")
+        self._write_validators(
+            Validators(self._read_validators().etag, self._read_validators().modified, received)
+        )
+
+    def _read_validators(self) -> Validators:
+        """Return what the server said of the part; nothing when it is of another URL, or cannot be read."""
+        try:
+            state: dict[str, Any] = json.loads(self._state.read_text(encoding="utf-8"))
+            same_url = state["url"] == fingerprint_of_url(self._target.url)
+            if not same_url and self._target.sha256 is None:
+                return Validators()
+            if not same_url:  # another mirror of the same file: only the size holds
+                return Validators(size=state["size"])
+            return Validators(state["etag"], state["modified"], state["size"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return Validators()
+
+    def _write_validators(self, validators: Validators) -> None:
+        state = {"etag": validators.etag, "modified": validators.modified, "size": validators.size}
+        state["url"] = fingerprint_of_url(self._target.url)
+        write_json_file(self._state, state)
+
+    def _discard(self) -> None:
+        self._part.unlink(missing_ok=True)
+        self._state.unlink(missing_ok=True)
+        self._hasher, self._hashed = hashlib.sha256(), 0
+
+    def _hash_piece(self, piece: bytes, position: int) -> None:
+        """Hash a piece of the part, unless one before it came in another run."""
+        if position == self._hashed:
+            self._hasher.update(piece)
+            self._hashed += len(piece)
+
+    def _compute_digest(self) -> str:
+        if self._hashed != self._size:
+            self._hasher, self._hashed = hashlib.sha256(), 0
+            with open(self._part, "rb") as file:
+                while piece := file.read(_PIECE_SIZE):
+                    self._hash_piece(piece, self._hashed)
+                    if is_interrupted():
+                        raise RocmWheelsError("interrupted")
+        return self._hasher.hexdigest()
+
+    def _make_digest_error(self, digest: str) -> RocmWheelsError:
+        return self._error(
+            f"{self._shown} has the sha256 {digest}, and must have {self._target.sha256}",
+            tip="it was thrown away and nothing was installed; the server, or something on the way to it,"
+            " does not give out what was published",
+        )
+
+    def _make_status_error(self, status: int) -> RocmWheelsError:
+        return self._error(f"{self._shown}: the server answers {status}", tip=_TIPS_BY_STATUS.get(status))
+
+    def _make_retries_error(self, why: str) -> RocmWheelsError:
+        return self._error(
+            f"{self._shown}: {why}, {self._patience.retries + 1} times without any progress",
+            tip=f"{format_size(self._size)} are kept; run the same command again later, it goes on from there",
+        )
+
+    def _make_disk_error(self, failure: OSError, size: int | None) -> RocmWheelsError | OSError:
+        if failure.errno not in _DISK_FULL_ERRNOS:
+            failure.filename = str(self._part)
+            return failure
+        return self._error(
+            f"{self._target.name}: the disk is full; {format_size(self._size)} of {format_size(size)} are kept"
+            f" in {self._part}",
+            tip="free some space and run the same command again, it goes on from there; or name a folder on"
+            f" another disk with {self._option}",
+        )
+
+
+def _validators_of(answer: requests.Response) -> Validators:
+    headers = answer.headers
+    length = headers.get("Content-Length", "")
+    return Validators(
+        headers.get("ETag", ""), headers.get("Last-Modified", ""), int(length) if length.isdigit() else None
+    )
+
+
+def _describe_failure(cause: BaseException) -> str:
+    """Return what a failure of the network was, without the objects that libraries print with it."""
+    text = str(cause)
+    if "timed out" in text.lower():
+        return "the server is silent"
+    if "refused" in text.lower():
+        return "the server refuses connections"
+    if "resolve" in text.lower() or "name or service" in text.lower():
+        return "the name of the server is not known"
+    if "certificate" in text.lower():
+        return "the certificate of the server is not trusted (REQUESTS_CA_BUNDLE names others)"
+    return "the connection broke" if "Connection" in type(cause).__name__ + text else type(cause).__name__
+
+
+def host_of_url(url: str) -> str:
+    """Return the server of a URL for people."""
+    return urlsplit(hide_credentials(url)).netloc or "this machine"
+
+
+_SECONDS_BETWEEN_LINES = 20.0  # between two lines of one file
+
+BeginFile = Callable[[str, "int | None"], Callable[[int, "int | None"], None]]
+"""Announces a file (name, size); what it returns is told how many bytes are there, of how many."""
+
+
+@contextmanager
+def show_downloads() -> Iterator[BeginFile]:
+    """Show the downloads of a block."""
+    if not is_log_terminal():
+        yield _report_in_lines
+        return
+    with _report_in_bars() as begin:
+        yield begin
+
+
+def _report_in_lines(name: str, size: int | None) -> Callable[[int, int | None], None]:
+    """Say at most every twenty seconds how far a file is."""
+    start = last = time.monotonic()
+    first = -1
+
+    def report(received: int, known_size: int | None) -> None:
+        nonlocal last, first
+        first = received if first < 0 else first
+        now = time.monotonic()
+        if now - last < _SECONDS_BETWEEN_LINES:
+            return
+        last = now
+        total = known_size if known_size is not None else size
+        share = f" ({100 * received // total} %)" if total else ""
+        speed = (received - first) / (now - start)
+        log_note(
+            f"{name}: {format_size(received)} of {format_size(total)}{share}, {format_size(int(speed))}/s"
+        )
+
+    return report
+
+
+@contextmanager
+def _report_in_bars() -> Iterator[BeginFile]:
+    import sys
+
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    lock = threading.Lock()
+    with Progress(*columns, console=Console(file=sys.stderr), redirect_stdout=False, expand=True) as bars:
+
+        def begin(name: str, size: int | None) -> Callable[[int, int | None], None]:
+            with lock:
+                task = bars.add_task("-".join(name.split("-")[:2]), total=size)
+
+            def report(received: int, of: int | None) -> None:
+                bars.update(task, completed=received, total=of if of is not None else size)
+
+            return report
+
+        yield begin

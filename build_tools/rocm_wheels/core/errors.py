@@ -1,0 +1,125 @@
+"""Define every failure a user can cause or meet: one root, one exit code a class.
+
+A message says what went wrong and where; ``tip`` says what to do about it. Chain
+with ``raise … from cause`` and the whole chain is printed as "X because Y".
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class RocmWheelsError(Exception):
+    """Root of the errors that are shown without a traceback.
+
+    ``exit_code`` is what the command returns to the shell; 1 is kept for bugs.
+    """
+
+    exit_code: ClassVar[int] = 2
+
+    def __init__(self, message: str, *, tip: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.tip = tip
+
+
+class UsageError(RocmWheelsError):
+    """An option or argument cannot be used as given."""
+
+
+class DataError(RocmWheelsError):
+    """A file that we read (recipe, table, wheel, device code) is not what it must be."""
+
+
+class SourceError(RocmWheelsError):
+    """A source tree cannot be checked out, patched or hipified."""
+
+    exit_code = 10
+
+
+class SdkError(RocmWheelsError):
+    """The ROCm packages cannot be installed, asked or made."""
+
+    exit_code = 11
+
+
+class BuildError(RocmWheelsError):
+    """A project's own build failed."""
+
+    exit_code = 12
+
+
+class AuditError(RocmWheelsError):
+    """A finished wheel is not what was asked for."""
+
+    exit_code = 14
+
+
+class ReleaseError(RocmWheelsError):
+    """A set of wheels cannot be staged, is held by its gate, or cannot be promoted."""
+
+    exit_code = 15
+
+
+class ChecksError(RocmWheelsError):
+    """A check of an installed torch failed."""
+
+    exit_code = 16
+
+
+class HostError(RocmWheelsError):
+    """The user's machine cannot be served, an installation failed, or something is wrong with it."""
+
+    exit_code = 17
+
+
+class EngineError(RocmWheelsError):
+    """No container engine can be used here, or it could not do what was asked."""
+
+    exit_code = 18
+
+
+class InternalError(RocmWheelsError):
+    """A bug of ours in another process, which has shown its traceback."""
+
+    exit_code = 1
+
+
+class InterruptedRunError(RocmWheelsError):
+    """Another process of ours was interrupted."""
+
+    exit_code = 130
+
+
+def get_error_class(code: int) -> type[RocmWheelsError]:
+    """Return the class of error that a process of ours ended with."""
+    error_classes = [
+        error_class for error_class in RocmWheelsError.__subclasses__() if error_class is not InternalError
+    ]
+    return next(
+        (error_class for error_class in error_classes if error_class.exit_code == code), InternalError
+    )
+
+
+def name_failed_file(failure: OSError, path: object) -> None:
+    """Have a failure of the disk name the path that it was about, where it does not: writes do not."""
+    if failure.filename is None and path is not None:
+        failure.filename = str(path)
+
+
+def explain_error(error: BaseException) -> str:
+    """Join an error and its causes as "X because Y", then the innermost tip on its own line.
+
+    Causes that only repeat what is already said are left out.
+    """
+    messages: list[str] = []
+    tip: str | None = None
+    current: BaseException | None = error
+    while current is not None:
+        text = str(current).strip() or type(current).__name__
+        if not any(text in earlier for earlier in messages):
+            messages.append(text)
+        tip = getattr(current, "tip", None) or tip
+        current = current.__cause__
+    line = "\n  because ".join(messages)
+    return f"{line}\ntip: {tip}" if tip else line

@@ -1,0 +1,172 @@
+"""Write files whole or not at all, and digest them.
+
+A large file is a ``HiddenFile`` until it is complete. Where the system has files without a name (Linux,
+``O_TMPFILE``), a process that is killed takes it along; elsewhere it is a hidden file beside the target
+until then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import filecmp
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from rocm_wheels.core.errors import DataError, name_failed_file
+
+
+def write_atomically(path: Path, content: bytes | str) -> None:
+    """Write a file so that it is there complete or, whatever happens, as it was before.
+
+    Written beside, fsynced, renamed; the folder is made when missing.
+    """
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException as failure:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        if isinstance(failure, OSError):
+            name_failed_file(failure, path)
+        raise
+
+
+def copy_atomically(source: Path, target: Path) -> None:
+    """Copy a file (reflink where the system has it) so that it appears complete or not at all."""
+    import shutil
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+    os.close(handle)
+    try:
+        shutil.copyfile(source, name)
+        with open(name, "rb+") as file:
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, target)
+    except BaseException as failure:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        if isinstance(failure, OSError) and failure.filename2 in (None, name):
+            failure.filename2 = str(target)
+        raise
+
+
+def write_json_file(path: Path, value: object) -> None:
+    """Write ``value`` as sorted, indented JSON in ASCII, whole or not at all.
+
+    Names of files that are not UTF-8 come as lone surrogates, which only an escape can hold.
+    """
+    write_atomically(path, json.dumps(value, indent=1, sort_keys=True) + "\n")
+
+
+class HiddenFile:
+    """A file that is written through ``descriptor``, its descriptor, and is not yet there for others."""
+
+    def __init__(self, target: Path) -> None:
+        self._target = target
+        self._name: Path | None = None
+        self._open = True
+        if hasattr(os, "O_TMPFILE") and Path("/proc/self/fd").is_dir():
+            with contextlib.suppress(OSError):  # not every file system has it
+                self.descriptor = os.open(target.parent, os.O_TMPFILE | os.O_RDWR, 0o644)
+                return
+        self.descriptor, name = tempfile.mkstemp(
+            prefix=_make_hidden_prefix(target), suffix=".part", dir=target.parent
+        )
+        self._name = Path(name)
+
+    def commit(self, *, replace: bool) -> None:
+        """Give the file its name when it is safe on disk, unless one of the same bytes has it.
+
+        DataError when a file of other bytes has it and is not to be replaced.
+        """
+        os.fsync(self.descriptor)
+        if self._name is None:
+            self._name = self._give_hidden_name()
+        self._close_descriptor()  # Windows renames no open file
+        os.chmod(self._name, 0o644)
+        if self._has_same_bytes(self._name):
+            return
+        if replace:
+            os.replace(self._name, self._target)
+            return
+        try:  # unlike a rename, a link takes no name that another has got first
+            os.link(self._name, self._target)
+        except OSError:  # also where the file system has no hard links
+            if self._has_same_bytes(self._name):
+                return  # another run has just made the same
+            if os.path.lexists(self._target):
+                tip = "name another folder, or ask for it to be replaced"
+                raise DataError(f"{self._target} exists with other bytes", tip=tip) from None
+            os.replace(self._name, self._target)
+
+    def _has_same_bytes(self, name: Path) -> bool:
+        """Tell whether the target has these bytes; files of other sizes are told apart without reading."""
+        return self._target.exists() and filecmp.cmp(name, self._target, shallow=False)
+
+    def _give_hidden_name(self) -> Path:
+        """Give a file without a name a hidden one."""
+        name = self._target.with_name(f"{_make_hidden_prefix(self._target)}{os.urandom(4).hex()}.part")
+        folder = os.open(name.parent, os.O_RDONLY)
+        try:  # only with a folder that is open does Python follow the link to the file itself
+            os.link(f"/proc/self/fd/{self.descriptor}", name.name, dst_dir_fd=folder, follow_symlinks=True)
+        finally:
+            os.close(folder)
+        return name
+
+    def discard(self) -> None:
+        """Take away what is left of it."""
+        self._close_descriptor()
+        if self._name is not None:
+            with contextlib.suppress(FileNotFoundError):
+                self._name.unlink()
+
+    def _close_descriptor(self) -> None:
+        if self._open:
+            self._open = False
+            os.close(self.descriptor)
+
+
+@contextlib.contextmanager
+def open_hidden_file(target: Path) -> Iterator[HiddenFile]:
+    """Give a file that can appear as ``target``; folders are made, and taken away when nothing came."""
+    folder = target.parent
+    new_folders = [new_folder for new_folder in (folder, *folder.parents) if not new_folder.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        hidden = HiddenFile(target)
+        try:
+            yield hidden
+        finally:
+            hidden.discard()
+    except BaseException:
+        with contextlib.suppress(OSError):  # others have put something there
+            for new_folder in new_folders:
+                new_folder.rmdir()
+        raise
+
+
+def _make_hidden_prefix(target: Path) -> str:
+    """Return what a hidden name begins with: short, for that of the target may be as long as names can be."""
+    return f".{target.name[:40]}."
+
+
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 of a file, as hexadecimal digits."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,202 @@
+"""Define what a store can do and what its answers look like, and what all kinds of stores share.
+
+Files are written once and stay, but for the few documents that point at others: those are exchanged under
+the condition that nobody else has done so meanwhile. No more is asked of a store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from rocm_wheels.core.errors import ReleaseError, UsageError, name_failed_file
+
+_PATH_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+!~-]*")
+RUN_AGAIN_TIP = "run the same command again; what is finished is kept"
+
+
+class NotInStoreError(ReleaseError):
+    """There is no such file in the store."""
+
+
+class AlreadyInStoreError(ReleaseError):
+    """There is a file already where one was to be created."""
+
+
+class ChangedInStoreError(ReleaseError):
+    """A file is not the one any more that was to be replaced."""
+
+
+class UnsupportedByStoreError(ReleaseError):
+    """The store does not know what it was asked for: a condition, as a rule."""
+
+    operation = ""
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file that was read, and the tag that it had then."""
+
+    content: bytes
+    tag: str
+
+
+@dataclass(frozen=True)
+class StoredFileInfo:
+    """Size in bytes, the tag (other bytes, other tag) and, where the store keeps it, the sha256 in hex."""
+
+    size: int
+    tag: str
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class ListedFile:
+    """A file of a listing."""
+
+    path: str
+    size: int
+    tag: str
+
+
+class Store(Protocol):
+    """Files by path. Paths are relative, with ``/``, and no part of one begins with a dot.
+
+    A file is seen whole or not at all. A write that fails for good raises ReleaseError, or OSError of a
+    folder, and has done nothing that another attempt would stumble over.
+    """
+
+    looks_first: bool  # before each write, for a store that ignores conditions
+
+    @property
+    def url(self) -> str:
+        """What people call the store; without credentials."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder that it is, where it is one of this machine."""
+
+    @property
+    def conditional(self) -> bool:
+        """Whether conditional writes are part of its language; whether it means them is told by a probe."""
+
+    def read(self, path: str) -> StoredFile:
+        """Return a whole file. Raises Missing."""
+
+    def fetch(self, path: str, target: Path) -> None:
+        """Copy a file to this machine, whole or not at all. Raises Missing."""
+
+    def head(self, path: str) -> StoredFileInfo | None:
+        """Return what is known of a file without reading it, ``None`` when there is none."""
+
+    def digest(self, path: str) -> str:
+        """Return the sha256 (hex) of the bytes that the store gives out. Raises Missing."""
+
+    def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:
+        """Write a new file and return its tag. Raises Exists when there is one, whoever was first.
+
+        ``sha256`` (hex) is what the bytes must have that are sent; others are refused and never seen.
+        """
+
+    def replace(self, path: str, content: bytes, tag: str | None) -> str:
+        """Exchange the file that has this tag, and return the new one. Raises Changed for any other.
+
+        ``None`` means that there must not be one yet.
+        """
+
+    def copy(self, source: str, target: str) -> str:
+        """Copy a file inside the store, without its bytes passing here. Raises Missing and Exists."""
+
+    def listing(self, prefix: str) -> Iterator[ListedFile]:
+        """Yield the files below a folder (``""``: all), at any depth, sorted by path."""
+
+    def folders(self, prefix: str) -> list[str]:
+        """Return the names of the folders that lie directly in a folder, sorted."""
+
+    def remove(self, path: str) -> None:
+        """Delete a file; it is no mistake when it is not there."""
+
+    def url_of(self, path: str) -> str:
+        """Return where a file is, for people and installers."""
+
+
+def is_store_path(path: str) -> bool:
+    """Tell whether something may be a path in a store. What else lies there is none of its files."""
+    return all(_PATH_PART.fullmatch(part) for part in path.split("/"))
+
+
+def check_store_path(path: str) -> str:
+    """Return a path that may be in a store. Raises UsageError for one that leads elsewhere."""
+    if not is_store_path(path):
+        raise UsageError(f"{path!r} is no path in a store")
+    return path
+
+
+def prefix_of_folder(prefix: str) -> str:
+    """Return a prefix as all paths below it begin."""
+    return f"{check_store_path(prefix.rstrip('/'))}/" if prefix.strip("/") else ""
+
+
+_PIECE_SIZE = 1 << 20
+
+
+def size_of_content(content: bytes | Path) -> int:
+    """Return how many bytes are to be written."""
+    return content.stat().st_size if isinstance(content, Path) else len(content)
+
+
+def digest_of_content(content: bytes | Path) -> str:
+    """Return the sha256 (hex) of what is to be written."""
+    from rocm_wheels.core.files import hash_file
+
+    return hash_file(content) if isinstance(content, Path) else hashlib.sha256(content).hexdigest()
+
+
+def copy_and_hash(source: BinaryIO, target: BinaryIO) -> str:
+    """Copy what is left of a file, piece by piece, and return its sha256 (hex)."""
+    hasher = hashlib.sha256()
+    while piece := source.read(_PIECE_SIZE):
+        hasher.update(piece)
+        target.write(piece)
+    return hasher.hexdigest()
+
+
+def require_digest(actual: str, sha256: str | None, content: bytes | Path) -> None:
+    """Raise ReleaseError where the bytes that were read are not those that were meant."""
+    if sha256 is not None and actual != sha256:
+        raise make_changed_error(content if isinstance(content, Path) else f"what has the sha256 {actual}")
+
+
+def make_changed_error(source: object) -> ReleaseError:
+    """Return the error of a file that somebody writes to while it is sent."""
+    tip = f"let nothing write to it meanwhile, then {RUN_AGAIN_TIP}"
+    return ReleaseError(
+        f"{source} has other bytes than when it was looked at; nothing was sent of it", tip=tip
+    )
+
+
+@contextlib.contextmanager
+def write_part_then_rename(target: Path) -> Iterator[BinaryIO]:
+    """Give a file to write to, which is at ``target``, whole, when the block has ended well."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+    part = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.chmod(0o644)
+        part.replace(target)
+    except OSError as failure:
+        name_failed_file(failure, target)
+        raise
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,317 @@
+"""Keep a store in a folder of this machine, or of one whose disks it shares.
+
+A file is written beside the others, out of sight (``.store/``), and linked to its place: a link fails
+where there is a file, so of two writers one is told. Where a file system has no hard links, and where a
+file is replaced, a lock on ``.store`` makes look and rename one step. The tag of a file is when it was
+written, its size and its inode: some file systems keep times of whole seconds only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from rocm_wheels.core.errors import ReleaseError, name_failed_file
+from rocm_wheels.core.lock import lock_folder
+from rocm_wheels.core.store import (
+    RUN_AGAIN_TIP,
+    AlreadyInStoreError,
+    ChangedInStoreError,
+    ListedFile,
+    NotInStoreError,
+    StoredFile,
+    StoredFileInfo,
+    check_store_path,
+    copy_and_hash,
+    digest_of_content,
+    is_store_path,
+    prefix_of_folder,
+    require_digest,
+)
+
+_STATE_FOLDER = ".store"
+_LOCK_PATIENCE = 60.0  # seconds; a lock is held for a rename
+_RETRIES = 10
+_STALE_PART_SECONDS = 24 * 3600  # seconds; parts of writers that were killed
+_NO_LINK_ERRNOS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
+_NO_COPY_ERRNOS = {*_NO_LINK_ERRNOS, errno.EXDEV, errno.EINVAL, errno.EBADF}
+_MOST_BYTES_AT_ONCE = 1 << 30
+_FULL_TIP = f"free some space, then {RUN_AGAIN_TIP}"
+_READ_ONLY_TIP = f"the store must be writable for you; then {RUN_AGAIN_TIP}"
+_TIPS_BY_ERRNO = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _FULL_TIP),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _READ_ONLY_TIP),
+    errno.EXDEV: "a store lies on one file system: name the folder that is mounted, or move what lies apart",
+    errno.ENAMETOOLONG: "the name is too long for this file system",
+}
+
+
+class FolderStore:
+    """A folder. It is made when the first file is written."""
+
+    conditional = True
+    looks_first = False
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()
+        self._swept = False
+
+    @property
+    def url(self) -> str:
+        """The path of the folder."""
+        return str(self.folder)
+
+    def read(self, path: str) -> StoredFile:
+        """Return a whole file. Raises Missing."""
+        try:
+            with open(self._path_of(path), "rb") as file:
+                return StoredFile(file.read(), _tag_of_stat(os.fstat(file.fileno())))
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise NotInStoreError(f"there is no {path} in {self.url}") from None
+
+    def fetch(self, path: str, target: Path) -> None:
+        """Copy a file out of the store, whole or not at all. Raises Missing."""
+        from rocm_wheels.core.files import copy_atomically
+
+        if not self._path_of(path).is_file():
+            raise NotInStoreError(f"there is no {path} in {self.url}")
+        copy_atomically(self._path_of(path), target)
+
+    def head(self, path: str) -> StoredFileInfo | None:
+        """Return size and tag, ``None`` when there is no such file."""
+        try:
+            status = self._path_of(path).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return None if self._path_of(path).is_dir() else StoredFileInfo(status.st_size, _tag_of_stat(status))
+
+    def digest(self, path: str) -> str:
+        """Return the sha256 (hex) of a file as it is on the disk. Raises Missing."""
+        from rocm_wheels.core.files import hash_file
+
+        if self.head(path) is None:
+            raise NotInStoreError(f"there is no {path} in {self.url}")
+        return hash_file(self._path_of(path))
+
+    def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:
+        """Write a new file; of several writers one succeeds. Raises Exists."""
+        place = self._path_of(path)
+        if place.exists():
+            raise AlreadyInStoreError(f"{path} is in {self.url} already")
+        with self._write_part(place, lambda file: _write_content(content, file, sha256)) as part:
+            return self._publish_part(part, path)
+
+    def replace(self, path: str, content: bytes, tag: str | None) -> str:
+        """Exchange the file that has this tag. Raises Changed."""
+        if tag is None:
+            try:
+                return self.create(path, content)
+            except AlreadyInStoreError as cause:
+                raise ChangedInStoreError(f"{path} was made by somebody else meanwhile") from cause
+        place, changed = (
+            self._path_of(path),
+            ChangedInStoreError(f"{path} was changed by somebody else meanwhile"),
+        )
+        if (info := self.head(path)) is None or info.tag != tag:
+            raise changed
+        with (
+            self._write_part(place, lambda file: _write_content(content, file, None)) as part,
+            self._lock_state(),
+        ):
+            if (info := self.head(path)) is None or info.tag != tag:
+                raise changed
+            os.replace(part, place)
+            _sync_folder(place.parent)
+            return _tag_of_stat(place.stat())
+
+    def copy(self, source: str, target: str) -> str:
+        """Copy a file inside the folder, by the system itself where it can. Raises Missing and Exists.
+
+        Btrfs and XFS only note that two files share their bytes; an NFS server copies for itself.
+        """
+        if self.head(source) is None:
+            raise NotInStoreError(f"there is no {source} in {self.url}")
+        place = self._path_of(target)
+        if place.exists():
+            raise AlreadyInStoreError(f"{target} is in {self.url} already")
+        with self._write_part(place, lambda file: _copy_file(self._path_of(source), file)) as part:
+            return self._publish_part(part, target)
+
+    def listing(self, prefix: str) -> Iterator[ListedFile]:
+        """Yield the files below a folder, sorted by path."""
+        start = prefix_of_folder(prefix)
+        yield from self._walk(self.folder / start, start)
+
+    def folders(self, prefix: str) -> list[str]:
+        """Return the names of the folders that lie directly in a folder."""
+        try:
+            with os.scandir(self.folder / prefix_of_folder(prefix)) as items:
+                return sorted(item.name for item in items if is_store_path(item.name) and item.is_dir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def remove(self, path: str) -> None:
+        """Delete a file, if it is there, and the folders that it leaves empty: only files make folders."""
+        place = self._path_of(path)
+        with _explain_os_errors(place, "remove"), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            place.unlink()
+        with contextlib.suppress(OSError):  # there is something else in it
+            while (place := place.parent) != self.folder:
+                place.rmdir()
+
+    def url_of(self, path: str) -> str:
+        """Return the ``file:`` URL of a file or folder."""
+        return self._path_of(path.rstrip("/")).as_uri() + ("/" if path.endswith("/") else "")
+
+    def _path_of(self, path: str) -> Path:
+        return self.folder / check_store_path(path)
+
+    def _walk(self, folder: Path, start: str) -> Iterator[ListedFile]:
+        try:
+            with os.scandir(folder) as scanned:
+                items = sorted((item for item in scanned if is_store_path(item.name)), key=_path_sort_key)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for item in items:
+            if item.is_dir():
+                yield from self._walk(folder / item.name, f"{start}{item.name}/")
+            else:
+                with contextlib.suppress(FileNotFoundError):  # removed since
+                    state = item.stat()
+                    yield ListedFile(start + item.name, state.st_size, _tag_of_stat(state))
+
+    @contextlib.contextmanager
+    def _write_part(self, place: Path, write: Callable[[BinaryIO], None]) -> Iterator[Path]:
+        """Write what is to appear at ``place``, out of sight; what is left of it goes in the end."""
+        parts, part = self.folder / _STATE_FOLDER / "parts", None
+        try:
+            with _explain_os_errors(place, "write"):
+                parts.mkdir(parents=True, exist_ok=True)
+                self._remove_stale_parts(parts)
+                handle, name = tempfile.mkstemp(dir=parts)
+                part = Path(name)
+                with os.fdopen(handle, "wb") as file:
+                    write(file)
+                    file.flush()
+                    os.fsync(file.fileno())
+                now = time.time_ns()  # the system's own clock of files is coarser than two writes are apart
+                os.utime(part, ns=(now, now))
+                os.chmod(part, 0o644)
+                yield part
+        finally:
+            if part is not None:
+                part.unlink(missing_ok=True)
+
+    def _publish_part(self, part: Path, path: str) -> str:
+        """Give a part its place, where nothing is. Raises Exists."""
+        place = self._path_of(path)
+        try:
+            try:
+                _rename_into_folder(lambda: os.link(part, place), place)
+            except OSError as failure:
+                if failure.errno not in _NO_LINK_ERRNOS:
+                    raise
+                with self._lock_state():
+                    if place.exists():
+                        raise FileExistsError from None
+                    _rename_into_folder(lambda: os.replace(part, place), place)
+        except FileExistsError:
+            raise AlreadyInStoreError(f"{path} is in {self.url} already") from None
+        _sync_folder(place.parent)
+        return _tag_of_stat(place.stat())
+
+    def _lock_state(self) -> contextlib.AbstractContextManager[None]:
+        return lock_folder(
+            self.folder / _STATE_FOLDER, purpose="a write to the store", patience=_LOCK_PATIENCE
+        )
+
+    def _remove_stale_parts(self, parts: Path) -> None:
+        """Delete, once, what writers left behind that were killed long ago."""
+        if self._swept:
+            return
+        self._swept = True
+        before = time.time() - _STALE_PART_SECONDS
+        with os.scandir(parts) as items:
+            for item in items:
+                with contextlib.suppress(OSError):  # gone since, or of somebody else
+                    if item.stat().st_mtime < before:
+                        os.unlink(item.path)
+
+
+def _write_content(content: bytes | Path, file: BinaryIO, sha256: str | None) -> None:
+    """Write what is to be sent, and see that it is what was meant."""
+    if isinstance(content, bytes):
+        file.write(content)
+        digest = digest_of_content(content) if sha256 else ""
+    else:
+        with content.open("rb") as source:
+            digest = copy_and_hash(source, file)
+    require_digest(digest, sha256, content)
+
+
+def _copy_file(source: Path, file: BinaryIO) -> None:
+    """Copy inside the system where that is known, else piece by piece."""
+    with source.open("rb") as original:
+        ask = getattr(os, "copy_file_range", None)
+        try:
+            while ask is not None and ask(original.fileno(), file.fileno(), _MOST_BYTES_AT_ONCE):
+                pass
+        except OSError as failure:
+            if failure.errno not in _NO_COPY_ERRNOS:
+                raise
+        position = os.lseek(file.fileno(), 0, os.SEEK_CUR)
+        original.seek(position)
+        file.seek(position)
+        copy_and_hash(original, file)  # what is left: nothing, as a rule
+
+
+def _rename_into_folder(rename: Callable[[], None], place: Path) -> None:
+    """Give a part its place, whose folder may go at any moment when another file in it is removed."""
+    for attempt in range(_RETRIES):
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(place.parent)) from None
+        try:
+            rename()
+        except FileNotFoundError:
+            if attempt + 1 == _RETRIES:
+                raise
+        else:
+            return
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the disk know of a new name, where the system can be asked for that."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+@contextlib.contextmanager
+def _explain_os_errors(place: Path, action: str) -> Iterator[None]:
+    """Have a failure of the disk say what was to be done, and what may help. Raises ReleaseError."""
+    try:
+        yield
+    except OSError as failure:
+        name_failed_file(failure, place)
+        error = ReleaseError(f"cannot {action} {place}")
+        error.tip = _TIPS_BY_ERRNO.get(failure.errno or 0, RUN_AGAIN_TIP)
+        raise error from failure
+
+
+def _tag_of_stat(state: os.stat_result) -> str:
+    return f"{state.st_mtime_ns:x}-{state.st_size:x}-{state.st_ino:x}"
+
+
+def _path_sort_key(item: os.DirEntry[str]) -> str:
+    return item.name + "/" if item.is_dir() else item.name

@@ -1,0 +1,808 @@
+"""Keep a store in S3, or in what speaks its language (Ceph, MinIO and others), through s3fs.
+
+Conditions are S3's own: ``If-None-Match: *`` creates, ``If-Match: <ETag>`` replaces; a server that
+ignores them is found by ``find_broken_promise``. With a file its sha256 is kept, so that it is recognised
+without being read, and a mark of the write, by which one is recognised whose answer was lost: a write is
+never repeated without a look. An MD5 goes along with all bytes, and the server refuses them when they
+arrive as others.
+
+A large file is sent, or copied on the server, in parts; nothing is seen of it before all of it is there.
+Parts of an upload that was killed stay with the server, unseen, and cost what they weigh: a bucket wants
+a lifecycle rule (AbortIncompleteMultipartUpload).
+
+``AWS_ENDPOINT_URL`` names another server than Amazon's; credentials are those of AWS's own tools.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import secrets
+import threading
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
+
+from rocm_wheels.core.errors import ReleaseError, RocmWheelsError, UsageError
+from rocm_wheels.core.interruption import wait_or_stop
+from rocm_wheels.core.log import log_warning
+from rocm_wheels.core.parallel import run_in_parallel
+from rocm_wheels.core.shell import hide_credentials
+from rocm_wheels.core.store import (
+    RUN_AGAIN_TIP,
+    AlreadyInStoreError,
+    ChangedInStoreError,
+    ListedFile,
+    NotInStoreError,
+    StoredFile,
+    StoredFileInfo,
+    UnsupportedByStoreError,
+    check_store_path,
+    digest_of_content,
+    is_store_path,
+    make_changed_error,
+    prefix_of_folder,
+    require_digest,
+    size_of_content,
+    write_part_then_rename,
+)
+
+S3Result = TypeVar("S3Result")
+RETRY_PAUSES: Sequence[float] = (0.2, 0.5, 1.5, 4, 10)  # seconds before another attempt
+
+
+class TransientS3Error(Exception):
+    """A failure that may pass: a server in trouble, a connection that was lost.
+
+    ``unsure``: the server may have done what it was asked for.
+    """
+
+    def __init__(self, message: str, *, unsure: bool) -> None:
+        super().__init__(message)
+        self.unsure = unsure
+
+
+class S3ConditionError(Exception):
+    """The condition of a write does not hold."""
+
+
+@dataclass(frozen=True)
+class S3Retry:
+    """How often something is tried again, and how long the pauses are."""
+
+    pauses: Sequence[float] = RETRY_PAUSES
+
+    def read(self, action: str, work: Callable[[], S3Result]) -> S3Result:
+        """Return what ``work`` returns, in the end. Raises ReleaseError when it never does."""
+        for pause in (*self.pauses, None):
+            try:
+                return work()
+            except TransientS3Error as failure:
+                self._pause_or_fail(action, pause, failure)
+        raise AssertionError("the last attempt returns or raises")
+
+    def write(
+        self, action: str, work: Callable[[], S3Result], look: Callable[[], S3Result | None]
+    ) -> S3Result:
+        """Return what ``work`` returns, or ``look`` when an attempt whose answer was lost had been enough.
+
+        ``look`` tells whether we have written, and returns ``None`` when not. ``work`` raises Refused when
+        somebody has: that may have been ourselves, since what is below us tries again, too.
+        """
+        for pause in (*self.pauses, None):
+            try:
+                return work()
+            except S3ConditionError:
+                if (result := self.read(action, look)) is None:
+                    raise
+                return result
+            except TransientS3Error as failure:
+                if pause is None and failure.unsure and (result := self._look_once(look)) is not None:
+                    return result
+                self._pause_or_fail(action, pause, failure)
+                if failure.unsure and (result := self.read(action, look)) is not None:
+                    return result
+        raise AssertionError("the last attempt returns or raises")
+
+    def _look_once(self, look: Callable[[], S3Result | None]) -> S3Result | None:
+        try:
+            return look()
+        except TransientS3Error:
+            return None
+
+    def _pause_or_fail(self, action: str, pause: float | None, failure: TransientS3Error) -> None:
+        if pause is None:
+            raise ReleaseError(f"cannot {action}", tip=RUN_AGAIN_TIP) from failure
+        wait_or_stop(pause)
+
+
+_NOT_DONE_STATUSES = {429, 503}  # what S3 says before it has done anything (SlowDown)
+_CONFLICT_STATUS = 409  # another write of the same file is under way (S3, "conditional writes")
+_TRANSIENT_CODES = {"RequestTimeout", "InternalError", "NoSuchUpload"}  # an upload that is gone: begun again
+_TIPS_BY_CODE = {
+    "RequestTimeTooSkewed": "the clock of this machine is wrong: set it",
+    "ExpiredToken": f"the credentials have expired: get new ones, then {RUN_AGAIN_TIP}",
+    "EntityTooLarge": "the server takes no file of this size",
+    "QuotaExceeded": f"the bucket is full: free some space, then {RUN_AGAIN_TIP}",
+    "XMinioStorageFull": f"the server is full: free some space, then {RUN_AGAIN_TIP}",
+}
+_SIGNED_URL_SECONDS = 12 * 3600  # a download of many files; temporary credentials may end it earlier
+_INSTALL_EXTRA_TIP = "pip install 'rocm-wheels[s3]'"
+
+
+class S3Client:
+    """The operations of S3's own API by their names in botocore, from any thread."""
+
+    def __init__(self, env: Mapping[str, str], *, anonymous: bool = False) -> None:
+        self._env = env
+        self._anonymous = anonymous
+        self._endpoint = env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or ""
+        self.without: set[str] = set()  # writes that the server knows no conditions for
+        self._made: Any = None
+        self._lock = threading.Lock()
+
+    def bucket_url(self, bucket: str) -> str:
+        """Return the URL of a bucket, without credentials."""
+        if self._endpoint:
+            return f"{hide_credentials(self._endpoint).rstrip('/')}/{bucket}"
+        region = _get_region(self._env)
+        return (
+            f"https://{bucket}.s3.{region}.amazonaws.com" if region else f"https://{bucket}.s3.amazonaws.com"
+        )
+
+    def call(self, operation: str, **parameters: Any) -> Any:
+        """Return the answer of the server.
+
+        Raises Passing for what may succeed later, Refused for a condition that does not hold, Missing for
+        a file that is not there, Unknown for what the server has not, and ReleaseError for everything else.
+        """
+        if operation in self.without:
+            parameters = {
+                key: value for key, value in parameters.items() if key not in ("IfMatch", "IfNoneMatch")
+            }
+        return self._call_and_translate(
+            operation, parameters, lambda filesystem: filesystem.call_s3(operation, **parameters)
+        )
+
+    def call_with_body(self, operation: str, **parameters: Any) -> tuple[Any, bytes]:
+        """Return the answer and the bytes that it carries. Raises as ``call``."""
+
+        async def read(filesystem: Any) -> tuple[Any, bytes]:
+            answer = await filesystem._call_s3(operation, **parameters)
+            async with answer["Body"] as body:
+                return answer, await body.read()
+
+        def both(filesystem: Any) -> Any:
+            from fsspec.asyn import sync  # type: ignore[import-untyped]
+
+            return sync(filesystem.loop, read, filesystem)
+
+        answer_and_body: tuple[Any, bytes] = self._call_and_translate(operation, parameters, both)
+        return answer_and_body
+
+    def download_url(self, bucket: str, key: str) -> str:
+        """Return a URL that reads a file, signed with the credentials; nothing is asked of the server."""
+        location, parameters = f"{bucket}/{key}", {"Bucket": bucket, "Key": key}
+        return str(
+            self._call_and_translate(
+                "get_object", parameters, lambda filesystem: filesystem.url(location, _SIGNED_URL_SECONDS)
+            )
+        )
+
+    def _get_filesystem(self) -> Any:
+        with self._lock:
+            if self._made is None:
+                try:
+                    import s3fs  # type: ignore[import-untyped]
+                except ImportError as cause:
+                    raise UsageError("stores in S3 need s3fs", tip=_INSTALL_EXTRA_TIP) from cause
+                self._made = s3fs.S3FileSystem(
+                    **_make_settings(self._env, self._endpoint), anon=self._anonymous
+                )
+                self._made.retries = 1  # its own would repeat a write without a look
+            return self._made
+
+    def _call_and_translate(
+        self, operation: str, parameters: Mapping[str, Any], work: Callable[[Any], Any]
+    ) -> Any:
+        filesystem = self._get_filesystem()
+        from botocore import exceptions as botocore_errors  # type: ignore[import-untyped]
+        from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
+
+        lost = (
+            botocore_errors.HTTPClientError,
+            botocore_errors.ConnectionError,
+            botocore_errors.IncompleteReadError,
+            OSError,
+        )
+        where = f"s3://{parameters['Bucket']}/{parameters.get('Key', '')}"
+        try:
+            return work(filesystem)
+        except botocore_errors.NoCredentialsError as cause:
+            tip = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+            raise ReleaseError(f"there are no credentials for {where}", tip=tip) from cause
+        except Exception as failure:
+            causes = failure, failure.__cause__
+            if answer := next(
+                (error for error in causes if isinstance(error, botocore_errors.ClientError)), None
+            ):
+                raise _translate_error(answer, operation, where) from failure
+            if isinstance(failure, (*lost, ResponseParserError)) or _is_connection_error(failure):
+                raise TransientS3Error(
+                    f"{where}: {str(failure) or type(failure).__name__}", unsure=True
+                ) from failure
+            if isinstance(failure, botocore_errors.BotoCoreError):
+                raise ReleaseError(f"{operation} of {where} cannot be asked for") from failure
+            raise
+
+
+def has_aws_credentials(env: Mapping[str, str]) -> bool:
+    """Tell whether AWS's own tools would find credentials: variables, files, or a server that gives them."""
+    if env.get("AWS_ACCESS_KEY_ID") or env.get("AWS_PROFILE"):
+        return True
+    try:
+        from botocore.session import Session  # type: ignore[import-untyped]
+    except ImportError as cause:
+        raise UsageError("stores in S3 need s3fs", tip=_INSTALL_EXTRA_TIP) from cause
+    return Session().get_credentials() is not None
+
+
+def _make_settings(env: Mapping[str, str], endpoint: str) -> dict[str, Any]:
+    if endpoint and urlsplit(endpoint).scheme not in ("http", "https"):
+        raise UsageError(f"AWS_ENDPOINT_URL={endpoint.rpartition('@')[2]!r} is not the URL of a server")
+    if "@" in endpoint:
+        tip = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; the URL is printed and logged"
+        raise UsageError("AWS_ENDPOINT_URL holds credentials", tip=tip)
+    settings: dict[str, Any] = {
+        "signature_version": "s3v4",  # of URLs too, whose default is older than most regions
+        # newer checksums are unknown to many servers; what arrived is told by the ETag
+        "request_checksum_calculation": "when_required",
+        "response_checksum_validation": "when_required",
+        "retries": {"mode": "standard", "total_max_attempts": 1},
+        "max_pool_connections": 32,
+    }
+    if region := _get_region(env):
+        settings["region_name"] = region
+    elif endpoint:
+        settings["region_name"] = "us-east-1"
+    if endpoint:
+        settings["s3"] = {"addressing_style": "path"}
+    return {
+        "key": env.get("AWS_ACCESS_KEY_ID"),
+        "secret": env.get("AWS_SECRET_ACCESS_KEY"),
+        "token": env.get("AWS_SESSION_TOKEN"),
+        "profile": env.get("AWS_PROFILE"),
+        "endpoint_url": endpoint or None,
+        "config_kwargs": settings,
+        "skip_instance_cache": True,
+    }
+
+
+def _get_region(env: Mapping[str, str]) -> str:
+    return env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION") or ""
+
+
+def _translate_error(failure: Any, operation: str, where: str) -> Exception:
+    details = failure.response.get("Error", {})
+    status = int(failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    code, message = str(details.get("Code", "")), str(details.get("Message", ""))
+    if status == 412:
+        return S3ConditionError()
+    if status == 501 or code == "NotImplemented":
+        unknown = UnsupportedByStoreError(f"{operation} of {where}: {status} {code} {message}".rstrip())
+        unknown.operation = operation
+        return unknown
+    if status == _CONFLICT_STATUS or status in _NOT_DONE_STATUSES:
+        return TransientS3Error(f"{where}: {status} {code}", unsure=status != _CONFLICT_STATUS)
+    if code in ("BadDigest", "IncompleteBody"):
+        return TransientS3Error(f"{where}: the bytes did not arrive as they are", unsure=False)
+    if status >= 500 or code in _TRANSIENT_CODES:
+        return TransientS3Error(f"{where}: {status} {code}", unsure=True)
+    if code == "NoSuchBucket":
+        return ReleaseError(f"there is no bucket {where.split('/')[2]}", tip="make it, or name another")
+    if status == 404:
+        return NotInStoreError(f"there is no {where}")
+    tip = _TIPS_BY_CODE.get(code) or ("the credentials must allow it" if status in (401, 403) else None)
+    return ReleaseError(f"{operation} of {where}: {status} {code} {message}".rstrip(), tip=tip)
+
+
+def normalize_etag(etag: str) -> str:
+    """Return an ETag as it is compared: a proxy that compresses makes it weak, some leave out its quotes."""
+    return '"{}"'.format(etag.removeprefix("W/").strip('"'))
+
+
+def _is_connection_error(failure: Exception) -> bool:
+    return type(failure).__module__.split(".")[0] in ("aiohttp", "aiobotocore", "asyncio")
+
+
+PART_SIZE = 16 << 20  # bytes; S3 takes 10,000 parts
+_COPIED_PART_SIZE = 512 << 20
+_PART_JOBS = 4
+_DEFAULT_CONTENT_TYPE = "application/octet-stream"
+_CONTENT_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".json": "application/json",
+    ".metadata": "text/plain; charset=utf-8",
+}
+S3Write = Callable[[], str]
+_ObjectKey = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class WriteMark:
+    """What is kept with a file: its sha256, a word of its own for each write, and what kind of file it is."""
+
+    sha256: str | None
+    write: str
+    kind: str
+
+    @classmethod
+    def make(cls, path: str, sha256: str | None) -> WriteMark:
+        """Return the mark of a new write."""
+        return cls(
+            sha256,
+            secrets.token_hex(8),
+            _CONTENT_TYPES.get(PurePosixPath(path).suffix, _DEFAULT_CONTENT_TYPE),
+        )
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The part of a request that says it."""
+        sha256 = {"sha256": self.sha256} if self.sha256 else {}
+        return {"Metadata": {**sha256, "write": self.write}, "ContentType": self.kind}
+
+
+@dataclass(frozen=True)
+class ContentSums:
+    """What is to be sent: its sha256 (hex), and the MD5 (base64) of each part where it goes in several."""
+
+    sha256: str
+    parts: tuple[str, ...] = ()
+
+
+def compute_content_sums(content: bytes | Path) -> ContentSums:
+    """Read what is to be sent, once, a large file part by part."""
+    if isinstance(content, bytes):
+        return ContentSums(hashlib.sha256(content).hexdigest())
+    hasher, parts = hashlib.sha256(), []
+    with content.open("rb") as file:
+        while piece := file.read(PART_SIZE):
+            hasher.update(piece)
+            parts.append(_compute_md5(piece))
+    return ContentSums(hasher.hexdigest(), tuple(parts))
+
+
+def make_s3_put(
+    client: S3Client,
+    object_key: _ObjectKey,
+    content: bytes | Path,
+    sums: ContentSums,
+    mark: WriteMark,
+    *,
+    attempts: S3Retry,
+) -> S3Write:
+    """Return the work that creates a file, of bytes or in parts, and returns its ETag."""
+    if isinstance(content, bytes):
+        return lambda: _put_object(client, object_key, content, mark)
+    return lambda: _put_parts(client, object_key, content, sums, mark, attempts=attempts)
+
+
+def make_s3_copy(
+    client: S3Client,
+    source: _ObjectKey,
+    target: _ObjectKey,
+    source_info: StoredFileInfo,
+    mark: WriteMark,
+    *,
+    attempts: S3Retry,
+) -> S3Write:
+    """Return the work that copies a file on the server and returns the new one's ETag."""
+    from_there = {
+        "CopySource": dict(source),
+        "CopySourceIfMatch": source_info.tag,
+    }
+    if source_info.size > _COPIED_PART_SIZE:
+        return lambda: _copy_parts(client, target, from_there, source_info, mark, attempts=attempts)
+    parameters = {**from_there, **mark.parameters, "MetadataDirective": "REPLACE", "IfNoneMatch": "*"}
+    return lambda: normalize_etag(
+        client.call("copy_object", **target, **parameters)["CopyObjectResult"]["ETag"]
+    )
+
+
+def _put_object(client: S3Client, object_key: _ObjectKey, content: bytes, mark: WriteMark) -> str:
+    parameters = {**make_s3_body(content), **mark.parameters, "IfNoneMatch": "*"}
+    return normalize_etag(client.call("put_object", **object_key, **parameters)["ETag"])
+
+
+def make_s3_body(content: bytes) -> dict[str, Any]:
+    """Return bytes to send, with the sum by which a server knows that they have arrived."""
+    return {"Body": content, "ContentMD5": _compute_md5(content)}
+
+
+def _compute_md5(content: bytes) -> str:
+    return b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode()
+
+
+def _put_parts(
+    client: S3Client,
+    object_key: _ObjectKey,
+    path: Path,
+    sums: ContentSums,
+    mark: WriteMark,
+    *,
+    attempts: S3Retry,
+) -> str:
+    def send(number: int) -> dict[str, Any]:
+        with path.open("rb") as file:
+            file.seek((number - 1) * PART_SIZE)
+            piece = file.read(PART_SIZE)
+        parameters = {"UploadId": upload, "PartNumber": number, **make_s3_body(piece)}
+        if parameters["ContentMD5"] != sums.parts[number - 1]:
+            raise make_changed_error(path)
+        action = f"send part {number} of {path.name}"
+        answer = attempts.read(action, lambda: client.call("upload_part", **object_key, **parameters))
+        return {"ETag": answer["ETag"], "PartNumber": number}
+
+    upload = client.call("create_multipart_upload", **object_key, **mark.parameters)["UploadId"]
+    return _complete_parts(client, object_key, upload, send, range(1, len(sums.parts) + 1))
+
+
+def _copy_parts(
+    client: S3Client,
+    target: _ObjectKey,
+    from_there: _ObjectKey,
+    source_info: StoredFileInfo,
+    mark: WriteMark,
+    *,
+    attempts: S3Retry,
+) -> str:
+    def copy(number: int) -> dict[str, Any]:
+        first = (number - 1) * _COPIED_PART_SIZE
+        span = f"bytes={first}-{min(first + _COPIED_PART_SIZE, source_info.size) - 1}"
+        parameters = {"UploadId": upload, "PartNumber": number, "CopySourceRange": span}
+        action = f"copy part {number} of {target['Key']}"
+        answer = attempts.read(
+            action, lambda: client.call("upload_part_copy", **target, **from_there, **parameters)
+        )
+        return {"ETag": answer["CopyPartResult"]["ETag"], "PartNumber": number}
+
+    upload = client.call("create_multipart_upload", **target, **mark.parameters)["UploadId"]
+    return _complete_parts(
+        client, target, upload, copy, range(1, -(-source_info.size // _COPIED_PART_SIZE) + 1)
+    )
+
+
+def _complete_parts(
+    client: S3Client,
+    object_key: _ObjectKey,
+    upload: str,
+    send_part: Callable[[int], dict[str, Any]],
+    numbers: Sequence[int],
+) -> str:
+    """Do all parts and make one file of them; the parts go when that fails."""
+    try:
+        parts = run_in_parallel(send_part, numbers, jobs=_PART_JOBS)
+        parameters = {"UploadId": upload, "MultipartUpload": {"Parts": parts}, "IfNoneMatch": "*"}
+        return normalize_etag(client.call("complete_multipart_upload", **object_key, **parameters)["ETag"])
+    except Exception as failure:
+        if not (isinstance(failure, TransientS3Error) and failure.unsure):  # else it may be under way
+            _abort_upload(client, object_key, upload)
+        raise
+
+
+def _abort_upload(client: S3Client, object_key: _ObjectKey, upload: str) -> None:
+    try:
+        client.call("abort_multipart_upload", **object_key, UploadId=upload)
+    except (TransientS3Error, RocmWheelsError) as failure:
+        log_warning(f"parts of {object_key['Key']} stay with the server, unseen: {failure}")
+
+
+class S3Store:
+    """A bucket, or a folder in one."""
+
+    conditional = True
+    folder: Path | None = None
+
+    def __init__(
+        self, bucket: str, prefix: str, env: Mapping[str, str], *, attempts: S3Retry | None = None
+    ) -> None:
+        self._bucket, self._prefix = bucket, prefix_of_folder(prefix)
+        self._attempts = attempts or S3Retry()
+        self._client = S3Client(env)
+        self.looks_first = False
+        self._bare_tags = False
+
+    @property
+    def url(self) -> str:
+        """``s3://bucket/prefix``."""
+        return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
+
+    def read(self, path: str) -> StoredFile:
+        """Return a whole file, checked against its sha256 where the store keeps one. Raises Missing."""
+        return self._attempts.read(f"read {self._describe_path(path)}", lambda: self._read(path))
+
+    def _read(self, path: str) -> StoredFile:
+        answer, content = self._client.call_with_body("get_object", **self._object_key(path))
+        kept_sha256 = _get_kept_sha256(answer)
+        if len(content) != answer["ContentLength"] or (
+            kept_sha256 and digest_of_content(content) != kept_sha256
+        ):
+            raise TransientS3Error(
+                f"{len(content)} bytes came, and not those that were written", unsure=False
+            )
+        return StoredFile(content, normalize_etag(answer["ETag"]))
+
+    def fetch(self, path: str, target: Path) -> None:
+        """Copy a file to this machine, whole or not at all. Raises Missing."""
+        hasher, info = hashlib.sha256(), self._require_head(path)
+        with write_part_then_rename(target) as file:
+            for piece in self._read_pieces(path, info):
+                hasher.update(piece)
+                file.write(piece)
+            if info.sha256 and hasher.hexdigest() != info.sha256:
+                raise ReleaseError(
+                    f"{self._describe_path(path)} gives other bytes than those that were written"
+                )
+
+    def digest(self, path: str) -> str:
+        """Return the sha256 (hex) of the bytes that the server gives out. Raises Missing."""
+        hasher = hashlib.sha256()
+        for piece in self._read_pieces(path, self._require_head(path)):
+            hasher.update(piece)
+        return hasher.hexdigest()
+
+    def head(self, path: str) -> StoredFileInfo | None:
+        """Return size, ETag and sha256, ``None`` when there is no such file."""
+        return self._attempts.read(f"look at {self._describe_path(path)}", lambda: self._head(path))
+
+    def _head(self, path: str) -> StoredFileInfo | None:
+        try:
+            answer = self._client.call("head_object", **self._object_key(path))
+        except NotInStoreError:
+            return None
+        return StoredFileInfo(
+            answer["ContentLength"], normalize_etag(answer["ETag"]), _get_kept_sha256(answer)
+        )
+
+    def _require_head(self, path: str) -> StoredFileInfo:
+        info = self.head(path)
+        if info is None:
+            raise NotInStoreError(f"there is no {self._describe_path(path)}")
+        return info
+
+    def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:
+        """Write a new file, a large one in parts. Raises Exists.
+
+        A large one is looked for before it is sent; Ceph knows no condition for files of parts, so that of
+        two that send one at the same moment both may succeed there.
+        """
+        large = size_of_content(content) > PART_SIZE
+        sent = content if large or isinstance(content, bytes) else content.read_bytes()
+        sums = compute_content_sums(sent)
+        require_digest(sums.sha256, sha256, content)
+        mark = WriteMark.make(path, sums.sha256)
+        put = make_s3_put(self._client, self._object_key(path), sent, sums, mark, attempts=self._attempts)
+        return self._create_once(path, mark, put, look_first=large)
+
+    def replace(self, path: str, content: bytes, tag: str | None) -> str:
+        """Exchange the file that has this tag. Raises Changed."""
+        if tag is None:
+            try:
+                return self.create(path, content)
+            except AlreadyInStoreError as cause:
+                raise ChangedInStoreError(f"{path} was made by somebody else meanwhile") from cause
+        mark = WriteMark.make(path, digest_of_content(content))
+
+        def put() -> str:
+            if self.looks_first and ((info := self._head(path)) is None or info.tag != tag):
+                raise S3ConditionError
+            parameters = {**make_s3_body(content), **mark.parameters}
+            return self._write_as_supported(
+                lambda: self._put_if_match(path, parameters, tag), looked=self.looks_first
+            )
+
+        try:
+            return self._attempts.write(
+                f"write {self._describe_path(path)}", put, lambda: self._find_own_write(path, mark)
+            )
+        except (S3ConditionError, NotInStoreError):
+            raise ChangedInStoreError(f"{path} was changed by somebody else meanwhile") from None
+
+    def _put_if_match(self, path: str, parameters: Mapping[str, Any], tag: str) -> str:
+        """Write a file if its ETag is ``tag``: in quotes as HTTP has it, or without, as a server may want."""
+        try:
+            etag = tag.strip('"') if self._bare_tags else tag
+            answer = self._client.call("put_object", **self._object_key(path), **parameters, IfMatch=etag)
+        except S3ConditionError:
+            info = self._head(path)
+            if self._bare_tags or info is None or info.tag != tag:
+                raise
+            # Ceph (16 at least) compares the header as it comes with an ETag that it keeps without quotes
+            answer = self._client.call(
+                "put_object", **self._object_key(path), **parameters, IfMatch=tag.strip('"')
+            )
+            self._bare_tags = True
+        return normalize_etag(answer["ETag"])
+
+    def copy(self, source: str, target: str) -> str:
+        """Copy a file inside the bucket, on the server. Raises Missing and Exists.
+
+        Many servers know no condition for copies: of two that copy at one moment both may succeed. Nor do
+        all of them (Ceph 16) hold a copy to the source's ETag: the source is looked at again.
+        """
+        source_info = self._require_head(source)
+        mark = WriteMark.make(target, source_info.sha256)
+        object_keys = self._object_key(source), self._object_key(target)
+        copy_object = make_s3_copy(self._client, *object_keys, source_info, mark, attempts=self._attempts)
+        changed = ReleaseError(
+            f"{self._describe_path(source)} changed while it was copied", tip=RUN_AGAIN_TIP
+        )
+        try:
+            tag = self._create_once(target, mark, copy_object, look_first=True)
+        except AlreadyInStoreError:
+            if self.head(target) is not None:
+                raise
+            raise changed from None
+        if (info_after := self.head(source)) is None or info_after.tag != source_info.tag:
+            self.remove(target)  # it says that it is what the source was
+            raise changed
+        return tag
+
+    def listing(self, prefix: str) -> Iterator[ListedFile]:
+        """Yield the files below a folder, sorted by path."""
+        for answer in self._list_pages(prefix_of_folder(prefix)):
+            for item in answer.get("Contents", ()):
+                if is_store_path(path := item["Key"].removeprefix(self._prefix)):
+                    yield ListedFile(path, item["Size"], normalize_etag(item["ETag"]))
+
+    def folders(self, prefix: str) -> list[str]:
+        """Return the names of the folders that lie directly in a folder."""
+        start = self._prefix + prefix_of_folder(prefix)
+        names = [
+            item["Prefix"].removeprefix(start).rstrip("/")
+            for answer in self._list_pages(prefix_of_folder(prefix), Delimiter="/")
+            for item in answer.get("CommonPrefixes", ())
+        ]
+        return sorted(filter(is_store_path, names))
+
+    def remove(self, path: str) -> None:
+        """Delete a file, if it is there."""
+        with contextlib.suppress(NotInStoreError):
+            self._attempts.read(
+                f"remove {self._describe_path(path)}",
+                lambda: self._client.call("delete_object", **self._object_key(path)),
+            )
+
+    def url_of(self, path: str) -> str:
+        """Return where a file is; that it can be read there is up to the bucket."""
+        end = "/" if path.endswith("/") else ""
+        return f"{self._client.bucket_url(self._bucket)}/{quote(self._prefix + check_store_path(path.rstrip('/')))}{end}"
+
+    def _create_once(self, path: str, mark: WriteMark, write: S3Write, *, look_first: bool = False) -> str:
+        """Do a write that creates. Raises Exists."""
+
+        def create() -> str:
+            if (self.looks_first or look_first) and self._head(path) is not None:
+                raise S3ConditionError
+            return self._write_as_supported(write, looked=self.looks_first or look_first)
+
+        try:
+            return self._attempts.write(
+                f"write {self._describe_path(path)}", create, lambda: self._find_own_write(path, mark)
+            )
+        except S3ConditionError:
+            raise AlreadyInStoreError(f"{self._describe_path(path)} exists already") from None
+
+    def _write_as_supported(self, write: S3Write, *, looked: bool) -> str:
+        """Do a write; after a look at what is there, without its condition if the server has none."""
+        try:
+            return write()
+        except UnsupportedByStoreError as unknown:
+            if not looked or unknown.operation in self._client.without:
+                raise
+            self._client.without.add(unknown.operation)
+            return write()
+
+    def _find_own_write(self, path: str, mark: WriteMark) -> str | None:
+        """Return the tag of a file if it is the one of this very write."""
+        try:
+            answer = self._client.call("head_object", **self._object_key(path))
+        except NotInStoreError:
+            return None
+        return (
+            normalize_etag(answer["ETag"]) if answer.get("Metadata", {}).get("write") == mark.write else None
+        )
+
+    def _read_pieces(self, path: str, info: StoredFileInfo) -> Iterator[bytes]:
+        """Yield the bytes of a file, all of one version of it."""
+        for first in range(0, info.size, PART_SIZE):
+            last = min(first + PART_SIZE, info.size) - 1
+
+            def piece(first: int = first, last: int = last) -> bytes:
+                span = {"Range": f"bytes={first}-{last}", "IfMatch": info.tag}
+                content = self._client.call_with_body("get_object", **self._object_key(path), **span)[1]
+                if len(content) != last + 1 - first:
+                    raise TransientS3Error(f"{len(content)} of {last + 1 - first} bytes came", unsure=False)
+                return content
+
+            try:
+                yield self._attempts.read(f"read {self._describe_path(path)}", piece)
+            except S3ConditionError:
+                raise ReleaseError(
+                    f"{self._describe_path(path)} changed while it was read", tip=RUN_AGAIN_TIP
+                ) from None
+
+    def _list_pages(self, prefix: str, **options: str) -> Iterator[Any]:
+        parameters: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix + prefix, **options}
+        while True:
+            answer = self._attempts.read(
+                f"list {self.url}", lambda: self._client.call("list_objects_v2", **parameters)
+            )
+            yield answer
+            if not answer.get("IsTruncated"):
+                return
+            parameters["ContinuationToken"] = answer["NextContinuationToken"]
+
+    def _object_key(self, path: str) -> dict[str, Any]:
+        return {"Bucket": self._bucket, "Key": self._prefix + check_store_path(path)}
+
+    def _describe_path(self, path: str) -> str:
+        return f"s3://{self._bucket}/{self._prefix}{path}"
+
+
+def _get_kept_sha256(answer: Mapping[str, Any]) -> str | None:
+    sha256 = answer.get("Metadata", {}).get("sha256")
+    return str(sha256) if sha256 else None
+
+
+class BucketFolder:
+    """The files that lie directly in a folder of a bucket."""
+
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str,
+        env: Mapping[str, str],
+        *,
+        sign: bool = True,
+        attempts: S3Retry | None = None,
+    ) -> None:
+        self._bucket = bucket
+        self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+        self._env, self._sign = env, sign
+        self._attempts = attempts or S3Retry()
+        self._made: S3Client | None = None
+
+    @property
+    def url(self) -> str:
+        """``s3://bucket/prefix``."""
+        return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
+
+    def list_files(self) -> list[ListedFile]:
+        """Return the files in the folder, not those in folders of it; none where nothing is."""
+        query = {"Bucket": self._bucket, "Prefix": self._prefix, "Delimiter": "/"}
+        listed: list[ListedFile] = []
+        while True:
+            answer = self._attempts.read(
+                f"list {self.url}", lambda: self._get_client.call("list_objects_v2", **query)
+            )
+            for item in answer.get("Contents", ()):
+                if name := item["Key"].removeprefix(self._prefix):
+                    listed.append(ListedFile(name, item["Size"], normalize_etag(item["ETag"])))
+            if not answer.get("IsTruncated"):
+                return listed
+            query["ContinuationToken"] = answer["NextContinuationToken"]
+
+    def download_url(self, name: str) -> str:
+        """Return a URL of a file in the folder that can be read without credentials, for half a day."""
+        return self._get_client.download_url(self._bucket, self._prefix + name)
+
+    @property
+    def _get_client(self) -> S3Client:
+        if self._made is None:
+            signed = self._sign and has_aws_credentials(self._env)
+            self._made = S3Client(self._env, anonymous=not signed)
+        return self._made

@@ -1,0 +1,99 @@
+"""Find the project's own files, and name those of a work directory.
+
+``get_project_home`` finds recipes, patches and the miniature, in a clone and in an installed wheel alike.
+``Workspace`` names every place below a work directory.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels.core.errors import DataError
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def get_project_home() -> Path:
+    """Return the folder that holds ``repos/``, ``patches/``, ``smoke-tests/`` and ``tests/miniature/``.
+
+    In a clone that is the clone; in an installed wheel the same files are under the
+    package (the build back end puts them there).
+    """
+    clone = _PACKAGE.parent.parent
+    if (clone / "pyproject.toml").is_file() and (clone / "repos").is_dir():
+        return clone
+    shipped = _PACKAGE / "_shipped"
+    if (shipped / "repos").is_dir():
+        return shipped
+    raise DataError(
+        f"the recipes are neither in a clone around {_PACKAGE} nor in {shipped}",
+        tip="install rocm-wheels again; this copy is incomplete",
+    )
+
+
+def is_clone() -> bool:
+    """Tell whether we run from a clone of the repository."""
+    return get_project_home() == _PACKAGE.parent.parent
+
+
+def get_own_command() -> list[str]:
+    """Return how this very program is started: the script beside the running Python, else its module.
+
+    A clone's doors also run where another rocm-wheels is installed, whose script is not meant.
+    """
+    script = Path(sys.executable).parent / ("rocm-wheels.exe" if sys.platform == "win32" else "rocm-wheels")
+    if not _is_installed():
+        place = f"import sys; sys.path.insert(0, {str(_PACKAGE.parent)!r})"
+        return [sys.executable, "-c", f"{place}; from rocm_wheels.cli.main import main; main()"]
+    return [str(script)] if script.exists() else [sys.executable, "-m", "rocm_wheels"]
+
+
+def _is_installed() -> bool:
+    """Tell whether we are the rocm-wheels that is installed for the running Python (PEP 610 says of what)."""
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    if not (_PACKAGE.parent.parent / "pyproject.toml").is_file():
+        return True  # no clone
+    try:
+        origin_text = distribution("rocm-wheels").read_text("direct_url.json")
+    except PackageNotFoundError:
+        return False
+    place = urlsplit(str(json.loads(origin_text).get("url", ""))) if origin_text else None
+    return place is not None and Path(url2pathname(place.path)).resolve() == _PACKAGE.parent.parent
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The places below one work directory. Nothing is created before it is used."""
+
+    root: Path
+
+    @property
+    def environments(self) -> Path:
+        """Build environments, one a (Python, ROCm version)."""
+        return self.root / "environments"
+
+    @property
+    def runs(self) -> Path:
+        """One folder a run: its plan, its record, and the log of each step."""
+        return self.root / "runs"
+
+    @property
+    def steps(self) -> Path:
+        """What each step last did: its inputs and the hashes of its outputs."""
+        return self.root / "steps"
+
+    @property
+    def rejected_wheels(self) -> Path:
+        """Wheels that failed their checks, with the reason."""
+        return self.root / "rejected"
+
+    @property
+    def fresh_wheels(self) -> Path:
+        """Where front ends put wheels before they are checked."""
+        return self.root / "fresh"

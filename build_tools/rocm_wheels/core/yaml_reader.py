@@ -1,0 +1,236 @@
+"""Read YAML text as plain values, every scalar as text, with line and column of each.
+
+It is read event by event, and not deeper than files of people are: PyYAML's own tree breaks the whole
+process on brackets in brackets in brackets. What PyYAML and libyaml find wrong is said in words that
+say what to do: one table for both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from rocm_wheels.core.errors import DataError
+from rocm_wheels.core.words import suggest_name
+
+_MERGE_CONFLICT = re.compile(r"^(<{7}|>{7}) ", re.MULTILINE)
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_UNRESOLVED_MERGE = "a merge is not resolved here: put right what git left in the file"
+_HERE, _ABOVE = "problem_mark", "context_mark"
+
+TAG_MESSAGE = "! begins a tag, which means nothing here: put the value in quotes"
+_TAB = "a tab is not for indentation: use spaces"
+_LETTER = "a value cannot begin with {letter}: put it in quotes"
+_OPEN = "the quotes that begin here are not closed"
+_BLOCK = "after | or > the text begins on the next line"
+_COLON = "no key can be here (`: ` makes one): put a value that holds a colon in quotes, or indent rightly"
+_INDENTED = "below those that begin in line {began}, column {column}: indent it rightly"
+_NO_PAIR = "this is no `key: value`: the colon is missing, or the space after it, or the indentation is wrong"
+_ESCAPE = r"there is no such escape in double quotes: write \\ for a backslash, or use single quotes"
+
+# what they say of the problem and of what they were reading, the mark that shows it best, and our words;
+# braces take the letter there, and the line in which the reading of it began
+_PROBLEMS = (
+    ("tab character", "", _HERE, _TAB),
+    ("cannot start any token", "", _HERE, _LETTER),
+    ("alphabetic or numeric", "an (alias|anchor)", _ABOVE, _LETTER),
+    ("mapping values are not allowed", "", _HERE, _COLON),
+    ("sequence entries are not allowed", "", _HERE, "a list cannot begin here: each - begins a line"),
+    ("or '?]'", "flow sequence", _HERE, "here must be , or ] (the list began in line {began})"),
+    ("or '?}'", "flow mapping", _HERE, "here must be , or }} (what {{ opens began in line {began})"),
+    ("unexpected (end of stream|document)", "quoted scalar", _ABOVE, _OPEN),
+    ("expected (key|<block end>)", "block mapping", _HERE, f"here must be a key {_INDENTED}"),
+    ("expected ('-' ind|<block end>)", "block (coll|seq)", _HERE, f"here must be an item (- ) {_INDENTED}"),
+    ("node content", "", _HERE, "here a value is missing, or what [ or {{ opened above is not closed"),
+    ("could not find expected ':'", "simple key", _ABOVE, _NO_PAIR),
+    ("unknown escape", "", _HERE, _ESCAPE),
+    ("hexa?decimal", "", _HERE, _ESCAPE),
+    ("tag|'!'", "tag|parsing a node|directive", _ABOVE, TAG_MESSAGE),
+    ("document start", "", _HERE, "nothing can follow here: what began in the first line is complete"),
+    ("line break|indentation indicator", "block scalar", _HERE, _BLOCK),
+)
+
+
+def explain_yaml_error(error: yaml.YAMLError, text: str) -> tuple[int, int, str]:
+    """Return line and column of what is no YAML, and what is wrong there.
+
+    What the table does not know is shown in their words.
+    """
+    if merge := _MERGE_CONFLICT.search(text):
+        return (*_get_text_position(text, merge.start()), _UNRESOLVED_MERGE)
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return _describe_unprintable(error, text)
+    problem, reading = error.problem or "", error.context or ""
+    for of_problem, of_reading, place, message in _PROBLEMS:
+        if re.search(of_problem, problem) and re.search(of_reading, reading):
+            return _describe_problem(error, text, place, message)
+    line, column = _get_mark_position(error.problem_mark or error.context_mark)
+    return line, column, " ".join(filter(None, (problem, reading)))
+
+
+def _describe_problem(
+    error: yaml.MarkedYAMLError, text: str, place: str, message: str
+) -> tuple[int, int, str]:
+    mark: Any = getattr(error, place) or error.problem_mark
+    letter = text[mark.index : mark.index + 1]
+    if letter == "\t":
+        message = _TAB
+    began, column = _get_mark_position(error.context_mark or mark)
+    return (*_get_mark_position(mark), message.format(letter=letter, began=began, column=column))
+
+
+def _describe_unprintable(error: yaml.YAMLError, text: str) -> tuple[int, int, str]:
+    match = _UNPRINTABLE.search(text)
+    if match is None:
+        return 1, 1, str(error)
+    code = f"U+{ord(match[0]):04X}"
+    return (
+        *_get_text_position(text, match.start()),
+        f"a text cannot hold the character {code}: is this file a text?",
+    )
+
+
+def _get_text_position(text: str, index: int) -> tuple[int, int]:
+    return text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index)
+
+
+def _get_mark_position(mark: Any) -> tuple[int, int]:
+    return (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
+
+
+_BaseLoader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+_MOST_LEVELS = 100
+# !!str and the like: every scalar is text anyway
+_HARMLESS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "map", "seq")}
+_END_EVENTS = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
+_NO_KEY = -1
+_NOT_A_TEXT_KEY = "a key must be plain text; a value that begins with { or [ needs quotes"
+_NO_MERGE_KEYS = "<< merges nothing here: write the keys out"
+
+KeyPath = tuple[str | int, ...]
+Mark = tuple[int, int]
+
+
+@dataclass
+class YamlTree:
+    """A document: its value (``None``: there is none), and line and column of each key and item.
+
+    ``faults`` are keys that are given twice and the like, by their mark; what lies ``spoilt`` is not worth
+    looking at further.
+    """
+
+    value: Any = None
+    marks: dict[KeyPath, Mark] = field(default_factory=dict)
+    faults: list[tuple[Mark, str]] = field(default_factory=list)
+    spoilt: set[KeyPath] = field(default_factory=set)
+
+
+def read_yaml_tree(text: str, *, name: str) -> YamlTree:
+    """Read a document. Raises DataError with ``name:line:column`` for what is no YAML."""
+    try:
+        return _YamlReader(text, name).read_document()
+    except yaml.YAMLError as cause:
+        line, column, message = explain_yaml_error(cause, text)
+        raise DataError(f"{name}:{line}:{column}: not valid YAML: {message}") from None
+
+
+class _YamlReader:
+    def __init__(self, text: str, name: str) -> None:
+        self._name = name
+        self._events: Iterator[Any] = yaml.parse(text, Loader=_BaseLoader)
+        self._anchors: dict[str, Any] = {}
+        self._open: set[str] = set()
+        self._tree = YamlTree()
+
+    def read_document(self) -> YamlTree:
+        next(self._events)
+        event = next(self._events)
+        if isinstance(event, yaml.DocumentStartEvent):
+            self._tree.value = self._read_value(next(self._events), ())
+            next(self._events)
+            event = next(self._events)
+        if not isinstance(event, yaml.StreamEndEvent):
+            problem = "a second document begins here (---): there must be one"
+            raise DataError(self._locate_message(event, f"not valid YAML: {problem}"))
+        return self._tree
+
+    def _read_value(self, event: Any, place: KeyPath) -> Any:
+        self._tree.marks.setdefault(place, _get_event_position(event))
+        if isinstance(event, yaml.AliasEvent):
+            return self._resolve_alias(event, place)
+        if event.tag is not None and event.tag not in _HARMLESS:
+            self._add_fault(event, place, TAG_MESSAGE)
+        if isinstance(event, yaml.ScalarEvent):
+            return self._remember_anchor(event, str(event.value))
+        if len(place) >= _MOST_LEVELS:
+            raise DataError(
+                self._locate_message(
+                    event, f"not more than {_MOST_LEVELS} lists and keys may lie in each other"
+                )
+            )
+        self._open.add(event.anchor)
+        value = (
+            self._read_mapping(place) if isinstance(event, yaml.MappingStartEvent) else self._read_list(place)
+        )
+        self._open.discard(event.anchor)
+        return self._remember_anchor(event, value)
+
+    def _read_list(self, place: KeyPath) -> list[Any]:
+        items: list[Any] = []
+        while not isinstance(event := next(self._events), _END_EVENTS):
+            items.append(self._read_value(event, (*place, len(items))))
+        return items
+
+    def _read_mapping(self, place: KeyPath) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
+        while not isinstance(event := next(self._events), _END_EVENTS):
+            if not isinstance(event, yaml.ScalarEvent):
+                self._add_fault(event, place, _NOT_A_TEXT_KEY)
+                self._read_value(event, (*place, _NO_KEY))
+                self._read_value(next(self._events), (*place, _NO_KEY))
+                continue
+            key = self._remember_anchor(event, str(event.value))
+            if key in mapping or key == "<<":
+                self._add_fault(
+                    event, None, self._describe_duplicate(place, key) if key in mapping else _NO_MERGE_KEYS
+                )
+                self._read_value(next(self._events), (*place, _NO_KEY))
+                continue
+            self._tree.marks[(*place, key)] = _get_event_position(event)
+            mapping[key] = self._read_value(next(self._events), (*place, key))
+        return mapping
+
+    def _describe_duplicate(self, place: KeyPath, key: str) -> str:
+        return f"{key} is given twice, in line {self._tree.marks[(*place, key)][0]} too: leave one"
+
+    def _remember_anchor(self, event: Any, value: Any) -> Any:
+        if event.anchor is not None:
+            self._anchors[event.anchor] = value
+        return value
+
+    def _resolve_alias(self, event: Any, place: KeyPath) -> Any:
+        if event.anchor in self._open:
+            self._add_fault(event, place, f"*{event.anchor} would hold itself")
+        elif event.anchor not in self._anchors:
+            hint = suggest_name(event.anchor, self._anchors)
+            self._add_fault(
+                event, place, f"nothing above is called &{event.anchor}{hint}; put a text in quotes"
+            )
+        return self._anchors.get(event.anchor, "")
+
+    def _add_fault(self, event: Any, place: KeyPath | None, message: str) -> None:
+        self._tree.faults.append((_get_event_position(event), message))
+        if place is not None:
+            self._tree.spoilt.add(place)
+
+    def _locate_message(self, event: Any, message: str) -> str:
+        line, column = _get_event_position(event)
+        return f"{self._name}:{line}:{column}: {message}"
+
+
+def _get_event_position(event: Any) -> Mark:
+    return event.start_mark.line + 1, event.start_mark.column + 1

@@ -1,0 +1,301 @@
+"""The miniature's sources as git repositories that can be cloned over ``file://``, and PyTorch's own hipify.
+
+Author, dates, modes and line ends are fixed: the same input gives the same commits on any machine and any
+day. (PyTorch's ``related_commits`` names the other repositories by URL, so its commit also depends on the
+folder that they are in.)
+
+hipify is PyTorch's, so it is not copied into this repository: its five modules and PyTorch's licence are
+read from a published torch wheel on the package index, by range requests (2 MB of a file of 80 to 900
+MB), and checked against the digests below.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+import os
+import re
+import zipfile
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urljoin, urlsplit
+
+from rocm_wheels.core import SourceError, capture_output, hide_credentials
+from rocm_wheels.demo.folders import fingerprint_folders, list_files, make_folder
+
+HIPIFY_VERSION = "2.13.0"
+_DEFAULT_INDEX = "https://pypi.org/simple"
+_TIMEOUT_SECONDS = 30.0
+_ACCEPT_HEADERS = {"Accept": "application/vnd.pypi.simple.v1+json, text/html;q=0.1"}
+_CENTRAL_DIRECTORY = 2 << 20  # bytes; torch's has 13,000 members
+_LINK_PATTERN = re.compile(r"<a\s[^>]*?href\s*=\s*[\"']([^\"']+)[\"']", re.IGNORECASE)
+_HIPIFY_FOLDER = "torch/utils/hipify/"
+
+# sha256 of the members with "\n" at the end of lines. Read on 2026-11-21 from torch 2.13.0 on
+# pypi.org: cp310 and cp311 macosx_14_0_arm64, cp311 manylinux_2_28_x86_64, cp313
+# manylinux_2_28_aarch64, cp312 win_amd64 (whose members have "\r\n"), and from the CPU build
+# 2.13.0+cpu cp311 manylinux_2_28_x86_64. All are the same.
+HIPIFY_DIGESTS = {
+    "__init__.py": "2736ff45f82f5c2ae6fd243801f786562d4ddfa6326f19cce66a72c6b9e28602",
+    "constants.py": "ad3ddb415a1ded5f85dd173a7e4f62c7d644c19f26b84bdbf3d3af445f5718af",
+    "cuda_to_hip_mappings.py": "f70f4ccf0e264ab34d87cd63cbc1f87698f17305b2a3a88f18b0d961c3d837e6",
+    "hipify_python.py": "2a14a4c1d81e1dcc3d37483cc36af346a4d518eaff3f5f98469585a355c7a0a6",
+    "version.py": "870389b855042adb2088eb7897aa29f6cfa1be2a2f33a4cad6e09db513566381",
+    "LICENSE": "bd018feef8825e88181c84eb7e3aa4eafb8f08a20d9fd6ef948569610c4a3e43",
+}
+
+
+def fetch_hipify(cache: Path, *, env: Mapping[str, str]) -> Path:
+    """Return a folder with hipify's five modules and ``LICENSE``, below ``cache``.
+
+    Looked for, in this order: there already; a torch wheel in a folder of ``PIP_FIND_LINKS`` or
+    ``UV_FIND_LINKS``; the index (``UV_DEFAULT_INDEX``, ``UV_INDEX_URL``, ``PIP_INDEX_URL``, else
+    pypi.org). Raises SourceError when it cannot be had, or is not what the digests say.
+    """
+    folder = cache / f"hipify-{HIPIFY_VERSION}"
+    make_folder(folder, " ".join(HIPIFY_DIGESTS.values()), lambda beside: _fill_folder(beside, env))
+    return folder
+
+
+def _fill_folder(folder: Path, env: Mapping[str, str]) -> None:
+    local = find_local_wheel(env)
+    open_wheel, location = (
+        (lambda: zipfile.ZipFile(local), str(local)) if local else _open_published_wheel(env)
+    )
+    try:
+        with open_wheel() as wheel:
+            members = {name: wheel.read(_find_member(wheel, name)) for name in HIPIFY_DIGESTS}
+    except SourceError:
+        raise
+    except Exception as cause:  # of zipfile, remotezip, requests and urllib3: they share no class
+        raise SourceError(
+            f"PyTorch's hipify cannot be read from {hide_credentials(location)}", tip=_make_network_tip(env)
+        ) from cause
+    for name, member in members.items():
+        content = member.replace(b"\r\n", b"\n")
+        if hashlib.sha256(content).hexdigest() != HIPIFY_DIGESTS[name]:
+            raise SourceError(
+                f"{name} of hipify in {hide_credentials(location)} is not the one of torch {HIPIFY_VERSION}",
+                tip="the wheel was changed or damaged; take it from pypi.org",
+            )
+        (folder / name).write_bytes(content)
+
+
+def _find_member(wheel: zipfile.ZipFile, name: str) -> str:
+    """Return the name inside the wheel. The licence lies in ``….dist-info/licenses/``."""
+    if name != "LICENSE":
+        return f"{_HIPIFY_FOLDER}{name}"
+    return next(n for n in wheel.namelist() if re.fullmatch(r"torch-[^/]+\.dist-info/licenses/LICENSE", n))
+
+
+def find_local_wheel(env: Mapping[str, str]) -> Path | None:
+    """Return a torch wheel of our version in a local folder that pip or uv are told to look in."""
+    words = [*env.get("PIP_FIND_LINKS", "").split(), *re.split(r"[\s,]+", env.get("UV_FIND_LINKS", ""))]
+    for word in words:
+        folder = Path(unquote(urlsplit(word).path) if word.startswith("file:") else word)
+        if word and folder.is_dir():
+            wheels = sorted(
+                [*folder.glob(f"torch-{HIPIFY_VERSION}-*.whl"), *folder.glob(f"torch-{HIPIFY_VERSION}+*.whl")]
+            )
+            if wheels:
+                return wheels[0]
+    return None
+
+
+def find_index_url(env: Mapping[str, str]) -> str:
+    """Return the index that pip and uv are told to use, else pypi.org's."""
+    candidates = (env.get(name) for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"))
+    return next((url for url in candidates if url), _DEFAULT_INDEX).rstrip("/")
+
+
+def list_wheel_urls(page: str | Mapping[str, Any], base: str) -> list[str]:
+    """Return the wheels of our version on an index page (HTML of PEP 503 or JSON of PEP 691), best first.
+
+    Any platform will do, for the members are the same; those for macOS are the smallest files.
+    """
+    if isinstance(page, str):
+        links = [html.unescape(link) for link in _LINK_PATTERN.findall(page)]
+    else:
+        links = [file["url"] for file in page["files"]]
+    urls = {urljoin(base, link.partition("#")[0]) for link in links}
+    named = {url: unquote(urlsplit(url).path).rpartition("/")[2] for url in urls}
+    ours = [
+        url
+        for url, name in named.items()
+        if name.startswith(f"torch-{HIPIFY_VERSION}-") and name.endswith(".whl")
+    ]
+    return sorted(ours, key=lambda url: ("macosx" not in named[url], "win" in named[url], named[url]))
+
+
+def _open_published_wheel(
+    env: Mapping[str, str],
+) -> tuple[Callable[[], AbstractContextManager[zipfile.ZipFile]], str]:
+    """Return how to open the wheel on the index, and its URL."""
+    import requests
+    from remotezip import RemoteZip  # type: ignore[import-untyped]
+
+    page_url = f"{find_index_url(env)}/torch/"
+    if page_url.startswith("file:"):
+        raise SourceError(
+            f"the index {page_url} is a folder, from which hipify is not read",
+            tip=f"put a wheel of torch {HIPIFY_VERSION} into a folder and name that in PIP_FIND_LINKS",
+        )
+    for switch in ("PIP_NO_INDEX", "UV_NO_INDEX", "UV_OFFLINE"):
+        if env.get(switch, "").lower() in ("1", "true", "yes", "on", "y", "t"):
+            raise SourceError(
+                f"PyTorch's hipify is needed, and {switch} forbids to ask the index",
+                tip=_make_network_tip(env),
+            )
+    session = requests.Session()  # proxies, certificates and .netrc as requests finds them
+    try:
+        answer = session.get(page_url, headers=_ACCEPT_HEADERS, timeout=_TIMEOUT_SECONDS)
+        answer.raise_for_status()
+        page = answer.json() if "json" in answer.headers.get("content-type", "") else answer.text
+    except requests.RequestException as cause:
+        raise SourceError(
+            f"the package index cannot be asked for torch: {hide_credentials(page_url)}",
+            tip=_make_network_tip(env),
+        ) from cause
+    urls = list_wheel_urls(page, answer.url)
+    if not urls:
+        raise SourceError(
+            f"{hide_credentials(page_url)} has no wheel of torch {HIPIFY_VERSION}", tip=_make_network_tip(env)
+        )
+    return lambda: RemoteZip(urls[0], _CENTRAL_DIRECTORY, session, timeout=_TIMEOUT_SECONDS), urls[0]
+
+
+def _make_network_tip(env: Mapping[str, str]) -> str:
+    return (
+        f"the index is {hide_credentials(find_index_url(env))} (PIP_INDEX_URL, UV_INDEX_URL); without a network, "
+        f"put a wheel of torch {HIPIFY_VERSION} into a folder and name it in PIP_FIND_LINKS"
+    )
+
+
+_AUTHOR = "The miniature <miniature@rocm-wheels.invalid>"
+_DATE = "1767225600 +0000"  # 2026-01-01
+_RECORD = "repositories.json"
+_LAYOUT = 2  # raise it when this module changes what it makes from the same sources
+# In the order in which they are made: PyTorch names the commits of all others.
+_BRANCHES = {
+    "minigemm": "main",
+    "triton": "main",
+    "audio": "nightly",
+    "vision": "nightly",
+    "apex": "master",
+    "pytorch": "nightly",
+}
+_RELATED = {"apex": "apex", "vision": "torchvision", "audio": "torchaudio"}
+_SUBMODULE = "third_party/minigemm"
+# Links, which cannot lie here: a checkout on Windows may write files instead.
+_LINKS = {"apex": {"apex/csrc": "../csrc", "apex/op_builder": "../op_builder"}}
+# What a public server allows: to ask for a commit by its name, and for a part of the history.
+_SERVED = "[uploadpack]\n\tallowReachableSHA1InWant = true\n\tallowFilter = true\n"
+
+
+@dataclass(frozen=True)
+class DemoRepository:
+    """A bare repository: its ``file://`` URL, its one branch, and the full SHA at its tip."""
+
+    url: str
+    branch: str
+    commit: str
+
+
+def make_repositories(
+    source: Path, dest: Path, *, hipify: Path, env: Mapping[str, str]
+) -> dict[str, DemoRepository]:
+    """Make ``dest/<name>.git`` for each source tree and return them by name.
+
+    ``source`` is ``tests/miniature``; ``hipify`` the folder of ``fetch_hipify``, which becomes
+    ``torch/utils/hipify`` of pytorch. Made whole or not at all, and not again from the same
+    input. Raises SourceError when git fails.
+    """
+    dest = dest.resolve()
+    made_of = fingerprint_folders(
+        [*(source / name for name in _BRANCHES), hipify], str(_LAYOUT), dest.as_uri()
+    )
+
+    def fill(folder: Path) -> None:
+        repositories: dict[str, DemoRepository] = {}
+        for name, branch in _BRANCHES.items():
+            files = _read_files(source / name)
+            modules = {}
+            if name == "pytorch":
+                files |= {f"torch/utils/hipify/{path}": text for path, text in _read_files(hipify).items()}
+                files |= _make_pin_files(repositories)
+                modules = {_SUBMODULE: repositories["minigemm"].commit}
+            tree = _CommitTree(files, _LINKS.get(name, {}), modules)
+            commit = _import_commit(folder / f"{name}.git", branch, tree, env)
+            repositories[name] = DemoRepository(f"{dest.as_uri()}/{name}.git", branch, commit)
+        record = {name: asdict(repository) for name, repository in repositories.items()}
+        (folder / _RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+    make_folder(dest, made_of, fill)
+    record = json.loads((dest / _RECORD).read_text(encoding="utf-8"))
+    return {name: DemoRepository(**fields) for name, fields in record.items()}
+
+
+def _read_files(folder: Path) -> dict[str, bytes]:
+    """Return path → content of a tree of text files; ends of lines as on Linux, whatever git made of them."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes().replace(b"\r\n", b"\n")
+        for path in list_files(folder)
+        if path.parent != folder or path.name != ".made-from"
+    }
+
+
+def _make_pin_files(repositories: Mapping[str, DemoRepository]) -> dict[str, bytes]:
+    """Return the files of pytorch that name commits: ``related_commits`` and Triton's pin."""
+    rows = (
+        f"ubuntu|pytorch|{project}|{repositories[name].branch}|{repositories[name].commit}|{repositories[name].url}\n"
+        for name, project in _RELATED.items()
+    )
+    return {
+        "related_commits": "".join(rows).encode(),
+        ".ci/docker/ci_commit_pins/triton.txt": f"{repositories['triton'].commit}\n".encode(),
+    }
+
+
+@dataclass(frozen=True)
+class _CommitTree:
+    """What a commit has: contents of files, targets of links, commits of submodules."""
+
+    files: Mapping[str, bytes]
+    links: Mapping[str, str]
+    modules: Mapping[str, str]
+
+
+def _import_commit(folder: Path, branch: str, tree: _CommitTree, env: Mapping[str, str]) -> str:
+    """Make a bare repository with one commit; return its SHA."""
+    clean = {name: value for name, value in env.items() if not name.startswith("GIT_")}
+    clean |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    description, tip = f"making the repository {folder.name}", "git 2.28 or newer is needed"
+    start = ["git", "init", "--quiet", "--bare", "--template=", f"--initial-branch={branch}", str(folder)]
+    capture_output(start, env=clean, check=SourceError, description=description, tip=tip)
+    with (folder / "config").open("a", encoding="utf-8") as config:
+        config.write(_SERVED)
+    person = f"{_AUTHOR} {_DATE}"
+    stream = [
+        f"commit refs/heads/{branch}\nmark :1\nauthor {person}\ncommitter {person}\n".encode(),
+        _format_data(f"The small {folder.stem}\n".encode()),
+    ]
+    for path, content in sorted(tree.files.items()):
+        mode = "100755" if content.startswith(b"#!") else "100644"
+        stream += [f"M {mode} inline {path}\n".encode(), _format_data(content)]
+    for path, target in sorted(tree.links.items()):
+        stream += [f"M 120000 inline {path}\n".encode(), _format_data(target.encode())]
+    stream += [f"M 160000 {commit} {path}\n".encode() for path, commit in sorted(tree.modules.items())]
+    stream.append(b"get-mark :1\ndone\n")
+    load = ["git", "-C", str(folder), "fast-import", "--quiet", "--done"]
+    return capture_output(
+        load, env=clean, stdin=b"".join(stream), check=SourceError, description=description, tip=tip
+    )
+
+
+def _format_data(content: bytes) -> bytes:
+    """Write a block as ``git fast-import`` reads it."""
+    return b"data %d\n%b\n" % (len(content), content)

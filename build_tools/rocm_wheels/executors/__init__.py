@@ -1,0 +1,9 @@
+"""Who runs the steps of a plan, if not this machine: ``slurm``, one job or array task a step.
+
+A plan file goes in; scripts that call ``run-step`` are submitted in the order of the plan, and the state of
+each step is read from the queue and from what its jobs wrote beside the plan.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,474 @@
+"""What one call of sbatch submits: a plain job or tasks of an array, what they ask of a node, their script.
+
+Sizes are those of the plan (recorded runs, else the stated table) with margins that are stated here, for
+the processors of a job rather than for the machine that the plan was made on.
+
+The script notes its begin, does its step, has its end judged, and asks for another turn. A task of an array
+finds its step by its number, in the script itself, which Slurm keeps: nothing that is changed or seen late
+afterwards can give it another. Bash does what must work outside a container, and when no Python starts:
+records, signals, ``scontrol``. What an end means is decided by ``rocm-wheels submit --job-ended``. SIGUSR1
+comes to the script alone, ``NOTICE_SECONDS`` before the limit of time (a quarter of it, if that is less);
+SIGTERM comes to everything when a job is cancelled or preempted. The step then ends cleanly; whether a job
+that was told to end is wanted again, its state tells: that of a cancelled one is not RUNNING any more.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rocm_wheels.core import MachineResources, UsageError, format_command
+from rocm_wheels.executors.slurm_cluster import Partition, SlurmJob
+from rocm_wheels.executors.slurm_records import JobFolder, compute_delay
+from rocm_wheels.executors.slurm_steps import Decision, JobArray
+from rocm_wheels.models import load_project
+from rocm_wheels.pipeline import Estimate, History, Plan, Step, estimate_step
+
+MEMORY_MARGIN = 1.25  # and a GiB for what starts the compilers
+TIME_MARGIN = 2.0  # nodes differ, and file systems that many share; too short costs a restart, no result
+MINUTES_AT_LEAST = 30
+DISK_WHEELS = 2  # a wheel in TMPDIR: unpacked to be checked, and packed; and a GiB for compilers
+MOST_CPUS = 32  # by default: more shorten a build of torch little, and are waited for longer
+CPUS_UNKNOWN = 16  # where no partition says
+CPUS_OF_OTHERS = 2  # a step that compiles nothing
+_MIB, _GIB = 1 << 20, 1 << 30
+_NO_MACHINE = MachineResources(1, _GIB, _GIB)  # the number of jobs is given, so this is not asked
+
+
+@dataclass(frozen=True)
+class JobSize:
+    """Processors, MiB of memory and of TMPDIR (``None``: not asked for), minutes. ``notes``: for people."""
+
+    cpus: int
+    memory: int | None
+    disk: int | None
+    minutes: int
+    notes: tuple[str, ...] = ()
+
+
+def size_job(
+    step: Step, plan: Plan, history: History, partition: Partition | None, cpus: int | None
+) -> JobSize:
+    """Return what the job of a step asks for; ``cpus``: processors that a build is to have.
+
+    No more than the nodes of the partition have: fewer compilers run at a time then, and a job that its
+    partition's limit ends goes on in the next one.
+    """
+    if cpus is None:
+        cpus = min(partition.cpus, MOST_CPUS) if partition else CPUS_UNKNOWN
+    if step.kind != "build":
+        cpus = min(cpus, CPUS_OF_OTHERS)
+    expected = _estimate_step(step, plan, history, cpus)
+    notes = []
+    memory: int | None = int((expected.memory * MEMORY_MARGIN + _GIB) // _MIB)
+    if partition is not None and partition.memory is None:
+        memory = None
+        notes.append(f"no --mem: Slurm was not told how much memory the nodes of {partition.name} have")
+    elif partition is not None and memory is not None and partition.memory is not None:
+        if memory > partition.memory:
+            notes.append(f"--mem: {memory} MiB would do; nodes of {partition.name} have {partition.memory}")
+        memory = min(memory, partition.memory)
+    disk: int | None = (expected.wheel * DISK_WHEELS + _GIB) // _MIB
+    if partition is not None and partition.disk is None:
+        disk = None
+        notes.append(f"no --tmp: Slurm was not told how large TMPDIR of {partition.name} is")
+    minutes = max(int(expected.seconds * TIME_MARGIN / 60) + 1, MINUTES_AT_LEAST)
+    if partition is not None and partition.minutes is not None and minutes > partition.minutes:
+        notes.append(f"--time: {minutes} min would do; {partition.name} gives {partition.minutes}")
+        minutes = partition.minutes
+    return JobSize(cpus, memory, disk, minutes, tuple(notes))
+
+
+def _estimate_step(step: Step, plan: Plan, history: History, cpus: int) -> Estimate:
+    if step.kind != "build":
+        return estimate_step(step.kind, max(len(plan.targets), 1), _NO_MACHINE, history, jobs=cpus)
+    targets = max(len(plan.targets), 1) if load_project(str(step.project)).has_device_code else 1
+    if step.cell.target_set:  # one word of several; a family has a few of all targets
+        sets = {other.cell.target_set for other in plan if other.cell.target_set}
+        targets = max(targets // len(sets), 1)
+    return estimate_step(str(step.project), targets, _NO_MACHINE, history, jobs=cpus)
+
+
+def describe_size(size: JobSize) -> str:
+    """Say what a job asks for."""
+    parts = [f"{size.cpus} CPUs"]
+    parts += [f"{size.memory} MiB"] if size.memory else []
+    parts += [f"{size.disk} MiB TMPDIR"] if size.disk else []
+    return ", ".join([*parts, f"{size.minutes} min"])
+
+
+@dataclass(frozen=True)
+class ArrayPart:
+    """Steps of one array that are submitted together. ``compute_delay``: seconds before they may begin."""
+
+    array: JobArray
+    steps: tuple[Step, ...]
+    size: JobSize
+    delay: int
+
+    def array_expression(self, limit: int | None) -> str:
+        """Return what sbatch's ``--array`` takes; nothing for a plain job. ``limit``: tasks at a time."""
+        if self.array.plain:
+            return ""
+        ids = {step.id for step in self.steps}
+        numbers = sorted(number for number, step in self.array.tasks.items() if step in ids)
+        text = ",".join(map(str, numbers))
+        if len(numbers) > 1 and numbers[-1] - numbers[0] + 1 == len(numbers):
+            text = f"{numbers[0]}-{numbers[-1]}"
+        most = 1 if self.array.one_by_one else limit
+        return f"{text}%{most}" if most is not None and most < len(numbers) else text
+
+    def assign_jobs(self, job: int | str) -> dict[str, SlurmJob]:
+        """Return the job of each step, once sbatch has told their id."""
+        return {step.id: SlurmJob(job, self.array.task_number(step.id)) for step in self.steps}
+
+
+def split_array(
+    array: JobArray,
+    decided: Sequence[Decision],
+    sizes: Mapping[str, JobSize],
+    jobs: Mapping[str, SlurmJob],
+    network_delay: float,
+) -> list[ArrayPart]:
+    """Return what is to be submitted of an array. ``decided``: about those of its steps that are.
+
+    First what may begin first: where tasks are one by one, a part waits for the parts before it.
+    """
+    groups: dict[tuple[JobSize, int, str], list[Step]] = {}
+    for decision in decided:
+        end = decision.state.end if decision.state.state == "again" else None
+        after = 0 if end is None else compute_delay(end, network_delay)
+        key = (sizes[decision.step.id], after, make_dependency(array, decision.step, jobs))
+        groups.setdefault(key, []).append(decision.step)
+    parts = sorted(groups.items(), key=lambda part: (part[0][1], part[0][2].count(":")))
+    return [ArrayPart(array, tuple(steps), size, after) for (size, after, _), steps in parts]
+
+
+def list_conflicting_jobs(
+    array: JobArray, decided: Iterable[Decision], jobs: Mapping[str, SlurmJob]
+) -> list[SlurmJob]:
+    """Return jobs in the queue that new ones of an array must not be at work beside.
+
+    Others of an array whose tasks are one by one; and what is at work already of all that is behind it.
+    """
+    array_jobs = [jobs[step] for step in array.steps if array.one_by_one and step in jobs]
+    running = [
+        decision for decision in decided if decision.action == "leave" and decision.state.state != "waiting"
+    ]
+    return array_jobs + [
+        jobs[decision.step.id] for decision in running if {*array.steps} & {*decision.step.behind}
+    ]
+
+
+def make_dependency(
+    array: JobArray, step: Step, jobs: Mapping[str, SlurmJob], others: Iterable[SlurmJob] = ()
+) -> str:
+    """Return what the job of a step waits for, as sbatch takes it.
+
+    ``aftercorr``: the task of its own number in another array; ``afterok``: what else it needs;
+    ``afterany``: what it is behind, or may not be at work beside. ``jobs``: those in the queue.
+    """
+    needs = [jobs[name] for name in step.after if name in jobs]
+    number = array.task_number(step.id)
+    corresponding = [str(job.id) for job in needs if number is not None and job.task == number]
+    single = [job for job in needs if number is None or job.task != number]
+    behind = [jobs[name] for name in step.behind if name in jobs]
+    ended = [job for job in dict.fromkeys((*behind, *others)) if job.task is not None or job not in needs]
+    parts = {
+        "aftercorr": corresponding,
+        "afterok": [str(job) for job in single],
+        "afterany": shorten_jobs(ended, jobs.values()),
+    }
+    return ",".join(":".join((kind, *dict.fromkeys(ids))) for kind, ids in parts.items() if ids)
+
+
+def shorten_jobs(jobs: Iterable[SlurmJob], queued: Collection[SlurmJob]) -> list[str]:
+    """Name jobs by the ids of their arrays, where all that is left of an array is meant."""
+    named = set(jobs)
+    remaining = {job.id for job in queued if job not in named}
+    return list(
+        dict.fromkeys(
+            str(job) if job.id in remaining else str(job.id) for job in sorted(named, key=_job_order)
+        )
+    )
+
+
+def _job_order(job: SlurmJob) -> tuple[int, str, int]:
+    """Sort by ids; those that are yet to be given, which are names, come last."""
+    has_id = isinstance(job.id, int)
+    return int(job.id) if has_id else sys.maxsize, str(job.id), -1 if job.task is None else job.task
+
+
+NOTICE_SECONDS = 120  # Slurm may tell a minute earlier (sbatch(1), --signal)
+_MEMORY_UNITS = ("CPU", "GPU", "NODE")
+_RESERVED_OPTIONS = (
+    *("array", "dependency", "output", "error", "open-mode", "wrap", "parsable", "job-name", "no-requeue"),
+    *("requeue", "signal", "wait", "test-only", "hold", "kill-on-invalid-dep", "ntasks", "nodes"),
+)
+# SBATCH_ and this, where that is not the name of the option (sbatch(1), input environment variables)
+_OTHER_VARIABLES = {
+    "array": {"ARRAY_INX"},
+    "time": {"TIMELIMIT"},
+    "mem": {f"MEM_PER_{unit}" for unit in _MEMORY_UNITS},
+}
+_OPTION_PATTERN = re.compile(r"--(?P<long>[a-z][a-z0-9-]*)(?:=.*)?|-(?P<short>[A-Za-z]).*", re.DOTALL)
+_SHORT_OPTIONS = {
+    "a": "array",
+    "d": "dependency",
+    "o": "output",
+    "e": "error",
+    "J": "job-name",
+    "n": "ntasks",
+}
+_SHORT_OPTIONS |= {"N": "nodes", "W": "wait", "H": "hold", "M": "clusters"}
+
+
+@dataclass(frozen=True)
+class SlurmSite:
+    """What a site wants of every job. ``options``: further options of sbatch, one a line.
+
+    ``prefix``: the words before our command (``apptainer exec image.sif``); ``program``: our own.
+    ``array_limit``: tasks of an array at a time. ``network_delay``: seconds before a step that met a broken
+    network is tried again.
+    """
+
+    program: tuple[str, ...]
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    options: tuple[str, ...] = ()
+    prefix: tuple[str, ...] = ()
+    attempts: int = 3
+    array_limit: int | None = None
+    network_delay: float = 300.0
+
+    def check_options(self) -> None:
+        """Refuse options that a script cannot have, or that this program sets itself. Raises UsageError."""
+        named_options = {
+            "--partition": self.partition,
+            "--account": self.account,
+            "--qos": self.qos,
+            "--constraint": self.constraint,
+        }
+        for option, value in named_options.items():
+            if value is not None and (not value.strip() or not value.isprintable() or {*'"\\'} & {*value}):
+                raise UsageError(f"{option} {value!r} is no name")
+        for option in self.options:
+            _check_option(option)
+        for word in self.prefix:
+            if format_command([word]) != shlex.quote(word):
+                raise UsageError(
+                    "--container-prefix has a secret in it, and scripts of jobs are there to be read",
+                    tip="set it in the environment: jobs get that of `submit`",
+                )
+
+
+def _check_option(option: str) -> None:
+    try:
+        words = shlex.split(option, comments=True)  # as sbatch reads a line of a script
+    except ValueError as cause:
+        raise UsageError(f"--sbatch-option {option!r}: {cause}", tip="close the quotes") from cause
+    if not words or not option.isprintable() or _OPTION_PATTERN.fullmatch(words[0]) is None:
+        raise UsageError(
+            f"--sbatch-option {option!r} is no option of sbatch", tip="as in --sbatch-option=--gres=gpu:1"
+        )
+    for match in filter(None, map(_OPTION_PATTERN.fullmatch, words)):  # there can be several
+        name = match["long"] or _SHORT_OPTIONS.get(match["short"] or "", "-")
+        if name == "clusters":
+            raise UsageError(
+                "--sbatch-option --clusters: the queue of another cluster would not be looked at",
+                tip="set SLURM_CLUSTERS, which all of Slurm's programs read",
+            )
+        if ours := next(
+            (reserved for reserved in _RESERVED_OPTIONS if reserved.startswith(name)), ""
+        ):  # sbatch takes beginnings, too
+            raise UsageError(f"--sbatch-option {option}: every job has a --{ours} of its own already")
+    name = words[0].lstrip("-").split("=")[0]
+    if format_command([option]) != shlex.quote(option):
+        raise UsageError(
+            f"--sbatch-option --{name}: it has a secret in it, and scripts of jobs are there to be read",
+            tip="set it in the environment: jobs get that of `submit`",
+        )
+
+
+def make_job_environment(script: str, env: Mapping[str, str]) -> dict[str, str]:
+    """Return what sbatch and the job get: no variable that would win over an option in the script.
+
+    sbatch(1): environment variables override what a script says; SBATCH_EXPORT=NONE would take from jobs
+    what they need. A job that submits jobs has a count of restarts that is its own.
+    """
+    set_options = {
+        *_RESERVED_OPTIONS,
+        "export",
+        *re.findall(r"^#SBATCH --([a-z0-9-]+)", script, re.MULTILINE),
+    }
+    lost = set().union(
+        *(_OTHER_VARIABLES.get(option, {option.upper().replace("-", "_")}) for option in set_options)
+    )
+    unwanted = {"SLURM_RESTART_COUNT", *(f"SBATCH_{name}" for name in lost)}
+    return {name: value for name, value in env.items() if name not in unwanted}
+
+
+def make_directives(folder: JobFolder, array: JobArray, size: JobSize, site: SlurmSite) -> list[str]:
+    """Return the options of a job, as sbatch reads them from the head of its script; later ones win."""
+    log = folder.log_path(array.name) if array.plain else folder.task_log_path(array.name, "\0")
+    name = str(log).replace("%", "%%").replace("\0", "%a")
+    words = [
+        f"--job-name={folder.job_prefix()}{array.name}",
+        f"--output={_quote_value(name)}",
+        f"--chdir={_quote_value(str(folder.path))}",
+        "--open-mode=append",
+        "--requeue",
+        f"--signal=B:USR1@{min(NOTICE_SECONDS, size.minutes * 15)}",
+        "--kill-on-invalid-dep=yes",
+        "--nodes=1",
+        "--ntasks=1",
+        f"--cpus-per-task={size.cpus}",
+    ]
+    words += [f"--mem={size.memory}M"] if size.memory else []
+    words += [f"--tmp={size.disk}M"] if size.disk else []
+    words += [f"--time={size.minutes}"]
+    named_options = {"partition": site.partition, "account": site.account}
+    named_options |= {"qos": site.qos, "constraint": site.constraint}
+    words += [f"--{name}={_quote_value(value)}" for name, value in named_options.items() if value is not None]
+    return [*words, *(option.strip() for option in site.options)]
+
+
+def _quote_value(value: str) -> str:
+    """Return a value for a line that sbatch reads: quoted where it is more than a word."""
+    if '"' in value or "\n" in value or "\\" in value:
+        raise UsageError(f"{value!r} cannot stand in a script for sbatch", tip="give the folder another name")
+    return value if re.fullmatch(r"[\w./:=,@+%-]+", value, re.ASCII) else f'"{value}"'
+
+
+def make_job_script(folder: JobFolder, array: JobArray, size: JobSize, site: SlurmSite) -> str:
+    """Return the script of a step's job, or of an array. Slurm keeps it as it is submitted."""
+    ours = [*site.prefix, *site.program]
+    head = "\n".join(f"#SBATCH {word}" for word in make_directives(folder, array, size, site))
+    judge = [*ours, "submit", str(folder.plan), "--attempts", str(site.attempts)]
+    judge += ["--network-delay", f"{site.network_delay:g}s"]
+    return _SCRIPT_TEMPLATE.format(
+        head=head,
+        which=_PLAIN_STEP.format(step=shlex.quote(array.steps[0]))
+        if array.plain
+        else _format_task_cases(array),
+        plan=shlex.quote(str(folder.plan)),
+        folder=shlex.quote(str(folder.path)),
+        run=f'{_join_words([*ours, "run-step"])} "$step" {_join_words(["--plan", str(folder.plan)])}',
+        judge=_join_words(judge),
+    )
+
+
+def _format_task_cases(array: JobArray) -> str:
+    cases = [f"  {number}) step={shlex.quote(step)} ;;" for number, step in array.tasks.items()]
+    return _ARRAY_STEP.format(cases="\n".join(cases))
+
+
+def _join_words(words: Sequence[str]) -> str:
+    return " ".join(map(shlex.quote, words))
+
+
+_PLAIN_STEP = """step={step}
+job=$id"""
+
+_ARRAY_STEP = """case ${{SLURM_ARRAY_TASK_ID:?this is a task of an array}} in
+{cases}
+  *) echo "error: no step has the number $SLURM_ARRAY_TASK_ID"; exit 2 ;;
+esac
+job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID  # the last task's own id is that of the whole array"""
+
+_SCRIPT_TEMPLATE = """#!/bin/bash
+{head}
+# Steps of a plan, one a job; `rocm-wheels submit` has written this, and writes it anew.
+set -u
+plan={plan}
+id=${{SLURM_JOB_ID:?this is a job of a Slurm cluster}}
+{which}
+base={folder}/$step
+restart=${{SLURM_RESTART_COUNT:-0}}
+host=$(uname -n)
+
+write() {{  # a file is there whole or not at all
+  printf '%s\\n' "$2" > "$1.$job.part" && mv -f "$1.$job.part" "$1"
+}}
+now() {{ date -u +%Y-%m-%dT%H:%M:%SZ; }}
+
+echo "== $step: job $job on $host, restart $restart, $(now)"
+if [ ! -r "$plan" ]; then
+  echo "error: $host does not see $plan"
+  echo "tip: plan, work directory and source trees must be on a file system that all nodes share"
+  exit 2
+fi
+this="\\"job\\": \\"$job\\", \\"restart\\": $restart, \\"host\\": \\"$host\\""
+if ! write "$base.begin.json" "{{$this, \\"began\\": \\"$(now)\\", \\"id\\": \\"$id\\"}}"; then
+  echo "error: $host cannot write to $base.begin.json"
+  echo "tip: is the file system full, or may only some nodes write to it?"
+  exit 2
+fi
+if [ -s "$base.jobs" ]; then
+  MAX_JOBS=$(cat "$base.jobs")
+  export MAX_JOBS
+fi
+
+because=""
+child=""
+later=""
+tell() {{
+  hit=1
+  because=$1
+  [ -n "$child" ] || return
+  if [ "$1" = time ]; then
+    kill -TERM "$child" 2> /dev/null
+  else  # the step has got it as well, as a rule
+    ( sleep 3; kill -TERM "$child" 2> /dev/null ) &
+    later=$!
+  fi
+}}
+trap 'tell time' USR1
+trap 'tell signal' TERM
+
+{run} &
+child=$!
+[ -z "$because" ] || kill -TERM "$child"
+code=1
+while :; do
+  hit=""
+  wait "$child"
+  ended=$?
+  [ "$ended" -eq 127 ] || code=$ended
+  [ -n "$hit" ] || break
+done
+[ -z "$later" ] || kill "$later" 2> /dev/null
+child=""
+trap '' USR1
+
+verdict=$({judge} --job-ended "$step" --exit-code "$code" --because "$because")
+verdict=${{verdict##*$'\\n'}}  # the last line: what starts a container may speak, too
+if [ -z "$verdict" ]; then
+  this="$this, \\"ended\\": \\"$(now)\\", \\"exit_code\\": $code, \\"kind\\": \\"unknown\\""
+  this="$this, \\"reason\\": \\"exit code $code, and nobody could tell why\\", \\"again\\": false"
+  write "$base.end.json" "{{$this, \\"failures\\": 1, \\"interruptions\\": 0}}"
+  exit "$code"
+fi
+if [ "${{verdict%% *}}" = again ]; then
+  state=""
+  for _ in {{1..10}}; do  # a controller that is being restarted is silent for minutes
+    state=$(scontrol show job -o "$job" | grep -o -m 1 'JobState=[A-Z_]*')
+    [ -z "$state" ] || break
+    sleep 20
+  done
+  if [ "$state" = JobState=RUNNING ]; then
+    trap '' TERM
+    if scontrol requeue "$job"; then
+      wait=${{verdict#* }}
+      [ "$wait" -eq 0 ] || scontrol update JobId="$job" StartTime=now+"$wait"
+      exit 0
+    fi
+  fi
+fi
+exit "$code"
+"""

@@ -1,0 +1,265 @@
+"""Read the environment variables that state hardware in place of detection, and those that hide GPUs.
+
+Several tools read the same statement under different names. Whoever sets two of them means one thing: when
+they say different things, nobody can know which, and the error names both.
+
+GPUs are hidden by two filters, one after the other. The runtime's (ROCR-Runtime, amd_filter_device.cpp)
+reads ``ROCR_VISIBLE_DEVICES``: set and empty, it leaves nothing. HIP's (clr, rocdevice.cpp) reads
+``HIP_VISIBLE_DEVICES``, or ``CUDA_VISIBLE_DEVICES`` when that is not set or empty; its indices count what
+the first filter left. Both stop at the first entry that they do not understand. ``GPU_DEVICE_ORDINAL`` is
+for OpenCL only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from .gpu import Gpu
+from .target_names import parse_override_version, parse_target_name
+
+# ours, amd-variant-provider's, rocm-bootstrap's, uv's (for --torch-backend)
+GFX_VARIABLES = (
+    "ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH",
+    "AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH",
+    "ROCM_BOOTSTRAP_FORCE_GFX_ARCH",
+    "UV_AMD_GPU_ARCHITECTURE",
+)
+ROCM_VARIABLES = ("ROCM_VARIANT_PROVIDER_FORCE_ROCM_VERSION", "AMD_VARIANT_PROVIDER_FORCE_ROCM_VERSION")
+DISABLE_VARIABLE = "ROCM_BOOTSTRAP_DISABLE_DETECTION"
+OVERRIDE_VARIABLE = "HSA_OVERRIDE_GFX_VERSION"
+# NVIDIA's provider, and uv in its place; the last one of its first versions alone
+CUDA_VERSION_VARIABLE = "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION"
+SM_ARCH_VARIABLE = "NV_VARIANT_PROVIDER_FORCE_SM_ARCH"
+KMD_VERSION_VARIABLE = "NV_VARIANT_PROVIDER_FORCE_KMD_DRIVER_VERSION"
+_NO_HARDWARE = "none"
+_BOOTSTRAP_VARIABLE = "ROCM_BOOTSTRAP_FORCE_GFX_ARCH"
+_MAJOR_MINOR = re.compile(r"([0-9]+)\.([0-9]+)(?![0-9])")
+_CUDA_VERSION = re.compile(r"[0-9]+\.[0-9]+(?:\.[0-9]+)?")
+_CAPABILITY = re.compile(r"[0-9]{1,2}\.[0-9]")
+
+
+@dataclass(frozen=True)
+class ForcedHardware:
+    """What variables state: None where none does, () for "there is none".
+
+    ``chips`` are targets, best first, one a GPU (two equal ones are two GPUs); ``rocm`` is the version in
+    full; ``cuda`` the CUDA version of NVIDIA's driver; ``capability`` the one of the NVIDIA GPU. The
+    ``_by`` name the variable.
+    """
+
+    chips: tuple[str, ...] | None = None
+    chips_by: str = ""
+    rocm: tuple[str, ...] | None = None
+    rocm_by: str = ""
+    cuda: str | None = None
+    capability: str | None = None
+
+
+def read_forced_hardware(env: Mapping[str, str]) -> ForcedHardware:
+    """Read the variables. ValueError for one that cannot be read and for two that contradict each other."""
+    chips_by, chips = _read_agreed_value(
+        env, GFX_VARIABLES, _parse_chips, lambda values: tuple(dict.fromkeys(values))
+    )
+    if env.get(DISABLE_VARIABLE, "").strip() == "1":
+        if chips and chips_by != _BOOTSTRAP_VARIABLE:  # its own pair has an order: not looking comes first
+            raise ValueError(
+                f"{DISABLE_VARIABLE}=1 and {chips_by}={env[chips_by]} contradict each other: unset one of them"
+            )
+        chips_by, chips = DISABLE_VARIABLE, ()
+    rocm_by, rocm = _read_agreed_value(
+        env, ROCM_VARIABLES, _parse_rocm_version, lambda values: tuple(map(parse_major_minor, values))
+    )
+    return ForcedHardware(
+        chips,
+        chips_by,
+        rocm,
+        rocm_by,
+        _read_version_variable(env, CUDA_VERSION_VARIABLE, _CUDA_VERSION, "12.8"),
+        _read_version_variable(env, SM_ARCH_VARIABLE, _CAPABILITY, "9.0"),
+    )
+
+
+def read_overrides(env: Mapping[str, str]) -> dict[int | None, str]:
+    """Return the target that each node poses as; key None is for the nodes that have none of their own.
+
+    ``HSA_OVERRIDE_GFX_VERSION_2`` is about node 2 of the driver's topology, where processors are nodes too
+    (libhsakmt, topology.c). Blank ones are left out. ValueError for one that cannot be read.
+    """
+    overrides: dict[int | None, str] = {}
+    for variable, text in env.items():
+        node = variable.removeprefix(OVERRIDE_VARIABLE)
+        if (
+            not variable.startswith(OVERRIDE_VARIABLE)
+            or not text.strip()
+            or (node and not re.fullmatch(r"_\d+", node))
+        ):
+            continue
+        try:
+            overrides[int(node[1:]) if node else None] = parse_override_version(text)
+        except ValueError as cause:
+            raise ValueError(f"{variable}: {cause}") from None
+    return overrides
+
+
+def find_ineffective_variables(env: Mapping[str, str], vendors: Collection[str]) -> list[str]:
+    """Return a sentence for each variable of ``vendors`` that is set and does not do what it seems to."""
+    messages = [
+        f"{variable} is set and empty: the ROCm runtime refuses to start with it; unset it"
+        for variable, text in sorted(env.items())
+        if variable.startswith(OVERRIDE_VARIABLE) and not text.strip()
+    ]
+    if (text := env.get(DISABLE_VARIABLE, "").strip()) not in {"", "0", "1"}:
+        messages.append(f"{DISABLE_VARIABLE}={text} disables nothing: only 1 does")
+    if env.get(KMD_VERSION_VARIABLE) and "nvidia" in vendors:
+        messages.append(
+            f"{KMD_VERSION_VARIABLE} is of an early provider and says nothing of CUDA: {CUDA_VERSION_VARIABLE} does"
+        )
+    return messages
+
+
+def parse_major_minor(version: str) -> str:
+    """Return ``7.2`` of ``7.2.0-43`` or ``7.2.0rc1``; ValueError for what has no two numbers."""
+    match = _MAJOR_MINOR.match(version.strip())
+    if not match:
+        raise ValueError(f"{version.strip()!r} is not a version such as 7.2")
+    return f"{int(match[1])}.{int(match[2])}"
+
+
+def _read_agreed_value(
+    env: Mapping[str, str],
+    variables: Sequence[str],
+    read: Callable[[str], tuple[str, ...]],
+    normalize: Callable[[tuple[str, ...]], tuple[str, ...]],
+) -> tuple[str, tuple[str, ...] | None]:
+    values: dict[str, tuple[str, ...]] = {}
+    for variable in variables:
+        text = env.get(variable, "").strip()
+        if text:
+            try:
+                values[variable] = () if text.lower() == _NO_HARDWARE else read(text)
+            except ValueError as cause:
+                raise ValueError(f"{variable}: {cause}") from None
+    first = next(iter(values), "")
+    for variable, value in values.items():
+        if normalize(value) != normalize(values[first]):
+            raise ValueError(
+                f"{first}={env[first]} and {variable}={env[variable]} contradict each other: "
+                "unset one of them"
+            )
+    return first, values.get(first)
+
+
+def _parse_chips(text: str) -> tuple[str, ...]:
+    names = tuple(parse_target_name(word) for word in re.split(r"[,;\s]+", text) if word)
+    if not names:
+        raise ValueError(f"{text!r} names no GPU; {_NO_HARDWARE} says that there is none")
+    return names
+
+
+def _parse_rocm_version(text: str) -> tuple[str, ...]:
+    parse_major_minor(text)
+    return (text,)
+
+
+def _read_version_variable(
+    env: Mapping[str, str], variable: str, form: re.Pattern[str], example: str
+) -> str | None:
+    text = env.get(variable, "").strip()
+    if text and not form.fullmatch(text):
+        raise ValueError(f"{variable}: {text!r} is not a version such as {example}")
+    return text or None
+
+
+ROCR_VISIBLE_DEVICES = "ROCR_VISIBLE_DEVICES"
+HIP_VISIBLE_DEVICES = "HIP_VISIBLE_DEVICES"
+CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+GPU_DEVICE_ORDINAL = "GPU_DEVICE_ORDINAL"
+
+
+def mark_visible_gpus(
+    gpus: Sequence[Gpu], env: Mapping[str, str], *, windows: bool = False
+) -> tuple[list[Gpu], list[str]]:
+    """Return the GPUs with those marked that a variable hides, and what is odd about the variables.
+
+    Only GPUs with an ``index`` are filtered. Windows has no ROCm runtime below HIP, so no first filter.
+    """
+    numbered = sorted((gpu for gpu in gpus if gpu.index is not None), key=lambda gpu: gpu.index or 0)
+    faults: list[str] = []
+    hip_gpus = (
+        numbered
+        if windows
+        else _filter_by_variable(ROCR_VISIBLE_DEVICES, env.get(ROCR_VISIBLE_DEVICES), numbered, faults)
+    )
+    variable = HIP_VISIBLE_DEVICES if env.get(HIP_VISIBLE_DEVICES) else CUDA_VISIBLE_DEVICES
+    remaining = _filter_by_variable(variable, env.get(variable) or None, hip_gpus, faults)
+    if remaining and env.get(HIP_VISIBLE_DEVICES) == "":
+        faults.append(
+            f"{HIP_VISIBLE_DEVICES} is set and empty: HIP takes that for not set; -1 would hide every GPU"
+        )
+    if remaining and env.get(GPU_DEVICE_ORDINAL):
+        faults.append(f"{GPU_DEVICE_ORDINAL}={env[GPU_DEVICE_ORDINAL]} is for OpenCL; HIP does not read it")
+    marked = []
+    for gpu in gpus:
+        number = hip_gpus.index(gpu) if gpu in hip_gpus else None
+        hidden_by = ROCR_VISIBLE_DEVICES if number is None else "" if gpu in remaining else variable
+        marked_gpu = replace(gpu, visible=not hidden_by, hidden_by=hidden_by, hip_index=number)
+        marked.append(gpu if gpu.index is None else marked_gpu)
+    return marked, faults
+
+
+def _filter_by_variable(variable: str, text: str | None, gpus: list[Gpu], faults: list[str]) -> list[Gpu]:
+    if text is None:
+        return gpus
+    remaining, fault = _filter_by_list(text, gpus, runtime=variable == ROCR_VISIBLE_DEVICES)
+    faults += [f"{variable}={text}: {fault}"] if fault and gpus else []
+    return remaining
+
+
+def _filter_by_list(text: str, gpus: Sequence[Gpu], *, runtime: bool) -> tuple[list[Gpu], str]:
+    """Return what one list leaves, in its order, and why it was not read to its end."""
+    remaining: list[Gpu] = []
+    words = text.removesuffix(",").split(",") if text else []  # neither reads anything behind a last comma
+    for word in words[: len(gpus)] if runtime else words:
+        gpu = _find_runtime_gpu(word.strip(), gpus) if runtime else _find_hip_gpu(word, gpus)
+        if gpu is None:
+            fault_text = f"{word!r} is none of {_describe_indices(gpus)}: the list ends there"
+            return remaining, "" if word.strip() == "-1" else fault_text
+        if gpu in remaining:
+            if runtime:
+                return remaining, f"{word!r} names a GPU a second time: the list ends there"
+            continue
+        remaining.append(gpu)
+    return remaining, ""
+
+
+def _find_runtime_gpu(word: str, gpus: Sequence[Gpu]) -> Gpu | None:
+    if word[:1] in {"G", "g"}:
+        uuid = word.upper()
+        matching = [gpu for gpu in gpus if gpu.uuid and gpu.uuid.upper().startswith(uuid)]
+        return matching[0] if len(matching) == 1 and 5 <= len(word) <= 20 else None
+    number = _parse_c_integer(word)
+    return gpus[number] if number is not None and 0 <= number < len(gpus) else None
+
+
+def _find_hip_gpu(word: str, gpus: Sequence[Gpu]) -> Gpu | None:
+    if "GPU-" in word:
+        return next((gpu for gpu in gpus if gpu.uuid and word in gpu.uuid), None)
+    # compared as text with the number it is read as: " 1" and "01" are not understood
+    if re.fullmatch(r"0|[1-9][0-9]{0,8}", word) and int(word) < len(gpus):
+        return gpus[int(word)]
+    return None
+
+
+def _parse_c_integer(word: str) -> int | None:
+    """Read a number as C does with base 0: ``0x1f`` and ``017`` too."""
+    if match := re.fullmatch(r"([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", word):
+        digits = match[2].lower()
+        base = 16 if digits.startswith("0x") else 8 if digits.startswith("0") else 10
+        return int(digits, base) * (-1 if match[1] == "-" else 1)
+    return None
+
+
+def _describe_indices(gpus: Sequence[Gpu]) -> str:
+    return f"the {len(gpus)} GPUs left, 0 to {len(gpus) - 1}" if len(gpus) > 1 else "the one GPU left, 0"

@@ -1,0 +1,290 @@
+"""Check the kernels for this machine's GPUs, read from the installed files, and the known issues of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
+
+from rocm_wheels.hosts.gpu_support import KernelSupport, check_kernel_support, make_visible_line
+from rocm_wheels.hosts.installed_kernels import (
+    InstalledCode,
+    list_library_files,
+    list_library_roots,
+    read_installed_code,
+    sort_target_ids,
+)
+from rocm_wheels.hosts.installed_packages import InstalledPackage
+from rocm_wheels.hosts.machine import DoctorFinding, DoctorSubject, join_some
+from rocm_wheels.models import OVERRIDE_VARIABLE, KnownIssue, find_issues, get_issue_url, load_overrides
+
+_PROJECTS_WITH_CODE = (
+    "torchvision",
+    "torchaudio",
+    "torchao",
+    "apex",
+    "flash-attn",
+    "xformers",
+    "bitsandbytes",
+    "vllm",
+)
+_UPGRADE_FIX = (
+    "nothing, unless you need it (aotriton: flash attention, rccl: several GPUs); newer releases serve more"
+)
+_LIBRARY_CONSEQUENCES = {  # what happens without files of a library
+    "rocBLAS": ("warning", "matrix products fail with 'Cannot read TensileLibrary'"),
+    "hipBLASLt": ("info", "torch then uses rocBLAS, which is slower for some shapes"),
+    "MIOpen": ("info", "convolutions are tuned and compiled when they are first used, which takes minutes"),
+}
+
+
+@dataclass(frozen=True)
+class KernelVerdict:
+    """Whether a project's installed files serve a GPU: ``gfx`` is what the runtime takes it for."""
+
+    project: str
+    gfx: str
+    support: KernelSupport
+    files: tuple[Path, ...]
+
+
+def judge_kernels(subject: DoctorSubject) -> list[KernelVerdict]:
+    """Return a verdict for torch, and every companion with device code, for each kind of GPU."""
+    verdicts = []
+    for name in ("torch", *_PROJECTS_WITH_CODE):
+        package = subject.installed.get(name)
+        codes = _read_sound_code(package) if package and package.kind in {"rocm", "unknown"} else []
+        if package is None or not (codes or name == "torch"):
+            continue
+        targets = sort_target_ids(target for code in codes for target in code.targets)
+        for gfx in _list_gfx(subject):
+            support = check_kernel_support(targets, gfx, xnack=subject.uses_xnack)
+            verdicts.append(KernelVerdict(name, gfx, support, tuple(code.path for code in codes)))
+    return verdicts
+
+
+def check_torch_kernels(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+    """Say yes or no for each kind of GPU: does torch have kernels for it?"""
+    torch = subject.installed.torch
+    if torch is None:
+        return
+    if torch.kind != "rocm":
+        for gfx in _list_gfx(subject):
+            text = f"kernels of torch for {gfx}: no: torch {torch.version} is not built for ROCm"
+            yield DoctorFinding("error", text, subject.make_replace_torch_line())
+        return
+    codes = read_installed_code(torch)
+    for code in codes:
+        if code.fault:
+            yield DoctorFinding("error", f"damaged: {code.fault}", subject.make_reinstall_line(torch.name))
+    sound_codes = [code for code in codes if not code.fault]
+    if not codes:
+        yield DoctorFinding(
+            "error",
+            f"{torch.folder or torch.distribution.info}: torch says that it is for ROCm, "
+            "and no library of it holds device code",
+            subject.make_reinstall_line(torch.name),
+        )
+    elif sound_codes:
+        yield from _judge_torch(subject, torch, sound_codes)
+
+
+def check_torch_libraries(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+    """Name the libraries inside torch that have kernels, and none for a GPU that torch itself serves."""
+    torch = subject.installed.torch
+    if torch is None or torch.kind != "rocm":
+        return
+    served = [
+        entry.gfx for entry in judge_kernels(subject) if entry.project == "torch" and entry.support.runs
+    ]
+    other_codes = read_installed_code(torch, everything=True)[1:] if served else ()
+    for gfx in served:
+        without = [
+            entry.path.name
+            for entry in other_codes
+            if entry.targets and not check_kernel_support(entry.targets, gfx).runs
+        ]
+        if without:
+            text = f"torch serves {gfx}, these of its libraries do not: {join_some(sorted(without))}"
+            yield DoctorFinding("info", f"{text}; what they are for is slower or missing", _UPGRADE_FIX)
+
+
+def check_companion_kernels(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+    """Say the same of the packages beside torch: their own kernels."""
+    kernel_verdicts = judge_kernels(subject)
+    served = {entry.gfx for entry in kernel_verdicts if entry.project == "torch" and entry.support.runs}
+    for verdict in kernel_verdicts:
+        if verdict.project == "torch" or verdict.gfx not in served:
+            continue
+        message = (
+            f"kernels of {verdict.project} for {verdict.gfx}: {verdict.support.describe_support(verdict.gfx)}"
+        )
+        files = join_some([entry.name for entry in verdict.files], 2)
+        if verdict.support.runs:
+            yield DoctorFinding("ok", f"{message} ({files})")
+        else:
+            yield DoctorFinding("warning", f"{message} ({files})", subject.make_install_line(verdict.project))
+    for name in _PROJECTS_WITH_CODE:
+        package = subject.installed.get(name)
+        for code in read_installed_code(package) if package else ():
+            if code.fault:
+                yield DoctorFinding("error", f"damaged: {code.fault}", subject.make_install_line(name))
+
+
+def check_library_kernels(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+    """See that ROCm's libraries have files for each kind of GPU; they are loaded by name."""
+    torch = subject.installed.torch
+    if torch is None or torch.kind != "rocm":
+        return
+    files = list_library_files(list_library_roots(subject.installed))
+    for library in dict.fromkeys(library_files.library for library_files in files):
+        matching = [library_files for library_files in files if library_files.library == library]
+        targets = sort_target_ids(target for library_files in matching for target in library_files.targets)
+        for gfx in _list_gfx(subject):
+            if check_kernel_support(targets, gfx).runs:
+                yield DoctorFinding("ok", f"{library} has files for {gfx} ({matching[0].folder})")
+                continue
+            severity, consequence = _LIBRARY_CONSEQUENCES[library]
+            text = f"{library} has no files for {gfx} in {matching[0].folder}: {consequence}"
+            yield DoctorFinding(
+                "warning" if severity == "warning" else "info", text, _suggest_device_libraries(subject, gfx)
+            )
+
+
+def _judge_torch(
+    subject: DoctorSubject, torch: InstalledPackage, codes: list[InstalledCode]
+) -> Iterator[DoctorFinding]:
+    targets = sort_target_ids(target for code in codes for target in code.targets)
+    content = join_some(list(targets), 12) or "nothing"
+    if not targets and codes[0].missing:
+        content = f"{codes[0].missing[0]}, which no installed package brought"
+    if not _list_gfx(subject):
+        yield DoctorFinding("ok", f"torch {torch.version} has kernels for {content} ({codes[0].path})")
+    served = {gfx: check_kernel_support(targets, gfx, xnack=subject.uses_xnack) for gfx in _list_gfx(subject)}
+    line = make_visible_line(
+        tuple((gpu, gpu.gfx is not None and served[gpu.gfx].runs) for gpu in subject.amd_gpus)
+    )
+    for gfx, support in served.items():
+        text, file = (
+            f"kernels of torch for {gfx}: {support.describe_support(gfx)}",
+            _find_code_file(gfx, codes),
+        )
+        if support.runs:
+            yield DoctorFinding("ok", f"{text} ({file})")
+            continue
+        fix = (
+            _suggest_setting(support.by, subject)
+            if support.kind == "setting"
+            else _suggest_fix(subject, torch, codes, gfx, targets)
+        )
+        message = f"{text} ({file})" if support.kind == "setting" else f"{text}: {file} has {content}"
+        if not line:
+            yield DoctorFinding("error", message, fix)
+        else:
+            inside = all(gpu.integrated for gpu in subject.amd_gpus if gpu.gfx == gfx)
+            text = f"{message}; programs must leave that GPU alone"
+            yield DoctorFinding("info" if inside else "warning", text, f"export {line}   # or: {fix}")
+
+
+def _find_code_file(gfx: str, codes: list[InstalledCode]) -> Path:
+    """Return the archive for a GPU where there is one, else the library."""
+    archives = [archive for code in codes for archive in code.archives]
+    return next((archive for archive in archives if gfx in archive.name), codes[0].path)
+
+
+def _suggest_fix(
+    subject: DoctorSubject,
+    torch: InstalledPackage,
+    codes: list[InstalledCode],
+    gfx: str,
+    targets: tuple[str, ...],
+) -> str:
+    if any(code.missing or code.archives for code in codes):
+        return subject.make_rocm_pip_line(f"torch[device-{gfx}]=={torch.version}", torch.version)
+    options = [option for option in load_overrides().cards.get(gfx, ()) if not option.risky]
+    nearest_option = next(
+        (option for option in options if check_kernel_support(targets, option.target).runs), None
+    )
+    posing = (
+        f"   # or, untested: export {OVERRIDE_VARIABLE}={nearest_option.version}" if nearest_option else ""
+    )
+    return subject.make_install_line("torch", "torchvision", "torchaudio") + posing
+
+
+def _suggest_setting(target: str, subject: DoctorSubject) -> str:
+    if "xnack+" in target:
+        return "export HSA_XNACK=1"
+    if "xnack-" in target and subject.uses_xnack:
+        return "unset HSA_XNACK"
+    return "install a torch whose code leaves this setting open: " + subject.make_install_line("torch")
+
+
+def _suggest_device_libraries(subject: DoctorSubject, gfx: str) -> str:
+    version = subject.installed.rocm_version
+    if version:
+        return subject.make_rocm_pip_line(f"rocm-sdk-device-{gfx}=={version}", version)
+    return subject.make_install_line("torch")
+
+
+def _read_sound_code(package: InstalledPackage) -> list[InstalledCode]:
+    return [code for code in read_installed_code(package) if not code.fault]
+
+
+def _list_gfx(subject: DoctorSubject) -> list[str]:
+    return list(dict.fromkeys(gpu.gfx for gpu in subject.amd_gpus if gpu.gfx))
+
+
+_SERIOUS_EFFECTS = ("wrong", "crash", "hang", "kernels", "import")
+_CHECKED_EFFECTS = ("kernels", "install", "documentation")  # other checks look, instead of knowing by hearsay
+_PLATFORM_NAMES = {"linux": "linux", "win32": "windows"}
+
+
+def check_known_issues(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+    """Tell of issues that somebody has met with this torch, this ROCm and a GPU of this machine."""
+    torch = subject.installed.torch
+    if torch is None or torch.kind != "rocm":
+        return
+    version, rocm = parse_optional_version(torch.version), find_rocm_release(subject)
+    platform = _PLATFORM_NAMES.get(subject.machine.platform)
+    gpus: dict[KnownIssue, list[str]] = {}
+    served = [
+        verdict.gfx
+        for verdict in judge_kernels(subject)
+        if verdict.project == "torch" and verdict.support.runs
+    ]
+    for gfx in served if version and rocm else ():
+        for issue in find_issues(version, rocm, gfx, platform):
+            if issue.effect not in _CHECKED_EFFECTS or issue.targets:
+                gpus.setdefault(issue, []).append(gfx)
+    for issue, targets in gpus.items():
+        where = f" on {join_some(targets)}" if issue.targets else ""
+        state = f"; fixed: {issue.fixed}" if issue.fixed else ""
+        message = f"torch {torch.version} with ROCm {rocm}{where}: {issue.title}"
+        yield DoctorFinding(
+            "warning" if issue.effect in _SERIOUS_EFFECTS else "info",
+            f"{message} ({issue.effect}, {issue.kind}{state})",
+            issue.workaround or f"read {get_issue_url(issue)}",
+            get_issue_url(issue),
+        )
+
+
+def find_rocm_release(subject: DoctorSubject) -> Version | None:
+    """Return the release of ROCm that torch was built with, else that of pip's packages, else HIP's."""
+    torch = subject.installed.torch
+    if torch is None:
+        return None
+    version = torch.build.version
+    if not version or version == torch.build.version_values.get("hip"):
+        hip = ".".join(version.split(".")[:2])  # the third part of HIP's version is no release of ROCm
+        return parse_optional_version(subject.installed.rocm_version or hip)
+    return parse_optional_version(version)
+
+
+def parse_optional_version(text: str) -> Version | None:
+    """Return a version, None for what is none."""
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None

@@ -1,0 +1,288 @@
+"""Run all checks of a machine and report findings. To add one: a function, and a line in ``DOCTOR_CHECKS``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rocm_wheels.core import UsageError
+from rocm_wheels.gpus import Hardware, detect_hardware
+from rocm_wheels.hosts.check_kernels import (
+    KernelVerdict,
+    check_companion_kernels,
+    check_known_issues,
+    check_library_kernels,
+    check_torch_kernels,
+    check_torch_libraries,
+    judge_kernels,
+)
+from rocm_wheels.hosts.check_machine import (
+    check_caches,
+    check_driver,
+    check_gpus,
+    check_hidden_gpus,
+    check_iommu,
+    check_kfd,
+    check_locked_memory,
+    check_numa,
+    check_odd_gpus,
+    check_render_devices,
+    check_shared_memory,
+    check_system,
+    check_unknown_gpus,
+    check_wsl,
+)
+from rocm_wheels.hosts.check_packages import (
+    check_build_kinds,
+    check_duplicates,
+    check_environment,
+    check_interpreter,
+    check_release_line,
+    check_requirements,
+    check_rocm,
+    check_rocm_packages,
+    check_rocm_variables,
+    check_torch_build,
+    check_triton,
+    check_unreadable,
+)
+from rocm_wheels.hosts.check_variables import (
+    check_allocator,
+    check_architectures,
+    check_device_lists,
+    check_harmful_variables,
+    check_override,
+)
+from rocm_wheels.hosts.host import StatedMachine, make_host
+from rocm_wheels.hosts.installed_packages import InstalledPackage, find_active_python, read_installed_packages
+from rocm_wheels.hosts.machine import DoctorFinding, DoctorSubject, Severity, read_machine_facts
+
+CheckFunction = Callable[[DoctorSubject], Iterator[DoctorFinding]]
+
+
+@dataclass(frozen=True)
+class DoctorCheck:
+    """A named check. ``local_only``: it is about this machine's devices, and says nothing of a machine to be."""
+
+    name: str
+    group: str
+    function: CheckFunction
+    local_only: bool = False
+
+
+_MACHINE, _ROCM, _TORCH, _KERNELS, _VARIABLES = "machine", "ROCm", "packages", "kernels", "variables"
+
+DOCTOR_CHECKS: tuple[DoctorCheck, ...] = (
+    DoctorCheck("gpus", _MACHINE, check_gpus),
+    DoctorCheck("hidden-gpus", _MACHINE, check_hidden_gpus),
+    DoctorCheck("unknown-gpus", _MACHINE, check_unknown_gpus),
+    DoctorCheck("odd-gpus", _MACHINE, check_odd_gpus),
+    DoctorCheck("system", _MACHINE, check_system, local_only=True),
+    DoctorCheck("driver", _MACHINE, check_driver, local_only=True),
+    DoctorCheck("kfd", _MACHINE, check_kfd, local_only=True),
+    DoctorCheck("render", _MACHINE, check_render_devices, local_only=True),
+    DoctorCheck("wsl", _MACHINE, check_wsl, local_only=True),
+    DoctorCheck("shared-memory", _MACHINE, check_shared_memory, local_only=True),
+    DoctorCheck("locked-memory", _MACHINE, check_locked_memory, local_only=True),
+    DoctorCheck("iommu", _MACHINE, check_iommu, local_only=True),
+    DoctorCheck("numa", _MACHINE, check_numa, local_only=True),
+    DoctorCheck("caches", _MACHINE, check_caches, local_only=True),
+    DoctorCheck("rocm", _ROCM, check_rocm),
+    DoctorCheck("rocm-variables", _ROCM, check_rocm_variables),
+    DoctorCheck("rocm-packages", _ROCM, check_rocm_packages),
+    DoctorCheck("python", _TORCH, check_environment),
+    DoctorCheck("torch", _TORCH, check_torch_build),
+    DoctorCheck("kinds", _TORCH, check_build_kinds),
+    DoctorCheck("triton", _TORCH, check_triton),
+    DoctorCheck("requirements", _TORCH, check_requirements),
+    DoctorCheck("release-line", _TORCH, check_release_line),
+    DoctorCheck("interpreter", _TORCH, check_interpreter),
+    DoctorCheck("twice", _TORCH, check_duplicates),
+    DoctorCheck("unreadable", _TORCH, check_unreadable),
+    DoctorCheck("torch-kernels", _KERNELS, check_torch_kernels),
+    DoctorCheck("torch-libraries", _KERNELS, check_torch_libraries),
+    DoctorCheck("companion-kernels", _KERNELS, check_companion_kernels),
+    DoctorCheck("library-kernels", _KERNELS, check_library_kernels),
+    DoctorCheck("known-issues", _KERNELS, check_known_issues),
+    DoctorCheck("harmful", _VARIABLES, check_harmful_variables),
+    DoctorCheck("override", _VARIABLES, check_override),
+    DoctorCheck("devices", _VARIABLES, check_device_lists),
+    DoctorCheck("architectures", _VARIABLES, check_architectures),
+    DoctorCheck("allocator", _VARIABLES, check_allocator),
+)
+FINDING_GROUPS = (_MACHINE, _ROCM, _TORCH, _KERNELS, _VARIABLES)
+_SEVERITY_ORDER: tuple[Severity, ...] = ("ok", "info", "warning", "error")
+
+
+def run_checks(subject: DoctorSubject) -> tuple[DoctorFinding, ...]:
+    """Run all checks; return their findings by group, in each the worst last."""
+    findings = [
+        replace(finding, check=check.name, group=check.group)
+        for check in DOCTOR_CHECKS
+        if not (check.local_only and subject.stated)
+        and (subject.machine.platform.startswith("linux") or not check.local_only)
+        for finding in check.function(subject)
+    ]
+    unique = list(dict.fromkeys(findings))
+    return tuple(
+        sorted(
+            unique,
+            key=lambda finding: (
+                FINDING_GROUPS.index(finding.group),
+                _SEVERITY_ORDER.index(finding.severity),
+            ),
+        )
+    )
+
+
+def inspect_host(
+    env: Mapping[str, str],
+    *,
+    python: Path | None = None,
+    gfx: Sequence[str] = (),
+    root: Path = Path("/"),
+) -> DoctorSubject:
+    """Read a machine whose files are below ``root``, and the environment of ``python``.
+
+    Without ``python`` that of the active environment, else the running one. ``gfx`` states GPUs of a machine
+    to be, as ``--gfx`` takes them (``none``: none). UsageError for a Python that does not run, and for GPUs
+    that are none.
+    """
+    installed = read_installed_packages(find_active_python(python, env), env)
+    hardware = (
+        make_host(env, StatedMachine(tuple(gfx))).hardware
+        if gfx
+        else _detect_here(env, root, installed.environment.path)
+    )
+    return DoctorSubject(
+        hardware=hardware,
+        installed=installed,
+        machine=read_machine_facts(env, root=root),
+        env=env,
+        stated=bool(gfx),
+        python=python,
+    )
+
+
+def _detect_here(env: Mapping[str, str], root: Path, path: tuple[Path, ...]) -> Hardware:
+    """Look at this machine; a variable that cannot be read is a fault, and what it says does not count."""
+    faults: list[str] = []
+    remaining = dict(env)
+    while True:
+        try:
+            hardware = detect_hardware(remaining, root=root, site_packages=path)
+        except ValueError as error:
+            variables = [name for name in remaining if re.search(rf"\b{re.escape(name)}\b", str(error))]
+            if not variables:
+                raise UsageError(str(error)) from None
+            faults.append(str(error))
+            remaining = {name: value for name, value in remaining.items() if name not in variables}
+        else:
+            return replace(hardware, faults=(*faults, *hardware.faults))
+
+
+Paint = Callable[[str, Severity], str]
+
+
+def count_findings(findings: Iterable[DoctorFinding], severity: Severity) -> int:
+    """Return how many findings are of a severity."""
+    return sum(finding.severity == severity for finding in findings)
+
+
+def format_findings(findings: Iterable[DoctorFinding], paint: Paint) -> Iterator[str]:
+    """Yield the lines: by group, each finding with its fix below it, and a last line with the sum."""
+    listed = list(findings)
+    for group in FINDING_GROUPS:
+        group_findings = [finding for finding in listed if finding.group == group]
+        if not group_findings:
+            continue
+        yield f"{group}:"
+        for finding in group_findings:
+            yield f"  {paint(f'{finding.severity:<7}', finding.severity)}  {finding.text}"
+            if finding.fix:
+                yield f"           fix: {finding.fix}"
+            if finding.source:
+                yield f"           see: {finding.source}"
+    yield summarize_findings(listed)
+
+
+def summarize_findings(findings: Iterable[DoctorFinding]) -> str:
+    """Return ``2 errors, 1 warning``, or that nothing is wrong."""
+    listed = list(findings)
+    parts = []
+    severities: tuple[Severity, ...] = ("error", "warning")
+    for severity in severities:
+        number = count_findings(listed, severity)
+        if number:
+            parts.append(f"{number} {severity}{'s' if number > 1 else ''}")
+    return ", ".join(parts) or "nothing is wrong"
+
+
+def make_report_json(subject: DoctorSubject, findings: Iterable[DoctorFinding]) -> dict[str, Any]:
+    """Return what ``--json`` prints. Keys are added in later versions, never renamed.
+
+    ``{"errors", "warnings", "stated", "platform", "container", "wsl", "driver": {"loaded", "version"},
+    "gpus", "tried", "rocm", "python": {"executable", "version", "site_packages"},
+    "packages": [{"name", "version", "build", "build_version", "installer", "place", "imported"}],
+    "kernels": [{"project", "gfx", "served", "how", "by", "files"}],
+    "findings": [{"group", "check", "severity", "text", "fix", "source"}]}``.
+    """
+    listed = list(findings)
+    machine, python = subject.machine, subject.installed.environment
+    return {
+        "errors": count_findings(listed, "error"),
+        "warnings": count_findings(listed, "warning"),
+        "stated": subject.stated,
+        "platform": machine.platform,
+        "container": machine.container or None,
+        "wsl": machine.wsl,
+        "driver": {"loaded": machine.driver_loaded, "version": machine.driver_version or None},
+        "gpus": [asdict(gpu) for gpu in subject.hardware.gpus],
+        "tried": list(subject.hardware.tried),
+        "rocm": [asdict(entry) for entry in subject.hardware.rocm],
+        "python": {
+            "executable": str(python.python),
+            "version": python.version,
+            "site_packages": str(python.site_packages),
+        },
+        "packages": [_describe_package(entry) for entry in subject.installed.packages],
+        "kernels": [_describe_verdict(entry) for entry in judge_kernels(subject)],
+        "findings": [_describe_finding(entry) for entry in listed],
+    }
+
+
+def _describe_package(package: InstalledPackage) -> dict[str, Any]:
+    return {
+        "name": package.name,
+        "version": package.version,
+        "build": package.kind,
+        "build_version": package.build.version or None,
+        "installer": package.distribution.installer or None,
+        "place": str(package.distribution.site_folder),
+        "imported": not package.shadowed,
+    }
+
+
+def _describe_verdict(verdict: KernelVerdict) -> dict[str, Any]:
+    return {
+        "project": verdict.project,
+        "gfx": verdict.gfx,
+        "served": verdict.support.runs,
+        "how": verdict.support.kind,
+        "by": verdict.support.by or None,
+        "files": [str(path) for path in verdict.files],
+    }
+
+
+def _describe_finding(finding: DoctorFinding) -> dict[str, Any]:
+    return {
+        "group": finding.group,
+        "check": finding.check,
+        "severity": finding.severity,
+        "text": finding.text,
+        "fix": finding.fix or None,
+        "source": finding.source or None,
+    }

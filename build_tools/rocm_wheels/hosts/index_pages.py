@@ -1,0 +1,228 @@
+"""Read the pages of an index, and locate the wheels of a project in it.
+
+Three kinds of index are read: one page a project (PEP 503, PEP 691), an index for each GPU family
+(``https://…/{family}/``, or folders of families below one), and a folder or page (``…/links.html``) that
+just lists wheels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from urllib.parse import urlsplit
+
+from rocm_wheels.core import DataError, HostError, UsageError, hide_credentials, run_in_parallel
+from rocm_wheels.gpus import Gpu
+from rocm_wheels.hosts.host import TargetHost
+from rocm_wheels.index import (
+    ACCEPT_PAGES,
+    METADATA_SUFFIX,
+    IndexLink,
+    IndexReader,
+    UnreachableError,
+    file_name_of_link,
+    list_families,
+    parse_page,
+    path_of_url,
+    resolve_index_url,
+)
+
+_GONE_STATUSES = (404, 410)
+_ABSENT_STATUSES = (403, *_GONE_STATUSES)  # S3, and so download.pytorch.org, says 403 of what is not there
+_INNER_CAUSE = re.compile(r"Caused by \w+\(.*?\): (.+?)[\"']?\)+$")  # as urllib3 says it
+
+
+class UnreachableIndexError(HostError):
+    """A server did not answer, or not with what was asked for: no reason to take another index."""
+
+
+def make_unreachable_error(url: str, cause: Exception) -> UnreachableIndexError:
+    """Return the error for a server that does not answer, with the innermost reason only."""
+    inner = _INNER_CAUSE.search(str(cause))
+    return UnreachableIndexError(
+        f"{hide_credentials(url)} cannot be reached: {inner[1] if inner else cause}",
+        tip="is the address right, and the network there? --index takes a folder too",
+    )
+
+
+def is_page_url(index: str) -> bool:
+    """Tell whether this is the URL of one page that lists wheels (``…/links.html``)."""
+    parts = urlsplit(index)
+    return parts.scheme in ("http", "https", "file") and parts.path.endswith((".html", ".htm"))
+
+
+def read_project_links(base: str, project: str, reach: IndexReader) -> tuple[IndexLink, ...] | None:
+    """Return the files on a project's page; None when the index has no such page."""
+    return None if is_page_url(base) else _read_links(f"{base}{project}/", reach, _ABSENT_STATUSES)
+
+
+def list_links(base: str, reach: IndexReader) -> tuple[IndexLink, ...]:
+    """Return what a page or folder itself lists: wheels, or the folders of families; () when it is not there.
+
+    An index that refuses this as well refuses everything: UnreachableIndexError.
+    """
+    root = path_of_url(base)
+    if root is None or root.is_file():
+        return _read_links(base, reach, _GONE_STATUSES) or ()
+    return tuple(
+        IndexLink(path.name, path.name, path.as_uri(), size=path.stat().st_size if path.is_file() else None)
+        for path in (sorted(root.iterdir()) if root.is_dir() else ())
+    )
+
+
+def read_wheel_metadata(link: IndexLink, reach: IndexReader) -> bytes:
+    """Return METADATA of a wheel: the file beside it (PEP 658) where there is one, else out of the wheel.
+
+    UnreachableError when it cannot be had, DataError when it is not what the page says.
+    """
+    if link.metadata is not None:
+        answer = reach.get(link.url + METADATA_SUFFIX)
+        if answer.status == 200:
+            if link.metadata and sha256(answer.content).hexdigest() != link.metadata.lower():
+                raise DataError(
+                    f"{file_name_of_link(link)}{METADATA_SUFFIX} is not what the page says (sha256 {link.metadata})",
+                    tip="it was being changed, or is damaged: try again, or `rocm-wheels index verify`",
+                )
+            return answer.content
+    return reach.fetch_metadata_and_variant(link.url, file_name_of_link(link), link.size, variant=False)[0]
+
+
+def _tip_for(status: int) -> str:
+    if status in (401, 403, 407):
+        return "does it want a password? in the URL (https://NAME:TOKEN@host/), or in ~/.netrc"
+    return "the server fails: try again later" if status >= 500 else "is it the URL of an index?"
+
+
+def _read_links(url: str, reach: IndexReader, not_there: tuple[int, ...]) -> tuple[IndexLink, ...] | None:
+    try:
+        answer = reach.get(url, accept=ACCEPT_PAGES)
+    except UnreachableError as cause:
+        raise make_unreachable_error(url, cause) from None
+    if answer.status in not_there:
+        return None
+    if answer.status != 200:
+        raise UnreachableIndexError(
+            f"{hide_credentials(url)} answers {answer.status}", tip=_tip_for(answer.status)
+        )
+    links = parse_page(answer.content, answer.kind, answer.url).links
+    if path_of_url(url) is not None:
+        return links
+    # a server has no say about the files of this machine
+    return tuple(link for link in links if urlsplit(link.url).scheme in ("http", "https"))
+
+
+FAMILY_PLACEHOLDER = "{family}"
+_JOBS = 8
+
+
+@dataclass(frozen=True)
+class LocatedProject:
+    """The files that an index has of a project. ``family`` is that of the index, "" for one for everybody."""
+
+    index: str
+    links: tuple[IndexLink, ...]
+    family: str = ""
+
+
+def locate_project(index: str, project: str, host: TargetHost, reach: IndexReader) -> LocatedProject:
+    """Find a project in an index. HostError when it is not there or cannot be reached."""
+    if FAMILY_PLACEHOLDER in index:
+        return _locate_in_families(
+            [
+                (index.replace(FAMILY_PLACEHOLDER, family), family)
+                for family in _require_families(index, host)
+            ],
+            project,
+            reach,
+        )
+    if is_page_url(index):
+        if files := list_links(index, reach):
+            return LocatedProject(index, files)
+        raise _make_absent_error(project, index)
+    base = resolve_index_url(index)
+    root = path_of_url(base)
+    local_families = list_families(root) if root else []
+    if found_families := [
+        family for family in (list_host_families(host) if local_families else ()) if family in local_families
+    ]:
+        return _locate_in_families(
+            [(f"{base}{family}/", family) for family in found_families], project, reach
+        )
+    links = read_project_links(base, project, reach)
+    if links is not None:
+        return LocatedProject(base, links)
+    files = list_links(base, reach)
+    if any(file_name_of_link(link).endswith(".whl") for link in files):
+        return LocatedProject(base, files)
+    folder_names = {urlsplit(link.url).path.rstrip("/").rpartition("/")[2] for link in files}
+    if found_families := [
+        family for family in (list_host_families(host) if folder_names else ()) if family in folder_names
+    ]:
+        return _locate_in_families(
+            [(f"{base}{family}/", family) for family in found_families], project, reach
+        )
+    raise _make_absent_error(project, base)
+
+
+def list_host_families(host: TargetHost) -> tuple[str, ...]:
+    """Return the families to look in for a machine: those of all its GPUs first, then of each."""
+    from rocm_wheels.models import find_families
+
+    chips = [gpu.gfx for gpu in host.hardware.usable if gpu.gfx]
+    groups = [chips, *([chip] for chip in chips)] if chips else []
+    return tuple(dict.fromkeys(family for group in groups for family in find_families(group)))
+
+
+def find_family(base: str) -> str:
+    """Return the family whose name is the last part of an index's address; "" when it is none."""
+    last = urlsplit(base).path.rstrip("/").rpartition("/")[2]
+    if not last.startswith("gfx"):
+        return ""
+    from rocm_wheels.models import get_gfx_families
+
+    return last if last in get_gfx_families() else ""
+
+
+def _require_families(index: str, host: TargetHost) -> Sequence[str]:
+    family_list = list_host_families(host)
+    if not family_list:
+        chips: Sequence[Gpu] = host.hardware.usable
+        reason = (
+            f"{', '.join(str(gpu.gfx) for gpu in chips)} is of none" if chips else "there is no AMD GPU here"
+        )
+        raise HostError(
+            f"{index} is for one GPU family each, and {reason}",
+            tip="name an index for this machine: --index URL",
+        )
+    return family_list
+
+
+def _locate_in_families(bases: Sequence[tuple[str, str]], project: str, reach: IndexReader) -> LocatedProject:
+    """Return the first that has wheels of the project; all are asked side by side."""
+
+    def read(pair: tuple[str, str]) -> tuple[IndexLink, ...] | None:
+        try:
+            return read_project_links(resolve_index_url(pair[0]), project, reach)
+        except UsageError:  # a folder that is not there
+            return None
+
+    pages = run_in_parallel(read, bases, jobs=_JOBS)
+    for (base, family), links in zip(bases, pages, strict=True):
+        if links:
+            return LocatedProject(resolve_index_url(base), links, family)
+    if all(links is None for links in pages) and path_of_url(bases[0][0]) is None and "://" in bases[0][0]:
+        list_links(resolve_index_url(bases[0][0]), reach)  # is it that the server refuses everything
+    raise _make_absent_error(project, " or ".join(base for base, _ in bases))
+
+
+def _make_absent_error(project: str, where: str) -> HostError:
+    from rocm_wheels.core import suggest_name
+    from rocm_wheels.models import get_domain_libraries
+
+    names = ("torch", "triton", *get_domain_libraries())
+    hint = "" if project in names else suggest_name(project, names)
+    return HostError(
+        f"{hide_credentials(where)} has no project {project}{hint}", tip="is the name right, and the index?"
+    )

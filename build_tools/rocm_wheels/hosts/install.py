@@ -1,0 +1,302 @@
+"""Install a plan: download everything, install it by pip or uv in one go, then check the result."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.utils import canonicalize_name
+
+from rocm_wheels.core import (
+    DataError,
+    DownloadTarget,
+    HostError,
+    RetryPolicy,
+    lock_folder,
+    log_note,
+    run_command,
+)
+from rocm_wheels.hosts.compare_installed import list_differences, list_unmet_requirements, read_wheel_record
+from rocm_wheels.hosts.install_plan import (
+    LOCK_NAME,
+    InstallPlan,
+    format_installer_command,
+    list_installed,
+    make_install_command,
+    make_remove_command,
+)
+from rocm_wheels.hosts.installed_packages import detect_build
+from rocm_wheels.hosts.make_plan import PlannedInstall, begin_venv, list_conflicts, make_venv
+from rocm_wheels.hosts.package_offers import PackageOffer
+from rocm_wheels.hosts.resolve import make_installer_environment, serve_offers
+from rocm_wheels.hosts.wheel_cache import WheelCache, download_wheels
+from rocm_wheels.sdk import find_uv
+from rocm_wheels.wheels import parse_metadata
+
+if TYPE_CHECKING:
+    from rocm_wheels.variants import Properties
+    from rocm_wheels.wheels import WheelArchive
+
+_BUSY_TIP = "another installation into this environment is under way: wait for it to end, then run this again"
+
+
+def carry_out_plan(
+    planned: PlannedInstall,
+    cache: WheelCache,
+    env: Mapping[str, str],
+    *,
+    patience: RetryPolicy | None = None,
+    cached: bool = True,
+) -> list[str]:
+    """Install; returns what is installed now, for people. HostError with what is not so.
+
+    Nothing of the environment is touched before every file is here, whole and checked. ``cached``: the
+    installer may keep what it unpacks, too.
+    """
+    plan = planned.plan
+    if not plan.changed:
+        return check_installation(plan, {})
+    cache.require_writable()
+    # in the environment itself: others who install into it may have another cache
+    locked_folder = plan.target.package_folders[0] / LOCK_NAME
+    begin_venv(plan.target)
+    with lock_folder(
+        locked_folder,
+        purpose=f"installing into {plan.target.environment.prefix}",
+        tip=_BUSY_TIP,
+        error=HostError,
+    ):
+        make_venv(plan, env)
+        _require_unchanged(plan)
+        files = _download_files(plan, cache, patience)
+        folder = plan.find_folder(cache)
+        _link_files(plan, files, folder)
+        _build_sdists(planned, folder, env)
+        _remove_partial_records(plan)
+        _run_installer(plan, files, folder, env, cached=cached)
+        summary = check_installation(plan, files)
+        shutil.rmtree(folder, ignore_errors=True)
+    return summary
+
+
+def _require_unchanged(plan: InstallPlan) -> None:
+    """Refuse a plan that was made of another state: a run that has ended meanwhile may have changed it."""
+    present = list_installed(plan.target)
+    changed = [item.offer.project for item in plan.items if present.get(item.offer.project) != item.current]
+    if list_conflicts(plan.items, present) != plan.removed:
+        changed.append("triton")
+    if changed:
+        raise HostError(
+            f"{plan.target.environment.prefix} has changed since this was planned: {', '.join(changed)}",
+            tip="run the same command again",
+        )
+
+
+def check_installation(plan: InstallPlan, files: Mapping[str, Path]) -> list[str]:
+    """Look whether everything is installed as planned and belongs together; HostError with all that is not.
+
+    torch is the build that was chosen when its RECORD is that of the wheel, file by file.
+    """
+    present = list_installed(plan.target)
+    versions = {name: distribution.version for name, distribution in present.items()}
+    faults, summary = [], []
+    for item in plan.items:
+        offer, distribution_now = item.offer, present.get(item.offer.project)
+        if distribution_now is None or distribution_now.version != str(offer.version):
+            faults.append(
+                f"{offer.project} {offer.version} is not installed, but {distribution_now or 'nothing'}"
+            )
+            continue
+        path = files.get(offer.project)
+        if path is not None and not item.keep:
+            entries = read_wheel_record(offer, path)
+            faults += [
+                f"{distribution_now}: {text}" for text in list_differences(entries or [], distribution_now)
+            ]
+        faults += [
+            f"{distribution_now} requires {text}"
+            for text in list_unmet_requirements(distribution_now.requires, versions, plan.target.markers)
+        ]
+        if offer.project == "torch":
+            faults += _check_torch_kind(plan, build := detect_build(distribution_now).kind)
+            summary.append(f"{distribution_now} (built for {build})")
+        elif item.offer.source == "index":
+            summary.append(str(distribution_now))
+    if faults:
+        raise HostError(
+            "what is installed is not what was chosen:\n  " + "\n  ".join(faults),
+            tip="run the same command again; `rocm-wheels doctor` tells more about the environment",
+        )
+    return summary
+
+
+def _check_torch_kind(plan: InstallPlan, kind: str) -> list[str]:
+    """Say when torch serves AMD GPUs by the choice, and is of another kind by its own files."""
+    gpus = plan.choice.served if plan.choice else ()
+    serves = any(yes and gpu.vendor == "amd" for gpu, yes in gpus)
+    return [f"torch was chosen for an AMD GPU, and was built for {kind}"] if serves and kind != "rocm" else []
+
+
+def _download_files(plan: InstallPlan, cache: WheelCache, patience: RetryPolicy | None) -> dict[str, Path]:
+    downloads = {
+        item.offer.project: DownloadTarget(
+            item.offer.name, item.offer.url, item.offer.sha256, item.offer.size
+        )
+        for item in plan.changed
+    }
+    fetched = download_wheels(list(downloads.values()), cache, patience=patience)
+    files = {project: fetched[download].path for project, download in downloads.items()}
+    for item in plan.changed:
+        if not item.offer.is_sdist:
+            _require_sound_wheel(item.offer, files[item.offer.project])
+    return files
+
+
+def _require_sound_wheel(offer: PackageOffer, path: Path) -> None:
+    """Refuse a file that is no wheel, or another than the index says, before anything is installed.
+
+    A variant is looked at in every form that is chosen from, those of 2025 included.
+    """
+    from rocm_wheels.index import read_metadata_and_variant
+    from rocm_wheels.wheels import WheelArchive
+
+    try:
+        with WheelArchive.open(path) as archive:
+            archive.require_sound()
+            metadata = parse_metadata(read_metadata_and_variant(archive, path, None)[0], name=offer.name)
+            properties = _read_stated_properties(archive, offer) if offer.properties is not None else None
+    except DataError as cause:
+        raise HostError(f"{path} cannot be installed") from cause
+    wrongly = "the index gives it out wrongly"
+    if metadata.version != offer.version:
+        raise HostError(f"{offer.name} holds {metadata.name} {metadata.version}", tip=wrongly)
+    if properties != offer.properties:
+        raise HostError(f"{offer.name} is not the variant that the index's document says", tip=wrongly)
+
+
+def _read_stated_properties(archive: WheelArchive, offer: PackageOffer) -> Properties:
+    """Return what a variant wheel says of itself."""
+    from rocm_wheels.variants import VARIANT_FILE_NAME, read_any_format
+
+    label = offer.label or ""
+    members = [
+        member for member in archive.members if member.name.endswith(f".dist-info/{VARIANT_FILE_NAME}")
+    ]
+    if len(members) != 1:
+        raise DataError(f"{offer.name} has the label {label}, and {len(members)} files {VARIANT_FILE_NAME}")
+    return read_any_format(archive.read(members[0]), name=offer.name, label=label).variants[label]
+
+
+def _link_files(plan: InstallPlan, files: Mapping[str, Path], folder: Path) -> None:
+    """Put the files into one folder, under the names that installers read: they know no variant labels.
+
+    A hard link is a change of the file (its ctime), after which uv unpacks it anew.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for item in plan.changed:
+        source, name = files[item.offer.project].resolve(), folder / item.offer.installer_name
+        try:
+            name.symlink_to(source)
+        except OSError:  # Windows, without the right to
+            try:
+                os.link(source, name)
+            except OSError:  # another disk
+                shutil.copyfile(source, name)
+
+
+def _build_sdists(planned: PlannedInstall, folder: Path, env: Mapping[str, str]) -> None:
+    """Make wheels of source distributions (ROCm's ``rocm`` is one), from the same offers as everything."""
+    sources = [item.offer for item in planned.plan.changed if item.offer.is_sdist]
+    if not sources:
+        return
+    with serve_offers(planned.offers) as url:
+        for offer in sources:
+            log_note(f"building {offer.installer_name}")
+            words = [str(find_uv()), "build", "--wheel", "--no-config", "--no-cache", "--quiet"]
+            words += ["--python", str(planned.plan.target.python), "--default-index", url]
+            run_command(
+                [*words, "--out-dir", str(folder), str(folder / offer.installer_name)],
+                env=make_installer_environment(env),
+                check=HostError,
+                description=f"building {offer.installer_name}",
+                tip="nothing was installed",
+            )
+            (folder / offer.installer_name).unlink()
+
+
+def _remove_partial_records(plan: InstallPlan) -> None:
+    """Remove the records that a killed installation left half written: no installer gets past them.
+
+    uv takes such a package for installed, pip cannot uninstall it. The files themselves are written anew.
+    """
+    projects = {item.offer.project for item in plan.changed}
+    for info in sorted(path for folder in plan.target.package_folders for path in folder.glob("*.dist-info")):
+        if canonicalize_name(info.name.split("-", 1)[0]) not in projects:
+            continue
+        installer = info / "INSTALLER"
+        ours = not installer.is_file() or installer.read_text(encoding="utf-8").strip() in ("pip", "uv", "")
+        if not (info / "METADATA").is_file() or (ours and not (info / "RECORD").is_file()):
+            log_note(f"removing {info}, which is left of an installation that was broken off")
+            shutil.rmtree(info)
+
+
+def _run_installer(
+    plan: InstallPlan, files: Mapping[str, Path], folder: Path, env: Mapping[str, str], *, cached: bool
+) -> None:
+    uv = str(find_uv())
+    quiet = make_installer_environment(env)
+    names = ", ".join(f"{item.offer.project} {item.offer.version}" for item in plan.changed)
+    log_note(f"installing {names}")
+    words = make_install_command(plan, folder, uv, cached=cached)
+    try:
+        if plan.removed:
+            log_note(
+                f"removing {', '.join(map(str, plan.removed))}, which has the same folder as the new triton"
+            )
+            run_command(
+                make_remove_command(plan, uv),
+                env=quiet,
+                check=HostError,
+                description="removing the other triton",
+            )
+        run_command(words, env=quiet, check=HostError, description=f"{plan.installer} install")
+    except HostError as cause:
+        by_hand = format_installer_command(plan, make_install_command(plan, folder, "uv"))
+        on = f"; or, as all files are here:\n{by_hand}" if cached else ""
+        tip = f"{f'{cause.tip}; then ' if cause.tip else ''}run the same command again{on}"
+        raise HostError(_describe_state(plan, files), tip=tip) from cause
+
+
+def _describe_state(plan: InstallPlan, files: Mapping[str, Path]) -> str:
+    """Say what is installed of a set whose installation failed: an installer may leave halves."""
+    present = list_installed(plan.target)
+    states = []
+    complete = 0
+    for item in plan.changed:
+        distribution = present.get(item.offer.project)
+        if distribution is None:
+            states.append(f"{item.offer.project} missing")
+            continue
+        is_planned_version = distribution.version == str(item.offer.version)
+        is_partial = is_planned_version and bool(
+            list_differences(read_wheel_record(item.offer, files[item.offer.project]) or [], distribution)
+        )
+        complete += is_planned_version and not is_partial
+        states.append(f"{distribution}{' in part' if is_partial else ''}")
+    return (
+        f"the installation failed; {complete} of {len(plan.changed)} packages are installed as planned."
+        f" There is now: {', '.join(states)}"
+    )
+
+
+@contextlib.contextmanager
+def make_temporary_cache() -> Iterator[WheelCache]:
+    """Give a cache that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as folder:
+        yield WheelCache(Path(folder))

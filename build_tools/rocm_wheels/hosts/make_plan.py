@@ -1,0 +1,565 @@
+"""Plan an installation: parse what is asked for, choose, resolve, compare. Nothing is changed.
+
+A virtual environment that is not there yet is planned for before it is made: an installation that cannot
+be planned leaves no folder behind. What a killed run has begun is recognised by the lock of that run,
+inside, and is made again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sysconfig
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from rocm_wheels.core import (
+    HostError,
+    UsageError,
+    capture_output,
+    log_note,
+    log_warning,
+    run_command,
+    run_in_parallel,
+)
+from rocm_wheels.hosts.candidates import ChoiceCandidate, WheelChoice
+from rocm_wheels.hosts.compare_installed import list_broken_requirements, list_differences, read_wheel_record
+from rocm_wheels.hosts.index_pages import UnreachableIndexError
+from rocm_wheels.hosts.install_plan import (
+    LOCK_NAME,
+    InstallItem,
+    InstallPlan,
+    InstallTarget,
+    inspect_target,
+    list_installed,
+    make_venv_command,
+    require_writable_folder,
+)
+from rocm_wheels.hosts.installed_packages import (
+    InstalledDistribution,
+    PythonEnvironment,
+    detect_build,
+    read_environment,
+)
+from rocm_wheels.hosts.package_offers import (
+    OfferSources,
+    PackageOffer,
+    PackageOffers,
+    find_dependency_index,
+    find_intended_project,
+    is_closed_project,
+    requires_pure_wheel,
+)
+from rocm_wheels.hosts.resolve import Resolver, make_installer_environment, serve_offers
+from rocm_wheels.hosts.wheel_cache import WheelCache, WholeReach
+from rocm_wheels.index import IndexReader, UnreachableError, path_of_url, resolve_index_url
+from rocm_wheels.sdk import find_uv
+
+if TYPE_CHECKING:
+    from rocm_wheels.hosts.host import TargetHost
+
+DEFAULT_PACKAGES = ("torch", "torchvision", "torchaudio")
+_NAMES_TIP = "give names and versions: torch 'torchvision>=0.24' 'torch==2.9.*'"
+_NEEDS_NO_TORCH = re.compile(r"rocm.*|.*triton.*|amd-.*|hip-.*")
+
+
+@dataclass(frozen=True)
+class RequestedPackage:
+    """A requirement as it was given, without its marker, which is true of the environment."""
+
+    text: str
+    project: str
+    requirement: Requirement
+
+
+def parse_packages(words: Sequence[str], markers: Mapping[str, str]) -> tuple[RequestedPackage, ...]:
+    """Read requirements; UsageError for what is none, for a URL or file, and for a project twice.
+
+    One whose marker is false is left out, and that is said.
+    """
+    packages: dict[str, RequestedPackage] = {}
+    for word in words or DEFAULT_PACKAGES:
+        requirement = _parse_package(word)
+        if requirement.marker is not None and not requirement.marker.evaluate(dict(markers)):
+            log_note(f"left out, as its marker is not true of this Python: {word}")
+            continue
+        requirement.marker = None
+        name = canonicalize_name(requirement.name)
+        if (intended := find_intended_project(name)) is not None:
+            raise UsageError(
+                f"{name} is no project of torch's; did you mean {intended}?",
+                tip="if not, install it by pip or uv itself: strangers register names that are nearly others",
+            )
+        if name in packages:
+            raise UsageError(
+                f"{name} is asked for twice: {packages[name].text} and {word}", tip="name it once"
+            )
+        packages[name] = RequestedPackage(str(requirement), name, requirement)
+    if not packages:
+        raise UsageError("nothing is left to install", tip=_NAMES_TIP)
+    return tuple(packages.values())
+
+
+def find_torch_requirement(packages: Sequence[RequestedPackage]) -> str | None:
+    """Return the requirement on torch that the packages come to; None where torch is not part of it."""
+    for package in packages:
+        if package.project == "torch":
+            return package.text
+    needs_it = any(
+        requires_pure_wheel(package.project)
+        or (is_closed_project(package.project) and not _NEEDS_NO_TORCH.fullmatch(package.project))
+        for package in packages
+    )
+    return "torch" if needs_it else None
+
+
+def list_stable_projects(packages: Sequence[RequestedPackage], *, pre: bool) -> frozenset[str]:
+    """Return the projects of which a pre-release is not what was asked for, where there are releases."""
+    return frozenset(
+        package.project for package in packages if not pre and not package.requirement.specifier.prereleases
+    )
+
+
+def list_resolver_lines(
+    packages: Sequence[RequestedPackage], choice: WheelChoice | None, *, pinned: bool = True
+) -> list[str]:
+    """Return what the resolver is asked for.
+
+    torch, where it was asked for, is exactly the one that was chosen; its companions are as they were asked
+    for: which of them go with that torch, they say themselves. Extras for the GPUs come with torch.
+    """
+    lines = [entry.text for entry in packages if choice is None or entry.project != choice.project]
+    if choice is None or choice.picked is None:
+        return lines
+    requested = next((entry.requirement for entry in packages if entry.project == choice.project), None)
+    for text in choice.requires or (f"{choice.project}=={choice.picked.version}",):
+        entry = Requirement(text)
+        if canonicalize_name(entry.name) == choice.project and not (pinned and requested):
+            entry.specifier = requested.specifier if requested else SpecifierSet()
+        if requested or entry.extras:
+            lines.insert(0, str(entry))
+    return lines
+
+
+def list_device_extras(choice: WheelChoice | None) -> frozenset[str]:
+    """Return the extras by which torch gets the kernels of this machine's GPUs (``device-gfx942``)."""
+    extras = [extra for text in (choice.requires if choice else ()) for extra in Requirement(text).extras]
+    return frozenset(extra for extra in extras if extra.startswith("device-"))
+
+
+def _parse_package(word: str) -> Requirement:
+    text = word.strip()
+    if not text:
+        raise UsageError("a package has an empty name; is a variable not set?", tip=_NAMES_TIP)
+    if text.startswith("-"):
+        raise UsageError(f"{text} is no option of this command", tip="--help lists them")
+    if "://" in text or text.endswith((".whl", ".tar.gz", ".zip")) or text.startswith((".", "/", "~")):
+        raise UsageError(
+            f"{text} is a file or URL: nothing would be chosen of it",
+            tip="put wheels into a folder and name that with --index; or install it by pip or uv itself",
+        )
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement as cause:
+        hint = " (two equals signs)" if re.search(r"[^=<>!~]=[^=]", text) else ""
+        raise UsageError(f"{text!r} is not a requirement{hint}", tip=_NAMES_TIP) from cause
+    if requirement.url:
+        raise UsageError(f"{text} names a URL: nothing would be chosen of it", tip=_NAMES_TIP)
+    return requirement
+
+
+_UNFINISHED_MARK = "unfinished"  # beside the lock: `uv venv` has not ended well yet
+# Debian's own Pythons have other folders than the environments that are made of them
+_VENV_QUERY = """
+import json, os, sys, sysconfig
+scheme = "venv" if "venv" in sysconfig.get_scheme_names() else "nt" if os.name == "nt" else "posix_prefix"
+base = {"base": sys.argv[1], "platbase": sys.argv[1]}
+print(json.dumps([sysconfig.get_path(name, scheme, base) for name in ("purelib", "platlib", "scripts")]))
+"""
+
+
+def inspect_venv(folder: Path, base: Path | None, env: Mapping[str, str]) -> InstallTarget:
+    """Return a virtual environment of the Python ``base`` as a target: that at ``folder``, or the one to be.
+
+    UsageError where something else is there: other files, or an environment of another Python.
+    """
+    folder = folder.expanduser().absolute()
+    env = {name: value for name, value in env.items() if name not in ("PYTHONHOME", "PYTHONPATH")}
+    base_target = inspect_target(base, env, changes=False)
+    target = _plan_target(folder, base_target, env)
+    lock = target.package_folders[0] / LOCK_NAME
+    begun = lock.is_dir() and ((lock / _UNFINISHED_MARK).exists() or not (folder / "pyvenv.cfg").exists())
+    if begun or not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        require_writable_folder(target.package_folders[0])
+        return target
+    if not (folder / "pyvenv.cfg").is_file():
+        raise UsageError(
+            f"--venv {folder} is there, and is no virtual environment",
+            tip="name a folder that is not there yet, or one that this made",
+        )
+    try:
+        existing = read_environment(folder, env)
+    except UsageError as cause:
+        cause.tip = f"delete {folder}: the same command makes it anew"
+        raise UsageError(f"--venv {folder} does not run") from cause
+    if _identify_base(existing) != _identify_base(base_target.environment):
+        raise UsageError(
+            f"--venv {folder} is an environment of Python {existing.version} in {existing.base_prefix}, and not of"
+            f" {base_target.environment.version} in {base_target.environment.base_prefix}",
+            tip=f"delete {folder}, or name another folder",
+        )
+    return inspect_target(folder, env)
+
+
+def begin_venv(target: InstallTarget) -> None:
+    """Make the folder of an environment that is not there yet. HostError where there can be none."""
+    if target.base_python is not None:
+        try:
+            (target.package_folders[0] / LOCK_NAME).mkdir(parents=True, exist_ok=True)
+        except OSError as cause:
+            raise HostError(f"{target.environment.prefix} cannot be made: {cause.strerror}") from cause
+
+
+def make_venv(plan: InstallPlan, env: Mapping[str, str]) -> None:
+    """Make the environment of a plan that is not there yet; who calls holds the lock inside of it."""
+    target = plan.target
+    if target.base_python is None:
+        return
+    prefix, begun = target.environment.prefix, target.package_folders[0] / LOCK_NAME / _UNFINISHED_MARK
+    if (prefix / "pyvenv.cfg").exists() and not begun.exists():
+        return  # another run has made it meanwhile
+    log_note(f"making {target}")
+    begun.touch()
+    words = make_venv_command(plan, str(find_uv()))
+    words[2:2] = ["--quiet", "--allow-existing"]
+    run_command(words, env=make_installer_environment(env), check=HostError, description=f"making {prefix}")
+    if not target.python.is_file():
+        raise HostError(f"uv has made {prefix} without {target.python}")
+    begun.unlink()
+
+
+def _identify_base(environment: PythonEnvironment) -> tuple[str, bool, Path]:
+    return environment.version, environment.free_threaded, environment.base_prefix.resolve()
+
+
+def _plan_target(folder: Path, base_target: InstallTarget, env: Mapping[str, str]) -> InstallTarget:
+    output = capture_output(
+        [base_target.python, "-I", "-c", _VENV_QUERY, folder],
+        env=env,
+        timeout=60,
+        check=UsageError,
+        description=f"asking {base_target.python} where an environment has its packages",
+    )
+    *folders, scripts = (Path(os.path.normpath(path)) for path in json.loads(output))
+    folders = list(dict.fromkeys(folders))
+    environment = replace(
+        base_target.environment,
+        python=scripts / f"python{sysconfig.get_config_var('EXE') or ''}",
+        prefix=folder,
+        path=tuple(folders),
+        site_packages=folders[0],
+        user_site=None,
+    )
+    return replace(
+        base_target,
+        environment=environment,
+        package_folders=tuple(folders),
+        has_pip=False,
+        base_python=base_target.python,
+    )
+
+
+_TRITON_PROJECT = re.compile(r"triton(-.+)?|pytorch-triton.*")
+_SIZE_JOBS = 8
+Chooser = Callable[[Sequence[str], "str | None"], WheelChoice]
+
+
+@dataclass(frozen=True)
+class InstallRequest:
+    """What a user wants. ``installer`` is ``uv`` or ``pip``; ``gfx`` and ``rocm`` state another machine.
+
+    ``venv`` is the folder of an environment that is made of ``python`` where it is not there.
+    """
+
+    packages: tuple[str, ...] = ()
+    index: str | None = None
+    dependency_index: str | None = None
+    python: Path | None = None
+    installer: str = "uv"
+    channel: str = "stable"
+    pre: bool = False
+    gfx: tuple[str, ...] = ()
+    rocm: str | None = None
+    require_hashes: bool = False
+    rocm_index: str | None = None
+    venv: Path | None = None
+
+
+@dataclass(frozen=True)
+class PlannedInstall:
+    """A plan, and the offers that it was made of (sources that are built need them again)."""
+
+    plan: InstallPlan
+    offers: PackageOffers
+
+
+def plan_installation(request: InstallRequest, cache: WheelCache, env: Mapping[str, str]) -> PlannedInstall:
+    """Choose, resolve and compare. UsageError for bad input, HostError when nothing fits or nothing may."""
+    target = (
+        inspect_target(request.python, env)
+        if request.venv is None
+        else inspect_venv(request.venv, request.python, env)
+    )
+    if request.installer == "pip" and not target.has_pip:
+        hint = "" if target.base_python else f"; or `{target.python} -m ensurepip`"
+        raise HostError(f"{target} has no pip", tip=f"leave --pip out: uv needs none{hint}")
+    packages = parse_packages(request.packages, target.markers)
+    host = _make_target_host(request, target, env)
+    reach = WholeReach(cache)
+    chooser = _make_chooser(request, host, reach)
+    torch_requirement = find_torch_requirement(packages)
+    if torch_requirement is None and request.index is None:
+        raise UsageError(
+            "nothing of this belongs to torch, which says from which index things come",
+            tip="name torch as well, or the index with --index",
+        )
+    choice = (
+        chooser([torch_requirement, *_list_companions(packages)], request.index)
+        if torch_requirement is not None
+        else None
+    )
+    present = list_installed(target)
+    index = choice.index if choice else resolve_index_url(request.index or "")
+    sources = OfferSources(
+        index=index,
+        dependencies=find_dependency_index(request.dependency_index, env),
+        tags=host.tags,
+        installed=present,
+        choose=lambda project, version: _choose_version(chooser, index, project, version),
+        torch=choice.picked if choice else None,
+        stable_projects=list_stable_projects(packages, pre=request.pre),
+        rocm=resolve_index_url(request.rocm_index) if request.rocm_index is not None else None,
+    )
+    offers = PackageOffers(sources, reach)
+    with serve_offers(offers) as url:
+        resolver = Resolver(offers, url, target, env)
+        resolved, lines = _resolve_packages(packages, choice, resolver)
+        items = _fill_sizes(
+            [_make_item(offer, present.get(offer.project), cache) for offer in resolved], reach
+        )
+    choice = _match_choice(choice, resolved, chooser)
+    _require_hashes(request, items)
+    removed = list_conflicts(items, present)
+    warnings = (
+        *_warn_missing_triton(choice, resolved, host),
+        *_list_warnings(items, removed, present, target),
+    )
+    plan = InstallPlan(
+        target, request.installer, choice, tuple(lines), index, sources.dependencies, items, removed, warnings
+    )
+    return PlannedInstall(plan, offers)
+
+
+def _make_target_host(request: InstallRequest, target: InstallTarget, env: Mapping[str, str]) -> TargetHost:
+    from rocm_wheels.hosts.host import StatedMachine, make_host
+
+    threads = "t" if target.environment.free_threaded else ""
+    stated_machine = StatedMachine(request.gfx, request.rocm, f"{target.environment.version}{threads}")
+    return make_host(env, stated_machine)
+
+
+def _make_chooser(request: InstallRequest, host: TargetHost, reach: IndexReader) -> Chooser:
+    from rocm_wheels.hosts.choose import choose_wheels
+
+    def choose_first(requirements: Sequence[str], index: str | None) -> WheelChoice:
+        selected = requirements if index is None else requirements[:1]
+        return choose_wheels(selected, index, host, reach, channel=request.channel, pre=request.pre)[0]
+
+    return choose_first
+
+
+def _list_companions(packages: Sequence[RequestedPackage]) -> list[str]:
+    """Return what else the index has to have that is looked for: no other one is asked for it."""
+    return [
+        package.project
+        for package in packages
+        if is_closed_project(package.project) and package.project != "torch"
+    ]
+
+
+def _choose_version(chooser: Chooser, index: str, project: str, version: Version) -> ChoiceCandidate | None:
+    try:
+        return chooser([f"{project}=={version}"], index).picked
+    except UnreachableIndexError:
+        raise
+    except HostError:
+        return None  # a version that this machine can use no variant of is not offered
+
+
+def _resolve_packages(
+    packages: Sequence[RequestedPackage], choice: WheelChoice | None, resolver: Resolver
+) -> tuple[list[PackageOffer], list[str]]:
+    """Resolve with exactly the torch that was chosen; where that fails, say whether another would do."""
+    lines = list_resolver_lines(packages, choice)
+    try:
+        resolved = resolver.resolve_set(lines)
+    except HostError as failure:
+        free = list_resolver_lines(packages, choice, pinned=False)
+        if free == lines:
+            raise
+        try:
+            alternative = resolver.resolve_set(free)
+        except HostError:
+            raise failure from None
+        names = {entry.project for entry in packages}
+        together = " ".join(
+            f"'{entry.project}=={entry.version}'" for entry in alternative if entry.project in names
+        )
+        failure.tip = f"these go together: rocm-wheels install {together}"
+        raise
+    device_lines = _list_device_lines(resolved, list_device_extras(choice), resolver.offers)
+    return (
+        (resolver.resolve_set([*lines, *device_lines]), [*lines, *device_lines])
+        if device_lines
+        else (resolved, lines)
+    )
+
+
+def _list_device_lines(
+    resolved: Sequence[PackageOffer], extras: frozenset[str], offers: PackageOffers
+) -> list[str]:
+    """Return what torch's companions have of the same extras: their kernels may lie in other wheels."""
+    lines = []
+    for offer in resolved if extras else ():
+        if offer.project != "torch" and offer.source == "index" and not offer.is_sdist:
+            shared = sorted(extras.intersection(offers.list_extras(offer)))
+            lines += [f"{offer.project}[{','.join(shared)}]=={offer.version}"] if shared else []
+    return lines
+
+
+def _match_choice(
+    choice: WheelChoice | None, resolved: Sequence[PackageOffer], chooser: Chooser
+) -> WheelChoice | None:
+    """Return the choice of the torch that is taken: another one where only a companion was asked for."""
+    torch = next((offer for offer in resolved if offer.project == "torch"), None)
+    if choice is None or torch is None or choice.picked is None or choice.picked.url == torch.url:
+        return choice
+    new_choice = chooser([f"torch=={torch.version}"], choice.index)
+    if new_choice.picked is None or new_choice.picked.url != torch.url:
+        raise HostError(
+            f"what was asked for goes with {torch.name}, which is not the build for this machine",
+            tip="name a version of torch as well",
+        )
+    return new_choice
+
+
+def _make_item(offer: PackageOffer, current: InstalledDistribution | None, cache: WheelCache) -> InstallItem:
+    path = path_of_url(offer.url) if offer.source != "installed" else None
+    if path is None and offer.sha256:
+        cached = cache.wheel_path(offer.sha256, offer.name)
+        path = cached if cached.is_file() else None
+    keep = offer.source == "installed" or _is_installed(offer, current, path)
+    matters = current is not None and not keep and is_closed_project(offer.project)
+    kind = detect_build(current).kind if matters and current is not None else ""
+    return InstallItem(offer, keep, current, "" if kind == "unknown" else kind, path is not None)
+
+
+def _fill_sizes(items: Sequence[InstallItem], reach: IndexReader) -> tuple[InstallItem, ...]:
+    """Ask the servers for the sizes that their pages do not say (HTML has no place for them)."""
+
+    def fill_size(item: InstallItem) -> InstallItem:
+        if item.keep or item.offer.size is not None:
+            return item
+        try:
+            size = reach.fetch_size(item.offer.url)[1]
+        except UnreachableError:
+            size = None  # fetching it will tell
+        return replace(item, offer=replace(item.offer, size=size))
+
+    return tuple(run_in_parallel(fill_size, items, jobs=_SIZE_JOBS))
+
+
+def _is_installed(offer: PackageOffer, current: InstalledDistribution | None, path: Path | None) -> bool:
+    """Tell whether what is installed was made of this very file; of a plain dependency the version tells."""
+    if current is None or current.editable or current.version != str(offer.version):
+        return False
+    if not is_closed_project(offer.project):
+        return True
+    if offer.is_sdist:
+        return True  # its version is pinned, and what it was built into is not known beforehand
+    entries = read_wheel_record(offer, path)
+    return entries is not None and not list_differences(entries, current)
+
+
+def _require_hashes(request: InstallRequest, items: Sequence[InstallItem]) -> None:
+    bare = [
+        item.offer.name for item in items if not item.keep and not item.offer.sha256 and not _is_local(item)
+    ]
+    if not bare:
+        return
+    remaining = f" and {len(bare) - 3} more" if len(bare) > 3 else ""
+    message = f"the index states no sha256 of {', '.join(bare[:3])}{remaining}"
+    if request.require_hashes:
+        raise HostError(message, tip="leave --require-hashes out to trust the connection alone")
+    log_warning(f"{message}: only the connection vouches for the bytes")
+
+
+def _is_local(item: InstallItem) -> bool:
+    return path_of_url(item.offer.url) is not None
+
+
+def list_conflicts(
+    items: Sequence[InstallItem], present: Mapping[str, InstalledDistribution]
+) -> tuple[InstalledDistribution, ...]:
+    """Return installed tritons of other names: they all have the same folder, and overwrite each other."""
+    names = {item.offer.project for item in items}
+    if not any(_TRITON_PROJECT.fullmatch(name) for name in names):
+        return ()
+    return tuple(
+        distribution
+        for name, distribution in present.items()
+        if _TRITON_PROJECT.fullmatch(name) and name not in names
+    )
+
+
+def _warn_missing_triton(
+    choice: WheelChoice | None, resolved: Sequence[PackageOffer], host: TargetHost
+) -> tuple[str, ...]:
+    """Say when torch of a known index comes without the triton that goes with it: it did not require it."""
+    from rocm_wheels.models import find_index_by_url, get_triton_name
+
+    index = find_index_by_url(choice.index) if choice else None
+    torch = next((offer for offer in resolved if offer.project == "torch"), None)
+    if index is None or torch is None:
+        return ()
+    name = get_triton_name(torch.version, index, platform=host.platform)
+    if not name or any(offer.project == name for offer in resolved):
+        return ()
+    return (f"torch {torch.version} goes with {name}, and does not require it: torch.compile will not work",)
+
+
+def _list_warnings(
+    items: Sequence[InstallItem],
+    removed: Sequence[InstalledDistribution],
+    present: Mapping[str, InstalledDistribution],
+    target: InstallTarget,
+) -> tuple[str, ...]:
+    versions = {name: distribution.version for name, distribution in present.items()}
+    versions |= {item.offer.project: str(item.offer.version) for item in items}
+    removed_names = {distribution.name for distribution in removed}
+    versions = {name: version for name, version in versions.items() if name not in removed_names}
+    changed = [item.offer.project for item in items if not item.keep]
+    unchanged = [
+        distribution
+        for name, distribution in present.items()
+        if name not in removed_names and name not in changed
+    ]
+    return tuple(list_broken_requirements([*changed, *removed_names], unchanged, versions, target.markers))

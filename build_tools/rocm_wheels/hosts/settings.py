@@ -1,0 +1,356 @@
+"""Make the variables that a machine needs for the torch that is installed on it: a pure function.
+
+Rules: nothing for a card that has kernels of its own. An override only to kernels that are there and that
+the card is known to run. Never one that changes another card that is in use: then one for the card alone,
+or the card is hidden. An integrated GPU without kernels is hidden when a discrete card has some. What the
+user has set stays, and a note says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rocm_wheels.gpus import CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, Gpu, Hardware, format_override_version
+from rocm_wheels.hosts.gpu_support import check_kernel_support
+from rocm_wheels.models import OVERRIDE_VARIABLE, TargetOverride, load_overrides
+
+
+@dataclass(frozen=True)
+class VariableSetting:
+    """A variable and its value. ``why`` is one sentence; ``source`` a URL that says that it works."""
+
+    name: str
+    value: str
+    why: str
+    source: str
+
+
+@dataclass(frozen=True)
+class ConfiguredCard:
+    """A card that HIP sees. ``number`` is HIP's, before ``HIP_VISIBLE_DEVICES``.
+
+    ``native``: torch has kernels for it (those of a generic target count). ``override``: else, whose kernels
+    it can run. ``has_target`` is False for a card whose target nothing tells.
+    """
+
+    gpu: Gpu
+    number: int
+    native: bool
+    override: TargetOverride | None
+    has_target: bool = True
+
+    @property
+    def usable(self) -> bool:
+        """Whether torch can use it, with an override or without."""
+        return self.native or self.override is not None
+
+    def __str__(self) -> str:
+        target = get_own_target(self.gpu) or "unknown target"
+        return f"{self.gpu.name} ({target})" if self.gpu.name else target
+
+
+def get_own_target(gpu: Gpu) -> str | None:
+    """Return the target of the hardware itself, without features."""
+    target = gpu.native or gpu.gfx
+    return target.partition(":")[0] if target else None
+
+
+def sort_by_hip_index(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
+    """Return the GPUs in the order in which HIP numbers them, before ``HIP_VISIBLE_DEVICES``.
+
+    Those that somebody states are in the order of their statement.
+    """
+    numbers = [(gpu.index if gpu.hip_index is None and gpu.visible else gpu.hip_index, gpu) for gpu in gpus]
+    numbered = [(number, gpu) for number, gpu in numbers if number is not None]
+    return tuple(gpu for _, gpu in sorted(numbered, key=lambda pair: pair[0]))
+
+
+def judge_cards(
+    gpus: Sequence[Gpu],
+    targets: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    platform: str,
+    risky: bool,
+) -> tuple[ConfiguredCard, ...]:
+    """Say of each GPU (in HIP's order) what torch's ``targets`` come to for it; hidden ones are left out.
+
+    Where the user overrides targets, each is what it passes for.
+    """
+    overridden = bool(list_override_variables(env))
+    cards = []
+    for number, gpu in enumerate(gpus):
+        target = (gpu.gfx or "").partition(":")[0] if overridden else get_own_target(gpu)
+        native = bool(target) and can_run_kernels(targets, target or "", env)
+        options = (
+            []
+            if native or not target or overridden or platform == "win32"
+            else list_possible_overrides(target, targets)
+        )
+        allowed = [option for option in options if risky or not option.risky]
+        if gpu.visible:
+            cards.append(
+                ConfiguredCard(gpu, number, native, allowed[0] if allowed else None, has_target=bool(target))
+            )
+    return tuple(cards)
+
+
+def can_run_kernels(targets: Sequence[str], target: str, env: Mapping[str, str]) -> bool:
+    """Whether kernels for ``targets`` run on a GPU, as this environment has it."""
+    return check_kernel_support(targets, target, xnack=env.get("HSA_XNACK") == "1").runs
+
+
+def list_possible_overrides(target: str, targets: Iterable[str]) -> list[TargetOverride]:
+    """Return whose kernels, of those for ``targets``, a card can run: the best first, risky ones too."""
+    available = {target_id.partition(":")[0] for target_id in targets}
+    return [option for option in load_overrides().cards.get(target, ()) if option.target in available]
+
+
+def is_override_harmless(gpu: Gpu, version: str, *, used: bool) -> bool:
+    """Whether an override of all cards leaves this one, which has no need of it, as good as it was.
+
+    The runtime refuses one of another major version, and then sees no card at all (rocm-systems 5686).
+    """
+    target = get_own_target(gpu)
+    if target is None:
+        return False
+    own_version = format_override_version(target)
+    return own_version == version or (not used and own_version.partition(".")[0] == version.partition(".")[0])
+
+
+def list_override_variables(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the user's own variables that override a target: for all cards, or for one of them."""
+    names = [
+        name
+        for name in env
+        if name.removeprefix(OVERRIDE_VARIABLE + "_").isdecimal() or name == OVERRIDE_VARIABLE
+    ]
+    return tuple(sorted(names))
+
+
+_HIDING_VARIABLES = (HIP_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES)  # GPU_DEVICE_ORDINAL is for OpenCL
+_MPS_FALLBACK = "PYTORCH_ENABLE_MPS_FALLBACK"
+_MPS_FALLBACK_SOURCE = "https://docs.pytorch.org/docs/stable/mps_environment_variables.html"
+_ISOLATION_SOURCE = "https://rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html"
+
+
+@dataclass(frozen=True)
+class _SettingsPlan:
+    """What is done about the cards: which stay in sight, and by what name each override is set."""
+
+    visible: tuple[ConfiguredCard, ...]
+    overridden: tuple[tuple[str, tuple[ConfiguredCard, ...]], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def make_settings(
+    hardware: Hardware,
+    targets: Sequence[str] | None,
+    env: Mapping[str, str],
+    platform: str,
+    *,
+    nodes: Sequence[int] = (),
+    rocm: str = "",
+    risky: bool = False,
+) -> tuple[tuple[VariableSetting, ...], tuple[str, ...]]:
+    """Return the variables to set, and notes for people.
+
+    ``targets`` are those of the kernels in the installed torch: None when that is not known, empty for a
+    build without any. ``platform`` is as ``sys.platform`` spells it. ``nodes`` are the runtime's numbers of
+    the cards, by their index (``gpus.kfd``); without them no card can be overridden alone. ``rocm`` is the
+    version that torch was built with, and brings or requires; "" where it does not say.
+    """
+    if platform == "darwin":
+        return _make_macos_settings(env)
+    order = sort_by_hip_index(gpu for gpu in hardware.gpus if gpu.vendor == "amd")
+    if not order:
+        return (), ("no AMD GPU that the ROCm runtime numbers: nothing to set",)
+    if targets is None:
+        return (), ("which kernels torch has is not known: nothing is set",)
+    if not targets:
+        return (), ("the installed torch has no kernels for AMD GPUs: no variable changes that",)
+    override_variables = list_override_variables(env)
+    cards = judge_cards(order, targets, env, platform=platform, risky=risky)
+    notes = [
+        *_describe_user_variables(cards, override_variables, targets, env),
+        *_describe_cards(cards, targets, platform),
+    ]
+    if not any(card.usable for card in cards):
+        return (), tuple(notes)
+    alone = nodes if _supports_node_overrides(hardware, rocm) else ()
+    plan = _plan_settings(cards, hardware, alone)
+    settings = [
+        VariableSetting(
+            name,
+            (group[0].override and group[0].override.version) or "",
+            _explain_override(group),
+            _get_source_url(group),
+        )
+        for name, group in plan.overridden
+    ]
+    hiding, hiding_notes = _hide_cards(cards, plan.visible, env)
+    return (*settings, *hiding), (*notes, *plan.notes, *hiding_notes, *_list_cautions(plan))
+
+
+def _make_macos_settings(env: Mapping[str, str]) -> tuple[tuple[VariableSetting, ...], tuple[str, ...]]:
+    if _MPS_FALLBACK in env:
+        return (), (f"{_MPS_FALLBACK}={env[_MPS_FALLBACK]} is your own and stays",)
+    why = "operations that the mps back end lacks then run on the CPU, not at all otherwise"
+    return (VariableSetting(_MPS_FALLBACK, "1", why, _MPS_FALLBACK_SOURCE),), ()
+
+
+def _plan_settings(
+    cards: Sequence[ConfiguredCard], hardware: Hardware, nodes: Sequence[int]
+) -> _SettingsPlan:
+    """Decide which cards stay and how those that need an override get theirs."""
+    discrete = any(card.usable and not card.gpu.integrated for card in cards)
+    visible = tuple(
+        card
+        for card in cards
+        if card.native or not card.has_target or (card.override and not (discrete and card.gpu.integrated))
+    )
+    needy = tuple(card for card in visible if card.override)
+    if not needy:
+        return _SettingsPlan(visible)
+    groups: dict[str, list[ConfiguredCard]] = {}
+    for card in needy:
+        groups.setdefault(card.override.version if card.override else "", []).append(card)
+    first = next(iter(groups))
+    if len(groups) == 1 and _is_harmless_for_others(first, needy, visible, hardware):
+        return _SettingsPlan(visible, ((OVERRIDE_VARIABLE, needy),))
+    if all((card.gpu.index or 0) < len(nodes) for card in needy):
+        alone = [(f"{OVERRIDE_VARIABLE}_{nodes[card.gpu.index or 0]}", (card,)) for card in needy]
+        since = load_overrides().per_node.since
+        return _SettingsPlan(
+            visible, tuple(alone), (f"{OVERRIDE_VARIABLE}_<node> is read by ROCm {since} and later",)
+        )
+    native = tuple(card for card in visible if not card.override)
+    if native:
+        out = ", ".join(map(str, needy))
+        return _SettingsPlan(
+            native, (), (f"{out}: would need an override that breaks the other cards; hidden",)
+        )
+    group = tuple(groups[first])
+    if _is_harmless_for_others(first, group, group, hardware):
+        return _SettingsPlan(
+            group,
+            ((OVERRIDE_VARIABLE, group),),
+            ("the cards need different overrides: only one kind is used",),
+        )
+    return _SettingsPlan((), (), ("the cards need overrides that exclude each other: nothing is set",))
+
+
+def _is_harmless_for_others(
+    version: str, needy: Sequence[ConfiguredCard], visible: Sequence[ConfiguredCard], hardware: Hardware
+) -> bool:
+    """Whether an override of all cards, which the runtime applies to hidden ones too, does no harm."""
+    overridden_indices = {card.gpu.index for card in needy}
+    used = {card.gpu.index for card in visible}
+    other_gpus = [
+        gpu
+        for gpu in hardware.gpus
+        if gpu.vendor == "amd" and gpu.index is not None and gpu.index not in overridden_indices
+    ]
+    return all(is_override_harmless(gpu, version, used=gpu.index in used) for gpu in other_gpus)
+
+
+def _supports_node_overrides(hardware: Hardware, rocm: str) -> bool:
+    """Whether torch's runtime reads overrides of one card: believed where no ROCm says its version."""
+    versions = [
+        _parse_numbers(version)
+        for version in ((rocm,) if rocm else (installation.version for installation in hardware.rocm))
+    ]
+    return not versions or max(versions) >= _parse_numbers(load_overrides().per_node.since)
+
+
+def _parse_numbers(version: str) -> tuple[int, ...]:
+    """Return ``(7, 2, 0)`` of ``7.2.0-43`` or ``7.2.0rc1``."""
+    match = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(map(int, match[0].split("."))) if match else ()
+
+
+def _hide_cards(
+    cards: Sequence[ConfiguredCard], visible: Sequence[ConfiguredCard], env: Mapping[str, str]
+) -> tuple[tuple[VariableSetting, ...], tuple[str, ...]]:
+    hidden = [card for card in cards if card not in visible]
+    if not hidden or not visible:
+        return (), ()
+    value = ",".join(str(card.number) for card in visible)
+    names = ", ".join(map(str, hidden))
+    if user_variables := [name for name in _HIDING_VARIABLES if name in env]:
+        message = f"{user_variables[0]}={env[user_variables[0]]} is your own and stays, though torch cannot use {names}"
+        return (), (f"{message}: {HIP_VISIBLE_DEVICES}={value} would hide it",)
+    source = load_overrides().hidden_integrated.source
+    integrated = all(card.gpu.integrated for card in hidden)
+    url = load_overrides().sources[source].url if integrated else _ISOLATION_SOURCE
+    return (
+        VariableSetting(
+            HIP_VISIBLE_DEVICES, value, f"hides {names}: torch has no kernels that it can run", url
+        ),
+    ), ()
+
+
+def _explain_override(group: Sequence[ConfiguredCard]) -> str:
+    card = group[0]
+    assert card.override is not None
+    names = ", ".join(dict.fromkeys(get_own_target(member.gpu) or "" for member in group))
+    return f"torch has no kernels for {names}, which runs those for {card.override.target}"
+
+
+def _get_source_url(group: Sequence[ConfiguredCard]) -> str:
+    assert group[0].override is not None
+    return load_overrides().sources[group[0].override.source].url
+
+
+def _list_cautions(plan: _SettingsPlan) -> list[str]:
+    used_overrides = [card.override for _, group in plan.overridden for card in group if card.override]
+    return list(
+        dict.fromkeys(
+            f"{OVERRIDE_VARIABLE}={override.version}: {override.care}"
+            for override in used_overrides
+            if override.care
+        )
+    )
+
+
+def _describe_cards(cards: Sequence[ConfiguredCard], targets: Sequence[str], platform: str) -> list[str]:
+    """Say what cannot be helped, and what only the user may decide."""
+    notes = []
+    for card in cards:
+        target = get_own_target(card.gpu)
+        if card.usable:
+            continue
+        if not card.has_target or target is None:
+            notes.append(f"{card}: nothing tells its target; it is left as it is")
+            continue
+        possible = list_possible_overrides(target, targets)
+        message = f"{card}: torch has no kernels for it"
+        if possible and platform == "win32":
+            message += f", and {load_overrides().windows.note}"
+        elif possible and possible[0].risky:
+            message += f"; {OVERRIDE_VARIABLE}={possible[0].version} might do, but is {possible[0].care}"
+        notes.append(f"{message}; install a torch that has {target}")
+    return notes
+
+
+def _describe_user_variables(
+    cards: Sequence[ConfiguredCard], variables: Sequence[str], targets: Sequence[str], env: Mapping[str, str]
+) -> list[str]:
+    """Say which of the user's variables stay, and where they do harm."""
+    if not variables:
+        return []
+    notes = [f"{name}={env[name]} is your own and stays" for name in variables]
+    notes += [
+        f"{name} is set and empty, and then ROCm of before mid-2026 uses no GPU: unset it"
+        for name in variables
+        if not env[name]
+    ]
+    for card in cards:
+        target = get_own_target(card.gpu) or ""
+        if can_run_kernels(targets, target, env) and card.gpu.gfx != card.gpu.native:
+            notes.append(
+                f"{card} has kernels of its own and now passes for {card.gpu.gfx}: unset {variables[0]}"
+            )
+    return notes

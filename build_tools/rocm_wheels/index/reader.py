@@ -1,0 +1,407 @@
+"""Read any index as installers do: HTML (PEP 503) and JSON (PEP 691), from a folder or a server.
+
+A folder is read through ``file:`` URLs, with the same answers as those of a server.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import threading
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit, urlunsplit
+
+from rocm_wheels.core import DataError, UsageError, hash_file
+from rocm_wheels.index.entry import parse_file_name
+from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE
+from rocm_wheels.index.pages import HTML_TYPE, JSON_TYPE
+from rocm_wheels.index.wheel_file import read_metadata_and_variant
+from rocm_wheels.wheels import WheelArchive
+
+if TYPE_CHECKING:
+    import requests
+
+_METADATA_ATTRIBUTES = ("data-core-metadata", "data-dist-info-metadata")
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+_LINK_ATTRIBUTES = (*_METADATA_ATTRIBUTES, "data-requires-python", "data-yanked", "data-gpg-sig")
+
+
+@dataclass(frozen=True)
+class IndexLink:
+    """A link of a page: ``href`` as it is written, ``url`` where it leads, without its fragment.
+
+    ``sha256`` is None when there is none; ``metadata`` the digest of the METADATA that is offered, "" for one
+    without a digest, None for none; ``size`` None where the page does not say; ``keys`` what else is said.
+    """
+
+    name: str
+    href: str
+    url: str
+    sha256: str | None = None
+    metadata: str | None = None
+    requires_python: str = ""
+    yanked: str | None = None
+    size: int | None = None
+    keys: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class IndexPage:
+    """The links of a page, and what is wrong with it as a whole."""
+
+    links: tuple[IndexLink, ...]
+    faults: tuple[str, ...] = ()
+
+
+@dataclass
+class _Anchor:
+    attributes: Mapping[str, str]
+    text: str = ""
+
+
+class _AnchorParser(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.anchors: list[_Anchor] = []
+        self.metas: dict[str, str] = {}
+        self._open = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        if tag == "a":
+            self.anchors.append(_Anchor(values))
+            self._open = True
+        if tag == "meta":
+            self.metas[values.get("name", "")] = values.get("content", "")
+        if tag == "base" and "href" in values:
+            self.metas["base"] = values["href"]
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "a":
+            self._open = False
+
+    def handle_data(self, data: str) -> None:
+        if self._open:
+            self.anchors[-1].text += data
+
+
+def parse_page(content: bytes, kind: str, url: str) -> IndexPage:
+    """Read a page of projects or of files, given its content type and URL; DataError when it is none."""
+    return _parse_json(content, url) if kind.startswith(JSON_TYPE) else _parse_html(content, url)
+
+
+def _parse_html(content: bytes, url: str) -> IndexPage:
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as cause:
+        raise DataError(f"{url} is not UTF-8") from cause
+    parser = _AnchorParser()
+    parser.feed(text)
+    faults = _find_version_faults(parser.metas.get("pypi:repository-version", "1.0"))
+    try:
+        base = urljoin(url, parser.metas.get("base", ""))
+        links = [_parse_anchor(anchor, base) for anchor in parser.anchors if anchor.attributes.get("href")]
+    except ValueError as cause:
+        raise DataError(f"{url} has a link that is no URL") from cause
+    return IndexPage(tuple(links), tuple(faults))
+
+
+def _parse_anchor(anchor: _Anchor, base: str) -> IndexLink:
+    attributes = anchor.attributes
+    href = attributes["href"]
+    url, fragment = urldefrag(urljoin(base, href))
+    url = keep_credentials(url, base)
+    metadata = next((attributes[key] for key in _METADATA_ATTRIBUTES if key in attributes), None)
+    return IndexLink(
+        name=anchor.text.strip(),
+        href=href,
+        url=url,
+        sha256=_find_sha256(fragment),
+        metadata=None if metadata in (None, "false") else _strip_sha256_prefix(metadata or ""),
+        requires_python=attributes.get("data-requires-python", ""),
+        yanked=attributes.get("data-yanked"),
+        keys=frozenset(key for key in attributes if key in _LINK_ATTRIBUTES),
+    )
+
+
+def _find_sha256(fragment: str) -> str | None:
+    """Return the digest of ``sha256=…``, which other words may stand beside (``&egg=torch``)."""
+    digests = [word for word in fragment.split("&") if word.startswith("sha256=")]
+    return digests[0][7:] if digests else None
+
+
+def _strip_sha256_prefix(text: str) -> str:
+    return text[7:] if text.startswith("sha256=") else ""
+
+
+def _parse_json(content: bytes, url: str) -> IndexPage:
+    try:
+        top = json.loads(content)
+        faults = _find_version_faults(str(top["meta"]["api-version"]))
+        if "projects" in top:
+            return IndexPage(
+                tuple(_make_project_link(project["name"], url) for project in top["projects"]), tuple(faults)
+            )
+        links = tuple(_parse_json_file(file, url) for file in top["files"])
+        if not all(map(_is_plain, links)):
+            raise TypeError("values of other kinds")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
+        raise DataError(f"{url} is not a page of an index") from cause
+    stated = top.get("versions")
+    if not isinstance(stated, list):
+        faults.append("has no versions (PEP 700)")
+    return IndexPage(links, tuple(faults))
+
+
+def _is_plain(link: IndexLink) -> bool:
+    """Tell whether the values of a page are of the kinds that PEP 691 says."""
+    texts = link.name, link.sha256 or "", link.metadata or "", link.requires_python
+    return all(isinstance(text, str) for text in texts) and isinstance(link.size, int | None)
+
+
+def _make_project_link(name: str, url: str) -> IndexLink:
+    if not isinstance(name, str):
+        raise TypeError("a name is text")
+    return IndexLink(name, f"{name}/", urljoin(url, f"{name}/"))
+
+
+def _parse_json_file(file: Mapping[str, Any], base: str) -> IndexLink:
+    url = keep_credentials(urldefrag(urljoin(base, file["url"]))[0], base)
+    metadata = file.get("core-metadata", file.get("dist-info-metadata"))
+    digest = metadata.get("sha256", "") if isinstance(metadata, dict) else ("" if metadata else None)
+    yanked = file.get("yanked", False)
+    return IndexLink(
+        name=file["filename"],
+        href=file["url"],
+        url=url,
+        sha256=file["hashes"].get("sha256"),
+        metadata=digest,
+        requires_python=file.get("requires-python") or "",
+        yanked=None if yanked is False else yanked if isinstance(yanked, str) else "",
+        size=file.get("size"),
+        keys=frozenset(file),
+    )
+
+
+def _find_version_faults(version: str) -> list[str]:
+    if version.partition(".")[0] != "1":
+        return [f"is of version {version} of the API; installers of today read 1.x"]
+    return []
+
+
+def require_link_digest(link: IndexLink) -> str | None:
+    """Return the sha256 of a link in lower case, None when it has none; DataError for what is no digest.
+
+    Folders are called by digests: one that a page made up would lead out of them.
+    """
+    if link.sha256 is None:
+        return None
+    if not _SHA256.fullmatch(link.sha256):
+        raise DataError(
+            f"{file_name_of_link(link)}: its page says sha256={link.sha256}, which is none",
+            tip="`rocm-wheels index verify` tells what else is wrong with the index",
+        )
+    return link.sha256.lower()
+
+
+def keep_credentials(url: str, origin: str) -> str:
+    """Return a URL with user and password of the one that led to it, if it is of the same server.
+
+    As pip does: whole addresses on the pages of a server that wants them would otherwise not be let in.
+    """
+    target_parts, origin_parts = urlsplit(url), urlsplit(origin)
+    user, separator, server = origin_parts.netloc.rpartition("@")
+    if not separator or (target_parts.scheme, target_parts.netloc) != (origin_parts.scheme, server):
+        return url
+    return urlunsplit(target_parts._replace(netloc=f"{user}@{server}"))
+
+
+def file_name_of_link(link: IndexLink) -> str:
+    """Return the name of the file that a link leads to: what installers go by."""
+    return unquote(urlsplit(link.url).path).rpartition("/")[2]
+
+
+ACCEPT_PAGES = f"{JSON_TYPE}, {HTML_TYPE};q=0.2, text/html;q=0.01"  # as pip and uv ask
+_LARGEST_READ_WHOLE = 64 << 10  # cheaper than asking for ranges
+_LARGEST_TEXT = 64 << 20
+_INDEX_URL_TIP = "name a folder that is there, or a URL that begins with https://, http:// or file://"
+_TYPES_BY_SUFFIX = {".html": "text/html", ".json": JSON_TYPE}
+
+
+@dataclass(frozen=True)
+class IndexAnswer:
+    """What came: the status, the content type, the content, and the URL that answered in the end."""
+
+    status: int
+    kind: str
+    content: bytes
+    url: str
+
+
+class UnreachableError(Exception):
+    """A server did not answer, also not when asked again."""
+
+
+class IndexReader:
+    """Asks servers and the disk; each thread has its own connections."""
+
+    def __init__(self, *, retries: int = 4, timeout: float = 60) -> None:
+        self._retries = retries
+        self._timeout = timeout
+        self._threads = threading.local()
+
+    def get(self, url: str, *, accept: str = "*/*") -> IndexAnswer:
+        """Return a file or page. Of a folder on the disk, its ``index.html``."""
+        if (path := path_of_url(url)) is not None:
+            page = path / (JSON_PAGE if accept == JSON_TYPE else HTML_PAGE) if path.is_dir() else path
+            if not page.is_file():
+                return IndexAnswer(404, "", b"", url)
+            return IndexAnswer(200, _TYPES_BY_SUFFIX.get(page.suffix, ""), page.read_bytes(), url)
+        response = self._send_request(
+            lambda session: session.get(url, headers={"Accept": accept}, timeout=self._timeout)
+        )
+        kind = response.headers.get("Content-Type", "")
+        return IndexAnswer(response.status_code, kind, response.content, keep_credentials(response.url, url))
+
+    def fetch_size(self, url: str) -> tuple[int, int | None]:
+        """Return the status and size of a file without reading it; of an error's page no size."""
+        if (path := path_of_url(url)) is not None:
+            return (200, path.stat().st_size) if path.is_file() else (404, None)
+        response = self._send_request(
+            lambda session: session.head(
+                url, allow_redirects=True, timeout=self._timeout, headers={"Accept-Encoding": "identity"}
+            )
+        )
+        size = response.headers.get("Content-Length", "") if response.ok else ""
+        return response.status_code, int(size) if size.isdigit() else None
+
+    def compute_digest(self, url: str) -> str:
+        """Return the sha256 (hex) of a whole file; UnreachableError when it cannot be read."""
+        if (path := path_of_url(url)) is not None:
+            return hash_file(path)
+        hasher = hashlib.sha256()
+
+        def read(session: requests.Session) -> requests.Response:
+            with session.get(url, stream=True, timeout=self._timeout) as answer:
+                for piece in answer.iter_content(1 << 20):
+                    hasher.update(piece)
+            return answer
+
+        if (status := self._send_request(read).status_code) != 200:
+            raise UnreachableError(f"{status}")
+        return hasher.hexdigest()
+
+    def fetch_metadata_and_variant(
+        self, url: str, name: str, size: int | None, *, variant: bool = True
+    ) -> tuple[bytes, str | None]:
+        """Return METADATA and, of a wheel with a label, ``variant.json``; on a server by asking for ranges.
+
+        A small wheel (``size`` in bytes, None when unknown) is read whole. Without ``variant`` only METADATA
+        is read, of wheels with a document of any form.
+
+        DataError when the file is not a wheel of that name.
+        """
+        label = parse_file_name(name)[2] if variant else None
+        if (path := path_of_url(url)) is not None:
+            with WheelArchive.open(path) as archive:
+                archive.require_sound()
+                return read_metadata_and_variant(archive, path, label)
+        from remotezip import RemoteZip, RemoteZipError  # type: ignore[import-untyped]
+        from requests import RequestException
+
+        try:
+            if size is not None and size <= _LARGEST_READ_WHOLE:
+                with zipfile.ZipFile(io.BytesIO(self.get(url).content)) as archive:
+                    return _read_remote_texts(archive, label)
+            with RemoteZip(url, session=self._get_session(), timeout=self._timeout) as archive:
+                return _read_remote_texts(archive, label)
+        except (RemoteZipError, RequestException, OSError) as cause:
+            raise UnreachableError(str(cause)) from cause
+        except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as cause:  # RuntimeError: encrypted
+            raise DataError(f"{url} is not a readable wheel") from cause
+
+    def _get_session(self) -> requests.Session:
+        if not hasattr(self._threads, "session"):
+            import requests
+            from requests.adapters import HTTPAdapter
+            from urllib3.util import Retry
+
+            retry = Retry(
+                self._retries,
+                backoff_factor=0.5,
+                status_forcelist=(429, 500, 502, 503, 504),
+                raise_on_status=False,
+            )
+            session = requests.Session()
+            bypass_proxies_locally(session)
+            for scheme in ("http://", "https://"):
+                session.mount(scheme, HTTPAdapter(max_retries=retry))
+            self._threads.session = session
+        thread_session: requests.Session = self._threads.session
+        return thread_session
+
+    def _send_request(self, send: Callable[[requests.Session], requests.Response]) -> requests.Response:
+        from requests import RequestException
+
+        try:
+            return send(self._get_session())
+        except RequestException as cause:
+            raise UnreachableError(str(cause)) from cause
+
+
+def bypass_proxies_locally(session: requests.Session) -> requests.Session:
+    """Have a session go straight to servers of this machine: no proxy can reach those."""
+    session.proxies.update({f"http://{host}": "" for host in ("127.0.0.1", "localhost", "::1")})
+    return session
+
+
+def _read_remote_texts(archive: Any, label: str | None) -> tuple[bytes, str | None]:
+    names = [name for name in archive.namelist() if name.split("/", 1)[0].endswith(".dist-info")]
+
+    def read(file: str) -> bytes:
+        paths = [name for name in names if name.partition("/")[2] == file]
+        if len(paths) != 1:
+            raise DataError(f"{len(paths)} files {file} in .dist-info: a wheel has exactly one")
+        if archive.getinfo(paths[0]).file_size > _LARGEST_TEXT:
+            raise DataError(f"{paths[0]} is too large for a text file")
+        content: bytes = archive.read(paths[0])
+        return content
+
+    content = read("METADATA")
+    if label is None:
+        return content, None
+    from rocm_wheels.variants import VARIANT_FILE_NAME, parse_wheel_document
+
+    return content, parse_wheel_document(
+        read(VARIANT_FILE_NAME), name=VARIANT_FILE_NAME, label=label
+    ).to_json().decode()
+
+
+def path_of_url(url: str) -> Path | None:
+    """Return the path of a ``file:`` URL, None for another."""
+    parts = urlsplit(url)
+    if parts.scheme != "file":
+        return None
+    from urllib.request import url2pathname
+
+    return Path(url2pathname(parts.path))
+
+
+def resolve_index_url(index: str) -> str:
+    """Return the URL of an index that is given as a URL or a folder; UsageError for anything else."""
+    scheme = urlsplit(index).scheme
+    if scheme in ("http", "https", "file"):
+        return index if index.endswith("/") else index + "/"
+    path = Path(os.path.abspath(index))  # noqa: PTH100 - a link stays one: pages link to what is beside it
+    if not path.is_dir():
+        raise UsageError(f"{index} is neither a folder nor the URL of an index", tip=_INDEX_URL_TIP)
+    return path.as_uri() + "/"

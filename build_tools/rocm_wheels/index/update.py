@@ -1,0 +1,442 @@
+"""Update an index: build it from the wheels in its folder, add wheels (all or none), remove and yank them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from rocm_wheels.core import DataError, UsageError, hash_file, hide_credentials, run_in_parallel
+from rocm_wheels.index.change import LOCK_PATIENCE, IndexChange, change_index, require_index
+from rocm_wheels.index.entry import METADATA_SUFFIX, SDIST_SUFFIX, IndexEntry, parse_file_name
+from rocm_wheels.index.folder import (
+    STATE_FOLDER,
+    IndexFolder,
+    check_family_name,
+    list_families,
+    refuse_family_name,
+    refuse_other_bytes,
+)
+from rocm_wheels.index.wheel_file import IndexedFile, WheelFileState, read_listed_wheel, read_wheel_file
+
+_FILES_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^ /]|/|\.\./")  # how a URL of --files-url begins
+
+
+@dataclass(frozen=True)
+class AddedWheels:
+    """What became of the wheels: names that are new in the index, and those that it had."""
+
+    new: tuple[str, ...]
+    unchanged: tuple[str, ...]
+
+
+def add_wheels(
+    root: Path,
+    wheels: Sequence[Path],
+    *,
+    now: str,
+    family: str = "",
+    link: bool = False,
+    files_url: str | None = None,
+    digests: Mapping[str, str] | None = None,
+    patience: float = LOCK_PATIENCE,
+) -> AddedWheels:
+    """Add wheels; they are copied (reflink where the system can), or hard-linked with ``link``.
+
+    With ``files_url`` they are not copied: the pages link to ``<files_url>/<file name>``. The same bytes
+    again are left. DataError for a wheel that is damaged or of other bytes than the index has.
+    """
+    require_index(root, create=True)
+    if family:
+        check_family_name(root, family)
+    view = IndexFolder(root, family)
+    _refuse_same_names(wheels)
+    place = "" if files_url is None else check_files_url(files_url)
+    known_digests = digests or {}
+
+    def take(path: Path) -> IndexedFile:
+        digest = known_digests.get(path.name)
+        return _find_unchanged(view, path) or read_wheel_file(path, now=now, digest=digest, place=place)
+
+    for path in wheels:
+        parse_file_name(path.name)  # before anything is hashed
+    wheels_read = run_in_parallel(take, wheels, jobs=os.cpu_count() or 1)
+    new: list[str] = []
+    with change_index(root, action="index add", create=True, patience=patience) as change:
+        for project in dict.fromkeys(wheel.project for wheel in wheels_read):
+            refuse_family_name(root, project, list_families(root))
+            entries = change.read_entries(view, project)
+            for path, wheel in zip(wheels, wheels_read, strict=True):
+                if wheel.project == project and _add_wheel(change, view, wheel, path, entries, link=link):
+                    new.append(wheel.entry.name)
+            change.set_entries(view, project, entries)
+    return AddedWheels(
+        tuple(new), tuple(wheel.entry.name for wheel in wheels_read if wheel.entry.name not in new)
+    )
+
+
+def _refuse_same_names(wheels: Sequence[Path]) -> None:
+    paths: dict[str, Path] = {}
+    for path in wheels:
+        other = paths.setdefault(path.name, path)
+        if other.resolve() != path.resolve() and hash_file(other) != hash_file(path):
+            raise DataError(f"{other} and {path} have the same name and different bytes")
+
+
+def check_files_url(url: str) -> str:
+    """Return the URL of a folder of wheels with a slash at its end; UsageError when it is none.
+
+    It is whole, or begins with a slash or ``../``, and has no password, which the pages would tell everybody.
+    """
+    if (redacted := hide_credentials(url)) != url:
+        raise UsageError(
+            f"--files-url {redacted} has credentials, and the pages would show them", tip="leave them out"
+        )
+    folder_url = url.rstrip("/") + "/"
+    is_index_folder = (
+        posixpath.normpath(folder_url) == ".."
+    )  # the folder of the index, where wheels are copied to
+    if (
+        not _FILES_URL.match(url)
+        or any(sign in url for sign in "?#\"'<> \\")
+        or not url.isprintable()
+        or is_index_folder
+    ):
+        raise UsageError(
+            f"--files-url {url!r} is not the URL of a folder elsewhere",
+            tip="for example: https://host/wheels/, /wheels/ or, from a project page, ../../wheels/",
+        )
+    return folder_url
+
+
+def _find_unchanged(view: IndexFolder, path: Path) -> IndexedFile | None:
+    """Return a wheel that lies in the index and is known: its size and time are as they were."""
+    project = parse_file_name(path.name)[0]
+    entry = view.read_entries(project).get(path.name)
+    if entry is None:
+        return None
+    file = view.file_of(project, entry)
+    status = path.stat()
+    is_unchanged = (status.st_size, status.st_mtime_ns) == (entry.size, entry.changed)
+    return IndexedFile(project, entry) if file and is_unchanged and path.resolve() == file.resolve() else None
+
+
+def _add_wheel(
+    change: IndexChange,
+    view: IndexFolder,
+    wheel: IndexedFile,
+    source: Path,
+    entries: dict[str, IndexEntry],
+    *,
+    link: bool,
+) -> bool:
+    """Put a wheel among the entries of its project; tell whether it is new there."""
+    entry = wheel.entry
+    listed = entries.get(entry.name)
+    if listed is not None:
+        refuse_other_bytes(entry.name, listed.sha256, entry.sha256, where=view.family or "for all")
+        file = view.file_of(wheel.project, listed)
+        file_entry = entry if file is not None and not file.is_file() else listed  # of a file that was lost
+        entry = replace(listed, size=file_entry.size, changed=file_entry.changed)
+    file = view.file_of(wheel.project, entry)
+    if file is not None and not (listed and file.is_file()):
+        _stage_wheel(change, source, file, wheel.entry, link=link)
+    if wheel.metadata is not None:
+        change.put_metadata(view.sidecar_of(wheel.project, entry), wheel.metadata)
+    entries[entry.name] = entry
+    return listed is None
+
+
+def _stage_wheel(change: IndexChange, source: Path, target: Path, entry: IndexEntry, *, link: bool) -> None:
+    """Stage a wheel for its place, unless these bytes lie there already."""
+    if target.exists():
+        if not source.samefile(target):
+            present_sha256 = hash_file(target)
+            refuse_other_bytes(
+                entry.name, present_sha256, entry.sha256, where="there already, not listed yet"
+            )
+        return
+    part = change.new_part()
+    if link:
+        try:
+            os.link(source.resolve(), part)  # a link to a symbolic link would lead nowhere from here
+        except OSError as cause:
+            raise UsageError(
+                f"{source} cannot be hard-linked into {target.parent}", tip="leave out --link"
+            ) from cause
+    else:
+        _copy_wheel(source, part)
+        os.utime(part, ns=(entry.changed, entry.changed))
+    status = source.stat()
+    if (status.st_size, status.st_mtime_ns) != (entry.size, entry.changed):
+        raise DataError(f"{source} changed while it was added")
+    change.place_wheel(target, part)
+
+
+def _copy_wheel(source: Path, target: Path) -> None:
+    """Copy a file inside the kernel where it can: on some file systems that shares the blocks."""
+    if not hasattr(os, "copy_file_range"):
+        shutil.copyfile(source, target)
+        return
+    try:
+        with open(source, "rb") as read, open(target, "wb") as write:
+            while os.copy_file_range(read.fileno(), write.fileno(), 1 << 30):
+                continue
+    except OSError as cause:
+        if cause.errno not in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+        shutil.copyfile(source, target)
+
+
+_MOST_MISSING_SHOWN = 20
+_FILE_SUFFIXES = (".whl", SDIST_SUFFIX)
+
+
+@dataclass(frozen=True)
+class FolderFile:
+    """A file in a folder, and whether METADATA lies beside it, as far as it needs that."""
+
+    path: str
+    state: WheelFileState
+    has_sidecar: bool
+
+
+@dataclass(frozen=True)
+class BuiltIndex:
+    """How many files and projects the index has now, how many are new, and the files that are gone."""
+
+    files: int
+    projects: int
+    new: int
+    missing: tuple[str, ...]
+
+
+def build_index(
+    root: Path,
+    *,
+    now: str,
+    new_families: Sequence[str] = (),
+    digests: Mapping[str, str] | None = None,
+    drop_missing: bool = False,
+    patience: float = LOCK_PATIENCE,
+) -> BuiltIndex:
+    """Write the pages for the wheels in ``root`` and in the folders of their projects, and of families.
+
+    What is known of a wheel (by name, size and time) is not read again. DataError for wheels that are
+    gone (unless ``drop_missing``), replaced by other bytes, damaged, or in a folder of another name.
+    """
+    if not root.is_dir():
+        raise UsageError(f"{root} is {'not a folder' if root.exists() else 'not there'}")
+    for family in new_families:
+        check_family_name(root, family)
+        if not (root / family).is_dir():
+            raise UsageError(f"--family {family}: there is no folder {root / family}")
+    count, new, projects, missing = 0, 0, set[str](), list[str]()
+    with change_index(root, action="index build", create=True, everything=True, patience=patience) as change:
+        reader = _EntryReader(change, now, digests or {})
+        names = sorted({*list_families(root), *new_families})
+        for view in [IndexFolder(root, family) for family in ["", *names]]:
+            for project, files in _scan_projects(view, names):
+                refuse_family_name(root, project, names)
+                old_entries = change.read_entries(view, project)
+                entries = reader.read_entries(view, project, files, old_entries)
+                new += len(entries.keys() - old_entries.keys())
+                missing += [
+                    str(view.file_of(project, e)) for name, e in old_entries.items() if name not in entries
+                ]
+                change.set_entries(view, project, entries)
+                count += len(entries)
+                projects |= {project} if entries else set()
+        if missing and not drop_missing:
+            listed = "\n".join(sorted(missing)[:_MOST_MISSING_SHOWN])
+            raise DataError(
+                f"{len(missing)} wheels of the index are gone:\n{listed}",
+                tip="put them back, or say that they are to be dropped from its pages: --drop-missing",
+            )
+    return BuiltIndex(count, len(projects), new, tuple(sorted(missing)))
+
+
+def _scan_projects(
+    view: IndexFolder, family_names: Iterable[str]
+) -> Iterator[tuple[str, dict[str, FolderFile]]]:
+    """Yield every project with its wheels in the folder and in the folder of its name, one after another.
+
+    DataError for a wheel in a folder of another name, and for one that lies in both.
+    """
+    files_beside: dict[str, dict[str, FolderFile]] = {}
+    for name, file in _scan_files(view.folder, "../"):
+        files_beside.setdefault(parse_file_name(name)[0], {})[name] = file
+    skipped = {STATE_FOLDER, *(() if view.family else family_names)}
+    with os.scandir(view.folder) as listed:
+        folders = {item.name for item in listed if item.is_dir() and item.name not in skipped}
+    own_projects = set(view.list_own_projects())
+    for project in sorted({*files_beside, *folders, *own_projects}):
+        files = files_beside.pop(project, {})
+        folder = view.folder / project
+        for name, file in _scan_files(folder, "") if project in folders else ():
+            project_of_file = parse_file_name(name)[0]
+            if project_of_file != project:
+                raise DataError(
+                    f"{folder} holds {name}: wheels lie in {project_of_file}/ or beside it",
+                    tip=f"move it there; if {project} is a GPU family, say so: --family {project}",
+                )
+            if name in files:
+                raise DataError(f"{name} lies in {view.folder} and in {folder}", tip="remove one")
+            files[name] = file
+        if files or project in own_projects:
+            yield project, files
+
+
+def _scan_files(folder: Path, place: str) -> Iterable[tuple[str, FolderFile]]:
+    with os.scandir(folder) as listed:
+        items = [item for item in listed if item.name.endswith((*_FILE_SUFFIXES, METADATA_SUFFIX))]
+    names = {item.name for item in items}
+    for item in items:
+        if item.name.endswith(_FILE_SUFFIXES) and not item.name.startswith(".") and item.is_file():
+            state = item.stat()
+            has_metadata = item.name + METADATA_SUFFIX in names or item.name.endswith(SDIST_SUFFIX)
+            lying = WheelFileState(item.name, state.st_size, state.st_mtime_ns, place)
+            yield item.name, FolderFile(item.path, lying, has_metadata)
+
+
+@dataclass(frozen=True)
+class _EntryReader:
+    """Reads the wheels of a project that are not known yet, or have changed."""
+
+    change: IndexChange
+    now: str
+    digests: Mapping[str, str]
+
+    def read_entries(
+        self,
+        view: IndexFolder,
+        project: str,
+        files: Mapping[str, FolderFile],
+        old_entries: Mapping[str, IndexEntry],
+    ) -> dict[str, IndexEntry]:
+        """Return the wheels of a project: those that are as they were, others read; remote ones are kept."""
+        entries = {name: entry for name, entry in old_entries.items() if entry.is_remote}
+        listed, unread = [], []
+        for name, file in files.items():
+            old_entry, state = old_entries.get(name), file.state
+            is_unchanged = old_entry is not None and (old_entry.size, old_entry.changed) == (
+                state.size,
+                state.changed,
+            )
+            if old_entry is not None and is_unchanged and file.has_sidecar:
+                entries[name] = (
+                    old_entry if old_entry.place == state.place else replace(old_entry, place=state.place)
+                )
+            elif name in self.digests and (
+                listed_wheel := read_listed_wheel(file.path, state, now=self.now, digest=self.digests[name])
+            ):
+                listed.append(listed_wheel)
+            else:
+                unread.append(file)
+        jobs = os.cpu_count() or 1
+        read = (
+            run_in_parallel(self._read_file, unread, jobs=jobs)
+            if len(unread) > 1
+            else map(self._read_file, unread)
+        )
+        for wheel in (*listed, *read):
+            entry, old_entry = wheel.entry, old_entries.get(wheel.entry.name)
+            if old_entry is not None:
+                refuse_other_bytes(entry.name, old_entry.sha256, entry.sha256, where=view.family or "for all")
+                entry = replace(entry, uploaded=old_entry.uploaded, yanked=old_entry.yanked)
+            if wheel.metadata is not None and not wheel.beside:
+                self.change.put_metadata(view.sidecar_of(project, entry), wheel.metadata)
+            entries[entry.name] = entry
+        return entries
+
+    def _read_file(self, file: FolderFile) -> IndexedFile:
+        path = Path(file.path)
+        return read_wheel_file(path, now=self.now, digest=self.digests.get(path.name), place=file.state.place)
+
+
+_NAME_TIP = "name a wheel's file, or a release: torch==2.9.1+rocm7.1.0"
+
+
+def remove_wheels(
+    root: Path, words: Sequence[str], *, family: str = "", patience: float = LOCK_PATIENCE
+) -> list[str]:
+    """Take wheels out of an index: first from its pages, then the files; return their names.
+
+    A wheel that lies elsewhere (``--files-url``) is only taken from the pages.
+    """
+    removed = []
+    with change_index(root, action="index remove", patience=patience) as change:
+        for project, names in _find_names(change, root, words, family).items():
+            view = IndexFolder(root, family)
+            entries = change.read_entries(view, project)
+            for entry in [entries.pop(name) for name in names]:
+                removed.append(entry.name)
+                files = (view.file_of(project, entry), view.sidecar_of(project, entry))
+                for file in files:
+                    if file is not None and file.exists():
+                        change.remove_file(file)
+            change.set_entries(view, project, entries)
+    return removed
+
+
+def yank_wheels(
+    root: Path, words: Sequence[str], *, reason: str | None, family: str = "", patience: float = LOCK_PATIENCE
+) -> list[str]:
+    """Yank wheels (PEP 592) with a ``reason`` ("" for none); None takes it back. Return what changed."""
+    changed = []
+    with change_index(root, action="index yank", patience=patience) as change:
+        for project, names in _find_names(change, root, words, family).items():
+            view = IndexFolder(root, family)
+            entries = change.read_entries(view, project)
+            for name in names:
+                if entries[name].yanked != reason:
+                    entries[name] = replace(entries[name], yanked=reason)
+                    changed.append(name)
+            change.set_entries(view, project, entries)
+    return changed
+
+
+def _find_names(change: IndexChange, root: Path, words: Sequence[str], family: str) -> dict[str, list[str]]:
+    """Return the file names that are meant, by project; UsageError for one that is not there."""
+    if family and family not in list_families(root):
+        listed = list_families(root)
+        raise UsageError(f"--family {family}: the index has {', '.join(listed) or 'no families'}")
+    view = IndexFolder(root, family)
+    names_by_project: dict[str, list[str]] = {}
+    for word in words:
+        project, version = _parse_name(word)
+        entries = change.read_entries(view, project)
+        names = [name for name, entry in entries.items() if _is_meant(entry, word, version)]
+        if not names:
+            from rocm_wheels.core import suggest_name
+
+            near = suggest_name(word, list(entries)) if entries else ""
+            where = f"{root / family}" if family else f"{root}"
+            raise UsageError(f"{where} has no {word}{near}", tip=_NAME_TIP)
+        names_by_project.setdefault(project, [])
+        names_by_project[project] += [name for name in names if name not in names_by_project[project]]
+    return names_by_project
+
+
+def _is_meant(entry: IndexEntry, word: str, version: Version | None) -> bool:
+    return entry.name == word if version is None else entry.version == version
+
+
+def _parse_name(word: str) -> tuple[str, Version | None]:
+    if word.endswith((".whl", SDIST_SUFFIX)):
+        return parse_file_name(word)[0], None
+    name, equals, version = word.partition("==")
+    try:
+        if equals:
+            return canonicalize_name(name.strip()), Version(version.strip())
+    except InvalidVersion:
+        raise UsageError(f"{word}: {version!r} is not a version", tip=_NAME_TIP) from None
+    raise UsageError(f"{word} is neither a wheel nor a release", tip=_NAME_TIP)

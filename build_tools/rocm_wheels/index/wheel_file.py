@@ -1,0 +1,221 @@
+"""Read a wheel or source distribution that an index is to have: its digest, its METADATA, its variant.
+
+Digests may be given, in a file as ``sha256sum`` writes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tarfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from rocm_wheels.core import DataError, hash_file
+from rocm_wheels.index.entry import METADATA_SUFFIX, SDIST_SUFFIX, IndexEntry, parse_file_name
+from rocm_wheels.wheels import (
+    WheelArchive,
+    compare_names,
+    list_dist_info_folders,
+    parse_metadata,
+    parse_wheel_name,
+)
+
+_METADATA_FIELD = re.compile(
+    rb"^(Name|Version|Requires-Python):[ \t]*(.*?)[ \t]*\r?$", re.MULTILINE | re.IGNORECASE
+)
+
+_HEADERS_END = re.compile(rb"\n\r?\n")
+
+
+@dataclass(frozen=True)
+class WheelFileState:
+    """A file of a wheel: its name, size and time (nanoseconds), and its place from the project page."""
+
+    name: str
+    size: int
+    changed: int
+    place: str
+
+
+@dataclass(frozen=True)
+class IndexedFile:
+    """A file as it is to be listed, its project, its METADATA (None: the index has it, or it has none)."""
+
+    project: str
+    entry: IndexEntry
+    metadata: bytes | None = None
+    beside: bool = False  # the METADATA comes from a file beside the wheel
+
+
+def read_wheel_file(path: Path, *, now: str, digest: str | None = None, place: str = "") -> IndexedFile:
+    """Read a wheel or a source distribution and hash it, unless its ``digest`` is given.
+
+    ``now`` is when it is added. DataError for a file that is damaged, misnamed, or whose variant breaks a
+    rule.
+    """
+    if path.name.endswith(SDIST_SUFFIX):
+        return _read_sdist(path, now=now, digest=digest, place=place)
+    project, _, label = parse_file_name(path.name)
+    with WheelArchive.open(path) as archive:
+        archive.require_sound()
+        content, variant = read_metadata_and_variant(archive, path, label)
+        status = path.stat()
+        sha256 = digest or archive.compute_sha256()
+        archive.require_unchanged()
+    state = WheelFileState(path.name, status.st_size, status.st_mtime_ns, place)
+    return IndexedFile(project, _make_entry(state, sha256, now, content, variant), content)
+
+
+def _read_sdist(path: Path, *, now: str, digest: str | None, place: str) -> IndexedFile:
+    project, _, _ = parse_file_name(path.name)
+    status = path.stat()
+    try:
+        with tarfile.open(path, "r:gz") as archive:
+            top = path.name.removesuffix(SDIST_SUFFIX)
+            stated = archive.extractfile(f"{top}/PKG-INFO")
+            python = read_requires_python(stated.read() if stated else b"", path.name)
+            for _ in archive:  # to its end: a file that was cut is found here
+                pass
+    except (tarfile.TarError, EOFError, zlib.error, KeyError) as cause:
+        raise DataError(f"{path} is not a readable source distribution with a PKG-INFO") from cause
+    sha256 = digest or hash_file(path)
+    if path.stat() != status:
+        raise DataError(f"{path} changed while it was read")
+    state = WheelFileState(path.name, status.st_size, status.st_mtime_ns, place)
+    return IndexedFile(project, _make_entry(state, sha256, now, None, None, python=python))
+
+
+def read_listed_wheel(path: str, state: WheelFileState, *, now: str, digest: str) -> IndexedFile | None:
+    """Take a wheel with a known digest and METADATA beside it at their word: it is not opened.
+
+    None when it must be opened: there is no such file, it has a label, or is no wheel.
+    """
+    project, _, label = parse_file_name(state.name)
+    if label is not None or state.name.endswith(SDIST_SUFFIX):
+        return None
+    try:
+        with open(path + METADATA_SUFFIX, "rb") as file:
+            content = file.read()
+    except FileNotFoundError:
+        return None
+    return IndexedFile(project, _make_entry(state, digest, now, content, None), content, beside=True)
+
+
+def _make_entry(
+    state: WheelFileState,
+    sha256: str,
+    now: str,
+    metadata: bytes | None,
+    variant: str | None,
+    *,
+    python: str = "",
+) -> IndexEntry:
+    return IndexEntry(
+        name=state.name,
+        size=state.size,
+        changed=state.changed,
+        sha256=sha256,
+        uploaded=now,
+        metadata="" if metadata is None else hashlib.sha256(metadata).hexdigest(),
+        requires_python=python if metadata is None else read_requires_python(metadata, state.name),
+        variant=variant,
+        place=state.place,
+    )
+
+
+def read_metadata_and_variant(
+    archive: WheelArchive, path: Path, label: str | None
+) -> tuple[bytes, str | None]:
+    """Return METADATA of a wheel and, with a label, its ``variant.json``; DataError when one is wrong."""
+    folders = list_dist_info_folders(entry.name for entry in archive.members)
+    if len(folders) != 1:
+        raise DataError(f"{path}: {len(folders)} .dist-info folders: a wheel has exactly one")
+    files = {entry.name: entry for entry in archive.members}
+    where = f"{folders[0]}/METADATA"
+    if where not in files:
+        raise DataError(f"{path}: {where} is missing")
+    content = archive.read(files[where])
+    metadata = parse_metadata(content, name=f"{path}: {where}")
+    faults = compare_names(parse_wheel_name(path.name), folders[0], metadata)
+    if faults:
+        raise DataError("\n".join(f"{path}: {fault}" for fault in faults))
+    if label is None:
+        return content, None
+    from rocm_wheels.variants import VARIANT_FILE_NAME, parse_wheel_document
+
+    where = f"{folders[0]}/{VARIANT_FILE_NAME}"
+    if where not in files:
+        raise DataError(f"{path}: {where} is missing, the file name has the label {label}")
+    variant_content = archive.read(files[where])
+    return content, parse_wheel_document(
+        variant_content, name=f"{path}: {where}", label=label
+    ).to_json().decode()
+
+
+def read_requires_python(metadata: bytes, file_name: str) -> str:
+    """Return Requires-Python of a wheel's METADATA; DataError when that is of another wheel or wrong."""
+    fields: dict[bytes, str] = {}
+    for key, value in _METADATA_FIELD.findall(_HEADERS_END.split(metadata, maxsplit=1)[0]):
+        fields.setdefault(key.lower(), value.decode("utf-8", "replace"))
+    name, version, _ = parse_file_name(file_name)
+    stated = fields.get(b"name", ""), fields.get(b"version", "")
+    if canonicalize_name(stated[0]) != name or _parse_version(stated[1]) != version:
+        raise DataError(f"METADATA of {file_name} is of {' '.join(stated).strip() or 'nothing'}")
+    python = fields.get(b"requires-python", "")
+    if not _is_specifier(python):
+        raise DataError(f"METADATA of {file_name}: Requires-Python: {python!r} is not a specifier")
+    return python
+
+
+@lru_cache(maxsize=4096)
+def _parse_version(text: str) -> Version | None:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None
+
+
+@lru_cache(maxsize=512)
+def _is_specifier(text: str) -> bool:
+    try:
+        SpecifierSet(text)
+    except InvalidSpecifier:
+        return False
+    return True
+
+
+_SHA256SUM_LINE = re.compile(r"(?P<digest>[0-9a-fA-F]{64}) [ *](?P<name>.+)")
+
+
+def read_digests_file(path: Path) -> Mapping[str, str]:
+    """Return digests (hex) by file name without folders; DataError with the line that is none.
+
+    They are taken at their word; ``verify --full`` compares them with the files.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as cause:
+        raise DataError(f"cannot read {path}") from cause
+    digests: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        match = _SHA256SUM_LINE.fullmatch(line)
+        if not match:
+            raise DataError(
+                f"{path}:{number}: {line[:80]!r} is not a line of sha256sum",
+                tip="for example: sha256sum *.whl > SHA256SUMS",
+            )
+        name = match["name"].rpartition("/")[2]
+        digest = match["digest"].lower()
+        if digests.setdefault(name, digest) != digest:
+            raise DataError(f"{path}:{number}: {name} is listed with two digests: {digests[name]}, {digest}")
+    return digests

@@ -1,1 +1,0 @@
-"""What the words of the project mean: frozen records and the rules about them."""

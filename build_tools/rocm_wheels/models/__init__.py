@@ -1,0 +1,12 @@
+"""What the words of the project mean: frozen records, read from recipes and from the tables in ``data/``,
+and rules about them.
+
+``Project`` is a recipe, ``GfxTarget`` a GPU target, ``TorchLine`` a release line, ``Lock`` a set of
+sources, ``TorchBuild`` a torch that exists in a ``PackageIndex``. A table is read once (``load_…``),
+typed and checked against itself; its facts say who says so (``Fact``, ``FactSource``). ``lint_tables``
+holds the tables against each other, ``explain_compatibility`` answers from them.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,417 @@
+"""Say what CI builds and tests when and on which machines, and which actions and images it uses.
+
+Owns ``data/ci.yaml``, ``data/actions.yaml`` (actions of GitHub, each at one commit) and
+``data/containers.yaml`` (images that we build and test in, by name and digest).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field, field_validator, model_validator
+
+from rocm_wheels.core import Record, UsageError, load_record, make_record_error, require_pattern, suggest_name
+from rocm_wheels.models.facts import Fact, FactTable
+from rocm_wheels.models.gfx import get_gfx_families, get_gfx_targets
+from rocm_wheels.models.package_indexes import get_index
+from rocm_wheels.models.project import Platform
+from rocm_wheels.models.project_names import get_data_folder
+from rocm_wheels.models.release_lines import get_release_lines
+
+UNRESOLVED_COMMIT = "unresolved"
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_ACTION_NAME = re.compile(r"[A-Za-z0-9-]+/[A-Za-z0-9._-]+")
+
+
+class WorkflowAction(Record):
+    """A release of an action: its tag, the commit that the tag named when it was ``read`` in ``source``."""
+
+    version: Annotated[str, require_pattern(r"v[0-9]+(\.[0-9]+){0,2}", "a tag such as v4, v4.1 or v4.1.2")]
+    sha: str
+    source: Annotated[str, require_pattern("https://.+", "a URL that begins with https://")]
+    read: str = ""
+
+    @field_validator("sha")
+    @classmethod
+    def _is_commit(cls, value: str) -> str:
+        if value != UNRESOLVED_COMMIT and not _COMMIT.fullmatch(value):
+            raise ValueError(f"{value!r} is no commit (40 hexadecimal digits), nor `{UNRESOLVED_COMMIT}`")
+        return value
+
+    @property
+    def is_resolved(self) -> bool:
+        """Tell whether somebody has read its commit."""
+        return self.sha != UNRESOLVED_COMMIT
+
+
+class ActionsTable(Record):
+    """The whole of ``data/actions.yaml``: actions by ``owner/repository``."""
+
+    actions: Mapping[str, WorkflowAction]
+
+    @field_validator("actions")
+    @classmethod
+    def _are_named(cls, value: Mapping[str, WorkflowAction]) -> Mapping[str, WorkflowAction]:
+        for name, action in value.items():
+            if not _ACTION_NAME.fullmatch(name):
+                raise make_record_error(f"{name!r} is no repository of an action: owner/name", name)
+            if not action.source.endswith(f"/{name}"):
+                raise make_record_error(
+                    f"`source` is not its own repository, but {action.source}", name, "source"
+                )
+            if action.is_resolved != bool(action.read):
+                raise make_record_error("`read` says when `sha` was read, and is there where that was", name)
+        return value
+
+
+def load_actions_table() -> ActionsTable:
+    """Return the table."""
+    return _read_actions_table()
+
+
+@lru_cache
+def _read_actions_table() -> ActionsTable:
+    return load_record(get_data_folder() / "actions.yaml", ActionsTable)
+
+
+CONTAINERS_TABLE = "containers.yaml"
+UNRESOLVED_DIGEST = "unresolved"
+IMAGE_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+class PinnedImage(Fact):
+    """An image, or what an image of ours starts from: then ``dockerfile`` says how it is made."""
+
+    about: str
+    image: str
+    digest: str
+    dockerfile: str = ""
+
+    @field_validator("digest")
+    @classmethod
+    def _is_one(cls, value: str) -> str:
+        if value != UNRESOLVED_DIGEST and not IMAGE_DIGEST.fullmatch(value):
+            raise ValueError(
+                f"{value} is no digest: sha256: and 64 hexadecimal digits, or {UNRESOLVED_DIGEST}"
+            )
+        return value
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether the digest was read from a source."""
+        return self.digest != UNRESOLVED_DIGEST
+
+
+class ContainerTable(FactTable):
+    """The whole of ``data/containers.yaml``."""
+
+    images: Mapping[str, PinnedImage]
+
+
+def read_container_table(path: Path) -> ContainerTable:
+    """Read a table. Raises DataError with ``file:line:column`` of every mistake."""
+    return load_record(path, ContainerTable)
+
+
+@lru_cache
+def load_container_table() -> ContainerTable:
+    """Return the table that is shipped."""
+    return read_container_table(get_data_folder() / CONTAINERS_TABLE)
+
+
+CI_PLATFORMS: tuple[Platform, ...] = get_args(Platform)
+RunnerLabel = Annotated[
+    str, require_pattern("[A-Za-z0-9_.-]+", "letters, digits, _ . and -")
+]  # workflows hold it
+CiTest = Literal["sanity", "smoke", "tests"]
+ChangeScope = Literal["project", "tests", "nothing", "everything"]
+PackagingMode = Literal["per-family", "multi-arch"]
+MULTI_ARCH: PackagingMode = (
+    "multi-arch"  # also in the place of a family's name, where wheels are for all of them
+)
+HOSTED_RUNNER = (
+    "ubuntu-24.04"  # the label of GitHub's own machines that do what needs neither cores nor a GPU
+)
+_NIGHTLY = "nightly"
+
+
+class CiRunner(Record):
+    """Machines with one label, and how much of the work they get beside others."""
+
+    label: RunnerLabel
+    share: int = Field(default=1, gt=0)
+
+
+class FamilyPlatform(Record):
+    """A family on one platform. ``targets`` are the GPUs of its runners, () where that is not said.
+
+    ``bypass_tests_for_releases`` makes it a named exception: releases may pass untested, and are shown to be.
+    """
+
+    runners: tuple[CiRunner, ...] = ()
+    several_gpus: tuple[CiRunner, ...] = ()
+    targets: tuple[str, ...] = ()
+    tests_since: str | None = None
+    only_sanity: bool = False
+    bypass_tests_for_releases: bool = False
+
+    @property
+    def runner(self) -> str:
+        """The label of the machines that most of the work goes to, "" where there are none."""
+        return max(self.runners, key=lambda runner: runner.share).label if self.runners else ""
+
+    @model_validator(mode="after")
+    def _has_machines(self) -> FamilyPlatform:
+        if not self.runners and (self.targets or self.tests_since or self.several_gpus):
+            raise ValueError("`targets`, `tests_since` and `several_gpus` are of runners, and there are none")
+        return self
+
+
+class CiFamily(Record):
+    """A family of GPUs as CI has it; ``fact`` says where that was read."""
+
+    fact: Fact
+    since: str
+    linux: FamilyPlatform | None = None
+    windows: FamilyPlatform | None = None
+
+    def get_platform(self, platform: Platform) -> FamilyPlatform | None:
+        """Return what there is on a platform; None where nothing is built."""
+        return self.linux if platform == "linux" else self.windows
+
+
+class TriggerLines(Record):
+    """The newest so many lines that AMD has released with, and others by name."""
+
+    newest: int = Field(ge=0)
+    also: tuple[str, ...] = ()
+
+
+class CiTrigger(Record):
+    """What a run of a kind holds; ``about`` says when there is one.
+
+    ``layout``: wheels for each family, or ``multi-arch``: for all families together.
+    """
+
+    about: str
+    pythons: tuple[str, ...] = Field(min_length=1)
+    lines: TriggerLines
+    tests: tuple[CiTest, ...]
+    layout: PackagingMode = "per-family"
+
+    @field_validator("pythons", "tests")
+    @classmethod
+    def _each_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len({*value}) < len(value):
+            raise ValueError(
+                f"a value is given twice: {next(item for item in value if value.count(item) > 1)}"
+            )
+        return value
+
+
+class CiBuilders(Record):
+    """The machines that build for a platform, and the cores of one; ``hosted``: they are GitHub's."""
+
+    fact: Fact
+    builders: tuple[CiRunner, ...] = Field(min_length=1)
+    cores: int = Field(gt=0)
+    hosted: bool = False
+
+
+class ExcludedCells(Fact):
+    """Cells that cannot be built. What is not named is meant whole."""
+
+    families: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = ()
+    platforms: tuple[Platform, ...] = CI_PLATFORMS
+    reason: str
+
+    def covers_cell(self, family: str, python: str, line: str, platform: Platform) -> bool:
+        """Tell whether a cell is among them."""
+        restrictions = ((self.families, family), (self.lines, line), (self.pythons, python))
+        return platform in self.platforms and all(not names or part in names for names, part in restrictions)
+
+
+class UntestedCells(ExcludedCells):
+    """Cells that cannot have some ``tests``."""
+
+    tests: tuple[CiTest, ...] = Field(min_length=1)
+
+
+class GithubLimit(Fact):
+    """A number that GitHub holds workflows to."""
+
+    value: int = Field(gt=0)
+
+
+class GithubLimits(Record):
+    """Jobs of one matrix, hours of a job on GitHub's machines and on own ones, disk of GitHub's, levels of
+    workflows."""
+
+    matrix_jobs: GithubLimit
+    hosted_job_hours: GithubLimit
+    own_job_hours: GithubLimit
+    hosted_disk_gb: GithubLimit
+    levels: GithubLimit
+
+
+class CiTestMinutes(Fact):
+    """What a kind of test takes of a GPU."""
+
+    minutes: float = Field(gt=0)
+
+
+class CacheShare(Record):
+    """The share of compilers' work that a compiler cache saves which has their results."""
+
+    compiles: float = Field(ge=0, lt=1)
+
+
+class ChangedFiles(Record):
+    """Files, as globs on paths in the repository, and what a change of them has to do with.
+
+    ``{project}`` in a glob is the name of a project.
+    """
+
+    paths: tuple[str, ...] = Field(min_length=1)
+    what: ChangeScope
+
+
+class CiTable(FactTable):
+    """The whole of ``data/ci.yaml``."""
+
+    limits: GithubLimits
+    triggers: Mapping[str, CiTrigger] = Field(min_length=1)
+    platforms: Mapping[Platform, CiBuilders]
+    staging: tuple[CiRunner, ...] = Field(min_length=1)
+    families: Mapping[str, CiFamily]
+    excluded: tuple[ExcludedCells, ...] = ()
+    untested: tuple[UntestedCells, ...] = ()
+    tests: Mapping[CiTest, CiTestMinutes]
+    cache: CacheShare
+    rocm_index: str
+    touches: tuple[ChangedFiles, ...] = Field(min_length=1)
+
+    @field_validator("families")
+    @classmethod
+    def _are_families(cls, value: Mapping[str, CiFamily]) -> Mapping[str, CiFamily]:
+        families = get_gfx_families()
+        family_by_target: dict[str, str] = {}
+        for name, family in value.items():
+            if name not in families:
+                raise make_record_error(f"{name} is no family{suggest_name(name, families)}", name)
+            for target in families[name]:
+                if other_family := family_by_target.get(target):
+                    raise make_record_error(
+                        f"{target} is in {other_family} and in {name}: it would be built twice", name
+                    )
+                family_by_target[target] = name
+            runner_targets = {
+                runner_target
+                for platform in CI_PLATFORMS
+                if (on_platform := family.get_platform(platform))
+                for runner_target in on_platform.targets
+            }
+            if unknown_targets := sorted(runner_targets - set(families[name])):
+                raise make_record_error(f"{name} has no {', '.join(unknown_targets)}", name)
+        return value
+
+    @field_validator("rocm_index")
+    @classmethod
+    def _is_an_index(cls, value: str) -> str:
+        try:
+            return get_index(value).name
+        except UsageError as cause:
+            raise ValueError(str(cause)) from cause
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> CiTable:
+        for name, family in self.families.items():
+            trigger_names = [
+                family.since,
+                *(on_platform.tests_since for p in CI_PLATFORMS if (on_platform := family.get_platform(p))),
+            ]
+            for since in trigger_names:
+                if since is not None and since not in self.triggers:
+                    hint = suggest_name(since, self.triggers)
+                    raise make_record_error(f"there is no trigger {since}{hint}", "families", name)
+        lines = [line.name for line in get_release_lines()]
+        named_lines = [line for trigger in self.triggers.values() for line in trigger.lines.also]
+        exceptions = (*self.excluded, *self.untested)
+        for line in (*named_lines, *(line for row in exceptions for line in row.lines)):
+            if line not in lines:
+                raise ValueError(f"there is no release line {line}{suggest_name(line, lines)}")
+        pythons = {
+            python
+            for line in get_release_lines()
+            for python in (*line.pythons.values, *line.free_threaded.values)
+        }
+        named_pythons = (
+            *(row.pythons for row in self.triggers.values()),
+            *(row.pythons for row in exceptions),
+        )
+        for python in (python for python_list in named_pythons for python in python_list):
+            if python not in pythons:
+                raise ValueError(f"no release line has Python {python}{suggest_name(python, pythons)}")
+        for family_name in (family_name for row in exceptions for family_name in row.families):
+            if family_name not in self.all_families:
+                raise ValueError(f"`excluded` or `untested` names {family_name}, which is not built")
+        if missing_tests := sorted(set(get_args(CiTest)) - set(self.tests)):
+            raise make_record_error(
+                f"`tests` does not say what these take: {', '.join(missing_tests)}", "tests"
+            )
+        if self.touches[-1].paths != ("**",):
+            raise make_record_error(
+                'the last of `touches` must be about every other file: paths: ["**"]', "touches"
+            )
+        return self
+
+    @cached_property
+    def all_families(self) -> dict[str, CiFamily]:
+        """Return every family by name, those of targets that no family of the table holds at the end."""
+        members = get_gfx_families()
+        covered = {target for name in self.families for target in members[name]}
+        fact = next(iter(self.families.values())).fact if self.families else None
+        lone_targets = [target for target in get_gfx_targets() if target not in covered]
+        added = {
+            target: CiFamily(
+                fact=fact, since=self._choose_fallback(), linux=FamilyPlatform(), windows=FamilyPlatform()
+            )
+            for target in lone_targets
+            if fact is not None
+        }
+        return {**self.families, **added}
+
+    def _choose_fallback(self) -> str:
+        return _NIGHTLY if _NIGHTLY in self.triggers else list(self.triggers)[-1]
+
+    def has_begun(self, since: str, trigger: str) -> bool:
+        """Tell whether what there is since one trigger is there in another, which may come later."""
+        order = list(self.triggers)
+        return order.index(since) <= order.index(trigger)
+
+
+def load_ci_table() -> CiTable:
+    """Return the table."""
+    return _read_ci_table()
+
+
+@lru_cache
+def _read_ci_table() -> CiTable:
+    return load_record(get_data_folder() / "ci.yaml", CiTable)
+
+
+def share_jobs(runners: Sequence[CiRunner], number: int) -> list[str]:
+    """Return a label for each of ``number`` jobs, so that every prefix is shared out as the shares say."""
+    counts = dict.fromkeys((runner.label for runner in runners), 0)
+    labels = []
+    for _ in range(number if runners else 0):
+        chosen = min(runners, key=lambda runner: ((counts[runner.label] + 1) / runner.share, runner.label))
+        counts[chosen.label] += 1
+        labels.append(chosen.label)
+    return labels

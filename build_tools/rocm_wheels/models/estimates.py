@@ -1,0 +1,69 @@
+"""State what steps cost where no recorded run tells: figures, each with where it is from.
+
+Owns ``data/estimates.yaml``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from pydantic import Field
+
+from rocm_wheels.core import Record, load_record
+from rocm_wheels.models.project_names import get_data_folder
+from rocm_wheels.models.release_lines import LineFact
+
+_GIB = 1 << 30
+
+
+class StepTime(LineFact):
+    """Minutes of one core, whatever the machine, and core hours that jobs share."""
+
+    minutes: float = Field(ge=0)
+    core_hours: float = Field(default=0, ge=0)
+    core_hours_per_target: float = Field(default=0, ge=0)
+
+    def get_serial_seconds(self) -> float:
+        """Return the seconds that more cores do not shorten."""
+        return self.minutes * 60
+
+    def get_core_seconds(self, targets: int) -> float:
+        """Return the core seconds that jobs share."""
+        return (self.core_hours + self.core_hours_per_target * targets) * 3600
+
+
+class StepSize(LineFact):
+    """So many GiB, and more for each target."""
+
+    gib: float = Field(ge=0)
+    gib_per_target: float = Field(default=0, ge=0)
+
+    def get_bytes(self, targets: int) -> int:
+        """Return the size in bytes."""
+        return int((self.gib + self.gib_per_target * targets) * _GIB)
+
+
+class StepCosts(Record):
+    """What one step costs. ``wheel``: the size of the wheel that comes out, where one does."""
+
+    time: StepTime
+    disk: StepSize
+    memory_per_job: StepSize
+    wheel: StepSize | None = None
+
+
+class _EstimateTable(Record):
+    steps: Mapping[str, StepCosts]
+    default: StepCosts
+
+
+@lru_cache
+def _read_estimate_table() -> _EstimateTable:
+    return load_record(get_data_folder() / "estimates.yaml", _EstimateTable)
+
+
+def get_step_costs(name: str) -> StepCosts:
+    """Return the stated costs of building a project, or of another kind of step."""
+    table = _read_estimate_table()
+    return table.steps.get(name, table.default)

@@ -1,0 +1,307 @@
+"""Name GPU targets and families: what names mean, which targets a build gets, and products for people.
+
+Owns ``data/gfx_families.yaml``. A target is written as LLVM writes it, features
+included: ``gfx942``, ``gfx90a:sramecc+:xnack-``. What rocm-bootstrap says of the same is compared.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from types import ModuleType
+from typing import Literal, get_args
+
+from pydantic import Field, model_validator
+
+from rocm_wheels.core import Record, UsageError, load_record, make_record_error, suggest_name
+from rocm_wheels.models.facts import Fact, FactSource, FactTable
+from rocm_wheels.models.project_names import get_data_folder
+
+TARGETS_OPTION = "--pytorch-rocm-arch"
+TARGETS_VARIABLE = "PYTORCH_ROCM_ARCH"
+_FEATURES = re.compile(r"(?::(?:xnack|sramecc)[+-])*")
+
+
+TargetAttribute = Literal["products", "families", "excluded", "aotriton", "readiness", "wave", "fp8"]
+
+
+class GfxTarget(Record):
+    """A GPU target.
+
+    ``aotriton`` is the first release of aotriton that has kernels for it. ``excluded`` are projects of
+    ROCm that are not built for it, with the address of the issue that says why ("": none is named).
+    ``wave`` is the threads of a wavefront, ``fp8`` what 8-bit floats its matrix units take, ``mx``
+    whether they take block-scaled types. ``readiness`` is TheRock's word on it, by platform. ``known``
+    says of an attribute how it is known, where that is not as for the whole table (``get_attribute_fact``).
+    """
+
+    product: str
+    products: tuple[str, ...] = Field(min_length=1)
+    families: tuple[str, ...]
+    aotriton: str | None = None
+    wave: int
+    fp8: Literal["fnuz", "ocp", "none"]
+    mx: bool = False
+    readiness: Mapping[Literal["linux", "windows"], Literal["build", "sanity", "release"]] = {}
+    excluded: Mapping[str, str] = {}
+    known: Mapping[TargetAttribute, Fact] = {}
+
+
+class _GfxTable(FactTable):
+    known: Mapping[TargetAttribute, Fact]
+    kinds: tuple[str, ...]
+    targets: Mapping[str, GfxTarget] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _names_are_valid(self) -> _GfxTable:
+        if missing_attributes := sorted(set(get_args(TargetAttribute)) - set(self.known)):
+            raise make_record_error(
+                f"`known` does not say how these are known: {', '.join(missing_attributes)}", "known"
+            )
+        for name, target in self.targets.items():
+            if target.wave not in {32, 64}:
+                raise make_record_error("a wavefront has 32 or 64 threads", "targets", name, "wave")
+            if not re.fullmatch(r"gfx[0-9]+[0-9a-f]{2}", name):
+                raise make_record_error(f"{name} is not the name of a GPU target", "targets", name)
+        return self
+
+
+@dataclass(frozen=True)
+class ChosenTargets:
+    """The targets of a build, and in words where they came from."""
+
+    targets: tuple[str, ...]
+    source: str
+
+
+def load_gfx_table() -> FactTable:
+    """Return the whole table, for those who look at its facts."""
+    return _read_gfx_table()
+
+
+@lru_cache
+def _read_gfx_table() -> _GfxTable:
+    return load_record(get_data_folder() / "gfx_families.yaml", _GfxTable)
+
+
+def get_gfx_targets() -> Mapping[str, GfxTarget]:
+    """Return all targets by name, in the order of the table."""
+    return _read_gfx_table().targets
+
+
+def get_attribute_fact(target: str, attribute: TargetAttribute) -> tuple[Fact, FactSource]:
+    """Return how an attribute of a target is known, and where it was read. Raises KeyError for no target."""
+    table = _read_gfx_table()
+    fact = table.targets[target].known.get(attribute) or table.known[attribute]
+    return fact, table.sources[fact.source]
+
+
+def get_gfx_families() -> dict[str, tuple[str, ...]]:
+    """Return the targets of every family; each target is also a family of its own."""
+    families: dict[str, tuple[str, ...]] = {}
+    for name, target in get_gfx_targets().items():
+        for family in (*target.families, name):
+            families[family] = (*families.get(family, ()), name)
+    return families
+
+
+def get_card_kinds() -> tuple[str, ...]:
+    """Return the names that are kinds of card and no family: ``dgpu-all`` spans ten years of hardware."""
+    return _read_gfx_table().kinds
+
+
+def strip_features(target: str) -> str:
+    """Return a target without its features: ``gfx942`` for ``gfx942:xnack+``."""
+    return target.split(":", 1)[0]
+
+
+def find_families(targets: Iterable[str]) -> tuple[str, ...]:
+    """Return the families that hold every one of ``targets``, the smallest first.
+
+    Kinds of card (``dgpu-all``) are no answer. No targets, no family.
+    """
+    bases = {strip_features(target) for target in targets}
+    matches = [
+        (len(members), family)
+        for family, members in get_gfx_families().items()
+        if bases and family not in _read_gfx_table().kinds and bases <= set(members)
+    ]
+    return tuple(family for _, family in sorted(matches))
+
+
+def parse_targets(text: str, *, input_name: str = TARGETS_OPTION) -> tuple[str, ...]:
+    """Read a list of targets and families, separated by commas, semicolons or spaces.
+
+    A family stands for its targets. Order is kept and a target counts once. Raises
+    UsageError (``input_name`` names the input) for an empty list, an unknown name, a feature
+    that no target has, and for a target that is given both with and without a feature,
+    which the compiler refuses (LLVM, AMDGPU target IDs).
+    """
+    parsed: dict[str, None] = {}
+    for word in re.split(r"[,;\s]+", text):
+        if word:
+            parsed.update(dict.fromkeys(_expand_name(word, input_name)))
+    if not parsed:
+        raise UsageError(
+            f"{input_name} names no GPU target", tip=f"for example: {TARGETS_OPTION} gfx942,gfx1100"
+        )
+    _refuse_mixtures(parsed, input_name)
+    return tuple(parsed)
+
+
+def choose_targets(
+    option: str | None, environment_value: str | None, sdk_targets: Sequence[str]
+) -> ChosenTargets:
+    """Decide what to compile for: the option, else ``PYTORCH_ROCM_ARCH``, else the SDK's targets.
+
+    The SDK's are taken only when they are of one family: an SDK for many families would
+    make one wheel for every GPU there is, which nobody asked for. Otherwise UsageError lists them.
+    """
+    if option is not None:
+        return ChosenTargets(parse_targets(option), TARGETS_OPTION)
+    if environment_value:
+        return ChosenTargets(parse_targets(environment_value, input_name=TARGETS_VARIABLE), TARGETS_VARIABLE)
+    if not sdk_targets:
+        raise UsageError(
+            "no GPU target is named, and the installed ROCm SDK does not say which it serves",
+            tip=f"name them: {TARGETS_OPTION} gfx942",
+        )
+    targets = parse_targets(",".join(sdk_targets), input_name="the ROCm SDK")
+    families = find_families(targets)
+    if not families:
+        raise UsageError(
+            f"the installed ROCm SDK serves several GPU families: {', '.join(targets)}",
+            tip=f"say which to compile for: {TARGETS_OPTION} {targets[0]} (or a family, or all: {','.join(targets)})",
+        )
+    return ChosenTargets(targets, f"the ROCm SDK (family {families[0]})")
+
+
+def _expand_name(word: str, input_name: str) -> tuple[str, ...]:
+    base = strip_features(word)
+    features = word[len(base) :]
+    if base in get_gfx_targets():
+        if not _FEATURES.fullmatch(features):
+            raise UsageError(
+                f"{input_name}: {word} has an unknown feature",
+                tip="features are :sramecc+ :sramecc- :xnack+ :xnack-",
+            )
+        return (word,)
+    families = get_gfx_families()
+    if base in families and not features:
+        return families[base]
+    raise UsageError(
+        f"{input_name}: {word} is no GPU target or family{suggest_name(base, families)}",
+        tip=f"targets: {', '.join(get_gfx_targets())}",
+    )
+
+
+def _refuse_mixtures(targets: Iterable[str], input_name: str) -> None:
+    features: dict[str, dict[str, set[str]]] = {}
+    for target in targets:
+        base, *settings = target.split(":")
+        setting_by_feature = {feature[:-1]: feature for feature in settings}
+        if len(setting_by_feature) != len(settings):
+            raise UsageError(f"{input_name}: {target} gives a feature twice")
+        features.setdefault(base, {})[target] = set(setting_by_feature)
+    for variants in features.values():
+        if len({frozenset(names) for names in variants.values()}) > 1:
+            raise UsageError(
+                f"{input_name}: {' and '.join(variants)} cannot be compiled together",
+                tip="a feature is given with + and -, or not at all",
+            )
+
+
+def find_targets(text: str) -> tuple[str, ...]:
+    """Return the targets whose name, family or product holds ``text``, in the order of the table."""
+    word = text.casefold().strip()
+    return tuple(
+        name
+        for name, target in get_gfx_targets().items()
+        if word
+        and any(
+            word in label.casefold() for label in (name, target.product, *target.families, *target.products)
+        )
+    )
+
+
+def tabulate_targets() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return header and rows: a target a row, with how far each attribute is only believed."""
+    header = (
+        "target",
+        "products",
+        "families",
+        "wave",
+        "fp8",
+        "mx",
+        "aotriton",
+        "excluded",
+        "linux",
+        "windows",
+        "believed",
+        "read",
+        "source",
+    )
+    rows: list[tuple[str, ...]] = []
+    for name, target in get_gfx_targets().items():
+        believed = [
+            item
+            for item in ("products", "wave", "fp8")
+            if get_attribute_fact(name, item)[0].kind == "believed"
+        ]
+        rows.append(
+            (
+                name,
+                ", ".join(target.products),
+                ", ".join(target.families),
+                str(target.wave),
+                target.fp8,
+                "yes" if target.mx else "no",
+                target.aotriton or "",
+                ", ".join(_format_exclusion(*item) for item in target.excluded.items()),
+                target.readiness.get("linux", ""),
+                target.readiness.get("windows", ""),
+                ", ".join(believed),
+                get_attribute_fact(name, "families")[1].retrieved.isoformat(),
+                get_attribute_fact(name, "families")[1].url,
+            )
+        )
+    return header, rows
+
+
+def _format_exclusion(project: str, issue: str) -> str:
+    """Return ``hipBLASLt (ROCm/TheRock#1062)``, or the project alone where no issue is named."""
+    reference = issue.removeprefix("https://github.com/").replace("/issues/", "#")
+    return f"{project} ({reference})" if issue else project
+
+
+def import_bootstrap() -> ModuleType | None:
+    """Return rocm-bootstrap's table of targets, or None where the package is not installed."""
+    try:
+        return importlib.import_module("rocm_bootstrap.targets")
+    except ModuleNotFoundError:
+        return None
+
+
+def compare_with_bootstrap(module: ModuleType) -> list[str]:
+    """Return where rocm-bootstrap's table of targets and ours disagree.
+
+    Every target of ours must be one of theirs; a family of ours must not cross a sub-family of theirs
+    (kinds of card aside), and ``XXX`` in its name is the version that they have (gfx110X: gfx110x).
+    """
+    faults = []
+    groups: dict[str, str] = {}
+    for name in get_gfx_targets():
+        try:
+            groups[name] = module.packaging_chain(name)[1].key
+        except (ValueError, KeyError):
+            faults.append(f"rocm-bootstrap does not know {name}")
+    for family, members in get_gfx_families().items():
+        if not family.startswith("gfx"):
+            continue
+        their_groups = {groups[member] for member in members if member in groups}
+        if len(their_groups) > 1:
+            faults.append(f"{family} holds targets of {', '.join(sorted(their_groups))} of rocm-bootstrap")
+    return faults

@@ -1,0 +1,254 @@
+"""Find cards as people name them, and put together what the tables know of their targets."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rocm_wheels.core import UsageError, suggest_name
+from rocm_wheels.gpus import (
+    KNOWN_TARGETS,
+    PCI_VENDORS,
+    PciEntry,
+    find_generic_target,
+    find_pci_entry,
+    is_chip_name,
+    list_pci_entries,
+    normalize_pci_id,
+    search_pci_entries,
+    split_words,
+)
+from rocm_wheels.models.facts import FactKind, FactSource
+from rocm_wheels.models.gfx import (
+    TargetAttribute,
+    find_targets,
+    get_attribute_fact,
+    get_gfx_targets,
+    strip_features,
+)
+from rocm_wheels.models.package_indexes import PackageIndex, find_indexes
+
+QueryKind = Literal["id", "target", "name", "product"]
+_PLATFORMS = ("linux", "windows")
+_SHOWN_ATTRIBUTES: tuple[TargetAttribute, ...] = (
+    "families",
+    "wave",
+    "fp8",
+    "aotriton",
+    "readiness",
+    "excluded",
+)
+
+
+@dataclass(frozen=True)
+class AttributeFact:
+    """One thing known of a target: in words, how it is known, and where it was read."""
+
+    attribute: str
+    value: str
+    kind: FactKind
+    source: FactSource
+
+
+@dataclass(frozen=True)
+class TargetFacts:
+    """What is known of a vendor's target, and what serves it.
+
+    ``target`` is like ``gfx942``, a compute capability (``8.9``) of NVIDIA, None for Intel and when it is
+    not known. ``product`` and ``facts`` are empty for a target that ROCm's builds do not know. ``indexes``
+    are those of the stable channel by platform, the best first.
+    """
+
+    vendor: str
+    target: str | None
+    product: str
+    generic: str | None
+    facts: tuple[AttributeFact, ...]
+    indexes: tuple[tuple[str, PackageIndex], ...]
+
+
+@dataclass(frozen=True)
+class FoundCards:
+    """The cards that a query means, how it was read, and the facts of their targets."""
+
+    query: str
+    query_kind: QueryKind
+    cards: tuple[PciEntry, ...]
+    targets: tuple[TargetFacts, ...]
+
+
+def find_gpu_cards(query: str) -> FoundCards:
+    """Return the cards that are meant by words of a name, a gfx target or a PCI id.
+
+    Four hexadecimal digits may be an id and part of a name (6800): then both count. A product of the table of
+    targets (Ryzen AI 9 HX 370) means the GPUs that are part of a processor with that target. Raises
+    UsageError, with near names, when nothing is meant.
+    """
+    text = " ".join(query.split())
+    if re.match(r"(?i)gfx", text):
+        target = _parse_target(text)
+        cards = tuple(entry for entry in list_pci_entries() if entry.gfx == target)
+        return FoundCards(text, "target", cards, (get_target_facts(target),))
+    by_id = _find_by_id(text)
+    spelled = normalize_pci_id(text) is not None
+    cards = (
+        by_id if spelled and (":" in text or "0x" in text.lower()) else (*by_id, *search_pci_entries(text))
+    )
+    if not cards and not spelled and (named := find_targets(text)):
+        parts = tuple(entry for entry in list_pci_entries() if entry.gfx in named and entry.integrated)
+        return FoundCards(text, "product", parts, tuple(get_target_facts(target) for target in named))
+    if not cards:
+        raise _make_unknown_id_error(text) if spelled else _make_unknown_name_error(text)
+    cards = tuple(dict.fromkeys(cards))
+    vendor_targets = dict.fromkeys((entry.vendor, entry.gfx or entry.capability) for entry in cards)
+    facts = tuple(
+        get_target_facts(target, vendor) for vendor, target in vendor_targets if target or vendor != "amd"
+    )
+    return FoundCards(text, "id" if by_id else "name", cards, facts)
+
+
+def find_amd_targets(product: str) -> tuple[str, ...]:
+    """Return the targets of AMD's cards that are called by words of their name; none for another vendor's.
+
+    Raises UsageError, with near names, when no card is called so, or when its target is not known.
+    """
+    facts = find_gpu_cards(product).targets
+    targets = tuple(
+        target_facts.target for target_facts in facts if target_facts.vendor == "amd" and target_facts.target
+    )
+    if not targets and not facts:
+        raise UsageError(f"no table knows the target of {product!r}", tip="rocminfo prints it: gfx…")
+    return targets
+
+
+def get_target_facts(target: str | None, vendor: str = "amd") -> TargetFacts:
+    """Return what the tables know of a target of AMD, a compute capability of NVIDIA, or of Intel's GPUs."""
+    indexes = tuple(
+        (platform, index)
+        for platform in _PLATFORMS
+        for index in find_indexes(target, vendor=vendor, platform=platform)
+    )
+    generic = find_generic_target(target) if target and vendor == "amd" else None
+    if target is None or target not in get_gfx_targets():
+        return TargetFacts(vendor, target, "", generic, (), indexes)
+    facts = []
+    for attribute in _SHOWN_ATTRIBUTES:
+        fact, source = get_attribute_fact(target, attribute)
+        facts.append(AttributeFact(attribute, _describe_attribute(target, attribute), fact.kind, source))
+    return TargetFacts(vendor, target, get_gfx_targets()[target].product, generic, tuple(facts), indexes)
+
+
+def make_facts_json(facts: TargetFacts) -> dict[str, Any]:
+    """Return the facts of a target as plain data."""
+    return {
+        "vendor": facts.vendor,
+        "target": facts.target,
+        "product": facts.product,
+        "generic": facts.generic,
+        "facts": [
+            {"what": fact.attribute, "value": fact.value, "kind": fact.kind}
+            | {"source": fact.source.model_dump(mode="json")}
+            for fact in facts.facts
+        ],
+        "indexes": [
+            {"platform": platform, "name": index.name, "url": index.url, "layout": index.layout}
+            | {"reason": index.reason}
+            for platform, index in facts.indexes
+        ],
+    }
+
+
+def _describe_attribute(target: str, attribute: TargetAttribute) -> str:
+    entry = get_gfx_targets()[target]
+    if attribute == "families":
+        return ", ".join(entry.families)
+    if attribute == "fp8":
+        return f"{entry.fp8}, block-scaled (MX) types" if entry.mx else entry.fp8
+    if attribute == "aotriton":
+        return f"since {entry.aotriton}" if entry.aotriton else "no kernels"
+    if attribute == "readiness":
+        return ", ".join(f"{platform} {word}" for platform, word in entry.readiness.items()) or "none stated"
+    if attribute == "excluded":
+        return ", ".join(f"{name} {issue}".rstrip() for name, issue in entry.excluded.items()) or "nothing"
+    return str(getattr(entry, attribute))
+
+
+def _parse_target(text: str) -> str:
+    base = strip_features(text.lower())
+    features = text.lower()[len(base) :]
+    known_targets = sorted(
+        {*get_gfx_targets(), *KNOWN_TARGETS, *(e.gfx for e in list_pci_entries() if e.gfx)}
+    )
+    if base not in known_targets:
+        raise UsageError(
+            f"{base} is no GPU target{suggest_name(base, list_near_targets(base, known_targets))}",
+            tip="`rocm-wheels compat show targets` lists them; a card can also be named, or given by PCI id",
+        )
+    if not re.fullmatch(r"(?::(?:xnack|sramecc)[+-])*", features):
+        raise UsageError(
+            f"{text} has an unknown feature", tip="features are :sramecc+ :sramecc- :xnack+ :xnack-"
+        )
+    return base
+
+
+def list_near_targets(word: str, targets: Sequence[str]) -> list[str]:
+    """Return which targets can have been meant: by the name of a target only those that begin as it does."""
+    alike = len("gfx94")
+    return [target for target in targets if not is_chip_name(word) or target[:alike] == word[:alike]]
+
+
+def _find_by_id(text: str) -> tuple[PciEntry, ...]:
+    normal = normalize_pci_id(text)
+    if normal is None:
+        return ()
+    lacks_vendor = ":" not in text and "-" not in text
+    ids = [f"{vendor}:{normal[5:]}" for vendor in PCI_VENDORS] if lacks_vendor else [normal]
+    return tuple(entry for pci_id in ids if (entry := find_pci_entry(pci_id)))
+
+
+def _make_unknown_id_error(text: str) -> UsageError:
+    normal = normalize_pci_id(text) or text
+    if normal[:4] not in PCI_VENDORS:
+        return UsageError(
+            f"no GPU has PCI id {normal}: {normal[:4]} is no vendor of the tables",
+            tip="vendors: " + ", ".join(f"{key} {name}" for key, name in PCI_VENDORS.items()),
+        )
+    return UsageError(
+        f"the tables have no GPU with PCI id {normal}",
+        tip="the driver may know it: `rocm-wheels doctor`; "
+        "new ones come with `rocm-wheels compat refresh-pci --write`",
+    )
+
+
+def _make_unknown_name_error(text: str) -> UsageError:
+    query_words = split_words(text)
+    best = sorted(
+        (-_measure_likeness(query_words, entry), entry.vendor != "amd", entry.id)
+        for entry in list_pci_entries()
+        if query_words
+    )
+    similar = [
+        entry.name for score, _, pci_id in best[:3] if score < -0.65 and (entry := find_pci_entry(pci_id))
+    ]
+    return UsageError(
+        f"no GPU of the tables is called {text!r}",
+        tip=f"near names: {'; '.join(similar)}"
+        if similar
+        else "name a card (RX 7900 XTX), a target (gfx942) or a PCI id (1002:74a1)",
+    )
+
+
+def _measure_likeness(query_words: frozenset[str], entry: PciEntry) -> float:
+    card_words = split_words(" ".join((entry.name, *entry.products)))
+    nearest = [
+        1.0
+        if word in card_words
+        else max(
+            (difflib.SequenceMatcher(None, word, card_word).ratio() for card_word in card_words), default=0
+        )
+        for word in query_words
+    ]
+    return sum(nearest) / len(nearest)

@@ -1,0 +1,363 @@
+"""Read a project that we build, as its recipe ``repos/<name>.yaml`` states it.
+
+The file name is the project's name everywhere: ``pytorch_audio.yaml`` gives
+``--pytorch-audio-dir``, ``--build-pytorch-audio`` and the default checkout folder
+``repos/pytorch_audio``. Names are known without reading YAML; recipes are read on use.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from rocm_wheels.core import DataError, Record, load_record, make_record_error, suggest_name
+from rocm_wheels.models.project_names import get_recipes_folder, list_project_names
+
+Platform = Literal["linux", "windows"]
+
+
+def _check_inside(path: str) -> str:
+    """Return a relative path that does not leave its tree; ValueError for any other."""
+    pure = PurePosixPath(path)
+    if not path or pure.is_absolute() or ".." in pure.parts or "\\" in path or ":" in path:
+        raise ValueError("it must be a relative path inside the torch tree, with /")
+    return path
+
+
+class PinFile(Record):
+    """A file of the torch tree that holds the commit of one project, for trees without ``related_commits``.
+
+    ``origin`` is the repository that the commit is of, where it is not the source's.
+    """
+
+    file: str
+    origin: str | None = None
+
+    @field_validator("file")
+    @classmethod
+    def _inside_torch(cls, value: str) -> str:
+        return _check_inside(value)
+
+
+class ReleaseBranch(Record):
+    """The project's release branch that goes with a torch tree (``--release``).
+
+    ``version_file`` of the torch tree holds a version (``3.7.0``); ``ref`` is made from it by
+    ``{major}`` and ``{minor}``.
+    """
+
+    version_file: str
+    ref: str
+
+    @field_validator("version_file")
+    @classmethod
+    def _inside_torch(cls, value: str) -> str:
+        return _check_inside(value)
+
+    @field_validator("ref")
+    @classmethod
+    def _two_numbers(cls, value: str) -> str:
+        if sorted(re.findall(r"\{[^}]*\}?", value)) != ["{major}", "{minor}"]:
+            raise ValueError("it must name {major} and {minor} once each, and nothing else in braces")
+        return value
+
+
+class ProjectSource(Record):
+    """Where the sources come from. An option goes before a pin in the torch tree, a pin before ``ref``.
+
+    Pins are looked for in ``related_commits`` (under that name), then in ``list_pin_files``, in
+    their order. Without ``ref`` there is no default: without a pin, nothing is checked out.
+    """
+
+    origin: str
+    ref: str | None = None
+    related_commits: str | None = None  # its name in the third column of torch's related_commits
+    pin_files: tuple[PinFile, ...] = ()
+    release: ReleaseBranch | None = None
+    windows: ProjectSource | None = None  # the whole source on Windows, where it is another one
+    fetch_jobs: int | None = None
+
+    @model_validator(mode="after")
+    def _something_to_check_out(self) -> ProjectSource:
+        if self.ref is None and self.related_commits is None and not self.pin_files:
+            raise ValueError("without `ref` there must be a pin: `related_commits` or `pin_files`")
+        if self.windows is not None and self.windows.windows is not None:
+            raise ValueError("`windows` cannot have a `windows` of its own")
+        return self
+
+    def get_platform_source(self, platform: Platform) -> ProjectSource:
+        """Return the source on a platform."""
+        return self.windows if platform == "windows" and self.windows is not None else self
+
+
+class HipifyRecipe(Record):
+    """How CUDA sources become HIP sources.
+
+    ``script``: a program in the tree rewrites the tree at checkout. ``build``: the
+    project's own build does it (torch's cpp_extension). ``variables``: nothing to translate,
+    but ``variables`` for its build are left in ``build_env.json`` in the tree (git does not see
+    it). ``none``: nothing at all. ``platforms``: where ``--hipify`` is the default.
+    """
+
+    by: Literal["script", "build", "variables", "none"]
+    script: str | None = None
+    variables: Mapping[str, str] | None = None
+    reason: str | None = None
+    platforms: tuple[Platform, ...] = ("linux", "windows")
+
+    @model_validator(mode="after")
+    def _script_or_reason(self) -> HipifyRecipe:
+        if (self.by == "script") != (self.script is not None):
+            raise ValueError("`script` belongs to `by: script` and to nothing else")
+        if (self.by == "variables") != (self.variables is not None):
+            raise ValueError("`variables` belong to `by: variables` and to nothing else")
+        if self.by != "script" and not self.reason:
+            raise ValueError("`reason` must say why no script runs at checkout")
+        return self
+
+
+class StatedVersion(Record):
+    """A base version that a Python file of the tree assigns to ``variable``, for the project itself."""
+
+    file: str
+    variable: str = "__version__"
+
+    @field_validator("file")
+    @classmethod
+    def _inside_tree(cls, value: str) -> str:
+        return _check_inside(value)
+
+
+class VersionRecipe(Record):
+    """How a build learns its version.
+
+    ``file`` holds the base version (relative to the tree); without it the project makes
+    its own and only ``suffix_variable`` is set (without that, too, the wheel keeps the project's own).
+    ``variables`` receive the whole version.
+    ``stated``: where a project that makes its own says which; only a lock reads it.
+    """
+
+    file: str | None = None
+    stated: StatedVersion | None = None
+    variables: tuple[str, ...] = ()
+    suffix_variable: str | None = None
+    build_number: str | None = None
+    git_tag: bool = True  # dev builds carry +git<commit>
+
+    @model_validator(mode="after")
+    def _one_place(self) -> VersionRecipe:
+        if self.file is not None and self.stated is not None:
+            raise ValueError("`file` and `stated` exclude each other")
+        return self
+
+
+class AcrossPythons(Record):
+    """One build tree for all Pythons; what belongs to one of them is made again for the next.
+
+    ``again``: globs below the source tree. What they match is deleted when another Python comes: anything
+    inside the build folders; outside of them only what builds have left there, which git ignores.
+    """
+
+    again: tuple[str, ...]
+    reason: str
+
+    @field_validator("again")
+    @classmethod
+    def _inside_tree(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_check_inside(pattern) for pattern in value)
+
+
+class AcrossFamilies(Record):
+    """One wheel serves all families: it is built once, with code for the targets of all of them."""
+
+    reason: str
+
+
+class PinnedProject(Record):
+    """A project of ours that the wheel requires at the very version that it was built against.
+
+    ``variable``: what its own build reads that version from, where it does.
+    """
+
+    project: str
+    variable: str | None = None
+
+
+class BuildDownload(Record):
+    """What a project's own build downloads, unless ``variable`` names a folder that ``contains`` it.
+
+    A tree without the file that it is ``named_in`` downloads none. Without ``variable`` an offline build does
+    without. ``flash_attention``: only a build with it downloads this.
+    """
+
+    what: str
+    origin: str
+    named_in: str
+    variable: str | None = None
+    contains: tuple[str, ...] = ()
+    flash_attention: bool = False
+
+    @field_validator("named_in")
+    @classmethod
+    def _inside_tree(cls, value: str) -> str:
+        return _check_inside(value)
+
+
+class BuildRecipe(Record):
+    """How a wheel comes out of the tree.
+
+    ``folders``: the first that holds the front end's file is built in. ``requirements``
+    are installed before, when present (of a ``pyproject.toml`` its ``build-system.requires``). Of the
+    projects that it is built ``after`` (when they are built at all), it ``needs`` some to be installed while
+    it is built; of those, its wheel ``pins`` some.
+    ``trees`` are the folders (relative to the tree) that hold objects and survive between builds of the
+    same configuration. Each Python has its own, unless ``across_pythons`` says what one tree for all of
+    them needs. ``configure_first``: CMake says in seconds whether hours of compiling will be in vain.
+    """
+
+    front_end: Literal["pep517", "setup.py"]
+    folders: tuple[str, ...] = (".",)
+    requirements: tuple[str, ...] = ()
+    config_settings: tuple[str, ...] = ()
+    trees: tuple[str, ...] = ("build",)
+    after: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    pins: tuple[PinnedProject, ...] = ()
+    platforms: tuple[Platform, ...] = ("linux", "windows")
+    installed_for_others: bool = False
+    configure_first: bool = False
+    across_pythons: AcrossPythons | None = None
+    across_families: AcrossFamilies | None = None
+    downloads: tuple[BuildDownload, ...] = ()
+
+    @model_validator(mode="after")
+    def _needs_come_before(self) -> BuildRecipe:
+        if missing := [name for name in self.needs if name not in self.after]:
+            raise make_record_error(f"`needs` has {', '.join(missing)}, which is not in `after`", "needs")
+        if missing := [pin.project for pin in self.pins if pin.project not in self.needs]:
+            raise make_record_error(f"`pins` has {', '.join(missing)}, which is not in `needs`", "pins")
+        if self.across_families and self.installed_for_others:
+            raise ValueError("`across_families`: what others are built against has their family's code alone")
+        return self
+
+
+class DeviceCodeRule(Record):
+    """What a library in the wheel must hold: ``all`` requested targets, a ``subset``, or ``none``."""
+
+    files: str  # a glob on the path inside the wheel
+    expect: Literal["all", "subset", "none"]
+    reason: str
+    platforms: tuple[Platform, ...] = ("linux", "windows")
+    required: bool = True  # at least one file must match
+
+
+class WheelChecks(Record):
+    """What a finished wheel must be.
+
+    ``import_skipped``: why it is not imported after its build, such as a requirement that no build installs.
+    """
+
+    import_name: str
+    import_skipped: str | None = None
+    rocm: Literal["torch.version.hip", "device code", "none"]
+    rocm_init: str | None = None  # the generated module that starts the ROCm packages
+    jit_sources: str | None = None  # a glob: HIP sources, for kernels that the user's machine compiles
+    requires_rocm: bool = False  # METADATA must require rocm[libraries]==<the SDK's version>
+    files: tuple[str, ...] = ()  # globs: each must match a member
+    device_code: tuple[DeviceCodeRule, ...] = ()
+
+
+class Project(Record):
+    """A recipe. ``name`` is the recipe's file name; ``distribution`` is the wheel's.
+
+    ``line_environment`` has variables for builds with a torch of one series (``2.10``),
+    ``offline_environment`` those that keep a build from downloading.
+    """
+
+    name: str
+    distribution: str
+    summary: str
+    source: ProjectSource
+    hipify: HipifyRecipe
+    version: VersionRecipe
+    build: BuildRecipe
+    environment: Mapping[str, str] = Field(default_factory=dict)
+    linux_environment: Mapping[str, str] = Field(default_factory=dict)
+    windows_environment: Mapping[str, str] = Field(default_factory=dict)
+    line_environment: Mapping[str, Mapping[str, str]] = Field(default_factory=dict)
+    offline_environment: Mapping[str, str] = Field(default_factory=dict)
+    checks: WheelChecks
+
+    @field_validator("line_environment")
+    @classmethod
+    def _by_series(cls, value: Mapping[str, Mapping[str, str]]) -> Mapping[str, Mapping[str, str]]:
+        if invalid := [line for line in value if not re.fullmatch(r"\d+\.\d+", line)]:
+            raise ValueError(f"{invalid[0]} is not a series of torch, such as 2.10")
+        return value
+
+    @model_validator(mode="after")
+    def _across_families_with_code(self) -> Project:
+        if self.build.across_families and not self.has_device_code:
+            raise ValueError("`across_families`: without device code a wheel serves all families anyway")
+        return self
+
+    def get_environment(self, platform: Platform, torch_line: str | None = None) -> dict[str, str]:
+        """Return the variables that the recipe sets on a platform, as they stand there.
+
+        ``torch_line`` (``2.10``) is the series of the torch that is built, or built against.
+        ``{targets}`` (separated by semicolons) and ``{rocm}`` (the root of the SDK) are filled in by
+        ``compile.environment``.
+        """
+        special = self.linux_environment if platform == "linux" else self.windows_environment
+        return {**self.environment, **special, **self.line_environment.get(torch_line or "", {})}
+
+    @property
+    def has_device_code(self) -> bool:
+        """Whether a wheel may hold code for a GPU; where it may not, it is the same for all targets."""
+        return any(rule.expect != "none" for rule in self.checks.device_code)
+
+    def serves_every_family(self, platform: Platform) -> bool:
+        """Tell whether one wheel is for all families: it has code for all of them, or for none."""
+        rules = self.list_device_code_rules(platform)
+        return self.build.across_families is not None or all(rule.expect == "none" for rule in rules)
+
+    def list_device_code_rules(self, platform: Platform) -> tuple[DeviceCodeRule, ...]:
+        """Return the rules about device code that hold on a platform."""
+        return tuple(rule for rule in self.checks.device_code if platform in rule.platforms)
+
+
+@lru_cache
+def load_project(name: str, folder: Path | None = None) -> Project:
+    """Read one recipe. Raises DataError for an unknown name or a recipe that is not valid."""
+    recipes = folder or get_recipes_folder()
+    path = recipes / f"{name}.yaml"
+    if not path.is_file() and name not in (names := list_project_names(recipes)):
+        raise DataError(
+            f"there is no project {name}{suggest_name(name, names)}",
+            tip=f"known projects ({recipes}): {', '.join(names)}",
+        )
+    project = load_record(path, Project)
+    if project.name != name:
+        raise DataError(f"{path}: name is {project.name}, but the file is called {name}.yaml")
+    return project
+
+
+def sort_projects(projects: Iterable[Project]) -> list[Project]:
+    """Sort projects so that each comes after those it is built ``after``; ties by name.
+
+    A project named in ``after`` that is not among ``projects`` does not matter. Raises
+    DataError for a cycle.
+    """
+    waiting = {project.name: project for project in sorted(projects, key=lambda p: p.name)}
+    order: list[Project] = []
+    while waiting:
+        ready = [p for p in waiting.values() if not any(name in waiting for name in p.build.after)]
+        if not ready:
+            raise DataError(f"recipes wait for each other: {', '.join(waiting)}")
+        order.append(waiting.pop(ready[0].name))
+    return order

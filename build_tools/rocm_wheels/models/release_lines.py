@@ -1,0 +1,338 @@
+"""Define release lines: what belongs to torch 2.13 and not to torch 2.12.
+
+Owns ``data/release_lines.yaml``: every fact says how it is known, and where it was found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal, get_args
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from rocm_wheels.core import DataError, Record, load_record, suggest_name
+from rocm_wheels.models.project import Platform
+from rocm_wheels.models.project_names import get_data_folder
+
+LineFactKind = Literal["read", "documented", "believed", "unknown"]
+_SERIES = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\Z")
+_PYTHON = re.compile(r"3\.(0|[1-9]\d*)t?\Z")
+_SOURCE_PLACE = re.compile(r"@[0-9a-f]{40}\b|\bat [0-9a-f]{40}\b|https://|\bPyPI METADATA\b")
+_REF = re.compile(r"[^\s\x00-\x1f\x7f~^:?*\[\\-][^\s\x00-\x1f\x7f~^:?*\[\\]*\Z")
+
+
+class LineFact(Record):
+    """How something is known.
+
+    ``read``: in the file that decides it. ``documented``: by those who release it.
+    ``believed``: nobody states it; ``source`` says why. ``unknown``: there is no value;
+    ``source`` says where it was looked for. The first two name a place, for others to look again.
+    """
+
+    kind: LineFactKind
+    source: str = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _names_its_place(self) -> LineFact:
+        if self.kind in {"read", "documented"} and not _SOURCE_PLACE.search(self.source):
+            raise ValueError(f"kind {self.kind} needs a source: path@commit, a page or PyPI METADATA")
+        return self
+
+    def _nothing_if_unknown(self, value: object) -> None:
+        if self.kind == "unknown" and value:
+            raise ValueError("what is unknown has no value: say how it is known, or leave the value out")
+
+    def _something_unless_unknown(self, name: str, value: object) -> None:
+        self._nothing_if_unknown(value)
+        if self.kind != "unknown" and not value:
+            raise ValueError(f"`{name}` is missing; what nobody states has `kind: unknown`")
+
+
+class LineValues(LineFact):
+    """Several values, oldest first. Empty: there are none, or it is ``unknown`` whether there are."""
+
+    values: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _in_order(self) -> LineValues:
+        self._nothing_if_unknown(self.values)
+        if len(set(self.values)) != len(self.values):
+            duplicate = next(value for value in self.values if self.values.count(value) > 1)
+            raise ValueError(f"a value is given twice: {duplicate}")
+        return self
+
+
+class LineValue(LineFact):
+    """One value, or none when it is ``unknown``."""
+
+    value: str | None = None
+
+    @model_validator(mode="after")
+    def _value_or_unknown(self) -> LineValue:
+        self._something_unless_unknown("value", self.value)
+        return self
+
+
+class LineCheckout(LineFact):
+    """Where a project is checked out from, on ``platforms``; on others the line has no such project.
+
+    Without ``ref`` only a pin in the torch tree says which commit.
+    """
+
+    origin: str | None = None
+    ref: str | None = None
+    platforms: tuple[Platform, ...] = ("linux", "windows")
+
+    @model_validator(mode="after")
+    def _origin_or_unknown(self) -> LineCheckout:
+        self._nothing_if_unknown(self.ref)
+        self._something_unless_unknown("origin", self.origin)
+        if self.ref is not None and not _REF.match(self.ref):
+            raise ValueError(f"{self.ref!r} is not the name of a branch or tag")
+        return self
+
+
+class LineCompanion(Record):
+    """A project of a line; ``version`` is the series that goes with the line's torch."""
+
+    version: LineValue | None = None
+    checkout: LineCheckout
+
+
+class LineRocmVersions(Record):
+    """Versions of ROCm that a line was released with, by who released it."""
+
+    pytorch_org: LineValues
+    amd: LineValues
+
+    @field_validator("pytorch_org", "amd")
+    @classmethod
+    def _are_versions(cls, value: LineValues) -> LineValues:
+        return _check_values(value, _rank_version, "a version, such as 7.2")
+
+    def list_versions(self) -> tuple[str, ...]:
+        """Return every version that is known, oldest first."""
+        return tuple(sorted({*self.pytorch_org.values, *self.amd.values}, key=Version))
+
+
+class TorchLine(Record):
+    """A row of the table. ``torch`` is its series (``2.13``); lines that move have none."""
+
+    name: str
+    torch: str | None = None
+    toolset: str
+    pythons: LineValues
+    free_threaded: LineValues
+    platforms: LineValues
+    rocm: LineRocmVersions
+    projects: Mapping[str, LineCompanion]
+
+    def get_checkout(self, project: str, platform: Platform) -> LineCheckout | None:
+        """Return where a project comes from on a platform; ``None`` when that is unknown."""
+        companion = self.projects.get(project)
+        if companion is None or companion.checkout.origin is None:
+            return None
+        return companion.checkout if platform in companion.checkout.platforms else None
+
+    def leaves_out(self, project: str, platform: Platform) -> bool:
+        """Tell whether the line states that it has a project on other platforms only.
+
+        Nothing asks for it there then; a project whose place is unknown is asked for.
+        """
+        companion = self.projects.get(project)
+        return companion is not None and platform not in companion.checkout.platforms
+
+    @field_validator("pythons", "free_threaded")
+    @classmethod
+    def _are_pythons(cls, value: LineValues) -> LineValues:
+        return _check_values(value, _rank_python, "a Python, such as 3.13 or 3.14t")
+
+    @field_validator("platforms")
+    @classmethod
+    def _are_platforms(cls, value: LineValues) -> LineValues:
+        return _check_values(value, lambda text: (get_args(Platform).index(text),), "linux or windows")
+
+    @model_validator(mode="after")
+    def _one_name(self) -> TorchLine:
+        if self.torch is not None and (self.torch != self.name or not _SERIES.match(self.torch)):
+            raise ValueError("`torch` is a series such as 2.13, and the line has its name")
+        return self
+
+
+def _rank_python(text: str) -> tuple[int, ...]:
+    if not _PYTHON.match(text):
+        raise ValueError
+    return (int(text.removesuffix("t").partition(".")[2]),)
+
+
+def _rank_version(text: str) -> tuple[int, ...]:
+    try:
+        return Version(text).release
+    except InvalidVersion:
+        raise ValueError from None
+
+
+def _check_values(value: LineValues, order: Callable[[str], tuple[int, ...]], description: str) -> LineValues:
+    """Hold every value against ``order``, which is its rank, or raises ValueError."""
+    ranks = []
+    for text in value.values:
+        try:
+            ranks.append(order(text))
+        except ValueError:
+            raise ValueError(f"{text!r} is not {description}") from None
+    if ranks != sorted(ranks):
+        raise ValueError("the oldest comes first")
+    return value
+
+
+LINES_TABLE = "release_lines.yaml"
+
+
+class BuildTool(Record):
+    """A package that a build environment gets; ``source`` says where ``spec`` was read."""
+
+    name: str
+    spec: str
+    source: str
+    platforms: tuple[Platform, ...] = ("linux", "windows")
+
+    @field_validator("spec")
+    @classmethod
+    def _is_specifier(cls, value: str) -> str:
+        try:
+            SpecifierSet(value)
+        except InvalidSpecifier:
+            raise ValueError(f"{value} is not a version specifier") from None
+        return value
+
+
+class Toolset(Record):
+    """The build tools that several lines share."""
+
+    name: str
+    tools: tuple[BuildTool, ...]
+
+
+class LineTable(Record):
+    """The whole of ``data/release_lines.yaml``."""
+
+    toolsets: tuple[Toolset, ...]
+    lines: tuple[TorchLine, ...]
+
+    @model_validator(mode="after")
+    def _rows_fit_together(self) -> LineTable:
+        toolset_names = [toolset.name for toolset in self.toolsets]
+        names = [line.name for line in self.lines]
+        errors: list[InitErrorDetails] = []
+        for row, line in enumerate(self.lines):
+            if line.toolset not in toolset_names:
+                hint = suggest_name(line.toolset, toolset_names)
+                errors.append(
+                    _make_row_error(row, "toolset", f"there is no such toolset{hint}", line.toolset)
+                )
+            if line.name in names[:row]:
+                errors.append(_make_row_error(row, "name", "the line is given twice", line.name))
+        if errors:
+            raise ValidationError.from_exception_data(type(self).__name__, errors)
+        if not any(line.torch for line in self.lines):
+            raise ValueError("there must be a line with a version of torch")
+        return self
+
+
+class LineTools(Record):
+    """What a line of torch is built with. ``exact`` is false when a newer torch borrowed the newest line."""
+
+    torch: str
+    tools: tuple[BuildTool, ...]
+    exact: bool = True
+
+    def list_requirements(self, platform: Platform) -> tuple[str, ...]:
+        """Return the tools as requirements (PEP 508) for an installer."""
+        return tuple(f"{tool.name}{tool.spec}" for tool in self.tools if platform in tool.platforms)
+
+
+def get_release_lines() -> tuple[TorchLine, ...]:
+    """Return every line, in the order of the table."""
+    return _read_line_table().lines
+
+
+def get_release_line(name: str) -> TorchLine:
+    """Return the line that ``--line`` names. Raises DataError, with the name that was probably meant."""
+    lines = {line.name: line for line in get_release_lines()}
+    if name not in lines:
+        bare = name.lower().rpartition("/")[2].removeprefix("v")  # of release/2.9, v2.9
+        raise DataError(
+            f"there is no release line {name!r}{suggest_name(bare, lines)}",
+            tip=f"known lines: {', '.join(lines)}; for another ref of torch, give that instead of a line",
+        )
+    return lines[name]
+
+
+def get_line_tools(torch_version: str) -> LineTools:
+    """Return the line of a torch version.
+
+    A version newer than every line gets the newest one with ``exact=False`` (say so to the
+    user). Raises DataError for one that is older, or in a gap.
+    """
+    try:
+        version = Version(torch_version)
+    except InvalidVersion:
+        raise DataError(f"{torch_version!r} is not a version of torch (PEP 440)") from None
+    tools = {toolset.name: toolset.tools for toolset in _read_line_table().toolsets}
+    series = (version.major, version.minor)
+    line_by_series = {_parse_series(line.torch): line for line in get_release_lines() if line.torch}
+    newest = max(line_by_series)
+    line = line_by_series.get(newest if series > newest else series)
+    if line is None or line.torch is None:
+        listed = ", ".join(line.torch for line in line_by_series.values() if line.torch)
+        raise DataError(
+            f"torch {series[0]}.{series[1]} is not among the release lines ({listed})",
+            tip=f"add a line to build_tools/rocm_wheels/data/{LINES_TABLE}",
+        )
+    return LineTools(torch=line.torch, tools=tools[line.toolset], exact=series <= newest)
+
+
+def get_line_pythons(torch_version: str) -> tuple[str, tuple[str, ...]]:
+    """Return the name of a torch version's line, and the Pythons that it was released for.
+
+    They are as people write them, ``3.13`` and ``3.13t``; none where nobody knows.
+    """
+    torch = get_line_tools(torch_version).torch
+    row = next(line for line in get_release_lines() if line.torch == torch)
+    return row.name, (*row.pythons.values, *row.free_threaded.values)
+
+
+def list_unusable_tools(platform: Platform) -> tuple[str, ...]:
+    """Return the build tools whose packages are no good on a platform, whatever a tree requires."""
+    tools = [tool for toolset in _read_line_table().toolsets for tool in toolset.tools]
+    return tuple(sorted({tool.name for tool in tools if platform not in tool.platforms}))
+
+
+def get_newest_line_tools() -> LineTools:
+    """Return the newest line: for companions that are built without a torch tree beside them."""
+    return get_line_tools(max((line.torch for line in get_release_lines() if line.torch), key=_parse_series))
+
+
+def load_line_table(path: Path) -> LineTable:
+    """Read a table of lines. Raises DataError with ``file:line:column`` of every mistake."""
+    return load_record(path, LineTable)
+
+
+@lru_cache
+def _read_line_table() -> LineTable:
+    return load_line_table(get_data_folder() / LINES_TABLE)
+
+
+def _parse_series(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(".")))
+
+
+def _make_row_error(row: int, key: str, message: str, value: str) -> InitErrorDetails:
+    error = PydanticCustomError("release_lines", "{message}", {"message": message})
+    return InitErrorDetails(type=error, loc=("lines", row, key), input=value)

@@ -1,0 +1,274 @@
+"""List ROCm libraries by what they do for torch, and what is left of torch on a target that has not got
+one.
+
+Owns ``data/rocm_libraries.yaml``, whose header explains its words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Literal
+
+from pydantic import model_validator
+
+from rocm_wheels.core import UsageError, load_record, make_record_error, require_pattern, suggest_name
+from rocm_wheels.models.facts import Fact, FactTable
+from rocm_wheels.models.gfx import get_gfx_targets, strip_features
+from rocm_wheels.models.project_names import get_data_folder
+
+LIBRARIES_TABLE = "rocm_libraries.yaml"
+
+LibraryUse = Literal["linked", "compiled-in", "beside"]
+_Api = Annotated[
+    str,
+    require_pattern(
+        r"torch(vision)?(\.[A-Za-z_][A-Za-z0-9_]*)*", "a name in torch or torchvision: torch.stft"
+    ),
+]
+
+
+class TheRockBuild(Fact):
+    """How TheRock builds a library: the ``project`` that targets exclude, the part of rocm-sdk that has it
+    (``package``) and its shared library there. Without ``file``: templates, compiled into others."""
+
+    project: str
+    package: Literal["", "core", "libraries"] = ""
+    file: str = ""
+
+    @model_validator(mode="after")
+    def _file_of_package(self) -> TheRockBuild:
+        if bool(self.package) != bool(self.file):
+            raise ValueError("a file is in a package, and a package is named for its file")
+        return self
+
+
+class LibraryApis(Fact):
+    """APIs of torch besides those of the page."""
+
+    apis: tuple[_Api, ...]
+
+
+class HipTypes(Fact):
+    """The types of HIP that the precision page means by one name."""
+
+    hip: tuple[str, ...]
+
+
+class LibraryTypes(Fact):
+    """What a library calculates with, by the names of the precision page."""
+
+    full: tuple[str, ...] = ()
+    partly: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+
+    @property
+    def all_types(self) -> tuple[str, ...]:
+        """Every name, those without limits first."""
+        return (*self.full, *self.partly, *self.inputs, *self.outputs)
+
+
+class LibraryFallback(Fact):
+    """What torch does where the library is missing, in words."""
+
+    text: str
+
+
+class LibraryProbe(Fact):
+    """The API a test of the library calls; ``setting`` is what makes torch take this library for it."""
+
+    api: _Api
+    setting: str = ""
+
+
+class RocmLibrary(Fact):
+    """A ROCm library, with the APIs that the compatibility page gives it. See the header of the table."""
+
+    use: LibraryUse
+    apis: tuple[_Api, ...]
+    without: LibraryFallback
+    therock: TheRockBuild | None = None
+    more: LibraryApis | None = None
+    types: LibraryTypes | None = None
+    lost: tuple[_Api, ...] = ()
+    probe: LibraryProbe | None = None
+
+    @property
+    def project(self) -> str:
+        """The name by which TheRock's targets exclude it, or nothing."""
+        return self.therock.project if self.therock else ""
+
+    @property
+    def all_apis(self) -> tuple[str, ...]:
+        """All APIs, those of the page first."""
+        return tuple(dict.fromkeys((*self.apis, *(self.more.apis if self.more else ()))))
+
+    @model_validator(mode="after")
+    def _own_apis(self) -> RocmLibrary:
+        apis = (*self.lost, *((self.probe.api,) if self.probe else ()))
+        for api in apis:
+            if api not in self.all_apis:
+                raise ValueError(f"{api} is not among its APIs{suggest_name(api, self.all_apis)}")
+        return self
+
+
+class LibraryTable(FactTable):
+    """``data/rocm_libraries.yaml``, whole: every type is a known one, and a project is of one library."""
+
+    types: Mapping[str, HipTypes]
+    unused: tuple[str, ...]
+    libraries: Mapping[str, RocmLibrary]
+
+    @model_validator(mode="after")
+    def _known_types(self) -> LibraryTable:
+        for name, library in self.libraries.items():
+            type_names = library.types.all_types if library.types else ()
+            for type_name in type_names:
+                if type_name not in self.types:
+                    raise make_record_error(
+                        f"{name}: no type {type_name}{suggest_name(type_name, self.types)}",
+                        "libraries",
+                        name,
+                        "types",
+                    )
+                if type_names.count(type_name) > 1:
+                    raise make_record_error(f"{name}: {type_name} is named twice", "libraries", name, "types")
+        return self
+
+    @model_validator(mode="after")
+    def _projects_once(self) -> LibraryTable:
+        projects = [library.project for library in self.libraries.values() if library.project]
+        for project in (*projects, *self.unused):
+            if (*projects, *self.unused).count(project) > 1:
+                raise ValueError(f"two libraries are the project {project}")
+        return self
+
+
+@dataclass(frozen=True)
+class MissingLibrary:
+    """A library that is not built for a target: what it served, which APIs raise, what torch does instead."""
+
+    name: str
+    library: RocmLibrary
+    issue: str
+
+    @property
+    def lost_apis(self) -> tuple[str, ...]:
+        """APIs that raise."""
+        return self.library.lost
+
+    @property
+    def slower_apis(self) -> tuple[str, ...]:
+        """APIs that go another way."""
+        return tuple(api for api in self.library.all_apis if api not in self.library.lost)
+
+
+@lru_cache
+def load_library_table() -> LibraryTable:
+    """Return the whole table."""
+    return load_record(get_data_folder() / LIBRARIES_TABLE, LibraryTable)
+
+
+def get_rocm_libraries() -> Mapping[str, RocmLibrary]:
+    """Return all libraries by their names on the page, in its order."""
+    return load_library_table().libraries
+
+
+def list_hip_types(name: str) -> tuple[str, ...]:
+    """Return the types of HIP that a library calculates with; none, when the precision page has not got it.
+
+    Raises UsageError for an unknown library.
+    """
+    if name not in get_rocm_libraries():
+        raise UsageError(
+            f"{name} is no ROCm library that torch uses{suggest_name(name, get_rocm_libraries())}",
+            tip=f"libraries: {', '.join(get_rocm_libraries())}",
+        )
+    types = get_rocm_libraries()[name].types
+    return tuple(
+        hip
+        for type_name in (types.all_types if types else ())
+        for hip in load_library_table().types[type_name].hip
+    )
+
+
+def get_exclusions(target: str) -> Mapping[str, str]:
+    """Return the projects that ROCm is built without for a target, each with the issue that says why.
+
+    A target's features do not matter. Raises UsageError for an unknown target.
+    """
+    base = strip_features(target)
+    if base not in get_gfx_targets():
+        raise UsageError(
+            f"{target} is no GPU target{suggest_name(base, get_gfx_targets())}",
+            tip=f"targets: {', '.join(get_gfx_targets())}",
+        )
+    return get_gfx_targets()[base].excluded
+
+
+def list_missing_libraries(target: str) -> tuple[MissingLibrary, ...]:
+    """Return the libraries of torch that a target has not got, in the order of the page.
+
+    What is excluded and has nothing to do with torch (test programs, profilers) is no answer.
+    Raises UsageError for an unknown target.
+    """
+    excluded = get_exclusions(target)
+    return tuple(
+        MissingLibrary(name, library, excluded[library.project])
+        for name, library in get_rocm_libraries().items()
+        if library.project in excluded
+    )
+
+
+def list_unknown_exclusions() -> tuple[tuple[str, str], ...]:
+    """Return (target, project) of exclusions about which this table says nothing: none, when it is whole."""
+    known_projects = {
+        *load_library_table().unused,
+        *(library.project for library in get_rocm_libraries().values() if library.project),
+    }
+    return tuple(
+        (target, project)
+        for target in get_gfx_targets()
+        for project in get_exclusions(target)
+        if project not in known_projects
+    )
+
+
+def tabulate_rocm_libraries() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return header and rows of the table: a row a library, with the targets that have not got it."""
+    header = (
+        "library",
+        "use",
+        "file",
+        "APIs",
+        "types",
+        "without it",
+        "raise then",
+        "not for",
+        "kind",
+        "source",
+    )
+    rows: list[tuple[str, ...]] = []
+    for name, library in get_rocm_libraries().items():
+        targets_without = [
+            target
+            for target in get_gfx_targets()
+            if library.project and library.project in get_exclusions(target)
+        ]
+        rows.append(
+            (
+                name,
+                library.use,
+                library.therock.file if library.therock else "",
+                " ".join(library.all_apis),
+                " ".join(library.types.all_types if library.types else ()),
+                library.without.text,
+                " ".join(library.lost),
+                " ".join(targets_without),
+                library.kind,
+                load_library_table().sources[library.source].url,
+            )
+        )
+    return header, rows

@@ -1,0 +1,511 @@
+"""List which torch exists for whom: builds by ROCm and index, container images, known issues of builds.
+
+Joins ``torch_builds.yaml`` with what ``release_lines.yaml`` says pytorch.org builds. Owns
+``data/container_images.yaml`` (images by tag, and what is in them) and ``data/known_issues.yaml``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from functools import lru_cache
+from typing import Literal
+
+from packaging.version import Version
+from pydantic import field_validator
+
+from rocm_wheels.core import DataError, load_record
+from rocm_wheels.models.facts import (
+    Fact,
+    FactKind,
+    FactSource,
+    FactTable,
+    SpecifierField,
+    is_in_series,
+    parse_version,
+)
+from rocm_wheels.models.gfx import get_gfx_families, strip_features
+from rocm_wheels.models.package_indexes import (
+    BuildRow,
+    IndexLayout,
+    PackageIndex,
+    get_index,
+    get_row_targets,
+    list_index_lines,
+    list_indexes,
+    load_build_table,
+)
+from rocm_wheels.models.project_names import get_data_folder
+from rocm_wheels.models.release_lines import LineFactKind, TorchLine, get_release_lines
+
+LINES_READ_ON = date(
+    2026, 11, 21
+)  # when release_lines.yaml was made; its facts name their places and commits
+COMPANION_NAMES = {
+    "pytorch_vision": "torchvision",
+    "pytorch_audio": "torchaudio",
+    "triton": "triton",
+    "apex": "apex",
+}
+_FACT_KINDS: Mapping[LineFactKind, FactKind] = {"read": "documented", "documented": "documented"}
+
+
+@dataclass(frozen=True)
+class TorchBuild:
+    """A torch that was made with a ROCm and is in an index.
+
+    ``torch`` is a series (2.13) for what pytorch.org builds for a release line. ``targets`` are by
+    platform, ``kinds`` how each is known. ``line`` is the release line, None where there is none.
+    """
+
+    torch: Version
+    rocm: Version
+    index: PackageIndex
+    pythons: tuple[str, ...]
+    targets: Mapping[str, tuple[str, ...]]
+    kinds: Mapping[tuple[str, str], FactKind]
+    companions: Mapping[str, Version]
+    kind: FactKind
+    source: FactSource
+    note: str
+    line: str | None
+
+
+@lru_cache
+def list_builds() -> tuple[TorchBuild, ...]:
+    """Return every build, the newest torch first, then the newest ROCm."""
+    all_builds = [_make_row_build(row) for row in load_build_table().builds]
+    all_builds += [
+        _make_line_build(line, index)
+        for index in list_indexes()
+        for line in list_index_lines(index)
+        if line.torch
+    ]
+    return tuple(sorted(all_builds, key=lambda build: (build.torch, build.rocm), reverse=True))
+
+
+def find_builds(
+    torch: Version | None = None,
+    rocm: Version | None = None,
+    *,
+    target: str | None = None,
+    python: str | None = None,
+    platform: str | None = None,
+    channel: str | None = None,
+) -> tuple[TorchBuild, ...]:
+    """Return the builds that fit everything that is given; a series stands for its patch releases.
+
+    A target fits where somebody says that the build has it, on ``platform`` if one is given.
+    """
+    return tuple(
+        build
+        for build in list_builds()
+        if (torch is None or is_same_release(build.torch, torch))
+        and (rocm is None or is_same_release(build.rocm, rocm))
+        and (python is None or python in build.pythons)
+        and (platform is None or platform in build.index.platforms)
+        and (channel is None or build.index.channel == channel)
+        and (target is None or _build_serves(build, target, platform))
+    )
+
+
+def is_same_release(first: Version, second: Version) -> bool:
+    """Say whether two versions can mean the same release: 2.13 and 2.13.1 can, 2.13.0 and 2.13.1 cannot."""
+    shorter, longer = sorted((first, second), key=lambda version: len(version.release))
+    if len(shorter.release) < 3:
+        return is_in_series(longer, shorter)
+    return first.release == second.release
+
+
+def get_triton_name(
+    torch_version: str | Version, index: PackageIndex | str, *, platform: str = "linux"
+) -> str:
+    """Return the name of the triton that torch of an index requires; "" when none goes with it.
+
+    Torch's own metadata pins the version. Raises UsageError for an unknown index, DataError for a
+    version that is none.
+    """
+    torch = _parse_torch(torch_version)
+    layout = (get_index(index) if isinstance(index, str) else index).layout
+    for row in load_build_table().triton:
+        if (
+            layout in row.layouts
+            and platform in row.platforms
+            and row.torch.contains(torch, prereleases=True)
+        ):
+            return row.name
+    return ""
+
+
+def find_companions(
+    torch_version: str | Version, index: PackageIndex | str | None = None
+) -> dict[str, Version]:
+    """Return versions of torchvision, torchaudio, triton and apex that go with a torch, as far as known.
+
+    They are series (0.28) of the release line; exact ones of ``index`` come before them, of the newest
+    ROCm that it has. A torch without a line has those of the index alone. Raises DataError for a version
+    that is none.
+    """
+    torch = _parse_torch(torch_version)
+    versions: dict[str, Version] = {}
+    line = next(
+        (
+            candidate
+            for candidate in get_release_lines()
+            if candidate.torch and is_in_series(torch, Version(candidate.torch))
+        ),
+        None,
+    )
+    for project, name in COMPANION_NAMES.items():
+        value = line.projects[project].version if line and project in line.projects else None
+        if value and value.value:
+            versions[name] = parse_version(value.value)
+    if index is not None:
+        name = index if isinstance(index, str) else index.name
+        exact = [candidate for candidate in find_builds(torch) if candidate.index.name == name]
+        for build in reversed(exact):
+            versions |= build.companions
+    return versions
+
+
+def list_torch_versions() -> tuple[Version, ...]:
+    """Return every torch of the tables, the newest first."""
+    return _sort_distinct(build.torch for build in list_builds())
+
+
+def list_rocm_versions() -> tuple[Version, ...]:
+    """Return every ROCm that a torch of the tables was made with, the newest first."""
+    return _sort_distinct(build.rocm for build in list_builds())
+
+
+def tabulate_builds() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return header and rows: a build and platform a row."""
+    header = ("torch", "rocm", "index", "channel", "platform", "targets", "pythons", "kind", "read", "source")
+    rows: list[tuple[str, ...]] = [
+        (
+            str(build.torch),
+            str(build.rocm),
+            build.index.name,
+            build.index.channel,
+            platform,
+            " ".join(targets),
+            " ".join(build.pythons),
+            build.kind,
+            build.source.retrieved.isoformat(),
+            build.source.url,
+        )
+        for build in list_builds()
+        for platform, targets in build.targets.items()
+    ]
+    return header, rows
+
+
+def _make_row_build(row: BuildRow) -> TorchBuild:
+    index = get_index(row.index)
+    row_targets = get_row_targets(row)
+    kinds = {(platform, target): row.kind for platform, targets in row_targets.items() for target in targets}
+    return TorchBuild(
+        torch=row.torch,
+        rocm=row.rocm,
+        index=index,
+        pythons=row.pythons,
+        targets=row_targets or index.targets,
+        kinds=kinds or index.kinds,
+        companions=row.companions,
+        kind=row.kind,
+        source=load_build_table().sources[row.source],
+        note=row.note,
+        line=None,
+    )
+
+
+def _make_line_build(line: TorchLine, index: PackageIndex) -> TorchBuild:
+    fact = line.rocm.pytorch_org
+    rocm = next(version for version in map(parse_version, fact.values) if version in index.rocm)
+    return TorchBuild(
+        torch=parse_version(line.torch),
+        rocm=rocm,
+        index=index,
+        pythons=(*line.pythons.values, *line.free_threaded.values),
+        targets=index.targets,
+        kinds=index.kinds,
+        companions=get_line_companions(line),
+        kind=_FACT_KINDS.get(fact.kind, "believed"),
+        source=FactSource(url=fact.source, retrieved=LINES_READ_ON, at=f"release line {line.name}"),
+        note="",
+        line=line.name,
+    )
+
+
+def get_line_companions(line: TorchLine) -> dict[str, Version]:
+    """Return the series of torchvision and torchaudio that a release line names."""
+    versions = {}
+    for project in ("pytorch_vision", "pytorch_audio"):
+        value = line.projects[project].version if project in line.projects else None
+        if value and value.value:
+            versions[COMPANION_NAMES[project]] = parse_version(value.value)
+    return versions
+
+
+def _build_serves(build: TorchBuild, target: str, platform: str | None) -> bool:
+    platforms = [platform] if platform else build.targets
+    return any((build_platform, target) in build.kinds for build_platform in platforms)
+
+
+def _parse_torch(text: str | Version) -> Version:
+    try:
+        return parse_version(text)
+    except ValueError as fault:
+        raise DataError(f"torch: {fault}") from None
+
+
+def _sort_distinct(versions: Iterable[Version]) -> tuple[Version, ...]:
+    return tuple(sorted(set(versions), reverse=True))
+
+
+IMAGES_TABLE = "container_images.yaml"
+_IMAGE_TAG = re.compile(
+    r"rocm(?P<rocm>[0-9.]+)"
+    r"(?:(?:_(?P<family>gfx[^_]+))?_(?P<system>[a-z]+[0-9.]+)_py(?P<python>3\.\d+)"
+    r"_pytorch_(?:release_)?(?P<torch>[0-9.]+)(?:_(?P<extra>[a-z]+_[0-9.]+))?)?\Z"
+)
+
+
+class ImageRow(Fact):
+    """Tags of an image that one source names."""
+
+    image: str
+    use: Literal["run", "build"]
+    tags: tuple[str, ...]
+
+    @field_validator("tags")
+    @classmethod
+    def _are_read(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for tag in value:
+            if not _IMAGE_TAG.match(tag):
+                raise ValueError(
+                    f"{tag} is not a tag such as rocm7.2_ubuntu24.04_py3.12_pytorch_release_2.9.1"
+                )
+        return value
+
+
+class ImageTable(FactTable):
+    """The whole of ``data/container_images.yaml``."""
+
+    images: tuple[ImageRow, ...]
+
+
+@dataclass(frozen=True)
+class TorchImage:
+    """A tag, and what it says of itself; None is what it does not say.
+
+    ``system`` is like ``ubuntu24.04``, ``family`` the GPU family that the image is for.
+    """
+
+    name: str
+    use: str
+    rocm: Version
+    torch: Version | None
+    python: str | None
+    system: str | None
+    family: str | None
+    kind: FactKind
+    source: FactSource
+
+
+@lru_cache
+def load_image_table() -> ImageTable:
+    """Return the table. Raises DataError with ``file:line:column`` of every mistake."""
+    return load_record(get_data_folder() / IMAGES_TABLE, ImageTable)
+
+
+@lru_cache
+def list_images() -> tuple[TorchImage, ...]:
+    """Return every image, the newest ROCm first, then the newest torch."""
+    return make_images(load_image_table())
+
+
+def make_images(table: ImageTable) -> tuple[TorchImage, ...]:
+    """Return the images of a table, in the order of ``list_images``."""
+    table_images = [
+        _make_image(row, tag, table.sources[row.source]) for row in table.images for tag in row.tags
+    ]
+    return tuple(
+        sorted(table_images, key=lambda image: (image.rocm, image.torch or Version("0")), reverse=True)
+    )
+
+
+def find_images(
+    torch: Version | None = None,
+    rocm: Version | None = None,
+    *,
+    python: str | None = None,
+    target: str | None = None,
+) -> tuple[TorchImage, ...]:
+    """Return the images to run torch in that fit what is given; an image for all GPUs fits every target."""
+    return tuple(
+        image
+        for image in list_images()
+        if image.use == "run"
+        and (torch is None or (image.torch is not None and is_same_release(image.torch, torch)))
+        and (rocm is None or is_same_release(image.rocm, rocm))
+        and (python is None or image.python == python)
+        and (target is None or image.family is None or target in get_gfx_families().get(image.family, ()))
+    )
+
+
+def tabulate_images() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return header and rows: a tag a row."""
+    header = ("image", "use", "rocm", "torch", "python", "system", "family", "kind", "read", "source")
+    rows: list[tuple[str, ...]] = [
+        (
+            image.name,
+            image.use,
+            str(image.rocm),
+            str(image.torch or ""),
+            image.python or "",
+            image.system or "",
+            image.family or "",
+            image.kind,
+            image.source.retrieved.isoformat(),
+            image.source.url,
+        )
+        for image in list_images()
+    ]
+    return header, rows
+
+
+def _make_image(row: ImageRow, tag: str, source: FactSource) -> TorchImage:
+    match = _IMAGE_TAG.match(tag)
+    if match is None:
+        raise ValueError(tag)  # the record has let none through
+    torch = match["torch"]
+    return TorchImage(
+        name=f"{row.image}:{tag}",
+        use=row.use,
+        rocm=parse_version(match["rocm"]),
+        torch=parse_version(torch) if torch else None,
+        python=match["python"],
+        system=match["system"],
+        family=match["family"],
+        kind=row.kind,
+        source=source,
+    )
+
+
+ISSUES_TABLE = "known_issues.yaml"
+_ISSUE_NAME = re.compile(r"[\w.-]+/[\w.-]+#[1-9]\d*\Z")
+
+
+class KnownIssue(Fact):
+    """Something that goes wrong with builds of torch; empty ``targets``, ``platforms``, ``layouts``: all.
+
+    ``issue`` is like ``ROCm/TheRock#7081``; None: nobody opened one, ``source`` is the evidence.
+    """
+
+    title: str
+    effect: Literal["wrong", "crash", "hang", "kernels", "import", "install", "slow", "documentation"]
+    torch: SpecifierField
+    rocm: SpecifierField
+    targets: tuple[str, ...] = ()
+    platforms: tuple[Literal["linux", "windows"], ...] = ()
+    layouts: tuple[IndexLayout, ...] = ()
+    workaround: str = ""
+    state: Literal["open", "fixed", "closed"]
+    fixed: str = ""
+    issue: str | None = None
+
+    @field_validator("issue")
+    @classmethod
+    def _names_a_thread(cls, value: str | None) -> str | None:
+        if value is not None and not _ISSUE_NAME.match(value):
+            raise ValueError("an issue is written owner/repository#number")
+        return value
+
+
+class IssueTable(FactTable):
+    """The whole of ``data/known_issues.yaml``."""
+
+    issues: tuple[KnownIssue, ...]
+
+
+@lru_cache
+def load_issue_table() -> IssueTable:
+    """Return the table. Raises DataError with ``file:line:column`` of every mistake."""
+    return load_record(get_data_folder() / ISSUES_TABLE, IssueTable)
+
+
+def get_issues() -> tuple[KnownIssue, ...]:
+    """Return every known issue, in the order of the table."""
+    return load_issue_table().issues
+
+
+def get_issue_url(issue: KnownIssue) -> str:
+    """Return where an issue can be read."""
+    if issue.issue is None:
+        return get_issue_source(issue).url
+    repository, _, number = issue.issue.partition("#")
+    return f"https://github.com/{repository}/issues/{number}"
+
+
+def get_issue_source(issue: KnownIssue) -> FactSource:
+    """Return where an issue was read."""
+    return load_issue_table().sources[issue.source]
+
+
+def find_issues(
+    torch: Version | None = None,
+    rocm: Version | None = None,
+    target: str | None = None,
+    platform: str | None = None,
+    layout: str | None = None,
+) -> tuple[KnownIssue, ...]:
+    """Return the issues that everything given fits; what is not given (None) fits every issue."""
+    gfx = strip_features(target) if target else None
+    return tuple(
+        issue
+        for issue in get_issues()
+        if (torch is None or issue.torch.contains(torch.public, prereleases=True))
+        and (rocm is None or issue.rocm.contains(rocm.public, prereleases=True))
+        and (gfx is None or not issue.targets or gfx in issue.targets)
+        and (platform is None or not issue.platforms or platform in issue.platforms)
+        and (layout is None or not issue.layouts or layout in issue.layouts)
+    )
+
+
+def tabulate_issues() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return header and rows: an issue a row."""
+    header = (
+        "effect",
+        "title",
+        "torch",
+        "rocm",
+        "targets",
+        "platforms",
+        "layouts",
+        "state",
+        "workaround",
+        "kind",
+        "read",
+        "source",
+    )
+    rows: list[tuple[str, ...]] = [
+        (
+            issue.effect,
+            issue.title,
+            str(issue.torch) or "all",
+            str(issue.rocm) or "all",
+            " ".join(issue.targets) or "all",
+            " ".join(issue.platforms) or "all",
+            " ".join(issue.layouts) or "all",
+            f"{issue.state} ({issue.fixed})" if issue.fixed else issue.state,
+            issue.workaround,
+            issue.kind,
+            get_issue_source(issue).retrieved.isoformat(),
+            get_issue_url(issue),
+        )
+        for issue in get_issues()
+    ]
+    return header, rows

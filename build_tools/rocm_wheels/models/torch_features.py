@@ -1,0 +1,167 @@
+"""List features of torch on ROCm, by version of torch and of ROCm.
+
+Owns ``data/torch_features.yaml``, whose header explains its words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Literal
+
+from packaging.version import Version
+from pydantic import model_validator
+
+from rocm_wheels.core import UsageError, load_record, make_record_error, require_pattern, suggest_name
+from rocm_wheels.models.facts import Fact, FactTable, VersionField
+from rocm_wheels.models.gfx import get_gfx_targets, strip_features
+from rocm_wheels.models.project_names import get_data_folder
+
+FEATURES_TABLE = "torch_features.yaml"
+_API_NAME = r"(torch[a-z]*(\.[A-Za-z_][A-Za-z0-9_]*)*)?"
+
+FeatureState = Literal["supported", "unsupported", "too old", "other targets", "not told"]
+
+
+class FeatureCorrection(Fact):
+    """What goes before the page: since when a feature is there, or that it is ``never``.
+
+    ``aotriton``: on the targets that aotriton has kernels for.
+    """
+
+    since: VersionField | None = None
+    rocm: VersionField | None = None
+    targets: tuple[str, ...] = ()
+    aotriton: bool = False
+    never: bool = False
+
+    @model_validator(mode="after")
+    def _says_something(self) -> FeatureCorrection:
+        if self.never == (self.since is not None and self.rocm is not None):
+            raise ValueError("a correction says since which torch and ROCm, or never")
+        return self
+
+
+class TorchFeature(Fact):
+    """A feature as the page has it; without ``rocm``: not on ROCm. See the header of the table."""
+
+    group: str
+    project: str = "torch"
+    since: VersionField | None = None
+    rocm: VersionField | None = None
+    api: Annotated[str, require_pattern(_API_NAME, "a name in torch: torch.cuda.CUDAGraph; or empty")] = ""
+    targets: tuple[str, ...] = ()
+    correction: FeatureCorrection | None = None
+
+
+class FeatureTable(FactTable):
+    """``data/torch_features.yaml``, whole: every target is one."""
+
+    features: Mapping[str, TorchFeature]
+
+    @model_validator(mode="after")
+    def _known_targets(self) -> FeatureTable:
+        for name, feature in self.features.items():
+            targets = (*feature.targets, *(feature.correction.targets if feature.correction else ()))
+            for target in targets:
+                if target not in get_gfx_targets():
+                    message = f"{name}: {target} is no GPU target{suggest_name(target, get_gfx_targets())}"
+                    raise make_record_error(message, "features", name)
+        return self
+
+
+@dataclass(frozen=True)
+class FeatureAnswer:
+    """Whether a feature is there, and the fact that says so (the page's or its correction)."""
+
+    name: str
+    feature: TorchFeature
+    state: FeatureState
+    reason: str
+    fact: Fact
+
+
+@lru_cache
+def load_feature_table() -> FeatureTable:
+    """Return the whole table."""
+    return load_record(get_data_folder() / FEATURES_TABLE, FeatureTable)
+
+
+def get_features() -> Mapping[str, TorchFeature]:
+    """Return all features by name, in the order of the page, then those that came after it."""
+    return load_feature_table().features
+
+
+def list_feature_answers(
+    rocm: Version, versions: Mapping[str, Version], *, target: str | None = None
+) -> tuple[FeatureAnswer, ...]:
+    """Return for every feature whether it is there.
+
+    ``versions``: torch and what there is beside it (``{"torch": Version("2.13"), "torchvision": …}``);
+    a feature of a library that is not among them is ``not told``. Raises UsageError for an unknown target.
+    """
+    if target is not None and strip_features(target) not in get_gfx_targets():
+        raise UsageError(
+            f"{target} is no GPU target{suggest_name(target, get_gfx_targets())}",
+            tip=f"targets: {', '.join(get_gfx_targets())}",
+        )
+    return tuple(
+        _judge_feature(name, feature, rocm, versions, target) for name, feature in get_features().items()
+    )
+
+
+def _judge_feature(
+    name: str, feature: TorchFeature, rocm: Version, versions: Mapping[str, Version], target: str | None
+) -> FeatureAnswer:
+    fact: FeatureCorrection | TorchFeature = feature.correction or feature
+    if fact.rocm is None:
+        return FeatureAnswer(name, feature, "unsupported", fact.note, fact)
+    if feature.project not in versions:
+        return FeatureAnswer(name, feature, "not told", f"which {feature.project} there is", fact)
+    for component, since, version in (
+        (feature.project, fact.since, versions[feature.project]),
+        ("ROCm", fact.rocm, rocm),
+    ):
+        if since is not None and version < since:
+            return FeatureAnswer(name, feature, "too old", f"from {component} {since} on", fact)
+    feature_targets = list_feature_targets(name)
+    if target is not None and strip_features(target) not in feature_targets:
+        return FeatureAnswer(name, feature, "other targets", f"on {' '.join(feature_targets)}", fact)
+    return FeatureAnswer(name, feature, "supported", fact.note, fact)
+
+
+def list_feature_targets(name: str) -> tuple[str, ...]:
+    """Return the targets on which a feature can be there. Raises UsageError for an unknown feature."""
+    if name not in get_features():
+        raise UsageError(
+            f"no feature {name} is known{suggest_name(name, get_features())}",
+            tip=f"features: {', '.join(get_features())}",
+        )
+    fact = get_features()[name].correction or get_features()[name]
+    if isinstance(fact, FeatureCorrection) and fact.aotriton:
+        return tuple(target for target, record in get_gfx_targets().items() if record.aotriton)
+    return fact.targets or tuple(get_gfx_targets())
+
+
+def tabulate_features() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return header and rows of the table: a row a feature, with what holds today."""
+    header = ("feature", "group", "project", "since", "ROCm", "targets", "note", "kind", "source")
+    rows: list[tuple[str, ...]] = []
+    for name, feature in get_features().items():
+        fact: FeatureCorrection | TorchFeature = feature.correction or feature
+        feature_targets = list_feature_targets(name)
+        rows.append(
+            (
+                name,
+                feature.group,
+                feature.project,
+                str(fact.since or ""),
+                str(fact.rocm or "no"),
+                "" if len(feature_targets) == len(get_gfx_targets()) else " ".join(feature_targets),
+                fact.note,
+                fact.kind,
+                load_feature_table().sources[fact.source].url,
+            )
+        )
+    return header, rows

@@ -1,0 +1,165 @@
+"""Hold the rules about versions: suffixes, what a wheel is called, what torch requires.
+
+A wheel of torch 2.9.0 made with ROCm 7.10.0 is ``2.9.0+rocm7.10.0``. The table of all
+kinds is in ROCm/TheRock docs/packaging/versioning.md; local parts follow PEP 440.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
+
+from rocm_wheels.core import DataError, SdkError, SourceError, UsageError
+from rocm_wheels.models.project import Project
+from rocm_wheels.models.project_names import RELEASE_TYPES
+
+_WITH_COMMIT = ("dev", "dev-bkc")
+_COMMIT_DIGITS = 8
+
+
+def make_version_suffix(rocm_version: str, explicit: str | None = None) -> str:
+    """Return what wheels of a ROCm version carry: ``+rocm<v>``, or ``+devrocm<v>`` for a dev build.
+
+    A ``+`` inside the ROCm version becomes ``-`` (which PEP 440 writes ``.`` in a finished
+    version). ``explicit`` (``--version-suffix``) is taken instead when it is not empty; it must
+    make a version with a base before it. Raises UsageError, or SdkError for a bad ``rocm_version``.
+    """
+    if explicit:
+        _parse_version(f"1.0{explicit}", f"--version-suffix {explicit}", UsageError)
+        return explicit
+    _parse_version(rocm_version, "the version of the ROCm SDK", SdkError)
+    prefix = "devrocm" if "dev" in rocm_version else "rocm"
+    return f"+{prefix}{rocm_version.replace('+', '-')}"
+
+
+def add_version_parts(suffix: str, *parts: str) -> str:
+    """Return a suffix with parts before what it says: ``+rocm10.1`` → ``+nightly20261122.17.rocm10.1``.
+
+    Raises UsageError for a suffix that is no local part (``.post1``), which nothing can stand before.
+    """
+    if not parts:
+        return suffix
+    if suffix and not suffix.startswith("+"):
+        raise UsageError(
+            f"--version-suffix {suffix} leaves no place for +{'.'.join(parts)}, which the lock says"
+        )
+    return "+" + ".".join(part for part in (*parts, suffix[1:]) if part)
+
+
+def read_base_version(source: Path, file: str = "version.txt") -> str:
+    """Read the base version of a source tree. Raises DataError that names the file."""
+    path = source / file
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as cause:
+        raise DataError(
+            f"cannot read the version of {source.name} from {path}",
+            tip="it must hold the base version, such as 2.9.0; is this the right folder?",
+        ) from cause
+    return parse_base_version(text, name=str(path))
+
+
+def parse_base_version(text: str, *, name: str) -> str:
+    """Return the base version that a file holds; ``name`` stands for the file. Raises DataError."""
+    text = text.strip()
+    if not text:
+        raise DataError(f"{name} is empty", tip="it must hold the base version, such as 2.9.0")
+    version = _parse_version(text, name, DataError)
+    if version.local:
+        raise DataError(f"{name}: {text} has a local part (+{version.local}) before any suffix is added")
+    return text
+
+
+def read_stated_version(text: str, variable: str, *, name: str) -> str:
+    """Return the base version that a Python file assigns to ``variable``; the file is not run.
+
+    ``name`` stands for the file in messages. Raises DataError unless there is exactly one.
+    """
+    assigned = rf"^{re.escape(variable)}[ \t]*=[ \t]*(?P<quote>['\"])(?P<value>[^'\"\n]*)(?P=quote)"
+    values = {match["value"] for match in re.finditer(assigned, text, re.MULTILINE)}
+    if len(values) != 1:
+        raise DataError(
+            f"{name}: a version must be assigned to {variable} once, here are {len(values)}",
+            tip="the recipe's `version.stated` names the file and the variable",
+        )
+    return parse_base_version(values.pop(), name=name)
+
+
+def make_wheel_version(
+    base: str,
+    suffix: str,
+    *,
+    release_type: str = "nightly",
+    commit: str | None = None,
+    git_tag: bool = True,
+) -> str:
+    """Join base and suffix as PEP 440 writes it; dev builds carry ``git<8 digits>`` of the commit first.
+
+    ``git_tag`` is the recipe's word on whether this project takes part in that. Raises
+    SourceError when the commit is needed and not there, UsageError when the parts do not fit.
+    """
+    if release_type not in RELEASE_TYPES:
+        raise UsageError(f"--release-type {release_type} is none of {', '.join(RELEASE_TYPES)}")
+    if release_type in _WITH_COMMIT and git_tag:
+        if not re.fullmatch(rf"[0-9a-f]{{{_COMMIT_DIGITS},64}}", commit or ""):
+            raise SourceError(
+                f"a build of release type {release_type} carries its commit, and the sources have none"
+                + (f" (found {commit!r})" if commit else ""),
+                tip="build from a git checkout, or choose another --release-type",
+            )
+        if suffix and not suffix.startswith("+"):
+            raise UsageError(f"a build of release type {release_type} cannot carry the suffix {suffix}")
+        suffix = "+" + ".".join(
+            part for part in (f"git{(commit or '')[:_COMMIT_DIGITS]}", suffix[1:]) if part
+        )
+    return str(_parse_version(base + suffix, f"{base}{suffix}", UsageError))
+
+
+def make_project_version(
+    project: Project, source: Path, suffix: str, *, release_type: str = "nightly", commit: str | None = None
+) -> str | None:
+    """Return the version that a project's wheel must have, or ``None`` when it makes its own (triton)."""
+    if project.version.file is None:
+        return None
+    return make_wheel_version(
+        read_base_version(source, project.version.file),
+        suffix,
+        release_type=release_type,
+        commit=commit,
+        git_tag=project.version.git_tag,
+    )
+
+
+def get_local_part(suffix: str) -> str:
+    """Return the local part that a suffix gives, as finished versions spell it (``""`` when none)."""
+    return _parse_version(f"1.0{suffix}", suffix, UsageError).local or ""
+
+
+def make_rocm_requirement(rocm_version: str) -> str:
+    """Return what torch requires: exactly this build of the ROCm libraries, local part included (PEP 440)."""
+    version = _parse_version(rocm_version, "the version of the ROCm SDK", SdkError)
+    return f"rocm[libraries]=={version}"
+
+
+def check_exact_requirement(text: str) -> str:
+    """Return ``text`` when it is a requirement on one exact version (PEP 508). Raises UsageError."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        specifiers = [(s.operator, s.version) for s in Requirement(text).specifier]
+    except InvalidRequirement as cause:
+        raise UsageError(f"{text!r} is not a requirement") from cause
+    if len(specifiers) != 1 or specifiers[0][0] != "==" or "*" in specifiers[0][1]:
+        raise UsageError(f"{text} does not require one exact version")
+    return text
+
+
+def _parse_version(
+    text: str, label: str, error: type[UsageError] | type[DataError] | type[SdkError] | type[SourceError]
+) -> Version:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        raise error(f"{label}: {text!r} is not a version (PEP 440)", tip="such as 2.9.0 or 2.9.0a0") from None

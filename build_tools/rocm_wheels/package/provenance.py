@@ -1,0 +1,110 @@
+"""Write into a finished wheel what it was built from: its lock, and the pins of what it was built against.
+
+The lock is ``*.dist-info/sources.lock.json``: the part of the lock that made the wheel, its project and
+those that it is built against. What else the lock pins may change without another byte in this wheel.
+
+Pins are in METADATA: exact versions of what the wheel was built against. Some builds write them when they
+are told the version (torchvision, torchaudio to 2.10), some never do (torchaudio since then, apex).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from rocm_wheels.models import load_project
+from rocm_wheels.wheels import RecordEntry, WheelEdit, parse_wheel_record, read_dist_info_files, rewrite_wheel
+
+if TYPE_CHECKING:
+    from rocm_wheels.models import Lock
+
+LOCK_MEMBER = "sources.lock.json"
+
+
+def extract_lock_part(lock: Lock, name: str) -> bytes:
+    """Return the text of the lock of one project and, of those locked, all that it is built after."""
+    from rocm_wheels.sources import format_lock
+
+    selected: set[str] = set()
+    pending = [name]
+    while pending:
+        project_name = pending.pop()
+        if project_name in lock.projects and project_name not in selected:
+            selected.add(project_name)
+            pending += load_project(project_name).build.after
+    projects = {
+        project_name: project for project_name, project in lock.projects.items() if project_name in selected
+    }
+    return format_lock(lock.model_copy(update={"projects": projects})).encode("utf-8")
+
+
+def digest_lock_part(lock: Lock, name: str) -> str:
+    """Return the SHA-256 of ``extract_lock_part``, in hex."""
+    return hashlib.sha256(extract_lock_part(lock, name)).hexdigest()
+
+
+def embed_provenance(
+    wheel: Path, folder: Path, text: bytes | None, pins: Sequence[str] = ()
+) -> tuple[Path, str]:
+    """Write a wheel with lock and pins inside into ``folder`` (its own: in its place).
+
+    Return it and its content. ``text`` is the lock, if there is one; ``pins``: see ``narrow_requirements``.
+    DataError for a wheel that is damaged; it is left as it was.
+    """
+    edit = WheelEdit(
+        put={} if text is None else {LOCK_MEMBER: text}, requirements=partial(narrow_requirements, pins=pins)
+    )
+    written = rewrite_wheel(wheel, folder, edit, replace=True)
+    return written.path, _digest_record(written.record)
+
+
+def narrow_requirements(requires: Sequence[str], *, pins: Sequence[str]) -> list[str]:
+    """Return requirements narrowed to ``pins``; one that is missing is added.
+
+    A requirement that does not admit the version of a pin stays as it is: its build knows of another
+    version, and the checks of the wheel say so. So does one that holds only with an extra.
+    """
+    narrowed = list(requires)
+    for pin in pins:
+        pinned = Requirement(pin)
+        (exact,) = pinned.specifier
+        if not any(_contradicts_pin(text, pinned.name, exact.version) for text in narrowed):
+            others = [text for text in narrowed if not _names_project(text, pinned.name)]
+            position = next(
+                (n for n, text in enumerate(narrowed) if _names_project(text, pinned.name)), len(others)
+            )
+            narrowed = [*others[:position], pin, *others[position:]]
+    return narrowed
+
+
+def _names_project(text: str, name: str) -> bool:
+    requirement = Requirement(text)
+    same = canonicalize_name(requirement.name) == canonicalize_name(name)
+    return same and "extra" not in str(requirement.marker or "")
+
+
+def _contradicts_pin(text: str, name: str, version: str) -> bool:
+    requirement = Requirement(text)
+    admits = requirement.url is None and requirement.specifier.contains(version, prereleases=True)
+    return _names_project(text, name) and not admits
+
+
+def digest_content(wheel: Path) -> str:
+    """Return a digest of all that a wheel holds but its lock, as its RECORD lists it; nothing is inflated."""
+    files = read_dist_info_files(wheel)
+    return _digest_record(parse_wheel_record(files["RECORD"], name=f"RECORD of {wheel.name}"))
+
+
+def _digest_record(record: Iterable[RecordEntry]) -> str:
+    lines = sorted(
+        f"{entry.path}\0{entry.digest}\0{entry.size}\n"
+        for entry in record
+        if not entry.path.endswith((f".dist-info/{LOCK_MEMBER}", ".dist-info/RECORD"))
+    )
+    return hashlib.sha256("".join(lines).encode("utf-8")).hexdigest()

@@ -1,0 +1,494 @@
+"""Stamp wheels as variants: everything is decided for all wheels first, then they are written.
+
+A wheel's name and ``.dist-info`` say which ROCm it was made with; its device code says the targets. All
+variants of a release share the ranking of namespaces and the provider of each, because joining their
+documents demands both (PEP 825, PEP 850): so one version's wheels are settled together, and take over
+what a wheel or index document that is named with ``--join`` says.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from rocm_wheels.core import DataError, UsageError
+from rocm_wheels.variants import (
+    AMD_NAMESPACE,
+    FROM_WHEEL,
+    GFX_ARCH,
+    HOST_ROCM_VERSION,
+    NO_TARGETS,
+    ROCM_NAMESPACE,
+    ROCM_VERSION,
+    VARIANT_FILE_NAME,
+    Properties,
+    Provider,
+    ProviderChoice,
+    VariantMetadata,
+    WheelTargets,
+    check_label,
+    choose_targets,
+    has_variant_marker,
+    make_label,
+    make_properties,
+    merge_documents,
+    parse_document,
+    parse_minor_version,
+    read_wheel_targets,
+)
+from rocm_wheels.wheels import (
+    WheelEdit,
+    WheelName,
+    get_edited_name,
+    get_field_values,
+    parse_wheel_name,
+    read_dist_info_files,
+    read_metadata_fields,
+    require_distinct_targets,
+    rewrite_wheel,
+)
+
+_ROCM_LOCAL = re.compile(r"(?:^|\.)(?:(?:dev)?rocm(?P<version>[0-9][0-9a-z.]*)|cpu)$")
+
+
+def strip_rocm_local(local: str | None) -> str:
+    """Return a local version without what tells builds apart: ``git1a2b.rocm7.2.0`` → ``git1a2b``.
+
+    Variants are wheels of one version; with ``+rocm7.2`` or ``+cpu`` each would be a version of its own, and
+    an installer chooses the version before it looks at variants.
+    """
+    return _ROCM_LOCAL.sub("", local or "")
+
+
+def is_rocm_package(name: str) -> bool:
+    """Tell whether a distribution is one of the ROCm packages themselves."""
+    return canonicalize_name(name) == "rocm" or canonicalize_name(name).startswith("rocm-sdk")
+
+
+def find_rocm_versions(local: str | None, requirements: Sequence[str]) -> dict[str, str]:
+    """Return major.minor of ROCm by the place that states it: the local version, exact requirements."""
+    versions = {}
+    match = _ROCM_LOCAL.search(local or "")
+    if match and match["version"] and re.match(r"[0-9]+\.[0-9]", match["version"]):
+        versions[f"its version +{local}"] = ".".join(match["version"].split(".")[:2])
+    for text in requirements:
+        try:
+            requirement = Requirement(text)
+        except (InvalidRequirement, RecursionError):
+            continue  # a variant marker: restamp is there for those
+        for specifier in requirement.specifier if is_rocm_package(requirement.name) else ():
+            if specifier.operator == "==" and "*" not in specifier.version:
+                versions[f"its requirement {text}"] = parse_minor_version(specifier.version, input_name=text)
+    return versions
+
+
+def read_rocm_version(
+    wheel: str, local: str | None, requirements: Sequence[str], requested: str | None
+) -> str:
+    """Return the ROCm version (major.minor) of a wheel; ``requested`` is ``--rocm-version``.
+
+    DataError when nothing states one, or when two places differ.
+    """
+    versions = find_rocm_versions(local, requirements)
+    if requested is not None:
+        versions = {
+            f"--rocm-version {requested}": parse_minor_version(requested, input_name="--rocm-version"),
+            **versions,
+        }
+    if not versions:
+        raise DataError(
+            f"{wheel} does not say which ROCm it was made with: neither its version nor a requirement does",
+            tip="name it: --rocm-version 7.2",
+        )
+    if len(set(versions.values())) > 1:
+        statements = "; ".join(f"{origin} says {version}" for origin, version in versions.items())
+        raise DataError(f"{wheel}: its ROCm version is not one: {statements}")
+    return next(iter(versions.values()))
+
+
+def strip_local_pins(requirements: Sequence[str]) -> list[str]:
+    """Return requirements with pins like ``torch==2.9.0+rocm7.2`` without the part that variants replace.
+
+    The pins of the ROCm packages stay as they are: those are no variants.
+    """
+    return [_strip_local_pin(text) for text in requirements]
+
+
+def _strip_local_pin(text: str) -> str:
+    try:
+        requirement = Requirement(text)
+    except (InvalidRequirement, RecursionError):
+        return text  # the writer of wheels refuses it, and says where it stands
+    if is_rocm_package(requirement.name):
+        return text
+    for specifier in requirement.specifier:
+        public, _, local = specifier.version.partition("+")
+        local = re.sub("[-_]", ".", local.lower())
+        if (remaining := strip_rocm_local(local)) != local:
+            text = text.replace(specifier.version, f"{public}+{remaining}" if remaining else public)
+    return text
+
+
+@dataclass(frozen=True)
+class WheelFacts:
+    """A wheel: its name, its Requires-Dist values as written, its ``variant.json`` (None: it has none)."""
+
+    path: Path
+    name: WheelName
+    requirements: tuple[str, ...]
+    document: bytes | None
+
+    def get_release(self, *, keep_local: bool) -> tuple[str, str]:
+        """Return project and version of the release that the wheel becomes a variant of."""
+        version = self.name.version
+        local = (version.local or "") if keep_local else strip_rocm_local(version.local)
+        return self.name.name, f"{version.public}+{local}" if local else version.public
+
+    @property
+    def is_stamped(self) -> bool:
+        """Whether it is a variant wheel, by its name or its content."""
+        return self.name.label is not None or self.document is not None
+
+
+def read_wheel_facts(wheel: Path) -> WheelFacts:
+    """Read a wheel's name and ``.dist-info`` folder, and inflate nothing else. DataError when it is none."""
+    name = parse_wheel_name(wheel.name)
+    files = read_dist_info_files(wheel)
+    if "METADATA" not in files:
+        raise DataError(f"{wheel}: its .dist-info folder has no METADATA")
+    fields, _ = read_metadata_fields(files["METADATA"], f"{wheel}: METADATA")
+    return WheelFacts(wheel, name, get_field_values(fields, "Requires-Dist"), files.get(VARIANT_FILE_NAME))
+
+
+JoinedDocuments = Sequence[tuple[str, VariantMetadata]]
+
+
+@dataclass(frozen=True)
+class VariantRelease:
+    """What the documents of a release have in common."""
+
+    namespaces: tuple[str, ...]
+    providers: Mapping[str, Provider]
+
+    def make_document(self, label: str, properties: Properties) -> VariantMetadata:
+        """Return the document of one variant, checked by the rules of the PEPs."""
+        metadata = VariantMetadata(self.namespaces, {label: properties}, self.providers)
+        return parse_document(metadata.to_json(), name=f"the stamp {label}")
+
+
+def read_joined_document(path: Path) -> VariantMetadata:
+    """Read the document of a stamped wheel or of a ``-variants.json``. DataError when there is none."""
+    if path.suffix == ".whl":
+        content = read_dist_info_files(path).get(VARIANT_FILE_NAME)
+        if content is None:
+            raise DataError(
+                f"{path} has no {VARIANT_FILE_NAME}", tip="--join names a wheel that is stamped already"
+            )
+    else:
+        try:
+            content = path.read_bytes()
+        except OSError as cause:
+            raise DataError(f"cannot read {path}: {cause.strerror}") from None
+    document = parse_document(content, name=str(path))
+    if not document.providers:
+        raise DataError(
+            f"{path} names no providers, and a stamp names one for each namespace (PEP 850)",
+            tip="restamp that release with --provider first",
+        )
+    return document
+
+
+def settle_release(
+    choice: ProviderChoice, variants: Iterable[Properties], joined: JoinedDocuments
+) -> VariantRelease:
+    """Return what the stamps of a release share: the properties given, and the documents it joins.
+
+    ``amd`` is ranked before ``rocm``: code for the very GPU is worth more than a newer ROCm. DataError when
+    what was asked for differs from what the release says already.
+    """
+    property_sets = list(variants)
+    targets = chain.from_iterable(
+        properties.get(AMD_NAMESPACE, {}).get(GFX_ARCH, ()) for properties in property_sets
+    )
+    existing = merge_documents(joined) if joined else VariantMetadata((), {})
+    ours: dict[str, Provider] = {}
+    if choice.provider == "static" and not choice.static_targets and _is_static(existing, AMD_NAMESPACE):
+        ours[AMD_NAMESPACE] = existing.providers[AMD_NAMESPACE]
+    else:
+        ours[AMD_NAMESPACE] = choice.make_amd_provider(targets)
+    if choice.rocm_versions or any(
+        ROCM_VERSION in properties.get(ROCM_NAMESPACE, {}) for properties in property_sets
+    ):
+        is_listed = _is_static(existing, ROCM_NAMESPACE) and not choice.rocm_versions
+        ours[ROCM_NAMESPACE] = (
+            existing.providers[ROCM_NAMESPACE] if is_listed else choice.make_rocm_provider()
+        )
+    providers = dict(existing.providers)
+    for namespace, provider in ours.items():
+        providers[namespace] = _require_same_provider(
+            namespace, existing.providers.get(namespace, provider), provider, joined
+        )
+    namespaces = tuple(dict.fromkeys((*existing.namespaces, *ours)))
+    release = VariantRelease(namespaces, {namespace: providers[namespace] for namespace in namespaces})
+    _require_listed(release, property_sets)
+    return release
+
+
+def _is_static(document: VariantMetadata, namespace: str) -> bool:
+    return namespace in document.providers and bool(document.providers[namespace].static_properties)
+
+
+def _require_same_provider(
+    namespace: str, existing: Provider, ours: Provider, joined: JoinedDocuments
+) -> Provider:
+    """Return the provider that the release has; a static list that is there may be longer than ours."""
+    longer = replace(ours, static_properties=existing.static_properties) == existing and all(
+        set(values) <= set(existing.static_properties.get(feature, ()))
+        for feature, values in ours.static_properties.items()
+    )
+    if existing != ours and not longer:
+        raise DataError(
+            f"{joined[0][0]} has {json.dumps(existing.as_json())} as the provider of {namespace}, this stamp "
+            f"{json.dumps(ours.as_json())}",
+            tip="a namespace has one provider in a release: choose the same, or restamp what is there",
+        )
+    return existing
+
+
+def _require_listed(release: VariantRelease, variants: Iterable[Properties]) -> None:
+    """Raise DataError for a value that a static provider does not list: nobody could install that wheel."""
+    for properties in variants:
+        for namespace, features in properties.items():
+            provider = release.providers.get(namespace)  # a repair asks about its own namespaces only
+            static = provider.static_properties if provider else {}
+            for feature, values in features.items() if static else ():
+                if unlisted := sorted(set(values) - set(static.get(feature, ()))):
+                    raise DataError(
+                        f"the release lists {_shorten_list(static.get(feature, ()))} as {namespace} :: {feature}, "
+                        f"and not {', '.join(unlisted)}",
+                        tip="restamp its wheels with a list that has it: --rocm-versions, --static-targets",
+                    )
+
+
+def _shorten_list(values: Sequence[str]) -> str:
+    return ", ".join(values if len(values) < 10 else (values[0], "…", values[-1])) or "nothing"
+
+
+_RESTAMP_TIP = "rocm-wheels restamp repairs it; --replace gives it a new stamp"
+
+
+@dataclass(frozen=True)
+class StampRequest:
+    """What a stamp shall say, for all wheels of a call (see ``rocm-wheels stamp --help``)."""
+
+    targets: str = FROM_WHEEL
+    label: str | None = None
+    rocm_version: str | None = None
+    choice: ProviderChoice = field(default_factory=ProviderChoice)
+    null: bool = False
+    keep_local: bool = False
+    allow_claim: bool = False
+    allow_hide: bool = False
+    replace: bool = False
+    joined: JoinedDocuments = ()
+
+    def __post_init__(self) -> None:
+        options = [
+            option
+            for option, value in (
+                ("--targets", self.targets != FROM_WHEEL),
+                ("--label", self.label not in (None, "null")),
+                ("--rocm-version", self.rocm_version is not None),
+                ("--allow-claim", self.allow_claim),
+            )
+            if value
+        ]
+        if self.null and options:
+            raise UsageError(
+                f"--null states no properties at all, so it does not go with {', '.join(options)}"
+            )
+
+
+@dataclass(frozen=True)
+class VariantStamp:
+    """A stamp that is decided: the wheel it is for, its label, its document, and what the wheel becomes."""
+
+    source: Path
+    label: str
+    properties: Properties
+    document: VariantMetadata
+    edit: WheelEdit
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StampedWheel:
+    """A wheel that was written."""
+
+    source: Path
+    path: Path
+    label: str
+    properties: Properties
+    size: int
+    notes: tuple[str, ...] = ()
+
+
+def plan_stamps(
+    wheels: Sequence[Path], request: StampRequest, *, wheel_targets: Mapping[Path, WheelTargets] | None = None
+) -> list[VariantStamp]:
+    """Decide the stamps of wheels; nothing is written. DataError or UsageError when one cannot be.
+
+    ``wheel_targets`` is what is known of the device code of wheels already; that of others is read.
+    """
+    if not wheels:
+        raise UsageError("no wheels were named", tip="for example: rocm-wheels stamp dist/torch-*.whl")
+    facts = [read_wheel_facts(wheel) for wheel in wheels]
+    for wheel_facts in facts:
+        _require_stampable(wheel_facts, replace=request.replace)
+    properties = {
+        wheel_facts.path: _choose_properties(
+            wheel_facts, request, (wheel_targets or {}).get(wheel_facts.path)
+        )
+        for wheel_facts in facts
+    }
+    stamps: list[tuple[WheelFacts, VariantStamp]] = []
+    for group in group_by_release(facts, keep_local=request.keep_local):
+        release = settle_release(
+            request.choice, [properties[wheel_facts.path] for wheel_facts in group], request.joined
+        )
+        group_stamps = []
+        for wheel_facts in group:
+            label = check_label(
+                request.label or make_label(properties[wheel_facts.path]), properties[wheel_facts.path]
+            )
+            document = release.make_document(label, properties[wheel_facts.path])
+            edit = _make_edit(wheel_facts, document, request)
+            group_stamps.append(
+                (
+                    wheel_facts,
+                    VariantStamp(wheel_facts.path, label, properties[wheel_facts.path], document, edit),
+                )
+            )
+        merge_documents(
+            [*request.joined, *((stamp.source.name, stamp.document) for _, stamp in group_stamps)]
+        )
+        stamps += group_stamps
+    _require_different_files(stamps, keep_local=request.keep_local)
+    return [stamp for _, stamp in stamps]
+
+
+def write_stamps(
+    stamps: Iterable[VariantStamp], folder: Path | None, *, replace: bool = False
+) -> list[StampedWheel]:
+    """Write what was planned into ``folder`` (None: beside each wheel); the wheels themselves stay.
+
+    UsageError, and nothing is written, when two would become one file.
+    """
+    stamps, written = list(stamps), []
+    require_distinct_targets(
+        (stamp.source, (folder or stamp.source.parent) / get_edited_name(stamp.source.name, stamp.edit))
+        for stamp in stamps
+    )
+    for stamp in stamps:
+        rewritten = rewrite_wheel(stamp.source, folder or stamp.source.parent, stamp.edit, replace=replace)
+        written.append(
+            StampedWheel(
+                stamp.source, rewritten.path, stamp.label, stamp.properties, rewritten.size, stamp.notes
+            )
+        )
+    return written
+
+
+def unstamp_wheel(
+    wheel: Path, folder: Path | None, *, local: str | None = None, replace: bool = False
+) -> StampedWheel:
+    """Write a variant wheel as a plain one, with local version ``local`` (None: as it is).
+
+    Its ``variant.json`` is left out, whatever it says. DataError when it is no variant wheel.
+    """
+    facts = read_wheel_facts(wheel)
+    if not facts.is_stamped:
+        raise DataError(f"{wheel} is not a variant wheel: its name has no label")
+    drop = frozenset([VARIANT_FILE_NAME] if facts.document is not None else [])
+    rewritten = rewrite_wheel(
+        wheel, folder or wheel.parent, WheelEdit(label="", local=local, drop=drop), replace=replace
+    )
+    return StampedWheel(wheel, rewritten.path, "", {}, rewritten.size)
+
+
+def _require_stampable(wheel: WheelFacts, *, replace: bool) -> None:
+    if wheel.is_stamped and not replace:
+        raise DataError(
+            f"{wheel.path} is a variant wheel already: {wheel.name.label or VARIANT_FILE_NAME}",
+            tip=_RESTAMP_TIP,
+        )
+    if marked := [requirement for requirement in wheel.requirements if has_variant_marker(requirement)]:
+        raise DataError(
+            f"{wheel.path}: METADATA has a variant marker, which no installer reads: {marked[0]}",
+            tip="rocm-wheels restamp decides such requirements for the wheel",
+        )
+
+
+def _choose_properties(
+    wheel: WheelFacts, request: StampRequest, wheel_targets: WheelTargets | None
+) -> Properties:
+    version_feature = (
+        (ROCM_NAMESPACE, ROCM_VERSION)
+        if request.choice.rocm_property == "bundled"
+        else (AMD_NAMESPACE, HOST_ROCM_VERSION)
+    )
+    version = []
+    if not request.null:  # the quick question first: device code is read from the whole wheel
+        local = wheel.name.version.local
+        version = [read_rocm_version(str(wheel.path), local, wheel.requirements, request.rocm_version)]
+    targets = choose_targets(
+        str(wheel.path),
+        read_wheel_targets(wheel.path) if wheel_targets is None else wheel_targets,
+        NO_TARGETS if request.null else request.targets,
+        generics=request.choice.reports_generics,
+        allow_claim=request.allow_claim,
+        allow_hide=request.allow_hide,
+    )
+    return make_properties([(AMD_NAMESPACE, GFX_ARCH, targets), (*version_feature, version)])
+
+
+def _make_edit(wheel: WheelFacts, document: VariantMetadata, request: StampRequest) -> WheelEdit:
+    (label,) = document.variants
+    put = {VARIANT_FILE_NAME: document.to_json()}
+    if request.keep_local:
+        return WheelEdit(label=label, put=put)
+    remaining = strip_rocm_local(wheel.name.version.local)
+    return WheelEdit(
+        label=label,
+        put=put,
+        local=remaining if remaining != (wheel.name.version.local or "") else None,
+        requirements=strip_local_pins,
+    )
+
+
+def group_by_release(wheels: Iterable[WheelFacts], *, keep_local: bool) -> list[list[WheelFacts]]:
+    """Return the wheels of each release together."""
+    groups: dict[tuple[str, str], list[WheelFacts]] = {}
+    for wheel in wheels:
+        groups.setdefault(wheel.get_release(keep_local=keep_local), []).append(wheel)
+    return list(groups.values())
+
+
+def _require_different_files(stamps: Iterable[tuple[WheelFacts, VariantStamp]], *, keep_local: bool) -> None:
+    """Raise UsageError when two wheels would get the same file name."""
+    sources: dict[object, Path] = {}
+    for wheel, stamp in stamps:
+        key = (wheel.get_release(keep_local=keep_local), wheel.name.build, wheel.name.tags, stamp.label)
+        first_source = sources.setdefault(key, stamp.source)
+        if first_source != stamp.source:
+            raise UsageError(
+                f"{first_source} and {stamp.source} would become the same variant, {stamp.label}",
+                tip="give one of them another --label, or another build tag",
+            )

@@ -1,0 +1,325 @@
+"""Delete what builds left, by kind, age, size or step: never anything that is not ours or is in use.
+
+``find_leftovers`` finds what there is, ``select_leftovers`` (pure) says what goes, ``remove_leftover``
+deletes it. Only what lies where we put it counts. A link among the leftovers is one itself, of no size; a
+folder of them that is a link elsewhere is left alone. A leftover is renamed before it is deleted: killed
+in the middle, nothing that is half there looks whole, and the next cleaning goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rocm_wheels.compile import TREE_KEY_FILE, find_parking_folder
+from rocm_wheels.core import WAIT_TIP, UsageError, Workspace, lock_folder, log_note, suggest_name
+from rocm_wheels.pipeline.record import PLAN_FILE, list_run_ids, read_run
+from rocm_wheels.sources import hold_checkout
+
+LeftoverKind = Literal["trees", "environments", "runs", "rejected", "fresh", "steps", "set-aside", "remains"]
+
+LEFTOVER_KINDS: Mapping[LeftoverKind, str] = {
+    "trees": "build trees that wait for their turn",
+    "environments": "build environments, with ROCm in them",
+    "runs": "records and logs of runs that have ended",
+    "rejected": "wheels that failed their checks",
+    "fresh": "wheels that a build left behind before they were checked",
+    "steps": "what each step last did: without it, it is done again",
+    "set-aside": "build trees of somebody else that --clean set aside",
+    "remains": "what a cleaning that was killed was deleting",
+}
+DEFAULT_LEFTOVER_KINDS: tuple[LeftoverKind, ...] = (
+    "trees",
+    "environments",
+    "runs",
+    "rejected",
+    "fresh",
+    "remains",
+)
+DELETING_PREFIX = ".going-"
+_LOCKS_FOLDER = ".locks"
+_BUILD_STEP_ID = re.compile(r"build-(?P<project>[\w-]+?)-(?P<tag>cp3\d+t?)(?:-\S+)?")
+_INSTALL_STEP_ID = re.compile(r"install-rocm-cp3(?P<minor>\d+)(?P<free>t?)(?:-\S+)?")
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """One thing that can be deleted. ``size``: bytes that the disk gets back; ``used``: seconds since 1970.
+
+    ``source``: the checkout that a build tree waits in; ``None`` in a work directory.
+    """
+
+    kind: LeftoverKind
+    path: Path
+    name: str
+    size: int
+    used: float
+    steps: frozenset[str] = frozenset()
+    source: Path | None = None
+
+    def as_json(self) -> dict[str, object]:
+        """Return the piece as plain JSON values."""
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "path": str(self.path),
+            "size": self.size,
+            "used": self.used,
+        }
+
+
+def find_leftovers(
+    workspace: Workspace,
+    kinds: Iterable[LeftoverKind],
+    *,
+    sources: Mapping[str, Path],
+    env: Mapping[str, str],
+) -> list[Leftover]:
+    """Return the pieces of some kinds in a work directory, and trees that wait in ``sources``, by project."""
+    selected_kinds = set(kinds)
+    steps = sorted(path.stem for path in _list_entries(workspace.steps) if path.suffix == ".json")
+    leftovers: list[Leftover] = []
+    if selected_kinds & {"trees", "set-aside", "remains"}:
+        for folder in _list_entries(workspace.root / "trees"):
+            leftovers += _find_trees(folder, folder.name, steps, None)
+        for project, source in sources.items():
+            if source.is_dir():
+                leftovers += _find_trees(find_parking_folder(source, env) / project, project, steps, source)
+    if "environments" in selected_kinds:
+        leftovers += _find_environments(workspace, steps)
+    if "runs" in selected_kinds:
+        leftovers += _find_runs(workspace)
+    if "rejected" in selected_kinds:
+        leftovers += [_make_leftover("rejected", path) for path in _list_entries(workspace.rejected_wheels)]
+    if "fresh" in selected_kinds:
+        fresh_folders = [
+            path for path in _list_entries(workspace.fresh_wheels) if not path.is_dir() or any(path.iterdir())
+        ]
+        leftovers += [_make_leftover("fresh", path, steps=frozenset({path.name})) for path in fresh_folders]
+    if "steps" in selected_kinds:
+        leftovers += [
+            _make_leftover("steps", workspace.steps / f"{step}.json", name=step, steps=frozenset({step}))
+            for step in steps
+        ]
+    if "remains" in selected_kinds:
+        for parent in (
+            workspace.environments,
+            workspace.runs,
+            workspace.rejected_wheels,
+            workspace.fresh_wheels,
+            workspace.steps,
+        ):
+            leftovers += [_make_leftover("remains", path) for path in _list_entries(parent, deleting=True)]
+    return [leftover for leftover in leftovers if leftover.kind in selected_kinds]
+
+
+def _find_trees(folder: Path, project: str, steps: Iterable[str], source: Path | None) -> Iterator[Leftover]:
+    for path in _list_entries(folder):
+        if not path.is_dir():
+            continue  # a note of the build that is running
+        name = f"{project}/{path.name}"
+        if path.name.startswith("unnamed-"):
+            yield _make_leftover("set-aside", path, name=name, source=source)
+            continue
+        key = next(
+            (k for depth in ("*", "*/*", "*/*/*") for k in path.glob(f"trees/{depth}/{TREE_KEY_FILE}")), None
+        )
+        tree_steps = {step for step in steps if _step_uses_tree(step, project, key)}
+        used = key.stat().st_mtime if key is not None else None
+        yield _make_leftover("trees", path, name=name, used=used, steps=frozenset(tree_steps), source=source)
+    for path in _list_entries(folder, deleting=True):
+        yield _make_leftover("remains", path, name=f"{project}/{path.name}", source=source)
+
+
+def _step_uses_tree(step: str, project: str, key: Path | None) -> bool:
+    """Tell whether a step builds a project in trees like this one: of its Python, or shared by all."""
+    match = _BUILD_STEP_ID.fullmatch(step)
+    if match is None or match["project"] != project:
+        return False
+    try:
+        tag = json.loads(key.read_bytes())["parts"].get("python tag") if key is not None else None
+    except (OSError, ValueError, KeyError, AttributeError):
+        return True  # damaged: nobody else's either
+    return tag in (None, match["tag"])
+
+
+def _find_environments(workspace: Workspace, steps: Iterable[str]) -> Iterator[Leftover]:
+    """Yield environments; each was last used by the newest run whose plan names it."""
+    environments = [path for path in _list_entries(workspace.environments) if path.name != _LOCKS_FOLDER]
+    used: dict[Path, float] = {}
+    for run in list_run_ids(workspace.runs):
+        if len(used) == len(environments):
+            break
+        plan = workspace.runs / run / PLAN_FILE
+        if plan.is_file():
+            text = plan.read_text(encoding="utf-8", errors="replace")
+            moment = plan.stat().st_mtime
+            used.update({path: moment for path in environments if path not in used and path.name in text})
+    for path in environments:
+        environment_steps = {
+            step for step in steps if (name := _environment_prefix(step)) and path.name.startswith(name)
+        }
+        touched = max(used.get(path, 0.0), path.lstat().st_mtime)
+        yield _make_leftover("environments", path, used=touched, steps=frozenset(environment_steps))
+
+
+def _environment_prefix(step: str) -> str | None:
+    match = _INSTALL_STEP_ID.fullmatch(step)
+    return f"py3.{match['minor']}{match['free']}-" if match else None
+
+
+def _find_runs(workspace: Workspace) -> Iterator[Leftover]:
+    if workspace.runs.is_symlink():
+        return
+    for run in list_run_ids(workspace.runs):
+        folder = workspace.runs / run
+        if read_run(folder, brief=True).state == "running":
+            continue  # on another machine: here, nobody else works in this directory now
+        newest = max(
+            (entry.stat(follow_symlinks=False).st_mtime for entry in os.scandir(folder)), default=None
+        )
+        yield _make_leftover("runs", folder, used=newest)
+
+
+def _list_entries(folder: Path, *, deleting: bool = False) -> list[Path]:
+    """Return what lies in a folder of ours, without what is being deleted, or only that."""
+    if folder.is_symlink():
+        if not deleting:
+            log_note(f"{folder} is a link: what is behind it is left alone")
+        return []
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if path.name.startswith(DELETING_PREFIX) == deleting)
+
+
+def _make_leftover(
+    kind: LeftoverKind,
+    path: Path,
+    *,
+    name: str | None = None,
+    used: float | None = None,
+    steps: frozenset[str] = frozenset(),
+    source: Path | None = None,
+) -> Leftover:
+    moment = path.lstat().st_mtime if used is None else used
+    return Leftover(kind, path, name or path.name, measure_disk_size(path), moment, steps, source)
+
+
+def measure_disk_size(path: Path) -> int:
+    """Return the bytes that the disk gets back: links are not followed, files also linked elsewhere stay."""
+    total = 0
+    shared: dict[tuple[int, int], tuple[int, int]] = {}  # inode → links not seen yet, bytes
+    pending = [path]
+    while pending:
+        item = pending.pop()
+        state = item.lstat()
+        size = getattr(state, "st_blocks", -(-state.st_size // 512)) * 512
+        if stat.S_ISDIR(state.st_mode):
+            total += size
+            pending.extend(Path(entry.path) for entry in os.scandir(item))
+        elif state.st_nlink > 1:
+            key = (state.st_dev, state.st_ino)
+            shared[key] = (shared.get(key, (state.st_nlink, 0))[0] - 1, size)
+        else:
+            total += size
+    return total + sum(size for remaining_links, size in shared.values() if remaining_links == 0)
+
+
+@dataclass(frozen=True)
+class LeftoverSelection:
+    """What shall go: pieces of ``steps`` (empty: all) that were not used for ``older_than`` seconds, and of
+    those the ones used longest ago until what is left has ``max_size`` bytes. ``None``: no such limit.
+    """
+
+    older_than: float | None = None
+    max_size: int | None = None
+    steps: tuple[str, ...] = ()
+
+
+def select_leftovers(
+    leftovers: Sequence[Leftover], selection: LeftoverSelection, *, now: float
+) -> list[Leftover]:
+    """Return the pieces that go, the one used longest ago first.
+
+    Raises UsageError for a step that nothing belongs to.
+    """
+    known_steps = {step for leftover in leftovers for step in leftover.steps}
+    for step in selection.steps:
+        if step not in known_steps:
+            raise UsageError(
+                f"nothing belongs to a step {step}{suggest_name(step, known_steps)}",
+                tip=f"steps that left something: {', '.join(sorted(known_steps)) or 'none'}",
+            )
+    oldest = sorted(
+        leftovers, key=lambda leftover: (leftover.kind != "remains", leftover.used, leftover.name)
+    )
+    matching = [
+        leftover for leftover in oldest if not selection.steps or leftover.steps & set(selection.steps)
+    ]
+    if selection.older_than is not None:
+        limit = now - selection.older_than
+        matching = [leftover for leftover in matching if leftover.used <= limit or leftover.kind == "remains"]
+    if selection.max_size is None:
+        return matching
+    remaining_size, selected = sum(leftover.size for leftover in leftovers), []
+    for leftover in matching:
+        if remaining_size <= selection.max_size and leftover.kind != "remains":
+            break
+        selected.append(leftover)
+        remaining_size -= leftover.size
+    return selected
+
+
+@contextmanager
+def hold_for_cleaning(
+    workspace: Workspace, sources: Iterable[Path], env: Mapping[str, str]
+) -> Iterator[None]:
+    """Hold the work directory, its steps, its environments and some checkouts: nobody builds there now.
+
+    Raises UsageError that names who does.
+    """
+    purpose, tip = "clean", f"{WAIT_TIP}; --dry-run shows what would go, and waits for nobody"
+    with ExitStack() as held_locks:
+        held_locks.enter_context(lock_folder(workspace.root, purpose=purpose, tip=tip))
+        for folder in (workspace.steps, workspace.environments):
+            for lock_file in sorted(folder.glob(".locks/*/.lock")):
+                held_locks.enter_context(lock_folder(lock_file.parent, purpose=purpose, tip=tip))
+        for source in dict.fromkeys(sources):
+            held_locks.enter_context(hold_checkout(source, activity=purpose, env=env))
+        yield
+
+
+def remove_leftover(leftover: Leftover) -> None:
+    """Delete a piece: renamed first, so that nothing of it counts from then on. Raises OSError."""
+    path = leftover.path
+    if path.is_symlink() or not path.is_dir():
+        path.unlink()
+        return
+    if not path.name.startswith(DELETING_PREFIX):
+        renamed_path = path.with_name(f"{DELETING_PREFIX}{path.name}")
+        if renamed_path.exists():
+            _delete_tree(renamed_path)
+        path.rename(renamed_path)
+        path = renamed_path
+    _delete_tree(path)
+
+
+def _delete_tree(folder: Path) -> None:
+    """Delete a folder; folders in it that are closed to their owner are opened."""
+    try:
+        shutil.rmtree(folder)
+    except PermissionError:
+        for parent, names, _ in os.walk(folder):
+            for name in (".", *names):
+                inner = Path(parent, name)
+                if not inner.is_symlink():
+                    inner.chmod(inner.stat().st_mode | stat.S_IRWXU)
+        shutil.rmtree(folder)

@@ -1,0 +1,331 @@
+"""Execute a plan on this machine: every step that is not current in a process of its own, side by side.
+
+A step begins when all it needs is there; then it is settled again with what is known by now, and does not
+run when that shows that nothing changed. After a failure nothing new begins (``keep_going``: only what
+needs the failed step does not); what is at work ends.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
+from dataclasses import dataclass, field, replace
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+from rocm_wheels.core import (
+    BuildError,
+    RocmWheelsError,
+    UsageError,
+    block_new_work,
+    count_compile_jobs,
+    end_all_processes,
+    read_max_jobs,
+    run_command,
+)
+from rocm_wheels.pipeline.facts import Facts
+from rocm_wheels.pipeline.planner import Planner
+from rocm_wheels.pipeline.record import RunRecord
+from rocm_wheels.pipeline.run_step import (
+    KEPT_OUTPUT_LINES,
+    ExecutionState,
+    hold_step,
+    judge_step_end,
+    make_step_variables,
+    measured_cpu_seconds,
+    read_result,
+    record_step_begin,
+    record_step_end,
+    run_step_command,
+)
+from rocm_wheels.pipeline.settle import settle_step
+from rocm_wheels.pipeline.step import Step
+from rocm_wheels.pipeline.step_graph import StepGraph
+from rocm_wheels.pipeline.watch import ResourceUsage, StepDisplay
+
+_MAX_PARALLEL_STEPS = 8
+_THREAD_PREFIX = "step-at-work"
+_STATE_COLOURS: Mapping[ExecutionState, str] = {"done": "green"}
+_STATE_PHRASES: Mapping[ExecutionState, str] = {
+    "done": "done in",
+    "timeout": "stopped after",
+    "killed": "killed after",
+}
+
+
+@dataclass(frozen=True)
+class ExecutionOptions:
+    """How a plan is run: ``jobs`` steps at a time (``None``: by cores), ``timeout`` of a step in seconds."""
+
+    jobs: int | None = None
+    keep_going: bool = False
+    timeout: float | None = None
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """How a step ended. ``reused``: it ran, and its wheel had only to be brought where it is wanted."""
+
+    step: Step
+    state: ExecutionState
+    seconds: float = 0.0
+    reused: bool = False
+    failure: RocmWheelsError | None = None
+
+
+@dataclass
+class LocalExecutor:
+    """Runs the steps of one plan; ``env`` is the environment of the processes."""
+
+    graph: StepGraph
+    facts: Facts
+    plan: Path
+    record: RunRecord
+    env: Mapping[str, str]
+    options: ExecutionOptions
+    screen: StepDisplay
+    settled: dict[str, Step] = field(default_factory=dict)
+    outcomes: dict[str, StepOutcome] = field(default_factory=dict)
+    _running: dict[Future[StepOutcome], str] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Run them; ``outcomes`` has every step afterwards. An interruption ends all, then is raised."""
+        sorter = TopologicalSorter({s.id: (*s.after, *s.behind) for s in self.graph.steps.values()})
+        sorter.prepare()
+        pending: list[str] = []
+        with ThreadPoolExecutor(self._parallel_limit, thread_name_prefix=_THREAD_PREFIX) as pool:
+            try:
+                while sorter.is_active():
+                    pending += sorter.get_ready()
+                    while self._begin_next_step(pending, sorter, pool):
+                        pending += sorter.get_ready()
+                    if self._running:
+                        self._await_step(sorter)
+            except BaseException:
+                self._end_all_steps(pool)
+                raise
+            finally:
+                for name in self.graph.steps:
+                    self.outcomes.setdefault(name, StepOutcome(self._latest_step(name), "not begun"))
+
+    def _end_all_steps(self, pool: ThreadPoolExecutor) -> None:
+        """End all that is at work, however often somebody interrupts that, and take in how it ended.
+
+        Threads are asked, not what is known here: an interruption may come right after one has begun.
+        """
+        pool.shutdown(wait=False, cancel_futures=True)
+        with block_new_work():
+            while any(thread.name.startswith(_THREAD_PREFIX) for thread in threading.enumerate()):
+                try:
+                    end_all_processes()
+                    time.sleep(0.02)
+                except KeyboardInterrupt:
+                    continue
+        for future, name in self._running.items():
+            if not future.cancelled():
+                self.outcomes[name] = self._take_outcome(future, name, over=True)
+        self._running.clear()
+
+    @property
+    def _parallel_limit(self) -> int:
+        return self.options.jobs or min(self._count_slots(None), _MAX_PARALLEL_STEPS)
+
+    def _count_slots(self, memory_per_job: int | None) -> int:
+        """Return how many compilers may run at a time on this machine, all steps together."""
+        return count_compile_jobs(self.facts.machine, memory_per_job, read_max_jobs(self.env))
+
+    def _begin_next_step(
+        self, pending: list[str], sorter: TopologicalSorter[str], pool: ThreadPoolExecutor
+    ) -> bool:
+        """Deal with one step that is ready, if there is one to deal with now; say whether there was."""
+        for name in pending:
+            blocked = any(self._is_missing(needed) for needed in self.graph.steps[name].after)
+            if blocked or self._is_stopping():
+                outcome: StepOutcome | None = StepOutcome(self._latest_step(name), "not begun")
+            else:
+                outcome = self._settle_step(name)
+            if outcome is not None:
+                self.outcomes[name] = outcome
+                pending.remove(name)
+                sorter.done(name)
+                return True
+            if len(self._running) < self._parallel_limit:
+                pending.remove(name)
+                self._start_step(name, pending, pool)
+                return True
+        return False
+
+    def _is_missing(self, needed: str) -> bool:
+        return needed in self.outcomes and self.outcomes[needed].state not in ("done", "skipped", "left out")
+
+    def _is_stopping(self) -> bool:
+        failed = any(outcome.failure is not None for outcome in self.outcomes.values())
+        return failed and not self.options.keep_going
+
+    def _latest_step(self, name: str) -> Step:
+        return self.settled.get(name, self.graph.steps[name])
+
+    def _settle_step(self, name: str) -> StepOutcome | None:
+        """Settle a step; return its outcome when it does not run."""
+        try:
+            step = self.settled[name] = settle_step(Planner(self.graph, self.facts, self.settled), name)
+        except RocmWheelsError as wrong:
+            return self._record_early_failure(name, wrong)
+        if step.verdict not in ("skip", "left out"):
+            return None
+        done = self.facts.done.get(name)
+        outputs = done.stamp.outputs if done is not None and step.kind in ("build", "variant") else ()
+        facts = done.stamp.facts if done is not None else {}
+        self.record.write(
+            "step-skipped",
+            step=name,
+            why=step.why,
+            fingerprint=step.fingerprint,
+            outputs=[
+                {"path": output.path, "size": output.size, "sha256": output.sha256} for output in outputs
+            ],
+            targets=facts.get("targets") if facts.get("verified") else None,
+            version=facts.get("version"),
+        )
+        return StepOutcome(step, "skipped" if step.verdict == "skip" else "left out")
+
+    # -- a step at work -------------------------------------------------------------------------------------
+
+    def _start_step(self, name: str, pending: list[str], pool: ThreadPoolExecutor) -> None:
+        step = self.settled[name]
+        jobs = self._allot_jobs(step, pending) if step.kind == "build" else None
+        log_file = self.record.folder / f"{name}.log"
+        self.screen.begin_step(name, step.why, log_file)
+        self._running[pool.submit(copy_context().run, self._run_step, step, jobs, log_file)] = name
+
+    def _allot_jobs(self, step: Step, pending: list[str]) -> int:
+        """Return a step's part of the compilers: by the work that is expected of all that may run with it."""
+        slots = self._count_slots(step.estimate.memory_per_job or None if step.estimate else None)
+        side_by_side = [*self._running.values(), *pending][: self._parallel_limit - 1]
+        others = [self._latest_step(name) for name in side_by_side]
+        work = [
+            max(other.estimate.seconds, 1.0) if other.estimate else 1.0
+            for other in others
+            if other.kind == "build"
+        ]
+        own_work = max(step.estimate.seconds, 1.0) if step.estimate else 1.0
+        return max(1, round(slots * own_work / (own_work + sum(work))))
+
+    def _run_step(self, step: Step, jobs: int | None, log_file: Path) -> StepOutcome:
+        """Run a step's process to its end; what it left behind is ended. Runs in a thread."""
+        env = {**self.env, **make_step_variables(self.record.folder, self.facts.request.sdk)}
+        if jobs is not None:
+            env["MAX_JOBS"] = str(jobs)
+        usage, begin = ResourceUsage(), time.monotonic()
+        last_lines = deque[str](maxlen=KEPT_OUTPUT_LINES)
+
+        def on_start(pid: int) -> None:
+            usage.start(pid)
+            record_step_begin(self.record, step, self.plan, log=log_file, pid=pid, jobs=jobs)
+
+        def on_line(line: str) -> None:
+            last_lines.append(line)
+            self.screen.show_line(step.id, line)
+
+        with usage:
+            code, timed_out = self._run_process(step.id, env, on_start, on_line)
+        if code:
+            self._end_orphans(step.id)
+        seconds = time.monotonic() - begin
+        result = read_result(self.record.folder, step.id, last_lines)
+        state, failure = judge_step_end(step, code, timed_out, result, log_file)
+        record_step_end(
+            self.record,
+            step,
+            state,
+            failure,
+            seconds=seconds,
+            peak_memory=usage.peak,
+            cpu_seconds=measured_cpu_seconds(result, usage.cpu_seconds),
+            exit_code=code,
+        )
+        self.screen.end_step(
+            step.id, _STATE_PHRASES.get(state, f"{state} after"), _STATE_COLOURS.get(state, "red")
+        )
+        return StepOutcome(step, state, seconds, reused=bool(result.get("again")), failure=failure)
+
+    def _run_process(
+        self,
+        name: str,
+        env: Mapping[str, str],
+        on_start: Callable[[int], None],
+        on_line: Callable[[str], None],
+    ) -> tuple[int, BuildError | None]:
+        """Have a process do a step; return its exit code, and what stopped it when its time was over."""
+        begun = False
+
+        def begin(pid: int) -> None:
+            nonlocal begun
+            begun = True
+            on_start(pid)
+
+        try:
+            finished = run_command(
+                run_step_command(self.plan, name),
+                env=env,
+                on_line=on_line,
+                timeout=self.options.timeout,
+                check=None,
+                description=name,
+                on_start=begin,
+            )
+        except BuildError as late:
+            if not begun:
+                raise
+            return -9, late
+        return finished.returncode, None
+
+    def _end_orphans(self, name: str) -> None:
+        """End what a step's process had started, if that was killed; holding the step does."""
+        try:
+            with hold_step(self.facts.workspace, name):
+                return
+        except (UsageError, OSError):
+            return  # a `run-step` is at it, or the disk is full: which is why ours failed
+
+    def _await_step(self, sorter: TopologicalSorter[str]) -> None:
+        """Wait until a step ends, and take in what it made. Raises OSError when that cannot be recorded."""
+        done, _ = wait(self._running, return_when=FIRST_COMPLETED)
+        for future in done:
+            name = self._running[future]
+            outcome = self.outcomes[name] = self._take_outcome(future, name)
+            del self._running[future]
+            if outcome.state == "done":
+                tag = outcome.step.cell.tag if outcome.step.kind == "install-rocm" else None
+                self.facts = self.facts.refresh_after_step(name, tag)
+                self.settled[name] = replace(outcome.step, verdict="skip")
+            sorter.done(name)
+
+    def _take_outcome(self, future: Future[StepOutcome], name: str, *, over: bool = False) -> StepOutcome:
+        """Return how a step ended. ``over``: the run ends for another reason, which is told instead."""
+        try:
+            return future.result()
+        except (RocmWheelsError, OSError) as failure:
+            if over:
+                return StepOutcome(self._latest_step(name), "interrupted")
+            if isinstance(failure, OSError):
+                raise
+            self.screen.end_step(name, "could not be started after", "red")
+            return self._record_early_failure(name, failure)
+
+    def _record_early_failure(self, name: str, failure: RocmWheelsError) -> StepOutcome:
+        """Take in that a step failed before its process began."""
+        self.record.write(
+            "step-ended",
+            step=name,
+            outcome="failed",
+            seconds=0.0,
+            exit_code=failure.exit_code,
+            message=failure.message,
+            tip=failure.tip,
+        )
+        return StepOutcome(self._latest_step(name), "failed", failure=failure)

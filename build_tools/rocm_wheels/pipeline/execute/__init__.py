@@ -1,1 +1,0 @@
-"""Doing what a plan says: processes side by side, each one step; what they show, what they cost."""

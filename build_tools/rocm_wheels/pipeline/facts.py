@@ -1,0 +1,343 @@
+"""Look up all that a plan needs: trees, interpreters, ROCm packages, what was done before.
+
+Each thing is looked up once; only what programs were asked is remembered on the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rocm_wheels.compile import (
+    CompilerCache,
+    find_compiler_cache,
+    read_triton_environment,
+    read_user_settings,
+)
+from rocm_wheels.core import (
+    MachineResources,
+    UsageError,
+    Workspace,
+    log_warning,
+    measure_machine,
+    run_in_parallel,
+)
+from rocm_wheels.models import (
+    Project,
+    add_version_parts,
+    get_line_tools,
+    get_newest_line_tools,
+    load_project,
+    make_version_suffix,
+    read_aotriton_release,
+    read_base_version,
+)
+from rocm_wheels.pipeline.build_environment import (
+    ReadyEnvironment,
+    digest_requirements_file,
+    inspect_environment,
+    read_required_names,
+)
+from rocm_wheels.pipeline.estimates import History, read_history
+from rocm_wheels.pipeline.outputs import StepStamp, read_stamp
+from rocm_wheels.pipeline.provided_wheels import (
+    ProvidedWheel,
+    ask_compiler_abis,
+    find_provided_wheels,
+    refuse_unused_wheels,
+)
+from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest
+from rocm_wheels.pipeline.source_checks import LockedBuild
+from rocm_wheels.sdk import BuildEnvironment, check_environment, query_python_version
+from rocm_wheels.sources import TreeIdentity, identify_tree
+from rocm_wheels.wheels import parse_wheel_name
+
+_UNKNOWN_IDENTITY = TreeIdentity("", None, "", False, 0)
+
+
+@dataclass(frozen=True)
+class TreeFacts:
+    """A source tree as it is now. ``files``: digests of its requirements files, ``requires``: names in them.
+
+    ``version``: the base version, where the recipe says which file has it. ``aotriton``: of torch.
+    """
+
+    source: Path
+    identity: TreeIdentity
+    version: str | None
+    aotriton: str | None
+    requires: tuple[str, ...]
+    files: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class PythonFacts:
+    """An interpreter and the build environment that is made of it.
+
+    ``why_install``: why the environment will be made (``""``: it is current or taken as it is). ``ready`` is
+    what it has, ``None`` while that is yet to be known. ``provided``: wheels that this run does not build, by
+    project: given ones, and those that are installed.
+    """
+
+    python: Path
+    version: str
+    tag: str
+    inputs: Mapping[str, str]
+    why_install: str
+    ready: ReadyEnvironment | None
+    provided: Mapping[str, ProvidedWheel]
+
+
+@dataclass(frozen=True)
+class DoneStep:
+    """What a step did last: its stamp, and what is wrong with its outputs since."""
+
+    stamp: StepStamp
+    fault: str | None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything that a plan is made of. ``pythons``: by tag, in the order in which they were asked for.
+
+    ``compiler_abi``: whether what compiles a project makes libstdc++'s new ABI, where that matters.
+    ``configured_first``: projects whose recipe asks for that, and whose tree has a CMakeLists.txt.
+    """
+
+    request: WheelsRequest
+    projects: tuple[Project, ...]
+    env: Mapping[str, str]
+    pythons: Mapping[str, PythonFacts]
+    trees: Mapping[str, TreeFacts]
+    done: Mapping[str, DoneStep]
+    machine: MachineResources
+    history: History
+    tools: tuple[str, ...] = ()
+    cache: CompilerCache | None = None
+    cache_version: str = ""
+    cache_settings: str = ""
+    triton_environment: Mapping[str, str] = field(default_factory=dict)
+    locked: LockedBuild | None = None
+    compiler_abi: Mapping[str, bool | None] = field(default_factory=dict)
+    configured_first: tuple[str, ...] = ()
+
+    @property
+    def workspace(self) -> Workspace:
+        """The places of the work directory."""
+        return Workspace(self.request.work)
+
+    def builds_project(self, name: str) -> bool:
+        """Tell whether a project is built in this run."""
+        return any(project.name == name for project in self.projects)
+
+    def wheel_suffix(self, rocm: str, name: str) -> str:
+        """Return what the version of a project's wheel has behind its base: of ROCm, and by the lock."""
+        parts = self.locked.lock.get_local_parts(name) if self.locked is not None else ()
+        return add_version_parts(make_version_suffix(rocm, self.request.version_suffix), *parts)
+
+    def refresh_after_step(self, step: str, tag: str | None = None) -> Facts:
+        """Return the facts after a step: its stamp; with ``tag``, what its environment has now.
+
+        An environment that was made anew has lost what other steps had put there.
+        """
+        touched = [step] if tag is None else [step, *self.done]
+        done = {name: done_step for name, done_step in self.done.items() if name not in touched}
+        done.update(_read_done_steps(self.workspace, touched))
+        pythons = dict(self.pythons)
+        if tag is not None:
+            pythons[tag] = inspect_python(
+                self.request, self.projects, pythons[tag].python, self.env, environment_made=True
+            )
+        return replace(self, done=done, pythons=pythons)
+
+
+def gather_facts(
+    request: WheelsRequest,
+    projects: Sequence[Project],
+    env: Mapping[str, str],
+    locked: LockedBuild | None = None,
+    *,
+    trees: Sequence[str] | None = None,
+    identified: Sequence[str] | None = None,
+    only: str | None = None,
+    installed: bool = False,
+) -> Facts:
+    """Look everything up, or what one step needs: the source trees named in ``trees``, the contents of
+    those in ``identified``, the environment of the interpreter with the tag ``only``. ``installed``: of
+    somebody's own environment (``--current-env``) counts what it has, for ROCm was installed there.
+
+    Raises UsageError for interpreters of one kind given twice, and what the looks raise.
+    """
+    if request.offline:
+        env = {**env, "UV_OFFLINE": "1"}
+    cache = None
+    if request.cache is not None:
+        cache = find_compiler_cache(request.cache, env, wrap_device=request.cache_wraps_device)
+    pythons: dict[str, PythonFacts] = {}
+    all_python_facts = run_in_parallel(
+        lambda python: inspect_python(
+            request, projects, python, env, environment_made=installed and request.sdk.current_env, only=only
+        ),
+        request.interpreters,
+        jobs=8,
+    )
+    for python_facts in all_python_facts:
+        if python_facts.tag in pythons:
+            raise UsageError(
+                f"{pythons[python_facts.tag].python} and {python_facts.python} are both {python_facts.tag}"
+            )
+        pythons[python_facts.tag] = python_facts
+    refuse_unused_wheels(request.given_wheels, list(pythons))
+    workspace = Workspace(request.work)
+    tree_projects = projects if trees is None else [load_project(name) for name in trees]
+    return Facts(
+        request=request,
+        projects=tuple(projects),
+        env=env,
+        pythons=pythons,
+        trees=_gather_trees(request, tree_projects, env, locked, identified),
+        done=_read_done_steps(workspace, sorted(path.stem for path in workspace.steps.glob("*.json"))),
+        machine=measure_machine(env),
+        history=read_history(workspace.runs),
+        tools=_list_required_tools(request),
+        cache=cache,
+        cache_version="" if cache is None else cache.ask_version(env),
+        cache_settings="" if cache is None else read_user_settings(cache, env),
+        triton_environment=_read_triton_environment(request, projects),
+        locked=locked,
+        compiler_abi=ask_compiler_abis(request, projects, env),
+        configured_first=tuple(
+            project.name
+            for project in projects
+            if project.build.configure_first and (request.sources[project.name] / "CMakeLists.txt").is_file()
+        ),
+    )
+
+
+def inspect_python(
+    request: WheelsRequest,
+    projects: Sequence[Project],
+    python: Path,
+    env: Mapping[str, str],
+    *,
+    environment_made: bool = False,
+    only: str | None = None,
+) -> PythonFacts:
+    """Look at an interpreter and its environment; ``environment_made``: install-rocm is over, and its environment counts.
+
+    With ``only``, environments of other tags are left alone. Raises UsageError when ROCm is not to be
+    installed and is not there.
+    """
+    sdk, workspace = request.sdk_for(python), Workspace(request.work)
+    version = query_python_version(python, env)
+    if only is not None and _python_tag(version) != only:
+        return PythonFacts(python, version, _python_tag(version), {}, "", None, {})
+    if sdk.current_env:
+        environment: BuildEnvironment | None = BuildEnvironment(
+            python, python.parent, python.parent.parent, created=False
+        )
+        inputs = {"requirement": sdk.requirement, "python": str(python)}
+        why = "--current-env" if request.install_rocm and not environment_made else ""
+    else:
+        lookup = check_environment(sdk, workspace, env)
+        environment, inputs = lookup.environment, dict(lookup.inputs)
+        why = lookup.why if request.install_rocm and not environment_made else ""
+        if environment is None and not why:
+            raise _missing_environment_error(sdk, workspace)
+    ready = (
+        inspect_environment(environment, sdk, workspace, env) if environment is not None and not why else None
+    )
+    return PythonFacts(
+        python=python,
+        version=version,
+        tag=_python_tag(version),
+        inputs=inputs,
+        why_install=why,
+        ready=ready,
+        provided=find_provided_wheels(request, projects, ready, _python_tag(version), env),
+    )
+
+
+def _python_tag(version: str) -> str:
+    major, minor, rest = version.split(".", 2)
+    return f"cp{major}{minor}{'t' if rest.endswith('t') else ''}"
+
+
+def _missing_environment_error(sdk: SdkRequest, workspace: Workspace) -> UsageError:
+    return UsageError(
+        f"no build environment with rocm{sdk.rocm_spec} for {sdk.python} is in {workspace.environments}",
+        tip="add --install-rocm, or run install-rocm with the same --rocm-sdk-version first",
+    )
+
+
+def _gather_trees(
+    request: WheelsRequest,
+    projects: Sequence[Project],
+    env: Mapping[str, str],
+    locked: LockedBuild | None,
+    identified: Sequence[str] | None,
+) -> dict[str, TreeFacts]:
+    def inspect(project: Project) -> TreeFacts:
+        is_identified = identified is None or project.name in identified
+        return _inspect_tree(request, project, env, locked, identified=is_identified)
+
+    trees = run_in_parallel(inspect, projects, jobs=8)
+    return {project.name: tree for project, tree in zip(projects, trees, strict=True)}
+
+
+def _inspect_tree(
+    request: WheelsRequest,
+    project: Project,
+    env: Mapping[str, str],
+    locked: LockedBuild | None,
+    *,
+    identified: bool,
+) -> TreeFacts:
+    source, identity = request.sources[project.name], _UNKNOWN_IDENTITY
+    if identified and locked is not None:
+        identity = locked.identify_tree(project.name, source, env)
+    elif identified:
+        identity = identify_tree(source, env=env)
+    files = [source / name for name in project.build.requirements if (source / name).is_file()]
+    return TreeFacts(
+        source=source,
+        identity=identity,
+        version=read_base_version(source, project.version.file) if project.version.file else None,
+        aotriton=read_aotriton_release(source) if project.name == "pytorch" else None,
+        requires=read_required_names((), files),
+        files={str(file.relative_to(source)): digest_requirements_file(file) for file in files},
+    )
+
+
+def _read_done_steps(workspace: Workspace, steps: Sequence[str]) -> dict[str, DoneStep]:
+    stamps = {step: read_stamp(workspace.steps, step) for step in steps}
+    return {step: DoneStep(stamp, stamp.find_fault()) for step, stamp in stamps.items() if stamp is not None}
+
+
+def _list_required_tools(request: WheelsRequest) -> tuple[str, ...]:
+    """Return the requirements of the build environment by torch's release line: cmake, ninja, …"""
+    version = find_torch_version(request)
+    if version is None:
+        return get_newest_line_tools().list_requirements(request.platform)
+    line = get_line_tools(version)
+    if not line.exact:
+        log_warning(
+            f"torch {version} is newer than every release line known; its tools are those of {line.torch}"
+        )
+    return line.list_requirements(request.platform)
+
+
+def find_torch_version(request: WheelsRequest) -> str | None:
+    """Return the version of the torch that is built or built against; ``None`` when there is neither."""
+    torch, provided = request.sources["pytorch"], request.given_wheels.get("pytorch")
+    if provided:
+        return parse_wheel_name(provided[0].name).version.public
+    return read_base_version(torch) if torch.is_dir() else None
+
+
+def _read_triton_environment(request: WheelsRequest, projects: Sequence[Project]) -> Mapping[str, str]:
+    """Return what triton's checkout left for its build, when triton takes part."""
+    if not any(project.name == "triton" for project in projects):
+        return {}
+    return read_triton_environment(request.sources["triton"])

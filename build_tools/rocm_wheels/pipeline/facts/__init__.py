@@ -1,1 +1,0 @@
-"""What is looked up before a plan is made: trees, interpreters, ROCm packages, what was done before."""

@@ -1,0 +1,201 @@
+"""What steps made: the stamp of each step, and the wheels in the output folder.
+
+A stamp holds a step's inputs by name and its outputs by hash. A step is current when its inputs are the
+same and its outputs are still what they were; otherwise ``explain_run`` names the inputs that differ. A
+stamp is written after its outputs are in place: a step killed in the middle has none, and runs again.
+
+The work directory remembers every wheel that it put anywhere. A wheel of the same project in the output
+folder that it did not put there is somebody else's: two builds of one project must not mix, so the step
+is refused before it begins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rocm_wheels.core import (
+    DataError,
+    UsageError,
+    Workspace,
+    copy_atomically,
+    lock_folder,
+    log_note,
+    write_json_file,
+)
+
+_BLOCK_BYTES = 1 << 20
+_STAMP_FORMAT = 1  # raise it when steps come to need other facts of each other
+
+
+@dataclass(frozen=True)
+class OutputFile:
+    """A file that a step made: absolute path, size in bytes, mtime and ctime in ns, sha256 in hex.
+
+    ctime cannot be set back: a file that was changed and dated as before is found out by it.
+    """
+
+    path: str
+    size: int
+    mtime_ns: int
+    sha256: str
+    ctime_ns: int = 0
+
+    @classmethod
+    def from_path(cls, path: Path, sha256: str | None = None) -> OutputFile:
+        """Describe a file; its digest is taken here unless the caller already has it."""
+        stat = path.stat()
+        return cls(
+            str(path), stat.st_size, stat.st_mtime_ns, sha256 or compute_sha256(path), stat.st_ctime_ns
+        )
+
+    def find_fault(self) -> str | None:
+        """Say what is wrong with the file now, or ``None``. Hashed again only when its stat changed."""
+        path = Path(self.path)
+        if not path.is_file():
+            return f"{path} is gone"
+        stat = path.stat()
+        recorded = (self.size, self.mtime_ns, self.ctime_ns)
+        if (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) == recorded:
+            return None
+        if stat.st_size != self.size or compute_sha256(path) != self.sha256:
+            return f"{path} is not the file that was built"
+        return None
+
+
+@dataclass(frozen=True)
+class StepStamp:
+    """The last success of a step. ``facts`` are what later steps and the summary need of it."""
+
+    step: str
+    inputs: Mapping[str, str]
+    outputs: tuple[OutputFile, ...]
+    facts: Mapping[str, Any]
+
+    def find_fault(self) -> str | None:
+        """Say what is wrong with the outputs now, or ``None``."""
+        return next((fault for output in self.outputs if (fault := output.find_fault())), None)
+
+
+def compute_sha256(path: Path) -> str:
+    """Return the sha256 of a file in hex."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def read_stamp(folder: Path, step: str) -> StepStamp | None:
+    """Read a step's stamp; a missing or torn one, or one of another form, counts as none: the step runs."""
+    try:
+        raw = json.loads(_stamp_path(folder, step).read_text(encoding="utf-8"))
+        if raw["format"] != _STAMP_FORMAT or raw["step"] != step:
+            return None
+        outputs = tuple(OutputFile(**output) for output in raw["outputs"])
+        return StepStamp(step, dict(raw["inputs"]), outputs, dict(raw["facts"]))
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write_stamp(folder: Path, stamp: StepStamp) -> None:
+    """Record a success, whole or not at all."""
+    write_json_file(_stamp_path(folder, stamp.step), {"format": _STAMP_FORMAT, **asdict(stamp)})
+
+
+def describe_changes(stamp: StepStamp, inputs: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a line for each input that differs: its name, and both values where they can be read."""
+    lines = []
+    for name in sorted({*stamp.inputs, *inputs}):
+        before, now = stamp.inputs.get(name), inputs.get(name)
+        if before == now:
+            continue
+        if before is None:
+            lines.append(f"{name} changed (it was not set, and is {now})")
+        elif now is None:
+            lines.append(f"{name} changed (it was {before}, and is not set)")
+        else:
+            lines.append(f"{name} changed ({before} → {now})")
+    return tuple(lines)
+
+
+def explain_run(stamp: StepStamp | None, inputs: Mapping[str, str]) -> str | None:
+    """Say why a step must run, or return ``None`` when its stamp is current."""
+    if stamp is None:
+        return "not built yet"
+    first, *more = describe_changes(stamp, inputs) or (None,)
+    if first is None:
+        return stamp.find_fault()
+    names = ", ".join(line.split(" changed (", 1)[0] for line in more)
+    return f"{first}; and {names}" if names else first
+
+
+def _stamp_path(folder: Path, step: str) -> Path:
+    return folder / f"{step}.json"
+
+
+_COLLECT_WAIT_SECONDS = 60.0  # another step writes the list
+
+
+def refuse_foreign_wheels(workspace: Workspace, output: Path, distribution: str, python_tag: str) -> None:
+    """Raise UsageError when the output has a wheel of ``distribution`` that we did not put there."""
+    ours = _read_collected(workspace)
+    for wheel in list_wheels(output, distribution, python_tag):
+        if str(wheel) not in ours:
+            raise UsageError(
+                f"{wheel} is in the output folder and was not put there by this work directory",
+                tip="move it away, or choose another --output-dir: two builds must not mix",
+            )
+
+
+def collect_wheel(
+    workspace: Workspace, wheel: Path, output: Path, *, distribution: str, python_tag: str
+) -> Path:
+    """Copy a wheel into the output, whole or not at all, and remove those of ours that it replaces."""
+    target = output / wheel.name
+    with lock_folder(
+        workspace.steps / ".locks" / "collected", purpose=wheel.name, patience=_COLLECT_WAIT_SECONDS
+    ):
+        ours = _read_collected(workspace)
+        ours.add(str(target))
+        write_json_file(
+            _collected_path(workspace), sorted(ours)
+        )  # before the copy: killed in between, it is still ours
+    for part in output.glob(f".{_wheel_pattern(distribution)}.*.part"):  # of a run that was killed in a copy
+        if f"-{python_tag}-" in part.name:
+            part.unlink()
+    copy_atomically(wheel, target)
+    for old in list_wheels(output, distribution, python_tag):
+        if old != target and str(old) in ours:
+            old.unlink()
+            log_note(f"{old.name} is replaced by {target.name}")
+    return target
+
+
+def list_wheels(output: Path, distribution: str, python_tag: str) -> list[Path]:
+    """Return the wheels of a distribution for one interpreter, sorted."""
+    wheels = sorted(output.glob(_wheel_pattern(distribution)))
+    return [wheel for wheel in wheels if f"-{python_tag}-" in wheel.name]
+
+
+def _wheel_pattern(distribution: str) -> str:
+    return f"{distribution.replace('-', '_')}-*.whl"
+
+
+def _read_collected(workspace: Workspace) -> set[str]:
+    path = _collected_path(workspace)
+    if not path.is_file():
+        return set()
+    try:
+        return set(map(str, json.loads(path.read_text(encoding="utf-8"))))
+    except ValueError as cause:
+        tip = "delete it: wheels already in an output folder then count as somebody else's"
+        raise DataError(f"{path} is not the list of wheels that it must be", tip=tip) from cause
+
+
+def _collected_path(workspace: Workspace) -> Path:
+    return workspace.root / "collected.json"

@@ -1,0 +1,235 @@
+"""Make the plan of a run (checks, facts, graph, steps), and write it for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rocm_wheels.core import UsageError, format_count, hide_variable_value, log_note
+from rocm_wheels.models import Project, make_version_suffix, parse_targets
+from rocm_wheels.pipeline.estimates import Estimate
+from rocm_wheels.pipeline.facts import Facts, gather_facts
+from rocm_wheels.pipeline.plan_file import PlanFile
+from rocm_wheels.pipeline.planner import Planner
+from rocm_wheels.pipeline.provided_wheel_checks import list_built_against, refuse_misfits, warn_of_unread_code
+from rocm_wheels.pipeline.provided_wheels import refuse_stray_wheels
+from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest, select_projects
+from rocm_wheels.pipeline.settle import list_run_targets, settle_all_steps
+from rocm_wheels.pipeline.source_checks import LockedBuild, apply_lock
+from rocm_wheels.pipeline.step import BuiltAgainst, KnownAfter, Plan, Step
+from rocm_wheels.pipeline.step_graph import StepGraph, make_step_graph
+from rocm_wheels.pipeline.text import format_duration, format_size, shorten_digests
+from rocm_wheels.sources import strip_repository_variables
+
+_VERDICT_WORDS = {"run": "runs", "skip": "done", "known later": "later", "left out": "out"}
+
+
+def format_plan(plan: Plan, *, details: bool, of_done: bool = True) -> str:
+    """Write a plan: each step with whether and why it runs, then what all of it is expected to take.
+
+    ``details``: all that is known of each step; with ``of_done`` of those too that do not run.
+    """
+    steps = list(plan)
+    width = max((len(step.id) for step in steps), default=0)
+    lines: list[str] = []
+    for step in steps:
+        why = "" if step.verdict == "skip" else shorten_digests(step.why)
+        cost = f"  ({_format_cost(step)})" if step.estimate is not None and step.may_run else ""
+        lines.append(f"{_VERDICT_WORDS[step.verdict]:<5}  {step.id:<{width}}  {why}{cost}".rstrip())
+        if details and (of_done or step.may_run):
+            lines += [*(f"         {line}" for line in _format_details(step)), ""]
+    lines += [""] if lines[-1:] != [""] else []
+    return "\n".join([*lines, *map(format_built_against, plan.against), *_format_totals(steps)])
+
+
+def format_built_against(wheel: BuiltAgainst) -> str:
+    """Say what is built against a wheel that the run has not built, and where that comes from."""
+    code = f", with code for {wheel.targets}" if wheel.targets else ""
+    wheel_text = f"{wheel.project} {wheel.version} for {wheel.python} ({wheel.source}: {wheel.place})"
+    return f"built against {wheel_text}{code}"
+
+
+def _format_details(step: Step) -> Iterator[str]:
+    yield f"fingerprint  {step.fingerprint or step.waits_for}"
+    if step.after:
+        yield f"after        {', '.join(step.after)}"
+    if step.behind:
+        yield f"behind       {', '.join(step.behind)}"
+    if step.command:
+        yield f"command      {step.command}"
+    for name, value in step.environment.items():
+        yield f"environment  {name}" + (" is removed" if value is None else f"={value}")
+    for name, input_value in step.inputs.items():
+        if step.environment.get(name) != input_value:  # a variable that reaches a compiler is shown already
+            yield f"input        {name}: {hide_variable_value(name, str(input_value))}"
+    if step.estimate is not None:
+        yield f"expected     {_format_cost(step)}; {step.estimate.source}; disk as stated"
+
+
+def _format_cost(step: Step) -> str:
+    estimate = step.estimate
+    assert estimate is not None
+    size, memory = format_size(estimate.disk), format_size(estimate.memory)
+    return f"about {format_duration(estimate.seconds)}, {size} disk, {memory} memory"
+
+
+def _format_totals(steps: Iterable[Step]) -> Iterator[str]:
+    """Say how many steps run, and what is expected of them, one after another, with the sources of that."""
+    steps = list(steps)
+    runs = [step for step in steps if step.may_run]
+    later = sum(step.verdict == "known later" for step in runs)
+    text = f"{format_count(len(steps), 'step')}: {len(runs) - later} to run, {len(steps) - len(runs)} done"
+    yield text + (f", {later} depend on what others make" if later else "")
+    estimates = [step.estimate for step in runs if step.estimate is not None]
+    if estimates:
+        memory = max(estimate.memory for estimate in estimates)
+        yield (
+            f"expected, one after another: {format_duration(sum(estimate.seconds for estimate in estimates))}, "
+            f"{format_size(sum(estimate.disk for estimate in estimates))} disk, {format_size(memory)} memory at most"
+        )
+        for source in sorted({_describe_source(estimate) for estimate in estimates}):
+            yield f"  {source}"
+
+
+def _describe_source(estimate: Estimate) -> str:
+    """Return what an estimate comes from: of a recorded run its name (``--details`` have the rest)."""
+    run, scaled, _ = estimate.source.partition(" (")
+    return f"as in {run}; disk as stated" if scaled and run.startswith("run ") else estimate.source
+
+
+def explain_step(step: Step, *, never: bool, changes: Iterable[str]) -> str:
+    """Say of one step whether it runs, and all that changed since it was done last, if it ``never`` was."""
+    lines = [f"{step.id}: {step.why if step.verdict != 'skip' else 'up to date'}"]
+    lines += [f"  {line}" for line in changes if line != step.why]
+    if never:
+        lines.append("  it has not been done in this work directory")
+    if (waits := step.waits_for) is not None:
+        names = [name for name, value in step.inputs.items() if value is waits or value == waits]
+        lines.append(f"  {', '.join(names)}: {waits}")
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class CheckedRequest:
+    """A request that was looked over, before anything is known of the disk but source trees and lock."""
+
+    request: WheelsRequest
+    projects: tuple[Project, ...]
+    env: Mapping[str, str]
+    locked: LockedBuild | None
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A plan with what it was made of."""
+
+    facts: Facts
+    graph: StepGraph
+    plan: Plan
+
+    @property
+    def plan_file(self) -> PlanFile:
+        """What of it goes into a file."""
+        trees = {name: tree.identity for name, tree in self.facts.trees.items()}
+        return PlanFile.from_plan(self.facts.request, self.plan, trees, self.facts.locked)
+
+
+def check_request(request: WheelsRequest, env: Mapping[str, str]) -> CheckedRequest:
+    """Refuse what cannot be right, and compare the trees with the lock where there is one."""
+    projects = select_projects(request)
+    _check_folders_and_targets(request, projects)
+    refuse_stray_wheels(request, projects)
+    env = clean_environment(request, env)
+    locked = None
+    if request.lock is not None:
+        request, locked = apply_lock(request, request.lock, projects, env)
+    project_names = {project.name for project in projects}
+    request = replace(request, chosen={name: name in project_names for name in request.sources})
+    _ = request.target_sets
+    if not request.install_rocm and (unused := _list_unused_options(request.sdk)):
+        log_note(f"{', '.join(unused)}: of no effect on ROCm packages, which are taken as installed")
+    return CheckedRequest(request, tuple(projects), env, locked)
+
+
+def clean_environment(
+    request: WheelsRequest, env: Mapping[str, str], *, quietly: bool = False
+) -> Mapping[str, str]:
+    """Return the environment of all work: that of no git hook, with no packages before those of a build."""
+    env = strip_repository_variables(env)
+    if request.sdk.current_env:
+        return env
+    strangers = [name for name in ("PYTHONPATH", "PYTHONHOME") if env.get(name)]
+    if strangers and not quietly:
+        log_note(f"{' and '.join(strangers)}: not for the build environment (--current-env takes them)")
+    return {name: value for name, value in env.items() if name not in strangers}
+
+
+def plan_run(checked: CheckedRequest) -> PlannedRun:
+    """Look everything up and plan. Raises what the looks raise."""
+    facts = gather_facts(checked.request, checked.projects, checked.env, checked.locked)
+    if checked.locked is not None:
+        for python in facts.pythons.values():
+            if python.ready is not None:
+                checked.locked.check_rocm(python.ready.sdk.version)
+    graph = make_step_graph(facts)
+    _refuse_run_misfits(graph, facts)
+    steps = settle_all_steps(graph, facts)
+    targets = list_run_targets(graph, facts, list(steps.values()))
+    return PlannedRun(facts, graph, Plan(steps, targets, list_built_against(facts)))
+
+
+def _refuse_run_misfits(graph: StepGraph, facts: Facts) -> None:
+    """Refuse all wheels at once that cannot be built against, as far as that is known."""
+    planner, builds = Planner(graph, facts, {}), []
+    asking = {
+        project.name: project
+        for project in facts.projects
+        if not all(map(facts.builds_project, project.build.after))
+    }
+    for step in graph.steps.values():
+        if step.kind == "build" and step.project in asking:
+            targets = planner.find_targets(step.cell)
+            known_targets = () if isinstance(targets, KnownAfter) else targets
+            builds.append((asking[step.project], step.cell.tag, known_targets))
+    refuse_misfits(facts, builds)
+    warn_of_unread_code(facts, builds)
+
+
+def log_rocm_and_targets(planned: PlannedRun) -> None:
+    """Tell which ROCm and which targets it will be, as far as that is known."""
+    facts = planned.facts
+    ready = next((python.ready for python in facts.pythons.values() if python.ready is not None), None)
+    if ready is None:
+        return
+    source = f" (from {facts.locked.path})" if facts.locked is not None and facts.locked.lock.targets else ""
+    log_note(
+        f"ROCm {ready.sdk.version} at {ready.sdk.root}; targets {', '.join(planned.plan.targets)}{source}"
+    )
+
+
+def _check_folders_and_targets(request: WheelsRequest, projects: Sequence[Project]) -> None:
+    for project in projects:
+        tree = request.sources[project.name].resolve()
+        for folder, option in ((request.output, "--output-dir"), (request.work, "--work-dir")):
+            if folder.resolve().is_relative_to(tree):
+                raise UsageError(
+                    f"{option} {folder} is inside the source tree of {project.name}, {tree}",
+                    tip="choose a folder outside: what is put there would count as changed sources",
+                )
+    for text, source_name in (
+        (request.targets, "--pytorch-rocm-arch"),
+        (request.targets_variable, "PYTORCH_ROCM_ARCH"),
+    ):
+        if text:
+            parse_targets(text, input_name=source_name)
+    make_version_suffix("0", request.version_suffix)
+
+
+def _list_unused_options(request: SdkRequest) -> list[str]:
+    """Name the options given that say where ROCm packages would come from."""
+    option_values = {
+        "--index-url": request.index_url,
+        "--find-links": request.find_links,
+        "--rocm-extras": request.extras,
+    }
+    return [option for option, value in option_values.items() if value]

@@ -1,0 +1,383 @@
+"""Preflight of a plan: look at what the steps that will run are going to meet, and check it.
+
+Looking costs a few reads of the disk and a few programs tried; an existing work directory is written to
+for a moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rocm_wheels.compile import SdkTree, list_sdk_warnings, prepend_path
+from rocm_wheels.core import (
+    RocmWheelsError,
+    UsageError,
+    Workspace,
+    capture_output,
+    read_max_jobs,
+    run_in_parallel,
+)
+from rocm_wheels.models import Platform, Project, decide_flash_attention, get_line_pythons, load_project
+from rocm_wheels.pipeline.estimates import estimate_step
+from rocm_wheels.pipeline.outputs import refuse_foreign_wheels
+from rocm_wheels.pipeline.preflight_checks import (
+    BuildProgram,
+    FolderRole,
+    PreflightFinding,
+    PreflightFolder,
+    PreflightSubject,
+    PythonHeaders,
+    StepCost,
+    list_fetches,
+    run_preflight_checks,
+)
+from rocm_wheels.pipeline.provided_wheel_checks import find_usable_triton
+from rocm_wheels.sdk import query_interpreter
+
+if TYPE_CHECKING:
+    from rocm_wheels.pipeline.build_environment import ReadyEnvironment
+    from rocm_wheels.pipeline.facts import Facts
+    from rocm_wheels.pipeline.plan import PlannedRun
+    from rocm_wheels.pipeline.step import Step
+
+_PROGRAM_SECONDS = 30.0
+_VERSION_NUMBER = re.compile(r"(\d+(?:\.\d+)+)")
+# name, variable, language, what build files try, a header that is there when the library is
+_HOST_COMPILERS = (
+    ("C compiler", "CC", "c", ("cc", "gcc", "clang"), "stdio.h"),
+    ("C++ compiler", "CXX", "c++", ("c++", "g++", "clang++"), "cstddef"),
+)
+_LANGUAGE_VARIABLES = ("LC_ALL", "LC_CTYPE", "LANG")
+
+
+def complete_subject(
+    subject: PreflightSubject,
+    *,
+    env: Mapping[str, str],
+    work: Path,
+    output: Path,
+    sources: Mapping[str, Path],
+    wheels: Iterable[tuple[Project, str, Path]] = (),
+    sdk: SdkTree | None = None,
+    epochs: Iterable[int | None] = (),
+    statvfs: Callable[[Path], os.statvfs_result] | None = None,
+) -> PreflightSubject:
+    """Look at what else the checks want to know of a run; what its plan says is ``subject``.
+
+    ``wheels`` that will be made: project, tag, folder. ``env`` is that of the builds: a build environment's
+    programs come first on its PATH, once it is there. ``epochs`` are the dates of the sources' commits. An
+    existing work directory is written to for a moment; nothing else is.
+    """
+    trees = {name: sources[name] for name in subject.projects}
+    newest = _find_newest_time(trees.values(), epochs)
+    return replace(
+        subject,
+        folders=_inspect_folders(work, output, trees, _find_temporary_folder(env, subject.platform), statvfs),
+        programs=_inspect_programs(env, subject.platform),
+        sdk_lacks=list_sdk_warnings(sdk) if sdk is not None else (),
+        foreign=_find_foreign_wheels(Workspace(work), wheels),
+        now=time.time(),
+        newest=newest,
+        long_paths=_read_long_paths_switch(),
+        open_files=_read_open_files_limit(),
+        variables={name: env[name] for name in _LANGUAGE_VARIABLES if name in env},
+    )
+
+
+def find_headers(python: Path, env: Mapping[str, str], tag: str = "") -> PythonHeaders:
+    """Find an interpreter's Python.h: where one with this tag has it, else where it says.
+
+    An interpreter that will not do is told of here, and refused where it matters.
+    """
+    if match := re.fullmatch(r"cp3(\d+)(t?)", tag):
+        usual = Path(os.path.realpath(python)).parent.parent / "include" / f"python3.{match[1]}{match[2]}"
+        if (usual / "Python.h").is_file():
+            return PythonHeaders(f"{python} ({tag})", python, usual)
+    try:
+        interpreter = query_interpreter(python, env)
+    except UsageError as failure:
+        return PythonHeaders(str(python), python, None, failure.message)
+    return PythonHeaders(str(interpreter), interpreter.path, interpreter.headers)
+
+
+def _find_foreign_wheels(
+    workspace: Workspace, wheels: Iterable[tuple[Project, str, Path]]
+) -> tuple[str, ...]:
+    """Return a sentence for each wheel to come beside which somebody else's lies."""
+    messages = []
+    for project, tag, folder in wheels:
+        try:
+            refuse_foreign_wheels(workspace, folder, project.distribution, tag)
+        except UsageError as failure:
+            messages.append(failure.message)
+    return tuple(messages)
+
+
+def _inspect_folders(
+    work: Path,
+    output: Path,
+    trees: Mapping[str, Path],
+    temporary: Path,
+    statvfs: Callable[[Path], os.statvfs_result] | None,
+) -> tuple[PreflightFolder, ...]:
+    folders: list[tuple[FolderRole, str, Path]] = [
+        ("work", "work directory", work),
+        ("output", "output folder", output),
+        *(("source", f"source tree of {name}", tree) for name, tree in trees.items()),
+        ("temporary", "folder of temporary files", temporary),
+    ]
+    return tuple(_inspect_folder(role, description, path, statvfs) for role, description, path in folders)
+
+
+def _inspect_folder(
+    role: FolderRole, description: str, path: Path, statvfs: Callable[[Path], os.statvfs_result] | None
+) -> PreflightFolder:
+    nearest = next(folder for folder in (path, *path.absolute().parents) if folder.is_dir())
+    free_files, flags = None, 0
+    if sys.platform == "win32":
+        free = shutil.disk_usage(nearest).free
+    else:
+        state = (statvfs or os.statvfs)(nearest)
+        free, flags = state.f_bavail * state.f_frsize, state.f_flag
+        free_files = state.f_favail if state.f_files else None  # btrfs has no table of them
+    writable = os.access(nearest, os.W_OK | os.X_OK)
+    exists = path.is_dir()
+    links = _has_hard_links(path) if role == "work" and exists and writable and free else None
+    case = not (path / ".GIT").exists() if role == "source" and (path / ".git").exists() else None
+    return PreflightFolder(
+        role=role,
+        description=description,
+        path=path,
+        device=nearest.stat().st_dev,
+        free=free,
+        free_files=free_files,
+        exists=exists,
+        writable=writable,
+        runs_programs=not flags & getattr(os, "ST_NOEXEC", 0),
+        hard_links=links,
+        tells_case=case,
+    )
+
+
+def _has_hard_links(folder: Path) -> bool | None:
+    """Try a hard link; ``None`` when not even a file can be made (a quota, a full disk)."""
+    try:
+        with tempfile.TemporaryDirectory(prefix=".preflight-", dir=folder) as name:
+            first = Path(name, "first")
+            first.touch()
+            try:
+                os.link(first, Path(name, "second"))
+            except OSError:
+                return False
+            return True
+    except OSError:
+        return None
+
+
+def _find_temporary_folder(env: Mapping[str, str], platform: Platform) -> Path:
+    """Return where programs put temporary files."""
+    names = ("TMP", "TEMP") if platform == "windows" else ("TMPDIR",)
+    default = tempfile.gettempdir() if platform == "windows" else "/tmp"
+    return Path(next((env[name] for name in names if env.get(name)), default))
+
+
+def _inspect_programs(env: Mapping[str, str], platform: Platform) -> tuple[BuildProgram, ...]:
+    """Ask git and ninja for their versions, and let compilers compile nothing.
+
+    CMake is the build environment's own, in the version of the release line, and takes 0.1 s to say so.
+    """
+    questions = [("git", "git", ["version"]), ("ninja", "ninja", ["--version"])]
+    if platform == "linux":
+        for name, variable, kind, words, header in _HOST_COMPILERS:
+            present = [word for word in words if shutil.which(word, path=env.get("PATH", ""))]
+            first, *more = env.get(variable, "").split() or [(present or words)[0]]  # CC="ccache gcc"
+            questions.append(
+                (name, first, [*more, "-x", kind, "-include", header, "-fsyntax-only", os.devnull])
+            )
+    answers = run_in_parallel(
+        lambda question: _inspect_program(*question, env=env), questions, jobs=len(questions)
+    )
+    # ninja comes with build environments, which may be yet to be made
+    return tuple(program for program in answers if program.path is not None or program.name != "ninja")
+
+
+def _inspect_program(
+    name: str, word: str, question: Sequence[str], *, env: Mapping[str, str]
+) -> BuildProgram:
+    location = shutil.which(word, path=env.get("PATH", ""))
+    if location is None:
+        return BuildProgram(name, None)
+    try:
+        output = capture_output(
+            [location, *question], env=env, timeout=_PROGRAM_SECONDS, check=UsageError, description=name
+        )
+    except RocmWheelsError as failure:
+        return BuildProgram(name, Path(location), fault=str(failure).replace("\n", " "))
+    version = _VERSION_NUMBER.search(output.partition("\n")[0])
+    numbers = tuple(int(number) for number in version[1].split(".")) if version else ()
+    return BuildProgram(name, Path(location), numbers)
+
+
+def _find_newest_time(trees: Iterable[Path], epochs: Iterable[int | None]) -> float | None:
+    """Return the newest time of some trees and of their commits; ``None`` where nothing has one."""
+    times = [*(float(epoch) for epoch in epochs if epoch), *map(_find_newest_time_in, trees)]
+    return max(times, default=0.0) or None
+
+
+def _find_newest_time_in(tree: Path) -> float:
+    """Return the newest time of git's own files and of what lies at the top of a tree; 0 without one."""
+    newest = 0.0
+    with contextlib.suppress(OSError):
+        for path in (tree / ".git" / "HEAD", tree / ".git" / "index"):
+            if path.exists():
+                newest = max(newest, path.stat().st_mtime)
+        with os.scandir(tree) as entries:
+            newest = max([newest, *(entry.stat(follow_symlinks=False).st_mtime for entry in entries)])
+    return newest
+
+
+def _read_open_files_limit() -> int | None:
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _read_long_paths_switch() -> bool | None:
+    """Return what the registry of Windows says (written, never run)."""
+    if sys.platform != "win32":
+        return None
+    import winreg
+
+    registry_key = r"SYSTEM\CurrentControlSet\Control\FileSystem"
+    with contextlib.suppress(OSError), winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, registry_key) as key:
+        return bool(winreg.QueryValueEx(key, "LongPathsEnabled")[0])
+    return False
+
+
+_COMPILER_VARIABLES = ("CC", "CXX")
+
+
+def preflight_plan(planned: PlannedRun) -> tuple[PreflightFinding, ...]:
+    """Return what is known to go wrong with the steps of a plan that will run, errors first."""
+    return run_preflight_checks(make_subject(planned))
+
+
+def make_subject(planned: PlannedRun) -> PreflightSubject:
+    """Look at what the steps of a plan that are not current will meet."""
+    facts, request = planned.facts, planned.facts.request
+    steps = [step for step in planned.plan if step.may_run]
+    builds = [(step, load_project(str(step.project))) for step in steps if step.kind == "build"]
+    projects = list({project.name: project for _, project in builds}.values())
+    tags = dict.fromkeys(step.cell.tag for step, _ in builds if step.cell.tag in facts.pythons)
+    pythons = run_in_parallel(
+        lambda tag: find_headers(facts.pythons[tag].python, facts.env, tag), tags, jobs=8
+    )
+    ready = next(
+        (python_facts.ready for python_facts in facts.pythons.values() if python_facts.ready is not None),
+        None,
+    )
+    tree = facts.trees.get("pytorch")
+    attention = _expects_flash_attention(facts, planned.plan.targets)
+    subject = PreflightSubject(
+        platform=request.platform,
+        machine=facts.machine,
+        projects=tuple(project.name for project in projects),
+        costs=tuple(_make_step_cost(step, planned) for step in steps if not step.brought),
+        pythons=tuple(pythons),
+        targets=planned.plan.targets,
+        sdk_targets=ready.sdk.targets if ready is not None else None,
+        unreleased=_list_unreleased_pythons(facts, tags),
+        flash_attention=attention,
+        fetches=tuple(
+            fetch
+            for project in projects
+            for fetch in list_fetches(
+                project,
+                request.sources[project.name],
+                {**facts.env, **request.set_env.get(project.name, {})},
+                flash_attention=attention,
+            )
+        ),
+        offline=request.offline,
+        aotriton=tree.aotriton if tree is not None else None,
+        jobs=read_max_jobs(facts.env),
+    )
+    return complete_subject(
+        subject,
+        env=_make_program_environment(facts, projects, ready),
+        work=request.work,
+        output=request.output,
+        sources=request.sources,
+        wheels=[
+            (project, step.cell.tag, folder)
+            for step, project in builds
+            for folder in planned.graph.output_folders(step, request.output)
+        ],
+        sdk=ready.sdk_tree if ready is not None else None,
+        epochs=[tree.identity.epoch for tree in facts.trees.values()],
+    )
+
+
+def _make_program_environment(
+    facts: Facts, projects: Iterable[Project], ready: ReadyEnvironment | None
+) -> dict[str, str]:
+    """Return the environment of the builds, as far as it says where programs are found."""
+    request, env = facts.request, dict(facts.env)
+    for project in projects:
+        variables = request.set_env.get(project.name, {})
+        env.update({name: variables[name] for name in _COMPILER_VARIABLES if name in variables})
+    if ready is not None:
+        prepend_path(env, "PATH", ready.environment.bin, request.platform)
+    return env
+
+
+def _list_unreleased_pythons(facts: Facts, tags: Iterable[str]) -> tuple[str, ...]:
+    """Say of each Python that torch's release line was not released for that it is so."""
+    tree = facts.trees.get("pytorch")
+    if tree is None or tree.version is None:
+        return ()
+    line, released = get_line_pythons(tree.version)
+    versions = {tag: facts.pythons[tag].version for tag in tags}
+    short = {
+        tag: ".".join(v.split(".")[:2]) + ("t" if v.endswith("t") else "") for tag, v in versions.items()
+    }
+    return tuple(
+        f"line {line} of torch was released for Python {', '.join(released)}, and not for {version}"
+        for version in short.values()
+        if released and version not in released
+    )
+
+
+def _make_step_cost(step: Step, planned: PlannedRun) -> StepCost:
+    expected = step.estimate or estimate_step(
+        step.kind, max(len(planned.plan.targets), 1), planned.facts.machine, planned.facts.history
+    )
+    return StepCost(step.id, step.project if step.kind == "build" else None, expected)
+
+
+def _expects_flash_attention(facts: Facts, targets: tuple[str, ...]) -> bool:
+    """Tell whether torch is expected to get flash attention; what the option rules out is refused later."""
+    tree, others = facts.trees.get("pytorch"), [find_usable_triton(facts, tag) for tag in facts.pythons]
+    try:
+        return decide_flash_attention(
+            facts.request.flash_attention,
+            platform=facts.request.platform,
+            with_triton=facts.builds_project("triton") or any(triton is not None for triton, _ in others),
+            targets=targets,
+            aotriton=tree.aotriton if tree is not None else None,
+        ).on
+    except UsageError:
+        return True

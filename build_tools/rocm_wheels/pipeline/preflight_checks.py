@@ -1,0 +1,570 @@
+"""The checks before a run: what can be known to go wrong before anything starts, each with a tip.
+
+Checks are pure functions of a ``PreflightSubject`` in one table. An error is a failure that is certain;
+what is probable, or expected by an estimate, is a warning. To add one: a function, and a line in
+``PREFLIGHT_CHECKS``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Literal
+
+from rocm_wheels.core import MachineResources, UsageError
+from rocm_wheels.models import BuildDownload, Platform, Project, has_aotriton_kernels, strip_features
+from rocm_wheels.pipeline.estimates import Estimate
+from rocm_wheels.pipeline.text import format_size
+from rocm_wheels.sources import OLDEST_GIT
+
+PreflightSeverity = Literal["error", "warning"]
+FolderRole = Literal["work", "output", "source", "temporary"]
+
+
+@dataclass(frozen=True)
+class PreflightFinding:
+    """What one check found. ``check`` is filled in by whoever runs it."""
+
+    severity: PreflightSeverity
+    text: str
+    tip: str
+    check: str = ""
+
+
+@dataclass(frozen=True)
+class PreflightFolder:
+    """A folder of a run, as it is or, where it is not there yet, as the nearest one above it is.
+
+    ``device`` is the number of its file system, ``free`` its bytes, ``free_files`` its inodes (``None``: it
+    does not count them). ``hard_links`` and ``tells_case``: ``None`` where that was not tried.
+    """
+
+    role: FolderRole
+    description: str  # in words
+    path: Path
+    device: int
+    free: int
+    free_files: int | None = None
+    exists: bool = True
+    writable: bool = True
+    runs_programs: bool = True
+    hard_links: bool | None = None
+    tells_case: bool | None = None
+
+
+@dataclass(frozen=True)
+class BuildProgram:
+    """A program that a build starts. ``fault``: why it cannot be used, in the words of who said it."""
+
+    name: str
+    path: Path | None
+    version: tuple[int, ...] = ()
+    fault: str = ""
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """A step that will run: its id, its project (where it has one), what it is expected to take."""
+
+    step: str
+    project: str | None
+    estimate: Estimate
+
+
+@dataclass(frozen=True)
+class PythonHeaders:
+    """An interpreter in words, its file, and the folder of its Python.h (``None``: it has none).
+
+    ``fault``: what is wrong with it, in words.
+    """
+
+    python: str
+    path: Path
+    folder: Path | None
+    fault: str = ""
+
+
+@dataclass(frozen=True)
+class BuildFetch:
+    """What the build of a project downloads, and the folder that its variable names instead.
+
+    ``folder``: ``None`` where the variable is not set; ``lacks``: what is not in it.
+    """
+
+    project: str
+    download: BuildDownload
+    folder: Path | None = None
+    lacks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PreflightSubject:
+    """Everything that checks look at: what a plan says, then what ``look`` finds on the machine.
+
+    ``check_sdk_targets`` is ``None`` while it is not known; ``sdk_lacks``, ``unreleased``, ``foreign``: sentences.
+    ``newest`` is the newest time of the sources and their commits; ``check_long_paths`` what the registry of
+    Windows says (``None`` elsewhere); ``check_open_files`` the limit of open files (``None``: there is none).
+    """
+
+    platform: Platform
+    machine: MachineResources
+    projects: tuple[str, ...]
+    costs: tuple[StepCost, ...] = ()  # of the steps that will run
+    pythons: tuple[PythonHeaders, ...] = ()
+    targets: tuple[str, ...] = ()
+    sdk_targets: tuple[str, ...] | None = None
+    unreleased: tuple[str, ...] = ()
+    flash_attention: bool = False
+    aotriton: str | None = None
+    jobs: int | None = None  # that the user asked for
+    folders: tuple[PreflightFolder, ...] = ()
+    programs: tuple[BuildProgram, ...] = ()
+    sdk_lacks: tuple[str, ...] = ()
+    fetches: tuple[BuildFetch, ...] = ()
+    offline: bool = False
+    foreign: tuple[str, ...] = ()
+    now: float = 0.0
+    newest: float | None = None
+    long_paths: bool | None = None
+    open_files: int | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)  # LANG and the like
+
+
+def list_fetches(
+    project: Project, source: Path, env: Mapping[str, str], *, flash_attention: bool
+) -> Iterator[BuildFetch]:
+    """Yield what the build of a tree downloads; ``env`` is the environment of the build."""
+    for download in project.build.downloads:
+        if not (source / download.named_in).is_file() or (download.flash_attention and not flash_attention):
+            continue
+        folder_text = env.get(download.variable or "")
+        folder = Path(folder_text) if folder_text else None
+        lacks = tuple(name for name in download.contains if folder and not (folder / name).exists())
+        yield BuildFetch(project.name, download, folder, lacks)
+
+
+def check_downloads(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+    """Say what is downloaded from where, and with --offline what must lie where instead."""
+    for fetch in subject.fetches:
+        download, variable = fetch.download, fetch.download.variable
+        content = f" (a folder with {', '.join(download.contains)})" if download.contains else ""
+        fetched = f"the build of {fetch.project} downloads {download.what} from {download.origin}"
+        if fetch.lacks:
+            text = f"{variable} is {fetch.folder}, which lacks {', '.join(fetch.lacks)}"
+            yield PreflightFinding("error", text, f"unpack {download.what} there: {download.origin}")
+        elif fetch.folder is not None:
+            continue
+        elif not subject.offline:
+            tip = f"{variable}=DIR{content} is used instead" if variable else "--offline does without"
+            yield PreflightFinding("warning", fetched, tip)
+        elif variable is not None:
+            tip = f"unpack it on this machine, and set {variable}=DIR{content}"
+            yield PreflightFinding("error", f"--offline, but {fetched}", tip)
+
+
+_FULL_DISK_BYTES = 64 << 20  # not even a log and a configure step
+_FEW_FILES = 50_000  # a checkout of torch and its build tree have about as many
+_MAX_PATH = 260  # Windows, with the end of the string; learn.microsoft.com "Maximum Path Length Limitation"
+# Longest path below a source tree while it is built, believed: CMake's object files repeat the source's path
+_LONGEST_BELOW = {"pytorch": 180, "triton": 170}
+_LONGEST_OF_OTHERS = 140
+
+
+def estimate_longest_path(root: str, project: str) -> int:
+    """Return how long the longest path of a build is expected to be, in characters, below ``root``."""
+    return len(root) + 1 + _LONGEST_BELOW.get(project, _LONGEST_OF_OTHERS)
+
+
+def check_disk_space(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+    """What a run is expected to add must fit, summed where folders share a file system."""
+    needs: dict[int, dict[str, int]] = {}
+    folders_by_name = {folder.description: folder for folder in subject.folders}
+    of_project = {
+        f.description.removeprefix("source tree of "): f for f in subject.folders if f.role == "source"
+    }
+    for cost in subject.costs:
+        wheel = cost.estimate.wheel
+        shares = [
+            (of_project.get(cost.project or "", folders_by_name.get("work directory")), cost.estimate.disk)
+        ]
+        shares += [
+            (folders_by_name.get("output folder"), wheel),
+            (folders_by_name.get("work directory"), wheel),
+        ]
+        for folder, size in shares:
+            if folder is not None and size:
+                steps = needs.setdefault(folder.device, {})
+                steps[cost.step] = steps.get(cost.step, 0) + size
+    for device, folders in _group_by_device(subject).items():
+        free, folder_names = min(folder.free for folder in folders), _name_folders(folders)
+        if free < _FULL_DISK_BYTES:
+            yield PreflightFinding(
+                "error", f"{folder_names}: the disk is full ({format_size(free)} free)", _disk_space_tip()
+            )
+        elif (need := sum(needs.get(device, {}).values())) > free:
+            largest = sorted(needs[device].items(), key=lambda item: (-item[1], item[0]))[:3]
+            largest_text = ", ".join(f"{step} {format_size(size)}" for step, size in largest)
+            more = f" and {len(needs[device]) - 3} more" if len(needs[device]) > 3 else ""
+            yield PreflightFinding(
+                "warning",
+                f"{folder_names}: {format_size(free)} free, and this run may add {format_size(need)} ({largest_text}{more})",
+                _disk_space_tip(),
+            )
+        counted = [folder.free_files for folder in folders if folder.free_files is not None]
+        if counted and min(counted) < _FEW_FILES:
+            none = min(counted) == 0
+            text = f"{folder_names}: the file system has room for {min(counted)} more files"
+            yield PreflightFinding("error" if none else "warning", text, _disk_space_tip())
+
+
+def check_access(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+    """All folders are written to; compilers write to that of temporary files."""
+    for folder in subject.folders:
+        if folder.role == "temporary" and not folder.exists:
+            text = f"temporary files go to {folder.path}, which is not a folder"
+            yield PreflightFinding("error", text, "make it, or let TMPDIR name another one")
+        elif not folder.writable:
+            tip = "make it writable, or choose another folder"
+            yield PreflightFinding(
+                "error", f"the {folder.description} {folder.path} cannot be written to", tip
+            )
+
+
+def check_noexec(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+    """Build environments and configure steps start programs out of their folders."""
+    for folder in subject.folders:
+        if folder.runs_programs or folder.role == "output":
+            continue
+        certain = folder.role in {"work", "source"}
+        yield PreflightFinding(
+            "error" if certain else "warning",
+            f"the {folder.description} {folder.path} is on a file system mounted noexec:"
+            " programs in it do not start",
+            "let TMPDIR name another folder" if folder.role == "temporary" else "choose another folder",
+        )
+
+
+def check_file_systems(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+    """Hard links save gigabytes; names that differ in case are two files."""
+    for folder in subject.folders:
+        if folder.role == "work" and folder.hard_links is False:
+            yield PreflightFinding(
+                "warning",
+                f"the {folder.description} {folder.path} is on a file system without hard links: every build"
+                " environment is a whole copy",
+                "choose a file system that has them",
+            )
+        if folder.role == "source" and folder.tells_case is False and subject.platform == "linux":
+            yield PreflightFinding(
+                "warning",
+                f"the {folder.description} {folder.path} is on a file system where case does not count: of two files"
+                " one is lost",
+                "check out on another file system",
+            )
+
+
+def check_odd_paths(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+    """Some characters of a path end what builds make of it."""
+    for folder in subject.folders:
+        path, prefix = str(folder.path), f"the {folder.description} {folder.path} has"
+        if folder.role not in {"work", "source"}:
+            continue
+        if folder.role == "work" and ":" in path and subject.platform == "linux":
+            text = f"{prefix} a colon in its path: programs of its build environments are on no PATH"
+            yield PreflightFinding("error", text, "choose another folder")
+        if ";" in path:
+            text = f"{prefix} a semicolon in its path, where CMake cuts lists"
+            yield PreflightFinding("warning", text, "choose another folder")
+        if any(letter.isspace() for letter in path):
+            text = f"{prefix} a blank in its path, which not all build files quote"
+            yield PreflightFinding("warning", text, "choose a folder without blanks")
+    if subject.platform == "windows" and "pytorch_vision" in subject.projects:
+        for python in subject.pythons:
+            if " " in str(python.path):
+                yield PreflightFinding(
+                    "warning",
+                    f"torchvision does not build with a Python whose path has a blank: {python.path}",
+                    "install Python for one user (pytorch/vision#9165)",
+                )
+
+
+def check_long_paths(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+    """Windows programs stop at 260 characters, unless the registry and they themselves allow more."""
+    if subject.platform != "windows":
+        return
+    for folder in subject.folders:
+        project = folder.description.removeprefix("source tree of ")
+        if (
+            folder.role != "source"
+            or (longest := estimate_longest_path(str(folder.path), project)) < _MAX_PATH
+        ):
+            continue
+        off = "" if subject.long_paths else ", and long paths are switched off"
+        yield PreflightFinding(
+            "warning",
+            f"paths below {folder.path} may have {longest} characters; many programs stop at"
+            f" {_MAX_PATH}{off}",
+            r"check out to a short path, such as D:\b, or switch LongPathsEnabled on in the registry",
+        )
+
+
+def _group_by_device(subject: PreflightSubject) -> dict[int, list[PreflightFolder]]:
+    folders_by_device: dict[int, list[PreflightFolder]] = {}
+    for folder in subject.folders:
+        folders_by_device.setdefault(folder.device, []).append(folder)
+    return folders_by_device
+
+
+def _name_folders(folders: list[PreflightFolder]) -> str:
+    """Name the folders of one file system, not more than three."""
+    paths: list[Path] = list(dict.fromkeys(folder.path for folder in folders))
+    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+    return ", ".join(str(path) for path in paths[:3]) + more
+
+
+def _disk_space_tip() -> str:
+    return "`rocm-wheels clean --dry-run` shows what can go from a work directory; or choose another disk"
+
+
+# ROCm/TheRock external-builds/pytorch/README.md: earlier ones loop, or lose long command lines of links
+_NINJA_ON_WINDOWS = (1, 13, 1)
+_INSTALL_TIPS = {
+    "git": "install git",
+    "C compiler": "install one (gcc, clang), or let CC name it",
+    "C++ compiler": "install one (g++, clang++), or let CXX name it",
+}
+
+
+def _format_version(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def check_programs(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+    """Programs that every build starts must be there and run."""
+    for program in subject.programs:
+        tip = _INSTALL_TIPS.get(program.name, f"install {program.name} again")
+        if program.path is None:
+            yield PreflightFinding("error", f"there is no {program.name} on the PATH", tip)
+        elif program.fault:
+            yield PreflightFinding("error", f"{program.path} does not work: {program.fault}", tip)
+
+
+def check_git(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+    """Git must know what it is asked for."""
+    for program in subject.programs:
+        if program.name == "git" and program.version and program.version[:2] < OLDEST_GIT:
+            text = (
+                f"git {_format_version(program.version)} is too old: {_format_version(OLDEST_GIT)} is needed"
+            )
+            yield PreflightFinding("error", text, "install a newer git")
+
+
+def check_ninja(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+    """Flash attention on Windows needs a ninja that can."""
+    if subject.platform != "windows" or not subject.flash_attention or "pytorch" not in subject.projects:
+        return
+    for program in subject.programs:
+        if program.name == "ninja" and program.version and program.version < _NINJA_ON_WINDOWS:
+            yield PreflightFinding(
+                "warning",
+                f"ninja {_format_version(program.version)} does not get through flash attention on Windows:"
+                f" {_format_version(_NINJA_ON_WINDOWS)} does",
+                f"put ninja {_format_version(_NINJA_ON_WINDOWS)} on the PATH, or --no-enable-pytorch-flash-attention",
+            )
+
+
+def check_released_pythons(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+    """A torch is built with the Pythons that its release line was released for."""
+    for message in subject.unreleased:
+        yield PreflightFinding("warning", message, "`rocm-wheels lines` has the Pythons of each line")
+
+
+def check_python_headers(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+    """Extension modules are compiled against Python.h."""
+    for python in subject.pythons:
+        if python.fault:
+            yield PreflightFinding("warning", python.fault, "take another Python")
+        elif python.folder is None:
+            yield PreflightFinding(
+                "error",
+                f"{python.python} has no Python.h",
+                "install its headers (python3-dev, python3-devel), or take another Python",
+            )
+
+
+def check_sdk_parts(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+    """What a build goes without."""
+    for lack in subject.sdk_lacks:
+        yield PreflightFinding("warning", lack, "install another ROCm, or do without")
+
+
+def check_sdk_targets(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+    """ROCm's libraries have kernels for the targets that it was made for, and for no others."""
+    if subject.sdk_targets is None:
+        return
+    served = {strip_features(target) for target in subject.sdk_targets}
+    if missing := [target for target in subject.targets if strip_features(target) not in served]:
+        yield PreflightFinding(
+            "warning",
+            f"the installed ROCm serves {', '.join(sorted(served))}: its libraries have no kernels for"
+            f" {', '.join(missing)}",
+            "install the ROCm packages of these targets (--rocm-extras device-…, or another --index-url)",
+        )
+
+
+def check_attention_targets(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+    """Flash attention is there for the targets that aotriton has kernels for."""
+    if not subject.flash_attention or "pytorch" not in subject.projects:
+        return
+    without = [target for target in subject.targets if not has_aotriton_kernels(target, subject.aotriton)]
+    if without:
+        release = f"aotriton {subject.aotriton}" if subject.aotriton else "aotriton"
+        yield PreflightFinding(
+            "warning",
+            f"{release} has no kernels for {', '.join(without)}: torch works there without flash attention",
+            "leave these targets out, or live with it",
+        )
+
+
+def check_foreign_wheels(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+    """Two builds of one project must not mix in an output folder."""
+    for message in subject.foreign:
+        tip = "move it away, or choose another --output-dir: two builds must not mix"
+        yield PreflightFinding("error", message, tip)
+
+
+_SKEW_SECONDS = 5.0
+_FIRST_ZIP_YEAR = 1980  # the format of wheels knows no earlier date
+_SANE_YEARS = range(2026, 2100)
+_FEW_OPEN_FILES = 1024  # a link of torch opens some thousand objects, but not all of them at once
+
+
+def check_memory(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+    """One compiler at least must fit; so must as many as were asked for."""
+    heavy = max(subject.costs, key=lambda cost: cost.estimate.memory_per_job, default=None)
+    if heavy is None or not (each := heavy.estimate.memory_per_job):
+        return
+    machine, source = subject.machine, heavy.estimate.source
+    prefix = f"{heavy.step}: one compiler may take {format_size(each)}"
+    limits = f" ({', '.join(machine.limits)})" if machine.limits else ""
+    if machine.memory < each:
+        text = f"{prefix}, and there are {format_size(machine.memory)} of memory{limits}"
+        yield PreflightFinding("warning", text, f"add memory or swap (the figure is from: {source})")
+    elif machine.free_memory < each:
+        text = f"{prefix}, and {format_size(machine.free_memory)} of memory are free{limits}"
+        yield PreflightFinding("warning", text, "end other programs, or wait for them")
+    elif subject.jobs and subject.jobs * each > machine.free_memory:
+        text = (
+            f"{prefix}: {subject.jobs} at a time {format_size(subject.jobs * each)}, and"
+            f" {format_size(machine.free_memory)} are free{limits}"
+        )
+        fits = machine.free_memory // each
+        yield PreflightFinding(
+            "warning", text, f"{fits} at a time fit, and are taken when no number is given"
+        )
+
+
+def check_clock(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+    """What is newer than now is built again and again; wheels have no dates before 1980."""
+    now = datetime.fromtimestamp(subject.now, timezone.utc)
+    tip = "set the clock of this machine"
+    if now.year not in _SANE_YEARS:
+        certain = now.year < _FIRST_ZIP_YEAR
+        text = f"the clock says {now:%Y-%m-%d %H:%M} UTC"
+        yield PreflightFinding("error" if certain else "warning", text, tip)
+    elif subject.newest is not None and subject.newest > subject.now + _SKEW_SECONDS:
+        newest = datetime.fromtimestamp(subject.newest, timezone.utc)
+        yield PreflightFinding(
+            "warning",
+            f"the clock says {now:%Y-%m-%d %H:%M} UTC, and the sources are of {newest:%Y-%m-%d %H:%M}: what"
+            " is newer than now counts as changed in every build",
+            tip,
+        )
+
+
+def check_locale(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+    """Programs that read files and names by the locale need UTF-8.
+
+    Python itself takes UTF-8 where the locale is C (PEP 540) and we tell it to in builds; others do not.
+    """
+    if subject.platform == "windows":
+        return
+    candidates = ((name, subject.variables.get(name, "")) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
+    name, value = next(((name, value) for name, value in candidates if value), ("LANG", ""))
+    match = re.search(r"\.([^@]+)", value)
+    encoding = match[1].lower().replace("-", "") if match else ""
+    tip = "export LC_ALL=C.UTF-8"
+    if value in {"", "C", "POSIX"}:
+        odd = [str(f.path) for f in subject.folders if not str(f.path).isascii()]
+        if odd:
+            text = f"{name} is {value or 'not set'}: programs of a build cannot name {odd[0]}"
+            yield PreflightFinding("warning", text, tip)
+    elif encoding != "utf8":
+        text = f"{name}={value} is not UTF-8: programs that read files by it stop at a letter beyond ASCII"
+        yield PreflightFinding("warning", text, tip)
+
+
+def check_open_files(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+    """Linkers open many files at a time."""
+    if subject.open_files is not None and subject.open_files < _FEW_OPEN_FILES:
+        text = (
+            f"only {subject.open_files} files may be open at a time: the link of a large library needs more"
+        )
+        yield PreflightFinding("warning", text, "ulimit -n 4096")
+
+
+PreflightCheck = Callable[[PreflightSubject], Iterator[PreflightFinding]]
+
+PREFLIGHT_CHECKS: Mapping[str, PreflightCheck] = {
+    "programs": check_programs,
+    "git": check_git,
+    "ninja": check_ninja,
+    "python-headers": check_python_headers,
+    "released-pythons": check_released_pythons,
+    "access": check_access,
+    "noexec": check_noexec,
+    "disk": check_disk_space,
+    "memory": check_memory,
+    "file-systems": check_file_systems,
+    "paths": check_odd_paths,
+    "long-paths": check_long_paths,
+    "sdk-parts": check_sdk_parts,
+    "sdk-targets": check_sdk_targets,
+    "downloads": check_downloads,
+    "flash-attention": check_attention_targets,
+    "foreign-wheels": check_foreign_wheels,
+    "clock": check_clock,
+    "locale": check_locale,
+    "open-files": check_open_files,
+}
+
+
+def run_preflight_checks(subject: PreflightSubject) -> tuple[PreflightFinding, ...]:
+    """Run all checks; return what they found, errors first, else in the order of the table."""
+    findings = [
+        replace(finding, check=name) for name, check in PREFLIGHT_CHECKS.items() for finding in check(subject)
+    ]
+    return tuple(sorted(findings, key=lambda finding: finding.severity != "error"))
+
+
+def format_findings(findings: Iterable[PreflightFinding]) -> list[str]:
+    """Return findings as lines for people, each followed by its tip."""
+    lines = []
+    for finding in findings:
+        lines.append(f"{finding.severity}: {finding.check}: {finding.text}")
+        lines.append(f"  tip: {finding.tip}")
+    return lines
+
+
+def refuse_errors(findings: Iterable[PreflightFinding]) -> None:
+    """Raise UsageError that lists every error among ``findings``, with its tip."""
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if not errors:
+        return
+    if len(errors) == 1:
+        raise UsageError(errors[0].text, tip=errors[0].tip)
+    listed = "\n".join(f"  {finding.text}\n    tip: {finding.tip}" for finding in errors)
+    raise UsageError(f"this run cannot succeed, for {len(errors)} reasons:\n{listed}")

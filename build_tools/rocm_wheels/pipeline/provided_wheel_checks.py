@@ -1,0 +1,200 @@
+"""Check whether a build fits the provided wheels that it is built against: torch above all.
+
+Both must be of one ROCm, made for the same GPU targets and with one C++ ABI. What is not known yet is not
+held against anything; the step asks again when it is. Pure rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rocm_wheels.audit import is_same_version, serves_target
+from rocm_wheels.core import UsageError, log_warning
+from rocm_wheels.models import Project, get_local_part, get_option_name, load_project
+from rocm_wheels.package import digest_lock_part
+from rocm_wheels.pipeline.facts import Facts
+from rocm_wheels.pipeline.provided_wheels import ProvidedWheel
+from rocm_wheels.pipeline.step import BuiltAgainst
+
+
+def find_misfits(
+    provided: ProvidedWheel,
+    *,
+    rocm: str | None = None,
+    targets: Sequence[str] = (),
+    cxx11_abi: bool | None = None,
+    lock: str | None = None,
+) -> list[str]:
+    """Return every reason why nothing can be built against a wheel; what is ``None`` or empty is not known.
+
+    ``rocm``: the version of the installed ROCm packages; ``cxx11_abi``: what the C++ compiler makes;
+    ``lock``: the SHA-256 of the part of the run's lock that the wheel must be of.
+    """
+    reasons = list(provided.faults)
+    if rocm is not None and provided.rocm is not None and not is_same_version(provided.rocm, rocm):
+        reasons.append(f"it requires ROCm {provided.rocm}, and ROCm {rocm} is installed")
+    for library, held_targets in provided.libraries.items():
+        missing = [
+            requested
+            for requested in targets
+            if not any(serves_target(target, requested) for target in held_targets)
+        ]
+        if missing:
+            reasons.append(
+                f"{library} lacks {' '.join(missing)}: it holds {' '.join(held_targets) or 'no device code'}"
+            )
+    if None not in (cxx11_abi, provided.cxx11_abi) and cxx11_abi != provided.cxx11_abi:
+        ours, its = int(bool(cxx11_abi)), int(bool(provided.cxx11_abi))
+        reasons.append(
+            f"it was compiled with _GLIBCXX_USE_CXX11_ABI={its}, and the C++ compiler of the build has {ours}"
+        )
+    if lock is not None and provided.lock != lock:
+        reasons.append(
+            "it does not hold the lock of this run: it was built from other sources, or"
+            f" {'under another lock' if provided.lock else 'without a lock'}"
+        )
+    return reasons
+
+
+def find_project_misfits(
+    project: Project, provided: ProvidedWheel, facts: Facts, tag: str, targets: Sequence[str]
+) -> list[str]:
+    """Return why one project cannot be built against a wheel in the environment of a Python.
+
+    A wheel for every family is built against the torch of one, which has not the code of the others.
+    """
+    ready = facts.pythons[tag].ready
+    return find_misfits(
+        provided,
+        rocm=None if ready is None else ready.sdk.version,
+        targets=() if project.serves_every_family(facts.request.platform) else targets,
+        cxx11_abi=facts.compiler_abi.get(project.name),
+        lock=_find_required_lock(provided, facts),
+    )
+
+
+def _find_required_lock(provided: ProvidedWheel, facts: Facts) -> str | None:
+    """Return the digest of the lock that a wheel must hold, unless a step of ours built that content of it.
+
+    The wheel of an earlier run gets the lock of a later one that it fits; what is installed of it does not.
+    """
+    locked = facts.locked
+    if locked is None or provided.project not in locked.lock.projects:
+        return None
+    lock_digest = digest_lock_part(locked.lock, provided.project)
+    built = [done.stamp.facts for done in facts.done.values()]
+    same = any(
+        (step_facts.get("content"), step_facts.get("lock")) == (provided.content, lock_digest)
+        for step_facts in built
+    )
+    return None if same else lock_digest
+
+
+def refuse_misfits(facts: Facts, builds: Iterable[tuple[Project, str, Sequence[str]]]) -> None:
+    """Raise UsageError that names all wheels which ``builds`` (project, tag, targets) do not fit.
+
+    A project that they need and that neither they nor anybody else provides is named first.
+    """
+    wrong: dict[str, dict[str, None]] = {}
+    missing: dict[str, dict[str, None]] = {}
+    abi = False
+    for project, tag, targets in builds:
+        provided = facts.pythons[tag].provided
+        for name in (needed for needed in project.build.after if not facts.builds_project(needed)):
+            if name not in provided:
+                if name in project.build.needs and not _may_be_installed(facts, tag):
+                    why = facts.pythons[tag].why_install
+                    python_text = f"{tag} (its environment is made anew: {why})" if why else tag
+                    missing.setdefault(name, {})[f"{project.distribution} for {python_text}"] = None
+            elif name in project.build.needs or provided[name].wheel is not None:
+                faults = find_project_misfits(project, provided[name], facts, tag, targets)
+                abi |= any("CXX11_ABI" in fault for fault in faults)
+                if faults:
+                    wrong.setdefault(provided[name].describe(), {}).update(dict.fromkeys(faults))
+    if missing:
+        raise _missing_wheels_error(missing)
+    if wrong:
+        lines = [
+            f"{wheel_text} cannot be built against:\n  " + "\n  ".join(faults)
+            for wheel_text, faults in wrong.items()
+        ]
+        tip = "--set-env PROJECT:CXXFLAGS=-D_GLIBCXX_USE_CXX11_ABI=0 (or 1) makes the compiler's the same"
+        other = "give a wheel of the same ROCm, targets and Python, or build it in this run (--build-X)"
+        raise UsageError("\n".join(lines), tip=tip if abi else other)
+
+
+def warn_of_unread_code(facts: Facts, builds: Iterable[tuple[Project, str, Sequence[str]]]) -> None:
+    """Say of which wheels that ``builds`` are built against nobody could read the device code."""
+    unread: dict[str, str] = {}
+    for project, tag, _ in builds:
+        provided = facts.pythons[tag].provided
+        for name in (
+            needed
+            for needed in project.build.needs
+            if not facts.builds_project(needed) and needed in provided
+        ):
+            if provided[name].outside:
+                unread[provided[name].describe()] = ", ".join(provided[name].outside)
+    for wheel_text, archives in unread.items():
+        log_warning(
+            f"{wheel_text}: its device code is in {archives}, which is not here: its targets are not compared"
+            " (device wheels of the same version are read where they lie beside it, or are installed)"
+        )
+
+
+def _may_be_installed(facts: Facts, tag: str) -> bool:
+    """Tell whether it is yet to be known what is installed: in somebody's environment that ROCm goes to."""
+    return facts.request.sdk.current_env and facts.pythons[tag].ready is None
+
+
+def _missing_wheels_error(missing: dict[str, dict[str, None]]) -> UsageError:
+    lines, ways = [], []
+    for name, needed_by in missing.items():
+        option, distribution = get_option_name(name), load_project(name).distribution
+        lines.append(
+            f"{', '.join(needed_by)}: built against {distribution}, which this run does not build, and which"
+            " is neither given nor installed in the build environment"
+        )
+        ways.append(
+            f"--build-{option} builds it, --{option}-wheel FILE takes a wheel, and --current-env (or the work"
+            f" directory of a run that built it) has the {distribution} that is installed there"
+        )
+    return UsageError("\n".join(lines), tip="; ".join(ways))
+
+
+def list_built_against(facts: Facts) -> tuple[BuiltAgainst, ...]:
+    """Return the wheels that projects of a run are built against and that it does not build."""
+    wheels = []
+    for tag, python in facts.pythons.items():
+        for name, provided in python.provided.items():
+            if name == "triton" and find_usable_triton(facts, tag)[0] is None:
+                continue
+            location = str(provided.wheel or provided.place)
+            held_targets = " ".join(
+                dict.fromkeys(target for code in provided.libraries.values() for target in code)
+            )
+            wheels.append(
+                BuiltAgainst(
+                    name, tag, provided.version, provided.source, location, provided.content, held_targets
+                )
+            )
+    return tuple(wheels)
+
+
+def find_usable_triton(facts: Facts, tag: str) -> tuple[ProvidedWheel | None, str]:
+    """Return the triton that torch can require and this run does not build; else ``None``, and why not.
+
+    One that was given counts. An installed one must be of this build by its version: another may be there for
+    whatever reason, and torch would require it of everybody.
+    """
+    python = facts.pythons[tag]
+    triton = python.provided.get("triton")
+    if triton is None or triton.wheel is not None:
+        return triton, "triton is not built"
+    if triton.faults:
+        return None, f"triton is not built, and the installed one is faulty: {triton.faults[0]}"
+    assert python.ready is not None, "what is installed is known of environments that are ready"
+    suffix = get_local_part(facts.wheel_suffix(python.ready.sdk.version, "triton"))
+    if suffix and f".{triton.version.partition('+')[2]}".endswith(f".{suffix}"):
+        return triton, ""
+    return None, f"triton is not built, and the installed {triton.version} is none of this build (+{suffix})"

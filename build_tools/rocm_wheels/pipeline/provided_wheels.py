@@ -1,0 +1,547 @@
+"""Wheels that others are built against and that a run does not build: given as files, or installed already.
+
+A given one is read without being installed; an installed one is imported once, in one process. What they
+are is remembered in the work directory for as long as they stay the same (a file's size and date): a
+wheel of torch has gigabytes, and each step of a run asks again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from rocm_wheels import __version__
+from rocm_wheels.core import (
+    DataError,
+    RocmWheelsError,
+    SdkError,
+    UsageError,
+    Workspace,
+    capture_output,
+    explain_error,
+    run_in_parallel,
+    write_json_file,
+)
+from rocm_wheels.models import Platform, Project, get_option_name, list_shared_projects, load_project
+from rocm_wheels.package import LOCK_MEMBER, digest_content
+from rocm_wheels.pipeline.build_environment import (
+    ReadyEnvironment,
+    digest_installed_wheel,
+    find_importing_python,
+)
+from rocm_wheels.pipeline.request import WheelsRequest
+from rocm_wheels.wheels import (
+    KPACK_SUFFIX,
+    WheelMetadata,
+    find_kpack_archives,
+    is_kernel_of,
+    list_code_targets,
+    parse_metadata,
+    parse_wheel_file,
+    parse_wheel_name,
+    read_device_code,
+    read_dist_info_files,
+    read_file_code,
+)
+
+if TYPE_CHECKING:
+    from rocm_wheels.audit import AuditedWheel
+
+_PROVIDED_FORMAT = "2"  # raise it when the same wheel would be described otherwise
+_MAX_SHOWN_FAULTS = 8
+# of the checks of finished wheels, those that decide whether others can be built against one
+_CHECKS_OF_DAMAGED = ("archive", "file-name", "platform", "python")  # also of a damaged one
+_DECIDING_CHECKS = (
+    *_CHECKS_OF_DAMAGED,
+    "requires-python",
+    "rocm-requirement",
+    "files",
+    "rocm-init",
+    "rocm-build",
+    "device-libraries",
+    "device-code",
+    "device-wheels",
+)
+
+
+@dataclass(frozen=True)
+class ProvidedWheel:
+    """A wheel that this run has, and does not build.
+
+    ``wheel``: the file that was given; ``None``: it is installed in ``place``. ``digest_content``: a digest of what
+    it holds, the same as that of the wheel when we built it. ``rocm``: the version of ROCm that it requires.
+    ``libraries``: the targets of those that must hold all. ``requires``: what else it requires, of no
+    project of ours. ``cxx11_abi``: ``None`` while it is not installed, or when it does not say. ``lock``: the
+    SHA-256 of the lock inside ("": none). ``faults``: what is wrong with it, whatever is built against it.
+    ``outside``: where the device code of such libraries is that nobody could read, because it was moved out.
+    """
+
+    project: str
+    place: str
+    version: str
+    content: str
+    wheel: Path | None = None
+    rocm: str | None = None
+    libraries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    requires: tuple[str, ...] = ()
+    cxx11_abi: bool | None = None
+    lock: str = ""
+    faults: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """Say in a word or two where it comes from."""
+        return "installed" if self.wheel is None else f"--{get_option_name(self.project)}-wheel"
+
+    def describe(self) -> str:
+        """Say what it is and where it comes from."""
+        distribution = load_project(self.project).distribution
+        return f"{distribution} {self.version} ({self.source}: {self.wheel or self.place})"
+
+
+def select_given_wheel(project: str, wheels: Sequence[Path], tag: str) -> Path:
+    """Return the wheel for a Python; the only one, also where it does not fit: what is wrong is told then.
+
+    Raises UsageError when none of several fits, or more than one.
+    """
+    fitting = wheels if len(wheels) == 1 else [wheel for wheel in wheels if _fits_python(wheel, tag)]
+    if len(fitting) == 1:
+        return fitting[0]
+    problem = f"{', '.join(map(str, fitting))} are all" if fitting else "none of those given is"
+    raise UsageError(
+        f"--{get_option_name(project)}-wheel: {problem} for {tag}", tip="give one for each Python"
+    )
+
+
+def refuse_unused_wheels(given_wheels: Mapping[str, Sequence[Path]], tags: Sequence[str]) -> None:
+    """Raise UsageError for wheels among several that are for none of the Pythons."""
+    for project, wheels in given_wheels.items():
+        unused = [str(wheel) for wheel in wheels if not any(_fits_python(wheel, tag) for tag in tags)]
+        if unused and len(wheels) > 1:
+            raise UsageError(
+                f"--{get_option_name(project)}-wheel: {', '.join(unused)} is for none of {', '.join(tags)}",
+                tip="leave it out, or choose its Python with --python",
+            )
+
+
+def _fits_python(wheel: Path, tag: str) -> bool:
+    from rocm_wheels.audit import list_accepted_tags
+
+    tags = parse_wheel_name(wheel.name).tags
+    return bool(tags & list_accepted_tags(tag, sorted({wheel_tag.platform for wheel_tag in tags})))
+
+
+def inspect_given_wheel(
+    project: str, wheel: Path, platform: Platform, tag: str, workspace: Workspace
+) -> ProvidedWheel:
+    """Return what a given wheel is, or what was found in the very same file before.
+
+    It is read together with the device wheels of the same version that lie beside it.
+    """
+    from rocm_wheels.audit import find_device_wheels
+
+    if not wheel.is_file():
+        raise UsageError(f"--{get_option_name(project)}-wheel: there is no file {wheel}")
+    key: list[object] = [platform, tag]
+    for path in (wheel, *find_device_wheels(wheel)):
+        state = path.stat()
+        key += [str(path), state.st_size, state.st_mtime_ns, state.st_ctime_ns]
+    return remember_provided(
+        workspace, key, lambda: read_given_wheel(load_project(project), wheel, platform, tag)
+    )
+
+
+def remember_provided(
+    workspace: Workspace, key: Sequence[object], read_wheel: Callable[[], ProvidedWheel]
+) -> ProvidedWheel:
+    """Return what was found under a key before, else what ``read_wheel`` finds; faults are not remembered."""
+    from pydantic import TypeAdapter, ValidationError
+
+    adapter = TypeAdapter(ProvidedWheel)
+    text = json.dumps([_PROVIDED_FORMAT, __version__, *key])
+    path = workspace.root / "provided" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+    try:
+        return adapter.validate_json(path.read_bytes())
+    except (FileNotFoundError, ValidationError):
+        provided = read_wheel()
+    if not provided.faults:
+        write_json_file(path, adapter.dump_python(provided, mode="json"))
+    return provided
+
+
+def read_given_wheel(project: Project, wheel: Path, platform: Platform, tag: str) -> ProvidedWheel:
+    """Read a wheel whole, digests of its files included; what is wrong with it is in ``faults``."""
+    from rocm_wheels.audit import AuditedWheel, WheelExpectation, find_device_wheels
+    from rocm_wheels.wheels import scan_wheel
+
+    checks, named = project.checks, parse_wheel_name(wheel.name)
+    bare = ProvidedWheel(project.name, str(wheel.parent), str(named.version), "", wheel)
+    modules = (f"{checks.import_name}/version.py", checks.rocm_init or "")
+    try:
+        scan = scan_wheel(wheel, keep=tuple(name for name in modules if name))
+        parts = tuple(map(scan_wheel, find_device_wheels(wheel)))
+    except DataError as damage:
+        return replace(bare, faults=(explain_error(damage),))
+    requires = scan.metadata.requires_dist if scan.metadata is not None else ()
+    rocm = find_rocm_pin(requires)
+    subject = AuditedWheel(
+        scan, WheelExpectation(project, platform, python_tag=tag, rocm_version=rocm), parts
+    )
+    faults = _find_faults(subject)
+    if scan.breaking_faults:
+        return replace(bare, faults=faults)
+    inside = read_dist_info_files(wheel).get(LOCK_MEMBER)
+    names = list_required_libraries(project, platform, subject.libraries)
+    return replace(
+        bare,
+        content=digest_content(wheel),
+        rocm=rocm,
+        libraries={
+            name: subject.list_member_targets(name) for name in names if subject.list_member_targets(name)
+        },
+        outside=tuple(
+            sorted(
+                {
+                    archive
+                    for name in names
+                    if not subject.find_archives(name)
+                    for archive in scan.moved_code.get(name, ())
+                }
+            )
+        ),
+        requires=list_other_requirements(requires),
+        lock="" if inside is None else hashlib.sha256(inside).hexdigest(),
+        faults=faults,
+    )
+
+
+def _find_faults(subject: AuditedWheel) -> tuple[str, ...]:
+    """Return what the deciding checks find."""
+    from rocm_wheels.audit import CHECKS, SkippedCheck
+
+    project, faults = subject.expected.project, []
+    names = _CHECKS_OF_DAMAGED if subject.scan.breaking_faults else _DECIDING_CHECKS
+    for check in CHECKS:
+        if check.name not in names or (check.name == "rocm-requirement" and not project.checks.requires_rocm):
+            continue
+        outcome = check.run_check(subject)
+        findings = (
+            ()
+            if isinstance(outcome, SkippedCheck)
+            else [finding for finding in outcome if finding.severity == "error"]
+        )
+        faults += [
+            f"{finding.where}: {finding.message}" if finding.where else finding.message
+            for finding in findings
+        ]
+    more = [f"and {len(faults) - _MAX_SHOWN_FAULTS} more faults"] if len(faults) > _MAX_SHOWN_FAULTS else []
+    return (*faults[:_MAX_SHOWN_FAULTS], *more)
+
+
+def list_required_libraries(project: Project, platform: Platform, members: Iterable[str]) -> tuple[str, ...]:
+    """Return the members that must hold code for all targets, by the recipe: the first rule decides."""
+    libraries = []
+    for member in members:
+        rules = (rule for rule in project.list_device_code_rules(platform) if fnmatchcase(member, rule.files))
+        if (rule := next(rules, None)) is not None and rule.expect == "all":
+            libraries.append(member)
+    return tuple(libraries)
+
+
+def find_rocm_pin(requires: Iterable[str]) -> str | None:
+    """Return the one version of ROCm's libraries that a distribution requires."""
+    for requirement in map(Requirement, requires):
+        exact = [
+            specifier
+            for specifier in requirement.specifier
+            if specifier.operator in ("==", "===") and "*" not in specifier.version
+        ]
+        if canonicalize_name(requirement.name) == "rocm" and "libraries" in requirement.extras and exact:
+            return exact[0].version
+    return None
+
+
+def list_other_requirements(requires: Iterable[str]) -> tuple[str, ...]:
+    """Return what is required besides ROCm, projects of ours and extras: an import may need it."""
+    ours = {
+        "rocm",
+        *(canonicalize_name(load_project(entry).distribution) for entry in list_shared_projects()),
+    }
+    requirements = [(line, Requirement(line)) for line in requires]
+    return tuple(
+        line
+        for line, entry in requirements
+        if canonicalize_name(entry.name) not in ours and "extra" not in str(entry.marker or "")
+    )
+
+
+_IMPORT_SCRIPT = """
+import importlib, json, sys
+module = importlib.import_module(sys.argv[1])
+text = lambda value: None if value is None else str(value)
+print(json.dumps({
+    "file": module.__file__,
+    "version": text(getattr(module, "__version__", None)),
+    "hip": text(getattr(getattr(module, "version", None), "hip", None)),
+    "cxx11": getattr(getattr(module, "_C", None), "_GLIBCXX_USE_CXX11_ABI", None),
+}))
+"""
+_IMPORT_SECONDS = 600.0
+_LIBRARY_NAME = re.compile(r"\.(so|dll|pyd)$|\.so\.[\d.]+$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class _InstalledDistribution:
+    """The metadata of an installed distribution."""
+
+    folder: Path
+    metadata: WheelMetadata
+
+    @property
+    def libraries(self) -> list[str]:
+        """The native libraries that RECORD lists, relative to site-packages."""
+        text = (self.folder / "RECORD").read_text(encoding="utf-8", errors="surrogateescape")
+        names = [line.rsplit(",", 2)[0].strip('"') for line in text.splitlines()]
+        return [name for name in names if _LIBRARY_NAME.search(name)]
+
+
+def inspect_installed_wheel(
+    project: Project,
+    ready: ReadyEnvironment,
+    platform: Platform,
+    workspace: Workspace,
+    env: Mapping[str, str],
+) -> ProvidedWheel | None:
+    """Return what an environment has of a project; ``None`` when it has nothing of it."""
+    digest = digest_installed_wheel(ready, project.distribution)
+    folders = sorted(ready.site_packages.glob(f"{project.distribution.replace('-', '_')}-*.dist-info"))
+    if digest is None or len(folders) != 1:
+        return None
+    archives = sorted((ready.site_packages / project.checks.import_name).glob(f".kpack/*{KPACK_SUFFIX}"))
+    split = [f"{path.name} {path.stat().st_mtime_ns}" for path in archives]
+    python = find_importing_python(project.name, ready, workspace)
+    key = [str(python), str(folders[0]), folders[0].stat().st_mtime_ns, digest, platform]
+    key += split
+    dist_info = folders[0]
+    return remember_provided(
+        workspace,
+        key,
+        lambda: _read_installed_wheel(
+            project, dist_info, ready, python, digest=digest, platform=platform, env=env
+        ),
+    )
+
+
+def _read_installed_wheel(
+    project: Project,
+    folder: Path,
+    ready: ReadyEnvironment,
+    python: Path,
+    *,
+    digest: str,
+    platform: Platform,
+    env: Mapping[str, str],
+) -> ProvidedWheel:
+    version = folder.name.removesuffix(".dist-info").partition("-")[2]
+    provided = ProvidedWheel(project.name, str(ready.site_packages), version, digest)
+    try:
+        installed = _InstalledDistribution(
+            folder, parse_metadata((folder / "METADATA").read_bytes(), name=str(folder / "METADATA"))
+        )
+        faults = _find_tag_faults(folder, ready.python_tag)
+    except (OSError, DataError) as cause:
+        return replace(provided, faults=(f"its metadata cannot be read: {cause}",))
+    requires, lock = installed.metadata.requires_dist, folder / LOCK_MEMBER
+    provided = replace(
+        provided,
+        version=str(installed.metadata.version),
+        rocm=find_rocm_pin(requires),
+        requires=list_other_requirements(requires),
+        lock=hashlib.sha256(lock.read_bytes()).hexdigest() if lock.is_file() else "",
+    )
+    if project.checks.requires_rocm and provided.rocm is None:
+        faults.append(
+            "it does not require one version of rocm[libraries], as a build for these ROCm packages does"
+        )
+    if project.checks.rocm == "torch.version.hip":
+        provided, more = _check_import(project, provided, ready, python, env)
+        faults += more
+    try:
+        names = list_required_libraries(project, platform, installed.libraries)
+        code = {name: read_library_targets(ready.site_packages, name) for name in names}
+    except (OSError, DataError) as cause:
+        code = {}
+        faults.append(f"a library cannot be read: {cause}")
+    for rule in project.list_device_code_rules(platform):
+        if rule.expect == "all" and rule.required and not any(fnmatchcase(name, rule.files) for name in code):
+            faults.append(f"it has no {rule.files} with device code")
+    libraries = {name: targets for name, (targets, outside) in code.items() if targets or not outside}
+    outside = tuple(sorted({archive for _, missing in code.values() for archive in missing}))
+    return replace(provided, libraries=libraries, outside=outside, faults=tuple(faults))
+
+
+def read_library_targets(site_packages: Path, library: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the targets of an installed library, and the archives that it names and nobody has installed.
+
+    Where its device code was moved out (device wheels), that in the archives beside it counts. OSError or
+    DataError for files that cannot be read.
+    """
+    inside = read_device_code(site_packages / library)
+    names = inside.moved_code.get("", ())
+    if not names:
+        return tuple(list_code_targets(inside.code.get("", ()))), ()
+    top = site_packages / library.partition("/")[0]
+    files = [path.relative_to(site_packages).as_posix() for path in top.rglob(f"*{KPACK_SUFFIX}")]
+    archives = find_kpack_archives(library, names, files)
+    objects = [code for archive in archives for code in read_file_code(site_packages / archive)]
+    targets = tuple(list_code_targets(code for code in objects if is_kernel_of(code.section, library)))
+    return targets, () if targets else names
+
+
+def _find_tag_faults(folder: Path, tag: str) -> list[str]:
+    """Say when what is installed was built for another Python."""
+    from rocm_wheels.audit import list_accepted_tags
+
+    tags = parse_wheel_file((folder / "WHEEL").read_bytes(), name=str(folder / "WHEEL")).tags
+    if tags & list_accepted_tags(tag, sorted({wheel_tag.platform for wheel_tag in tags})):
+        return []
+    return [
+        f"it is for {', '.join(sorted({wheel_tag.abi for wheel_tag in tags}))}, and the environment is {tag}"
+    ]
+
+
+def _check_import(
+    project: Project, provided: ProvidedWheel, ready: ReadyEnvironment, python: Path, env: Mapping[str, str]
+) -> tuple[ProvidedWheel, list[str]]:
+    """Import it, and compare what it says with its metadata."""
+    name = project.checks.import_name
+    try:
+        output = capture_output(
+            [python, "-c", _IMPORT_SCRIPT, name],
+            env=env,
+            cwd=python.parent,  # the user's could hold something of that name
+            timeout=_IMPORT_SECONDS,
+            check=SdkError,
+            description=f"`import {name}`",
+        )
+        answer = json.loads(output.splitlines()[-1])
+    except (RocmWheelsError, ValueError, IndexError) as cause:
+        return provided, [f"it cannot be imported: {cause}"]
+    faults = []
+    if not Path(answer["file"]).resolve().is_relative_to(ready.site_packages.resolve()):
+        faults.append(f"`import {name}` takes {answer['file']}, not the one installed in {provided.place}")
+    if not answer["hip"]:
+        faults.append(f"`{name}.version.hip` is {answer['hip']}: a CPU-only or CUDA build")
+    if answer["version"] is not None and not _is_same_version(answer["version"], provided.version):
+        faults.append(f"`{name}.__version__` is {answer['version']}, its metadata say {provided.version}")
+    abi = answer["cxx11"]
+    return replace(provided, cxx11_abi=None if abi is None else bool(abi)), faults
+
+
+def _is_same_version(first: str, second: str) -> bool:
+    try:
+        return Version(first) == Version(second)
+    except InvalidVersion:
+        return canonicalize_name(first) == canonicalize_name(second)
+
+
+def ask_compiler_cxx11_abi(env: Mapping[str, str]) -> bool | None:
+    """Return whether the C++ compiler of a build makes libstdc++'s new ABI; ``None``: another library.
+
+    Of a compiler that does not run nothing is said here: the build does.
+    """
+    words = [*shlex.split(env.get("CXX") or "c++"), *shlex.split(env.get("CXXFLAGS", ""))]
+    try:
+        macros = capture_output(
+            [*words, "-x", "c++", "-E", "-dM", "-"], env=env, stdin=b"#include <string>\n", timeout=60.0
+        )
+    except RocmWheelsError:
+        return None
+    match = re.search(r"^#define _GLIBCXX_USE_CXX11_ABI (\d)$", macros, re.MULTILINE)
+    return None if match is None else match.group(1) == "1"
+
+
+def find_provided_wheels(
+    request: WheelsRequest,
+    projects: Sequence[Project],
+    ready: ReadyEnvironment | None,
+    tag: str,
+    env: Mapping[str, str],
+) -> dict[str, ProvidedWheel]:
+    """Return the wheels that projects are built against and that nobody builds: given, or installed."""
+    workspace = Workspace(request.work)
+    provided_wheels: dict[str, ProvidedWheel] = {}
+    for name in sorted(_list_other_projects(projects)):
+        provided: ProvidedWheel | None = None
+        if given_wheels := request.given_wheels.get(name):
+            provided = inspect_given_wheel(
+                name, select_given_wheel(name, given_wheels, tag), request.platform, tag, workspace
+            )
+        elif ready is not None:
+            provided = inspect_installed_wheel(load_project(name), ready, request.platform, workspace, env)
+        if provided is not None:
+            provided_wheels[name] = provided
+    return provided_wheels
+
+
+def refuse_stray_wheels(request: WheelsRequest, projects: Sequence[Project]) -> None:
+    """Raise UsageError for given wheels of another project, or that nothing of this run is built against."""
+    others = _list_other_projects(projects)
+    for name, wheels in request.given_wheels.items():
+        option, distribution = f"--{get_option_name(name)}-wheel", load_project(name).distribution
+        for wheel in wheels:
+            wheel_name = parse_wheel_name(wheel.name)
+            if wheel_name.name != canonicalize_name(distribution):
+                raise UsageError(
+                    f"{option} {wheel}: it is a wheel of {wheel_name.name}, not of {distribution}"
+                )
+            if wheel_name.label is not None:
+                raise UsageError(
+                    f"{option} {wheel}: it is a variant, which installers take for machines that it is for",
+                    tip="give the wheel that it was stamped from",
+                )
+        if name not in others:
+            built = ", ".join(project.name for project in projects)
+            raise UsageError(
+                f"{option}: nothing of this run ({built}) is built against {name}",
+                tip="leave it out, or build a project that is",
+            )
+
+
+def ask_compiler_abis(
+    request: WheelsRequest, projects: Sequence[Project], env: Mapping[str, str]
+) -> dict[str, bool | None]:
+    """Ask the C++ compilers of projects that need another one, which nobody builds, for their ABI."""
+    built = {project.name for project in projects}
+    asking = [project.name for project in projects if set(project.build.needs) - built]
+    if request.platform == "windows" or not asking:
+        return {}
+    environments = {name: {**env, **request.set_env.get(name, {})} for name in asking}
+    distinct = {
+        (compiler_env.get("CXX", ""), compiler_env.get("CXXFLAGS", "")): compiler_env
+        for compiler_env in environments.values()
+    }
+    abis = dict(
+        zip(distinct, run_in_parallel(ask_compiler_cxx11_abi, distinct.values(), jobs=8), strict=True)
+    )
+    return {
+        name: abis[compiler_env.get("CXX", ""), compiler_env.get("CXXFLAGS", "")]
+        for name, compiler_env in environments.items()
+    }
+
+
+def _list_other_projects(projects: Sequence[Project]) -> set[str]:
+    built = {project.name for project in projects}
+    return {name for project in projects for name in project.build.after if name not in built}

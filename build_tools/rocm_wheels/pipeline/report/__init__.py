@@ -1,1 +1,0 @@
-"""The report of a run: one page of HTML that needs no network, made from its record."""

@@ -1,0 +1,505 @@
+"""Run one step of a plan here: what ``run-step`` does, on a laptop, in a cluster job and in CI alike.
+
+A step is run within the record of a run, or with a record of its own. A process imports the code of its
+own kind of step, and no more. Where the record is, and how a step ended, a run and the process of a step
+tell each other by variables and by a result file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Literal
+
+from rocm_wheels import __version__
+from rocm_wheels.core import (
+    WAIT_TIP,
+    BuildError,
+    InterruptedRunError,
+    MachineResources,
+    RocmWheelsError,
+    SourceError,
+    UsageError,
+    Workspace,
+    count_compile_jobs,
+    format_command,
+    get_error_class,
+    get_own_command,
+    get_process_start,
+    lock_folder,
+    log_note,
+    measure_machine,
+    read_max_jobs,
+)
+from rocm_wheels.models import load_project
+from rocm_wheels.pipeline.estimates import estimate_step, read_history
+from rocm_wheels.pipeline.facts import Facts, gather_facts
+from rocm_wheels.pipeline.outputs import StepStamp, describe_changes
+from rocm_wheels.pipeline.plan import clean_environment
+from rocm_wheels.pipeline.plan_file import PlanFile
+from rocm_wheels.pipeline.planner import Planner
+from rocm_wheels.pipeline.record import RunRecord, create_run_record
+from rocm_wheels.pipeline.request import WheelsRequest, select_projects
+from rocm_wheels.pipeline.settle import settle_step
+from rocm_wheels.pipeline.source_checks import LockedBuild, refuse_stale_source
+from rocm_wheels.pipeline.step import KINDS_SERVING_FEWER, BuiltAgainst, Step, StepKind
+from rocm_wheels.pipeline.step_graph import make_step_graph
+from rocm_wheels.pipeline.step_run import StepRun
+from rocm_wheels.pipeline.text import format_duration
+from rocm_wheels.pipeline.watch import ResourceUsage
+from rocm_wheels.sdk import EnvironmentSpec
+
+
+def load_step_code(kind: StepKind) -> Callable[[StepRun], bool | None]:
+    """Return what does steps of a kind; it returns whether nothing had to be made, where it can tell."""
+    match kind:
+        case "install-rocm":
+            from rocm_wheels.pipeline.step_kinds.install_environment import install_rocm
+
+            return install_rocm
+        case "install-tools":
+            from rocm_wheels.pipeline.step_kinds.install_environment import install_tools
+
+            return install_tools
+        case "probe-targets":
+            from rocm_wheels.pipeline.step_kinds.check_toolchain import run_probe
+
+            return run_probe
+        case "check-cache":
+            from rocm_wheels.pipeline.step_kinds.check_toolchain import run_cache_check
+
+            return run_cache_check
+        case "configure":
+            from rocm_wheels.pipeline.step_kinds.configure import run_configure
+
+            return run_configure
+        case "build":
+            from rocm_wheels.pipeline.step_kinds.build import run_build
+
+            return run_build
+        case "variant":
+            from rocm_wheels.pipeline.step_kinds.stamp_variant import stamp_variant
+
+            return stamp_variant
+
+
+RECORD_VARIABLE = "ROCM_WHEELS_RECORD"
+ADDRESS_VARIABLES = {"index_url": "ROCM_WHEELS_INDEX_URL", "find_links": "ROCM_WHEELS_FIND_LINKS"}
+
+ExecutionState = Literal[
+    "done", "skipped", "failed", "timeout", "interrupted", "killed", "left out", "not begun"
+]
+KEPT_OUTPUT_LINES = 60  # of what a step prints are kept: an error is at its end
+_ERROR_PREFIX = re.compile(r"error: |::error::")  # the second on GitHub, where it is one line
+
+
+def make_step_variables(record: Path, sdk: EnvironmentSpec) -> dict[str, str]:
+    """Return the variables by which a run tells the process of a step where its record is, and the whole
+    addresses of packages, which are not in the plan when they hold a password.
+    """
+    addresses = {variable: getattr(sdk, name) for name, variable in ADDRESS_VARIABLES.items()}
+    return {RECORD_VARIABLE: str(record), **{name: url for name, url in addresses.items() if url}}
+
+
+def judge_step_end(
+    step: Step, code: int, timed_out: BuildError | None, result: Mapping[str, object], log_file: Path
+) -> tuple[ExecutionState, RocmWheelsError | None]:
+    """Say how a step ended, from the exit code of its process and what that said itself."""
+    if timed_out is not None:
+        timed_out.tip = f"its log: {log_file}; --step-timeout allows more"
+        return "timeout", timed_out
+    if not code:
+        return "done", None
+    if code < 0:
+        tip = "run the same command again; it carries on where it was"
+        return "killed", BuildError(f"{step.id} was killed by signal {-code} (log: {log_file})", tip=tip)
+    error, step_tip = get_error_class(code), result.get("tip")
+    fallback = (
+        "was interrupted"
+        if error is InterruptedRunError
+        else f"ended with exit code {code}; what it said is above"
+    )
+    failure = error(
+        str(result.get("message") or f"{step.id} {fallback}"), tip=None if step_tip is None else str(step_tip)
+    )
+    return ("interrupted" if isinstance(failure, InterruptedRunError) else "failed"), failure
+
+
+def result_path(folder: Path, step: str) -> Path:
+    """Return the file in which the process of a step says how it ended."""
+    return folder / f"{step}.result.json"
+
+
+def read_result(folder: Path, step: str, last_lines: Iterable[str] = ()) -> Mapping[str, object]:
+    """Read what the process of a step said of its end; where it could not (a full disk), what it printed."""
+    try:
+        result = json.loads(result_path(folder, step).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        result = {}
+    result_path(folder, step).unlink(missing_ok=True)
+    result = result if isinstance(result, dict) else {}
+    return (
+        result
+        if result.keys() & {"message", "again"}
+        else {**_find_printed_error(list(last_lines)), **result}
+    )
+
+
+def measured_cpu_seconds(result: Mapping[str, object], sampled: float) -> float:
+    """Return the processors' time of a step: as its process counted it, else as far as it was sampled."""
+    counted = result.get("cpu_seconds")
+    return round(max(sampled, counted if isinstance(counted, (int, float)) else 0.0), 2)
+
+
+def _find_printed_error(lines: list[str]) -> Mapping[str, object]:
+    """Return the error that a process has printed last: its message, and its tip."""
+    first = max((number for number, line in enumerate(lines) if _ERROR_PREFIX.match(line)), default=None)
+    if first is None:
+        return {}
+    text = _ERROR_PREFIX.sub("", "\n".join(lines[first:]).replace("%0A", "\n"), count=1)
+    message, _, tip = text.partition("\ntip: ")
+    return {"message": message, "tip": tip or None}
+
+
+_REMAINING_INPUTS = "everything else"
+
+
+def run_step_line(plan: Path, step: str) -> str:
+    """Return the line that runs a step: the same wherever it runs."""
+    return format_command(["rocm-wheels", "run-step", step, "--plan", plan])
+
+
+def run_step_command(plan: Path, step: str) -> list[str]:
+    """Return the same as a program and its arguments."""
+    return [*get_own_command(), "run-step", step, "--plan", str(plan)]
+
+
+@contextmanager
+def hold_step(workspace: Workspace, step: str) -> Iterator[None]:
+    """Hold a step: nobody else does it meanwhile. What a killed holder had started is ended first."""
+    with lock_folder(workspace.steps / ".locks" / step, purpose=f"step {step}", tip=WAIT_TIP):
+        yield
+
+
+def perform_step(
+    file: PlanFile,
+    path: Path,
+    name: str,
+    *,
+    record: RunRecord,
+    env: Mapping[str, str],
+    jobs: int | None = None,
+) -> bool:
+    """Do a step, unless it is current; tell whether nothing had to be made.
+
+    Raises UsageError when a step that it needs has not been done, or when what it works on is not
+    what the plan was made of, and what the step itself raises.
+    """
+    step = file.plan.find_step(name)
+    workspace = Workspace(file.request.work)
+    with hold_step(workspace, name):
+        facts = look_up_facts(file, step, env)
+        planner = Planner(make_step_graph(facts), facts, _require_needed_steps(file, path, step, facts))
+        settled = settle_step(planner, name)
+        _refuse_changed_inputs(step, settled)
+        if settled.verdict == "skip":
+            return True
+        return bool(load_step_code(step.kind)(StepRun(planner, settled, record, jobs)))
+
+
+def look_up_facts(file: PlanFile, step: Step, env: Mapping[str, str]) -> Facts:
+    """Look up what one step needs, and no more."""
+    request, projects = file.request, select_projects(file.request)
+    tree_names = [] if step.project is None else [step.project]
+    if step.kind == "install-tools":
+        tree_names = [project.name for project in projects]
+    if step.kind == "build" and step.project is not None:
+        refuse_stale_source(load_project(step.project), request.sources[step.project], env)
+    return gather_facts(
+        request,
+        projects,
+        env,
+        _open_locked_build(file),
+        trees=tree_names,
+        identified=tree_names if step.kind in ("build", "configure") else [],
+        only=step.cell.tag,
+        installed=step.kind != "install-rocm",
+    )
+
+
+def _open_locked_build(file: PlanFile) -> LockedBuild | None:
+    if file.lock is None:
+        return None
+    from rocm_wheels.sources import digest_lock, open_lock
+
+    path, digest = file.lock
+    lock = open_lock(path, file.request.platform).lock
+    if digest_lock(lock) != digest:
+        raise SourceError(
+            f"{path} is not the lock that the plan was made under",
+            tip="make the plan again, or put the lock back",
+        )
+    return LockedBuild(path, digest, lock, file.identities, begun=True)
+
+
+def _require_needed_steps(file: PlanFile, path: Path, step: Step, facts: Facts) -> dict[str, Step]:
+    """Return the steps that a step needs. Raises UsageError for those that were not done as planned."""
+    needed_steps: dict[str, Step] = {}
+    for name in step.after:
+        needed = file.plan.steps[name]
+        fault = (
+            _why_environment_missing(needed, facts)
+            if needed.kind == "install-rocm"
+            else _why_step_missing(needed, facts)
+        )
+        if fault:
+            raise UsageError(
+                f"{step.id} needs {name}, {fault}", tip=f"run it first: {run_step_line(path, name)}"
+            )
+        needed_steps[name] = replace(needed, verdict="skip")
+    if "probe-targets" in file.plan.steps.keys() - needed_steps.keys() and "probe-targets" in facts.done:
+        needed_steps["probe-targets"] = replace(file.plan.steps["probe-targets"], verdict="skip")
+    return needed_steps
+
+
+def _why_environment_missing(needed: Step, facts: Facts) -> str:
+    """Say why an environment is not the one that was planned. Somebody's own was asked what it has."""
+    why = facts.pythons[needed.cell.tag].why_install
+    return f"which is yet to make its environment ({why})" if why else ""
+
+
+def _why_step_missing(needed: Step, facts: Facts) -> str:
+    done = facts.done.get(needed.id)
+    if done is None:
+        return "which was not done yet"
+    if done.fault:
+        return f"but {done.fault}"
+    differing = compare_with_plan(needed, done.stamp.inputs)
+    return f"but {differing[0]} since" if differing else ""
+
+
+def _refuse_changed_inputs(planned: Step, now: Step) -> None:
+    """Raise UsageError when an input that the plan knew is another one now."""
+    current_inputs = {name: str(value) for name, value in now.inputs.items()}
+    if differing := compare_with_plan(planned, current_inputs):
+        listing = "".join(f"\n  {line}" for line in differing)
+        raise UsageError(
+            f"{planned.id} is not what was planned:{listing}",
+            tip="make the plan again, where the step is to run",
+        )
+
+
+def compare_with_plan(planned: Step, inputs: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a line for each input that a plan knew of a step and that is another one among ``inputs``."""
+    planned_inputs = {
+        n: v for n, v in planned.inputs.items() if isinstance(v, str) and n != _REMAINING_INPUTS
+    }
+    planned_stamp = StepStamp(planned.id, planned_inputs, (), {})
+    whole = planned.fingerprint is not None and planned.kind not in KINDS_SERVING_FEWER
+    return describe_changes(
+        planned_stamp, inputs if whole else {name: inputs[name] for name in planned_inputs if name in inputs}
+    )
+
+
+_ESTIMATE_FIELDS = ("seconds", "disk", "memory", "source")
+
+
+def record_run_begin(
+    record: RunRecord,
+    request: WheelsRequest,
+    machine: MachineResources,
+    plan: Path,
+    *,
+    command: str,
+    steps: int,
+    lock: tuple[Path, str] | None,
+    targets: Sequence[str],
+    pythons: Sequence[str],
+    against: Sequence[BuiltAgainst],
+    **location: object,
+) -> None:
+    """Record that this process begins a run of ``steps`` steps of the plan at ``plan``.
+
+    ``lock``: path and SHA-256 of the lock that it is under; ``pythons``: ABI tags; ``location``: more about the
+    place that it runs at, besides the host.
+    """
+    pid = os.getpid()
+    record.write(
+        "run-begun",
+        run=record.folder.name,
+        version=__version__,
+        command=command,
+        pid=pid,
+        began=get_process_start(pid),
+        host=platform.node(),
+        **location,
+        platform=request.platform,
+        cores=machine.cores,
+        memory=machine.memory,
+        plan=plan,
+        steps=steps,
+        lock=None if lock is None else lock[0],
+        lock_digest=None if lock is None else lock[1],
+        targets=list(targets),
+        pythons=list(pythons),
+        against=[asdict(wheel) for wheel in against],
+        output=request.output,
+    )
+
+
+def record_step_begin(
+    record: RunRecord, step: Step, plan: Path, *, log: Path, pid: int, jobs: int | None
+) -> None:
+    """Record that the process ``pid`` does a step of the plan at ``plan`` now, with ``jobs`` compilers."""
+    estimate = step.estimate
+    record.write(
+        "step-begun",
+        step=step.id,
+        why=step.why,
+        after=list(step.after),
+        command=run_step_line(plan, step.id),
+        environment=dict(step.environment),
+        fingerprint=step.fingerprint,
+        log=log,
+        pid=pid,
+        began=get_process_start(pid),
+        jobs=jobs,
+        estimate=None if estimate is None else {name: getattr(estimate, name) for name in _ESTIMATE_FIELDS},
+    )
+
+
+def record_step_end(
+    record: RunRecord,
+    step: Step,
+    outcome: str,
+    failure: RocmWheelsError | None,
+    *,
+    seconds: float,
+    peak_memory: int,
+    cpu_seconds: float,
+    exit_code: int,
+) -> None:
+    """Record how a step ended that a process did."""
+    record.write(
+        "step-ended",
+        step=step.id,
+        outcome=outcome,
+        seconds=round(seconds, 3),
+        peak_memory=peak_memory,
+        cpu_seconds=cpu_seconds,
+        exit_code=exit_code,
+        message=None if failure is None else failure.message,
+        tip=None if failure is None else failure.tip,
+        fingerprint=step.fingerprint,
+    )
+
+
+def run_step_in_record(record: Path, file: PlanFile, path: Path, name: str, env: Mapping[str, str]) -> bool:
+    """Do a step of a run that has a record; the run itself tells of begin and end. See ``perform_step``."""
+    clean = clean_environment(file.request, env, quietly=True)
+    return perform_step(file, path, name, record=RunRecord(record), env=clean, jobs=read_max_jobs(env))
+
+
+def count_step_jobs(file: PlanFile, step: Step, machine: MachineResources, env: Mapping[str, str]) -> int:
+    """Return how many compilers a step may run: as many as its user says, else as memory and cores allow."""
+    requested_jobs = read_max_jobs(env)
+    if requested_jobs is not None or step.kind != "build":
+        return count_compile_jobs(machine, None, requested_jobs)
+    history = read_history(Workspace(file.request.work).runs)
+    expected = estimate_step(str(step.project), max(len(file.plan.targets), 1), machine, history)
+    return count_compile_jobs(machine, expected.memory_per_job or None, None)
+
+
+def _slurm_job_id(env: Mapping[str, str]) -> str | None:
+    """Return the id of the job that this is part of, and how often that was started again."""
+    job = env.get("SLURM_JOB_ID")
+    return None if job is None else f"{job}.{env.get('SLURM_RESTART_COUNT', '0')}"
+
+
+def run_single_step(file: PlanFile, path: Path, name: str, env: Mapping[str, str]) -> None:
+    """Do a step as a run of its own. Raises what the step raises."""
+    step = file.plan.find_step(name)
+    machine = measure_machine(env)
+    jobs = count_step_jobs(file, step, machine, env)
+    record = create_run_record(Workspace(file.request.work).runs, datetime.now(timezone.utc))
+    begin = time.monotonic()
+    _record_single_begin(record, file, path, step, machine=machine, jobs=jobs, env=env)
+    usage, end = ResourceUsage(), _StepEnd("failed", 1)
+    usage.start(os.getpid())
+    try:
+        with usage:
+            up_to_date = run_step_in_record(record.folder, file, path, name, {**env, "MAX_JOBS": str(jobs)})
+        end = _StepEnd("done", 0)
+        log_note(
+            f"{name}: {'up to date' if up_to_date else 'done'} ({format_duration(time.monotonic() - begin)})"
+        )
+    except RocmWheelsError as error:
+        end = _StepEnd("failed", error.exit_code, error)
+        raise
+    except KeyboardInterrupt:
+        end = _StepEnd("interrupted", 130)
+        raise
+    finally:
+        _record_single_end(record, step, end, usage, time.monotonic() - begin)
+
+
+@dataclass(frozen=True)
+class _StepEnd:
+    """How a step alone ended, which is how its run did."""
+
+    outcome: str
+    exit_code: int
+    failure: RocmWheelsError | None = None
+
+
+def _record_single_begin(
+    record: RunRecord,
+    file: PlanFile,
+    path: Path,
+    step: Step,
+    *,
+    machine: MachineResources,
+    jobs: int,
+    env: Mapping[str, str],
+) -> None:
+    """Record the begin of a run of one step, and of that step: both are this process."""
+    record_run_begin(
+        record,
+        file.request,
+        machine,
+        path,
+        command=run_step_line(path, step.id),
+        steps=1,
+        lock=file.lock,
+        targets=file.plan.targets,
+        pythons=[step.cell.tag],
+        against=[wheel for wheel in file.plan.against if wheel.python == step.cell.tag],
+        slurm_job=_slurm_job_id(env),
+    )
+    output = record.folder / f"{step.id}.log"
+    record_step_begin(record, step, path, log=output, pid=os.getpid(), jobs=jobs)
+
+
+def _record_single_end(
+    record: RunRecord, step: Step, end: _StepEnd, usage: ResourceUsage, seconds: float
+) -> None:
+    """Record the end of the step, and of its run."""
+    record_step_end(
+        record,
+        step,
+        end.outcome,
+        end.failure,
+        seconds=seconds,
+        peak_memory=usage.peak,
+        cpu_seconds=round(usage.cpu_seconds, 2),
+        exit_code=end.exit_code,
+    )
+    record.write("run-ended", outcome=end.outcome, seconds=round(seconds, 3), exit_code=end.exit_code)

@@ -1,0 +1,277 @@
+"""Check the source trees of a run: are they those of its lock, and hipified since their last change?
+
+Under a lock, trees, ROCm, targets and Python are what the lock says, or nothing is installed or built.
+Sources that changed since they were hipified are hipified first by ``build``; a step of a plan refuses
+them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from rocm_wheels.core import SourceError, UsageError, format_command, log_note, run_in_parallel
+from rocm_wheels.models import (
+    TARGETS_OPTION,
+    TARGETS_VARIABLE,
+    Project,
+    get_option_name,
+    load_project,
+    parse_targets,
+)
+from rocm_wheels.pipeline.request import WheelsRequest
+from rocm_wheels.sdk import query_python_version
+from rocm_wheels.sources import (
+    BUILD_ENV_FILE,
+    Git,
+    TreeIdentity,
+    check_hipify,
+    disable_private_filters,
+    find_git_directory,
+    hipify_changes,
+    identify_tree,
+    is_foreign_build_env,
+    read_state,
+)
+
+if TYPE_CHECKING:
+    from rocm_wheels.models import Lock
+    from rocm_wheels.sources import LockFile
+
+
+def hipify_stale_sources(
+    projects: Sequence[Project], sources: Mapping[str, Path], env: Mapping[str, str]
+) -> None:
+    """Hipify what changed in the trees of projects. Raises SourceError for one that is hipified no more."""
+    for project in projects:
+        tree = sources[project.name]
+        state = read_hipify_state(project, tree, env)
+        if state == "no":
+            raise not_hipified_error(project, tree)
+        if state == "stale":
+            hipify_changes(project, tree, env=env, python=Path(sys.executable))
+
+
+def note_stale_sources(
+    projects: Sequence[Project], sources: Mapping[str, Path], env: Mapping[str, str]
+) -> None:
+    """Tell what a build will do to the trees first, or cannot."""
+    for project in projects:
+        tree = sources[project.name]
+        state = read_hipify_state(project, tree, env)
+        if state == "no":
+            raise not_hipified_error(project, tree)
+        if state == "stale":
+            log_note(f"{tree} has changes that are not hipified yet; `build` hipifies them first")
+
+
+def refuse_stale_source(project: Project, tree: Path, env: Mapping[str, str]) -> None:
+    """Raise SourceError for a tree with changes that are not hipified: the build would not have them."""
+    state = read_hipify_state(project, tree, env)
+    if state == "no":
+        raise not_hipified_error(project, tree)
+    if state == "stale":
+        raise SourceError(
+            f"{tree} has changes that are not hipified: the build would not have them",
+            tip="run `hipify` of its script (--no-commit-hipify keeps it a change of yours), then plan again",
+        )
+
+
+def read_hipify_state(project: Project, tree: Path, env: Mapping[str, str]) -> str:
+    """Say whether a project's tree is hipified, as ``check_hipify`` does; of no checkout nothing is known."""
+    if project.hipify.by != "script" or not (tree / ".git").exists():
+        return "unknown"
+    return check_hipify(
+        project, disable_private_filters(Git(tree, env, variables={"GIT_OPTIONAL_LOCKS": "0"}))
+    )
+
+
+def not_hipified_error(project: Project, tree: Path) -> SourceError:
+    """Return the error for a tree that is not hipified any more."""
+    return SourceError(
+        f"{tree} is not hipified any more: it was, and then something else was checked out there",
+        tip="run `hipify` of its script, or go back to what was hipified",
+    )
+
+
+@dataclass(frozen=True)
+class LockedBuild:
+    """A lock that trees were compared with. ``digest`` is its SHA-256, ``identities`` are the trees then.
+
+    ``begun``: something was built since, which takes its time; a tree may have changed meanwhile.
+    """
+
+    path: Path
+    digest: str
+    lock: Lock
+    identities: Mapping[str, TreeIdentity]
+    begun: bool = False
+
+    def identify_tree(self, name: str, tree: Path, env: Mapping[str, str]) -> TreeIdentity:
+        """Return what a tree holds. Raises SourceError when that is no longer what was compared."""
+        identity = self.identities[name]
+        if self.begun and identify_tree(tree, env=env) != identity:
+            raise SourceError(
+                f"{tree} was changed after it had been compared with {self.path}",
+                tip="take the change back, then run the same command again; finished wheels are kept",
+            )
+        return identity
+
+    def check_rocm(self, version: str) -> None:
+        """Raise UsageError when the ROCm packages found are of another version."""
+        if self.lock.rocm is not None and Version(version) != Version(self.lock.rocm):
+            raise UsageError(
+                f"ROCm {version} is installed, and {self.path} says {self.lock.rocm}",
+                tip=f"install that one (--install-rocm), or make a lock with --rocm-version {version}",
+            )
+
+
+def apply_lock(
+    request: WheelsRequest, path: Path, projects: Sequence[Project], env: Mapping[str, str]
+) -> tuple[WheelsRequest, LockedBuild]:
+    """Return the request with what the lock at ``path`` says, and the trees that were compared with it.
+
+    Raises UsageError for options that contradict it, SourceError for trees that are not what it says.
+    """
+    from rocm_wheels.sources import digest_lock, open_lock
+
+    file = open_lock(path, request.platform)
+    _refuse_other_python(file, request, env)
+    spec, targets = _locked_rocm_specifier(file, request), _locked_targets(file, request)
+    identities = _compare_trees(file, request, projects, env)
+    digest = digest_lock(file.lock)
+    log_note(f"lock {path}: {len(identities)} trees are what it says (sha256 {digest})")
+    locked_request = replace(request, sdk=replace(request.sdk, rocm_spec=spec), targets=targets)
+    return locked_request, LockedBuild(path, digest, file.lock, identities)
+
+
+def _refuse_other_python(file: LockFile, request: WheelsRequest, env: Mapping[str, str]) -> None:
+    pythons = file.lock.pythons
+    if not pythons:
+        return
+    for python in request.interpreters:
+        whole = query_python_version(python, env)
+        short = ".".join(whole.split(".")[:2]) + ("t" if whole.endswith("t") else "")
+        if short not in pythons:
+            raise UsageError(
+                f"{python} is Python {whole}, and {file.path} is for {', '.join(pythons)}",
+                tip="take one of those (--python), or make the lock with this one as well",
+            )
+
+
+def _locked_rocm_specifier(file: LockFile, request: WheelsRequest) -> str:
+    """Return the version specifier of the ROCm packages: the lock's version, where it says one."""
+    specifier, locked = request.sdk.rocm_spec, file.lock.rocm
+    _ = request.sdk.requirement  # refuses what is no specifier
+    if locked is None:
+        return specifier
+    if not SpecifierSet(specifier).contains(locked, prereleases=True):
+        raise UsageError(
+            f"--rocm-sdk-version {specifier!r} contradicts {file.path}, which says ROCm {locked}",
+            tip="leave it out: the lock says which",
+        )
+    return f"=={locked}"
+
+
+def _locked_targets(file: LockFile, request: WheelsRequest) -> str | None:
+    """Return the targets of the build: the lock's, where it says some."""
+    if not file.lock.targets:
+        return request.targets
+    locked_text = ",".join(file.lock.targets)
+    locked = parse_targets(locked_text, input_name=str(file.path))
+    requested, option = request.targets, TARGETS_OPTION
+    if requested is None and request.targets_variable:
+        requested, option = request.targets_variable, TARGETS_VARIABLE
+    if requested is not None and set(parse_targets(requested, input_name=option)) != set(locked):
+        raise UsageError(
+            f"{option} {requested!r} contradicts {file.path}, which says {locked_text}",
+            tip="leave it out: the lock says which",
+        )
+    return locked_text
+
+
+def _compare_trees(
+    file: LockFile, request: WheelsRequest, projects: Sequence[Project], env: Mapping[str, str]
+) -> dict[str, TreeIdentity]:
+    """Return what the trees hold, compared with the lock side by side. Raises SourceError that names all."""
+    names = [project.name for project in projects]
+    wrong = {
+        name: [f"there is no source tree {request.sources[name]} ({_exclude_option(name)} leaves it out)"]
+        for name in _list_missing_projects(file.lock, request, names)
+    }
+    compared = run_in_parallel(lambda name: _compare_tree(file, name, request, env), names, jobs=len(names))
+    identities: dict[str, TreeIdentity] = {}
+    for name, (faults, identity) in zip(names, compared, strict=True):
+        if faults:
+            wrong[name] = faults
+        elif identity is not None:
+            identities[name] = identity
+    if wrong:
+        listing = "".join(f"\n  {name}: {line}" for name in sorted(wrong) for line in wrong[name])
+        raise SourceError(
+            f"these are not what {file.path} says:{listing}", tip=_repair_command(file, request, wrong)
+        )
+    return identities
+
+
+def _list_missing_projects(lock: Lock, request: WheelsRequest, names: Sequence[str]) -> list[str]:
+    """Name the projects of the lock that are not built, though nobody said that they shall not be."""
+    return [
+        name
+        for name in lock.projects
+        if name not in names
+        and request.chosen.get(name) is not False
+        and request.platform in load_project(name).build.platforms
+    ]
+
+
+def _compare_tree(
+    file: LockFile, name: str, request: WheelsRequest, env: Mapping[str, str]
+) -> tuple[list[str], TreeIdentity | None]:
+    """Say in what a tree is not what the lock says, or what it holds."""
+    from rocm_wheels.sources import compare_with_lock
+
+    tree, locked = request.sources[name], file.lock.projects.get(name)
+    if locked is None:
+        return [f"it is not in the lock ({_exclude_option(name)} leaves it out)"], None
+    if not (tree / ".git").exists():
+        return [f"{tree} is not a git checkout"], None
+    git_folder = find_git_directory(Git(tree, env))
+    state = read_state(git_folder)
+    if state is None or (faults := compare_with_lock(locked, state)):
+        return compare_with_lock(locked, state), None
+    identity = identify_tree(tree, env=env)
+    if (identity.commit, identity.tree) != (state.left[""].head, state.identity):
+        faults.append("it was changed since its checkout (its `status` says how)")
+    if is_foreign_build_env(tree, git_folder):
+        faults.append(f"its {BUILD_ENV_FILE} is not the one of its checkout")
+    return faults, identity
+
+
+def _exclude_option(name: str) -> str:
+    return f"--no-build-{get_option_name(name)}"
+
+
+def _repair_command(file: LockFile, request: WheelsRequest, wrong: Mapping[str, object]) -> str:
+    """Return the command that puts the trees right."""
+    folders: dict[Path, list[str]] = {}
+    elsewhere = []
+    for name in sorted(wrong):
+        tree = request.sources[name]
+        if name not in file.lock.projects:
+            continue
+        if tree.name == name:
+            folders.setdefault(tree.parent, []).append(name)
+        else:
+            elsewhere.append(f"its script's checkout --lock {file.path} --checkout-dir {tree}")
+    lines = [
+        "`" + format_command(["rocm-wheels", "checkout", "--lock", file.path, "--repo", folder, *names]) + "`"
+        for folder, names in folders.items()
+    ]
+    return " and ".join([*lines, *elsewhere]) or "leave out what is not in the lock, or make the lock with it"

@@ -1,0 +1,1 @@
+"""The kinds of steps: what each one does, one file a kind."""

@@ -1,0 +1,478 @@
+"""``build``: build, check and collect a project's wheel, or bring the one there is where it is wanted.
+
+The wheels that it is built against are installed first; what a compiler cache did is counted, recorded,
+and compared with what is asked of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from rocm_wheels.audit import (
+    AuditReport,
+    ImportEnvironment,
+    WheelExpectation,
+    add_import_check,
+    format_report,
+    reject_wheel,
+    verify_wheel,
+)
+from rocm_wheels.compile import (
+    BuiltWheel,
+    CacheStatistics,
+    ask_preloads,
+    build_wheel,
+    explain_low_rate,
+    open_cache_session,
+    read_statistics,
+)
+from rocm_wheels.core import (
+    AuditError,
+    BuildError,
+    DataError,
+    FinishedProcess,
+    UsageError,
+    compare_environments,
+    copy_atomically,
+    format_count,
+    log_note,
+    log_warning,
+)
+from rocm_wheels.models import Project, load_project
+from rocm_wheels.package import digest_content, embed_provenance, extract_lock_part
+from rocm_wheels.pipeline.build_environment import (
+    find_importing_python,
+    find_project_layer,
+    hold_environment,
+    install_built_wheel,
+    uninstall_built_wheel,
+)
+from rocm_wheels.pipeline.build_inputs import PlannedBuild, select_configure_inputs
+from rocm_wheels.pipeline.outputs import (
+    OutputFile,
+    StepStamp,
+    collect_wheel,
+    compute_sha256,
+    refuse_foreign_wheels,
+    write_stamp,
+)
+from rocm_wheels.pipeline.provided_wheel_checks import find_project_misfits
+from rocm_wheels.pipeline.provided_wheels import ProvidedWheel, inspect_installed_wheel
+from rocm_wheels.pipeline.step import KnownAfter
+from rocm_wheels.pipeline.step_graph import configure_step_id
+from rocm_wheels.pipeline.step_run import StepRun
+from rocm_wheels.sources import hold_checkout, restore_links
+
+
+@contextmanager
+def count_cache_use(
+    step_run: StepRun, environment: Mapping[str, str], collected: list[CacheStatistics]
+) -> Iterator[Mapping[str, str]]:
+    """Yield variables that the cache needs beside those of a build; what it did is added to ``collected``.
+
+    The counts go into the record also when the build fails. Without a cache nothing happens.
+    """
+    cache = step_run.facts.cache
+    if cache is None:
+        yield {}
+        return
+    with open_cache_session(
+        cache, environment, step_run.facts.workspace.root / "compiler-cache"
+    ) as cache_variables:
+        env = {**environment, **cache_variables}
+        before = read_statistics(cache, env)
+        try:
+            yield cache_variables
+        finally:
+            after = read_statistics(cache, env)
+            use = after.subtract(before)
+            collected.append(use)
+            if use.cacheable:
+                log_note(use.text)
+            step_run.record_event(
+                "cache",
+                kind=cache.kind,
+                before=before.as_record(),
+                after=after.as_record(),
+                host=asdict(use.host),
+                device=asdict(use.device),
+                rate=use.rate,
+            )
+
+
+def refuse_few_hits(collected: Sequence[CacheStatistics], percent: float | None) -> None:
+    """Raise BuildError where a cache gave less than is asked for; the wheel counts all the same."""
+    if percent is None:
+        return
+    for use in collected:
+        if (fault := explain_low_rate(use, percent / 100)) is not None:
+            raise BuildError(fault, tip="the wheel is finished; is the cache the one that was filled before?")
+
+
+def install_needed_wheels(step_run: StepRun, project: Project) -> None:
+    """Bring the wheels that a project is built against into the build environment.
+
+    Raises UsageError for a given one that, when it is imported there, proves not to fit.
+    """
+    for name in project.build.after:
+        other = load_project(name)
+        if not step_run.facts.builds_project(name):
+            provided = step_run.planner.python_facts(step_run.step).provided.get(name)
+            if provided is not None and provided.wheel is not None:
+                install_project_wheel(step_run, other, provided.wheel, provided.content)
+                _check_given_wheel(step_run, project, other, provided)
+        elif other.build.installed_for_others:
+            stamp = step_run.facts.done[step_run.planner.find_build_step(step_run.step, name)].stamp
+            install_project_wheel(step_run, other, Path(stamp.outputs[0].path), str(stamp.facts["content"]))
+
+
+def install_project_wheel(step_run: StepRun, project: Project, wheel: Path, content: str) -> None:
+    """Install a wheel, in place of another one of its project, unless that very one is installed."""
+    with hold_environment(step_run.ready, step_run.facts.workspace, purpose=step_run.step.id):
+        install_built_wheel(
+            step_run.ready, wheel, content, distribution=project.distribution, env=step_run.facts.env
+        )
+
+
+def _check_given_wheel(
+    step_run: StepRun, project: Project, other: Project, given_wheel: ProvidedWheel
+) -> None:
+    """Import what was given and raise UsageError when it does not fit; each build against it asks again.
+
+    It stays installed: others may be compiled against it at this moment.
+    """
+    facts, targets = step_run.facts, step_run.planner.find_targets(step_run.step.cell)
+    assert not isinstance(targets, KnownAfter), "a build begins when its targets are known"
+    installed = inspect_installed_wheel(
+        other, step_run.ready, facts.request.platform, facts.workspace, facts.env
+    )
+    assert installed is not None, f"{given_wheel.wheel} was installed"
+    # the lock was looked for in the file: the same content may have been installed without one
+    faults = find_project_misfits(
+        project, replace(installed, lock=given_wheel.lock), facts, step_run.step.cell.tag, targets
+    )
+    if not faults:
+        return
+    faults_text = "\n  ".join(faults)
+    raise UsageError(f"{given_wheel.describe()} was installed, and cannot be built against:\n  {faults_text}")
+
+
+@dataclass(frozen=True)
+class CheckedWheel:
+    """A fresh wheel that counts: digests of the file and of its content, and what the checks found."""
+
+    sha256: str
+    content: str
+    report: AuditReport | None
+
+
+def run_build(step_run: StepRun) -> bool:
+    """Bring a project's wheel where it is wanted; tell whether it was there and only had to be brought.
+
+    Raises BuildError, AuditError and what their causes raise. The source tree is held meanwhile.
+    """
+    step = BuildStep(step_run)
+    source = step_run.facts.request.sources[step.project.name]
+    with hold_checkout(source, activity=step_run.step.id, env=step_run.facts.env):
+        restore_links(source, step_run.facts.env)  # of a build that was killed
+        return step.build_or_bring()
+
+
+@dataclass(frozen=True)
+class BuildStep:
+    """The turn of a build: everything it needs, and what is made of it."""
+
+    step_run: StepRun
+
+    cache_statistics: list[CacheStatistics] = field(default_factory=list)
+
+    @cached_property
+    def project(self) -> Project:
+        """The project."""
+        return load_project(str(self.step_run.step.project))
+
+    @cached_property
+    def planned_build(self) -> PlannedBuild:
+        """Request, environment and inputs."""
+        planned_build = self.step_run.planner.plan_step_build(self.step_run.step)
+        assert not isinstance(planned_build, KnownAfter), (
+            f"{self.step_run.step.id} began before {planned_build}"
+        )
+        return planned_build
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Where the wheel goes."""
+        return self.step_run.planner.graph.output_folders(
+            self.step_run.step, self.step_run.facts.request.output
+        )
+
+    def build_or_bring(self) -> bool:
+        """Do it; see ``run_build``."""
+        self._refuse_foreign_wheels()
+        done = self.step_run.facts.done.get(self.step_run.step.id)
+        wheel_exists = done is not None and self._is_wheel_current(done.stamp)
+        if (
+            done is not None
+            and wheel_exists
+            and (done.stamp.facts["verified"] or not self.step_run.facts.request.verify)
+        ):
+            self._bring_wheel(done.stamp)
+            return True
+        if self.planned_build.attention is not None:
+            log_note(f"flash attention: {self.planned_build.attention}")
+        install_needed_wheels(self.step_run, self.project)
+        wheel = self._copy_wheel(done.stamp) if done is not None and wheel_exists else self._build_wheel()
+        checked = self._check_wheel(wheel)
+        targets = checked.report.targets if checked.report else ()
+        outputs = tuple(
+            OutputFile.from_path(self._collect_wheel(wheel.path, folder), checked.sha256)
+            for folder in self.folders
+        )
+        wheel.path.unlink()
+        libraries = checked.report.libraries if checked.report else {}
+        stamp = self.step_run.record_success(
+            outputs,
+            version=wheel.version,
+            targets=list(targets),
+            verified=checked.report is not None,
+            content=checked.content,
+            lock=self._lock_digest,
+        )
+        self._stamp_configure_step()
+        self._record_outputs(stamp, libraries)
+        refuse_few_hits(self.cache_statistics, self.step_run.facts.request.cache_floor)
+        return wheel_exists
+
+    def _stamp_configure_step(self) -> None:
+        """Record that the tree of this build was configured as its inputs say: its wheel came out of it."""
+        name, graph = configure_step_id(self.project.name), self.step_run.planner.graph
+        if name in graph.steps and graph.steps[name].cell == self.step_run.step.cell:
+            inputs = select_configure_inputs(self.step_run.known_inputs)
+            write_stamp(self.step_run.facts.workspace.steps, StepStamp(name, inputs, (), {}))
+
+    def _record_outputs(self, stamp: StepStamp, libraries: Mapping[str, tuple[str, ...]]) -> None:
+        for output in stamp.outputs:
+            self.step_run.record_event(
+                "output",
+                path=output.path,
+                size=output.size,
+                sha256=output.sha256,
+                project=self.project.name,
+                version=stamp.facts["version"],
+                targets=stamp.facts["targets"] if stamp.facts["verified"] else None,
+                libraries=libraries,
+                content=stamp.facts["content"],
+            )
+
+    # -- the wheel is there ---------------------------------------------------------------------------------
+
+    def _is_wheel_current(self, stamp: StepStamp) -> bool:
+        """Tell whether the wheel that is there is the one wanted: it has to be brought, or to be checked."""
+        request, done = self.step_run.facts.request, self.step_run.facts.done[self.step_run.step.id]
+        return dict(stamp.inputs) == self.step_run.known_inputs and done.fault is None and not request.clean
+
+    def _copy_wheel(self, stamp: StepStamp) -> BuiltWheel:
+        """Return a copy of a wheel that nobody has checked yet, as if it had just been built."""
+        source = Path(stamp.outputs[0].path)
+        path = self.step_run.facts.workspace.fresh_wheels / self.step_run.step.id / source.name
+        copy_atomically(source, path)
+        return BuiltWheel(path, self.project.distribution, str(stamp.facts["version"]), "not used", 0.0)
+
+    def _bring_wheel(self, stamp: StepStamp) -> None:
+        """Copy the wheel of an earlier run into the folders of this one, with the lock of this one."""
+        facts, source = dict(stamp.facts), Path(stamp.outputs[0].path)
+        digest, renewed = stamp.outputs[0].sha256, None
+        if self._lock_text is not None and facts["lock"] != self._lock_digest:
+            source, _ = embed_provenance(
+                source, self.step_run.facts.workspace.fresh_wheels / self.step_run.step.id, self._lock_text
+            )
+            digest, facts["lock"], renewed = compute_sha256(source), self._lock_digest, source
+            log_note(f"the lock of this run is put into {source.name}")
+        outputs = []
+        for folder in self.folders:
+            target = folder / source.name
+            outputs.append(
+                OutputFile.from_path(
+                    target if target == source else self._collect_wheel(source, folder), digest
+                )
+            )
+        stamp = StepStamp(stamp.step, stamp.inputs, tuple(outputs), facts)
+        write_stamp(self.step_run.facts.workspace.steps, stamp)
+        self._record_outputs(stamp, {})
+        if renewed is not None:
+            renewed.unlink()
+
+    # -- building -------------------------------------------------------------------------------------------
+
+    def _build_wheel(self) -> BuiltWheel:
+        step_run = self.step_run
+        environment = dict(self.planned_build.environment)
+        if step_run.jobs is not None:
+            environment["MAX_JOBS"] = environment["CMAKE_BUILD_PARALLEL_LEVEL"] = str(step_run.jobs)
+        began = time.monotonic()
+        try:
+            with count_cache_use(step_run, environment, self.cache_statistics) as cache_variables:
+                return build_wheel(
+                    self.planned_build.request,
+                    **self.make_front_end_arguments({**environment, **cache_variables}),
+                )
+        finally:
+            self._keep_ninja_log(began)
+
+    def make_front_end_arguments(self, environment: Mapping[str, str]) -> dict[str, Any]:
+        """Return with what a front end is run: its environment, Python and folders, and who listens."""
+        step_run, ready, preloads = self.step_run, self.step_run.ready, None
+        if self.project.checks.rocm_init:
+            preloads = ask_preloads(
+                ready.environment.python, step_run.facts.request.platform, step_run.facts.env
+            )
+            if text := preloads.warning():
+                log_warning(text)
+
+        def ran(argv: list[str], env: Mapping[str, str], finished: FinishedProcess) -> None:
+            changes = compare_environments(self.planned_build.base, env)
+            step_run.record_command(argv, finished, cwd=self.planned_build.request.folder, changes=changes)
+
+        return {
+            "base": step_run.facts.env,
+            "env": environment,
+            "python": find_project_layer(self.project.name, ready, step_run.facts.workspace).python,
+            "python_tag": ready.python_tag,
+            "out_dir": step_run.facts.workspace.fresh_wheels / step_run.step.id,
+            "log": step_run.log,
+            "preloads": preloads,
+            "clean": step_run.facts.request.clean,
+            "on_line": step_run.echo_line,
+            "ran": ran,
+            "restore": partial(restore_links, self.planned_build.request.source, step_run.facts.env),
+        }
+
+    def _keep_ninja_log(self, began: float) -> None:
+        """Keep ninja's own record of the build in the folder of the run: the newest of the tree."""
+        request = self.planned_build.request
+        trees = [request.folder / name for name in self.project.build.trees]
+        logs = [log for tree in trees for log in (*tree.glob(".ninja_log"), *tree.glob("temp.*/.ninja_log"))]
+        if logs:
+            log_copy = self.step_run.record.folder / f"{self.step_run.step.id}.ninja_log"
+            shutil.copyfile(max(logs, key=lambda path: path.stat().st_mtime_ns), log_copy)
+            self.step_run.record_event("ninja", log=log_copy, began=round(began, 3))
+
+    # -- checking -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _lock_text(self) -> bytes | None:
+        """The lock that this wheel is built from: what goes into it."""
+        locked = self.step_run.facts.locked
+        return None if locked is None else extract_lock_part(locked.lock, self.project.name)
+
+    @property
+    def _lock_digest(self) -> str:
+        return "" if self._lock_text is None else hashlib.sha256(self._lock_text).hexdigest()
+
+    def _check_wheel(self, wheel: BuiltWheel) -> CheckedWheel:
+        """Check a fresh wheel; one that does not count is set aside with its log. Raises AuditError."""
+        inside, fault = "", None
+        try:
+            inside = self._embed_provenance(wheel.path)
+        except DataError as damage:
+            fault = damage  # the checks say more of it
+        report: AuditReport | None = None
+        if self.step_run.facts.request.verify:
+            report = self._verify_wheel(wheel, inside)
+        if fault is not None:
+            raise fault
+        if report is None and self.project.build.installed_for_others:
+            install_project_wheel(self.step_run, self.project, wheel.path, inside)
+        return CheckedWheel(report.sha256 if report else compute_sha256(wheel.path), inside, report)
+
+    def _embed_provenance(self, wheel: Path) -> str:
+        """Put lock and pins into a wheel; return its content."""
+        if self._lock_text is None and not self.planned_build.pins:
+            return digest_content(wheel)
+        return embed_provenance(wheel, wheel.parent, self._lock_text, self.planned_build.pins)[1]
+
+    def _verify_wheel(self, wheel: BuiltWheel, inside: str) -> AuditReport:
+        """Check a wheel as a file; then, where it is right, import it where others will need it."""
+        facts, ready, others = (
+            self.step_run.facts,
+            self.step_run.ready,
+            self.project.build.installed_for_others,
+        )
+        requirement = self.planned_build.request.triton_requirement
+        triton = (requirement,) if requirement and self.project.checks.requires_rocm else ()
+        expected = WheelExpectation(
+            project=self.project,
+            platform=facts.request.platform,
+            version=wheel.version,
+            python_tag=ready.python_tag,
+            targets=self.planned_build.request.targets,
+            rocm_version=ready.sdk.version,
+            requirements=(*triton, *self.planned_build.pins),
+        )
+        python = find_importing_python(self.project.name, ready, facts.workspace)
+        packages = ready.site_packages if others else None
+        import_place = ImportEnvironment(
+            python, env=facts.env, installed=others, packages=packages, log=self.step_run.log
+        )
+        report = verify_wheel(wheel.path, expected, environment=None if others else import_place)
+        if report.passed and others:
+            install_project_wheel(self.step_run, self.project, wheel.path, inside)
+            report = add_import_check(report, expected, import_place)
+            if not report.passed:
+                with hold_environment(ready, facts.workspace, purpose=self.step_run.step.id):
+                    uninstall_built_wheel(ready, distribution=self.project.distribution, env=facts.env)
+        return self._judge_report(wheel, report)
+
+    def _judge_report(self, wheel: BuiltWheel, report: AuditReport) -> AuditReport:
+        """Write the report into the log; set a wheel that failed aside and raise AuditError."""
+        with self.step_run.log.open("a", encoding="utf-8") as file:
+            file.write("\n".join(["", "# checks", *format_report(report), ""]))
+        if report.jit_sources and not report.targets:
+            sources = format_count(len(report.jit_sources), "HIP source")
+            log_note(
+                f"no kernels are compiled into {wheel.path.name}: it brings {sources} for the user's machine"
+            )
+        for finding in report.findings:
+            if finding.severity == "warning":
+                log_warning(f"{wheel.path.name}: {finding.format_line()}")
+        if not report.passed:
+            rejected_path = reject_wheel(
+                wheel.path, report, self.step_run.log, self.step_run.facts.workspace.rejected_wheels
+            )
+            findings_text = "\n".join(f"  {finding.format_line()}" for finding in report.errors)
+            tips = [finding.tip for finding in report.errors if finding.tip]
+            raise AuditError(
+                f"{wheel.path.name} is not what was asked for:\n{findings_text}\n"
+                f"kept aside with its log: {rejected_path.parent}",
+                tip=tips[0] if tips else "--no-verify takes it all the same, and says so in the summary",
+            )
+        return report
+
+    # -- the output -----------------------------------------------------------------------------------------
+
+    def _refuse_foreign_wheels(self) -> None:
+        for folder in self.folders:
+            refuse_foreign_wheels(
+                self.step_run.facts.workspace,
+                folder,
+                self.project.distribution,
+                self.step_run.ready.python_tag,
+            )
+
+    def _collect_wheel(self, wheel: Path, folder: Path) -> Path:
+        return collect_wheel(
+            self.step_run.facts.workspace,
+            wheel,
+            folder,
+            distribution=self.project.distribution,
+            python_tag=self.step_run.ready.python_tag,
+        )

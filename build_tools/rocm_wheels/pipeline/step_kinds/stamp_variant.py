@@ -1,0 +1,73 @@
+"""``variant`` (``build --packaging variant``): stamp a wheel's variant, in ``variants/`` of its folder.
+
+It is stamped for AMD's provider with the ROCm version of the run; ``rocm-wheels stamp`` has the other
+choices. A wheel without device code serves what the torch of the run serves, and is stamped so: an
+installer that chose it for another machine would put it beside another torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rocm_wheels.core import log_note
+from rocm_wheels.package import StampRequest, plan_stamps, write_stamps
+from rocm_wheels.pipeline.outputs import OutputFile
+from rocm_wheels.pipeline.step import KnownAfter
+from rocm_wheels.pipeline.step_run import StepRun
+from rocm_wheels.variants import WheelTargets, read_wheel_targets
+from rocm_wheels.wheels import get_edited_name
+
+VARIANTS_FOLDER = "variants"
+
+
+def stamp_variant(step_run: StepRun) -> None:
+    """Write the variants of a wheel, one for each folder that has it, and take away those they replace.
+
+    DataError when a wheel cannot be stamped, or when a file that is not ours has the name of its variant.
+    """
+    wheels = step_run.facts.done[step_run.step.after[0]].stamp.outputs
+    done = step_run.facts.done.get(step_run.step.id)
+    before = () if done is None else done.stamp.outputs
+    ours = {Path(output.path) for output in before if output.find_fault() is None}
+    rocm = step_run.known_inputs["ROCm"]
+    written = [
+        stamp_wheel(Path(wheel.path), rocm, _list_served_targets(step_run, wheel), ours) for wheel in wheels
+    ]
+    labels = sorted({label for _, label in written})
+    step_run.record_success(tuple(OutputFile.from_path(path) for path, _ in written), label=", ".join(labels))
+
+
+def _list_served_targets(step_run: StepRun, wheel: OutputFile) -> tuple[str, ...]:
+    """Return the targets of the set whose folder a wheel is in: one wheel may be in several."""
+    folders = step_run.planner.graph.output_folders(step_run.step, step_run.facts.request.output)
+    sets = [step_run.step.cell.target_set] if len(folders) == 1 else list(step_run.planner.graph.sets)
+    name = dict(zip(folders, sets, strict=True))[Path(wheel.path).parent]
+    targets = step_run.planner.find_targets(replace(step_run.step.cell, target_set=name))
+    assert not isinstance(targets, KnownAfter)
+    return targets
+
+
+def stamp_wheel(wheel: Path, rocm: str, targets: Sequence[str], ours: set[Path]) -> tuple[Path, str]:
+    """Stamp one wheel; return its variant and the label. ``ours``: earlier variants that may be replaced."""
+    folder = wheel.parent / VARIANTS_FOLDER
+    held_targets = read_wheel_targets(wheel)
+    planned = plan_stamps(
+        [wheel], _make_stamp_request(held_targets, rocm, targets), wheel_targets={wheel: held_targets}
+    )
+    target = folder / get_edited_name(planned[0].source.name, planned[0].edit)
+    (done,) = write_stamps(planned, folder, replace=target in ours)
+    for old in ours - {target}:
+        if old.parent != folder:
+            continue  # in another folder it stays with its wheel
+        old.unlink(missing_ok=True)
+        log_note(f"{old.name} is replaced by {done.path.name}")
+    return done.path, done.label
+
+
+def _make_stamp_request(held_targets: WheelTargets, rocm: str, targets: Sequence[str]) -> StampRequest:
+    request = StampRequest(rocm_version=rocm)
+    if held_targets.targets:
+        return request
+    return replace(request, targets=",".join(targets), allow_claim=True)

@@ -1,0 +1,76 @@
+"""The run of one step: all that the code of a step may use, and how it records what it made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rocm_wheels.core import FinishedProcess, format_command, is_log_on_github, log_note, redact_environment
+from rocm_wheels.pipeline.build_environment import ReadyEnvironment
+from rocm_wheels.pipeline.facts import Facts
+from rocm_wheels.pipeline.outputs import OutputFile, StepStamp, write_stamp
+from rocm_wheels.pipeline.planner import Planner
+from rocm_wheels.pipeline.record import RunRecord
+from rocm_wheels.pipeline.step import Step
+
+
+@dataclass(frozen=True)
+class StepRun:
+    """The turn of a settled step. ``jobs``: how many compilers at a time, where that was decided."""
+
+    planner: Planner
+    step: Step
+    record: RunRecord
+    jobs: int | None = None
+
+    @property
+    def facts(self) -> Facts:
+        """What was looked up."""
+        return self.planner.facts
+
+    @property
+    def log(self) -> Path:
+        """The step's own log."""
+        return self.record.folder / f"{self.step.id}.log"
+
+    @property
+    def ready(self) -> ReadyEnvironment:
+        """The step's environment, which an earlier step has made."""
+        ready = self.planner.python_facts(self.step).ready
+        assert ready is not None, f"{self.step.id} began before its environment was there"
+        return ready
+
+    @property
+    def known_inputs(self) -> dict[str, str]:
+        """The inputs of the step, all of which are known by now."""
+        return {name: str(value) for name, value in self.step.inputs.items()}
+
+    def echo_line(self, line: str) -> None:
+        """Take a line of a program's output: on GitHub, where log files are lost, people read it at once."""
+        if is_log_on_github():
+            log_note(line)
+
+    def record_event(self, event: str, **fields: object) -> None:
+        """Put an event of this step into the record."""
+        self.record.write(event, step=self.step.id, **fields)
+
+    def record_command(
+        self, argv: list[str], finished: FinishedProcess, *, cwd: Path, changes: Mapping[str, str | None]
+    ) -> None:
+        """Put a program that the step ran into the record."""
+        self.record_event(
+            "command",
+            command=format_command(argv, cwd=cwd),
+            cwd=cwd,
+            environment=redact_environment(changes),
+            seconds=round(finished.seconds, 3),
+            returncode=finished.returncode,
+        )
+
+    def record_success(self, outputs: tuple[OutputFile, ...] = (), **facts: Any) -> StepStamp:
+        """Record the success: from now on the step is current."""
+        stamp = StepStamp(self.step.id, self.known_inputs, outputs, facts)
+        write_stamp(self.facts.workspace.steps, stamp)
+        return stamp

@@ -1,1 +1,0 @@
-"""What each kind of step does when its turn comes."""

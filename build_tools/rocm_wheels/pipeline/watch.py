@@ -1,0 +1,206 @@
+"""Watch steps at work: how they are shown, and how much memory and processor time they take.
+
+On a terminal there is one live line; on GitHub all output is shown, folded, because log files are lost
+with the machine; in a pipe there are begin, end and a line a minute of each step.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from rocm_wheels.core import (
+    get_live_line_width,
+    is_log_on_github,
+    is_log_terminal,
+    log_note,
+    paint_text,
+    show_live_line,
+)
+from rocm_wheels.pipeline.text import format_duration, shorten_digests
+
+
+def measure_tree_memory(root: int) -> int | None:
+    """Return the resident bytes of a process and its descendants; ``None`` when it is gone.
+
+    Memory that several of them share counts for each.
+    """
+    import psutil
+
+    try:
+        leader = psutil.Process(root)
+        everyone = [leader, *leader.children(recursive=True)]
+    except psutil.Error:
+        return None
+    total = 0
+    for process in everyone:
+        try:
+            total += process.memory_info().rss
+        except psutil.Error:
+            continue  # it has just ended
+    return total
+
+
+_SAMPLE_SECONDS = 0.5
+
+
+class ResourceUsage:
+    """Watches a process and all that it starts, from a thread. ``peak``: bytes, as ``measure_tree_memory`` counts."""
+
+    def __init__(self) -> None:
+        self.peak = 0
+        self.cpu_seconds = 0.0
+        self._pid: int | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+
+    def start(self, pid: int) -> None:
+        """Begin to watch a process."""
+        self._pid = pid
+        self._thread.start()
+
+    def __enter__(self) -> ResourceUsage:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _sample(self) -> None:
+        import psutil
+
+        assert self._pid is not None
+        try:
+            leader = psutil.Process(self._pid)
+            while True:
+                times = leader.cpu_times()
+                spent = times.user + times.system + times.children_user + times.children_system
+                self.cpu_seconds = max(self.cpu_seconds, spent)
+                self.peak = max(self.peak, measure_tree_memory(self._pid) or 0)
+                if self._over.wait(_SAMPLE_SECONDS):
+                    return
+        except psutil.NoSuchProcess:
+            return  # it has ended
+
+
+_REDRAW_SECONDS = 0.5
+_HEARTBEAT_SECONDS = 60.0
+_TAIL_BYTES = 4096
+_MIN_LINE_WIDTH = 8  # characters, to be worth showing
+
+
+class StepDisplay:
+    """Shows the steps of a run. One of them has a GitHub group at a time; the lines of others wait."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, tuple[float, Path]] = {}
+        self._lines: dict[str, list[str]] = {}
+        self._open = ""  # the step whose group is open on GitHub
+        self._lock = threading.RLock()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._redraw, daemon=True)
+        self._thread.start()
+
+    def begin_step(self, step: str, why: str, log_file: Path) -> None:
+        """Say that a step begins, and why. Where its log is, the run has said."""
+        title = f"{step}: {shorten_digests(why)}"
+        with self._lock:
+            self._running[step] = (time.monotonic(), log_file)
+            if not is_log_on_github():
+                log_note(paint_text(title, "bold"))
+                return
+            self._lines[step] = [f"::group::{title}"]
+            self._open_next_group()
+
+    def show_line(self, step: str, text: str) -> None:
+        """Show a line that a step has printed."""
+        with self._lock:
+            if not is_log_on_github():
+                if text.strip():
+                    log_note(f"[{step}] {text}")
+            elif step == self._open:
+                log_note(text)
+            else:
+                self._lines[step].append(text)
+
+    def end_step(self, step: str, outcome: str, colour: str) -> None:
+        """Say how a step ended."""
+        with self._lock:
+            seconds = time.monotonic() - self._running.pop(step)[0]
+            show_live_line("")
+            message = f"{step}: {paint_text(outcome, colour)} {format_duration(seconds)}"
+            if not is_log_on_github():
+                log_note(message)
+            elif step == self._open:
+                log_note("::endgroup::")
+                log_note(message)
+                self._open = ""
+                self._open_next_group()
+            else:
+                self._lines[step] += ["::endgroup::", message]
+
+    def _open_next_group(self) -> None:
+        """Print the groups that have ended, whole, and open that of a step at work: groups do not nest."""
+        while not self._open and self._lines:
+            step = next((name for name in self._lines if name not in self._running), next(iter(self._lines)))
+            for text in self._lines.pop(step):
+                log_note(text)
+            self._open = step if step in self._running else ""
+
+    def close(self) -> None:
+        """Stop drawing."""
+        self._over.set()
+        self._thread.join()
+        show_live_line("")
+
+    def _redraw(self) -> None:
+        live = is_log_terminal()
+        if is_log_on_github():
+            return
+        while not self._over.wait(_REDRAW_SECONDS if live else _HEARTBEAT_SECONDS):
+            with self._lock:
+                now = time.monotonic()
+                rows = [
+                    (f"{step}  {format_duration(now - begun)}", read_last_log_line(path))
+                    for step, (begun, path) in self._running.items()
+                    if live or now - begun >= _HEARTBEAT_SECONDS / 2
+                ]
+                if live:
+                    show_live_line(join_step_lines(rows, get_live_line_width()))
+                else:
+                    for name, line in rows:
+                        log_note(f"{name}  {line}".rstrip())
+
+
+def join_step_lines(steps: Sequence[tuple[str, str]], width: int) -> str:
+    """Return steps at work on one line of ``width``: all their names and times, then what room there is for
+    the last line of each.
+    """
+    between = "  |  "
+    room = width - sum(len(name) + 2 for name, _ in steps) - len(between) * (len(steps) - 1)
+    shown_lines = {}
+    for remaining, (name, line) in zip(
+        range(len(steps), 0, -1), sorted(steps, key=lambda row: len(row[1])), strict=True
+    ):
+        each = room // remaining
+        cut = f"{line[: each - 1]}…" if each >= _MIN_LINE_WIDTH else ""
+        shown_lines[name] = line if len(line) <= each else cut
+        room -= len(shown_lines[name])
+    return between.join(f"{name}  {shown_lines[name]}".rstrip() for name, _ in steps)
+
+
+def read_last_log_line(path: Path) -> str:
+    """Return the last line of a log that is being written, empty when there is none yet."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(path.stat().st_size - _TAIL_BYTES, 0))
+            lines = file.read().decode("utf-8", "replace").split("\n")
+    except FileNotFoundError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")

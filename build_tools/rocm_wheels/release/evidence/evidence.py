@@ -1,0 +1,329 @@
+"""Describe evidence: what was found out about the wheels of a set, by whom, when and on what machine.
+
+A result is a file of its own beside the set (``evidence/<set>/<when>-<12 hex>.json``). Its name holds the
+hash of what it says, files are only ever created, and the hashes of the wheels are in it: what was tested
+cannot be exchanged behind it, and what was said stays said. ``EvidenceSubmission`` is what somebody says
+beside a result: who, on what machine, about which files; it makes evidence of both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints, ValidationError, model_validator
+
+from rocm_wheels.core import DataError, Record, ReleaseError, UsageError, require_pattern, summarize_faults
+from rocm_wheels.models import Sha256Digest
+from rocm_wheels.release.wheel_set import SetDocument, SetId, compute_needs_digest
+
+CLOCK_SKEW = timedelta(minutes=5)  # two clocks that are both right enough
+EvidenceKind = Literal["verify", "smoke", "tests", "resolver"]
+EVIDENCE_KINDS: tuple[EvidenceKind, ...] = get_args(EvidenceKind)
+EvidenceOutcome = Literal["pass", "fail", "crash", "timeout", "missing"]
+_MOST_NAMED = 20  # failed tests that are named; all are counted
+_LATER_KEYS = frozenset(
+    {"source", "selected", "beside", "about"}
+)  # keys that came later, and are left out while empty
+
+
+def _convert_to_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(timezone.utc).replace(microsecond=0)
+    except OverflowError:  # in UTC it would be of the year 0
+        raise ValueError("there is no such time in UTC") from None
+
+
+Moment = Annotated[AwareDatetime, AfterValidator(_convert_to_utc)]
+GfxName = Annotated[str, require_pattern(r"gfx[0-9]+[0-9a-f]{2}", "a GPU target such as gfx942")]
+PrintableLine = Annotated[
+    str,
+    StringConstraints(max_length=1000),
+    require_pattern(r"[^\x00-\x1f\x7f]*", "one printable line"),
+]
+PrintableName = Annotated[PrintableLine, StringConstraints(min_length=1)]
+
+
+class OutcomeCounts(Record):
+    """How many tests, or checks, ended how."""
+
+    passed: int = Field(default=0, ge=0)
+    failed: int = Field(default=0, ge=0)
+    crashed: int = Field(default=0, ge=0)
+    timeout: int = Field(default=0, ge=0)
+    skipped: int = Field(default=0, ge=0)
+    missing: int = Field(default=0, ge=0)
+
+    def __str__(self) -> str:
+        """Return them for people: ``70 passed, 2 failed``."""
+        parts = [f"{number} {name}" for name, number in self.model_dump().items() if number]
+        return ", ".join(parts) or "nothing ran"
+
+    def decide_outcome(self) -> EvidenceOutcome:
+        """Return what they come to: nothing that passed is no pass, skipped tests are none.
+
+        Where a test did not come to its turn, nobody knows what the others come to.
+        """
+        if self.crashed:
+            return "crash"
+        if self.timeout:
+            return "timeout"
+        if self.failed:
+            return "fail"
+        if self.missing:
+            return "missing"
+        return "pass" if self.passed else "missing"
+
+
+class EvidenceHost(Record):
+    """The machine that a result is from. ``kind`` says which machines are alike: a later result of one of
+    them takes the place of an earlier one, and none of another kind does."""
+
+    name: PrintableName
+    kind: PrintableName = "any"
+
+    @property
+    def short(self) -> str:
+        """Its name without what it says of itself behind that (``runner-3 (Linux, x86_64)``)."""
+        return self.name.partition(" (")[0] or self.name
+
+
+class Signature(Record):
+    """A signature by ssh-keygen: the public key (``ssh-ed25519 AAAA…``) and the armored signature."""
+
+    key: str
+    value: str
+
+
+class Evidence(Record):
+    """One result. ``hashes`` are the sha256 of the wheels that it speaks of, ``when`` is when it was found.
+
+    ``gfx`` is None for what no GPU had a part in. ``added`` is when it was written down, ``by`` whom, and
+    ``detail`` what there is to say of it in a line. ``failed`` names tests, not all where there are many.
+    ``source`` is the sha256 of the results that it was made of, where they say when they were found;
+    ``selected`` says by what the tests were chosen, where not all of them were run; ``beside`` are the ids
+    of failures that were known of the set when it was written down: who removes one leaves its name here;
+    ``about`` is the digest of what the set's document says, of which its id says nothing (targets, cells).
+    """
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    kind: EvidenceKind
+    set: SetId
+    hashes: tuple[Sha256Digest, ...] = Field(min_length=1)
+    gfx: GfxName | None = None
+    outcome: EvidenceOutcome
+    counts: OutcomeCounts
+    tool: PrintableName
+    host: EvidenceHost
+    by: PrintableName
+    when: Moment
+    added: Moment
+    detail: PrintableLine = ""
+    failed: tuple[PrintableLine, ...] = Field(default=(), max_length=_MOST_NAMED)
+    log: PrintableLine = ""
+    source: Sha256Digest | Literal[""] = ""
+    selected: PrintableLine = ""
+    beside: tuple[PrintableName, ...] = ()
+    about: Sha256Digest | Literal[""] = ""
+    signature: Signature | None = None
+
+    @model_validator(mode="after")
+    def _check_consistency(self) -> Evidence:
+        if list(self.hashes) != sorted(set(self.hashes)):
+            raise ValueError("hashes must be sorted, and each there once")
+        if self.passed and self.counts.decide_outcome() != "pass":
+            raise ValueError(f"it cannot have passed: {self.counts}")
+        return self
+
+    @property
+    def passed(self) -> bool:
+        """Tell whether it speaks for the set."""
+        return self.outcome == "pass"
+
+    @property
+    def payload(self) -> bytes:
+        """What is hashed and signed: canonical JSON (sorted, no spaces, ASCII) without ``added``."""
+        return _canonical_json(self._dump("added", "signature"))
+
+    @property
+    def statement(self) -> bytes:
+        """What is said, and by whom, whatever was known then."""
+        return _canonical_json(self._dump("added", "signature", "beside"))
+
+    @property
+    def claim(self) -> str:
+        """What tells one finding from another, whoever hands it in and whatever is said beside it."""
+        content = self._dump("added", "signature", "by", "log", "beside")
+        return self.source or hashlib.sha256(_canonical_json(content)).hexdigest()
+
+    @property
+    def id(self) -> str:
+        """Its name: when, and what. The same said twice is one; signed and unsigned are two."""
+        signed = self.signature.value.encode() if self.signature else b""
+        return f"{self.when:%Y%m%dT%H%M%SZ}-{hashlib.sha256(self.payload + signed).hexdigest()[:12]}"
+
+    def to_json(self) -> bytes:
+        """Return its file."""
+        values = self._dump()
+        return (json.dumps(values, indent=1, sort_keys=True) + "\n").encode()
+
+    def _dump(self, *without: str) -> Mapping[str, object]:
+        values = self.model_dump(mode="json", by_alias=True, exclude=set(without))
+        if not self.counts.missing:  # a key that came later
+            del values["counts"]["missing"]
+        return {name: value for name, value in values.items() if value or name not in _LATER_KEYS}
+
+
+def parse_evidence(content: bytes, *, where: str, name: str) -> Evidence:
+    """Read the file of an evidence. DataError when it is none, or not what was written under its name."""
+    tip = "it may have said that a test failed: put it back from a copy of the store, do not delete it"
+    try:
+        evidence = Evidence.model_validate_json(content)
+    except ValidationError as cause:
+        raise DataError(
+            f"{where} cannot be read as evidence: {summarize_faults(cause, Evidence)}", tip=tip
+        ) from None
+    if evidence.id != name:
+        raise DataError(f"{where} was changed after it was written: what it says is {evidence.id}", tip=tip)
+    return evidence
+
+
+def describe_evidence(evidence: Evidence) -> str:
+    """Return an evidence in a line: ``smoke on gfx942: pass (70 passed), 2026-11-21 18:00 on runner-3``."""
+    on = f" on {evidence.gfx}" if evidence.gfx else ""
+    return f"{evidence.kind}{on}: {summarize_evidence(evidence)}"
+
+
+def summarize_evidence(evidence: Evidence) -> str:
+    """Return what came of it, when and where, for a line that says of what."""
+    result = f"{evidence.outcome} ({evidence.counts}), {evidence.when:%Y-%m-%d %H:%M} UTC"
+    return f"{result} on {evidence.host.short}"
+
+
+def _canonical_json(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode("ascii")
+
+
+NO_GPU_WORD = "none"
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f]+")
+_LONGEST_LINE = 300
+_MOST_FAILED_NAMED = 20
+
+
+@dataclass(frozen=True)
+class EvidenceSubmission:
+    """What is said beside a result. ``wheels`` are the sha256 of files that were hashed here, by name.
+
+    What is None or "" is taken from the result (``gfx``: a target, or NO_GPU); ``here`` is this machine's
+    name, for results that name none. ``reports`` is how many JUnit reports there must be.
+    """
+
+    document: SetDocument
+    by: str
+    added: datetime
+    here: str
+    wheels: Mapping[str, str] = field(default_factory=dict)
+    gfx: str | None = None
+    host: str = ""
+    host_kind: str = "any"
+    when: datetime | None = None
+    log: str = ""
+    reports: int | None = None
+
+    def make_evidence(
+        self,
+        kind: EvidenceKind,
+        counts: OutcomeCounts,
+        hashes: Iterable[str],
+        *,
+        source: Path,
+        tool: str,
+        when: datetime | None = None,
+        host: str = "",
+        gfx: str | None = None,
+        outcome: EvidenceOutcome | None = None,
+        detail: str = "",
+        failed: Sequence[str] = (),
+        selected: str = "",
+        digest: str = "",
+    ) -> Evidence:
+        """Return an evidence. A result that does not say when it was found is as old as its file.
+
+        ``digest`` is the sha256 of a result that does. Raises UsageError where it is said to be younger.
+        """
+        found_at = self.when or when or datetime.fromtimestamp(source.stat().st_mtime, timezone.utc)
+        if when is not None and found_at > when + CLOCK_SKEW:
+            raise UsageError(
+                f"{source} says that it was found at {when.astimezone(timezone.utc):%Y-%m-%d %H:%M} UTC, "
+                f"and --when says later: no result becomes younger",
+                tip="run it again where it is too old; with a clock that is right, where that was wrong",
+            )
+        try:
+            return Evidence(
+                kind=kind,
+                set=self.document.id,
+                hashes=tuple(sorted(set(hashes))),
+                gfx=gfx,
+                outcome=outcome or counts.decide_outcome(),
+                counts=counts,
+                tool=make_printable_line(tool),
+                host=EvidenceHost(
+                    name=make_printable_line(self.host or host or self.here),
+                    kind=make_printable_line(self.host_kind),
+                ),
+                by=make_printable_line(self.by),
+                when=found_at,
+                added=self.added,
+                detail=make_printable_line(detail),
+                failed=tuple(make_printable_line(name) for name in failed[:_MOST_FAILED_NAMED]),
+                log=make_printable_line(self.log),
+                source=digest,
+                selected=make_printable_line(selected),
+                about=compute_needs_digest(self.document),
+            )
+        except ValidationError as wrong:
+            raise DataError(f"{source} makes no evidence: {summarize_faults(wrong, Evidence)}") from None
+
+    def require_set_hashes(self, wheels_by_name: Mapping[str, str], source: Path) -> list[str]:
+        """Return the sha256 of wheels by name, all of which must be in the set as they are.
+
+        Raises ReleaseError for a wheel that is not, or that has other bytes there.
+        """
+        sha256_by_name = {file.name: file.sha256 for file in self.document.files}
+        for name, sha256 in wheels_by_name.items():
+            if sha256 in self.document.hashes:
+                continue
+            if name in sha256_by_name:
+                raise ReleaseError(
+                    f"{source}: {name} has other bytes than in the set: sha256 {sha256[:12]}…, "
+                    f"not {sha256_by_name[name][:12]}…",
+                    tip="another build was tested; test the wheels of the set",
+                )
+            raise ReleaseError(
+                f"{source}: {name} is not in {self.document.id}", tip="name the set that it is of"
+            )
+        return sorted(set(wheels_by_name.values()))
+
+    def require_given_hashes(self, source: Path, result_kind: str) -> list[str]:
+        """Return the sha256 of the wheels that were given, for a result that names none.
+
+        Raises UsageError when none were given.
+        """
+        if not self.wheels:
+            raise UsageError(
+                f"{source} is {result_kind}, which does not say by hash which wheels it is about",
+                tip="name the wheels that were tested: --wheels DIR",
+            )
+        return self.require_set_hashes(self.wheels, source)
+
+
+def make_printable_line(text: str) -> str:
+    """Return text as one line that can be printed, cut where it is long."""
+    line = _CONTROL_CHARACTERS.sub(" ", text).strip()
+    return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"

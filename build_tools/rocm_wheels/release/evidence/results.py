@@ -1,0 +1,672 @@
+"""Read results and make evidence of them: verify, resolve-check, smoke tests, torch's own tests, JUnit.
+
+What is in a file tells what it is of. What the record of torch's tests says is compared with its reports,
+and with the files of its suite. A run that was ended, that is one shard of several, of chosen tests, of a
+suite that does not stand for all, or of tests of another torch is written down as what it is: none of
+them stands for the whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter, ValidationError
+
+from rocm_wheels.core import (
+    DataError,
+    UsageError,
+    format_command,
+    format_count,
+    hash_file,
+    log_note,
+    summarize_faults,
+)
+from rocm_wheels.models import Sha256Digest, load_torch_tests, strip_features
+from rocm_wheels.release.evidence.evidence import (
+    NO_GPU_WORD,
+    Evidence,
+    EvidenceOutcome,
+    EvidenceSubmission,
+    OutcomeCounts,
+)
+from rocm_wheels.release.evidence.junit import (
+    JunitReport,
+    list_report_files,
+    read_junit_report,
+    read_junit_run,
+)
+from rocm_wheels.release.wheel_set import list_wheel_pythons
+from rocm_wheels.wheels import parse_wheel_name, split_wheel_name
+
+ResultModel = TypeVar("ResultModel")
+_MOST_NAMES_SHOWN = 3
+_VERIFY_TOOL = "rocm-wheels verify"
+
+
+class _VerifyFinding(BaseModel):
+    severity: Literal["error", "warning"]
+    what: str
+    check: str = ""
+
+
+class _VerifyReport(BaseModel):
+    wheel: str
+    passed: bool
+    sha256: Sha256Digest | None = None  # a file that could not be read has none
+    unreadable: str = ""
+    findings: tuple[_VerifyFinding, ...] = ()
+    ran: tuple[str, ...] = ()
+    skipped: Mapping[str, str] = {}
+    when: AwareDatetime | None = None
+    tool: str = ""
+
+
+class _ResolverCheck(BaseModel):
+    requirement: str
+    python: str
+    tool: str
+    fault: str
+    picked: str = ""
+
+
+class _ResolverResult(BaseModel):
+    checks: tuple[_ResolverCheck, ...] = Field(min_length=1)
+    when: AwareDatetime | None = None
+    tool: str = ""
+
+
+def make_verify_evidence(value: object, source: Path, submission: EvidenceSubmission) -> list[Evidence]:
+    """Return what ``verify --json`` found: one of all wheels that passed, one of each that did not."""
+    reports = parse_result(tuple[_VerifyReport, ...], value, source)
+    if not reports:
+        raise DataError(f"{source} has no report in it", tip="verify the wheels of the set")
+    evidence, passed = [], dict[str, str]()
+    checks: Counter[str] = Counter()
+    whens = [report.when for report in reports if report.when is not None]
+    earliest = min(whens) if len(whens) == len(reports) else None
+    make = partial(
+        submission.make_evidence,
+        "verify",
+        source=source,
+        tool=next((report.tool for report in reports if report.tool), _VERIFY_TOOL),
+        when=earliest,
+        digest=hash_file(source) if earliest else "",
+    )
+    for report in reports:
+        sha256 = report.sha256 or submission.wheels.get(report.wheel)
+        if sha256 is None:
+            tip = "name it too: --wheels DIR"
+            raise UsageError(
+                f"{source}: {report.wheel} could not be read, so nothing says which it was", tip=tip
+            )
+        hashes = submission.require_set_hashes({report.wheel: sha256}, source)
+        errors = [f"{f.check}: {f.what}" for f in report.findings if f.severity == "error"]
+        if report.passed and not errors and report.ran:
+            passed[report.wheel] = hashes[0]
+            checks.update(passed=len(report.ran), skipped=len(report.skipped))
+            continue
+        problems = [*errors, *filter(None, [report.unreadable])] or ["no check ran"]
+        counts = OutcomeCounts(
+            passed=max(len(report.ran) - len(problems), 0), failed=len(problems), skipped=len(report.skipped)
+        )
+        evidence.append(make(counts, hashes, detail=f"{report.wheel}: {problems[0]}"))
+    if passed:
+        evidence.append(
+            make(OutcomeCounts(**checks), passed.values(), detail=format_count(len(passed), "wheel"))
+        )
+    return evidence
+
+
+def make_resolver_evidence(value: object, source: Path, submission: EvidenceSubmission) -> list[Evidence]:
+    """Return what ``resolve-check --json`` found, of those of the given wheels that it speaks of.
+
+    It speaks of those that a check picked; when a check failed, of all whose projects were asked for.
+    """
+    result = parse_result(_ResolverResult, value, source)
+    checks, failed = result.checks, any(check.fault for check in result.checks)
+    requested = {
+        (_parse_project(check.requirement, source), check.python, "" if failed else check.picked)
+        for check in checks
+    }
+    submission.require_given_hashes(source, "of `resolve-check`")
+    about = {name: sha for name, sha in submission.wheels.items() if _covers_wheel(requested, name)}
+    if uncovered := sorted(set(submission.wheels) - set(about)):
+        log_note(
+            f"{source} says nothing of {', '.join(uncovered[:_MOST_NAMES_SHOWN])}{' and others' * (len(uncovered) > _MOST_NAMES_SHOWN)}"
+        )
+    if not about:
+        raise UsageError(
+            f"{source} speaks of none of the wheels that were given: what was picked are others",
+            tip="check the wheels of the set: rocm-wheels resolve-check INDEX WHEELS --json",
+        )
+    bad = [
+        f"{check.requirement}, Python {check.python}, {check.tool}: {(check.fault.splitlines() or [''])[0]}"
+        for check in checks
+        if check.fault
+    ]
+    counts = OutcomeCounts(passed=len(checks) - len(bad), failed=len(bad))
+    return [
+        submission.make_evidence(
+            "resolver",
+            counts,
+            submission.require_set_hashes(about, source),
+            source=source,
+            tool=result.tool or "rocm-wheels resolve-check",
+            when=result.when,
+            digest=hash_file(source) if result.when else "",
+            detail=format_count(len(about), "wheel"),
+            failed=bad,
+        )
+    ]
+
+
+def _covers_wheel(requested: set[tuple[str, str, str]], name: str) -> bool:
+    project, pythons, version = (
+        project_of_wheel(name),
+        list_wheel_pythons(name),
+        parse_wheel_name(name).version,
+    )
+    return any(
+        project == requested_project
+        and (not pythons or python in pythons)
+        and (not picked or _is_version(version, picked))
+        for requested_project, python, picked in requested
+    )
+
+
+def _is_version(version: Version, picked: str) -> bool:
+    try:
+        return Version(picked) == version
+    except InvalidVersion:
+        return False
+
+
+def project_of_wheel(name: str) -> str:
+    """Return the project (normalized) of a wheel by its file name."""
+    return canonicalize_name(split_wheel_name(name).distribution)
+
+
+def find_tested_hashes(
+    files: Mapping[str, str], source: Path, submission: EvidenceSubmission, *, tip: str
+) -> list[str]:
+    """Return the digests of the set's wheels that were tested, of ``files`` (sha256 by name) that were there.
+
+    Others are named. Raises DataError with ``tip`` where none is of the set.
+    """
+    projects = {file.project for file in submission.document.files}
+    tested = {name: sha for name, sha in files.items() if project_of_wheel(name) in projects}
+    if other_files := sorted(set(files) - set(tested)):
+        log_note(f"{source}: also there, and not of this set: {', '.join(other_files)}")
+    if not tested:
+        raise DataError(f"{source} names no wheel of {submission.document.id}", tip=tip)
+    return submission.require_set_hashes(tested, source)
+
+
+def _parse_project(requirement: str, source: Path) -> str:
+    try:
+        return canonicalize_name(Requirement(requirement).name)
+    except InvalidRequirement:
+        raise DataError(f"{source}: {requirement!r} is no requirement") from None
+
+
+def parse_result(model: type[ResultModel], value: object, source: Path) -> ResultModel:
+    """Read JSON into a model. Raises DataError with the places of mistakes."""
+    try:
+        return TypeAdapter(model).validate_python(value)
+    except ValidationError as wrong:
+        tip = "it is not whole, or of another version"
+        raise DataError(f"{source}: {summarize_faults(wrong, model)}", tip=tip) from None
+
+
+_LONGEST_TOOL_SHOWN = 60
+_GPU_TEST_NAME = re.compile(r"[\[-]gpu[\]-]| @gfx")  # in the name of a smoke test that ran on one
+# what changes how results are shown, and not which tests are run; a test that -x kept from running is missing
+# (without the plugin unittest none of its tests would be found)
+_HARMLESS_ARGUMENT = re.compile(
+    r"--|-p|no:(?:cacheprovider|faulthandler|logging|randomly|random_order|sugar|terminal|timeout|warnings|xdist)"
+    r"|-[vqsxl]+|-r[A-Za-z]+|--exitfirst|--verbose|--quiet|--showlocals|--full-trace|--no-header|--no-summary"
+    r"|--(?:tb|color|durations|durations-min|capture|junitxml|junit-xml|show-capture|maxfail)=\S*"
+)
+
+
+class _SmokeTest(BaseModel):
+    name: str
+    outcome: Literal["passed", "failed", "crashed", "timeout", "skipped", "missing"]
+
+
+class _SmokeSelection(BaseModel):
+    pytest_args: tuple[str, ...] = ()
+    deselected: int = 0
+
+
+class _SmokeResult(BaseModel):
+    schema_version: Literal[1] = Field(alias="schema")
+    tool: str
+    when: AwareDatetime
+    host: str
+    gfx: tuple[str, ...]
+    files: Mapping[str, Sha256Digest]
+    tests: tuple[_SmokeTest, ...]
+    counts: Mapping[str, int]
+    selection: _SmokeSelection | None = None
+
+
+def make_smoke_evidence(value: object, source: Path, submission: EvidenceSubmission) -> list[Evidence]:
+    """Return what the smoke tests found, on the GPUs of one target or on none."""
+    result = parse_result(_SmokeResult, value, source)
+    actual_counts = Counter[str](test.outcome for test in result.tests)
+    if (stated_counts := Counter({k: n for k, n in result.counts.items() if n})) != actual_counts:
+        raise DataError(
+            f"{source} counts {_format_counts(stated_counts)}, and lists {_format_counts(actual_counts)}",
+            tip="it is not whole: run again",
+        )
+    counts = OutcomeCounts(**actual_counts)
+    _refuse_other_tools(result, counts, source)
+    tip = "run the smoke tests where the wheels of the set are installed, from its own index"
+    hashes = find_tested_hashes(result.files, source, submission, tip=tip)
+    bad = [test.name for test in result.tests if test.outcome not in {"passed", "skipped"}]
+    return [
+        submission.make_evidence(
+            "smoke",
+            counts,
+            hashes,
+            source=source,
+            tool=result.tool,
+            when=result.when,
+            host=result.host,
+            gfx=_find_smoke_target(result.gfx, counts, source, submission),
+            failed=bad,
+            selected=_describe_smoke_selection(result),
+            digest=hash_file(source),
+        )
+    ]
+
+
+def _refuse_other_tools(result: _SmokeResult, counts: OutcomeCounts, source: Path) -> None:
+    """Raise DataError for results that are not of our smoke tests, or name a GPU that no test passed on."""
+    if not (result.tool.startswith("rocm-wheels ") and " smoke tests" in result.tool):
+        raise DataError(
+            f"{source} is of another tool ({result.tool[:_LONGEST_TOOL_SHOWN]})",
+            tip="run build_tools/run_pytorch_smoke_tests.py; of other tests, hand in the JUnit files",
+        )
+    on_gpu = any(_GPU_TEST_NAME.search(test.name) and test.outcome == "passed" for test in result.tests)
+    if result.gfx and counts.decide_outcome() == "pass" and not on_gpu:
+        raise DataError(f"{source} names {', '.join(result.gfx)}, and no test passed on a GPU")
+
+
+def find_selecting_words(words: Iterable[str]) -> list[str]:
+    """Return the words that may choose among tests, of those that pytest was given."""
+    return [word for word in words if not _HARMLESS_ARGUMENT.fullmatch(word)]
+
+
+def _describe_smoke_selection(result: _SmokeResult) -> str:
+    """Return how tests were chosen; "" where all were run, or those left out failed to run.
+
+    Of the words that pytest was given those are known that choose nothing; any other may.
+    """
+    if result.selection is None:  # of a version that put the words behind its name
+        return result.tool.partition(" smoke tests")[2].strip(" ()")
+    words = find_selecting_words(result.selection.pytest_args)
+    left_out = f"{result.selection.deselected} left out" if result.selection.deselected else ""
+    return ", ".join(filter(None, [format_command(words) if words else "", left_out]))
+
+
+def _find_smoke_target(
+    target_names: tuple[str, ...], counts: OutcomeCounts, source: Path, submission: EvidenceSubmission
+) -> str | None:
+    """Return the target that a result is of; what people say must agree, or explain a failure."""
+    targets = sorted({strip_features(target_name) for target_name in target_names})
+    if len(targets) > 1:
+        raise UsageError(
+            f"{source} is of {' and '.join(targets)} together: one may have skipped what another passed",
+            tip=f"add those that are beside it: results-{targets[0]}.json and the others",
+        )
+    target = targets[0] if targets else None
+    if submission.gfx in {None, target} or (submission.gfx == NO_GPU_WORD and target is None):
+        return target
+    if target is not None or counts.decide_outcome() == "pass":
+        raise UsageError(
+            f"{source} {f'ran on {target}' if target else 'saw no GPU'}, not on {submission.gfx}"
+        )
+    return submission.gfx  # it died before it had seen the GPU
+
+
+def _format_counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in sorted(counts.items())) or "nothing"
+
+
+TORCH_RECORD_FILE = "results.json"
+_MOST_FILES_SHOWN = 3
+_FILE_SHARE = re.compile(r"(.+) ([0-9]{1,4})/([0-9]{1,4})")  # of a file: "test_ops 2/3"
+_TorchCount = Literal["passed", "failed", "crashed", "timeout", "skipped", "missing", "known", "left_out"]
+_FAILED_COUNTS: tuple[_TorchCount, ...] = ("failed", "crashed", "timeout", "missing")
+_TORCH_WHEELS_TIP = "run torch's tests where the wheels of the set are installed, and name them: --wheels DIR"
+_NonNegative = Annotated[int, Field(ge=0)]
+
+
+class _TorchFailure(BaseModel):
+    name: str
+
+
+class _TorchPart(BaseModel):
+    name: str
+    complete: bool
+    fault: str = ""
+    counts: Mapping[_TorchCount, _NonNegative] = {}
+    unchosen: int = 0
+    devices: tuple[str, ...] = ()
+    report: str = ""
+    sha256: str = ""
+    bad: tuple[_TorchFailure, ...] = ()
+
+
+class _TorchSelection(BaseModel):
+    suite: str
+    files: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    shard: int = Field(ge=1)
+    shards: int = Field(ge=1)
+    pytest_args: tuple[str, ...] = ()
+    variables: Mapping[str, str] = {}
+    changes: tuple[str, ...] = ()
+
+
+class _TorchBuild(BaseModel):
+    torch: str
+    python: str
+    commit: str = ""
+    doubt: str = ""
+
+
+class _TorchRun(BaseModel):
+    schema_version: int = Field(alias="schema")
+    tool: str
+    when: AwareDatetime
+    host: str
+    of: _TorchBuild
+    gfx: str | None
+    files: Mapping[str, Sha256Digest]
+    chosen: _TorchSelection
+    parts: tuple[_TorchPart, ...] = Field(min_length=1)
+    counts: Mapping[str, int]
+
+
+def is_torch_record(value: Any) -> bool:
+    """Tell whether JSON is a record of torch's own tests."""
+    return isinstance(value, dict) and "parts" in value and "chosen" in value
+
+
+def list_torch_records(folder: Path) -> list[Path]:
+    """Return the records in a folder: its own, or those of the folders in it (one for each GPU)."""
+    record = folder / TORCH_RECORD_FILE
+    return [record] if record.is_file() else sorted(folder.glob(f"*/{TORCH_RECORD_FILE}"))
+
+
+def make_torch_evidence(
+    records: Sequence[tuple[Path, Any]], submission: EvidenceSubmission
+) -> list[Evidence]:
+    """Return what torch's tests found: shards of one run are one result, each GPU target another.
+
+    Raises DataError for records that their reports contradict, or that are of no wheel of the set.
+    """
+    groups: dict[tuple[object, ...], list[tuple[Path, _TorchRun]]] = {}
+    shards = Counter[object]()
+    for path, value in records:
+        run = parse_result(_TorchRun, value, path)
+        reports = [part.report for part in run.parts if part.complete]
+        if len(reports) != len(set(reports)):
+            tip = "run again, and do not change it"
+            raise DataError(f"{path} names a report for two files of tests", tip=tip)
+        chosen = run.chosen.model_dump(exclude={"shard"})
+        key = (run.gfx, run.of.torch, run.of.python, run.of.commit, repr(chosen), *sorted(run.files.items()))
+        repetition = shards[key, run.chosen.shard]  # another GPU of the same kind: a run of its own
+        shards[key, run.chosen.shard] += 1
+        groups.setdefault((repetition, *key), []).append((path, run))
+    return [_join_shards(runs, submission) for runs in groups.values()]
+
+
+def _join_shards(runs: Sequence[tuple[Path, _TorchRun]], submission: EvidenceSubmission) -> Evidence:
+    path, first = runs[0]
+    shards = {run.chosen.shard for _, run in runs}
+    counts, parts = Counter[str](), [(file, part) for file, run in runs for part in run.parts]
+    for file, part in parts:
+        _require_matching_report(file, part)
+        counts.update(part.counts)
+    known_failures, faults = counts.pop("known", 0), list(_list_part_faults(parts))
+    missing_shards = sorted(set(range(1, first.chosen.shards + 1)) - shards)
+    if missing_shards:
+        faults.append(f"shards {', '.join(map(str, missing_shards))} of {first.chosen.shards} are not there")
+    faults += _list_untested([run for _, run in runs])
+    left_out = counts.pop("left_out", 0)
+    total_counts = OutcomeCounts(**{**counts, "skipped": counts["skipped"] + known_failures})
+    detail = [
+        f"suite {first.chosen.suite}",
+        f"tests of {first.of.commit[:12]}" if first.of.commit else "",
+        *faults,
+    ]
+    detail += [
+        f"{known_failures} failures were known" if known_failures else "",
+        f"{left_out} known to hang or crash" if left_out else "",
+    ]
+    return submission.make_evidence(
+        "tests",
+        total_counts,
+        find_tested_hashes(first.files, path, submission, tip=_TORCH_WHEELS_TIP),
+        source=path,
+        tool=first.tool,
+        when=min(run.when for _, run in runs),
+        host=first.host,
+        gfx=_find_torch_target(path, first, submission),
+        outcome=_decide_outcome(total_counts, faults),
+        detail="; ".join(filter(None, detail)),
+        failed=[bad.name for _, part in parts for bad in part.bad],
+        selected=_describe_torch_selection([run for _, run in runs]),
+        digest=_digest_record_files(file for file, _ in runs),
+    )
+
+
+def _require_matching_report(record: Path, part: _TorchPart) -> None:
+    """Raise DataError where a report is not there, was changed, or counts other tests than the record."""
+    if not part.complete:
+        return
+    file = record.parent / part.report
+    if not part.report or not file.is_file() or not file.resolve().is_relative_to(record.parent.resolve()):
+        raise DataError(f"{record}: the report of {part.name} is not there", tip="hand in the whole folder")
+    report: JunitReport = read_junit_report(file)
+    bad = sum(part.counts.get(count_name, 0) for count_name in _FAILED_COUNTS)
+    skipped = part.counts.get("skipped", 0) + part.counts.get("known", 0)
+    recorded_counts = (part.counts.get("passed", 0), bad, skipped)
+    report_counts = (report.passed, report.failed + report.crashed + report.timeout, report.skipped)
+    # a report without tests is one that is not whole, elsewhere
+    if (
+        report.digest != part.sha256
+        or recorded_counts != report_counts
+        or (report.fault and any(report_counts))
+    ):
+        why = (
+            report.fault
+            or f"{report_counts[0]} passed and {report_counts[1]} did not, and {record.name} says {recorded_counts[0]} and {recorded_counts[1]}"
+        )
+        raise DataError(f"{file} is not what {record} speaks of: {why}", tip="run again, and change neither")
+
+
+def _list_part_faults(parts: Iterable[tuple[Path, _TorchPart]]) -> Iterable[str]:
+    waiting = [part.name for _, part in parts if not part.complete]
+    if waiting:
+        yield f"{len(waiting)} files were not run to their end: {', '.join(waiting[:_MOST_FILES_SHOWN])}"
+    yield from (f"{part.name}: {part.fault.partition(chr(10))[0]}" for _, part in parts if part.fault)
+
+
+def _list_untested(runs: Sequence[_TorchRun]) -> Iterable[str]:
+    """Say what all shards together lack: files of the suite, shares of a file, the GPU that they are of."""
+    first = runs[0]
+    parts = [part for run in runs for part in run.parts]
+    shares: dict[str, set[int]] = defaultdict(set)
+    totals: dict[str, int] = {}
+    for name in (name for name, times in Counter(part.name for part in parts).items() if times > 1):
+        yield f"{name} is there twice"
+    for part in parts:
+        file, number, total = (
+            match.groups() if (match := _FILE_SHARE.fullmatch(part.name)) else (part.name, 1, 1)
+        )
+        shares[file].add(int(number))
+        totals[file] = max(totals.get(file, 1), int(total))
+    for file, numbers in shares.items():
+        if missing_shares := sorted({*range(1, totals[file] + 1)} - numbers):
+            yield f"{file} {missing_shares[0]}/{totals[file]} is not there"
+    suite = load_torch_tests().suites.get(first.chosen.suite)
+    passed = {part.name for part in parts if part.counts.get("passed")}
+    for file in (
+        suite.named_files if suite is not None and not (first.chosen.files or first.chosen.exclude) else ()
+    ):
+        if file not in passed:
+            yield f"{file}: none of its tests passed" if file in shares else f"{file} was not run"
+    if first.gfx is not None:
+        used = {strip_features(device) for part in parts for device in part.devices}
+        may_be_none = suite is None or not suite.whole  # distributed tests have other processes use it
+        if used != {strip_features(first.gfx)} and (used or not may_be_none):
+            yield f"the tests used {', '.join(sorted(used)) or 'no GPU'}, not the {first.gfx}"
+
+
+def _decide_outcome(counts: OutcomeCounts, faults: Sequence[str]) -> EvidenceOutcome:
+    outcome = counts.decide_outcome()
+    return "missing" if faults and outcome == "pass" else outcome
+
+
+def _describe_torch_selection(runs: Sequence[_TorchRun]) -> str:
+    """Return how tests were chosen; "" for a whole suite of the tests that are torch's own."""
+    chosen = runs[0].chosen
+    words, suite = find_selecting_words(chosen.pytest_args), load_torch_tests().suites.get(chosen.suite)
+    selections = ["" if suite is not None and suite.whole else f"only the suite {chosen.suite}"]
+    selections += [format_command(words) if words else "", *chosen.changes]
+    selections += [f"{name}={value}" for name, value in sorted(chosen.variables.items())]
+    selections += [f"only {', '.join(chosen.files)}" if chosen.files else ""]
+    selections += [f"without {', '.join(chosen.exclude)}" if chosen.exclude else ""]
+    unchosen = sum(part.unchosen for run in runs for part in run.parts)
+    selections += [f"{unchosen} tests left out" if unchosen else "", *(run.of.doubt for run in runs)]
+    return "; ".join(dict.fromkeys(filter(None, selections)))
+
+
+def _find_torch_target(path: Path, run: _TorchRun, submission: EvidenceSubmission) -> str | None:
+    target = None if run.gfx is None else strip_features(run.gfx)
+    if submission.gfx in {None, target} or (submission.gfx == NO_GPU_WORD and target is None):
+        return target
+    raise UsageError(f"{path} {f'ran on {target}' if target else 'saw no GPU'}, not on {submission.gfx}")
+
+
+def _digest_record_files(files: Iterable[Path]) -> str:
+    digests = sorted(hash_file(file) for file in files)
+    return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+
+def read_results(paths: Sequence[Path], submission: EvidenceSubmission) -> list[Evidence]:
+    """Return the evidence in files: each JSON file by itself, all JUnit files (and folders) as one run.
+
+    A folder that ``torch-tests`` wrote is the records in it.
+
+    Raises UsageError, DataError or ReleaseError for a file that is not there, is nothing that we know, is
+    not whole (JUnit reports that are not whole make a failure), or speaks of other wheels.
+    """
+    if absent := [path for path in paths if not path.exists()]:
+        raise UsageError(
+            f"there is no {absent[0]}", tip="no results are no evidence; look why none were written"
+        )
+    paths = [file for path in paths for file in (list_torch_records(path) if path.is_dir() else []) or [path]]
+    reports = [path for path in paths if path.is_dir() or path.suffix.lower() == ".xml"]
+    read = [(path, _load_json(path)) for path in paths if path not in reports]
+    evidence = [
+        item
+        for path, value in read
+        if not is_torch_record(value)
+        for item in _make_json_evidence(path, value, submission)
+    ]
+    if records := [(path, value) for path, value in read if is_torch_record(value)]:
+        evidence += make_torch_evidence(records, submission)
+    if reports:
+        evidence.append(_make_junit_evidence(reports, submission))
+    elif submission.reports is not None:
+        raise UsageError("--reports counts JUnit files (*.xml), and there is none among the results")
+    if not evidence:
+        raise UsageError("no results were named", tip="name a file: --from results.json")
+    return evidence
+
+
+def hash_wheels(paths: Iterable[Path]) -> dict[str, str]:
+    """Return the sha256 of wheels by name, those in folders included. UsageError for a path without any."""
+    sha256_by_name: dict[str, str] = {}
+    for path in paths:
+        files = sorted(path.glob("*.whl")) if path.is_dir() else [path]
+        if not files or not all(file.is_file() for file in files):
+            raise UsageError(f"there is no wheel {path}" if not path.is_dir() else f"no wheels are in {path}")
+        for file in files:
+            sha256 = hash_file(file)
+            if sha256_by_name.setdefault(file.name, sha256) != sha256:
+                raise UsageError(f"two files are called {file.name}, with different bytes")
+    return sha256_by_name
+
+
+def _load_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as broken:  # also what is no UTF-8, or nested without end
+        tip = "an empty or truncated result is none: look why it is, and run again"
+        raise DataError(f"{path} is truncated or no JSON ({broken})", tip=tip) from None
+
+
+def _make_json_evidence(path: Path, value: Any, submission: EvidenceSubmission) -> list[Evidence]:
+    if isinstance(value, list):
+        return make_verify_evidence(value, path, submission)
+    if isinstance(value, dict) and "checks" in value:
+        return make_resolver_evidence(value, path, submission)
+    if isinstance(value, dict) and "tests" in value:
+        return make_smoke_evidence(value, path, submission)
+    raise DataError(
+        f"{path} holds no results that we know",
+        tip="we know those of verify and resolve-check --json, smoke-tests and torch-tests, and JUnit XML",
+    )
+
+
+def _make_junit_evidence(paths: Sequence[Path], submission: EvidenceSubmission) -> Evidence:
+    source = paths[0]
+    if submission.gfx is None:
+        raise UsageError(
+            "JUnit reports do not say which GPU the tests ran on",
+            tip=f"say it: --gfx gfx942, or --gfx {NO_GPU_WORD}",
+        )
+    hashes = submission.require_given_hashes(source, "a JUnit report")
+    several = {python for name in submission.wheels for python in list_wheel_pythons(name)}
+    if len(several) > 1:
+        raise UsageError(
+            f"tests run with one Python, and the wheels are for {', '.join(sorted(several))}",
+            tip="name the wheels that were installed: --wheels FILE",
+        )
+    run = read_junit_run(list_report_files(paths, submission.reports), submission.reports)
+    return submission.make_evidence(
+        "tests",
+        run.counts,
+        hashes,
+        source=source,
+        tool="JUnit",
+        when=run.when,
+        host=", ".join(run.hosts),
+        gfx=None if submission.gfx == NO_GPU_WORD else submission.gfx,
+        outcome=run.outcome,
+        detail="; ".join(run.faults),
+        failed=run.failed,
+        digest=_join_digests(run.digests) if run.when else "",
+    )
+
+
+def _join_digests(files: Sequence[str]) -> str:
+    """Return the sha256 of one file, or of several together."""
+    return files[0] if len(files) == 1 else hashlib.sha256("\n".join(files).encode()).hexdigest()

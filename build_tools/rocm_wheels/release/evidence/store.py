@@ -1,0 +1,264 @@
+"""Write evidence into a store and read it back; copy it to where the set was released.
+
+What cannot be read could be a failure, so reading fails then. Nothing here removes or replaces a file:
+files of evidence are only ever created, and their names hold the hash of what they say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from rocm_wheels.core import (
+    AlreadyInStoreError,
+    DataError,
+    ReleaseError,
+    Store,
+    UsageError,
+    format_count,
+    log_warning,
+    run_in_parallel,
+)
+from rocm_wheels.release.evidence.evidence import CLOCK_SKEW, Evidence, describe_evidence, parse_evidence
+from rocm_wheels.release.layout import Area, FamilyPaths, StoreLayout
+from rocm_wheels.release.wheel_set import SetDocument
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+_EVIDENCE_SUFFIX = ".json"
+_READ_JOBS = 8
+_SIGNATURE_JOBS = 4
+
+
+@dataclass(frozen=True)
+class StoredEvidence:
+    """An evidence as it was read. ``signer`` is who signed it, "" for nobody that is known.
+
+    ``trouble`` says why it cannot speak for a set, "" when it can; against a set it speaks all the same.
+    """
+
+    id: str
+    evidence: Evidence
+    signer: str = ""
+    trouble: str = ""
+
+
+def add_evidence(store: Store, layout: StoreLayout, document: SetDocument, evidence: Evidence) -> bool:
+    """Write an evidence down beside its set; tell whether it is new: the same said twice is one.
+
+    Raises UsageError for one from the future, and ReleaseError for one about other wheels than the set's.
+    """
+    require_own_evidence(document, evidence)
+    path = (
+        f"{FamilyPaths(layout, document.family).evidence_folder(document.id)}/{evidence.id}{_EVIDENCE_SUFFIX}"
+    )
+    try:
+        store.create(path, evidence.to_json())
+    except AlreadyInStoreError as conflict:
+        stored_evidence = parse_evidence(store.read(path).content, where=store.url_of(path), name=evidence.id)
+        if stored_evidence.payload != evidence.payload:  # 12 hex digits that agree by chance
+            raise ReleaseError(
+                f"{path} says something else: {describe_evidence(stored_evidence)}"
+            ) from conflict
+        return False
+    return True
+
+
+def require_own_evidence(document: SetDocument, evidence: Evidence) -> None:
+    """Raise ReleaseError for an evidence that is of another set, or speaks of wheels that are not its own.
+
+    UsageError for one from the future.
+    """
+    if evidence.set != document.id:
+        raise ReleaseError(f"the evidence is of {evidence.set}, not of {document.id}")
+    if other_hashes := sorted(set(evidence.hashes) - document.hashes):
+        raise ReleaseError(
+            f"the evidence speaks of {format_count(len(other_hashes), 'wheel')} outside {document.id}: "
+            f"sha256 {other_hashes[0]}",
+            tip="test the wheels of the set: its own index has nothing else",
+        )
+    if evidence.when > evidence.added + CLOCK_SKEW:
+        raise UsageError(
+            f"the result is from the future: {evidence.when:%Y-%m-%d %H:%M} UTC; here it is "
+            f"{evidence.added:%Y-%m-%d %H:%M} UTC",
+            tip=f"set the clock of {evidence.host.name} or of this machine; or say --when it was found",
+        )
+
+
+def add_failures_beside(
+    store: Store,
+    layout: StoreLayout,
+    document: SetDocument,
+    new_evidence: Sequence[Evidence],
+    sign: Callable[[Evidence], Evidence] = lambda evidence: evidence,
+) -> list[Evidence]:
+    """Return evidence that names the failures which are known of the set (its ``failure_ids``), signed.
+
+    What was written down before, by the same person, is named as it was then. Raises ReleaseError for test
+    results that were handed in before for something else, and what ``sign`` raises.
+    """
+    folder = FamilyPaths(layout, document.family).evidence_folder(document.id)
+
+    def read(path: str) -> tuple[str, Evidence | None]:
+        name = path.rpartition("/")[2].removesuffix(_EVIDENCE_SUFFIX)
+        try:
+            return name, parse_evidence(store.read(path).content, where=store.url_of(path), name=name)
+        except DataError:
+            return name, None  # it could be a failure; the gate tells what is wrong with it
+
+    present_by_id = dict(
+        run_in_parallel(read, [listed.path for listed in store.listing(folder)], jobs=_READ_JOBS)
+    )
+    completed: list[Evidence] = []
+    for evidence in new_evidence:
+        present = [other for other in chain(present_by_id.values(), completed) if other is not None]
+        _refuse_reused_results(evidence, present)
+        same_statement = next((other for other in present if other.statement == evidence.statement), None)
+        if same_statement is None:
+            failures = {name for name, other in present_by_id.items() if other is None or not other.passed}
+            failures |= {other.id for other in completed if not other.passed}
+            failure_ids = tuple(sorted(failures))
+        else:
+            failure_ids = same_statement.beside
+        completed.append(sign(evidence.model_copy(update={"beside": failure_ids})))
+    return completed
+
+
+def _refuse_reused_results(evidence: Evidence, present: Sequence[Evidence]) -> None:
+    """Raise ReleaseError for a pass by results that were handed in before as those of another run."""
+    counts = evidence.source and evidence.passed and evidence.kind in {"smoke", "tests"}
+    for earlier in present if counts else ():
+        other = earlier.gfx != evidence.gfx or not set(earlier.hashes) & set(evidence.hashes)
+        other = other or earlier.outcome != evidence.outcome  # as of more reports, and now as of fewer
+        if earlier.source == evidence.source and earlier.kind == evidence.kind and other:
+            raise ReleaseError(
+                "these results were handed in before, for other wheels, another GPU or more reports: "
+                f"{earlier.id} is {describe_evidence(earlier)}",
+                tip="one run is of one GPU and one Python; run the tests there, too",
+            )
+
+
+def read_evidence(
+    store: Store,
+    layout: StoreLayout,
+    document: SetDocument,
+    *,
+    signers: Mapping[str, str],
+    env: Mapping[str, str],
+    area: Area = "staging",
+) -> list[StoredEvidence]:
+    """Return all that is known of a set, oldest first, with who signed it (``signers``: keys by name).
+
+    Raises DataError for a file that cannot be read, or that was changed.
+    """
+    folder = FamilyPaths(layout, document.family, area).evidence_folder(document.id)
+
+    def read(path: str) -> tuple[str, Evidence]:
+        name = path.rpartition("/")[2].removesuffix(_EVIDENCE_SUFFIX)
+        return name, parse_evidence(store.read(path).content, where=store.url_of(path), name=name)
+
+    named_evidence = run_in_parallel(read, [listed.path for listed in store.listing(folder)], jobs=_READ_JOBS)
+    return run_in_parallel(
+        lambda pair: _check_signature(*pair, signers, env), named_evidence, jobs=_SIGNATURE_JOBS
+    )
+
+
+def read_all_evidence(
+    store: Store,
+    layout: StoreLayout,
+    document: SetDocument,
+    *,
+    signers: Mapping[str, str],
+    env: Mapping[str, str],
+) -> list[StoredEvidence]:
+    """Return what is known of a set where it is staged, and where it was copied to when it was released.
+
+    Oldest first. What somebody removed from one place still counts. Raises as ``read_evidence``.
+    """
+    staged = read_evidence(store, layout, document, signers=signers, env=env)
+    released = read_evidence(store, layout, document, signers=signers, env=env, area="release")
+    evidence_by_id = {stored.id: stored for stored in (*released, *staged)}
+    return [evidence_by_id[name] for name in sorted(evidence_by_id)]
+
+
+def warn_of_wrong_clocks(stored_evidence: Sequence[StoredEvidence], now: datetime) -> None:
+    """Say when evidence was written down after now: this machine's clock, or the other's, is wrong."""
+    ahead = [stored for stored in stored_evidence if stored.evidence.added > now + CLOCK_SKEW]
+    if ahead:
+        last = max(ahead, key=lambda stored: stored.evidence.added).evidence
+        log_warning(
+            f"{len(ahead)} results were written down after now ({now:%Y-%m-%d %H:%M} UTC), the last by "
+            f"{last.by} at {last.added:%Y-%m-%d %H:%M} UTC: a clock is wrong, this one or theirs"
+        )
+
+
+def _check_signature(
+    name: str, evidence: Evidence, signers: Mapping[str, str], env: Mapping[str, str]
+) -> StoredEvidence:
+    from rocm_wheels.release.evidence.signature import is_same_key, is_valid_signature
+
+    if evidence.signature is None:
+        return StoredEvidence(name, evidence)
+    if not is_valid_signature(evidence, env):
+        return StoredEvidence(name, evidence, trouble="its signature is not of what it says")
+    key = evidence.signature.key
+    return StoredEvidence(
+        name,
+        evidence,
+        next(
+            (signer_name for signer_name, signer_key in signers.items() if is_same_key(key, signer_key)), ""
+        ),
+    )
+
+
+_COPY_JOBS = 8
+_EVIDENCE_FILE_SUFFIX = ".json"
+
+
+def list_evidence_ids(store: Store, paths: FamilyPaths) -> dict[str, set[str]]:
+    """Return the ids of all evidence in an area, by set: one listing."""
+    folder = f"{paths.family_folder}/{paths.layout.evidence}/"
+    ids_by_set: dict[str, set[str]] = {}
+    for listed in store.listing(folder.rstrip("/")):
+        set_id, _, name = listed.path.removeprefix(folder).partition("/")
+        if name.endswith(_EVIDENCE_FILE_SUFFIX):
+            ids_by_set.setdefault(set_id, set()).add(name.removesuffix(_EVIDENCE_FILE_SUFFIX))
+    return ids_by_set
+
+
+def copy_evidence(
+    store: Store,
+    staging: FamilyPaths,
+    release: FamilyPaths,
+    present: Mapping[str, Container[str]],
+    needed: Mapping[str, set[str]],
+) -> int:
+    """Copy what is ``needed`` and not ``present`` (ids, by set), and return how much that was.
+
+    All is read before anything is copied: DataError for evidence that was changed, or cannot be read.
+    """
+    new = [
+        (
+            f"{staging.evidence_folder(set_id)}/{name}{_EVIDENCE_FILE_SUFFIX}",
+            f"{release.evidence_folder(set_id)}/{name}{_EVIDENCE_FILE_SUFFIX}",
+            name,
+        )
+        for set_id in sorted(needed)
+        for name in sorted(needed[set_id])
+        if name not in present.get(set_id, ())
+    ]
+
+    def read(pair: tuple[str, str, str]) -> None:
+        parse_evidence(store.read(pair[0]).content, where=store.url_of(pair[0]), name=pair[2])
+
+    def copy(pair: tuple[str, str, str]) -> None:
+        with contextlib.suppress(AlreadyInStoreError):  # somebody else does the same
+            store.copy(pair[0], pair[1])
+
+    run_in_parallel(read, new, jobs=_COPY_JOBS)
+    run_in_parallel(copy, new, jobs=_COPY_JOBS)
+    return len(new)

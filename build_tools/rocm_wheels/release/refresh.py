@@ -1,0 +1,264 @@
+"""Refresh a channel: what is told of released sets, their views and support.json follow today's evidence.
+
+In this order; each step begins by reading what it may replace, and evidence after that:
+
+1. evidence that came since is copied to the release area
+2. the channel's document and pages tell of it (a change like a promotion: claimed, made, cleared)
+3. the status of the sets, and which views are to change, is written down; their pages are exchanged; that
+   is cleared
+4. support.json of the family, then that of all
+
+Whoever comes after a run that was killed does the rest. What is as it should be is not written, and a set
+is only looked at again when there is more evidence of it, or another policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from rocm_wheels.core import RUN_AGAIN_TIP, ChangedInStoreError, ReleaseError, Store, run_in_parallel
+from rocm_wheels.models import Platform
+from rocm_wheels.release.channel import Channel, ChannelRecord, ChannelSet, read_channel
+from rocm_wheels.release.channel_status import (
+    ChannelStatus,
+    ChannelView,
+    SetStatus,
+    StoredStatus,
+    compute_policy_digest,
+    compute_status_digest,
+    drop_age_limits,
+    make_set_status,
+    read_channel_status,
+)
+from rocm_wheels.release.evidence.store import copy_evidence, list_evidence_ids, read_evidence
+from rocm_wheels.release.gate.policy import Policy
+from rocm_wheels.release.layout import FamilyPaths, StoreLayout
+from rocm_wheels.release.promote import ChannelActor, Promoter
+from rocm_wheels.release.released_sets import ReleasedSets
+from rocm_wheels.release.support import write_support, write_whole_support
+from rocm_wheels.release.views import (
+    PlatformConflicts,
+    find_view_sets,
+    list_view_targets,
+    plan_views,
+    publish_view,
+)
+from rocm_wheels.release.wheel_set import PLATFORM_ORDER
+
+_REFRESH_ATTEMPTS = 5
+_STATUS_JOBS = 8
+ViewChange = tuple[str, str | None, str | None, Platform]
+
+
+@dataclass(frozen=True)
+class RefreshResult:
+    """What was done for a channel.
+
+    ``retold`` are the sets of which its pages tell something else now, ``views`` those that changed: (target,
+    set before, set now, their platform), ``None`` for none. ``evidence`` counts copied results, ``pages``
+    pages that were written or removed. ``other_change`` says who is changing the channel: then nothing was done.
+    ``failing`` are sets that it shows although something failed since.
+    """
+
+    family: str
+    channel: str
+    retold: tuple[str, ...] = ()
+    views: tuple[ViewChange, ...] = ()
+    evidence: int = 0
+    pages: int = 0
+    other_change: str = ""
+    failing: tuple[SetStatus, ...] = ()
+    other_policy: bool = False
+
+
+@dataclass(frozen=True)
+class Refresher:
+    """One who refreshes. ``policy`` is that of all channels, ``now`` the time in UTC.
+
+    ``again``: sets are judged again where there is something new; otherwise those stay as they were of which
+    something is known, because nobody said by which policy.
+    """
+
+    store: Store
+    layout: StoreLayout
+    policy: Policy
+    by: str
+    now: datetime
+    env: Mapping[str, str]
+    again: bool = True
+    _digest: str = field(init=False)
+    _ageless: Policy = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Find out once what every set needs."""
+        object.__setattr__(self, "_digest", compute_policy_digest(self.policy))
+        object.__setattr__(self, "_ageless", drop_age_limits(self.policy))
+
+    def refresh_channel(self, family: str, channel: str) -> RefreshResult | None:
+        """Refresh a channel and the documents about it; ``None`` when nothing was ever promoted to it.
+
+        Raises ReleaseError; the same call carries on afterwards.
+        """
+        last: ChangedInStoreError | None = None
+        for _ in range(_REFRESH_ATTEMPTS):
+            try:
+                return self._refresh_once(family, channel)
+            except ChangedInStoreError as cause:
+                last = cause
+        raise ReleaseError(
+            f"{channel} of {family} is changed by others all the time", tip=RUN_AGAIN_TIP
+        ) from last
+
+    def refresh_support(self, families: Sequence[str]) -> list[str]:
+        """Bring support.json of families, then that of all, to what is known; return those that changed."""
+        paths = [FamilyPaths(self.layout, item, "release") for item in families]
+        changed = [item.support_document for item in paths if write_support(self.store, item)]
+        if write_whole_support(self.store, self.layout):
+            changed.append(f"{self.layout.release}/{self.layout.support}")
+        return changed
+
+    def _refresh_once(self, family: str, channel: str) -> RefreshResult | None:
+        promoter = self._make_promoter(family, channel)
+        stored = read_channel_status(self.store, promoter.release, channel)
+        record = read_channel(self.store, promoter.release, channel)
+        if record.tag is None:
+            return None
+        if record.channel.pending is not None:
+            if record.channel.pending.action != "refresh":
+                return RefreshResult(family, channel, other_change=str(record.channel.pending))
+            promoter.retell(record, ())
+            raise ChangedInStoreError(
+                f"an earlier refresh of {channel} of {family} was not finished; now it is"
+            )
+        names, brought = self._bring_evidence(promoter, record.channel)
+        sets = self._find_statuses(record.channel, stored, names, promoter.released)
+        retold, pages_written = self._retell_channel(promoter, record, sets)
+        views, exchanged = self._publish_views(promoter.released, channel, stored, sets)
+        return RefreshResult(
+            family,
+            channel,
+            retold,
+            views,
+            brought,
+            pages_written + exchanged,
+            failing=tuple(status for status in sets if status.is_failing),
+            other_policy=self.again and stored.document.policy not in {"", self._digest},
+        )
+
+    def _make_promoter(self, family: str, channel: str) -> Promoter:
+        actor = ChannelActor(self.by, f"{self.now:%Y-%m-%dT%H:%M:%SZ}")
+        return Promoter(self.store, FamilyPaths(self.layout, family), channel, actor)
+
+    def _bring_evidence(self, promoter: Promoter, channel: Channel) -> tuple[dict[str, set[str]], int]:
+        """Bring the evidence of the sets that are shown; return the ids of all, and how many were new."""
+        staged = list_evidence_ids(self.store, promoter.staging)
+        present = list_evidence_ids(self.store, promoter.release)
+        staged_ids = {set_id: staged.get(set_id, set()) for set_id in channel.shown}
+        brought = copy_evidence(self.store, promoter.staging, promoter.release, present, staged_ids)
+        return {set_id: staged_ids[set_id] | present.get(set_id, set()) for set_id in channel.shown}, brought
+
+    def _find_statuses(
+        self, channel: Channel, stored: StoredStatus, names: Mapping[str, set[str]], released: ReleasedSets
+    ) -> tuple[SetStatus, ...]:
+        """Return what is known of all sets that are shown; those of which nothing changed as they were."""
+        before = {status.set: status for status in stored.document.sets}
+
+        def of(channel_set: ChannelSet) -> SetStatus:
+            digest = compute_status_digest(
+                self.policy, self._digest, channel_set, sorted(names[channel_set.set]), self.now
+            )
+            old = before.get(channel_set.set)
+            if old is not None and (old.of == digest or not self.again):
+                return old
+            (document,), signers = released.read_documents([channel_set.set]), self.policy.signers
+            evidence = read_evidence(
+                self.store, self.layout, document, signers=signers, env=self.env, area="release"
+            )
+            results = [
+                stored_evidence
+                for stored_evidence in evidence
+                if stored_evidence.id in names[channel_set.set]
+            ]  # another may be copying more
+            return make_set_status(
+                document,
+                results,
+                channel_set,
+                policy=self._ageless,
+                channel=channel.channel,
+                now=self.now,
+                digest=digest,
+            )
+
+        return tuple(run_in_parallel(of, channel.sets, jobs=_STATUS_JOBS))
+
+    def _retell_channel(
+        self, promoter: Promoter, record: ChannelRecord, sets: Sequence[SetStatus]
+    ) -> tuple[tuple[str, ...], int]:
+        """Have the channel tell what is known; return the sets of which it told something else, and pages."""
+        goal = tuple(
+            channel_set.model_copy(update={"state": status.state, "told": status.told})
+            for channel_set, status in zip(record.channel.sets, sets, strict=True)
+        )
+        if goal == record.channel.sets:
+            return (), 0
+        retold = tuple(new.set for new, old in zip(goal, record.channel.sets, strict=True) if new != old)
+        return retold, promoter.retell(record, goal).pages
+
+    def _publish_views(
+        self, released: ReleasedSets, channel: str, stored: StoredStatus, sets: tuple[SetStatus, ...]
+    ) -> tuple[tuple[ViewChange, ...], int]:
+        """Have views show what they are to show; return those that changed, and how many pages did."""
+        paths = released.paths
+        present = list_view_targets(self.store, paths, channel)
+        ids_by_target = find_view_sets(sets, channel, PlatformConflicts(released).have_conflict)
+        planned = plan_views(stored, ids_by_target, present)
+        policy = self._digest if self.again else stored.document.policy or self._digest
+        goal = ChannelStatus(family=paths.family, channel=channel, policy=policy, sets=sets, views=planned)
+        tag, pages = stored.tag, 0
+        if goal != stored.document or tag is None:
+            tag = self._write_status(paths, goal, tag)
+
+        def check() -> None:
+            info = self.store.head(paths.channel_status(channel))
+            if (info.tag if info else None) != tag:
+                raise ChangedInStoreError(
+                    f"views of {channel} of {paths.family} were changed by somebody else", tip=RUN_AGAIN_TIP
+                )
+
+        changing = [view for view in planned if not view.settled]
+        for view in changing:
+            pages += publish_view(released, channel, view, check)
+        if changing:
+            self._write_status(paths, goal.settle_views(), tag)
+        return tuple(_list_view_changes(stored.document, sets, changing)), pages
+
+    def _write_status(self, paths: FamilyPaths, document: ChannelStatus, tag: str | None) -> str:
+        return self.store.replace(paths.channel_status(document.channel), document.to_json(), tag)
+
+
+def _list_view_changes(
+    before: ChannelStatus, sets: Sequence[SetStatus], changing: Sequence[ChannelView]
+) -> Iterator[ViewChange]:
+    """Yield for each platform what became of a view; all that it shows where its pages alone were not right.
+
+    Before it began to change it showed the last of those that it ``was`` at.
+    """
+    platforms = {item.set: item.os for item in (*before.sets, *sets)}
+    views = {item.gfx: item for item in before.views}
+    for view in changing:
+        was = views.get(view.gfx, ChannelView(gfx=view.gfx, set=None))
+        changes = []
+        for platform in PLATFORM_ORDER:
+
+            def select_platform_ids(ids: Sequence[str], platform: Platform = platform) -> list[str]:
+                return [set_id for set_id in ids if platforms.get(set_id, PLATFORM_ORDER[0]) == platform]
+
+            old, new = (
+                select_platform_ids(was.was)[-1:] or select_platform_ids(was.shown),
+                select_platform_ids(view.shown),
+            )
+            changes.append((view.gfx, next(iter(old), None), next(iter(new), None), platform))
+        changed = [item for item in changes if item[1] != item[2]]
+        yield from changed or [item for item in changes if item[2]] or changes[:1]

@@ -1,0 +1,394 @@
+"""Find conflicts between sets on one channel: missing pins, overlapping wheels, lost GPU targets.
+
+Pins: exact pins tie the wheels of a set together, so that no resolver joins wheels of two sets. With pins
+the order of pages is all that is needed: a wheel appears after everything that it pins, and goes before
+it. Without, no order helps: such sets are refused. Overlaps: a pin is by version, so one version of two
+sets is taken for both.
+
+Lost targets: sets for all GPUs can be built and staged for some families alone. Shown on a channel one is
+the newest for all, and who has another GPU gets wheels without code for it. So it is held against what
+people get now: the newest set of its platform and torch line (2.13) that the channel shows. No gate asks
+that: it sees one set.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import combinations
+from typing import NamedTuple
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from rocm_wheels.core import ReleaseError, Store, run_in_parallel
+from rocm_wheels.index import METADATA_SUFFIX
+from rocm_wheels.models import MULTI_ARCH, strip_features
+from rocm_wheels.release.layout import FamilyPaths
+from rocm_wheels.release.wheel_set import (
+    TORCH_PROJECT,
+    SetDocument,
+    SetFile,
+    SetRank,
+    find_set_platform,
+    parse_torch_line,
+    rank_set,
+)
+from rocm_wheels.wheels import parse_metadata
+
+_METADATA_JOBS = 16
+_MOST_UNPINNED_SHOWN = 10
+_EXTRA_MARKER = re.compile(r"\bextra\b")
+_PIN_TIP = "build them with exact versions (==), or say --allow-unpinned"
+UNPINNED_PREFIXES = (
+    "not pinned: ",
+    "not tied",
+)  # how the lines begin that tell of what is allowed nevertheless
+RequirementsByFile = Mapping[str, Sequence[Requirement]]  # by file name; what needs an extra is there, too
+ProjectGraph = Mapping[str, Collection[str]]  # the projects that a project requires
+
+
+def read_requirements(store: Store, paths: FamilyPaths, document: SetDocument) -> RequirementsByFile:
+    """Return what the wheels of a set require of each other."""
+
+    def of(file: SetFile) -> list[Requirement]:
+        path = paths.wheel_file(file.sha256, file.name) + METADATA_SUFFIX
+        listed = parse_metadata(store.read(path).content, name=path).requires_dist
+        parsed = [Requirement(requirement) for requirement in listed]
+        return [
+            requirement for requirement in parsed if _project_of_requirement(requirement) in document.projects
+        ]
+
+    requirements = run_in_parallel(of, document.files, jobs=_METADATA_JOBS)
+    return {file.name: requires for file, requires in zip(document.files, requirements, strict=True)}
+
+
+def require_pins(
+    document: SetDocument, requires: RequirementsByFile, *, allow: bool = False
+) -> tuple[str, ...]:
+    """Raise ReleaseError for wheels that installers could join with wheels of another set.
+
+    They take another version of a project of their set than the set's, or nothing ties them to the others.
+    With ``allow`` that is returned, one sentence each, to be shown with the set.
+    """
+    unpinned = _find_unpinned(document, requires)
+    if unpinned and not allow:
+        rest_note = (
+            f"; and {len(unpinned) - _MOST_UNPINNED_SHOWN} more"
+            if len(unpinned) > _MOST_UNPINNED_SHOWN
+            else ""
+        )
+        raise ReleaseError(
+            f"wheels of {document.id} are not pinned to it: {'; '.join(unpinned[:_MOST_UNPINNED_SHOWN])}{rest_note}",
+            tip=f"installers would join them with wheels of other sets: {_PIN_TIP}",
+        )
+    untied = _find_untied(document.projects, _make_graph([document], requires))
+    if untied and not allow:
+        raise ReleaseError(
+            f"nothing ties {'; '.join(untied)} in {document.id}",
+            tip=f"installers would choose them from any set: {_PIN_TIP}",
+        )
+    return (*(f"not pinned: {fault}" for fault in unpinned), *(f"not tied: {fault}" for fault in untied))
+
+
+def require_ties(
+    document: SetDocument,
+    requires: RequirementsByFile,
+    other_documents: Sequence[SetDocument],
+    *,
+    allow: bool = False,
+) -> tuple[str, ...]:
+    """Raise ReleaseError where a set differs from one that is shown in wheels that only equal ones tie.
+
+    ``torchvision`` and ``torchaudio`` of both pin the same ``torch``: one of each set would be taken. With
+    ``allow`` that is returned, one sentence each, to be shown with the set.
+    """
+    graph, versions = _make_graph([document], requires), _list_versions(document)
+    faults: list[str] = []
+    for other in other_documents:
+        other_versions = _list_versions(other)
+        changed = [
+            project
+            for project in versions
+            if project in other_versions and versions[project] != other_versions[project]
+        ]
+        untied = _find_untied(changed, graph)
+        if untied and not allow:
+            raise ReleaseError(
+                f"{document.id} and {other.id} differ in {', '.join(changed)}, and nothing in which they "
+                f"differ ties {'; '.join(untied)}: installers would join wheels of both",
+                tip=f"demote {other.id} first, or give what they require a version of its own, too",
+            )
+        faults += [f"not tied, and {other.id} is shown, too: {fault}" for fault in untied]
+    return tuple(faults)
+
+
+def sort_by_dependencies(documents: Sequence[SetDocument], requires: RequirementsByFile) -> list[str]:
+    """Return the projects of sets so that each comes after all that it requires.
+
+    What an extra requires comes first as well, unless it requires the project itself: wheels of kernels do.
+    """
+    hard = _make_graph(documents, requires, extras=False)
+    needs = {
+        project: sorted(
+            needed, key=lambda needed_project: (needed_project not in hard[project], needed_project)
+        )
+        for project, needed in _make_graph(documents, requires).items()
+    }
+    order: dict[str, None] = {}
+    visited: set[str] = set()
+
+    def visit(project: str) -> None:
+        if project in visited:  # or a circle, in which any order will do: all of it is pinned
+            return
+        visited.add(project)
+        for needed in needs[project]:
+            if needed in hard[project] or project not in _find_closure(needed, hard):
+                visit(needed)
+        order[project] = None
+
+    for project in sorted(needs):
+        visit(project)
+    return list(order)
+
+
+def _find_unpinned(document: SetDocument, requires: RequirementsByFile) -> list[str]:
+    versions, hard = _list_versions(document), _make_graph([document], requires, extras=False)
+    return [
+        f"{file.name} requires {requirement}"
+        for file in document.files
+        for requirement in requires[file.name]
+        if not _is_pinned(requirement, versions[_project_of_requirement(requirement)])
+        # an extra may take any version of what pins its project: that decides
+        and not (
+            _needs_extra(requirement)
+            and file.project in _find_closure(_project_of_requirement(requirement), hard)
+        )
+    ]
+
+
+def _find_untied(projects: Collection[str], graph: ProjectGraph) -> list[str]:
+    """Return which projects nothing of these ties together: ``apex to torch, torchvision``.
+
+    Two are tied when both require one of them, or one of them requires both: a resolver that takes them from
+    two sets wants two versions of it.
+    """
+    closures = {project: _find_closure(project, graph) & set(projects) for project in projects}
+    untied: dict[str, set[str]] = {}
+    for project, other_project in combinations(sorted(projects), 2):
+        if not closures[project] & closures[other_project] and not any(
+            {project, other_project} <= closure for closure in closures.values()
+        ):
+            untied.setdefault(project, set()).add(other_project)
+            untied.setdefault(other_project, set()).add(project)
+    groups: list[str] = []
+    while any(untied.values()):
+        most = max(sorted(untied), key=lambda project: len(untied[project]))
+        other_projects = untied.pop(most)
+        groups.append(f"{most} to {', '.join(sorted(other_projects))}")
+        for other_project in other_projects:
+            untied[other_project].discard(most)
+    return groups
+
+
+def _make_graph(
+    documents: Iterable[SetDocument], requires: RequirementsByFile, *, extras: bool = True
+) -> ProjectGraph:
+    graph: dict[str, set[str]] = {}
+    for document in documents:
+        for file in document.files:
+            needed = {
+                _project_of_requirement(requirement)
+                for requirement in requires[file.name]
+                if extras or not _needs_extra(requirement)
+            }
+            graph.setdefault(file.project, set()).update(needed - {file.project})
+    return graph
+
+
+def _find_closure(project: str, graph: ProjectGraph) -> set[str]:
+    """Return a project and all that it requires, at any depth."""
+    reached, waiting = {project}, [project]
+    while waiting:
+        new = set(graph.get(waiting.pop(), ())) - reached
+        reached |= new
+        waiting += new
+    return reached
+
+
+def _list_versions(document: SetDocument) -> dict[str, set[Version]]:
+    versions: dict[str, set[Version]] = {}
+    for project, version in sorted({(file.project, file.version) for file in document.files}):
+        versions.setdefault(project, set()).add(Version(version))
+    return versions
+
+
+def _project_of_requirement(requirement: Requirement) -> str:
+    return str(canonicalize_name(requirement.name))
+
+
+def _needs_extra(requirement: Requirement) -> bool:
+    return bool(requirement.marker and _EXTRA_MARKER.search(str(requirement.marker)))
+
+
+def _is_pinned(requirement: Requirement, versions: set[Version]) -> bool:
+    for specifier in requirement.specifier:
+        if specifier.operator in ("==", "===") and not specifier.version.endswith(".*"):
+            try:
+                if Version(specifier.version) in versions:
+                    return True
+            except InvalidVersion:
+                continue
+    return False
+
+
+ANY_VALUE = "any"
+_LINUX_TAG = re.compile(r"(?:many)?linux[_0-9]*_(?P<machine>[a-z]\w*)")
+
+
+class InstallerSlot(NamedTuple):
+    """What an installer chooses by, but for the build tag: Linux of any age is one, ``any`` is all."""
+
+    project: str
+    version: str
+    label: str
+    python: str
+    platform: str
+
+    def overlaps(self, other: InstallerSlot) -> bool:
+        """Tell whether there is a machine for both."""
+        return (
+            self[:3] == other[:3]
+            and (ANY_VALUE in (self.python, other.python) or self.python == other.python)
+            and (ANY_VALUE in (self.platform, other.platform) or self.platform == other.platform)
+        )
+
+
+def refuse_overlaps(document: SetDocument, other_documents: Sequence[SetDocument]) -> None:
+    """Raise ReleaseError for wheels that would take the place of others in a set that is still shown.
+
+    A wheel of the same version, with a build tag or for a newer Linux, is taken for both sets. That is right
+    where the new set is the old one with wheels of one project exchanged, and a mixture everywhere else.
+    """
+    files_by_version: dict[tuple[str, str], list[tuple[InstallerSlot, str]]] = {}
+    for file in document.files:
+        for slot in list_installer_slots(file):
+            files_by_version.setdefault((slot.project, slot.version), []).append((slot, file.sha256))
+    slots = {slot for listed in files_by_version.values() for slot, _ in listed}
+    for other in other_documents:
+        changed = {file.project for file in other.files if _replaces_file(files_by_version, file)}
+        same_slots = {slot for file in other.files for slot in list_installer_slots(file)} == slots
+        if changed and not (same_slots and len(changed) == 1):
+            raise ReleaseError(
+                f"{document.id} has {', '.join(sorted(changed))} in the same version as {other.id}, with "
+                "other bytes: installers would join wheels of both",
+                tip=f"demote {other.id} first, or give the new wheels a version of their own",
+            )
+
+
+def list_installer_slots(file: SetFile) -> Collection[InstallerSlot]:
+    """Return the slots that a wheel fills."""
+    return _parse_slots(file.name, file.project, file.version, file.label)
+
+
+@lru_cache(maxsize=100_000)
+def _parse_slots(name: str, project: str, version: str, label: str) -> Collection[InstallerSlot]:
+    fields = name.removesuffix(".whl").split("-")
+    pythons, abis, platforms = (fields[3:] if fields[2][:1].isdigit() else fields[2:])[:3]
+    return {
+        InstallerSlot(
+            project, str(Version(version)), label, _parse_python(python, abi), _parse_platform(platform)
+        )
+        for python in pythons.split(".")
+        for abi in abis.split(".")
+        for platform in platforms.split(".")
+    }
+
+
+def _replaces_file(
+    files_by_version: dict[tuple[str, str], list[tuple[InstallerSlot, str]]], file: SetFile
+) -> bool:
+    return any(
+        own_slot.overlaps(slot) and sha256 != file.sha256
+        for slot in list_installer_slots(file)
+        for own_slot, sha256 in files_by_version.get((slot.project, slot.version), ())
+    )
+
+
+def _parse_python(python: str, abi: str) -> str:
+    """Return the Python that a wheel is for; one of the stable ABI may be for all."""
+    if python.startswith("py") or abi == "abi3":
+        return ANY_VALUE
+    return f"{python}t" if abi.endswith("t") else python
+
+
+def _parse_platform(platform: str) -> str:
+    match = _LINUX_TAG.fullmatch(platform)
+    return f"linux_{match['machine']}" if match else platform
+
+
+FEWER_TARGETS_PREFIX = "fewer targets: "  # how the line begins that tells of what is allowed nevertheless
+
+
+def require_no_lost_targets(
+    document: SetDocument, shown_documents: Sequence[SetDocument], channel: str, *, allow: bool = False
+) -> tuple[str, ...]:
+    """Raise ReleaseError for a set for all GPUs without code for some that people get code for now.
+
+    With ``allow`` that is returned, in a sentence, to be shown with the set.
+    """
+
+    def key(candidate: SetDocument) -> SetRank:
+        return rank_set(
+            candidate.projects, candidate.version, candidate.created, candidate.id, channel=channel
+        )
+
+    if MULTI_ARCH not in {document.family, document.layout}:
+        return ()
+    newest = max(
+        (
+            candidate
+            for candidate in shown_documents
+            if _platform_and_line(candidate) == _platform_and_line(document)
+        ),
+        key=key,
+        default=None,
+    )
+    if newest is None or not (lost_targets := _find_lost_targets(document, newest)):
+        return ()
+    lost_code = "; ".join(f"{project} for {', '.join(gfx)}" for project, gfx in lost_targets.items())
+    if not allow:
+        raise ReleaseError(
+            f"{document.id} has no code of {lost_code}, and {newest.id}, which {channel} shows, has: people with "
+            "these GPUs would get it as the newest",
+            tip="promote a set for all of them; where this is meant, say --allow-fewer-targets",
+        )
+    return (f"{FEWER_TARGETS_PREFIX}no code of {lost_code}, which {newest.id} has",)
+
+
+def _platform_and_line(document: SetDocument) -> tuple[str, tuple[int, int] | None]:
+    line = parse_torch_line(document.version) if TORCH_PROJECT in document.projects else None
+    return find_set_platform(document), line
+
+
+def _find_lost_targets(document: SetDocument, newest: SetDocument) -> dict[str, list[str]]:
+    """Return the targets that projects of both have code for in the other alone, by project."""
+    targets, newest_targets = _list_code_targets(document), _list_code_targets(newest)
+    lost = {
+        project: sorted(newest_targets[project] - targets[project])
+        for project in sorted({*targets} & {*newest_targets})
+    }
+    return {project: gfx for project, gfx in lost.items() if gfx}
+
+
+def _list_code_targets(document: SetDocument) -> Mapping[str, set[str]]:
+    """Return the targets of each project; parts that hold kernels (``torch-device-gfx942``) are of it."""
+    targets_by_project: dict[str, set[str]] = {}
+    for file in document.files:
+        project = file.project.partition("-device-")[0]
+        targets_by_project.setdefault(project, set()).update(
+            strip_features(target) for target in file.targets
+        )
+    return targets_by_project

@@ -1,0 +1,317 @@
+"""Read the wheels that are to be staged, in one pass each, and tell which lock each one is of.
+
+A set of variants may have several locks: one for each ROCm, say. The lock inside a wheel says it; where
+there is none, what the wheel requires and holds must leave one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.tags import Tag
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from rocm_wheels.core import DataError, ReleaseError, UsageError, explain_error, run_in_parallel
+from rocm_wheels.models import Lock, Project, load_project, parse_targets, sort_projects, strip_features
+from rocm_wheels.release.layout import LOCK_FILE
+from rocm_wheels.release.wheel_set import SetFile, SetLayout, SetLock, join_lock_digests
+from rocm_wheels.sources import digest_lock, format_lock, parse_lock
+from rocm_wheels.wheels import WheelScan, list_code_targets, scan_wheel
+
+ROCM_PROJECT_NAMES = re.compile(r"rocm|(rocm|amd|hip)-.+")  # what ROCm's own index has, by its names there
+_VARIANT_FILE = "variant.json"
+
+
+@dataclass(frozen=True)
+class StagedWheel:
+    """A wheel of this machine, as it will be in a set; ``lock`` is the text of the one inside, if any."""
+
+    path: Path
+    file: SetFile
+    metadata: bytes
+    requires: tuple[Requirement, ...]
+    tags: frozenset[Tag]
+    lock: str | None
+    elsewhere: bool  # device code of its libraries is in archives of other wheels
+
+    def restrict_to_targets(self, targets: Collection[str]) -> StagedWheel:
+        """Return it as the set of a family has it: what code it has for others is no matter of this set."""
+        family_targets = tuple(target for target in self.file.targets if target in targets)
+        return replace(self, file=self.file.model_copy(update={"targets": family_targets}))
+
+
+def read_staged_wheels(paths: Sequence[Path]) -> list[StagedWheel]:
+    """Read wheels, several at a time. Raises ReleaseError that lists everything that is wrong with them."""
+    names: dict[str, Path] = {}
+    for path in paths:
+        if (other := names.setdefault(path.name, path)) != path:
+            raise ReleaseError(f"{other} and {path} have one name: a set holds a name once")
+    scans = run_in_parallel(_scan_for_set, names.values(), jobs=os.cpu_count() or 1)
+    if faults := [fault for scan in scans for fault in (*scan.faults, *scan.repairable)]:
+        raise ReleaseError(
+            "\n".join(faults), tip="`rocm-wheels wheel verify` and `wheel retag` show and repair wheels"
+        )
+    return [_make_staged_wheel(scan) for scan in scans]
+
+
+def _scan_for_set(path: Path) -> WheelScan:
+    return scan_wheel(path, keep=(f"*.dist-info/{LOCK_FILE}", f"*.dist-info/{_VARIANT_FILE}"))
+
+
+def _make_staged_wheel(scan: WheelScan) -> StagedWheel:
+    name, metadata = scan.name, scan.metadata
+    assert name is not None and metadata is not None  # else there are faults
+    content = _find_text(scan, "METADATA")
+    assert content is not None
+    lock_content, variant = _find_text(scan, LOCK_FILE), _read_variant(scan, name.label)
+    targets = list_code_targets(code for codes in scan.device_code.values() for code in codes)
+    file = SetFile(
+        name=scan.path.name,
+        project=name.name,
+        version=str(name.version),
+        sha256=scan.sha256,
+        size=scan.size,
+        requires_python=str(metadata.requires_python),
+        metadata_sha256=hashlib.sha256(content).hexdigest(),
+        targets=tuple(sorted({strip_features(target) for target in targets})),
+        label=name.label or "",
+        variant=variant,
+    )
+    requires = tuple(Requirement(requirement) for requirement in metadata.requires_dist)
+    lock = None if lock_content is None else lock_content.decode("utf-8", "replace")
+    return StagedWheel(scan.path, file, content, requires, name.tags, lock, bool(scan.moved_code))
+
+
+def _find_text(scan: WheelScan, file: str) -> bytes | None:
+    return next((text for name, text in scan.texts.items() if name.partition("/")[2] == file), None)
+
+
+def _read_variant(scan: WheelScan, label: str | None) -> str:
+    if label is None:
+        return ""
+    from rocm_wheels.variants import parse_wheel_document
+
+    where = f"{scan.path}: {_VARIANT_FILE}"
+    content = _find_text(scan, _VARIANT_FILE)
+    if content is None:
+        raise ReleaseError(f"{where} is missing, and the file name has the label {label}")
+    return parse_wheel_document(content, name=where, label=label).to_json().decode()
+
+
+def accepts_python(tags: Iterable[Tag], python: str) -> bool:
+    """Tell whether a Python (``3.12``, ``3.13t``) takes a wheel with these tags, of whatever platform."""
+    minor = int(python.rstrip("t").partition(".")[2])
+    return any(_accepts_tag(tag, minor, python.endswith("t")) for tag in tags)
+
+
+def _accepts_tag(tag: Tag, minor: int, free_threaded: bool) -> bool:
+    if tag.abi == "abi3":
+        return not free_threaded and tag.interpreter.startswith("cp3") and int(tag.interpreter[3:]) <= minor
+    if tag.interpreter in ("py3", f"py3{minor}"):
+        return True
+    abi = f"cp3{minor}{'t' if free_threaded else ''}"
+    return tag.interpreter == f"cp3{minor}" and tag.abi in (abi, "none")
+
+
+def find_single_python(tags: Iterable[Tag]) -> str | None:
+    """Return the one Python that a wheel is for (``3.12``, ``3.13t``), ``None`` when it is for several."""
+    abis = {tag.abi for tag in tags}
+    abi = next(iter(abis)) if len(abis) == 1 else ""
+    return f"3.{abi[3:]}" if abi.startswith("cp3") else None
+
+
+@dataclass(frozen=True)
+class SetSource:
+    """A lock of a set, with the digest of its file, and the ROCm that its wheels are for.
+
+    That is the lock's, unless the wheels were rewritten for another name of the same ROCm.
+    """
+
+    lock: Lock
+    digest: str
+    rocm: str | None
+
+    def __str__(self) -> str:
+        """Return it as people tell it from others."""
+        targets = f" for {', '.join(self.lock.targets)}" if self.lock.targets else ""
+        return f"the lock {self.digest[:12]} with ROCm {self.rocm or 'of any version'}{targets}"
+
+
+@dataclass(frozen=True)
+class SetSources:
+    """The locks of a set, by their ROCm, and which of them each wheel is of, by file name."""
+
+    all: tuple[SetSource, ...]
+    by_wheel: Mapping[str, SetSource] = field(default_factory=dict)
+
+    @property
+    def has_several(self) -> bool:
+        """Whether there is more than one."""
+        return len(self.all) > 1
+
+    @cached_property
+    def digest(self) -> str:
+        """What stands for all of them in the id of a set."""
+        return join_lock_digests(source.digest for source in self.all)
+
+    def lock_of(self, wheel: StagedWheel) -> Lock:
+        """Return the lock of a wheel."""
+        return self.by_wheel[wheel.file.name].lock
+
+    def rocm_of(self, wheel: StagedWheel) -> str | None:
+        """Return the ROCm that a wheel is for."""
+        return self.by_wheel[wheel.file.name].rocm
+
+    def wheels_of(self, source: SetSource, wheels: Sequence[StagedWheel]) -> list[StagedWheel]:
+        """Return the wheels that are of a lock."""
+        return [wheel for wheel in wheels if self.by_wheel[wheel.file.name] is source]
+
+    def list_set_locks(self) -> tuple[SetLock, ...]:
+        """Return them as the document of a set has them."""
+        if not self.has_several:
+            return (SetLock(digest=self.all[0].digest, path=LOCK_FILE),)
+        return tuple(
+            SetLock(digest=source.digest, path=f"{source.digest[:12]}.{LOCK_FILE}", rocm=source.rocm)
+            for source in self.all
+        )
+
+    def list_lock_files(self) -> Mapping[str, bytes]:
+        """Return the files, by their paths beside the document."""
+        pairs = zip(self.list_set_locks(), self.all, strict=True)
+        return {set_lock.path: format_lock(source.lock).encode() for set_lock, source in pairs}
+
+
+def list_lock_projects(lock: Lock) -> list[Project]:
+    """Return the recipes of all that a lock builds on its platform, in the order of their builds."""
+    projects = sort_projects(load_project(name) for name in lock.projects)
+    return [project for project in projects if lock.platform in project.build.platforms]
+
+
+def find_wheel_recipe(wheel: StagedWheel, projects: Sequence[Project]) -> Project | None:
+    """Return the recipe that a wheel is of."""
+    return find_recipe(wheel.file.project, projects)
+
+
+def find_recipe(name: str, projects: Sequence[Project]) -> Project | None:
+    """Return the recipe of a name, or of what that is a part of (``torch-device-gfx942``)."""
+    for project in projects:
+        distribution = canonicalize_name(project.distribution)
+        if name == distribution or name.startswith(f"{distribution}-device-"):
+            return project
+    return None
+
+
+def find_sources(
+    locks: Sequence[Lock], wheels: Sequence[StagedWheel], layout: SetLayout, renamed: Mapping[str, str]
+) -> tuple[SetSources, list[StagedWheel]]:
+    """Return the locks of a set, and its wheels, each with the digest of its own where there are several.
+
+    ``renamed`` maps the ROCm of a lock to what it is called since, where wheels were rewritten.
+    Raises UsageError for locks that cannot be those of one set, and ReleaseError that lists each wheel of
+    which it cannot be said which lock it is of.
+    """
+    by_digest = {digest_lock(lock): lock for lock in locks}
+    unsorted = [
+        SetSource(lock, digest, renamed.get(lock.rocm or "", lock.rocm)) for digest, lock in by_digest.items()
+    ]
+    sources = tuple(sorted(unsorted, key=_source_sort_key))
+    if len(sources) == 1:
+        return SetSources(sources, {wheel.file.name: sources[0] for wheel in wheels}), list(wheels)
+    if layout != "variants":
+        raise UsageError(
+            f"{len(sources)} locks were given, and wheels of {layout} are all of one",
+            tip="variants are of several: --layout variants; else stage a set for each lock",
+        )
+    if len(platforms := sorted({item.lock.platform for item in sources})) > 1:
+        raise UsageError(f"the locks are for {' and '.join(platforms)}", tip="stage a set for each")
+    source_by_wheel, faults = dict[str, SetSource](), list[str]()
+    for wheel in wheels:
+        try:
+            source_by_wheel[wheel.file.name] = _find_source(wheel, sources)
+        except ReleaseError as fault:
+            faults.append(str(fault))
+    if faults:
+        raise ReleaseError("\n".join(faults), tip="`build --lock` puts the lock of a wheel into it")
+    if idle := [str(item) for item in sources if item not in source_by_wheel.values()]:
+        raise ReleaseError(f"no wheel is of {', nor of '.join(idle)}", tip="leave it out, or add its wheels")
+    wheels_with_lock = [
+        replace(item, file=item.file.model_copy(update={"lock": source_by_wheel[item.file.name].digest}))
+        for item in wheels
+    ]
+    return SetSources(sources, source_by_wheel), wheels_with_lock
+
+
+def _source_sort_key(source: SetSource) -> tuple[Version, str]:
+    return Version(source.rocm or "0"), source.digest
+
+
+def _find_source(wheel: StagedWheel, sources: Sequence[SetSource]) -> SetSource:
+    name = wheel.file.name
+    if wheel.lock is None:
+        fitting = [source for source in sources if _is_possible_source(wheel, source)]
+        if len(fitting) == 1:
+            return fitting[0]
+        which = " or ".join(map(str, fitting)) or "none of the locks"
+        raise ReleaseError(f"{name}: it has no lock inside, and could be of {which}")
+    faults = {source.digest: find_lock_faults(wheel, source.lock) for source in sources}
+    fitting = [source for source in sources if not faults[source.digest]]
+    if not fitting:
+        reasons = "; ".join(f"not of {source}: {', '.join(faults[source.digest])}" for source in sources)
+        raise ReleaseError(f"{name}: it is of none of the locks: {reasons}")
+    wheel_lock = parse_lock(wheel.lock, name="the lock in it")
+    same_target_sources = [
+        source
+        for source in fitting
+        if (source.lock.rocm, source.lock.targets) == (wheel_lock.rocm, wheel_lock.targets)
+    ]
+    return (same_target_sources or fitting)[0]  # locks that say the same of all that it was built from
+
+
+def _is_possible_source(wheel: StagedWheel, source: SetSource) -> bool:
+    """Tell whether a lock could be that of a wheel, by its project, Python, targets and ROCm packages."""
+    lock = source.lock
+    targets = {strip_features(target) for target in parse_targets(",".join(lock.targets))}
+    python = find_single_python(wheel.tags)
+    return (
+        find_wheel_recipe(wheel, list_lock_projects(lock)) is not None
+        and (not lock.pythons or python is None or python in lock.pythons)
+        and (not targets or targets.issuperset(wheel.file.targets))
+        and all(
+            source.rocm is None or requirement.specifier.contains(source.rocm, prereleases=True)
+            for requirement in wheel.requires
+            if ROCM_PROJECT_NAMES.fullmatch(canonicalize_name(requirement.name))
+        )
+    )
+
+
+def find_lock_faults(wheel: StagedWheel, lock: Lock) -> list[str]:
+    """Return in what the lock inside a wheel, which holds what it needed, is not a part of another."""
+    if wheel.lock is None:
+        return []
+    try:
+        wheel_lock = parse_lock(wheel.lock, name="the lock in it")
+    except DataError as wrong:
+        return [explain_error(wrong)]
+    faults = []
+    if wheel_lock.platform != lock.platform:
+        faults.append(f"it was built for {wheel_lock.platform}, the lock is for {lock.platform}")
+    if wheel_lock.rocm and lock.rocm and wheel_lock.rocm != lock.rocm:
+        faults.append(f"it was built with ROCm {wheel_lock.rocm}, the lock says {lock.rocm}")
+    for name, project in wheel_lock.projects.items():
+        locked = lock.projects.get(name)
+        if locked is None:
+            faults.append(f"it was built against {name}, which the lock has not")
+        elif (locked.commit, locked.patches) != (project.commit, project.patches):
+            difference = (
+                "other patches" if locked.commit == project.commit else f"commit {project.commit[:12]}"
+            )
+            faults.append(f"it was built from {difference} of {name}, the lock says {locked.commit[:12]}")
+    return faults

@@ -1,0 +1,474 @@
+"""Describe a set: the wheels of one lock and version, what they must be tested on, which set is newest.
+
+The document is written last and never changes; a set that has none is not there.
+
+The newest, of the sets of one platform: sets of several torch lines come to one channel, and the line
+whose set came last is not the newest torch. Versions are in the order in which installers take them (PEP
+440, local parts as ``+rocm7.1.0`` too); then counts when a set was made, and last its id. Installers take
+a pre-release (``2.15.0a0``) only where there is no final: so do the channels of releases. Who asks for
+nightlies wants the newest, final or not: so it is on ``nightly``, and where no channel is asked. A set
+without torch comes after those that have it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer, model_validator
+
+from rocm_wheels.core import (
+    DataError,
+    NotInStoreError,
+    Record,
+    ReleaseError,
+    Store,
+    UsageError,
+    require_pattern,
+    suggest_name,
+    summarize_faults,
+)
+from rocm_wheels.models import Platform, Sha256Digest, get_card_kinds, get_gfx_families, strip_features
+from rocm_wheels.release.layout import Area, FamilyPaths, StoreLayout, load_layout
+from rocm_wheels.variants import NULL_LABEL
+from rocm_wheels.wheels import parse_wheel_name
+
+SetLayout = Literal["per-family", "multi-arch", "variants"]
+SET_LAYOUTS: tuple[SetLayout, ...] = ("per-family", "multi-arch", "variants")
+_NOT_IN_ID = re.compile(r"[^A-Za-z0-9._]+")
+_SET_ID_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]*-[0-9a-f]{12}"
+SetId = Annotated[
+    str, require_pattern(_SET_ID_PATTERN, "the id of a set: a name, - and 12 hexadecimal digits")
+]
+
+
+class _GrownRecord(Record):
+    """A record with keys that came later: where they say nothing they are left out, as before they came."""
+
+    _later: ClassVar[frozenset[str]] = frozenset()
+
+    @model_serializer(mode="wrap")
+    def _dump_used(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in usual(self).items() if value or name not in self._later}
+
+
+class SetFile(_GrownRecord):
+    """A wheel. ``project`` is its normalized name, ``targets`` those of its device code (base targets).
+
+    Of a wheel that serves every family, the set of one has the targets of that one. ``requires_python`` and
+    ``label`` are "" when there is none; ``variant`` is its ``variant.json``, where it is a variant. ``lock``
+    is the digest of its lock, where the set has several.
+    """
+
+    _later = frozenset({"lock"})
+    name: str
+    project: str
+    version: str
+    sha256: Sha256Digest
+    size: int
+    requires_python: str = ""
+    metadata_sha256: Sha256Digest
+    targets: tuple[str, ...] = ()
+    label: str = ""
+    variant: str = ""
+    lock: str = ""
+
+    @property
+    def for_any_rocm(self) -> bool:
+        """Whether it serves every ROCm: it has no device code, and is a variant for none of its own."""
+        return not self.targets and self.label in ("", NULL_LABEL)
+
+
+class SetCell(_GrownRecord):
+    """What a set should hold: a project for a Python (``3.12``) and a target ("": it has no device code).
+
+    ``rocm`` is the ROCm that it is for, where the set has locks with several.
+    """
+
+    _later = frozenset({"rocm"})
+    project: str
+    python: str
+    target: str = ""
+    rocm: str = ""
+
+    def __str__(self) -> str:
+        """Return it as people read it."""
+        target = f" and {self.target}" if self.target else ""
+        rocm = f" with ROCm {self.rocm}" if self.rocm else ""
+        return f"{self.project} for Python {self.python}{target}{rocm}"
+
+
+class SetLock(_GrownRecord):
+    """A lock of a set: the sha256 of its file, and where that lies beside the document.
+
+    ``rocm`` is the ROCm in it, where the set has several locks.
+    """
+
+    _later = frozenset({"rocm"})
+    digest: Sha256Digest
+    path: str
+    rocm: str | None = None
+
+
+class SetDocument(_GrownRecord):
+    """A set. ``origin`` is the id of the set that its wheels were rewritten from.
+
+    Schema 1 has one ``lock``, with ``rocm``. Variants that were built from several locks are of schema 2:
+    ``locks``, and each wheel says which is its own.
+    """
+
+    _later = frozenset({"lock", "locks"})
+    schema_version: Literal[1, 2] = Field(default=1, alias="schema")
+    id: SetId
+    created: str
+    version: str
+    rocm: str | None = None
+    family: str
+    layout: SetLayout
+    files: tuple[SetFile, ...] = Field(min_length=1)
+    lock: SetLock | None = None
+    locks: tuple[SetLock, ...] = ()
+    origin: SetId | None = None
+    planned: tuple[SetCell, ...] = ()
+    missing: tuple[SetCell, ...] = ()
+
+    @model_validator(mode="after")
+    def _check_schema(self) -> SetDocument:
+        digests = {lock.digest for lock in self.locks}
+        if self.schema_version == 1:
+            right = self.lock is not None and not self.locks and not any(file.lock for file in self.files)
+        else:
+            right = self.lock is None and 2 <= len(digests) == len(self.locks)
+            right = right and all(file.lock in digests for file in self.files)
+        if not right:
+            raise ValueError("schema 1 has one lock; schema 2 several, and one of them for each file")
+        return self
+
+    @property
+    def sources(self) -> tuple[SetLock, ...]:
+        """Its locks: one, or several."""
+        return self.locks if self.lock is None else (self.lock,)
+
+    @property
+    def computed_id(self) -> str:
+        """The id that follows from what it lists."""
+        files = ((file.name, file.sha256) for file in self.files)
+        return make_set_id(self.version, files, join_lock_digests(lock.digest for lock in self.sources))
+
+    @property
+    def rocms(self) -> tuple[str, ...]:
+        """The versions of ROCm that its wheels are for, as its locks say, in their order."""
+        versions = [self.rocm] if self.lock is not None else [item.rocm for item in self.locks]
+        return tuple(dict.fromkeys(item for item in versions if item))
+
+    @property
+    def rocm_in_words(self) -> str:
+        """The versions of ROCm, for people; "" when no lock says any."""
+        return ", ".join(self.rocms)
+
+    def rocm_of(self, file: SetFile) -> str | None:
+        """Return the ROCm that a wheel was built with, as its lock says."""
+        return next((lock.rocm for lock in self.locks if lock.digest == file.lock), self.rocm)
+
+    def fits_cell(self, file: SetFile, cell: SetCell) -> bool:
+        """Tell whether a wheel is for the ROCm of a cell."""
+        return not cell.rocm or file.for_any_rocm or self.rocm_of(file) == cell.rocm
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every planned cell is there."""
+        return not self.missing
+
+    @property
+    def hashes(self) -> frozenset[str]:
+        """The sha256 of all its wheels."""
+        return frozenset(file.sha256 for file in self.files)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The targets that any of its wheels has device code for, sorted."""
+        return tuple(sorted({target for file in self.files for target in file.targets}))
+
+    @property
+    def projects(self) -> tuple[str, ...]:
+        """Its projects (normalized names), sorted."""
+        return tuple(sorted({file.project for file in self.files}))
+
+    def to_json(self) -> bytes:
+        """Return its file: the same set is the same bytes."""
+        values = self.model_dump(mode="json", by_alias=True)
+        return (json.dumps(values, indent=1) + "\n").encode()
+
+
+def join_lock_digests(digests: Iterable[str]) -> str:
+    """Return what stands for the locks of a set in its id: the digest of one, or that of all digests."""
+    sorted_digests = sorted(digests)
+    return (
+        sorted_digests[0]
+        if len(sorted_digests) == 1
+        else hashlib.sha256("".join(sorted_digests).encode()).hexdigest()
+    )
+
+
+def make_set_id(version: str, files: Iterable[tuple[str, str]], lock_digest: str) -> str:
+    """Return the id of a set: its version, as a URL and a bucket can hold it, and what it is made of.
+
+    ``files`` are names with their sha256. ``+`` becomes ``-``: S3 takes it for a space.
+    """
+    hasher = hashlib.sha256()
+    for name, sha256 in sorted(files):
+        hasher.update(f"{name}\0{sha256}\n".encode())
+    hasher.update(lock_digest.encode())
+    return f"{_NOT_IN_ID.sub('-', version)}-{hasher.hexdigest()[:12]}"
+
+
+def parse_set(content: bytes, *, where: str, expected: str | None = None) -> SetDocument:
+    """Read the document of a set; DataError with what is wrong in it, and for an id that is not its own.
+
+    ``expected`` is the id that the folder has.
+    """
+    try:
+        document = SetDocument.model_validate_json(content)
+    except ValidationError as cause:
+        raise DataError(
+            f"{where} is not the document of a set: {summarize_faults(cause, SetDocument)}"
+        ) from None
+    computed_id = document.computed_id
+    if len({document.id, computed_id, expected or computed_id}) > 1:
+        raise DataError(f"{where} says {document.id}, and what it lists is {computed_id}")
+    return document
+
+
+def read_set(
+    store: Store, family: str, set_id: str, *, area: Area = "staging", layout: StoreLayout
+) -> SetDocument:
+    """Return a set that is in the store. Raises ReleaseError when it is not, DataError when it is damaged."""
+    path = FamilyPaths(layout, family, area).set_document(set_id)
+    try:
+        content = store.read(path).content
+    except NotInStoreError as cause:
+        ids = list(list_set_ids(store, family, area=area, layout=layout))
+        raise ReleaseError(
+            f"there is no set {set_id} of {family}{suggest_name(set_id, ids)}",
+            tip=f"`rocm-wheels releases {store.url}` lists those that are there",
+        ) from cause
+    return parse_set(content, where=store.url_of(path), expected=set_id)
+
+
+def list_set_ids(store: Store, family: str, *, area: Area = "staging", layout: StoreLayout) -> Iterator[str]:
+    """Yield the ids of all sets of a family that are complete to the last file, sorted."""
+    paths = FamilyPaths(layout, family, area)
+    for name in store.folders(paths.sets_folder):
+        if store.head(paths.set_document(name)) is not None:
+            yield name
+
+
+def list_families(store: Store, *, area: Area = "staging", layout: StoreLayout) -> list[str]:
+    """Return the families that have a folder in an area, sorted."""
+    return store.folders(layout.staging if area == "staging" else layout.release)
+
+
+def find_set(
+    store: Store, set_id: str, *, family: str | None = None, layout: StoreLayout | None = None
+) -> SetDocument:
+    """Return a staged set by its id alone, or the beginning of it that only one set has.
+
+    Raises ReleaseError that lists what an id could mean.
+    """
+    if not set_id:
+        raise UsageError(
+            "the id of the set is empty", tip=f"`rocm-wheels releases {store.url}` lists the sets"
+        )
+    names = layout or load_layout()
+    matches = [
+        (family_name, candidate_id)
+        for family_name in ([family] if family is not None else list_families(store, layout=names))
+        for candidate_id in store.folders(FamilyPaths(names, family_name).sets_folder)
+        if candidate_id.startswith(set_id)
+        and store.head(FamilyPaths(names, family_name).set_document(candidate_id)) is not None
+    ]
+    exact = [pair for pair in matches if pair[1] == set_id] or matches
+    if len(exact) == 1:
+        return read_set(store, *exact[0], layout=names)
+    if not exact:
+        where = f" of {family}" if family else ""
+        raise ReleaseError(
+            f"there is no set {set_id}{where} in {store.url}",
+            tip=f"`rocm-wheels releases {store.url}` lists those that are there",
+        )
+    raise ReleaseError(
+        f"{set_id} could be {', '.join(f'{candidate_id} of {family_name}' for family_name, candidate_id in exact)}",
+        tip="give the whole id, and --family where several have it",
+    )
+
+
+def make_planned_cells(
+    projects: Sequence[tuple[str, bool]], pythons: Sequence[str], targets: Sequence[str]
+) -> tuple[SetCell, ...]:
+    """Return what a set should hold. ``projects`` are normalized names, and whether they have device code."""
+    return tuple(
+        SetCell(project=canonicalize_name(project), python=python, target=target)
+        for project, has_code in projects
+        for python in sorted(pythons, key=_python_sort_key)
+        for target in (targets if has_code else ("",))
+    )
+
+
+def _python_sort_key(python: str) -> tuple[Version, str]:
+    return Version(python.rstrip("t")), python
+
+
+@dataclass(frozen=True)
+class InstalledWheels:
+    """The wheels that are installed together, for a Python (``3.12``; "" where none is special to one).
+
+    ``full``: they are of all projects that the set has for the GPU.
+    """
+
+    python: str
+    files: tuple[SetFile, ...]
+    full: bool = True
+
+
+def compute_needs_digest(document: SetDocument) -> str:
+    """Return the sha256 of what a document says of tests that are needed, and its id says nothing of.
+
+    Who changes the targets of a wheel, so that nobody asks for tests of them, changes this.
+    """
+    files = sorted([f.name, f.sha256, f.label, *sorted(f.targets)] for f in document.files)
+    cell_groups = (document.planned, document.missing)
+    cells = [sorted([cell.project, cell.python, cell.target] for cell in cells) for cells in cell_groups]
+    text = json.dumps([document.id, document.family, document.layout, files, *cells])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def find_set_platform(document: SetDocument) -> Platform:
+    """Return what the wheels of a set run on: a lock is of one platform, and so is what is built from it."""
+    windows = any("-win_" in file.name or "-win32" in file.name for file in document.files)
+    return "windows" if windows else "linux"
+
+
+def list_set_targets(document: SetDocument) -> tuple[str, ...]:
+    """Return the targets that a set is for, sorted: those inside and those planned, else its family's."""
+    planned = {cell.target for cell in document.planned if cell.target}
+    targets = {strip_features(target) for target in {*document.targets, *planned}}
+    return tuple(sorted(targets)) or get_gfx_families().get(document.family, ())
+
+
+def list_families_of_target(document: SetDocument, gfx: str) -> tuple[str, ...]:
+    """Return the families that a target may be tested and named under, the narrowest first.
+
+    The set's own family, where the target is in it: what a set is called makes no GPU another one.
+    """
+    members = get_gfx_families()
+    if gfx in members.get(document.family, ()):
+        return tuple(dict.fromkeys((gfx, document.family)))
+    containing = [name for name, all_of in members.items() if gfx in all_of and name not in get_card_kinds()]
+    return tuple(sorted(containing, key=lambda name: len(members[name])))
+
+
+def list_installed_wheels(
+    document: SetDocument, gfx: str, projects: Sequence[str] = ()
+) -> tuple[InstalledWheels, ...]:
+    """Return, for each Python, the wheels that a machine with this GPU gets; only these projects', if any.
+
+    Where the set has device code, and none for this GPU and Python, nothing there can be tested on it.
+    """
+    files = _find_wheels_for_gpu(document, gfx)
+    all_of = {file.project for file in files}
+    pythons = sorted(
+        {python for file in files for python in list_wheel_pythons(file.name)}, key=_python_number
+    )
+    groups = []
+    for python in pythons or [""]:
+        python_files = tuple(
+            f for f in files if not (file_pythons := list_wheel_pythons(f.name)) or python in file_pythons
+        )
+        chosen = tuple(
+            f for f in python_files if not projects or any(_is_part_of(f, project) for project in projects)
+        )
+        has_code = not document.targets or any(file.targets for file in python_files)
+        if chosen and has_code and set(projects) <= {file.project for file in chosen}:
+            groups.append(InstalledWheels(python, chosen, {file.project for file in python_files} == all_of))
+    return tuple(groups)
+
+
+def _find_wheels_for_gpu(document: SetDocument, gfx: str) -> list[SetFile]:
+    """Return what a machine with a GPU may get: its own device code, else what is for every one.
+
+    A variant for every machine (``null``) is for those that nothing else of its project fits.
+    """
+    with_code = [
+        file for file in document.files if gfx in {strip_features(target) for target in file.targets}
+    ]
+    without_code = [file for file in document.files if not file.targets]
+    special = {
+        file.project
+        for file in (*with_code, *without_code)
+        if file.targets or file.label not in {"", NULL_LABEL}
+    }
+    return [
+        *with_code,
+        *(file for file in without_code if file.label != NULL_LABEL or file.project not in special),
+    ]
+
+
+def _is_part_of(file: SetFile, project: str) -> bool:
+    """Tell whether a wheel is a project's, or a part of it (``torch-device-gfx942``)."""
+    return file.project == project or file.project.startswith(f"{project}-device-")
+
+
+@lru_cache(4096)
+def list_wheel_pythons(name: str) -> frozenset[str]:
+    """Return the Pythons that a wheel is for by its name; none: it is for every one (``py3``, ``abi3``)."""
+    try:
+        tags = parse_wheel_name(name).tags
+    except DataError:
+        return frozenset()  # not a name to go by: it counts for every Python
+    return frozenset(
+        f"{tag.interpreter[2]}.{tag.interpreter[3:]}{'t' if tag.abi.endswith('t') else ''}"
+        for tag in tags
+        if tag.interpreter.startswith("cp") and tag.interpreter[3:].isdigit() and tag.abi != "abi3"
+    )
+
+
+def _python_number(python: str) -> tuple[int, str]:
+    return int(python[2:].rstrip("t") or 0), python
+
+
+PLATFORM_ORDER: tuple[Platform, ...] = get_args(Platform)  # in the order in which they are told
+SetRank = tuple[bool, bool, Version, str, str]
+TORCH_PROJECT, _NO_VERSION = "torch", Version("0")
+_PRERELEASE_CHANNELS = {"nightly", None}
+
+
+def rank_set(
+    projects: Container[str], version: str, created: str, set_id: str, *, channel: str | None
+) -> SetRank:
+    """Return what sets are sorted by: the greatest is the newest.
+
+    ``version`` is that of the set: torch's, where that is among its ``projects``.
+    """
+    if TORCH_PROJECT not in projects:
+        return False, False, _NO_VERSION, created, set_id
+    torch_version = Version(version)
+    return (
+        True,
+        channel in _PRERELEASE_CHANNELS or not torch_version.is_prerelease,
+        torch_version,
+        created,
+        set_id,
+    )
+
+
+def parse_torch_line(version: str) -> tuple[int, int]:
+    """Return the two numbers that a torch line is called by: ``(2, 13)`` of ``2.13.0a0+rocm7.1``."""
+    torch_version = Version(version)
+    return torch_version.major, torch_version.minor

@@ -1,0 +1,509 @@
+"""Isolated build environments with ROCm inside, made whole or not at all, used again when nothing changed.
+
+An environment is named after its Python and its ROCm version. ``environment.json`` in it says
+from which inputs it was made and is written last: without that record, or with another
+fingerprint, it is made anew, while the old one waits beside in case that fails.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rocm_wheels.core import (
+    SdkError,
+    Workspace,
+    capture_output,
+    hide_credentials,
+    lock_folder,
+    log_note,
+    write_atomically,
+    write_json_file,
+)
+from rocm_wheels.models import Platform, list_unusable_tools
+from rocm_wheels.sdk.interpreters import locate_python
+from rocm_wheels.sdk.rocm_sdk import SHARED_FOLDER, forget_shared_sdk
+from rocm_wheels.sdk.uv import PackageSource, make_venv, pip_install, pip_uninstall
+
+_FORMAT = 1
+_SPECIFIER = re.compile(r"\s*(===?|~=|!=|[<>]=?)")
+_EXTRA = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+_VERSIONS: dict[
+    tuple[str, int, int], str
+] = {}  # what interpreters said: by path, inode and time of their files
+
+
+@dataclass(frozen=True)
+class EnvironmentSpec:
+    """What a build environment is made from.
+
+    ``rocm_spec`` is a version specifier with its operator (``==7.1.0``, ``>1.0``); ``extras``
+    are those of ``rocm`` besides libraries and devel; ``extra_requirements`` are build tools
+    (``cmake==3.27.*``) and come from the user's own index, never as pre-releases.
+    """
+
+    python: Path
+    rocm_spec: str = ">1.0"
+    extras: tuple[str, ...] = ()
+    index_url: str | None = None
+    find_links: str | None = None
+    cache_dir: Path | None = None
+    pre: bool = True
+    extra_requirements: tuple[str, ...] = ()
+
+    @property
+    def all_extras(self) -> tuple[str, ...]:
+        """Every extra of ``rocm`` that is installed."""
+        return tuple(sorted({"libraries", "devel", *self.extras}))
+
+    @property
+    def requirement(self) -> str:
+        """The requirement on ROCm. SdkError when specifier or an extra cannot be one."""
+        from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+        try:
+            if not _SPECIFIER.match(self.rocm_spec):
+                raise InvalidSpecifier(self.rocm_spec)
+            SpecifierSet(self.rocm_spec)
+        except InvalidSpecifier as cause:
+            raise SdkError(
+                f"--rocm-sdk-version {self.rocm_spec!r} is not a version specifier",
+                tip="it begins with an operator: '==7.1.0', '>=7.0,<8'",
+            ) from cause
+        for extra in self.extras:
+            if not _EXTRA.fullmatch(extra):
+                raise SdkError(
+                    f"--rocm-extras: {extra!r} is not the name of an extra", tip="such as device-gfx942"
+                )
+        return f"rocm[{','.join(self.all_extras)}]{self.rocm_spec.replace(' ', '')}"
+
+    @property
+    def pinned(self) -> bool:
+        """Whether the specifier can mean one version only."""
+        return bool(re.fullmatch(r"\s*={2,3}\s*[^,*\s]+\s*", self.rocm_spec))
+
+    def with_absolute_paths(self) -> EnvironmentSpec:
+        """Return the same with absolute paths: the installer runs in another folder."""
+        links = self.find_links
+        if links and "://" not in links:
+            links = str(Path(links).absolute())
+        # absolute(), not resolve(): a link is how a virtual environment has its Python
+        return replace(self, python=self.python.absolute(), find_links=links)
+
+    @property
+    def local_packages(self) -> tuple[str, ...]:
+        """The names of the ROCm packages in a ``find_links`` folder (``rocm-sdk-core``)."""
+        folder = _find_local_folder(self.find_links)
+        files = folder.glob("rocm*.whl") if folder is not None else ()
+        return tuple(sorted({path.name.split("-")[0].replace("_", "-") for path in files}))
+
+    @property
+    def source(self) -> PackageSource:
+        """Where ROCm comes from."""
+        return PackageSource(self.index_url, self.find_links, self.cache_dir, self.pre)
+
+
+def collect_inputs(spec: EnvironmentSpec, env: Mapping[str, str]) -> dict[str, object]:
+    """Return all that the content of an environment depends on; credentials are not among it."""
+    return {
+        "format": _FORMAT,
+        "python": str(spec.python),
+        "python_version": query_python_version(spec.python, env),
+        "platform": sys.platform,
+        "requirement": spec.requirement,
+        "target_family": read_target_family(env),
+        "index_url": hide_credentials(spec.index_url or ""),
+        "find_links": _list_offered(spec.find_links),
+        "pre": spec.pre,
+        "extra_requirements": sorted(spec.extra_requirements),
+    }
+
+
+def read_target_family(env: Mapping[str, str]) -> str:
+    """Return the family that ROCm's source distribution ``rocm`` is told to require packages of ("": none).
+
+    Source: ROCm/TheRock, ``determine_target_family`` in ``_dist_info.py`` of that distribution.
+    """
+    return env.get("ROCM_SDK_TARGET_FAMILY", "")
+
+
+def _list_offered(find_links: str | None) -> list[object]:
+    """Return what ``--find-links`` offers: in a folder, name, size and time of the ROCm packages."""
+    folder = _find_local_folder(find_links)
+    if folder is None:
+        return [hide_credentials(find_links)] if find_links else []
+    if not folder.is_dir():
+        raise SdkError(
+            f"--find-links {find_links} is not a folder", tip="give a folder with rocm*.whl, or a URL"
+        )
+    states = [(path.name, path.stat()) for path in sorted(folder.glob("rocm*"))]
+    return [str(folder.resolve()), *([name, state.st_size, state.st_mtime_ns] for name, state in states)]
+
+
+def _find_local_folder(find_links: str | None) -> Path | None:
+    if not find_links:
+        return None
+    if find_links.startswith("file://"):
+        from urllib.parse import unquote, urlsplit
+
+        return Path(unquote(urlsplit(find_links).path))
+    return None if "://" in find_links else Path(find_links)
+
+
+def query_python_version(python: Path, env: Mapping[str, str]) -> str:
+    """Ask an interpreter for its version, ``3.11.7`` or ``3.13.0t``, once; SdkError when it does not run."""
+    if not python.is_file():
+        raise SdkError(f"there is no Python at {python}", tip="give --python a Python interpreter")
+    state = python.stat()
+    file = (str(python), state.st_ino, state.st_mtime_ns)
+    if file in _VERSIONS:
+        return _VERSIONS[file]
+    program = (
+        "import sys, sysconfig; free = 't' if sysconfig.get_config_var('Py_GIL_DISABLED') else '';"
+        "print('.'.join(map(str, sys.version_info[:3])) + free)"
+    )
+    _VERSIONS[file] = capture_output(
+        [python, "-I", "-S", "-c", program], env=env, check=SdkError, description=f"asking {python} for its version",
+        tip="give --python a Python interpreter",
+    )  # fmt: skip
+    return _VERSIONS[file]
+
+
+def name_environment(spec: EnvironmentSpec, version: str) -> str:
+    """Return the folder name of an environment: Python ``version`` and ROCm specifier, readable."""
+    text = spec.rocm_spec
+    words = {">=": "ge", "<=": "le", "!=": "not", "~=": "about", ">": "gt", "<": "lt", "=": "", "*": "any"}
+    for sign, word in words.items():
+        text = text.replace(sign, word)
+    short = ".".join(version.split(".")[:2]) + ("t" if version.endswith("t") else "")
+    return f"py{short}-rocm-{re.sub(r'[^A-Za-z0-9.+]+', '-', text).strip('-')}"
+
+
+def compute_fingerprint(inputs: Mapping[str, object]) -> str:
+    """Return a digest of the inputs: the same for the same environment."""
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
+
+
+OnLine = Callable[[str], None] | None
+ENVIRONMENT_RECORD = "environment.json"
+_LAYER_PATHS = "rocm-wheels-below.pth"
+
+
+@dataclass(frozen=True)
+class BuildEnvironment:
+    """A Python environment to build in. ``created``: it was made by this call, not found."""
+
+    python: Path
+    bin: Path
+    prefix: Path
+    created: bool
+
+
+def ensure_environment(
+    spec: EnvironmentSpec,
+    workspace: Workspace,
+    env: Mapping[str, str],
+    on_line: OnLine = None,
+    *,
+    upgrade: bool = False,
+) -> BuildEnvironment:
+    """Return the environment of ``spec``, making it when there is none with the same inputs.
+
+    A complete one is used without touching the network, with ``upgrade`` only when the ROCm version
+    is pinned (``==``): an open specifier may have a newer answer by now. SdkError when ROCm
+    cannot be installed; the environment that was there before is there afterwards, too.
+    """
+    spec = spec.with_absolute_paths()
+    inputs = collect_inputs(spec, env)
+    prefix = workspace.environments / name_environment(spec, str(inputs["query_python_version"]))
+    with lock_folder(
+        workspace.environments / ".locks" / prefix.name, purpose=f"the build environment {prefix.name}"
+    ):
+        before = _recover_environment(prefix)
+        if before == compute_fingerprint(inputs) and (spec.pinned or not upgrade):
+            return _describe_environment(prefix, created=False)
+        _log_reason(prefix, before, upgrade=upgrade)
+        forget_shared_sdk(workspace.root / SHARED_FOLDER, prefix)
+        _make_environment(spec, prefix, inputs, env=env, on_line=on_line)
+        return _describe_environment(prefix, created=True)
+
+
+@dataclass(frozen=True)
+class EnvironmentStatus:
+    """What there is of an environment, with nothing touched: its inputs now, and why it must be made.
+
+    ``environment``: the complete one that is there, of whatever inputs. ``why`` is empty when it is current.
+    """
+
+    inputs: Mapping[str, str]
+    environment: BuildEnvironment | None
+    why: str
+
+
+def check_environment(
+    spec: EnvironmentSpec, workspace: Workspace, env: Mapping[str, str]
+) -> EnvironmentStatus:
+    """Say whether the environment of ``spec`` would be made, and because of which input."""
+    spec = spec.with_absolute_paths()
+    inputs = collect_inputs(spec, env)
+    prefix = workspace.environments / name_environment(spec, str(inputs["query_python_version"]))
+    input_texts = {
+        name: value if isinstance(value, str) else json.dumps(value) for name, value in inputs.items()
+    }
+    before = _read_record(prefix)
+    if before is None:
+        return EnvironmentStatus(input_texts, None, "not made yet")
+    environment = _describe_environment(prefix, created=False)
+    if before["fingerprint"] == compute_fingerprint(inputs):
+        return EnvironmentStatus(input_texts, environment, "")
+    old_inputs = before.get("inputs", {})
+    changed = [name for name in inputs if old_inputs.get(name) != json.loads(json.dumps(inputs[name]))]
+    return EnvironmentStatus(input_texts, environment, f"{', '.join(changed) or 'its format'} changed")
+
+
+def install_into(
+    python: Path, spec: EnvironmentSpec, env: Mapping[str, str], on_line: OnLine = None
+) -> BuildEnvironment:
+    """Install ROCm and the build tools into an existing environment, replacing what is there of ROCm."""
+    spec, python = spec.with_absolute_paths(), python.absolute()
+    query_python_version(python, env)
+    names = {"rocm", "rocm-sdk-core", "rocm-sdk-libraries", "rocm-sdk-devel", *spec.local_packages}
+    names |= {f"rocm-sdk-{extra}" for extra in spec.extras if extra.startswith("device-gfx")}
+    options = [word for name in sorted(names) for word in ("--reinstall-package", name)]
+    _install_rocm(python, [*options, "--upgrade", spec.requirement], spec, env, on_line, cwd=python.parent)
+    return _describe_environment(_query_prefix(python, env), created=False)
+
+
+def ensure_layer(
+    base: BuildEnvironment,
+    prefix: Path,
+    below: Sequence[Path],
+    env: Mapping[str, str],
+    *,
+    python_tag: str,
+    on_line: OnLine = None,
+) -> BuildEnvironment:
+    """Return a virtual environment over another one, making it when it is not there as a whole.
+
+    What is installed in it goes before what the packages ``below`` it have. Raises SdkError.
+    """
+    paths_file = locate_layer_packages(prefix, python_tag) / _LAYER_PATHS  # written last
+    text = "".join(f"{folder}\n" for folder in below)
+    if not (
+        locate_python(prefix).exists()
+        and paths_file.is_file()
+        and paths_file.read_text(encoding="utf-8") == text
+    ):
+        if prefix.exists():
+            shutil.rmtree(prefix)
+        prefix.parent.mkdir(parents=True, exist_ok=True)
+        make_venv(base.python, prefix, env, on_line=on_line)
+        write_atomically(paths_file, text)
+    return locate_layer(prefix)
+
+
+def locate_layer(prefix: Path) -> BuildEnvironment:
+    """Return a layer that is, or will be, at a place."""
+    return _describe_environment(prefix, created=False)
+
+
+def locate_layer_packages(prefix: Path, python_tag: str) -> Path:
+    """Return the folder of packages of a layer for ``cp312`` or ``cp313t``."""
+    if sys.platform == "win32":
+        return prefix / "Lib" / "site-packages"
+    return prefix / "lib" / f"python{python_tag[2]}.{python_tag[3:]}" / "site-packages"
+
+
+def install_requirements(
+    environment: BuildEnvironment,
+    requirements: Sequence[str | Path],
+    *,
+    env: Mapping[str, str],
+    on_line: OnLine = None,
+    source: PackageSource | None = None,
+    reinstall: Sequence[str] = (),
+    platform: Platform = "windows" if sys.platform == "win32" else "linux",
+) -> None:
+    """Install requirements: a ``Path`` is a requirements file, a ``str`` a requirement.
+
+    Packages named in ``reinstall`` that belong to it are installed anew. Those that are no good on the platform
+    are not installed, whoever requires them: ninja on Windows, which is the system's there.
+    """
+    if not requirements:
+        return
+    words = [word for name in reinstall for word in ("--reinstall-package", name)]
+    for requirement in requirements:
+        words += (
+            ["--requirement", str(requirement.resolve())] if isinstance(requirement, Path) else [requirement]
+        )
+    names = ", ".join(
+        requirement.name if isinstance(requirement, Path) else requirement for requirement in requirements
+    )
+    override_text = "".join(f"{name}; sys_platform == 'none'\n" for name in list_unusable_tools(platform))
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as folder:
+        overrides = Path(folder, "overrides.txt")
+        overrides.write_text(override_text, encoding="utf-8")
+        pip_install(
+            environment.python, [*words, *(["--overrides", str(overrides)] if override_text else [])],
+            source or PackageSource(), env,
+            activity=f"installing {names}", cwd=environment.prefix, on_line=on_line,
+        )  # fmt: skip
+
+
+def install_wheel(
+    environment: BuildEnvironment,
+    wheel: Path,
+    *,
+    env: Mapping[str, str],
+    on_line: OnLine = None,
+    dependencies: bool = False,
+    source: PackageSource | None = None,
+) -> None:
+    """Install one wheel in place of what there is of that name, the same version included.
+
+    Without ``dependencies`` no index is asked; with them, what is installed and fits stays.
+    """
+    name = wheel.name.split("-")[0].replace("_", "-")
+    how = ["--reinstall-package", name] if dependencies else ["--reinstall", "--no-deps", "--no-index"]
+    pip_install(
+        environment.python, [*how, str(wheel.resolve())], source or PackageSource(), env,
+        activity=f"installing {wheel.name}", cwd=environment.prefix, on_line=on_line,
+    )  # fmt: skip
+
+
+def uninstall_distribution(
+    environment: BuildEnvironment, distribution: str, *, env: Mapping[str, str]
+) -> None:
+    """Remove a distribution from an environment; one that is not there does not matter."""
+    pip_uninstall(environment.python, [distribution], env, cwd=environment.prefix)
+
+
+def _make_environment(
+    spec: EnvironmentSpec,
+    prefix: Path,
+    inputs: Mapping[str, object],
+    *,
+    env: Mapping[str, str],
+    on_line: OnLine,
+) -> None:
+    """Make the environment at its final place (scripts in it hold its path); the old one waits beside."""
+    old = _locate_old(prefix)
+    if prefix.exists():
+        prefix.rename(old)
+    try:
+        make_venv(spec.python, prefix, env, on_line=on_line)
+        _install_rocm(locate_python(prefix), [spec.requirement], spec, env, on_line, cwd=prefix)
+        write_json_file(
+            prefix / ENVIRONMENT_RECORD, {"fingerprint": compute_fingerprint(inputs), "inputs": inputs}
+        )
+    except BaseException:
+        _recover_environment(prefix)
+        raise
+    if old.exists():
+        shutil.rmtree(old)
+
+
+def _install_rocm(
+    python: Path,
+    words: Sequence[str],
+    spec: EnvironmentSpec,
+    env: Mapping[str, str],
+    on_line: OnLine,
+    *,
+    cwd: Path,
+) -> None:
+    # Packages made anew keep their names and versions: uv's cache must look at the files again.
+    refresh = [word for name in spec.local_packages for word in ("--refresh-package", name)]
+    # ROCm's own rocm is built where it is installed, for a target family. uv keeps that build, and
+    # would give it out for every other family: it keeps one for each set of such settings.
+    family = ["--config-settings-package", f"rocm:target-family={read_target_family(env)}"]
+    activity = f"installing {spec.requirement}"
+    pip_install(
+        python, [*refresh, *family, *words], spec.source, env, activity=activity, cwd=cwd, on_line=on_line
+    )
+    _check_extras(python, spec, env)
+    if spec.extra_requirements:
+        tools = PackageSource(cache_dir=spec.cache_dir)
+        activity = f"installing {', '.join(spec.extra_requirements)}"
+        pip_install(python, spec.extra_requirements, tools, env, activity=activity, cwd=cwd, on_line=on_line)
+
+
+def _check_extras(python: Path, spec: EnvironmentSpec, env: Mapping[str, str]) -> None:
+    """Refuse an extra that the installed rocm has not: installers only warn, and install nothing for it."""
+    program = "import importlib.metadata as m; print(*(m.metadata('rocm').get_all('Provides-Extra') or []))"
+    output = capture_output(
+        [python, "-c", program],
+        env=env,
+        cwd=python.parent,
+        check=SdkError,
+        description="reading rocm's extras",
+    )
+    available = output.lower().replace("_", "-").split()
+    missing = [extra for extra in spec.all_extras if extra not in available]
+    if missing:
+        raise SdkError(
+            f"the rocm that fits {spec.requirement} has no extra {', '.join(missing)}",
+            tip=f"it has {', '.join(sorted(available)) or 'none: is it the ROCm of AMD? check --index-url'}",
+        )
+
+
+def _recover_environment(prefix: Path) -> str | None:
+    """Undo what a killed run left; returns the fingerprint of the complete environment, if there is one."""
+    old = _locate_old(prefix)
+    if prefix.exists() and _read_fingerprint(prefix) is None:
+        shutil.rmtree(prefix)
+    if old.exists():
+        if prefix.exists():
+            shutil.rmtree(old)
+        else:
+            old.rename(prefix)
+    return _read_fingerprint(prefix)
+
+
+def _read_fingerprint(prefix: Path) -> str | None:
+    """Return the fingerprint that an environment was made with; ``None`` when it is not complete."""
+    record = _read_record(prefix)
+    return None if record is None else str(record["fingerprint"])
+
+
+def _read_record(prefix: Path) -> dict[str, Any] | None:
+    path = prefix / ENVIRONMENT_RECORD
+    if not path.is_file() or not locate_python(prefix).exists():
+        return None
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and "fingerprint" in record else None
+
+
+def _log_reason(prefix: Path, before: str | None, *, upgrade: bool) -> None:
+    if before is not None:
+        why = "to look for a newer ROCm" if upgrade else "its inputs have changed"
+        log_note(f"making the build environment {prefix.name} anew: {why}")
+
+
+def _query_prefix(python: Path, env: Mapping[str, str]) -> Path:
+    program = "import sys; print(sys.prefix)"
+    return Path(
+        capture_output(
+            [python, "-c", program], env=env, check=SdkError, description=f"asking {python} for its prefix"
+        )
+    )
+
+
+def _locate_old(prefix: Path) -> Path:
+    return prefix.with_name(f".{prefix.name}.old")
+
+
+def _describe_environment(prefix: Path, *, created: bool) -> BuildEnvironment:
+    python = locate_python(prefix)
+    return BuildEnvironment(python=python, bin=python.parent, prefix=prefix, created=created)

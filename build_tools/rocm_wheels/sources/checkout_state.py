@@ -1,0 +1,126 @@
+"""The state of a checkout: kept in its repository, under ``rocm-wheels/``.
+
+It names the upstream commit, what we left in the tree (root and submodules), and the
+operation under way: an entry there after a crash says that the tree is half done.
+One run at a time works in a tree, whatever its work directory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rocm_wheels.core import WAIT_TIP, SourceError, lock_folder, write_atomically
+from rocm_wheels.sources.git import Git, find_git_directory
+
+UPSTREAM_TAG = "THEROCK_UPSTREAM_DIFFBASE"
+HIPIFY_TAG = "THEROCK_HIPIFY_DIFFBASE"
+HIPIFY_MESSAGE = "DO NOT SUBMIT: HIPIFY"
+OWN_FOLDER = "rocm-wheels"  # inside the git directory
+SIDE_INDEX = "index"  # inside OWN_FOLDER: the index of a tree that hipify changed without a commit
+TIMES_FILE = "times.json"  # inside OWN_FOLDER: times of the files before the operation under way
+FETCHED_REF = "refs/rocm-wheels/fetched"
+LEFT_REF = "refs/rocm-wheels/left"  # keeps the tree of SIDE_INDEX from garbage collection
+HIPIFIED_REF = "refs/worktree/rocm-wheels/hipified"  # what hipify did; of this working tree alone
+
+_STATE_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class RepositoryState:
+    """What we left in one repository: commit, its upstream, tree of the files, hipify uncommitted."""
+
+    head: str
+    upstream: str
+    tree: str
+    uncommitted: bool = False
+
+
+@dataclass(frozen=True)
+class CheckoutState:
+    """One checkout. ``left`` maps ``""`` (root) and submodule paths to what we left there.
+
+    ``origin`` is without credentials: git keeps those, in its own configuration alone.
+    """
+
+    origin: str
+    ref: str
+    upstream: str
+    hipify: str = "no"  # no, committed, uncommitted
+    submodules: bool = True
+    patches: str = ""  # digest of the patch set that was applied
+    patch_set: str = ""  # its name
+    saved: str = ""  # digest of the set that `save-patches` last wrote from this tree
+    identity: str = ""  # what tree_identity said when we left
+    left: Mapping[str, RepositoryState] = field(default_factory=dict)
+    generated: tuple[str, ...] = ()  # git-ignored files that hipify wrote
+    operation: str | None = None  # what is under way, or was when it was killed
+
+
+def locate_state_file(git_dir: Path) -> Path:
+    """Return where a checkout's state is."""
+    return git_dir / OWN_FOLDER / "state.json"
+
+
+def read_state(git_dir: Path) -> CheckoutState | None:
+    """Return the state of a checkout, ``None`` when it is not one of ours.
+
+    Raises SourceError for a file that cannot be understood.
+    """
+    path = locate_state_file(git_dir)
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        return _parse_state(json.loads(data.decode("utf-8")))
+    except (ValueError, TypeError, KeyError, AttributeError) as cause:
+        raise SourceError(
+            f"{path} cannot be understood (another version of rocm-wheels?)",
+            tip="check out into another folder, or remove that file: the tree then counts as yours",
+        ) from cause
+
+
+def write_state(git_dir: Path, state: CheckoutState) -> None:
+    """Record the state, whole or not at all."""
+    # ASCII: names that are not UTF-8 come as lone surrogates
+    text = json.dumps({"format": _STATE_FORMAT, **asdict(state)}, indent=1, sort_keys=True)
+    write_atomically(locate_state_file(git_dir), text + "\n")
+
+
+def _parse_state(value: dict[str, Any]) -> CheckoutState:
+    if value.pop("format") != _STATE_FORMAT:
+        raise ValueError("unknown format")
+    repositories = {path: RepositoryState(**entry) for path, entry in value.pop("left").items()}
+    generated = tuple(value.pop("generated"))
+    state = CheckoutState(left=repositories, generated=generated, **value)
+    texts = [state.origin, state.ref, state.upstream, *generated]
+    texts += [
+        text
+        for repository in repositories.values()
+        for text in (repository.head, repository.upstream, repository.tree)
+    ]
+    if not all(isinstance(text, str) for text in texts) or (
+        state.operation is None and "" not in repositories
+    ):
+        raise ValueError("values of another kind")
+    return state
+
+
+@contextmanager
+def hold_checkout(directory: Path, *, activity: str, env: Mapping[str, str]) -> Iterator[None]:
+    """Hold a checkout: no build, checkout or hipify of another run works in it meanwhile.
+
+    Raises UsageError that names the holder. A folder that is no checkout is not held: the step
+    that asks for its identity refuses it.
+    """
+    if not (directory / ".git").exists():
+        yield
+        return
+    folder = find_git_directory(Git(directory, env)) / OWN_FOLDER
+    with lock_folder(folder, purpose=activity, tip=f"{WAIT_TIP}, or build from another checkout"):
+        yield

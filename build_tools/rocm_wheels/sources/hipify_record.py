@@ -1,0 +1,332 @@
+"""Remember by content what hipify did, so that it can be done again without harm.
+
+The project's script knows no second time: what it translated in place it translates again, and what
+the user changed in a file that it makes it writes over. So each repository remembers (a tree of git's,
+held by a ref of the working tree's own) which files the script makes, with what it wrote, and which it
+rewrites in place.
+
+Then a file that it makes is written when its translation changed, and an edit of it is merged; in a file
+that it rewrites in place only lines are translated that are new since; what is made of a source that is
+gone goes.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rocm_wheels.core import SourceError
+from rocm_wheels.sources.checkout_state import HIPIFIED_REF, HIPIFY_MESSAGE, HIPIFY_TAG
+from rocm_wheels.sources.git import Git
+from rocm_wheels.sources.trees import (
+    TreePart,
+    list_differences,
+    list_tree,
+    read_blobs,
+    run_side_by_side,
+    temporary_index,
+)
+
+_WHOLE_TREE = "whole"
+
+
+class EditedOutputError(SourceError):
+    """Files that hipify makes were edited, and it now writes something else into the same lines."""
+
+    def __init__(self, directory: Path, paths: Sequence[str]) -> None:
+        names = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
+        super().__init__(
+            f"{names} in {directory}: edited, and hipify now writes something else into the same lines",
+            tip="move your file away, hipify, and make your change again in the file that it writes",
+        )
+
+
+@dataclass(frozen=True)
+class HipifyRecord:
+    """What hipify did in one repository: blobs by path, without filters.
+
+    ``made``: files that the script makes, as it wrote them; ``ignored``: those of them that git ignores.
+    ``rewritten``: sources that it translates in place, as they were left. ``whole``, of the root: the
+    ``hash_combined_tree`` that was left, empty where that is not known.
+    """
+
+    made: Mapping[str, str] = field(default_factory=dict)
+    ignored: Mapping[str, str] = field(default_factory=dict)
+    rewritten: Mapping[str, str] = field(default_factory=dict)
+    whole: str = ""
+
+    def is_hipified(self, directory: Path) -> bool:
+        """Tell whether a working tree is a hipified one: it has any file as hipify made or left it."""
+        if generated := self.made or self.ignored:  # what git ignores stays where git goes elsewhere
+            return any((directory / path).exists() for path in generated)
+        return not self.rewritten or bool(_list_unchanged(directory, self.rewritten))
+
+    def is_current(self, directory: Path, whole: str) -> bool:
+        """Tell whether nothing changed since: the ``hash_combined_tree`` (``whole``), and what git ignores."""
+        return self.whole == whole and len(_list_unchanged(directory, self.ignored)) == len(self.ignored)
+
+
+@dataclass(frozen=True)
+class KeptFiles:
+    """The files of a record that are there before the script runs, by path."""
+
+    content: Mapping[str, bytes]
+
+
+def read_hipify_record(git: Git) -> HipifyRecord | None:
+    """Return what hipify did in a repository; ``None`` where nobody remembers.
+
+    Where the commit of hipify alone is there (TheRock's scripts tag it, too), it tells.
+    """
+    tree = git.text("for-each-ref", "--format=%(objectname)", HIPIFIED_REF)
+    if not tree:
+        return _read_hipify_commit(git)
+    groups: dict[str, dict[str, str]] = {"made": {}, "ignored": {}, "rewritten": {}}
+    whole = ""
+    for entry in list_tree(git, tree):
+        group, _, path = entry.path.partition("/")
+        if group == _WHOLE_TREE:
+            whole = read_blobs(git, [entry.object])[entry.object].decode("ascii")
+        else:
+            groups[group][path] = entry.object
+    return HipifyRecord(**groups, whole=whole)
+
+
+def _read_hipify_commit(git: Git) -> HipifyRecord | None:
+    name = f"refs/tags/{HIPIFY_TAG}"
+    subject = git.text("for-each-ref", "--format=%(subject)", name)
+    if subject != HIPIFY_MESSAGE:
+        return None
+    changes = [
+        change
+        for change in list_differences(git, "diff-tree", "-r", f"{name}^", name)
+        if not change.of_submodule
+    ]
+    return HipifyRecord(
+        made={change.path: change.after[1] for change in changes if change.letter == "A"},
+        rewritten={change.path: change.after[1] for change in changes if change.letter == "M"},
+    )
+
+
+def write_hipify_records(parts: Sequence[TreePart], records: Mapping[str, HipifyRecord], whole: str) -> None:
+    """Remember what was done in the repositories of a tree, whose ``hash_combined_tree`` now is ``whole``."""
+
+    def write(part: TreePart) -> None:
+        record = records[part.path]
+        if not part.path:
+            record = replace(record, whole=whole)
+        if record != HipifyRecord():
+            _write_record(part.git, record)
+
+    run_side_by_side(write, [part for part in parts if part.path in records])
+
+
+def accept_rewritten_files(part: TreePart, record: HipifyRecord) -> HipifyRecord:
+    """Return a record in which the files that are rewritten in place are done with as they lie there."""
+    present = [path for path in record.rewritten if _is_regular_file(part.git.directory / path)]
+    return replace(record, rewritten=store_blobs(part.git, present))
+
+
+def _write_record(git: Git, record: HipifyRecord) -> None:
+    groups = {"made": record.made, "ignored": record.ignored, "rewritten": record.rewritten}
+    lines = [
+        f"100644 {blob}\t{name}/{path}" for name, blobs in groups.items() for path, blob in blobs.items()
+    ]
+    if record.whole:
+        lines.append(f"100644 {_store_blob(git, record.whole.encode('ascii'))}\t{_WHOLE_TREE}")
+    data = "".join(f"{line}\0" for line in lines).encode("utf-8", "surrogateescape")
+    with temporary_index(git, None, keep=True) as index_git:
+        index_git.text("update-index", "--add", "-z", "--index-info", stdin=data)
+        tree = index_git.text("write-tree")
+    git.text("update-ref", HIPIFIED_REF, tree)
+
+
+def set_outputs_aside(part: TreePart, record: HipifyRecord) -> KeptFiles:
+    """Note the files of a record before the script runs, and remove those that it made and nobody changed.
+
+    What it does not make again then had a source that is gone.
+    """
+    directory = part.git.directory
+    content = _read_files(directory, (*record.made, *record.ignored, *record.rewritten))
+    for path, blob in {**record.made, **record.ignored}.items():
+        if path in content and hash_blob(content[path]) == blob:
+            (directory / path).unlink()
+    return KeptFiles(content)
+
+
+def merge_outputs(
+    part: TreePart, record: HipifyRecord, kept_files: KeptFiles
+) -> tuple[HipifyRecord, list[str]]:
+    """Put right what the script wrote over what was there; return what it makes now, and conflicts.
+
+    A conflict: a file that it makes was edited where its translation changed as well. The edit stays.
+    """
+    changed = _find_overwritten(part.git.directory, kept_files)
+    _merge_rewritten(part, record, kept_files, changed)
+    generated, conflicts = _merge_generated(part, record, kept_files, changed)
+    return replace(record, made=generated), conflicts
+
+
+def _merge_rewritten(
+    part: TreePart, record: HipifyRecord, kept_files: KeptFiles, changed: Mapping[str, bytes]
+) -> None:
+    rewritten = {path: blob for path, blob in record.rewritten.items() if path in changed}
+    settled = read_blobs(part.git, sorted(rewritten.values()))
+    for path, blob in rewritten.items():
+        result = translate_new_lines(settled[blob], kept_files.content[path], changed[path])
+        _write_file(part.git.directory / path, result)
+
+
+def _merge_generated(
+    part: TreePart, record: HipifyRecord, kept_files: KeptFiles, changed: Mapping[str, bytes]
+) -> tuple[dict[str, str], list[str]]:
+    """Merge edits into files that were made anew; return the blobs that the script made, and conflicts."""
+    git, directory = part.git, part.git.directory
+    edited = [
+        path
+        for path, blob in record.made.items()
+        if path in changed and hash_blob(kept_files.content[path]) != blob
+    ]
+    past = read_blobs(git, sorted({record.made[path] for path in edited}))
+    generated, conflicts = {}, []
+    for path, blob in record.made.items():
+        if not _is_regular_file(directory / path):
+            continue
+        content = (directory / path).read_bytes()
+        generated[path] = hash_blob(content)
+        if path in edited:
+            _store_blob(git, content)
+            mine = kept_files.content[path]
+            merged = mine if generated[path] == blob else _merge_edit(git, mine, past[blob], content)
+            conflicts += [path] if merged is None else []
+            _write_file(directory / path, mine if merged is None else merged)
+    return generated, conflicts
+
+
+def _find_overwritten(directory: Path, kept_files: KeptFiles) -> dict[str, bytes]:
+    """Return what is now in the files that were there and have changed."""
+    now = _read_files(directory, kept_files.content)
+    return {path: content for path, content in now.items() if content != kept_files.content[path]}
+
+
+def restore_kept_files(part: TreePart, kept_files: KeptFiles) -> list[str]:
+    """Write files back as they were; return those that were not."""
+    changed = []
+    for path, content in kept_files.content.items():
+        file = part.git.directory / path
+        if not _is_regular_file(file) or file.read_bytes() != content:
+            changed.append(path)
+            _write_file(file, content)
+    return changed
+
+
+def keep_files(part: TreePart, paths: Iterable[str]) -> KeptFiles:
+    """Note files as they are."""
+    return KeptFiles(_read_files(part.git.directory, paths))
+
+
+def renew_record(
+    part: TreePart,
+    record: HipifyRecord,
+    *,
+    new: Iterable[str],
+    ignored: Iterable[str],
+    rewritten: Iterable[str],
+) -> HipifyRecord:
+    """Return a record with the files that the script made or rewrote for the first time; blobs are stored.
+
+    ``ignored``: all files that it made and git ignores.
+    """
+    directory = part.git.directory
+    unchanged = [path for path in _list_unchanged(directory, record.made) if path not in record.ignored]
+    to_store = sorted({*new, *ignored, *rewritten, *record.rewritten, *unchanged})
+    files = store_blobs(part.git, [path for path in to_store if _is_regular_file(directory / path)])
+    return HipifyRecord(
+        made={**record.made, **{path: files[path] for path in new if path in files}},
+        ignored={path: files[path] for path in ignored if path in files},
+        rewritten={path: files[path] for path in (*record.rewritten, *rewritten) if path in files},
+    )
+
+
+def translate_new_lines(settled: bytes, now: bytes, translated: bytes) -> bytes:
+    """Return ``now`` with the translation of those of its lines that ``settled`` does not have."""
+    lines, others = now.splitlines(keepends=True), translated.splitlines(keepends=True)
+    new = set(range(len(lines)))
+    for block in _match_lines(settled.splitlines(keepends=True), lines).get_matching_blocks():
+        new.difference_update(range(block.b, block.b + block.size))
+    result: list[bytes] = []
+    for word, start, end, other, other_end in _match_lines(lines, others).get_opcodes():
+        nearby = range(start - 1, end + 1) if word == "insert" else range(start, end)
+        if word == "replace" and end - start == other_end - other:
+            pairs = zip(range(start, end), others[other:other_end], strict=True)
+            result += [text if number in new else lines[number] for number, text in pairs]
+        elif (word == "insert" and start == 0 and new) or not new.isdisjoint(
+            nearby
+        ):  # an #include that new device code needs
+            result += others[other:other_end]
+        else:
+            result += lines[start:end]
+    return b"".join(result)
+
+
+def _match_lines(old: list[bytes], new: list[bytes]) -> difflib.SequenceMatcher[bytes]:
+    return difflib.SequenceMatcher(None, old, new, autojunk=False)
+
+
+def hash_blob(content: bytes) -> str:
+    """Return the id that git gives a file's content (no filter, no change of line ends)."""
+    return hashlib.sha1(b"blob %d\0%b" % (len(content), content), usedforsecurity=False).hexdigest()
+
+
+def store_blobs(git: Git, paths: Sequence[str]) -> dict[str, str]:
+    """Store files as they are on the disk; return their blobs by path."""
+    if not paths:
+        return {}
+    names = "".join(f"{_quote_path(path)}\n" for path in paths).encode("utf-8", "surrogateescape")
+    output = git.text("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=names)
+    return dict(zip(paths, output.split("\n"), strict=True))
+
+
+def _merge_edit(git: Git, mine: bytes, base: bytes, theirs: bytes) -> bytes | None:
+    """Merge an edit of a file into its new translation; ``None`` where both change the same lines."""
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-merge-") as folder:
+        files = [Path(folder, name) for name in ("mine", "base", "theirs")]
+        for file, content in zip(files, (mine, base, theirs), strict=True):
+            file.write_bytes(content)
+        if not git.succeeds("merge-file", "--quiet", *map(str, files)):
+            return None
+        return files[0].read_bytes()
+
+
+def _list_unchanged(directory: Path, blobs: Mapping[str, str]) -> list[str]:
+    """List the files that are as their blobs say."""
+    files = _read_files(directory, blobs)
+    return [path for path, content in files.items() if hash_blob(content) == blobs[path]]
+
+
+def _is_regular_file(file: Path) -> bool:
+    return file.is_file() and not file.is_symlink()
+
+
+def _read_files(directory: Path, paths: Iterable[str]) -> dict[str, bytes]:
+    return {path: (directory / path).read_bytes() for path in paths if _is_regular_file(directory / path)}
+
+
+def _write_file(file: Path, content: bytes) -> None:
+    if not _is_regular_file(file) or file.read_bytes() != content:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+
+
+def _store_blob(git: Git, content: bytes) -> str:
+    return git.text("hash-object", "-w", "--no-filters", "--stdin", stdin=content)
+
+
+def _quote_path(path: str) -> str:
+    """Write a path as `git hash-object --stdin-paths` reads it: one a line."""
+    text = path.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{text}"' if text != path else path

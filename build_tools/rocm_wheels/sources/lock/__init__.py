@@ -1,1 +1,0 @@
-"""The lock: made, read, compared, renewed."""

@@ -1,0 +1,269 @@
+"""Mirrors: bare repositories that all checkouts share, so that a commit is fetched once.
+
+One repository for all forks of a name: ``pytorch.git`` holds what pytorch/pytorch and ROCm/pytorch
+have, and the second asks only for what the first has not. Only commits that were asked for are fetched
+(pytorch has ten thousands of refs); each is kept as ``refs/origins/<origin>/commits/<id>``, which
+vouches for all that it needs and survives a branch that is rewound. A commit asked for by its id may have
+come from another fork: the id is its content.
+
+Checkouts get links to the packs, never a reference to their folder. Git never writes into a pack that is there: it
+makes new ones and removes old names. A hard link keeps the file when the other name goes, so a mirror may be
+repacked, pruned or removed at any time. With alternates a repository breaks as soon as the other one loses an
+object.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels.core import SourceError, UsageError, copy_atomically, lock_folder, log_note, write_atomically
+from rocm_wheels.sources.checkout_state import FETCHED_REF, OWN_FOLDER
+from rocm_wheels.sources.git import FETCH_SECONDS, Git, find_objects_folder
+from rocm_wheels.sources.network import (
+    CommitRequest,
+    FetchedCommit,
+    Transport,
+    fetch_commit,
+    make_sha256_error,
+    mark_under_way,
+)
+from rocm_wheels.sources.own_work import TREE_VARIABLE
+from rocm_wheels.sources.trees import has_object, has_whole_commit
+
+_LINK_ATTEMPTS = 20
+# another file system, one without links, a file of somebody else's, too many names of one file
+_NO_LINKS = {
+    errno.EXDEV,
+    errno.EPERM,
+    errno.EACCES,
+    errno.EMLINK,
+    errno.ENOSYS,
+    errno.ENOTSUP,
+    errno.EOPNOTSUPP,
+    errno.EINVAL,
+}
+
+
+def link_objects(source: Path, target: Path) -> None:
+    """Have all objects of a repository in another one; both are ``objects`` folders.
+
+    Each file appears whole, the index of a pack after the pack: a run that is killed leaves nothing
+    that git would take for a pack. Raises SourceError when the source changes all the time.
+    """
+    (target / "pack").mkdir(parents=True, exist_ok=True)
+    for _ in range(_LINK_ATTEMPTS):
+        try:
+            for file in _list_missing_objects(source, target):
+                _link_or_copy(file, target / file.relative_to(source))
+        except FileNotFoundError as cause:
+            last_failure = cause  # somebody repacks; what it held is in another pack now
+        else:
+            return
+    raise SourceError(
+        f"the packs in {source} change all the time", tip="wait until it is at rest"
+    ) from last_failure
+
+
+def _list_missing_objects(source: Path, target: Path) -> Iterator[Path]:
+    """Yield what the target has not got, loose objects first: one that is packed meanwhile is met again."""
+    for folder in sorted(source.glob("[0-9a-f][0-9a-f]")):
+        yield from (file for file in sorted(folder.iterdir()) if len(file.name) == 38)
+    for index in sorted((source / "pack").glob("pack-*.idx")):
+        if not (target / "pack" / index.name).exists():
+            yield index.with_suffix(".pack")
+            if index.with_suffix(".rev").exists():
+                yield index.with_suffix(".rev")
+            yield index
+
+
+def _link_or_copy(file: Path, target: Path) -> None:
+    if target.exists():
+        return
+    target.parent.mkdir(exist_ok=True)
+    try:
+        os.link(file, target)
+    except FileExistsError:
+        return
+    except OSError as failure:
+        if failure.errno not in _NO_LINKS:
+            raise
+        _note_copied(str(file.parent.parent.parent.parent), failure.strerror or "")
+        copy_atomically(file, target)
+        target.chmod(0o444)
+
+
+@functools.cache
+def _note_copied(mirrors: str, why: str) -> None:
+    log_note(f"the packs of {mirrors} are copied, not linked ({why}): each checkout takes their whole size")
+
+
+# Everything arrives as packs, git by itself removes none, and any commit is given out to a checkout.
+_MIRROR_SETTINGS = """
+[gc]
+	auto = 0
+[maintenance]
+	auto = false
+[fetch]
+	unpackLimit = 1
+[transfer]
+	unpackLimit = 1
+[uploadpack]
+	allowAnySHA1InWant = true
+"""
+_MIRROR_MARK = "mirror"  # in OWN_FOLDER once a mirror is set up whole
+_INIT_NAMES = {"HEAD", "branches", "config", "config.lock", "description", "hooks", "info", "objects", "refs"}
+_USERINFO = re.compile(r"(://)[^/]*@|\A[^/@]+@(?=[^/]*:)")
+_MIRROR_TIP = "remove it (no checkout needs it), or name another folder with --mirror-dir"
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """A bare repository in the mirrors' folder; ``space`` is where refs of the origin are."""
+
+    folder: Path
+    git: Git
+    space: str
+
+
+def refuse_mirrors_inside(folder: Path | None, checkout: Path) -> None:
+    """Raise UsageError for a folder of mirrors in a checkout: they outlive it, and others share them."""
+    if folder is not None and folder.absolute().is_relative_to(checkout):
+        raise UsageError(
+            f"the mirrors' folder {folder} lies in the checkout {checkout}",
+            tip="name one that all checkouts can share with --mirror-dir",
+        )
+
+
+def locate_mirror(
+    origin: str, folder: Path, env: Mapping[str, str], settings: tuple[str, ...] = ()
+) -> Mirror:
+    """Return the mirror of an origin; it need not be there yet."""
+    mirror_folder = folder / f"{name_repository(origin)}.git"
+    outside = {
+        name: value for name, value in env.items() if name != TREE_VARIABLE
+    }  # it outlives this checkout
+    git = Git(mirror_folder, outside, settings, {"GIT_DIR": str(mirror_folder)})
+    return Mirror(mirror_folder, git, f"refs/origins/{make_origin_slug(origin)}")
+
+
+def name_repository(origin: str) -> str:
+    """Return the last part of an origin without ``.git``, fit for a file's name anywhere."""
+    last = re.split(r"[/:\\]", origin.rstrip("/"))[-1].lower().removesuffix(".git")
+    return re.sub(r"[^a-z0-9._-]", "_", last).strip(".") or "repository"
+
+
+def make_origin_slug(origin: str) -> str:
+    """Return a part of a ref for an origin: readable, without user or password, one for each origin."""
+    plain = _USERINFO.sub(r"\1", origin).rstrip("/").removesuffix(".git")
+    digest = hashlib.sha256(plain.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    words = re.sub(r"[^A-Za-z0-9]+", "-", re.sub(r"\A\w+://", "", plain)).strip("-")
+    return f"{words[-80:]}-{digest}"
+
+
+def obtain_commit(
+    git: Git, request: CommitRequest, commit: str, *, depth: int | None, transport: Transport
+) -> FetchedCommit:
+    """Have a commit in a checkout's repository as FETCHED_REF, by way of the mirror if there is one.
+
+    ``commit`` is what ``wanted.source`` was when the origin was asked; returns the commit that came.
+    A commit that the mirror has costs no network. Raises SourceError.
+    """
+    if transport.mirrors is None:
+        return fetch_commit(git, request, FETCHED_REF, depth=depth, transport=transport)
+    mirror, commit = ensure_mirrored(git, request, commit, transport=transport)
+    if depth is not None:
+        near = CommitRequest(mirror.folder.as_uri(), commit, request.name)
+        local = git.with_settings("protocol.file.allow=always")
+        return fetch_commit(local, near, FETCHED_REF, depth=depth, transport=transport)
+    link_objects(mirror.folder / "objects", find_objects_folder(git))
+    git.text(
+        "update-ref",
+        FETCHED_REF,
+        commit,
+        activity=f"taking {commit[:12]} from {mirror.folder}",
+        tip=_MIRROR_TIP,
+    )
+    return FetchedCommit(commit)
+
+
+def ensure_mirrored(
+    git: Git, request: CommitRequest, commit: str, *, transport: Transport
+) -> tuple[Mirror, str]:
+    """Have a commit in its mirror, which is made when missing; return the mirror and the commit.
+
+    ``git`` brings environment and configuration. Another run that fills the same mirror is waited for.
+    """
+    assert transport.mirrors is not None
+    mirror = locate_mirror(request.origin, transport.mirrors, git.env, git.settings)
+    if _is_ready(mirror) and mirror_has_commit(mirror, commit):
+        log_note(
+            f"{commit[:12]}{f' ({request.name})' if request.name else ''} is in the mirror {mirror.folder}"
+        )
+        return mirror, commit
+    tip = "wait for it to end, then run this again"
+    activity = f"fetching {request.description}"
+    with (
+        transport.lock_folder(mirror.folder),
+        lock_folder(mirror.folder / OWN_FOLDER, purpose=activity, tip=tip, patience=FETCH_SECONDS),
+        mark_under_way(mirror.folder),
+    ):
+        if not _is_ready(mirror):
+            _make_mirror(mirror)
+        if not mirror_has_commit(mirror, commit):
+            target = f"{mirror.space}/fetched"
+            came = fetch_commit(
+                mirror.git, request, target, depth=None, transport=transport, space=mirror.space
+            )
+            commit = came.commit
+            words = f"update {mirror.space}/commits/{commit} {commit}\ndelete {target}\n"
+            mirror.git.text("update-ref", "--stdin", stdin=words.encode("ascii"))
+    return mirror, commit
+
+
+def mirror_has_commit(mirror: Mirror, commit: str) -> bool:
+    """Tell whether a mirror has a commit with all that it needs."""
+    return has_object(mirror.git, f"{mirror.space}/commits/{commit}") or has_whole_commit(mirror.git, commit)
+
+
+def _is_ready(mirror: Mirror) -> bool:
+    """Tell whether a mirror is set up; raise SourceError for one that cannot vouch for its objects."""
+    if not (mirror.folder / "HEAD").is_file():
+        return False
+    objects = mirror.folder / "objects"
+    why = (
+        "is shallow: it has only a part of the history"
+        if _has_text(mirror.folder / "shallow")
+        else "borrows its objects from another repository (objects/info/alternates)"
+        if _has_text(objects / "info/alternates")
+        else "is a partial clone: files are missing in it"
+        if any((objects / "pack").glob("*.promisor"))
+        else ""
+    )
+    if why:
+        raise SourceError(f"the mirror {mirror.folder} {why}, so checkouts cannot share it", tip=_MIRROR_TIP)
+    return (mirror.folder / OWN_FOLDER / _MIRROR_MARK).exists()
+
+
+def _make_mirror(mirror: Mirror) -> None:
+    """Make a mirror, or finish the making of one; a bare repository that was put there is taken over."""
+    names = {entry.name for entry in mirror.folder.iterdir()} - {OWN_FOLDER}
+    if not {"HEAD", "objects", "refs"} <= names and not names <= _INIT_NAMES:
+        raise SourceError(f"{mirror.folder} is not a bare git repository", tip=_MIRROR_TIP)
+    config = mirror.folder / "config"
+    long_ids = ("config", "--file", str(config), "--get", "extensions.objectformat", "sha256")
+    if config.exists() and mirror.git.succeeds(*long_ids):
+        raise make_sha256_error(f"the mirror {mirror.folder}")
+    mirror.git.text("init", "--quiet", "--bare", "--template=", activity=f"making the mirror {mirror.folder}")
+    write_atomically(config, config.read_bytes() + _MIRROR_SETTINGS.encode("ascii"))
+    (mirror.folder / OWN_FOLDER / _MIRROR_MARK).touch()
+
+
+def _has_text(path: Path) -> bool:
+    return path.is_file() and bool(path.read_bytes().strip())

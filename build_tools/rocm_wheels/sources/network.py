@@ -1,0 +1,500 @@
+"""Reach git servers: origins and refs, the commit behind a ref, and transfers of commits.
+
+A failure may pass (a name that could not be looked up, a reset connection, a server that is busy) or
+it may not (no such repository, no permission, no such ref). Only the first kind is tried again;
+what is not known counts as the second, so that a mistake is told at once. A transfer is cut when nothing
+comes any more.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from rocm_wheels.core import (
+    SourceError,
+    UsageError,
+    capture_output,
+    hide_credentials,
+    log_note,
+    log_warning,
+    wait_or_stop,
+)
+from rocm_wheels.sources.checkout_state import OWN_FOLDER
+from rocm_wheels.sources.git import Git, add_advice, find_objects_folder
+from rocm_wheels.sources.trees import has_object
+
+_T = TypeVar("_T")
+
+_FIRST_WAIT = 1.0
+_LONGEST_WAIT = 60.0
+_SLOW_BYTES = 1000  # a second; less than this for the whole time counts as standing still
+
+# What git, curl and ssh say (git 2.28 to 2.51: http.c, connect.c, pack-protocol; curl's strerror.c).
+_TRANSIENT = re.compile(
+    r"""could\ not\ resolve\ host | temporary\ failure\ in\ name\ resolution
+    | connection\ (was\ )?(reset|refused|timed\ out|closed) | failed\ to\ connect | couldn't\ connect
+    | operation\ (too\ slow|timed\ out) | timed\ out | without\ (any\ progress|an\ end)
+    | early\ eof | unexpected\ disconnect | the\ remote\ end\ hung\ up | hung\ up\ unexpectedly
+    | rpc\ failed | requested\ url\ returned\ error:\ (408|425|429|5\d\d) | http\ (429|5\d\d)
+    | empty\ reply\ from\ server | transfer\ closed | recv\ failure | send\ failure
+    | gnutls_handshake | ssl_error_syscall | tls\ connection\ was\ non-properly\ terminated | http/2\ stream
+    | network\ is\ unreachable | no\ route\ to\ host | invalid\ index-pack\ output | broken\ pipe""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_PERMANENT = re.compile(
+    r"""not\ found | does\ not\ (exist|appear\ to\ be) | authentication\ failed | permission\ denied
+    | could\ not\ read\ (username|password) | couldn't\ find\ remote\ ref | not\ our\ ref
+    | no\ space\ left\ on\ device | mismatched\ algorithms | error:\ (400|401|403|404|410)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+# the server says so of itself (upload-pack.c), or sends objects that cannot be read (zlib.c)
+_DAMAGED_SERVER = re.compile(
+    r"repository corruption on the remote side|inflate: data stream error|inflate returned",
+    re.IGNORECASE,
+)
+_NO_ACCESS = re.compile(
+    r"""authentication\ failed | could\ not\ read\ (username|password) | permission\ denied\ \(
+    | error:\ 40[13]""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_DAMAGED_TIP = (
+    "the repository that was asked is damaged (`git fsck` there says more): have it repaired, "
+    "or take another origin"
+)
+_LOG_IN_TIP = (
+    "let git know how to log in there (credential helper, ~/.netrc, SSH key); locks hold no passwords"
+)
+
+
+@dataclass(frozen=True)
+class Transport:
+    """``retries`` after a failure that may pass; ``timeout``: seconds that a transfer may stand still.
+
+    ``mirrors``: the folder of bare repositories that checkouts share (``None``: none).
+    ``jobs``: transfers at a time, of all repositories that are fetched with this record.
+    """
+
+    retries: int = 4
+    timeout: float = 120.0
+    mirrors: Path | None = None
+    jobs: int = 8
+    _places: threading.Semaphore = field(init=False, repr=False, compare=False)
+    _folders: dict[Path, threading.Lock] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_places", threading.Semaphore(max(self.jobs, 1)))
+
+    @contextmanager
+    def hold_slot(self) -> Iterator[None]:
+        """Wait until one of the ``jobs`` places is free, and hold it for one transfer."""
+        with self._places:
+            yield
+
+    @contextmanager
+    def lock_folder(self, folder: Path) -> Iterator[None]:
+        """Wait until no other thread is at work in a folder: one line less about it than for another run."""
+        with self._folders.setdefault(folder, threading.Lock()):
+            yield
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Configuration (``key=value``) with which git itself gives up on a slow HTTP transfer."""
+        return (
+            f"http.lowSpeedLimit={_SLOW_BYTES}",
+            f"http.lowSpeedTime={max(1, round(self.timeout))}",
+        )
+
+
+def is_transient(failure: SourceError) -> bool:
+    """Tell whether a failure of the network is worth another attempt."""
+    message = str(failure)
+    if _PERMANENT.search(message) or _DAMAGED_SERVER.search(message):
+        return False
+    return bool(_TRANSIENT.search(message))
+
+
+def generate_waits(retries: int, chance: Callable[[], float] = random.random) -> Iterator[float]:
+    """Yield the seconds before each further attempt: twice as long each time, half of it by chance.
+
+    Chance keeps many machines, cut off at the same moment, from coming back at the same moment.
+    """
+    for number in range(retries):
+        whole = min(_FIRST_WAIT * 2**number, _LONGEST_WAIT)
+        yield whole / 2 + whole / 2 * chance()
+
+
+def attempt_with_retries(
+    attempt: Callable[[], _T],
+    *,
+    transport: Transport,
+    activity: str,
+    sleep: Callable[[float], None] = wait_or_stop,
+) -> _T:
+    """Return what ``attempt`` returns; after a failure that may pass it is made again, and that is said.
+
+    Raises the last SourceError.
+    """
+    for number, seconds in enumerate(generate_waits(transport.retries), start=1):
+        try:
+            return _attempt_once(attempt)
+        except SourceError as failure:
+            if not is_transient(failure):
+                raise
+            reason = str(failure).strip().splitlines()[-1].lstrip(" |")
+            log_warning(
+                f"{activity}: {reason}; trying again in {seconds:.0f} s ({number} of {transport.retries})"
+            )
+        sleep(seconds)
+    return _attempt_once(attempt)
+
+
+def _attempt_once(attempt: Callable[[], _T]) -> _T:
+    """Make an attempt; a server that lets nobody in, or is damaged, gets the tip that helps there."""
+    try:
+        return attempt()
+    except SourceError as failure:
+        if _NO_ACCESS.search(str(failure)):
+            failure.tip = _LOG_IN_TIP
+        elif _DAMAGED_SERVER.search(str(failure)):
+            failure.tip = _DAMAGED_TIP
+        raise
+
+
+_COMMIT = re.compile(r"[0-9a-fA-F]{40}\Z")
+_LONG_ID = re.compile(r"[0-9a-f]{64}\Z")
+_NO_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|\A[-/]|//|/\Z|\.\Z|\.lock\Z")  # git-check-ref-format
+_FILE_URL = re.compile(r"file://", re.IGNORECASE)
+# what anybody's .gitmodules may name (git-config(1), protocol.allow); the rest only who is trusted
+_SERVER = re.compile(r"(https?|ssh|git|git\+ssh|ssh\+git)://|[^/:]+:(?!//|:)", re.IGNORECASE)
+_HTTP = re.compile(r"(?P<scheme>https?://)[^/\s]+@", re.IGNORECASE)
+_PASSWORD = re.compile(r"(?P<user>\A[\w.+-]+://[^/\s:@]*):[^/\s]*@")
+_URL = re.compile(r"[a-zA-Z][\w+.-]*://|[^/]*:")  # a scheme, or host:path as for ssh
+
+
+def parse_origin(text: str, base: Path) -> tuple[str, bool]:
+    """Return an origin as git can use it from anywhere, and whether it is on this machine.
+
+    A path becomes absolute from ``base``. Raises UsageError for text that is no repository.
+    """
+    if not text or text.startswith("-") or any(letter in text for letter in "\n\r\0"):
+        raise UsageError(f"{text!r} is not a repository", tip="give a URL or a folder")
+    if _FILE_URL.match(text):
+        return text, True
+    if _URL.match(text) and not (base / text).exists():
+        return text, False
+    return str((base / text).resolve()), True
+
+
+def strip_credentials(origin: str) -> str:
+    """Return an origin that may be shown to everybody: no user in a web address, nowhere a password."""
+    return _PASSWORD.sub(r"\g<user>@", _HTTP.sub(r"\g<scheme>", origin, count=1))
+
+
+def is_server(origin: str) -> bool:
+    """Tell whether git lets a foreign repository name an origin: it is neither a folder nor a program."""
+    return bool(_SERVER.match(origin))
+
+
+def check_ref(ref: str) -> None:
+    """Raise UsageError for what cannot name a branch, a tag or a commit."""
+    if not ref or _NO_REF.search(ref):
+        raise UsageError(
+            f"{ref!r} is not a ref", tip="give a branch, a tag, refs/pull/N/head or all 40 digits of a commit"
+        )
+    if _LONG_ID.match(ref):
+        raise make_sha256_error(f"{ref} is a commit of a repository that")
+
+
+def make_sha256_error(subject: str) -> SourceError:
+    """Return the error for ``subject`` (a subject), which names its objects by SHA-256."""
+    return SourceError(
+        f"{subject} uses SHA-256 object ids, and only SHA-1 repositories can be checked out",
+        tip="diffbase tags, locks and patches name commits by 40 digits; ask for a SHA-1 repository",
+    )
+
+
+def is_commit(ref: str) -> bool:
+    """Tell whether a ref is a whole commit id."""
+    return bool(_COMMIT.match(ref))
+
+
+def resolve_ref(
+    git: Git,
+    origin: str,
+    ref: str,
+    *,
+    transport: Transport,
+    options: tuple[str, str] = ("--gitrepo-origin", "--repo-hashtag"),
+) -> tuple[str, str]:
+    """Ask ``origin`` what ``ref`` is; return (commit, what to fetch). A commit id is not asked for.
+
+    No mirror answers for a branch or a tag: it would give an older one. ``options`` are those that name
+    an origin and a ref, for what is said. Raises SourceError when there
+    is no such ref, or a branch and a tag of that name differ.
+    """
+    if is_commit(ref):
+        return ref.lower(), ref.lower()
+    origin_name = hide_credentials(origin)
+    with add_advice(git.directory), _explain_mirrors(transport, options[1]):
+        refs = _list_refs(git, origin, ref, transport=transport, option=options[0])
+    return _select_ref(ref, refs, origin_name)
+
+
+def _list_refs(git: Git, origin: str, ref: str, *, transport: Transport, option: str) -> dict[str, str]:
+    """Return the refs of ``origin`` that end like ``ref``, with their commits; a tag with what it is of."""
+    asking, activity = (
+        git.with_settings(*transport.settings),
+        f"asking {hide_credentials(origin)} for {ref}",
+    )
+    output = attempt_with_retries(
+        lambda: capture_output(
+            asking.command(["ls-remote", "--quiet", "--", origin, ref, f"{ref}^{{}}"]),
+            env=asking.environment(),
+            cwd=asking.directory,
+            timeout=transport.timeout,
+            check=SourceError,
+            description=activity,
+            tip=f"check {option} and the network; nothing was changed",
+        ),
+        transport=transport,
+        activity=activity,
+    )
+    return {name: commit for commit, name in (line.split("\t", 1) for line in output.splitlines())}
+
+
+def _select_ref(ref: str, refs: Mapping[str, str], origin_name: str) -> tuple[str, str]:
+    """Return which of the refs that were ``refs`` is meant: its commit, and its name. Raises SourceError."""
+    names = [ref, f"refs/{ref}", f"refs/heads/{ref}", f"refs/tags/{ref}"]
+    if ref in refs and (ref == "HEAD" or ref.startswith("refs/")):
+        names = [ref]  # a whole name, whatever else ends like it
+    names = [name for name in names if name in refs]
+    if not names:
+        raise SourceError(
+            f"{origin_name} has no branch, tag or ref {ref}",
+            tip="a commit needs all 40 digits"
+            if re.fullmatch("[0-9a-fA-F]{7,}", ref)
+            else "see `git ls-remote`; a pull request is refs/pull/N/head",
+        )
+    if any(_LONG_ID.match(commit) for commit in refs.values()):
+        raise make_sha256_error(origin_name)
+    commits = {name: refs.get(f"{name}^{{}}", refs[name]) for name in names}
+    if len(set(commits.values())) > 1:
+        raise SourceError(
+            f"{ref} of {origin_name} is ambiguous: "
+            + ", ".join(f"{n} is {c[:12]}" for n, c in commits.items()),
+            tip=f"give the whole name, {' or '.join(commits)}",
+        )
+    return commits[names[0]], names[0]
+
+
+@contextmanager
+def _explain_mirrors(transport: Transport, option: str) -> Iterator[None]:
+    """Say of a server that cannot be asked that a mirror does not stand in for it."""
+    try:
+        yield
+    except SourceError as failure:
+        if transport.mirrors is not None:
+            hint = f"A mirror never answers for a branch or tag; it does for a commit ({option})"
+            failure.tip = f"{failure.tip}. {hint}"
+        raise
+
+
+SERVED_REFS = "refs/rocm-wheels/served"  # all branches and tags of a server that gives out nothing else
+NEW_FOLDER_PREFIX = (
+    "new-"  # begins the names of folders in OWN_FOLDER that are moved to their place when whole
+)
+_FETCHING_MARK = (
+    "fetching"  # in OWN_FOLDER while a repository is written, and no operation on its tree is noted
+)
+_BY_NAME_ONLY = re.compile("unadvertised object")  # git 2.28 to 2.51: fetch-pack.c
+_NO_REPOSITORY = re.compile(
+    r"repository .* (not found|does not exist)|does not appear to be a git repository"
+)
+_NO_DEPTH = re.compile("not support shallow|shallow capabilities", re.IGNORECASE)  # fetch-pack.c, http
+
+
+@dataclass(frozen=True)
+class CommitRequest:
+    """What is to be had: ``source``, a ref or a commit, of ``origin``; ``name`` is a submodule's path.
+
+    ``trusted``: the user chose the origin. What a repository names may only come from a server,
+    as for git itself (``GIT_PROTOCOL_FROM_USER``).
+    """
+
+    origin: str
+    source: str
+    name: str = ""
+    trusted: bool = True
+
+    @property
+    def description(self) -> str:
+        """Say it to people, without credentials."""
+        source = self.source[:12] if is_commit(self.source) else self.source
+        return f"{source} of {hide_credentials(self.origin)}" + (f" ({self.name})" if self.name else "")
+
+
+class FetchedCommit(NamedTuple):
+    """A commit that is there now, and its tree (empty where nobody looked)."""
+
+    commit: str
+    tree: str = ""
+
+
+def fetch_commit(
+    git: Git,
+    request: CommitRequest,
+    target: str,
+    *,
+    depth: int | None,
+    transport: Transport,
+    space: str = SERVED_REFS,
+) -> FetchedCommit:
+    """Fetch into the ref ``target`` and return the commit that came; no file of a tree is touched.
+
+    A server that cuts no history gives the whole one, and one that gives out commits only by
+    branch or tag gives all of them, below ``space``: both are said. Raises SourceError.
+    """
+    log_note(f"fetching {request.description}" + (f", {depth} commits deep" if depth is not None else ""))
+    options = [f"--depth={depth}"] if depth is not None else []
+    try:
+        _run_transfer(git, request, [*options, f"+{request.source}:{target}"], transport)
+    except SourceError as refused:
+        if is_commit(request.source) and _BY_NAME_ONLY.search(str(refused)):
+            _fetch_all(git, request, target, space, transport)
+        elif depth is not None and _NO_DEPTH.search(str(refused)):
+            log_warning(f"{request.description}: the server cuts no history (--depth); fetching all of it")
+            _run_transfer(git, request, [f"+{request.source}:{target}"], transport)
+        else:
+            raise
+    query = f"{target}^{{}}\n{target}^{{tree}}\n".encode("ascii")
+    answers = git.text("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=query).split("\n")
+    (commit, kind), tree = answers[0].split(" "), answers[1].split(" ")[0]
+    if kind != "commit":
+        git.text("update-ref", "-d", target)
+        raise SourceError(
+            f"{request.description} is a {kind}, not a commit", tip="name a branch, a commit, or a tag of one"
+        )
+    return FetchedCommit(commit, tree)
+
+
+def is_shallow(git: Git) -> bool:
+    """Tell whether history was cut."""
+    return git.text("rev-parse", "--is-shallow-repository") == "true"
+
+
+@contextmanager
+def mark_under_way(git_dir: Path) -> Iterator[None]:
+    """Mark a repository that is written to; what a killed run left half written is removed first.
+
+    Only for somebody who holds the repository (``workspace.exclusive``).
+    """
+    mark = git_dir / OWN_FOLDER / _FETCHING_MARK
+    if was_interrupted(git_dir):
+        _remove_leftovers(git_dir)
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.touch()
+    try:
+        yield
+    finally:
+        mark.unlink(missing_ok=True)
+
+
+def was_interrupted(git_dir: Path) -> bool:
+    """Tell whether a run was killed while it wrote into a repository (``mark_under_way``)."""
+    return (git_dir / OWN_FOLDER / _FETCHING_MARK).exists()
+
+
+def _fetch_all(git: Git, request: CommitRequest, target: str, space: str, transport: Transport) -> None:
+    log_warning(
+        f"{request.description}: the server gives out branches and tags only; fetching all, with whole history"
+    )
+    names = [f"+refs/{kind}/*:{space}/{kind}/*" for kind in ("heads", "tags")]
+    _run_transfer(git, request, [*(["--unshallow"] if is_shallow(git) else []), "--prune", *names], transport)
+    if not has_object(git, request.source):
+        raise SourceError(
+            f"no branch or tag of {hide_credentials(request.origin)} holds {request.source}",
+            tip="name another commit, or an origin that has it",
+        )
+    git.text("update-ref", target, request.source)
+
+
+def _run_transfer(git: Git, request: CommitRequest, arguments: Sequence[str], transport: Transport) -> None:
+    asking = git.with_settings(*transport.settings)
+    if not any((find_objects_folder(git) / "pack").glob("*.pack")):
+        # the first comes as one file, however small: hundreds of files are slow to write, and not synced
+        asking = asking.with_settings("fetch.unpackLimit=1")
+    if not request.trusted:
+        asking = asking.with_variables(GIT_PROTOCOL_FROM_USER="0")
+    options = [argument for argument in arguments if argument.startswith("-")]
+    activity = f"fetching {request.description}"
+    tip = "run the same command again when the network is back; what was fetched is kept"
+    if is_commit(request.source):
+        tip = (
+            "the server may not have this commit, or may give out commits only by branch or tag: "
+            "name one that holds it with --repo-hashtag"
+        )
+
+    def attempt() -> None:
+        with transport.hold_slot(), _remove_partial_packs(git):
+            asking.run_network(
+                "fetch",
+                "--progress",
+                "--no-tags",
+                "--no-recurse-submodules",
+                "--force",
+                *options,
+                "--",
+                request.origin,  # not a remote's name: a fetch that fails leaves the configuration as it was
+                *arguments[len(options) :],
+                activity=activity,
+                silence=transport.timeout,
+                tip=tip,
+            )
+
+    try:
+        attempt_with_retries(attempt, transport=transport, activity=activity)
+    except SourceError as failure:
+        if "mismatched algorithms" in str(failure):
+            raise make_sha256_error(hide_credentials(request.origin)) from failure
+        if _NO_REPOSITORY.search(str(failure)):
+            failure.tip = "check where it is to come from; a server may say so, too, to who may not see it"
+        raise
+
+
+@contextmanager
+def _remove_partial_packs(git: Git) -> Iterator[None]:
+    """Remove what a transfer that fails leaves: git keeps the beginning of a pack and never uses it."""
+    packs = find_objects_folder(git) / "pack"
+    before = set(packs.glob("tmp_*"))
+    try:
+        yield
+    except BaseException:
+        for scrap in set(packs.glob("tmp_*")) - before:
+            scrap.unlink(missing_ok=True)
+        raise
+
+
+def _remove_leftovers(git_dir: Path) -> None:
+    """Remove locks and beginnings of packs in a repository and those of its submodules."""
+    for begun in (git_dir / OWN_FOLDER).glob(f"{NEW_FOLDER_PREFIX}*"):
+        shutil.rmtree(begun)
+    for folder, folders, files in os.walk(git_dir):
+        path = Path(folder)
+        if path.name == "objects":
+            folders[:] = [name for name in folders if name == "pack"]
+        folders[:] = [name for name in folders if name not in ("worktrees", OWN_FOLDER)]
+        in_packs = path.name == "pack" and path.parent.name == "objects"
+        for name in files:
+            if (in_packs and name.startswith(("tmp_", ".pack-"))) or (
+                not in_packs and name.endswith(".lock")
+            ):
+                (path / name).unlink(missing_ok=True)

@@ -1,1 +1,0 @@
-"""What needs a server, or a mirror of one: refs, commits, submodules."""

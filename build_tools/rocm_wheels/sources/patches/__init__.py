@@ -1,1 +1,0 @@
-"""Patch sets: read, applied before and after hipify, saved from a tree."""

@@ -1,0 +1,487 @@
+"""Submodules of a commit: read from ``.gitmodules``, fetched, and their working trees written.
+
+All commits are fetched before a file of the tree is touched, several at a time. They come into git's own places
+(``modules/<name>`` of the parent's repository, or the repository that a submodule has), so that what is left for
+``git submodule update`` needs no server. A network that fails leaves the tree as it was, with what has come
+kept for the next run. ``.gitmodules`` is read by git's own rules (git 2.39: submodule-config.c, and relative_url in remote.c).
+
+`git submodule update` starts a dozen programs for each, one submodule after the other. Where nothing was there
+before, what it leaves is documented (gitsubmodules(7), gitrepository-layout(5)), and one `git checkout` each is
+enough, side by side. Where git has a choice, git is asked. Names that differ only in case are two files of a commit
+and one file on some file systems: they are refused.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from rocm_wheels.core import SourceError, hide_credentials, run_growing_work, show_live_line, write_atomically
+from rocm_wheels.sources.checkout_state import OWN_FOLDER
+from rocm_wheels.sources.git import Git, GitConfiguration, is_linked, read_configuration
+from rocm_wheels.sources.mirrors import obtain_commit
+from rocm_wheels.sources.network import NEW_FOLDER_PREFIX, CommitRequest, Transport, is_server, mark_under_way
+from rocm_wheels.sources.trees import GITLINK, TreeEntry, has_whole_commit, list_tree, run_side_by_side
+
+GITMODULES_FILE = ".gitmodules"
+_REMOTE = re.compile(r"[^/]*:")  # a scheme, or host:path as for ssh
+_HOST = re.compile(r"[a-zA-Z][\w+.-]*://[^/]*")
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f]|\A-")
+
+
+@dataclass(frozen=True)
+class Submodule:
+    """What ``.gitmodules`` says of one: ``url`` may be relative to the parent's; ``None``: none is given.
+
+    ``enabled``: ``update = none`` is not said, with which git leaves a submodule alone. ``plain``: nothing
+    is said of how it is updated. ``shallow``: its history need not be fetched.
+    """
+
+    name: str
+    path: str
+    url: str | None
+    enabled: bool = True
+    shallow: bool = False
+    plain: bool = True
+
+
+def parse_gitmodules(listed: str, *, name: str) -> dict[str, Submodule]:
+    """Return path → submodule; ``name`` stands for the file in messages.
+
+    A key given twice counts the first time, as for git. A section without path says nothing and is
+    left out. Raises SourceError for what git itself refuses (a name or a path that leaves the tree, a
+    URL that looks like an option) and for two sections of one path.
+    """
+    sections: dict[str, dict[str, str | None]] = {}
+    for record in listed.split("\0")[:-1]:
+        key, separator, value = record.partition("\n")
+        kind, _, rest = key.partition(".")
+        section, _, variable = rest.rpartition(".")
+        if kind == "submodule" and section:
+            sections.setdefault(section, {}).setdefault(variable, value if separator else None)
+    submodules: dict[str, Submodule] = {}
+    for section, values in sections.items():
+        path, url = values.get("path"), values.get("url")
+        if path is None:
+            continue
+        path = path.rstrip("/")
+        for field, text in (("name", section), ("path", path)):
+            if not is_inside_tree(text):
+                raise SourceError(f"{name}: the {field} of a submodule, {text!r}, does not stay in the tree")
+        if url is not None and _UNSAFE.search(url):
+            raise SourceError(f"{name}: submodule {section}: {url!r} is not a repository")
+        if path in submodules:
+            raise SourceError(f"{name}: {path} is the path of {submodules[path].name} and of {section}")
+        shallow = (values.get("shallow") or "").lower() in {"true", "yes", "on", "1"}
+        enabled, plain = values.get("update") != "none", "update" not in values
+        submodules[path] = Submodule(section, path, url or None, enabled, shallow, plain)
+    return submodules
+
+
+def is_inside_tree(path: str) -> bool:
+    """Tell whether a relative path with / stays below its root, and out of the repository itself."""
+    pure = PurePosixPath(path)
+    parts = {part.lower() for part in pure.parts}
+    return bool(parts) and not pure.is_absolute() and not parts & {"..", ".git"} and "\0" not in path
+
+
+def resolve_submodule_url(parent: str, url: str) -> str:
+    """Return a submodule's repository; one that begins with ``./`` or ``../`` is relative to the parent's.
+
+    ``parent`` is where the parent repository itself comes from. Raises SourceError when it has
+    too few folders to go up.
+    """
+    if not url.startswith(("./", "../")):
+        return url
+    root = _HOST.match(parent)
+    least = root.end() if root else 0  # what cannot be taken away: scheme and host
+    base, rest, separator = parent.rstrip("/"), url, "/"
+    while rest.startswith(("./", "../")):
+        up, _, rest = rest.partition("/")
+        rest = rest.lstrip("/")
+        if up == ".":
+            continue
+        cut = base.rfind("/")
+        if cut < 0 and _REMOTE.match(base):
+            cut, separator = base.rfind(":"), ":"
+        if cut < least:
+            raise SourceError(f"{url} goes further up than {hide_credentials(parent)} has folders")
+        base = base[:cut]
+    return f"{base}{separator}{rest}".rstrip("/")
+
+
+def find_case_clash(paths: Iterable[str]) -> tuple[str, str] | None:
+    """Return two paths that are one where case does not count; a file may clash with a folder."""
+    files: dict[str, str] = {}
+    folders: dict[str, str] = {}
+    for path in paths:
+        folded = path.casefold()
+        if (other := files.setdefault(folded, path)) != path:
+            return other, path
+        for parent in PurePosixPath(path).parents:
+            if parent.parts:
+                folders.setdefault(str(parent).casefold(), path)
+    for folded in files.keys() & folders.keys():
+        return files[folded], folders[folded]
+    return None
+
+
+def refuse_case_clash(paths: Iterable[str], subject: str) -> None:
+    """Raise SourceError when ``subject`` (a commit, in words) cannot be written without losing a file."""
+    if (pair := find_case_clash(paths)) is not None:
+        raise SourceError(
+            f"{subject} has {pair[0]!r} and {pair[1]!r}, which are one file where case does not count, as here",
+            tip="check out on a file system that tells them apart",
+        )
+
+
+_FALSE_WORDS = {"false", "no", "off", "0"}
+_TRUE_WORDS = {"true", "yes", "on", "1"}
+
+
+@dataclass(frozen=True)
+class RepositoryCommit:
+    """A repository at a commit: its path from the root, its own folder, where it comes from."""
+
+    path: str
+    git: Git
+    folder: Path
+    origin: str
+    commit: str
+
+    @property
+    def description(self) -> str:
+        """Name it in a message."""
+        return f"{self.commit[:12]} of {_make_printable(self.path) if self.path else self.git.directory}"
+
+
+@dataclass(frozen=True)
+class _SubmoduleLink:
+    """A submodule to be had: what .gitmodules says, the commit of its gitlink, its whole URL."""
+
+    parent: RepositoryCommit
+    module: Submodule
+    commit: str
+    url: str
+
+    @property
+    def path(self) -> str:
+        return f"{self.parent.path}/{self.module.path}" if self.parent.path else self.module.path
+
+
+class FetchedSubmodule(NamedTuple):
+    """A submodule whose commit has come: its path, and its parent's, from the root.
+
+    ``tree``: the commit's, empty where nobody looked. ``folder`` is its own repository.
+    """
+
+    path: str
+    parent: str
+    name: str
+    url: str
+    commit: str
+    tree: str
+    folder: Path
+
+
+class SubmoduleFetch(NamedTuple):
+    """``paths`` of the root's submodules, and ``new``: all that were fetched, to any depth.
+
+    ``new`` is ``None`` when git has a choice, by what is there or by what is said of one.
+    """
+
+    paths: set[str]
+    new: Sequence[FetchedSubmodule] | None = None
+
+
+def fetch_submodules(
+    root: RepositoryCommit,
+    folders: Mapping[str, Path],
+    config: GitConfiguration,
+    *,
+    enabled: bool,
+    depth: int | None,
+    transport: Transport,
+) -> SubmoduleFetch:
+    """Have the commits of all submodules, recursively, if they are ``enabled``. No file is touched.
+
+    For somebody who holds the tree. ``folders``: the repositories of the
+    submodules that are in it; ``config``: the root's configuration. Raises SourceError: a server, a
+    submodule without URL, names that clash on this disk (looked for in the root alone when submodules are
+    not wanted).
+    """
+    if not enabled and not _ignores_case(config):
+        return SubmoduleFetch(set())
+    files = list_tree(root.git, root.commit)
+    if not enabled:
+        refuse_case_clash((entry.path for entry in files), root.description)
+        return SubmoduleFetch(set())
+    with mark_under_way(root.folder):
+        run = _Prefetch(root, folders, config, depth=depth, transport=transport)
+        run.run(files)
+    return SubmoduleFetch(
+        {entry.path for entry in files if entry.mode == GITLINK}, run.arrived if run.plain else None
+    )
+
+
+class _Prefetch:
+    """Fetches the submodules of one tree."""
+
+    def __init__(
+        self,
+        root: RepositoryCommit,
+        folders: Mapping[str, Path],
+        config: GitConfiguration,
+        *,
+        depth: int | None,
+        transport: Transport,
+    ) -> None:
+        self.root, self.folders, self.config = root, folders, config
+        self.depth, self.ignore_case, self.transport = depth, _ignores_case(config), transport
+        self.arrived: list[FetchedSubmodule] = []
+        self.plain = not any(_is_choice(key) for key in config.values)
+
+    def run(self, files: Sequence[TreeEntry]) -> None:
+        """Have every submodule's commit, recursively, from the root's ``files`` on. Raises SourceError."""
+        first = self.list_links(self.root, files)
+        if not first:
+            return
+        with tempfile.TemporaryDirectory(
+            prefix=NEW_FOLDER_PREFIX, dir=self.root.folder / OWN_FOLDER
+        ) as folder:
+            self.blank = Path(folder, "blank")
+            self.root.git.with_variables(GIT_DIR=str(self.blank)).text(
+                "init", "--quiet", "--bare", "--template="
+            )
+            run_growing_work(self._fetch_submodule, first, jobs=self.transport.jobs)
+        show_live_line("")
+
+    def list_links(self, repository: RepositoryCommit, listed: Sequence[TreeEntry]) -> list[_SubmoduleLink]:
+        """List the submodules of a repository's commit (``listed``) that git would update.
+
+        Raises SourceError for one without URL, and for names that clash where case does not count.
+        """
+        if self.ignore_case:
+            refuse_case_clash((entry.path for entry in listed), repository.description)
+        gitlinks = [entry for entry in listed if entry.mode == GITLINK]
+        if not gitlinks:
+            return []
+        submodules = self._read_gitmodules(
+            repository, has_file=any(e.path == GITMODULES_FILE and e.mode[:3] == "100" for e in listed)
+        )
+        values = (self.config if repository is self.root else read_configuration(repository.git)).values
+        links = []
+        for link in gitlinks:
+            module = submodules.get(link.path)
+            if module is None or (module.url is None and module.enabled):
+                raise SourceError(
+                    f"{_make_printable(link.path)} is a submodule in {repository.description}, and {GITMODULES_FILE} has no URL for it",
+                    tip="leave submodules out with --no-submodules, or name a commit that says where it is",
+                )
+            if _is_updated(module, values) and module.url is not None:
+                url = resolve_submodule_url(repository.origin, module.url)
+                links.append(_SubmoduleLink(repository, module, link.object, url))
+                self.plain &= module.plain and f"{module.path}{module.name}{url}".isprintable()
+            else:
+                self.plain = False
+        _refuse_nested([link.module.name for link in links], repository)
+        return links
+
+    def _read_gitmodules(self, repository: RepositoryCommit, *, has_file: bool) -> Mapping[str, Submodule]:
+        if not has_file:  # a link instead of a file is one that git does not follow
+            return {}
+        blob = f"{repository.commit}:{GITMODULES_FILE}"
+        text = repository.git.text(
+            "config",
+            "--blob",
+            blob,
+            "-z",
+            "--list",
+            activity=f"reading {GITMODULES_FILE} of {repository.description}",
+        )
+        return parse_gitmodules(text, name=f"{GITMODULES_FILE} of {repository.description}")
+
+    def _fetch_submodule(self, link: _SubmoduleLink) -> tuple[None, list[_SubmoduleLink]]:
+        """Have one submodule's commit; return what it has for submodules itself."""
+        folder = self.folders.get(link.path) or link.parent.folder / "modules" / link.module.name
+        fresh = not (folder / "HEAD").is_file()
+        if fresh:
+            self._make_repository(folder, link)
+        root = self.root.git
+        # its own working tree may not be there yet, or be gone: git would refuse to start
+        git = root.with_variables(GIT_DIR=str(folder), GIT_WORK_TREE=str(root.directory))
+        tree = ""
+        if fresh or not has_whole_commit(git, link.commit):
+            trusted = is_server(link.url)
+            request = CommitRequest(link.url, link.commit, _make_printable(link.path), trusted)
+            depth = self._choose_depth(git, folder, link.module)
+            tree = obtain_commit(git, request, link.commit, depth=depth, transport=self.transport).tree
+        if fresh or _is_unborn(git, folder):
+            # cut before its files are written, git would find no revision to go on from
+            write_atomically(folder / "HEAD", f"{link.commit}\n")
+        self.plain &= fresh
+        new = FetchedSubmodule(
+            link.path, link.parent.path, link.module.name, link.url, link.commit, tree, folder
+        )
+        self.arrived.append(new)
+        repository = RepositoryCommit(link.path, git, folder, link.url, link.commit)
+        return None, self.list_links(repository, list_tree(git, link.commit))
+
+    def _choose_depth(self, git: Git, folder: Path, module: Submodule) -> int | None:
+        """Return how deep to fetch: a repository that has whole histories keeps them so."""
+        depth = self.depth
+        if depth is None and module.shallow and self.transport.mirrors is None:
+            depth = 1
+        if depth is None or (folder / "shallow").exists() or not git.text("for-each-ref", "--count=1"):
+            return depth
+        return None
+
+    def _make_repository(self, folder: Path, link: _SubmoduleLink) -> None:
+        """Make a submodule's repository as ``git submodule update`` would: all at once, or not at all."""
+        for above in folder.parents:
+            if above == link.parent.folder:
+                break
+            if (above / "HEAD").is_file():
+                raise SourceError(
+                    f"the submodule {link.module.name!r} would lie inside the repository {above}"
+                )
+        new = Path(tempfile.mkdtemp(prefix="module-", dir=self.blank.parent))
+        with (self.blank / "config").open(encoding="utf-8") as file:
+            lines = [line for line in file if line.strip() != "bare = true"]
+        url = link.url.replace("\\", "\\\\").replace('"', '\\"')
+        lines += ["\tbare = false\n\tlogallrefupdates = true\n", f'[remote "origin"]\n\turl = "{url}"\n']
+        lines += ["\tfetch = +refs/heads/*:refs/remotes/origin/*\n"]
+        (new / "config").write_text("".join(lines), encoding="utf-8", errors="surrogateescape")
+        (new / "HEAD").write_text((self.blank / "HEAD").read_text(encoding="ascii"), encoding="ascii")
+        for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info"):
+            (new / name).mkdir(parents=True)
+        new.chmod(self.blank.stat().st_mode)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        if folder.exists():  # the beginning of a clone that was killed
+            _remove_beginning(folder)
+        new.rename(folder)
+
+
+def _is_choice(key: str) -> bool:
+    """Tell whether a key of the configuration says something of a submodule, or which are active."""
+    return key.startswith("submodule.") and (key.count(".") > 1 or key == "submodule.active")
+
+
+def _is_unborn(git: Git, folder: Path) -> bool:
+    """Tell whether HEAD names a branch that has no commit."""
+    if not (folder / "HEAD").read_text(encoding="utf-8", errors="surrogateescape").startswith("ref:"):
+        return False
+    return not git.succeeds("rev-parse", "--quiet", "--verify", "HEAD^{commit}")
+
+
+def _remove_beginning(folder: Path) -> None:
+    """Remove the beginning of a repository; never a folder that others' repositories are in."""
+    names = {entry.name for entry in folder.iterdir()}
+    if names and not names & {"objects", "refs", "config", "config.lock"}:
+        raise SourceError(
+            f"{folder} is to be a submodule's repository, and others are in it already: {sorted(names)[0]}",
+            tip="check out into another folder with --checkout-dir",
+        )
+    shutil.rmtree(folder)
+
+
+def _ignores_case(config: GitConfiguration) -> bool:
+    """Tell whether the disk does, as git found when it made the repository."""
+    return config.values.get("core.ignorecase", "").lower() in _TRUE_WORDS
+
+
+def _is_updated(module: Submodule, values: Mapping[str, str]) -> bool:
+    """Tell whether ``git submodule update`` touches a submodule (git-submodule(1), gitsubmodules(7))."""
+    key = f"submodule.{module.name}"
+    if values.get(f"{key}.active", "").lower() in _FALSE_WORDS and f"{key}.active" in values:
+        return False
+    return values[f"{key}.update"] != "none" if f"{key}.update" in values else module.enabled
+
+
+def _refuse_nested(names: list[str], repository: RepositoryCommit) -> None:
+    """Raise SourceError when one submodule's repository would lie in another's, which git refuses as well."""
+    name_set = set(names)
+    for name in names:
+        for number, letter in enumerate(name):
+            if letter == "/" and name[:number] in name_set:
+                raise SourceError(
+                    f"{repository.description} has submodules named {name[:number]!r} and {name!r}: "
+                    "the repository of one would lie inside the other's"
+                )
+
+
+def _make_printable(path: str) -> str:
+    return path if path.isprintable() else ascii(path)
+
+
+def write_submodules(git: Git, git_dir: Path, submodules: Sequence[FetchedSubmodule]) -> bool:
+    """Write the files of all ``submodules``, outer ones first; ``git`` and ``git_dir`` are the root's.
+
+    Returns whether it was done; else git's own command is to do what is left.
+    """
+    if is_linked(git_dir):  # its configuration is elsewhere
+        return False
+    git_dirs = {"": git_dir, **{submodule.path: submodule.folder for submodule in submodules}}
+    waiting = list(submodules)
+    while waiting:
+        paths = {submodule.path for submodule in waiting}
+        level = [submodule for submodule in waiting if submodule.parent not in paths]
+        if not all(_is_blank(git.directory, submodule.path) for submodule in level):
+            return False
+        for parent in dict.fromkeys(submodule.parent for submodule in level):
+            _register_submodules(
+                git_dirs[parent] / "config", [submodule for submodule in level if submodule.parent == parent]
+            )
+        run_side_by_side(
+            lambda submodule: _write_submodule(git.in_directory(git.directory / submodule.path), submodule),
+            level,
+        )
+        waiting = [submodule for submodule in waiting if submodule not in level]
+    return True
+
+
+def _is_blank(root: Path, path: str) -> bool:
+    """Tell whether a path is an empty folder, as git leaves it for a submodule, to which no link leads."""
+    directory = root / path
+    real = directory.resolve() == root.resolve() / path and directory.is_dir()
+    return real and not any(directory.iterdir())
+
+
+def _register_submodules(config: Path, submodules: Sequence[FetchedSubmodule]) -> None:
+    """Note in a repository what `git submodule init` would."""
+    _extend_config(
+        config,
+        "".join(
+            f'[submodule "{_quote_config(submodule.name)}"]\n\tactive = true\n\turl = "{_quote_config(submodule.url)}"\n'
+            for submodule in submodules
+        ),
+    )
+
+
+def _write_submodule(git: Git, submodule: FetchedSubmodule) -> None:
+    """Connect a repository and its working tree by relative paths, as git does, and write the files."""
+    files, folder = (
+        os.path.realpath(git.directory),
+        os.path.realpath(submodule.folder),
+    )  # else .. leaves by a link
+    worktree = _quote_config(os.path.relpath(files, folder).replace(os.sep, "/"))
+    _extend_config(submodule.folder / "config", f'[core]\n\tworktree = "{worktree}"\n')
+    pointer = os.path.relpath(folder, files).replace(os.sep, "/")
+    (git.directory / ".git").write_text(f"gitdir: {pointer}\n", encoding="utf-8", errors="surrogateescape")
+    git.text("checkout", "--quiet", "--force", "--detach", submodule.commit)
+
+
+def _extend_config(config: Path, lines: str) -> None:
+    mode = config.stat().st_mode
+    write_atomically(config, config.read_bytes() + lines.encode("utf-8", "surrogateescape"))
+    config.chmod(mode)
+
+
+def _quote_config(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')

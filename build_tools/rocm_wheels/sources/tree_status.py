@@ -1,0 +1,224 @@
+"""Say what a source tree is: upstream, patched, hipified, changed by the user, and by how much."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels.core import SourceError, hide_credentials
+from rocm_wheels.models import Project
+from rocm_wheels.sources.checkout_state import HIPIFY_TAG, UPSTREAM_TAG, CheckoutState, read_state
+from rocm_wheels.sources.git import OUR_EMAIL, Git, disable_private_filters
+from rocm_wheels.sources.hipify import check_hipify
+from rocm_wheels.sources.own_work import list_own_changes, list_own_commits
+from rocm_wheels.sources.patches import is_our_commit
+from rocm_wheels.sources.tree_identity import hash_combined_tree
+from rocm_wheels.sources.trees import (
+    TreePart,
+    choose_seed_index,
+    inspect_repository,
+    list_repositories,
+    require_commit,
+    run_side_by_side,
+    stage_files,
+    temporary_index,
+)
+
+
+@dataclass(frozen=True)
+class RepositoryStatus:
+    """One repository of a tree, by its path from the root (``""``).
+
+    ``base``, ``hipified``: patches that lie in it. ``commits``: somebody's own, newest first.
+    ``files``: (new, modified, removed or staged; path) that differ from what was left there;
+    ``added``, ``removed``: lines, of commits and files together (binary files count as files only).
+    """
+
+    path: str
+    upstream: str
+    head: str
+    base: int
+    hipified: int
+    commits: tuple[str, ...]
+    files: tuple[tuple[str, str], ...]
+    added: int
+    removed: int
+
+
+@dataclass(frozen=True)
+class TreeStatus:
+    """A tree. ``hipify``: no, committed, uncommitted; ``interrupted``: what was, else empty.
+
+    ``changed_since_hipify``: some file, which hipify may translate, is not what it was then.
+    ``origin``, ``ref`` and ``patches`` (digest of the set) are empty where another program made it.
+    ``list_repositories``: the root, and the submodules in which anything differs from upstream.
+    """
+
+    directory: str
+    origin: str
+    ref: str
+    upstream: str
+    head: str
+    hipify: str
+    patches: str
+    interrupted: str
+    changed_since_hipify: bool
+    repositories: tuple[RepositoryStatus, ...]
+
+    @property
+    def changed(self) -> bool:
+        """Tell whether anybody changed anything."""
+        return any(repository.commits or repository.files for repository in self.repositories)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Say in words what the tree is; ``upstream`` alone for one that is nothing else."""
+        base, hipified = (
+            sum(repository.base for repository in self.repositories),
+            sum(repository.hipified for repository in self.repositories),
+        )
+        labels = ["patched"] if base or hipified else []
+        labels += ["hipified"] if self.hipify != "no" else []
+        labels += ["changed"] if self.changed else []
+        return (*(["interrupted"] if self.interrupted else []), *(labels or ["upstream"]))
+
+
+def read_tree_status(project: Project, directory: Path, *, env: Mapping[str, str]) -> TreeStatus:
+    """Look at a project's tree. Raises SourceError when it is no checkout or has no commit."""
+    if not (directory / ".git").exists():
+        raise SourceError(
+            f"{directory} is not a git checkout", tip="run `checkout` first, or name it with --checkout-dir"
+        )
+    git = disable_private_filters(Git(directory.absolute(), env, variables={"GIT_OPTIONAL_LOCKS": "0"}))
+    root, links = inspect_repository("", git, "")
+    if not root.head:
+        raise SourceError(
+            f"nothing is checked out in {directory} yet", tip="run `checkout` again; it carries on"
+        )
+    state = read_state(root.git_dir)
+    whole = hash_combined_tree(root, [link.path for link in links], state)[0]
+    untouched = (
+        state is not None
+        and state.operation is None
+        and state.left[""].head == root.head
+        and whole == state.identity
+    )
+    hipified = check_hipify(project, git, whole)
+    # as upstream has it: the root's status looked into it
+    plain = {
+        path
+        for path, recorded in (state.left.items() if state is not None else ())
+        if path and untouched and recorded.head == recorded.upstream
+    }
+    parts = [part for part in list_repositories(git) if part.path not in plain]
+    all_statuses = run_side_by_side(lambda part: _read_repository_status(part, state, untouched), parts)
+    statuses = [
+        status
+        for status in all_statuses
+        if not status.path or status.base or status.hipified or status.commits or status.files
+    ]
+    return TreeStatus(
+        str(directory),
+        hide_credentials(state.origin) if state is not None else "",
+        state.ref if state is not None else "",
+        statuses[0].upstream,
+        root.head,
+        "no" if hipified == "no" else _read_hipify_way(git, state),
+        state.patches if state is not None else "",
+        (state.operation or "") if state is not None else "",
+        hipified == "stale",
+        tuple(statuses),
+    )
+
+
+def _read_hipify_way(git: Git, state: CheckoutState | None) -> str:
+    """Say how a tree was hipified, as in the state; in another program's, the tag tells."""
+    if state is not None:
+        return state.hipify
+    return "committed" if HIPIFY_TAG in _read_tags(git) else "no"
+
+
+def _read_repository_status(part: TreePart, state: CheckoutState | None, untouched: bool) -> RepositoryStatus:
+    require_commit(part)
+    git, head, git_dir, tags = part.git, part.head, part.git_dir, _read_tags(part.git)
+    recorded = state.left.get(part.path) if state is not None else None
+    upstream = recorded.upstream if recorded is not None else tags.get(UPSTREAM_TAG) or head
+    end = recorded.head if recorded is not None else head
+    hipified = tags.get(HIPIFY_TAG, "")
+    if hipified not in ("", end) and not git.succeeds("merge-base", "--is-ancestor", hipified, end):
+        hipified = ""
+    is_ours = recorded is not None  # that patches bear our name; in a tree of TheRock's scripts they do not
+    base = _list_patches(git, upstream, hipified or end, applied=is_ours)
+    above = _list_patches(git, hipified, end, applied=is_ours) if hipified else []
+    if recorded is None:  # whose the commits are that lie on top is not known then: they count as somebody's
+        commits = above if hipified else base
+        above, base = [], base if hipified else []
+    else:
+        commits = [] if untouched else list_own_commits(part, state, upstream)
+    files = [] if untouched else list_own_changes(part, state)
+    added = removed = 0
+    if commits:
+        added, removed = _count_commit_lines(git, commits)
+    if files:
+        tree = (
+            recorded.tree
+            if recorded is not None and recorded.uncommitted and recorded.head == head
+            else f"{head}^{{tree}}"
+        )
+        with temporary_index(git, choose_seed_index(git_dir, head, state, part.path), keep=False) as now:
+            stage_files(now)
+            more, fewer = _count_changed_lines(now, tree, now.text("write-tree"))
+        added, removed = added + more, removed + fewer
+    return RepositoryStatus(
+        part.path, upstream, head, len(base), len(above), tuple(commits), tuple(files), added, removed
+    )
+
+
+def _read_tags(git: Git) -> dict[str, str]:
+    """Return those of our two tags that there are, and what they name."""
+    names = [f"refs/tags/{name}" for name in (UPSTREAM_TAG, HIPIFY_TAG)]
+    lines = git.text("for-each-ref", "--format=%(refname) %(objectname)", *names).splitlines()
+    return {name.removeprefix("refs/tags/"): commit for name, commit in (line.split(" ") for line in lines)}
+
+
+def _list_patches(git: Git, start: str, end: str, *, applied: bool) -> list[str]:
+    """List the commits (id and subject) between two, newest first, but for ours; ``applied``: by us alone.
+
+    Hipify goes on top of somebody's own commits as well: those are no patches.
+    """
+    if start == end:
+        return []
+    commits = []
+    form = "--format=%ce%x09%h%x09%s"
+    for line in git.fields("log", "-z", "--no-show-signature", form, f"{start}..{end}", "--"):
+        email, short, subject = line.split("\t", 2)
+        if not is_our_commit(email, subject) and (email == OUR_EMAIL or not applied):
+            commits.append(f"{short} {subject}")
+    return commits
+
+
+def _count_commit_lines(git: Git, commits: Sequence[str]) -> tuple[int, int]:
+    """Count the lines that commits (id and subject) add and remove, each for itself; a merge has none."""
+    names = "".join(f"{commit.split(' ', 1)[0]}\n" for commit in commits)
+    options = ("--no-show-signature", "--no-renames", "--ignore-submodules=all", "--format=")
+    fields = git.fields(
+        "log", "-z", "--numstat", *options, "--no-walk", "--stdin", stdin=names.encode("ascii")
+    )
+    return _sum_numstat(fields)
+
+
+def _count_changed_lines(git: Git, old: str, new: str) -> tuple[int, int]:
+    """Count the lines added and removed between two trees or commits; submodules are left out."""
+    return _sum_numstat(
+        git.fields("diff-tree", "-r", "-z", "--numstat", "--no-renames", "--ignore-submodules=all", old, new)
+    )
+
+
+def _sum_numstat(fields: Sequence[str]) -> tuple[int, int]:
+    """Add up what ``--numstat -z`` printed (between commits a field may be empty)."""
+    added = removed = 0
+    for field in filter(None, (field.lstrip("\n") for field in fields)):
+        more, fewer, _ = field.split("\t", 2)
+        added, removed = added + int(more.replace("-", "0")), removed + int(fewer.replace("-", "0"))
+    return added, removed

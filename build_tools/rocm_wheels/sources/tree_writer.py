@@ -1,0 +1,324 @@
+"""Write the files of a commit into the working trees; list and tag them; put a tree back as it was.
+
+A tree is noted when a checkout with patches begins, and put back when one of them does not apply.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels.core import log_note, log_warning
+from rocm_wheels.models import Project
+from rocm_wheels.sources.checkout_state import (
+    HIPIFIED_REF,
+    HIPIFY_TAG,
+    LEFT_REF,
+    OWN_FOLDER,
+    SIDE_INDEX,
+    TIMES_FILE,
+    UPSTREAM_TAG,
+    CheckoutState,
+    RepositoryState,
+    locate_state_file,
+    read_state,
+    write_state,
+)
+from rocm_wheels.sources.commits import (
+    FileListing,
+    prefix_listing,
+    remove_files,
+    restore_times,
+    scan_files,
+    scan_ignored_files,
+    tag_upstream,
+)
+from rocm_wheels.sources.git import Git
+from rocm_wheels.sources.submodules import FetchedSubmodule, SubmoduleFetch, write_submodules
+from rocm_wheels.sources.trees import (
+    TreePart,
+    choose_seed_index,
+    find_holder,
+    has_object,
+    is_populated,
+    list_repositories,
+    list_tree,
+    read_head_and_folder,
+    require_commit,
+    run_side_by_side,
+    stage_files,
+    temporary_index,
+)
+
+
+def list_our_files(parts: Sequence[TreePart], state: CheckoutState | None) -> list[str]:
+    """List the files of a tree, from the root, that we wrote and did not commit; they may be removed."""
+    paths = list(state.generated) if state is not None else []
+    for part in parts:
+        recorded = state.left.get(part.path) if state is not None else None
+        if recorded is not None and recorded.uncommitted and has_object(part.git, recorded.head):
+            committed = {entry.path for entry in list_tree(part.git, recorded.head)}
+            paths += [
+                part.path_from_root(e.path)
+                for e in list_tree(part.git, recorded.tree)
+                if e.path not in committed
+            ]
+    return paths
+
+
+def write_commit_files(
+    old: Sequence[TreePart],
+    git_dir: Path,
+    commit: str,
+    ours: list[str],
+    *,
+    modules: SubmoduleFetch,
+    moved: bool,
+    tree: str,
+) -> list[TreePart]:
+    """Make the files of a tree those of ``commit``; what is not ``ours`` or tracked stays.
+
+    The commits of its submodules, ``modules`` (none: not wanted), must be there: no server is asked.
+    ``moved``: those that git knows may come from elsewhere now. ``tree``: the commit's, known where the root
+    was just made. Returns the repositories then.
+    """
+    git, links = old[0].git, modules.paths
+    remove_files(git.directory, ours)
+    for part in old:
+        (part.git_dir / OWN_FOLDER / SIDE_INDEX).unlink(missing_ok=True)
+    for part in old[1:]:
+        if not any(part.path == path or part.path.startswith(f"{path}/") for path in links):
+            remove_submodule_folder(git, git_dir, part.path)
+    git.text("checkout", "--quiet", "--force", "--detach", commit)
+    populated = not links or (modules.new is not None and write_submodules(git, git_dir, modules.new))
+    if populated and tree and all(submodule.tree for submodule in modules.new or ()):
+        return _describe_written(git, git_dir, commit, tree, modules.new or ())
+    if not populated:
+        _update_submodules(git, moved=moved)
+    new = list_repositories(git)
+    if links:
+        present = {part.path for part in new}
+        for part in old[1:]:
+            if part.path not in present:
+                remove_submodule_folder(git, git_dir, part.path)
+    return new
+
+
+def _describe_written(
+    git: Git, git_dir: Path, commit: str, tree: str, modules: Sequence[FetchedSubmodule]
+) -> list[TreePart]:
+    """Return the repositories of a tree that was all made and written now: what is in them is known."""
+    below = [
+        TreePart(
+            submodule.path,
+            git.in_directory(git.directory / submodule.path),
+            submodule.commit,
+            submodule.folder,
+            submodule.commit,
+            submodule.tree,
+        )
+        for submodule in sorted(modules, key=lambda submodule: submodule.path.split("/"))
+    ]
+    return [TreePart("", git, "", git_dir, commit, tree), *below]
+
+
+def _update_submodules(git: Git, *, moved: bool) -> None:
+    """Put every submodule, recursively, at the commit that its parent names; no server is asked."""
+    if moved:
+        git.text("submodule", "--quiet", "sync", "--recursive")
+    near = git.with_settings("protocol.allow=never")
+    near.text("submodule", "--quiet", "update", "--init", "--recursive", "--force", "--no-fetch")
+
+
+def remove_submodule_folder(git: Git, git_dir: Path, path: str) -> None:
+    """Remove a submodule's folder; with ignored files in it, it is moved into the repository instead."""
+    directory = git.directory / path
+    if not (directory / ".git").exists():
+        return
+    ignored = git.in_directory(directory).fields(
+        "ls-files", "-o", "-i", "-z", "--directory", "--exclude-standard"
+    )
+    if ignored:
+        kept_folder = git_dir / OWN_FOLDER / "kept"
+        kept_folder.mkdir(exist_ok=True)
+        target = Path(tempfile.mkdtemp(prefix=f"{directory.name}-", dir=kept_folder)) / directory.name
+        directory.rename(target)
+        log_warning(
+            f"{path} is no longer a submodule; its folder, with files that git ignores, is now {target}"
+        )
+    else:
+        shutil.rmtree(directory)
+    remove_files(git.directory, [path])  # empty folders above it
+
+
+def tag_upstream_commits(
+    parts: Sequence[TreePart], *, hipified: bool, fetched: bool
+) -> dict[str, RepositoryState]:
+    """Tag every repository's commit as upstream's; return what lies there.
+
+    ``hipified``: nothing is to be translated, and each is what hipify leaves. ``fetched``: with the tag,
+    the root's ref of what was fetched is no longer needed.
+    """
+
+    def tag(part: TreePart) -> tuple[str, RepositoryState]:
+        require_commit(part)
+        tag_upstream(part.git, part.head, hipified=hipified, fetched=fetched and not part.path)
+        return part.path, RepositoryState(part.head, part.head, part.tree)
+
+    return dict(run_side_by_side(tag, parts))
+
+
+def list_all_files(parts: Sequence[TreePart], project: Project, state: CheckoutState | None) -> FileListing:
+    """List all files of a tree, from its root, git-ignored ones included (build trees not)."""
+
+    def look(item: tuple[int, TreePart]) -> FileListing:
+        index, part = Path(folder, str(item[0])), item[1]
+        seed = choose_seed_index(part.git_dir, part.head, state, part.path)
+        if seed.exists():
+            shutil.copy2(seed, index)
+        skip = project.build.trees if not part.path else ()
+        return prefix_listing(
+            part.path, {**scan_ignored_files(part.git, skip), **scan_files(part.git, index)}
+        )
+
+    files: FileListing = {}
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-index-") as folder:
+        for listing in run_side_by_side(look, enumerate(part for part in parts if part.head)):
+            files |= listing
+    return files
+
+
+_OUR_REFS = (f"refs/tags/{UPSTREAM_TAG}", f"refs/tags/{HIPIFY_TAG}", LEFT_REF, HIPIFIED_REF)
+
+
+@dataclass(frozen=True)
+class _RepositorySnapshot:
+    """One repository: HEAD and its branch, our refs, the files as a tree, the index that knows them."""
+
+    head: str
+    branch: str
+    refs: Mapping[str, str]
+    tree: str
+    side: bytes | None
+
+
+@dataclass(frozen=True)
+class TreeSnapshot:
+    """A tree before a checkout; ``state`` is ``None`` for a clone of somebody's, ``origin`` is git's."""
+
+    state: CheckoutState | None
+    origin: str
+    repositories: Mapping[str, _RepositorySnapshot]
+
+
+def take_snapshot(
+    parts: Sequence[TreePart], state: CheckoutState | None, written: Sequence[str]
+) -> TreeSnapshot | None:
+    """Note a tree with the ignored files that we wrote (``written``); nothing of a repository just made.
+
+    ``None`` for a tree in the middle of something: there is no whole one to go back to.
+    """
+    if not parts[0].head:
+        return TreeSnapshot(state, "", {})
+    if state is not None and state.operation is not None:
+        return None
+    written_paths: dict[str, list[str]] = {part.path: [] for part in parts}
+    for path in written if state is not None else ():
+        where = find_holder(path, written_paths)
+        written_paths[where].append(path.removeprefix(f"{where}/") if where else path)
+    results = run_side_by_side(
+        lambda part: _snapshot_repository(part, state, written_paths[part.path]), parts
+    )
+    snapshots = {part.path: snapshot for part, snapshot in zip(parts, results, strict=True)}
+    return TreeSnapshot(state, read_configured_origin(parts[0].git), snapshots)
+
+
+def read_configured_origin(git: Git) -> str:
+    """Return the origin that a repository has, with the credentials in it; empty where it has none."""
+    return git.text("config", "--default", "", "--get", "remote.origin.url")
+
+
+def restore_tree(
+    git: Git, git_dir: Path, before: TreeSnapshot | None, project: Project, times: FileListing
+) -> None:
+    """Make files, HEAD, tags and state of a tree what they were; what was fetched stays in the repository."""
+    if before is None:
+        log_note(f"{git.directory} was in the middle of another checkout; the next one begins from there")
+        return
+    now = read_state(git_dir)
+    generated = now.generated if now is not None else ()
+    if not before.repositories:
+        _empty_tree(git, git_dir, generated)
+        log_note(f"{git.directory} is empty again; what was fetched is kept in its repository")
+        return
+    for part in list_repositories(git)[1:]:
+        if part.path not in before.repositories:
+            remove_submodule_folder(git, git_dir, part.path)
+    remove_files(git.directory, generated)
+    for path, snapshot in before.repositories.items():
+        _restore_repository(git, path, snapshot)
+    restore_times(git, times, list_all_files(list_repositories(git), project, before.state))
+    if before.state is not None:
+        git.text("config", "--replace-all", "remote.origin.url", before.origin)
+        write_state(git_dir, before.state)
+    else:
+        locate_state_file(git_dir).unlink(missing_ok=True)
+    (git_dir / OWN_FOLDER / TIMES_FILE).unlink(missing_ok=True)
+    log_note(f"{git.directory} is as it was before")
+
+
+def _snapshot_repository(
+    part: TreePart, state: CheckoutState | None, written: Sequence[str]
+) -> _RepositorySnapshot:
+    require_commit(part)
+    head, git_dir = part.head, part.git_dir
+    branch = part.git.text("rev-parse", "--symbolic-full-name", "HEAD")
+    lines = part.git.text("for-each-ref", "--format=%(refname) %(objectname)", *_OUR_REFS).splitlines()
+    side = git_dir / OWN_FOLDER / SIDE_INDEX
+    with temporary_index(
+        part.git, choose_seed_index(git_dir, head, state, part.path), keep=True
+    ) as index_git:
+        stage_files(index_git)
+        if present := [path for path in written if (part.git.directory / path).is_file()]:
+            names = "".join(f"{path}\0" for path in present).encode("utf-8", "surrogateescape")
+            index_git.text("update-index", "--add", "-z", "--stdin", stdin=names)
+        tree = index_git.text("write-tree")
+    refs = {line.split(" ")[0]: line.split(" ")[1] for line in lines}
+    return _RepositorySnapshot(head, branch, refs, tree, side.read_bytes() if side.exists() else None)
+
+
+def _restore_repository(git: Git, path: str, snapshot: _RepositorySnapshot) -> None:
+    if path and not is_populated(git.directory / path):
+        above = find_holder(path, (part.path for part in list_repositories(git)))
+        parent, name = git.in_directory(git.directory / above), path.removeprefix(f"{above}/")
+        parent.text("submodule", "--quiet", "update", "--init", "--force", "--no-fetch", "--", name)
+    repository_git = git.in_directory(git.directory / path)
+    repository_git.text("checkout", "--quiet", "--force", "--detach", snapshot.head)
+    if snapshot.tree != repository_git.text("rev-parse", "HEAD^{tree}"):
+        with temporary_index(repository_git, None, keep=True) as index_git:
+            index_git.text("read-tree", snapshot.tree)
+            index_git.text("checkout-index", "--all", "--force")
+    if snapshot.branch != "HEAD":
+        repository_git.text("symbolic-ref", "HEAD", snapshot.branch)
+    for name in _OUR_REFS:
+        if name in snapshot.refs:
+            repository_git.text("update-ref", name, snapshot.refs[name])
+        else:
+            repository_git.text("update-ref", "-d", name)
+    side = read_head_and_folder(repository_git)[1] / OWN_FOLDER / SIDE_INDEX
+    if snapshot.side is not None:
+        side.write_bytes(snapshot.side)
+
+
+def _empty_tree(git: Git, git_dir: Path, generated: Sequence[str]) -> None:
+    """Take the files of a first checkout out again; objects stay, and the state says that it is not done."""
+    for part in list_repositories(git)[1:]:
+        remove_submodule_folder(git, git_dir, part.path)
+    remove_files(git.directory, [*generated, *git.fields("ls-files", "-z")])
+    git.text("read-tree", "--empty")
+    git.text("symbolic-ref", "HEAD", "refs/heads/main")
+    for name in _OUR_REFS:
+        git.text("update-ref", "-d", name)

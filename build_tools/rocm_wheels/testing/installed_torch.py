@@ -1,0 +1,294 @@
+"""The Python that is tested: what its torch says of itself, and which wheel files are installed there.
+
+Results are evidence for those wheel files alone. An installer leaves no digest of a wheel that came from
+an index. So a wheel that is named, or that direct_url.json names (PEP 610), is compared with what is
+installed: by the digests of all its files in both RECORDs, and by those of the files on the disk, which
+somebody may have changed since.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+from urllib.request import url2pathname
+
+from packaging.utils import canonicalize_name
+
+from rocm_wheels.core import (
+    ChecksError,
+    DataError,
+    UsageError,
+    capture_output,
+    hash_file,
+    log_warning,
+    run_command,
+)
+from rocm_wheels.wheels import encode_record_digest, parse_wheel_record
+
+_QUESTION_SECONDS = 60.0
+# -c puts the current folder in front, which may hold a torch of its own: a checkout
+_INSTALLED_SCRIPT = """
+import importlib.metadata, importlib.util, json, sys
+sys.path[:] = [one for one in sys.path if one]
+found = {}
+for one in importlib.metadata.distributions():
+    name, place = one.metadata["Name"], getattr(one, "_path", None)
+    if name and place is not None:
+        url = one.read_text("direct_url.json")
+        url = json.loads(url) if url else None
+        found.setdefault(name, {"version": one.version, "place": str(place), "url": url})
+there = {name: importlib.util.find_spec(name) is not None for name in ("torch", "pytest")}
+python = "%d.%d" % sys.version_info[:2]
+print(json.dumps({"python": python, "there": there, "installed": found}))
+"""
+
+
+@dataclass(frozen=True)
+class TargetDistribution:
+    """An installed distribution: ``place`` is its ``.dist-info``, ``url`` what direct_url.json says."""
+
+    name: str
+    version: str
+    place: Path
+    url: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
+class TargetPython:
+    """The Python that is tested. ``version``, ``kind`` and ``kind_version`` are torch's, "" when it does not start.
+
+    ``devices`` are the targets of the GPUs that torch numbers, in its order; ``python_version``: ``3.12``.
+    """
+
+    python: Path
+    installed: tuple[TargetDistribution, ...]
+    version: str = ""
+    kind: str = ""
+    kind_version: str = ""
+    devices: tuple[str, ...] = ()
+    python_version: str = ""
+
+    @property
+    def torch_version(self) -> str:
+        """What torch says, else what its metadata say."""
+        if self.version:
+            return self.version
+        return next(
+            (distribution.version for distribution in self.installed if distribution.name == "torch"),
+            "unknown",
+        )
+
+
+def inspect_target_python(python: Path, looking_script: Path, env: Mapping[str, str]) -> TargetPython:
+    """Ask a Python what there is to test. A torch that does not start is no error here: its tests say so.
+
+    ``looking_script`` is looking.py of the smoke tests, which ends even where what it starts hangs in a driver.
+
+    Raises UsageError for what is no Python, ChecksError where torch or pytest is not installed.
+    """
+    output = capture_output(
+        [python, "-c", _INSTALLED_SCRIPT],
+        env=env,
+        cwd=python.parent,
+        timeout=_QUESTION_SECONDS,
+        check=UsageError,
+        description=f"asking {python} what is installed",
+        tip="name a Python that has torch: --target-python .venv/bin/python",
+    )
+    try:
+        answer = json.loads(output)
+    except ValueError:
+        tip = "name a Python that has torch: --target-python .venv/bin/python"
+        raise UsageError(f"{python} is no Python: it does not say what is installed", tip=tip) from None
+    if not answer["there"]["torch"]:
+        raise ChecksError(
+            f"torch is not installed in {python}",
+            tip="name the Python that has it: --target-python .venv/bin/python",
+        )
+    if not answer["there"]["pytest"]:
+        raise ChecksError(
+            f"pytest is not installed in {python}, and the tests run there",
+            tip=f"{python} -m pip install pytest (or: uv pip install --python {python} pytest)",
+        )
+    installed = tuple(
+        TargetDistribution(name, entry["version"], Path(entry["place"]), entry["url"])
+        for name, entry in sorted(answer["installed"].items())
+    )
+    facts = _ask_torch(python, looking_script, env)
+    return TargetPython(
+        python,
+        installed,
+        version=str(facts.get("version", "")),
+        kind=str(facts.get("kind", "")),
+        kind_version=str(facts.get("of", "")),
+        devices=tuple(str(entry["arch"]) for entry in facts.get("devices", ())),
+        python_version=answer["python"],
+    )
+
+
+def list_torch_devices(python: Path, looking_script: Path, env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the targets of the GPUs that the torch of a Python sees in an environment, in its order."""
+    return tuple(str(device["arch"]) for device in _ask_torch(python, looking_script, env).get("devices", ()))
+
+
+def _ask_torch(python: Path, looking_script: Path, env: Mapping[str, str]) -> dict[str, Any]:
+    """Return what torch says before it dies, if it does."""
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-smoke-") as name:
+        answer = Path(name, "answer")
+        run_command(
+            [python, looking_script, answer],
+            env={**env, "PYTHONDONTWRITEBYTECODE": "1"},
+            cwd=Path(name),
+            check=ChecksError,
+            description=f"asking the torch of {python}",
+        )
+        facts: dict[str, Any] = {}
+        for line in answer.read_text(encoding="utf-8").splitlines():
+            facts.update(json.loads(line))
+        return facts
+
+
+_WHEELS_TIP = "install the wheels that are to be tested, or name those that are installed: --wheels"
+
+
+def identify_wheels(installed: Iterable[TargetDistribution], paths: Sequence[Path]) -> dict[str, str]:
+    """Return the sha256 of the wheels that are installed, by file name.
+
+    ``paths`` are wheels, which must be what is installed, and folders of wheels: of each project there that
+    is installed, one of its wheels must be. Without any, what direct_url.json says. Raises UsageError for a
+    wheel that is not installed or is another one than that which is, and where the torch that is installed
+    is of none of them; DataError for a file that is no wheel.
+    """
+    distributions: dict[str, TargetDistribution] = {
+        canonicalize_name(distribution.name): distribution for distribution in installed
+    }
+    if not paths:
+        return _identify_from_urls(distributions.values())
+    digests: dict[str, str] = {}
+    for path in paths:
+        if not path.exists():
+            raise UsageError(f"there is no wheel {path}")
+        digests.update(
+            _identify_folder(path, distributions) if path.is_dir() else _identify_wheel(path, distributions)
+        )
+    if not any(canonicalize_name(name.split("-")[0]) == "torch" for name in digests):
+        names = ", ".join(map(str, paths))
+        raise UsageError(f"the torch that is installed is of no wheel in {names}", tip=_WHEELS_TIP)
+    return digests
+
+
+def _identify_wheel(wheel: Path, distributions: Mapping[str, TargetDistribution]) -> dict[str, str]:
+    fault = _why_not_installed(wheel, distributions)
+    if fault is not None:
+        raise UsageError(f"{wheel.name} is not what is tested: {fault}", tip=_WHEELS_TIP)
+    return {wheel.name: hash_file(wheel)}
+
+
+def _identify_folder(folder: Path, distributions: Mapping[str, TargetDistribution]) -> dict[str, str]:
+    """Return the wheels of a folder that are installed; of each project that is there, one must be."""
+    digests: dict[str, str] = {}
+    others: dict[str, str] = {}
+    for wheel in sorted(folder.glob("*.whl")):
+        name = canonicalize_name(wheel.name.split("-")[0])
+        if (fault := _why_not_installed(wheel, distributions)) is None:
+            digests[wheel.name] = hash_file(wheel)
+        elif name in distributions:
+            others.setdefault(name, f"{wheel.name}: {fault}")
+    for name in {canonicalize_name(file_name.split("-")[0]) for file_name in digests}:
+        others.pop(name, None)
+    for project, why in others.items():
+        raise UsageError(
+            f"the {project} that is installed is of no wheel in {folder}: {why}", tip=_WHEELS_TIP
+        )
+    return digests
+
+
+def _why_not_installed(wheel: Path, distributions: Mapping[str, TargetDistribution]) -> str | None:
+    """Say why a wheel is not what is installed; None, when it is."""
+    name = canonicalize_name(wheel.name.split("-")[0])
+    if name not in distributions:
+        return f"{name} is not installed"
+    record = distributions[name].place / "RECORD"
+    if not record.is_file():
+        return f"{name} is installed without a RECORD"
+    installed = {
+        entry.path: entry.digest for entry in parse_wheel_record(record.read_bytes(), name=str(record))
+    }
+    wheel_digests = _read_wheel_record(wheel)
+    changed = [path for path, digest in wheel_digests.items() if installed.get(path) != digest]
+    if changed:
+        return f"{len(changed)} of its files are others in {record.parent}, among them {changed[0]}"
+    return _find_changed_file(record.parent.parent, wheel_digests)
+
+
+def _find_changed_file(site: Path, digests: Mapping[str, str]) -> str | None:
+    """Say which of the installed files is not any more what RECORD says; None, when all are."""
+    for path, digest in digests.items():
+        file = site / path
+        if not file.is_file():
+            return f"{file} is not there any more"
+        if encode_record_digest(bytes.fromhex(hash_file(file))) != digest:
+            return f"{file} was changed after it was installed"
+    return None
+
+
+def _read_wheel_record(wheel: Path) -> dict[str, str]:
+    """Return the digests of a wheel's files that an installer leaves where they are."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            names = [entry for entry in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/RECORD", entry)]
+            if len(names) != 1:
+                raise DataError(f"{wheel} has {len(names)} RECORDs, and a wheel has one")
+            entries = parse_wheel_record(archive.read(names[0]), name=f"{wheel.name}/{names[0]}")
+    except (OSError, zipfile.BadZipFile) as cause:
+        raise DataError(f"{wheel} is no wheel") from cause
+    moved = f"{names[0].split('.dist-info')[0]}.data/"
+    return {
+        entry.path: entry.digest for entry in entries if entry.digest and not entry.path.startswith(moved)
+    }
+
+
+def _identify_from_urls(installed: Iterable[TargetDistribution]) -> dict[str, str]:
+    """Return the wheels that direct_url.json names: by its digest, or (uv notes none) by the file itself."""
+    digests = {}
+    for distribution in installed:
+        url = urlsplit(str((distribution.url or {}).get("url", "")))
+        archive: Mapping[str, Any] = (distribution.url or {}).get("archive_info") or {}
+        old = str(archive.get("hash", "")).partition("=")
+        digest = (archive.get("hashes") or {}).get("sha256") or (old[2] if old[0] == "sha256" else "")
+        name = unquote(url.path).rpartition("/")[2]
+        wheel = Path(url2pathname(url.path)) if url.scheme == "file" else None
+        if not name.endswith(".whl") or not (digest or (wheel and wheel.is_file())):
+            continue
+        distributions: dict[str, TargetDistribution] = {canonicalize_name(distribution.name): distribution}
+        fault = (
+            _why_not_installed(wheel, distributions)
+            if wheel and wheel.is_file()
+            else _find_own_changes(distribution)
+        )
+        if fault is None and not digest and wheel:
+            digest = hash_file(wheel)
+        if fault is not None:
+            log_warning(f"the results are no evidence for {name}: {fault}")
+        elif digest:
+            digests[name] = str(digest)
+    return dict(sorted(digests.items()))
+
+
+def _find_own_changes(entry: TargetDistribution) -> str | None:
+    """Say which file of a distribution is not what its own RECORD says; scripts may be (their first line)."""
+    record = entry.place / "RECORD"
+    if not record.is_file():
+        return f"{entry.name} is installed without a RECORD"
+    entries = parse_wheel_record(record.read_bytes(), name=str(record))
+    recorded = {
+        entry.path: entry.digest for entry in entries if entry.digest and not entry.path.startswith("..")
+    }
+    return _find_changed_file(record.parent.parent, recorded)

@@ -1,0 +1,229 @@
+"""Plan which files of torch's tests are run: those of a suite, chosen and shared out.
+
+What is known of single tests is ``data/torch_tests.yaml``.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rocm_wheels.core import ChecksError, UsageError, log_note, run_command, suggest_name
+from rocm_wheels.models import LeftOutFiles, TorchTestGroup, TorchTestSuite
+
+_LISTED_FILE = re.compile(r"    (\S+) (\d+)/(\d+)")
+_LISTING_SECONDS = 600.0
+_MAX_SHOWN_LINES = 15
+# read in torch/testing/_internal/common_utils.py and common_device_type.py of 2.15.0
+_CHOOSING_VARIABLE = re.compile(
+    r"PYTORCH_(TEST|OPINFO)\w*|OPINFO_RESTRICT_TO_DSL|TORCH_TEST_DEVICES|(SLOW|DISABLED)_TESTS_FILE"
+    r"|TEST_CONFIG|SANDCASTLE|TW_JOB_USER|PYTEST_PLUGINS"
+)
+
+
+# kinds of tests that run_test.py leaves out when it is told, and their files: read in that of torch 2.6.0
+TEST_EXCLUSIONS = {
+    "distributed": ("--exclude-distributed-tests", re.compile(r"distributed/.*")),
+    "jit-executor": ("--exclude-jit-executor", re.compile(r"test_jit_(profiling|legacy|fuser_legacy)")),
+    "quantization": ("--exclude-quantization-tests", re.compile(r"test_quantization")),
+}
+
+
+@dataclass(frozen=True)
+class TorchTestFile:
+    """What one process of pytest runs: a file of test/ (``test_nn``), or a share of its tests.
+
+    ``environment`` is its own alone.
+    """
+
+    file: str
+    share: int = 1
+    shares: int = 1
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Its name in results: ``test_nn``, ``test_ops 2/3``."""
+        return self.file if self.shares == 1 else f"{self.file} {self.share}/{self.shares}"
+
+    @property
+    def slug(self) -> str:
+        """Its name as that of a file."""
+        return re.sub(r"[^\w-]+", "-", self.name)
+
+
+@dataclass(frozen=True)
+class TorchTestSelection:
+    """What is chosen of a suite. ``words`` go to pytest; ``shard`` of ``shards``, from 1.
+
+    ``variables`` are those of the environment by which torch's tests choose among themselves. ``exclusions``
+    say of a kind of tests (EXCLUSIONS) whether it is left out, where that is not up to the suite.
+    ``known_as`` is the version of torch (or "all") whose known failures count; ``debug``: only tests of which
+    something is known are run. ``cache``: pytest keeps its cache.
+    """
+
+    suite: str = "default"
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    shard: int = 1
+    shards: int = 1
+    words: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    exclusions: Mapping[str, bool] = field(default_factory=dict)
+    known_as: str = ""
+    debug: bool = False
+    cache: bool = False
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """The options that make it another run than that of its suite."""
+        options = [f"--{'' if leave else 'no-'}exclude-{kind}" for kind, leave in self.exclusions.items()]
+        options += [f"--pytorch-version {self.known_as}"] if self.known_as else []
+        return (*options, *(["--debug"] if self.debug else []))
+
+
+def find_choosing_variables(env: Mapping[str, str], own_names: Iterable[str]) -> dict[str, str]:
+    """Return what the environment says that keeps torch from running some tests, without our ``own_names``."""
+    without = frozenset(own_names)
+    return {
+        name: env[name] for name in sorted(env) if _CHOOSING_VARIABLE.fullmatch(name) and name not in without
+    }
+
+
+def plan_test_files(
+    suite: TorchTestSuite, chosen: TorchTestSelection, tests: Path, python: Path, env: Mapping[str, str]
+) -> tuple[list[TorchTestFile], list[LeftOutFiles]]:
+    """Return what is run, in order, and what the table leaves out of what is listed.
+
+    ``include`` names files instead of those of the suite, whatever it leaves out. Raises UsageError for names
+    of files that there are not, and where nothing is left; ChecksError where run_test.py lists nothing.
+    """
+    for option, names in (("--include", chosen.include), ("--exclude", chosen.exclude)):
+        _refuse_unknown_files(option, names, tests)
+    skipped: list[LeftOutFiles] = []
+    if any("--distributed-tests" in group.listed_by for group in suite.groups):  # it is all there is
+        chosen = replace(chosen, exclusions={**chosen.exclusions, "distributed": False})
+    suite = _apply_exclusions(suite, chosen)
+    if chosen.include:
+        environments = {file: group.environment for group in suite.groups for file in group.files}
+        test_files = _select_shard(
+            [
+                TorchTestFile(file_name, environment=environments.get(file_name, {}))
+                for file_name in chosen.include
+            ],
+            chosen,
+        )
+    else:
+        test_files = []
+        for group in suite.groups:
+            group_files = (
+                _ask_run_test(group, chosen, tests, python, env)
+                if group.listed_by
+                else _list_named_files(group, chosen)
+            )
+            test_files += group_files
+            group_names = {test_file.file for test_file in group_files}
+            skipped += [row for row in suite.left_out if group_names & set(row.files) and row not in skipped]
+        without = {file for row in suite.left_out for file in row.files}
+        test_files = [test_file for test_file in test_files if test_file.file not in without]
+    test_files = [
+        test_file
+        for test_file in test_files
+        if test_file.file not in chosen.exclude and not _is_excluded(test_file, chosen)
+    ]
+    _refuse_unknown_files(f"the suite {chosen.suite}", [test_file.file for test_file in test_files], tests)
+    if not test_files:
+        raise UsageError("no file of tests is left to run", tip="--dry-run shows what a choice comes to")
+    return test_files, skipped
+
+
+def _apply_exclusions(suite: TorchTestSuite, chosen: TorchTestSelection) -> TorchTestSuite:
+    """Return the suite with run_test.py told otherwise. Raises UsageError where it is not asked."""
+    groups = list(suite.groups)
+    for kind, leave_out in chosen.exclusions.items():
+        word = TEST_EXCLUSIONS[kind][0]
+        listing = [number for number, group in enumerate(groups) if group.listed_by]
+        if not leave_out and not listing:
+            raise UsageError(
+                f"--no-exclude-{kind}: the suite {chosen.suite} names its files, and leaves none of them out",
+                tip="--suite full asks torch's run_test.py which files there are; --include names files",
+            )
+        for number in listing:
+            words = [option for option in groups[number].listed_by if option != word]
+            words += [word] if leave_out else []
+            groups[number] = groups[number].model_copy(update={"listed_by": tuple(words)})
+    return suite.model_copy(update={"groups": tuple(groups)})
+
+
+def _is_excluded(test_file: TorchTestFile, chosen: TorchTestSelection) -> bool:
+    return any(
+        leave and TEST_EXCLUSIONS[kind][1].fullmatch(test_file.file)
+        for kind, leave in chosen.exclusions.items()
+    )
+
+
+def _list_named_files(group: TorchTestGroup, chosen: TorchTestSelection) -> list[TorchTestFile]:
+    return _select_shard(
+        [TorchTestFile(file_name, environment=group.environment) for file_name in group.files], chosen
+    )
+
+
+def _select_shard(test_files: list[TorchTestFile], chosen: TorchTestSelection) -> list[TorchTestFile]:
+    """Return the files of one shard: every so manieth, so that neighbours are spread."""
+    return test_files[chosen.shard - 1 :: chosen.shards]
+
+
+def _ask_run_test(
+    group: TorchTestGroup, chosen: TorchTestSelection, tests: Path, python: Path, env: Mapping[str, str]
+) -> list[TorchTestFile]:
+    """Return what torch's own run_test.py would run: it knows the platform, and shares out by time."""
+    argv = [str(python), str(tests / "run_test.py"), *group.listed_by, "--dry-run"]
+    argv += ["--shard", str(chosen.shard), str(chosen.shards)]
+    lines: list[str] = []
+    log_note("asking test/run_test.py which files there are")
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-torch-tests-") as home:
+        code = run_command(
+            argv,
+            env={**env, **group.environment, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": home},
+            cwd=tests,
+            on_line=lines.append,
+            timeout=_LISTING_SECONDS,
+            check=None,
+            description="run_test.py",
+        ).returncode
+    last = "".join(f"\n  | {line}" for line in lines[-_MAX_SHOWN_LINES:])
+    needed = tests.parent / ".ci" / "docker" / "requirements-ci.txt"
+    if code:
+        raise ChecksError(
+            f"run_test.py lists no tests, and ended with {code}:{last}",
+            tip=f"it needs more than pytest: {python} -m pip install -r {needed}",
+        )
+    test_files: list[TorchTestFile] = []
+    inside = False
+    for line in lines:
+        if line.startswith("Name: "):
+            inside = line.startswith("Name: tests to run")
+        elif inside and line.startswith("    "):
+            match = _LISTED_FILE.fullmatch(line.rstrip())
+            if match is None:
+                raise ChecksError(
+                    f"run_test.py lists {line.strip()!r}, which is no file and share (NAME 1/2)"
+                )
+            test_files.append(TorchTestFile(match[1], int(match[2]), int(match[3]), group.environment))
+    if not test_files:
+        raise ChecksError(f"run_test.py lists no tests:{last}", tip="look at what it says with --dry-run")
+    return test_files
+
+
+def _refuse_unknown_files(source: str, names: Sequence[str], tests: Path) -> None:
+    for name in names:
+        if (tests / f"{name}.py").is_file():
+            continue
+        existing = [path.relative_to(tests).with_suffix("").as_posix() for path in tests.rglob("test_*.py")]
+        raise UsageError(
+            f"{source} names {name}, and there is no {tests / name}.py{suggest_name(name, existing)}",
+            tip="name files of test/ without .py: test_nn, nn/test_pooling",
+        )

@@ -1,0 +1,321 @@
+"""Open a wheel and read its members: each inflated at most once, in threads, with every damage named.
+
+Contents are inflated piece by piece, and nothing is kept that nobody wants. Where the members lie, and
+whether an archive can be relied on at all, is ``zip_layout``'s to say.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import stat
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, Generic, TypeVar
+
+from rocm_wheels.core import DataError
+from rocm_wheels.wheels.names import split_wheel_name
+from rocm_wheels.wheels.zip_format import METHOD_DEFLATED, ArchiveFault, ZipEntry
+from rocm_wheels.wheels.zip_layout import (
+    ArchiveLayout,
+    ReadAt,
+    UnreadableError,
+    make_reader,
+    read_archive_layout,
+)
+
+_INFLATED_PIECE = 1 << 18
+_INPUT_PIECE = 1 << 16
+_LARGEST_TEXT = 64 << 20  # RECORD of a million files, a list of licences
+_PARSED_WHOLE = {"METADATA": 4 << 20, "WHEEL": 1 << 20, "variant.json": 4 << 20}  # usual: below 100 KB
+
+
+class ContentError(Exception):
+    """A member's content is not what the directory says; holds the fault."""
+
+    def __init__(self, kind: str, entry: ZipEntry, text: str) -> None:
+        super().__init__(text)
+        self.fault = ArchiveFault(kind, entry.name, text)
+
+
+def read_pieces(read: ReadAt, entry: ZipEntry) -> Iterator[bytes]:
+    """Yield a member piece by piece; ContentError. All checks are done when it ends."""
+    size = checksum = 0
+    data = _read_stored(read, entry)
+    for piece in _read_inflated(data, entry) if entry.method == METHOD_DEFLATED else data:
+        size += len(piece)
+        if size > entry.size:
+            raise ContentError("size", entry, f"inflates to more than the {entry.size} bytes it declares")
+        checksum = zlib.crc32(piece, checksum)
+        yield piece
+    if size != entry.size:
+        raise ContentError("size", entry, f"inflates to {size} bytes instead of {entry.size}")
+    if checksum != entry.crc:
+        raise ContentError("crc", entry, "its content does not have the CRC that the archive states")
+
+
+def _read_stored(read: ReadAt, entry: ZipEntry) -> Iterator[bytes]:
+    end = entry.data + entry.compressed
+    for place in range(entry.data, end, _INPUT_PIECE):
+        yield read(place, min(_INPUT_PIECE, end - place))
+
+
+def _read_inflated(data: Iterator[bytes], entry: ZipEntry) -> Iterator[bytes]:
+    stream = zlib.decompressobj(-zlib.MAX_WBITS)
+    behind = 0
+    try:
+        for more in data:
+            if stream.eof:
+                behind += len(more)
+            remaining = more
+            while remaining and not stream.eof:
+                yield stream.decompress(remaining, _INFLATED_PIECE)
+                remaining = stream.unconsumed_tail
+        if not stream.eof:
+            yield stream.flush()
+    except zlib.error as cause:
+        raise ContentError("deflate", entry, f"bad deflate stream ({cause})") from cause
+    if not stream.eof:
+        raise ContentError("deflate", entry, "its deflate stream is cut short")
+    if behind := behind + len(stream.unused_data):
+        raise ContentError("deflate-rest", entry, f"{behind} bytes behind the end of its deflate stream")
+
+
+def get_text_limit(name: str) -> int:
+    """Return how many bytes a text file of a wheel may have: reading some costs far more than these."""
+    folder, _, file = name.partition("/")
+    return _PARSED_WHOLE.get(file, _LARGEST_TEXT) if folder.endswith(".dist-info") else _LARGEST_TEXT
+
+
+def read_small_member(read: ReadAt, entry: ZipEntry, path: Path) -> bytes:
+    """Return the content of a small member; DataError with its name when it is damaged or large."""
+    if entry.size > get_text_limit(entry.name):
+        raise DataError(f"{path}: {entry.name}: {entry.size} bytes are too many for such a file")
+    try:
+        return b"".join(read_pieces(read, entry))
+    except ContentError as fault:
+        raise DataError(f"{path}: {entry.name}: {fault}") from fault.__cause__
+
+
+def find_link_fault(entry: ZipEntry, target: bytes) -> ArchiveFault | None:
+    """Return what is wrong with the target of a symbolic link; None when it stays inside.
+
+    ``..`` may only begin it: behind a name that is a link itself, it does not lead back.
+    """
+    text = target.decode("utf-8", "surrogateescape")
+    parts = [part for part in text.split("/") if part not in ("", ".")]
+    up = next((number for number, part in enumerate(parts) if part != ".."), len(parts))
+    out = up > len(PurePosixPath(entry.name).parent.parts) or ".." in parts[up:]
+    if text.startswith("/") or "\\" in text or "\0" in text or not text or out:
+        message = f"a symbolic link to {text!r}, which leads or can lead out of the folder it is unpacked to"
+        return ArchiveFault("link-out", entry.name, message)
+    return None
+
+
+MEMBER_HEAD_SIZE = 4096
+_DIGEST_PIECE = 1 << 20
+_IN_MEMORY = 64 << 20  # larger members go through a temporary file
+_MOST_THREADS = 4
+_WORTH_A_THREAD = 1 << 20
+_MOST_SHOWN = 20
+
+ResultT = TypeVar("ResultT")
+ReaderChooser = Callable[[str, bytes], "Callable[[memoryview], ResultT] | None"]
+
+
+@dataclass(frozen=True)
+class MemberContent(Generic[ResultT]):
+    """What was read of a member.
+
+    ``result`` is what the chosen reader returned, None when none was chosen; ``sha256`` (raw
+    digest) is there when digests were asked for; ``fault`` says why neither is.
+    """
+
+    name: str
+    size: int
+    result: ResultT | None = None
+    sha256: bytes | None = None
+    fault: str | None = None
+
+
+class WheelArchive:
+    """An open wheel.
+
+    ``entries`` are all that its directory has, in that order, ``members`` the files among them; ``faults`` is
+    what is wrong with its layout, ``descriptor`` the open file.
+    """
+
+    def __init__(self, path: Path, file: BinaryIO, layout: ArchiveLayout, size: int) -> None:
+        self.path = path
+        self.size = size
+        self.entries = layout.entries
+        self.members = [entry for entry in layout.entries if not entry.is_folder]
+        self.faults = layout.faults
+        self.descriptor = file.fileno()
+        self._read_at = make_reader(file)
+        self._state = _get_file_state(file)
+        self._file = file
+        # of several faults, the first is the one that the others come from
+        self._broken = {f.member: f.text for f in reversed(layout.faults) if f.member and not f.is_readable}
+
+    @classmethod
+    @contextmanager
+    def open(cls, path: Path) -> Iterator[WheelArchive]:
+        """Open a wheel; DataError when it is not there or its directory cannot be read."""
+        try:
+            file = open(path, "rb")  # noqa: SIM115 - closed below, apart from the faults of the directory
+        except OSError as cause:
+            raise DataError(f"cannot read {path}: {cause.strerror}") from None
+        with file:
+            try:
+                size = file.seek(0, os.SEEK_END)
+                layout = read_archive_layout(make_reader(file), size, folding=_folds_names(path.name))
+            except (OSError, UnreadableError) as cause:
+                raise DataError(f"{path} is not a readable wheel: cut short or damaged") from cause
+            yield cls(path, file, layout, size)
+
+    def list_unsound_members(self) -> dict[str, str]:
+        """Return the members whose name is wrong, with what is wrong; under "" faults of the whole archive.
+
+        What is wrong with their place or header is told by ``read_all``.
+        """
+        unsound: dict[str, str] = {}
+        for fault in self.faults:
+            if not fault.is_repairable and (fault.is_readable or not fault.member):
+                unsound.setdefault(fault.member, fault.text)
+        return unsound
+
+    def require_sound(self) -> None:
+        """Raise DataError for an archive that could be read in two ways, leads out or is damaged."""
+        faults = list(
+            dict.fromkeys(f"{self.path}: {fault}" for fault in self.faults if not fault.is_repairable)
+        )
+        if len(faults) > _MOST_SHOWN:
+            faults[_MOST_SHOWN:] = [f"{self.path}: {len(faults) - _MOST_SHOWN} more faults"]
+        if faults:
+            raise DataError("\n".join(faults))
+
+    def require_links_inside(self) -> None:
+        """Raise DataError for a symbolic link that leads out of the folder it is unpacked to."""
+        for entry in self.members:
+            if stat.S_ISLNK(entry.mode) and (fault := find_link_fault(entry, self.read(entry))):
+                raise DataError(f"{self.path}: {fault}")
+
+    def require_unchanged(self) -> None:
+        """Raise DataError when the file was written to since it was opened."""
+        if _get_file_state(self._file) != self._state:
+            raise DataError(f"{self.path} changed while it was read")
+
+    def compute_sha256(self) -> str:
+        """Return the digest (hex) of the whole file."""
+        return _hash_content(self._read_at)
+
+    def read(self, entry: ZipEntry) -> bytes:
+        """Return the content of a small member; DataError when it is damaged or large."""
+        return read_small_member(self._read_at, entry, self.path)
+
+    def read_all(self, choose: ReaderChooser[ResultT], *, digest: bool) -> list[MemberContent[ResultT]]:
+        """Read every member once, in the order of ``members``.
+
+        ``choose`` gets the name and the first 4096 bytes, and returns a function that reads
+        the whole content, or None. With ``digest`` every member is inflated and hashed, else
+        only as far as it is wanted. Large members are read in threads (inflating and hashing
+        release the interpreter), so the chosen function runs in one; what it raises is raised here.
+        """
+        from concurrent.futures import ThreadPoolExecutor
+
+        large = sorted(
+            (i for i, entry in enumerate(self.members) if entry.compressed >= _WORTH_A_THREAD),
+            key=lambda i: -self.members[i].compressed,
+        )
+        results: dict[int, MemberContent[ResultT]] = {}
+        pool = ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1))
+        try:
+            running = {i: pool.submit(self._read_member, self.members[i], choose, digest) for i in large}
+            for i, entry in enumerate(self.members):
+                if i not in running:
+                    results[i] = self._read_member(entry, choose, digest)
+            results |= {i: future.result() for i, future in running.items()}
+        finally:
+            pool.shutdown(cancel_futures=True)
+        return [results[i] for i in range(len(self.members))]
+
+    def _read_member(
+        self, entry: ZipEntry, choose: ReaderChooser[ResultT], digest: bool
+    ) -> MemberContent[ResultT]:
+        if fault := self._broken.get(entry.name):
+            return self._make_faulty(entry, fault)
+        store, hasher = None, hashlib.sha256() if digest else None
+        try:
+            remaining = read_pieces(self._read_at, entry)
+            head = b""
+            while len(head) < MEMBER_HEAD_SIZE and (piece := next(remaining, None)) is not None:
+                head += piece
+            if stat.S_ISLNK(entry.mode) and (leads := find_link_fault(entry, head)):
+                return self._make_faulty(entry, leads.text)
+            reader = choose(entry.name, head[:MEMBER_HEAD_SIZE])
+            if reader:
+                store = _MemberStore(entry.size)
+            for piece in chain([head], remaining) if reader or hasher else ():
+                if hasher:
+                    hasher.update(piece)
+                if store:
+                    store.add_piece(piece)
+        except ContentError as wrong:
+            return self._make_faulty(entry, str(wrong))
+        result = reader(store.get_content()) if reader and store else None
+        return MemberContent(entry.name, entry.size, result, hasher.digest() if hasher else None)
+
+    def _make_faulty(self, entry: ZipEntry, fault: str) -> MemberContent[ResultT]:
+        return MemberContent(entry.name, entry.size, fault=f"{self.path}: {entry.name}: {fault}")
+
+
+class _MemberStore:
+    """Keeps a member: in memory when it is small, in an unnamed temporary file when not."""
+
+    def __init__(self, size: int) -> None:
+        self._bytes = bytearray(size if size <= _IN_MEMORY else 0)
+        self._file = tempfile.TemporaryFile() if size > _IN_MEMORY else None  # noqa: SIM115
+        self._at = 0
+
+    def add_piece(self, piece: bytes) -> None:
+        if self._file:
+            self._file.write(piece)
+        else:
+            self._bytes[self._at : self._at + len(piece)] = piece
+            self._at += len(piece)
+
+    def get_content(self) -> memoryview:
+        if not self._file:
+            return memoryview(self._bytes).toreadonly()
+        with self._file:
+            self._file.flush()
+            return memoryview(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def _hash_content(read_at: ReadAt) -> str:
+    hasher, at = hashlib.sha256(), 0
+    while piece := read_at(at, _DIGEST_PIECE):
+        hasher.update(piece)
+        at += len(piece)
+    return hasher.hexdigest()
+
+
+def _get_file_state(file: BinaryIO) -> tuple[int, int]:
+    status = os.fstat(file.fileno())
+    return status.st_size, status.st_mtime_ns
+
+
+def _folds_names(file_name: str) -> bool:
+    """Tell whether a wheel may be unpacked where names are compared without case: not on Linux alone."""
+    try:
+        platforms = split_wheel_name(file_name).platform.split(".")
+    except DataError:
+        return True
+    return not all("linux" in platform for platform in platforms)

@@ -1,0 +1,358 @@
+"""Read offload bundles: what clang puts into ``.hip_fatbin``, plain or compressed.
+
+A section holds one bundle a translation unit, one after another, each aligned to 4096
+bytes with zeros between. Sources: LLVM, "Clang Offload Bundler" (layout, CCOB version 2)
+and, for versions 1 and 3, files that clang and hipcc wrote:
+
+| CCOB version | after ``CCOB``, version, method (2 bytes each) | written by |
+|---|---|---|
+| 1 | plain size (4), hash (8) | LLVM 17, 18 |
+| 2 | whole size (4), plain size (4), hash (8) | LLVM 19, 20; ROCm 6.2 to 7.0 |
+| 3 | whole size (8), plain size (8), hash (8) | LLVM 22; ROCm 7.1 and newer |
+
+A bundle of a large library is hundreds of megabytes plain, and only its tables are
+looked at: a stream is inflated piece by piece, its hash computed on the way, and
+memory stays at about one piece (zstd: plus its window, 128 MiB at most).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from rocm_wheels.core import DataError
+from rocm_wheels.wheels.binary import BinarySpan
+
+_INFLATED_PIECE = 1 << 18
+_INPUT_PIECE = 1 << 16
+_ZSTD_BLOCK_HEADER = 3
+_ZSTD_RLE = 1
+
+
+class PlainBundle(Protocol):
+    """Bytes that are read in order of their offset."""
+
+    @property
+    def size(self) -> int:
+        """Length in bytes; what lies behind it is not there."""
+
+    def take_bytes(self, offset: int, size: int, label: str) -> bytes:
+        """Return bytes; ``offset`` never lies before the end of what was taken earlier."""
+
+    def check_rest(self) -> None:
+        """Read what is left; DataError when it is not what was promised."""
+
+
+class StoredBundle:
+    """A plain bundle: its bytes are in the file."""
+
+    def __init__(self, span: BinarySpan) -> None:
+        self._span = span
+        self.size = len(span)
+
+    def take_bytes(self, offset: int, size: int, label: str) -> bytes:
+        """Return bytes of the file."""
+        return bytes(self._span.get_part(offset, size, label))
+
+    def check_rest(self) -> None:
+        """Nothing is left to check."""
+
+
+class InflatedBundle:
+    """A compressed bundle. Never makes more than ``size`` bytes, whatever the stream says."""
+
+    def __init__(self, read: Callable[[int], bytes], *, size: int, hash8: bytes, place: BinarySpan) -> None:
+        self._read = read
+        self._place = place
+        self._hash8 = hash8
+        self._digest = hashlib.md5(usedforsecurity=False)
+        self._at = 0
+        self.size = size
+
+    def take_bytes(self, offset: int, size: int, label: str) -> bytes:
+        """Return inflated bytes; DataError when ``label`` lies before what was read, or past the end."""
+        if offset < self._at:
+            raise self._place.make_fault(f"{label} at {offset} overlaps what stands before it")
+        if offset + size > self.size:
+            raise self._place.make_fault(
+                f"{label} at {offset} with {size} bytes reaches past the end ({self.size} bytes)"
+            )
+        while self._at < offset:
+            self._inflate_next(min(_INFLATED_PIECE, offset - self._at))
+        taken = b""
+        while len(taken) < size:
+            taken += self._inflate_next(size - len(taken))
+        return taken
+
+    def check_rest(self) -> None:
+        """Inflate the rest; check the length and the hash (first 8 bytes of the MD5, as clang writes it)."""
+        while self._at < self.size:
+            self._inflate_next(min(_INFLATED_PIECE, self.size - self._at))
+        if self._read(1):
+            raise self._place.make_fault(f"inflates to more than the {self.size} bytes it declares")
+        if self._digest.digest()[:8] != self._hash8:
+            raise self._place.make_fault("the inflated bytes do not have the hash that the header states")
+
+    def _inflate_next(self, size: int) -> bytes:
+        piece = self._read(size)
+        if not piece:
+            raise self._place.make_fault(
+                f"the compressed stream ends after {self._at} of {self.size} bytes: cut short"
+            )
+        self._digest.update(piece)
+        self._at += len(piece)
+        return piece
+
+
+def make_zlib_reader(data: memoryview, place: BinarySpan) -> Callable[[int], bytes]:
+    """Return a function that gives the next bytes (at most as many as asked) of a zlib stream."""
+    stream = zlib.decompressobj()
+    feed = _split_input(data)
+
+    def read(size: int) -> bytes:
+        try:
+            while not stream.eof:
+                more = stream.unconsumed_tail or next(feed, b"")
+                out = stream.decompress(more, size)
+                if out or not more:
+                    return out
+        except zlib.error as cause:
+            raise place.make_fault("bad zlib stream") from cause
+        return b""
+
+    return read
+
+
+def measure_zlib_stream(data: memoryview, place: BinarySpan, limit: int) -> int:
+    """Return how many bytes of ``data`` a zlib stream takes; its plain size is at most ``limit``."""
+    stream = zlib.decompressobj()
+    used = inflated = 0
+    try:
+        for piece in _split_input(data):
+            used += len(piece)
+            more: bytes = piece
+            while more and not stream.eof and inflated <= limit:
+                inflated += len(stream.decompress(more, _INFLATED_PIECE))
+                more = stream.unconsumed_tail
+            if stream.eof:
+                return used - len(stream.unused_data)
+            if inflated > limit:
+                break
+    except zlib.error as cause:
+        raise place.make_fault("bad zlib stream") from cause
+    return len(data)
+
+
+def make_zstd_reader(data: memoryview, place: BinarySpan) -> Callable[[int], bytes]:
+    """Return a function that gives the next bytes (at most as many as asked) of a zstd frame."""
+    import zstandard
+
+    stream = zstandard.ZstdDecompressor().stream_reader(data, read_size=_INPUT_PIECE)
+
+    def read(size: int) -> bytes:
+        try:
+            return stream.read(size)
+        except (zstandard.ZstdError, MemoryError) as cause:
+            raise place.make_fault("bad zstd stream") from cause
+
+    return read
+
+
+def measure_zstd_frame(data: memoryview, place: BinarySpan) -> int:
+    """Return how many bytes of ``data`` a zstd frame takes: its blocks state their lengths (RFC 8878)."""
+    import zstandard
+
+    try:
+        at = zstandard.frame_header_size(data[:32])
+        checksum = 4 * zstandard.get_frame_parameters(data[:32]).has_checksum
+    except zstandard.ZstdError as cause:
+        raise place.make_fault("bad zstd stream") from cause
+    while at + _ZSTD_BLOCK_HEADER <= len(data):
+        block = int.from_bytes(data[at : at + _ZSTD_BLOCK_HEADER], "little")
+        at += _ZSTD_BLOCK_HEADER + (1 if (block >> 1) & 3 == _ZSTD_RLE else block >> 3)
+        if block & 1:
+            break
+    return min(at + checksum, len(data))
+
+
+def _split_input(data: memoryview) -> Iterator[bytes]:
+    for at in range(0, len(data), _INPUT_PIECE):
+        yield bytes(data[at : at + _INPUT_PIECE])
+
+
+PLAIN_BUNDLE_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
+COMPRESSED_BUNDLE_MAGIC = b"CCOB"
+ENTRY_HEAD_SIZE = 64  # bytes of each entry that are kept: enough for an ELF header
+
+_COUNT = struct.Struct("<Q")
+_ENTRY = struct.Struct("<QQQ")
+_LEAD = struct.Struct("<4sHH")
+_SIZES = {1: struct.Struct("<I8s"), 2: struct.Struct("<II8s"), 3: struct.Struct("<QQ8s")}
+_METHODS = {0: "zlib", 1: "zstd"}  # llvm::compression::Format
+
+_MOST_ENTRIES = 4096
+_LONGEST_ID = 1024
+_LARGEST_BUNDLE = 16 << 30  # no host library can place more: its references are 32 bits, signed
+
+
+@dataclass(frozen=True)
+class BundleEntry:
+    """One entry of a bundle: ``offset`` counts in the plain bundle, ``head`` is its first 64 bytes."""
+
+    bundle: int
+    packing: str
+    name: str
+    offset: int
+    size: int
+    head: bytes
+
+
+@dataclass(frozen=True)
+class _CompressedBundle:
+    method: str
+    version: int
+    data: memoryview
+    end: int
+    size: int
+    hash8: bytes
+
+
+def read_bundles(span: BinarySpan) -> Iterator[BundleEntry]:
+    """Yield the entries (host ones too) of all bundles in a section or file.
+
+    ``packing`` is ``plain`` or like ``zstd v3``. DataError names the bundle and its fault.
+    """
+    number, at = 0, _skip_zeros(span, 0)
+    while at < len(span):
+        bundle = BinarySpan(span.data[at:], f"{span.place}: bundle {number} at {at}")
+        if bundle.starts_with(PLAIN_BUNDLE_MAGIC):
+            entries, end = _read_entries(StoredBundle(bundle), bundle)
+            packing = "plain"
+        elif bundle.starts_with(COMPRESSED_BUNDLE_MAGIC):
+            packed = _read_lead(bundle)
+            packing, end = f"{packed.method} v{packed.version}", packed.end
+            reader = make_zlib_reader if packed.method == "zlib" else make_zstd_reader
+            plain = InflatedBundle(
+                reader(packed.data, bundle), size=packed.size, hash8=packed.hash8, place=bundle
+            )
+            entries, _ = _read_entries(plain, bundle)
+            plain.check_rest()
+        else:
+            raise _make_no_bundle_error(span, number, at)
+        for name, offset, size, head in entries:
+            yield BundleEntry(number, packing, name, offset, size, head)
+        number, at = number + 1, _skip_zeros(span, at + end)
+
+
+def read_bundle_tables(span: BinarySpan) -> Iterator[tuple[str, int]]:
+    """Yield ID and size of the entries of all bundles; what is compressed is inflated up to its table only.
+
+    So no content is looked at, and no hash is checked.
+    """
+    number, at = 0, _skip_zeros(span, 0)
+    while at < len(span):
+        bundle = BinarySpan(span.data[at:], f"{span.place}: bundle {number} at {at}")
+        if bundle.starts_with(PLAIN_BUNDLE_MAGIC):
+            rows, end = _read_table(StoredBundle(bundle), bundle)
+            end = max([end, *(offset + size for _, _, offset, size in rows if size)])
+            if end > len(bundle):
+                raise bundle.make_fault(f"cut short: declares {end} bytes, {len(bundle)} are there")
+        elif bundle.starts_with(COMPRESSED_BUNDLE_MAGIC):
+            packed = _read_lead(bundle)
+            reader = make_zlib_reader if packed.method == "zlib" else make_zstd_reader
+            plain = InflatedBundle(
+                reader(packed.data, bundle), size=packed.size, hash8=packed.hash8, place=bundle
+            )
+            (rows, _), end = _read_table(plain, bundle), packed.end
+        else:
+            raise _make_no_bundle_error(span, number, at)
+        yield from ((name, size) for _, name, _, size in rows)
+        number, at = number + 1, _skip_zeros(span, at + end)
+
+
+def _make_no_bundle_error(span: BinarySpan, number: int, at: int) -> DataError:
+    first_bytes = bytes(span.data[at : at + 16]).hex(" ")
+    return span.make_fault(f"after {number} bundles, neither a bundle nor padding at {at}: {first_bytes}")
+
+
+def _read_lead(bundle: BinarySpan) -> _CompressedBundle:
+    _, version, method_number = bundle.unpack_numbers(_LEAD, 0, "the header of a compressed bundle")
+    form, method = _SIZES.get(version), _METHODS.get(method_number)
+    if form is None:
+        raise bundle.make_fault(f"compressed bundle of version {version}; known are 1, 2 and 3")
+    if method is None:
+        raise bundle.make_fault(f"compressed with method {method_number}; known are 0 (zlib) and 1 (zstd)")
+    *sizes, hash8 = bundle.unpack_numbers(form, _LEAD.size, "the header of a compressed bundle")
+    start, plain_size = _LEAD.size + form.size, sizes[-1]
+    if plain_size > _LARGEST_BUNDLE:
+        raise bundle.make_fault(
+            f"declares {plain_size} bytes of plain content, more than any library can hold"
+        )
+    if version == 1:  # its end is where its stream ends
+        rest = bundle.data[start:]
+        used = (
+            measure_zlib_stream(rest, bundle, plain_size)
+            if method == "zlib"
+            else measure_zstd_frame(rest, bundle)
+        )
+        end = start + used
+    else:
+        end = sizes[0]
+        if not start <= end <= len(bundle):
+            raise bundle.make_fault(f"cut short: declares {end} bytes, {len(bundle)} are there")
+    return _CompressedBundle(method, version, bundle.data[start:end], end, plain_size, hash8)
+
+
+def _read_table(plain: PlainBundle, bundle: BinarySpan) -> tuple[list[tuple[int, str, int, int]], int]:
+    """Return (number, ID, offset, size) of each entry of a bundle, and where its table ends."""
+    if plain.take_bytes(0, len(PLAIN_BUNDLE_MAGIC), "the magic") != PLAIN_BUNDLE_MAGIC:
+        raise bundle.make_fault("the inflated bytes are not an offload bundle")
+    (count,) = _COUNT.unpack(plain.take_bytes(len(PLAIN_BUNDLE_MAGIC), _COUNT.size, "the number of entries"))
+    if count > _MOST_ENTRIES:
+        raise bundle.make_fault(f"{count} entries are more than a bundle can have")
+    at, rows = len(PLAIN_BUNDLE_MAGIC) + _COUNT.size, []
+    for number in range(count):
+        offset, size, length = _ENTRY.unpack(plain.take_bytes(at, _ENTRY.size, f"entry {number}"))
+        if length > _LONGEST_ID:
+            raise bundle.make_fault(f"entry {number} has an ID of {length} bytes")
+        raw = plain.take_bytes(at + _ENTRY.size, length, f"the ID of entry {number}")
+        at += _ENTRY.size + length
+        rows.append((number, raw.decode("utf-8", "backslashreplace"), offset, size))
+    return rows, at
+
+
+def _read_entries(plain: PlainBundle, bundle: BinarySpan) -> tuple[list[tuple[str, int, int, bytes]], int]:
+    """Return (ID, offset, size, head) of each entry in the order of the table, and the bundle's end."""
+    rows, end = _read_table(plain, bundle)
+    heads: dict[int, bytes] = {}
+    for number, name, offset, size in sorted(rows, key=lambda row: (row[2], row[0])):
+        if not size:
+            heads[number] = b""
+            continue
+        label = f"entry {number} ({name})"
+        if offset < end:
+            raise bundle.make_fault(f"{label} at {offset} overlaps what stands before it")
+        if offset + size > plain.size:
+            raise bundle.make_fault(
+                f"{label} at {offset} with {size} bytes reaches past the end ({plain.size} bytes)"
+            )
+        heads[number] = plain.take_bytes(offset, min(size, ENTRY_HEAD_SIZE), label)
+        end = offset + size
+    return [(name, offset, size, heads[number]) for number, name, offset, size in rows], end
+
+
+def _skip_zeros(span: BinarySpan, at: int) -> int:
+    """Return where the next byte that is not zero stands, at most the end."""
+    step = 1 << 12
+    while at < len(span):
+        piece = bytes(span.data[at : at + step])
+        rest = len(piece.lstrip(b"\0"))
+        if rest:
+            return at + len(piece) - rest
+        at += len(piece)
+        step = min(step * 2, 1 << 20)
+    return at

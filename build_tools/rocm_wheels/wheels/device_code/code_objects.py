@@ -1,0 +1,348 @@
+"""Read the AMD device code inside a file or a wheel: which targets, how many code objects, how packed.
+
+Read are ELF and PE libraries (``.hip_fatbin``, ``.hip_fat``), static libraries, objects,
+bare bundles, bare AMDGPU ELF files (``.hsaco``, ``.co``) and ``.kpack`` archives, and
+all of these inside a wheel. A file that is none of them holds no device code; one that
+is, but is damaged, is a DataError that names file, member, section, bundle and fault.
+Each embedded ELF file is a second witness: its ``e_flags`` must name the same target as
+the ID in the bundle. A library whose code was moved into ``.kpack`` archives holds none itself, and
+names them.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from rocm_wheels.core import DataError
+from rocm_wheels.wheels.binary import (
+    AR_MAGIC,
+    COFF_MACHINES,
+    PE_MAGIC,
+    THIN_AR_MAGIC,
+    BinarySection,
+    BinarySpan,
+    find_pe_signature,
+    read_ar_members,
+    read_coff_sections,
+    read_pe_sections,
+)
+from rocm_wheels.wheels.device_code.bundles import (
+    COMPRESSED_BUNDLE_MAGIC,
+    ENTRY_HEAD_SIZE,
+    PLAIN_BUNDLE_MAGIC,
+    BundleEntry,
+    read_bundles,
+)
+from rocm_wheels.wheels.device_code.kpack import (
+    KPACK_MAGIC,
+    KPACK_SECTIONS,
+    KPACK_SUFFIX,
+    read_kpack_kernels,
+    read_kpack_reference,
+)
+from rocm_wheels.wheels.device_code.target_id import (
+    BundleEntryId,
+    TargetId,
+    describe_disagreement,
+    get_header_target,
+    get_machine_name,
+)
+from rocm_wheels.wheels.elf import ELF_MAGIC, EM_AMDGPU, ElfHeader, is_elf, read_elf_header, read_elf_sections
+
+ZIP_MAGIC = b"PK\x03\x04"
+
+_HEAD_SIZE = 64
+_FATBIN_SECTIONS = (".hip_fatbin", ".hip_fat")
+# relocatable device code in an object (-fgpu-rdc): the rest of the section's name is the entry's ID
+_ENTRY_SECTION = PLAIN_BUNDLE_MAGIC.decode()
+_ENTRY_SECTIONS = tuple(_ENTRY_SECTION + kind for kind in ("hip-", "hipv4-", "openmp-amdgcn"))
+_OTHER_FORMAT = ".llvm.offloading"
+_DEVICE_KINDS = ("hip", "hipv4", "openmp")
+_AMD_TRIPLES = ("amdgcn", "amdgpu", "spirv")
+_FORMS = {b"BC\xc0\xde": "bitcode", b"\x03\x02\x23\x07": "spirv"}
+_LIBRARY_SUFFIXES = (".dll", ".pyd", ".exe")
+
+
+@dataclass(frozen=True)
+class CodeObject:
+    """One code object.
+
+    ``kind`` is the offload kind (``hip``, ``hipv4``, ``openmp``; ``bare`` for a file of its
+    own, ``kpack`` in an archive), ``form`` is ``elf``, ``bitcode``, ``spirv`` or ``empty``. ``machine`` is
+    the processor that the ELF header names, None when it has none or its number is unknown. ``offset``
+    and ``size`` are bytes, counted in the plain bundle ``bundle`` of ``section``; ``packing`` is
+    ``plain`` or like ``zstd v3``. In an archive ``section`` is the library that the code was taken out
+    of, and ``bundle`` the number of the kernel.
+    """
+
+    target: TargetId
+    kind: str
+    form: str
+    machine: str | None
+    section: str
+    bundle: int
+    packing: str
+    offset: int
+    size: int
+
+
+def list_code_targets(objects: Iterable[CodeObject]) -> list[str]:
+    """Return the target IDs that there is code for, in the order of the processors' numbers."""
+    targets = {o.target for o in objects if o.form != "empty"}
+    return [str(target) for target in sorted(targets, key=TargetId.get_sort_key)]
+
+
+@dataclass(frozen=True)
+class FoundDeviceCode:
+    """What a wheel or zip archive holds by member, another file as member "".
+
+    ``code``: code objects. ``moved_code``: the libraries whose code was moved out, with the ``.kpack``
+    archives that they name, relative to themselves; ``@GFXARCH@`` stands for a target.
+    """
+
+    code: dict[str, list[CodeObject]]
+    moved_code: dict[str, tuple[str, ...]]
+
+
+def read_device_code(path: Path) -> FoundDeviceCode:
+    """Read a wheel, a zip archive or another file; DataError as ``read_wheel_code`` and ``read_file_code`` raise it."""
+    try:
+        with open(path, "rb") as file:
+            is_archive = file.read(4) == ZIP_MAGIC or path.suffix.lower() == ".whl"
+    except OSError as cause:
+        raise _make_unreadable_error(path, cause) from None
+    if is_archive:
+        return _read_members(path)
+    content, name = _map_file(path), str(path)
+    archives = list_named_archives(content, name)
+    return FoundDeviceCode({"": read_code_objects(content, name)}, {"": archives} if archives else {})
+
+
+def read_file_code(path: Path) -> list[CodeObject]:
+    """Return the code objects of a file; [] when it is of a kind that holds none.
+
+    DataError when it cannot be read, is damaged, or is a wheel (``read_wheel_code`` is for those).
+    """
+    content = _map_file(path)
+    if bytes(content[:4]) == ZIP_MAGIC:
+        raise DataError(f"{path} is a wheel or zip archive", tip="read it as a wheel")
+    return read_code_objects(content, str(path))
+
+
+def _map_file(path: Path) -> memoryview:
+    try:
+        with open(path, "rb") as file:
+            if not file.seek(0, 2):
+                return memoryview(b"")
+            # not closed by hand: an error's traceback may still refer to it
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except OSError as cause:
+        raise _make_unreadable_error(path, cause) from None
+
+
+def read_code_objects(data: bytes | memoryview, name: str) -> list[CodeObject]:
+    """Return the code objects of a file's content; ``name`` stands for the file in messages."""
+    span = BinarySpan(memoryview(data), name)
+    if span.starts_with(AR_MAGIC) or span.starts_with(THIN_AR_MAGIC):
+        return [code_object for member in read_ar_members(span) for code_object in _read_object(member)]
+    return list(_read_object(span))
+
+
+def list_named_archives(data: bytes | memoryview, name: str) -> tuple[str, ...]:
+    """Return the ``.kpack`` archives that a library names as the place of its device code; () when none."""
+    span = BinarySpan(memoryview(data), name)
+    head = bytes(span.data[:_HEAD_SIZE])
+    marker = next((s for s in _read_host_sections(span, head) if s.name in KPACK_SECTIONS), None)
+    if marker is None:
+        return ()
+    return read_kpack_reference(span.get_span(marker.offset, marker.size, f"section {marker.name}"))
+
+
+def read_wheel_code(path: Path) -> dict[str, list[CodeObject]]:
+    """Return, for each member of a wheel or zip that holds device code, its code objects.
+
+    Members of other kinds cost a few bytes of inflating and are left out. Memory: about
+    64 MiB a thread; a larger member goes through a temporary file.
+    """
+    return _read_members(path).code
+
+
+def _read_members(path: Path) -> FoundDeviceCode:
+    from rocm_wheels.wheels.archive import WheelArchive
+
+    def read_member(data: memoryview, name: str) -> tuple[list[CodeObject], tuple[str, ...]]:
+        return read_code_objects(data, name), list_named_archives(data, name)
+
+    def choose_reader(
+        name: str, head: bytes
+    ) -> Callable[[memoryview], tuple[list[CodeObject], tuple[str, ...]]] | None:
+        return (lambda data: read_member(data, f"{path}: {name}")) if may_hold_code(name, head) else None
+
+    with WheelArchive.open(path) as wheel:
+        wheel.require_sound()
+        contents = wheel.read_all(choose_reader, digest=False)
+    for content in contents:
+        if content.fault:
+            raise DataError(content.fault)
+    results = {content.name: content.result for content in contents if content.result}
+    return FoundDeviceCode(
+        {name: code for name, (code, _) in results.items() if code},
+        {name: archives for name, (_, archives) in results.items() if archives},
+    )
+
+
+def may_hold_code(name: str, head: bytes) -> bool:
+    """Tell from a file's first 4096 bytes whether it is worth reading on.
+
+    False only when it certainly holds no device code. A PE file has its section table in
+    front, so a DLL without device code is done with here.
+    """
+    if head.startswith((AR_MAGIC, THIN_AR_MAGIC, PLAIN_BUNDLE_MAGIC, COMPRESSED_BUNDLE_MAGIC)):
+        return True
+    if head.startswith((ELF_MAGIC, KPACK_MAGIC)) or name.endswith(KPACK_SUFFIX):
+        return True
+    if not (head.startswith(PE_MAGIC) or _is_coff_object(name, head)):
+        return False
+    try:
+        sections = _read_windows_sections(BinarySpan(memoryview(head), name))
+    except DataError:
+        return True  # the table lies further on, or is damaged: the full reading will tell
+    return any(section.name in (*_FATBIN_SECTIONS, *KPACK_SECTIONS) for section in sections)
+
+
+def _make_unreadable_error(path: Path, cause: OSError) -> DataError:
+    if path.is_dir():
+        return DataError(f"{path} is a folder", tip=f"name files: {path}/*.whl, or a library in it")
+    return DataError(f"cannot read {path}: {cause.strerror}")
+
+
+def _read_object(span: BinarySpan) -> Iterator[CodeObject]:
+    head = bytes(span.data[:_HEAD_SIZE])
+    if head.startswith((PLAIN_BUNDLE_MAGIC, COMPRESSED_BUNDLE_MAGIC)):
+        yield from _read_bundles(span, "")
+    elif head.startswith(KPACK_MAGIC) or span.place.endswith(KPACK_SUFFIX):
+        yield from _read_archive(span)
+    elif is_elf(head) and (header := read_elf_header(span)).machine == EM_AMDGPU:
+        yield _make_bare_object(span, header)
+    else:
+        yield from _read_sections(span, _read_host_sections(span, head))
+
+
+def _read_host_sections(span: BinarySpan, head: bytes) -> list[BinarySection]:
+    """Return the sections of a host library or object; [] for a file of another kind."""
+    if is_elf(head):
+        header = read_elf_header(span)
+        return [] if header.machine == EM_AMDGPU else read_elf_sections(span, header)
+    return (
+        _read_windows_sections(span) if head.startswith(PE_MAGIC) or _is_coff_object(span.place, head) else []
+    )
+
+
+def _read_windows_sections(span: BinarySpan) -> list[BinarySection]:
+    if not span.starts_with(PE_MAGIC):
+        return read_coff_sections(span)
+    signature = find_pe_signature(span)
+    if signature is not None:
+        return read_pe_sections(span, signature)
+    if PurePosixPath(span.place).suffix.lower() in _LIBRARY_SUFFIXES:
+        raise span.make_fault("begins like a Windows library, but has no PE header: cut short or damaged")
+    return []
+
+
+def _is_coff_object(place: str, head: bytes) -> bool:
+    """COFF objects have no magic but the machine number: the name must say it too."""
+    return head.startswith(COFF_MACHINES) and place.rstrip(")").lower().endswith((".obj", ".o"))
+
+
+def _read_sections(span: BinarySpan, sections: list[BinarySection]) -> Iterator[CodeObject]:
+    moved = any(section.name in KPACK_SECTIONS for section in sections)
+    taken = 0
+    for section in sections:
+        if moved and section.name in _FATBIN_SECTIONS:
+            continue  # what is left of it is never loaded, and may be cut anywhere
+        is_device_section = section.name in _FATBIN_SECTIONS or section.name.startswith(_ENTRY_SECTIONS)
+        if section.name == _OTHER_FORMAT and section.size:
+            raise span.make_fault(
+                f"section {_OTHER_FORMAT} holds device code that is not linked yet",
+                tip="name the linked library instead",
+            )
+        if not is_device_section or not section.size:
+            continue
+        content = span.get_span(section.offset, section.size, f"section {section.name}")
+        taken += section.size
+        if taken > len(span):  # the same bytes again and again: a small file, hours of work
+            raise content.make_fault("lies on top of other sections")
+        if section.name in _FATBIN_SECTIONS:
+            yield from _read_bundles(content, section.name)
+        else:
+            head = bytes(content.data[:ENTRY_HEAD_SIZE])
+            name = section.name.removeprefix(_ENTRY_SECTION)
+            entry = BundleEntry(0, "plain", name, 0, section.size, head)
+            yield from _make_code_object(entry, content.place, section.name)
+
+
+def _read_bundles(span: BinarySpan, section: str) -> Iterator[CodeObject]:
+    for entry in read_bundles(span):
+        yield from _make_code_object(entry, span.place, section)
+
+
+def _read_archive(span: BinarySpan) -> Iterator[CodeObject]:
+    for kernel in read_kpack_kernels(span):
+        kernel_span = BinarySpan(
+            memoryview(kernel.head), f"{span.place}: {kernel.library} for {kernel.target}"
+        )
+        try:
+            target = TargetId.parse(kernel.target)
+        except ValueError as cause:
+            raise kernel_span.make_fault(str(cause)) from None
+        machine = _check_machine(kernel_span, target, kernel.size)
+        yield CodeObject(
+            target, "kpack", "elf", machine, kernel.library, kernel.ordinal, kernel.packing, 0, kernel.size
+        )
+
+
+def _check_machine(span: BinarySpan, target: TargetId, size: int) -> str | None:
+    """Return the processor that the ELF header at ``span`` names; DataError when it is not the target's."""
+    header = read_elf_header(span, size=size)
+    if header.machine != EM_AMDGPU:
+        raise span.make_fault(f"its ID says {target}, its ELF machine is {header.machine}, not {EM_AMDGPU}")
+    if different := describe_disagreement(target, header.flags, header.abi_version):
+        raise span.make_fault(different)
+    return get_machine_name(header.flags)
+
+
+def _make_code_object(entry: BundleEntry, place: str, section: str) -> Iterator[CodeObject]:
+    """Yield the code object of an entry; nothing for those of the host and of other makers' GPUs."""
+    entry_span = BinarySpan(memoryview(entry.head), f"{place}: bundle {entry.bundle}: entry {entry.name}")
+    try:
+        identity = BundleEntryId.parse(entry.name)
+        if identity.kind == "host":
+            return
+        if identity.kind == "openmp" and not identity.triple.startswith(_AMD_TRIPLES):
+            return  # for GPUs of others
+        target = TargetId.parse(identity.target)
+    except ValueError as cause:
+        raise entry_span.make_fault(str(cause)) from None
+    if identity.kind not in _DEVICE_KINDS:
+        raise entry_span.make_fault(
+            f"offload kind {identity.kind} is not known: {', '.join(_DEVICE_KINDS)} are"
+        )
+    if not identity.triple.startswith(_AMD_TRIPLES):
+        raise entry_span.make_fault(f"{identity.triple} is not a triple of AMD device code")
+    form, machine = "empty", None
+    if entry.size:
+        form = _FORMS.get(entry.head[:4], "elf")
+    if form == "elf":
+        machine = _check_machine(entry_span, target, entry.size)
+    yield CodeObject(
+        target, identity.kind, form, machine, section, entry.bundle, entry.packing, entry.offset, entry.size
+    )
+
+
+def _make_bare_object(span: BinarySpan, header: ElfHeader) -> CodeObject:
+    target = get_header_target(header.flags, header.abi_version)
+    machine = get_machine_name(header.flags)
+    return CodeObject(target, "bare", "elf", machine, "", 0, "plain", 0, len(span))

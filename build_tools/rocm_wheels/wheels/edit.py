@@ -1,0 +1,479 @@
+"""Plan what an edited wheel becomes: its file name, its dist-info files and RECORD, before a byte is
+written.
+
+METADATA, WHEEL and RECORD are edited by the line: what is not meant stays as it is, byte for byte.
+Digests in hex or with padding, as some producers write them into RECORD, are put right on the way.
+
+Sources: "Binary distribution format", "Core metadata", "Recording installed projects" of the PyPA
+specifications; PEP 825 for the label.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import NamedTuple
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from rocm_wheels.core import DataError, UsageError
+from rocm_wheels.wheels.dist_info import (
+    compare_names,
+    list_dist_info_folders,
+    parse_metadata,
+    parse_wheel_file,
+)
+from rocm_wheels.wheels.names import WheelNameFields, parse_wheel_name, split_wheel_name
+from rocm_wheels.wheels.record import (
+    SIGNATURE_SUFFIXES,
+    RecordEntry,
+    encode_record_digest,
+    require_record_size,
+)
+
+MetadataField = tuple[
+    str, list[bytes]
+]  # name in lower case, lines with their ends: the first and its folded ones
+
+
+def read_metadata_fields(content: bytes, name: str) -> tuple[list[MetadataField], bytes]:
+    """Take the header of METADATA or WHEEL apart: its fields, and the rest from the empty line on."""
+    fields: list[MetadataField] = []
+    at = 0
+    while at < len(content):
+        end = content.find(b"\n", at) + 1 or len(content)
+        line = content[at:end]
+        if not line.strip(b"\r\n"):
+            break
+        if line[:1] in (b" ", b"\t") and fields:
+            fields[-1][1].append(line)
+        else:
+            key, colon, _ = line.partition(b":")
+            if not colon:
+                raise DataError(f"{name}: {line!r} is not a field")
+            fields.append((key.decode("ascii", "replace").strip().lower(), [line]))
+        at = end
+    return fields, content[at:]
+
+
+def get_field_value(field: MetadataField) -> str:
+    """Return the value of a field, unfolded."""
+    text = b"".join(field[1]).partition(b":")[2].decode("utf-8", "surrogateescape")
+    return " ".join(part.strip() for part in text.splitlines()).strip()
+
+
+def get_field_values(fields: Sequence[MetadataField], name: str) -> tuple[str, ...]:
+    """Return the values of all fields of one name."""
+    return tuple(get_field_value(field) for field in fields if field[0] == name.lower())
+
+
+def replace_field_values(content: bytes, changes: Mapping[str, Sequence[str]], name: str) -> bytes:
+    """Return METADATA or WHEEL with other values for the named fields; no values remove a field.
+
+    They stand where the first one stood, else behind the last field. A value that stays keeps its lines
+    as they are written.
+    """
+    fields, rest = read_metadata_fields(content, name)
+    end = b"\r\n" if fields and fields[0][1][0].endswith(b"\r\n") else b"\n"
+    for key, values in changes.items():
+        old = [field for field in fields if field[0] == key.lower()]
+        if [get_field_value(field) for field in old] == list(values):
+            continue
+        by_value = {get_field_value(field): field for field in old}
+        new = [by_value.get(v) or (key.lower(), [f"{key}: {v}".encode() + end]) for v in values]
+        at = next((i for i, field in enumerate(fields) if field[0] == key.lower()), len(fields))
+        before = [field for field in fields[:at] if field[0] != key.lower()]
+        fields = [*before, *new, *(field for field in fields[at:] if field[0] != key.lower())]
+    for _, lines in fields:  # the last line of a file may lack its end, and may no longer be the last
+        if not lines[-1].endswith(b"\n"):
+            lines[-1] += end
+    return b"".join(line for _, lines in fields for line in lines) + rest
+
+
+_HEX_DIGEST = re.compile(r"sha256=([0-9a-fA-F]{64})")
+_PADDED_DIGEST = re.compile(r"sha256=([A-Za-z0-9_-]{43})=")
+_RIGHT_DIGEST = re.compile(r"sha256=[A-Za-z0-9_-]{43}")
+_MOST_SHOWN = 5
+
+
+def edit_record(
+    content: bytes,
+    record: str,
+    *,
+    sizes: Mapping[str, int],
+    renamed: Callable[[str], str],
+    changed: Mapping[str, RecordEntry | None],
+) -> tuple[bytes, tuple[RecordEntry, ...]]:
+    """Return RECORD with what changed, and its entries.
+
+    ``sizes`` are those of all files of the wheel as it is, ``renamed`` gives a path its new name, ``changed``
+    has the entries of new and other contents (by new name; None: left out). The lines of new members
+    come before RECORD's own, sorted. DataError when it does not have each file once, with
+    its size and a sha256 digest: a digest that is taken over must be one.
+    """
+    exempt = {record, *(record + suffix for suffix in SIGNATURE_SUFFIXES)}
+    require_record_size(len(sizes), content, name=record)
+    faults: list[str] = []
+    listed_paths: set[str] = set()
+    entries: list[RecordEntry] = []
+    lines: list[str] = []
+    for entry, text in _read_rows(content, record):
+        path = entry.path
+        if (fault := _find_row_fault(entry, listed_paths, sizes, exempt)) is not None:
+            faults.append(f"{path} {fault}")
+        listed_paths.add(path)
+        new = changed.get(name := renamed(path), entry)
+        if new is None or path == record:
+            continue
+        if new is entry and (name is not path or not _RIGHT_DIGEST.fullmatch(entry.digest)):
+            new = RecordEntry(name, _correct_digest(entry.digest) or entry.digest, entry.size)
+        entries.append(new)
+        lines.append(text if (new is entry or new == entry) and text.endswith("\n") else _format_row(new))
+    faults += [
+        f"{name} is in the wheel but not listed"
+        for name in sizes
+        if name not in listed_paths and name not in exempt
+    ]
+    if faults:
+        more = f"; {len(faults) - _MOST_SHOWN} more" if len(faults) > _MOST_SHOWN else ""
+        raise DataError(f"{record}: {'; '.join(faults[:_MOST_SHOWN])}{more}")
+    listed = {entry.path for entry in entries}
+    added = [entry for path, entry in sorted(changed.items()) if entry and path not in listed]
+    added.append(RecordEntry(renamed(record), "", None))
+    return "".join([*lines, *map(_format_row, added)]).encode(), (*entries, *added)
+
+
+def _read_rows(content: bytes, name: str) -> Iterator[tuple[RecordEntry, str]]:
+    """Yield the entries of RECORD, each with the text it was read from; DataError as ``parse_wheel_record``."""
+    taken: list[str] = []
+
+    def lines(text: str) -> Iterator[str]:
+        for line in io.StringIO(text, newline=""):
+            taken.append(line)
+            yield line
+
+    try:
+        rows = csv.reader(lines(content.decode("utf-8")), strict=True)
+        for row in rows:
+            text = taken[0] if len(taken) == 1 else "".join(taken)
+            taken.clear()
+            if row:
+                if len(row) != 3 or (row[2] and not (row[2].isascii() and row[2].isdigit())):
+                    raise DataError(f"{name}:{rows.line_num}: {row} are not path, digest and size")
+                yield RecordEntry(row[0], row[1], int(row[2][:20]) if row[2] else None), text
+    except (UnicodeDecodeError, csv.Error) as cause:
+        raise DataError(f"{name} is not CSV in UTF-8") from cause
+
+
+def _find_row_fault(
+    entry: RecordEntry, listed_paths: set[str], sizes: Mapping[str, int], exempt: set[str]
+) -> str | None:
+    path = entry.path
+    if path in listed_paths:
+        return "is listed twice"
+    if path not in sizes:
+        return "is listed but not in the wheel"
+    if path in exempt:
+        return None
+    if not _RIGHT_DIGEST.fullmatch(entry.digest) and _correct_digest(entry.digest) is None:
+        return "is listed without a sha256 digest"
+    if entry.size != sizes[path]:
+        return f"has {sizes[path]} bytes, listed with {entry.size}"
+    return None
+
+
+def _correct_digest(digest: str) -> str | None:
+    """Return a digest as RECORD must spell it; None when it is none."""
+    if match := _HEX_DIGEST.fullmatch(digest):
+        return encode_record_digest(bytes.fromhex(match[1]))
+    return f"sha256={match[1]}" if (match := _PADDED_DIGEST.fullmatch(digest)) else None
+
+
+def _format_row(entry: RecordEntry) -> str:
+    """Return a line of RECORD; quoted where the path asks for it."""
+    text = io.StringIO()
+    size = "" if entry.size is None else str(entry.size)
+    csv.writer(text, lineterminator="\n").writerow((entry.path, entry.digest, size))
+    return text.getvalue()
+
+
+_VERSIONED_FOLDER = re.compile(r"(?P<name>[^/]+)-(?P<version>[^/-]+)\.(?P<kind>dist-info|data)")
+_PLATFORM_TAG = re.compile(r"[a-z0-9_]+")
+_BUILD_TAG = re.compile(r"[0-9][a-z0-9_.]*")
+_EDITED_FILES = ("METADATA", "WHEEL", "RECORD")
+
+
+@dataclass(frozen=True)
+class WheelEdit:
+    """What a wheel becomes. None: as it is; "" takes a part away.
+
+    ``version`` is the whole new version, ``local`` its local part; both follow in METADATA and the names of
+    the ``.dist-info`` and ``.data`` folders. ``platforms`` also go into WHEEL, ``build`` too; a wheel for a
+    platform is no longer said to be pure.
+    ``requirements`` maps the old Requires-Dist values to the new ones, ``extras`` those of Provides-Extra.
+    ``put`` and ``drop`` are files in ``*.dist-info``, named without that folder. ``members`` are new contents
+    of files elsewhere, by the whole names that they have.
+    """
+
+    version: str | None = None
+    local: str | None = None
+    build: str | None = None
+    platforms: tuple[str, ...] | None = None
+    label: str | None = None
+    requirements: Callable[[tuple[str, ...]], Sequence[str]] | None = None
+    extras: Callable[[tuple[str, ...]], Sequence[str]] | None = None
+    put: Mapping[str, bytes] = field(default_factory=dict)
+    drop: frozenset[str] = frozenset()
+    members: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class EditPlan:
+    """The new wheel: its file name, its folders by their old names, and the files that are written anew.
+
+    ``texts`` are contents by new name, RECORD among them when it changed; ``dropped`` are members of the
+    source, by old name, that it no longer has; ``record`` is the whole of RECORD.
+    """
+
+    file_name: str
+    folders: Mapping[str, str]
+    texts: Mapping[str, bytes]
+    dropped: frozenset[str]
+    record: tuple[RecordEntry, ...]
+
+    def get_new_name(self, name: str) -> str:
+        """Return the new name of a member."""
+        if not self.folders:
+            return name
+        top, slash, rest = name.partition("/")
+        return self.folders.get(top, top) + slash + rest
+
+
+def get_edited_name(file_name: str, edit: WheelEdit) -> str:
+    """Return the file name that a wheel gets; UsageError or DataError as ``plan_wheel_edit``."""
+    version = _plan_version(parse_wheel_name(file_name).version, edit)
+    return _plan_name(split_wheel_name(file_name), edit, version).file_name
+
+
+def plan_wheel_edit(
+    file_name: str, sizes: Mapping[str, int], texts: Mapping[str, bytes], edit: WheelEdit
+) -> EditPlan:
+    """Return what a wheel becomes; DataError or UsageError when it cannot.
+
+    ``sizes`` are those of all files in it, ``texts`` the contents of METADATA, WHEEL and RECORD.
+    """
+    folder = get_dist_info_folder(sizes)
+    record = f"{folder}/RECORD"
+    old = split_wheel_name(file_name)
+    version = _plan_version(parse_wheel_name(file_name).version, edit)
+    new = _plan_name(old, edit, version)
+    plan = EditPlan(new.file_name, _plan_folders(sizes, folder, old, version), {}, frozenset(), ())
+    changed = {
+        f"{folder}/METADATA": _edit_metadata(
+            texts[f"{folder}/METADATA"], f"{folder}/METADATA", edit, version
+        ),
+        f"{folder}/WHEEL": _edit_wheel_file(texts[f"{folder}/WHEEL"], f"{folder}/WHEEL", old, new),
+    }
+    if version is not None and edit.version is None:  # only the local part is new: the rest must be one
+        _require_agreement(file_name, folder, texts[f"{folder}/METADATA"])
+    _check_plan(plan, folder, texts, changed)
+    put = {f"{folder}/{_check_file_name(name)}": content for name, content in edit.put.items()}
+    dropped = {f"{folder}/{_check_file_name(name)}" for name in edit.drop}
+    if absent := sorted(dropped - sizes.keys()):
+        raise DataError(f"{file_name} has no {', '.join(absent)} to leave out")
+    if contradicting := sorted(dropped & put.keys()):
+        raise UsageError(f"{', '.join(contradicting)} is to be put and to be left out")
+    for name in put:
+        _require_free(name, sizes)
+    if unknown_members := sorted(
+        name for name in edit.members if name not in sizes or name.startswith(f"{folder}/")
+    ):
+        raise UsageError(f"{file_name} has no {', '.join(unknown_members)} outside {folder}")
+    new_texts = {**changed, **put, **edit.members}
+    contents = {name: text for name, text in new_texts.items() if texts.get(name) != text}
+    lines: dict[str, RecordEntry | None] = {plan.get_new_name(name): None for name in dropped}
+    lines |= {
+        plan.get_new_name(name): _make_record_entry(plan.get_new_name(name), text)
+        for name, text in contents.items()
+    }
+    signed = {record + suffix for suffix in SIGNATURE_SUFFIXES} & sizes.keys()
+    content, entries = edit_record(
+        texts[record], record, sizes=sizes, renamed=plan.get_new_name, changed=lines
+    )
+    if content != texts[record]:
+        if signed:
+            lines |= {plan.get_new_name(name): None for name in signed}
+            content, entries = edit_record(
+                texts[record], record, sizes=sizes, renamed=plan.get_new_name, changed=lines
+            )
+        contents[record] = content
+        dropped |= signed
+    renamed = {plan.get_new_name(name): text for name, text in contents.items()}
+    return replace(plan, texts=renamed, dropped=frozenset(dropped), record=entries)
+
+
+def get_dist_info_folder(names: Iterable[str]) -> str:
+    """Return the one ``.dist-info`` folder; DataError when there is not exactly one."""
+    folders = list_dist_info_folders(names)
+    if len(folders) != 1:
+        raise DataError(f"{len(folders)} .dist-info folders: a wheel has exactly one")
+    if not _VERSIONED_FOLDER.fullmatch(folders[0]):
+        raise DataError(f"{folders[0]} is not named like name-version.dist-info")
+    return folders[0]
+
+
+def _plan_version(old: Version, edit: WheelEdit) -> Version | None:
+    """Return the new version; None when it stays."""
+    if edit.version is None and edit.local is None:
+        return None
+    try:
+        version = old if edit.version is None else Version(edit.version)
+        if edit.local is not None:
+            version = Version(f"{version.public}+{edit.local}" if edit.local else version.public)
+    except InvalidVersion as cause:
+        raise UsageError("the new version is none") from cause
+    return version
+
+
+def _plan_name(old: WheelNameFields, edit: WheelEdit, version: Version | None) -> WheelNameFields:
+    new = old if version is None else replace(old, version=str(version))
+    if edit.build is not None:
+        if edit.build and not _BUILD_TAG.fullmatch(edit.build):
+            raise UsageError(f"{edit.build!r} is not a build tag", tip="it begins with a digit: 1 or 2local")
+        new = replace(new, build=edit.build)
+    if edit.platforms is not None:
+        if invalid_tags := [tag for tag in edit.platforms if not _PLATFORM_TAG.fullmatch(tag)]:
+            raise UsageError(
+                f"{invalid_tags[0]!r} is not a platform tag", tip="for example manylinux_2_28_x86_64"
+            )
+        if not edit.platforms:
+            raise UsageError("a wheel has at least one platform tag")
+        new = replace(new, platform=".".join(dict.fromkeys(edit.platforms)))
+    if edit.label is not None:
+        new = replace(new, label=edit.label)
+    parse_wheel_name(new.file_name)
+    return new
+
+
+def _plan_folders(
+    names: Iterable[str], folder: str, old: WheelNameFields, version: Version | None
+) -> dict[str, str]:
+    """Return the new names of the folders that hold the version in their name."""
+    tops = {name.split("/", 1)[0] for name in names}
+    if version is None:
+        return {}
+    folders = {}
+    for top in tops:
+        match = _VERSIONED_FOLDER.fullmatch(top)
+        if top == folder or (
+            match and match["kind"] == "data" and _is_same_project(match["name"], old.distribution)
+        ):
+            assert match
+            folders[top] = f"{match['name']}-{version}.{match['kind']}"
+    if existing := sorted(set(folders.values()) & (tops - folders.keys())):
+        raise DataError(f"the wheel already has a folder {existing[0]}")
+    return {top: name for top, name in folders.items() if top != name}
+
+
+def _is_same_project(name: str, other: str) -> bool:
+    return canonicalize_name(name) == canonicalize_name(other)
+
+
+def _edit_metadata(content: bytes, name: str, edit: WheelEdit, version: Version | None) -> bytes:
+    changes: dict[str, Sequence[str]] = {}
+    if version is not None:
+        changes["Version"] = [str(version)]
+    if edit.requirements is not None:
+        old_requirements = get_field_values(read_metadata_fields(content, name)[0], "Requires-Dist")
+        changes["Requires-Dist"] = _check_requirements(edit.requirements(old_requirements), old_requirements)
+    if edit.extras is not None:
+        old_extras = get_field_values(read_metadata_fields(content, name)[0], "Provides-Extra")
+        changes["Provides-Extra"] = list(edit.extras(old_extras))
+    return replace_field_values(content, changes, name)
+
+
+def _edit_wheel_file(content: bytes, name: str, old: WheelNameFields, new: WheelNameFields) -> bytes:
+    changes: dict[str, Sequence[str]] = {}
+    if new.platform != old.platform:
+        fields = (new.python.split("."), new.abi.split("."), new.platform.split("."))
+        changes["Tag"] = ["-".join(tag) for tag in product(*fields)]
+        if new.platform != "any":
+            changes["Root-Is-Purelib"] = ["false"]
+    if new.build != old.build:
+        changes["Build"] = [new.build] if new.build else []
+    return replace_field_values(content, changes, name)
+
+
+def _check_requirements(new: Sequence[str], old: Sequence[str]) -> list[str]:
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    for text in new:
+        if text in old:
+            continue
+        try:
+            Requirement(text)
+        except InvalidRequirement as cause:
+            raise UsageError(f"{text!r} is not a requirement") from cause
+        if "\n" in text or "\r" in text:
+            raise UsageError(f"{text!r} is not a requirement of one line")
+    return list(new)
+
+
+def _check_file_name(name: str) -> str:
+    """Return the name of a file to put into the dist-info folder; UsageError when it cannot be one."""
+    if name in _EDITED_FILES or name in [f"RECORD{suffix}" for suffix in SIGNATURE_SUFFIXES]:
+        raise UsageError(f"{name} is written by the edit of a wheel, and cannot be put or left out")
+    if any(part in ("", ".", "..") for part in name.split("/")) or not re.fullmatch(
+        r"[^\\\x00-\x1f\x7f:]+", name
+    ):
+        raise UsageError(f"{name!r} is not the name of a file in a dist-info folder")
+    return name
+
+
+def _require_free(name: str, names: Iterable[str]) -> None:
+    """Raise UsageError when a file cannot be put because a folder or a file is in its way."""
+    folded = name.casefold()
+    for existing in names:
+        if existing != name and existing.casefold() == folded:
+            raise UsageError(f"{name} is {existing} where names are compared without case")
+        if existing.startswith(name + "/"):
+            raise UsageError(f"{name} is a folder of the wheel")
+        if name.startswith(existing + "/"):
+            raise UsageError(f"{existing} is a file of the wheel")
+
+
+def _make_record_entry(path: str, content: bytes) -> RecordEntry:
+    return RecordEntry(path, encode_record_digest(hashlib.sha256(content).digest()), len(content))
+
+
+class _StatedVersion(NamedTuple):
+    name: str
+    version: Version
+
+
+def _check_plan(plan: EditPlan, folder: str, old: Mapping[str, bytes], new: Mapping[str, bytes]) -> None:
+    """Raise DataError when what we write would not be a wheel that says one thing."""
+    metadata, wheel = f"{folder}/METADATA", f"{folder}/WHEEL"
+    if new[metadata] != old[metadata]:
+        parse_metadata(new[metadata], name=metadata)
+    if new[wheel] != old[wheel]:
+        parse_wheel_file(new[wheel], name=wheel)
+    _require_agreement(plan.file_name, plan.get_new_name(folder), new[metadata])
+
+
+def _require_agreement(file_name: str, folder: str, metadata: bytes) -> None:
+    """Raise DataError when file name, METADATA and folder name another project or version."""
+    fields, _ = read_metadata_fields(metadata, f"{folder}/METADATA")
+    try:
+        [name], [version] = get_field_values(fields, "Name"), get_field_values(fields, "Version")
+        stated = _StatedVersion(name, Version(version))
+    except ValueError as cause:  # an invalid version is one too
+        raise DataError(f"{folder}/METADATA does not have one Name and one valid Version") from cause
+    if faults := compare_names(parse_wheel_name(file_name), folder, stated):
+        raise DataError("; ".join(faults))

@@ -1,0 +1,181 @@
+"""Read ELF: section tables, the header of AMDGPU code objects, and what the loader reads of a host
+library.
+
+Little-endian 64-bit only: that is what HIP has hosts for (x86_64, aarch64, …) and what AMDGPU code
+objects are. The loader's view (name, needed libraries, search paths) is read through the program
+headers, as the loader does: a file without a section table is read, too. Layout: System V ABI, chapters
+"ELF Header", "Sections", "Program Header" and "Dynamic Section".
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels.core import DataError
+from rocm_wheels.wheels.binary import BinarySection, BinarySpan, read_text_at
+
+ELF_MAGIC = b"\x7fELF"
+ELF_HEADER_SIZE = 64
+EM_AMDGPU = 224
+_SHT_NOBITS = 8
+_SHN_XINDEX = 0xFFFF
+
+_ELF_HEADER = struct.Struct("<16xHHIQQQIHHHHHH")
+_SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
+
+
+@dataclass(frozen=True)
+class ElfHeader:
+    """The fields of an ELF header that we need; ``abi_version`` is ``e_ident[8]``."""
+
+    abi_version: int
+    machine: int
+    flags: int
+    sections_at: int
+    section_size: int
+    section_count: int
+    names_index: int
+
+
+def is_elf(head: bytes | memoryview) -> bool:
+    """Tell whether ``head`` begins a 64-bit little-endian ELF file."""
+    return bytes(head[:4]) == ELF_MAGIC and bytes(head[4:6]) == b"\x02\x01"
+
+
+def read_elf_header(span: BinarySpan, *, size: int | None = None) -> ElfHeader:
+    """Read the 64 bytes of the header.
+
+    ``size`` is that of the whole ELF file when ``span`` holds only its beginning. DataError
+    when it is no 64-bit little-endian ELF or its section table reaches past the end.
+    """
+    size = len(span) if size is None else size
+    if not span.starts_with(ELF_MAGIC):
+        raise span.make_fault("not an ELF file")
+    if not is_elf(span.data):
+        raise span.make_fault("an ELF file, but not a 64-bit little-endian one")
+    fields = span.unpack_numbers(_ELF_HEADER, 0, "the ELF header")
+    machine, sections_at, flags = fields[1], fields[5], fields[6]
+    section_size, section_count, names_index = fields[10:13]
+    header = ElfHeader(span.data[8], machine, flags, sections_at, section_size, section_count, names_index)
+    if sections_at + section_size * section_count > size:
+        raise span.make_fault(
+            f"cut short: the section table at {sections_at} ({section_count} sections) "
+            f"reaches past the end ({size} bytes)"
+        )
+    return header
+
+
+def read_elf_sections(span: BinarySpan, header: ElfHeader) -> list[BinarySection]:
+    """Return the sections that have bytes in the file, in the order of the table.
+
+    DataError when there is no section table or it has no names (then nobody can say
+    whether the file holds device code), and when a section lies outside the file.
+    """
+    if not header.sections_at:
+        raise span.make_fault(
+            "no section table, so its device code cannot be found",
+            tip="it was stripped with more than `strip` takes; read it before that step",
+        )
+    if header.section_size != _SECTION_HEADER.size:
+        raise span.make_fault(
+            f"section headers of {header.section_size} bytes instead of {_SECTION_HEADER.size}"
+        )
+    first = span.unpack_numbers(_SECTION_HEADER, header.sections_at, "section header 0")
+    count = header.section_count or first[5]  # too many for 16 bits: the number is in section 0
+    names_index = first[6] if header.names_index == _SHN_XINDEX else header.names_index
+    table = span.get_part(header.sections_at, count * _SECTION_HEADER.size, "the section table")
+    headers = list(_SECTION_HEADER.iter_unpack(table))
+    if not 0 < names_index < len(headers):
+        raise span.make_fault("the section table has no names, so its device code cannot be found")
+    names = span.get_part(headers[names_index][4], headers[names_index][5], "the section names")
+    return [
+        BinarySection(read_text_at(names, row[0]), row[4], row[5])
+        for row in headers[1:]
+        if row[1] != _SHT_NOBITS
+    ]
+
+
+_LOADER_HEADER = struct.Struct("<16sHHIQQQIHHH")
+_PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
+_DYNAMIC_ENTRY = struct.Struct("<qQ")
+_ET_EXEC, _ET_DYN = 2, 3
+_PT_LOAD, _PT_DYNAMIC, _PT_INTERP = 1, 2, 3
+_DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_SONAME, _DT_RPATH, _DT_RUNPATH = 0, 1, 5, 14, 15, 29
+
+
+@dataclass(frozen=True)
+class LoaderInfo:
+    """A 64-bit ELF program or shared library for the host.
+
+    ``search_paths`` has the entries of DT_RPATH and DT_RUNPATH as written, ``$ORIGIN`` included.
+    """
+
+    program: bool
+    soname: str | None
+    needed: tuple[str, ...]
+    search_paths: tuple[str, ...]
+
+
+def read_loader_info(data: memoryview, name: str) -> LoaderInfo | None:
+    """Read what the loader would; ``None`` when ``data`` is no 64-bit little-endian host ELF.
+
+    ``name`` stands for the file in messages. DataError when its tables reach past its end.
+    """
+    if not is_elf(data):
+        return None
+    span = BinarySpan(data, name)
+    _, kind, machine, _, _, offset, _, _, _, size, count = span.unpack_numbers(
+        _LOADER_HEADER, 0, "the ELF header"
+    )
+    if kind not in (_ET_EXEC, _ET_DYN) or machine == EM_AMDGPU or size != _PROGRAM_HEADER.size:
+        return None
+    segments = list(_PROGRAM_HEADER.iter_unpack(span.get_part(offset, size * count, "the program headers")))
+    dynamic = next((s for s in segments if s[0] == _PT_DYNAMIC), None)
+    entries = _read_dynamic_entries(span, dynamic[2], dynamic[5]) if dynamic else []
+    names = _find_dynamic_strings(span, segments, entries)
+    soname = next((read_text_at(names, value) for tag, value in entries if tag == _DT_SONAME), None)
+    interpreted = any(s[0] == _PT_INTERP for s in segments)
+    paths = [read_text_at(names, value) for tag, value in entries if tag in (_DT_RPATH, _DT_RUNPATH)]
+    return LoaderInfo(
+        program=kind == _ET_EXEC or (interpreted and soname is None),
+        soname=soname,
+        needed=tuple(read_text_at(names, value) for tag, value in entries if tag == _DT_NEEDED),
+        search_paths=tuple(part for path in paths for part in path.split(":") if part),
+    )
+
+
+def read_loader_info_of_file(path: Path) -> LoaderInfo | None:
+    """Read a file; one that says it is ELF and then breaks off is data: the loader will not take it."""
+    with path.open("rb") as file:
+        if not is_elf(file.read(8)):
+            return None
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as data:
+            try:
+                return read_loader_info(data, str(path))
+            except DataError:
+                return None
+
+
+def _read_dynamic_entries(span: BinarySpan, offset: int, size: int) -> list[tuple[int, int]]:
+    entries: list[tuple[int, int]] = []
+    part = span.get_part(offset, size - size % _DYNAMIC_ENTRY.size, "the dynamic section")
+    for tag, value in _DYNAMIC_ENTRY.iter_unpack(part):
+        if tag == _DT_NULL:
+            break
+        entries.append((tag, value))
+    return entries
+
+
+def _find_dynamic_strings(
+    span: BinarySpan, segments: list[tuple[int, ...]], entries: list[tuple[int, int]]
+) -> memoryview:
+    """Return the file from the dynamic string table on, which is found through the loaded segments."""
+    address = next((value for tag, value in entries if tag == _DT_STRTAB), None)
+    for kind, _, offset, virtual, _, in_file, *_ in segments:
+        if address is not None and kind == _PT_LOAD and virtual <= address < virtual + in_file:
+            start = address - virtual + offset
+            return span.get_part(start, len(span) - start, "the dynamic string table")
+    return span.data[:0]

@@ -1,0 +1,376 @@
+"""Rewrite a wheel with other dist-info files, or a few others of its files; every other member copied as
+it is.
+
+The compressed bytes of a member that is not touched go from file to file as one extent with
+their neighbours; only METADATA, WHEEL and RECORD are inflated, and only what is new is hashed. The same
+input gives the same bytes: what is new has the date of the source's WHEEL and a fixed level.
+
+``copy_file_range`` copies inside the kernel, and shares the blocks instead where the file system has
+reflinks and the range is aligned (btrfs, xfs). Where it cannot, ``sendfile`` does, and where that
+cannot either, or the system has neither, the bytes are read and written. Holes of a sparse file stay
+holes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from threading import Thread
+from types import TracebackType
+
+from rocm_wheels.core import DataError, UsageError, hash_file, log_note, open_hidden_file
+from rocm_wheels.wheels.archive import WheelArchive
+from rocm_wheels.wheels.dist_info import list_dist_info_folders
+from rocm_wheels.wheels.edit import EditPlan, WheelEdit, get_edited_name, plan_wheel_edit
+from rocm_wheels.wheels.record import SIGNATURE_SUFFIXES, RecordEntry
+from rocm_wheels.wheels.zip_format import (
+    ZipEntry,
+    make_zip_entry,
+    pack_central_entry,
+    pack_end_records,
+    pack_local_header,
+)
+
+_MOST_AT_ONCE = 64 << 20  # so that a copy that is no longer wanted ends soon
+_READ_PIECE = 1 << 20
+# what a kernel or file system answers that does not do it this way: another way can
+_UNSUPPORTED_ERRORS = {
+    errno.EXDEV,
+    errno.EOPNOTSUPP,
+    errno.ENOTSUP,
+    errno.ENOTSOCK,  # macOS: sendfile is for sockets only
+    errno.ENOSYS,
+    errno.EINVAL,
+    errno.EPERM,
+    errno.EBADF,
+    errno.ETXTBSY,
+    errno.EOVERFLOW,
+}
+
+
+class CutShortError(OSError):
+    """The source ended before the range did: it became shorter while it was read."""
+
+
+class RangeCopier:
+    """Copies ranges from a file to the place where another stands; remembers which way works.
+
+    ``target`` is written through its descriptor only: flush what a buffer holds before.
+    """
+
+    def __init__(self, source: int, target: int, name: Path) -> None:
+        self.stopped = False
+        self._source = source
+        self._target = target
+        self._name = name
+        ways = [("copy_file_range", self._copy_file_range), ("sendfile", self._send_file)]
+        status = os.fstat(source)
+        blocks = getattr(status, "st_blocks", None)  # of 512 bytes, whatever the file system's own are
+        self._sparse = blocks is not None and hasattr(os, "SEEK_DATA") and blocks * 512 < status.st_size
+        self._ways = [way for name, way in ways if hasattr(os, name)] + [self._read_and_write]
+
+    def copy_range(self, begin: int, end: int) -> None:
+        """Copy bytes ``begin`` to ``end`` of the source; OSError with the name of the target."""
+        while self._sparse and begin < end:
+            data = self._seek_next(begin, os.SEEK_DATA, end)
+            os.lseek(self._target, data - begin, os.SEEK_CUR)
+            begin = self._seek_next(data, os.SEEK_HOLE, end) if data < end else end
+            self._copy_bytes(data, begin)
+        self._copy_bytes(begin, end)
+
+    def _seek_next(self, begin: int, whence: int, end: int) -> int:
+        """Return where the next data or hole begins; ``end`` when there is none before."""
+        try:
+            return min(os.lseek(self._source, begin, whence), end)
+        except OSError as failure:
+            if failure.errno != errno.ENXIO:
+                raise self._name_target(failure) from None
+            return end  # behind the last data
+
+    def _copy_bytes(self, begin: int, end: int) -> None:
+        while begin < end and not self.stopped:
+            try:
+                copied = self._ways[0](begin, min(end - begin, _MOST_AT_ONCE))
+            except OSError as failure:
+                if len(self._ways) > 1 and failure.errno in _UNSUPPORTED_ERRORS:
+                    del self._ways[0]
+                    continue
+                raise self._name_target(failure) from None
+            if not copied:
+                if len(self._ways) > 1:  # some file systems answer 0 instead of an error
+                    del self._ways[0]
+                    continue
+                raise CutShortError(errno.EIO, "the wheel became shorter while it was read", str(self._name))
+            begin += copied
+
+    def write(self, content: bytes | bytearray) -> None:
+        """Write all bytes, in as many calls as it takes; OSError with the name of the target."""
+        remaining = memoryview(content)
+        try:
+            while remaining:
+                remaining = remaining[os.write(self._target, remaining) :]
+        except OSError as failure:
+            raise self._name_target(failure) from None
+
+    def _name_target(self, failure: OSError) -> OSError:
+        return OSError(failure.errno, os.strerror(failure.errno or 0), str(self._name))
+
+    def _copy_file_range(self, begin: int, size: int) -> int:
+        return os.copy_file_range(self._source, self._target, size, offset_src=begin)
+
+    def _send_file(self, begin: int, size: int) -> int:
+        return os.sendfile(self._target, self._source, begin, size)
+
+    def _read_and_write(self, begin: int, size: int) -> int:
+        os.lseek(self._source, begin, os.SEEK_SET)
+        piece = os.read(self._source, min(size, _READ_PIECE))
+        self.write(piece)
+        return len(piece)
+
+
+class ArchiveWriter:
+    """A file that is written front to back from bytes and from ranges of another file.
+
+    Ranges that follow each other there are joined to one copy, and so are bytes to one write.
+    ``position`` is where the next byte goes. A context: at its end nothing is written any more.
+    """
+
+    def __init__(self, source: int, target: int, name: Path) -> None:
+        self.position = 0
+        self._copier = RangeCopier(source, target, name)
+        self._target = target
+        self._begin = self._end = 0
+        self._bytes = bytearray()
+        self._ahead: Thread | None = None
+        self._copied = 0  # bytes of the source that the target already begins with
+        self._failure: OSError | None = None
+
+    def __enter__(self) -> ArchiveWriter:
+        """Begin."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End what is still copied ahead."""
+        self._copier.stopped = True
+        self._join_copy_ahead()
+
+    def copy_ahead(self, end: int) -> None:
+        """Copy the source up to ``end`` meanwhile: the file will most likely begin with that."""
+        if not hasattr(os, "pread"):
+            return  # what reads the source meanwhile moves the place where we read
+
+        def copy_in_thread() -> None:
+            try:
+                self._copier.copy_range(0, end)
+            except OSError as failure:
+                self._failure = failure
+
+        self._copied = end
+        self._ahead = Thread(target=copy_in_thread)
+        self._ahead.start()
+
+    def _join_copy_ahead(self) -> None:
+        if self._ahead is not None:
+            self._ahead.join()
+            self._ahead = None
+
+    def copy_range(self, begin: int, end: int) -> None:
+        """Take over a range of the source."""
+        if end == begin:
+            return
+        if self._bytes or (self._end and begin != self._end):
+            self.flush()
+        if not self._end:
+            self._begin = begin
+        self._end = end
+        self.position += end - begin
+
+    def write(self, content: bytes) -> None:
+        """Write bytes."""
+        if self._end:
+            self.flush()
+        self._bytes += content
+        self.position += len(content)
+
+    def flush(self) -> None:
+        """Hand on what is waiting; OSError with the name of the target."""
+        if self._ahead is not None:
+            self._join_copy_ahead()
+            if self._failure:
+                raise self._failure
+            if self._begin == 0 and self._copied <= self._end:
+                self._begin = self._copied
+            else:  # it does not begin with that
+                os.lseek(self._target, 0, os.SEEK_SET)
+                os.ftruncate(self._target, 0)
+        if self._end:
+            self._copier.copy_range(self._begin, self._end)
+        self._copier.write(self._bytes)
+        self._begin = self._end = 0
+        self._bytes = bytearray()
+
+
+_LARGEST_DIST_INFO = 128 << 20
+_EDITED_TEXTS = ("METADATA", "WHEEL", "RECORD")
+
+
+@dataclass(frozen=True)
+class RewrittenWheel:
+    """A wheel that was written: where, its size, and all of its RECORD; what it no longer has.
+
+    ``sha256`` (hex) reads the file when it is first asked for, and never again: hashing costs more
+    than the copy, which the kernel makes without showing us the bytes.
+    """
+
+    path: Path
+    size: int
+    record: tuple[RecordEntry, ...]
+    dropped: tuple[str, ...] = ()
+
+    @cached_property
+    def sha256(self) -> str:
+        """The digest (hex) of the new file."""
+        return hash_file(self.path)
+
+
+def rewrite_wheel(source: Path, folder: Path, edit: WheelEdit, *, replace: bool = False) -> RewrittenWheel:
+    """Write ``source`` as ``edit`` makes it into ``folder``, under the name that follows.
+
+    The file is there whole or not at all. One that exists with the same bytes is left, one with
+    other bytes only replaced with ``replace``. DataError for a wheel that is damaged, hostile, or whose
+    RECORD does not fit; UsageError for an edit that makes no wheel.
+    """
+    with WheelArchive.open(source) as archive:
+        archive.require_sound()
+        archive.require_links_inside()
+        target = folder / get_edited_name(source.name, edit)
+        with open_hidden_file(target) as hidden:
+            with ArchiveWriter(archive.descriptor, hidden.descriptor, target) as sink:
+                sink.copy_ahead(
+                    _find_unchanged_end(archive, edit)
+                )  # while we look at METADATA, WHEEL and RECORD
+                plan = _plan_rewrite(archive, edit)
+                size = _write_archive(archive, plan, sink)
+            archive.require_unchanged()
+            hidden.commit(replace=replace)
+    signatures = tuple(sorted(name for name in plan.dropped if name.endswith(SIGNATURE_SUFFIXES)))
+    if signatures:
+        log_note(f"{target.name}: left out {', '.join(signatures)}: they sign another RECORD")
+    return RewrittenWheel(target, size, plan.record, tuple(sorted(plan.dropped)))
+
+
+def require_distinct_targets(wheels: Iterable[tuple[Path, Path]]) -> None:
+    """Raise UsageError when two wheels, given with the path that each gets, would become one file."""
+    source_by_target: dict[Path, Path] = {}
+    for source, target in wheels:
+        if (other := source_by_target.setdefault(target.resolve(), source)) != source:
+            raise UsageError(
+                f"{other} and {source} would both become {target}", tip="write them into different folders"
+            )
+
+
+def read_dist_info_files(source: Path) -> Mapping[str, bytes]:
+    """Return all files of ``*.dist-info`` by their names without that folder; nothing else is inflated."""
+    with WheelArchive.open(source) as archive:
+        archive.require_sound()
+        folders = list_dist_info_folders(entry.name for entry in archive.members)
+        if len(folders) != 1:
+            raise DataError(f"{source}: {len(folders)} .dist-info folders: a wheel has exactly one")
+        inside = [entry for entry in archive.members if entry.name.startswith(folders[0] + "/")]
+        if (size := sum(entry.size for entry in inside)) > _LARGEST_DIST_INFO:
+            raise DataError(f"{source}: {folders[0]} has {size} bytes: too many for lists and licences")
+        return {entry.name.partition("/")[2]: archive.read(entry) for entry in inside}
+
+
+def _plan_rewrite(archive: WheelArchive, edit: WheelEdit) -> EditPlan:
+    texts = _read_texts(archive)
+    sizes = {entry.name: entry.size for entry in archive.members}
+    try:
+        return plan_wheel_edit(archive.path.name, sizes, texts, edit)
+    except DataError as cause:
+        raise DataError(f"{archive.path} cannot be edited") from cause
+
+
+def _find_unchanged_end(archive: WheelArchive, edit: WheelEdit) -> int:
+    """Return up to where an archive stays as it is, whatever becomes of its dist-info files."""
+    end = 0
+    for entry in archive.entries:
+        top = entry.name.partition("/")[0]
+        named = entry.name in edit.members or top.endswith((".dist-info", ".data"))
+        if entry.header != end or not entry.keeps_header or named:
+            break
+        end = entry.end
+    return end
+
+
+def _read_texts(archive: WheelArchive) -> dict[str, bytes]:
+    folders = list_dist_info_folders(entry.name for entry in archive.members)
+    names = {f"{folder}/{name}" for folder in folders for name in _EDITED_TEXTS}
+    texts = {entry.name: archive.read(entry) for entry in archive.members if entry.name in names}
+    if len(folders) == 1 and (missing := sorted(names - texts.keys())):
+        raise DataError(f"{archive.path}: {', '.join(missing)} is missing")
+    return texts
+
+
+def _order_members(archive: WheelArchive, plan: EditPlan) -> Iterator[ZipEntry]:
+    """Yield the members of the source that stay: the dist-info folder last, in it RECORD."""
+    entries = [entry for entry in archive.entries if entry.name not in plan.dropped]
+    folder = list_dist_info_folders(entry.name for entry in entries)[0] + "/"
+    yield from (entry for entry in entries if not entry.name.startswith(folder))
+    yield from (e for e in entries if e.name.startswith(folder) and e.name != folder + "RECORD")
+
+
+def _write_archive(archive: WheelArchive, plan: EditPlan, sink: ArchiveWriter) -> int:
+    """Write the archive; return its size."""
+    directory = []
+    remaining = dict(plan.texts)
+    entry_by_name = {entry.name: entry for entry in archive.members}
+    folder = list_dist_info_folders(entry_by_name)[0]
+    date = entry_by_name[f"{folder}/WHEEL"]
+    record = plan.get_new_name(f"{folder}/RECORD")
+
+    def put_member(name: str, content: bytes, old: ZipEntry | None) -> None:
+        entry, data = make_zip_entry(name, content, date=date.date, time=date.time)
+        if old is not None and not stat.S_ISLNK(old.mode):
+            entry = entry._replace(external=old.external, made_by=old.made_by, system=old.system)
+        directory.append(pack_central_entry(entry, sink.position))
+        sink.write(pack_local_header(entry))
+        sink.write(data)
+
+    def keep_member(entry: ZipEntry) -> None:
+        name = plan.get_new_name(entry.name)
+        is_unchanged = entry.keeps_header and name == entry.name
+        if name != entry.name:
+            entry = entry.with_name(name)
+        directory.append(pack_central_entry(entry, sink.position))
+        if is_unchanged:
+            sink.copy_range(entry.header, entry.end)
+        else:
+            sink.write(pack_local_header(entry))
+            sink.copy_range(entry.data, entry.data + entry.compressed)
+
+    for entry in _order_members(archive, plan):
+        name = plan.get_new_name(entry.name)
+        if name in remaining:
+            put_member(name, remaining.pop(name), entry)
+        else:
+            keep_member(entry)
+    last = remaining.pop(record, None)
+    for name in sorted(remaining):
+        put_member(name, remaining[name], None)
+    if last is not None:
+        put_member(record, last, entry_by_name[f"{folder}/RECORD"])
+    else:
+        keep_member(entry_by_name[f"{folder}/RECORD"])
+    place = sink.position
+    listing = b"".join(directory)
+    sink.write(listing + pack_end_records(len(directory), len(listing), place))
+    sink.flush()
+    return sink.position
