@@ -1,7 +1,8 @@
 """What programs ask of a machine and its torch: ``import rocm_wheels``, then these functions.
 
-Each looks at this machine as the command of its name does, and raises ``rocm_wheels.core.errors.RocmWheelsError``
-where that would print an error. Nothing is changed but by ``configure`` and ``install``.
+Each looks at this machine as the command of its name does, and raises
+``rocm_wheels.core.errors.RocmWheelsError`` where that would print an error. Nothing is changed but by
+``configure`` and ``install``.
 
 | torchruntime | rocm_wheels |
 |---|---|

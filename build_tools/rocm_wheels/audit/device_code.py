@@ -176,7 +176,10 @@ def _judge_library(wheel: AuditedWheel, member: str, rule: DeviceCodeRule) -> li
             )
         )
     if missing and rule.expect == "all":
-        message = f"lacks {' '.join(missing)}: holds {_join_targets(targets)}, requested {' '.join(expected_targets)}"
+        message = (
+            f"lacks {' '.join(missing)}: holds {_join_targets(targets)}, requested "
+            f"{' '.join(expected_targets)}"
+        )
         findings.append(AuditFinding(message, member, _REBUILD_TIP))
     return findings
 
@@ -213,7 +216,10 @@ def group_device_wheels(wheels: Sequence[Path]) -> dict[Path, tuple[Path, ...]]:
         hosts = [host for host in groups if _belongs_to_host(names[part], names[host])]
         if not hosts:
             raise UsageError(
-                f"{part.name} holds device code for a wheel of {_get_host_name(names[part])} that is not named",
+                (
+                    f"{part.name} holds device code for a wheel of {_get_host_name(names[part])} "
+                    "that is not named"
+                ),
                 tip=f"name the wheel of {_get_host_name(names[part])} of the same version and tags beside it",
             )
         for host in hosts:

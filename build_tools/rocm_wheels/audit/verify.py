@@ -33,7 +33,8 @@ def verify_wheel(
     environment: ImportEnvironment | None = None,
     parts: Sequence[Path] = (),
 ) -> AuditReport:
-    """Run every check of the table, then the import in ``environment``; ``parts`` are device wheels split off.
+    """Run every check of the table, then the import in ``environment``; ``parts`` are device wheels split
+    off.
 
     The import is skipped, with the reason in the report, when no place is given, when this
     machine is not what the wheel is for, and when the archive itself is damaged. DataError only

@@ -66,7 +66,10 @@ def choose_image(
         tip = f"one of {', '.join(images)}, or name@sha256:…"
         raise UsageError(f"{text!r} is no name of an image{near}", tip=tip)
     if match["digest"] is None and not allow_unresolved:
-        tip = f"name it with its digest ({text}@sha256:…); {ALLOW_TIP}; `rocm-wheels container images` lists ours"
+        tip = (
+            f"name it with its digest ({text}@sha256:…); {ALLOW_TIP}; `rocm-wheels "
+            "container images` lists ours"
+        )
         raise DataError(
             f"image {text} has no digest: it can be another one tomorrow{suggest_name(text, images)}", tip=tip
         )

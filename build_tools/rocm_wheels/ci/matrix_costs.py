@@ -121,7 +121,8 @@ class Prices:
         return sum(entry.get_bytes(len(built.targets)) for entry in wheels if entry is not None)
 
     def _saved_share(self, name: str, targets: int, platform: Platform, cached_targets: int) -> float:
-        """Return the share of a step's time that a warm cache saves, with the code of ``cached_targets`` targets.
+        """Return the share of a step's time that a warm cache saves, with the code of ``cached_targets``
+        targets.
 
         A recorded run is divided as the stated figures are.
         """
@@ -306,7 +307,9 @@ def limit_hours(table: CiTable, *, hosted: bool) -> int:
 
 
 def choose_stager(table: CiTable, size: float, own_label: str) -> str:
-    """Return the label of what stages so many bytes: GitHub's machine, if its disk will do, else ``own_label``."""
+    """Return the label of what stages so many bytes: GitHub's machine, if its disk will do, else
+    ``own_label``.
+    """
     fits = size * _SIZE_MARGIN + _TOOL_BYTES <= table.limits.hosted_disk_gb.value * _GB
     return HOSTED_RUNNER if fits else own_label
 

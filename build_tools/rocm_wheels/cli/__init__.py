@@ -1,4 +1,5 @@
-"""The command line: click commands, one module a command or group of them, imported only when they are called.
+"""The command line: click commands, one module a command or group of them, imported only when they are
+called.
 
 The only place that reads ``os.environ``, prints results and sets exit codes. ``main`` names every command,
 ``lazy`` imports one when it is called, ``boundary`` turns errors into messages and exit codes. A command

@@ -76,7 +76,10 @@ def find_run(workspace: Workspace, name: str | None, *, at_work: bool = False) -
     if not ids:
         raise UsageError(f"there is no run {name}: {workspace.runs} has none")
     raise UsageError(
-        f"there is no run {name} in {workspace.runs}; the nearest are {', '.join(_find_nearest_ids(name, ids))}",
+        (
+            f"there is no run {name} in {workspace.runs}; the nearest are "
+            f"{', '.join(_find_nearest_ids(name, ids))}"
+        ),
         tip="`rocm-wheels runs` lists them",
     )
 
@@ -473,7 +476,8 @@ def _parse_set_env(words: Sequence[str]) -> dict[str, dict[str, str]]:
         project, name = match["project"].replace("-", "_"), match["name"]
         if project not in list_project_names():
             raise UsageError(
-                f"--set-env {word}: there is no project {project}{suggest_name(project, list_project_names())}"
+                f"--set-env {word}: there is no project "
+                f"{project}{suggest_name(project, list_project_names())}"
             )
         if (option := _DECIDED_BY_OPTIONS.get(name)) is not None:
             raise UsageError(f"--set-env {word}: {name} is what {option} decides", tip=f"give {option}")

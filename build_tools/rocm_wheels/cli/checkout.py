@@ -1,4 +1,4 @@
-"""Check sources out: ``checkout`` for several projects, the scripts of one recipe, ``sources pack|unpack``."""
+"""Check sources out: ``checkout`` for several projects, one recipe's scripts, ``sources pack|unpack``."""
 
 from __future__ import annotations
 

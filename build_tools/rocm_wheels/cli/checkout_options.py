@@ -245,7 +245,8 @@ def _describe_tree(project: str, status: TreeStatus) -> list[str]:
         if repository.commits or repository.files:
             lines.append(
                 f"  changed by you in {where}: {format_count(len(repository.commits), 'commit')}, "
-                f"{format_count(len(repository.files), 'file')} not committed, +{repository.added} -{repository.removed} lines"
+                f"{format_count(len(repository.files), 'file')} not committed, "
+                f"+{repository.added} -{repository.removed} lines"
             )
             changes = [f"commit {commit}" for commit in repository.commits] + [
                 f"{word} {path}" for word, path in repository.files

@@ -404,7 +404,10 @@ def _statement_as_json(statement: Statement) -> dict[str, Any]:
 
 def _describe_statement(statement: Statement, mark: str | None = None) -> str:
     note = f" ({statement.note})" if statement.note else ""
-    return f"  {mark or _MARKS[statement.answer]} {statement.text}{note}\n      {statement.kind}, {statement.retrieved}: {statement.source}"
+    return (
+        f"  {mark or _MARKS[statement.answer]} {statement.text}{note}\n      {statement.kind}, "
+        f"{statement.retrieved}: {statement.source}"
+    )
 
 
 @click.command("lint")

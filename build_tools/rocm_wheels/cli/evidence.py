@@ -272,7 +272,8 @@ def _print_added(evidence: Evidence, *, new: bool) -> None:
 
     state = "" if new else " (was there already)"
     click.echo(
-        f"{evidence.id}{state}  {describe_evidence(evidence)}, of {format_count(len(evidence.hashes), 'wheel')}"
+        f"{evidence.id}{state}  {describe_evidence(evidence)}, of "
+        f"{format_count(len(evidence.hashes), 'wheel')}"
     )
     for line in filter(None, [evidence.detail if not evidence.passed else "", *evidence.failed[:3]]):
         click.echo(f"  {line}")

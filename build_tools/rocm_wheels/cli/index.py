@@ -1,4 +1,4 @@
-"""``index`` and ``resolve-check``: static package indexes written, checked and served; what pip and uv pick."""
+"""``index`` and ``resolve-check``: static package indexes written, checked, served; what installers pick."""
 
 from __future__ import annotations
 

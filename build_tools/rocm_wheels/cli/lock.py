@@ -519,7 +519,8 @@ def _make_manifest_entry(therock: Mapping[str, str | None]) -> ManifestEntry | N
 update_command = _make_update_command()
 
 
-_DIFF_HELP = """Show what changed between two locks: projects, submodules, ROCm, targets, and the commits between.
+_DIFF_HELP = """Show what changed between two locks: projects, submodules, ROCm, targets, and the commits
+between.
 
 A and B are locks, or manifests of TheRock's scripts. Commits are looked up in a checkout (--repo) or a mirror
 (--mirror-dir) that has them; else they are fetched, without files, from the repository that the lock names. A
@@ -624,7 +625,10 @@ def _warn_of_missing(history: Mapping[ProjectPath, CommitRange | SourceError]) -
             log_warning(f"{name}: what lies between is not known: {explain_failure(between)}")
         elif isinstance(between, CommitRange) and not between.complete:
             log_warning(
-                f"{name}: what lies between is longer than {HISTORY_DEPTHS[-1]} commits, and no more are fetched; "
+                (
+                    f"{name}: what lies between is longer than {HISTORY_DEPTHS[-1]} commits, "
+                    "and no more are fetched; "
+                )
                 + _HISTORY_TIP
             )
         else:

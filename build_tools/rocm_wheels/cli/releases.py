@@ -226,7 +226,8 @@ def _report_unfinished(families: list[FamilyOverview]) -> None:
     for overview in families:
         if overview.unfinished:
             log_note(
-                f"{overview.family}: {len(overview.unfinished)} sets are not finished: {', '.join(overview.unfinished)}"
+                f"{overview.family}: {len(overview.unfinished)} sets are not finished: "
+                f"{', '.join(overview.unfinished)}"
             )
     if damaged := [fault for overview in families for fault in overview.damaged]:
         raise ReleaseError("\n".join(damaged), tip="put the document back from a copy of the store")

@@ -140,7 +140,10 @@ def _list_figures(step: StepStatus) -> Iterable[str]:
         if step.seconds_left >= 0:
             yield f"about {format_duration(step.seconds_left)} left{source}"
         else:
-            yield f"{format_duration(-step.seconds_left)} longer than the {format_duration(step.expected)} expected{source}"
+            yield (
+                f"{format_duration(-step.seconds_left)} longer than the "
+                f"{format_duration(step.expected)} expected{source}"
+            )
     if step.memory is not None:
         yield format_size(step.memory)
 

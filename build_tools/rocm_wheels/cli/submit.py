@@ -255,7 +255,10 @@ def _submit_plan(submission: SlurmSubmission, options: Mapping[str, Any]) -> Non
             _print_states(submission.read_states()[1], as_json=True)
         if stopped:
             raise UsageError(
-                f"not submitted: {', '.join(decision.step.id for decision in stopped)} failed for a reason that stays",
+                (
+                    f"not submitted: {', '.join(decision.step.id for decision in stopped)} failed for a "
+                    "reason that stays"
+                ),
                 tip="see above; --retry-failed submits it again",
             )
         return
@@ -292,5 +295,8 @@ def _print_states(states: Mapping[str, StepState], *, as_json: bool) -> None:
     width = max(map(len, states), default=0)
     for step_state in states.values():
         click.echo(
-            f"{step_state.state:<13}  {step_state.step:<{width}}  {step_state.job or ''!s:<8}  {step_state.why}".rstrip()
+            (
+                f"{step_state.state:<13}  {step_state.step:<{width}}  {step_state.job or ''!s:<8}  "
+                f"{step_state.why}"
+            ).rstrip()
         )

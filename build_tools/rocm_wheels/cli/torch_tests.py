@@ -91,7 +91,8 @@ def resolve_python(python: Path) -> Path:
     return path.absolute()  # not resolved: the link of a virtual environment is what makes it one
 
 
-_SMOKE_HELP = """Test the installed torch by the tests in smoke-tests/: on the CPU, and on each kind of GPU here.
+_SMOKE_HELP = """Test the installed torch by the tests in smoke-tests/: on the CPU, and on each kind of GPU
+here.
 
 What follows -- goes to pytest. Each test runs in a process of its own: pass, fail, crash, timeout and skip
 are its outcomes; one that was not run is missing, which is no pass. Without a GPU the tests that need one

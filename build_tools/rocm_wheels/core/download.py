@@ -304,7 +304,9 @@ class FileDownload:
     def _make_retries_error(self, why: str) -> RocmWheelsError:
         return self._error(
             f"{self._shown}: {why}, {self._patience.retries + 1} times without any progress",
-            tip=f"{format_size(self._size)} are kept; run the same command again later, it goes on from there",
+            tip=(
+                f"{format_size(self._size)} are kept; run the same command again later, it goes on from there"
+            ),
         )
 
     def _make_disk_error(self, failure: OSError, size: int | None) -> RocmWheelsError | OSError:
@@ -312,7 +314,8 @@ class FileDownload:
             failure.filename = str(self._part)
             return failure
         return self._error(
-            f"{self._target.name}: the disk is full; {format_size(self._size)} of {format_size(size)} are kept"
+            f"{self._target.name}: the disk is full; "
+            f"{format_size(self._size)} of {format_size(size)} are kept"
             f" in {self._part}",
             tip="free some space and run the same command again, it goes on from there; or name a folder on"
             f" another disk with {self._option}",

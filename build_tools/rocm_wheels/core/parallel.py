@@ -40,7 +40,8 @@ def run_growing_work(
 ) -> list[WorkResultT]:
     """Do work that finds more work: ``work(item)`` returns its result and further items.
 
-    Returns the results in the order in which they were ready; failures and interruptions as in ``run_in_parallel``.
+    Returns the results in the order in which they were ready; failures and interruptions as in
+    ``run_in_parallel``.
     """
     waiting: list[tuple[int, ItemT]] = list(enumerate(items))
     begun = len(waiting)

@@ -138,8 +138,8 @@ def run_command(
 
     A non-zero exit raises ``check`` (its message ends with the last lines printed), or is
     returned when ``check`` is ``None``. The program is ended after ``timeout`` seconds, and when it has
-    printed nothing for ``silence`` seconds; that is watched until ``ends_silence`` says yes to a line. Standard
-    input is closed. What a program draws over (up to a carriage return) goes to ``on_line`` alone.
+    printed nothing for ``silence`` seconds; that is watched until ``ends_silence`` says yes to a line.
+    Standard input is closed. What a program draws over (up to a carriage return) goes to ``on_line`` alone.
     ``on_start`` is told the number of the process.
     """
     name = description or f"`{format_command(argv)}`"

@@ -304,7 +304,8 @@ FAULT_SENTENCES: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
 def list_record_faults(error: ValidationError, model: Any) -> list[RecordFault]:
     """Return what is wrong with values for a model, or a type: a sentence for each place, in its order.
 
-    The first ``MOST_ERRORS`` are looked at. Of an error that has no sentence here, pydantic's own words are shown.
+    The first ``MOST_ERRORS`` are looked at. Of an error that has no sentence here, pydantic's own words are
+    shown.
     """
     return list(
         _join_alternatives(

@@ -679,7 +679,8 @@ class S3Store:
     def url_of(self, path: str) -> str:
         """Return where a file is; that it can be read there is up to the bucket."""
         end = "/" if path.endswith("/") else ""
-        return f"{self._client.bucket_url(self._bucket)}/{quote(self._prefix + check_store_path(path.rstrip('/')))}{end}"
+        key = quote(self._prefix + check_store_path(path.rstrip("/")))
+        return f"{self._client.bucket_url(self._bucket)}/{key}{end}"
 
     def _create_once(self, path: str, mark: WriteMark, write: S3Write, *, look_first: bool = False) -> str:
         """Do a write that creates. Raises Exists."""

@@ -157,8 +157,10 @@ def _compile_libraries(stubs: Path, folder: Path, words: Mapping[str, str], env:
         development = folder / f"{library.artifact}_dev_generic" / library.stage / library.folder
         for library_folder in (runtime_folder, development):
             library_folder.mkdir(parents=True, exist_ok=True)
-        capture_output(_make_compiler_command(stubs, runtime_folder / library.soname, library, words, env), env=env, check=SdkError,
-                description=f"compiling {library.soname}", tip="a C compiler is needed: install gcc")  # fmt: skip
+        capture_output(_make_compiler_command(stubs, runtime_folder / library.soname, library, words, env),
+                env=env, check=SdkError,
+                description=f"compiling {library.soname}", tip=("a C compiler is needed: "
+"install gcc"))  # fmt: skip
         (development / f"lib{library.name}.so").symlink_to(library.soname)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -170,7 +170,8 @@ def _open_published_wheel(
 
 def _make_network_tip(env: Mapping[str, str]) -> str:
     return (
-        f"the index is {hide_credentials(find_index_url(env))} (PIP_INDEX_URL, UV_INDEX_URL); without a network, "
+        f"the index is {hide_credentials(find_index_url(env))} (PIP_INDEX_URL, UV_INDEX_URL); "
+        "without a network, "
         f"put a wheel of torch {HIPIFY_VERSION} into a folder and name it in PIP_FIND_LINKS"
     )
 

@@ -84,7 +84,10 @@ def sort_gpus(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
 def _describe_unknown_gpus(gpus: Sequence[Gpu]) -> list[str]:
     unknown = [gpu for gpu in gpus if gpu.vendor == "amd" and gpu.confidence == "unknown"]
     return [
-        f"{gpu.name or 'an AMD GPU'} ({gpu.pci_id or 'without PCI id'}): {UNKNOWN_TARGET}; {GFX_VARIABLES[0]} can state it"
+        (
+            f"{gpu.name or 'an AMD GPU'} ({gpu.pci_id or 'without PCI id'}): {UNKNOWN_TARGET}; "
+            f"{GFX_VARIABLES[0]} can state it"
+        )
         for gpu in unknown
     ]
 

@@ -65,7 +65,8 @@ def read_forced_hardware(env: Mapping[str, str]) -> ForcedHardware:
     if env.get(DISABLE_VARIABLE, "").strip() == "1":
         if chips and chips_by != _BOOTSTRAP_VARIABLE:  # its own pair has an order: not looking comes first
             raise ValueError(
-                f"{DISABLE_VARIABLE}=1 and {chips_by}={env[chips_by]} contradict each other: unset one of them"
+                f"{DISABLE_VARIABLE}=1 and {chips_by}={env[chips_by]} contradict "
+                "each other: unset one of them"
             )
         chips_by, chips = DISABLE_VARIABLE, ()
     rocm_by, rocm = _read_agreed_value(
@@ -114,7 +115,8 @@ def find_ineffective_variables(env: Mapping[str, str], vendors: Collection[str])
         messages.append(f"{DISABLE_VARIABLE}={text} disables nothing: only 1 does")
     if env.get(KMD_VERSION_VARIABLE) and "nvidia" in vendors:
         messages.append(
-            f"{KMD_VERSION_VARIABLE} is of an early provider and says nothing of CUDA: {CUDA_VERSION_VARIABLE} does"
+            f"{KMD_VERSION_VARIABLE} is of an early provider and says nothing of CUDA: "
+            f"{CUDA_VERSION_VARIABLE} does"
         )
     return messages
 

@@ -28,7 +28,7 @@ def list_supported_features(hardware: Hardware) -> dict[str, tuple[str, ...]]:
 
 
 def list_known_features(supported: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """Return all values that there are, those of this machine (``supported``) among them, however new it is."""
+    """Return all values that exist, those of this machine (``supported``) among them, however new it is."""
     chips = dict.fromkeys([*KNOWN_TARGETS, *GENERIC_TARGETS, *supported.get(GFX_ARCH_FEATURE, ())])
     versions = dict.fromkeys([*ROCM_VERSIONS, *supported.get(ROCM_VERSION_FEATURE, ())])
     return {GFX_ARCH_FEATURE: tuple(chips), ROCM_VERSION_FEATURE: tuple(versions)}

@@ -102,8 +102,9 @@ class RejectionStage(enum.IntEnum):
 
 @dataclass(frozen=True)
 class OfferedWheel:
-    """A wheel that a page offers. ``tag_rank`` is that of its best tag among the machine's; ``reason`` says why
-    it is out, "" while it is not, and ``stage`` how far it came."""
+    """A wheel that a page offers. ``tag_rank`` is that of its best tag among the machine's; ``reason`` says
+    why it is out, "" while it is not, and ``stage`` how far it came.
+    """
 
     link: IndexLink
     file: str
@@ -124,8 +125,9 @@ class OfferedWheel:
 
 @dataclass(frozen=True)
 class SiftedFiles:
-    """``usable`` by version, newest first; ``rejected`` what is not; ``documents`` variant documents by version;
-    ``unread`` names that no installer reads; ``sources`` how many source distributions there are."""
+    """``usable`` by version, newest first; ``rejected`` what is not; ``documents`` variant documents by
+    version; ``unread`` names that no installer reads; ``sources`` how many source distributions there are.
+    """
 
     usable: Mapping[Version, Sequence[OfferedWheel]]
     rejected: tuple[OfferedWheel, ...]

@@ -33,7 +33,10 @@ def check_rocm(subject: DoctorSubject) -> Iterator[DoctorFinding]:
     for installation in ([pip] if pip else []) + system:
         yield DoctorFinding(
             "ok",
-            f"ROCm {installation.version} {'from pip' if installation is pip else 'on the system'} ({installation.path})",
+            (
+                f"ROCm {installation.version} {'from pip' if installation is pip else 'on the system'} "
+                f"({installation.path})"
+            ),
         )
     if not pip and not system:
         bundled = _find_bundled_hip(subject)
@@ -291,7 +294,8 @@ def check_triton(subject: DoctorSubject) -> Iterator[DoctorFinding]:
         version = next(package.version for package in tritons if package.name == keep)
         yield DoctorFinding(
             "error",
-            f"{join_some([str(package.distribution) for package in tritons])}: all of them are the module `triton`, "
+            f"{join_some([str(package.distribution) for package in tritons])}: "
+            "all of them are the module `triton`, "
             "and the files of the one installed last are over those of the other",
             subject.make_pip_line("uninstall", "-y", *names)
             + " && "
@@ -312,14 +316,16 @@ def check_duplicates(subject: DoctorSubject) -> Iterator[DoctorFinding]:
         if first and first.distribution.site_folder != package.distribution.site_folder:
             yield DoctorFinding(
                 "warning",
-                f"{package.name} is installed twice: {first.version} in {first.distribution.site_folder} is imported, "
+                f"{package.name} is installed twice: "
+                f"{first.version} in {first.distribution.site_folder} is imported, "
                 f"{package.version} in {package.distribution.site_folder} is not",
                 "uninstall the one that is wrong, or leave its folder out of PYTHONPATH",
             )
         elif first:
             yield DoctorFinding(
                 "error",
-                f"{package.distribution.site_folder} lists {package.name} as {first.version} and as {package.version}: "
+                f"{package.distribution.site_folder} lists "
+                f"{package.name} as {first.version} and as {package.version}: "
                 "an upgrade was broken off",
                 subject.make_reinstall_line(package.name),
             )
@@ -446,7 +452,10 @@ def _check_package(
         if dependency is None:
             yield DoctorFinding(
                 "error",
-                f"{package.name} {package.version} requires {_format_requirement(required)}, which is not installed",
+                (
+                    f"{package.name} {package.version} requires {_format_requirement(required)}, which is "
+                    "not installed"
+                ),
                 _suggest_fix(subject, package, required),
             )
         elif not _is_satisfied(dependency.version, required):

@@ -119,7 +119,10 @@ def check_device_lists(subject: DoctorSubject) -> Iterator[DoctorFinding]:
     if hip and rocr is not None and len(hip.split(",")) > len(rocr.split(",")):
         yield DoctorFinding(
             "error",
-            f"{HIP_VISIBLE_DEVICES}={hip} names more GPUs than {ROCR_VISIBLE_DEVICES}={rocr}: torch.cuda.device_count() fails",
+            (
+                f"{HIP_VISIBLE_DEVICES}={hip} names more GPUs than {ROCR_VISIBLE_DEVICES}={rocr}: "
+                "torch.cuda.device_count() fails"
+            ),
             f"unset {HIP_VISIBLE_DEVICES}   # it counts among those that {ROCR_VISIBLE_DEVICES} leaves",
             load_variable_harms().sources["torch-cuda-init"].url,
         )

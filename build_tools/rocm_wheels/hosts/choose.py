@@ -174,7 +174,10 @@ def _explain_cpu(facts: ChoiceFacts) -> Iterator[str]:
         yield f"{file} {verdict}: {_explain_missing_build(facts)}"
     elif facts.rocm:
         but = "" if list_amd_gpus(facts.host.hardware) else ", and computes on the CPU without one"
-        yield f"{file} requires {facts.rocm}, so it is a build for AMD GPUs{but}: {_explain_missing_build(facts)}"
+        yield (
+            f"{file} requires {facts.rocm}, so it is a build for AMD GPUs{but}: "
+            f"{_explain_missing_build(facts)}"
+        )
     elif facts.picked.second_best:
         yield f"{file} is made for GPUs, and there is none here: it computes on the CPU"
     if vendor in _VENDOR_NAMES and get_build_kind(facts.best.offer.version) not in ("cuda", "xpu"):
@@ -194,7 +197,10 @@ def _explain_missing_build(facts: ChoiceFacts) -> str:
     if not same_version:
         return "the index has no build for AMD GPUs that fits"
     nearest_wheel = find_nearest(same_version, facts.host)
-    return f"no variant fits this machine; the nearest is {nearest_wheel.offer.name.label}: {nearest_wheel.reason}"
+    return (
+        f"no variant fits this machine; the nearest is {nearest_wheel.offer.name.label}: "
+        f"{nearest_wheel.reason}"
+    )
 
 
 def _explain_missing_gpu(host: TargetHost) -> str:
@@ -266,7 +272,10 @@ def _explain_newer(facts: ChoiceFacts) -> Iterator[str]:
     if newer:
         top = max(wheel.offer.version for wheel in newer)
         nearest_wheel = find_nearest([wheel for wheel in newer if wheel.offer.version == top], facts.host)
-        yield f"{top} is newer and has nothing for this machine: {nearest_wheel.offer.file}: {nearest_wheel.reason}"
+        yield (
+            f"{top} is newer and has nothing for this machine: {nearest_wheel.offer.file}: "
+            f"{nearest_wheel.reason}"
+        )
     if facts.best.offer.link.yanked is not None:
         why = facts.best.offer.link.yanked or "no reason is given"
         yield f"{facts.best.offer.file} was yanked ({why}); it was asked for exactly"

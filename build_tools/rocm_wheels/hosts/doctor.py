@@ -1,4 +1,4 @@
-"""Run all checks of a machine and report findings. To add one: a function, and a line in ``DOCTOR_CHECKS``."""
+"""Run all checks of a machine, report findings. To add one: a function, a line in ``DOCTOR_CHECKS``."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ CheckFunction = Callable[[DoctorSubject], Iterator[DoctorFinding]]
 
 @dataclass(frozen=True)
 class DoctorCheck:
-    """A named check. ``local_only``: it is about this machine's devices, and says nothing of a machine to be."""
+    """A named check. ``local_only``: it is about this machine's devices, and says nothing of a machine to
+    be.
+    """
 
     name: str
     group: str

@@ -82,7 +82,10 @@ def read_wheel_metadata(link: IndexLink, reach: IndexReader) -> bytes:
         if answer.status == 200:
             if link.metadata and sha256(answer.content).hexdigest() != link.metadata.lower():
                 raise DataError(
-                    f"{file_name_of_link(link)}{METADATA_SUFFIX} is not what the page says (sha256 {link.metadata})",
+                    (
+                        f"{file_name_of_link(link)}{METADATA_SUFFIX} is not what the page says (sha256 "
+                        f"{link.metadata})"
+                    ),
                     tip="it was being changed, or is damaged: try again, or `rocm-wheels index verify`",
                 )
             return answer.content

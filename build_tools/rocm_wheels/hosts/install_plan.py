@@ -58,10 +58,11 @@ print(json.dumps({
 
 @dataclass(frozen=True)
 class InstallTarget:
-    """An environment: ``markers`` are those of PEP 508, ``package_folders`` the folders that installers write to.
+    """An environment: ``markers`` are those of PEP 508, ``package_folders`` the folders that installers
+    write to.
 
-    ``has_pip``: it has a pip of its own. ``base_python``: the Python that it is to be made of; None where it is
-    there.
+    ``has_pip``: it has a pip of its own. ``base_python``: the Python that it is to be made of; None where it
+    is there.
     """
 
     environment: PythonEnvironment
@@ -177,7 +178,10 @@ class InstallItem:
             return how
         build_text = f" ({self.built_for})" if self.built_for else ""
         is_same_version = self.current.version == str(self.offer.version)
-        return f"{how}, replaces {'another build of ' if is_same_version else ''}{self.current.version}{build_text}"
+        return (
+            f"{how}, replaces "
+            f"{'another build of ' if is_same_version else ''}{self.current.version}{build_text}"
+        )
 
 
 @dataclass(frozen=True)

@@ -171,10 +171,10 @@ _INFO_SUFFIXES = (".dist-info", ".egg-info")
 class InstalledDistribution:
     """One installed distribution.
 
-    ``name`` is normalised, ``version`` as it is written. ``info`` is its ``.dist-info`` folder, ``site_folder``
-    the folder on the path that it is in. ``installer`` is ``pip``, ``uv``, … ("" when nothing says).
-    ``origin`` is the URL or folder that it was installed from when that was named directly, ``editable``
-    the source tree that is imported instead of a copy. ``tags`` are those of its wheel.
+    ``name`` is normalised, ``version`` as it is written. ``info`` is its ``.dist-info`` folder,
+    ``site_folder`` the folder on the path that it is in. ``installer`` is ``pip``, ``uv``, … ("" when
+    nothing says). ``origin`` is the URL or folder that it was installed from when that was named directly,
+    ``editable`` the source tree that is imported instead of a copy. ``tags`` are those of its wheel.
     """
 
     name: str

@@ -212,7 +212,8 @@ def inspect_venv(folder: Path, base: Path | None, env: Mapping[str, str]) -> Ins
         raise UsageError(f"--venv {folder} does not run") from cause
     if _identify_base(existing) != _identify_base(base_target.environment):
         raise UsageError(
-            f"--venv {folder} is an environment of Python {existing.version} in {existing.base_prefix}, and not of"
+            f"--venv {folder} is an environment of Python {existing.version} in {existing.base_prefix}, "
+            "and not of"
             f" {base_target.environment.version} in {base_target.environment.base_prefix}",
             tip=f"delete {folder}, or name another folder",
         )

@@ -179,7 +179,9 @@ class RankedWheel:
 
 @dataclass(frozen=True)
 class VersionRanking:
-    """``ranked`` best first, ``rejected`` what the machine cannot use; ``support`` who says what it supports."""
+    """``ranked`` best first, ``rejected`` what the machine cannot use; ``support`` who says what it
+    supports.
+    """
 
     ranked: tuple[RankedWheel, ...]
     rejected: tuple[RankedWheel, ...]
@@ -263,7 +265,8 @@ def _explain_unsupported(
     ):
         values = ", ".join(properties[namespace][feature])
         reasons.append(
-            f"{namespace} :: {feature} is {values}; {_describe_machine(namespace, feature, support[namespace], host)}"
+            f"{namespace} :: {feature} is {values}; "
+            f"{_describe_machine(namespace, feature, support[namespace], host)}"
         )
     return "; ".join(reasons)
 
@@ -273,7 +276,10 @@ def _describe_machine(namespace: str, feature: str, answer: NamespaceSupport, ho
     machine_values = host.supported.get(namespace, {}).get(feature, ()) if by_machine else ()
     values = list(machine_values or answer.features.get(feature, ()))
     if values:
-        return f"this machine has {', '.join(values) if len(values) <= _MAX_VALUES else f'{values[0]} … {values[-1]}'}"
+        return (
+            "this machine has "
+            f"{', '.join(values) if len(values) <= _MAX_VALUES else f'{values[0]} … {values[-1]}'}"
+        )
     if by_machine and (namespace, feature) == _GPU_FEATURE:
         return "this machine has no AMD GPU whose target is known"
     if by_machine and (namespace, feature) == _HOST_ROCM_FEATURE:
@@ -478,8 +484,8 @@ def choose_device_extras(
 ) -> DeviceExtras | None:
     """Choose the device extras for a machine; None for a wheel that has none.
 
-    ``requested`` are the extras that the requirement names: when device extras are among them, they are kept as
-    they are. HostError for one that the wheel does not have, or whose wheels the index does not have.
+    ``requested`` are the extras that the requirement names: when device extras are among them, they are kept
+    as they are. HostError for one that the wheel does not have, or whose wheels the index does not have.
     """
     offered = [
         extra for extra in map(canonicalize_name, metadata.provides_extra) if extra.startswith(_DEVICE_PREFIX)

@@ -169,9 +169,9 @@ class OfferSources:
     """Where offers come from.
 
     ``torch`` is the wheel that was chosen, None where torch is not part of it. ``choose`` returns the best
-    file of a version of a project that has variants, None when this machine can use none. ``stable_projects`` are the
-    projects of which pre-releases are left out, where there are releases. ``rocm`` is an index that ROCm's
-    own packages come from where ``index`` has none.
+    file of a version of a project that has variants, None when this machine can use none.
+    ``stable_projects`` are the projects of which pre-releases are left out, where there are releases.
+    ``rocm`` is an index that ROCm's own packages come from where ``index`` has none.
     """
 
     index: str
@@ -382,7 +382,8 @@ def _wrap_optional(offer: PackageOffer | None) -> tuple[PackageOffer, ...]:
 def _make_candidate_offer(project: str, candidate: ChoiceCandidate) -> PackageOffer:
     fields = split_wheel_name(candidate.name)
     return PackageOffer(
-        project, Version(candidate.version), replace(fields, label="").file_name, candidate.name, candidate.url, "index",
+        project, Version(candidate.version), replace(fields, label="").file_name,
+        candidate.name, candidate.url, "index",
         candidate.sha256, candidate.size, candidate.label, candidate.requires_python, candidate.yanked,
         properties=candidate.properties if candidate.label else None,
     )  # fmt: skip

@@ -111,7 +111,7 @@ def list_case_names(group: str) -> tuple[str, ...]:
 
 
 def list_cases(groups: Sequence[str], devices: Sequence[str]) -> list[SelfTestCase]:
-    """Return the cases of groups on devices, device by device, without ``FIRST_CASE`` and ``LISTING_CASE``."""
+    """Return the cases of groups on devices, by device, without ``FIRST_CASE`` and ``LISTING_CASE``."""
     cases = [SelfTestCase("import", name) for name in list_case_names("import")] if "import" in groups else []
     cases = [case for case in cases if case != FIRST_CASE]
     for device in devices:

@@ -280,7 +280,10 @@ def _hide_cards(
     value = ",".join(str(card.number) for card in visible)
     names = ", ".join(map(str, hidden))
     if user_variables := [name for name in _HIDING_VARIABLES if name in env]:
-        message = f"{user_variables[0]}={env[user_variables[0]]} is your own and stays, though torch cannot use {names}"
+        message = (
+            f"{user_variables[0]}={env[user_variables[0]]} is your own and stays, though torch "
+            f"cannot use {names}"
+        )
         return (), (f"{message}: {HIP_VISIBLE_DEVICES}={value} would hide it",)
     source = load_overrides().hidden_integrated.source
     integrated = all(card.gpu.integrated for card in hidden)

@@ -216,7 +216,8 @@ def _download_wheel(
         begun = _measure_part(download, cache)
         progress_text = f", {format_size(begun)} are here" if begun else ""
         log_note(
-            f"fetching {download.name} ({format_size(download.size)}) from {host_of_url(download.url)}{progress_text}"
+            f"fetching {download.name} ({format_size(download.size)}) from "
+            f"{host_of_url(download.url)}{progress_text}"
         )
         fetched = FileDownload(download, folder, session, tell, patience).run()
     wheel_path = cache.wheel_path(fetched.sha256, download.name)

@@ -30,7 +30,8 @@ JSON_TYPE = "application/vnd.pypi.simple.v1+json"
 REPOSITORY_VERSION = b"pypi:repository-version"  # PEP 629
 _PAGE_HEAD = (
     '<!DOCTYPE html>\n<html>\n<head>\n<meta charset="utf-8">\n'
-    f'<meta name="{REPOSITORY_VERSION.decode()}" content="{API_VERSION}">\n<title>%s</title>\n</head>\n<body>\n'
+    f'<meta name="{REPOSITORY_VERSION.decode()}" content="{API_VERSION}">\n<title>%s</title>\n'
+    "</head>\n<body>\n"
 )
 PAGE_TAIL = b"</body>\n</html>\n"
 _BODY_TAG = b"<body>\n"

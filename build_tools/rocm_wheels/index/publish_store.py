@@ -147,7 +147,10 @@ def point_link(store: Store, link: str, target: str) -> None:
             f"free some space, then {RUN_AGAIN_TIP}" if failure.errno in _DISK_FULL_ERRNOS else RUN_AGAIN_TIP
         )
         if failure.errno in _NO_LINK_ERRNOS:
-            tip = f"this file system has no links; make it a folder, and pages change one by one: mkdir {link_path}"
+            tip = (
+                "this file system has no links; make it a folder, and pages change "
+                f"one by one: mkdir {link_path}"
+            )
         raise ReleaseError(f"cannot point {link_path} to {target}", tip=tip) from failure
 
 

@@ -133,8 +133,8 @@ def check_file(
 ) -> FileReport:
     """Check a link of a project page and the file behind it.
 
-    The content of a wheel is hashed with ``full``, or when it lies on this disk and ``find_digest`` has no digest
-    for it as it is.
+    The content of a wheel is hashed with ``full``, or when it lies on this disk and ``find_digest`` has no
+    digest for it as it is.
     """
     report, name = FileReport(), file_name_of_link(link)
     if "+" in urlsplit(link.href).path:
@@ -487,7 +487,10 @@ def _find_differences(first_page: IndexPage, second_page: IndexPage) -> Iterator
             continue
         for attribute in ("name", "sha256", "metadata", "requires_python", "yanked"):
             if getattr(first, attribute) != getattr(second, attribute):
-                yield f"{first.name}: {attribute} is {getattr(first, attribute)!r} and {getattr(second, attribute)!r}"
+                yield (
+                    f"{first.name}: {attribute} is {getattr(first, attribute)!r} and "
+                    f"{getattr(second, attribute)!r}"
+                )
 
 
 def find_stale_pages(view: IndexFolder) -> Iterator[IndexFinding]:

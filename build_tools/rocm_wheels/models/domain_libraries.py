@@ -123,7 +123,10 @@ def find_obstacles(
 def find_conflicts() -> tuple[str, ...]:
     """Return which newest releases do not go together, in words."""
     return tuple(
-        f"{name} {library.release.version} needs {needed}{accepted}, and the newest is {other.release.version}"
+        (
+            f"{name} {library.release.version} needs {needed}{accepted}, and the newest is "
+            f"{other.release.version}"
+        )
         for name, library in get_domain_libraries().items()
         for needed, accepted in library.release.needs.items()
         if (other := get_domain_libraries().get(needed)) and other.release.version not in accepted

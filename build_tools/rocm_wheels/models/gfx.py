@@ -174,7 +174,10 @@ def choose_targets(
     if not families:
         raise UsageError(
             f"the installed ROCm SDK serves several GPU families: {', '.join(targets)}",
-            tip=f"say which to compile for: {TARGETS_OPTION} {targets[0]} (or a family, or all: {','.join(targets)})",
+            tip=(
+                f"say which to compile for: {TARGETS_OPTION} {targets[0]} (or a family, or all: "
+                f"{','.join(targets)})"
+            ),
         )
     return ChosenTargets(targets, f"the ROCm SDK (family {families[0]})")
 

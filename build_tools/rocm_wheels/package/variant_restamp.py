@@ -98,7 +98,10 @@ def _read_old_document(wheel: WheelFacts) -> OldDocument:
         raise DataError(f"{wheel.path} has no {VARIANT_FILE_NAME}", tip="rocm-wheels stamp makes one")
     if wheel.name.label is None:
         raise DataError(
-            f"{wheel.path} has a {VARIANT_FILE_NAME} and no label in its name: installers take it for a plain wheel",
+            (
+                f"{wheel.path} has a {VARIANT_FILE_NAME} and no label in its name: installers "
+                "take it for a plain wheel"
+            ),
             tip="rocm-wheels stamp --replace makes a variant of it",
         )
     return read_any_format(wheel.document, name=f"{wheel.path}: {VARIANT_FILE_NAME}", label=wheel.name.label)
@@ -177,7 +180,10 @@ def _move_rocm_version(properties: Properties, origin: str, request: RestampRequ
         return properties
     if request.rocm_property != "bundled":
         raise UsageError(
-            f"{origin} needs {AMD_NAMESPACE} :: {HOST_ROCM_VERSION}, which {request.choice.provider} does not report",
+            (
+                f"{origin} needs {AMD_NAMESPACE} :: {HOST_ROCM_VERSION}, which {request.choice.provider} "
+                "does not report"
+            ),
             tip="--rocm-property bundled when the wheel brings or requires its ROCm; else --provider own",
         )
     other_values = [

@@ -271,7 +271,8 @@ def _require_listed(release: VariantRelease, variants: Iterable[Properties]) -> 
             for feature, values in features.items() if static else ():
                 if unlisted := sorted(set(values) - set(static.get(feature, ()))):
                     raise DataError(
-                        f"the release lists {_shorten_list(static.get(feature, ()))} as {namespace} :: {feature}, "
+                        f"the release lists {_shorten_list(static.get(feature, ()))} "
+                        f"as {namespace} :: {feature}, "
                         f"and not {', '.join(unlisted)}",
                         tip="restamp its wheels with a list that has it: --rocm-versions, --static-targets",
                     )

@@ -224,7 +224,8 @@ def inspect_python(
     environment_made: bool = False,
     only: str | None = None,
 ) -> PythonFacts:
-    """Look at an interpreter and its environment; ``environment_made``: install-rocm is over, and its environment counts.
+    """Look at an interpreter and its environment; ``environment_made``: install-rocm is over, and its
+    environment counts.
 
     With ``only``, environments of other tags are left alone. Raises UsageError when ROCm is not to be
     installed and is not there.

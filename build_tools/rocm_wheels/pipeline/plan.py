@@ -84,8 +84,10 @@ def _format_totals(steps: Iterable[Step]) -> Iterator[str]:
     if estimates:
         memory = max(estimate.memory for estimate in estimates)
         yield (
-            f"expected, one after another: {format_duration(sum(estimate.seconds for estimate in estimates))}, "
-            f"{format_size(sum(estimate.disk for estimate in estimates))} disk, {format_size(memory)} memory at most"
+            "expected, one after another: "
+            f"{format_duration(sum(estimate.seconds for estimate in estimates))}, "
+            f"{format_size(sum(estimate.disk for estimate in estimates))} disk, "
+            f"{format_size(memory)} memory at most"
         )
         for source in sorted({_describe_source(estimate) for estimate in estimates}):
             yield f"  {source}"

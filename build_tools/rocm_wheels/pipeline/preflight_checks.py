@@ -104,9 +104,10 @@ class BuildFetch:
 class PreflightSubject:
     """Everything that checks look at: what a plan says, then what ``look`` finds on the machine.
 
-    ``check_sdk_targets`` is ``None`` while it is not known; ``sdk_lacks``, ``unreleased``, ``foreign``: sentences.
-    ``newest`` is the newest time of the sources and their commits; ``check_long_paths`` what the registry of
-    Windows says (``None`` elsewhere); ``check_open_files`` the limit of open files (``None``: there is none).
+    ``check_sdk_targets`` is ``None`` while it is not known; ``sdk_lacks``, ``unreleased``, ``foreign``:
+    sentences. ``newest`` is the newest time of the sources and their commits; ``check_long_paths`` what the
+    registry of Windows says (``None`` elsewhere); ``check_open_files`` the limit of open files (``None``:
+    there is none).
     """
 
     platform: Platform
@@ -210,7 +211,10 @@ def check_disk_space(subject: PreflightSubject) -> Iterator[PreflightFinding]:
             more = f" and {len(needs[device]) - 3} more" if len(needs[device]) > 3 else ""
             yield PreflightFinding(
                 "warning",
-                f"{folder_names}: {format_size(free)} free, and this run may add {format_size(need)} ({largest_text}{more})",
+                (
+                    f"{folder_names}: {format_size(free)} free, and this run may add {format_size(need)} "
+                    f"({largest_text}{more})"
+                ),
                 _disk_space_tip(),
             )
         counted = [folder.free_files for folder in folders if folder.free_files is not None]
@@ -260,7 +264,8 @@ def check_file_systems(subject: PreflightSubject) -> Iterator[PreflightFinding]:
         if folder.role == "source" and folder.tells_case is False and subject.platform == "linux":
             yield PreflightFinding(
                 "warning",
-                f"the {folder.description} {folder.path} is on a file system where case does not count: of two files"
+                f"the {folder.description} {folder.path} is on a file system where "
+                "case does not count: of two files"
                 " one is lost",
                 "check out on another file system",
             )
@@ -372,7 +377,10 @@ def check_ninja(subject: PreflightSubject) -> Iterator[PreflightFinding]:
                 "warning",
                 f"ninja {_format_version(program.version)} does not get through flash attention on Windows:"
                 f" {_format_version(_NINJA_ON_WINDOWS)} does",
-                f"put ninja {_format_version(_NINJA_ON_WINDOWS)} on the PATH, or --no-enable-pytorch-flash-attention",
+                (
+                    f"put ninja {_format_version(_NINJA_ON_WINDOWS)} on the PATH, or "
+                    "--no-enable-pytorch-flash-attention"
+                ),
             )
 
 

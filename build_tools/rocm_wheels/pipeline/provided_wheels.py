@@ -79,12 +79,13 @@ _DECIDING_CHECKS = (
 class ProvidedWheel:
     """A wheel that this run has, and does not build.
 
-    ``wheel``: the file that was given; ``None``: it is installed in ``place``. ``digest_content``: a digest of what
-    it holds, the same as that of the wheel when we built it. ``rocm``: the version of ROCm that it requires.
-    ``libraries``: the targets of those that must hold all. ``requires``: what else it requires, of no
-    project of ours. ``cxx11_abi``: ``None`` while it is not installed, or when it does not say. ``lock``: the
-    SHA-256 of the lock inside ("": none). ``faults``: what is wrong with it, whatever is built against it.
-    ``outside``: where the device code of such libraries is that nobody could read, because it was moved out.
+    ``wheel``: the file that was given; ``None``: it is installed in ``place``. ``digest_content``: a digest
+    of what it holds, the same as that of the wheel when we built it. ``rocm``: the version of ROCm that it
+    requires. ``libraries``: the targets of those that must hold all. ``requires``: what else it requires, of
+    no project of ours. ``cxx11_abi``: ``None`` while it is not installed, or when it does not say. ``lock``:
+    the SHA-256 of the lock inside ("": none). ``faults``: what is wrong with it, whatever is built against
+    it. ``outside``: where the device code of such libraries is that nobody could read, because it was moved
+    out.
     """
 
     project: str

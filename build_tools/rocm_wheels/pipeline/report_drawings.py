@@ -361,7 +361,7 @@ def _draw_lanes(axis: TimeAxis, packed: Sequence[Sequence[NinjaEdge]], whole: in
 
 
 def _make_paths(packed: Sequence[Sequence[NinjaEdge]], scale: _NinjaScale) -> dict[str, str]:
-    """Return a path a kind of command, in the order of ``EDGE_KIND_WORDS``: a box for each block of a lane."""
+    """Return a path a kind of command, ordered as ``EDGE_KIND_WORDS``: a box for each block of a lane."""
     boxes: dict[str, list[str]] = {}
     for number, lane in enumerate(packed):
         for members in group_edges(lane, scale.unit):

@@ -328,8 +328,8 @@ def record_run_begin(
 ) -> None:
     """Record that this process begins a run of ``steps`` steps of the plan at ``plan``.
 
-    ``lock``: path and SHA-256 of the lock that it is under; ``pythons``: ABI tags; ``location``: more about the
-    place that it runs at, besides the host.
+    ``lock``: path and SHA-256 of the lock that it is under; ``pythons``: ABI tags; ``location``: more about
+    the place that it runs at, besides the host.
     """
     pid = os.getpid()
     record.write(

@@ -48,7 +48,9 @@ _SAMPLE_SECONDS = 0.5
 
 
 class ResourceUsage:
-    """Watches a process and all that it starts, from a thread. ``peak``: bytes, as ``measure_tree_memory`` counts."""
+    """Watches a process and all that it starts, from a thread. ``peak``: bytes, as ``measure_tree_memory``
+    counts.
+    """
 
     def __init__(self) -> None:
         self.peak = 0

@@ -71,8 +71,8 @@ class WheelChange:
     """A wheel and what becomes of it: its version and name, and the requirements that change (old, new).
 
     A requirement that goes has "" as its new one; ``extras`` are those that go. ``rocm`` are the old and the
-    new ROCm, where that is renamed; ``version_files`` the members that may hold a version. A wheel that stays has
-    its own version and name.
+    new ROCm, where that is renamed; ``version_files`` the members that may hold a version. A wheel that
+    stays has its own version and name.
     """
 
     file: SetFile
@@ -397,7 +397,10 @@ def _require_room(store: Store, plan: FinalPlan, folder: Path) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise ReleaseError(
-            f"{needed // _MEBIBYTE + 1} MiB are to be written, and {folder} has room for {free // _MEBIBYTE} MiB",
+            (
+                f"{needed // _MEBIBYTE + 1} MiB are to be written, and {folder} has room for "
+                f"{free // _MEBIBYTE} MiB"
+            ),
             tip="free some space, or name a folder on another disk with --work-dir",
         )
 

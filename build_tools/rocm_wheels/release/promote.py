@@ -73,7 +73,9 @@ def resolve_set_id(channel: Channel, begins: str) -> str:
 
 
 def require_pass(verdict: Verdict, store: Store, begun_channel: Channel | None = None) -> Verdict:
-    """Return what a gate said. Raises ReleaseError when it holds the set, also one that was ``begun_channel``."""
+    """Return what a gate said. Raises ReleaseError when it holds the set, also one that was
+    ``begun_channel``.
+    """
     if verdict.passed:
         return verdict
     reasons = "\n".join(f"{rule.title}: {rule.why}" for rule in verdict.failures)
@@ -187,8 +189,8 @@ class Promoter:
     def promote(self, document: SetDocument, ask_gate: Callable[[], Verdict]) -> ChannelChange:
         """Show a staged set. Raises ReleaseError; the same call carries on afterwards.
 
-        ``ask_gate`` is asked before anything is copied, and again before people see anything: results may have
-        come meanwhile, also in the days since a run was killed.
+        ``ask_gate`` is asked before anything is copied, and again before people see anything: results may
+        have come meanwhile, also in the days since a run was killed.
         """
         copied, requires = 0, None
         for record in self._attempt_changes():

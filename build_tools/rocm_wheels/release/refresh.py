@@ -58,8 +58,8 @@ class RefreshResult:
 
     ``retold`` are the sets of which its pages tell something else now, ``views`` those that changed: (target,
     set before, set now, their platform), ``None`` for none. ``evidence`` counts copied results, ``pages``
-    pages that were written or removed. ``other_change`` says who is changing the channel: then nothing was done.
-    ``failing`` are sets that it shows although something failed since.
+    pages that were written or removed. ``other_change`` says who is changing the channel: then nothing was
+    done. ``failing`` are sets that it shows although something failed since.
     """
 
     family: str

@@ -81,7 +81,10 @@ def require_pins(
             else ""
         )
         raise ReleaseError(
-            f"wheels of {document.id} are not pinned to it: {'; '.join(unpinned[:_MOST_UNPINNED_SHOWN])}{rest_note}",
+            (
+                f"wheels of {document.id} are not pinned to it: "
+                f"{'; '.join(unpinned[:_MOST_UNPINNED_SHOWN])}{rest_note}"
+            ),
             tip=f"installers would join them with wheels of other sets: {_PIN_TIP}",
         )
     untied = _find_untied(document.projects, _make_graph([document], requires))
@@ -361,7 +364,8 @@ def require_no_lost_targets(
     lost_code = "; ".join(f"{project} for {', '.join(gfx)}" for project, gfx in lost_targets.items())
     if not allow:
         raise ReleaseError(
-            f"{document.id} has no code of {lost_code}, and {newest.id}, which {channel} shows, has: people with "
+            f"{document.id} has no code of {lost_code}, and {newest.id}, which {channel} shows, "
+            "has: people with "
             "these GPUs would get it as the newest",
             tip="promote a set for all of them; where this is meant, say --allow-fewer-targets",
         )

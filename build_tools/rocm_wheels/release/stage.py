@@ -137,7 +137,10 @@ def _make_taken_error(names: list[str], plan: StagePlan) -> ReleaseError:
     if plan.document.origin is not None:  # they were made by us, and are gone soon
         advice = "a build tag: finalize with --build-tag 1, or stage what you retag (rocm-wheels wheel retag)"
     return ReleaseError(
-        f"{plan.paths.family} has other bytes under the same name: {', '.join(names[:_MOST_NAMES_SHOWN])}{rest_note}",
+        (
+            f"{plan.paths.family} has other bytes under the same name: "
+            f"{', '.join(names[:_MOST_NAMES_SHOWN])}{rest_note}"
+        ),
         tip="a name belongs to its bytes for good, for they are in people's lock files; give the new wheels "
         + advice,
     )

@@ -236,7 +236,9 @@ def _check_family_targets(wheel: StagedWheel, subject: StageSubject) -> Iterator
     if project is None or not project.serves_every_family(lock.platform):
         yield f"{fault} (wheels for several families: --layout multi-arch)"
     elif missing_targets := [target for target in lock_targets if target not in wheel.file.targets]:
-        yield f"{fault}, and none for {', '.join(missing_targets)}: built for all families, it would have both"
+        yield (
+            f"{fault}, and none for {', '.join(missing_targets)}: built for all families, it would have both"
+        )
 
 
 def _is_usable_variant(wheel: StagedWheel, counterpart: StagedWheel, subject: StageSubject) -> bool:

@@ -304,7 +304,10 @@ def find_set(
             tip=f"`rocm-wheels releases {store.url}` lists those that are there",
         )
     raise ReleaseError(
-        f"{set_id} could be {', '.join(f'{candidate_id} of {family_name}' for family_name, candidate_id in exact)}",
+        (
+            f"{set_id} could be "
+            f"{', '.join(f'{candidate_id} of {family_name}' for family_name, candidate_id in exact)}"
+        ),
         tip="give the whole id, and --family where several have it",
     )
 

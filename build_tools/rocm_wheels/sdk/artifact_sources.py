@@ -1,9 +1,11 @@
-"""Find the archives of a ROCm build: a run in TheRock's buckets, another bucket, a web page, a folder; and choose among them.
+"""Find the archives of a ROCm build: a run in TheRock's buckets, another bucket, a web page, a folder; and
+choose among them.
 
 Layout of buckets: ROCm/TheRock at 89553ce3746eda74ade42557470d25e37c91b6f0, ``workflow_outputs.py``:
 ``[<owner>-<repository>/]<run id>-<linux|windows>/<file>``. Every source is one folder; what lies deeper
-(logs, manifests, packages) is not listed. Archives are named ``<name>_<component>_<family>.tar.zst`` or ``.tar.xz``; of one
-that is there in both forms the first is taken. They are chosen by GPU target, family and patterns of file names.
+(logs, manifests, packages) is not listed. Archives are named ``<name>_<component>_<family>.tar.zst`` or
+``.tar.xz``; of one that is there in both forms the first is taken. They are chosen by GPU target, family and
+patterns of file names.
 """
 
 from __future__ import annotations

@@ -171,7 +171,8 @@ def query_python_version(python: Path, env: Mapping[str, str]) -> str:
         "print('.'.join(map(str, sys.version_info[:3])) + free)"
     )
     _VERSIONS[file] = capture_output(
-        [python, "-I", "-S", "-c", program], env=env, check=SdkError, description=f"asking {python} for its version",
+        [python, "-I", "-S", "-c", program], env=env, check=SdkError, description=(f"asking {python} for "
+"its version"),
         tip="give --python a Python interpreter",
     )  # fmt: skip
     return _VERSIONS[file]
@@ -334,8 +335,8 @@ def install_requirements(
 ) -> None:
     """Install requirements: a ``Path`` is a requirements file, a ``str`` a requirement.
 
-    Packages named in ``reinstall`` that belong to it are installed anew. Those that are no good on the platform
-    are not installed, whoever requires them: ninja on Windows, which is the system's there.
+    Packages named in ``reinstall`` that belong to it are installed anew. Those that are no good on the
+    platform are not installed, whoever requires them: ninja on Windows, which is the system's there.
     """
     if not requirements:
         return

@@ -1,4 +1,6 @@
-"""Make the ROCm packages from artifacts: read, check, plan names, requirements, console scripts and files, write, publish."""
+"""Make the ROCm packages from artifacts: read, check, plan names, requirements, console scripts and files,
+write, publish.
+"""
 
 from __future__ import annotations
 
@@ -584,7 +586,10 @@ def _choose_targets(artifacts: Sequence[Artifact], requested: tuple[str, ...]) -
     promised = sort_targets(requested) or _read_promised_targets(artifacts) or available
     if missing := [target for target in promised if target not in available]:
         raise SdkError(
-            f"no artifacts for {', '.join(missing)}; there are some for {', '.join(available) or 'no target'}",
+            (
+                f"no artifacts for {', '.join(missing)}; there are some for "
+                f"{', '.join(available) or 'no target'}"
+            ),
             tip="fetch them, or package fewer targets with --targets",
         )
     if not promised:

@@ -332,7 +332,10 @@ class _FetchRun:
         free = shutil.disk_usage(self._state).free
         if size > free:
             raise SdkError(
-                f"{format_size(size)} are to be fetched, and {request.folder} has room for {format_size(free)}",
+                (
+                    f"{format_size(size)} are to be fetched, and {request.folder} has room for "
+                    f"{format_size(free)}"
+                ),
                 tip="free some space, or name a folder on another disk with --output-dir",
             )
 

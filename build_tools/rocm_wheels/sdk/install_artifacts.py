@@ -1,4 +1,5 @@
-"""Install a whole ROCm tree into a folder: from a run's artifacts, from a published tarball, or from another folder.
+"""Install a whole ROCm tree into a folder: from a run's artifacts, from a published tarball, or from another
+folder.
 
 The tree is made beside the folder, in ``.<name>.install/``, and takes its place when it is whole; until then
 the folder is what it was. Names of tarballs: ROCm/TheRock at 89553ce3746eda74ade42557470d25e37c91b6f0,

@@ -1,14 +1,15 @@
-"""Which artifacts go into which ROCm package, and as which files: runtime packages and the development archive.
+"""Which artifacts go into which ROCm package, and as which files: runtime packages and the development
+archive.
 
 Source of the tables: the packages that ROCm publishes (ROCm/TheRock,
 ``build_tools/build_python_packages.py`` and ``docs/packaging/python_packaging.md``, 2026-08).
 An artifact of an unknown name is in ``rocm-sdk-devel`` only, and the build says so.
 
-A runtime package can hold no links. A shared library is kept under its SONAME alone; a link to a program becomes
-a small launcher; a link to any other file becomes a copy; links to folders stay out. Libraries find those of the
-sibling packages by RPATH. ``rocm-sdk-devel`` is a tar archive that is unpacked beside the runtime packages: files that a
-runtime package has are links to it (``../../_rocm_sdk_core/lib/libx.so.1``); links of the artifacts stay links; all
-else is there itself.
+A runtime package can hold no links. A shared library is kept under its SONAME alone; a link to a program
+becomes a small launcher; a link to any other file becomes a copy; links to folders stay out. Libraries find
+those of the sibling packages by RPATH. ``rocm-sdk-devel`` is a tar archive that is unpacked beside the
+runtime packages: files that a runtime package has are links to it (``../../_rocm_sdk_core/lib/libx.so.1``);
+links of the artifacts stay links; all else is there itself.
 """
 
 from __future__ import annotations

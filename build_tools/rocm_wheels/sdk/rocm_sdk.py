@@ -52,7 +52,10 @@ def query_sdk(python: Path, env: Mapping[str, str]) -> RocmSdk:
         raise SdkError(f"no distribution 'rocm' is installed for {python}", tip=_suggest_repair())
     if installed["rocm"] != version:
         raise SdkError(
-            f"`{_format_command(python, 'version')}` said {version}, but rocm {installed['rocm']} is installed",
+            (
+                f"`{_format_command(python, 'version')}` said {version}, but rocm "
+                f"{installed['rocm']} is installed"
+            ),
             tip="another rocm_sdk is in front of it on the path of this Python; check PYTHONPATH",
         )
     root = _query_folder(python, env, "--root")  # alone: the first such question unpacks the development tree

@@ -1,8 +1,8 @@
 """Check a project's sources out at one upstream commit, tagged, patched, hipified, as often as asked.
 
 The order makes a run that was killed repeatable: fetch (touches no file), note what is
-under way, write the files, tag, hipify, note what was left. Several projects are checked out side by side: one
-that fails stops none of the others.
+under way, write the files, tag, hipify, note what was left. Several projects are checked out side by side:
+one that fails stops none of the others.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Listings of the files in working trees, and commits and tags made of them.
 
-A commit is the same object for the same input, on any day and by anybody. GitPython's object database stores it, in
-process: no hook runs, nothing is signed, no configured name, date or encoding enters. (Its ``Repo`` would
-read the process's own environment.)
+A commit is the same object for the same input, on any day and by anybody. GitPython's object database stores
+it, in process: no hook runs, nothing is signed, no configured name, date or encoding enters. (Its ``Repo``
+would read the process's own environment.)
 
 Files of equal content keep their time. Compilers' drivers go by times: a file that is written again with the
 same content would be compiled again, and with it all that includes it (pytorch/pytorch#82190).

@@ -4,10 +4,10 @@ The script is the project's; what we add is that it can be done again. Files who
 stays keep their times, the commit (where asked for) has the same id for the same input, and
 the user's own work is never mixed in.
 
-For projects that are told by variables, a checkout leaves ``build_env.json`` in the tree for the build. git does not
-see the file (``info/exclude`` of the repository): HEAD stays the upstream commit, which is in Triton's version, and
-the tree counts as unchanged. What we wrote last is noted inside the repository, so that a file of the user's own
-is told apart and kept.
+For projects that are told by variables, a checkout leaves ``build_env.json`` in the tree for the build. git
+does not see the file (``info/exclude`` of the repository): HEAD stays the upstream commit, which is in
+Triton's version, and the tree counts as unchanged. What we wrote last is noted inside the repository, so
+that a file of the user's own is told apart and kept.
 """
 
 from __future__ import annotations
@@ -604,7 +604,8 @@ def hipify_changes(
     """Hipify what changed in a tree since it was hipified; return the files that are other ones now.
 
     In a tree whose hipify is committed it stays among the changes of whoever changed the sources: they commit
-    both together. Raises SourceError as ``hipify_checkout`` does, and for a tree that is not hipified any more.
+    both together. Raises SourceError as ``hipify_checkout`` does, and for a tree that is not hipified any
+    more.
     """
     plain = Git(directory.absolute(), env)
     git_dir = find_git_directory(plain)

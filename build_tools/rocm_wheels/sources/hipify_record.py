@@ -66,7 +66,7 @@ class HipifyRecord:
         return not self.rewritten or bool(_list_unchanged(directory, self.rewritten))
 
     def is_current(self, directory: Path, whole: str) -> bool:
-        """Tell whether nothing changed since: the ``hash_combined_tree`` (``whole``), and what git ignores."""
+        """Tell whether nothing changed: the ``hash_combined_tree`` (``whole``), and what git ignores."""
         return self.whole == whole and len(_list_unchanged(directory, self.ignored)) == len(self.ignored)
 
 

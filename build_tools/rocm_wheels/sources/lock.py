@@ -1,10 +1,12 @@
-"""The lock file: read with line and column of every mistake, written whole and always alike, and followed by a checkout.
+"""The lock file: read with line and column of every mistake, written whole and always alike, and followed by
+a checkout.
 
-It holds names of recipes, origins and refs that git can use, and no credentials. The rules hold for a lock of our own
-and for the manifest of TheRock's scripts (``schema_version`` 1), which is read as a lock and made from one. Projects of a
-manifest stand at the top beside ``therock``; each has ``repo`` and ``commit``, and may have ``branch`` and ``version`` (base and
-suffix). As ROCm/TheRock has it at 89553ce3746eda74ade42557470d25e37c91b6f0:
-external-builds/pytorch/checkout_from_manifest.py, and generate_pytorch_source_manifest.py of its workflows.
+It holds names of recipes, origins and refs that git can use, and no credentials. The rules hold for a lock
+of our own and for the manifest of TheRock's scripts (``schema_version`` 1), which is read as a lock and made
+from one. Projects of a manifest stand at the top beside ``therock``; each has ``repo`` and ``commit``, and
+may have ``branch`` and ``version`` (base and suffix). As ROCm/TheRock has it at
+89553ce3746eda74ade42557470d25e37c91b6f0: external-builds/pytorch/checkout_from_manifest.py, and
+generate_pytorch_source_manifest.py of its workflows.
 """
 
 from __future__ import annotations
@@ -330,9 +332,8 @@ def parse_lock(text: str, *, name: str) -> Lock:
     keys = parse_record(text, _LockKeys, name=name).model_extra or {}
     if not keys:
         raise DataError(f"{name} is empty", tip="make a lock with `rocm-wheels lock -o FILE`")
-    if not keys.keys() & _OWN_KEYS:
-        if looks_like_manifest(keys):
-            return parse_manifest(text, name=name)
+    if not keys.keys() & _OWN_KEYS and looks_like_manifest(keys):
+        return parse_manifest(text, name=name)
     return Lock.model_validate(dict(parse_record(text, _CheckedLock, name=name)))
 
 
@@ -484,7 +485,10 @@ def check_checkout(
         raise SourceError(
             f"{result.directory} is at the locked commit, but {file.path} says something else of it:"
             + "".join(f"\n  {line}" for line in faults),
-            tip=f"somebody changed the lock by hand; {file.update_command(request.project.name)} makes it right",
+            tip=(
+                f"somebody changed the lock by hand; {file.update_command(request.project.name)} "
+                "makes it right"
+            ),
         )
 
 

@@ -244,8 +244,8 @@ def find_commits_between(
 ) -> CommitRange:
     """Return the commits between two places of one repository (or of a fork and its origin).
 
-    ``checkouts``: checkouts to look into first; then come mirrors, then the servers. Raises SourceError when a
-    server cannot be reached or no longer has one of the commits.
+    ``checkouts``: checkouts to look into first; then come mirrors, then the servers. Raises SourceError when
+    a server cannot be reached or no longer has one of the commits.
     """
     mirrors = (
         {locate_mirror(source.origin, transport.mirrors, env).folder for source in (old, new)}
@@ -329,7 +329,8 @@ def _read_local_range(folder: Path, old: str, new: str, env: Mapping[str, str]) 
         commit_range = _read_range(git, old, new, str(folder))
     except SourceError as error:
         log_note(
-            f"{folder} has both commits, but not what lies between ({explain_failure(error)}); looking further"
+            f"{folder} has both commits, but not what lies between ({explain_failure(error)}); "
+            "looking further"
         )
         return None
     return commit_range if commit_range.complete else None
@@ -509,7 +510,10 @@ def _format_details(project: ProjectChange, histories: Histories, limit: int) ->
     width = max((len(make_readable(submodule.path)) for submodule in project.submodules), default=0)
     for submodule in project.submodules:
         between = histories.get((project.name, submodule.path))
-        yield f"{make_readable(submodule.path):{width}}  {_describe_submodule(submodule)}  {_describe_count(between)}".rstrip()
+        yield (
+            f"{make_readable(submodule.path):{width}}  {_describe_submodule(submodule)}  "
+            f"{_describe_count(between)}"
+        ).rstrip()
         yield from (f"    {line}" for line in _format_commits(between, limit))
 
 
@@ -520,7 +524,10 @@ def _describe_submodule(change: SubmoduleChange) -> str:
         return f"{change.kind}, {'was ' if change.new is None else ''}{locked.commit[:_SHORT_ID]}"
     commits = _format_change(change.old.commit[:_SHORT_ID], change.new.commit[:_SHORT_ID])
     if change.old.origin != change.new.origin:
-        return f"{commits}  from {_format_change(_show_origin(change.old.origin), _show_origin(change.new.origin))}"
+        return (
+            f"{commits}  from "
+            f"{_format_change(_show_origin(change.old.origin), _show_origin(change.new.origin))}"
+        )
     if change.old.commit == change.new.commit:  # one of the locks is wrong
         return f"{commits}  tree {change.old.tree} → {change.new.tree}"
     return commits

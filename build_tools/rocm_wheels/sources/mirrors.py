@@ -6,10 +6,10 @@ have, and the second asks only for what the first has not. Only commits that wer
 vouches for all that it needs and survives a branch that is rewound. A commit asked for by its id may have
 come from another fork: the id is its content.
 
-Checkouts get links to the packs, never a reference to their folder. Git never writes into a pack that is there: it
-makes new ones and removes old names. A hard link keeps the file when the other name goes, so a mirror may be
-repacked, pruned or removed at any time. With alternates a repository breaks as soon as the other one loses an
-object.
+Checkouts get links to the packs, never a reference to their folder. Git never writes into a pack that is
+there: it makes new ones and removes old names. A hard link keeps the file when the other name goes, so a
+mirror may be repacked, pruned or removed at any time. With alternates a repository breaks as soon as the
+other one loses an object.
 """
 
 from __future__ import annotations

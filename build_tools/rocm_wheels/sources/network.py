@@ -415,7 +415,8 @@ def was_interrupted(git_dir: Path) -> bool:
 
 def _fetch_all(git: Git, request: CommitRequest, target: str, space: str, transport: Transport) -> None:
     log_warning(
-        f"{request.description}: the server gives out branches and tags only; fetching all, with whole history"
+        f"{request.description}: the server gives out branches and tags only; "
+        "fetching all, with whole history"
     )
     names = [f"+refs/{kind}/*:{space}/{kind}/*" for kind in ("heads", "tags")]
     _run_transfer(git, request, [*(["--unshallow"] if is_shallow(git) else []), "--prune", *names], transport)

@@ -1,8 +1,9 @@
-"""Pack checkouts into one file, for machines that are to build from the same trees: hipified once, built everywhere.
+"""Pack checkouts into one file, for machines that are to build from the same trees: hipified once, built
+everywhere.
 
-The file is a tar with zstd (RFC 8878), with a checksum. Its first member says what each tree holds; what comes out
-is compared with that before it has its name. Build trees, logs and locks stay behind, and so do files that git
-ignores, but for those that hipify wrote.
+The file is a tar with zstd (RFC 8878), with a checksum. Its first member says what each tree holds; what
+comes out is compared with that before it has its name. Build trees, logs and locks stay behind, and so do
+files that git ignores, but for those that hipify wrote.
 """
 
 from __future__ import annotations
@@ -354,6 +355,9 @@ def _check_tree(tree: Path, expected: TreeIdentity, source: Path, env: Mapping[s
     identity = identify_tree(tree, env=env)
     if identity != expected:
         raise SourceError(
-            f"{tree.name} comes out of {source} otherwise than it went in: {identity.tree}, not {expected.tree}",
+            (
+                f"{tree.name} comes out of {source} otherwise than it went in: {identity.tree}, not "
+                f"{expected.tree}"
+            ),
             tip="the file was damaged on its way, or this file system cannot hold the tree (case, links)",
         )

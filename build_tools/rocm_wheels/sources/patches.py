@@ -1,13 +1,14 @@
 """Patch sets: chosen, read, applied before and after hipify, and saved from the commits of a checkout.
 
 A set is a folder ``patches/<project>/<line>/`` with ``base/`` (on upstream's commit) and
-``hipified/`` (on what hipify made of it). Files of a submodule lie under its path in there. They are what `git am`
-takes. Committer and date of a commit are ours and its author's, so a patch on the same commit is the same
-commit, made by anybody.
+``hipified/`` (on what hipify made of it). Files of a submodule lie under its path in there. They are what
+`git am` takes. Committer and date of a commit are ours and its author's, so a patch on the same commit is
+the same commit, made by anybody.
 
 A set is planned as commits first, and files are written after. Submodules go before the repository that holds
-them: it then names their new commits. What is saved is applied before, in the repository's objects: a commit that
-would come back as another one is refused, so that saving, checking out and saving again changes no byte.
+them: it then names their new commits. What is saved is applied before, in the repository's objects: a commit
+that would come back as another one is refused, so that saving, checking out and saving again changes no
+byte.
 """
 
 from __future__ import annotations

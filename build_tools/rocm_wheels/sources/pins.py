@@ -6,9 +6,9 @@ is one commit that was tried with this torch, and the line's branch moves on; bu
 tree of another line has nothing to say. What was chosen is always said, and so is a pin that
 was looked for and is not there.
 
-Pins are in ``related_commits`` of a torch tree (one row a line, six fields: ``os|source|project|branch|commit|origin``)
-and in small files in ``.github/ci_commit_pins`` and ``.ci/docker``. What cannot be understood is an error with file
-and line, never a default.
+Pins are in ``related_commits`` of a torch tree (one row a line, six fields:
+``os|source|project|branch|commit|origin``) and in small files in ``.github/ci_commit_pins`` and
+``.ci/docker``. What cannot be understood is an error with file and line, never a default.
 """
 
 from __future__ import annotations
@@ -169,7 +169,10 @@ def _parse_rows(text: str, name: str) -> Iterator[RelatedCommit]:
             raise DataError(f"{name}:{number}: no project is named: {shorten_line(line)!r}", tip=_ROW_TIP)
         if not _ROW_COMMIT.match(commit):
             raise DataError(
-                f"{name}:{number}: the commit of {project} must be 40 hex digits, not {shorten_line(commit)!r}",
+                (
+                    f"{name}:{number}: the commit of {project} must be 40 hex digits, not "
+                    f"{shorten_line(commit)!r}"
+                ),
                 tip="a pin names one commit; a branch or a shortened commit is none",
             )
         if not _ROW_ORIGIN.match(origin) or _UNSAFE_ORIGIN.search(origin):
@@ -268,7 +271,10 @@ def _refuse_conflicts(
         raise UsageError("--release and --line exclude each other", tip="give one of them")
     if line is not None and ref is not None and origin is not None:
         raise UsageError(
-            f"--line {line.name} would have no effect: {option_names.ref} and {option_names.origin} say everything",
+            (
+                f"--line {line.name} would have no effect: {option_names.ref} and "
+                f"{option_names.origin} say everything"
+            ),
             tip="leave one of the three out",
         )
 

@@ -1,10 +1,10 @@
 """Make a lock or bring one up to date: each ref asked once, every submodule found, all of it side by side.
 
-torch comes first where others read their pins in its commit; no file of a tree is written. A commit that nobody has
-checked out is read where it is at hand: in a checkout, in a mirror. Else the commit alone is fetched into a
-repository that is thrown away, without the content of its files but for tiny ones (a version, a pin), and
-then those of the few that are read which did not come. A server that cannot leave content out sends all of
-it; one that gives out branches only is asked for those.
+torch comes first where others read their pins in its commit; no file of a tree is written. A commit that
+nobody has checked out is read where it is at hand: in a checkout, in a mirror. Else the commit alone is
+fetched into a repository that is thrown away, without the content of its files but for tiny ones (a version,
+a pin), and then those of the few that are read which did not come. A server that cannot leave content out
+sends all of it; one that gives out branches only is asked for those.
 """
 
 from __future__ import annotations
@@ -535,7 +535,8 @@ def make_lock(request: LockRequest, *, env: Mapping[str, str], transport: Transp
         torch_item = _plan_project(request.torch, request)
         if request.torch.name in request.options and not any(item.reads_torch for item in items):
             raise UsageError(
-                f"{name_options(request.torch.name).ref} would have no effect: {request.torch.name} is not among "
+                f"{name_options(request.torch.name).ref} would have no effect: "
+                f"{request.torch.name} is not among "
                 "the projects, and none of them needs its pins",
                 tip="leave it out",
             )

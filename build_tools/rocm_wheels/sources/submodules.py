@@ -1,14 +1,15 @@
 """Submodules of a commit: read from ``.gitmodules``, fetched, and their working trees written.
 
-All commits are fetched before a file of the tree is touched, several at a time. They come into git's own places
-(``modules/<name>`` of the parent's repository, or the repository that a submodule has), so that what is left for
-``git submodule update`` needs no server. A network that fails leaves the tree as it was, with what has come
-kept for the next run. ``.gitmodules`` is read by git's own rules (git 2.39: submodule-config.c, and relative_url in remote.c).
+All commits are fetched before a file of the tree is touched, several at a time. They come into git's own
+places (``modules/<name>`` of the parent's repository, or the repository that a submodule has), so that what
+is left for ``git submodule update`` needs no server. A network that fails leaves the tree as it was, with
+what has come kept for the next run. ``.gitmodules`` is read by git's own rules (git 2.39:
+submodule-config.c, and relative_url in remote.c).
 
-`git submodule update` starts a dozen programs for each, one submodule after the other. Where nothing was there
-before, what it leaves is documented (gitsubmodules(7), gitrepository-layout(5)), and one `git checkout` each is
-enough, side by side. Where git has a choice, git is asked. Names that differ only in case are two files of a commit
-and one file on some file systems: they are refused.
+`git submodule update` starts a dozen programs for each, one submodule after the other. Where nothing was
+there before, what it leaves is documented (gitsubmodules(7), gitrepository-layout(5)), and one `git
+checkout` each is enough, side by side. Where git has a choice, git is asked. Names that differ only in case
+are two files of a commit and one file on some file systems: they are refused.
 """
 
 from __future__ import annotations
@@ -136,7 +137,10 @@ def refuse_case_clash(paths: Iterable[str], subject: str) -> None:
     """Raise SourceError when ``subject`` (a commit, in words) cannot be written without losing a file."""
     if (pair := find_case_clash(paths)) is not None:
         raise SourceError(
-            f"{subject} has {pair[0]!r} and {pair[1]!r}, which are one file where case does not count, as here",
+            (
+                f"{subject} has {pair[0]!r} and {pair[1]!r}, which are one file where "
+                "case does not count, as here"
+            ),
             tip="check out on a file system that tells them apart",
         )
 
@@ -281,7 +285,10 @@ class _Prefetch:
             module = submodules.get(link.path)
             if module is None or (module.url is None and module.enabled):
                 raise SourceError(
-                    f"{_make_printable(link.path)} is a submodule in {repository.description}, and {GITMODULES_FILE} has no URL for it",
+                    (
+                        f"{_make_printable(link.path)} is a submodule in {repository.description}, and "
+                        f"{GITMODULES_FILE} has no URL for it"
+                    ),
                     tip="leave submodules out with --no-submodules, or name a commit that says where it is",
                 )
             if _is_updated(module, values) and module.url is not None:
@@ -458,7 +465,10 @@ def _register_submodules(config: Path, submodules: Sequence[FetchedSubmodule]) -
     _extend_config(
         config,
         "".join(
-            f'[submodule "{_quote_config(submodule.name)}"]\n\tactive = true\n\turl = "{_quote_config(submodule.url)}"\n'
+            (
+                f'[submodule "{_quote_config(submodule.name)}"]\n\tactive = true\n\turl = '
+                f'"{_quote_config(submodule.url)}"\n'
+            )
             for submodule in submodules
         ),
     )

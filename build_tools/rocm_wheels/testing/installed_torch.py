@@ -62,7 +62,8 @@ class TargetDistribution:
 
 @dataclass(frozen=True)
 class TargetPython:
-    """The Python that is tested. ``version``, ``kind`` and ``kind_version`` are torch's, "" when it does not start.
+    """The Python that is tested. ``version``, ``kind`` and ``kind_version`` are torch's, "" when it does not
+    start.
 
     ``devices`` are the targets of the GPUs that torch numbers, in its order; ``python_version``: ``3.12``.
     """
@@ -89,7 +90,8 @@ class TargetPython:
 def inspect_target_python(python: Path, looking_script: Path, env: Mapping[str, str]) -> TargetPython:
     """Ask a Python what there is to test. A torch that does not start is no error here: its tests say so.
 
-    ``looking_script`` is looking.py of the smoke tests, which ends even where what it starts hangs in a driver.
+    ``looking_script`` is looking.py of the smoke tests, which ends even where what it starts hangs in a
+    driver.
 
     Raises UsageError for what is no Python, ChecksError where torch or pytest is not installed.
     """

@@ -86,7 +86,7 @@ class TorchTestSelection:
 
 
 def find_choosing_variables(env: Mapping[str, str], own_names: Iterable[str]) -> dict[str, str]:
-    """Return what the environment says that keeps torch from running some tests, without our ``own_names``."""
+    """Return what of the environment keeps torch from running some tests, without our ``own_names``."""
     without = frozenset(own_names)
     return {
         name: env[name] for name in sorted(env) if _CHOOSING_VARIABLE.fullmatch(name) and name not in without

@@ -58,8 +58,8 @@ class OutcomeVerdict:
 
 @dataclass(frozen=True)
 class FileOutcomes:
-    """What is known of a file: ``begun`` is the test that has no end; ``file_end``, how the last process ended.
-    ``finished``: pytest itself said that it was through.
+    """What is known of a file: ``begun`` is the test that has no end; ``file_end``, how the last process
+    ended. ``finished``: pytest itself said that it was through.
 
     ``planned`` are names that pytest was about to run, over all processes, ``left_out`` those that it was
     told not to, ``unchosen`` how many tests ``-k`` and the like took away. ``devices`` are

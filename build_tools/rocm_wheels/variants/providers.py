@@ -63,7 +63,9 @@ class ProviderChoice:
         return self.provider != "rocm-bootstrap"
 
     def make_amd_provider(self, targets: Iterable[str]) -> Provider:
-        """Return the provider of namespace ``make_amd_provider``; ``targets`` are those of the wheels of this call."""
+        """Return the provider of namespace ``make_amd_provider``; ``targets`` are those of the wheels of
+        this call.
+        """
         if self.provider == "static":
             values = self.static_targets or tuple(dict.fromkeys(targets))
             if not values:

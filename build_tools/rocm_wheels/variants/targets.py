@@ -94,7 +94,10 @@ def choose_targets(
     """
     if wheel_targets.special and requested != NO_TARGETS and not allow_claim:
         raise DataError(
-            f"{wheel} holds {', '.join(wheel_targets.special)} and no plain code for it; a variant cannot say so much",
+            (
+                f"{wheel} holds {', '.join(wheel_targets.special)} and no plain code for it; a variant "
+                "cannot say so much"
+            ),
             tip="machines without that setting would take the wheel and fail; --allow-claim says it anyway",
         )
     if requested == FROM_WHEEL:
@@ -105,12 +108,18 @@ def choose_targets(
     content = ", ".join(wheel_targets.targets) or ("SPIR-V" if wheel_targets.portable else "no device code")
     if claimed - serves and not wheel_targets.portable and not allow_claim:
         raise DataError(
-            f"{wheel}: {TARGETS_OPTION} claims {_join_targets(claimed - serves)}, and the wheel holds {content}",
+            (
+                f"{wheel}: {TARGETS_OPTION} claims {_join_targets(claimed - serves)}, "
+                f"and the wheel holds {content}"
+            ),
             tip="build for them, or say --allow-claim when the code comes from another package",
         )
     if serves - claimed and not allow_hide:
         raise DataError(
-            f"{wheel}: {TARGETS_OPTION} leaves out {_join_targets(serves - claimed)}, and the wheel holds {content}",
+            (
+                f"{wheel}: {TARGETS_OPTION} leaves out {_join_targets(serves - claimed)}, and the wheel "
+                f"holds {content}"
+            ),
             tip="machines that it could serve would never get it; --allow-hide says that this is meant",
         )
     return _format_values(chosen, generics=generics)
@@ -138,7 +147,8 @@ def _require_stated_targets(wheel: str, wheel_targets: WheelTargets) -> None:
         content = "only SPIR-V" if wheel_targets.portable else "no device code"
         raise DataError(
             f"{wheel} holds {content}, so it does not tell its targets",
-            tip=f"say {TARGETS_OPTION} {NO_TARGETS} (for any machine: the ROCm version alone), --null, or, when the "
+            tip=f"say {TARGETS_OPTION} {NO_TARGETS} (for any machine: the ROCm version alone), "
+            "--null, or, when the "
             f"code comes from another package, {TARGETS_OPTION} LIST --allow-claim",
         )
 

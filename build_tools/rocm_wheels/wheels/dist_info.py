@@ -63,9 +63,9 @@ def parse_metadata(content: bytes, *, name: str) -> WheelMetadata:
         raw, unread = parse_email(content)
     except (ValueError, LookupError, MessageError) as cause:
         raise DataError(f"{name} cannot be read") from cause
-    for field in ("name", "version", "requires-python", "requires-dist", "provides-extra"):
-        if field in unread:
-            raise DataError(f"{name}: {field} cannot be read: {unread[field]!r}")
+    for key in ("name", "version", "requires-python", "requires-dist", "provides-extra"):
+        if key in unread:
+            raise DataError(f"{name}: {key} cannot be read: {unread[key]!r}")
     if not _PROJECT_NAME.fullmatch(raw.get("name", "")):
         raise DataError(f"{name}: {raw.get('name', '')!r} is not the name of a project")
     try:

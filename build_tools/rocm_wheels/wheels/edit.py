@@ -150,7 +150,7 @@ def edit_record(
 
 
 def _read_rows(content: bytes, name: str) -> Iterator[tuple[RecordEntry, str]]:
-    """Yield the entries of RECORD, each with the text it was read from; DataError as ``parse_wheel_record``."""
+    """Yield RECORD's entries, each with the text it was read from; DataError as ``parse_wheel_record``."""
     taken: list[str] = []
 
     def lines(text: str) -> Iterator[str]:

@@ -41,8 +41,14 @@ def _complete_environment(request: BuildRequest, env: dict[str, str]) -> None:
     distribution = request.project.distribution
     if _normalize_name(env.get(_NAME_VARIABLE) or distribution) != _normalize_name(distribution):
         raise UsageError(
-            f"{_NAME_VARIABLE} is {env[_NAME_VARIABLE]}, but the recipe builds {distribution}, which torch requires",
-            tip=f"unset {_NAME_VARIABLE}, or give `distribution` that name in repos/{request.project.name}.yaml",
+            (
+                f"{_NAME_VARIABLE} is {env[_NAME_VARIABLE]}, but the recipe builds {distribution}, which "
+                "torch requires"
+            ),
+            tip=(
+                f"unset {_NAME_VARIABLE}, or give `distribution` that name in "
+                f"repos/{request.project.name}.yaml"
+            ),
         )
     env[_SUFFIX_VARIABLE] = request.triton_environment.get(_SUFFIX_VARIABLE, "") + request.suffix
     # CMAKE_PREFIX_PATH would give MLIR the LLVM of ROCm instead of triton's own: ROCm/TheRock#1999

@@ -132,7 +132,10 @@ def _check_properties(torch: Any, device: str, check: Any) -> str:
         check.that(
             has_kernels, f"torch has kernels for {' '.join(compiled) or 'nothing'}, and this is {base}"
         )
-    return f"{properties.name}, {arch or f'{properties.major}.{properties.minor}'}, {properties.total_memory / 2**30:.1f} GiB"
+    return (
+        f"{properties.name}, {arch or f'{properties.major}.{properties.minor}'}, "
+        f"{properties.total_memory / 2**30:.1f} GiB"
+    )
 
 
 def _check_round_trip(torch: Any, device: str, check: Any) -> str:

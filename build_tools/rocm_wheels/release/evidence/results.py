@@ -142,7 +142,9 @@ def make_resolver_evidence(value: object, source: Path, submission: EvidenceSubm
     about = {name: sha for name, sha in submission.wheels.items() if _covers_wheel(requested, name)}
     if uncovered := sorted(set(submission.wheels) - set(about)):
         log_note(
-            f"{source} says nothing of {', '.join(uncovered[:_MOST_NAMES_SHOWN])}{' and others' * (len(uncovered) > _MOST_NAMES_SHOWN)}"
+            f"{source} says nothing of "
+            f"{', '.join(uncovered[:_MOST_NAMES_SHOWN])}"
+            f"{' and others' * (len(uncovered) > _MOST_NAMES_SHOWN)}"
         )
     if not about:
         raise UsageError(
@@ -493,9 +495,9 @@ def _require_matching_report(record: Path, part: _TorchPart) -> None:
         or recorded_counts != report_counts
         or (report.fault and any(report_counts))
     ):
-        why = (
-            report.fault
-            or f"{report_counts[0]} passed and {report_counts[1]} did not, and {record.name} says {recorded_counts[0]} and {recorded_counts[1]}"
+        why = report.fault or (
+            f"{report_counts[0]} passed and {report_counts[1]} did not, and {record.name} says "
+            f"{recorded_counts[0]} and {recorded_counts[1]}"
         )
         raise DataError(f"{file} is not what {record} speaks of: {why}", tip="run again, and change neither")
 

@@ -108,7 +108,9 @@ class FoundDeviceCode:
 
 
 def read_device_code(path: Path) -> FoundDeviceCode:
-    """Read a wheel, a zip archive or another file; DataError as ``read_wheel_code`` and ``read_file_code`` raise it."""
+    """Read a wheel, a zip archive or another file; DataError as ``read_wheel_code`` and ``read_file_code``
+    raise it.
+    """
     try:
         with open(path, "rb") as file:
             is_archive = file.read(4) == ZIP_MAGIC or path.suffix.lower() == ".whl"
