@@ -49,7 +49,7 @@ class Again(Arrays):
             return self.planned(submission)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(SlurmSubmission, "now", now)
+            patch.setattr(SlurmSubmission, "settle_plan", now)
             return Submitted.submit(self, *words, **env)
 
     def changes_queue(self, change: Callable[[str], str]) -> None:

@@ -233,7 +233,7 @@ class Arrays(Submitted):
 
     def submit(self, *words: str, **env: str) -> Ended:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(SlurmSubmission, "now", lambda submission: submission.file.plan)
+            patch.setattr(SlurmSubmission, "settle_plan", lambda submission: submission.file.plan)
             return super().submit(*words, **env)
 
 

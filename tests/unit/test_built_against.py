@@ -160,7 +160,7 @@ def test_a_wheel_is_read_once_for_as_long_as_it_stays_the_same(
         looks.append(1)
         return good
 
-    monkeypatch.setattr("rocm_wheels.pipeline.facts.provided.read_given", count)
+    monkeypatch.setattr("rocm_wheels.pipeline.provided_wheels.read_given_wheel", count)
 
     def look() -> ProvidedWheel:
         return inspect_given_wheel("pytorch", wheel, "linux", "cp311", workspace)

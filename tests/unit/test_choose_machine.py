@@ -266,7 +266,7 @@ def test_builds_for_every_gpu_that_is_here_fit_the_better_ones_first(
     ) -> tuple[bytes, None]:
         return f"Metadata-Version: 2.1\nName: torch\nVersion: {name.split('-')[1]}\n".encode(), None
 
-    monkeypatch.setattr(Pages, "texts", texts)
+    monkeypatch.setattr(Pages, "fetch_metadata_and_variant", texts)
 
     url = "https://example.com/simple/"
     versions = ("2.8.0+cu128", "2.9.0+rocm7.2", "2.10.0+cpu")

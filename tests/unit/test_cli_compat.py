@@ -10,7 +10,7 @@ import pytest
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.compat import TABLES
 from rocm_wheels.cli.main import cli
-from rocm_wheels.models import get_gfx_targets, lint_tables, load_compat_tables
+from rocm_wheels.models import get_gfx_targets, load_compat_tables
 
 
 def ask(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -133,7 +133,7 @@ def test_lint_ends_with_14_when_a_table_is_wrong(
     held = load_compat_tables()
     issue = held.issues.issues[0].model_copy(update={"targets": ("gfx943",)})
     torn = held.issues.model_copy(update={"issues": (issue, *held.issues.issues[1:])})
-    monkeypatch.setattr(lint_tables, "load_compat_tables", lambda: replace(held, issues=torn))
+    monkeypatch.setattr("rocm_wheels.models.lint.load_compat_tables", lambda: replace(held, issues=torn))
     code, out, err = ask(capsys, "lint")
     assert (code, "gfx943 is no GPU target; did you mean gfx942?" in out) == (14, True)
     assert "1 error in the compatibility tables" in err

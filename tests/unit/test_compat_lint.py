@@ -24,7 +24,6 @@ from rocm_wheels.models import (
     load_overrides,
     rocm_libraries,
 )
-from rocm_wheels.models import lint_tables as linting
 
 
 def test_the_tables_fit_together():
@@ -135,7 +134,7 @@ def test_a_table_that_cannot_be_read_is_the_finding(monkeypatch: pytest.MonkeyPa
     def broken() -> None:
         raise DataError("table.yaml:1:1: torn")
 
-    monkeypatch.setattr(linting, "load_compat_tables", broken)
+    monkeypatch.setattr("rocm_wheels.models.lint.load_compat_tables", broken)
     assert [(one.level, one.message) for one in lint_tables()] == [("error", "table.yaml:1:1: torn")]
 
 

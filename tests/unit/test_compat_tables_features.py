@@ -16,7 +16,6 @@ from rocm_wheels.core import DataError, UsageError, parse_record
 from rocm_wheels.models import (
     DomainTable,
     FeatureTable,
-    domain_libraries,
     find_conflicts,
     find_obstacles,
     get_data_folder,
@@ -28,8 +27,8 @@ from rocm_wheels.models import (
     list_feature_targets,
     load_domain_table,
     load_feature_table,
+    tabulate_domain_libraries,
     tabulate_features,
-    torch_features,
 )
 
 LIBRARIES = "torchaudio torchtune torchvision torchtext torchdata torchrec torchserve torchrl tensordict"
@@ -168,10 +167,11 @@ def test_targets_of_features():
 
 
 @pytest.mark.parametrize(
-    ("module", "table"), [(domain_libraries, load_domain_table), (torch_features, load_feature_table)]
+    ("tabulate", "table"),
+    [(tabulate_domain_libraries, load_domain_table), (tabulate_features, load_feature_table)],
 )
-def test_rows_and_facts(module, table):
-    header, rows = module.show_rows()
+def test_rows_and_facts(tabulate, table):
+    header, rows = tabulate()
     assert {len(row) for row in rows} == {len(header)}
     facts = list_facts(table())
     assert {fact.source for fact in facts} == set(table().sources)

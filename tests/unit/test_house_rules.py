@@ -16,7 +16,7 @@ PACKAGE = CLONE / "build_tools" / "rocm_wheels"
 TOP_LEVEL = {"pyproject.toml", "build_tools", "repos", "patches", "dockerfiles", "tests", "smoke-tests"}
 PAGES = {"README.md", "LICENSE"}
 KNOWS_THE_DEMO = {  # its command, their list, the locator
-    *("cli/demo.py", "cli/demo_release.py", "cli/demo_running.py", "cli/main.py", "workspace.py"),
+    *("cli/demo.py", "cli/main.py", "core/workspace.py"),
 }
 AVOIDED = re.compile(r"(?i)(utils?|helpers?|manager|context|common)(_|$)|^do_")
 
@@ -85,7 +85,7 @@ def test_only_one_door_starts_programs(modules: list[Module]) -> None:
         and "subprocess" in {getattr(node, "module", ""), *(alias.name for alias in node.names)}
     ]
     # the provider plugin of variants is made of gpus/: it stands without everything else
-    assert [place for place in starts if not place.startswith(("process.py", "gpus/programs.py"))] == []
+    assert [place for place in starts if not place.startswith(("core/process.py", "gpus/programs.py"))] == []
 
 
 def test_gpus_stand_on_the_standard_library_alone(modules: list[Module]) -> None:

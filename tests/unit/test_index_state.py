@@ -32,7 +32,7 @@ def test_a_wheel_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     hashed = []
     real = WheelArchive.compute_sha256
     monkeypatch.setattr(
-        WheelArchive, "sha256", lambda archive: hashed.append(archive.path.name) or real(archive)
+        WheelArchive, "compute_sha256", lambda archive: hashed.append(archive.path.name) or real(archive)
     )
     for _ in range(2):
         build_index(tmp_path, now=NOW)
@@ -48,7 +48,7 @@ def test_given_digests_are_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path = wheel(tmp_path / "in")
     sums = tmp_path / "SHA256SUMS"
     sums.write_text(f"{'AB' * 32} *dist/{path.name}\n\n{'cd' * 32}  other.tar.gz\n")
-    monkeypatch.setattr(WheelArchive, "sha256", lambda _: pytest.fail("hashed"))
+    monkeypatch.setattr(WheelArchive, "compute_sha256", lambda _: pytest.fail("hashed"))
     build_index(tmp_path / "in", now=NOW, digests=read_digests_file(sums))
     assert IndexFolder(tmp_path / "in").read_entries("torch")[path.name].sha256 == "ab" * 32
 

@@ -69,7 +69,7 @@ class Looked:
     def __init__(self, *missing: str) -> None:
         self.missing = missing
 
-    def not_offered(self) -> list[str]:
+    def list_missing_projects(self) -> list[str]:
         return list(self.missing)
 
 

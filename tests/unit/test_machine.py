@@ -200,7 +200,7 @@ def test_macos_counts_pages_that_can_be_had(monkeypatch: pytest.MonkeyPatch) -> 
     pages = {"free": 100, "active": 900, "inactive": 50, "speculative": 7, "purgeable": 3}
     said = "\n".join(f"Pages {kind}:   {count}." for kind, count in pages.items())
     sizes = {"SC_PAGE_SIZE": 16384, "SC_PHYS_PAGES": 1000}
-    monkeypatch.setattr("rocm_wheels.core.process.capture_output", lambda *_, **__: said)
+    monkeypatch.setattr("rocm_wheels.core.machine.capture_output", lambda *_, **__: said)
     monkeypatch.setattr("os.sysconf", sizes.__getitem__)
     assert machine._read_macos_memory({}) == (1000 * 16384, 160 * 16384)
 

@@ -113,7 +113,7 @@ def world(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     path = FamilyPaths(load_layout(), document.family).set_document(document.id)
     FolderStore(tmp_path / "store").create(path, document.to_json())
     for module in (gate, evidence):
-        monkeypatch.setattr(module, "now", clock)
+        monkeypatch.setattr(module, "current_time", clock)
     monkeypatch.setenv("GITHUB_ACTOR", "ann")
     return World(tmp_path, document, capsys)
 

@@ -459,7 +459,7 @@ def test_waiting_outlasts_a_controller_and_submits_again_what_was_lost() -> None
     seen: list[str] = []
 
     class Stub:
-        def look(self) -> tuple[JobLedger, dict[str, StepState]]:
+        def read_states(self) -> tuple[JobLedger, dict[str, StepState]]:
             found = looks.pop(0)
             if isinstance(found, UsageError):
                 raise found

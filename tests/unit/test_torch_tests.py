@@ -426,8 +426,8 @@ def test_gpus_are_queried_then_shown(
         Gpu("amd", gfx=gfx, hip_index=number) for number, gfx in enumerate(("gfx942", "gfx942", "gfx1100"))
     )
     target = TargetPython(Path("x"), (), version="2.13", devices=("gfx942", "gfx1100"))
-    look = importlib.import_module("rocm_wheels.gpus.detect")  # of now: other tests import it anew
-    monkeypatch.setattr(look, "look", lambda *_, **__: Hardware(gpus))
+    gpus_face = importlib.import_module("rocm_wheels.gpus")  # of now: other tests import it anew
+    monkeypatch.setattr(gpus_face, "detect_hardware", lambda *_, **__: Hardware(gpus))
     with torch_tests_command.make_context("run-pytorch-tests", words) as context:
         found = _choose_places(context.params, target, {})
     assert [place.env["HIP_VISIBLE_DEVICES"] for place in found] == shown

@@ -27,7 +27,9 @@ def test_the_plugin_reports_what_the_machine_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = machine(tmp_path, *MACHINES["unreadable"], rocm="7.2.0-43")
-    monkeypatch.setattr(provider, "look", lambda env, **more: detect_hardware({}, root=root, **more))
+    monkeypatch.setattr(
+        provider, "detect_hardware", lambda env, **more: detect_hardware({}, root=root, **more)
+    )
     here = provider.get_supported_configs()
     assert [(one.name, one.values, one.multi_value) for one in here] == [
         ("gfx_arch", ["gfx1100", "gfx942", "gfx11_generic", "gfx9_4_generic"], True),

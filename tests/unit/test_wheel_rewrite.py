@@ -420,7 +420,7 @@ def test_neighbours_are_copied_in_one_go(tmp_path: Path, monkeypatch: pytest.Mon
         ranges.append((begin, end))
         copy(self, begin, end)
 
-    monkeypatch.setattr(RangeCopier, "copy", seen)
+    monkeypatch.setattr(RangeCopier, "copy_range", seen)
     (tmp_path / "many").mkdir()
     files = {f"demo/{i}.txt": b"%d" % i for i in range(500)}
     rewrite_wheel(wheel(tmp_path / "many", files), tmp_path / "out", WheelEdit(put={"variant.json": b"{}"}))

@@ -48,10 +48,6 @@ from .machine import MachineResources as MachineResources
 from .machine import count_compile_jobs as count_compile_jobs
 from .machine import measure_machine as measure_machine
 from .machine import read_max_jobs as read_max_jobs
-from .open_store import find_broken_promise as find_broken_promise
-from .open_store import open_existing_store as open_existing_store
-from .open_store import open_store as open_store
-from .open_store import require_conditional_writes as require_conditional_writes
 from .parallel import run_growing_work as run_growing_work
 from .parallel import run_in_parallel as run_in_parallel
 from .parallel import try_in_parallel as try_in_parallel
@@ -98,6 +94,10 @@ from .store_s3 import BucketFolder as BucketFolder
 from .store_s3 import S3Client as S3Client
 from .store_s3 import S3Retry as S3Retry
 from .store_s3 import S3Store as S3Store
+from .store_url import find_broken_promise as find_broken_promise
+from .store_url import open_existing_store as open_existing_store
+from .store_url import open_store as open_store
+from .store_url import require_conditional_writes as require_conditional_writes
 from .words import format_count as format_count
 from .words import format_size as format_size
 from .words import suggest_name as suggest_name

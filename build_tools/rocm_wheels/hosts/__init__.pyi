@@ -1,9 +1,3 @@
-from .benchmark.benchmark import Figure as Figure
-from .benchmark.benchmark import Measured as Measured
-from .benchmark.benchmark import Wanted as Wanted
-from .benchmark.benchmark import benchmark as benchmark
-from .benchmark.benchmark import beside_cpu as beside_cpu
-from .benchmark.table import lines as lines
 from .candidates import ChoiceCandidate as ChoiceCandidate
 from .candidates import KnownFeature as KnownFeature
 from .candidates import WheelChoice as WheelChoice

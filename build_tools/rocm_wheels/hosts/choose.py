@@ -99,13 +99,13 @@ def find_nearest(rejected: Sequence[RankedWheel], host: TargetHost) -> RankedWhe
 
     def rate_wheel(wheel: RankedWheel) -> tuple[object, ...]:
         targets = wheel.properties.get("amd", {}).get("gfx_arch", ())
-        alike = max((_count_common(chip, target) for chip in chips for target in targets), default=0)
+        alike = max((_count_shared_prefix(chip, target) for chip in chips for target in targets), default=0)
         return wheel.offer.stage, wheel.offer.version, alike, -wheel.reason.count(";"), wheel.offer.file
 
     return max(rejected, key=rate_wheel)
 
 
-def _count_common(first: str, second: str) -> int:
+def _count_shared_prefix(first: str, second: str) -> int:
     matches = [a == b for a, b in zip(first, second, strict=False)]
     return matches.index(False) if False in matches else len(matches)
 

@@ -140,7 +140,7 @@ def choose_devices(choice: str, facts: Mapping[str, object]) -> tuple[str, ...]:
     return (choice,)
 
 
-_CHECKS_SCRIPT = Path(__file__).with_name("checks") / "run_command.py"
+_CHECKS_SCRIPT = Path(__file__).with_name("checks") / "run.py"
 _START_SECONDS = 60.0
 _KEPT_LINES = 200
 _SHOWN_LINES = 15

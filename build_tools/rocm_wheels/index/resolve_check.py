@@ -410,13 +410,13 @@ def _serve_index(base: str) -> Iterator[str]:
     if path is None:
         yield base
         return
-    top = _find_common_folder(path)
+    top = _find_enclosing_folder(path)
     with serve_folder(top) as server:
         below = path.relative_to(top).as_posix()
         yield server.url if below == "." else f"{server.url}{quote(below)}/"
 
 
-def _find_common_folder(index: Path) -> Path:
+def _find_enclosing_folder(index: Path) -> Path:
     """Return the folder of an index and of all that it links to: sets of a store have their files beside."""
     top = index
     for page in index.glob("*/index.html"):

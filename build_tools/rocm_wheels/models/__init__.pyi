@@ -29,6 +29,7 @@ from .domain_libraries import find_conflicts as find_conflicts
 from .domain_libraries import find_obstacles as find_obstacles
 from .domain_libraries import get_domain_libraries as get_domain_libraries
 from .domain_libraries import load_domain_table as load_domain_table
+from .domain_libraries import tabulate_domain_libraries as tabulate_domain_libraries
 from .dtypes import Dtype as Dtype
 from .dtypes import DtypeTable as DtypeTable
 from .dtypes import TargetDtype as TargetDtype
@@ -76,8 +77,8 @@ from .isa_overrides import OVERRIDE_VARIABLE as OVERRIDE_VARIABLE
 from .isa_overrides import OVERRIDES_TABLE as OVERRIDES_TABLE
 from .isa_overrides import TargetOverride as TargetOverride
 from .isa_overrides import load_overrides as load_overrides
-from .lint_tables import lint_tables as lint_tables
-from .lint_tables import load_compat_tables as load_compat_tables
+from .lint import lint_tables as lint_tables
+from .lint import load_compat_tables as load_compat_tables
 from .lock import GitObjectId as GitObjectId
 from .lock import Lock as Lock
 from .lock import LockedPatches as LockedPatches

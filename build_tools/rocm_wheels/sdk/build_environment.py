@@ -224,7 +224,7 @@ def ensure_environment(
     """
     spec = spec.with_absolute_paths()
     inputs = collect_inputs(spec, env)
-    prefix = workspace.environments / name_environment(spec, str(inputs["query_python_version"]))
+    prefix = workspace.environments / name_environment(spec, str(inputs["python_version"]))
     with lock_folder(
         workspace.environments / ".locks" / prefix.name, purpose=f"the build environment {prefix.name}"
     ):
@@ -255,7 +255,7 @@ def check_environment(
     """Say whether the environment of ``spec`` would be made, and because of which input."""
     spec = spec.with_absolute_paths()
     inputs = collect_inputs(spec, env)
-    prefix = workspace.environments / name_environment(spec, str(inputs["query_python_version"]))
+    prefix = workspace.environments / name_environment(spec, str(inputs["python_version"]))
     input_texts = {
         name: value if isinstance(value, str) else json.dumps(value) for name, value in inputs.items()
     }

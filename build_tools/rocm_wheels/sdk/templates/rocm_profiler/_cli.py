@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from rocm_wheels.sdk.templates.rocm_profiler._tools import SUFFIX, TOOLS
+from ._tools import SUFFIX, TOOLS
 
 _MODULES = "libexec/rocprofiler-compute"
 

@@ -10,9 +10,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from rocm_wheels.sdk.templates.rocm_sdk._dist_info import __version__
-from rocm_wheels.sdk.templates.rocm_sdk._libraries import LIBRARIES
-from rocm_wheels.sdk.templates.rocm_sdk._packages import package_root
+from ._dist_info import __version__
+from ._libraries import LIBRARIES
+from ._packages import package_root
 
 __all__ = ["__version__", "find_libraries", "initialize_process", "preload_libraries"]
 

@@ -23,16 +23,16 @@ def main(arguments: list[str] | None = None) -> int:
 def _answer(words: argparse.Namespace) -> tuple[str, int]:
     """Return what to print, and the exit code."""
     if words.command == "version":
-        from rocm_wheels.sdk.templates.rocm_sdk._dist_info import __version__
+        from ._dist_info import __version__
 
         return __version__, 0
     if words.command == "targets":
         return targets(), 0
     if words.command == "test":
-        from rocm_wheels.sdk.templates.rocm_sdk._checks import report
+        from ._checks import report
 
         return report()
-    from rocm_wheels.sdk.templates.rocm_sdk._devel import devel_root
+    from ._devel import devel_root
 
     root = devel_root()
     if words.command == "init":
@@ -44,7 +44,7 @@ def _answer(words: argparse.Namespace) -> tuple[str, int]:
 
 def targets() -> str:
     """Return the gfx targets of this distribution, separated by semicolons."""
-    from rocm_wheels.sdk.templates.rocm_sdk._packages import package_root
+    from ._packages import package_root
 
     path = package_root("core") / "share" / "therock" / "dist_info.json"
     try:

@@ -10,9 +10,9 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rocm_wheels.sdk.templates.rocm_sdk._devel import devel_root
-from rocm_wheels.sdk.templates.rocm_sdk._dist_info import __version__
-from rocm_wheels.sdk.templates.rocm_sdk._packages import package_root
+from ._devel import devel_root
+from ._dist_info import __version__
+from ._packages import package_root
 
 _FOLDERS = ("lib", "lib/rocm_sysdeps/lib", "lib/host-math/lib")
 _LOAD = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
@@ -42,7 +42,7 @@ def _checks() -> Iterator[Callable[[], Findings]]:
 
 
 def _core() -> Findings:
-    from rocm_wheels.sdk.templates.rocm_sdk.__main__ import targets
+    from .__main__ import targets
 
     try:
         known = targets()

@@ -22,8 +22,8 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from rocm_wheels.sdk.templates.rocm_sdk._dist_info import SUFFIX, __version__
-from rocm_wheels.sdk.templates.rocm_sdk._packages import module_folder
+from ._dist_info import SUFFIX, __version__
+from ._packages import module_folder
 
 TREE = f"_rocm_sdk_devel{SUFFIX}"
 LIBRARIES = f"_rocm_sdk_libraries{SUFFIX}"

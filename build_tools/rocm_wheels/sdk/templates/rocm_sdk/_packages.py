@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from rocm_wheels.sdk.templates.rocm_sdk._dist_info import SUFFIX, __version__
+from ._dist_info import SUFFIX, __version__
 
 
 def package_root(package: str) -> Path:

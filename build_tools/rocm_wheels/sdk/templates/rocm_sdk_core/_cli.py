@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from rocm_wheels.sdk.templates.rocm_sdk_core._tools import SUFFIX, TOOLS
+from ._tools import SUFFIX, TOOLS
 
 
 def __getattr__(name: str) -> Callable[[], int]:

@@ -1,0 +1,41 @@
+"""What ``test`` is asked for, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
+from rocm_wheels.core import UsageError
+from rocm_wheels.hosts import SelfTestCase, choose_devices, list_cases, parse_groups
+
+FACTS = {"version": "2.9.0+rocm7.2", "devices": [{"device": "cuda:0", "name": "Radeon RX 7900 XTX"}]}
+
+
+def test_groups_and_devices() -> None:
+    assert parse_groups([]) == parse_groups(["all"]) == ("import", "devices", "compile", "math", "functions")
+    assert parse_groups(["math", "IMPORT"]) == ("import", "math")
+    assert choose_devices("auto", FACTS) == ("cuda:0",)
+    assert choose_devices("all", FACTS) == ("cpu", "cuda:0")
+    assert choose_devices("auto", {}) == ("cpu",)
+    with pytest.raises(UsageError, match="torch sees no device cuda:1"):
+        choose_devices("cuda:1", FACTS)
+    cases = list_cases(["import", "math"], ["cuda:0", "cuda:1"])
+    assert SelfTestCase("import", "numpy") in cases and SelfTestCase("import", "torch") not in cases
+    assert len([case for case in cases if case.device == "cuda:0"]) == len(list_cases(["math"], ["cpu"]))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["test", "maths"], "there are no checks maths; did you mean math?"),
+        (["test", "--python", ""], "the path is empty; is a variable not set?"),
+        (["test", "--python", "/nowhere"], "there is no Python /nowhere"),
+        (["test", "--timeout", "0"], "0.0 is not in the range x>0"),
+        (["test", "--device", "cpu", "--require-gpu"], "a GPU is required, and only the CPU is to be tested"),
+    ],
+)
+def test_wrong_words(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(cli, words) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err and printed.out == ""
