@@ -560,7 +560,7 @@ def _model(place: str) -> type[Record]:
 
 
 FILES = [(get_data_folder() / f"{name}.yaml", place) for name, place in TABLES.items()]
-FILES += [(path, "model.project:Project") for path in sorted(get_recipes_folder().glob("*.yaml"))]
+FILES += [(path, "models.project:Project") for path in sorted(get_recipes_folder().glob("*.yaml"))]
 
 
 def _spoilt(value: Any, seen: set[tuple[object, ...]], place: tuple[object, ...] = ()) -> Iterator[Any]:

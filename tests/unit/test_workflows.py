@@ -289,7 +289,7 @@ def test_a_commit_that_nobody_has_read_is_refused_unless_somebody_says_so(
 ) -> None:
     table = table_with(f"sha: {SHA}\n    source: https://github.com/actions/cache\n    read: 2026-11-21",
                        "sha: unresolved\n    source: https://github.com/actions/cache")  # fmt: skip
-    monkeypatch.setattr("rocm_wheels.models.ci.load_actions_table", lambda: table)
+    monkeypatch.setattr("rocm_wheels.models.load_actions_table", lambda: table)
     result = CliRunner().invoke(group, ["write", "--dir", str(tmp_path / "w")])
     assert isinstance(result.exception, UsageError) and "no commit of actions/cache v5" in str(
         result.exception
