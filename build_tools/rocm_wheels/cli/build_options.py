@@ -21,8 +21,8 @@ from rocm_wheels.models import RELEASE_TYPES, get_option_name, list_project_name
 if TYPE_CHECKING:
     from rocm_wheels.pipeline import RecordedRun, SdkRequest, WheelsRequest
 
-_OptionFunction = TypeVar("_OptionFunction", bound=Callable[..., Any])
-_WORK_FOLDER = GivenPath(file_okay=False)
+F = TypeVar("F", bound=Callable[..., Any])
+_FOLDER = GivenPath(file_okay=False)
 _RUNS_LOOKED_AT = 20  # of the newest runs, for one at work
 
 
@@ -30,7 +30,7 @@ root_option = click.option(
     "--root-checkout-dir",
     "--repo",
     "root_checkout_dir",
-    type=_WORK_FOLDER,
+    type=_FOLDER,
     help="Folder of the source trees [default: repos/ in a clone, else the current folder].",
 )
 # which work directory is meant, with the defaults of `build`
@@ -38,7 +38,7 @@ work_options = combine_options(
     root_option,
     click.option(
         "--work-dir",
-        type=_WORK_FOLDER,
+        type=_FOLDER,
         help="Work directory of the build [default: .rocm-wheels in the root checkout folder].",
     ),
 )
@@ -90,9 +90,6 @@ def _find_nearest_ids(name: str, ids: list[str]) -> list[str]:
 
     return difflib.get_close_matches(name, ids, n=3, cutoff=0.0)
 
-
-F = TypeVar("F", bound=Callable[..., Any])
-_FOLDER = GivenPath(file_okay=False)
 
 # which ROCm packages come from where into which environment
 sdk_options = combine_options(

@@ -263,7 +263,6 @@ def serve(folder: Path, host: str, port: int) -> None:
             server.serve_forever()
 
 
-_NEW_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 _RESOLVE_HELP = """Find out what pip and uv would pick from INDEX (a folder or URL) and new wheels.
 
 Both run for real, as dry runs, for each requirement and Python. When one does not pick the newest build
@@ -288,7 +287,7 @@ releases belong in different indexes.
 
 @click.command("resolve-check", help=_RESOLVE_HELP)
 @click.argument("index", metavar="INDEX")
-@click.argument("new", nargs=-1, required=True, type=_NEW_FILE, metavar="NEW...")
+@click.argument("new", nargs=-1, required=True, type=_FILE, metavar="NEW...")
 @click.option(
     "--requirement",
     "-r",

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from rocm_wheels.models import Lock, Platform, Project, TorchLine
     from rocm_wheels.sources import CommitRange, LockRequest, ManifestEntry, ProjectOptions, ProjectPath
 
-_TORCH_PROJECT = "pytorch"
-
 
 def manifest_options() -> list[click.Option]:
     """Return the options that ``read_manifest`` reads."""
@@ -110,15 +108,15 @@ def _fetch_manifest(file: Path | None, url: str | None) -> tuple[Lock, str]:
 
 
 def _require_ref(lock: Lock, expected: str, name: str) -> None:
-    torch = lock.projects.get(_TORCH_PROJECT)
+    torch = lock.projects.get(TORCH)
     if torch is None:
         raise UsageError(
-            f"{name} has no {_TORCH_PROJECT}, which was to be {expected}", tip="is it the right manifest?"
+            f"{name} has no {TORCH}, which was to be {expected}", tip="is it the right manifest?"
         )
     if torch.ref != expected:
         branch = "no branch" if torch.ref == torch.commit else f"the branch {torch.ref}"
         raise UsageError(
-            f"{name} names {branch} of {_TORCH_PROJECT}, not {expected}",
+            f"{name} names {branch} of {TORCH}, not {expected}",
             tip="name another manifest, or correct --expected-pytorch-git-ref",
         )
 
@@ -393,7 +391,6 @@ def _parse_pythons(text: str | None) -> tuple[str, ...]:
 lock_command = _make_lock_command()
 
 
-_LOCK_FILE = click.Path(path_type=Path)
 _MOST_COMMITS = 20  # commits of a project that are listed
 _THEROCK = "https://github.com/ROCm/TheRock"
 _UPDATE_HELP = """Resolve the refs of some projects of a lock again, and say what changed.
@@ -407,7 +404,7 @@ def _make_update_command() -> click.Command:
     return click.Command(
         "update",
         params=[
-            click.Argument(["file"], type=_LOCK_FILE, metavar="FILE"),
+            click.Argument(["file"], type=_FILE, metavar="FILE"),
             click.Argument(["projects"], metavar="[PROJECT]…", nargs=-1),
             click.Option(["--all", "everything"], is_flag=True, help="All that are in the lock."),
             patch_folder_option(),
@@ -480,8 +477,8 @@ def _print_changes(old: Lock, new: Lock, options: Mapping[str, Any]) -> None:
 
 
 @click.command("manifest")
-@click.argument("file", type=_LOCK_FILE, metavar="LOCK")
-@click.option("-o", "--output", type=_LOCK_FILE, metavar="FILE", help="File to write; - is stdout.")
+@click.argument("file", type=_FILE, metavar="LOCK")
+@click.option("-o", "--output", type=_FILE, metavar="FILE", help="File to write; - is stdout.")
 @click.option("--therock-commit", metavar="SHA", help="Commit of TheRock that the ROCm packages are of.")
 @click.option("--therock-repo", metavar="URL", help=f"Its repository [default: {_THEROCK}].")
 @click.option("--therock-branch", metavar="NAME", help="Its branch.")

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
         TorchTestRequest,
         TorchTestSources,
     )
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 # which GPUs are tested

@@ -172,11 +172,11 @@ def _list_objects(inside: FoundDeviceCode) -> list[CodeObject]:
     return [item for objects in inside.code.values() for item in objects]
 
 
-_GIVEN_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
 @click.command(name="verify")
-@click.argument("wheels", nargs=-1, type=_GIVEN_FILE, metavar="WHEEL...")
+@click.argument("wheels", nargs=-1, type=_FILE, metavar="WHEEL...")
 @click.option(
     "--pytorch-rocm-arch", metavar="LIST", help="Targets that the wheels were built for: gfx942,gfx1100."
 )
@@ -186,9 +186,7 @@ _GIVEN_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option(
     "--project", metavar="NAME", help="Recipe to check against; by default the wheel's own name tells."
 )
-@click.option(
-    "--python", type=_GIVEN_FILE, help="Import each wheel too, with this interpreter and its packages."
-)
+@click.option("--python", type=_FILE, help="Import each wheel too, with this interpreter and its packages.")
 @click.option("--json", "as_json", is_flag=True, help="Print the reports as JSON.")
 @click.option("--list-checks", is_flag=True, help="List the checks and leave.")
 def verify_command(  # noqa: PLR0917 - click passes them by name
@@ -301,7 +299,6 @@ def _print_checks() -> None:
         click.echo(f"{name:20} {description}")
 
 
-_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 _LONGEST_LIST = 12
 _WHEELS = click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="WHEEL...")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")

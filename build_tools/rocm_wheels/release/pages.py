@@ -84,18 +84,6 @@ def read_released_sets(store: Store, paths: FamilyPaths, ids: Sequence[str]) -> 
     )
 
 
-def read_channel_pages(
-    store: Store, paths: FamilyPaths, channel: str, channel_sets: Sequence[ChannelSet]
-) -> dict[str, bytes]:
-    """Return the pages by their paths."""
-    return make_channel_pages(
-        paths,
-        channel,
-        channel_sets,
-        read_released_sets(store, paths, [channel_set.set for channel_set in channel_sets]),
-    )
-
-
 def make_channel_pages(
     paths: FamilyPaths, channel: str, channel_sets: Sequence[ChannelSet], documents: Sequence[SetDocument]
 ) -> dict[str, bytes]:

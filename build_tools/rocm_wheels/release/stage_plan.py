@@ -315,11 +315,6 @@ class StagePlan:
     locks: Mapping[str, bytes]  # by their paths beside the document
 
     @property
-    def wheel_bytes(self) -> int:
-        """The size of all wheels together."""
-        return sum(wheel.file.size for wheel in self.wheels)
-
-    @property
     def index(self) -> str:
         """The path of the set's index."""
         return f"{self.paths.set_index(self.document.id)}/"

@@ -91,7 +91,6 @@ def read_archive(source: Path) -> Iterator[tarfile.TarFile]:
 
 
 LISTING_MEMBER = "checkouts.json"
-_CHUNK = 1 << 20
 _LEFT_OUT = ("index.lock", "HEAD.lock", "config.lock", "FETCH_HEAD", "ORIG_HEAD")
 
 
@@ -344,7 +343,7 @@ def _write_file(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path)
     content = archive.extractfile(member)
     assert content is not None  # a regular file
     with content, target.open("xb") as sink:
-        shutil.copyfileobj(content, sink, _CHUNK)
+        shutil.copyfileobj(content, sink, _READ_CHUNK)
     target.chmod(member.mode & 0o777)
     os.utime(target, (member.mtime, member.mtime))
 

@@ -216,7 +216,6 @@ def _check_signature(
 
 
 _COPY_JOBS = 8
-_EVIDENCE_FILE_SUFFIX = ".json"
 
 
 def list_evidence_ids(store: Store, paths: FamilyPaths) -> dict[str, set[str]]:
@@ -225,8 +224,8 @@ def list_evidence_ids(store: Store, paths: FamilyPaths) -> dict[str, set[str]]:
     ids_by_set: dict[str, set[str]] = {}
     for listed in store.listing(folder.rstrip("/")):
         set_id, _, name = listed.path.removeprefix(folder).partition("/")
-        if name.endswith(_EVIDENCE_FILE_SUFFIX):
-            ids_by_set.setdefault(set_id, set()).add(name.removesuffix(_EVIDENCE_FILE_SUFFIX))
+        if name.endswith(_EVIDENCE_SUFFIX):
+            ids_by_set.setdefault(set_id, set()).add(name.removesuffix(_EVIDENCE_SUFFIX))
     return ids_by_set
 
 
@@ -243,8 +242,8 @@ def copy_evidence(
     """
     new = [
         (
-            f"{staging.evidence_folder(set_id)}/{name}{_EVIDENCE_FILE_SUFFIX}",
-            f"{release.evidence_folder(set_id)}/{name}{_EVIDENCE_FILE_SUFFIX}",
+            f"{staging.evidence_folder(set_id)}/{name}{_EVIDENCE_SUFFIX}",
+            f"{release.evidence_folder(set_id)}/{name}{_EVIDENCE_SUFFIX}",
             name,
         )
         for set_id in sorted(needed)
