@@ -1,1 +1,1 @@
-"""Tables of facts, each owned by one module of ``rocm_wheels.model``."""
+"""Tables of facts and policies: each is read by one module, mostly of ``rocm_wheels.models``."""

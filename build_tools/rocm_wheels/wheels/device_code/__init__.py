@@ -1,13 +1,6 @@
 """Device code in files and wheels: which gfx targets a library holds kernels for.
 
-| module | what it knows |
-|---|---|
-| ``objects`` | code objects of one file or of a wheel: the public face of the others |
-| ``quick`` | which targets a file is for, from its tables alone |
-| ``elf`` ``pe`` ``ar`` | sections of host binaries, members of static libraries |
-| ``offload`` ``inflate`` | offload bundles, plain and compressed |
-| ``kpack`` ``messagepack`` | archives of device code that was moved out of its libraries |
-| ``loading`` | what a library loads, and from where |
-| ``target_id`` | target IDs, and the processor numbers in the flags of AMDGPU ELF files |
-| ``span`` | bytes that know which file they are a part of |
+``code_objects`` reads every code object of a file or a wheel, and ``library_targets`` only what a library's
+tables say. ``bundles`` are what clang puts into a library, ``kpack`` archives hold code that was moved out of
+one, ``target_id`` parses the IDs. Sections of host binaries: ``elf`` and ``binary``, one room up.
 """
