@@ -22,7 +22,7 @@ _SYSTEM_FOLDER = re.compile(r"/(usr/)?lib(32|64)?(/|$)")
 def check_archive(wheel: AuditedWheel) -> list[AuditFinding]:
     """Every member is whole and listed in RECORD; name, folder, METADATA and WHEEL agree.
 
-    Device code that is damaged is told here as well: see ``wheels.scan``.
+    Device code that is damaged is told here as well: see ``scan_wheel``.
     """
     tip = "something changed or cut the wheel after it was packed, or packed it wrongly: build it again"
     prefix = f"{wheel.scan.path}: "

@@ -56,7 +56,7 @@ _SHARED_FOLDERS = (Path("/home"), Path("/opt"), Path("/srv"), Path("/tmp"))
 class ContainerRequest:
     """What is to run in a container, and what it may see.
 
-    ``gpu``: devices of the GPUs, () for none. ``check_shared_memory``: size of /dev/shm as engines read it,
+    ``gpu``: devices of the GPUs, () for none. ``shared_memory``: size of /dev/shm as engines read it,
     else that of the machine (with GPUs) or the engine's own. ``stdin`` passes standard input on.
     """
 

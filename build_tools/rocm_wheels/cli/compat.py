@@ -165,7 +165,7 @@ def _join_cells(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 Rows = tuple[tuple[str, ...], list[tuple[str, ...]]]
-# name: (module:function under rocm_wheels.model.compat, what the table has)
+# name: (module:function under rocm_wheels.models, what the table has)
 TABLES = {
     "targets": (
         "gfx:tabulate_targets",

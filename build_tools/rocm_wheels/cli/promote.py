@@ -49,7 +49,7 @@ class ChangeReport:
 
 
 def format_document(document: Mapping[str, object], writes: list[str] | None) -> str:
-    """Return a document; that of a dry run has what ``writes`` have been written."""
+    """Return a document; that of a dry run has the ``writes`` there would have been."""
     return json.dumps(
         {**document, "dry_run": True, "writes": writes} if writes is not None else document, indent=1
     )

@@ -105,7 +105,7 @@ class ConfigureWatch:
                 path.unlink()
 
     def wrap_listener(self, on_line: Callable[[str], None] | None) -> Callable[[str], None]:
-        """Return what takes the lines of the front end, and raises OptionLost or Configured."""
+        """Return what takes the lines of the front end, and raises OptionLost or TreeConfigured."""
 
         def take(line: str) -> None:
             if on_line is not None:

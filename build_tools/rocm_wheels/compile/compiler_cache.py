@@ -51,9 +51,9 @@ class CompilerCache:
 
         hipcc starts clang through HIP_CLANG_LAUNCHER, so the device compiles, which CMake's launchers do
         not see, are cached as well (ROCm 7.13 and newer, ROCm/llvm-project#1490; an older hipcc ignores it,
-        and ``self_test`` says so). A compile for several targets is one entry: both caches key it by what
-        ``clang -E`` prints for the host and each target. ccache cannot store separate debug information
-        (/Zi) of MSVC: ccache/ccache#1040.
+        and ``check_cache_trust`` says so). A compile for several targets is one entry: both caches key it
+        by what ``clang -E`` prints for the host and each target. ccache cannot store separate debug
+        information (/Zi) of MSVC: ccache/ccache#1040.
         """
         program = os.fspath(self.program)
         variables = {"CMAKE_C_COMPILER_LAUNCHER": program, "CMAKE_CXX_COMPILER_LAUNCHER": program}
@@ -83,7 +83,7 @@ def find_compiler_cache(
 
 
 HOST_LOG = "CCACHE_STATSLOG"  # ccache appends to this file what came of each compile
-DEVICE_LOG = "ROCM_WHEELS_DEVICE_STATSLOG"  # the same for those of hipcc: see ``session``
+DEVICE_LOG = "ROCM_WHEELS_DEVICE_STATSLOG"  # the same for those of hipcc: see ``open_cache_session``
 
 # ccache's counters. What happens below a result (direct_cache_miss, local_storage_hit) counts nothing
 # here; what is not named counts as uncacheable when it stands for a compile of its own.
@@ -492,7 +492,7 @@ def open_cache_session(
 ) -> Iterator[Mapping[str, str]]:
     """Yield variables to set beside those of a build step's environment ``env``.
 
-    ``folder`` is the same for all steps of a work directory. With ``{**env, **yielded}``, ``statistics``
+    ``folder`` is the same for all steps of a work directory. With ``{**env, **yielded}``, ``read_statistics``
     counts what this step compiles; ask it inside, what is logged for it goes away with the session. A
     server of sccache's that was started for the session is stopped with the last that uses it. The user's
     own variables for storages, remote ones too, stay as they are.

@@ -88,31 +88,34 @@ class Store(Protocol):
         """Whether conditional writes are part of its language; whether it means them is told by a probe."""
 
     def read(self, path: str) -> StoredFile:
-        """Return a whole file. Raises Missing."""
+        """Return a whole file. Raises NotInStoreError."""
 
     def fetch(self, path: str, target: Path) -> None:
-        """Copy a file to this machine, whole or not at all. Raises Missing."""
+        """Copy a file to this machine, whole or not at all. Raises NotInStoreError."""
 
     def head(self, path: str) -> StoredFileInfo | None:
         """Return what is known of a file without reading it, ``None`` when there is none."""
 
     def digest(self, path: str) -> str:
-        """Return the sha256 (hex) of the bytes that the store gives out. Raises Missing."""
+        """Return the sha256 (hex) of the bytes that the store gives out. Raises NotInStoreError."""
 
     def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:
-        """Write a new file and return its tag. Raises Exists when there is one, whoever was first.
+        """Write a new file and return its tag. Raises AlreadyInStoreError, whoever was first.
 
         ``sha256`` (hex) is what the bytes must have that are sent; others are refused and never seen.
         """
 
     def replace(self, path: str, content: bytes, tag: str | None) -> str:
-        """Exchange the file that has this tag, and return the new one. Raises Changed for any other.
+        """Exchange the file that has this tag, and return the new one.
 
-        ``None`` means that there must not be one yet.
+        ``None``: there must not be one yet. Raises ChangedInStoreError for any other tag.
         """
 
     def copy(self, source: str, target: str) -> str:
-        """Copy a file inside the store, without its bytes passing here. Raises Missing and Exists."""
+        """Copy a file inside the store, without its bytes passing here.
+
+        Raises NotInStoreError and AlreadyInStoreError.
+        """
 
     def listing(self, prefix: str) -> Iterator[ListedFile]:
         """Yield the files below a folder (``""``: all), at any depth, sorted by path."""

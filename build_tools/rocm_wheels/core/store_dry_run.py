@@ -36,7 +36,7 @@ class DryRunStore:
         self.writes.append(description)
 
     def read(self, path: str) -> StoredFile:
-        """Return a whole file. Raises Missing."""
+        """Return a whole file. Raises NotInStoreError."""
         content = self._pretended.get(path, path)
         if content is None:
             raise NotInStoreError(f"there is no {path} in {self.url}")
@@ -45,7 +45,7 @@ class DryRunStore:
         return self._inner.read(content)
 
     def fetch(self, path: str, target: Path) -> None:
-        """Copy a file to this machine. Raises Missing."""
+        """Copy a file to this machine. Raises NotInStoreError."""
         target.write_bytes(self.read(path).content)
 
     def head(self, path: str) -> StoredFileInfo | None:
@@ -57,18 +57,18 @@ class DryRunStore:
         return None if content is None else self._inner.head(content)
 
     def digest(self, path: str) -> str:
-        """Return the sha256 (hex) of a file. Raises Missing."""
+        """Return the sha256 (hex) of a file. Raises NotInStoreError."""
         content = self._pretended.get(path, path)
         return self._inner.digest(content) if isinstance(content, str) else str(self.read(path).tag)
 
     def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:
-        """Say that a file would be created. Raises Exists."""
+        """Say that a file would be created. Raises AlreadyInStoreError."""
         payload = content if isinstance(content, bytes) else content.read_bytes()
         require_digest(hashlib.sha256(payload).hexdigest(), sha256, content)
         return self._pretend_write("create", path, payload)
 
     def replace(self, path: str, content: bytes, tag: str | None) -> str:
-        """Say that a file would be replaced. Raises Changed."""
+        """Say that a file would be replaced. Raises ChangedInStoreError."""
         info = self.head(path)
         if (info.tag if info else None) != tag:
             raise ChangedInStoreError(f"{path} was changed by somebody else meanwhile")
@@ -77,7 +77,7 @@ class DryRunStore:
         return hashlib.sha256(content).hexdigest()
 
     def copy(self, source: str, target: str) -> str:
-        """Say that a file would be copied. Raises Missing and Exists."""
+        """Say that a file would be copied. Raises NotInStoreError and AlreadyInStoreError."""
         if self.head(source) is None:
             raise NotInStoreError(f"there is no {source} in {self.url}")
         original = self._pretended.get(source, source)

@@ -68,7 +68,7 @@ class FolderStore:
         return str(self.folder)
 
     def read(self, path: str) -> StoredFile:
-        """Return a whole file. Raises Missing."""
+        """Return a whole file. Raises NotInStoreError."""
         try:
             with open(self._path_of(path), "rb") as file:
                 return StoredFile(file.read(), _tag_of_stat(os.fstat(file.fileno())))
@@ -76,7 +76,7 @@ class FolderStore:
             raise NotInStoreError(f"there is no {path} in {self.url}") from None
 
     def fetch(self, path: str, target: Path) -> None:
-        """Copy a file out of the store, whole or not at all. Raises Missing."""
+        """Copy a file out of the store, whole or not at all. Raises NotInStoreError."""
         from rocm_wheels.core.files import copy_atomically
 
         if not self._path_of(path).is_file():
@@ -92,7 +92,7 @@ class FolderStore:
         return None if self._path_of(path).is_dir() else StoredFileInfo(status.st_size, _tag_of_stat(status))
 
     def digest(self, path: str) -> str:
-        """Return the sha256 (hex) of a file as it is on the disk. Raises Missing."""
+        """Return the sha256 (hex) of a file as it is on the disk. Raises NotInStoreError."""
         from rocm_wheels.core.files import hash_file
 
         if self.head(path) is None:
@@ -100,7 +100,7 @@ class FolderStore:
         return hash_file(self._path_of(path))
 
     def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:
-        """Write a new file; of several writers one succeeds. Raises Exists."""
+        """Write a new file; of several writers one succeeds. Raises AlreadyInStoreError."""
         place = self._path_of(path)
         if place.exists():
             raise AlreadyInStoreError(f"{path} is in {self.url} already")
@@ -108,7 +108,7 @@ class FolderStore:
             return self._publish_part(part, path)
 
     def replace(self, path: str, content: bytes, tag: str | None) -> str:
-        """Exchange the file that has this tag. Raises Changed."""
+        """Exchange the file that has this tag. Raises ChangedInStoreError."""
         if tag is None:
             try:
                 return self.create(path, content)
@@ -131,9 +131,10 @@ class FolderStore:
             return _tag_of_stat(place.stat())
 
     def copy(self, source: str, target: str) -> str:
-        """Copy a file inside the folder, by the system itself where it can. Raises Missing and Exists.
+        """Copy a file inside the folder, by the system itself where it can.
 
-        Btrfs and XFS only note that two files share their bytes; an NFS server copies for itself.
+        Btrfs and XFS only note that two files share their bytes; an NFS server copies for itself. Raises
+        NotInStoreError and AlreadyInStoreError.
         """
         if self.head(source) is None:
             raise NotInStoreError(f"there is no {source} in {self.url}")
@@ -209,7 +210,7 @@ class FolderStore:
                 part.unlink(missing_ok=True)
 
     def _publish_part(self, part: Path, path: str) -> str:
-        """Give a part its place, where nothing is. Raises Exists."""
+        """Give a part its place, where nothing is. Raises AlreadyInStoreError."""
         place = self._path_of(path)
         try:
             try:

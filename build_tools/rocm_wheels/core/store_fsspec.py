@@ -63,12 +63,12 @@ class FsspecStore:
         self.looks_first = True
 
     def read(self, path: str) -> StoredFile:
-        """Return a whole file. Raises Missing."""
+        """Return a whole file. Raises NotInStoreError."""
         content = self._call("read", path, self._fs.cat_file)
         return StoredFile(content, _tag_of_content(content))
 
     def fetch(self, path: str, target: Path) -> None:
-        """Copy a file to this machine, whole or not at all. Raises Missing."""
+        """Copy a file to this machine, whole or not at all. Raises NotInStoreError."""
         info = self.head(path)
         if info is None:
             raise NotInStoreError(f"there is no {path} in {self.url}")
@@ -101,7 +101,7 @@ class FsspecStore:
         return StoredFileInfo(int(size), str(size))
 
     def digest(self, path: str) -> str:
-        """Return the sha256 (hex) of the bytes that come. Raises Missing."""
+        """Return the sha256 (hex) of the bytes that come. Raises NotInStoreError."""
 
         def hashed(place: str) -> str:
             hasher = hashlib.sha256()
@@ -113,7 +113,7 @@ class FsspecStore:
         return self._call("read", path, hashed)
 
     def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:
-        """Write a new file, if there is none at a look before. Raises Exists."""
+        """Write a new file, if there is none at a look before. Raises AlreadyInStoreError."""
         if self.head(path) is not None:
             raise AlreadyInStoreError(f"{path} is in {self.url} already")
         if sha256 is not None:
@@ -121,14 +121,14 @@ class FsspecStore:
         return self._put_content(path, content)
 
     def replace(self, path: str, content: bytes, tag: str | None) -> str:
-        """Exchange the file that has this tag at a look before. Raises Changed."""
+        """Exchange the file that has this tag at a look before. Raises ChangedInStoreError."""
         info = self.head(path)
         if (info.tag if info else None) != tag:
             raise ChangedInStoreError(f"{path} was changed by somebody else meanwhile")
         return self._put_content(path, content)
 
     def copy(self, source: str, target: str) -> str:
-        """Copy a file where it is, if the store can. Raises Missing and Exists."""
+        """Copy a file where it is, if the store can. Raises NotInStoreError and AlreadyInStoreError."""
         if self.head(source) is None:
             raise NotInStoreError(f"there is no {source} in {self.url}")
         if self.head(target) is not None:
@@ -215,7 +215,10 @@ class FsspecStore:
         return info.tag
 
     def _call(self, action: str, path: str, ask: Callable[[str], FsspecResult]) -> FsspecResult:
-        """Return what a file system answers. Raises Missing, UsageError for what it cannot, ReleaseError."""
+        """Return what a file system answers.
+
+        Raises NotInStoreError, UsageError for what it cannot do, and ReleaseError.
+        """
         try:
             return ask(self._path_of(path))
         except _MISSING_ERRORS as cause:

@@ -89,8 +89,9 @@ class S3Retry:
     ) -> S3Result:
         """Return what ``work`` returns, or ``look`` when an attempt whose answer was lost had been enough.
 
-        ``look`` tells whether we have written, and returns ``None`` when not. ``work`` raises Refused when
-        somebody has: that may have been ourselves, since what is below us tries again, too.
+        ``look`` tells whether we have written, and returns ``None`` when not. ``work`` raises
+        S3ConditionError when somebody has: that may have been ourselves, since what is below us tries again,
+        too.
         """
         for pause in (*self.pauses, None):
             try:
@@ -156,8 +157,9 @@ class S3Client:
     def call(self, operation: str, **parameters: Any) -> Any:
         """Return the answer of the server.
 
-        Raises Passing for what may succeed later, Refused for a condition that does not hold, Missing for
-        a file that is not there, Unknown for what the server has not, and ReleaseError for everything else.
+        Raises TransientS3Error for what may succeed later, S3ConditionError for a condition that does not
+        hold, NotInStoreError for a file that is not there, UnsupportedByStoreError for what the server has
+        not, and ReleaseError for everything else.
         """
         if operation in self.without:
             parameters = {
@@ -521,7 +523,7 @@ class S3Store:
         return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
 
     def read(self, path: str) -> StoredFile:
-        """Return a whole file, checked against its sha256 where the store keeps one. Raises Missing."""
+        """Return a whole file, checked against its sha256 if the store keeps one. Raises NotInStoreError."""
         return self._attempts.read(f"read {self._describe_path(path)}", lambda: self._read(path))
 
     def _read(self, path: str) -> StoredFile:
@@ -536,7 +538,7 @@ class S3Store:
         return StoredFile(content, normalize_etag(answer["ETag"]))
 
     def fetch(self, path: str, target: Path) -> None:
-        """Copy a file to this machine, whole or not at all. Raises Missing."""
+        """Copy a file to this machine, whole or not at all. Raises NotInStoreError."""
         hasher, info = hashlib.sha256(), self._require_head(path)
         with write_part_then_rename(target) as file:
             for piece in self._read_pieces(path, info):
@@ -548,7 +550,7 @@ class S3Store:
                 )
 
     def digest(self, path: str) -> str:
-        """Return the sha256 (hex) of the bytes that the server gives out. Raises Missing."""
+        """Return the sha256 (hex) of the bytes that the server gives out. Raises NotInStoreError."""
         hasher = hashlib.sha256()
         for piece in self._read_pieces(path, self._require_head(path)):
             hasher.update(piece)
@@ -574,7 +576,7 @@ class S3Store:
         return info
 
     def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:
-        """Write a new file, a large one in parts. Raises Exists.
+        """Write a new file, a large one in parts. Raises AlreadyInStoreError.
 
         A large one is looked for before it is sent; Ceph knows no condition for files of parts, so that of
         two that send one at the same moment both may succeed there.
@@ -588,7 +590,7 @@ class S3Store:
         return self._create_once(path, mark, put, look_first=large)
 
     def replace(self, path: str, content: bytes, tag: str | None) -> str:
-        """Exchange the file that has this tag. Raises Changed."""
+        """Exchange the file that has this tag. Raises ChangedInStoreError."""
         if tag is None:
             try:
                 return self.create(path, content)
@@ -628,7 +630,7 @@ class S3Store:
         return normalize_etag(answer["ETag"])
 
     def copy(self, source: str, target: str) -> str:
-        """Copy a file inside the bucket, on the server. Raises Missing and Exists.
+        """Copy a file inside the bucket, on the server. Raises NotInStoreError and AlreadyInStoreError.
 
         Many servers know no condition for copies: of two that copy at one moment both may succeed. Nor do
         all of them (Ceph 16) hold a copy to the source's ETag: the source is looked at again.
@@ -683,7 +685,7 @@ class S3Store:
         return f"{self._client.bucket_url(self._bucket)}/{key}{end}"
 
     def _create_once(self, path: str, mark: WriteMark, write: S3Write, *, look_first: bool = False) -> str:
-        """Do a write that creates. Raises Exists."""
+        """Do a write that creates. Raises AlreadyInStoreError."""
 
         def create() -> str:
             if (self.looks_first or look_first) and self._head(path) is not None:

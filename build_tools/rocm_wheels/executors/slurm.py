@@ -202,7 +202,7 @@ class SlurmSubmission:
     def make_decisions(
         self, plan: Plan, *, retry_failed: bool = False, but_cancelled: bool = False, queued: bool = True
     ) -> tuple[JobLedger, list[Decision]]:
-        """Decide what to do about each step of the plan as it is ``settle_plan``, from queue and records."""
+        """Decide about each step of the plan as ``settle_plan`` returns it, from queue and records."""
         ledger, step_states = self.read_states(queued=queued)
         if self.folder.read_ledger().plan not in (
             "",

@@ -102,7 +102,7 @@ def describe_size(size: JobSize) -> str:
 
 @dataclass(frozen=True)
 class ArrayPart:
-    """Steps of one array that are submitted together. ``compute_delay``: seconds before they may begin."""
+    """Steps of one array that are submitted together. ``delay``: seconds before they may begin."""
 
     array: JobArray
     steps: tuple[Step, ...]

@@ -32,7 +32,7 @@ class PciEntry:
     target of an AMD GPU, ``capability`` the compute capability of an NVIDIA one; None: not known. ``name``
     and ``products`` are for people: one id stands for cards of several names. ``integrated`` is None when
     nothing tells. ``kind`` says how ``gfx`` or ``capability`` is known (``documented``, ``packaged``,
-    ``tested``, ``believed``), ``list_pci_sources`` who says it: keys of ``list_pci_sources()``, the one that
+    ``tested``, ``believed``), ``sources`` who says it: keys of ``list_pci_sources()``, the one that
     decided first. ``note`` says what to mind, "" mostly.
     """
 

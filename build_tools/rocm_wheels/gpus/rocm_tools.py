@@ -49,7 +49,7 @@ def query_rocm_tools(env: Mapping[str, str], run: Runner, faults: list[str], tri
 
 
 def parse_rocminfo(text: str) -> list[Gpu]:
-    """Read what rocminfo prints. NotRead when that is no list of agents.
+    """Read what rocminfo prints. ToolOutputError when that is no list of agents.
 
     An agent lists the generic targets that its code may be compiled for as further ISAs, deeper in the text:
     only the agent's own name counts.
@@ -92,7 +92,7 @@ def _make_agent_gpu(fields: Mapping[str, str], index: int) -> Gpu:
 
 
 def parse_agent_enumerator(text: str) -> list[Gpu]:
-    """Read what rocm_agent_enumerator prints: a name a line; gfx000 is the processor. NotRead otherwise."""
+    """Read rocm_agent_enumerator: a name a line; gfx000 is the processor. Raises ToolOutputError."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     unexpected = next((line for line in lines if not _TARGET_NAME.match(line)), None)
     if unexpected is not None:
@@ -104,8 +104,8 @@ def parse_agent_enumerator(text: str) -> list[Gpu]:
 def parse_amd_smi(text: str) -> list[Gpu]:
     """Read the JSON of ``amd-smi static --asic --bus --json``: a list, in newer versions in ``gpu_data``.
 
-    NotRead for anything else. amd-smi numbers by slot and not as HIP does, which matters only when both say
-    different things; there is no better source at this place.
+    ToolOutputError for anything else. amd-smi numbers by slot and not as HIP does, which matters only when
+    both say different things; there is no better source at this place.
     """
     import json
 

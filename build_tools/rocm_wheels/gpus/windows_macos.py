@@ -54,7 +54,7 @@ def parse_pnp_devices(text: str) -> list[PciCard]:
 def parse_clinfo(text: str) -> list[Gpu]:
     """Read AMD's GPUs in what clinfo prints: AMD's own program, or the one of Linux distributions.
 
-    A device begins with its type in the one (``GpuDevice Type: …``), with its name in the other (columns).
+    A device begins with its type in the one (``Device Type: …``), with its name in the other (columns).
     """
     devices: list[dict[str, str]] = []
     for key, value in _CLINFO_FIELD.findall(text):

@@ -57,7 +57,7 @@ def make_configuration(
     """Return what this machine needs for the torch of ``python`` (None: the running one); nothing is changed.
 
     ``gfx`` states cards, in the runtime's order, in place of a look; ``root`` and ``run`` are as in
-    ``gpus.look``. UsageError for a ``python`` that does not run and for variables that cannot be read;
+    ``detect_hardware``. UsageError for a ``python`` that does not run and for variables that cannot be read;
     DataError for a damaged torch; HostError when there are cards and no torch.
     """
     machine = inspect_machine(env, python=python, gfx=gfx, platform=platform, root=root, run=run)

@@ -303,7 +303,7 @@ def list_vendors(host: TargetHost) -> tuple[str, ...]:
 
 
 def list_build_kinds(host: TargetHost) -> tuple[str, ...]:
-    """Return what builds for these GPUs are called (``sift.kind_of``), for the best GPU first."""
+    """Return what builds for these GPUs are called (``get_build_kind``), for the best GPU first."""
     return tuple(_BUILD_KINDS[vendor] for vendor in list_vendors(host) if vendor in _BUILD_KINDS)
 
 

@@ -64,7 +64,7 @@ class MachineFacts:
 
     ``container`` names its kind, "" outside of one. ``driver_loaded`` and ``driver_version`` are about the
     kernel's amdgpu; ``blacklisted`` has the files that keep it from being loaded. ``group_names`` and
-    ``members`` are /etc/group's. ``check_shared_memory`` is the size of /dev/shm and ``check_locked_memory``
+    ``members`` are /etc/group's. ``shared_memory`` is the size of /dev/shm and ``locked_memory``
     the limit of memory that may be locked, in bytes (None: unlimited, or not known). ``home`` says whether
     the home folder can be written to.
     """

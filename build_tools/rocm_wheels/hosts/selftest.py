@@ -159,8 +159,8 @@ def run_cases(
     """Run cases one after the other under ``python``; each has ``limit`` seconds. Return every outcome.
 
     ``scratch`` is a folder for what the processes leave. ``done`` is told each outcome as it comes. ``more``
-    is passed on: files of groups that are not among the checks, and options (``checks.run``). Raises
-    HostError when a process cannot be started, or ends without having done anything.
+    has options for the checks (``checks/run.py``). Raises HostError when a process cannot be started, or
+    ends without having done anything.
     """
     remaining = list(cases)
     outcomes: list[SelfTestOutcome] = []

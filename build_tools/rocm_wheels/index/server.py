@@ -115,7 +115,7 @@ class _IndexHandler(BaseHTTPRequestHandler):
     do_GET, do_HEAD = _handle_get, _handle_head  # the names that http.server looks for
 
     def log_message(self, *_arguments: object) -> None:
-        """Keep quiet: ``asked`` has it."""
+        """Keep quiet: ``requests`` has it."""
 
     def _send_answer(self, *, body: bool) -> None:
         parts = urlsplit(self.path)

@@ -34,7 +34,7 @@ class GpuArchitecture(Fact):
 
 class DtypeOperation(Fact):
     """What can be tested with a dtype: the call of torch, ``before`` it had that name, and the ROCm
-    library (``get_rocm_libraries.yaml``) without which there is no such operation."""
+    library (``rocm_libraries.yaml``) without which there is no such operation."""
 
     call: str
     before: str = ""
@@ -185,7 +185,7 @@ _STORAGE_OPERATIONS = frozenset({"cast", "view"})
 class TargetDtype:
     """A dtype on a target: what to calculate there and how to compare it with the CPU.
 
-    ``get_operations`` is empty when there is nothing to test. ``note`` is the target's, else the dtype's.
+    ``operations`` is empty when there is nothing to test. ``note`` is the target's, else the dtype's.
     """
 
     name: str

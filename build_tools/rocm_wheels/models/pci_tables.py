@@ -32,7 +32,7 @@ _CHIP, _OLDER, _COLUMNS = "#chip\t", "#older\t", "#columns\t"
 
 @dataclass(frozen=True)
 class PciRow:
-    """A GPU as its line has it: ``-`` where there is nothing. Names as in ``gpus.pci.COLUMNS``."""
+    """A GPU as its line has it: ``-`` where there is nothing. Names as in ``PCI_TABLE_COLUMNS``."""
 
     id: str
     target: str

@@ -70,7 +70,7 @@ class ReleaseBranch(Record):
 class ProjectSource(Record):
     """Where the sources come from. An option goes before a pin in the torch tree, a pin before ``ref``.
 
-    Pins are looked for in ``related_commits`` (under that name), then in ``list_pin_files``, in
+    Pins are looked for in ``related_commits`` (under that name), then in ``pin_files``, in
     their order. Without ``ref`` there is no default: without a pin, nothing is checked out.
     """
 
@@ -311,7 +311,7 @@ class Project(Record):
 
         ``torch_line`` (``2.10``) is the series of the torch that is built, or built against.
         ``{targets}`` (separated by semicolons) and ``{rocm}`` (the root of the SDK) are filled in by
-        ``compile.environment``.
+        ``compose_environment``.
         """
         special = self.linux_environment if platform == "linux" else self.windows_environment
         return {**self.environment, **special, **self.line_environment.get(torch_line or "", {})}

@@ -134,7 +134,7 @@ def read_plan(path: Path) -> PlanFile:
 
 
 def restore_addresses(file: PlanFile, step: str, addresses: Mapping[str, str | None]) -> PlanFile:
-    """Return the plan with the addresses of packages that are ``addresses``, by their names in its request.
+    """Return the plan with the given ``addresses`` of packages, by their names in its request.
 
     Raises UsageError where a password is not in the file, not given, and the step needs it.
     """

@@ -102,12 +102,11 @@ class BuildFetch:
 
 @dataclass(frozen=True)
 class PreflightSubject:
-    """Everything that checks look at: what a plan says, then what ``look`` finds on the machine.
+    """Everything that checks look at: what a plan says, then what ``complete_subject`` finds on the machine.
 
-    ``check_sdk_targets`` is ``None`` while it is not known; ``sdk_lacks``, ``unreleased``, ``foreign``:
-    sentences. ``newest`` is the newest time of the sources and their commits; ``check_long_paths`` what the
-    registry of Windows says (``None`` elsewhere); ``check_open_files`` the limit of open files (``None``:
-    there is none).
+    ``sdk_targets`` is ``None`` while it is not known; ``sdk_lacks``, ``unreleased``, ``foreign``:
+    sentences. ``newest`` is the newest time of the sources and their commits; ``long_paths`` what the
+    registry of Windows says (``None`` elsewhere); ``open_files`` the limit of open files (``None``: none).
     """
 
     platform: Platform

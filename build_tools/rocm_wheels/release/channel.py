@@ -149,7 +149,7 @@ def read_channel(store: Store, paths: FamilyPaths, name: str) -> ChannelRecord:
 
 
 def write_channel(store: Store, paths: FamilyPaths, channel: Channel, tag: str | None) -> ChannelRecord:
-    """Replace the document of a channel. Raises Changed when somebody else was faster."""
+    """Replace the document of a channel. Raises ChangedInStoreError when somebody else was faster."""
     return ChannelRecord(
         channel, store.replace(paths.channel_document(channel.channel), channel.to_json(), tag)
     )

@@ -73,8 +73,8 @@ def resolve_set_id(channel: Channel, begins: str) -> str:
 
 
 def require_pass(verdict: Verdict, store: Store, begun_channel: Channel | None = None) -> Verdict:
-    """Return what a gate said. Raises ReleaseError when it holds the set, also one that was
-    ``begun_channel``.
+    """Return what a gate said. Raises ReleaseError when it holds the set, also one whose change of
+    ``begun_channel`` has begun.
     """
     if verdict.passed:
         return verdict
@@ -255,7 +255,7 @@ class Promoter:
     def retell(self, record: ChannelRecord, goal: tuple[ChannelSet, ...]) -> ChannelChange:
         """Have the pages tell what is known now of the sets that they show; complete it where it was begun.
 
-        Raises Changed when somebody else changed the channel meanwhile.
+        Raises ChangedInStoreError when somebody else changed the channel meanwhile.
         """
         pending = record.channel.pending
         if pending is not None:

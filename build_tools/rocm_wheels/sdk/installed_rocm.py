@@ -24,7 +24,7 @@ _LEFT_OUT = ("share/doc/", "share/man/", "share/therock/")
 # no part of it: MIOpen appends compute units, in decimals after a `_` or hexadecimal after nothing.
 _TARGET = re.compile(r"gfx(?:[6-9]|[1-9][0-9])[0-9a-f]{2}")
 
-# The first rule that matches a path decides; artifacts are named as in ROCm's own build (sdk/tables.py).
+# The first rule that matches a path decides; artifacts are named as in ROCm's own build.
 _DEVELOPMENT = re.compile(
     r"(include|lib/llvm/include|lib/cmake|lib/llvm/lib/cmake|share/cmake|lib/pkgconfig)/|.*\.(a|hpp?|cmake|inl)$"
 )

@@ -30,8 +30,7 @@ _NETWORK = ("error sending request", "dns error", "timed out", "connection", "re
 
 @dataclass(frozen=True)
 class PackageSource:
-    """Where packages come from. ``find_index_url`` alone replaces the user's indexes; ``find_links`` adds to
-    them.
+    """Where packages come from. ``index_url`` alone replaces the user's indexes; ``find_links`` adds to them.
 
     ``cache_dir`` is the installer's; ``pre`` allows pre-releases.
     """

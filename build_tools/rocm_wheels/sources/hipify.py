@@ -194,7 +194,7 @@ def run_keeping_edits(
 ) -> tuple[list[dict[str, FileStamp | None]], tuple[str, ...], tuple[str, ...], dict[str, HipifyRecord]]:
     """Run the script, and keep what is not its own: edits of what it makes, what it translated before.
 
-    Raises EditedOutput, with the tree as it was, where an edit cannot be kept.
+    Raises EditedOutputError, with the tree as it was, where an edit cannot be kept.
     """
     listings = run_side_by_side(lambda part: _list_files(project, part), parts)
     items = list(zip(parts, listings, strict=True))

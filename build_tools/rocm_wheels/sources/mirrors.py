@@ -172,7 +172,7 @@ def obtain_commit(
 ) -> FetchedCommit:
     """Have a commit in a checkout's repository as FETCHED_REF, by way of the mirror if there is one.
 
-    ``commit`` is what ``wanted.source`` was when the origin was asked; returns the commit that came.
+    ``commit`` is what ``request.source`` was when the origin was asked; returns the commit that came.
     A commit that the mirror has costs no network. Raises SourceError.
     """
     if transport.mirrors is None:

@@ -272,7 +272,7 @@ def _list_refs(git: Git, origin: str, ref: str, *, transport: Transport, option:
 
 
 def _select_ref(ref: str, refs: Mapping[str, str], origin_name: str) -> tuple[str, str]:
-    """Return which of the refs that were ``refs`` is meant: its commit, and its name. Raises SourceError."""
+    """Return which of ``refs`` is meant: its commit, and its name. Raises SourceError."""
     names = [ref, f"refs/{ref}", f"refs/heads/{ref}", f"refs/tags/{ref}"]
     if ref in refs and (ref == "HEAD" or ref.startswith("refs/")):
         names = [ref]  # a whole name, whatever else ends like it
@@ -395,7 +395,7 @@ def is_shallow(git: Git) -> bool:
 def mark_under_way(git_dir: Path) -> Iterator[None]:
     """Mark a repository that is written to; what a killed run left half written is removed first.
 
-    Only for somebody who holds the repository (``workspace.exclusive``).
+    Only for somebody who holds the repository (``lock_folder``).
     """
     mark = git_dir / OWN_FOLDER / _FETCHING_MARK
     if was_interrupted(git_dir):

@@ -275,7 +275,7 @@ def describe_base(patch: Patch, where: str = "") -> str:
 
 
 def read_patch_mail(git: Git, patch: Patch) -> PatchMail:
-    """Take a patch file apart as `git am` does. Raises PatchRefused for one without author or date."""
+    """Take a patch file apart as `git am` does. Raises PatchRefusedError for one without author or date."""
     if not patch.data.strip():
         raise PatchRefusedError(f"{patch.name} is empty", tip="take it out of the set, or write it again")
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-patch-") as folder:
@@ -305,7 +305,7 @@ def read_patch_mail(git: Git, patch: Patch) -> PatchMail:
 def commit_series(git: Git, start: str, patches: Sequence[Patch], *, where: str) -> tuple[list[str], str]:
     """Store a commit for each patch, on top of ``start``; return them, and the tree of the last.
 
-    No file and no ref is touched. ``where`` says in messages what ``start`` is. Raises PatchRefused with
+    No file and no ref is touched. ``where`` says in messages what ``start`` is. Raises PatchRefusedError with
     the patch's name.
     """
     commits: list[str] = []
@@ -384,7 +384,7 @@ def is_our_commit(email: str, subject: str) -> bool:
 
 
 def check_patch_request(patches: PatchSet | None, *, hipify: bool, commit: bool, submodules: bool) -> None:
-    """Raise PatchRefused where a set cannot be applied the way the tree is wanted."""
+    """Raise PatchRefusedError where a set cannot be applied the way the tree is wanted."""
     if patches is None:
         return
     if patches.hipified and hipify and not commit:
@@ -404,7 +404,7 @@ def check_patch_request(patches: PatchSet | None, *, hipify: bool, commit: bool,
 
 
 def require_base_applies(git: Git, commit: str, patches: PatchSet | None) -> None:
-    """Raise PatchRefused when the root's base patches do not apply to ``commit``; no file is touched."""
+    """Raise PatchRefusedError when the root's base patches do not apply to ``commit``; no file is touched."""
     if patches is not None and patches.base:
         commit_series(git, commit, patches.base.get("", ()), where=f"upstream's {commit[:12]}")
 
@@ -414,9 +414,9 @@ def apply_stage(
 ) -> CheckoutState:
     """Apply the patches of a stage (``base`` or ``hipified``); return the state of the tree then.
 
-    ``parts`` are the tree's repositories; their commits are what ``state`` says. Raises PatchRefused; then
-    no file was touched. What is to be left is on the disk before the first file is written, so that a run
-    after a crash knows it as ours.
+    ``parts`` are the tree's repositories; their commits are what ``state`` says. Raises PatchRefusedError;
+    then no file was touched. What is to be left is on the disk before the first file is written, so that a
+    run after a crash knows it as ours.
     """
     if not series:
         return state
@@ -432,7 +432,7 @@ def plan_stage(
 ) -> dict[str, RepositoryState]:
     """Store the commits of a stage on top of what lies in the tree; return what is to lie there.
 
-    Raises PatchRefused: a patch that does not apply, one for a submodule that is not there,
+    Raises PatchRefusedError: a patch that does not apply, one for a submodule that is not there,
     one that moves a submodule. No file and no ref is touched.
     """
     parts = {part.path: part for part in tree}
@@ -459,7 +459,7 @@ def write_stage(
 ) -> None:
     """Bring files, HEAD and index from ``old`` to ``new``; files that do not differ keep their times.
 
-    Raises PatchRefused, before any file is written, when a file that git ignores is in the way.
+    Raises PatchRefusedError, before any file is written, when a file that git ignores is in the way.
     """
     moved = [part for part in parts if new[part.path].head != old[part.path].head]
     for part in moved:

@@ -134,7 +134,7 @@ class CommitReader:
         self._numbers = count()
 
     def resolve_ref(self, origin: str, ref: str, *, options: tuple[str, str]) -> tuple[str, str]:
-        """Return the commit that a ref is now, and what to fetch (see ``remote.resolve``)."""
+        """Return the commit that a ref is now, and what to fetch (see ``network.resolve_ref``)."""
         check_ref(ref)
         git = Git(self._scratch, self._env)
         return resolve_ref(git, origin, ref, transport=self._transport, options=options)
@@ -270,7 +270,7 @@ def _is_plain_file(by_path: Mapping[str, TreeEntry], path: str) -> bool:
 
 
 def _is_utf8(text: str) -> bool:
-    """Tell whether a path that git printed is text (``process.capture`` keeps other bytes as surrogates)."""
+    """Tell whether a path that git printed is text (``capture_output`` keeps other bytes as surrogates)."""
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
@@ -312,7 +312,7 @@ _Job = Callable[[], list["_Job"]]
 
 @dataclass(frozen=True)
 class ProjectToLock:
-    """A project to lock: ``choose`` returns its pin, from torch's commit where it ``may_read_torch``.
+    """A project to lock: ``choose`` returns its pin, from torch's commit where it ``reads_torch``.
 
     ``patches`` returns the patch set for a ref.
     """

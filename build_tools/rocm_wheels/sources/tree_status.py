@@ -52,7 +52,7 @@ class TreeStatus:
 
     ``changed_since_hipify``: some file, which hipify may translate, is not what it was then.
     ``origin``, ``ref`` and ``patches`` (digest of the set) are empty where another program made it.
-    ``list_repositories``: the root, and the submodules in which anything differs from upstream.
+    ``repositories``: the root, and the submodules in which anything differs from upstream.
     """
 
     directory: str

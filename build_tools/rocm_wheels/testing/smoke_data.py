@@ -29,7 +29,7 @@ _FLASH_SINCE, _FLASH_RELEASE = Version("2.8"), "0.8.2b"  # newer than that relea
 
 
 def make_smoke_data(target: str | None, torch: str | None = None, rocm: str | None = None) -> dict[str, Any]:
-    """Return the rows that smoke tests go through: ``get_dtypes``, ``libraries``, ``domains``.
+    """Return the rows that smoke tests go through: ``dtypes``, ``libraries``, ``domains``.
 
     ``flash_attention`` says why torch must have it on this target; "", where it may be without.
 

@@ -38,7 +38,7 @@ BAD_TORCH_OUTCOMES = ("failed", "crashed", "timeout", "missing")
 
 @dataclass(frozen=True)
 class OutcomeVerdict:
-    """A test, and whether it is ``known_reason`` not to pass here ("" is: no; else why)."""
+    """A test, and the ``known_reason`` why it does not pass here ("": none is known)."""
 
     test: TestResult
     known_reason: str = ""

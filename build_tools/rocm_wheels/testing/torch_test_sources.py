@@ -14,7 +14,7 @@ from rocm_wheels.sources import Git, find_git_directory, parse_lock, read_state
 from rocm_wheels.testing.installed_torch import TargetDistribution, TargetPython
 
 TORCH_PROJECT = "pytorch"  # its name in locks
-_LOCK_NAME = "sources.lock.json"  # pipeline.provenance writes it into wheels
+_LOCK_NAME = "sources.lock.json"  # package/provenance.py writes it into wheels
 # what pytest and run_test.py go by
 _SETTINGS_FILES = ("conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml")
 _COMPARED_PATHS = ("test", "tools/testing", *_SETTINGS_FILES)

@@ -32,7 +32,7 @@ UNREGISTERED_PROVIDERS = ("amd-variant-provider",)  # never registered on PyPI (
 class ProviderChoice:
     """What was asked for: ``--provider``, ``--rocm-property`` and the lists that static providers need.
 
-    ``static_targets`` and ``list_rocm_versions`` are best first, for the whole release; without the latter
+    ``static_targets`` and ``rocm_versions`` are best first, for the whole release; without the latter
     every version that may come is ranked.
     """
 
@@ -63,9 +63,7 @@ class ProviderChoice:
         return self.provider != "rocm-bootstrap"
 
     def make_amd_provider(self, targets: Iterable[str]) -> Provider:
-        """Return the provider of namespace ``make_amd_provider``; ``targets`` are those of the wheels of
-        this call.
-        """
+        """Return the provider of namespace ``amd``; ``targets`` are those of the wheels of this call."""
         if self.provider == "static":
             values = self.static_targets or tuple(dict.fromkeys(targets))
             if not values:
@@ -77,7 +75,7 @@ class ProviderChoice:
         return OWN_PROVIDER if self.provider == "own" else ROCM_BOOTSTRAP_PROVIDER
 
     def make_rocm_provider(self) -> Provider:
-        """Return the provider of namespace ``make_rocm_provider``: versions, newest first."""
+        """Return the provider of namespace ``rocm``: versions, newest first."""
         # All wheels of a release must list the same versions, and published wheels never change: a list of
         # those there are would shut out next month's wheel. So the default ranks those that may come, too.
         return Provider(static_properties={ROCM_VERSION: self.rocm_versions or ROCM_VERSIONS})

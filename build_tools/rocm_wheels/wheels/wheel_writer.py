@@ -191,7 +191,7 @@ def publish_wheels(fresh: Path, target: Path) -> bool:
 
 
 def refuse_foreign_files(target: Path, names: Set[str]) -> None:
-    """Raise SdkError when a folder holds files that are not among the ``names`` names."""
+    """Raise SdkError when a folder holds files that are not among ``names``."""
     files = target.iterdir() if target.exists() else ()
     strangers = sorted(path.name for path in files if path.name not in names)
     if strangers:

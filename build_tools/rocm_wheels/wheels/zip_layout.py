@@ -257,7 +257,7 @@ def _apply_zip64(
 
 
 def read_extra_area(extra: bytes, name: str) -> dict[int, bytes]:
-    """Return the fields of an extra area; ExtraError when it is damaged or names the member otherwise."""
+    """Return the fields of an extra area. Raises ExtraFieldError for damage, or for another name."""
     if not extra:
         return {}
     fields: dict[int, bytes] = {}
