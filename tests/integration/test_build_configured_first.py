@@ -87,7 +87,7 @@ def test_the_step_alone(world: World, torch: Path, tmp_path: Path) -> None:
         assert ended.code == (12 if step == CONFIGURE else 0), ended.err
     assert "Could NOT find HIP" in ended.err
     ended = world.run("run-step", f"build-triton-{TAG}", "--plan", plan)
-    assert ended.code == 2 and f"needs {CONFIGURE}, which was not done yet" in ended.err
+    assert ended.code == 2 and f"needs {CONFIGURE}, which has not run yet" in ended.err
     (world.place / "hip.h").touch()
     for step in (CONFIGURE, f"build-triton-{TAG}", f"build-pytorch-{TAG}"):
         ended = world.run("run-step", step, "--plan", plan)

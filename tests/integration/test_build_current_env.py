@@ -40,6 +40,6 @@ def test_a_step_alone_does_not_begin_before_its_rocm_is_installed(demo: Demo, tm
     tag = f"cp3{sys.version_info[1]}"
     for step in (f"install-tools-{tag}", "probe-targets"):
         ended = demo.run("run-step", step, "--plan", str(plan), door=door)
-        assert f"{step} needs install-rocm-{tag}, which is yet to make its environment" in ended.err
+        assert f"{step} needs install-rocm-{tag}, which has not created its environment" in ended.err
         assert f"tip: run it first: rocm-wheels run-step install-rocm-{tag} --plan" in ended.err
         assert ended.code == 2

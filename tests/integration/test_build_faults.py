@@ -71,11 +71,11 @@ def half_installed(world: World) -> None:
 
 
 DAMAGES: list[tuple[Callable[[World], object], str, set[str]]] = [
-    (tampered, f"{TORCH}: {{output}}/torch-", {"pytorch"}),
-    (lambda world: wheel(world, "triton").unlink(), f"{TRITON}: {{output}}/triton-", {"triton"}),
-    (lambda world: cut(world.work / "steps" / f"{TRITON}.json"), f"{TRITON}: not built yet", {"triton"}),
-    (of_another_version, f"{TORCH}: not built yet", {"triton", "pytorch"}),
-    (half_installed, f"{TORCH}: {{output}}/torch-", {"pytorch"}),
+    (tampered, f"{TORCH}: starting ({{output}}/torch-", {"pytorch"}),
+    (lambda world: wheel(world, "triton").unlink(), f"{TRITON}: starting ({{output}}/triton-", {"triton"}),
+    (lambda world: cut(world.work / "steps" / f"{TRITON}.json"), f"{TRITON}: starting (no earlier result)", {"triton"}),
+    (of_another_version, f"{TORCH}: starting (no earlier result)", {"triton", "pytorch"}),
+    (half_installed, f"{TORCH}: starting ({{output}}/torch-", {"pytorch"}),
 ]
 
 
@@ -276,18 +276,18 @@ def test_each_step_alone_and_what_keeps_it_from_running(world: World, tmp_path: 
     plan = planned(world, tmp_path)
     said = alone(world, TORCH, plan)
     assert said.code == 2
-    assert f"error: {TORCH} needs {TOOLS}, which was not done yet" in said.err
+    assert f"error: {TORCH} needs {TOOLS}, which has not run yet" in said.err
     assert f"tip: run it first: rocm-wheels run-step {TOOLS} --plan {plan}" in said.err
     assert alone(world, TOOLS, plan).code == 0
     said = alone(world, TORCH, plan)
-    assert f"error: {TORCH} needs {TRITON}, which was not done yet" in said.err
+    assert f"error: {TORCH} needs {TRITON}, which has not run yet" in said.err
 
     source = world.sources / "triton" / "source.txt"
     source.write_text("two")
     said = alone(world, TRITON, plan)
     source.write_text("one")
     assert said.code == 2
-    assert f"error: {TRITON} is not what was planned:\n  sources changed (" in said.err
+    assert f"error: inputs of {TRITON} changed since it was planned:\n  sources (" in said.err
     assert "tip: make the plan again, where the step is to run" in said.err
     assert world.calls() == []
 

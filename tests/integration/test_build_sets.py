@@ -85,14 +85,14 @@ def test_a_plan_changes_nothing_and_each_of_its_steps_runs_alone(demo: Demo, tmp
     steps = {step["id"]: step for step in json.loads(out)["steps"]}
     tag = next(iter(steps)).rsplit("-", 1)[1]
     torch = steps[f"build-pytorch-{tag}"]
-    assert torch["why"] == "PYTORCH_ROCM_ARCH changed (gfx942;gfx1100 → gfx942)"
+    assert torch["why"] == "inputs changed: PYTORCH_ROCM_ARCH (gfx942;gfx1100 → gfx942)"
     assert torch["inputs"]["PYTORCH_ROCM_ARCH"] == "gfx942"
     assert torch["estimate"]["source"].startswith("run ")
     late = steps[f"build-pytorch_audio-{tag}"]
     assert late["inputs"]["everything else"] == {"known after": f"build-pytorch-{tag}"}
 
     code, _, err = rocm_wheels(demo, "run-step", late["id"], "--plan", str(tmp_path / "plan.json"))
-    wrong = f"{late['id']} needs probe-targets, but targets changed (gfx942 → gfx942,gfx1100) since"
+    wrong = f"{late['id']} needs probe-targets, whose inputs changed since: targets (gfx942 → gfx942,gfx1100)"
     assert (code, wrong in err) == (2, True), err
     assert "tip: run it first: rocm-wheels run-step probe-targets --plan" in err
     for name in steps:
@@ -114,7 +114,7 @@ def test_why_a_step_would_run(demo: Demo) -> None:
         code, out, _ = rocm_wheels(demo, "why", name, *where)
     finally:
         file.write_text(text)
-    assert (code, out.startswith(f"{name}: sources changed ("), out.count("\n")) == (0, True, 1), out
+    assert (code, out.startswith(f"{name}: inputs changed: sources ("), out.count("\n")) == (0, True, 1), out
     code, _, err = rocm_wheels(demo, "why", "build-torch", *where)
     assert (code, "the plan has no step build-torch; did you mean" in err) == (2, True)
     code, _, err = rocm_wheels(demo, "why", name, "--work-dir", str(demo.folder / "none"))

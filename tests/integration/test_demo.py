@@ -539,7 +539,7 @@ def test_github_gets_groups_and_a_summary_and_the_same_input_gives_the_same_byte
 
     one = demo.build(targets="gfx942")
     assert one.code == 0, one.err
-    assert "PYTORCH_ROCM_ARCH changed (gfx942;gfx1100 → gfx942)" in one.err
+    assert "inputs changed: PYTORCH_ROCM_ARCH (gfx942;gfx1100 → gfx942)" in one.err
     assert targets_in(demo.wheels()["torch"]) == {"gfx942"}
     both = demo.build()
     assert both.code == 0, both.err
@@ -672,7 +672,7 @@ def test_a_tampered_wheel_is_built_again(demo: Demo) -> None:
     torch.write_bytes(good[:-1] + b"?")
     ended = demo.build()
     assert ended.code == 0, ended.err
-    assert "is not the file that was built" in ended.err
+    assert "was changed after it was built" in ended.err
     assert torch.read_bytes() == good
 
 

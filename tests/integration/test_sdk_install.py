@@ -84,7 +84,7 @@ def test_made_once_and_used_again(spec: EnvironmentSpec, tmp_path: Path) -> None
     looked = check_environment(spec, Workspace(tmp_path / "work"), ENV)
     assert (looked.environment, looked.why) == (again, "")
     looked = check_environment(replace(spec, rocm_spec="==8"), Workspace(tmp_path / "work"), ENV)
-    assert (looked.environment, looked.why) == (None, "not made yet")
+    assert (looked.environment, looked.why) == (None, "no earlier result")
     # Credentials are neither in the record nor a reason to make it anew.
     assert "secret" not in (made.prefix / ENVIRONMENT_RECORD).read_text()
 

@@ -82,7 +82,7 @@ def _python(folder: Path, tag: str, answers: RocmSdk | None) -> PythonFacts:
         ready = ReadyEnvironment(environment, answers, tag, prefix / "lib", "digest-of-rocm")
     python = folder / f"python-of-{tag}"
     inputs = {"requirement": "rocm==7.1.0", "python": str(python)}
-    return PythonFacts(python, "3.12.1", tag, inputs, "" if ready else "not made yet", ready, {})
+    return PythonFacts(python, "3.12.1", tag, inputs, "" if ready else "no earlier result", ready, {})
 
 
 def _tree(source: Path, name: str) -> TreeFacts:

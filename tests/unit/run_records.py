@@ -79,7 +79,7 @@ class WrittenRun:
     def begin_step(self, step: str, **fields: object) -> None:
         """Write step-begun."""
         given = {
-            "why": "not built yet",
+            "why": "no earlier result",
             "after": [],
             "command": f"rocm-wheels run-step {step} --plan {self.folder}/plan.json",
             "environment": {},
@@ -128,7 +128,7 @@ def night(runs: Path) -> WrittenRun:
     write("preflight", findings=[finding, locale])
     run.clock.seconds += 2
     run.skip("install-rocm-cp312")
-    with run.step("install-tools-cp312", 31, why="cmake changed (3.31 → 4.1)"):
+    with run.step("install-tools-cp312", 31, why="inputs changed: cmake (3.31 → 4.1)"):
         write(
             "command",
             step="install-tools-cp312",
@@ -160,7 +160,7 @@ def night(runs: Path) -> WrittenRun:
     with run.step("build-triton-cp312", 1320, estimate=_expected(1500)):
         _wheel(run, "build-triton-cp312", "triton-3.5.1+rocm7.1-cp312-cp312-linux_x86_64.whl", 190 << 20, {})
     with run.step(
-        "build-pytorch-cp312", 10_480, why="sources changed (4f1c… → 9be0…)", estimate=_expected(9000)
+        "build-pytorch-cp312", 10_480, why="inputs changed: sources (4f1c… → 9be0…)", estimate=_expected(9000)
     ):
         _torch(run)
     begin = run.clock.seconds

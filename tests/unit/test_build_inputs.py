@@ -48,13 +48,13 @@ def test_variables(tmp_path: Path, name: str) -> None:
     facts = finish(make_facts(tmp_path), only=["install-tools-cp312", "probe-targets", TRITON])
     step = settled(replace(facts, env={**facts.env, name: "other"}))[1][TRITON]
     assert step.verdict == ("run" if name in REACH else "skip")
-    assert name not in REACH or f"{name} changed" in step.why
+    assert name not in REACH or f"inputs changed: {name} (" in step.why
 
 
 def test_a_checkouts_own_variables_and_the_recipes_settings(tmp_path: Path) -> None:
     facts = finish(make_facts(tmp_path), only=["install-tools-cp312", "probe-targets", TRITON])
     mine = replace(facts, triton_environment={"MY_OWN": "1"})
-    assert settled(mine)[1][TRITON].why == "MY_OWN changed (it was not set, and is 1)"
+    assert settled(mine)[1][TRITON].why == "inputs changed: MY_OWN (not set → 1)"
     assert settled(facts)[1][TRITON].inputs["front end"] == "setup.py"
 
 
@@ -63,7 +63,7 @@ def test_a_compiler_cache_is_tried_again_when_it_is_told_to_overlook_more(tmp_pa
     facts = finish(facts, only=["check-cache"])
     assert settled(facts)[1]["check-cache"].verdict == "skip"
     step = settled(replace(facts, cache_settings="compiler_check = none\n"))[1]["check-cache"]
-    assert step.why == "settings changed ( → compiler_check = none)"
+    assert step.why == "inputs changed: settings ( → compiler_check = none)"
 
 
 @pytest.mark.parametrize("word", ["-r ", "-r", "--requirement=", "-c ", "--constraint "])

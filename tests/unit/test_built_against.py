@@ -292,7 +292,7 @@ def test_without_any_torch_the_plan_ends_with_three_ways_out(tmp_path: Path) -> 
         with pytest.raises(UsageError) as wrong:
             settled(run_of(tmp_path, *ALONE, **more))
         assert "built against torch, which this run does not build" in str(wrong.value)
-        assert ("environment is made anew: not made yet" in str(wrong.value)) == ("rocm" in more)
+        assert ("environment will be created: no earlier result" in str(wrong.value)) == ("rocm" in more)
         tip = str(wrong.value.tip)
         assert all(way in tip for way in ("--build-pytorch ", "--pytorch-wheel FILE", "--current-env"))
 
@@ -317,7 +317,7 @@ def test_a_wheel_that_is_there_is_an_input_and_shown(tmp_path: Path) -> None:
     assert again["install-tools-cp312"].inputs["requirements of pytorch"] == "sympy>=1.13"
     assert "sympy" in again["install-tools-cp312"].command
     other = settled(run_of(tmp_path, *ALONE, provided=(replace(TORCH, content="x"),), done=done.done))[1]
-    assert other["build-apex-cp312"].why == "wheel of pytorch changed (content of torch → x)"
+    assert other["build-apex-cp312"].why == "inputs changed: wheel of pytorch (content of torch → x)"
 
 
 def test_a_plan_and_its_file_say_where_a_wheel_comes_from(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def record(runs: Path, step: str, *, outcome: str = "done", jobs: int | None = 8
     """Write a run of one step as the record has it; return its id."""
     run = create_run_record(runs, datetime(2026, 11, 20, 22, tzinfo=timezone.utc))
     run.write("run-begun", run=run.folder.name, cores=16, targets=["gfx942", "gfx1100"])
-    run.write("step-begun", step=step, jobs=jobs, why="not built yet")
+    run.write("step-begun", step=step, jobs=jobs, why="no earlier result")
     run.write("output", step=step, path="a.whl", targets=["gfx942", "gfx1100", "gfx1201"])
     run.write("step-ended", step=step, outcome=outcome, **{"seconds": 60.0, "cpu_seconds": 400.0, **ended})
     return run.folder.name

@@ -98,7 +98,7 @@ def test_torch_is_configured_before_anything_is_built(tmp_path: Path) -> None:
     assert set(verdicts(settled(done)[1]).values()) == {"skip"}
     assert settled(_edited(done))[1][configure.id].verdict == "skip"
     other = settled(_other_variable(done))[1][configure.id]
-    assert other.verdict == "run" and other.why.startswith("CXXFLAGS changed")
+    assert other.verdict == "run" and other.why.startswith("inputs changed: CXXFLAGS")
 
 
 def _edited(facts: Facts) -> Facts:
@@ -171,7 +171,7 @@ def _tampered(facts: Facts) -> Facts:
     done = facts.done["build-pytorch_audio-cp312"]
     return replace(
         facts,
-        done={**facts.done, done.stamp.step: DoneStep(done.stamp, "x.whl is not the file that was built")},
+        done={**facts.done, done.stamp.step: DoneStep(done.stamp, "x.whl was changed after it was built")},
     )
 
 
@@ -191,26 +191,26 @@ CHANGES: list[tuple[Callable[[Facts], Facts], list[str], str, list[str]]] = [
     (
         _other_commit,
         ["build-pytorch-cp312"],
-        "commit changed (pytorch-commit → another)",
+        "inputs changed: commit (pytorch-commit → another)",
         ["build-triton-cp312"],
     ),
-    (_other_variable, ["build-triton-cp312"], "CXXFLAGS changed", ["install-tools-cp312", "probe-targets"]),
-    (_other_set_env, ["build-apex-cp312"], "APEX_NEW changed (it was not set, and is 1)", BUILDS[:2]),
+    (_other_variable, ["build-triton-cp312"], "inputs changed: CXXFLAGS", ["install-tools-cp312", "probe-targets"]),
+    (_other_set_env, ["build-apex-cp312"], "inputs changed: APEX_NEW (not set → 1)", BUILDS[:2]),
     (
         _other_targets,
         ["probe-targets", "build-pytorch-cp312"],
-        "PYTORCH_ROCM_ARCH changed (gfx942;gfx1100 → gfx942)",
+        "inputs changed: PYTORCH_ROCM_ARCH (gfx942;gfx1100 → gfx942)",
         ["build-triton-cp312", "install-tools-cp312"],
     ),
-    (_other_requirements, ["install-tools-cp312"], "requirements.txt of triton changed", ["probe-targets"]),
+    (_other_requirements, ["install-tools-cp312"], "inputs changed: requirements.txt of triton", ["probe-targets"]),
     (
         _tampered,
         ["build-pytorch_audio-cp312"],
-        "x.whl is not the file that was built",
+        "x.whl was changed after it was built",
         [*BUILDS[:3], BUILDS[4]],
     ),
-    (_other_rocm, ["install-tools-cp312", "probe-targets"], "ROCm packages changed", []),
-    (_elsewhere, BUILDS, "the wheel is not in ", ["install-tools-cp312"]),
+    (_other_rocm, ["install-tools-cp312", "probe-targets"], "inputs changed: ROCm packages", []),
+    (_elsewhere, BUILDS, "the wheel is missing in ", ["install-tools-cp312"]),
 ]
 
 
@@ -394,7 +394,7 @@ def test_an_unknown_step_is_named_with_the_nearest(tmp_path: Path) -> None:
 
 def test_the_text_says_what_runs_why_and_what_it_takes(tmp_path: Path) -> None:
     text = format_plan(plan_file(make_facts(tmp_path)).plan, details=True)
-    assert "runs   build-pytorch-cp312         not built yet  (about " in text
+    assert "runs   build-pytorch-cp312         no earlier result  (about " in text
     assert "input        everything else: known after install-tools-cp312" in text
     assert f"{3 + len(NAMES)} steps: {2 + len(NAMES)} to run, 1 done" in text
     assert "expected, one after another: " in text

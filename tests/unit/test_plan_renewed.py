@@ -28,4 +28,4 @@ def test_an_environment_made_anew_has_lost_its_build_packages(
     monkeypatch.setattr(gather, "inspect_python", lambda *_, **__: facts.pythons["cp312"])
     after = before.refresh_after_step("install-rocm-cp312", "cp312")
     step = settle_step(Planner(make_step_graph(after), after, {}), did.step)
-    assert (step.verdict, step.why) == ("run", f"{record} is gone")
+    assert (step.verdict, step.why) == ("run", f"{record} is missing")

@@ -81,7 +81,7 @@ SAID = [
     "Tip: free some space below /srv",
     "csrc/nms_kernel.hip:41:7: error: use of undeclared identifier '__shfl'",
     "1 step was up to date and took no time.",
-    "cmake changed (3.31 → 4.1)",
+    "inputs changed: cmake (3.31 → 4.1)",
     "after build-pytorch-cp312",
     "3 recorded runs on this machine",
     "torch-2.9.0+rocm7.1-cp312-cp312-linux_x86_64.whl sha256 7777",

@@ -70,7 +70,7 @@ def test_one_run_in_full(work: Path, place: str, capsys: pytest.CaptureFixture[s
     assert code == 0
     for said in (
         "state     failed after 3 h 28 min",
-        "build-triton-cp312   done         22 min 00 s  3.0 GiB      not built yet",
+        "build-triton-cp312   done         22 min 00 s  3.0 GiB      no earlier result",
         "torch-2.9.0+rocm7.1-cp312-cp312-linux_x86_64.whl       2.2 GiB    7777",
         "build-vision-cp312: failed: vision could not be built (exit code 1):\n  | csrc/nms_kernel.hip:41:7",
         "tip: see the whole log; run again afterwards\nlog: ",

@@ -23,7 +23,7 @@ def test_groups_on_github_never_nest_and_lose_no_line(printed: io.StringIO) -> N
     """Three steps at a time: the second ends within the first, the third outlives both."""
     screen = StepDisplay()
     for step in ("one", "two", "three"):
-        screen.begin_step(step, "not built yet", Path("x.log"))
+        screen.begin_step(step, "no earlier result", Path("x.log"))
     for number in range(2):
         for step in ("one", "two", "three"):
             screen.show_line(step, f"{step} says {number}")
@@ -35,7 +35,7 @@ def test_groups_on_github_never_nest_and_lose_no_line(printed: io.StringIO) -> N
     screen.close()
     configure_log({})
     lines = [re.sub(r" 0\.\d s$", "", line) for line in printed.getvalue().splitlines()]
-    begin = "::group::{}: not built yet"
+    begin = "::group::{}: starting (no earlier result)"
     assert lines == [
         *(begin.format("one"), "one says 0", "one says 1", "one says 2", "::endgroup::", "one: done in"),
         *(begin.format("two"), "two says 0", "two says 1", "::endgroup::", "two: failed after"),
@@ -57,12 +57,12 @@ def test_side_by_side_an_empty_line_says_nothing() -> None:
     stream = io.StringIO()
     configure_log({}, stream=stream)
     screen = StepDisplay()
-    screen.begin_step("one", "not built yet", Path("x.log"))
+    screen.begin_step("one", "no earlier result", Path("x.log"))
     for text in ("", "  ", "flash attention: on"):
         screen.show_line("one", text)
     screen.close()
     configure_log({})
-    assert stream.getvalue() == "one: not built yet\n[one] flash attention: on\n"
+    assert stream.getvalue() == "one: starting (no earlier result)\n[one] flash attention: on\n"
 
 
 LONG = "[12/345] Building HIP object csrc/a.hip.o"

@@ -257,7 +257,7 @@ def test_a_script_of_an_array_finds_its_step(tmp_path: Path) -> None:
         (11, "error: Failed to fetch: `https://x/simple/`: operation timed out", "network"),
         (11, "error: No solution found when resolving dependencies", "failed"),
         (2, "/shared/work/trees/pytorch is in use by process 12 (step build-pytorch-cp311)", "busy"),
-        (2, "build-a needs build-b, which was not done yet", "failed"),
+        (2, "build-a needs build-b, which has not run yet", "failed"),
     ],
 )
 def test_an_end_is_classified_by_what_programs_say(code: int, line: str, kind: str) -> None:

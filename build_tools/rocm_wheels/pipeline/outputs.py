@@ -29,6 +29,8 @@ from rocm_wheels.core import (
 )
 
 _BLOCK_BYTES = 1 << 20
+NO_EARLIER_RESULT = "no earlier result"
+INPUTS_CHANGED = "inputs changed:"
 _STAMP_FORMAT = 1  # raise it when steps come to need other facts of each other
 
 
@@ -57,13 +59,13 @@ class OutputFile:
         """Say what is wrong with the file now, or ``None``. Hashed again only when its stat changed."""
         path = Path(self.path)
         if not path.is_file():
-            return f"{path} is gone"
+            return f"{path} is missing"
         stat = path.stat()
         recorded = (self.size, self.mtime_ns, self.ctime_ns)
         if (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) == recorded:
             return None
         if stat.st_size != self.size or compute_sha256(path) != self.sha256:
-            return f"{path} is not the file that was built"
+            return f"{path} was changed after it was built"
         return None
 
 
@@ -115,23 +117,22 @@ def describe_changes(stamp: StepStamp, inputs: Mapping[str, str]) -> tuple[str, 
         if before == now:
             continue
         if before is None:
-            lines.append(f"{name} changed (it was not set, and is {now})")
+            lines.append(f"{name} (not set → {now})")
         elif now is None:
-            lines.append(f"{name} changed (it was {before}, and is not set)")
+            lines.append(f"{name} ({before} → not set)")
         else:
-            lines.append(f"{name} changed ({before} → {now})")
+            lines.append(f"{name} ({before} → {now})")
     return tuple(lines)
 
 
 def explain_run(stamp: StepStamp | None, inputs: Mapping[str, str]) -> str | None:
     """Say why a step must run, or return ``None`` when its stamp is current."""
     if stamp is None:
-        return "not built yet"
+        return NO_EARLIER_RESULT
     first, *more = describe_changes(stamp, inputs) or (None,)
     if first is None:
         return stamp.find_fault()
-    names = ", ".join(line.split(" changed (", 1)[0] for line in more)
-    return f"{first}; and {names}" if names else first
+    return f"{INPUTS_CHANGED} {', '.join([first, *(line.split(' (', 1)[0] for line in more)])}"
 
 
 def _stamp_path(folder: Path, step: str) -> Path:

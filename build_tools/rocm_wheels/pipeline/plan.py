@@ -102,9 +102,9 @@ def _describe_source(estimate: Estimate) -> str:
 def explain_step(step: Step, *, never: bool, changes: Iterable[str]) -> str:
     """Say of one step whether it runs, and all that changed since it was done last, if it ``never`` was."""
     lines = [f"{step.id}: {step.why if step.verdict != 'skip' else 'up to date'}"]
-    lines += [f"  {line}" for line in changes if line != step.why]
+    lines += [f"  {line}" for line in changes if line not in step.why]
     if never:
-        lines.append("  it has not been done in this work directory")
+        lines.append("  it has not run in this work directory")
     if (waits := step.waits_for) is not None:
         names = [name for name, value in step.inputs.items() if value is waits or value == waits]
         lines.append(f"  {', '.join(names)}: {waits}")

@@ -104,7 +104,7 @@ def refuse_misfits(facts: Facts, builds: Iterable[tuple[Project, str, Sequence[s
             if name not in provided:
                 if name in project.build.needs and not _may_be_installed(facts, tag):
                     why = facts.pythons[tag].why_install
-                    python_text = f"{tag} (its environment is made anew: {why})" if why else tag
+                    python_text = f"{tag} (its environment will be created: {why})" if why else tag
                     missing.setdefault(name, {})[f"{project.distribution} for {python_text}"] = None
             elif name in project.build.needs or provided[name].wheel is not None:
                 faults = find_project_misfits(project, provided[name], facts, tag, targets)

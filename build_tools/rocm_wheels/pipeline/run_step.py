@@ -273,17 +273,17 @@ def _require_needed_steps(file: PlanFile, path: Path, step: Step, facts: Facts) 
 def _why_environment_missing(needed: Step, facts: Facts) -> str:
     """Say why an environment is not the one that was planned. Somebody's own was asked what it has."""
     why = facts.pythons[needed.cell.tag].why_install
-    return f"which is yet to make its environment ({why})" if why else ""
+    return f"which has not created its environment ({why})" if why else ""
 
 
 def _why_step_missing(needed: Step, facts: Facts) -> str:
     done = facts.done.get(needed.id)
     if done is None:
-        return "which was not done yet"
+        return "which has not run yet"
     if done.fault:
         return f"but {done.fault}"
     differing = compare_with_plan(needed, done.stamp.inputs)
-    return f"but {differing[0]} since" if differing else ""
+    return f"whose inputs changed since: {differing[0]}" if differing else ""
 
 
 def _refuse_changed_inputs(planned: Step, now: Step) -> None:
@@ -292,7 +292,7 @@ def _refuse_changed_inputs(planned: Step, now: Step) -> None:
     if differing := compare_with_plan(planned, current_inputs):
         listing = "".join(f"\n  {line}" for line in differing)
         raise UsageError(
-            f"{planned.id} is not what was planned:{listing}",
+            f"inputs of {planned.id} changed since it was planned:{listing}",
             tip="make the plan again, where the step is to run",
         )
 

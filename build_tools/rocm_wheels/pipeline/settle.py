@@ -17,7 +17,7 @@ from rocm_wheels.pipeline.build_environment import find_project_layer
 from rocm_wheels.pipeline.build_inputs import select_configure_inputs
 from rocm_wheels.pipeline.estimates import estimate_step
 from rocm_wheels.pipeline.facts import Facts
-from rocm_wheels.pipeline.outputs import StepStamp, describe_changes, explain_run
+from rocm_wheels.pipeline.outputs import NO_EARLIER_RESULT, StepStamp, explain_run
 from rocm_wheels.pipeline.planner import NoTargetsLeft, Planner
 from rocm_wheels.pipeline.step import KINDS_SERVING_FEWER, KnownAfter, Step, StepInput
 from rocm_wheels.pipeline.step_graph import StepGraph
@@ -166,7 +166,7 @@ def _check_current_wheel(planner: Planner, step: Step) -> Step:
     if request.clean:
         return replace(step, verdict="run", why="--clean")
     if request.verify and not stamp.facts.get("verified"):
-        return replace(step, verdict="run", why="it was not verified")
+        return replace(step, verdict="run", why="not verified")
     why = _why_elsewhere(planner, step) or _why_other_lock(planner, step)
     # bringing it there costs nothing of what building it would
     return replace(step, verdict="run", why=why, brought=True, estimate=None) if why else step
@@ -176,14 +176,14 @@ def _why_elsewhere(planner: Planner, step: Step) -> str:
     present_folders = {Path(output.path).parent for output in planner.facts.done[step.id].stamp.outputs}
     wanted_folders = planner.graph.output_folders(step, planner.facts.request.output)
     missing = [str(folder) for folder in wanted_folders if folder not in present_folders]
-    return f"the wheel is not in {', '.join(missing)} yet" if missing else ""
+    return f"the wheel is missing in {', '.join(missing)}" if missing else ""
 
 
 def _why_other_lock(planner: Planner, step: Step) -> str:
     locked, stamp = planner.facts.locked, planner.facts.done[step.id].stamp
     if locked is None or stamp.facts["lock"] == digest_lock_part(locked.lock, str(step.project)):
         return ""
-    return "the lock in the wheel is another one"
+    return "the wheel records another lock"
 
 
 def _settle_variant(planner: Planner, step: Step) -> Step:
@@ -208,17 +208,13 @@ def _decide_verdict(planner: Planner, step: Step, inputs: Mapping[str, StepInput
     step = replace(step, inputs=inputs, command=command)
     done = planner.facts.done.get(step.id)
     if done is None:
-        return replace(step, verdict="run", why=_NEVER_DONE.get(step.kind, "not done yet"))
+        return replace(step, verdict="run", why=NO_EARLIER_RESULT)
     last_stamp, known_inputs = replace(make_comparable_stamp(step, done.stamp), outputs=()), step.known_inputs
-    if step.fingerprint is None:
-        differing = describe_changes(last_stamp, known_inputs) or ((done.fault,) if done.fault else ())
-        if differing:
-            return replace(step, verdict="run", why=differing[0])
-        return replace(step, verdict="known later", why=str(step.waits_for))
-    if (
-        why := explain_run(last_stamp, known_inputs) or done.fault
-    ):  # faults of outputs were looked up with the facts
+    why = explain_run(last_stamp, known_inputs) or done.fault  # its outputs were looked at with the facts
+    if why:
         return replace(step, verdict="run", why=why)
+    if step.fingerprint is None:
+        return replace(step, verdict="known later", why=str(step.waits_for))
     return replace(step, verdict="skip", why="up to date")
 
 
@@ -232,7 +228,6 @@ def make_comparable_stamp(step: Step, stamp: StepStamp) -> StepStamp:
     )
 
 
-_NEVER_DONE = {"build": "not built yet"}
 _SETTLERS: Mapping[str, Callable[[Planner, Step], Step]] = {
     "install-rocm": _settle_install_rocm,
     "install-tools": _settle_install_tools,

@@ -111,7 +111,7 @@ class StepDisplay:
 
     def begin_step(self, step: str, why: str, log_file: Path) -> None:
         """Say that a step begins, and why. Where its log is, the run has said."""
-        title = f"{step}: {shorten_digests(why)}"
+        title = f"{step}: starting ({shorten_digests(why)})" if why else f"{step}: starting"
         with self._lock:
             self._running[step] = (time.monotonic(), log_file)
             if not is_log_on_github():

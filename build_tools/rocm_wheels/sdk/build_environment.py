@@ -261,13 +261,13 @@ def check_environment(
     }
     before = _read_record(prefix)
     if before is None:
-        return EnvironmentStatus(input_texts, None, "not made yet")
+        return EnvironmentStatus(input_texts, None, "no earlier result")
     environment = _describe_environment(prefix, created=False)
     if before["fingerprint"] == compute_fingerprint(inputs):
         return EnvironmentStatus(input_texts, environment, "")
     old_inputs = before.get("inputs", {})
     changed = [name for name in inputs if old_inputs.get(name) != json.loads(json.dumps(inputs[name]))]
-    return EnvironmentStatus(input_texts, environment, f"{', '.join(changed) or 'its format'} changed")
+    return EnvironmentStatus(input_texts, environment, f"inputs changed: {', '.join(changed) or 'format'}")
 
 
 def install_into(
@@ -488,8 +488,8 @@ def _read_record(prefix: Path) -> dict[str, Any] | None:
 
 def _log_reason(prefix: Path, before: str | None, *, upgrade: bool) -> None:
     if before is not None:
-        why = "to look for a newer ROCm" if upgrade else "its inputs have changed"
-        log_note(f"making the build environment {prefix.name} anew: {why}")
+        why = "to look for a newer ROCm" if upgrade else "inputs changed"
+        log_note(f"recreating the build environment {prefix.name} ({why})")
 
 
 def _query_prefix(python: Path, env: Mapping[str, str]) -> Path:
