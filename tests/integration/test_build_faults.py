@@ -73,7 +73,11 @@ def half_installed(world: World) -> None:
 DAMAGES: list[tuple[Callable[[World], object], str, set[str]]] = [
     (tampered, f"{TORCH}: starting ({{output}}/torch-", {"pytorch"}),
     (lambda world: wheel(world, "triton").unlink(), f"{TRITON}: starting ({{output}}/triton-", {"triton"}),
-    (lambda world: cut(world.work / "steps" / f"{TRITON}.json"), f"{TRITON}: starting (no earlier result)", {"triton"}),
+    (
+        lambda world: cut(world.work / "steps" / f"{TRITON}.json"),
+        f"{TRITON}: starting (no earlier result)",
+        {"triton"},
+    ),
     (of_another_version, f"{TORCH}: starting (no earlier result)", {"triton", "pytorch"}),
     (half_installed, f"{TORCH}: starting ({{output}}/torch-", {"pytorch"}),
 ]

@@ -52,9 +52,9 @@ def other(trees: Path, tmp_path: Path, **changes: Any) -> Path:
 def test_trees_that_are_as_locked(world: World, trees: Path) -> None:
     said = build(world, trees)
     assert (said.code, LAST in said.err) == (2, True), said.err
-    assert re.search(r"lock l.json: 5 trees are what it says \(sha256 [0-9a-f]{64}\)", said.err)
+    assert re.search(r"lock l.json: 5 source trees match the lock \(sha256 [0-9a-f]{64}\)", said.err)
     some = build(world, trees, "--no-build-pytorch-audio", "--pytorch-rocm-arch", "gfx1100;gfx942")
-    assert "lock l.json: 4 trees are what it says" in some.err
+    assert "lock l.json: 4 source trees match the lock" in some.err
     variable = build(world, trees, "--rocm-sdk-version", ">=7,<8", PYTORCH_ROCM_ARCH="gfx942 gfx1100")
     assert LAST in variable.err
 

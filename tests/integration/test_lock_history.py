@@ -429,7 +429,7 @@ def test_a_repository_that_cannot_be_asked_is_a_warning_or_a_failure_as_wanted(
     assert run(a, b, "--require-history") == 10
     said = capsys.readouterr()
     assert said.out.startswith("apex  main")
-    assert "error: the commits between are not known of: apex" in said.err
+    assert "error: no commit history for: apex" in said.err
     assert run(a, b, "--no-history") == 0
     assert capsys.readouterr() == (f"apex  main  {old[:12]} → {new[:12]}\n", "")
 

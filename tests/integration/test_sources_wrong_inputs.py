@@ -270,7 +270,7 @@ SERVERS = [
     Row("mirrors and no origin", checkout("--mirror-dir", "mirrors", origin="no/where"), 10, ("does not appear to be a git repository", "A mirror never answers for a branch")),
 ]  # fmt: skip
 LOCKS = [
-    Row("lock missing", locked(), 2, ("cannot read lock.json", "put the file right, or name another one")),
+    Row("lock missing", locked(), 2, ("cannot read lock.json", "create it with `rocm-wheels lock -o FILE`, or name another file")),
     Row("lock nowhere", locked("--lock", ""), 2, ("--lock", "the path is empty")),
     Row("lock a folder", locked(), 2, ("cannot read lock.json",), lambda box: (box / "lock.json").mkdir()),
     Row("lock not UTF-8", locked(), 2, ("lock.json is not UTF-8 text",), lambda box: box.write("lock.json", b"\xff")),
@@ -287,7 +287,7 @@ LOCKS = [
     Row("unknown project", ["all", "checkout", "torhc"], 2, ("there is no project 'torhc'; did you mean torch?", "projects: apex")),
 ]  # fmt: skip
 PINS = [
-    Row("row short", pinned(), 2, ("torch/related_commits:2: a row has 6 fields", "this one has 3: 'a|b|c'", "put the row right"), related(row() + "a|b|c\n")),
+    Row("row short", pinned(), 2, ("torch/related_commits:2: a row has 6 fields", "this one has 3: 'a|b|c'", "correct the row"), related(row() + "a|b|c\n")),
     Row("row endless", pinned(), 2, ("torch/related_commits:1: a row has 6 fields", "xxx…'"), related("x" * 100000)),
     Row("row of a branch", pinned(), 2, ("related_commits:1: the commit of torchaudio must be 40 hex digits, not 'main'",), related(row(commit="main"))),
     Row("rows that disagree", pinned(), 2, (f"related_commits:2: torchaudio is {TWO} of ", f"but {ONE} of ", "make the rows of a project agree"), related(row() + row(commit=TWO))),

@@ -183,7 +183,7 @@ def test_what_a_set_has_lost_is_put_back_and_nothing_else_is_touched(
     assert run_command(cli, world.words(str(tmp_path), "--json")) == 0
     both = capsys.readouterr()
     assert (json.loads(both.out)["new"], json.loads(both.out)["sent"]) == (False, 1)
-    assert f"{plan.document.id} has lost 3 files, which are put back" in both.err
+    assert f"{plan.document.id} has lost 3 files: sending again" in both.err
     now = {one.path: one.tag for one in store.listing("")}
     assert now.keys() == kept.keys() and now[f"{plan.index}index.html"] == tag
     changed = {path for path in now if now[path] != kept[path]}

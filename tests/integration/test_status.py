@@ -193,7 +193,7 @@ def test_doors(tree: Patched, upstream: Upstream) -> None:
     assert door(tree, "checkout", *origin, *given)[0] == 0
     tree.commit("Mine", {"hip/a.hip": "hip mine\n"})
     code, _, said = door(tree, "save-patches", *given)
-    assert (code, "has 1 patches, 1 of them written now" in said) == (0, True), said
+    assert (code, "has 1 patch, 1 written now" in said) == (0, True), said
     assert list(content(sets)) == ["pytorch/main/hipified/0001-Mine.patch"]
     code, _, said = door(tree, "checkout", *origin, *given)
     assert (code, "1 hipified patches applied" in said) == (0, True), said

@@ -194,7 +194,12 @@ CHANGES: list[tuple[Callable[[Facts], Facts], list[str], str, list[str]]] = [
         "inputs changed: commit (pytorch-commit → another)",
         ["build-triton-cp312"],
     ),
-    (_other_variable, ["build-triton-cp312"], "inputs changed: CXXFLAGS", ["install-tools-cp312", "probe-targets"]),
+    (
+        _other_variable,
+        ["build-triton-cp312"],
+        "inputs changed: CXXFLAGS",
+        ["install-tools-cp312", "probe-targets"],
+    ),
     (_other_set_env, ["build-apex-cp312"], "inputs changed: APEX_NEW (not set → 1)", BUILDS[:2]),
     (
         _other_targets,
@@ -202,7 +207,12 @@ CHANGES: list[tuple[Callable[[Facts], Facts], list[str], str, list[str]]] = [
         "inputs changed: PYTORCH_ROCM_ARCH (gfx942;gfx1100 → gfx942)",
         ["build-triton-cp312", "install-tools-cp312"],
     ),
-    (_other_requirements, ["install-tools-cp312"], "inputs changed: requirements.txt of triton", ["probe-targets"]),
+    (
+        _other_requirements,
+        ["install-tools-cp312"],
+        "inputs changed: requirements.txt of triton",
+        ["probe-targets"],
+    ),
     (
         _tampered,
         ["build-pytorch_audio-cp312"],

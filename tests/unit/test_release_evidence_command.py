@@ -134,7 +134,9 @@ def with_age(path: Path) -> Path:
 def test_a_set_is_held_until_all_its_evidence_is_there(world: World):
     code, out, err = world.gate()
     assert code == 15
-    assert f"{world.document.id} of gfx103X-all may not go to nightly (untested): 4 of 6 rules hold it" in out
+    assert (
+        f"{world.document.id} of gfx103X-all may not go to nightly (untested): blocked by 4 of 6 rules" in out
+    )
     assert "4 rules do not pass" in err
     assert "tip: rocm-wheels verify --json WHEELS > RESULTS, then: rocm-wheels evidence add " in err
     assert f" add {world.root / 'store'} --set {world.document.id} --from RESULTS\n" in err

@@ -105,13 +105,13 @@ def test_a_wheel_without_device_code_is_not_the_one_that_was_planned_for_a_gpu()
         wheel("torch", targets=()), planned=(SetCell(project="torch", python="3.12", target="gfx1030"),)
     )
     says = why(judged(text, said("verify", document=document), document=document), "complete")
-    assert says == "fail: 1 of 1 planned cells are missing: torch for Python 3.12 and gfx1030"
+    assert says == "fail: missing 1 of 1 planned cell: torch for Python 3.12 and gfx1030"
 
 
 def test_a_run_of_chosen_tests_is_none_unless_the_policy_says_so():
     chosen = said(selected="-k versions, 200 left out")
     verdict = judged(ONE, said("verify"), chosen)
-    assert "; a run of a selection is none (-k versions, 200 left out)" in why(verdict, "smoke")
+    assert "; only a selection of the tests ran (-k versions, 200 left out)" in why(verdict, "smoke")
     assert verdict.targets[0].state == "untested"
     allowed = ONE.replace("pythons: one", "pythons: one, selections: count")
     assert judged(allowed, said("verify"), chosen).passed

@@ -307,7 +307,7 @@ def test_results_name_the_wheels_that_are_installed(tmp_path: Path) -> None:
 def test_wheels_that_are_not_what_is_installed_are_refused(tmp_path: Path) -> None:
     wheel, torch = installed(tmp_path, "torch", b"a = 1")
     other, _ = installed(tmp_path / "other", "torch", b"a = 2")
-    with pytest.raises(UsageError, match=r"1 of its files are others in .*, among them torch\.py"):
+    with pytest.raises(UsageError, match=r"1 of its files differs in .*, among them torch\.py"):
         identify_wheels([torch], [other])
     vision, its = installed(tmp_path / "other", "torchvision", b"")
     for given in ([tmp_path / "other"], [vision, other]):

@@ -265,7 +265,7 @@ def test_a_half_run_is_no_pass_nor_is_one_shard_of_two(tmp_path: Path) -> None:
     record["parts"].append({"name": "test_b", "complete": False, "counts": {}})
     (whole / "results.json").write_text(json.dumps(record))
     (one,) = evidence_in(whole)
-    assert one.outcome == "missing" and "1 files were not run to their end: test_b" in one.detail
+    assert one.outcome == "missing" and "1 file did not finish: test_b" in one.detail
     first = results(tmp_path / "1", chosen=ChosenTests(suite="full", shard=1, shards=2))
     second = results(tmp_path / "2", chosen=ChosenTests(suite="full", shard=2, shards=2))
     (one,) = evidence_in(first, second)

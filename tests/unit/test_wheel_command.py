@@ -73,7 +73,7 @@ def test_verify_names_every_fault_of_every_wheel(tmp_path: Path, capsys: pytest.
         f"{cut} is not a readable wheel: cut short or damaged",
         "  because it has no end record: cut short, or no archive",
     ]
-    assert "2 of 3 wheels have faults" in err
+    assert "2 of 3 wheels failed" in err
     whole, faulty, unread = json.loads(run(capsys, "verify", good, bad, cut, "--json", code=14)[0])
     assert (whole["faults"], whole["members"], len(whole["sha256"])) == ([], 5, 64)
     assert len(faulty["faults"]) == 2

@@ -99,7 +99,7 @@ def format_report(report: AuditReport) -> list[str]:
     if report.jit_sources:
         jit = f"{format_count(len(report.jit_sources), 'HIP source')} that the user's machine compiles"
     targets = "; ".join(filter(None, (target_names, moved, jit))) or "no device code"
-    checks = f"{len(report.ran)} checks, {len(report.skipped)} skipped"
+    checks = f"{format_count(len(report.ran), 'check')}, {len(report.skipped)} skipped"
     lines = [f"{report.wheel.name}: {verdict} ({checks}; {targets}; {report.size:,} bytes)"]
     for finding in report.findings:
         lines.append(f"  {finding.severity}: {finding.format_line()}")

@@ -16,7 +16,7 @@ import click
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.options import combine_options
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.core import UsageError
+from rocm_wheels.core import UsageError, format_count
 
 if TYPE_CHECKING:
     from rocm_wheels.sdk import ArtifactSource, FileSizes, WorkflowRun
@@ -183,7 +183,9 @@ def fetch_command(
         for archive in request.archives:
             click.echo(f"{source.label}/{archive.file}")
         click.echo(
-            f"{len(request.archives)} archives, {format_size(request.size)}; nothing was fetched", err=True
+            f"{format_count(len(request.archives), 'archive')}, {format_size(request.size)}; "
+            "nothing was downloaded",
+            err=True,
         )
         return
     for path in fetch_archives(request).paths:

@@ -203,7 +203,10 @@ def _save_tree_patches(project: str, place: DirectoryFinder, **options: Any) -> 
         log_note(f"wrote {saved.folder / name}")
     for name in saved.removed:
         log_note(f"removed {saved.folder / name}")
-    log_note(f"{saved.folder} has {len(saved.patches)} patches, {len(saved.written)} of them written now")
+    log_note(
+        f"{saved.folder} has {format_count(len(saved.patches), 'patch', 'patches')}, "
+        f"{len(saved.written)} written now"
+    )
 
 
 def _print_tree_status(project: str, place: DirectoryFinder, **options: Any) -> None:

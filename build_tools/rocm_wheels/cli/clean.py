@@ -13,7 +13,7 @@ import click
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.build_options import find_default_root, find_workspace, work_options
 from rocm_wheels.cli.options import ByteSize, Duration
-from rocm_wheels.core import UsageError, log_note
+from rocm_wheels.core import UsageError, format_count, log_note
 from rocm_wheels.models import list_project_names
 
 if TYPE_CHECKING:
@@ -124,4 +124,6 @@ def _print_pieces(pieces: list[Leftover], *, done: bool, as_json: bool) -> None:
             age_text = f"{age / 86400:.0f} days" if age > 2 * 86400 else format_duration(age)
             click.echo(f"{piece.kind:12}  {format_size(piece.size):>9}  {age_text:>11}  {piece.path}")
     how = "deleted" if done else "would be deleted"
-    log_note(f"{len(pieces)} {how}, {format_size(total)}" if pieces else "there is nothing to delete")
+    log_note(
+        f"{format_count(len(pieces), 'item')} {how}, {format_size(total)}" if pieces else "nothing to delete"
+    )

@@ -184,7 +184,7 @@ def list_(chosen: ChosenSet, policy: Path | None, as_json: bool) -> None:
     for entry in entries:
         click.echo(f"{entry.id}  {_describe_evidence(entry)}")
     if not entries:
-        click.echo(f"nothing is known of {document.id}")
+        click.echo(f"no evidence for {document.id}")
 
 
 @group.command("show")
@@ -379,7 +379,11 @@ def _describe_verdict(
 
     state = make_shown_state(verdict)
     may = "may go to" if verdict.passed else "may not go to"
-    blocked = f": {len(verdict.failures)} of {len(verdict.rules)} rules hold it" if verdict.failures else ""
+    blocked = (
+        f": blocked by {len(verdict.failures)} of {format_count(len(verdict.rules), 'rule')}"
+        if verdict.failures
+        else ""
+    )
     lines = [f"{verdict.set} of {verdict.family} {may} {verdict.channel} ({state.word}){blocked}"]
     width = max(len(result.title) for result in verdict.rules)
     for result in sorted(verdict.rules, key=lambda rule: list(_OUTCOME_WORDS).index(rule.outcome)):

@@ -15,7 +15,7 @@ import click
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.evidence import describe_origin
 from rocm_wheels.cli.lazy import LazyGroup
-from rocm_wheels.core import AuditError, UsageError, hide_credentials, log_note
+from rocm_wheels.core import AuditError, UsageError, format_count, hide_credentials, log_note
 
 if TYPE_CHECKING:
     from rocm_wheels.index import ResolveRequest, VerifiedIndex
@@ -70,7 +70,10 @@ def build(
     )
     for name in built.missing:
         log_note(f"dropped: {name}")
-    click.echo(f"{folder}: {built.files} files of {built.projects} projects, {built.new} new")
+    click.echo(
+        f"{folder}: {format_count(built.files, 'file')} of {format_count(built.projects, 'project')}, "
+        f"{built.new} new"
+    )
 
 
 @click.command("add")
@@ -215,9 +218,13 @@ def verify(  # noqa: PLR0917 - click passes them by name
             click.echo(
                 hide_credentials(f"{finding.severity}: {finding.fault}: {finding.where}: {finding.detail}")
             )
-        click.echo(hide_credentials(f"{index}: {report.files} files of {report.projects} projects"))
+        click.echo(
+            hide_credentials(
+                f"{index}: {format_count(report.files, 'file')} of {format_count(report.projects, 'project')}"
+            )
+        )
     if report.errors:
-        raise AuditError(f"{len(report.errors)} faults in {index}")
+        raise AuditError(f"{format_count(len(report.errors), 'fault')} in {index}")
 
 
 def _report_as_json(index: str, report: VerifiedIndex) -> dict[str, object]:
@@ -361,7 +368,7 @@ def resolve_command(  # noqa: PLR0917 - click passes them by name
         log_note(f"tip: {tip}")
     failed = sum(bool(check.fault) for check in checks)
     if failed:
-        raise AuditError(f"{failed} of {len(checks)} times the newest build was not picked")
+        raise AuditError(f"{failed} of {format_count(len(checks), 'check')} did not pick the newest build")
 
 
 def _list_schemes(index: str, request: ResolveRequest) -> list[dict[str, str]]:

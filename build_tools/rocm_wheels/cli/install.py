@@ -403,7 +403,7 @@ def _describe_plan(plan: InstallPlan) -> list[str]:
     lines += [f"removed first: {package}, whose files are in the way" for package in plan.removed]
     if plan.changed:
         vague = any(item.offer.size is None and not item.is_local for item in plan.changed)
-        lines.append(f"to fetch: {'at least ' * vague}{format_size(plan.bytes_to_fetch)}")
+        lines.append(f"to download: {'at least ' * vague}{format_size(plan.bytes_to_fetch)}")
     return lines
 
 

@@ -25,7 +25,7 @@ from rocm_wheels.cli.checkout_options import (
     shared_patch_options,
 )
 from rocm_wheels.cli.lazy import LazyGroup
-from rocm_wheels.core import SourceError, UsageError, hide_credentials, log_note, log_warning
+from rocm_wheels.core import SourceError, UsageError, format_count, hide_credentials, log_note, log_warning
 from rocm_wheels.models import get_option_name, list_project_names
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ def describe_lock(lock: Lock) -> str:
     for project in sort_projects(load_project(name) for name in lock.projects):
         locked = lock.projects[project.name]
         ref = "(pinned)" if locked.ref == locked.commit and locked.pinned else locked.ref[:40]
-        count = "" if locked.submodules is None else f"{len(locked.submodules)} submodules"
+        count = "" if locked.submodules is None else format_count(len(locked.submodules), "submodule")
         patched = f"patches {locked.patches.name}" if locked.patches is not None else ""
         ref_text = "" if ref == locked.commit else ref
         rows.append([project.name, ref_text, locked.commit[:12], locked.version or "", count, patched])
@@ -605,8 +605,8 @@ def _run_diff(**given: Any) -> None:
     missing = _warn_of_missing(history)
     if missing and given["require_history"]:
         raise SourceError(
-            f"the commits between are not known of: {', '.join(missing)}",
-            tip=f"the warnings say why; {_HISTORY_TIP}",
+            f"no commit history for: {', '.join(missing)}",
+            tip=f"see the warnings; {_HISTORY_TIP}",
         )
 
 

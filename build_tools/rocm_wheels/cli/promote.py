@@ -18,7 +18,15 @@ from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.evidence import ChosenSet, current_time, set_options
 from rocm_wheels.cli.options import combine_options, layout_option, unconditional_option
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.core import ReleaseError, RocmWheelsError, UsageError, explain_error, log_note, log_warning
+from rocm_wheels.core import (
+    ReleaseError,
+    RocmWheelsError,
+    UsageError,
+    explain_error,
+    format_count,
+    log_note,
+    log_warning,
+)
 
 if TYPE_CHECKING:
     from rocm_wheels.core import Store
@@ -101,7 +109,7 @@ def change_lines(
     yield (
         f"{dry_run_prefix(writes)}{word}{begun}; "
         f"{channel.channel} of {channel.family} is at {channel.current or 'no set'}: "
-        f"{done.copied} files copied, {done.pages} pages changed"
+        f"{format_count(done.copied, 'file')} copied, {format_count(done.pages, 'page')} changed"
     )
     yield f"index: {change.index}"
     if refreshed:

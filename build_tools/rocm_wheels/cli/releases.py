@@ -111,7 +111,7 @@ def _describe_state(word: str, lines: tuple[str, ...]) -> str:
     return f"{word} ({'; '.join(lines)})" if lines else word
 
 
-_HELP = """List the staged sets of STORE, newest first: version, ROCm, what is missing, what is known of them.
+_HELP = """List the staged sets of STORE, newest first: version, ROCm, what is missing, their test state.
 
 A set that is staged only in part is no set yet; how many there are is said.
 

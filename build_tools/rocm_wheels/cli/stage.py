@@ -15,7 +15,7 @@ from rocm_wheels.cli.evidence import ChosenSet, set_options
 from rocm_wheels.cli.index import read_source_date
 from rocm_wheels.cli.options import layout_option, unconditional_option
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.core import UsageError, log_warning
+from rocm_wheels.core import UsageError, format_count, log_warning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -160,18 +160,25 @@ def _print_staged(store: Store, plan: StagePlan, as_json: bool, **figures: Any) 
     _warn_of_missing(plan)
     if figures.get("dry_run"):
         click.echo(
-            f"would stage {document.id}: {figures['to_send']} files to send ({figures['bytes']:,} bytes)"
+            f"would stage {document.id}: "
+            f"{format_count(figures['to_send'], 'file')} to send ({figures['bytes']:,} bytes)"
         )
         return
     done, sent = describe_staged(figures)
-    click.echo(f"{document.id} {done} in {document.family}: {len(document.files)} wheels, {sent}")
+    click.echo(
+        f"{document.id} {done} in {document.family}: {format_count(len(document.files), 'wheel')}, {sent}"
+    )
     click.echo(f"index: {store.url_of(plan.index)}")
 
 
 def describe_staged(figures: Mapping[str, Any]) -> tuple[str, str]:
     """Return whether a set was new to the store, and what was sent of it, in words."""
-    done = "staged" if figures["new"] else "is staged already"
-    return done, f"{figures['sent']} files sent ({figures['bytes']:,} bytes), {figures['had']} were there"
+    done = "staged" if figures["new"] else "already staged"
+    return (
+        done,
+        f"{format_count(figures['sent'], 'file')} sent ({figures['bytes']:,} bytes), "
+        f"{figures['had']} already there",
+    )
 
 
 def _warn_of_missing(plan: StagePlan) -> None:
@@ -179,10 +186,15 @@ def _warn_of_missing(plan: StagePlan) -> None:
     if missing := document.missing:
         cells = "; ".join(map(str, missing[:_MOST_CELLS]))
         more = f"; and {len(missing) - _MOST_CELLS} more" if len(missing) > _MOST_CELLS else ""
-        log_warning(f"{len(missing)} of {len(document.planned)} planned cells are missing: {cells}{more}")
+        log_warning(
+            f"missing {len(missing)} of {format_count(len(document.planned), 'planned cell')}: {cells}{more}"
+        )
     if unknown := [wheel.file.name for wheel in plan.wheels if wheel.lock is None]:
         which = "this lock" if len(document.sources) == 1 else "the only one that fits them"
-        log_warning(f"{len(unknown)} wheels have no lock inside: that they are of {which} is your word")
+        log_warning(
+            f"{format_count(len(unknown), 'wheel')} without a lock inside: "
+            f"recorded as built from {which} on your word"
+        )
 
 
 @click.command("finalize")
@@ -355,7 +367,9 @@ def _print_final(
     if summary.get("dry_run"):
         if not members:
             click.echo("which Python files state a version is seen when the wheels are fetched")
-        click.echo(f"dry run: nothing was written; the new set would have {len(plan.changes)} wheels")
+        click.echo(
+            f"dry run: nothing was written; the new set would have {format_count(len(plan.changes), 'wheel')}"
+        )
         return
     done, sent = describe_staged(summary)
     click.echo(f"{summary['set']} {done} in {document.family}, from {document.id}: {sent}")

@@ -10,7 +10,15 @@ import click
 
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.evidence import describe_origin
-from rocm_wheels.core import AuditError, DataError, UsageError, explain_error, log_error, log_note
+from rocm_wheels.core import (
+    AuditError,
+    DataError,
+    UsageError,
+    explain_error,
+    format_count,
+    log_error,
+    log_note,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,7 +54,7 @@ def targets_command(files: tuple[Path, ...], as_json: bool) -> None:
     if unread:
         for fault in unread:
             log_error(explain_error(fault))
-        raise DataError(f"{len(unread)} of {len(files)} files could not be read")
+        raise DataError(f"{len(unread)} of {format_count(len(files), 'file')} could not be read")
 
 
 def read_targets(files: tuple[Path, ...]) -> tuple[CodeByFile, list[DataError]]:
@@ -124,8 +132,9 @@ def targets_as_table(contents: CodeByFile) -> str:
     lines = [_align_row(row, widths) for row in [head, *rows]]
     targets = list_code_targets(everything)
     lines.append(
-        f"total: {len(everything)} code objects, {sum(item.size for item in everything):,} bytes, "
-        f"{len(targets)} targets: {' '.join(targets)}".removesuffix(": ")
+        f"total: {format_count(len(everything), 'code object')}, "
+        f"{sum(item.size for item in everything):,} bytes, "
+        f"{format_count(len(targets), 'target')}: {' '.join(targets)}".removesuffix(": ")
     )
     return "\n".join(lines)
 
@@ -409,7 +418,7 @@ def verify(wheels: tuple[Path, ...], as_json: bool, list_faults: bool) -> None:
     failed = sum(bool(report["faults"]) for report in reports)
     if failed:
         raise AuditError(
-            f"{failed} of {len(reports)} wheels have faults" if failed > 1 else "a wheel has faults"
+            f"{failed} of {len(reports)} wheels failed" if len(reports) > 1 else "the wheel failed"
         )
 
 

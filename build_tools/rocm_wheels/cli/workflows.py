@@ -8,7 +8,7 @@ import click
 
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.core import DataError, UsageError, format_command, log_note
+from rocm_wheels.core import DataError, UsageError, format_command, format_count, log_note
 
 
 @click.group("workflows")
@@ -44,12 +44,12 @@ def write(folder: Path | None, check: bool, allow_unresolved: bool) -> None:
         changed = write_all(place, expected)
         for path in changed:
             click.echo(f"{path}{'' if path.exists() else ' (deleted)'}")
-        log_note(f"{len(expected)} workflows in {place}, {len(changed)} changed")
+        log_note(f"{format_count(len(expected), 'workflow')} in {place}, {len(changed)} changed")
         return
     place_option = f" {format_command(['--dir', folder])}" if folder else ""
     if differences := differing(place, expected):
         raise DataError("\n".join(differences), tip=f"`{COMMAND}{place_option}` writes them anew")
-    log_note(f"{len(expected)} workflows in {place} are what would be written")
+    log_note(f"{format_count(len(expected), 'workflow')} in {place}: up to date")
 
 
 @group.command("show")

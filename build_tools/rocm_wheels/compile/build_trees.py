@@ -39,7 +39,7 @@ from pathlib import Path
 from rocm_wheels.compile.build_request import BuildRequest
 from rocm_wheels.compile.generated_files import ask_git, exclude_from_git, list_ignored_files
 from rocm_wheels.compile.variables import prepend_path
-from rocm_wheels.core import BuildError, capture_output, redact_for_comparison, write_json_file
+from rocm_wheels.core import BuildError, capture_output, format_count, redact_for_comparison, write_json_file
 
 # Variables that a first configure writes down for good, or that change what is compiled. The names of
 # torch's and triton's are listed closely: TORCH_LOGS or TRITON_CACHE_DIR must not cost a new tree.
@@ -340,7 +340,7 @@ def pass_tree_on(request: BuildRequest, state: TreeState, key: TreeKey, generate
                 count += 1
     replace(state, python=key.python).write(main)
     before = "another Python" if state.python is None else f"{state.python['python tag']}'s"
-    return f"shared with {before}, {count} parts of it made again" if count else ""
+    return f"shared with {before}, {format_count(count, 'part')} rebuilt" if count else ""
 
 
 def _delete_path(path: Path) -> None:

@@ -13,6 +13,7 @@ from rocm_wheels.core.errors import RocmWheelsError, UsageError, name_failed_fil
 from rocm_wheels.core.interruption import wait_or_stop
 from rocm_wheels.core.log import log_note, log_warning
 from rocm_wheels.core.process_groups import end_leftover_groups, note_groups_in
+from rocm_wheels.core.words import format_count
 
 WAIT_TIP = "wait for it to end, then run this again"
 
@@ -90,7 +91,8 @@ def lock_folder(
     try:
         if leftovers := end_leftover_groups(folder / ".groups"):
             log_warning(
-                f"ended {len(leftovers)} processes of a run that was killed: {', '.join(map(str, leftovers))}"
+                f"ended {format_count(len(leftovers), 'process', 'processes')} of a run that was killed: "
+                f"{', '.join(map(str, leftovers))}"
             )
         try:
             owner.write_text(f"process {os.getpid()} ({purpose})\n", encoding="utf-8")

@@ -66,13 +66,18 @@ def load_record(path: Path, model: type[RecordT]) -> RecordT:
     return parse_record(read_text_file(path), model, name=str(path))
 
 
-def read_text_file(path: Path, *, tip: str = "name another file") -> str:
-    """Read a file that people write. Raises DataError for one that is no UTF-8 text, or far too large."""
+def read_text_file(path: Path, *, tip: str = "name another file", missing_tip: str | None = None) -> str:
+    """Read a file that people write. Raises DataError for one that is no UTF-8 text, or far too large.
+
+    ``missing_tip``: the tip where there is no such file, if it is another one.
+    """
     try:
         with path.open("rb") as file:
             content = file.read(_LARGEST_FILE + 1)
+    except FileNotFoundError as cause:
+        raise DataError(f"cannot read {path}: {cause.strerror}", tip=missing_tip or tip) from cause
     except OSError as cause:
-        raise DataError(f"cannot read {path}", tip=tip) from cause
+        raise DataError(f"cannot read {path}: {cause.strerror}", tip=tip) from cause
     if len(content) > _LARGEST_FILE:
         raise DataError(f"{path} has more than {_LARGEST_FILE >> 20} MiB: is it the right one?", tip=tip)
     try:
@@ -95,7 +100,7 @@ def read_json_file(path: Path, *, complaint: str, tip: str | None = None) -> Any
     try:
         return json.loads(path.read_bytes(), parse_constant=_refuse_constant)
     except OSError as cause:
-        raise DataError(f"cannot read {path}", tip=tip) from cause
+        raise DataError(f"cannot read {path}: {cause.strerror}", tip=tip) from cause
     except json.JSONDecodeError as cause:
         problem = f"line {cause.lineno}, column {cause.colno}: {cause.msg[:1].lower()}{cause.msg[1:]}"
     except RecursionError:

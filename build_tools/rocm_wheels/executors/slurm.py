@@ -29,6 +29,7 @@ from rocm_wheels.core import (
     UsageError,
     Workspace,
     format_command,
+    format_count,
     lock_folder,
     log_note,
     log_warning,
@@ -607,7 +608,7 @@ def refuse_undone(submission: SlurmSubmission, step_states: Mapping[str, StepSta
         "--retry-failed submits it again" if first.state == "failed" else "the same command submits it again"
     )
     raise BuildError(
-        f"{len(undone)} of {len(step_states)} steps are not done:{details}",
+        f"{len(undone)} of {format_count(len(step_states), 'step')} not done:{details}",
         tip=f"its log: {submission.folder.log_path(first.step)}; {how}",
     )
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .gpu import Gpu, Hardware
 from .kfd import KfdTopology, read_topology
-from .pci_bus import PciCard, make_gpu, query_lspci, read_pci_cards
+from .pci_bus import PciCard, count_cards, make_gpu, query_lspci, read_pci_cards
 from .programs import Runner, run_program
 from .rocm import find_rocm_installations
 from .variables import (
@@ -211,7 +211,7 @@ class LinuxDetection:
         self._cards, self._bus_seen = read_pci_cards(root)
         self._source = "pci"
         if self._bus_seen:
-            self.tried.append(f"PCI bus: {len(self._cards)} cards")
+            self.tried.append(f"PCI bus: {count_cards(self._cards)}")
 
     def detect_amd_gpus(self, overrides: Mapping[int | None, str]) -> list[Gpu]:
         """Return AMD's cards by the best source that answers."""

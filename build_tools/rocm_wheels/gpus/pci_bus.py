@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,13 +52,18 @@ def read_pci_cards(root: Path) -> tuple[list[PciCard], bool]:
     return cards, True
 
 
+def count_cards(cards: Collection[object]) -> str:
+    """Return how many cards there are: ``1 card``."""
+    return f"{len(cards)} card{'' if len(cards) == 1 else 's'}"
+
+
 def query_lspci(env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]) -> list[PciCard]:
     """Return the cards that lspci lists."""
     answer = run(("lspci", "-nn"), {**env, "LC_ALL": "C"}, 10.0)
     if not check_answer(answer, "lspci", faults, tried):
         return []
     cards = parse_lspci(answer.out)
-    tried.append(f"lspci: {len(cards)} cards")
+    tried.append(f"lspci: {count_cards(cards)}")
     if not cards and answer.out.strip() and not _looks_like_lspci(answer.out):
         faults.append(f"lspci printed no list of devices, but {answer.out.strip().splitlines()[0][:60]!r}")
     return cards

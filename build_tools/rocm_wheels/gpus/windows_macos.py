@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from .gpu import Gpu
-from .pci_bus import PciCard, make_gpu
+from .pci_bus import PciCard, count_cards, make_gpu
 from .programs import Runner, check_answer
 from .rocm_tools import make_amd_gpu
 from .target_names import is_chip_name
@@ -77,7 +77,7 @@ def detect_macos_gpus(env: Mapping[str, str], run: Runner, faults: list[str], tr
     if not check_answer(answer, "system_profiler", faults, tried):
         return []
     gpus = parse_system_profiler(answer.out)
-    tried.append(f"system_profiler: {'no answer' if gpus is None else f'{len(gpus)} cards'}")
+    tried.append(f"system_profiler: {'no answer' if gpus is None else count_cards(gpus)}")
     if gpus is None:
         faults.append(f"system_profiler printed no list of displays, but {answer.out.strip()[:60]!r}")
     return gpus or []
@@ -119,7 +119,7 @@ def _query_wmi(env: Mapping[str, str], run: Runner, faults: list[str], tried: li
         if not answer.fault:
             gpus = [make_gpu(card, "wmi") for card in parse_pnp_devices(answer.out)]
             listed_gpus = [replace(gpu, address=None) for gpu in gpus if gpu]
-            tried.append(f"{command}: {len(listed_gpus)} cards")
+            tried.append(f"{command}: {count_cards(listed_gpus)}")
             return listed_gpus
         tried.append(f"{command}: no answer")
         faults.append(answer.fault)

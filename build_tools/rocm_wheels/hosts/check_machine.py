@@ -39,8 +39,8 @@ def check_gpus(subject: DoctorSubject) -> Iterator[DoctorFinding]:
     if not gpus and not subject.has_amd:
         yield DoctorFinding(
             "info",
-            "no GPU is known of; torch computes on the processor",
-            "if there is one, see that the machine is switched on for it (BIOS, virtual machine, container)",
+            "no GPU detected; torch runs on the CPU",
+            "if there is one, check that it is enabled for this machine (BIOS, virtual machine, container)",
         )
     other_vendors = sorted({gpu.vendor for gpu in gpus if gpu.vendor in _VENDOR_NAMES})
     if other_vendors and not subject.has_amd:

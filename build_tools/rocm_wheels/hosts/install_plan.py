@@ -172,8 +172,8 @@ class InstallItem:
     def action(self) -> str:
         """Say what happens, for people."""
         if self.keep:
-            return "is installed"
-        how = "at hand" if self.is_local else "to fetch"
+            return "already installed"
+        how = "local file" if self.is_local else "to download"
         if self.current is None:
             return how
         build_text = f" ({self.built_for})" if self.built_for else ""

@@ -14,7 +14,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.core import DataError, UsageError, hash_file, hide_credentials, run_in_parallel
+from rocm_wheels.core import DataError, UsageError, format_count, hash_file, hide_credentials, run_in_parallel
 from rocm_wheels.index.change import LOCK_PATIENCE, IndexChange, change_index, require_index
 from rocm_wheels.index.entry import METADATA_SUFFIX, SDIST_SUFFIX, IndexEntry, parse_file_name
 from rocm_wheels.index.folder import (
@@ -258,8 +258,8 @@ def build_index(
         if missing and not drop_missing:
             listed = "\n".join(sorted(missing)[:_MOST_MISSING_SHOWN])
             raise DataError(
-                f"{len(missing)} wheels of the index are gone:\n{listed}",
-                tip="put them back, or say that they are to be dropped from its pages: --drop-missing",
+                f"{format_count(len(missing), 'wheel')} of the index missing:\n{listed}",
+                tip="put them back, or drop them from the pages with --drop-missing",
             )
     return BuiltIndex(count, len(projects), new, tuple(sorted(missing)))
 

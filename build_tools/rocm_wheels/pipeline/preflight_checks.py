@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
 
-from rocm_wheels.core import MachineResources, UsageError
+from rocm_wheels.core import MachineResources, UsageError, format_count
 from rocm_wheels.models import BuildDownload, Platform, Project, has_aotriton_kernels, strip_features
 from rocm_wheels.pipeline.estimates import Estimate
 from rocm_wheels.pipeline.text import format_size
@@ -219,7 +219,7 @@ def check_disk_space(subject: PreflightSubject) -> Iterator[PreflightFinding]:
         counted = [folder.free_files for folder in folders if folder.free_files is not None]
         if counted and min(counted) < _FEW_FILES:
             none = min(counted) == 0
-            text = f"{folder_names}: the file system has room for {min(counted)} more files"
+            text = f"{folder_names}: the file system has room for {format_count(min(counted), 'more file')}"
             yield PreflightFinding("error" if none else "warning", text, _disk_space_tip())
 
 

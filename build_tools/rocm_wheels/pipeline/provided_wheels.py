@@ -30,6 +30,7 @@ from rocm_wheels.core import (
     Workspace,
     capture_output,
     explain_error,
+    format_count,
     run_in_parallel,
     write_json_file,
 )
@@ -247,7 +248,11 @@ def _find_faults(subject: AuditedWheel) -> tuple[str, ...]:
             f"{finding.where}: {finding.message}" if finding.where else finding.message
             for finding in findings
         ]
-    more = [f"and {len(faults) - _MAX_SHOWN_FAULTS} more faults"] if len(faults) > _MAX_SHOWN_FAULTS else []
+    more = (
+        [f"and {format_count(len(faults) - _MAX_SHOWN_FAULTS, 'more fault')}"]
+        if len(faults) > _MAX_SHOWN_FAULTS
+        else []
+    )
     return (*faults[:_MAX_SHOWN_FAULTS], *more)
 
 

@@ -309,7 +309,8 @@ def draw_ninja(run: RecordedRun, step: RecordedStep, event: Event) -> Markup:
     begin = None if began is None else parse_event_time(event) + timedelta(seconds=began - event["clock"])
     work = sum(edge.milliseconds for edge in edges)
     caption = (
-        f"{len(edges):,} commands in {format_duration(whole / 1000)}, up to {len(packed)} at a time and "
+        f"{format_count(len(edges), 'command')} in {format_duration(whole / 1000)}, "
+        f"up to {len(packed)} at a time and "
         f"{work / whole:.1f} on average."
     )
     return join_markup(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from rocm_wheels.core import SourceError, UsageError, format_command, log_note, run_in_parallel
+from rocm_wheels.core import SourceError, UsageError, format_command, format_count, log_note, run_in_parallel
 from rocm_wheels.models import (
     TARGETS_OPTION,
     TARGETS_VARIABLE,
@@ -146,7 +146,8 @@ def apply_lock(
     spec, targets = _locked_rocm_specifier(file, request), _locked_targets(file, request)
     identities = _compare_trees(file, request, projects, env)
     digest = digest_lock(file.lock)
-    log_note(f"lock {path}: {len(identities)} trees are what it says (sha256 {digest})")
+    trees_text = f"{format_count(len(identities), 'source tree')} match{'es' if len(identities) == 1 else ''}"
+    log_note(f"lock {path}: {trees_text} the lock (sha256 {digest})")
     locked_request = replace(request, sdk=replace(request.sdk, rocm_spec=spec), targets=targets)
     return locked_request, LockedBuild(path, digest, file.lock, identities)
 

@@ -112,7 +112,7 @@ def make_pending_error(channel: Channel) -> ReleaseError:
 
 def make_overtaken_error(channel: Channel) -> ChangedInStoreError:
     """Return what to say to one who was overtaken."""
-    last = channel.pending or (channel.history[-1] if channel.history else "nothing is known of it")
+    last = channel.pending or (channel.history[-1] if channel.history else "it has no history")
     tip = "look at it, then run the same command again: it sees to the pages, too"
     return ChangedInStoreError(f"{channel.channel} was changed by somebody else meanwhile: {last}", tip=tip)
 

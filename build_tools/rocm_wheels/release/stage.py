@@ -101,7 +101,8 @@ def _put_back(store: Store, plan: StagePlan, document: SetDocument) -> StagedSet
     lost_pages = [item for item, present in zip(pages, presence, strict=True) if not present]
     if missing.files or lost_pages:
         log_warning(
-            f"{document.id} has lost {len(missing.files) + len(lost_pages)} files, which are put back"
+            f"{document.id} has lost "
+            f"{format_count(len(missing.files) + len(lost_pages), 'file')}: sending again"
         )
     _create_files(store, plan, missing)
     for item in lost_pages:

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rocm_wheels.core import SdkError, UsageError, lock_folder, log_note, log_warning
+from rocm_wheels.core import SdkError, UsageError, format_count, lock_folder, log_note, log_warning
 from rocm_wheels.sdk.artifacts import (
     Artifact,
     ArtifactEntry,
@@ -428,7 +428,7 @@ def build_rocm_packages(request: PackageRequest, env: Mapping[str, str]) -> tupl
             names = sorted(path.name for path in fresh.iterdir())
             changed = publish_wheels(fresh, dist)
     remark = "" if changed else ", as before"
-    log_note(f"{len(names)} packages of ROCm {package_set.version} in {dist}{remark}")
+    log_note(f"{format_count(len(names), 'package')} of ROCm {package_set.version} in {dist}{remark}")
     return tuple(dist / name for name in names)
 
 
@@ -447,7 +447,7 @@ def _write_folders(package_set: PackageSet, destination: Path, env: Mapping[str,
             if trees.exists():
                 trees.rename(old)
             fresh.rename(trees)
-    log_note(f"{len(plans)} packages of ROCm {package_set.version} in {trees}, not packed")
+    log_note(f"{format_count(len(plans), 'package')} of ROCm {package_set.version} in {trees}, not packed")
     return tuple(sorted(trees / plan.distribution for plan in plans))
 
 

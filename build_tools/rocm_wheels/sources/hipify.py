@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from rocm_wheels.core import (
     SourceError,
+    format_count,
     lock_folder,
     log_note,
     log_warning,
@@ -396,7 +397,7 @@ def hipify_repositories(
 
 def log_changed_files(project: Project, changed: Sequence[str]) -> None:
     """Tell how many files hipify changed."""
-    log_note(f"hipified {project.name}: {len(changed)} files changed")
+    log_note(f"hipified {project.name}: {format_count(len(changed), 'file')} changed")
 
 
 def run_hipify(

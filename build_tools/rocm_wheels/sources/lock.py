@@ -29,6 +29,7 @@ from rocm_wheels.core import (
     SourceError,
     UsageError,
     format_command,
+    format_count,
     log_note,
     log_warning,
     parse_record,
@@ -288,7 +289,8 @@ def _read_rocm_version(version: str | None) -> str | None:
 
 # letters that JSON may hold as they are and YAML may not (YAML 1.1, c-printable and line breaks)
 _NO_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
-_LOCK_TIP = "put the file right, or name another one"
+_LOCK_TIP = "name another file"
+_MISSING_LOCK_TIP = "create it with `rocm-wheels lock -o FILE`, or name another file"
 _OWN_KEYS = {"lock_version", "projects"}
 
 
@@ -321,9 +323,9 @@ def read_lock(path: Path) -> Lock:
     ``file:line:column`` for what is wrong in it; no project without a recipe is accepted.
     """
     try:
-        return parse_lock(read_text_file(path, tip=_LOCK_TIP), name=str(path))
+        return parse_lock(read_text_file(path, tip=_LOCK_TIP, missing_tip=_MISSING_LOCK_TIP), name=str(path))
     except DataError as error:
-        error.tip = error.tip or "put it right, or make another one with `rocm-wheels lock -o FILE`"
+        error.tip = error.tip or "correct it, or make another one with `rocm-wheels lock -o FILE`"
         raise
 
 
@@ -531,4 +533,4 @@ def _compare_submodules(locked: LockedProject, state: CheckoutState) -> list[str
         if actual.get(path) != expected.get(path)
     ]
     more = len(lines) - _MOST_SHOWN
-    return lines if more <= 0 else [*lines[:_MOST_SHOWN], f"and {more} more submodules"]
+    return lines if more <= 0 else [*lines[:_MOST_SHOWN], f"and {format_count(more, 'more submodule')}"]

@@ -109,9 +109,7 @@ def read_patch_set(folder: Path) -> PatchSet:
         try:
             patches.append(Patch(relative.as_posix(), path.read_bytes()))
         except OSError as cause:
-            raise DataError(
-                f"{path} cannot be read", tip="put it right, or take it out of the set"
-            ) from cause
+            raise DataError(f"{path} cannot be read", tip="correct it, or remove it from the set") from cause
     ordered = {
         stage: {module: tuple(sorted(group, key=lambda p: p.name)) for module, group in modules.items()}
         for stage, modules in stages.items()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rocm_wheels.models import TorchLine
 
 REF_OPTION = "--repo-hashtag"
-_UNREADABLE_TIP = f"is it a torch tree? Put the file right, or name the ref that you want with {REF_OPTION}"
+_UNREADABLE_TIP = f"is it a torch tree? Correct the file, or name a ref with {REF_OPTION}"
 _MOST_LETTERS = 160  # letters of a line that cannot be understood
 _PIN_COMMIT = re.compile(r"[0-9a-fA-F]{40}")
 _PIN_VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(\.[0-9]{1,4})?")
@@ -59,12 +59,12 @@ class FolderFiles:
         return str(self.folder / path)
 
 
-def read_pin_file(path: Path, *, tip: str = "put the file right, or name another one") -> str:
+def read_pin_file(path: Path, *, tip: str = "correct the file, or name another one") -> str:
     """Read a UTF-8 file, with or without a byte order mark. Raises DataError."""
     try:
         return path.read_bytes().decode("utf-8-sig")
     except OSError as cause:
-        raise DataError(f"cannot read {path}", tip=tip) from cause
+        raise DataError(f"cannot read {path}: {cause.strerror}", tip=tip) from cause
     except UnicodeDecodeError as cause:
         raise DataError(f"{path} is not UTF-8 text", tip=tip) from cause
 
@@ -115,7 +115,7 @@ def _read_one_line(text: str, name: str, noun: str, option: str) -> tuple[int, s
 
 
 RELATED_COMMITS_FILE = "related_commits"
-_ROW_TIP = "put the row right; a row that nobody can read pins nothing"
+_ROW_TIP = "correct the row; an unreadable row pins nothing"
 _ROW_FIELDS = ("os", "source", "project", "branch", "commit", "origin")
 _ROW_COMMIT = re.compile(r"[0-9a-fA-F]{40}\Z")
 _ROW_ORIGIN = re.compile(r"[\w.+-]+://|[\w.@+-]+:|/")  # a URL, host:path as for ssh, an absolute path

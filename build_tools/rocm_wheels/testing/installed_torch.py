@@ -226,7 +226,8 @@ def _why_not_installed(wheel: Path, distributions: Mapping[str, TargetDistributi
     wheel_digests = _read_wheel_record(wheel)
     changed = [path for path, digest in wheel_digests.items() if installed.get(path) != digest]
     if changed:
-        return f"{len(changed)} of its files are others in {record.parent}, among them {changed[0]}"
+        differ = "differs" if len(changed) == 1 else "differ"
+        return f"{len(changed)} of its files {differ} in {record.parent}, among them {changed[0]}"
     return _find_changed_file(record.parent.parent, wheel_digests)
 
 

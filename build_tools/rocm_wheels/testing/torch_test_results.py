@@ -19,6 +19,7 @@ from rocm_wheels.core import (
     DataError,
     Record,
     format_command,
+    format_count,
     read_json_file,
     summarize_faults,
     write_atomically,
@@ -419,7 +420,10 @@ def format_torch_table(results: TorchResults) -> str:
             lines += ["", f"{part.name} did not end well: {_cut_first_line(part.fault)}"]
         lines += [line for item in part.bad[:_NAMES] for line in ("", *_format_bad_test(item))]
         if len(part.bad) > _NAMES:
-            lines += ["", f"and {len(part.bad) - _NAMES} others of {part.name}: see results.json"]
+            lines += [
+                "",
+                f"and {format_count(len(part.bad) - _NAMES, 'other')} of {part.name}: see results.json",
+            ]
     lines += _format_list("known failures, which are none of these wheels", _list_known_failures(results))
     lines += _format_list(
         "known to fail, and passed: their rows in data/torch_tests.yaml may go",
@@ -485,7 +489,7 @@ def _list_known_failures(results: TorchResults) -> list[str]:
 def _format_list(title: str, names: Sequence[str]) -> list[str]:
     if not names:
         return []
-    more = [f"  and {len(names) - _NAMES} others"] if len(names) > _NAMES else []
+    more = [f"  and {format_count(len(names) - _NAMES, 'other')}"] if len(names) > _NAMES else []
     return ["", f"{title}:", *(f"  {name}" for name in names[:_NAMES]), *more]
 
 

@@ -25,6 +25,7 @@ from rocm_wheels.core import (
     ChecksError,
     RocmWheelsError,
     UsageError,
+    format_count,
     hash_file,
     is_interrupted,
     lock_folder,
@@ -408,7 +409,7 @@ def _begin_results(request: TorchTestRequest, gfx: str | None, folder: Path) -> 
     before = None if request.fresh else read_torch_results(folder)
     if before is not None and before.inputs == new.inputs and not before.complete:
         done = sum(part.complete for part in before.parts)
-        log_note(f"a run was ended after {done} of {len(before.parts)} files: it is carried on")
+        log_note(f"resuming a run that ended after {done} of {format_count(len(before.parts), 'file')}")
         return before
     names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     if strange := sorted(names - {*_OWN_FOLDERS, RESULTS_FILE}):

@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Generic, TypeVar
 
-from rocm_wheels.core import DataError
+from rocm_wheels.core import DataError, format_count
 from rocm_wheels.wheels.names import split_wheel_name
 from rocm_wheels.wheels.zip_format import METHOD_DEFLATED, ArchiveFault, ZipEntry
 from rocm_wheels.wheels.zip_layout import (
@@ -197,7 +197,7 @@ class WheelArchive:
             dict.fromkeys(f"{self.path}: {fault}" for fault in self.faults if not fault.is_repairable)
         )
         if len(faults) > _MOST_SHOWN:
-            faults[_MOST_SHOWN:] = [f"{self.path}: {len(faults) - _MOST_SHOWN} more faults"]
+            faults[_MOST_SHOWN:] = [f"{self.path}: {format_count(len(faults) - _MOST_SHOWN, 'more fault')}"]
         if faults:
             raise DataError("\n".join(faults))
 

@@ -505,7 +505,7 @@ def _require_matching_report(record: Path, part: _TorchPart) -> None:
 def _list_part_faults(parts: Iterable[tuple[Path, _TorchPart]]) -> Iterable[str]:
     waiting = [part.name for _, part in parts if not part.complete]
     if waiting:
-        yield f"{len(waiting)} files were not run to their end: {', '.join(waiting[:_MOST_FILES_SHOWN])}"
+        yield f"{format_count(len(waiting), 'file')} did not finish: {', '.join(waiting[:_MOST_FILES_SHOWN])}"
     yield from (f"{part.name}: {part.fault.partition(chr(10))[0]}" for _, part in parts if part.fault)
 
 
@@ -555,7 +555,10 @@ def _describe_torch_selection(runs: Sequence[_TorchRun]) -> str:
     selections += [f"only {', '.join(chosen.files)}" if chosen.files else ""]
     selections += [f"without {', '.join(chosen.exclude)}" if chosen.exclude else ""]
     unchosen = sum(part.unchosen for run in runs for part in run.parts)
-    selections += [f"{unchosen} tests left out" if unchosen else "", *(run.of.doubt for run in runs)]
+    selections += [
+        f"{format_count(unchosen, 'test')} left out" if unchosen else "",
+        *(run.of.doubt for run in runs),
+    ]
     return "; ".join(dict.fromkeys(filter(None, selections)))
 
 

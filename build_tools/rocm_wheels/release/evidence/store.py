@@ -191,7 +191,8 @@ def warn_of_wrong_clocks(stored_evidence: Sequence[StoredEvidence], now: datetim
     if ahead:
         last = max(ahead, key=lambda stored: stored.evidence.added).evidence
         log_warning(
-            f"{len(ahead)} results were written down after now ({now:%Y-%m-%d %H:%M} UTC), the last by "
+            f"{format_count(len(ahead), 'result')} dated in the future, after now "
+            f"({now:%Y-%m-%d %H:%M} UTC), the last by "
             f"{last.by} at {last.added:%Y-%m-%d %H:%M} UTC: a clock is wrong, this one or theirs"
         )
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
+from rocm_wheels.core import format_count
 from rocm_wheels.release.evidence.evidence import CLOCK_SKEW, Evidence
 from rocm_wheels.release.evidence.store import StoredEvidence
 from rocm_wheels.release.wheel_set import SetDocument
@@ -76,7 +77,7 @@ def explain_ignored(stored: StoredEvidence, measure: EvidenceMeasure) -> str:
     if evidence.set != measure.document.id:
         return f"it is about {evidence.set}"
     if other_count := len(set(evidence.hashes) - measure.hashes):
-        return f"{other_count} of its {len(evidence.hashes)} wheels are not in the set"
+        return f"{other_count} of its {format_count(len(evidence.hashes), 'wheel')} not in the set"
     if max(evidence.when, evidence.added) - measure.now > CLOCK_SKEW:
         return f"it is from the future: {max(evidence.when, evidence.added):%Y-%m-%d %H:%M} UTC"
     if measure.signed and not stored.signer:
@@ -88,9 +89,11 @@ def explain_too_few(stored: StoredEvidence, measure: EvidenceMeasure) -> str:
     """Return why a pass is one of too few tests; "" when it is not."""
     evidence = stored.evidence
     if evidence.selected and not measure.selections:
-        return f"a run of a selection is none ({evidence.selected})"
+        return f"only a selection of the tests ran ({evidence.selected})"
     if evidence.counts.passed < measure.at_least:
-        return f"a run of {evidence.counts.passed} tests is none: {measure.at_least} are needed"
+        return (
+            f"only {format_count(evidence.counts.passed, 'test')} passed: at least {measure.at_least} needed"
+        )
     return ""
 
 

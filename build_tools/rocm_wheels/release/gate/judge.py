@@ -145,7 +145,9 @@ def describe_failures(weighed: WeighedEvidence, gfx: str = "") -> str:
     """Return what failed on a target, in a sentence: the newest, and how many more."""
     newest = weighed.failing[0].evidence
     unseen = "before it saw a GPU: " if gfx and newest.gfx is None else ""
-    others_note = f", and {len(weighed.failing) - 1} other results" if len(weighed.failing) > 1 else ""
+    others_note = (
+        f", and {format_count(len(weighed.failing) - 1, 'other result')}" if len(weighed.failing) > 1 else ""
+    )
     tests = f": {', '.join(name[:_LONGEST_TEST_NAME] for name in newest.failed[:3])}" if newest.failed else ""
     detail = f" ({newest.detail})" if newest.detail and not tests else ""
     return f"{unseen}{summarize_evidence(newest)}{tests}{detail}{others_note}"
@@ -346,7 +348,7 @@ def _describe_missing_passes(
     pythons = ", ".join(dict.fromkeys(group.python for group, _ in uncovered if group.python))
     spoken = f" with Python {pythons}" if pythons else ""
     files = {file.name for _, file in uncovered}
-    others_note = f" and {len(files) - 1} others" if len(files) > 1 else ""
+    others_note = f" and {format_count(len(files) - 1, 'other')}" if len(files) > 1 else ""
     return f"{_TEST_NAMES[kind]} passed, but not{spoken}: {uncovered[0][1].name}{others_note}"
 
 
@@ -435,14 +437,14 @@ def _judge_lost_evidence(case: GateCase) -> list[RuleResult]:
 
 def _judge_completeness(case: GateCase) -> RuleResult:
     document = case.document
-    planned = f"{len(document.planned)} planned cells"
+    planned = format_count(len(document.planned), "planned cell")
     missing_cells = [cell for cell in document.planned if not _has_wheel_for_cell(cell, document)]
     missing_cells += [cell for cell in document.missing if cell not in missing_cells]
     if missing_cells:
         listed = ", ".join(map(str, missing_cells[:_MOST_CELLS_SHOWN])) + (
             " and others" if len(missing_cells) > _MOST_CELLS_SHOWN else ""
         )
-        why = f"{len(missing_cells)} of {planned} are missing: {listed}"
+        why = f"missing {len(missing_cells)} of {planned}: {listed}"
         return case.apply_waivers(
             RuleResult("complete", "fail", why, tip="build them, and stage the whole set")
         )

@@ -125,7 +125,7 @@ class Recorder:
             self._write_outcome(nodeid, "failed", seconds, "it was begun, and its end is not told")
         else:
             words = (
-                f"passed after it had failed {len(again)} times: {_describe_report(again[0])}"
+                f"passed after {len(again)} failure{'s' * (len(again) > 1)}: {_describe_report(again[0])}"
                 if again
                 else ""
             )
