@@ -58,6 +58,21 @@ def test_a_failure_stops_none_of_the_others(world: World, tmp_path: Path) -> Non
         assert [path.name for path in (trees / name).iterdir()] == ["mine.txt"]
 
 
+def test_a_tip_names_options_of_this_command_alone(world: World, tmp_path: Path) -> None:
+    upstream = world.base / "pytorch"
+    moved = upstream.rename(world.base / "moved")
+    try:
+        said = world.run(
+            tmp_path, "torch", "--repo", "trees", "--retries", "0", "--mirror-dir", tmp_path / "m"
+        )
+    finally:
+        moved.rename(upstream)
+    assert said.code == 10
+    assert "tip: check the network and the origin in the recipe; nothing was changed" in said.err
+    assert "for a commit (--lock)" in said.err
+    assert not re.search("--gitrepo-origin|--repo-hashtag|--checkout-dir", said.err)
+
+
 def test_nothing_begins_that_reads_in_a_torch_which_failed(world: World, tmp_path: Path) -> None:
     (tmp_path / "pytorch").mkdir()
     (tmp_path / "pytorch/mine.txt").write_text("mine\n")

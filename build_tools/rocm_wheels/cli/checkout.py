@@ -191,7 +191,7 @@ def _is_pinned(recipe: Project) -> bool:
 def _make_project_request(
     recipe: Project, line: TorchLine | None, torch_dir: Path, options: Mapping[str, Any]
 ) -> CheckoutRequest:
-    from rocm_wheels.sources import choose_pin
+    from rocm_wheels.sources import SEVERAL_PROJECTS_OPTIONS, choose_pin
 
     pin = choose_pin(
         recipe,
@@ -199,6 +199,7 @@ def _make_project_request(
         torch_dir=torch_dir,
         line=line,
         require_related_commit=options["require_related_commit"],
+        option_names=SEVERAL_PROJECTS_OPTIONS,
     )
     directory = find_checkouts_folder(options["repo"]) / recipe.name
     patch_set = choose_patch_set(recipe.name, pin.ref, options)

@@ -423,7 +423,7 @@ def make_checkout_request(
     local_origin: bool = False,
 ) -> CheckoutRequest:
     """Return the request of a checkout of one project; ``patch_set`` is its patch set."""
-    from rocm_wheels.sources import CheckoutRequest
+    from rocm_wheels.sources import ONE_PROJECT_OPTIONS, SEVERAL_PROJECTS_OPTIONS, CheckoutRequest
 
     system = detect_platform()
     return CheckoutRequest(
@@ -437,4 +437,5 @@ def make_checkout_request(
         local_origin=local_origin,
         patches=patch_set,
         transport=make_transport(options, jobs=recipe.source.get_platform_source(system).fetch_jobs),
+        option_names=SEVERAL_PROJECTS_OPTIONS if "projects" in options else ONE_PROJECT_OPTIONS,
     )

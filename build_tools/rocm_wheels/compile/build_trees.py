@@ -204,7 +204,7 @@ class TreeState:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as cause:
             raise BuildError(
                 f"{path} is damaged: it is not known what {tree} was built for",
-                tip="--clean sets the folder aside and starts a new one",
+                tip="`build --clean` sets the folder aside and starts a new one",
             ) from cause
 
 
@@ -467,7 +467,7 @@ class _BuildTrees:
         if not clean:
             raise BuildError(
                 f"{full[0]} was not made by rocm-wheels: it is not known what it was built for",
-                tip="--clean sets it aside (nothing is deleted) and starts a new one",
+                tip="`build --clean` sets it aside (nothing is deleted) and starts a new one",
             )
         number = 1
         while (self._parked / f"unnamed-{number}").exists():

@@ -104,7 +104,7 @@ def inspect_target(python: Path | None, env: Mapping[str, str], *, changes: bool
     if environment.implementation != "cpython":
         raise UsageError(
             f"{environment.python} is {environment.implementation}; wheels of torch are built for CPython",
-            tip="name another one with --target-python",
+            tip="name a CPython",
         )
     folders = tuple(dict.fromkeys(Path(answer[name]) for name in ("purelib", "platlib")))
     if changes and answer["managed"]:

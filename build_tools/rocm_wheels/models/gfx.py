@@ -145,9 +145,8 @@ def parse_targets(text: str, *, input_name: str = TARGETS_OPTION) -> tuple[str, 
         if word:
             parsed.update(dict.fromkeys(_expand_name(word, input_name)))
     if not parsed:
-        raise UsageError(
-            f"{input_name} names no GPU target", tip=f"for example: {TARGETS_OPTION} gfx942,gfx1100"
-        )
+        option = f"{input_name} " if input_name.startswith("--") else ""
+        raise UsageError(f"{input_name} names no GPU target", tip=f"for example: {option}gfx942,gfx1100")
     _refuse_mixtures(parsed, input_name)
     return tuple(parsed)
 

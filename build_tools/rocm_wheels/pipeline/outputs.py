@@ -149,7 +149,7 @@ def refuse_foreign_wheels(workspace: Workspace, output: Path, distribution: str,
         if str(wheel) not in ours:
             raise UsageError(
                 f"{wheel} is in the output folder and was not put there by this work directory",
-                tip="move it away, or choose another --output-dir: two builds must not mix",
+                tip="move it away, or build into another --output-dir: two builds must not mix",
             )
 
 

@@ -439,7 +439,7 @@ def check_attention_targets(subject: PreflightSubject) -> Iterator[PreflightFind
 def check_foreign_wheels(subject: PreflightSubject) -> Iterator[PreflightFinding]:
     """Two builds of one project must not mix in an output folder."""
     for message in subject.foreign:
-        tip = "move it away, or choose another --output-dir: two builds must not mix"
+        tip = "move it away, or build into another --output-dir: two builds must not mix"
         yield PreflightFinding("error", message, tip)
 
 

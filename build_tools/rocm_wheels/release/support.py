@@ -151,7 +151,7 @@ def _read_public(store: Store, layout: StoreLayout) -> tuple[PublicLocation, str
         return PublicLocation.model_validate_json(stored.content), stored.tag
     except ValidationError as cause:
         where = store.url_of(path)
-        tip = "put it back from a copy of the store, or delete it and say --public-url again"
+        tip = "restore it from a copy of the store, or delete it and run `refresh` with --public-url"
         raise DataError(f"{where} does not say where the store is seen from", tip=tip) from cause
 
 

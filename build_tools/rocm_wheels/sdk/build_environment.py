@@ -161,7 +161,7 @@ def _find_local_folder(find_links: str | None) -> Path | None:
 def query_python_version(python: Path, env: Mapping[str, str]) -> str:
     """Ask an interpreter for its version, ``3.11.7`` or ``3.13.0t``, once; SdkError when it does not run."""
     if not python.is_file():
-        raise SdkError(f"there is no Python at {python}", tip="give --python a Python interpreter")
+        raise SdkError(f"there is no Python at {python}", tip="name a Python interpreter")
     state = python.stat()
     file = (str(python), state.st_ino, state.st_mtime_ns)
     if file in _VERSIONS:
@@ -173,7 +173,7 @@ def query_python_version(python: Path, env: Mapping[str, str]) -> str:
     _VERSIONS[file] = capture_output(
         [python, "-I", "-S", "-c", program], env=env, check=SdkError, description=(f"asking {python} for "
 "its version"),
-        tip="give --python a Python interpreter",
+        tip="name a Python interpreter",
     )  # fmt: skip
     return _VERSIONS[file]
 

@@ -77,6 +77,8 @@ from .patches import match_line as match_line
 from .patches import read_patch_origin as read_patch_origin
 from .patches import read_patch_set as read_patch_set
 from .patches import save_patches as save_patches
+from .pins import ONE_PROJECT_OPTIONS as ONE_PROJECT_OPTIONS
+from .pins import SEVERAL_PROJECTS_OPTIONS as SEVERAL_PROJECTS_OPTIONS
 from .pins import FolderFiles as FolderFiles
 from .pins import Pin as Pin
 from .pins import choose_pin as choose_pin

@@ -80,7 +80,7 @@ from rocm_wheels.sources.patches import (
     check_patch_request,
     require_base_applies,
 )
-from rocm_wheels.sources.pins import Pin
+from rocm_wheels.sources.pins import ONE_PROJECT_OPTIONS, OptionNames, Pin
 from rocm_wheels.sources.submodules import RepositoryCommit, SubmoduleFetch, fetch_submodules
 from rocm_wheels.sources.tree_identity import read_current_tree
 from rocm_wheels.sources.tree_writer import (
@@ -120,6 +120,7 @@ class CheckoutRequest:
     local_origin: bool = False
     patches: PatchSet | None = None
     transport: Transport = field(default_factory=Transport)
+    option_names: OptionNames = ONE_PROJECT_OPTIONS
 
     @property
     def hipify_way(self) -> str:
@@ -168,7 +169,7 @@ def is_fresh_folder(directory: Path) -> bool:
         if missing.is_dir():  # made by another checkout, this moment
             return is_fresh_folder(directory)
         if os.path.lexists(missing):
-            raise SourceError(f"{missing} is not a folder", tip="name another one with --checkout-dir")
+            raise SourceError(f"{missing} is not a folder", tip="name another one with --repo")
         return True
     names = {entry.name for entry in directory.iterdir()}
     if names <= {".git"}:
@@ -181,7 +182,7 @@ def is_fresh_folder(directory: Path) -> bool:
     if ".git" not in names:
         raise SourceError(
             f"{directory} is not empty and not a git checkout",
-            tip="name another folder with --checkout-dir, or move this one away",
+            tip="name another folder with --repo, or move this one away",
         )
     return False
 
@@ -254,10 +255,11 @@ def prepare_repository(
     origin = config.origin
     if origin != pin.origin and state is None and not fresh:
         kind = f"a clone of {hide_credentials(origin)}, not" if origin else "no clone"
+        origin_option = request.option_names.origin
         raise SourceError(
             f"{request.directory} is {kind} of {hide_credentials(pin.origin)}",
-            tip="name another folder with --checkout-dir"
-            + (", or give that origin with --gitrepo-origin" if origin else ""),
+            tip="name another folder with --repo"
+            + (f", or give that origin with {origin_option}" if origin and origin_option else ""),
         )
     tree = ""
     if created or not has_whole_commit(plain, commit):
@@ -447,7 +449,13 @@ def checkout_project(request: CheckoutRequest, *, env: Mapping[str, str], python
         name_log_line(request.project.name, f"{description} of {shown_origin} ({pin.why}) → {directory}")
     )
     asking, ref = Git(find_existing_folder(directory), env), pin.commit or pin.ref
-    commit, source = resolve_ref(asking, pin.origin, ref, transport=request.transport)
+    commit, source = resolve_ref(
+        asking,
+        pin.origin,
+        ref,
+        transport=request.transport,
+        options=(request.option_names.origin, request.option_names.ref),
+    )
     state = None if fresh else read_state(git_dir)
     if state is not None and _is_up_to_date(request, state, commit, git_dir, env):
         log_note(f"{directory} is at {commit[:12]} already; nothing to do")

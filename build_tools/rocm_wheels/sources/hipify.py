@@ -310,7 +310,7 @@ def run_hipify_script(root: TreePart, script: str, python: Path) -> None:
     if not (git.directory / script).is_file():
         raise SourceError(
             f"{git.directory} has no {script}, which its recipe names for hipify",
-            tip="check --repo-hashtag and --gitrepo-origin, or use --no-hipify",
+            tip="check out a commit that has it, or run `checkout` with --no-hipify",
         )
     record = root.git_dir / OWN_FOLDER / "hipify.log"
     run_command(

@@ -255,6 +255,7 @@ def _list_refs(git: Git, origin: str, ref: str, *, transport: Transport, option:
         git.with_settings(*transport.settings),
         f"asking {hide_credentials(origin)} for {ref}",
     )
+    advice = f"check {option} and the network" if option else "check the network and the origin in the recipe"
     output = attempt_with_retries(
         lambda: capture_output(
             asking.command(["ls-remote", "--quiet", "--", origin, ref, f"{ref}^{{}}"]),
@@ -263,7 +264,7 @@ def _list_refs(git: Git, origin: str, ref: str, *, transport: Transport, option:
             timeout=transport.timeout,
             check=SourceError,
             description=activity,
-            tip=f"check {option} and the network; nothing was changed",
+            tip=f"{advice}; nothing was changed",
         ),
         transport=transport,
         activity=activity,
@@ -441,7 +442,7 @@ def _run_transfer(git: Git, request: CommitRequest, arguments: Sequence[str], tr
     if is_commit(request.source):
         tip = (
             "the server may not have this commit, or may give out commits only by branch or tag: "
-            "name one that holds it with --repo-hashtag"
+            "check out a branch or tag that holds it"
         )
 
     def attempt() -> None:

@@ -388,7 +388,7 @@ def check_patch_request(patches: PatchSet | None, *, hipify: bool, commit: bool,
     if patches.hipified and hipify and not commit:
         raise PatchRefusedError(
             f"{patches.folder / 'hipified'} has patches, which go on top of the commit that hipify makes",
-            tip="leave out --no-commit-hipify, or use --no-patch or another --patchset",
+            tip="leave out --no-commit-hipify, or use --no-patch",
         )
     log_note(f"patches: {len(patches.list_patches())} in {patches.folder}")
     below = sorted({*patches.base, *(patches.hipified if hipify else ())} - {""})

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rocm_wheels.models import TorchLine
 
 REF_OPTION = "--repo-hashtag"
-_UNREADABLE_TIP = f"is it a torch tree? Correct the file, or name a ref with {REF_OPTION}"
+_UNREADABLE_TIP = "is it a torch tree? Correct the file, or name another torch tree"
 _MOST_LETTERS = 160  # letters of a line that cannot be understood
 _PIN_COMMIT = re.compile(r"[0-9a-fA-F]{40}")
 _PIN_VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(\.[0-9]{1,4})?")
@@ -190,7 +190,10 @@ def _normalize_origin(origin: str) -> str:
 
 @dataclass(frozen=True)
 class OptionNames:
-    """What the options of a command are called, for what is said; ``torch``: how to give it a torch tree."""
+    """What the options of a command are called, for its tips; ``torch``: how to give it a torch tree.
+
+    ``origin`` is empty where no option names one.
+    """
 
     ref: str = REF_OPTION
     origin: str = "--gitrepo-origin"
@@ -198,6 +201,7 @@ class OptionNames:
 
 
 ONE_PROJECT_OPTIONS = OptionNames()
+SEVERAL_PROJECTS_OPTIONS = OptionNames(ref="--lock", origin="")
 
 
 @dataclass(frozen=True)

@@ -385,7 +385,7 @@ def _merge_properties(documents: Iterable[tuple[str, VariantMetadata]]) -> dict[
                 raise DataError(
                     f"{first_wheel} and {wheel} have the label {label} with different properties: "
                     f"{describe_properties(existing)} and {describe_properties(properties)}",
-                    tip="a label stands for one set of properties in a release: choose another --label",
+                    tip="a label is for one set of properties in a release: stamp one with another --label",
                 )
     return {label: properties for label, (_, properties) in sorted(merged.items())}
 

@@ -453,7 +453,7 @@ class BuildStep:
             raise AuditError(
                 f"{wheel.path.name} is not what was asked for:\n{findings_text}\n"
                 f"kept aside with its log: {rejected_path.parent}",
-                tip=tips[0] if tips else "--no-verify takes it all the same, and says so in the summary",
+                tip=tips[0] if tips else "build with --no-verify to keep it unchecked",
             )
         return report
 

@@ -34,7 +34,7 @@ def run_probe(step_run: StepRun) -> None:
     if bad and (not drop or len(bad) == len(faults)):
         raise BuildError(
             f"ROCm {ready.sdk.version} does not compile for {', '.join(bad)}:{listing}",
-            tip="leave them out, or --drop-bad-targets does, and says so in the record",
+            tip="name other targets, or build with --drop-bad-targets, which leaves these out",
         )
     if bad:
         log_warning(f"left out, because ROCm {ready.sdk.version} does not compile for them:{listing}")
@@ -64,7 +64,7 @@ def run_cache_check(step_run: StepRun) -> None:
         )
         raise BuildError(
             f"{cache.kind} cannot be trusted with device code:{failed}",
-            tip="--sccache-no-wrap leaves device code alone; or build without a compiler cache",
+            tip="build with --sccache-no-wrap, which leaves device code alone, or without a compiler cache",
         )
     log_note(f"{cache.kind} can be trusted with device code")
     step_run.record_success(trusted=True)
