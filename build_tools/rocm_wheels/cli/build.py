@@ -194,7 +194,7 @@ def plan(output: Path | None, details: bool, as_json: bool, **options: Any) -> N
     env = read_build_environment()
     planned = print_plan(make_wheels_request(options, env), env, as_json=as_json, details=details)
     if output is not None:
-        write_plan(output.absolute(), planned.file)
+        write_plan(output.absolute(), planned.plan_file)
         log_note(
             f"wrote {output}; `rocm-wheels run-step STEP --plan {shlex.quote(str(output))}` does a step of it"
         )
