@@ -59,7 +59,7 @@ def test_a_failure_stops_none_of_the_others(world: World, tmp_path: Path) -> Non
 
 
 def test_a_tip_names_options_of_this_command_alone(world: World, tmp_path: Path) -> None:
-    upstream = world.base / "pytorch"
+    upstream = world.base / "root"
     moved = upstream.rename(world.base / "moved")
     try:
         said = world.run(

@@ -119,7 +119,7 @@ def test_a_dry_run_alone_lists_everything_and_touches_nothing(work: Path) -> Non
 
 def test_nothing_is_deleted_unless_it_is_said_what(work: Path) -> None:
     before = listing(work)
-    assert "not said what shall go" in clean("--work-dir", work, code=2).stderr
+    assert "nothing selected to delete" in clean("--work-dir", work, code=2).stderr
     assert listing(work) == before
 
 

@@ -118,7 +118,7 @@ def test_a_build_that_loses_rocm_ends_when_it_is_configured(
         "configure",
         'No "FindHIP.cmake" found in CMAKE_MODULE_PATH.',
     )
-    assert "USE_ROCM=OFF, and USE_ROCM=ON was asked for" in str(failed)
+    assert "USE_ROCM=OFF, but USE_ROCM=ON was requested" in str(failed)
     find_hip(source, "0.0.0")  # as hipconfig answers that does not find clang
     failed = lost(make, project=project)
     assert failed.failure is not None and failed.failure.message.startswith(

@@ -66,7 +66,7 @@ def test_no_torch_and_no_gpu_is_no_error(bare: Path) -> None:
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "torch is not installed" in done.stdout
-    assert done.stdout.splitlines()[-1] == "nothing is wrong"
+    assert done.stdout.splitlines()[-1] == "no problems found"
     assert done.stderr == ""
     assert "\033[" not in done.stdout
 

@@ -269,7 +269,7 @@ def test_a_submodule_cannot_name_a_folder_of_this_machine(servers: Servers) -> N
 
 A = "a" * 40
 WRONG = [
-    ((), 2, "it is not said which file to write"),
+    ((), 2, "no output file given"),
     (("-o", "."), 2, "-o . is a folder"),
     (("-o", "old/x"), 2, "is not a folder"),
     (("-o", "x", "--line", "2.31"), 2, "there is no release line '2.31'"),

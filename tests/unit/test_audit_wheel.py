@@ -118,7 +118,7 @@ FAULTS: list[tuple[str, Callable[[Draft], None], str, str]] = [
     ("cut-library", put(HIP, library(*TARGETS)[:-70]), "archive", "reaches past the end"),
     ("distribution", become(distribution="torch_nightly"), "file-name", "is a wheel of torch-nightly"),
     ("version", become(version="2.9.0+cpu"), "file-name", "has version 2.9.0+cpu; 2.9.0+rocm7.1.0 was"),
-    ("platform", become(tag="cp311-cp311-win_amd64"), "platform", "is for win_amd64; linux was asked for"),
+    ("platform", become(tag="cp311-cp311-win_amd64"), "platform", "is for win_amd64, not for linux"),
     ("any", become(tag="py3-none-any"), "platform", "any platform, but holds torch/lib/lib"),
     ("python", become(tag="cp312-cp312-linux_x86_64"), "python", "does not fit the interpreter cp311"),
     ("threaded", become(tag="cp311-cp311t-linux_x86_64"), "python", "does not fit the interpreter cp311"),

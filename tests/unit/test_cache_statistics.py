@@ -116,9 +116,9 @@ def test_differences() -> None:
         (0, 0, 0.9, None),
         (1, 1, 0.5, None),
         (1, 0, 1.0, None),
-        (1, 2, 0.5, "ccache answered 1 of 3 compiles, 33.3 % (host 1 of 3): fewer than the 50 % asked for"),
-        (0, 7, 0.01, "ccache answered 0 of 7 compiles, 0 % (host 0 of 7): fewer than the 1 % asked for"),
-        (9, 1, 1.0, "ccache answered 9 of 10 compiles, 90 % (host 9 of 10): fewer than the 100 % asked for"),
+        (1, 2, 0.5, "ccache answered 1 of 3 compiles, 33.3 % (host 1 of 3): fewer than the 50 % required"),
+        (0, 7, 0.01, "ccache answered 0 of 7 compiles, 0 % (host 0 of 7): fewer than the 1 % required"),
+        (9, 1, 1.0, "ccache answered 9 of 10 compiles, 90 % (host 9 of 10): fewer than the 100 % required"),
     ],
 )  # fmt: skip
 def test_the_floor(hits: int, misses: int, floor: float, said: str | None) -> None:

@@ -536,7 +536,7 @@ def test_a_damaged_document_of_an_older_version_is_not_in_the_way(shelf: Shelf) 
             "data",
             machine(),
             HostError,
-            "yanked: bad kernels\ntip: a yanked version is taken when it is asked for exactly",
+            "yanked: bad kernels\ntip: a yanked version must be requested exactly",
         ),
         ("only", machine("gfx942"), HostError, "a build for NVIDIA GPUs (+cu128); this machine has AMD GPUs"),
         ("sdist", machine(), HostError, "has 2 source distributions of sdist"),

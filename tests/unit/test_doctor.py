@@ -114,7 +114,7 @@ def found(findings: tuple[DoctorFinding, ...], check: str) -> list[DoctorFinding
 def test_a_sound_machine_is_called_sound(tmp_path: Path) -> None:
     findings = run_checks(subject(tmp_path))
     assert [(one.check, one.text) for one in findings if one.severity in {"warning", "error"}] == []
-    assert summarize_findings(findings) == "nothing is wrong"
+    assert summarize_findings(findings) == "no problems found"
     yes = next(one for one in findings if one.check == "torch-kernels")
     assert yes.severity == "ok"
     assert yes.text.startswith("kernels of torch for gfx1100: yes, code for gfx1100 (")

@@ -112,7 +112,7 @@ WRONG = [
     (["tirton"], "did you mean triton?"),
     (["torchadio"], "did you mean torchaudio?"),
     (["-r"], "-r is no option of this command"),
-    (["torch", "Torch>=2.9"], "torch is asked for twice: torch and Torch>=2.9"),
+    (["torch", "Torch>=2.9"], "torch is requested twice: torch and Torch>=2.9"),
     (["torch; sys_platform == 'win32'"], "nothing is left to install"),
 ]
 

@@ -408,7 +408,10 @@ def test_folders_that_no_other_machine_has_are_refused() -> None:
     assert said("/home/me/x") == said("/scratch/x") == (0, "")
     assert "nolock" in said("/old home/x")[1]
     assert "without the mount option flock" in said("/fast/x")[1]
-    assert "cannot be told from here: work directory /data/x (ext4)" in said("/data/x")[1]
+    assert (
+        "cannot determine from here whether the nodes share: work directory /data/x (ext4)"
+        in said("/data/x")[1]
+    )
 
 
 def test_plans_that_slurm_cannot_do_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

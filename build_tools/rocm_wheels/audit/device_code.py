@@ -97,7 +97,7 @@ def check_rocm_build(wheel: AuditedWheel) -> list[AuditFinding] | SkippedCheck:
 
         return check_version_module(wheel)
     if wheel.damaged_members.intersection(wheel.libraries):
-        return SkippedCheck("a library is damaged, so what it held cannot be said")
+        return SkippedCheck("a library is damaged: its contents are unknown")
     expected_targets = wheel.expected.targets
     present = (
         set(wheel.targets) & set(list_base_targets(expected_targets))

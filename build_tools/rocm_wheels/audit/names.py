@@ -49,7 +49,7 @@ def check_platform(wheel: AuditedWheel) -> list[AuditFinding] | SkippedCheck:
         return [AuditFinding(f"is tagged for any platform, but holds {wheel.libraries[0]}", tip=tip)]
     expected_platform = wheel.expected.platform
     other = [name for name in platforms if not _PLATFORM_TAGS[expected_platform].match(name)]
-    return [AuditFinding(f"is for {', '.join(other)}; {expected_platform} was asked for")] if other else []
+    return [AuditFinding(f"is for {', '.join(other)}, not for {expected_platform}")] if other else []
 
 
 def check_python(wheel: AuditedWheel) -> list[AuditFinding] | SkippedCheck:

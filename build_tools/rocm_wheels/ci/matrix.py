@@ -409,7 +409,7 @@ def find_uneven_sets(cells: Iterable[BuiltCell]) -> list[str]:
             ]:
                 messages.append(
                     f"{name} of torch {line} on {platform}: Python {python} without {', '.join(lacking)},"
-                    " which other Pythons have: its gate holds it; exclude the family for every Python"
+                    " which other Pythons have: its gate blocks it; exclude the family for every Python"
                 )
     return messages
 

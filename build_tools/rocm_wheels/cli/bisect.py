@@ -228,11 +228,7 @@ def _print_plan(prober: SetProber, state: BisectState, *, trusted: bool, as_json
         return
     for number, row in enumerate(rows):
         probe = state.find_probe(row.id)
-        word = (
-            probe.outcome
-            if probe
-            else {0: "said to be good", len(rows) - 1: "said to be bad"}.get(number, "")
-        )
+        word = probe.outcome if probe else {0: "given as good", len(rows) - 1: "given as bad"}.get(number, "")
         mark = "->" if row.id == first else "  "
         click.echo(f"{mark} {row.id}  ROCm {row.rocm or 'unknown'}  {row.created}  {word}".rstrip())
     both = f" and {ends} {'end' if ends == 1 else 'ends'}" if ends else ""

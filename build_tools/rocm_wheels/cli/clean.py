@@ -75,7 +75,7 @@ def command(**options: Any) -> None:
     choice = LeftoverSelection(options["older_than"], options["max_size"], options["steps"])
     if not (options["dry_run"] or options["what"] or choice != LeftoverSelection()):
         raise UsageError(
-            "it is not said what shall go: --older-than, --max-size, --step or --what",
+            "nothing selected to delete: give --older-than, --max-size, --step or --what",
             tip="--dry-run alone lists everything that there is",
         )
     env, workspace = read_environment(), find_workspace(options)

@@ -242,7 +242,7 @@ def _run_lock(**given: Any) -> None:
 def check_output_path(path: Path | None) -> Path | None:
     """Return the file to write, ``None`` for stdout; found wanting now, not after everything was asked."""
     if path is None:
-        raise UsageError("it is not said which file to write", tip="name it with -o FILE")
+        raise UsageError("no output file given", tip="name it with -o FILE")
     if str(path) == "-":
         return None
     if path.is_dir():

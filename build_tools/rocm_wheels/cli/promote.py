@@ -378,8 +378,8 @@ def _warn_of_policies(done: list[RefreshResult]) -> None:
     for refreshed in done:
         if refreshed.other_policy:
             log_note(
-                f"{refreshed.channel} of {refreshed.family} was told of by another policy before:"
-                " where that was not meant, name it with --policy"
+                f"{refreshed.channel} of {refreshed.family} was last refreshed under another policy:"
+                " if that was unintended, name the policy with --policy"
             )
 
 

@@ -166,7 +166,7 @@ def _cache_lines(run: RecordedRun) -> Iterable[str]:
                 if (figures := event.get(side)) and figures.get("hits", 0) + figures.get("misses", 0)
             ]
             name = join_lines(str(event.get("step")))
-            yield f"{name}: {join_lines(str(event.get('kind')))} hits: {', '.join(hits) or 'none asked for'}"
+            yield f"{name}: {join_lines(str(event.get('kind')))} hits: {', '.join(hits) or 'no requests'}"
 
 
 def _step_row(step: RecordedStep) -> list[str]:

@@ -45,7 +45,7 @@ class OptionLost(BuildError):
 
     def __init__(self, option: str, requested: str, configured: str) -> None:
         super().__init__(
-            f"CMake configured with {option}={configured}, and {option}={requested} was asked for"
+            f"CMake configured with {option}={configured}, but {option}={requested} was requested"
         )
         self.option = option
         self.requested = requested

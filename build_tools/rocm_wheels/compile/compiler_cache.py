@@ -159,7 +159,7 @@ class CacheStatistics:
     def text(self) -> str:
         """Say it in a line: how many compiles were answered, host and device code apart."""
         if self.rate is None:
-            return f"{self.kind} was asked for no compile"
+            return f"{self.kind} saw no compiles"
         parts = (("host", self.host), ("device", self.device), ("others", self.unsorted))
         apart = ", ".join(
             f"{name} {counts.hits} of {counts.hits + counts.misses}"
@@ -207,7 +207,7 @@ def explain_low_rate(statistics: CacheStatistics, floor: float) -> str | None:
     rate = statistics.rate
     if rate is None or rate >= floor:
         return None
-    return f"{statistics.text}: fewer than the {floor * 100:g} % asked for"
+    return f"{statistics.text}: fewer than the {floor * 100:g} % required"
 
 
 def parse_sccache_statistics(text: str) -> CacheStatistics:

@@ -125,7 +125,7 @@ def _exclude_generated(source: Path, names: Iterable[str], env: Mapping[str, str
         )
     if patterns:
         listing = ", ".join(patterns[:3]) + (", …" if len(patterns) > 3 else "")
-        log_note(f"the build left files in {source}; git is told not to see them (info/exclude): {listing}")
+        log_note(f"the build left files in {source}; git ignores them (info/exclude): {listing}")
 
 
 def _is_generated(source: Path, name: str) -> bool:

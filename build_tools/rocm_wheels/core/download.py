@@ -214,7 +214,7 @@ class FileDownload:
                 or span[2] not in ("*", str(self._read_validators().size))
             ):
                 self._discard()
-                raise _RetryableError("the server sent another part than the one asked for")
+                raise _RetryableError("the server sent another range than requested")
             return True
         if status != 200:
             raise self._make_status_error(status)
@@ -247,7 +247,7 @@ class FileDownload:
             )
         if size is not None and received > size:
             self._discard()
-            raise _RetryableError("the server sent more than it said")
+            raise _RetryableError("the server sent more than it announced")
         self._write_validators(
             Validators(self._read_validators().etag, self._read_validators().modified, received)
         )

@@ -518,7 +518,7 @@ def inspect_places(places: Mapping[str, Path], mounts: Iterable[MountedFilesyste
             warnings.append(f"{label} {path}: {why}")
     if unknown:
         warnings.append(
-            f"whether the nodes share these cannot be told from here: {', '.join(unknown)}; each job looks"
+            f"cannot determine from here whether the nodes share: {', '.join(unknown)}; each job looks"
         )
     return SharingReport(tuple(errors), tuple(warnings))
 

@@ -66,7 +66,7 @@ def size_job(
     memory: int | None = int((expected.memory * MEMORY_MARGIN + _GIB) // _MIB)
     if partition is not None and partition.memory is None:
         memory = None
-        notes.append(f"no --mem: Slurm was not told how much memory the nodes of {partition.name} have")
+        notes.append(f"no --mem: Slurm does not know how much memory the nodes of {partition.name} have")
     elif partition is not None and memory is not None and partition.memory is not None:
         if memory > partition.memory:
             notes.append(f"--mem: {memory} MiB would do; nodes of {partition.name} have {partition.memory}")
@@ -74,7 +74,7 @@ def size_job(
     disk: int | None = (expected.wheel * DISK_WHEELS + _GIB) // _MIB
     if partition is not None and partition.disk is None:
         disk = None
-        notes.append(f"no --tmp: Slurm was not told how large TMPDIR of {partition.name} is")
+        notes.append(f"no --tmp: Slurm does not know how large TMPDIR of {partition.name} is")
     minutes = max(int(expected.seconds * TIME_MARGIN / 60) + 1, MINUTES_AT_LEAST)
     if partition is not None and partition.minutes is not None and minutes > partition.minutes:
         notes.append(f"--time: {minutes} min would do; {partition.name} gives {partition.minutes}")

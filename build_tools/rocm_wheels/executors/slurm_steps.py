@@ -240,7 +240,7 @@ def _find_ended_state(
     if cancelled:
         return StepState(step.id, "cancelled", job, "by submit --cancel", end)
     if end is not None and end.kind == "signal":
-        why = "it was told to end, and is not in the queue any more: scancel, or preempted for good"
+        why = "cancelled: no longer in the queue (scancel, or preempted for good)"
         return StepState(step.id, "cancelled", job, why, end)
     if end is not None:
         return StepState(step.id, "again" if end.again else "failed", job, end.reason, end)

@@ -224,7 +224,7 @@ def check_wsl(subject: DoctorSubject) -> Iterator[DoctorFinding]:
         yield DoctorFinding(
             "info",
             "WSL has no /dev/kfd: ROCm 7.2 and newer reach the GPU over /dev/dxg, "
-            "with librocdxg, when they are told to",
+            "with librocdxg, when enabled",
             "export HSA_ENABLE_DXG_DETECTION=1   # librocdxg must be installed",
             _WSL_GUIDE,
         )

@@ -139,7 +139,7 @@ def check_rocm_packages(subject: DoctorSubject) -> Iterator[DoctorFinding]:
     elif not subject.env.get("ROCM_HOME"):
         yield DoctorFinding(
             "info",
-            "to compile extensions, torch must be told where ROCm is",
+            "to compile extensions, torch needs ROCM_HOME",
             'export ROCM_HOME="$(rocm-sdk path --root)"',
             _SDK_GUIDE,
         )

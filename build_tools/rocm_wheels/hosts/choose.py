@@ -53,7 +53,7 @@ _STAGE_TIPS = {
     RejectionStage.VERSION: "ask for another version, or with --pre for pre-releases too",
     RejectionStage.TAGS: "take a Python that there are wheels for, or another index",
     RejectionStage.PYTHON: "take a Python that there are wheels for, or another index",
-    RejectionStage.YANKED: "a yanked version is taken when it is asked for exactly: ==",
+    RejectionStage.YANKED: "a yanked version must be requested exactly: ==",
     RejectionStage.BUILD: "name an index for this machine, or none: then the one for its GPU is taken",
     RejectionStage.PROPERTIES: "nor has the index a wheel for the CPU: name another one, with --index",
 }
@@ -244,7 +244,7 @@ def _explain_kernels(facts: ChoiceFacts) -> Iterator[str]:
         and not is_for_cpu(facts)
     ):
         yield (
-            f"which GPUs {offer.file} has code for is not said by its index; "
+            f"the index does not say which GPUs {offer.file} has code for; "
             "`rocm-wheels targets FILE` reads it out of the file"
         )
 
@@ -278,7 +278,7 @@ def _explain_newer(facts: ChoiceFacts) -> Iterator[str]:
         )
     if facts.best.offer.link.yanked is not None:
         why = facts.best.offer.link.yanked or "no reason is given"
-        yield f"{facts.best.offer.file} was yanked ({why}); it was asked for exactly"
+        yield f"{facts.best.offer.file} was yanked ({why}); taken because it is pinned exactly"
 
 
 def _explain_documents(facts: ChoiceFacts) -> Iterator[str]:
@@ -367,9 +367,7 @@ def _parse_requirement(text: str) -> Requirement:
     if requirement.url:
         raise UsageError(f"{text!r} names a file: there is nothing to choose", tip="name the project alone")
     if requirement.marker:
-        raise UsageError(
-            f"{text!r} has a marker", tip="name what this machine wants, without `; …`: it is asked for here"
-        )
+        raise UsageError(f"{text!r} has a marker", tip="name it without the marker (`; …`)")
     return requirement
 
 

@@ -64,7 +64,7 @@ def make_configuration(
     cards = any(gpu.vendor == "amd" and gpu.index is not None for gpu in machine.hardware.gpus)
     if machine.targets is None and cards and platform != "darwin":
         raise HostError(
-            f"{machine.torch}: what its kernels need cannot be told",
+            f"{machine.torch}: cannot determine what its kernels need",
             tip="rocm-wheels install; or name the Python that has it: --python .venv/bin/python",
         )
     settings, notes = make_settings(

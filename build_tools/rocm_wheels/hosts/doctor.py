@@ -220,7 +220,7 @@ def summarize_findings(findings: Iterable[DoctorFinding]) -> str:
         number = count_findings(listed, severity)
         if number:
             parts.append(f"{number} {severity}{'s' if number > 1 else ''}")
-    return ", ".join(parts) or "nothing is wrong"
+    return ", ".join(parts) or "no problems found"
 
 
 def make_report_json(subject: DoctorSubject, findings: Iterable[DoctorFinding]) -> dict[str, Any]:

@@ -100,7 +100,7 @@ def parse_packages(words: Sequence[str], markers: Mapping[str, str]) -> tuple[Re
             )
         if name in packages:
             raise UsageError(
-                f"{name} is asked for twice: {packages[name].text} and {word}", tip="name it once"
+                f"{name} is requested twice: {packages[name].text} and {word}", tip="name it once"
             )
         packages[name] = RequestedPackage(str(requirement), name, requirement)
     if not packages:
@@ -456,7 +456,7 @@ def _match_choice(
     new_choice = chooser([f"torch=={torch.version}"], choice.index)
     if new_choice.picked is None or new_choice.picked.url != torch.url:
         raise HostError(
-            f"what was asked for goes with {torch.name}, which is not the build for this machine",
+            f"the request fits {torch.name}, which is not the build for this machine",
             tip="name a version of torch as well",
         )
     return new_choice

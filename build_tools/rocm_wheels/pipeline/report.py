@@ -119,7 +119,7 @@ def _format_hits(event: Event, side: str) -> tuple[str, str]:
     if hits is None or misses is None:
         return "not known", ""
     if not hits + misses:
-        return "none asked for", ""
+        return "no requests", ""
     return f"{hits:,} of {hits + misses:,}", f"{100 * hits / (hits + misses):.0f} %"
 
 

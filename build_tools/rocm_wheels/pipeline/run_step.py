@@ -125,7 +125,7 @@ def judge_step_end(
     fallback = (
         "was interrupted"
         if error is InterruptedRunError
-        else f"ended with exit code {code}; what it said is above"
+        else f"ended with exit code {code}; its output is above"
     )
     failure = error(
         str(result.get("message") or f"{step.id} {fallback}"), tip=None if step_tip is None else str(step_tip)

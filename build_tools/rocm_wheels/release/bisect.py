@@ -623,17 +623,17 @@ def _check_end(
     name = prober.line.ids[number]
     probe = state.find_probe(name)
     if probe is None:
-        report(f"trying {name}, which is said to be {expected}")
+        report(f"testing {name}, given as {expected}")
         probe = _try_set(prober, state, number, report)
     if probe.outcome == expected:
         return
     state.remove_probe(name)
     came = "cannot be tested" if probe.outcome == "skip" else f"is {probe.outcome}"
-    message = f"{name} is said to be {expected}, and {came}: {probe.why}"
+    message = f"{name} was given as {expected}, but {came}: {probe.why}"
     if probe.exit in {126, 127}:
         tip = "126 and 127 say that a program was not found or may not be run: see to the command"
     else:
-        tip = f"name another set with --{expected}, or believe it with --trust-ends"
+        tip = f"name another set with --{expected}, or skip this check with --trust-ends"
         printed = prober.folder / "logs" / f"{name}.log"
         tip = f"see {printed}; {tip}" if printed.exists() else tip
     raise ReleaseError(message, tip=tip)

@@ -144,9 +144,7 @@ def _parse_rocm_rename(document: SetDocument, word: str) -> tuple[str, str]:
     if not equals:
         if len(rocms) != 1:
             listed = ", ".join(rocms) or "of no version that its lock names"
-            raise UsageError(
-                f"the set is for ROCm {listed}", tip="say which is meant: --rocm-version OLD=NEW"
-            )
+            raise UsageError(f"the set is for ROCm {listed}", tip="name it with --rocm-version OLD=NEW")
         old, new = rocms[0], word
     if old not in rocms:
         raise UsageError(

@@ -41,7 +41,7 @@ from rocm_wheels.wheels import parse_metadata
 _METADATA_JOBS = 16
 _MOST_UNPINNED_SHOWN = 10
 _EXTRA_MARKER = re.compile(r"\bextra\b")
-_PIN_TIP = "build them with exact versions (==), or say --allow-unpinned"
+_PIN_TIP = "build them with exact versions (==), or allow this with --allow-unpinned"
 UNPINNED_PREFIXES = (
     "not pinned: ",
     "not tied",
@@ -367,7 +367,7 @@ def require_no_lost_targets(
             f"{document.id} has no code of {lost_code}, and {newest.id}, which {channel} shows, "
             "has: people with "
             "these GPUs would get it as the newest",
-            tip="promote a set for all of them; where this is meant, say --allow-fewer-targets",
+            tip="promote a set for all of them, or allow this with --allow-fewer-targets",
         )
     return (f"{FEWER_TARGETS_PREFIX}no code of {lost_code}, which {newest.id} has",)
 

@@ -102,7 +102,7 @@ def read_patch_set(folder: Path) -> PatchSet:
         if path.suffix != ".patch":
             raise DataError(
                 f"{path} would not be applied: its name does not end in .patch",
-                tip="rename it, or take it out of the set",
+                tip="rename it, or remove it from the set",
             )
         module = relative.parent.relative_to(relative.parts[0]).as_posix()
         patches = stages[relative.parts[0]].setdefault("" if module == "." else module, [])
@@ -275,7 +275,7 @@ def describe_base(patch: Patch, where: str = "") -> str:
 def read_patch_mail(git: Git, patch: Patch) -> PatchMail:
     """Take a patch file apart as `git am` does. Raises PatchRefusedError for one without author or date."""
     if not patch.data.strip():
-        raise PatchRefusedError(f"{patch.name} is empty", tip="take it out of the set, or write it again")
+        raise PatchRefusedError(f"{patch.name} is empty", tip="remove it from the set, or write it again")
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-patch-") as folder:
         message, changes = Path(folder, "message"), Path(folder, "changes")
         output = git.text(
@@ -353,7 +353,7 @@ def _apply_patch(index_git: Git, patch: Patch, mail: PatchMail, where: str) -> N
         raise PatchRefusedError(
             f"{patch.name} does not apply to {where}: {describe_base(patch, where)}",
             tip="check that commit out with this patch set, move the patch to the new one (`git rebase`) and "
-            "use `save-patches`; or take it out of the set, or use --no-patch",
+            "use `save-patches`; or remove it from the set, or use --no-patch",
         ) from cause
 
 

@@ -685,7 +685,7 @@ def update_lock(
 
 def _plan_update(locked: LockedProject, project: Project, platform: Platform, patches: Path) -> ProjectToLock:
     if not locked.pinned and is_commit(locked.ref):
-        log_note(f"{project.name} stays: a commit was asked for ({locked.why})")
+        log_note(f"{project.name} is unchanged: pinned to a commit ({locked.why})")
     choose = partial(_choose_updated_pin, locked, project, platform)
     return ProjectToLock(project, choose, locked.pinned, partial(_reread_patch_set, locked, project, patches))
 

@@ -191,7 +191,7 @@ def _require_words_taken(words: Sequence[str], lines: Sequence[str]) -> None:
     named = {word.rstrip(":") for word in refused.split()}
     if named & {part for word in words for part in (word, word.partition("=")[0])}:
         raise UsageError(
-            f"pytest refuses what it is told: {refused}",
+            f"pytest rejects its options: {refused}",
             tip="words behind -- and those of PYTEST_ADDOPTS are handed to it: take these out",
         )
 

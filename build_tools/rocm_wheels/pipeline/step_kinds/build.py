@@ -451,7 +451,7 @@ class BuildStep:
             findings_text = "\n".join(f"  {finding.format_line()}" for finding in report.errors)
             tips = [finding.tip for finding in report.errors if finding.tip]
             raise AuditError(
-                f"{wheel.path.name} is not what was asked for:\n{findings_text}\n"
+                f"{wheel.path.name} failed verification:\n{findings_text}\n"
                 f"kept aside with its log: {rejected_path.parent}",
                 tip=tips[0] if tips else "build with --no-verify to keep it unchecked",
             )

@@ -449,7 +449,7 @@ def _judge_completeness(case: GateCase) -> RuleResult:
             RuleResult("complete", "fail", why, tip="build them, and stage the whole set")
         )
     if not document.planned:
-        why = "nobody said what should be in the set, so nothing says that all of it is"
+        why = "the set has no list of planned cells: its completeness is unknown"
         tip = "stage it with a lock that names its Pythons and targets"
         return case.apply_waivers(RuleResult("complete", "fail", why, tip=tip))
     return RuleResult("complete", "pass", f"all {planned} (project × Python × target) are there")

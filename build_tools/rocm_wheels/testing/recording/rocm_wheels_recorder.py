@@ -122,7 +122,7 @@ class Recorder:
         elif skipped and all(part in skipped or part.when != "call" for part in rest):
             self._write_outcome(nodeid, "skipped", seconds, _describe_report(skipped[0]))
         elif not any(part.when == "call" for part in rest):
-            self._write_outcome(nodeid, "failed", seconds, "it was begun, and its end is not told")
+            self._write_outcome(nodeid, "failed", seconds, "it started and did not finish")
         else:
             words = (
                 f"passed after {len(again)} failure{'s' * (len(again) > 1)}: {_describe_report(again[0])}"
