@@ -113,7 +113,7 @@ def test_a_dry_run_alone_lists_everything_and_touches_nothing(work: Path) -> Non
         "trees",
         "trees",
     ]
-    assert "8 would be deleted, " in said.stderr
+    assert "8 items would be deleted, " in said.stderr
     assert "50 days" in said.stdout
 
 
