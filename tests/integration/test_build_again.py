@@ -40,7 +40,9 @@ def test_another_torch_in_the_environment_is_another_input(demo: Demo) -> None:
     assert "nothing to do" in demo.build(*ONLY_AUDIO).err
     assert demo.build(*ONLY_TORCH, "--pytorch-build-number", "2").code == 0
     ended = demo.build(*ONLY_AUDIO)
-    assert re.search(r"PYTORCH_VERSION changed .+\.post2\); and pins, wheel of pytorch", ended.err), ended.err
+    assert re.search(r"inputs changed: PYTORCH_VERSION .+\.post2\), pins, wheel of pytorch", ended.err), (
+        ended.err
+    )
     assert "nothing to do" in demo.build(*ONLY_AUDIO).err
 
 
@@ -54,7 +56,7 @@ def test_other_packages_do_not_reach_the_build_environment(demo: Demo, tmp_path:
 def test_variables_of_the_user_that_reach_a_wheel_are_inputs(demo: Demo) -> None:
     mine = {"SOURCE_DATE_EPOCH": "1700000000"}
     assert demo.build(*ONLY_AUDIO).code == 0
-    assert "SOURCE_DATE_EPOCH changed" in demo.build(*ONLY_AUDIO, **mine).err
+    assert "inputs changed: SOURCE_DATE_EPOCH" in demo.build(*ONLY_AUDIO, **mine).err
     assert "nothing to do" in demo.build(*ONLY_AUDIO, **mine).err
 
 
@@ -66,7 +68,7 @@ def test_a_companion_requires_the_torch_that_it_was_built_against(demo: Demo) ->
     assert ended.code == 0, ended.err
     assert required(demo.wheels()["torchaudio"]) == [f"Requires-Dist: torch=={torch}"]
     words = ("--set-env", "pytorch_audio:PYTORCH_VERSION=2.13.0a0")
-    assert "PYTORCH_VERSION changed" in demo.build(*ONLY_AUDIO, *words).err
+    assert "inputs changed: PYTORCH_VERSION" in demo.build(*ONLY_AUDIO, *words).err
     assert required(demo.wheels()["torchaudio"]) == ["Requires-Dist: torch==2.13.0a0"]
     ended = demo.build(*ONLY_AUDIO, "--set-env", "pytorch_audio:PYTORCH_VERSION=1.*")
     assert ended.code == 2 and "torch==1.* does not require one exact version" in ended.err

@@ -82,7 +82,7 @@ def test_a_companion_alone_against_a_wheel_is_what_it_is_beside_its_torch(demo: 
     assert demo.build(*ONLY_TORCH, "--pytorch-build-number", "2", output="second").code == 0
     (second,) = (demo.folder / "second").glob("torch-*.whl")
     ended = another(demo, "--pytorch-wheel", second)
-    assert "PYTORCH_VERSION changed" in ended.err and "; and pins, wheel of pytorch" in ended.err
+    assert "inputs changed: PYTORCH_VERSION (" in ended.err and "), pins, wheel of pytorch" in ended.err
     assert required(vision(demo.folder / "vision"))[0].endswith(".post2")
     assert another(demo, "--pytorch-wheel", torch).code == 0
     assert required(vision(demo.folder / "vision")) == required(there)

@@ -308,7 +308,7 @@ def test_a_plan_is_submitted_once(tmp_path: Path, fake: Faked, capfd: pytest.Cap
     stale = site.submit("--assume-shared")
     (world.sources / "pytorch" / "source.txt").write_text("one")
     assert (stale.code, "is older than what it was made of:" in stale.err) == (2, True)
-    assert f"{TORCH}: sources changed" in stale.err
+    assert f"{TORCH}: inputs changed: sources (" in stale.err
     fake.write(queue="")  # all are gone, and have told nothing
     fake.write(refusal="sbatch: error: Batch job submission failed: Invalid qos specification\n")
     wrong = site.submit("--assume-shared")

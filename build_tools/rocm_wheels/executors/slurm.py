@@ -166,7 +166,7 @@ class SlurmSubmission:
                 continue
             inputs = {name: str(value) for name, value in planned.plan.steps[step.id].inputs.items()}
             if planned.plan.steps[step.id].verdict != "left out":
-                changes += [f"{step.id}: {line}" for line in compare_with_plan(step, inputs)]
+                changes += [f"{step.id}: inputs changed: {line}" for line in compare_with_plan(step, inputs)]
         changes += [f"{name}: a new step" for name in planned.plan.steps if name not in self.file.plan.steps]
         if changes:
             raise self._make_stale_error(changes)

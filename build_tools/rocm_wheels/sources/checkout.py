@@ -161,15 +161,15 @@ def find_existing_folder(directory: Path) -> Path:
     return next(folder for folder in (directory, *directory.parents) if folder.is_dir())
 
 
-def is_fresh_folder(directory: Path) -> bool:
+def is_fresh_folder(directory: Path, option: str = ONE_PROJECT_OPTIONS.folder) -> bool:
     """Tell whether nothing is in the folder yet (or only a beginning of ours, killed at once)."""
     above = find_existing_folder(directory)
     if above != directory:
         missing = next(path for path in (directory, *directory.parents) if path.parent == above)
         if missing.is_dir():  # made by another checkout, this moment
-            return is_fresh_folder(directory)
+            return is_fresh_folder(directory, option)
         if os.path.lexists(missing):
-            raise SourceError(f"{missing} is not a folder", tip="name another one with --repo")
+            raise SourceError(f"{missing} is not a folder", tip=f"name another one with {option}")
         return True
     names = {entry.name for entry in directory.iterdir()}
     if names <= {".git"}:
@@ -182,7 +182,7 @@ def is_fresh_folder(directory: Path) -> bool:
     if ".git" not in names:
         raise SourceError(
             f"{directory} is not empty and not a git checkout",
-            tip="name another folder with --repo, or move this one away",
+            tip=f"name another folder with {option}, or move this one away",
         )
     return False
 
@@ -258,7 +258,7 @@ def prepare_repository(
         origin_option = request.option_names.origin
         raise SourceError(
             f"{request.directory} is {kind} of {hide_credentials(pin.origin)}",
-            tip="name another folder with --repo"
+            tip=f"name another folder with {request.option_names.folder}"
             + (f", or give that origin with {origin_option}" if origin and origin_option else ""),
         )
     tree = ""
@@ -440,7 +440,7 @@ def checkout_project(request: CheckoutRequest, *, env: Mapping[str, str], python
     check_patch_request(
         request.patches, hipify=request.hipify, commit=request.commit_hipify, submodules=request.submodules
     )
-    fresh = is_fresh_folder(directory)
+    fresh = is_fresh_folder(directory, request.option_names.folder)
     git_dir = directory / ".git" if fresh else find_git_directory(Git(directory, env))
     env = {**env, TREE_VARIABLE: str(git_dir)}
     shown_origin = hide_credentials(pin.origin)

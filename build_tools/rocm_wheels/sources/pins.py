@@ -197,11 +197,12 @@ class OptionNames:
 
     ref: str = REF_OPTION
     origin: str = "--gitrepo-origin"
+    folder: str = "--checkout-dir"
     torch: str = "check out torch first (--torch-dir says where it is)"
 
 
 ONE_PROJECT_OPTIONS = OptionNames()
-SEVERAL_PROJECTS_OPTIONS = OptionNames(ref="--lock", origin="")
+SEVERAL_PROJECTS_OPTIONS = OptionNames(ref="--lock", origin="", folder="--repo")
 
 
 @dataclass(frozen=True)

@@ -564,7 +564,7 @@ def name_options(project: str) -> OptionNames:
     """Return what the options about a project are called."""
     option = get_option_name(project)
     return OptionNames(
-        f"--{option}-ref", f"--{option}-origin", "name a torch that pins it (see --pytorch-ref, --line)"
+        f"--{option}-ref", f"--{option}-origin", torch="name a torch that pins it (see --pytorch-ref, --line)"
     )
 
 
