@@ -45,14 +45,14 @@ def spent(call, runs=int(sys.argv[1])):
     return statistics.median(found)
 from torchruntime.device_db import get_gpus
 from rocm_bootstrap.detect import detect_gpus
-from rocm_wheels.gpus.detect import look
+from rocm_wheels.gpus import detect_hardware
 nowhere = Path("/no-such-root")
 print(json.dumps({
     "lspci, torchruntime": spent(get_gpus),
-    "lspci": spent(lambda: look(os.environ, root=nowhere)),
+    "lspci": spent(lambda: detect_hardware(os.environ, root=nowhere)),
     "sysfs, rocm-bootstrap": spent(detect_gpus),
-    "sysfs": spent(lambda: look(os.environ, vendors=("amd",))),
-    "sysfs, all": spent(lambda: look(os.environ)),
+    "sysfs": spent(lambda: detect_hardware(os.environ, vendors=("amd",))),
+    "sysfs, all": spent(lambda: detect_hardware(os.environ)),
 }))
 """
 CHOOSING = """
@@ -76,11 +76,11 @@ def spent(call, runs=5):
     return statistics.median(found), first
 document = json.load(sys.stdin)
 from variantlib.api import get_variants_by_priority
-from rocm_wheels.variants.order import answers, order_labels
-from rocm_wheels.variants.document import read_document
+from rocm_wheels.variants import find_support, order_labels
+from rocm_wheels.variants.document import validate_document
 def ours():
-    metadata = read_document(document, "bench")
-    return order_labels(metadata, {ns: one.features for ns, one in answers(metadata, {}).items()})
+    metadata = validate_document(document, "bench")
+    return order_labels(metadata, {ns: one.features for ns, one in find_support(metadata, {}).items()})
 theirs, they = spent(lambda: [one.label for one in get_variants_by_priority(variants_json=document)])
 mine, we = spent(lambda: list(ours()))
 assert they == we, (they[:5], we[:5])

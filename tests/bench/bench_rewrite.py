@@ -39,10 +39,9 @@ from rocm_wheels.wheels import (
 
 NAME = "bench-1.0-py3-none-any.whl"
 OURS = (
-    "import pathlib, sys; from rocm_wheels.wheels.archive.rewrite import rewrite_wheel; "
-    "from rocm_wheels.wheels.archive.edits import Edit; {more}"
+    "import pathlib, sys; from rocm_wheels.wheels import WheelEdit, rewrite_wheel; {more}"
     "done = rewrite_wheel(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), "
-    "Edit(label='rocm7.2', put={{'variant.json': b'{{}}'}})); {then}"
+    "WheelEdit(label='rocm7.2', put={{'variant.json': b'{{}}'}})); {then}"
 )
 NO_SYNC = "import os; os.fsync = lambda number: None; "
 PYPROJECT = """

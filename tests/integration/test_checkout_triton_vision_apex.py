@@ -178,13 +178,13 @@ def test_a_sixth_project_is_one_new_file(place: Place, tmp_path: Path) -> None:
     pins = tmp_path / "clone/repos/pytorch"
     pins.mkdir()
     (pins / "related_commits").write_text(f"ubuntu|pytorch|torchcodec|main|{pull}|{place.upstream.url}\n")
-    door = "from rocm_wheels.cli.checkout import door; door('torchcodec')()"
+    door = "from rocm_wheels.cli.checkout import make_recipe_group; make_recipe_group('torchcodec')()"
     words = ("checkout", "--gitrepo-origin", place.upstream.url, "--require-related-commit")
     assert "related_commits line 1, branch main" in run("-c", door, *words)
     assert place.upstream.git(clone / "repos/torchcodec", "rev-parse", "HEAD") == pull
     order = (
-        "from rocm_wheels.models.project import *;"
-        "print([p.name for p in build_order(map(load_project, project_names()))])"
+        "from rocm_wheels.models import list_project_names, load_project, sort_projects;"
+        "print([p.name for p in sort_projects(map(load_project, list_project_names()))])"
     )
     names = ["triton", "pytorch", "apex", "pytorch_audio", "pytorch_vision", "torchcodec"]
     assert str(names) in run("-c", order)

@@ -191,8 +191,8 @@ def test_closed_folders_are_opened(work: Path) -> None:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from rocm_wheels.core.files import exclusive
-with exclusive(Path(sys.argv[1]), what=sys.argv[2]):
+from rocm_wheels.core import lock_folder
+with lock_folder(Path(sys.argv[1]), purpose=sys.argv[2]):
     print("held", flush=True)
     time.sleep(60)
 """

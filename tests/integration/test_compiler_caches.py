@@ -274,13 +274,13 @@ def test_the_server_of_a_killed_step_is_used_again_and_stopped(
 ) -> None:
     program = (
         "import json, os, sys; from pathlib import Path\n"
-        "from rocm_wheels.compile.cache import CompilerCache, cache_session\n"
+        "from rocm_wheels.compile import CompilerCache, open_cache_session\n"
         "cache = CompilerCache('sccache', Path(sys.argv[1]))\n"
-        "with cache_session(cache, dict(os.environ), Path(sys.argv[2])) as found:\n"
+        "with open_cache_session(cache, dict(os.environ), Path(sys.argv[2])) as found:\n"
         "    print(json.dumps(dict(found)), flush=True)\n"
         "    os.kill(os.getpid(), 9)\n"
     )
-    package = str(Path(compiler_cache.__file__).parents[3])
+    package = str(Path(compiler_cache.__file__).parents[2])
     words = [sys.executable, "-c", program, str(sccache.program), str(tmp_path / "work")]
     killed = subprocess.run(
         words, env=env | {"PYTHONPATH": package}, check=False, capture_output=True, timeout=60

@@ -533,7 +533,7 @@ def test_a_run_that_ends_at_any_write_is_completed_by_the_next(
     writes = (
         (Path, "rename"),
         (Path, "unlink"),
-        (fetch_artifacts, "write_json"),
+        (fetch_artifacts, "write_json_file"),
         (fetch_artifacts.os, "replace"),
     )
     done, number = False, 0

@@ -94,7 +94,7 @@ def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def staged(store: Store, wheels: list[Path], *locks: Lock, **more: Any) -> SetDocument:
-    plan = plan_stage(wheels, locks or [LOCK], **{"places": PLACES, "layout": "per-family", **more})
+    plan = plan_stage(wheels, locks or [LOCK], **{"paths": PLACES, "layout": "per-family", **more})
     return stage_set(store, plan, now=NOW).document
 
 
@@ -428,7 +428,7 @@ def test_a_keep_list_leaves_out_what_is_for_others_alone(
     (tmp_path / "wheels").mkdir()
     raw = [draft.write(tmp_path / "wheels") for draft in split_drafts(version)]
     lock = LOCK.model_copy(update={"targets": TARGETS, "projects": dict(list(LOCK.projects.items()))})
-    old = staged(store, raw, lock, places=places, layout="multi-arch")
+    old = staged(store, raw, lock, paths=places, layout="multi-arch")
     base = ["finalize", str(tmp_path / "store"), "--set", old.id, "--work-dir", str(tmp_path)]
     final_words = [*base, "--keep", "triton", "--rocm-version", "7.1.0"]
 
@@ -482,7 +482,7 @@ def test_variants_for_others_are_left_out_as_they_are(
     (tmp_path / "wheels").mkdir()
     raw = [draft.write(tmp_path / "wheels") for name, draft in made.items() if "plain" not in name]
     store, places = FolderStore(tmp_path / "store"), FamilyPaths(load_layout(), "multi-arch")
-    old = staged(store, raw, NEWER, OLDER, places=places, layout="variants")
+    old = staged(store, raw, NEWER, OLDER, paths=places, layout="variants")
     only = sorted(
         set(old.targets) - {t for file in old.files if "rocm7.0" in file.label for t in file.targets}
     )

@@ -31,16 +31,15 @@ QUICK = RetryPolicy(retries=2, first_wait=0.01, silence=5)
 RUN = """
 import sys
 from pathlib import Path
-from rocm_wheels import log
-from rocm_wheels.core.errors import explain, RocmWheelsError
-from rocm_wheels.hosts.install.cache import Cache
-from rocm_wheels.core.download import Wanted
-from rocm_wheels.hosts.install.fetch import fetch_all
+from rocm_wheels.core.errors import explain_error, RocmWheelsError
+from rocm_wheels.core.download import DownloadTarget
+from rocm_wheels.hosts.wheel_cache import WheelCache, download_wheels
 url, digest, folder, name = sys.argv[1:]
 try:
-    print(*(one.path for one in fetch_all([Wanted(name, url, digest or None)], Cache(Path(folder))).values()))
+    target = DownloadTarget(name, url, digest or None)
+    print(*(wheel.path for wheel in download_wheels([target], WheelCache(Path(folder))).values()))
 except RocmWheelsError as error:
-    print(explain(error)); sys.exit(error.exit_code)
+    print(explain_error(error)); sys.exit(error.exit_code)
 """
 
 

@@ -73,16 +73,16 @@ def test_it_is_planned_then_made_then_used_again(tmp_path: Path, capsys: pytest.
 KILL = """
 import os, signal, sys
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.install import command
-from rocm_wheels.hosts.install import venv
+from rocm_wheels.cli.install import install_command
+from rocm_wheels.hosts import plan_install
 
 def die(*given, **more):
     if sys.argv[1] == "after":
         run(*given, **more)
     os.kill(os.getpid(), signal.SIGKILL)
 
-run, venv.process.run = venv.process.run, die
-run_command(command, sys.argv[2:])
+run, make_plan.run_command = make_plan.run_command, die
+run_command(install_command, sys.argv[2:])
 """
 
 

@@ -25,16 +25,15 @@ MODULES = ("", "modules/third_party/middle", "modules/third_party/middle/modules
 DRIVER = """
 import os, sys
 from pathlib import Path
-from rocm_wheels.models.project import load_project
-from rocm_wheels.sources.checkout import checkout
-from rocm_wheels.sources.checkout import CheckoutRequest
-from rocm_wheels.sources.network.transport import Transport
-from rocm_wheels.sources.pins.choose import Pin
+from rocm_wheels.models import load_project
+from rocm_wheels.sources.checkout import CheckoutRequest, checkout_project
+from rocm_wheels.sources.network import Transport
+from rocm_wheels.sources.pins import Pin
 url, ref, tree, folder = sys.argv[1:]
 transport = Transport(retries=0, timeout=60, mirrors=Path(folder) if folder else None)
 request = CheckoutRequest(load_project("pytorch"), Path(tree), Pin(url, ref, "test"), hipify=False,
     transport=transport)
-checkout(request, env=os.environ, python=Path(sys.executable))
+checkout_project(request, env=os.environ, python=Path(sys.executable))
 """
 
 

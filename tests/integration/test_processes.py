@@ -28,10 +28,9 @@ FAMILY = "sleep 1000 & sleep 1000"
 HOLDER = """
 import sys
 from pathlib import Path
-from rocm_wheels.core.process import run
-from rocm_wheels.core.files import exclusive
-with exclusive(Path(sys.argv[1]), what="a test"):
-    run(["sh", "-c", sys.argv[2]], env={"PATH": sys.argv[3]})
+from rocm_wheels.core import lock_folder, run_command
+with lock_folder(Path(sys.argv[1]), purpose="a test"):
+    run_command(["sh", "-c", sys.argv[2]], env={"PATH": sys.argv[3]})
 """
 
 

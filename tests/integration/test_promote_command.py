@@ -149,7 +149,7 @@ def test_only_what_was_tested_is_released(
     if damage == "page":
         (place / world.places.set_index(document.id) / "torch/index.html").unlink()
     if damage == "released":
-        store.create(_release().file(file.sha256, file.name), b"of somebody else")
+        store.create(_release().wheel_file(file.sha256, file.name), b"of somebody else")
     words = ["promote", str(place), "--set", document.id, "--channel", "nightly", "--policy", str(policy)]
     assert run_command(cli, words) == 15
     says = {
@@ -158,5 +158,5 @@ def test_only_what_was_tested_is_released(
         "released": "its sha256 is",
     }
     assert says[damage] in capsys.readouterr().err
-    assert not (place / _release().document(document.id)).exists()
+    assert not (place / _release().set_document(document.id)).exists()
     assert not (place / _release().channel("nightly")).exists()

@@ -18,7 +18,7 @@ from rocm_wheels.pipeline import create_run_record, read_run
 WRITER = """
 import sys
 from pathlib import Path
-from rocm_wheels.pipeline.record.writing import RunRecord
+from rocm_wheels.pipeline import RunRecord
 record = RunRecord(Path(sys.argv[1]))
 for number in range(int(sys.argv[3])):
     record.write("command", step=sys.argv[2], command="x" * (number * 37 % 9000), number=number)
@@ -67,9 +67,9 @@ def test_a_run_is_running_until_its_process_is_killed(tmp_path: Path) -> None:
     code = """
 import os, platform, sys, time
 from pathlib import Path
-from rocm_wheels import groups
-from rocm_wheels.pipeline.record.writing import RunRecord
-mark = {"pid": os.getpid(), "began": groups.began(os.getpid())}
+from rocm_wheels.core import get_process_start
+from rocm_wheels.pipeline import RunRecord
+mark = {"pid": os.getpid(), "began": get_process_start(os.getpid())}
 record = RunRecord(Path(sys.argv[1]))
 record.write("run-begun", host=platform.node(), **mark)
 record.write("step-begun", step="build-pytorch", **mark)

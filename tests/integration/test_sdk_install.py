@@ -158,8 +158,8 @@ def test_killed_in_the_middle(spec: EnvironmentSpec, tmp_path: Path, when: str) 
 
 def test_killed_for_real_while_installing(spec: EnvironmentSpec, tmp_path: Path) -> None:
     made = ensure(spec, tmp_path)
-    kill = "import os, signal\nfrom rocm_wheels.sdk import install\n"
-    kill += "install.pip_install = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\n"
+    kill = "import os, signal\nfrom rocm_wheels.sdk import build_environment\n"
+    kill += "build_environment.pip_install = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\n"
     words = [sys.executable, "-c", kill + _ENSURE.replace("==7.1.0", ">=7,<8"), str(spec.find_links)]
     one = replace(spec, rocm_spec=">=7,<8", extras=("device-gfx942",))
 

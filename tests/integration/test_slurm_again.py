@@ -20,7 +20,6 @@ from rocm_wheels.executors import (
     SlurmSite,
     SlurmSubmission,
     slurm,
-    slurm_cluster,
 )
 from rocm_wheels.pipeline import Plan
 
@@ -154,7 +153,7 @@ def test_what_others_submit_while_the_queue_is_asked_is_not_lost(
         folder.write_ledger(replace(before, jobs={TRITON: SlurmJob(4, 1), TORCH: SlurmJob(99, 1)}))
         return [QueuedJob(SlurmJob(4, 1), "PENDING", "Priority", f"{folder.job_prefix()}build-triton")]
 
-    monkeypatch.setattr(slurm_cluster, "query_queue", asked)
+    monkeypatch.setattr(slurm, "query_queue", asked)
     _, found = submission.read_states()
     assert (found[TRITON].state, found[TORCH].state) == ("waiting", "not submitted")
     monkeypatch.setattr(slurm, "_LOCK_SECONDS", 0.01)

@@ -182,8 +182,8 @@ def environment(place: Path, mode: str = "") -> dict[str, str]:
 
 
 def run(place: Path, mode: str, *words: str, gpus: tuple[Gpu, ...] = (), **more: object) -> SmokeRun:
-    asked = SmokeRequest(Path(sys.executable), place / "smoke-tests", words=words, **more)  # type: ignore[arg-type]
-    return run_smoke_tests(asked, gpus, environment(place, mode), show=sys.stdout.write)
+    request = SmokeRequest(Path(sys.executable), place / "smoke-tests", words=words, **more)  # type: ignore[arg-type]
+    return run_smoke_tests(request, gpus, environment(place, mode), show=sys.stdout.write)
 
 
 def is_alive(pid: int) -> bool:
@@ -264,11 +264,11 @@ RUNNER = """
 import os, sys
 from pathlib import Path
 from rocm_wheels.testing.results import write_results
-from rocm_wheels.testing.smoke import Asked, run_smoke_tests
+from rocm_wheels.testing.smoke import SmokeRequest, run_smoke_tests
 place = Path(sys.argv[1])
 words = ("-k", "passes or hangs or of_gpu")
-asked = Asked(Path(sys.executable), place / "smoke-tests", words=words, limit=60)
-run_smoke_tests(asked, (), os.environ, show=print,
+request = SmokeRequest(Path(sys.executable), place / "smoke-tests", words=words, limit=60)
+run_smoke_tests(request, (), os.environ, show=print,
                 keep=lambda ran: write_results(place / "results.json", ran.results))
 """
 

@@ -375,7 +375,7 @@ from pathlib import Path
 from faulty_store import FaultyStore
 from release_world import World
 from rocm_wheels.core.store_folder import FolderStore
-from rocm_wheels.core.store_fsspec import OtherStore
+from rocm_wheels.core.store_fsspec import FsspecStore
 from staged import small_plan, stage
 os.fsync = lambda _: None
 world = World(Path({world!r}))

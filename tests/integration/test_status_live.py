@@ -18,11 +18,11 @@ from rocm_wheels.pipeline import create_run_record
 RUN = """
 import os, platform, sys, time
 from pathlib import Path
-from rocm_wheels import groups
-from rocm_wheels.pipeline.record.writing import RunRecord
+from rocm_wheels.core import get_process_start
+from rocm_wheels.pipeline import RunRecord
 record = RunRecord(Path(sys.argv[1]))
 log = record.folder / "build-pytorch.log"
-mark = {"pid": os.getpid(), "began": groups.began(os.getpid())}
+mark = {"pid": os.getpid(), "began": get_process_start(os.getpid())}
 record.write("run-begun", host=platform.node(), steps=1, **mark)
 guess = {"seconds": 100, "source": "a guess"}
 record.write("step-begun", step="build-pytorch", log=log, estimate=guess, **mark)

@@ -160,15 +160,13 @@ def test_a_registry_wheel_of_thousands_of_files(tmp_path: Path) -> None:
 
 KILLED = """
 import os, pathlib, signal, sys
-from rocm_wheels.wheels.archive import copying
-from rocm_wheels.wheels.archive.edits import Edit
-from rocm_wheels.wheels.archive.rewrite import rewrite_wheel
-write = copying.Copier.write
+from rocm_wheels.wheels import RangeCopier, WheelEdit, rewrite_wheel
+write = RangeCopier.write
 def last(self, content):
     write(self, content[: len(content) // 2])
     os.kill(os.getpid(), signal.SIGKILL)
-copying.Copier.write = last
-rewrite_wheel(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), Edit(label="x"))
+RangeCopier.write = last
+rewrite_wheel(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), WheelEdit(label="x"))
 """
 
 

@@ -20,7 +20,7 @@ from rocm_wheels.hosts import (
     UnreachableIndexError,
     choose_wheels,
 )
-from rocm_wheels.hosts.make_plan import _choose_version, _make_chooser
+from rocm_wheels.hosts.plan_install import _choose_version, _make_chooser
 from rocm_wheels.index import IndexAnswer, IndexReader, UnreachableError, parse_page, require_link_digest
 
 INDEX, REST = "https://me:secret@index.example/whl/", "https://pypi.example/simple/"

@@ -531,7 +531,7 @@ TABLES = {
     "ci": "models.ci:CiTable",
     "container_images": "models.torch_builds:ImageTable",
     "containers": "models.ci:ContainerTable",
-    "doctor_variables": "hosts.check_variables:VariableHarms",
+    "doctor_variables": "hosts.doctor_variables:VariableHarms",
     "domain_libraries": "models.domain_libraries:DomainTable",
     "dtypes": "models.dtypes:DtypeTable",
     "estimates": "models.estimates:_EstimateTable",

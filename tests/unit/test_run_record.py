@@ -12,7 +12,7 @@ import pytest
 
 from rocm_wheels.core import get_process_start
 from rocm_wheels.pipeline import RunRecord, create_run_record, list_run_ids
-from rocm_wheels.pipeline import record as writing
+from rocm_wheels.pipeline import run_record as writing
 
 NOON = datetime(2026, 11, 21, 15, 41, 30, 123456, tzinfo=timezone.utc)
 

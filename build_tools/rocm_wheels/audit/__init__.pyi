@@ -1,3 +1,7 @@
+from .audited_wheel import AuditedWheel as AuditedWheel
+from .audited_wheel import WheelExpectation as WheelExpectation
+from .audited_wheel import is_same_name as is_same_name
+from .audited_wheel import list_accepted_tags as list_accepted_tags
 from .device_code import find_device_wheels as find_device_wheels
 from .device_code import group_device_wheels as group_device_wheels
 from .device_code import serves_target as serves_target
@@ -11,10 +15,6 @@ from .import_check import describe_exit as describe_exit
 from .import_check import explain_no_import as explain_no_import
 from .import_check import make_clean_environment as make_clean_environment
 from .names import is_same_version as is_same_version
-from .subject import AuditedWheel as AuditedWheel
-from .subject import WheelExpectation as WheelExpectation
-from .subject import is_same_name as is_same_name
-from .subject import list_accepted_tags as list_accepted_tags
 from .table import CHECKS as CHECKS
 from .table import IMPORT_CHECK as IMPORT_CHECK
 from .table import IMPORT_SUMMARY as IMPORT_SUMMARY

@@ -10,8 +10,8 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 
+from rocm_wheels.audit.audited_wheel import AuditedWheel
 from rocm_wheels.audit.findings import AuditFinding, SkippedCheck
-from rocm_wheels.audit.subject import AuditedWheel
 from rocm_wheels.core import DataError
 
 # files that installers write; in a wheel they tell lies about the machine that it lands on

@@ -19,8 +19,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from rocm_wheels.audit.audited_wheel import AuditedWheel, is_same_name, list_base_targets
 from rocm_wheels.audit.findings import AuditFinding, SkippedCheck
-from rocm_wheels.audit.subject import AuditedWheel, is_same_name, list_base_targets
 from rocm_wheels.core import UsageError
 from rocm_wheels.models import DeviceCodeRule, strip_features
 from rocm_wheels.wheels import WheelName, parse_wheel_name

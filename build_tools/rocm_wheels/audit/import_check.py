@@ -21,12 +21,12 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
+from rocm_wheels.audit.audited_wheel import WheelExpectation, list_base_targets
 from rocm_wheels.audit.findings import AuditFinding
 from rocm_wheels.audit.names import is_same_version
-from rocm_wheels.audit.subject import WheelExpectation, list_base_targets
 from rocm_wheels.core import AuditError, BuildError, run_command
 
-_PROBE = Path(__file__).with_name("probe.py")
+_PROBE = Path(__file__).with_name("import_probe.py")
 _BUILDER_VARIABLES = re.compile(
     r"(PYTHON|LD_|DYLD_|ROCM_|HIP_|HSA_|PYTORCH_|TORCH_|TRITON_|CONDA_|VIRTUAL_ENV$|__PYVENV)", re.IGNORECASE
 )

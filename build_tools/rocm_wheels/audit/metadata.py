@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from packaging.metadata import InvalidMetadata, Metadata, parse_email
 from packaging.requirements import Requirement
 
+from rocm_wheels.audit.audited_wheel import AuditedWheel, get_python_version, is_same_name
 from rocm_wheels.audit.findings import AuditFinding, Severity, SkippedCheck
 from rocm_wheels.audit.names import is_same_version
-from rocm_wheels.audit.subject import AuditedWheel, get_python_version, is_same_name
 from rocm_wheels.models import load_project
 
 # what installers act on; a fault in any other field is shown and does not reject the wheel

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from packaging.tags import Tag
 from packaging.version import InvalidVersion, Version
 
+from rocm_wheels.audit.audited_wheel import AuditedWheel, is_same_name, list_accepted_tags
 from rocm_wheels.audit.findings import AuditFinding, SkippedCheck
-from rocm_wheels.audit.subject import AuditedWheel, is_same_name, list_accepted_tags
 
 _PLATFORM_TAGS = {"linux": re.compile(r"(many|musl)?linux"), "windows": re.compile(r"win")}
 _FILE_NAME_UNREAD = SkippedCheck("the file name is not a wheel's")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rocm_wheels.audit.audited_wheel import AuditedWheel
 from rocm_wheels.audit.contents import (
     check_archive,
     check_files,
@@ -29,7 +30,6 @@ from rocm_wheels.audit.metadata import (
     check_rocm_requirement,
 )
 from rocm_wheels.audit.names import check_file_name, check_platform, check_python
-from rocm_wheels.audit.subject import AuditedWheel
 
 CheckFunction = Callable[[AuditedWheel], Sequence[AuditFinding] | SkippedCheck]
 

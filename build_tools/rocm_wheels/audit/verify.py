@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from rocm_wheels.audit.audited_wheel import AuditedWheel, WheelExpectation
 from rocm_wheels.audit.findings import AuditFinding, AuditReport, SkippedCheck
 from rocm_wheels.audit.import_check import (
     ImportEnvironment,
@@ -17,7 +18,6 @@ from rocm_wheels.audit.import_check import (
     detect_import_host,
     explain_no_import,
 )
-from rocm_wheels.audit.subject import AuditedWheel, WheelExpectation
 from rocm_wheels.audit.table import CHECKS, IMPORT_CHECK
 from rocm_wheels.core import copy_atomically, format_count, write_json_file
 from rocm_wheels.variants import collect_wheel_targets

@@ -266,7 +266,16 @@ def _drift_as_json(ids: PciIds, where: str, differing: dict[str, tuple[PciDiffer
         {
             "pci_ids": {"version": ids.version, "date": ids.date, "where": where},
             "tables": {
-                vendor: [vars(difference) for difference in those] for vendor, those in differing.items()
+                vendor: [
+                    {
+                        "what": difference.kind,
+                        "id": difference.id,
+                        "before": difference.before,
+                        "now": difference.now,
+                    }
+                    for difference in those
+                ]
+                for vendor, those in differing.items()
             },
         },
         indent=1,

@@ -613,7 +613,7 @@ def _run_diff(**given: Any) -> None:
 def _warn_of_missing(history: Mapping[ProjectPath, CommitRange | SourceError]) -> list[str]:
     """Say of every repository without a history why; return their names."""
     from rocm_wheels.core import SourceError
-    from rocm_wheels.sources import HISTORY_DEPTHS, CommitRange, explain_failure, make_readable
+    from rocm_wheels.sources import CommitRange, explain_failure, make_readable
 
     missing = []
     for where, between in history.items():
@@ -623,7 +623,7 @@ def _warn_of_missing(history: Mapping[ProjectPath, CommitRange | SourceError]) -
         elif isinstance(between, CommitRange) and not between.complete:
             log_warning(
                 (
-                    f"{name}: what lies between is longer than {HISTORY_DEPTHS[-1]} commits, "
+                    f"{name}: what lies between is longer than {between.depth} commits, "
                     "and no more are fetched; "
                 )
                 + _HISTORY_TIP

@@ -28,11 +28,11 @@ from .files import hash_file as hash_file
 from .files import open_hidden_file as open_hidden_file
 from .files import write_atomically as write_atomically
 from .files import write_json_file as write_json_file
+from .folder_lock import WAIT_TIP as WAIT_TIP
+from .folder_lock import lock_folder as lock_folder
 from .interruption import block_new_work as block_new_work
 from .interruption import is_interrupted as is_interrupted
 from .interruption import wait_or_stop as wait_or_stop
-from .lock import WAIT_TIP as WAIT_TIP
-from .lock import lock_folder as lock_folder
 from .log import configure_log as configure_log
 from .log import get_live_line_width as get_live_line_width
 from .log import is_log_on_github as is_log_on_github
@@ -98,9 +98,9 @@ from .store_url import find_broken_promise as find_broken_promise
 from .store_url import open_existing_store as open_existing_store
 from .store_url import open_store as open_store
 from .store_url import require_conditional_writes as require_conditional_writes
-from .words import format_count as format_count
-from .words import format_size as format_size
-from .words import suggest_name as suggest_name
+from .wording import format_count as format_count
+from .wording import format_size as format_size
+from .wording import suggest_name as suggest_name
 from .workspace import Workspace as Workspace
 from .workspace import get_own_command as get_own_command
 from .workspace import get_project_home as get_project_home

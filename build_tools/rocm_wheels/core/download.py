@@ -26,7 +26,7 @@ from rocm_wheels.core.files import write_json_file
 from rocm_wheels.core.interruption import is_interrupted, wait_or_stop
 from rocm_wheels.core.log import is_log_terminal, log_note, log_warning
 from rocm_wheels.core.shell import HIDDEN, hide_credentials
-from rocm_wheels.core.words import format_size
+from rocm_wheels.core.wording import format_size
 
 if TYPE_CHECKING:
     import requests

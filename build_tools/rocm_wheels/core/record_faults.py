@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from rocm_wheels.core.words import format_count, join_choices, suggest_name
+from rocm_wheels.core.wording import format_count, join_choices, suggest_name
 
 FieldPath = tuple[str | int, ...]
 KEY_MARK = "[key]"  # what pydantic calls the key of an entry, at the end of a place

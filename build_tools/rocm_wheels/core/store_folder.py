@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rocm_wheels.core.errors import ReleaseError, name_failed_file
-from rocm_wheels.core.lock import lock_folder
+from rocm_wheels.core.folder_lock import lock_folder
 from rocm_wheels.core.store import (
     RUN_AGAIN_TIP,
     AlreadyInStoreError,

@@ -1,7 +1,6 @@
 from .candidates import ChoiceCandidate as ChoiceCandidate
 from .candidates import KnownFeature as KnownFeature
 from .candidates import WheelChoice as WheelChoice
-from .check_variables import load_variable_harms as load_variable_harms
 from .checks.run import CaseCheck as CaseCheck
 from .choose import choose_wheels as choose_wheels
 from .compare_installed import list_broken_requirements as list_broken_requirements
@@ -17,6 +16,7 @@ from .doctor import inspect_host as inspect_host
 from .doctor import make_report_json as make_report_json
 from .doctor import run_checks as run_checks
 from .doctor import summarize_findings as summarize_findings
+from .doctor_variables import load_variable_harms as load_variable_harms
 from .gpu_support import check_kernel_support as check_kernel_support
 from .gpu_support import find_served_gpus as find_served_gpus
 from .gpu_support import make_visible_line as make_visible_line
@@ -46,14 +46,6 @@ from .machine import MachineFacts as MachineFacts
 from .machine import ProcessUser as ProcessUser
 from .machine import Severity as Severity
 from .machine import read_machine_facts as read_machine_facts
-from .make_plan import InstallRequest as InstallRequest
-from .make_plan import PlannedInstall as PlannedInstall
-from .make_plan import find_torch_requirement as find_torch_requirement
-from .make_plan import list_device_extras as list_device_extras
-from .make_plan import list_resolver_lines as list_resolver_lines
-from .make_plan import list_stable_projects as list_stable_projects
-from .make_plan import parse_packages as parse_packages
-from .make_plan import plan_installation as plan_installation
 from .package_offers import OfferSources as OfferSources
 from .package_offers import PackageOffer as PackageOffer
 from .package_offers import PackageOffers as PackageOffers
@@ -64,6 +56,14 @@ from .package_offers import is_closed_project as is_closed_project
 from .package_offers import is_pure_wheel as is_pure_wheel
 from .package_offers import requires_pure_wheel as requires_pure_wheel
 from .package_offers import select_same_build as select_same_build
+from .plan_install import InstallRequest as InstallRequest
+from .plan_install import PlannedInstall as PlannedInstall
+from .plan_install import find_torch_requirement as find_torch_requirement
+from .plan_install import list_device_extras as list_device_extras
+from .plan_install import list_resolver_lines as list_resolver_lines
+from .plan_install import list_stable_projects as list_stable_projects
+from .plan_install import parse_packages as parse_packages
+from .plan_install import plan_installation as plan_installation
 from .resolve import explain_failure as explain_failure
 from .resolve import make_installer_environment as make_installer_environment
 from .selftest import CASE_GROUPS as CASE_GROUPS

@@ -10,7 +10,7 @@ from typing import Any
 
 from rocm_wheels.core import UsageError
 from rocm_wheels.gpus import Hardware, detect_hardware
-from rocm_wheels.hosts.check_kernels import (
+from rocm_wheels.hosts.doctor_kernels import (
     KernelVerdict,
     check_companion_kernels,
     check_known_issues,
@@ -19,7 +19,7 @@ from rocm_wheels.hosts.check_kernels import (
     check_torch_libraries,
     judge_kernels,
 )
-from rocm_wheels.hosts.check_machine import (
+from rocm_wheels.hosts.doctor_machine import (
     check_caches,
     check_driver,
     check_gpus,
@@ -35,7 +35,7 @@ from rocm_wheels.hosts.check_machine import (
     check_unknown_gpus,
     check_wsl,
 )
-from rocm_wheels.hosts.check_packages import (
+from rocm_wheels.hosts.doctor_packages import (
     check_build_kinds,
     check_duplicates,
     check_environment,
@@ -49,7 +49,7 @@ from rocm_wheels.hosts.check_packages import (
     check_triton,
     check_unreadable,
 )
-from rocm_wheels.hosts.check_variables import (
+from rocm_wheels.hosts.doctor_variables import (
     check_allocator,
     check_architectures,
     check_device_lists,

@@ -31,8 +31,8 @@ from rocm_wheels.hosts.install_plan import (
     make_remove_command,
 )
 from rocm_wheels.hosts.installed_packages import detect_build
-from rocm_wheels.hosts.make_plan import PlannedInstall, begin_venv, list_conflicts, make_venv
 from rocm_wheels.hosts.package_offers import PackageOffer
+from rocm_wheels.hosts.plan_install import PlannedInstall, begin_venv, list_conflicts, make_venv
 from rocm_wheels.hosts.resolve import make_installer_environment, serve_offers
 from rocm_wheels.hosts.wheel_cache import WheelCache, download_wheels
 from rocm_wheels.sdk import find_uv

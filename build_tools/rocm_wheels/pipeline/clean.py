@@ -21,7 +21,7 @@ from typing import Literal
 
 from rocm_wheels.compile import TREE_KEY_FILE, find_parking_folder
 from rocm_wheels.core import WAIT_TIP, UsageError, Workspace, lock_folder, log_note, suggest_name
-from rocm_wheels.pipeline.record import PLAN_FILE, list_run_ids, read_run
+from rocm_wheels.pipeline.run_record import PLAN_FILE, list_run_ids, read_run
 from rocm_wheels.sources import hold_checkout
 
 LeftoverKind = Literal["trees", "environments", "runs", "rejected", "fresh", "steps", "set-aside", "remains"]

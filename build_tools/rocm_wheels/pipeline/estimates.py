@@ -16,7 +16,7 @@ from typing import Any
 
 from rocm_wheels.core import MachineResources, count_compile_jobs
 from rocm_wheels.models import StepCosts, get_step_costs
-from rocm_wheels.pipeline.record import EVENTS_FILE, list_run_ids
+from rocm_wheels.pipeline.run_record import EVENTS_FILE, list_run_ids
 
 _MAX_RUNS = 60  # the newest ones
 _MAX_SAMPLES = 5  # of them, in which a step was done; the longest counts, for the others may have gone on

@@ -16,8 +16,8 @@ from typing import Literal
 
 from rocm_wheels.core import MachineResources, UsageError, format_count
 from rocm_wheels.models import BuildDownload, Platform, Project, has_aotriton_kernels, strip_features
+from rocm_wheels.pipeline.console_text import format_size
 from rocm_wheels.pipeline.estimates import Estimate
-from rocm_wheels.pipeline.text import format_size
 from rocm_wheels.sources import OLDEST_GIT
 
 PreflightSeverity = Literal["error", "warning"]

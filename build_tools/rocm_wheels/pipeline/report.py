@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rocm_wheels.core import DataError, format_count
-from rocm_wheels.pipeline.record import Event, RecordedRun, RecordedStep, parse_event_time
+from rocm_wheels.pipeline.console_text import format_duration, format_size, shorten_digests
 from rocm_wheels.pipeline.report_drawings import draw_ninja, draw_patterns, draw_timeline
 from rocm_wheels.pipeline.report_html import (
     Markup,
@@ -20,7 +20,7 @@ from rocm_wheels.pipeline.report_html import (
     make_table,
     make_tag,
 )
-from rocm_wheels.pipeline.text import format_duration, format_size, shorten_digests
+from rocm_wheels.pipeline.run_record import Event, RecordedRun, RecordedStep, parse_event_time
 
 _COUNT_FIELDS = ("hits", "misses")
 

@@ -21,9 +21,9 @@ from functools import cached_property
 from pathlib import Path
 
 from rocm_wheels.core import DataError, format_count
-from rocm_wheels.pipeline.record import Event, RecordedRun, RecordedStep, parse_event_time
+from rocm_wheels.pipeline.console_text import format_duration
 from rocm_wheels.pipeline.report_html import Markup, format_percent, join_markup, make_table, make_tag
-from rocm_wheels.pipeline.text import format_duration
+from rocm_wheels.pipeline.run_record import Event, RecordedRun, RecordedStep, parse_event_time
 
 _LOG_HEAD = re.compile(r"# ninja log v(\d+)")
 _LOG_VERSIONS = range(5, 8)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import PurePath
 
-from rocm_wheels.pipeline.text import strip_controls
+from rocm_wheels.pipeline.console_text import strip_controls
 
 _VOID_TAGS = {"meta", "br"}
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"}

@@ -21,8 +21,9 @@ from rocm_wheels.core import (
     log_warning,
 )
 from rocm_wheels.models import load_project, parse_targets
-from rocm_wheels.pipeline.execute import ExecutionOptions, LocalExecutor, StepOutcome
+from rocm_wheels.pipeline.console_text import SummaryRow
 from rocm_wheels.pipeline.facts import Facts
+from rocm_wheels.pipeline.local_executor import ExecutionOptions, LocalExecutor, StepOutcome
 from rocm_wheels.pipeline.outputs import list_wheels, read_stamp
 from rocm_wheels.pipeline.plan import (
     PlannedRun,
@@ -34,12 +35,11 @@ from rocm_wheels.pipeline.plan import (
 from rocm_wheels.pipeline.plan_file import write_plan
 from rocm_wheels.pipeline.preflight import preflight_plan
 from rocm_wheels.pipeline.preflight_checks import PreflightFinding, refuse_errors
-from rocm_wheels.pipeline.record import RunRecord, create_run_record
 from rocm_wheels.pipeline.request import WheelsRequest
+from rocm_wheels.pipeline.run_record import RunRecord, create_run_record
 from rocm_wheels.pipeline.run_step import record_run_begin
 from rocm_wheels.pipeline.source_checks import hipify_stale_sources
 from rocm_wheels.pipeline.step import Plan, Step
-from rocm_wheels.pipeline.text import SummaryRow
 from rocm_wheels.pipeline.watch import StepDisplay
 
 _OUTCOME_WORDS = {"not begun": "not built", "timeout": "stopped"}

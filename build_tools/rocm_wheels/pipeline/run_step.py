@@ -40,20 +40,20 @@ from rocm_wheels.core import (
     read_max_jobs,
 )
 from rocm_wheels.models import load_project
+from rocm_wheels.pipeline.console_text import format_duration
 from rocm_wheels.pipeline.estimates import estimate_step, read_history
 from rocm_wheels.pipeline.facts import Facts, gather_facts
 from rocm_wheels.pipeline.outputs import StepStamp, describe_changes
 from rocm_wheels.pipeline.plan import clean_environment
 from rocm_wheels.pipeline.plan_file import PlanFile
 from rocm_wheels.pipeline.planner import Planner
-from rocm_wheels.pipeline.record import RunRecord, create_run_record
 from rocm_wheels.pipeline.request import WheelsRequest, select_projects
-from rocm_wheels.pipeline.settle import settle_step
+from rocm_wheels.pipeline.run_record import RunRecord, create_run_record
 from rocm_wheels.pipeline.source_checks import LockedBuild, refuse_stale_source
 from rocm_wheels.pipeline.step import KINDS_SERVING_FEWER, BuiltAgainst, Step, StepKind
 from rocm_wheels.pipeline.step_graph import make_step_graph
+from rocm_wheels.pipeline.step_inputs import settle_step
 from rocm_wheels.pipeline.step_run import StepRun
-from rocm_wheels.pipeline.text import format_duration
 from rocm_wheels.pipeline.watch import ResourceUsage
 from rocm_wheels.sdk import EnvironmentSpec
 

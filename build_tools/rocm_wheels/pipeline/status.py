@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocm_wheels.pipeline.record import Event, Moment, RecordedRun, RecordedStep, parse_event_time
-from rocm_wheels.pipeline.text import find_last_line
+from rocm_wheels.pipeline.console_text import find_last_line
+from rocm_wheels.pipeline.run_record import Event, Moment, RecordedRun, RecordedStep, parse_event_time
 from rocm_wheels.pipeline.watch import measure_tree_memory
 
 _TAIL_BYTES = 1 << 13

@@ -12,7 +12,7 @@ from rocm_wheels.pipeline.build_environment import ReadyEnvironment
 from rocm_wheels.pipeline.facts import Facts
 from rocm_wheels.pipeline.outputs import OutputFile, StepStamp, write_stamp
 from rocm_wheels.pipeline.planner import Planner
-from rocm_wheels.pipeline.record import RunRecord
+from rocm_wheels.pipeline.run_record import RunRecord
 from rocm_wheels.pipeline.step import Step
 
 

@@ -20,7 +20,7 @@ from rocm_wheels.core import (
     paint_text,
     show_live_line,
 )
-from rocm_wheels.pipeline.text import format_duration, shorten_digests
+from rocm_wheels.pipeline.console_text import format_duration, shorten_digests
 
 
 def measure_tree_memory(root: int) -> int | None:

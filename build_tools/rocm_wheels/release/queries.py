@@ -36,7 +36,7 @@ from rocm_wheels.release.gate.policy import CHANNEL_NAMES, Policy
 from rocm_wheels.release.gate.verdict import TargetState
 from rocm_wheels.release.layout import Area, FamilyPaths, StoreLayout
 from rocm_wheels.release.set_list import SetRow, list_sets, make_set_row
-from rocm_wheels.release.support import PublicLocation, read_public
+from rocm_wheels.release.support_file import PublicLocation, read_public
 from rocm_wheels.release.wheel_set import (
     PLATFORM_ORDER,
     SetDocument,

@@ -41,7 +41,6 @@ from .lock import read_locked_patches as read_locked_patches
 from .lock import read_locked_pin as read_locked_pin
 from .lock import write_if_changed as write_if_changed
 from .lock import write_lock as write_lock
-from .lock_diff import HISTORY_DEPTHS as HISTORY_DEPTHS
 from .lock_diff import CommitRange as CommitRange
 from .lock_diff import CommitSource as CommitSource
 from .lock_diff import Histories as Histories

@@ -52,6 +52,15 @@ from rocm_wheels.sources.hipify import (
     write_build_env,
 )
 from rocm_wheels.sources.hipify_record import HipifyRecord, accept_rewritten_files, write_hipify_records
+from rocm_wheels.sources.local_changes import (
+    TREE_VARIABLE,
+    clear_leftovers,
+    keep_commits,
+    refuse_blocking_files,
+    refuse_own_work,
+    refuse_unfinished_operations,
+    rescue_all,
+)
 from rocm_wheels.sources.mirrors import obtain_commit, refuse_mirrors_inside
 from rocm_wheels.sources.network import (
     CommitRequest,
@@ -63,15 +72,6 @@ from rocm_wheels.sources.network import (
     resolve_ref,
     strip_credentials,
     was_interrupted,
-)
-from rocm_wheels.sources.own_work import (
-    TREE_VARIABLE,
-    clear_leftovers,
-    keep_commits,
-    refuse_blocking_files,
-    refuse_own_work,
-    refuse_unfinished_operations,
-    rescue_all,
 )
 from rocm_wheels.sources.patches import (
     PatchRefusedError,

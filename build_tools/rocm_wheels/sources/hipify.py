@@ -65,7 +65,7 @@ from rocm_wheels.sources.hipify_record import (
     set_outputs_aside,
     write_hipify_records,
 )
-from rocm_wheels.sources.own_work import (
+from rocm_wheels.sources.local_changes import (
     list_own_changes,
     list_own_commits,
     recover_hipify,

@@ -225,13 +225,14 @@ class CommitRange:
     """What ``new`` has and ``old`` lacks (``added``) and the reverse (``dropped``), newest first.
 
     Both are empty unless ``complete``; a branch that was pushed with force drops commits. ``source``: where
-    the history was found.
+    the history was found. ``depth``: how many commits from each end were fetched in vain, or 0.
     """
 
     added: tuple[HistoryCommit, ...]
     dropped: tuple[HistoryCommit, ...]
     complete: bool
     source: str
+    depth: int = 0
 
 
 def find_commits_between(
@@ -355,7 +356,7 @@ def _fetch_range(
             commit_range = _read_range(git, old.commit, new.commit, origins)
             if commit_range.complete:
                 return commit_range
-    return CommitRange((), (), complete=False, source=origins)
+    return CommitRange((), (), complete=False, source=origins, depth=HISTORY_DEPTHS[-1])
 
 
 def _fetch_commits(git: Git, origin: str, refspecs: Sequence[str], depth: int, transport: Transport) -> None:

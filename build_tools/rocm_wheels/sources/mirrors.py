@@ -26,6 +26,7 @@ from pathlib import Path
 from rocm_wheels.core import SourceError, UsageError, copy_atomically, lock_folder, log_note, write_atomically
 from rocm_wheels.sources.checkout_state import FETCHED_REF, OWN_FOLDER
 from rocm_wheels.sources.git import FETCH_SECONDS, Git, find_objects_folder
+from rocm_wheels.sources.local_changes import TREE_VARIABLE
 from rocm_wheels.sources.network import (
     CommitRequest,
     FetchedCommit,
@@ -34,7 +35,6 @@ from rocm_wheels.sources.network import (
     make_sha256_error,
     mark_under_way,
 )
-from rocm_wheels.sources.own_work import TREE_VARIABLE
 from rocm_wheels.sources.trees import has_object, has_whole_commit
 
 _LINK_ATTEMPTS = 20

@@ -35,7 +35,11 @@ from rocm_wheels.sources.checkout_state import (
 )
 from rocm_wheels.sources.commits import build_tree, write_commit
 from rocm_wheels.sources.git import OUR_EMAIL, OUR_NAME, Git, disable_private_filters, find_git_directory
-from rocm_wheels.sources.own_work import list_own_changes, refuse_blocking_files, refuse_unfinished_operations
+from rocm_wheels.sources.local_changes import (
+    list_own_changes,
+    refuse_blocking_files,
+    refuse_unfinished_operations,
+)
 from rocm_wheels.sources.trees import (
     TreePart,
     find_holder,

@@ -37,9 +37,9 @@ from .elf import read_loader_info_of_file as read_loader_info_of_file
 from .names import WheelName as WheelName
 from .names import parse_wheel_name as parse_wheel_name
 from .names import split_wheel_name as split_wheel_name
-from .record import RecordEntry as RecordEntry
-from .record import encode_record_digest as encode_record_digest
-from .record import parse_wheel_record as parse_wheel_record
+from .record_file import RecordEntry as RecordEntry
+from .record_file import encode_record_digest as encode_record_digest
+from .record_file import parse_wheel_record as parse_wheel_record
 from .rewrite import RangeCopier as RangeCopier
 from .rewrite import read_dist_info_files as read_dist_info_files
 from .rewrite import require_distinct_targets as require_distinct_targets

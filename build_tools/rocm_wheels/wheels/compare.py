@@ -9,7 +9,7 @@ from pathlib import Path
 from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.edit import MetadataField, get_dist_info_folder, get_field_value, read_metadata_fields
 from rocm_wheels.wheels.names import split_wheel_name
-from rocm_wheels.wheels.record import parse_wheel_record
+from rocm_wheels.wheels.record_file import parse_wheel_record
 from rocm_wheels.wheels.zip_format import ZipEntry
 
 

@@ -17,7 +17,7 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import DataError, explain_error
 from rocm_wheels.wheels.names import WheelName, parse_wheel_name
-from rocm_wheels.wheels.record import RecordEntry, parse_wheel_record
+from rocm_wheels.wheels.record_file import RecordEntry, parse_wheel_record
 
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet

@@ -30,7 +30,7 @@ from rocm_wheels.wheels.dist_info import (
     parse_wheel_file,
 )
 from rocm_wheels.wheels.names import WheelNameFields, parse_wheel_name, split_wheel_name
-from rocm_wheels.wheels.record import (
+from rocm_wheels.wheels.record_file import (
     SIGNATURE_SUFFIXES,
     RecordEntry,
     encode_record_digest,

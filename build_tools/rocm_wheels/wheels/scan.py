@@ -23,7 +23,7 @@ from rocm_wheels.wheels.device_code.code_objects import (
 from rocm_wheels.wheels.dist_info import WheelFormat, WheelMetadata, read_dist_info
 from rocm_wheels.wheels.elf import read_loader_info
 from rocm_wheels.wheels.names import WheelName
-from rocm_wheels.wheels.record import (
+from rocm_wheels.wheels.record_file import (
     RecordEntry,
     compare_wheel_record,
     encode_record_digest,

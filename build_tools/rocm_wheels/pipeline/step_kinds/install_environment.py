@@ -26,10 +26,10 @@ from rocm_wheels.pipeline.build_environment import (
     list_packages_below,
     read_required_names,
 )
+from rocm_wheels.pipeline.console_text import format_duration
 from rocm_wheels.pipeline.outputs import OutputFile
 from rocm_wheels.pipeline.request import SdkRequest
 from rocm_wheels.pipeline.step_run import StepRun
-from rocm_wheels.pipeline.text import format_duration
 from rocm_wheels.sdk import (
     BuildEnvironment,
     PackageSource,

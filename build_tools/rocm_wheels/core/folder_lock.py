@@ -13,7 +13,7 @@ from rocm_wheels.core.errors import RocmWheelsError, UsageError, name_failed_fil
 from rocm_wheels.core.interruption import wait_or_stop
 from rocm_wheels.core.log import log_note, log_warning
 from rocm_wheels.core.process_groups import end_leftover_groups, note_groups_in
-from rocm_wheels.core.words import format_count
+from rocm_wheels.core.wording import format_count
 
 WAIT_TIP = "wait for it to end, then run this again"
 

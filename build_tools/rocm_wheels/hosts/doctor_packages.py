@@ -16,7 +16,7 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import DataError
 from rocm_wheels.gpus import RocmInstallation
-from rocm_wheels.hosts.check_kernels import parse_optional_version
+from rocm_wheels.hosts.doctor_kernels import parse_optional_version
 from rocm_wheels.hosts.installed_packages import RELEVANT_PROJECTS, InstalledPackage, PythonEnvironment
 from rocm_wheels.hosts.machine import DoctorFinding, DoctorSubject, join_some
 from rocm_wheels.models import find_companions, is_in_series
