@@ -231,17 +231,17 @@ def test_ends_that_are_not_what_was_said(
     bench: Bench, script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, err = asked(bench.words(script, good=FIRST_BAD), capsys, 15)
-    assert f"{bench.ids[FIRST_BAD]} is given as good, and is bad: exit code 1" in err
+    assert f"{bench.ids[FIRST_BAD]} was given as good, but is bad: exit code 1" in err
     _, err = asked(bench.words(script, bad=3), capsys, 15)
-    assert f"{bench.ids[3]} is given as bad, and is good: exit code 0" in err
+    assert f"{bench.ids[3]} was given as bad, but is good: exit code 0" in err
     # what was wrong may be mended: it is not remembered
     assert tried(script) == [FIRST_BAD, 0, 3]
     assert "given as bad" in asked(bench.words(script, "--plan", bad=3), capsys)[0]
     _, err = asked(bench.words(script, good=NOT_INSTALLABLE), capsys, 15)
-    assert f"{bench.ids[NOT_INSTALLABLE]} is given as good, and cannot be tested: it does not install" in err
+    assert f"{bench.ids[NOT_INSTALLABLE]} was given as good, but cannot be tested: it does not install" in err
     _, err = asked([*bench.words(script)[:-2], "sh", "-c", "exit 127"], capsys, 15)
     assert (
-        f"{bench.ids[0]} is given as good, and is bad: exit code 127" in err
+        f"{bench.ids[0]} was given as good, but is bad: exit code 127" in err
         and "126 and 127 say that a program was not found" in err
     )
 

@@ -216,7 +216,7 @@ def test_variants_keep_their_labels_and_what_they_state(tmp_path: Path) -> None:
     newer, older = (lock.model_copy(update={"rocm": f"{lock.rocm}rc1"}) for lock in (NEWER, OLDER))
     made = several_drafts(version="2.9.1rc1", locks=(newer, older))
     wheels = [draft.write(tmp_path) for draft in made.values()]
-    more = {"places": FamilyPaths(load_layout(), "variants"), "layout": "variants"}
+    more = {"paths": FamilyPaths(load_layout(), "variants"), "layout": "variants"}
     old = staged(store, wheels, newer, older, **more)
     renamed = ["7.1.0rc1=7.1.0", "7.0.2rc1=7.0.2"]
     found = final(store, old, tmp_path / "work", ([], ["triton"], renamed))

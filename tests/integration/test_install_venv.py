@@ -81,7 +81,7 @@ def die(*given, **more):
         run(*given, **more)
     os.kill(os.getpid(), signal.SIGKILL)
 
-run, make_plan.run_command = make_plan.run_command, die
+run, plan_install.run_command = plan_install.run_command, die
 run_command(install_command, sys.argv[2:])
 """
 

@@ -164,7 +164,7 @@ def test_history_is_fetched_step_by_step_and_not_for_ever(
     assert subjects(between((upstream.url, ends[0]), (upstream.url, ends[1]), env)) == (["b"] * 5, [])
     assert depths == [2, 4, 8]
     far = between((upstream.url, ends[1]), (upstream.url, ends[2]), env)
-    assert far == CommitRange((), (), complete=False, source=upstream.url)
+    assert far == CommitRange((), (), complete=False, source=upstream.url, depth=8)
 
 
 def test_a_cut_in_what_both_share_cannot_misplace_a_commit(

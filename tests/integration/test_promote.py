@@ -304,7 +304,7 @@ sys.path[:0] = {path!r}
 from pathlib import Path
 import test_promote as t
 os.fsync = lambda _: None
-t.switching.point = t.watched_point
+t.publish_store.point_link = t.watched_point
 for number, write in enumerate({writes!r}):
     child = os.fork()
     if not child:

@@ -159,4 +159,4 @@ def test_only_what_was_tested_is_released(
     }
     assert says[damage] in capsys.readouterr().err
     assert not (place / _release().set_document(document.id)).exists()
-    assert not (place / _release().channel("nightly")).exists()
+    assert not (place / _release().channel_document("nightly")).exists()

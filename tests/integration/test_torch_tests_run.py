@@ -388,9 +388,9 @@ def test_without_arguments_the_tests_are_those_of_the_checkout(
     def call() -> Any:
         return CliRunner().invoke(torch_tests_command, [], standalone_mode=False)
 
-    monkeypatch.setattr("rocm_wheels.models.project_names.get_recipes_folder", lambda: tmp_path / "elsewhere")
+    monkeypatch.setattr("rocm_wheels.models.get_recipes_folder", lambda: tmp_path / "elsewhere")
     assert "has no lock inside" in str(call().exception)
-    monkeypatch.setattr("rocm_wheels.models.project_names.get_recipes_folder", lambda: tmp_path)
+    monkeypatch.setattr("rocm_wheels.models.get_recipes_folder", lambda: tmp_path)
     git(sources, "init", "-q")
     git(sources, "add", ".")
     git(sources, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x")

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_records import WrittenRun, night, ninja_log
 
-from rocm_wheels.pipeline import EVENT_FIELDS, read_run, record, render_report
+from rocm_wheels.pipeline import EVENT_FIELDS, read_run, render_report, run_record
 
 HOSTILE = (
     "\"'><script>alert(1)</script><img src=//evil.example/x>&lt;\x1b[31m\x00\u202e\ud800</td></pre></svg>"
@@ -208,7 +208,7 @@ def test_steps_of_the_plan_that_did_not_begin_are_named(tmp_path: Path) -> None:
 def test_a_very_long_build_stays_a_page_that_a_phone_can_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record.os, "fsync", lambda _: None)  # of 2,000 events, which nobody pulls the plug on
+    monkeypatch.setattr(run_record.os, "fsync", lambda _: None)  # nobody pulls the plug on 2,000 events
     run = WrittenRun(tmp_path)
     run.begin()
     for number in range(700):

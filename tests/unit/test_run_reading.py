@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_records import NOON, WrittenRun
 
-from rocm_wheels.pipeline import list_run_ids, list_runs, parse_event, read_newest_run, read_run, record
+from rocm_wheels.pipeline import list_run_ids, list_runs, parse_event, read_newest_run, read_run, run_record
 
 WHEEL = {"path": "/d/torch.whl", "size": 5, "sha256": "ab", "project": "pytorch", "targets": ["gfx942"]}
 
@@ -211,7 +211,7 @@ def test_a_list_reads_begins_and_ends_alone(tmp_path: Path, monkeypatch: pytest.
         seen.append(line)
         return parse_event(line)
 
-    monkeypatch.setattr(record, "parse_event", parse)
+    monkeypatch.setattr(run_record, "parse_event", parse)
     (brief,) = list_runs(tmp_path)
     assert (brief.state, brief.count_steps("done", "failed", "skipped"), len(seen)) == ("failed", 3, 8)
 
