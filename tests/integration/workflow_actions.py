@@ -2,7 +2,7 @@
 
 An input that a stand-in does not know is an error. Artifacts: a name twice, a name with a character that
 NTFS has not, and no files are errors; the least common folder of all files is the root of an artifact
-(https://github.com/actions/upload-artifact, download-artifact at the versions of data/actions.yaml).
+(https://github.com/actions/upload-artifact, download-artifact at the versions that the workflows pin).
 """
 
 from __future__ import annotations

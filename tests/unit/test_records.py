@@ -527,7 +527,6 @@ def test_the_table_holds_nothing_that_pydantic_does_not_know() -> None:
 
 
 TABLES = {
-    "actions": "models.ci:ActionsTable",
     "ci": "models.ci:CiTable",
     "container_images": "models.torch_builds:ImageTable",
     "containers": "models.ci:ContainerTable",

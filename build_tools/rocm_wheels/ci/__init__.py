@@ -1,8 +1,8 @@
-"""CI: which wheels a run builds and tests, what that costs, GitHub's workflows, and containers.
+"""CI: which wheels a run builds and tests, what that costs, and containers.
 
 A ``MatrixSelection`` and the table ``data/ci.yaml`` give a ``Matrix`` of cells (family, Python, torch line,
-platform), built or left out with a reason; ``Prices`` say what each costs, and rows hand them to GitHub,
-whose workflows ``workflows`` writes from ``workflow_jobs`` and the tables.
+platform), built or left out with a reason; ``Prices`` say what each costs, and rows hand them to the
+workflows of ``.github/workflows`` (``matrix --format github``).
 ``ContainerOptions`` become a ``ContainerRequest``, then the command line of docker or podman.
 """
 

@@ -76,13 +76,3 @@ from .matrix_report import matrix_as_json as matrix_as_json
 from .matrix_rows import RowKind as RowKind
 from .matrix_rows import make_rows as make_rows
 from .outputs import set_outputs as set_outputs
-from .workflow_parts import Noted as Noted
-from .workflow_parts import as_yaml as as_yaml
-from .workflows import COMMAND as COMMAND
-from .workflows import differing as differing
-from .workflows import faults as faults
-from .workflows import require_resolved as require_resolved
-from .workflows import texts as texts
-from .workflows import unresolved as unresolved
-from .workflows import workflows as workflows
-from .workflows import write_all as write_all

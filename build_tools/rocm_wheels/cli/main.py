@@ -66,7 +66,6 @@ COMMANDS = {
     "refresh": ("promote:refresh_command", "Bring pages, views and support.json to what is known now."),
     "bisect": ("bisect:command", "Find the first set that a command fails with."),
     "matrix": ("matrix:command", "Say what CI builds and tests, why not the rest, and what it costs."),
-    "workflows": ("workflows:group", "Write the workflows of GitHub from our tables."),
     "submit": ("submit:command", "Run a plan on a Slurm cluster: one job a step, resumed and tried again."),
     "container": ("container:group", "Run a command in the image that wheels are built or tested in."),
     "demo": ("demo:command", "Build real wheels from a miniature of everything."),

@@ -2,8 +2,6 @@ from .ci import CI_PLATFORMS as CI_PLATFORMS
 from .ci import HOSTED_RUNNER as HOSTED_RUNNER
 from .ci import IMAGE_DIGEST as IMAGE_DIGEST
 from .ci import MULTI_ARCH as MULTI_ARCH
-from .ci import UNRESOLVED_COMMIT as UNRESOLVED_COMMIT
-from .ci import ActionsTable as ActionsTable
 from .ci import ChangeScope as ChangeScope
 from .ci import CiFamily as CiFamily
 from .ci import CiRunner as CiRunner
@@ -15,7 +13,6 @@ from .ci import PackagingMode as PackagingMode
 from .ci import PinnedImage as PinnedImage
 from .ci import RunnerLabel as RunnerLabel
 from .ci import UntestedCells as UntestedCells
-from .ci import load_actions_table as load_actions_table
 from .ci import load_ci_table as load_ci_table
 from .ci import load_container_table as load_container_table
 from .ci import read_container_table as read_container_table
