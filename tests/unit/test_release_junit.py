@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.core import UsageError
-from rocm_wheels.release import JunitReport, read_junit_report, read_junit_run
+from rocm_wheels.core import JunitReport, UsageError, read_junit_report
+from rocm_wheels.release import read_junit_run
 
 # what pytest 9.1 with pytest-xdist and pytest-timeout wrote of a few tests, without texts and times
 REAL = """<?xml version="1.0" encoding="utf-8"?><testsuites><testsuite name="pytest"

@@ -4,8 +4,8 @@
 print for people, on stderr. ``run_command`` and ``capture_output`` start programs (``gpus`` has its own).
 Files appear complete or not at all (``write_atomically``, ``open_hidden_file``), a folder is held by one
 run at a time (``lock_folder``). ``open_store`` opens a folder, a bucket or another URL as a ``Store``;
-``FileDownload`` resumes. What people write as YAML becomes a frozen ``Record``, its faults told with
-file:line:col. This room imports none of the others.
+``FileDownload`` resumes; ``read_junit_report`` reads JUnit XML. What people write as YAML becomes a frozen
+``Record``, its faults told with file:line:col. This room imports none of the others.
 """
 
 import lazy_loader

@@ -33,6 +33,13 @@ from .folder_lock import lock_folder as lock_folder
 from .interruption import block_new_work as block_new_work
 from .interruption import is_interrupted as is_interrupted
 from .interruption import wait_or_stop as wait_or_stop
+from .junit import SMOKE_SUITE as SMOKE_SUITE
+from .junit import JunitCase as JunitCase
+from .junit import JunitReport as JunitReport
+from .junit import JunitSuite as JunitSuite
+from .junit import JunitTag as JunitTag
+from .junit import read_junit_report as read_junit_report
+from .junit import write_junit_file as write_junit_file
 from .log import configure_log as configure_log
 from .log import get_live_line_width as get_live_line_width
 from .log import is_log_on_github as is_log_on_github

@@ -35,9 +35,7 @@ from .evidence.evidence import EvidenceSubmission as EvidenceSubmission
 from .evidence.evidence import OutcomeCounts as OutcomeCounts
 from .evidence.evidence import describe_evidence as describe_evidence
 from .evidence.evidence import parse_evidence as parse_evidence
-from .evidence.junit import JunitReport as JunitReport
 from .evidence.junit import list_report_files as list_report_files
-from .evidence.junit import read_junit_report as read_junit_report
 from .evidence.junit import read_junit_run as read_junit_run
 from .evidence.results import hash_wheels as hash_wheels
 from .evidence.results import read_results as read_results

@@ -11,28 +11,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
-from xml.etree import ElementTree as ET
 
 from pydantic import Field, ValidationError
 
 from rocm_wheels.core import (
     DataError,
+    JunitCase,
+    JunitSuite,
     Record,
     format_command,
     format_count,
     read_json_file,
     summarize_faults,
-    write_atomically,
     write_json_file,
+    write_junit_file,
 )
 from rocm_wheels.models import KnownTests
-from rocm_wheels.testing.results import (
-    JUNIT_TAGS,
-    TestOutcome,
-    TestResult,
-    make_suite_counts,
-    replace_non_xml,
-)
+from rocm_wheels.testing.results import JUNIT_TAGS, TestOutcome, TestResult
 
 BAD_TORCH_OUTCOMES = ("failed", "crashed", "timeout", "missing")
 
@@ -335,52 +330,36 @@ def _list_bad_tests(verdicts: Sequence[OutcomeVerdict]) -> tuple[BadTest, ...]:
     )
 
 
-KNOWN_PREFIX = "known: "
+_KNOWN_PREFIX = "known: "
 
 
 def write_torch_junit(
     path: Path, name: str, verdicts: Sequence[OutcomeVerdict], *, when: str, host: str
 ) -> None:
     """Write one suite. A failure that is known is a test that was skipped, for a stated reason."""
-    tags = [_find_junit_tag(verdict) for verdict in verdicts]
-    sums = make_suite_counts(tags, [verdict.test for verdict in verdicts])
-    root = ET.Element("testsuites", sums)
-    suite = ET.SubElement(
-        root, "testsuite", {"name": f"torch {name}", "timestamp": when, "hostname": host, **sums}
-    )
-    for verdict, tag in zip(verdicts, tags, strict=True):
-        file, _, rest = verdict.test.name.partition("::")
-        group, _, test = rest.rpartition("::")
-        classname = ".".join(
-            filter(None, [file.removesuffix(".py").replace("/", "."), group.replace("::", ".")])
-        )
-        about = {
-            "classname": classname,
-            "name": test or verdict.test.name,
-            "time": f"{verdict.test.seconds:.3f}",
-        }
-        case = ET.SubElement(suite, "testcase", about)
-        if tag:
-            reason = replace_non_xml(_make_junit_reason(verdict))
-            element = ET.SubElement(
-                case, tag, {"message": reason.partition("\n")[0], "type": verdict.test.outcome}
-            )
-            element.text = reason
-    ET.indent(root, " ")
-    write_atomically(path, ET.tostring(root, encoding="utf-8", xml_declaration=True))
+    suite = JunitSuite(f"torch {name}", tuple(_make_junit_case(verdict) for verdict in verdicts))
+    write_junit_file(path, [suite], when=when, host=host)
 
 
-def _find_junit_tag(verdict: OutcomeVerdict) -> str:
-    return (
-        "skipped"
-        if verdict.known_reason and verdict.test.outcome == "failed"
-        else JUNIT_TAGS.get(verdict.test.outcome, "")
+def _make_junit_case(verdict: OutcomeVerdict) -> JunitCase:
+    test = verdict.test
+    file, _, rest = test.name.partition("::")
+    group, _, function = rest.rpartition("::")
+    module = file.removesuffix(".py").replace("/", ".")
+    is_known = verdict.known_reason and test.outcome == "failed"
+    return JunitCase(
+        classname=".".join(filter(None, [module, group.replace("::", ".")])),
+        name=function or test.name,
+        seconds=test.seconds,
+        tag="skipped" if is_known else JUNIT_TAGS.get(test.outcome, ""),
+        kind=test.outcome,
+        reason=_make_junit_reason(verdict),
     )
 
 
 def _make_junit_reason(verdict: OutcomeVerdict) -> str:
     if verdict.known_reason and verdict.test.outcome == "failed":
-        return f"{KNOWN_PREFIX}{verdict.known_reason}\n{verdict.test.reason}"
+        return f"{_KNOWN_PREFIX}{verdict.known_reason}\n{verdict.test.reason}"
     return f"Timeout: {verdict.test.reason}" if verdict.test.outcome == "timeout" else verdict.test.reason
 
 

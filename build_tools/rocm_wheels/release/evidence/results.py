@@ -24,11 +24,13 @@ from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter, ValidationErr
 
 from rocm_wheels.core import (
     DataError,
+    JunitReport,
     UsageError,
     format_command,
     format_count,
     hash_file,
     log_note,
+    read_junit_report,
     summarize_faults,
 )
 from rocm_wheels.models import Sha256Digest, load_torch_tests, strip_features
@@ -39,12 +41,7 @@ from rocm_wheels.release.evidence.evidence import (
     EvidenceSubmission,
     OutcomeCounts,
 )
-from rocm_wheels.release.evidence.junit import (
-    JunitReport,
-    list_report_files,
-    read_junit_report,
-    read_junit_run,
-)
+from rocm_wheels.release.evidence.junit import list_report_files, read_junit_run
 from rocm_wheels.release.wheel_set import list_wheel_pythons
 from rocm_wheels.wheels import parse_wheel_name, split_wheel_name
 

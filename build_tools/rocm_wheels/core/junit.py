@@ -1,0 +1,247 @@
+"""Write and read JUnit XML, which CI systems show. What is truncated or empty is never a pass.
+
+A file is read as it streams by: a hundred thousand tests need no more memory than one. Its tests are counted
+by what is inside it, and what its suites state of themselves must not be more. A document type is refused:
+no runner writes one, and its entities could be a thousand times the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Literal
+from xml.etree import ElementTree as ET
+from xml.parsers import expat
+
+from rocm_wheels.core.errors import UsageError
+from rocm_wheels.core.files import write_atomically
+
+JunitTag = Literal["", "failure", "error", "skipped"]
+SMOKE_SUITE = "smoke"  # the first word of the names of suites of smoke tests
+_NOT_XML_CHARACTER = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True)
+class JunitCase:
+    """One test to be written. ``tag`` is "" for one that passed; ``kind`` and ``reason`` explain the tag."""
+
+    classname: str
+    name: str
+    seconds: float
+    tag: JunitTag = ""
+    kind: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class JunitSuite:
+    """Tests that are shown together."""
+
+    name: str
+    cases: tuple[JunitCase, ...]
+
+
+def write_junit_file(path: Path, suites: Sequence[JunitSuite], *, when: str, host: str) -> None:
+    """Write suites that ran on a host, whole or not at all. ``when`` is in ISO 8601."""
+    root = ET.Element("testsuites", _count_cases([case for suite in suites for case in suite.cases]))
+    for suite in suites:
+        heading = {"name": suite.name, "timestamp": when, "hostname": host, **_count_cases(suite.cases)}
+        suite_element = ET.SubElement(root, "testsuite", heading)
+        for case in suite.cases:
+            attributes = {"classname": case.classname, "name": case.name, "time": f"{case.seconds:.3f}"}
+            case_element = ET.SubElement(suite_element, "testcase", attributes)
+            if case.tag:
+                reason = _NOT_XML_CHARACTER.sub("?", case.reason)
+                message = {"message": reason.partition("\n")[0], "type": case.kind}
+                ET.SubElement(case_element, case.tag, message).text = reason
+    ET.indent(root, " ")
+    write_atomically(path, ET.tostring(root, encoding="utf-8", xml_declaration=True))
+
+
+def _count_cases(cases: Sequence[JunitCase]) -> dict[str, str]:
+    tags = Counter(case.tag for case in cases)
+    return {
+        "tests": str(len(cases)),
+        "failures": str(tags["failure"]),
+        "errors": str(tags["error"]),
+        "skipped": str(tags["skipped"]),
+        "time": f"{sum(case.seconds for case in cases):.3f}",
+    }
+
+
+_TestState = Literal["passed", "failed", "crashed", "timeout", "skipped"]
+_SUITE_TAGS = ("testsuites", "testsuite")
+_FAILURE_TAGS = ("failure", "error")
+_NOT_RUN_STATUSES = ("notrun", "disabled", "skipped")  # how GoogleTest and CTest say it, in an attribute
+_MOST_NAMED = 1000  # of those that are bad
+_MOST_HOSTS = 20
+_PIECE_SIZE = 1 << 20
+
+
+@dataclass(frozen=True)
+class JunitReport:
+    """What a file says. ``fault`` is why it does not say all that it should, "" when it does.
+
+    ``when`` is when its first suite began; ``digest`` is the sha256 of the file.
+    """
+
+    digest: str
+    passed: int = 0
+    failed: int = 0
+    crashed: int = 0
+    timeout: int = 0
+    skipped: int = 0
+    names: tuple[str, ...] = ()
+    fault: str = ""
+    when: datetime | None = None
+    hosts: tuple[str, ...] = ()
+
+
+def read_junit_report(file: Path) -> JunitReport:
+    """Read a file. What is wrong in it is its ``fault``; UsageError for a report of the smoke tests."""
+    reader, digest = _JunitReader(), hashlib.sha256()
+    parser = expat.ParserCreate()
+    parser.StartElementHandler = reader.begin_element
+    parser.EndElementHandler = reader.end_element
+    parser.StartDoctypeDeclHandler = reader.refuse_doctype
+    fault, empty = "", True
+    with file.open("rb") as stream:
+        while piece := stream.read(_PIECE_SIZE):
+            digest.update(piece)
+            empty = empty and not piece.strip()
+            fault = fault or _feed_parser(parser, piece, last=False)
+    fault = "is empty" if empty else fault or _feed_parser(parser, b"", last=True)
+    if reader.smoke:
+        raise UsageError(
+            f"{file} is a report of the smoke tests, which are not torch's own",
+            tip="add the results.json beside it, which names the wheels, too",
+        )
+    if fault:
+        return JunitReport(digest.hexdigest(), fault=f"{file.name} {fault}")
+    return reader.make_report(file.name, digest.hexdigest())
+
+
+def _feed_parser(parser: expat.XMLParserType, piece: bytes, *, last: bool) -> str:
+    """Read on; return what is wrong, "" for nothing."""
+    try:
+        parser.Parse(piece, last)
+    except _NotJunitError as cause:
+        return str(cause)
+    except (expat.ExpatError, ValueError, LookupError) as broken:  # also an encoding that is none
+        return f"is truncated or no XML ({broken})"
+    return ""
+
+
+class _NotJunitError(Exception):
+    """The file is nothing that a test runner writes."""
+
+
+@dataclass
+class _JunitReader:
+    """What was read so far. ``claimed`` is what the outermost suites say of their tests."""
+
+    depth: int = 0
+    outermost: int = 0
+    test: str | None = None
+    state: _TestState = "passed"
+    states: Counter[_TestState] = field(default_factory=Counter)
+    tags: int = 0  # of failures and errors: a test can have both
+    claimed: Counter[str] = field(default_factory=Counter)
+    odd: str = ""
+    names: dict[str, None] = field(default_factory=dict)  # a test and its cleaning up are two elements
+    when: datetime | None = None
+    hosts: dict[str, None] = field(default_factory=dict)
+    smoke: bool = False
+
+    def refuse_doctype(self, *_: object) -> None:
+        raise _NotJunitError("has a document type, which no test runner writes")
+
+    def begin_element(self, tag: str, attributes: dict[str, str]) -> None:
+        if not self.depth:
+            if tag not in _SUITE_TAGS:
+                raise _NotJunitError(f"is no JUnit report: it is <{tag[:40]}>")
+            self.outermost = 1 if tag == "testsuite" else 2
+        self.depth += 1
+        if tag == "testsuite":
+            self._read_suite(attributes)
+        elif tag == "testcase" and self.test is None:
+            self.test = "::".join(
+                part for part in (attributes.get("classname"), attributes.get("name")) if part
+            )
+            self.state = "skipped" if attributes.get("status", "").lower() in _NOT_RUN_STATUSES else "passed"
+        elif tag in _FAILURE_TAGS and self.test is not None:
+            self.tags += 1
+            failure_state = _classify_failure(attributes.get("message", ""))
+            self.state = failure_state if self.state in {"passed", "skipped"} else self.state
+        elif tag == "skipped" and self.state == "passed":
+            self.state = "skipped"
+
+    def end_element(self, tag: str) -> None:
+        self.depth -= 1
+        if tag != "testcase" or self.test is None:
+            return
+        self.states[self.state] += 1
+        if self.state not in {"passed", "skipped"} and len(self.names) < _MOST_NAMED:
+            self.names[self.test] = None
+        self.test = None
+
+    def _read_suite(self, attributes: dict[str, str]) -> None:
+        self.smoke = self.smoke or attributes.get("name", "").split(" ")[0] == SMOKE_SUITE
+        if (host := attributes.get("hostname")) and len(self.hosts) < _MOST_HOSTS:
+            self.hosts[host] = None
+        if (when := _parse_time(attributes.get("timestamp", ""))) is not None:
+            self.when = min(self.when or when, when)
+        if self.depth != self.outermost:
+            return  # its numbers are in those of the suite that it is in
+        for name in ("tests", "failures", "errors"):
+            text = attributes.get(name, "0")
+            if text.isdecimal() and len(text) < 10:
+                self.claimed[name] += int(text)
+            else:
+                self.odd = self.odd or f"{name} of a suite is no number: {text[:20]}"
+
+    def make_report(self, name: str, digest: str) -> JunitReport:
+        states, claimed = self.states, self.claimed
+        unlisted = max(claimed["failures"] + claimed["errors"] - self.tags, 0)
+        return JunitReport(
+            digest,
+            passed=states["passed"],
+            failed=states["failed"] + unlisted,
+            crashed=states["crashed"],
+            timeout=states["timeout"],
+            skipped=states["skipped"],
+            names=tuple(self.names),
+            fault=f"{name}: {self.odd}" if self.odd else self._find_fault(name),
+            when=self.when,
+            hosts=tuple(self.hosts),
+        )
+
+    def _find_fault(self, name: str) -> str:
+        """Return why a report is not whole: it lists nothing, or less than it says it does."""
+        tests = sum(self.states.values())
+        if not tests:
+            return f"{name} has no test in it"
+        # pytest counts the failure of a test and the error of what cleans up after it as two, in one element
+        claimed = self.claimed["tests"] - self.claimed["errors"]
+        return f"{name} says {claimed} tests and lists {tests}" if tests < claimed else ""
+
+
+def _classify_failure(message: str) -> _TestState:
+    """Tell how a test ended, by what pytest-timeout and pytest-xdist say of it."""
+    if message.removeprefix("Failed: ").startswith("Timeout"):
+        return "timeout"
+    return "crashed" if "worker '" in message and " crashed while running " in message else "failed"
+
+
+def _parse_time(text: str) -> datetime | None:
+    """Return when a suite began; a time without a zone is taken for UTC. None for what is no time."""
+    try:
+        when = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        return (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
+    except (ValueError, OverflowError):  # in no zone can a clock say year 0
+        return None
