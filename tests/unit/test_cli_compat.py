@@ -143,4 +143,4 @@ def test_lint_ends_with_14_when_a_table_is_wrong(
 
 def test_nothing_is_read_to_explain_the_group(capsys: pytest.CaptureFixture[str]):
     code, out, _ = ask(capsys, "--help")
-    assert (code, "refresh-pci" in out) == (0, True)
+    assert (code, "explain" in out) == (0, True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from refresh_pci_ids import read_pci_table
 from rocm_wheels.gpus import (
     PCI_TABLES,
     find_pci_entry,
@@ -18,7 +19,7 @@ from rocm_wheels.gpus import (
     pci_ids,
     search_pci_entries,
 )
-from rocm_wheels.models import get_gfx_families, get_gfx_targets, read_pci_table
+from rocm_wheels.models import get_gfx_families, get_gfx_targets
 
 FOLDER = Path(pci_ids.__file__).parent
 AMD = [entry for entry in list_pci_entries() if entry.vendor == "amd"]

@@ -451,7 +451,6 @@ COMMANDS = {
     "explain": ("compat:explain_command", "Say whether a torch with a ROCm serves a GPU, and who says so."),
     "lint": ("compat:lint_command", "Look for contradictions and mistakes in the tables."),
     "gpu": ("compat_gpu:gpu", "Show what is known of a GPU, by name, target or PCI id."),
-    "refresh-pci": ("compat_gpu:refresh_pci", "Compare the table of PCI ids with pci.ids."),
 }
 
 

@@ -1,21 +1,17 @@
-"""``compat gpu`` and ``compat refresh-pci``: what is known of a card, and keeping the tables up to date."""
+"""``compat gpu``: what the tables hold of a GPU, and who says so."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.core import DataError, HostError, UsageError
-
 if TYPE_CHECKING:
     from rocm_wheels.gpus import PciEntry
-    from rocm_wheels.models import FoundCards, PciDifference, PciIds, TargetFacts
+    from rocm_wheels.models import FoundCards, TargetFacts
 
 _MOST_CARDS = 40  # more cards than that tell people nothing; --json prints all
 _MOST_INDEXES = 4  # of a platform, the best first
-_PLACES = (Path("/usr/share/misc/pci.ids"), Path("/usr/share/hwdata/pci.ids"))
 
 
 @click.command("gpu")
@@ -36,62 +32,6 @@ def gpu(words: tuple[str, ...], as_json: bool) -> None:
         click.echo(json.dumps(cards_as_json(matches), indent=1))
     else:
         click.echo(describe_cards(matches))
-
-
-@click.command("refresh-pci")
-@click.option(
-    "--pci-ids",
-    "file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The pci.ids to compare with [default: the system's, in /usr/share/misc or /usr/share/hwdata].",
-)
-@click.option("--url", metavar="URL", help="Fetch the pci.ids from there.")
-@click.option(
-    "--tables",
-    "folder",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Folder of the tables [default: this program's own, of a clone].",
-)
-@click.option("--write", is_flag=True, help="Write names and new GPUs into the tables; the rest stays.")
-@click.option("--check", is_flag=True, help="Fail (exit code 17) when anything differs.")
-@click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
-def refresh_pci(
-    *, file: Path | None, url: str | None, folder: Path | None, write: bool, check: bool, as_json: bool
-) -> None:
-    """Compare the tables of PCI ids with pci.ids: GPUs that are new, renamed or gone.
-
-    A new AMD GPU gets no target: that is for people to find out. What they wrote stays.
-    """
-    from rocm_wheels.core import write_atomically
-    from rocm_wheels.models import find_pci_differences, read_pci_ids, read_pci_table, refresh_pci_table
-
-    if write and check:
-        raise UsageError("--write and --check exclude each other")
-    if file and url:
-        raise UsageError("--pci-ids and --url exclude each other")
-    paths = _find_tables(folder, write)
-    tables = {vendor: read_pci_table(path, vendor) for vendor, path in paths.items()}
-    where, content = _fetch_pci_ids(url) if url else _read_pci_ids(file)
-    try:
-        ids = read_pci_ids(content.decode("utf-8"), where)
-    except UnicodeDecodeError as cause:
-        raise DataError(f"{where} is no pci.ids: it is no text") from cause
-    differing = {vendor: find_pci_differences(table, ids) for vendor, table in tables.items()}
-    click.echo(_drift_as_json(ids, where, differing) if as_json else _drift_as_text(ids, where, differing))
-    counts = _count_kinds([difference for those in differing.values() for difference in those])
-    if write:
-        texts = {
-            paths[vendor]: refresh_pci_table(table, ids).format_text() for vendor, table in tables.items()
-        }
-        for path, text in texts.items():
-            write_atomically(path, text)
-    elif check and counts:
-        raise HostError(
-            f"the tables of PCI ids differ from pci.ids {ids.version}: {counts}",
-            tip="rocm-wheels compat refresh-pci --write, then find out the targets of what is new",
-        )
 
 
 def cards_as_json(matches: FoundCards) -> dict[str, Any]:
@@ -193,90 +133,3 @@ def _card_kind(entry: PciEntry) -> str:
 
 def _describe_capability(entry: PciEntry) -> str:
     return f"compute {entry.capability}" if entry.capability else "-" if entry.vendor == "intel" else ""
-
-
-def _find_tables(folder: Path | None, write: bool) -> dict[str, Path]:
-    from rocm_wheels.core import is_clone
-    from rocm_wheels.gpus import PCI_TABLES, pci_ids
-
-    if folder is None and write and not is_clone():
-        raise UsageError(
-            "the tables of an installed rocm-wheels are not written",
-            tip="do it in a clone of the project, or name a folder of copies: --tables DIR",
-        )
-    where = folder or Path(pci_ids.__file__).parent
-    return {vendor: where / name for vendor, name in PCI_TABLES.items()}
-
-
-def _read_pci_ids(file: Path | None) -> tuple[str, bytes]:
-    path = file or next((place for place in _PLACES if place.is_file()), None)
-    if path is None:
-        from rocm_wheels.gpus import PCI_IDS_URL
-
-        raise UsageError(
-            f"there is no pci.ids at {' or '.join(map(str, _PLACES))}",
-            tip=f"install the package pci.ids or hwdata, name a file with --pci-ids, or --url {PCI_IDS_URL}",
-        )
-    try:
-        return str(path), path.read_bytes()
-    except OSError as cause:
-        raise UsageError(f"{path} cannot be read") from cause
-
-
-def _fetch_pci_ids(url: str) -> tuple[str, bytes]:
-    from urllib.parse import urlsplit
-
-    from rocm_wheels.index import IndexReader, UnreachableError
-
-    if urlsplit(url).scheme not in ("http", "https"):
-        raise UsageError(f"{url} is no http or https URL")
-    try:
-        answer = IndexReader().get(url)
-    except UnreachableError as cause:
-        raise HostError(f"{url} does not answer", tip="name a file with --pci-ids") from cause
-    if answer.status != 200:
-        raise HostError(f"{url} answers {answer.status}", tip="name a file with --pci-ids")
-    return url, answer.content
-
-
-def _count_kinds(differing: list[PciDifference]) -> str:
-    kinds = [difference.kind for difference in differing]
-    return ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(sorted(kinds, key=_ORDER.index)))
-
-
-_ORDER = ("gone", "renamed", "new")
-
-
-def _drift_as_text(ids: PciIds, where: str, differing: dict[str, tuple[PciDifference, ...]]) -> str:
-    lines = [f"pci.ids {ids.version} ({where})"]
-    for vendor, those in differing.items():
-        lines.append(f"{vendor}: {_count_kinds(list(those)) or 'nothing differs'}")
-        for kind in _ORDER:
-            for difference in those:
-                if difference.kind == kind:
-                    change = " -> ".join(filter(None, (difference.before, difference.now)))
-                    lines.append(f"  {kind:7}  {difference.id}  {change}")
-    return "\n".join(lines)
-
-
-def _drift_as_json(ids: PciIds, where: str, differing: dict[str, tuple[PciDifference, ...]]) -> str:
-    import json
-
-    return json.dumps(
-        {
-            "pci_ids": {"version": ids.version, "date": ids.date, "where": where},
-            "tables": {
-                vendor: [
-                    {
-                        "what": difference.kind,
-                        "id": difference.id,
-                        "before": difference.before,
-                        "now": difference.now,
-                    }
-                    for difference in those
-                ]
-                for vendor, those in differing.items()
-            },
-        },
-        indent=1,
-    )

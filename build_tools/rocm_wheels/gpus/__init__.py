@@ -15,7 +15,6 @@ from .kfd import NO_DEVICE_FILES, read_topology
 from .nvidia import parse_nvidia_smi
 from .pci_bus import parse_lspci
 from .pci_ids import (
-    PCI_IDS_URL,
     PCI_TABLE_COLUMNS,
     PCI_TABLES,
     PCI_VENDORS,
@@ -62,7 +61,6 @@ __all__ = [
     "KNOWN_TARGETS",
     "NO_DEVICE_FILES",
     "OVERRIDE_VARIABLE",
-    "PCI_IDS_URL",
     "PCI_TABLES",
     "PCI_TABLE_COLUMNS",
     "PCI_VENDORS",

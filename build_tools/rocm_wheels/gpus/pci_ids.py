@@ -1,7 +1,7 @@
 """Look up GPUs by PCI id: the target or capability, the kind of card, the name, and the sources.
 
 Three tables stand beside this module, a row a PCI id: ``pci_ids.tsv`` (AMD), ``pci_ids_nvidia.tsv`` and
-``pci_ids_intel.tsv``. Their heads name the sources. ``rocm-wheels compat refresh-pci`` keeps up the names.
+``pci_ids_intel.tsv``. Their heads name the sources. ``build_tools/refresh_pci_ids.py`` keeps up the names.
 A target looked up here is second best: one PCI id can stand for two chips, and drivers name the target.
 A table is read when the first card is looked up.
 """
@@ -18,7 +18,6 @@ PCI_VENDORS = {"1002": "amd", "10de": "nvidia", "8086": "intel"}
 PCI_TABLES = {"amd": "pci_ids.tsv", "nvidia": "pci_ids_nvidia.tsv", "intel": "pci_ids_intel.tsv"}
 PCI_TABLE_COLUMNS = ("id", "target", "card", "kind", "sources", "named", "name", "also", "note")
 SOURCE_MARK = "#source\t"
-PCI_IDS_URL = "https://pci-ids.ucw.cz/v2.2/pci.ids"
 _ADDED_WORDS = "graphics gpu igpu"  # in names that drivers give, whatever the table's name is
 _CARD_KINDS = {"discrete": False, "integrated": True, "-": None}
 _PCI_ID = re.compile(r"(?:(?:0x)?([0-9a-f]{4})[:-])?(?:0x)?([0-9a-f]{4})")

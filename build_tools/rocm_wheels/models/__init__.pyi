@@ -91,12 +91,6 @@ from .package_indexes import find_indexes as find_indexes
 from .package_indexes import get_index as get_index
 from .package_indexes import list_indexes as list_indexes
 from .package_indexes import list_rocm_releases as list_rocm_releases
-from .pci_tables import PciDifference as PciDifference
-from .pci_tables import PciIds as PciIds
-from .pci_tables import find_pci_differences as find_pci_differences
-from .pci_tables import read_pci_ids as read_pci_ids
-from .pci_tables import read_pci_table as read_pci_table
-from .pci_tables import refresh_pci_table as refresh_pci_table
 from .project import AcrossPythons as AcrossPythons
 from .project import BuildDownload as BuildDownload
 from .project import BuildRecipe as BuildRecipe

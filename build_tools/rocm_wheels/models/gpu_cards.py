@@ -218,8 +218,7 @@ def _make_unknown_id_error(text: str) -> UsageError:
         )
     return UsageError(
         f"the tables have no GPU with PCI id {normal}",
-        tip="the driver may know it: `rocm-wheels doctor`; "
-        "new ones come with `rocm-wheels compat refresh-pci --write`",
+        tip="the driver may know it: `rocm-wheels doctor`; a newer rocm-wheels may have it",
     )
 
 

@@ -14,17 +14,17 @@ from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocm_wheels.cli.compat_gpu import refresh_pci
-from rocm_wheels.core import DataError, HostError, UsageError
-from rocm_wheels.gpus import PCI_TABLES, PCI_VENDORS
-from rocm_wheels.gpus import pci_ids as pci
-from rocm_wheels.models import (
+from refresh_pci_ids import (
     PciDifference,
     find_pci_differences,
     read_pci_ids,
     read_pci_table,
+    refresh_pci_ids,
     refresh_pci_table,
 )
+from rocm_wheels.core import DataError, HostError, UsageError
+from rocm_wheels.gpus import PCI_TABLES, PCI_VENDORS
+from rocm_wheels.gpus import pci_ids as pci
 
 FOLDER = Path(pci.__file__).parent
 AMD_LINES = {
@@ -80,7 +80,9 @@ def run(tables: Path) -> Callable[..., Result]:
     def refresh(text: str, *words: str) -> Result:
         source = tables / "given.ids"
         source.write_text(text, encoding="utf-8")
-        return CliRunner().invoke(refresh_pci, ["--pci-ids", str(source), "--tables", str(tables), *words])
+        return CliRunner().invoke(
+            refresh_pci_ids, ["--pci-ids", str(source), "--tables", str(tables), *words]
+        )
 
     return refresh
 
@@ -239,7 +241,7 @@ def test_a_table_that_somebody_broke_is_refused_with_the_line(
     ],
 )
 def test_options_that_cannot_be(words: list[str], message: str) -> None:
-    result = CliRunner().invoke(refresh_pci, words)
+    result = CliRunner().invoke(refresh_pci_ids, words)
     assert result.exit_code != 0
     assert message in (str(result.exception) + result.output)
     assert isinstance(result.exception, (UsageError, DataError, SystemExit))

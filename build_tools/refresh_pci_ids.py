@@ -1,29 +1,48 @@
-"""Keep the tables of PCI ids up with pci.ids: read both, say what differs, write the tables anew.
+#!/usr/bin/env python3
+"""Compare this clone's tables of PCI ids with pci.ids, and write its names and new GPUs into them.
+
+refresh_pci_ids.py [--pci-ids FILE | --url URL] [--write | --check] [--json] [--tables DIR]
 
 Names, and which GPUs there are, come from pci.ids. Targets, kinds and notes are made by hand and stay.
 A new GPU of AMD gets no target: the table does not guess. The chip in an NVIDIA name says the
 capability, the family in an Intel name the kind of card; the ``#chip`` lines of the tables hold these.
 A table is read whole, checked, and written with everything that people put into it.
+Upkeep of the repository, not a part of the product.
 """
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before imports that the Python which runs this may lack
+    import _door
+
+    _door.enter("refresh_pci_ids:refresh_pci_ids")
+
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from rocm_wheels.core import DataError
+import click
+
+from rocm_wheels.core import DataError, HostError, UsageError, write_atomically
 from rocm_wheels.gpus import (
-    PCI_IDS_URL,
     PCI_TABLE_COLUMNS,
+    PCI_TABLES,
     PCI_VENDORS,
     SOURCE_MARK,
     PciSource,
     normalize_pci_id,
     parse_pci_sources,
 )
+from rocm_wheels.index import IndexReader, UnreachableError
 
+TABLE_FOLDER = Path(__file__).resolve().parent / "rocm_wheels" / "gpus"
+GONE, RENAMED, NEW = "gone", "renamed", "new"
+_KIND_ORDER = (GONE, RENAMED, NEW)
+PCI_IDS_URL = "https://pci-ids.ucw.cz/v2.2/pci.ids"
+_SYSTEM_FILES = (Path("/usr/share/misc/pci.ids"), Path("/usr/share/hwdata/pci.ids"))
 _KINDS = ("documented", "packaged", "tested", "believed")
 _CARDS = ("discrete", "integrated", "-")
 _TARGETS = {"amd": r"-|gfx[0-9]+[0-9a-f]{2}", "nvidia": r"-|\d+\.\d", "intel": "-"}
@@ -171,7 +190,6 @@ def _read_row(line: str, vendor: str, sources: frozenset[str], where: str) -> Pc
     return row
 
 
-NEW, RENAMED, GONE = "new", "renamed", "gone"
 PCI_IDS_SOURCE = "pci.ids"
 _LOST = "older pci.ids"  # what a name is from that pci.ids no longer has
 _FILE_HEAD = re.compile(r"(?m)^#\s*Version:\s*(\d{4}\.\d\d\.\d\d)\s*$\s*^#\s*Date:\s*(\d{4}-\d\d-\d\d)\b")
@@ -316,4 +334,129 @@ def _make_row(difference: PciDifference, table: PciTable) -> PciRow:
         difference.now,
         "-",
         "-",
+    )
+
+
+@click.command("refresh_pci_ids")
+@click.option(
+    "--pci-ids",
+    "file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The pci.ids to compare with [default: the system's, in /usr/share/misc or /usr/share/hwdata].",
+)
+@click.option("--url", metavar="URL", help="Fetch the pci.ids from there.")
+@click.option(
+    "--tables",
+    "folder",
+    type=click.Path(path_type=Path),
+    default=TABLE_FOLDER,
+    metavar="DIR",
+    help="Folder of the tables [default: that of this clone].",
+)
+@click.option("--write", is_flag=True, help="Write names and new GPUs into the tables; the rest stays.")
+@click.option("--check", is_flag=True, help="Fail (exit code 17) when anything differs.")
+@click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
+def refresh_pci_ids(
+    *, file: Path | None, url: str | None, folder: Path, write: bool, check: bool, as_json: bool
+) -> None:
+    """Compare the tables of PCI ids with pci.ids: GPUs that are new, renamed or gone.
+
+    A new AMD GPU gets no target: that is for people to find out. What they wrote stays.
+    """
+    if write and check:
+        raise UsageError("--write and --check exclude each other")
+    if file and url:
+        raise UsageError("--pci-ids and --url exclude each other")
+    paths = {vendor: folder / name for vendor, name in PCI_TABLES.items()}
+    tables = {vendor: read_pci_table(path, vendor) for vendor, path in paths.items()}
+    where, content = _fetch_pci_ids(url) if url else _read_pci_ids(file)
+    try:
+        ids = read_pci_ids(content.decode("utf-8"), where)
+    except UnicodeDecodeError as cause:
+        raise DataError(f"{where} is no pci.ids: it is no text") from cause
+    differing = {vendor: find_pci_differences(table, ids) for vendor, table in tables.items()}
+    click.echo(
+        _make_differences_json(ids, where, differing)
+        if as_json
+        else _format_differences(ids, where, differing)
+    )
+    counts = _count_kinds([difference for differences in differing.values() for difference in differences])
+    if write:
+        texts = {
+            paths[vendor]: refresh_pci_table(table, ids).format_text() for vendor, table in tables.items()
+        }
+        for path, text in texts.items():
+            write_atomically(path, text)
+    elif check and counts:
+        raise HostError(
+            f"the tables of PCI ids differ from pci.ids {ids.version}: {counts}",
+            tip="build_tools/refresh_pci_ids.py --write, then find out the targets of what is new",
+        )
+
+
+def _read_pci_ids(file: Path | None) -> tuple[str, bytes]:
+    path = file or next((place for place in _SYSTEM_FILES if place.is_file()), None)
+    if path is None:
+        raise UsageError(
+            f"there is no pci.ids at {' or '.join(map(str, _SYSTEM_FILES))}",
+            tip=f"install the package pci.ids or hwdata, name a file with --pci-ids, or --url {PCI_IDS_URL}",
+        )
+    try:
+        return str(path), path.read_bytes()
+    except OSError as cause:
+        raise UsageError(f"{path} cannot be read") from cause
+
+
+def _fetch_pci_ids(url: str) -> tuple[str, bytes]:
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise UsageError(f"{url} is no http or https URL")
+    try:
+        answer = IndexReader().get(url)
+    except UnreachableError as cause:
+        raise HostError(f"{url} does not answer", tip="name a file with --pci-ids") from cause
+    if answer.status != 200:
+        raise HostError(f"{url} answers {answer.status}", tip="name a file with --pci-ids")
+    return url, answer.content
+
+
+def _count_kinds(differences: Iterable[PciDifference]) -> str:
+    kinds = [difference.kind for difference in differences]
+    return ", ".join(
+        f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(sorted(kinds, key=_KIND_ORDER.index))
+    )
+
+
+def _format_differences(ids: PciIds, where: str, differing: Mapping[str, tuple[PciDifference, ...]]) -> str:
+    lines = [f"pci.ids {ids.version} ({where})"]
+    for vendor, differences in differing.items():
+        lines.append(f"{vendor}: {_count_kinds(differences) or 'nothing differs'}")
+        for kind in _KIND_ORDER:
+            for difference in differences:
+                if difference.kind == kind:
+                    change = " -> ".join(filter(None, (difference.before, difference.now)))
+                    lines.append(f"  {kind:7}  {difference.id}  {change}")
+    return "\n".join(lines)
+
+
+def _make_differences_json(
+    ids: PciIds, where: str, differing: Mapping[str, tuple[PciDifference, ...]]
+) -> str:
+    return json.dumps(
+        {
+            "pci_ids": {"version": ids.version, "date": ids.date, "where": where},
+            "tables": {
+                vendor: [
+                    {
+                        "what": difference.kind,
+                        "id": difference.id,
+                        "before": difference.before,
+                        "now": difference.now,
+                    }
+                    for difference in differences
+                ]
+                for vendor, differences in differing.items()
+            },
+        },
+        indent=1,
     )

@@ -14,15 +14,10 @@ from pathlib import Path
 
 import pytest
 
+import refresh_pci_ids
 from rocm_wheels.gpus import PCI_TABLES, PCI_VENDORS, pci_ids
-from rocm_wheels.models import read_pci_table
 
-COMMAND = """
-import sys
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.compat_gpu import refresh_pci
-sys.exit(run_command(refresh_pci))
-"""
+SCRIPT = Path(refresh_pci_ids.__file__)
 
 
 @pytest.fixture
@@ -46,7 +41,7 @@ def test_a_fetched_pci_ids_is_compared_and_written(served: str, tmp_path: Path) 
     for vendor, name in PCI_VENDORS.items():
         path = Path(pci_ids.__file__).with_name(PCI_TABLES[name])
         shutil.copy(path, tmp_path)
-        rows = [row for row in read_pci_table(path, name).rows if row.named == "pci.ids"]
+        rows = [row for row in refresh_pci_ids.read_pci_table(path, name).rows if row.named == "pci.ids"]
         lines += [f"{vendor}  {name}", *(f"\t{row.id[5:]}  {row.name}" for row in rows)]
         lines += ["\t7600  Navi 60 [Radeon RX 10090]"] if name == "amd" else []
     (tmp_path / "www" / "pci.ids").write_text(
@@ -54,7 +49,7 @@ def test_a_fetched_pci_ids_is_compared_and_written(served: str, tmp_path: Path) 
     )
 
     def run(page: str, *words: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-c", COMMAND, "--url", f"{served}/{page}", "--tables", str(tmp_path), *words]
+        argv = [sys.executable, str(SCRIPT), "--url", f"{served}/{page}", "--tables", str(tmp_path), *words]
         return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
 
     lost = run("no.ids", "--write")
