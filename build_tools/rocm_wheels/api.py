@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rocm_wheels.core import Finding
     from rocm_wheels.gpus import Gpu, Hardware
     from rocm_wheels.hosts import (
-        DoctorFinding,
         InstallRequest,
         PlannedInstall,
         SelfTestReport,
@@ -233,7 +233,7 @@ def configure(*, risky: bool = False) -> dict[str, str]:
     return found.variables
 
 
-def doctor(*, python: Path | None = None) -> tuple[DoctorFinding, ...]:
+def doctor(*, python: Path | None = None) -> tuple[Finding, ...]:
     """Return what is right and wrong with this machine for torch, each with a fix: ``rocm-wheels doctor``.
 
     ``python`` is another Python or virtual environment to look at.

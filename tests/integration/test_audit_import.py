@@ -14,7 +14,8 @@ from packaging.tags import sys_tags
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, torch_draft
 
-from rocm_wheels.audit import AuditFinding, ImportEnvironment, WheelExpectation, check_import, verify_wheel
+from rocm_wheels.audit import ImportEnvironment, WheelExpectation, check_import, verify_wheel
+from rocm_wheels.core import Finding
 from rocm_wheels.models import load_project
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the wheels of this test are for Linux")
@@ -56,7 +57,7 @@ def expectation(**changes: object) -> WheelExpectation:
     return replace(known, **changes)  # type: ignore[arg-type]
 
 
-def said(findings: list[AuditFinding]) -> str:
+def said(findings: list[Finding]) -> str:
     return "\n".join(finding.message for finding in findings)
 
 

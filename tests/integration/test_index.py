@@ -146,7 +146,7 @@ def test_source_distributions_are_listed_too(tool: list[str], tmp_path: Path) ->
         versions, _ = install(tool, ["--index-url", running.url], tmp_path, "torch")
     assert versions == {"torch": "2.9.0", "rocm": "7.14.0"}
     (root / "rocm" / source.name).write_bytes(b"other")
-    assert {one.fault for one in verify_index(str(root)).findings} >= {"wrong-hash", "wrong-size"}
+    assert {one.check for one in verify_index(str(root)).findings} >= {"wrong-hash", "wrong-size"}
     yank_wheels(root, [source.name], reason="")
     assert remove_wheels(root, [source.name]) == [source.name]
     with pytest.raises(DataError, match=r"METADATA of rocm-7\.14\.0\.tar\.gz is of rocm 7\.13"):
@@ -286,7 +286,7 @@ def test_a_killed_writer_leaves_an_index_that_is_before_or_after(
         if child.returncode == 0:
             break
         assert child.returncode == -signal.SIGKILL, told
-        faults = {finding.fault for finding in verify_index(str(root)).findings}
+        faults = {finding.check for finding in verify_index(str(root)).findings}
         assert faults <= {"stale-page", "not-listed", "forms-differ"}, (point, faults)  # nothing is broken
         assert run_command(cli, ["index", "add", str(root), str(other)]) == 0
         now = contents(root)
@@ -351,7 +351,7 @@ def test_a_reader_never_sees_half_a_change(tmp_path: Path) -> None:
         writer = start(script, root, *versions)
         looked = 0
         while writer.poll() is None:
-            faults = {finding.fault for finding in verify_index(server.url).findings}
+            faults = {finding.check for finding in verify_index(server.url).findings}
             assert faults <= {"forms-differ"}  # two pages that were read one after another
             looked += 1
         told, _ = writer.communicate()

@@ -117,7 +117,7 @@ def test_a_disk_that_is_too_small(tmp_path: Path) -> None:
         subject = looked(folder, costs=[torch], statvfs=statvfs)
         [finding] = [one for one in run_preflight_checks(subject) if one.check == "disk"]
         assert finding.severity == "warning"
-        assert "200.0 MiB free, and this run may add 300.0 MiB" in finding.text
+        assert "200.0 MiB free, and this run may add 300.0 MiB" in finding.message
         assert len({f.device for f in subject.folders[:3]}) == 1
 
 
@@ -150,13 +150,13 @@ def test_programs_that_are_missing_or_broken(tmp_path: Path) -> None:
     program(bin, "cc", "exit 0")
     program(bin, "g++", "echo 'cannot execute cc1plus' >&2; exit 1")
     found = run_preflight_checks(looked(tmp_path, env={**ENV, "PATH": str(bin)}))
-    texts = "\n".join(finding.text for finding in found)
+    texts = "\n".join(finding.message for finding in found)
     assert [finding.check for finding in found] == ["programs", "git"]
     assert f"{bin}/g++ does not work: C++ compiler failed" in texts
     assert "cannot execute cc1plus" in texts
     assert "git 2.20.1 is too old" in texts
     found = run_preflight_checks(looked(tmp_path, env={**ENV, "PATH": str(tmp_path)}))
-    assert [f.text.split(" on ")[0] for f in found] == [
+    assert [f.message.split(" on ")[0] for f in found] == [
         f"there is no {name}" for name in ("git", "C compiler", "C++ compiler")
     ]
 
@@ -185,7 +185,7 @@ def test_a_python_that_is_none(tmp_path: Path) -> None:
         looked(tmp_path, pythons=[find_headers(tmp_path / "bin" / "python3", ENV)])
     )
     assert (finding.check, finding.severity) == ("python-headers", "warning")
-    assert "python3" in finding.text
+    assert "python3" in finding.message
 
 
 def test_sources_of_tomorrow(tmp_path: Path) -> None:

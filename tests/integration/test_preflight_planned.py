@@ -13,9 +13,9 @@ import pytest
 
 from rocm_wheels.cli.build import build
 from rocm_wheels.cli.build_options import make_wheels_request
+from rocm_wheels.core import Finding
 from rocm_wheels.pipeline import (
     PlannedRun,
-    PreflightFinding,
     check_request,
     find_headers,
     make_subject,
@@ -70,21 +70,21 @@ def test_somebody_elses_wheel_is_found_where_this_one_goes(root: Path) -> None:
         (root.parent / folder).mkdir()
     (root.parent / "dist" / "gfx942" / name).touch()
 
-    def foreign(*words: str) -> list[PreflightFinding]:
+    def foreign(*words: str) -> list[Finding]:
         """Without what depends on the machine that the tests run on: its disk, its memory."""
         return [f for f in preflight_plan(planned(root, *words)) if f.check == "foreign-wheels"]
 
     assert foreign() == []
     [finding] = foreign("--per-target")
     assert finding.severity == "error"
-    assert f"dist/gfx942/{name} is in the output folder" in finding.text
+    assert f"dist/gfx942/{name} is in the output folder" in finding.message
 
 
 def test_the_compiler_that_a_project_was_given_is_tried(root: Path) -> None:
     subject = make_subject(planned(root, "--set-env", "pytorch:CXX=/no/such/compiler"))
     [finding] = [one for one in run_preflight_checks(subject) if one.check != "disk"]  # of this machine
     assert (finding.check, finding.severity) == ("programs", "error")
-    assert "there is no C++ compiler" in finding.text
+    assert "there is no C++ compiler" in finding.message
 
 
 def test_headers_where_they_usually_are_and_where_python_says(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_what_builds_download_is_told_and_offline_it_must_be_there(root: Path, t
         found = [
             f for f in preflight_plan(planned(root, *words, **{**plain, **env})) if f.check == "downloads"
         ]
-        return [(f.severity, f.text + f.tip) for f in found]
+        return [(f.severity, f.message + f.tip) for f in found]
 
     online = told()
     assert [severity for severity, _ in online] == ["warning"] * 4

@@ -85,7 +85,7 @@ def test_what_is_here() -> None:
     assert [(gpu.gfx, gpu.confidence) for gpu in gpus] == [("gfx942", "forced")] * 2
     assert rocm_wheels.get_hardware().gpus == gpus
     assert rocm_wheels.get_installed_platform() == "rocm"
-    found = [one for one in rocm_wheels.doctor() if "gfx942" in one.text and one.severity == "error"]
+    found = [one for one in rocm_wheels.doctor() if "gfx942" in one.message and one.severity == "error"]
     assert found, "torch has no kernels for these"
     os.environ[FORCE] = "navi"
     for ask in (rocm_wheels.get_gpus, rocm_wheels.doctor):

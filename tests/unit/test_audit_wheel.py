@@ -251,7 +251,7 @@ def test_one_fault_gives_exactly_its_finding(
     breaks(draft)
     report = verify_wheel(draft.write(tmp_path), expectation())
     assert checked(report) == {check}
-    assert any(said in f"{finding.where} {finding.message}" for finding in report.findings), report.findings
+    assert any(said in f"{finding.subject} {finding.message}" for finding in report.findings), report.findings
     assert report.passed == (name in WARNINGS)
 
 
@@ -414,7 +414,7 @@ def test_device_code_in_archives_is_not_called_missing(
     expected = expectation() if project == "pytorch" else WheelExpectation(load_project("triton"), "linux")
     report = verify_wheel(draft.write(tmp_path), expected)
     [finding] = report.findings
-    assert (finding.severity, finding.where) == (severity, member)
+    assert (finding.severity, finding.subject) == (severity, member)
     assert finding.message.startswith("its device code is in ../.kpack/torch_@GFXARCH@.kpack")
     assert said in finding.message
     assert "device code in ../.kpack/torch_@GFXARCH@.kpack" in format_report(report)[0]
@@ -446,7 +446,7 @@ def test_a_split_wheel_is_read_together_with_its_device_wheels(tmp_path: Path) -
     assert report.targets == ("gfx1100", "gfx942")
     assert report.to_json()["device_wheels"] == [part.name for part in parts]
     [lacking] = verify_wheel(host, expectation(), parts=parts[:1]).errors
-    assert (lacking.check, lacking.where) == ("device-code", HIP)
+    assert (lacking.check, lacking.subject) == ("device-code", HIP)
     assert "lacks gfx1100: holds gfx942" in lacking.message
     report = verify_wheel(host, expectation(targets=("gfx942",)), parts=parts)
     assert [finding.check for finding in report.errors] == ["device-code"], "and one that nobody asked for"
@@ -455,11 +455,13 @@ def test_a_split_wheel_is_read_together_with_its_device_wheels(tmp_path: Path) -
 def test_device_wheels_of_another_build_are_told_from_the_right_ones(tmp_path: Path) -> None:
     host, parts = split_torch(tmp_path, *TARGETS, requires="torch==2.9.1")
     found = verify_wheel(host, expectation(), parts=parts).errors
-    assert {(finding.check, finding.where) for finding in found} == {("device-wheels", p.name) for p in parts}
+    assert {(finding.check, finding.subject) for finding in found} == {
+        ("device-wheels", p.name) for p in parts
+    }
     content = bytearray(parts[0].read_bytes())
     content[60] ^= 0xFF
     parts[0].write_bytes(content)
-    assert parts[0].name in {f.where for f in verify_wheel(host, expectation(), parts=parts[:1]).errors}
+    assert parts[0].name in {f.subject for f in verify_wheel(host, expectation(), parts=parts[:1]).errors}
 
 
 def test_the_command_reads_host_and_device_wheels_together(

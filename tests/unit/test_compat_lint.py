@@ -28,7 +28,7 @@ from rocm_wheels.models import (
 
 def test_the_tables_fit_together():
     found = lint_tables()
-    assert [one for one in found if one.level == "error"] == []
+    assert [one for one in found if one.severity == "error"] == []
     # what its makers have published does not fit together: that is no fault of the table
     assert [one.message for one in found] == list(find_conflicts())
 
@@ -42,7 +42,7 @@ def test_what_a_table_says_of_itself_is_a_finding(monkeypatch: pytest.MonkeyPatc
     odd = changed(table, cards={"gfx90b": table.cards["gfx1031"]})
     found = lint_tables(replace(held, others={**held.others, OVERRIDES_TABLE: odd}))
     assert [
-        (one.level, one.table, one.where, one.message) for one in found if "source" not in one.message
+        (one.severity, one.group, one.subject, one.message) for one in found if "source" not in one.message
     ] == [
         ("error", "rocm_libraries.yaml", "rocFoo", "gfx900 is without it, and the table has nothing on it"),
         ("error", "dtypes.yaml", "gfx942", "gfx_families.yaml says otherwise: fp8-ocp: only here"),
@@ -111,7 +111,7 @@ def test_sets_and_sources_that_nothing_uses_are_found():
     held = load_compat_tables()
     sets = held.builds.sets | {"more": ("gfx1301",)}
     found = lint_tables(replace(held, builds=changed(held.builds, sets=sets)))[:-1]
-    assert [(one.level, one.message) for one in found] == [
+    assert [(one.severity, one.message) for one in found] == [
         ("error", "gfx1301 is no GPU target; did you mean gfx1201?"),
         ("warning", "unreachable: no build has these targets"),
     ]
@@ -135,7 +135,7 @@ def test_a_table_that_cannot_be_read_is_the_finding(monkeypatch: pytest.MonkeyPa
         raise DataError("table.yaml:1:1: torn")
 
     monkeypatch.setattr("rocm_wheels.models.lint.load_compat_tables", broken)
-    assert [(one.level, one.message) for one in lint_tables()] == [("error", "table.yaml:1:1: torn")]
+    assert [(one.severity, one.message) for one in lint_tables()] == [("error", "table.yaml:1:1: torn")]
 
 
 SOURCES = 'sources: {s: {url: "https://example.com/", retrieved: 2026-11-21}}\n'

@@ -19,11 +19,11 @@ from installed_trees import environment, install, install_torch
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.machine import doctor_command
+from rocm_wheels.core import Finding
 from rocm_wheels.gpus import NO_DEVICE_FILES, Gpu, Hardware, RocmInstallation
 from rocm_wheels.hosts import (
     DOCTOR_CHECKS,
     DeviceFile,
-    DoctorFinding,
     DoctorSubject,
     MachineFacts,
     ProcessUser,
@@ -106,26 +106,26 @@ def subject(folder: Path, **given: Any) -> DoctorSubject:
     )
 
 
-def found(findings: tuple[DoctorFinding, ...], check: str) -> list[DoctorFinding]:
+def found(findings: tuple[Finding, ...], check: str) -> list[Finding]:
     """The findings of a check that are not ok."""
     return [one for one in findings if one.check == check and one.severity != "ok"]
 
 
 def test_a_sound_machine_is_called_sound(tmp_path: Path) -> None:
     findings = run_checks(subject(tmp_path))
-    assert [(one.check, one.text) for one in findings if one.severity in {"warning", "error"}] == []
+    assert [(one.check, one.message) for one in findings if one.severity in {"warning", "error"}] == []
     assert summarize_findings(findings) == "no problems found"
     yes = next(one for one in findings if one.check == "torch-kernels")
     assert yes.severity == "ok"
-    assert yes.text.startswith("kernels of torch for gfx1100: yes, code for gfx1100 (")
-    assert yes.text.endswith("torch/lib/libtorch_hip.so)")
+    assert yes.message.startswith("kernels of torch for gfx1100: yes, code for gfx1100 (")
+    assert yes.message.endswith("torch/lib/libtorch_hip.so)")
 
 
 def test_nothing_at_all_is_no_error(tmp_path: Path) -> None:
     bare = MachineFacts("linux", home=None)
     findings = run_checks(subject(tmp_path, torch=False, hardware=Hardware(), machine=bare))
     assert {one.severity for one in findings} == {"ok", "info"}
-    assert all(one.fix for one in findings if one.severity == "info")
+    assert all(one.tip for one in findings if one.severity == "info")
 
 
 Make = Callable[[Path], DoctorSubject]
@@ -241,10 +241,10 @@ def test_each_fault_is_found_and_has_a_fix(  # noqa: PLR0917
 ) -> None:
     findings = run_checks(make(tmp_path))
     said = found(findings, check)
-    assert [(one.severity, text in one.text, fix in one.fix) for one in said] == [(severity, True, True)], (
-        said
-    )
-    assert all(one.fix for one in findings if one.severity != "ok")
+    assert [(one.severity, text in one.message, fix in one.tip) for one in said] == [
+        (severity, True, True)
+    ], said
+    assert all(one.tip for one in findings if one.severity != "ok")
 
 
 INSTALLED: list[tuple[str, Callable[[Path], object], str, str, str]] = [
@@ -313,7 +313,7 @@ def test_each_fault_of_an_environment_is_found(  # noqa: PLR0917
         one for one in found(run_checks(subject(tmp_path, place=place)), check)
         if one.severity == severity
     ]  # fmt: skip
-    assert len(said) == 1 and text in said[0].text and fix in said[0].fix, said
+    assert len(said) == 1 and text in said[0].message and fix in said[0].tip, said
 
 
 def test_a_torch_of_the_user_and_one_of_the_environment(tmp_path: Path) -> None:
@@ -321,7 +321,7 @@ def test_a_torch_of_the_user_and_one_of_the_environment(tmp_path: Path) -> None:
     place = replace(environment(tmp_path / "venv", also=[user]), user_site=user)
     install_torch(user, hip=None, cuda="12.6", version="2.7.0")
     install_torch(place.site_packages, "gfx1100")
-    texts = [one.text for one in found(run_checks(subject(tmp_path, place=place)), "twice")]
+    texts = [one.message for one in found(run_checks(subject(tmp_path, place=place)), "twice")]
     assert [text.split(":")[0].split(",")[0] for text in texts] == [
         "torch is installed twice",
         f"torch 2.7.0 is in the user's own folder {user}",
@@ -336,7 +336,7 @@ def test_two_releases_of_rocm(tmp_path: Path) -> None:
 
     def said(env: dict[str, str]) -> list[tuple[str, str]]:
         findings = run_checks(subject(tmp_path / str(len(env)), place=place, hardware=system, env=env))
-        return [(one.severity, one.fix) for one in found(findings, "rocm")]
+        return [(one.severity, one.tip) for one in found(findings, "rocm")]
 
     assert said({}) == [
         ("info", "leave /opt/rocm-6.4.1 out of LD_LIBRARY_PATH and ROCM_PATH when torch runs")
@@ -354,7 +354,7 @@ def test_an_override_that_is_no_version_is_told_of_once(tmp_path: Path) -> None:
 def test_device_files_that_are_not_here_are_told_of_once(tmp_path: Path) -> None:
     fault = f"{NO_DEVICE_FILES} (/dev/dri/renderD128): no program can use them"
     look = subject(tmp_path, hardware=Hardware(faults=(fault, "rocminfo fails")))
-    assert [one.text for one in found(run_checks(look), "odd-gpus")] == ["rocminfo fails"]
+    assert [one.message for one in found(run_checks(look), "odd-gpus")] == ["rocminfo fails"]
 
 
 def test_variables_that_lead_astray(tmp_path: Path) -> None:
@@ -365,12 +365,12 @@ def test_variables_that_lead_astray(tmp_path: Path) -> None:
     (other / "libamdhip64.so.6").touch()
     env = {"HIP_PATH": "/gone", "LD_PRELOAD": "/gone/rocm/lib/x.so", "LD_LIBRARY_PATH": f"/usr/lib:{other}"}
     said = found(run_checks(subject(tmp_path, place=place, env=env)), "rocm-variables")
-    assert [(one.severity, one.fix) for one in said] == [
+    assert [(one.severity, one.tip) for one in said] == [
         ("warning", "unset HIP_PATH"),
         ("warning", "unset LD_PRELOAD"),
         ("warning", "unset LD_LIBRARY_PATH"),
     ]
-    assert f"LD_LIBRARY_PATH={other} holds other HIP libraries" in said[2].text
+    assert f"LD_LIBRARY_PATH={other} holds other HIP libraries" in said[2].message
 
 
 def test_what_compiling_extensions_takes(tmp_path: Path) -> None:
@@ -379,7 +379,7 @@ def test_what_compiling_extensions_takes(tmp_path: Path) -> None:
     install(place.site_packages, "rocm-sdk-core", "7.2.0")
 
     def fix(name: str, **env: str) -> str:
-        return found(run_checks(subject(tmp_path / name, place=place, env=env)), "rocm-packages")[0].fix
+        return found(run_checks(subject(tmp_path / name, place=place, env=env)), "rocm-packages")[0].tip
 
     index = "https://stable.repo.amd.com/rocm/whl-next/"  # AMD's own: PyPI is no place for these names
     assert fix("a") == f"pip install 'rocm[devel]==7.2.0' --index-url {index} && rocm-sdk init"
@@ -406,10 +406,10 @@ def test_libraries_of_rocm_without_files_for_the_gpu(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "TensileLibrary_lazy_gfx942.dat").write_bytes(b"")
     said = found(run_checks(subject(tmp_path, place=place)), "library-kernels")
-    assert [(one.severity, one.fix.split(" --")[0]) for one in said] == [
+    assert [(one.severity, one.tip.split(" --")[0]) for one in said] == [
         ("warning", "pip install rocm-sdk-device-gfx1100==7.2.0")
     ]
-    assert "rocBLAS has no files for gfx1100" in said[0].text
+    assert "rocBLAS has no files for gfx1100" in said[0].message
 
 
 def test_a_machine_to_be_has_no_devices_here(tmp_path: Path) -> None:
@@ -422,7 +422,7 @@ def test_a_machine_to_be_has_no_devices_here(tmp_path: Path) -> None:
     assert [one for one in findings if one.check in here] == []
     no = found(findings, "torch-kernels")[0]
     python = stated.installed.environment.python
-    assert no.fix == f"rocm-wheels install torch torchvision torchaudio --target-python {python} --gfx gfx942"
+    assert no.tip == f"rocm-wheels install torch torchvision torchaudio --target-python {python} --gfx gfx942"
 
 
 def test_several_kinds_of_gpu_get_an_answer_each(tmp_path: Path) -> None:
@@ -443,14 +443,14 @@ def test_where_some_gpus_are_served_the_others_are_to_be_left_alone(tmp_path: Pa
     cards = (gpu("gfx1036", 0, integrated=True), gpu("gfx1100", 1), gpu("gfx942", 2))
     said = found(run_checks(subject(tmp_path, hardware=Hardware(cards))), "torch-kernels")
     assert [one.severity for one in said] == ["info", "warning"]
-    assert all(one.fix.startswith("export HIP_VISIBLE_DEVICES=1   # or: rocm-wheels install") for one in said)
+    assert all(one.tip.startswith("export HIP_VISIBLE_DEVICES=1   # or: rocm-wheels install") for one in said)
 
 
 def test_libraries_inside_torch_that_serve_fewer_gpus_are_named(tmp_path: Path) -> None:
     place = environment(tmp_path / "venv")
     install_torch(place.site_packages, "gfx1100", **{"torch/lib/libaotriton_v2.so.0.11": library("gfx942")})
     said = found(run_checks(subject(tmp_path, place=place)), "torch-libraries")
-    assert [one.text.split(";")[0] for one in said] == [
+    assert [one.message.split(";")[0] for one in said] == [
         "torch serves gfx1100, these of its libraries do not: libaotriton_v2.so.0.11"
     ]
 
@@ -479,7 +479,7 @@ def test_devices_that_are_open_to_root_alone_get_a_rule(tmp_path: Path) -> None:
         tmp_path, refused=errno.EACCES, kfd=DeviceFile(Path("/dev/kfd"), errno.EACCES, 0o600, 0, 0)
     )
     said = found(run_checks(subject(tmp_path, machine=closed)), "kfd")
-    assert "open to root alone" in said[0].text and "/etc/udev/rules.d/70-amdgpu.rules" in said[0].fix
+    assert "open to root alone" in said[0].message and "/etc/udev/rules.d/70-amdgpu.rules" in said[0].tip
 
 
 def test_other_systems_have_no_devices_of_linux(tmp_path: Path) -> None:
@@ -515,7 +515,7 @@ def test_known_issues_are_those_of_this_torch_rocm_and_gpu(tmp_path: Path) -> No
 
     def said(name: str, gfx: str) -> list[tuple[str, str]]:
         findings = run_checks(subject(tmp_path / name, place=place, hardware=Hardware((gpu(gfx),))))
-        return [(one.severity, one.text) for one in found(findings, "known-issues")]
+        return [(one.severity, one.message) for one in found(findings, "known-issues")]
 
     known = [text for severity, text in said("a", "gfx1100") if severity == "warning"]
     assert any(

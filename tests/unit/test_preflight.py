@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from rocm_wheels.core import MachineResources, UsageError
+from rocm_wheels.core import Finding, MachineResources, UsageError
 from rocm_wheels.models import BuildDownload, Platform
 from rocm_wheels.pipeline import (
     PREFLIGHT_CHECKS,
     BuildFetch,
     BuildProgram,
     Estimate,
-    PreflightFinding,
     PreflightFolder,
     PreflightSubject,
     PythonHeaders,
@@ -226,7 +225,7 @@ def test_a_check_fires_alone(row: tuple[str, str, str, PreflightSubject]) -> Non
     check, severity, words, subject = row
     [finding] = run_preflight_checks(subject)
     assert (finding.check, finding.severity) == (check, severity)
-    assert words in finding.text
+    assert words in finding.message
     assert finding.tip
 
 
@@ -264,8 +263,8 @@ def test_needs_are_summed_over_all_steps_of_a_file_system() -> None:
     steps = tuple(StepCost(f"build-pytorch-cp31{n}", "pytorch", TORCH) for n in range(5))
     subject = replace(at(SOURCE, free=80 * GIB), costs=(*steps, StepCost("install-rocm-cp310", None, TORCH)))
     [finding] = run_preflight_checks(subject)
-    assert "may add 108.0 GiB" in finding.text
-    assert finding.text.endswith("18.0 GiB and 3 more)")
+    assert "may add 108.0 GiB" in finding.message
+    assert finding.message.endswith("18.0 GiB and 3 more)")
 
 
 def test_a_path_on_windows_is_measured_with_what_a_build_puts_below_it() -> None:
@@ -286,10 +285,10 @@ def test_all_errors_are_refused_at_once_and_warnings_are_not() -> None:
 
 def test_one_error_is_said_as_it_is() -> None:
     with pytest.raises(UsageError) as caught:
-        refuse_errors([PreflightFinding("error", "no git", "install git")])
+        refuse_errors([Finding("error", "no git", "install git")])
     assert (caught.value.message, caught.value.tip) == ("no git", "install git")
 
 
 def test_lines_for_people() -> None:
-    found = [PreflightFinding("warning", "the disk is small", "buy another", "disk")]
+    found = [Finding("warning", "the disk is small", "buy another", check="disk")]
     assert format_findings(found) == ["warning: disk: the disk is small", "  tip: buy another"]

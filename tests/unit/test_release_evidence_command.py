@@ -13,12 +13,12 @@ import pytest
 from judged_sets import a_set, wheel
 from test_release_evidence import CASE, WHOLE, junit
 
-from rocm_wheels.audit import AuditFinding, AuditReport, SkippedCheck
+from rocm_wheels.audit import AuditReport, SkippedCheck
 from rocm_wheels.cli import evidence
 from rocm_wheels.cli import evidence as gate
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.core import FolderStore, hash_file
+from rocm_wheels.core import Finding, FolderStore, hash_file
 from rocm_wheels.index import ResolveCheck
 from rocm_wheels.release import FamilyPaths, SetDocument, SetFile, load_layout
 from rocm_wheels.testing import Results, TestResult, count_outcomes
@@ -95,7 +95,7 @@ class World:
 
 
 def report(path: Path, *errors: str) -> AuditReport:
-    findings = tuple(AuditFinding(what, check="rpath") for what in errors)
+    findings = tuple(Finding("error", what, check="rpath") for what in errors)
     skipped = (SkippedCheck("no environment", check="import"),)
     sha256 = hash_file(path)
     return AuditReport(path, 9, sha256, ("gfx1030",), findings, ("record", "rpath"), skipped)

@@ -2,7 +2,7 @@
 
 ``verify_wheel`` scans a wheel once into an ``AuditedWheel`` (with the ``WheelExpectation``), runs every
 ``WheelCheck`` of ``table`` and the import in a clean process, and returns an ``AuditReport`` of
-``AuditFinding`` and ``SkippedCheck``. A new check is a function and a line in ``table``.
+``Finding`` and ``SkippedCheck``. A new check is a function and a line in ``table``.
 """
 
 import lazy_loader

@@ -5,9 +5,6 @@ from .audited_wheel import list_accepted_tags as list_accepted_tags
 from .device_code import find_device_wheels as find_device_wheels
 from .device_code import group_device_wheels as group_device_wheels
 from .device_code import serves_target as serves_target
-from .findings import AuditFinding as AuditFinding
-from .findings import AuditReport as AuditReport
-from .findings import SkippedCheck as SkippedCheck
 from .import_check import ImportEnvironment as ImportEnvironment
 from .import_check import ImportHost as ImportHost
 from .import_check import check_import as check_import
@@ -15,10 +12,13 @@ from .import_check import describe_exit as describe_exit
 from .import_check import explain_no_import as explain_no_import
 from .import_check import make_clean_environment as make_clean_environment
 from .names import is_same_version as is_same_version
+from .report import AuditReport as AuditReport
+from .report import SkippedCheck as SkippedCheck
 from .table import CHECKS as CHECKS
 from .table import IMPORT_CHECK as IMPORT_CHECK
 from .table import IMPORT_SUMMARY as IMPORT_SUMMARY
 from .verify import add_import_check as add_import_check
+from .verify import format_finding as format_finding
 from .verify import format_report as format_report
 from .verify import reject_wheel as reject_wheel
 from .verify import verify_wheel as verify_wheel

@@ -11,49 +11,53 @@ import re
 from collections.abc import Mapping, Sequence
 
 from rocm_wheels.audit.audited_wheel import AuditedWheel
-from rocm_wheels.audit.findings import AuditFinding, SkippedCheck
-from rocm_wheels.core import DataError
+from rocm_wheels.audit.report import SkippedCheck
+from rocm_wheels.core import DataError, Finding
 
 # files that installers write; in a wheel they tell lies about the machine that it lands on
 _INSTALLER_FILES = ("direct_url.json", "INSTALLER", "REQUESTED")
 _SYSTEM_FOLDER = re.compile(r"/(usr/)?lib(32|64)?(/|$)")
 
 
-def check_archive(wheel: AuditedWheel) -> list[AuditFinding]:
+def check_archive(wheel: AuditedWheel) -> list[Finding]:
     """Every member is whole and listed in RECORD; name, folder, METADATA and WHEEL agree.
 
     Device code that is damaged is told here as well: see ``scan_wheel``.
     """
     tip = "something changed or cut the wheel after it was packed, or packed it wrongly: build it again"
     prefix = f"{wheel.scan.path}: "
-    broken = [AuditFinding(fault.removeprefix(prefix), tip=tip) for fault in wheel.scan.breaking_faults]
+    broken = [Finding("error", fault.removeprefix(prefix), tip) for fault in wheel.scan.breaking_faults]
     spelled = [fault for fault in wheel.scan.faults if fault not in wheel.scan.breaking_faults]
-    return [*broken, *(AuditFinding(fault.removeprefix(prefix), severity="warning") for fault in spelled)]
+    return [*broken, *(Finding("warning", fault.removeprefix(prefix)) for fault in spelled)]
 
 
-def check_files(wheel: AuditedWheel) -> list[AuditFinding] | SkippedCheck:
+def check_files(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     """Every file that the recipe names is there."""
     patterns = wheel.expected.project.checks.files
     if not patterns:
         return SkippedCheck("the recipe names no files")
     tip = "the build back end left it out, or the tree was not complete when the build began"
     return [
-        AuditFinding(f"no member matches {pattern}", tip=tip)
+        Finding("error", f"no member matches {pattern}", tip)
         for pattern in patterns
         if not wheel.find_members(pattern)
     ]
 
 
-def check_installer_files(wheel: AuditedWheel) -> list[AuditFinding]:
+def check_installer_files(wheel: AuditedWheel) -> list[Finding]:
     """No file is inside that only an installer may write (such as ``direct_url.json``)."""
     return [
-        AuditFinding("is written by installers and must not be in a wheel", f"{wheel.dist_info}/{name}")
+        Finding(
+            "error",
+            "is written by installers and must not be in a wheel",
+            subject=f"{wheel.dist_info}/{name}",
+        )
         for name in _INSTALLER_FILES
         if f"{wheel.dist_info}/{name}" in wheel.members
     ]
 
 
-def check_run_paths(wheel: AuditedWheel) -> list[AuditFinding]:
+def check_run_paths(wheel: AuditedWheel) -> list[Finding]:
     """No library looks for others in a folder of the builder's machine (DT_RUNPATH, DT_RPATH).
 
     A warning: link steps of upstream projects leave such entries behind, and the loader passes
@@ -65,7 +69,7 @@ def check_run_paths(wheel: AuditedWheel) -> list[AuditFinding]:
         outside = [entry for entry in entries if entry.startswith("/") and not _SYSTEM_FOLDER.match(entry)]
         if outside:
             message = f"looks for libraries in {', '.join(outside)}"
-            findings.append(AuditFinding(message, member, tip, severity="warning"))
+            findings.append(Finding("warning", message, tip, subject=member))
     return findings
 
 
@@ -74,61 +78,71 @@ _WRITE_TIP = "write the module again: the build makes it right before the front 
 _CPU_TIP = "HIP was not found or switched off at configure time: look in the log for `USE_ROCM`"
 
 
-def check_version_module(wheel: AuditedWheel) -> list[AuditFinding]:
+def check_version_module(wheel: AuditedWheel) -> list[Finding]:
     """``version.py`` of the package states a ``hip`` version, and no ``cuda`` version."""
     member = f"{wheel.expected.project.checks.import_name}/version.py"
     if member not in wheel.scan.texts:
-        return [AuditFinding("the module that states the HIP version is missing", member, _CPU_TIP)]
+        return [
+            Finding("error", "the module that states the HIP version is missing", _CPU_TIP, subject=member)
+        ]
     try:
         stated = _read_constants(_parse_module(wheel, member))
     except DataError as error:
-        return [AuditFinding(str(error), member, _CPU_TIP)]
+        return [Finding("error", str(error), _CPU_TIP, subject=member)]
     findings = []
     if not isinstance(stated.get("hip"), str) or not stated["hip"]:
         findings.append(
-            AuditFinding("a CPU-only build: `hip` is not stated (None or missing)", member, _CPU_TIP)
+            Finding(
+                "error", "a CPU-only build: `hip` is not stated (None or missing)", _CPU_TIP, subject=member
+            )
         )
     if stated.get("cuda") is not None:
-        findings.append(AuditFinding(f"a CUDA build: `cuda` is {stated['cuda']!r}", member, _CPU_TIP))
+        findings.append(
+            Finding("error", f"a CUDA build: `cuda` is {stated['cuda']!r}", _CPU_TIP, subject=member)
+        )
     return findings
 
 
-def check_rocm_init(wheel: AuditedWheel) -> list[AuditFinding] | SkippedCheck:
+def check_rocm_init(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     """The module that starts the ROCm packages is there, compiles, and checks for the SDK's version."""
     member = wheel.expected.project.checks.rocm_init
     if member is None:
         return SkippedCheck("the recipe names no such module for this project")
     if member not in wheel.scan.texts:
         tip = "the front end left it out: git-ignored files need to be named to some build back ends"
-        return [AuditFinding("the module that starts the ROCm packages is missing", member, tip)]
+        return [Finding("error", "the module that starts the ROCm packages is missing", tip, subject=member)]
     try:
         tree = _parse_module(wheel, member)
     except DataError as error:
-        return [AuditFinding(str(error), member, _WRITE_TIP)]
+        return [Finding("error", str(error), _WRITE_TIP, subject=member)]
     call = _find_init_call(tree)
     if call is None:
-        return [AuditFinding(f"`initialize()` does not call `{_INIT_CALL}`", member, _WRITE_TIP)]
+        return [Finding("error", f"`initialize()` does not call `{_INIT_CALL}`", _WRITE_TIP, subject=member)]
     return _judge_init_call(wheel, member, call, _read_constants(tree))
 
 
 def _judge_init_call(
     wheel: AuditedWheel, member: str, call: ast.Call, named: Mapping[str, object]
-) -> list[AuditFinding]:
+) -> list[Finding]:
     arguments = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
     findings = []
     version = _resolve_value(arguments.get("check_version"), named)
     rocm_version = wheel.expected.rocm_version
     if not isinstance(version, str) or not version:
         findings.append(
-            AuditFinding(f"`{_INIT_CALL}` is called without a `check_version`", member, _WRITE_TIP)
+            Finding(
+                "error", f"`{_INIT_CALL}` is called without a `check_version`", _WRITE_TIP, subject=member
+            )
         )
     elif rocm_version is not None and version != rocm_version:
         message = f"checks for ROCm {version}, but was built with {rocm_version}"
-        findings.append(AuditFinding(message, member, _WRITE_TIP))
+        findings.append(Finding("error", message, _WRITE_TIP, subject=member))
     preloads = _resolve_value(arguments.get("preload_shortnames"), named)
     if not isinstance(preloads, Sequence) or isinstance(preloads, str) or not preloads:
         findings.append(
-            AuditFinding(f"`{_INIT_CALL}` is called without libraries to preload", member, _WRITE_TIP)
+            Finding(
+                "error", f"`{_INIT_CALL}` is called without libraries to preload", _WRITE_TIP, subject=member
+            )
         )
     return findings
 

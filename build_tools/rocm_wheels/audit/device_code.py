@@ -20,8 +20,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from rocm_wheels.audit.audited_wheel import AuditedWheel, is_same_name, list_base_targets
-from rocm_wheels.audit.findings import AuditFinding, SkippedCheck
-from rocm_wheels.core import UsageError
+from rocm_wheels.audit.report import SkippedCheck
+from rocm_wheels.core import Finding, UsageError
 from rocm_wheels.models import DeviceCodeRule, strip_features
 from rocm_wheels.wheels import WheelName, parse_wheel_name
 
@@ -31,28 +31,29 @@ _NO_RULE_TIP = "say in the recipe, under checks.device_code, what this file must
 _DEVICE_WHEELS_TIP = "name the device wheels with those archives as well: they are read together"
 
 
-def check_device_code(wheel: AuditedWheel) -> list[AuditFinding]:
+def check_device_code(wheel: AuditedWheel) -> list[Finding]:
     """Each library holds all requested targets, a subset or none, as its recipe's rule says."""
-    findings: list[AuditFinding] = []
+    findings: list[Finding] = []
     for member, rule in _match_rules(wheel):
         findings += _judge_library(wheel, member, rule)
     return findings
 
 
-def check_device_libraries(wheel: AuditedWheel) -> list[AuditFinding]:
+def check_device_libraries(wheel: AuditedWheel) -> list[Finding]:
     """Each rule about device code that is required has a library to hold for."""
     ruled = list(_match_rules(wheel, damaged=True))
     return [
-        AuditFinding(
+        Finding(
+            "error",
             f"no library matches {rule.files}, which must hold device code ({rule.reason})",
-            tip="the ROCm part was not built: look in the log for what configure said about HIP",
+            "the ROCm part was not built: look in the log for what configure said about HIP",
         )
         for rule in wheel.expected.project.list_device_code_rules(wheel.expected.platform)
         if rule.required and not any(rule == other for _, other in ruled)
     ]
 
 
-def check_consistency(wheel: AuditedWheel) -> list[AuditFinding] | SkippedCheck:
+def check_consistency(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     """When no targets were stated: libraries that must hold all of them hold the same ones."""
     if wheel.expected.targets is not None:
         return SkippedCheck("the targets were stated, and each library is compared with them")
@@ -68,7 +69,7 @@ def check_consistency(wheel: AuditedWheel) -> list[AuditFinding] | SkippedCheck:
             f"{', '.join(names)}: {' '.join(targets)}" for targets, names in groups.items()
         )
         return [
-            AuditFinding(f"libraries that must hold the same targets differ: {differences}", tip=_REBUILD_TIP)
+            Finding("error", f"libraries that must hold the same targets differ: {differences}", _REBUILD_TIP)
         ]
     common_targets = set(next(iter(groups), ()))
     extra_targets = (
@@ -77,17 +78,18 @@ def check_consistency(wheel: AuditedWheel) -> list[AuditFinding] | SkippedCheck:
         else []
     )
     return [
-        AuditFinding(
+        Finding(
+            "error",
             f"holds {' '.join(sorted(extra))}, which {_get_first_member(groups)} does not",
-            member,
             _FOREIGN_TIP,
+            subject=member,
         )
         for member, extra in extra_targets
         if extra
     ]
 
 
-def check_rocm_build(wheel: AuditedWheel) -> list[AuditFinding] | SkippedCheck:
+def check_rocm_build(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     """The wheel is a ROCm build: it states ``torch.version.hip``, or holds device code or HIP sources."""
     evidence = wheel.expected.project.checks.rocm
     if evidence == "none":
@@ -110,9 +112,10 @@ def check_rocm_build(wheel: AuditedWheel) -> list[AuditFinding] | SkippedCheck:
     jit = wheel.expected.project.checks.jit_sources
     sources = f", and no {jit} to compile where it is used" if jit else ""
     return [
-        AuditFinding(
+        Finding(
+            "error",
             f"a CPU-only build: no device code{requested} inside{sources}",
-            tip="torch in the build environment must be the ROCm build, and no option may turn HIP off",
+            "torch in the build environment must be the ROCm build, and no option may turn HIP off",
         )
     ]
 
@@ -131,19 +134,22 @@ def _match_rules(wheel: AuditedWheel, *, damaged: bool = False) -> Iterable[tupl
             yield member, rule
 
 
-def check_coverage(wheel: AuditedWheel) -> list[AuditFinding]:
+def check_coverage(wheel: AuditedWheel) -> list[Finding]:
     """Device code is only where the recipe has a rule about it."""
     ruled = {member for member, _ in _match_rules(wheel)}
     ruled.update(archive for member in wheel.moved_code for archive in wheel.find_archives(member))
     return [
-        AuditFinding(
-            f"{_describe_held_code(wheel, member)} and no rule of the recipe covers it", member, _NO_RULE_TIP
+        Finding(
+            "error",
+            f"{_describe_held_code(wheel, member)} and no rule of the recipe covers it",
+            _NO_RULE_TIP,
+            subject=member,
         )
         for member in sorted({*wheel.device_code, *wheel.moved_code} - ruled)
     ]
 
 
-def _judge_library(wheel: AuditedWheel, member: str, rule: DeviceCodeRule) -> list[AuditFinding]:
+def _judge_library(wheel: AuditedWheel, member: str, rule: DeviceCodeRule) -> list[Finding]:
     targets = wheel.list_member_targets(member)
     expected_targets = wheel.expected.targets
     requested = f"; requested: {' '.join(expected_targets)}" if expected_targets else ""
@@ -151,13 +157,20 @@ def _judge_library(wheel: AuditedWheel, member: str, rule: DeviceCodeRule) -> li
         if not targets and member not in wheel.moved_code:
             return []
         message = f"{_describe_held_code(wheel, member)}; none is expected: {rule.reason}"
-        return [AuditFinding(message, member, "the build took in a file that does not belong here")]
+        return [
+            Finding("error", message, "the build took in a file that does not belong here", subject=member)
+        ]
     if member in wheel.moved_code and not wheel.find_archives(member):
         message = f"{_describe_held_code(wheel, member)}, so its targets cannot be checked here{requested}"
-        return [AuditFinding(message, member, _DEVICE_WHEELS_TIP, "warning")]
+        return [Finding("warning", message, _DEVICE_WHEELS_TIP, subject=member)]
     if rule.expect == "all" and not targets:
         return [
-            AuditFinding(f"a host-only library: holds no device code at all{requested}", member, _REBUILD_TIP)
+            Finding(
+                "error",
+                f"a host-only library: holds no device code at all{requested}",
+                _REBUILD_TIP,
+                subject=member,
+            )
         ]
     if expected_targets is None:
         return []
@@ -171,8 +184,11 @@ def _judge_library(wheel: AuditedWheel, member: str, rule: DeviceCodeRule) -> li
     if foreign:
         surplus = _join_targets(t for t in targets if strip_features(t) in foreign)
         findings.append(
-            AuditFinding(
-                f"holds {surplus}, not requested ({' '.join(expected_targets)})", member, _FOREIGN_TIP
+            Finding(
+                "error",
+                f"holds {surplus}, not requested ({' '.join(expected_targets)})",
+                _FOREIGN_TIP,
+                subject=member,
             )
         )
     if missing and rule.expect == "all":
@@ -180,7 +196,7 @@ def _judge_library(wheel: AuditedWheel, member: str, rule: DeviceCodeRule) -> li
             f"lacks {' '.join(missing)}: holds {_join_targets(targets)}, requested "
             f"{' '.join(expected_targets)}"
         )
-        findings.append(AuditFinding(message, member, _REBUILD_TIP))
+        findings.append(Finding("error", message, _REBUILD_TIP, subject=member))
     return findings
 
 
@@ -234,13 +250,14 @@ def find_device_wheels(wheel: Path) -> tuple[Path, ...]:
     return tuple(path for path in near if _belongs_to_host(parse_wheel_name(path.name), name))
 
 
-def check_device_wheels(wheel: AuditedWheel) -> list[AuditFinding]:
+def check_device_wheels(wheel: AuditedWheel) -> list[Finding]:
     """The device wheels that were named with it are whole, and require it at its version."""
     findings = []
     for part in wheel.parts:
         where = part.path.name
         findings += [
-            AuditFinding(fault.removeprefix(f"{part.path}: "), where) for fault in part.breaking_faults
+            Finding("error", fault.removeprefix(f"{part.path}: "), subject=where)
+            for fault in part.breaking_faults
         ]
         host, version = wheel.expected.project.distribution, wheel.scan.name and wheel.scan.name.version
         requires = map(Requirement, part.metadata.requires_dist if part.metadata else ())
@@ -250,7 +267,9 @@ def check_device_wheels(wheel: AuditedWheel) -> list[AuditFinding]:
         if part.metadata is not None and pins != {f"=={version}"}:
             stated = ", ".join(sorted(pins)) or "nothing of it"
             message = f"must require {host}=={version}, whose device code it holds, and requires {stated}"
-            findings.append(AuditFinding(message, where, "split the wheel again: both come out of one split"))
+            findings.append(
+                Finding("error", message, "split the wheel again: both come out of one split", subject=where)
+            )
     return findings
 
 

@@ -22,9 +22,8 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.audit.audited_wheel import WheelExpectation, list_base_targets
-from rocm_wheels.audit.findings import AuditFinding
 from rocm_wheels.audit.names import is_same_version
-from rocm_wheels.core import AuditError, BuildError, run_command
+from rocm_wheels.core import AuditError, BuildError, Finding, run_command
 
 _PROBE = Path(__file__).with_name("import_probe.py")
 _BUILDER_VARIABLES = re.compile(
@@ -84,9 +83,7 @@ def explain_no_import(wheel_name: str, expected: WheelExpectation, host: ImportH
     return None
 
 
-def check_import(
-    wheel: Path, expected: WheelExpectation, environment: ImportEnvironment
-) -> list[AuditFinding]:
+def check_import(wheel: Path, expected: WheelExpectation, environment: ImportEnvironment) -> list[Finding]:
     """Import the wheel in a clean process and compare what it says of itself with ``expected``.
 
     A crash is named by its signal, with the last lines printed. Raises AuditError only
@@ -113,7 +110,9 @@ def check_import(
         if fault is not None:
             return [fault]
         if not answer.is_file():
-            return [AuditFinding(f"`import {checks.import_name}` ended before it was done, with exit code 0")]
+            return [
+                Finding("error", f"`import {checks.import_name}` ended before it was done, with exit code 0")
+            ]
         stated = json.loads(answer.read_text(encoding="utf-8"))
         if environment.packages is not None:
             stated["places"] = [str(environment.packages)]
@@ -128,7 +127,7 @@ def make_clean_environment(env: Mapping[str, str]) -> dict[str, str]:
 
 def _install_wheel(
     wheel: Path, folder: Path, environment: ImportEnvironment, env: Mapping[str, str]
-) -> AuditFinding | None:
+) -> Finding | None:
     argv = [_find_uv(), "pip", "install", "--quiet", "--no-cache", "--no-config", "--no-deps", "--no-index"]
     argv += ["--python", str(environment.python), "--target", str(folder), str(wheel.resolve())]
     return _run_or_find(argv, environment, env, "installing it into a throw-away folder", None)
@@ -150,7 +149,7 @@ def _run_or_find(
     env: Mapping[str, str],
     description: str,
     cwd: Path | None,
-) -> AuditFinding | None:
+) -> Finding | None:
     """Run a program; return a finding when it does not end well."""
     printed: deque[str] = deque(maxlen=_SHOWN_LINES)
     try:
@@ -165,12 +164,12 @@ def _run_or_find(
             description=description,
         )
     except BuildError as failure:  # not started, or stopped by the time limit
-        return AuditFinding(str(failure) + _format_last_lines(printed))
+        return Finding("error", str(failure) + _format_last_lines(printed))
     if finished.returncode == 0:
         return None
     tip = "a library is missing, or does not fit another" if finished.returncode != 1 else ""
-    return AuditFinding(
-        f"{description} {describe_exit(finished.returncode)}{_format_last_lines(printed)}", tip=tip
+    return Finding(
+        "error", f"{description} {describe_exit(finished.returncode)}{_format_last_lines(printed)}", tip
     )
 
 
@@ -190,17 +189,17 @@ def _format_last_lines(lines: deque[str]) -> str:
     return ":" + "".join(marked) if marked else ""
 
 
-def _judge_import(stated: Mapping[str, object], expected: WheelExpectation) -> list[AuditFinding]:
+def _judge_import(stated: Mapping[str, object], expected: WheelExpectation) -> list[Finding]:
     name = expected.project.checks.import_name
     findings = []
     folders = stated["places"]
     assert isinstance(folders, list)
     file = Path(str(stated["file"])).resolve()
     if stated["file"] is None:
-        findings.append(AuditFinding(f"`import {name}` found a folder without a package in it"))
+        findings.append(Finding("error", f"`import {name}` found a folder without a package in it"))
     elif not any(file.is_relative_to(Path(folder).resolve()) for folder in folders):
         tip = "something on the environment's path hides the wheel: look for .pth files"
-        findings.append(AuditFinding(f"`import {name}` took {file}, not the wheel's", tip=tip))
+        findings.append(Finding("error", f"`import {name}` took {file}, not the wheel's", tip))
     if expected.version is not None:
         findings += _judge_versions(stated, expected, expected.version)
     if expected.project.checks.rocm == "torch.version.hip":
@@ -210,11 +209,11 @@ def _judge_import(stated: Mapping[str, object], expected: WheelExpectation) -> l
 
 def _judge_versions(
     statements: Mapping[str, object], expected: WheelExpectation, expected_version: str
-) -> list[AuditFinding]:
+) -> list[Finding]:
     findings = []
     if not is_same_version(str(statements["installed"]), expected_version):
         findings.append(
-            AuditFinding(f"installed metadata say {statements['installed']}, not {expected_version}")
+            Finding("error", f"installed metadata say {statements['installed']}, not {expected_version}")
         )
     stated = statements["version"]
     # a project that is not told its version by the build states only the public part of it
@@ -225,21 +224,21 @@ def _judge_versions(
     )
     if stated is not None and not any(is_same_version(str(stated), version) for version in allowed):
         name = expected.project.checks.import_name
-        findings.append(AuditFinding(f"`{name}.__version__` is {stated}, not {expected_version}"))
+        findings.append(Finding("error", f"`{name}.__version__` is {stated}, not {expected_version}"))
     return findings
 
 
-def _judge_torch(stated: Mapping[str, object], expected: WheelExpectation) -> list[AuditFinding]:
+def _judge_torch(stated: Mapping[str, object], expected: WheelExpectation) -> list[Finding]:
     name = expected.project.checks.import_name
     findings = []
     if not stated["hip"]:
-        findings.append(AuditFinding(f"`{name}.version.hip` is {stated['hip']}: a CPU-only build"))
+        findings.append(Finding("error", f"`{name}.version.hip` is {stated['hip']}: a CPU-only build"))
     listed = stated["architectures"]
     if isinstance(listed, list) and expected.targets is not None:
         missing = sorted(set(list_base_targets(expected.targets)) - set(list_base_targets(listed)))
         if missing:
             message = f"{name} says it was compiled for {' '.join(listed)}, not for {' '.join(missing)}"
-            findings.append(AuditFinding(message))
+            findings.append(Finding("error", message))
     return findings
 
 

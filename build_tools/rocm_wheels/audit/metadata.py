@@ -8,8 +8,9 @@ from packaging.metadata import InvalidMetadata, Metadata, parse_email
 from packaging.requirements import Requirement
 
 from rocm_wheels.audit.audited_wheel import AuditedWheel, get_python_version, is_same_name
-from rocm_wheels.audit.findings import AuditFinding, Severity, SkippedCheck
 from rocm_wheels.audit.names import is_same_version
+from rocm_wheels.audit.report import SkippedCheck
+from rocm_wheels.core import Finding, Severity
 from rocm_wheels.models import load_project
 
 # what installers act on; a fault in any other field is shown and does not reject the wheel
@@ -30,7 +31,7 @@ _PIN_TIP = (
 )
 
 
-def check_metadata(wheel: AuditedWheel) -> list[AuditFinding] | SkippedCheck:
+def check_metadata(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     """Every field of METADATA is valid (core metadata specification)."""
     where = f"{wheel.dist_info}/METADATA"
     if wheel.scan.metadata is None:
@@ -38,7 +39,7 @@ def check_metadata(wheel: AuditedWheel) -> list[AuditFinding] | SkippedCheck:
     raw, unknown = parse_email(wheel.scan.texts[where])
     lazy = Metadata.from_raw(raw, validate=False)  # each attribute is checked when it is read
     findings = [
-        AuditFinding(f"the field {name} is not known, or is given twice", where, severity=_get_severity(name))
+        Finding(_get_severity(name), f"the field {name} is not known, or is given twice", subject=where)
         for name in unknown
     ]
     for name in sorted({*_REQUIRED_FIELDS, *raw}):
@@ -46,42 +47,49 @@ def check_metadata(wheel: AuditedWheel) -> list[AuditFinding] | SkippedCheck:
             getattr(lazy, name)
         except InvalidMetadata as fault:
             message = f"{fault.field}: {str(fault).splitlines()[0]}"
-            findings.append(AuditFinding(message, where, severity=_get_severity(fault.field)))
+            findings.append(Finding(_get_severity(fault.field), message, subject=where))
     return findings
 
 
-def check_requires_python(wheel: AuditedWheel) -> list[AuditFinding] | SkippedCheck:
+def check_requires_python(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     """Requires-Python is stated, and admits the interpreter that the wheel is for."""
     if wheel.scan.metadata is None:
         return _METADATA_UNREAD
     where = f"{wheel.dist_info}/METADATA"
     admitted = wheel.scan.metadata.requires_python
     if not str(admitted):
-        return [AuditFinding("states no Requires-Python", where, severity="warning")]
+        return [Finding("warning", "states no Requires-Python", subject=where)]
     if wheel.expected.python_tag is None:
         return []
     version = get_python_version(wheel.expected.python_tag)
     # X.Y stands for all its patch releases: the first or a late one must be admitted
     if admitted.contains(f"{version}.0") or admitted.contains(f"{version}.99"):
         return []
-    return [AuditFinding(f"Requires-Python {admitted} shuts out {version}, which it was built for", where)]
+    return [
+        Finding(
+            "error", f"Requires-Python {admitted} shuts out {version}, which it was built for", subject=where
+        )
+    ]
 
 
-def check_requirements(wheel: AuditedWheel) -> list[AuditFinding] | SkippedCheck:
+def check_requirements(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     """No requirement points at a place instead of a version."""
     if wheel.scan.metadata is None:
         return _METADATA_UNREAD
     tip = "indexes refuse direct references: require a version instead"
     return [
-        AuditFinding(
-            f"requires {requirement.name} from {requirement.url}", f"{wheel.dist_info}/METADATA", tip
+        Finding(
+            "error",
+            f"requires {requirement.name} from {requirement.url}",
+            tip,
+            subject=f"{wheel.dist_info}/METADATA",
         )
         for requirement in map(Requirement, wheel.scan.metadata.requires_dist)
         if requirement.url
     ]
 
 
-def check_rocm_requirement(wheel: AuditedWheel) -> list[AuditFinding] | SkippedCheck:
+def check_rocm_requirement(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     """``rocm[libraries]==<the SDK's version>`` is required exactly when the recipe says so."""
     if wheel.scan.metadata is None:
         return _METADATA_UNREAD
@@ -89,22 +97,26 @@ def check_rocm_requirement(wheel: AuditedWheel) -> list[AuditFinding] | SkippedC
     requirements = [r for r in _list_requirements(wheel) if is_same_name(r.name, _ROCM)]
     if not wheel.expected.project.checks.requires_rocm:
         message = "by the recipe this project requires no ROCm of its own"
-        return [AuditFinding(f"requires {requirement}; {message}", where) for requirement in requirements]
+        return [
+            Finding("error", f"requires {requirement}; {message}", subject=where)
+            for requirement in requirements
+        ]
     version = wheel.expected.rocm_version
     if version is not None:
         return _check_pin(wheel, Requirement(f"{_ROCM}[{_LIBRARIES}]=={version}"))
     if any(_LIBRARIES in r.extras and _get_exact_version(r) for r in requirements):
         return []
     return [
-        AuditFinding(
+        Finding(
+            "error",
             f"does not require {_ROCM}[{_LIBRARIES}]==<version>{_describe_instead(requirements)}",
-            where,
             _PIN_TIP,
+            subject=where,
         )
     ]
 
 
-def check_pins(wheel: AuditedWheel) -> list[AuditFinding] | SkippedCheck:
+def check_pins(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     """The exact versions of what was built together with it are required."""
     if wheel.scan.metadata is None:
         return _METADATA_UNREAD
@@ -114,7 +126,7 @@ def check_pins(wheel: AuditedWheel) -> list[AuditFinding] | SkippedCheck:
     return [*(fault for pin in stated for fault in _check_pin(wheel, pin)), *_find_loose_pins(wheel, stated)]
 
 
-def _find_loose_pins(wheel: AuditedWheel, stated: Iterable[Requirement]) -> Iterable[AuditFinding]:
+def _find_loose_pins(wheel: AuditedWheel, stated: Iterable[Requirement]) -> Iterable[Finding]:
     """Yield a warning for each project that the recipe pins, and the wheel takes in other versions too."""
     for pin in wheel.expected.project.build.pins:
         name = load_project(pin.project).distribution
@@ -124,10 +136,10 @@ def _find_loose_pins(wheel: AuditedWheel, stated: Iterable[Requirement]) -> Iter
         ):
             message = f"{name} is not required in one exact version{_describe_instead(requirements)}"
             tip = f"it was built against one {name}: beside another one it may not even be imported"
-            yield AuditFinding(message, f"{wheel.dist_info}/METADATA", tip, severity="warning")
+            yield Finding("warning", message, tip, subject=f"{wheel.dist_info}/METADATA")
 
 
-def _check_pin(wheel: AuditedWheel, pin: Requirement) -> list[AuditFinding]:
+def _check_pin(wheel: AuditedWheel, pin: Requirement) -> list[Finding]:
     member = f"{wheel.dist_info}/METADATA"
     requirements = [r for r in _list_requirements(wheel) if is_same_name(r.name, pin.name)]
     version = _get_exact_version(pin)
@@ -136,11 +148,14 @@ def _check_pin(wheel: AuditedWheel, pin: Requirement) -> list[AuditFinding]:
         is_same_version(_get_exact_version(r) or "", version) and pin.extras <= r.extras for r in requirements
     ):
         tip = _PIN_TIP if wheel.expected.project.checks.requires_rocm else _OTHERS_TIP
-        return [AuditFinding(f"does not require {pin}{_describe_instead(requirements)}", member, tip)]
+        return [
+            Finding("error", f"does not require {pin}{_describe_instead(requirements)}", tip, subject=member)
+        ]
     contradicting = [r for r in requirements if not r.specifier.contains(version, prereleases=True)]
     tip = "upstream's own pin must be taken out when ours is added"
     return [
-        AuditFinding(f"requires {pin} and {r}: nothing can satisfy both", member, tip) for r in contradicting
+        Finding("error", f"requires {pin} and {r}: nothing can satisfy both", tip, subject=member)
+        for r in contradicting
     ]
 
 

@@ -21,7 +21,6 @@ from rocm_wheels.audit.device_code import (
     check_device_wheels,
     check_rocm_build,
 )
-from rocm_wheels.audit.findings import AuditFinding, SkippedCheck
 from rocm_wheels.audit.metadata import (
     check_metadata,
     check_pins,
@@ -30,8 +29,10 @@ from rocm_wheels.audit.metadata import (
     check_rocm_requirement,
 )
 from rocm_wheels.audit.names import check_file_name, check_platform, check_python
+from rocm_wheels.audit.report import SkippedCheck
+from rocm_wheels.core import Finding
 
-CheckFunction = Callable[[AuditedWheel], Sequence[AuditFinding] | SkippedCheck]
+CheckFunction = Callable[[AuditedWheel], Sequence[Finding] | SkippedCheck]
 
 
 @dataclass(frozen=True)

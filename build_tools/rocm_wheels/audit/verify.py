@@ -11,15 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from rocm_wheels.audit.audited_wheel import AuditedWheel, WheelExpectation
-from rocm_wheels.audit.findings import AuditFinding, AuditReport, SkippedCheck
 from rocm_wheels.audit.import_check import (
     ImportEnvironment,
     check_import,
     detect_import_host,
     explain_no_import,
 )
+from rocm_wheels.audit.report import AuditReport, SkippedCheck
 from rocm_wheels.audit.table import CHECKS, IMPORT_CHECK
-from rocm_wheels.core import copy_atomically, format_count, write_json_file
+from rocm_wheels.core import Finding, copy_atomically, format_count, write_json_file
 from rocm_wheels.variants import collect_wheel_targets
 from rocm_wheels.wheels import scan_wheel
 
@@ -44,7 +44,7 @@ def verify_wheel(
     version_module = f"{checks.import_name}/version.py"
     scan = scan_wheel(path, keep=(version_module, checks.rocm_init or version_module))
     subject = AuditedWheel(scan, expected, tuple(scan_wheel(part) for part in parts))
-    findings: list[AuditFinding] = []
+    findings: list[Finding] = []
     ran: list[str] = []
     skipped: list[SkippedCheck] = []
     outcomes = [(check.name, check.run_check(subject)) for check in CHECKS]
@@ -102,10 +102,15 @@ def format_report(report: AuditReport) -> list[str]:
     checks = f"{format_count(len(report.ran), 'check')}, {len(report.skipped)} skipped"
     lines = [f"{report.wheel.name}: {verdict} ({checks}; {targets}; {report.size:,} bytes)"]
     for finding in report.findings:
-        lines.append(f"  {finding.severity}: {finding.format_line()}")
+        lines.append(f"  {finding.severity}: {format_finding(finding)}")
         lines += [f"    tip: {finding.tip}"] if finding.tip else []
     lines.append(f"  ran: {' '.join(report.ran)}")
     return [*lines, *(f"  skipped: {skip.check}: {skip.reason}" for skip in report.skipped)]
+
+
+def format_finding(finding: Finding) -> str:
+    """Return a finding as one line: ``device-code: torch/lib/x.so: holds …``."""
+    return ": ".join(filter(None, (finding.check, finding.subject, finding.message)))
 
 
 def reject_wheel(wheel: Path, report: AuditReport, log: Path | None, folder: Path) -> Path:
@@ -165,7 +170,7 @@ def _link_or_copy(wheel: Path, target: Path) -> None:
 
 def _check_import_here(
     path: Path, expected: WheelExpectation, environment: ImportEnvironment | None, *, damaged: bool
-) -> Sequence[AuditFinding] | SkippedCheck:
+) -> Sequence[Finding] | SkippedCheck:
     if damaged:
         return SkippedCheck("not imported: its archive is damaged or does not agree with itself")
     if environment is None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli.lazy import LazyGroup
-from rocm_wheels.core import AuditError, UsageError, log_note, suggest_name
+from rocm_wheels.core import AuditError, UsageError, find_errors, log_note, suggest_name
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -420,22 +420,20 @@ def lint_command(as_json: bool) -> None:
     from rocm_wheels.models import import_bootstrap, lint_tables
 
     findings = lint_tables()
-    errors = sum(finding.level == "error" for finding in findings)
+    errors = len(find_errors(findings))
     bootstrap_asked = import_bootstrap() is not None
     if as_json:
         import json
-        from dataclasses import asdict
 
-        click.echo(
-            json.dumps(
-                {"findings": [asdict(finding) for finding in findings], "rocm_bootstrap": bootstrap_asked},
-                indent=1,
-            )
-        )
+        rows = [
+            {"level": row.severity, "table": row.group, "where": row.subject, "message": row.message}
+            for row in findings
+        ]
+        click.echo(json.dumps({"findings": rows, "rocm_bootstrap": bootstrap_asked}, indent=1))
     else:
         for finding in findings:
             click.echo(
-                ": ".join(filter(None, (finding.level, finding.table, finding.where, finding.message)))
+                ": ".join(filter(None, (finding.severity, finding.group, finding.subject, finding.message)))
             )
         if not errors:
             click.echo("the tables fit together" + (", and rocm-bootstrap agrees" if bootstrap_asked else ""))

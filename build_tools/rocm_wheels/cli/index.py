@@ -216,7 +216,7 @@ def verify(  # noqa: PLR0917 - click passes them by name
     else:
         for finding in report.findings:
             click.echo(
-                hide_credentials(f"{finding.severity}: {finding.fault}: {finding.where}: {finding.detail}")
+                hide_credentials(f"{finding.severity}: {finding.check}: {finding.subject}: {finding.message}")
             )
         click.echo(
             hide_credentials(
@@ -235,10 +235,10 @@ def _report_as_json(index: str, report: VerifiedIndex) -> dict[str, object]:
         "passed": not report.errors,
         "findings": [
             {
-                "fault": finding.fault,
+                "fault": finding.check,
                 "severity": finding.severity,
-                "where": finding.where,
-                "what": finding.detail,
+                "where": finding.subject,
+                "what": finding.message,
             }
             for finding in report.findings
         ],

@@ -12,10 +12,11 @@ import click
 
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.core import ChecksError, HostError, log_note, paint_text
+from rocm_wheels.core import ChecksError, HostError, Severity, log_note, paint_text
 
 if TYPE_CHECKING:
-    from rocm_wheels.hosts import SelfTestOutcome, SelfTestReport, Severity
+    from rocm_wheels.core import Severity
+    from rocm_wheels.hosts import SelfTestOutcome, SelfTestReport
 
 _SEVERITY_COLOURS = {"ok": "green", "info": "blue", "warning": "yellow", "error": "red"}
 

@@ -28,6 +28,9 @@ from .files import hash_file as hash_file
 from .files import open_hidden_file as open_hidden_file
 from .files import write_atomically as write_atomically
 from .files import write_json_file as write_json_file
+from .findings import Finding as Finding
+from .findings import Severity as Severity
+from .findings import find_errors as find_errors
 from .folder_lock import WAIT_TIP as WAIT_TIP
 from .folder_lock import lock_folder as lock_folder
 from .interruption import block_new_work as block_new_work

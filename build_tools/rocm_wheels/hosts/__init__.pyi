@@ -40,11 +40,9 @@ from .installed_packages import read_environment_packages as read_environment_pa
 from .installed_packages import read_installed_packages as read_installed_packages
 from .known_indexes import find_host_indexes as find_host_indexes
 from .machine import DeviceFile as DeviceFile
-from .machine import DoctorFinding as DoctorFinding
 from .machine import DoctorSubject as DoctorSubject
 from .machine import MachineFacts as MachineFacts
 from .machine import ProcessUser as ProcessUser
-from .machine import Severity as Severity
 from .machine import read_machine_facts as read_machine_facts
 from .package_offers import OfferSources as OfferSources
 from .package_offers import PackageOffer as PackageOffer

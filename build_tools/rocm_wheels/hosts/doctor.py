@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rocm_wheels.core import UsageError
+from rocm_wheels.core import Finding, Severity, UsageError
 from rocm_wheels.gpus import Hardware, detect_hardware
 from rocm_wheels.hosts.doctor_kernels import (
     KernelVerdict,
@@ -58,9 +58,9 @@ from rocm_wheels.hosts.doctor_variables import (
 )
 from rocm_wheels.hosts.host import StatedMachine, make_host
 from rocm_wheels.hosts.installed_packages import InstalledPackage, find_active_python, read_installed_packages
-from rocm_wheels.hosts.machine import DoctorFinding, DoctorSubject, Severity, read_machine_facts
+from rocm_wheels.hosts.machine import DoctorSubject, read_machine_facts
 
-CheckFunction = Callable[[DoctorSubject], Iterator[DoctorFinding]]
+CheckFunction = Callable[[DoctorSubject], Iterator[Finding]]
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ FINDING_GROUPS = (_MACHINE, _ROCM, _TORCH, _KERNELS, _VARIABLES)
 _SEVERITY_ORDER: tuple[Severity, ...] = ("ok", "info", "warning", "error")
 
 
-def run_checks(subject: DoctorSubject) -> tuple[DoctorFinding, ...]:
+def run_checks(subject: DoctorSubject) -> tuple[Finding, ...]:
     """Run all checks; return their findings by group, in each the worst last."""
     findings = [
         replace(finding, check=check.name, group=check.group)
@@ -189,12 +189,12 @@ def _detect_here(env: Mapping[str, str], root: Path, path: tuple[Path, ...]) -> 
 Paint = Callable[[str, Severity], str]
 
 
-def count_findings(findings: Iterable[DoctorFinding], severity: Severity) -> int:
+def count_findings(findings: Iterable[Finding], severity: Severity) -> int:
     """Return how many findings are of a severity."""
     return sum(finding.severity == severity for finding in findings)
 
 
-def format_findings(findings: Iterable[DoctorFinding], paint: Paint) -> Iterator[str]:
+def format_findings(findings: Iterable[Finding], paint: Paint) -> Iterator[str]:
     """Yield the lines: by group, each finding with its fix below it, and a last line with the sum."""
     listed = list(findings)
     for group in FINDING_GROUPS:
@@ -203,15 +203,15 @@ def format_findings(findings: Iterable[DoctorFinding], paint: Paint) -> Iterator
             continue
         yield f"{group}:"
         for finding in group_findings:
-            yield f"  {paint(f'{finding.severity:<7}', finding.severity)}  {finding.text}"
-            if finding.fix:
-                yield f"           fix: {finding.fix}"
+            yield f"  {paint(f'{finding.severity:<7}', finding.severity)}  {finding.message}"
+            if finding.tip:
+                yield f"           fix: {finding.tip}"
             if finding.source:
                 yield f"           see: {finding.source}"
     yield summarize_findings(listed)
 
 
-def summarize_findings(findings: Iterable[DoctorFinding]) -> str:
+def summarize_findings(findings: Iterable[Finding]) -> str:
     """Return ``2 errors, 1 warning``, or that nothing is wrong."""
     listed = list(findings)
     parts = []
@@ -223,7 +223,7 @@ def summarize_findings(findings: Iterable[DoctorFinding]) -> str:
     return ", ".join(parts) or "no problems found"
 
 
-def make_report_json(subject: DoctorSubject, findings: Iterable[DoctorFinding]) -> dict[str, Any]:
+def make_report_json(subject: DoctorSubject, findings: Iterable[Finding]) -> dict[str, Any]:
     """Return what ``--json`` prints. Keys are added in later versions, never renamed.
 
     ``{"errors", "warnings", "stated", "platform", "container", "wsl", "driver": {"loaded", "version"},
@@ -279,12 +279,12 @@ def _describe_verdict(verdict: KernelVerdict) -> dict[str, Any]:
     }
 
 
-def _describe_finding(finding: DoctorFinding) -> dict[str, Any]:
+def _describe_finding(finding: Finding) -> dict[str, Any]:
     return {
         "group": finding.group,
         "check": finding.check,
         "severity": finding.severity,
-        "text": finding.text,
-        "fix": finding.fix or None,
+        "text": finding.message,
+        "fix": finding.tip or None,
         "source": finding.source or None,
     }

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
+from rocm_wheels.core import Finding
 from rocm_wheels.hosts.gpu_support import KernelSupport, check_kernel_support, make_visible_line
 from rocm_wheels.hosts.installed_kernels import (
     InstalledCode,
@@ -17,7 +18,7 @@ from rocm_wheels.hosts.installed_kernels import (
     sort_target_ids,
 )
 from rocm_wheels.hosts.installed_packages import InstalledPackage
-from rocm_wheels.hosts.machine import DoctorFinding, DoctorSubject, join_some
+from rocm_wheels.hosts.machine import DoctorSubject, join_some
 from rocm_wheels.models import OVERRIDE_VARIABLE, KnownIssue, find_issues, get_issue_url, load_overrides
 
 _PROJECTS_WITH_CODE = (
@@ -65,7 +66,7 @@ def judge_kernels(subject: DoctorSubject) -> list[KernelVerdict]:
     return verdicts
 
 
-def check_torch_kernels(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_torch_kernels(subject: DoctorSubject) -> Iterator[Finding]:
     """Say yes or no for each kind of GPU: does torch have kernels for it?"""
     torch = subject.installed.torch
     if torch is None:
@@ -73,15 +74,15 @@ def check_torch_kernels(subject: DoctorSubject) -> Iterator[DoctorFinding]:
     if torch.kind != "rocm":
         for gfx in _list_gfx(subject):
             text = f"kernels of torch for {gfx}: no: torch {torch.version} is not built for ROCm"
-            yield DoctorFinding("error", text, subject.make_replace_torch_line())
+            yield Finding("error", text, subject.make_replace_torch_line())
         return
     codes = read_installed_code(torch)
     for code in codes:
         if code.fault:
-            yield DoctorFinding("error", f"damaged: {code.fault}", subject.make_reinstall_line(torch.name))
+            yield Finding("error", f"damaged: {code.fault}", subject.make_reinstall_line(torch.name))
     sound_codes = [code for code in codes if not code.fault]
     if not codes:
-        yield DoctorFinding(
+        yield Finding(
             "error",
             f"{torch.folder or torch.distribution.info}: torch says that it is for ROCm, "
             "and no library of it holds device code",
@@ -91,7 +92,7 @@ def check_torch_kernels(subject: DoctorSubject) -> Iterator[DoctorFinding]:
         yield from _judge_torch(subject, torch, sound_codes)
 
 
-def check_torch_libraries(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_torch_libraries(subject: DoctorSubject) -> Iterator[Finding]:
     """Name the libraries inside torch that have kernels, and none for a GPU that torch itself serves."""
     torch = subject.installed.torch
     if torch is None or torch.kind != "rocm":
@@ -108,10 +109,10 @@ def check_torch_libraries(subject: DoctorSubject) -> Iterator[DoctorFinding]:
         ]
         if without:
             text = f"torch serves {gfx}, these of its libraries do not: {join_some(sorted(without))}"
-            yield DoctorFinding("info", f"{text}; what they are for is slower or missing", _UPGRADE_FIX)
+            yield Finding("info", f"{text}; what they are for is slower or missing", _UPGRADE_FIX)
 
 
-def check_companion_kernels(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_companion_kernels(subject: DoctorSubject) -> Iterator[Finding]:
     """Say the same of the packages beside torch: their own kernels."""
     kernel_verdicts = judge_kernels(subject)
     served = {entry.gfx for entry in kernel_verdicts if entry.project == "torch" and entry.support.runs}
@@ -123,17 +124,17 @@ def check_companion_kernels(subject: DoctorSubject) -> Iterator[DoctorFinding]:
         )
         files = join_some([entry.name for entry in verdict.files], 2)
         if verdict.support.runs:
-            yield DoctorFinding("ok", f"{message} ({files})")
+            yield Finding("ok", f"{message} ({files})")
         else:
-            yield DoctorFinding("warning", f"{message} ({files})", subject.make_install_line(verdict.project))
+            yield Finding("warning", f"{message} ({files})", subject.make_install_line(verdict.project))
     for name in _PROJECTS_WITH_CODE:
         package = subject.installed.get(name)
         for code in read_installed_code(package) if package else ():
             if code.fault:
-                yield DoctorFinding("error", f"damaged: {code.fault}", subject.make_install_line(name))
+                yield Finding("error", f"damaged: {code.fault}", subject.make_install_line(name))
 
 
-def check_library_kernels(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_library_kernels(subject: DoctorSubject) -> Iterator[Finding]:
     """See that ROCm's libraries have files for each kind of GPU; they are loaded by name."""
     torch = subject.installed.torch
     if torch is None or torch.kind != "rocm":
@@ -144,24 +145,24 @@ def check_library_kernels(subject: DoctorSubject) -> Iterator[DoctorFinding]:
         targets = sort_target_ids(target for library_files in matching for target in library_files.targets)
         for gfx in _list_gfx(subject):
             if check_kernel_support(targets, gfx).runs:
-                yield DoctorFinding("ok", f"{library} has files for {gfx} ({matching[0].folder})")
+                yield Finding("ok", f"{library} has files for {gfx} ({matching[0].folder})")
                 continue
             severity, consequence = _LIBRARY_CONSEQUENCES[library]
             text = f"{library} has no files for {gfx} in {matching[0].folder}: {consequence}"
-            yield DoctorFinding(
+            yield Finding(
                 "warning" if severity == "warning" else "info", text, _suggest_device_libraries(subject, gfx)
             )
 
 
 def _judge_torch(
     subject: DoctorSubject, torch: InstalledPackage, codes: list[InstalledCode]
-) -> Iterator[DoctorFinding]:
+) -> Iterator[Finding]:
     targets = sort_target_ids(target for code in codes for target in code.targets)
     content = join_some(list(targets), 12) or "nothing"
     if not targets and codes[0].missing:
         content = f"{codes[0].missing[0]}, which no installed package brought"
     if not _list_gfx(subject):
-        yield DoctorFinding("ok", f"torch {torch.version} has kernels for {content} ({codes[0].path})")
+        yield Finding("ok", f"torch {torch.version} has kernels for {content} ({codes[0].path})")
     served = {gfx: check_kernel_support(targets, gfx, xnack=subject.uses_xnack) for gfx in _list_gfx(subject)}
     line = make_visible_line(
         tuple((gpu, gpu.gfx is not None and served[gpu.gfx].runs) for gpu in subject.amd_gpus)
@@ -172,7 +173,7 @@ def _judge_torch(
             _find_code_file(gfx, codes),
         )
         if support.runs:
-            yield DoctorFinding("ok", f"{text} ({file})")
+            yield Finding("ok", f"{text} ({file})")
             continue
         fix = (
             _suggest_setting(support.by, subject)
@@ -181,11 +182,11 @@ def _judge_torch(
         )
         message = f"{text} ({file})" if support.kind == "setting" else f"{text}: {file} has {content}"
         if not line:
-            yield DoctorFinding("error", message, fix)
+            yield Finding("error", message, fix)
         else:
             inside = all(gpu.integrated for gpu in subject.amd_gpus if gpu.gfx == gfx)
             text = f"{message}; programs must leave that GPU alone"
-            yield DoctorFinding("info" if inside else "warning", text, f"export {line}   # or: {fix}")
+            yield Finding("info" if inside else "warning", text, f"export {line}   # or: {fix}")
 
 
 def _find_code_file(gfx: str, codes: list[InstalledCode]) -> Path:
@@ -241,7 +242,7 @@ _CHECKED_EFFECTS = ("kernels", "install", "documentation")  # other checks look,
 _PLATFORM_NAMES = {"linux": "linux", "win32": "windows"}
 
 
-def check_known_issues(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_known_issues(subject: DoctorSubject) -> Iterator[Finding]:
     """Tell of issues that somebody has met with this torch, this ROCm and a GPU of this machine."""
     torch = subject.installed.torch
     if torch is None or torch.kind != "rocm":
@@ -262,11 +263,11 @@ def check_known_issues(subject: DoctorSubject) -> Iterator[DoctorFinding]:
         where = f" on {join_some(targets)}" if issue.targets else ""
         state = f"; fixed: {issue.fixed}" if issue.fixed else ""
         message = f"torch {torch.version} with ROCm {rocm}{where}: {issue.title}"
-        yield DoctorFinding(
+        yield Finding(
             "warning" if issue.effect in _SERIOUS_EFFECTS else "info",
             f"{message} ({issue.effect}, {issue.kind}{state})",
             issue.workaround or f"read {get_issue_url(issue)}",
-            get_issue_url(issue),
+            source=get_issue_url(issue),
         )
 
 

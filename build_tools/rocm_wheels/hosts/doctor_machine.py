@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from rocm_wheels.core import Finding
 from rocm_wheels.gpus import (
     CUDA_VISIBLE_DEVICES,
     GFX_VARIABLES,
@@ -22,22 +23,22 @@ from rocm_wheels.gpus import (
     UNKNOWN_TARGET,
     Gpu,
 )
-from rocm_wheels.hosts.machine import DeviceFile, DoctorFinding, DoctorSubject, MachineFacts, join_some
+from rocm_wheels.hosts.machine import DeviceFile, DoctorSubject, MachineFacts, join_some
 
 _VENDOR_NAMES = {"nvidia": "NVIDIA", "intel": "Intel"}
 
 
-def check_gpus(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_gpus(subject: DoctorSubject) -> Iterator[Finding]:
     """Say which GPUs there are, and by what they were found."""
     gpus = subject.hardware.gpus
     for (text, source), count in Counter((_describe_gpu(gpu), gpu.source) for gpu in gpus).items():
         times = f"{count} × " if count > 1 else ""
         origin = "stated" if source in {"forced", "--gfx"} else f"found by {source or 'unknown means'}"
-        yield DoctorFinding("ok", f"{times}{text} ({origin})")
+        yield Finding("ok", f"{times}{text} ({origin})")
     if subject.machine.platform == "darwin":
         return
     if not gpus and not subject.has_amd:
-        yield DoctorFinding(
+        yield Finding(
             "info",
             "no GPU detected; torch runs on the CPU",
             "if there is one, check that it is enabled for this machine (BIOS, virtual machine, container)",
@@ -45,14 +46,14 @@ def check_gpus(subject: DoctorSubject) -> Iterator[DoctorFinding]:
     other_vendors = sorted({gpu.vendor for gpu in gpus if gpu.vendor in _VENDOR_NAMES})
     if other_vendors and not subject.has_amd:
         vendors = " and ".join(_VENDOR_NAMES[vendor] for vendor in other_vendors)
-        yield DoctorFinding(
+        yield Finding(
             "info",
             f"no AMD GPU, but one of {vendors}: wheels for ROCm do nothing for it",
             subject.make_install_line("torch"),
         )
 
 
-def check_hidden_gpus(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_hidden_gpus(subject: DoctorSubject) -> Iterator[Finding]:
     """Tell of GPUs that a variable hides, and of those that are not there for this process."""
     hidden_gpus = [gpu for gpu in subject.hardware.gpus if not gpu.visible]
     has_visible = any(gpu.vendor == "amd" for gpu in subject.amd_gpus)
@@ -72,31 +73,31 @@ def check_hidden_gpus(subject: DoctorSubject) -> Iterator[DoctorFinding]:
             run = "docker run --device /dev/kfd --device /dev/dri …"
             fix = run if devices else "rocminfo   # lists what programs may use"
         none = "" if has_visible else ": no AMD GPU is left"
-        yield DoctorFinding("info" if has_visible else "warning", message + none, fix)
+        yield Finding("info" if has_visible else "warning", message + none, fix)
 
 
-def check_unknown_gpus(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_unknown_gpus(subject: DoctorSubject) -> Iterator[Finding]:
     """Tell of AMD GPUs whose target is not known."""
     for gpu in subject.amd_gpus:
         if gpu.gfx is None:
-            yield DoctorFinding(
+            yield Finding(
                 "warning",
                 f"the target of {_describe_gpu(gpu)} is not known, so nobody can say which kernels it needs",
                 f"export {GFX_VARIABLES[0]}=gfx…   # rocminfo prints it, once the driver is loaded",
             )
 
 
-def check_odd_gpus(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_odd_gpus(subject: DoctorSubject) -> Iterator[Finding]:
     """Pass on what looking for GPUs could not read, and what is odd about a GPU."""
     for fault in subject.hardware.faults:
         if fault.startswith(NO_DEVICE_FILES) or UNKNOWN_TARGET in fault:
             continue  # other checks tell of each, with what to do
         names = [name for name in subject.env if re.search(rf"\b{re.escape(name)}\b", fault)]
         fix = f"unset {' '.join(names)}" if names else "see that what it names is there and can be read"
-        yield DoctorFinding("warning", fault, fix)
+        yield Finding("warning", fault, fix)
     for gpu in subject.hardware.gpus:
         if gpu.vendor == "amd" and gpu.confidence == "derived":
-            yield DoctorFinding(
+            yield Finding(
                 "info",
                 f"{_describe_gpu(gpu)}: the target was looked up, not read from the driver"
                 + "".join(f"; {note}" for note in gpu.notes),
@@ -124,25 +125,25 @@ _UDEV_RULE = (
 _DOCKER_RUN = "docker run --device /dev/kfd --device /dev/dri --security-opt seccomp=unconfined …"
 
 
-def check_system(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_system(subject: DoctorSubject) -> Iterator[Finding]:
     """Say what kind of system this is."""
     machine = subject.machine
     kind = f"a {machine.container} container" if machine.container else ""
     kind = "WSL" + (f", in {kind}" if kind else "") if machine.wsl else kind
-    yield DoctorFinding("ok", f"{kind or 'no container, no WSL'} ({machine.kernel.split('(')[0].strip()})")
+    yield Finding("ok", f"{kind or 'no container, no WSL'} ({machine.kernel.split('(')[0].strip()})")
 
 
-def check_driver(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_driver(subject: DoctorSubject) -> Iterator[Finding]:
     """See that the kernel's amdgpu is loaded and has the GPUs."""
     machine = subject.machine
     if machine.driver_loaded:
         version = machine.driver_version or "the kernel's own"
-        yield DoctorFinding("ok", f"the driver amdgpu is loaded (version {version})")
+        yield Finding("ok", f"the driver amdgpu is loaded (version {version})")
     elif subject.has_amd:
         fix = f"{'on the host: ' * bool(machine.container)}sudo modprobe amdgpu"
-        yield DoctorFinding("error", "there is an AMD GPU, but the driver amdgpu is not loaded", fix)
+        yield Finding("error", "there is an AMD GPU, but the driver amdgpu is not loaded", fix)
     if machine.blacklisted and subject.has_amd:
-        yield DoctorFinding(
+        yield Finding(
             "warning" if machine.driver_loaded else "error",
             f"amdgpu is blacklisted in {join_some(list(machine.blacklisted))}",
             "take the line out, then: sudo update-initramfs -u && sudo reboot",
@@ -150,7 +151,7 @@ def check_driver(subject: DoctorSubject) -> Iterator[DoctorFinding]:
     for gpu in machine.amd_devices:
         if gpu.driver != "amdgpu" and (gpu.driver or machine.driver_loaded):
             owner = f"is taken by the driver {gpu.driver}" if gpu.driver else "is taken by no driver"
-            yield DoctorFinding(
+            yield Finding(
                 "warning",
                 f"the AMD GPU {gpu.pci_id} at {gpu.address} {owner}, so ROCm does not see it",
                 "sudo dmesg | grep -i amdgpu   # says why; vfio-pci means that a virtual machine has it"
@@ -159,31 +160,31 @@ def check_driver(subject: DoctorSubject) -> Iterator[DoctorFinding]:
             )
 
 
-def check_kfd(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_kfd(subject: DoctorSubject) -> Iterator[Finding]:
     """See that /dev/kfd, the door to all compute, can be opened."""
     machine = subject.machine
     if machine.kfd.usable:
-        yield DoctorFinding("ok", f"{machine.kfd.path} can be read and written")
+        yield Finding("ok", f"{machine.kfd.path} can be read and written")
     elif machine.kfd.refused is not None:
         yield _explain_refusal(machine, machine.kfd)
     elif machine.container and (subject.has_amd or machine.driver_loaded):
-        yield DoctorFinding(
+        yield Finding(
             "error",
             f"{machine.kfd.path} is not in this {machine.container} container",
             _suggest_access(machine),
-            _DOCKER_GUIDE,
+            source=_DOCKER_GUIDE,
         )
     elif subject.has_amd and machine.driver_loaded:
-        yield DoctorFinding(
+        yield Finding(
             "error",
             f"the driver amdgpu is loaded, but there is no {machine.kfd.path}: "
             "it was built or started without compute",
             "sudo dmesg | grep -i kfd   # says why; the driver of ROCm's installation guide has it",
-            _INSTALL_GUIDE,
+            source=_INSTALL_GUIDE,
         )
 
 
-def check_render_devices(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_render_devices(subject: DoctorSubject) -> Iterator[Finding]:
     """See that the GPUs' own devices can be opened."""
     machine = subject.machine
     missing = [device for device in machine.render if device.refused is None]
@@ -195,76 +196,82 @@ def check_render_devices(subject: DoctorSubject) -> Iterator[DoctorFinding]:
         fix = _suggest_access(machine) if machine.container else "sudo udevadm trigger --subsystem-match=drm"
         # some of many may be left out on purpose: a container for some of the GPUs
         is_partial = len(missing) < len(machine.render)
-        yield DoctorFinding(
+        yield Finding(
             "info" if is_partial and machine.container else "error",
             f"{paths}: not there, and the kernel has it",
             fix,
-            _DOCKER_GUIDE,
+            source=_DOCKER_GUIDE,
         )
     if machine.render and not closed and not missing:
         paths = join_some([str(device.path) for device in machine.render], 2)
-        yield DoctorFinding("ok", f"{paths} can be read and written")
+        yield Finding("ok", f"{paths} can be read and written")
 
 
-def check_wsl(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_wsl(subject: DoctorSubject) -> Iterator[Finding]:
     """See that Windows lends its GPU."""
     machine = subject.machine
     if machine.dxg is None or machine.kfd.refused is not None:
         return
     if machine.dxg.refused is None:
-        yield DoctorFinding(
+        yield Finding(
             "error",
             "WSL without /dev/dxg: Windows lends no GPU",
             "in Windows: install AMD's driver for WSL and run `wsl --update`; it must be WSL 2",
-            _WSL_GUIDE,
+            source=_WSL_GUIDE,
         )
     elif machine.dxg.refused:
         yield _explain_refusal(machine, machine.dxg)
     elif subject.env.get("HSA_ENABLE_DXG_DETECTION") != "1":
-        yield DoctorFinding(
+        yield Finding(
             "info",
             "WSL has no /dev/kfd: ROCm 7.2 and newer reach the GPU over /dev/dxg, "
             "with librocdxg, when enabled",
             "export HSA_ENABLE_DXG_DETECTION=1   # librocdxg must be installed",
-            _WSL_GUIDE,
+            source=_WSL_GUIDE,
         )
 
 
-def _explain_refusal(machine: MachineFacts, *devices: DeviceFile) -> DoctorFinding:
+def _explain_refusal(machine: MachineFacts, *devices: DeviceFile) -> Finding:
     """Explain why devices could not be opened."""
     first = devices[0]
     paths = join_some([str(device.path) for device in devices])
     if first.refused not in {errno.EACCES, errno.EPERM}:
         error_name = errno.errorcode.get(first.refused or 0, str(first.refused))
-        return DoctorFinding(
+        return Finding(
             "error", f"{paths} cannot be opened ({error_name})", "sudo dmesg | grep -i -e amdgpu -e kfd"
         )
     if first.refused == errno.EPERM and machine.container:
         text = f"{paths}: the rules of this {machine.container} container forbid it"
-        return DoctorFinding("error", text, _suggest_access(machine), _DOCKER_GUIDE)
+        return Finding("error", text, _suggest_access(machine), source=_DOCKER_GUIDE)
     group = machine.group_names.get(first.gid, "")
     permissions = f"group {group or first.gid} ({first.gid}), mode {first.mode:04o}"
     user = machine.user
     text = f"{paths} cannot be opened by {user.name or user.uid}: {permissions}"
     if (not first.mode & 0o060 or not first.gid) and not machine.container:
-        return DoctorFinding("error", f"{text}: open to root alone", _UDEV_RULE, _INSTALL_GUIDE)
+        return Finding("error", f"{text}: open to root alone", _UDEV_RULE, source=_INSTALL_GUIDE)
     if machine.container and not group:
         text += "; the group has no name in this container"
     if first.gid in user.groups:
-        return DoctorFinding(
-            "error", f"{text}, which this user is in", f"getfacl {first.path}", _INSTALL_GUIDE
+        return Finding(
+            "error", f"{text}, which this user is in", f"getfacl {first.path}", source=_INSTALL_GUIDE
         )
     if machine.container:
-        return DoctorFinding(
-            "error", text, f"docker run --group-add {first.gid} …   # and --device as before", _DOCKER_GUIDE
+        return Finding(
+            "error",
+            text,
+            f"docker run --group-add {first.gid} …   # and --device as before",
+            source=_DOCKER_GUIDE,
         )
     if group and user.name in machine.members.get(group, ()):
-        return DoctorFinding(
-            "error", f"{text}; the user was added to it after logging in", f"newgrp {group}", _INSTALL_GUIDE
+        return Finding(
+            "error",
+            f"{text}; the user was added to it after logging in",
+            f"newgrp {group}",
+            source=_INSTALL_GUIDE,
         )
     groups = ",".join(dict.fromkeys([group or str(first.gid), "video"]))
-    return DoctorFinding(
-        "error", text, f"sudo usermod -aG {groups} {user.name}   # then log in again", _INSTALL_GUIDE
+    return Finding(
+        "error", text, f"sudo usermod -aG {groups} {user.name}   # then log in again", source=_INSTALL_GUIDE
     )
 
 
@@ -285,13 +292,13 @@ _MIOPEN_GUIDE = "https://rocm.docs.amd.com/projects/MIOpen/en/latest/cache.html"
 _ENOUGH_MEMORY = 1 << 30
 
 
-def check_shared_memory(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_shared_memory(subject: DoctorSubject) -> Iterator[Finding]:
     """Tell of a /dev/shm too small for several processes: data loaders and RCCL put buffers there."""
     size = subject.machine.shared_memory
     if size is None or size >= _ENOUGH_MEMORY or not subject.has_amd:
         return
     has_several_cards = len(_list_cards(subject)) > 1
-    yield DoctorFinding(
+    yield Finding(
         "warning" if has_several_cards else "info",
         f"/dev/shm has {size // (1 << 20)} MB; "
         + ("RCCL and data loaders" if has_several_cards else "data loaders")
@@ -302,57 +309,53 @@ def check_shared_memory(subject: DoctorSubject) -> Iterator[DoctorFinding]:
     )
 
 
-def check_locked_memory(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_locked_memory(subject: DoctorSubject) -> Iterator[Finding]:
     """Tell of a limit of locked memory: memory for network cards is locked."""
     limit = subject.machine.locked_memory
     if limit is None or len(_list_cards(subject)) < 2 or limit >= _ENOUGH_MEMORY:
         return
-    yield DoctorFinding(
+    yield Finding(
         "info",
         f"a process may lock {limit // 1024} kB of memory: RCCL over InfiniBand or RoCE needs more",
         "docker run --ulimit memlock=-1 …" if subject.machine.container else "ulimit -l unlimited",
     )
 
 
-def check_iommu(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_iommu(subject: DoctorSubject) -> Iterator[Finding]:
     """Tell of a kernel that was started without iommu=pt on a machine with several GPUs."""
     machine = subject.machine
     if len(_list_cards(subject)) < 2 or machine.hypervisor or not machine.command_line:
         return
     words = machine.command_line.split()
     if not {"iommu=pt", "iommu=off", "amd_iommu=off", "intel_iommu=off"} & set(words):
-        yield DoctorFinding(
-            "warning",
-            f"{len(_list_cards(subject))} GPUs, and the kernel was started without iommu=pt: "
-            "programs on several of them may hang",
-            'add iommu=pt to GRUB_CMDLINE_LINUX in /etc/default/grub, then: sudo update-grub && sudo reboot',
-            _RCCL_SOURCE,
-        )  # fmt: skip
+        text = f"{len(_list_cards(subject))} GPUs, and the kernel was started without iommu=pt: "
+        fix = "add iommu=pt to GRUB_CMDLINE_LINUX in /etc/default/grub, then: sudo update-grub && sudo reboot"
+        yield Finding("warning", f"{text}programs on several of them may hang", fix, source=_RCCL_SOURCE)
 
 
-def check_numa(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_numa(subject: DoctorSubject) -> Iterator[Finding]:
     """Tell of NUMA balancing on a machine with several GPUs."""
     if len(_list_cards(subject)) > 1 and subject.machine.numa_balancing:
-        yield DoctorFinding(
+        yield Finding(
             "info",
             "NUMA balancing is on: programs on several GPUs vary in speed",
             "sudo sysctl kernel.numa_balancing=0",
-            _RCCL_SOURCE,
+            source=_RCCL_SOURCE,
         )
 
 
-def check_caches(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_caches(subject: DoctorSubject) -> Iterator[Finding]:
     """See that the home folder can be written to: MIOpen and triton keep compiled kernels there."""
     machine = subject.machine
     is_configured = subject.env.get("MIOPEN_USER_DB_PATH") and subject.env.get("TRITON_CACHE_DIR")
     if not machine.home_writable and not is_configured:
-        yield DoctorFinding(
+        yield Finding(
             "warning",
             f"{machine.home} cannot be written to: "
             "MIOpen and triton compile their kernels anew in every process, or fail",
             "export MIOPEN_USER_DB_PATH=/tmp/miopen MIOPEN_CUSTOM_CACHE_DIR=/tmp/miopen "
             "TRITON_CACHE_DIR=/tmp/triton",
-            _MIOPEN_GUIDE,
+            source=_MIOPEN_GUIDE,
         )
 
 

@@ -14,11 +14,11 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.core import DataError
+from rocm_wheels.core import DataError, Finding
 from rocm_wheels.gpus import RocmInstallation
 from rocm_wheels.hosts.doctor_kernels import parse_optional_version
 from rocm_wheels.hosts.installed_packages import RELEVANT_PROJECTS, InstalledPackage, PythonEnvironment
-from rocm_wheels.hosts.machine import DoctorFinding, DoctorSubject, join_some
+from rocm_wheels.hosts.machine import DoctorSubject, join_some
 from rocm_wheels.models import find_companions, is_in_series
 
 _ROOT_VARIABLES = ("ROCM_PATH", "ROCM_HOME", "HIP_PATH", "HIP_DEVICE_LIB_PATH")
@@ -27,23 +27,21 @@ _PATH_SEPARATOR = re.compile(r"[:;]")
 _SDK_GUIDE = "https://github.com/ROCm/TheRock/blob/main/RELEASES.md"
 
 
-def check_rocm(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_rocm(subject: DoctorSubject) -> Iterator[Finding]:
     """Say which ROCm is in the environment and which on the system, and whether they differ."""
     pip, system = _find_pip_rocm(subject), _list_system_rocm(subject)
     for installation in ([pip] if pip else []) + system:
-        yield DoctorFinding(
+        yield Finding(
             "ok",
-            (
-                f"ROCm {installation.version} {'from pip' if installation is pip else 'on the system'} "
-                f"({installation.path})"
-            ),
+            f"ROCm {installation.version} {'from pip' if installation is pip else 'on the system'} "
+            f"({installation.path})",
         )
     if not pip and not system:
         bundled = _find_bundled_hip(subject)
         bundled_text = f"; torch has its own libraries ({bundled})" if bundled else ""
         fix = "" if bundled else "none is needed: wheels of torch for ROCm bring or require what they use"
         text = f"no ROCm in the environment or on the system{bundled_text}"
-        yield DoctorFinding("ok" if bundled else "info", text, fix)
+        yield Finding("ok" if bundled else "info", text, fix)
     if pip and system and _parse_minor(pip.version) != _parse_minor(system[0].version):
         leads = [
             name
@@ -52,7 +50,7 @@ def check_rocm(subject: DoctorSubject) -> Iterator[DoctorFinding]:
         ]
         if leads:
             loads = set(leads) & set(_PATH_VARIABLES)
-            yield DoctorFinding(
+            yield Finding(
                 "error" if loads else "warning",
                 f"{join_some(leads)} lead to ROCm {system[0].version} ({system[0].path}), "
                 f"and torch uses {pip.version} from pip: "
@@ -64,7 +62,7 @@ def check_rocm(subject: DoctorSubject) -> Iterator[DoctorFinding]:
                 f"unset {' '.join(leads)}",
             )
         else:
-            yield DoctorFinding(
+            yield Finding(
                 "info",
                 f"two releases of ROCm: {pip.version} from pip, which torch uses, "
                 f"and {system[0].version} in {system[0].path}",
@@ -72,12 +70,12 @@ def check_rocm(subject: DoctorSubject) -> Iterator[DoctorFinding]:
             )
 
 
-def check_rocm_variables(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_rocm_variables(subject: DoctorSubject) -> Iterator[Finding]:
     """Tell of variables that lead to a ROCm that is not there, or not the one that torch was built for."""
     for name in _ROOT_VARIABLES:
         value = subject.env.get(name)
         if value and not Path(value).is_dir():
-            yield DoctorFinding("warning", f"{name}={value}: there is no such folder", f"unset {name}")
+            yield Finding("warning", f"{name}={value}: there is no such folder", f"unset {name}")
     for name in _PATH_VARIABLES:
         missing = [
             entry
@@ -85,7 +83,7 @@ def check_rocm_variables(subject: DoctorSubject) -> Iterator[DoctorFinding]:
             if "rocm" in entry.lower() and not Path(entry).exists()
         ]
         if missing:
-            yield DoctorFinding(
+            yield Finding(
                 "warning" if name == "LD_PRELOAD" else "info",
                 f"{name} names {join_some(missing)}, which is not there",
                 f"unset {name}",
@@ -95,7 +93,7 @@ def check_rocm_variables(subject: DoctorSubject) -> Iterator[DoctorFinding]:
         entry for entry in _split_entries(subject.env.get("LD_LIBRARY_PATH", "")) if _has_hip(Path(entry))
     ]
     if torch and torch.kind == "rocm" and bundled and folders:
-        yield DoctorFinding(
+        yield Finding(
             "warning",
             f"LD_LIBRARY_PATH={':'.join(folders)} holds other HIP libraries, "
             "which may be loaded instead of torch's own",
@@ -103,7 +101,7 @@ def check_rocm_variables(subject: DoctorSubject) -> Iterator[DoctorFinding]:
         )
 
 
-def check_rocm_packages(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_rocm_packages(subject: DoctorSubject) -> Iterator[Finding]:
     """See that the ROCm packages are of one release, and say what compiling extensions takes."""
     parts = {
         package.name: package
@@ -114,7 +112,7 @@ def check_rocm_packages(subject: DoctorSubject) -> Iterator[DoctorFinding]:
     if len(versions) > 1:
         listed = join_some([f"{package.name} {package.version}" for package in parts.values()])
         version = parts["rocm"].version if "rocm" in parts else max(versions)
-        yield DoctorFinding(
+        yield Finding(
             "error",
             f"the ROCm packages are not of one release: {listed}",
             subject.make_rocm_pip_line(f"rocm[libraries]=={version}", version),
@@ -124,32 +122,32 @@ def check_rocm_packages(subject: DoctorSubject) -> Iterator[DoctorFinding]:
     if core is None or torch is None or torch.kind != "rocm":
         return
     if "rocm-sdk-devel" not in parts:
-        yield DoctorFinding(
+        yield Finding(
             "info",
             "extensions for torch cannot be compiled here: the ROCm packages are those for running",
             subject.make_rocm_pip_line(f"rocm[devel]=={core.version}", core.version) + " && rocm-sdk init",
-            _SDK_GUIDE,
+            source=_SDK_GUIDE,
         )
         return
     folder = parts["rocm-sdk-devel"].distribution.site_folder
     if not (folder / "_rocm_sdk_devel").is_dir():
-        yield DoctorFinding(
-            "info", "the development files of ROCm are not unpacked yet", "rocm-sdk init", _SDK_GUIDE
+        yield Finding(
+            "info", "the development files of ROCm are not unpacked yet", "rocm-sdk init", source=_SDK_GUIDE
         )
     elif not subject.env.get("ROCM_HOME"):
-        yield DoctorFinding(
+        yield Finding(
             "info",
             "to compile extensions, torch needs ROCM_HOME",
             'export ROCM_HOME="$(rocm-sdk path --root)"',
-            _SDK_GUIDE,
+            source=_SDK_GUIDE,
         )
     elif not _leads_to(subject.env["ROCM_HOME"], str(folder / "_rocm_sdk_devel")):
-        yield DoctorFinding(
+        yield Finding(
             "warning",
             f"extensions are compiled with ROCM_HOME={subject.env['ROCM_HOME']}, "
             "and torch runs with the ROCm from pip",
             'export ROCM_HOME="$(rocm-sdk path --root)"',
-            _SDK_GUIDE,
+            source=_SDK_GUIDE,
         )
 
 
@@ -213,19 +211,19 @@ _MISMATCH_CONSEQUENCES = {
 _PYTHON_TAG = re.compile(r"cp(?P<major>[0-9])(?P<minor>[0-9]+)(?P<free>t?)$")
 
 
-def check_environment(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_environment(subject: DoctorSubject) -> Iterator[Finding]:
     """Say which Python was looked at."""
     python = subject.installed.environment
     virtual = "a virtual environment" if python.is_virtual else "not a virtual environment"
-    yield DoctorFinding("ok", f"Python {python.version} ({python.python}, {virtual})")
+    yield Finding("ok", f"Python {python.version} ({python.python}, {virtual})")
 
 
-def check_torch_build(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_torch_build(subject: DoctorSubject) -> Iterator[Finding]:
     """See that torch is there and was built for this machine's GPUs."""
     torch = subject.installed.torch
     amd = subject.has_amd
     if torch is None:
-        yield DoctorFinding(
+        yield Finding(
             "info", "torch is not installed", subject.make_install_line("torch", "torchvision", "torchaudio")
         )
         return
@@ -235,27 +233,25 @@ def check_torch_build(subject: DoctorSubject) -> Iterator[DoctorFinding]:
     description = f"torch {torch.version} is built for {kind}{number}"
     if torch.folder is None:
         text = f"torch {torch.version} is listed as installed, and its folder is not there"
-        yield DoctorFinding("error", text, subject.make_reinstall_line("torch"))
+        yield Finding("error", text, subject.make_reinstall_line("torch"))
     elif torch.kind == "rocm" and not amd and subject.hardware.gpus:
-        yield DoctorFinding(
+        yield Finding(
             "warning", f"{description}, and there is no AMD GPU here", subject.make_install_line("torch")
         )
     elif torch.kind in {"cuda", "cpu", "xpu"} and amd:
         hint = (
             "" if torch.distribution.label else "; PyPI has no build for ROCm: pip took this one from there"
         )
-        yield DoctorFinding(
+        yield Finding(
             "error",
             f"{description}, and {subject.machine_name} has an AMD GPU: it is never used{hint}",
             subject.make_replace_torch_line(),
         )
     else:
-        yield DoctorFinding(
-            "ok", f"{description} (installed{installer}, in {torch.distribution.site_folder})"
-        )
+        yield Finding("ok", f"{description} (installed{installer}, in {torch.distribution.site_folder})")
 
 
-def check_build_kinds(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_build_kinds(subject: DoctorSubject) -> Iterator[Finding]:
     """See that what is compiled against torch was compiled against this kind of torch."""
     torch = subject.installed.torch
     for name in _COMPILED_COMPANIONS:
@@ -265,9 +261,9 @@ def check_build_kinds(subject: DoctorSubject) -> Iterator[DoctorFinding]:
         if torch is None or "unknown" in {package.kind, torch.kind} or package.kind == torch.kind:
             number = f" {package.build.version}" if package.build.version else ""
             kind = f", for {_KIND_NAMES[package.kind]}{number}" if package.kind in _KIND_NAMES else ""
-            yield DoctorFinding("ok", f"{name} {package.version}{kind}")
+            yield Finding("ok", f"{name} {package.version}{kind}")
         else:
-            yield DoctorFinding(
+            yield Finding(
                 "error",
                 f"{name} {package.version} is built for {_KIND_NAMES[package.kind]}, "
                 f"torch {torch.version} for {_KIND_NAMES[torch.kind]}: "
@@ -278,11 +274,11 @@ def check_build_kinds(subject: DoctorSubject) -> Iterator[DoctorFinding]:
             )
 
 
-def check_triton(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_triton(subject: DoctorSubject) -> Iterator[Finding]:
     """See that there is one triton, and one for torch's kind."""
     torch, tritons = subject.installed.torch, subject.installed.tritons
     for package in tritons:
-        yield DoctorFinding("ok", f"{package.name} {package.version}")
+        yield Finding("ok", f"{package.name} {package.version}")
     if len(tritons) > 1:
         names = [package.name for package in tritons]
         required_name = next(
@@ -292,7 +288,7 @@ def check_triton(subject: DoctorSubject) -> Iterator[DoctorFinding]:
             (package.name for package in tritons if package.kind == "rocm"), names[-1]
         )
         version = next(package.version for package in tritons if package.name == keep)
-        yield DoctorFinding(
+        yield Finding(
             "error",
             f"{join_some([str(package.distribution) for package in tritons])}: "
             "all of them are the module `triton`, "
@@ -302,19 +298,19 @@ def check_triton(subject: DoctorSubject) -> Iterator[DoctorFinding]:
             + subject.make_install_line("torch", f"{keep}=={version}"),
         )
     elif not tritons and torch and torch.kind == "rocm" and _requires_project(torch, "triton"):
-        yield DoctorFinding(
+        yield Finding(
             "warning", "there is no triton: torch.compile does not work", subject.make_install_line("torch")
         )
 
 
-def check_duplicates(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_duplicates(subject: DoctorSubject) -> Iterator[Finding]:
     """Tell of packages that are there twice, and of those of the user that come first."""
     for package in subject.installed.packages:
         if not package.shadowed:
             continue
         first = subject.installed.get(package.name)
         if first and first.distribution.site_folder != package.distribution.site_folder:
-            yield DoctorFinding(
+            yield Finding(
                 "warning",
                 f"{package.name} is installed twice: "
                 f"{first.version} in {first.distribution.site_folder} is imported, "
@@ -322,7 +318,7 @@ def check_duplicates(subject: DoctorSubject) -> Iterator[DoctorFinding]:
                 "uninstall the one that is wrong, or leave its folder out of PYTHONPATH",
             )
         elif first:
-            yield DoctorFinding(
+            yield Finding(
                 "error",
                 f"{package.distribution.site_folder} lists "
                 f"{package.name} as {first.version} and as {package.version}: "
@@ -337,7 +333,7 @@ def check_duplicates(subject: DoctorSubject) -> Iterator[DoctorFinding]:
             and not package.shadowed
             and package.name in {"torch", *_COMPILED_COMPANIONS}
         ):
-            yield DoctorFinding(
+            yield Finding(
                 "warning",
                 f"{package.name} {package.version} is in the user's own folder {user}, "
                 f"where every Python {_get_python_minor(subject)} of this user finds it",
@@ -345,13 +341,13 @@ def check_duplicates(subject: DoctorSubject) -> Iterator[DoctorFinding]:
             )
 
 
-def check_interpreter(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_interpreter(subject: DoctorSubject) -> Iterator[Finding]:
     """See that what is installed was built for this Python."""
     python = subject.installed.environment
     for package in subject.installed.packages:
         tags = package.distribution.tags
         if not package.shadowed and tags and not any(_fits_python(tag, python) for tag in tags):
-            yield DoctorFinding(
+            yield Finding(
                 "error",
                 f"{package.name} {package.version} is built for {join_some(sorted(set(tags)), 2)}, "
                 f"and this is Python {python.minor}",
@@ -359,10 +355,10 @@ def check_interpreter(subject: DoctorSubject) -> Iterator[DoctorFinding]:
             )
 
 
-def check_unreadable(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_unreadable(subject: DoctorSubject) -> Iterator[Finding]:
     """Pass on what could not be read of the environment."""
     for fault in subject.installed.faults:
-        yield DoctorFinding("warning", fault, "delete it, or install the package again")
+        yield Finding("warning", fault, "delete it, or install the package again")
 
 
 def _fits_python(tag: str, python: PythonEnvironment) -> bool:
@@ -398,7 +394,7 @@ _SYSTEMS = {
 _PINNED_COMPANIONS = ("torchvision", "torchaudio")  # of the others, torch's own requirements tell
 
 
-def check_requirements(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_requirements(subject: DoctorSubject) -> Iterator[Finding]:
     """Evaluate what packages require of packages that belong to torch and ROCm."""
     markers = _make_markers(subject.installed.environment)
     for package in subject.installed.packages:
@@ -410,7 +406,7 @@ def check_requirements(subject: DoctorSubject) -> Iterator[DoctorFinding]:
             yield from _check_package(subject, required, markers, extras)
 
 
-def check_release_line(subject: DoctorSubject) -> Iterator[DoctorFinding]:
+def check_release_line(subject: DoctorSubject) -> Iterator[Finding]:
     """Compare the versions of torchvision and torchaudio with those that go with torch."""
     torch = subject.installed.torch
     if torch is None:
@@ -418,13 +414,13 @@ def check_release_line(subject: DoctorSubject) -> Iterator[DoctorFinding]:
     try:
         belonging = find_companions(torch.version)
     except DataError as error:
-        yield DoctorFinding("warning", error.message, subject.make_install_line("torch"))
+        yield Finding("warning", error.message, subject.make_install_line("torch"))
         return
     for project in _PINNED_COMPANIONS:
         package, expected = subject.installed.get(project), belonging.get(project)
         version = parse_optional_version(package.version) if package else None
         if package and version and expected and not is_in_series(version, expected):
-            yield DoctorFinding(
+            yield Finding(
                 "warning",
                 f"{project} {package.version} does not belong to torch {torch.version}: {expected} does",
                 subject.make_install_line("torch", project),
@@ -433,13 +429,13 @@ def check_release_line(subject: DoctorSubject) -> Iterator[DoctorFinding]:
 
 def _check_package(
     subject: DoctorSubject, package: InstalledPackage, markers: dict[str, str], extras: tuple[str, ...]
-) -> Iterator[DoctorFinding]:
+) -> Iterator[Finding]:
     for text in package.distribution.requires:
         try:
             required = Requirement(text)
         except InvalidRequirement:
             if "variant_" not in text:
-                yield DoctorFinding(
+                yield Finding(
                     "info",
                     f"{package.name} requires {text!r}, which cannot be read",
                     subject.make_pip_line("check"),
@@ -450,16 +446,14 @@ def _check_package(
             continue
         dependency = subject.installed.get(name)
         if dependency is None:
-            yield DoctorFinding(
+            yield Finding(
                 "error",
-                (
-                    f"{package.name} {package.version} requires {_format_requirement(required)}, which is "
-                    "not installed"
-                ),
+                f"{package.name} {package.version} requires {_format_requirement(required)}, which is "
+                "not installed",
                 _suggest_fix(subject, package, required),
             )
         elif not _is_satisfied(dependency.version, required):
-            yield DoctorFinding(
+            yield Finding(
                 "error",
                 f"{package.name} {package.version} requires {_format_requirement(required)}, "
                 f"and {dependency.version} is installed",

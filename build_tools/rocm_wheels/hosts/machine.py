@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from rocm_wheels.core import format_command
 from rocm_wheels.gpus import Gpu, Hardware
@@ -249,25 +248,6 @@ def _read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-
-
-Severity = Literal["ok", "info", "warning", "error"]
-
-
-@dataclass(frozen=True)
-class DoctorFinding:
-    """What one check found.
-
-    ``fix`` is a command, or a line to paste, for everything that is not ``ok``; ``source`` says who says
-    so, "" where it was read here. ``check`` and ``group`` are filled in by whoever runs the check.
-    """
-
-    severity: Severity
-    text: str
-    fix: str = ""
-    source: str = ""
-    check: str = ""
-    group: str = ""
 
 
 @dataclass(frozen=True)

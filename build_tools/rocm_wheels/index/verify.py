@@ -16,7 +16,15 @@ from urllib.parse import urlsplit
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import DataError, UsageError, explain_error, run_growing_work
+from rocm_wheels.core import (
+    DataError,
+    Finding,
+    Severity,
+    UsageError,
+    explain_error,
+    find_errors,
+    run_growing_work,
+)
 from rocm_wheels.index.change import make_project_pages, place_variants_files
 from rocm_wheels.index.entry import METADATA_SUFFIX, SDIST_SUFFIX, parse_file_name, sort_entries
 from rocm_wheels.index.folder import (
@@ -84,21 +92,13 @@ FAULTS = {
     "stale-page": "a page differs from what follows from the known wheels",
     "not-listed": "a project has a page, and the root page does not link it",
 }
-WARNING_FAULTS = frozenset({"no-metadata", "no-ranges"})
+WARNING_FAULTS = frozenset({"no-metadata", "no-ranges"})  # slow, and not wrong
 
 
-@dataclass(frozen=True, order=True)
-class IndexFinding:
-    """A fault: its name in ``FAULTS``, the URL or file, and what was seen."""
-
-    where: str
-    fault: str
-    detail: str
-
-    @property
-    def severity(self) -> str:
-        """``error``, or ``warning`` for what is slow and not wrong."""
-        return "warning" if self.fault in WARNING_FAULTS else "error"
+def _make_finding(place: str, fault: str, detail: str) -> Finding:
+    """Return a fault by its name in ``FAULTS``, seen at a URL or in a file."""
+    severity: Severity = "warning" if fault in WARNING_FAULTS else "error"
+    return Finding(severity, detail, subject=place, check=fault)
 
 
 _OTHER_SUFFIXES = (
@@ -115,12 +115,12 @@ FindDigest = Callable[[str], "str | None"]
 class FileReport:
     """What came out of one link; ``variant`` is the variant.json of a wheel with a label."""
 
-    findings: list[IndexFinding] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     variant: str | None = None
 
     def add_finding(self, link: IndexLink, fault: str, detail: str) -> None:
         """Note a fault."""
-        self.findings.append(IndexFinding(link.url, fault, detail))
+        self.findings.append(_make_finding(link.url, fault, detail))
 
 
 def check_file(
@@ -248,44 +248,42 @@ def _same_specifiers(first: str, second: str) -> bool:
 
 def check_variants(
     page: str, project: str, links: Mapping[str, IndexLink], variants: Mapping[str, str], reach: IndexReader
-) -> Iterator[IndexFinding]:
+) -> Iterator[Finding]:
     """Check the variants files of a page; ``links`` and the wheels' variant.json come by file name."""
     for name, link in links.items():
         if name.endswith("-variants.json"):
             wrong_keys = [key for key in _NOT_FOR_VARIANTS if key in link.keys or f"data-{key}" in link.keys]
             if wrong_keys:
-                yield IndexFinding(link.url, "variants-entry", f"has {', '.join(wrong_keys)}")
+                yield _make_finding(link.url, "variants-entry", f"has {', '.join(wrong_keys)}")
     releases: dict[str, dict[str, str]] = {}
     for name, text in variants.items():
         releases.setdefault(make_variants_name(project, parse_file_name(name)[1]), {})[name] = text
     for name, wheels in releases.items():
         if name not in links:
-            yield IndexFinding(
+            yield _make_finding(
                 page, "missing-variants", f"{name} is not linked; there are {', '.join(sorted(wheels))}"
             )
             continue
         yield from _check_variants_file(links[name], wheels, reach)
 
 
-def _check_variants_file(
-    link: IndexLink, wheels: Mapping[str, str], reach: IndexReader
-) -> Iterator[IndexFinding]:
+def _check_variants_file(link: IndexLink, wheels: Mapping[str, str], reach: IndexReader) -> Iterator[Finding]:
     try:
         answer = reach.get(link.url)
     except UnreachableError as cause:
-        yield IndexFinding(link.url, "broken-link", str(cause))
+        yield _make_finding(link.url, "broken-link", str(cause))
         return
     if answer.status != 200:
-        yield IndexFinding(link.url, "broken-link", f"{answer.status}")
+        yield _make_finding(link.url, "broken-link", f"{answer.status}")
         return
     digest = hashlib.sha256(answer.content).hexdigest()
     if link.sha256 and digest != link.sha256.lower():
-        yield IndexFinding(link.url, "wrong-variants", f"has sha256 {digest}, its link says {link.sha256}")
+        yield _make_finding(link.url, "wrong-variants", f"has sha256 {digest}, its link says {link.sha256}")
     try:
         expected = join_variants(wheels)
         published = parse_document(answer.content, name=PurePosixPath(urlsplit(link.url).path).name)
     except DataError as wrong:
-        yield IndexFinding(link.url, "wrong-variants", explain_error(wrong))
+        yield _make_finding(link.url, "wrong-variants", explain_error(wrong))
         return
     if published != expected:
         different = sorted(
@@ -294,13 +292,13 @@ def _check_variants_file(
             if published.variants.get(label) != expected.variants.get(label)
         )
         difference = f"of {', '.join(different)}" if different else "in priorities or providers"
-        yield IndexFinding(link.url, "wrong-variants", f"differs from what the wheels say {difference}")
+        yield _make_finding(link.url, "wrong-variants", f"differs from what the wheels say {difference}")
 
 
 _READABLE_TYPES = ("text/html", HTML_TYPE, JSON_TYPE)
 _MOST_DIFFERENCES = 5
 _LOCAL_FILE_DETAIL = "leads from a server to a file of this machine"
-CrawlResult = tuple[list[IndexFinding], int]  # faults, files looked at
+CrawlResult = tuple[list[Finding], int]  # faults, files looked at
 CrawlJob = Callable[[], "tuple[CrawlResult, list[CrawlJob]]"]
 
 
@@ -320,7 +318,7 @@ class IndexCrawl:
 
     def __init__(self, base: str, reach: IndexReader, *, full: bool, find_digest: FindDigest) -> None:
         self.base = base
-        self.findings: list[IndexFinding] = []
+        self.findings: list[Finding] = []
         self._reach = reach
         self._full = full
         self._find_digest = find_digest
@@ -343,29 +341,29 @@ class IndexCrawl:
         for link in page.links if page else ():
             if self._leads_here(link):
                 self.findings.append(
-                    IndexFinding(self.base, "broken-link", f"{link.href} {_LOCAL_FILE_DETAIL}")
+                    _make_finding(self.base, "broken-link", f"{link.href} {_LOCAL_FILE_DETAIL}")
                 )
                 continue
             name = canonicalize_name(link.name)
             if link.href.rstrip("/").rpartition("/")[2] != name or not link.href.endswith("/"):
                 self.findings.append(
-                    IndexFinding(
+                    _make_finding(
                         self.base, "not-normalized", f"{link.href!r} for {link.name}; it must be {name}/"
                     )
                 )
             listed[name] = link.url if link.url.endswith("/") else link.url + "/"
         return listed
 
-    def _check_missing_project(self) -> Iterator[IndexFinding]:
+    def _check_missing_project(self) -> Iterator[Finding]:
         name = f"no-such-project-{secrets.token_hex(4)}"
         url = f"{self.base}{name}/"
         try:
             status = self._reach.get(url, accept=ACCEPT_PAGES).status
         except UnreachableError as cause:
-            yield IndexFinding(url, "broken-link", str(cause))
+            yield _make_finding(url, "broken-link", str(cause))
             return
         if status != 404:
-            yield IndexFinding(
+            yield _make_finding(
                 self.base, "forbidden", f"{status} instead of 404 for {name}, which is not there"
             )
 
@@ -373,13 +371,13 @@ class IndexCrawl:
         """Return the job that reads a project page and finds the jobs for its files."""
 
         def job() -> tuple[CrawlResult, list[CrawlJob]]:
-            findings: list[IndexFinding] = []
+            findings: list[Finding] = []
             try:
                 answer = self._reach.get(url, accept=ACCEPT_PAGES)
             except UnreachableError as cause:
-                return ([IndexFinding(url, "broken-link", str(cause))], 0), []
+                return ([_make_finding(url, "broken-link", str(cause))], 0), []
             if answer.status != 200:
-                return ([IndexFinding(url, "broken-link", f"{answer.status} for the page of {name}")], 0), []
+                return ([_make_finding(url, "broken-link", f"{answer.status} for the page of {name}")], 0), []
             page, page_findings = _parse_answer(answer)
             findings += page_findings
             if page is None:
@@ -389,7 +387,7 @@ class IndexCrawl:
             self._links |= {link.url: link.sha256 for link in page.links}
             local_links = [link for link in page.links if self._leads_here(link)]
             findings += [
-                IndexFinding(url, "broken-link", f"{link.href} {_LOCAL_FILE_DETAIL}") for link in local_links
+                _make_finding(url, "broken-link", f"{link.href} {_LOCAL_FILE_DETAIL}") for link in local_links
             ]
             links = [link for link in page.links if link not in local_links]
             opened = _ProjectPage(name, url, {file_name_of_link(link): link for link in links})
@@ -424,7 +422,7 @@ class IndexCrawl:
 
     def _compare_forms(
         self, url: str, page: IndexPage, answer: IndexAnswer
-    ) -> tuple[IndexPage, list[IndexFinding]]:
+    ) -> tuple[IndexPage, list[Finding]]:
         """Compare with the other form of the page, where there is one; return the one that says more."""
         as_json = answer.kind.startswith(JSON_TYPE)
         try:
@@ -437,15 +435,15 @@ class IndexCrawl:
         try:
             second = parse_page(other.content, kind, answer.url)
         except DataError as wrong:
-            return page, [IndexFinding(other.url, "bad-page", explain_error(wrong))]
+            return page, [_make_finding(other.url, "bad-page", explain_error(wrong))]
         differing = [*_find_differences(page, second)]
         findings = [
-            IndexFinding(url, "forms-differ", difference) for difference in differing[:_MOST_DIFFERENCES]
+            _make_finding(url, "forms-differ", difference) for difference in differing[:_MOST_DIFFERENCES]
         ]
-        findings += [IndexFinding(other.url, "bad-page", fault) for fault in second.faults]
+        findings += [_make_finding(other.url, "bad-page", fault) for fault in second.faults]
         return (page if as_json else second if not differing else page), findings
 
-    def check_links_page(self) -> list[IndexFinding]:
+    def check_links_page(self) -> list[Finding]:
         """Compare the page for ``--find-links``, where there is one, with the project pages."""
         url = self.base + LINKS_PAGE
         try:
@@ -454,7 +452,7 @@ class IndexCrawl:
                 return []
             page = parse_page(answer.content, "text/html", url)
         except (UnreachableError, DataError) as wrong:
-            return [IndexFinding(url, "bad-page", explain_error(wrong))]
+            return [_make_finding(url, "bad-page", explain_error(wrong))]
         listed = {link.url: link.sha256 for link in page.links}
         different = [
             link_url
@@ -462,20 +460,20 @@ class IndexCrawl:
             if listed.get(link_url, "") != self._links.get(link_url, "")
         ]
         return [
-            IndexFinding(link_url, "forms-differ", f"{LINKS_PAGE} and the project page disagree")
+            _make_finding(link_url, "forms-differ", f"{LINKS_PAGE} and the project page disagree")
             for link_url in different
         ]
 
 
-def _parse_answer(answer: IndexAnswer) -> tuple[IndexPage | None, list[IndexFinding]]:
+def _parse_answer(answer: IndexAnswer) -> tuple[IndexPage | None, list[Finding]]:
     findings = []
     if not answer.kind.lower().startswith(_READABLE_TYPES):
-        findings.append(IndexFinding(answer.url, "wrong-type", f"comes as {answer.kind or 'nothing'}"))
+        findings.append(_make_finding(answer.url, "wrong-type", f"comes as {answer.kind or 'nothing'}"))
     try:
         page = parse_page(answer.content, answer.kind, answer.url)
     except DataError as wrong:
-        return None, [*findings, IndexFinding(answer.url, "bad-page", explain_error(wrong))]
-    return page, [*findings, *(IndexFinding(answer.url, "bad-page", fault) for fault in page.faults)]
+        return None, [*findings, _make_finding(answer.url, "bad-page", explain_error(wrong))]
+    return page, [*findings, *(_make_finding(answer.url, "bad-page", fault) for fault in page.faults)]
 
 
 def _find_differences(first_page: IndexPage, second_page: IndexPage) -> Iterator[str]:
@@ -493,7 +491,7 @@ def _find_differences(first_page: IndexPage, second_page: IndexPage) -> Iterator
                 )
 
 
-def find_stale_pages(view: IndexFolder) -> Iterator[IndexFinding]:
+def find_stale_pages(view: IndexFolder) -> Iterator[Finding]:
     """Yield the pages of an index that differ from what would be written; none for a folder without state."""
     if not (view.root / STATE_FOLDER).is_dir():
         yield from _find_unlisted(view)
@@ -502,7 +500,7 @@ def find_stale_pages(view: IndexFolder) -> Iterator[IndexFinding]:
         detail = (
             "a change is being made, or was cut short: the next command that changes the index finishes it"
         )
-        yield IndexFinding(str(note), "stale-page", detail)
+        yield _make_finding(str(note), "stale-page", detail)
     names = view.list_projects()
     links = [make_page_head("Links of all projects")]
     for project in names:
@@ -512,7 +510,7 @@ def find_stale_pages(view: IndexFolder) -> Iterator[IndexFinding]:
             entries = sort_entries(combine_entries(view, project, own_entries, general_entries))
             files = make_variants_files(project, entries)
         except DataError as wrong:
-            yield IndexFinding(str(view.project_folder(project)), "stale-page", explain_error(wrong))
+            yield _make_finding(str(view.project_folder(project)), "stale-page", explain_error(wrong))
             continue
         folder = view.project_folder(project)
         pages = make_project_pages(folder, project, entries, files) | place_variants_files(
@@ -521,7 +519,7 @@ def find_stale_pages(view: IndexFolder) -> Iterator[IndexFinding]:
         links.append(make_links(project, make_project_html(project, entries, files)))
         for path, content in pages.items():
             if not path.is_file() or path.read_bytes() != content:
-                yield IndexFinding(str(path), "stale-page", "is not what follows from the known wheels")
+                yield _make_finding(str(path), "stale-page", "is not what follows from the known wheels")
     family_names = [] if view.family else list_families(view.root)
     tops = {
         HTML_PAGE: make_root_html(names, family_names),
@@ -531,18 +529,18 @@ def find_stale_pages(view: IndexFolder) -> Iterator[IndexFinding]:
     for name, content in tops.items():
         path = view.folder / name
         if not path.is_file() or path.read_bytes() != content:
-            yield IndexFinding(str(path), "stale-page", "is not what follows from the known wheels")
+            yield _make_finding(str(path), "stale-page", "is not what follows from the known wheels")
     yield from _find_unlisted(view)
 
 
-def _find_unlisted(view: IndexFolder) -> Iterator[IndexFinding]:
+def _find_unlisted(view: IndexFolder) -> Iterator[Finding]:
     page = view.folder / HTML_PAGE
     text = page.read_text(encoding="utf-8", errors="replace") if page.is_file() else ""
     skipped = set() if view.family else set(list_families(view.root))
     for path in sorted(view.folder.iterdir()):
         is_project = path.name not in skipped and canonicalize_name(path.name) == path.name
         if is_project and (path / HTML_PAGE).is_file() and f'href="{path.name}/"' not in text:
-            yield IndexFinding(str(path / HTML_PAGE), "not-listed", "the root page has no link to it")
+            yield _make_finding(str(path / HTML_PAGE), "not-listed", "the root page has no link to it")
 
 
 VERIFY_JOBS = 8
@@ -554,12 +552,12 @@ class VerifiedIndex:
 
     projects: int
     files: int
-    findings: tuple[IndexFinding, ...]
+    findings: tuple[Finding, ...]
 
     @property
-    def errors(self) -> tuple[IndexFinding, ...]:
+    def errors(self) -> tuple[Finding, ...]:
         """The faults that make it fail."""
-        return tuple(finding for finding in self.findings if finding.severity == "error")
+        return find_errors(self.findings)
 
 
 def verify_index(
@@ -578,7 +576,7 @@ def verify_index(
     written = [view.family for view in folders if view.family and (view.folder / HTML_PAGE).is_file()]
     bases = [base, *(f"{base}{family}/" for family in written)]  # of others, the pages are stale
     projects = files = 0
-    findings: list[IndexFinding] = []
+    findings: list[Finding] = []
     for folder_url in bases:
         crawl = IndexCrawl(folder_url, reach, full=full, find_digest=find_digest)
         listed = crawl.read_root()
@@ -592,7 +590,11 @@ def verify_index(
         projects += len(listed)
     for view in folders:
         findings += find_stale_pages(view)
-    return VerifiedIndex(projects, files, tuple(sorted(set(findings))))
+    return VerifiedIndex(projects, files, tuple(sorted(set(findings), key=_sort_key)))
+
+
+def _sort_key(finding: Finding) -> tuple[str, str, str]:
+    return finding.subject, finding.check, finding.message
 
 
 def _run_job(job: CrawlJob) -> tuple[CrawlResult, list[CrawlJob]]:

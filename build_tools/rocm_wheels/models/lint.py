@@ -10,11 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from packaging.version import Version
 
-from rocm_wheels.core import DataError, explain_error, suggest_name
+from rocm_wheels.core import DataError, Finding, explain_error, suggest_name
 from rocm_wheels.gpus import KNOWN_TARGETS
 from rocm_wheels.models.facts import Fact, FactTable, is_in_series, list_facts, parse_version
 from rocm_wheels.models.gfx import (
@@ -46,18 +45,6 @@ from rocm_wheels.models.torch_builds import (
     load_issue_table,
     make_images,
 )
-
-FindingLevel = Literal["error", "warning"]
-
-
-@dataclass(frozen=True)
-class TableFinding:
-    """Something that is wrong with a table: ``where`` is the row."""
-
-    level: FindingLevel
-    table: str
-    where: str
-    message: str
 
 
 @dataclass(frozen=True)
@@ -97,26 +84,26 @@ def load_compat_tables() -> CompatTables:
     )
 
 
-def lint_tables(tables: CompatTables | None = None) -> tuple[TableFinding, ...]:
+def lint_tables(tables: CompatTables | None = None) -> tuple[Finding, ...]:
     """Return what is wrong, errors first. A table that cannot be loaded is a finding of its own."""
     try:
         compat_tables = tables or load_compat_tables()
     except DataError as fault:
         return (_make_load_finding(fault),)
-    findings: list[TableFinding] = []
+    findings: list[Finding] = []
     for check in TABLE_CHECKS:
         try:
             findings += check(compat_tables)
         except DataError as fault:
             findings.append(_make_load_finding(fault))
-    return tuple(sorted(findings, key=lambda finding: finding.level))
+    return tuple(sorted(findings, key=lambda finding: finding.severity))
 
 
-def _make_load_finding(fault: DataError) -> TableFinding:
-    return TableFinding("error", "", "", explain_error(fault))
+def _make_load_finding(fault: DataError) -> Finding:
+    return Finding("error", explain_error(fault))
 
 
-def _check_names(compat_tables: CompatTables) -> Iterator[TableFinding]:
+def _check_names(compat_tables: CompatTables) -> Iterator[Finding]:
     targets, families = get_gfx_targets(), get_gfx_families()
     named_targets: list[tuple[str, str, Iterable[str]]] = [
         (BUILDS_TABLE, f"set {name}", members) for name, members in compat_tables.builds.sets.items()
@@ -130,45 +117,50 @@ def _check_names(compat_tables: CompatTables) -> Iterator[TableFinding]:
     for table, where, members in named_targets:
         for name in members:
             if name not in targets:
-                yield TableFinding(
-                    "error", table, where, f"{name} is no GPU target{suggest_name(name, targets)}"
+                yield Finding(
+                    "error",
+                    f"{name} is no GPU target{suggest_name(name, targets)}",
+                    subject=where,
+                    group=table,
                 )
     for row in compat_tables.releases.indexes:
         if row.family and row.family not in families:
             hint = suggest_name(row.family, families)
-            yield TableFinding("error", RELEASES_TABLE, row.name, f"{row.family} is no GPU family{hint}")
+            yield Finding(
+                "error", f"{row.family} is no GPU family{hint}", subject=row.name, group=RELEASES_TABLE
+            )
     for image in make_images(compat_tables.images):
         if image.family and image.family not in families:
-            yield TableFinding("error", IMAGES_TABLE, image.name, f"{image.family} is no GPU family")
+            yield Finding("error", f"{image.family} is no GPU family", subject=image.name, group=IMAGES_TABLE)
 
 
-def _check_builds(compat_tables: CompatTables) -> Iterator[TableFinding]:
+def _check_builds(compat_tables: CompatTables) -> Iterator[Finding]:
     indexes = {row.name: row for row in compat_tables.releases.indexes}
     for row in compat_tables.builds.builds:
         where = f"torch {row.torch} ROCm {row.rocm} in {row.index}"
         index = indexes.get(row.index)
         if index is None:
-            yield TableFinding(
+            yield Finding(
                 "error",
-                BUILDS_TABLE,
-                where,
                 f"no index {row.index}{suggest_name(row.index, indexes)}",
+                subject=where,
+                group=BUILDS_TABLE,
             )
             continue
         if index.rocm and row.rocm not in index.rocm:
-            yield TableFinding(
+            yield Finding(
                 "error",
-                BUILDS_TABLE,
-                where,
                 f"the index is said to have ROCm {_join_versions(index.rocm)}",
+                subject=where,
+                group=BUILDS_TABLE,
             )
         for platform in row.targets:
             if platform not in index.platforms:
-                yield TableFinding("error", BUILDS_TABLE, where, f"the index is not for {platform}")
+                yield Finding("error", f"the index is not for {platform}", subject=where, group=BUILDS_TABLE)
         yield from _compare_with_line(row, where, compat_tables.lines)
 
 
-def _compare_with_line(row: BuildRow, where: str, lines: tuple[TorchLine, ...]) -> Iterator[TableFinding]:
+def _compare_with_line(row: BuildRow, where: str, lines: tuple[TorchLine, ...]) -> Iterator[Finding]:
     line = next(
         (
             candidate
@@ -181,11 +173,11 @@ def _compare_with_line(row: BuildRow, where: str, lines: tuple[TorchLine, ...]) 
         return
     unknown_pythons = set(row.pythons) - {*line.pythons.values, *line.free_threaded.values}
     if unknown_pythons:
-        yield TableFinding(
+        yield Finding(
             "warning",
-            BUILDS_TABLE,
-            where,
             f"line {line.name} has no Python {', '.join(sorted(unknown_pythons))}",
+            subject=where,
+            group=BUILDS_TABLE,
         )
     for project, name in COMPANION_NAMES.items():
         value = line.projects[project].version if project in line.projects else None
@@ -197,42 +189,45 @@ def _compare_with_line(row: BuildRow, where: str, lines: tuple[TorchLine, ...]) 
             and not is_in_series(companion_version, parse_version(value.value))
         ):
             message = f"{name} {companion_version} contradicts line {line.name}, which has {value.value}"
-            yield TableFinding("error", BUILDS_TABLE, where, message)
+            yield Finding("error", message, subject=where, group=BUILDS_TABLE)
 
 
-def _check_indexes(compat_tables: CompatTables) -> Iterator[TableFinding]:
+def _check_indexes(compat_tables: CompatTables) -> Iterator[Finding]:
     rows = compat_tables.releases.indexes
     for field in ("name", "url"):
         values = [getattr(row, field).rstrip("/") for row in rows]
         for value in sorted({item for item in values if values.count(item) > 1}):
-            yield TableFinding("error", RELEASES_TABLE, value, f"two indexes have this {field}")
+            yield Finding("error", f"two indexes have this {field}", subject=value, group=RELEASES_TABLE)
     versions = [item.version for item in compat_tables.releases.releases]
     with_targets = {row.index for row in compat_tables.builds.builds if row.targets}
     for row in rows:
         for rocm in row.rocm:
             if not any(is_same_release(rocm, item) for item in versions):
-                yield TableFinding(
-                    "error", RELEASES_TABLE, row.name, f"ROCm {rocm} is not among the releases"
+                yield Finding(
+                    "error", f"ROCm {rocm} is not among the releases", subject=row.name, group=RELEASES_TABLE
                 )
         reached = row.serves or row.family or row.name in with_targets
         if row.vendor == "amd" and not reached:
-            yield TableFinding(
-                "error", RELEASES_TABLE, row.name, "unreachable: nobody says which GPUs it serves"
+            yield Finding(
+                "error",
+                "unreachable: nobody says which GPUs it serves",
+                subject=row.name,
+                group=RELEASES_TABLE,
             )
         limits = row.capability
         if limits and limits.most is not None and limits.most < limits.least:
-            yield TableFinding(
-                "error", RELEASES_TABLE, row.name, "unreachable: no capability is in its range"
+            yield Finding(
+                "error", "unreachable: no capability is in its range", subject=row.name, group=RELEASES_TABLE
             )
     fat_versions = {rocm for row in rows if row.layout == "fat" for rocm in row.rocm}
     for line in compat_tables.lines:
         for text in line.rocm.pytorch_org.values:
             if parse_version(text) not in fat_versions:
                 message = f"pytorch.org has torch {line.name} with ROCm {text}, and there is no index of that"
-                yield TableFinding("error", RELEASES_TABLE, f"rocm{text}", message)
+                yield Finding("error", message, subject=f"rocm{text}", group=RELEASES_TABLE)
 
 
-def _check_issues(compat_tables: CompatTables) -> Iterator[TableFinding]:
+def _check_issues(compat_tables: CompatTables) -> Iterator[Finding]:
     pairs = [(row.torch, row.rocm) for row in compat_tables.builds.builds]
     pairs += [
         (Version(line.torch), parse_version(rocm))
@@ -243,11 +238,11 @@ def _check_issues(compat_tables: CompatTables) -> Iterator[TableFinding]:
     pairs += [(image.torch, image.rocm) for image in make_images(compat_tables.images) if image.torch]
     for row in compat_tables.issues.issues:
         if (row.state == "fixed") != bool(row.fixed):
-            yield TableFinding(
+            yield Finding(
                 "error",
-                ISSUES_TABLE,
-                row.title,
                 "`fixed` says in which release, of what is fixed alone",
+                subject=row.title,
+                group=ISSUES_TABLE,
             )
         nightly = any(
             Version(specifier.version.rstrip(".*")).is_prerelease for specifier in (*row.torch, *row.rocm)
@@ -256,21 +251,27 @@ def _check_issues(compat_tables: CompatTables) -> Iterator[TableFinding]:
             row.torch.contains(torch, prereleases=True) and row.rocm.contains(rocm, prereleases=True)
             for torch, rocm in pairs
         ):
-            yield TableFinding(
-                "warning", ISSUES_TABLE, row.title, "unreachable: no torch and ROCm of any table fit"
+            yield Finding(
+                "warning",
+                "unreachable: no torch and ROCm of any table fit",
+                subject=row.title,
+                group=ISSUES_TABLE,
             )
 
 
-def _check_images(compat_tables: CompatTables) -> Iterator[TableFinding]:
+def _check_images(compat_tables: CompatTables) -> Iterator[Finding]:
     versions = [version.version for version in compat_tables.releases.releases]
     for image in make_images(compat_tables.images):
         if not any(is_same_release(image.rocm, version) for version in versions):
-            yield TableFinding(
-                "error", IMAGES_TABLE, image.name, f"ROCm {image.rocm} is not among the releases"
+            yield Finding(
+                "error",
+                f"ROCm {image.rocm} is not among the releases",
+                subject=image.name,
+                group=IMAGES_TABLE,
             )
 
 
-def _check_sources(compat_tables: CompatTables) -> Iterator[TableFinding]:
+def _check_sources(compat_tables: CompatTables) -> Iterator[Finding]:
     tables: Mapping[str, FactTable] = {
         "gfx_families.yaml": compat_tables.targets,
         RELEASES_TABLE: compat_tables.releases,
@@ -289,29 +290,33 @@ def _check_sources(compat_tables: CompatTables) -> Iterator[TableFinding]:
             re.findall(r"[\w-]+", " ".join(named_sources))
         )
         for unused in sorted(table.sources.keys() - used_sources):
-            yield TableFinding("warning", name, unused, "no fact is from this source")
+            yield Finding("warning", "no fact is from this source", subject=unused, group=name)
         for fact in facts:
             if fact.kind == "believed" and not fact.note:
-                yield TableFinding("error", name, _locate_fact(fact), "believed, and no note says why")
+                yield Finding(
+                    "error", "believed, and no note says why", subject=_locate_fact(fact), group=name
+                )
     sets = {name for row in compat_tables.builds.builds for name in row.targets.values()}
     for unused in compat_tables.builds.sets.keys() - sets:
-        yield TableFinding(
-            "warning", BUILDS_TABLE, f"set {unused}", "unreachable: no build has these targets"
+        yield Finding(
+            "warning", "unreachable: no build has these targets", subject=f"set {unused}", group=BUILDS_TABLE
         )
 
 
-def _check_other_tables(compat_tables: CompatTables) -> Iterator[TableFinding]:
+def _check_other_tables(compat_tables: CompatTables) -> Iterator[Finding]:
     from rocm_wheels.models.domain_libraries import DOMAIN_LIBRARIES_TABLE, find_conflicts
     from rocm_wheels.models.dtypes import DTYPES_TABLE, find_dtype_disagreements
     from rocm_wheels.models.rocm_libraries import LIBRARIES_TABLE, list_unknown_exclusions
 
     for target, project in list_unknown_exclusions():
         message = f"{target} is without it, and the table has nothing on it"
-        yield TableFinding("error", LIBRARIES_TABLE, project, message)
+        yield Finding("error", message, subject=project, group=LIBRARIES_TABLE)
     for target, problem in find_dtype_disagreements():
-        yield TableFinding("error", DTYPES_TABLE, target, f"gfx_families.yaml says otherwise: {problem}")
+        yield Finding(
+            "error", f"gfx_families.yaml says otherwise: {problem}", subject=target, group=DTYPES_TABLE
+        )
     for problem in find_conflicts():
-        yield TableFinding("warning", DOMAIN_LIBRARIES_TABLE, "", problem)
+        yield Finding("warning", problem, group=DOMAIN_LIBRARIES_TABLE)
     targets, table = (
         (*get_gfx_targets(), *KNOWN_TARGETS),
         compat_tables.others[OVERRIDES_TABLE],
@@ -321,16 +326,16 @@ def _check_other_tables(compat_tables: CompatTables) -> Iterator[TableFinding]:
         for name in (card, *(override.target for override in options)):
             if name not in targets:
                 message = f"{name} is no GPU target{suggest_name(name, targets)}"
-                yield TableFinding("error", OVERRIDES_TABLE, card, message)
+                yield Finding("error", message, subject=card, group=OVERRIDES_TABLE)
 
 
-def _check_bootstrap(_compat_tables: CompatTables) -> Iterator[TableFinding]:
+def _check_bootstrap(_compat_tables: CompatTables) -> Iterator[Finding]:
     module = import_bootstrap()
     for fault in compare_with_bootstrap(module) if module else ():
-        yield TableFinding("error", "gfx_families.yaml", "", fault)
+        yield Finding("error", fault, group="gfx_families.yaml")
 
 
-TABLE_CHECKS: tuple[Callable[[CompatTables], Iterator[TableFinding]], ...] = (
+TABLE_CHECKS: tuple[Callable[[CompatTables], Iterator[Finding]], ...] = (
     _check_names,
     _check_builds,
     _check_indexes,

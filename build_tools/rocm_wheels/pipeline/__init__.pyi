@@ -54,7 +54,6 @@ from .preflight import preflight_plan as preflight_plan
 from .preflight_checks import PREFLIGHT_CHECKS as PREFLIGHT_CHECKS
 from .preflight_checks import BuildFetch as BuildFetch
 from .preflight_checks import BuildProgram as BuildProgram
-from .preflight_checks import PreflightFinding as PreflightFinding
 from .preflight_checks import PreflightFolder as PreflightFolder
 from .preflight_checks import PreflightSubject as PreflightSubject
 from .preflight_checks import PythonHeaders as PythonHeaders

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from rocm_wheels.compile import SdkTree, list_sdk_warnings, prepend_path
 from rocm_wheels.core import (
+    Finding,
     RocmWheelsError,
     UsageError,
     Workspace,
@@ -33,7 +34,6 @@ from rocm_wheels.pipeline.outputs import refuse_foreign_wheels
 from rocm_wheels.pipeline.preflight_checks import (
     BuildProgram,
     FolderRole,
-    PreflightFinding,
     PreflightFolder,
     PreflightSubject,
     PythonHeaders,
@@ -270,7 +270,7 @@ def _read_long_paths_switch() -> bool | None:
 _COMPILER_VARIABLES = ("CC", "CXX")
 
 
-def preflight_plan(planned: PlannedRun) -> tuple[PreflightFinding, ...]:
+def preflight_plan(planned: PlannedRun) -> tuple[Finding, ...]:
     """Return what is known to go wrong with the steps of a plan that will run, errors first."""
     return run_preflight_checks(make_subject(planned))
 

@@ -14,24 +14,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
 
-from rocm_wheels.core import MachineResources, UsageError, format_count
+from rocm_wheels.core import Finding, MachineResources, UsageError, find_errors, format_count
 from rocm_wheels.models import BuildDownload, Platform, Project, has_aotriton_kernels, strip_features
 from rocm_wheels.pipeline.console_text import format_size
 from rocm_wheels.pipeline.estimates import Estimate
 from rocm_wheels.sources import OLDEST_GIT
 
-PreflightSeverity = Literal["error", "warning"]
 FolderRole = Literal["work", "output", "source", "temporary"]
-
-
-@dataclass(frozen=True)
-class PreflightFinding:
-    """What one check found. ``check`` is filled in by whoever runs it."""
-
-    severity: PreflightSeverity
-    text: str
-    tip: str
-    check: str = ""
 
 
 @dataclass(frozen=True)
@@ -146,7 +135,7 @@ def list_fetches(
         yield BuildFetch(project.name, download, folder, lacks)
 
 
-def check_downloads(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+def check_downloads(subject: PreflightSubject) -> Iterator[Finding]:
     """Say what is downloaded from where, and with --offline what must lie where instead."""
     for fetch in subject.fetches:
         download, variable = fetch.download, fetch.download.variable
@@ -154,15 +143,15 @@ def check_downloads(subject: PreflightSubject) -> Iterator[PreflightFinding]:
         fetched = f"the build of {fetch.project} downloads {download.what} from {download.origin}"
         if fetch.lacks:
             text = f"{variable} is {fetch.folder}, which lacks {', '.join(fetch.lacks)}"
-            yield PreflightFinding("error", text, f"unpack {download.what} there: {download.origin}")
+            yield Finding("error", text, f"unpack {download.what} there: {download.origin}")
         elif fetch.folder is not None:
             continue
         elif not subject.offline:
             tip = f"{variable}=DIR{content} is used instead" if variable else "--offline does without"
-            yield PreflightFinding("warning", fetched, tip)
+            yield Finding("warning", fetched, tip)
         elif variable is not None:
             tip = f"unpack it on this machine, and set {variable}=DIR{content}"
-            yield PreflightFinding("error", f"--offline, but {fetched}", tip)
+            yield Finding("error", f"--offline, but {fetched}", tip)
 
 
 _FULL_DISK_BYTES = 64 << 20  # not even a log and a configure step
@@ -178,7 +167,7 @@ def estimate_longest_path(root: str, project: str) -> int:
     return len(root) + 1 + _LONGEST_BELOW.get(project, _LONGEST_OF_OTHERS)
 
 
-def check_disk_space(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+def check_disk_space(subject: PreflightSubject) -> Iterator[Finding]:
     """What a run is expected to add must fit, summed where folders share a file system."""
     needs: dict[int, dict[str, int]] = {}
     folders_by_name = {folder.description: folder for folder in subject.folders}
@@ -201,48 +190,44 @@ def check_disk_space(subject: PreflightSubject) -> Iterator[PreflightFinding]:
     for device, folders in _group_by_device(subject).items():
         free, folder_names = min(folder.free for folder in folders), _name_folders(folders)
         if free < _FULL_DISK_BYTES:
-            yield PreflightFinding(
+            yield Finding(
                 "error", f"{folder_names}: the disk is full ({format_size(free)} free)", _disk_space_tip()
             )
         elif (need := sum(needs.get(device, {}).values())) > free:
             largest = sorted(needs[device].items(), key=lambda item: (-item[1], item[0]))[:3]
             largest_text = ", ".join(f"{step} {format_size(size)}" for step, size in largest)
             more = f" and {len(needs[device]) - 3} more" if len(needs[device]) > 3 else ""
-            yield PreflightFinding(
+            yield Finding(
                 "warning",
-                (
-                    f"{folder_names}: {format_size(free)} free, and this run may add {format_size(need)} "
-                    f"({largest_text}{more})"
-                ),
+                f"{folder_names}: {format_size(free)} free, and this run may add {format_size(need)} "
+                f"({largest_text}{more})",
                 _disk_space_tip(),
             )
         counted = [folder.free_files for folder in folders if folder.free_files is not None]
         if counted and min(counted) < _FEW_FILES:
             none = min(counted) == 0
             text = f"{folder_names}: the file system has room for {format_count(min(counted), 'more file')}"
-            yield PreflightFinding("error" if none else "warning", text, _disk_space_tip())
+            yield Finding("error" if none else "warning", text, _disk_space_tip())
 
 
-def check_access(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+def check_access(subject: PreflightSubject) -> Iterator[Finding]:
     """All folders are written to; compilers write to that of temporary files."""
     for folder in subject.folders:
         if folder.role == "temporary" and not folder.exists:
             text = f"temporary files go to {folder.path}, which is not a folder"
-            yield PreflightFinding("error", text, "make it, or let TMPDIR name another one")
+            yield Finding("error", text, "make it, or let TMPDIR name another one")
         elif not folder.writable:
             tip = "make it writable, or choose another folder"
-            yield PreflightFinding(
-                "error", f"the {folder.description} {folder.path} cannot be written to", tip
-            )
+            yield Finding("error", f"the {folder.description} {folder.path} cannot be written to", tip)
 
 
-def check_noexec(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+def check_noexec(subject: PreflightSubject) -> Iterator[Finding]:
     """Build environments and configure steps start programs out of their folders."""
     for folder in subject.folders:
         if folder.runs_programs or folder.role == "output":
             continue
         certain = folder.role in {"work", "source"}
-        yield PreflightFinding(
+        yield Finding(
             "error" if certain else "warning",
             f"the {folder.description} {folder.path} is on a file system mounted noexec:"
             " programs in it do not start",
@@ -250,18 +235,18 @@ def check_noexec(subject: PreflightSubject) -> Iterator[PreflightFinding]:
         )
 
 
-def check_file_systems(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+def check_file_systems(subject: PreflightSubject) -> Iterator[Finding]:
     """Hard links save gigabytes; names that differ in case are two files."""
     for folder in subject.folders:
         if folder.role == "work" and folder.hard_links is False:
-            yield PreflightFinding(
+            yield Finding(
                 "warning",
                 f"the {folder.description} {folder.path} is on a file system without hard links: every build"
                 " environment is a whole copy",
                 "choose a file system that has them",
             )
         if folder.role == "source" and folder.tells_case is False and subject.platform == "linux":
-            yield PreflightFinding(
+            yield Finding(
                 "warning",
                 f"the {folder.description} {folder.path} is on a file system where "
                 "case does not count: of two files"
@@ -270,7 +255,7 @@ def check_file_systems(subject: PreflightSubject) -> Iterator[PreflightFinding]:
             )
 
 
-def check_odd_paths(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+def check_odd_paths(subject: PreflightSubject) -> Iterator[Finding]:
     """Some characters of a path end what builds make of it."""
     for folder in subject.folders:
         path, prefix = str(folder.path), f"the {folder.description} {folder.path} has"
@@ -278,24 +263,24 @@ def check_odd_paths(subject: PreflightSubject) -> Iterator[PreflightFinding]:
             continue
         if folder.role == "work" and ":" in path and subject.platform == "linux":
             text = f"{prefix} a colon in its path: programs of its build environments are on no PATH"
-            yield PreflightFinding("error", text, "choose another folder")
+            yield Finding("error", text, "choose another folder")
         if ";" in path:
             text = f"{prefix} a semicolon in its path, where CMake cuts lists"
-            yield PreflightFinding("warning", text, "choose another folder")
+            yield Finding("warning", text, "choose another folder")
         if any(letter.isspace() for letter in path):
             text = f"{prefix} a blank in its path, which not all build files quote"
-            yield PreflightFinding("warning", text, "choose a folder without blanks")
+            yield Finding("warning", text, "choose a folder without blanks")
     if subject.platform == "windows" and "pytorch_vision" in subject.projects:
         for python in subject.pythons:
             if " " in str(python.path):
-                yield PreflightFinding(
+                yield Finding(
                     "warning",
                     f"torchvision does not build with a Python whose path has a blank: {python.path}",
                     "install Python for one user (pytorch/vision#9165)",
                 )
 
 
-def check_long_paths(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+def check_long_paths(subject: PreflightSubject) -> Iterator[Finding]:
     """Windows programs stop at 260 characters, unless the registry and they themselves allow more."""
     if subject.platform != "windows":
         return
@@ -307,7 +292,7 @@ def check_long_paths(subject: PreflightSubject) -> Iterator[PreflightFinding]:
         ):
             continue
         off = "" if subject.long_paths else ", and long paths are switched off"
-        yield PreflightFinding(
+        yield Finding(
             "warning",
             f"paths below {folder.path} may have {longest} characters; many programs stop at"
             f" {_MAX_PATH}{off}",
@@ -346,75 +331,73 @@ def _format_version(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-def check_programs(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+def check_programs(subject: PreflightSubject) -> Iterator[Finding]:
     """Programs that every build starts must be there and run."""
     for program in subject.programs:
         tip = _INSTALL_TIPS.get(program.name, f"install {program.name} again")
         if program.path is None:
-            yield PreflightFinding("error", f"there is no {program.name} on the PATH", tip)
+            yield Finding("error", f"there is no {program.name} on the PATH", tip)
         elif program.fault:
-            yield PreflightFinding("error", f"{program.path} does not work: {program.fault}", tip)
+            yield Finding("error", f"{program.path} does not work: {program.fault}", tip)
 
 
-def check_git(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+def check_git(subject: PreflightSubject) -> Iterator[Finding]:
     """Git must know what it is asked for."""
     for program in subject.programs:
         if program.name == "git" and program.version and program.version[:2] < OLDEST_GIT:
             text = (
                 f"git {_format_version(program.version)} is too old: {_format_version(OLDEST_GIT)} is needed"
             )
-            yield PreflightFinding("error", text, "install a newer git")
+            yield Finding("error", text, "install a newer git")
 
 
-def check_ninja(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+def check_ninja(subject: PreflightSubject) -> Iterator[Finding]:
     """Flash attention on Windows needs a ninja that can."""
     if subject.platform != "windows" or not subject.flash_attention or "pytorch" not in subject.projects:
         return
     for program in subject.programs:
         if program.name == "ninja" and program.version and program.version < _NINJA_ON_WINDOWS:
-            yield PreflightFinding(
+            yield Finding(
                 "warning",
                 f"ninja {_format_version(program.version)} does not get through flash attention on Windows:"
                 f" {_format_version(_NINJA_ON_WINDOWS)} does",
-                (
-                    f"put ninja {_format_version(_NINJA_ON_WINDOWS)} on the PATH, or "
-                    "--no-enable-pytorch-flash-attention"
-                ),
+                f"put ninja {_format_version(_NINJA_ON_WINDOWS)} on the PATH, or "
+                "--no-enable-pytorch-flash-attention",
             )
 
 
-def check_released_pythons(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+def check_released_pythons(subject: PreflightSubject) -> Iterator[Finding]:
     """A torch is built with the Pythons that its release line was released for."""
     for message in subject.unreleased:
-        yield PreflightFinding("warning", message, "`rocm-wheels lines` has the Pythons of each line")
+        yield Finding("warning", message, "`rocm-wheels lines` has the Pythons of each line")
 
 
-def check_python_headers(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+def check_python_headers(subject: PreflightSubject) -> Iterator[Finding]:
     """Extension modules are compiled against Python.h."""
     for python in subject.pythons:
         if python.fault:
-            yield PreflightFinding("warning", python.fault, "take another Python")
+            yield Finding("warning", python.fault, "take another Python")
         elif python.folder is None:
-            yield PreflightFinding(
+            yield Finding(
                 "error",
                 f"{python.python} has no Python.h",
                 "install its headers (python3-dev, python3-devel), or take another Python",
             )
 
 
-def check_sdk_parts(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+def check_sdk_parts(subject: PreflightSubject) -> Iterator[Finding]:
     """What a build goes without."""
     for lack in subject.sdk_lacks:
-        yield PreflightFinding("warning", lack, "install another ROCm, or do without")
+        yield Finding("warning", lack, "install another ROCm, or do without")
 
 
-def check_sdk_targets(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+def check_sdk_targets(subject: PreflightSubject) -> Iterator[Finding]:
     """ROCm's libraries have kernels for the targets that it was made for, and for no others."""
     if subject.sdk_targets is None:
         return
     served = {strip_features(target) for target in subject.sdk_targets}
     if missing := [target for target in subject.targets if strip_features(target) not in served]:
-        yield PreflightFinding(
+        yield Finding(
             "warning",
             f"the installed ROCm serves {', '.join(sorted(served))}: its libraries have no kernels for"
             f" {', '.join(missing)}",
@@ -422,25 +405,25 @@ def check_sdk_targets(subject: PreflightSubject) -> Iterator[PreflightFinding]:
         )
 
 
-def check_attention_targets(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+def check_attention_targets(subject: PreflightSubject) -> Iterator[Finding]:
     """Flash attention is there for the targets that aotriton has kernels for."""
     if not subject.flash_attention or "pytorch" not in subject.projects:
         return
     without = [target for target in subject.targets if not has_aotriton_kernels(target, subject.aotriton)]
     if without:
         release = f"aotriton {subject.aotriton}" if subject.aotriton else "aotriton"
-        yield PreflightFinding(
+        yield Finding(
             "warning",
             f"{release} has no kernels for {', '.join(without)}: torch works there without flash attention",
             "leave these targets out, or live with it",
         )
 
 
-def check_foreign_wheels(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+def check_foreign_wheels(subject: PreflightSubject) -> Iterator[Finding]:
     """Two builds of one project must not mix in an output folder."""
     for message in subject.foreign:
         tip = "move it away, or build into another --output-dir: two builds must not mix"
-        yield PreflightFinding("error", message, tip)
+        yield Finding("error", message, tip)
 
 
 _SKEW_SECONDS = 5.0
@@ -449,7 +432,7 @@ _SANE_YEARS = range(2026, 2100)
 _FEW_OPEN_FILES = 1024  # a link of torch opens some thousand objects, but not all of them at once
 
 
-def check_memory(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+def check_memory(subject: PreflightSubject) -> Iterator[Finding]:
     """One compiler at least must fit; so must as many as were asked for."""
     heavy = max(subject.costs, key=lambda cost: cost.estimate.memory_per_job, default=None)
     if heavy is None or not (each := heavy.estimate.memory_per_job):
@@ -459,32 +442,30 @@ def check_memory(subject: PreflightSubject) -> Iterator[PreflightFinding]:
     limits = f" ({', '.join(machine.limits)})" if machine.limits else ""
     if machine.memory < each:
         text = f"{prefix}, and there are {format_size(machine.memory)} of memory{limits}"
-        yield PreflightFinding("warning", text, f"add memory or swap (the figure is from: {source})")
+        yield Finding("warning", text, f"add memory or swap (the figure is from: {source})")
     elif machine.free_memory < each:
         text = f"{prefix}, and {format_size(machine.free_memory)} of memory are free{limits}"
-        yield PreflightFinding("warning", text, "end other programs, or wait for them")
+        yield Finding("warning", text, "end other programs, or wait for them")
     elif subject.jobs and subject.jobs * each > machine.free_memory:
         text = (
             f"{prefix}: {subject.jobs} at a time {format_size(subject.jobs * each)}, and"
             f" {format_size(machine.free_memory)} are free{limits}"
         )
         fits = machine.free_memory // each
-        yield PreflightFinding(
-            "warning", text, f"{fits} at a time fit, and are taken when no number is given"
-        )
+        yield Finding("warning", text, f"{fits} at a time fit, and are taken when no number is given")
 
 
-def check_clock(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+def check_clock(subject: PreflightSubject) -> Iterator[Finding]:
     """What is newer than now is built again and again; wheels have no dates before 1980."""
     now = datetime.fromtimestamp(subject.now, timezone.utc)
     tip = "set the clock of this machine"
     if now.year not in _SANE_YEARS:
         certain = now.year < _FIRST_ZIP_YEAR
         text = f"the clock says {now:%Y-%m-%d %H:%M} UTC"
-        yield PreflightFinding("error" if certain else "warning", text, tip)
+        yield Finding("error" if certain else "warning", text, tip)
     elif subject.newest is not None and subject.newest > subject.now + _SKEW_SECONDS:
         newest = datetime.fromtimestamp(subject.newest, timezone.utc)
-        yield PreflightFinding(
+        yield Finding(
             "warning",
             f"the clock says {now:%Y-%m-%d %H:%M} UTC, and the sources are of {newest:%Y-%m-%d %H:%M}: what"
             " is newer than now counts as changed in every build",
@@ -492,7 +473,7 @@ def check_clock(subject: PreflightSubject) -> Iterator[PreflightFinding]:
         )
 
 
-def check_locale(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+def check_locale(subject: PreflightSubject) -> Iterator[Finding]:
     """Programs that read files and names by the locale need UTF-8.
 
     Python itself takes UTF-8 where the locale is C (PEP 540) and we tell it to in builds; others do not.
@@ -508,22 +489,22 @@ def check_locale(subject: PreflightSubject) -> Iterator[PreflightFinding]:
         odd = [str(f.path) for f in subject.folders if not str(f.path).isascii()]
         if odd:
             text = f"{name} is {value or 'not set'}: programs of a build cannot name {odd[0]}"
-            yield PreflightFinding("warning", text, tip)
+            yield Finding("warning", text, tip)
     elif encoding != "utf8":
         text = f"{name}={value} is not UTF-8: programs that read files by it stop at a letter beyond ASCII"
-        yield PreflightFinding("warning", text, tip)
+        yield Finding("warning", text, tip)
 
 
-def check_open_files(subject: PreflightSubject) -> Iterator[PreflightFinding]:
+def check_open_files(subject: PreflightSubject) -> Iterator[Finding]:
     """Linkers open many files at a time."""
     if subject.open_files is not None and subject.open_files < _FEW_OPEN_FILES:
         text = (
             f"only {subject.open_files} files may be open at a time: the link of a large library needs more"
         )
-        yield PreflightFinding("warning", text, "ulimit -n 4096")
+        yield Finding("warning", text, "ulimit -n 4096")
 
 
-PreflightCheck = Callable[[PreflightSubject], Iterator[PreflightFinding]]
+PreflightCheck = Callable[[PreflightSubject], Iterator[Finding]]
 
 PREFLIGHT_CHECKS: Mapping[str, PreflightCheck] = {
     "programs": check_programs,
@@ -549,7 +530,7 @@ PREFLIGHT_CHECKS: Mapping[str, PreflightCheck] = {
 }
 
 
-def run_preflight_checks(subject: PreflightSubject) -> tuple[PreflightFinding, ...]:
+def run_preflight_checks(subject: PreflightSubject) -> tuple[Finding, ...]:
     """Run all checks; return what they found, errors first, else in the order of the table."""
     findings = [
         replace(finding, check=name) for name, check in PREFLIGHT_CHECKS.items() for finding in check(subject)
@@ -557,21 +538,21 @@ def run_preflight_checks(subject: PreflightSubject) -> tuple[PreflightFinding, .
     return tuple(sorted(findings, key=lambda finding: finding.severity != "error"))
 
 
-def format_findings(findings: Iterable[PreflightFinding]) -> list[str]:
+def format_findings(findings: Iterable[Finding]) -> list[str]:
     """Return findings as lines for people, each followed by its tip."""
     lines = []
     for finding in findings:
-        lines.append(f"{finding.severity}: {finding.check}: {finding.text}")
+        lines.append(f"{finding.severity}: {finding.check}: {finding.message}")
         lines.append(f"  tip: {finding.tip}")
     return lines
 
 
-def refuse_errors(findings: Iterable[PreflightFinding]) -> None:
+def refuse_errors(findings: Iterable[Finding]) -> None:
     """Raise UsageError that lists every error among ``findings``, with its tip."""
-    errors = [finding for finding in findings if finding.severity == "error"]
+    errors = find_errors(findings)
     if not errors:
         return
     if len(errors) == 1:
-        raise UsageError(errors[0].text, tip=errors[0].tip)
-    listed = "\n".join(f"  {finding.text}\n    tip: {finding.tip}" for finding in errors)
+        raise UsageError(errors[0].message, tip=errors[0].tip)
+    listed = "\n".join(f"  {finding.message}\n    tip: {finding.tip}" for finding in errors)
     raise UsageError(f"this run cannot succeed, for {len(errors)} reasons:\n{listed}")

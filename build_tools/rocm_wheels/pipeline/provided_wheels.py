@@ -30,6 +30,7 @@ from rocm_wheels.core import (
     Workspace,
     capture_output,
     explain_error,
+    find_errors,
     format_count,
     run_in_parallel,
     write_json_file,
@@ -239,13 +240,9 @@ def _find_faults(subject: AuditedWheel) -> tuple[str, ...]:
         if check.name not in names or (check.name == "rocm-requirement" and not project.checks.requires_rocm):
             continue
         outcome = check.run_check(subject)
-        findings = (
-            ()
-            if isinstance(outcome, SkippedCheck)
-            else [finding for finding in outcome if finding.severity == "error"]
-        )
+        findings = () if isinstance(outcome, SkippedCheck) else find_errors(outcome)
         faults += [
-            f"{finding.where}: {finding.message}" if finding.where else finding.message
+            f"{finding.subject}: {finding.message}" if finding.subject else finding.message
             for finding in findings
         ]
     more = (

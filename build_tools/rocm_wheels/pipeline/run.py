@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rocm_wheels.core import (
     WAIT_TIP,
+    Finding,
     RocmWheelsError,
     Workspace,
     explain_error,
@@ -34,7 +35,7 @@ from rocm_wheels.pipeline.plan import (
 )
 from rocm_wheels.pipeline.plan_file import write_plan
 from rocm_wheels.pipeline.preflight import preflight_plan
-from rocm_wheels.pipeline.preflight_checks import PreflightFinding, refuse_errors
+from rocm_wheels.pipeline.preflight_checks import refuse_errors
 from rocm_wheels.pipeline.request import WheelsRequest
 from rocm_wheels.pipeline.run_record import RunRecord, create_run_record
 from rocm_wheels.pipeline.run_step import record_run_begin
@@ -160,7 +161,7 @@ def build_wheels(
         refuse_errors(findings)
         _log_plan_basis(planned)
         for finding in findings:
-            log_warning(f"{finding.text}\n  tip: {finding.tip}")
+            log_warning(f"{finding.message}\n  tip: {finding.tip}")
         return _run_plan(planned, findings, env, options, command=command, begin=begin)
 
 
@@ -172,7 +173,7 @@ def _log_plan_basis(planned: PlannedRun) -> None:
 
 def _run_plan(
     planned: PlannedRun,
-    findings: Sequence[PreflightFinding],
+    findings: Sequence[Finding],
     env: Mapping[str, str],
     options: ExecutionOptions,
     *,

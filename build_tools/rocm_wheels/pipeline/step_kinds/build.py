@@ -21,6 +21,7 @@ from rocm_wheels.audit import (
     ImportEnvironment,
     WheelExpectation,
     add_import_check,
+    format_finding,
     format_report,
     reject_wheel,
     verify_wheel,
@@ -443,12 +444,12 @@ class BuildStep:
             )
         for finding in report.findings:
             if finding.severity == "warning":
-                log_warning(f"{wheel.path.name}: {finding.format_line()}")
+                log_warning(f"{wheel.path.name}: {format_finding(finding)}")
         if not report.passed:
             rejected_path = reject_wheel(
                 wheel.path, report, self.step_run.log, self.step_run.facts.workspace.rejected_wheels
             )
-            findings_text = "\n".join(f"  {finding.format_line()}" for finding in report.errors)
+            findings_text = "\n".join(f"  {format_finding(finding)}" for finding in report.errors)
             tips = [finding.tip for finding in report.errors if finding.tip]
             raise AuditError(
                 f"{wheel.path.name} failed verification:\n{findings_text}\n"

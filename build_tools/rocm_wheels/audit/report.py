@@ -1,35 +1,13 @@
-"""Define what an audit says: findings, checks that could not run, and the report of one wheel."""
+"""Define what an audit says: checks that could not run, and the report of one wheel."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
+from rocm_wheels.core import Finding, find_errors
 from rocm_wheels.variants import WheelTargets
-
-Severity = Literal["error", "warning"]
-
-
-@dataclass(frozen=True)
-class AuditFinding:
-    """One fault of a wheel.
-
-    ``where`` is a member of the wheel, or ``""`` for the wheel as a whole; ``check`` is
-    filled in by whoever runs the check.
-    """
-
-    message: str
-    where: str = ""
-    tip: str = ""
-    severity: Severity = "error"
-    check: str = ""
-
-    def format_line(self) -> str:
-        """Return the finding as one line: ``device-code: torch/lib/x.so: holds …``."""
-        place = f"{self.where}: " if self.where else ""
-        return f"{self.check}: {place}{self.message}"
 
 
 @dataclass(frozen=True)
@@ -55,7 +33,7 @@ class AuditReport:
     size: int
     sha256: str
     targets: tuple[str, ...]
-    findings: tuple[AuditFinding, ...]
+    findings: tuple[Finding, ...]
     ran: tuple[str, ...]
     skipped: tuple[SkippedCheck, ...]
     archives: tuple[str, ...] = ()
@@ -65,9 +43,9 @@ class AuditReport:
     jit_sources: tuple[str, ...] = ()
 
     @property
-    def errors(self) -> tuple[AuditFinding, ...]:
+    def errors(self) -> tuple[Finding, ...]:
         """The findings that keep the wheel from counting."""
-        return tuple(finding for finding in self.findings if finding.severity == "error")
+        return find_errors(self.findings)
 
     @property
     def passed(self) -> bool:
@@ -86,7 +64,13 @@ class AuditReport:
             "jit_sources": list(self.jit_sources),
             "passed": self.passed,
             "findings": [
-                {"check": f.check, "severity": f.severity, "what": f.message, "where": f.where, "tip": f.tip}
+                {
+                    "check": f.check,
+                    "severity": f.severity,
+                    "what": f.message,
+                    "where": f.subject,
+                    "tip": f.tip,
+                }
                 for f in self.findings
             ],
             "ran": list(self.ran),
