@@ -33,6 +33,7 @@ class Server:
         self.now = self.most = 0
         self.lock = threading.Lock()
         self.over = threading.Event()
+        self.stalled = threading.Event()
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -104,6 +105,7 @@ class Server:
             handler.wfile.write(content[: len(content) // 2])
             handler.wfile.flush()
             if way == "stall":
+                self.stalled.set()
                 self.over.wait(60)
             handler.close_connection = True
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from small_project import GIT, Make, base, compiled, library, make, python, recipe, source, status
 
@@ -307,11 +309,11 @@ def test_a_killed_build_goes_on_where_it_was(make: Make, source: Path, tmp_path:
 
 def _end_what_works_in(source: Path) -> None:
     """End the compiler that the killed build left behind, found by the folder it works in."""
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            inside = (process / "cwd").resolve().is_relative_to(source)
-        except OSError:
-            continue
-        if inside:
-            os.kill(int(process.name), signal.SIGKILL)
-    time.sleep(0.2)
+    left = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if Path(process.cwd()).is_relative_to(source):
+                process.kill()
+                left.append(process)
+    _, alive = psutil.wait_procs(left, timeout=20)
+    assert not alive

@@ -152,7 +152,6 @@ def test_an_interruption_ends_what_waits(world: World, tmp_path: Path) -> None:
             assert child.stderr is not None
             while said not in (line := child.stderr.readline()):
                 assert line
-            time.sleep(0.5)
             child.send_signal(signal.SIGTERM)  # as Ctrl-C, and never ignored
             begin = time.monotonic()
             child.communicate(timeout=60)

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -302,10 +301,7 @@ def test_killed_while_a_transfer_stands_still(
 ) -> None:
     server.fail("stall", where=f"{where}/git-upload-pack")
     run = start(tree, folder if mirrored else "")
-    deadline = time.monotonic() + 30
-    while server.ways and time.monotonic() < deadline:
-        time.sleep(0.02)
-    time.sleep(0.3)  # for the half of it that comes
+    assert server.stalled.wait(30)
     os.kill(run.pid, signal.SIGKILL)
     run.communicate()
     server.packs.clear()

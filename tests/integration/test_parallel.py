@@ -26,11 +26,16 @@ ENV = dict(os.environ)
 
 
 def test_results_come_in_the_order_of_the_items_whatever_is_ready_first() -> None:
-    def work(seconds: float) -> float:
-        time.sleep(seconds)
-        return seconds
+    ready = [threading.Event() for _ in range(3)]
+    after = {0: 2, 2: 1}  # ready in this order: 1, 2, 0
 
-    assert run_in_parallel(work, [0.2, 0.0, 0.1], jobs=3) == [0.2, 0.0, 0.1]
+    def work(number: int) -> int:
+        if number in after:
+            assert ready[after[number]].wait(20)
+        ready[number].set()
+        return number
+
+    assert run_in_parallel(work, range(3), jobs=3) == [0, 1, 2]
 
 
 def test_work_that_finds_more_work_does_all_of_it() -> None:
@@ -42,12 +47,14 @@ def test_work_that_finds_more_work_does_all_of_it() -> None:
 
 def test_the_first_failure_is_raised_and_nothing_new_begins() -> None:
     begun = []
+    failed = threading.Event()
 
     def work(number: int) -> int:
         begun.append(number)
         if number == 1:
+            failed.set()
             raise SourceError("one")
-        time.sleep(0.2)
+        assert failed.wait(20)
         return number
 
     with pytest.raises(SourceError, match="one"):

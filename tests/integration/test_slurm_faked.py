@@ -57,7 +57,7 @@ echo "scontrol $*" >> "$FAKE/calls"
     "rocm-wheels": """
 echo "rocm-wheels $* MAX_JOBS=${MAX_JOBS-}" >> "$FAKE/calls"
 case "$1" in
-  run-step) echo $$ > "$FAKE/pid"; trap 'exit 130' TERM; . "$FAKE/step";;
+  run-step) trap 'exit 130' TERM; echo $$ > "$FAKE/pid"; . "$FAKE/step";;
   submit) cat "$FAKE/verdict";;
 esac
 """,
@@ -174,7 +174,6 @@ def test_a_job_near_its_limit_ends_its_step(fake: Faked, tmp_path: Path) -> None
     end = time.monotonic() + 20
     while not (fake.folder / "pid").exists() and time.monotonic() < end:
         time.sleep(0.01)
-    time.sleep(0.1)
     process.send_signal(signal.SIGUSR1)
     process.communicate(timeout=20)
     assert process.returncode == 130

@@ -107,9 +107,7 @@ def _find_step_faults(step: Mapping[str, Any]) -> Iterator[str]:
         if not _OUR_COMMAND.fullmatch(_VALUE.sub("value", command)):
             yield f"not one simple command of ours: {command}"
         used = set(re.findall(r"\$([A-Z_]+)", command))
-        declared = {
-            name for name in step.get("env", {}) if not name.startswith(("ROCM_WHEELS_", "CCACHE_"))
-        }
+        declared = {name for name in step.get("env", {}) if not name.startswith(("ROCM_WHEELS_", "CCACHE_"))}
         if used != declared:
             yield f"`env` and the command do not agree ({', '.join(sorted(used ^ declared))}): {command}"
         return
