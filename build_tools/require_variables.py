@@ -19,13 +19,12 @@ def list_missing(names: Sequence[str], env: Mapping[str, str]) -> list[str]:
 def main(names: Sequence[str], env: Mapping[str, str]) -> int:
     """Return the exit code."""
     if not names:
-        print("usage: require_variables.py NAME...", file=sys.stderr)
+        sys.stderr.write("usage: require_variables.py NAME...\n")
         return 2
     if missing := list_missing(names, env):
-        print(f"error: this repository does not set {' and '.join(missing)}", file=sys.stderr)
-        print(
-            "  tip: set it in Settings, Secrets and variables, Actions, Variables; or give it to a run by hand",
-            file=sys.stderr,
+        sys.stderr.write(
+            f"error: this repository does not set {' and '.join(missing)}\n"
+            "tip: set it in Settings, Secrets and variables, Actions; or pass it to a run by hand\n"
         )
         return 2
     return 0

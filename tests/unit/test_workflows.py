@@ -156,7 +156,7 @@ def test_variables_that_a_repository_must_set() -> None:
     assert require(A="x", B="y").returncode == 0
     neither, blank = require(), require(A="x", B=" ")
     assert neither.returncode == blank.returncode == 2
-    assert "A and B" in neither.stderr and "set B" in blank.stderr and "Variables" in blank.stderr
+    assert "A and B" in neither.stderr and "set B" in blank.stderr and "variables" in blank.stderr
 
 
 def test_no_source_is_of_a_branch_and_artifacts_have_a_name_a_cell() -> None:

@@ -47,6 +47,7 @@ from .plan_file import read_plan as read_plan
 from .plan_file import restore_addresses as restore_addresses
 from .plan_file import write_plan as write_plan
 from .planner import Planner as Planner
+from .planner import make_comparable_stamp as make_comparable_stamp
 from .preflight import complete_subject as complete_subject
 from .preflight import find_headers as find_headers
 from .preflight import make_subject as make_subject
@@ -110,6 +111,9 @@ from .run_step import result_path as result_path
 from .run_step import run_single_step as run_single_step
 from .run_step import run_step_in_record as run_step_in_record
 from .run_step import run_step_line as run_step_line
+from .settle_steps import list_run_targets as list_run_targets
+from .settle_steps import settle_all_steps as settle_all_steps
+from .settle_steps import settle_step as settle_step
 from .source_checks import LockedBuild as LockedBuild
 from .source_checks import apply_lock as apply_lock
 from .source_checks import note_stale_sources as note_stale_sources
@@ -122,11 +126,7 @@ from .step import Plan as Plan
 from .step import Step as Step
 from .step_graph import StepGraph as StepGraph
 from .step_graph import make_step_graph as make_step_graph
-from .step_inputs import list_run_targets as list_run_targets
-from .step_inputs import make_comparable_stamp as make_comparable_stamp
-from .step_inputs import settle_all_steps as settle_all_steps
-from .step_inputs import settle_step as settle_step
-from .step_kinds.install_environment import install_rocm_now as install_rocm_now
+from .step_kinds.install_rocm import install_rocm_now as install_rocm_now
 from .step_kinds.stamp_variant import stamp_wheel as stamp_wheel
 from .watch import StepDisplay as StepDisplay
 from .watch import join_step_lines as join_step_lines

@@ -42,9 +42,9 @@ from rocm_wheels.pipeline.run_step import (
     record_step_end,
     run_step_command,
 )
+from rocm_wheels.pipeline.settle_steps import settle_step
 from rocm_wheels.pipeline.step import Step
 from rocm_wheels.pipeline.step_graph import StepGraph
-from rocm_wheels.pipeline.step_inputs import settle_step
 from rocm_wheels.pipeline.watch import ResourceUsage, StepDisplay
 
 _MAX_PARALLEL_STEPS = 8

@@ -15,10 +15,10 @@ from rocm_wheels.pipeline.planner import Planner
 from rocm_wheels.pipeline.provided_wheel_checks import list_built_against, refuse_misfits, warn_of_unread_code
 from rocm_wheels.pipeline.provided_wheels import refuse_stray_wheels
 from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest, select_projects
+from rocm_wheels.pipeline.settle_steps import list_run_targets, settle_all_steps
 from rocm_wheels.pipeline.source_checks import LockedBuild, apply_lock
 from rocm_wheels.pipeline.step import BuiltAgainst, KnownAfter, Plan, Step
 from rocm_wheels.pipeline.step_graph import StepGraph, make_step_graph
-from rocm_wheels.pipeline.step_inputs import list_run_targets, settle_all_steps
 from rocm_wheels.sources import strip_repository_variables
 
 _VERDICT_WORDS = {"run": "runs", "skip": "done", "known later": "later", "left out": "out"}

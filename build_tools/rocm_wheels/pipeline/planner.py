@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rocm_wheels.core import UsageError
 from rocm_wheels.models import Project, choose_targets, load_project, parse_targets, strip_features
 from rocm_wheels.pipeline.build_inputs import BuildDependencies, PlannedBuild, plan_build
 from rocm_wheels.pipeline.facts import Facts, PythonFacts
+from rocm_wheels.pipeline.outputs import NO_EARLIER_RESULT, StepStamp, explain_run
 from rocm_wheels.pipeline.provided_wheel_checks import find_usable_triton, refuse_misfits
 from rocm_wheels.pipeline.provided_wheels import ProvidedWheel
-from rocm_wheels.pipeline.step import BuildCell, KnownAfter, Step, StepInput
+from rocm_wheels.pipeline.step import KINDS_SERVING_FEWER, BuildCell, KnownAfter, Step, StepInput
 from rocm_wheels.pipeline.step_graph import PROBE_STEP, StepGraph
 from rocm_wheels.sdk import RocmSdk
 from rocm_wheels.variants import choose_targets as named_targets
@@ -76,6 +77,16 @@ class Planner:
         if ready is None and not request.targets_variable:
             return KnownAfter(f"install-rocm-{tag}")
         return choose_targets(None, request.targets_variable, ready.sdk.targets if ready else ()).targets
+
+    def list_requested_targets(self, tag: str) -> tuple[str, ...] | KnownAfter:
+        """Return the targets of all sets as they are asked for, bad ones included."""
+        requested: dict[str, None] = {}
+        for name in self.graph.sets:
+            set_targets = self.requested_targets(name, tag)
+            if isinstance(set_targets, KnownAfter):
+                return set_targets
+            requested.update(dict.fromkeys(set_targets))
+        return tuple(requested)
 
     def rocm_input(self, step: Step) -> StepInput:
         """Return what tells the installed ROCm packages apart."""
@@ -168,3 +179,28 @@ def refuse_missing_targets(targets: Sequence[str], sdk: RocmSdk) -> None:
             tip=f"install its packages (--install-rocm --rocm-extras device-{strip_features(missing[0])}),"
             " or compile without kernels of ROCm's libraries: --allow-unlisted-targets",
         )
+
+
+def decide_verdict(planner: Planner, step: Step, inputs: Mapping[str, StepInput], command: str = "") -> Step:
+    """Return a step with its verdict, from its inputs as far as they are known and what it did last."""
+    step = replace(step, inputs=inputs, command=command)
+    done = planner.facts.done.get(step.id)
+    if done is None:
+        return replace(step, verdict="run", why=NO_EARLIER_RESULT)
+    last_stamp, known_inputs = replace(make_comparable_stamp(step, done.stamp), outputs=()), step.known_inputs
+    why = explain_run(last_stamp, known_inputs) or done.fault  # its outputs were looked at with the facts
+    if why:
+        return replace(step, verdict="run", why=why)
+    if step.fingerprint is None:
+        return replace(step, verdict="known later", why=str(step.waits_for))
+    return replace(step, verdict="skip", why="up to date")
+
+
+def make_comparable_stamp(step: Step, stamp: StepStamp) -> StepStamp:
+    """Return a stamp with those of its inputs that a step, as far as it is known, is compared with."""
+    if step.fingerprint is not None and step.kind not in KINDS_SERVING_FEWER:
+        return stamp
+    known_inputs = step.known_inputs
+    return replace(
+        stamp, inputs={name: value for name, value in stamp.inputs.items() if name in known_inputs}
+    )

@@ -1,8 +1,7 @@
 """Run one step of a plan here: what ``run-step`` does, on a laptop, in a cluster job and in CI alike.
 
-A step is run within the record of a run, or with a record of its own. A process imports the code of its
-own kind of step, and no more. Where the record is, and how a step ended, a run and the process of a step
-tell each other by variables and by a result file.
+A step is run within the record of a run, or with a record of its own. Where the record is, and how a
+step ended, a run and the process of a step tell each other by variables and by a result file.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
@@ -49,47 +48,14 @@ from rocm_wheels.pipeline.plan_file import PlanFile
 from rocm_wheels.pipeline.planner import Planner
 from rocm_wheels.pipeline.request import WheelsRequest, select_projects
 from rocm_wheels.pipeline.run_record import RunRecord, create_run_record
+from rocm_wheels.pipeline.settle_steps import settle_step
 from rocm_wheels.pipeline.source_checks import LockedBuild, refuse_stale_source
-from rocm_wheels.pipeline.step import KINDS_SERVING_FEWER, BuiltAgainst, Step, StepKind
+from rocm_wheels.pipeline.step import KINDS_SERVING_FEWER, BuiltAgainst, Step
 from rocm_wheels.pipeline.step_graph import make_step_graph
-from rocm_wheels.pipeline.step_inputs import settle_step
+from rocm_wheels.pipeline.step_kinds import STEP_KINDS
 from rocm_wheels.pipeline.step_run import StepRun
 from rocm_wheels.pipeline.watch import ResourceUsage
 from rocm_wheels.sdk import EnvironmentSpec
-
-
-def load_step_code(kind: StepKind) -> Callable[[StepRun], bool | None]:
-    """Return what does steps of a kind; it returns whether nothing had to be made, where it can tell."""
-    match kind:
-        case "install-rocm":
-            from rocm_wheels.pipeline.step_kinds.install_environment import install_rocm
-
-            return install_rocm
-        case "install-tools":
-            from rocm_wheels.pipeline.step_kinds.install_environment import install_tools
-
-            return install_tools
-        case "probe-targets":
-            from rocm_wheels.pipeline.step_kinds.check_toolchain import run_probe
-
-            return run_probe
-        case "check-cache":
-            from rocm_wheels.pipeline.step_kinds.check_toolchain import run_cache_check
-
-            return run_cache_check
-        case "configure":
-            from rocm_wheels.pipeline.step_kinds.configure import run_configure
-
-            return run_configure
-        case "build":
-            from rocm_wheels.pipeline.step_kinds.build import run_build
-
-            return run_build
-        case "variant":
-            from rocm_wheels.pipeline.step_kinds.stamp_variant import stamp_variant
-
-            return stamp_variant
-
 
 RECORD_VARIABLE = "ROCM_WHEELS_RECORD"
 ADDRESS_VARIABLES = {"index_url": "ROCM_WHEELS_INDEX_URL", "find_links": "ROCM_WHEELS_FIND_LINKS"}
@@ -212,7 +178,7 @@ def perform_step(
         _refuse_changed_inputs(step, settled)
         if settled.verdict == "skip":
             return True
-        return bool(load_step_code(step.kind)(StepRun(planner, settled, record, jobs)))
+        return bool(STEP_KINDS[step.kind].run(StepRun(planner, settled, record, jobs)))
 
 
 def look_up_facts(file: PlanFile, step: Step, env: Mapping[str, str]) -> Facts:

@@ -47,6 +47,12 @@ class StepRun:
         """The inputs of the step, all of which are known by now."""
         return {name: str(value) for name, value in self.step.inputs.items()}
 
+    def make_scratch_folder(self) -> Path:
+        """Return a folder of the workspace for small compilations."""
+        folder = self.facts.workspace.fresh_wheels
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
     def echo_line(self, line: str) -> None:
         """Take a line of a program's output: on GitHub, where log files are lost, people read it at once."""
         if is_log_on_github():

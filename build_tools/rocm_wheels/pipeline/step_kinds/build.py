@@ -14,24 +14,16 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rocm_wheels.audit import (
-    AuditReport,
-    ImportEnvironment,
-    WheelExpectation,
-    add_import_check,
-    format_finding,
-    format_report,
-    reject_wheel,
-    verify_wheel,
-)
 from rocm_wheels.compile import (
+    BuildRequest,
     BuiltWheel,
     CacheStatistics,
     ask_preloads,
     build_wheel,
     explain_low_rate,
+    make_front_end_command,
     open_cache_session,
     read_statistics,
 )
@@ -43,12 +35,14 @@ from rocm_wheels.core import (
     UsageError,
     compare_environments,
     copy_atomically,
+    format_command,
     format_count,
     log_note,
     log_warning,
+    redact_environment,
 )
 from rocm_wheels.models import Project, load_project
-from rocm_wheels.package import digest_content, embed_provenance, extract_lock_part
+from rocm_wheels.package import digest_content, digest_lock_part, embed_provenance, extract_lock_part
 from rocm_wheels.pipeline.build_environment import (
     find_importing_python,
     find_project_layer,
@@ -57,6 +51,7 @@ from rocm_wheels.pipeline.build_environment import (
     uninstall_built_wheel,
 )
 from rocm_wheels.pipeline.build_inputs import PlannedBuild, select_configure_inputs
+from rocm_wheels.pipeline.estimates import estimate_step
 from rocm_wheels.pipeline.outputs import (
     OutputFile,
     StepStamp,
@@ -65,12 +60,84 @@ from rocm_wheels.pipeline.outputs import (
     refuse_foreign_wheels,
     write_stamp,
 )
+from rocm_wheels.pipeline.planner import Planner, decide_verdict
 from rocm_wheels.pipeline.provided_wheel_checks import find_project_misfits
 from rocm_wheels.pipeline.provided_wheels import ProvidedWheel, inspect_installed_wheel
-from rocm_wheels.pipeline.step import KnownAfter
+from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput
 from rocm_wheels.pipeline.step_graph import configure_step_id
 from rocm_wheels.pipeline.step_run import StepRun
 from rocm_wheels.sources import hold_checkout, restore_links
+
+if TYPE_CHECKING:
+    from rocm_wheels.audit import AuditReport
+
+
+def settle_build(planner: Planner, step: Step) -> Step:
+    """Return the step with its inputs, estimate, command and environment, as far as they are known."""
+    facts, project = planner.facts, load_project(str(step.project))
+    planned = planner.plan_step_build(step)
+    targets = planner.find_targets(step.cell)
+    count = 1 if isinstance(targets, KnownAfter) else len(targets)
+    step = replace(
+        step,
+        estimate=estimate_step(
+            project.name, count if project.has_device_code else 1, facts.machine, facts.history
+        ),
+    )
+    if isinstance(planned, KnownAfter):
+        identity = facts.trees[project.name].identity
+        inputs: dict[str, StepInput] = {"commit": identity.commit, "sources": identity.tree}
+        if not isinstance(targets, KnownAfter) and project.has_device_code:
+            inputs["PYTORCH_ROCM_ARCH"] = ";".join(targets)
+        inputs["everything else"] = planned
+        for pin in project.build.pins:
+            if isinstance(version := planner.find_wheel_version(step, pin.project), KnownAfter):
+                inputs[f"version of {pin.project}"] = version
+        return decide_verdict(planner, step, inputs)
+    command = make_build_command(planner, step, planned.request)
+    step = decide_verdict(planner, step, dict(planned.inputs), command=command)
+    step = replace(
+        step, environment=redact_environment(compare_environments(planned.base, planned.environment))
+    )
+    return step if step.verdict == "run" else _check_current_wheel(planner, step)
+
+
+def make_build_command(planner: Planner, step: Step, request: BuildRequest) -> str:
+    """Return the command line of a build's front end, as it can be pasted into a shell."""
+    ready = planner.python_facts(step).ready
+    assert ready is not None
+    workspace = planner.facts.workspace
+    python = find_project_layer(str(step.project), ready, workspace).python
+    argv = make_front_end_command(
+        request, request.folder, python=python, out_dir=workspace.fresh_wheels / step.id
+    )
+    return format_command(argv, cwd=request.folder)
+
+
+def _check_current_wheel(planner: Planner, step: Step) -> Step:
+    """Look whether a current wheel is where this run wants it, with what it wants in it."""
+    request, stamp = planner.facts.request, planner.facts.done[step.id].stamp
+    if request.clean:
+        return replace(step, verdict="run", why="--clean")
+    if request.verify and not stamp.facts.get("verified"):
+        return replace(step, verdict="run", why="not verified")
+    why = _why_elsewhere(planner, step) or _why_other_lock(planner, step)
+    # bringing it there costs nothing of what building it would
+    return replace(step, verdict="run", why=why, brought=True, estimate=None) if why else step
+
+
+def _why_elsewhere(planner: Planner, step: Step) -> str:
+    present_folders = {Path(output.path).parent for output in planner.facts.done[step.id].stamp.outputs}
+    wanted_folders = planner.graph.output_folders(step, planner.facts.request.output)
+    missing = [str(folder) for folder in wanted_folders if folder not in present_folders]
+    return f"the wheel is missing in {', '.join(missing)}" if missing else ""
+
+
+def _why_other_lock(planner: Planner, step: Step) -> str:
+    locked, stamp = planner.facts.locked, planner.facts.done[step.id].stamp
+    if locked is None or stamp.facts["lock"] == digest_lock_part(locked.lock, str(step.project)):
+        return ""
+    return "the wheel records another lock"
 
 
 @contextmanager
@@ -403,6 +470,9 @@ class BuildStep:
 
     def _verify_wheel(self, wheel: BuiltWheel, inside: str) -> AuditReport:
         """Check a wheel as a file; then, where it is right, import it where others will need it."""
+        # only a process that builds needs the audit: planning does not load it
+        from rocm_wheels.audit import ImportEnvironment, WheelExpectation, add_import_check, verify_wheel
+
         facts, ready, others = (
             self.step_run.facts,
             self.step_run.ready,
@@ -435,6 +505,8 @@ class BuildStep:
 
     def _judge_report(self, wheel: BuiltWheel, report: AuditReport) -> AuditReport:
         """Write the report into the log; set a wheel that failed aside and raise AuditError."""
+        from rocm_wheels.audit import format_finding, format_report, reject_wheel
+
         with self.step_run.log.open("a", encoding="utf-8") as file:
             file.write("\n".join(["", "# checks", *format_report(report), ""]))
         if report.jit_sources and not report.targets:

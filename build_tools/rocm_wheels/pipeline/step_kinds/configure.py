@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from rocm_wheels.compile import configure_tree
-from rocm_wheels.pipeline.step_kinds.build import BuildStep
+from rocm_wheels.pipeline.build_inputs import select_configure_inputs
+from rocm_wheels.pipeline.planner import Planner, decide_verdict
+from rocm_wheels.pipeline.step import KnownAfter, Step
+from rocm_wheels.pipeline.step_kinds.build import BuildStep, make_build_command
 from rocm_wheels.pipeline.step_run import StepRun
 from rocm_wheels.sources import hold_checkout
+
+
+def settle_configure(planner: Planner, step: Step) -> Step:
+    """Return the step with the inputs of its build that CMake reads."""
+    planned = planner.plan_step_build(step)
+    if isinstance(planned, KnownAfter):
+        return decide_verdict(planner, step, {"everything else": planned})
+    inputs = select_configure_inputs(planned.inputs)
+    return decide_verdict(planner, step, inputs, command=make_build_command(planner, step, planned.request))
 
 
 def run_configure(step_run: StepRun) -> None:

@@ -12,17 +12,36 @@ from dataclasses import replace
 from pathlib import Path
 
 from rocm_wheels.core import log_note
-from rocm_wheels.package import StampRequest, plan_stamps, write_stamps
 from rocm_wheels.pipeline.outputs import OutputFile
-from rocm_wheels.pipeline.step import KnownAfter
+from rocm_wheels.pipeline.planner import Planner, decide_verdict
+from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput
 from rocm_wheels.pipeline.step_run import StepRun
-from rocm_wheels.variants import WheelTargets, read_wheel_targets
+from rocm_wheels.variants import read_wheel_targets
 from rocm_wheels.wheels import get_edited_name
 
 VARIANTS_FOLDER = "variants"
+VARIANT_VERSION = "1"
 
 
-def stamp_variant(step_run: StepRun) -> None:
+def settle_stamp_variant(planner: Planner, step: Step) -> Step:
+    """Return the step with the wheel that is stamped, its targets and its ROCm."""
+    needed, targets = step.after[0], planner.find_targets(step.cell)
+    ready = planner.python_facts(step).ready
+    current = planner.is_current(needed)
+    done = planner.facts.done[needed].stamp if current else None
+    rocm: StepInput = KnownAfter(f"install-rocm-{step.cell.tag}") if ready is None else ready.sdk.version
+    folders = planner.graph.output_folders(step, planner.facts.request.output)
+    inputs: dict[str, StepInput] = {
+        "wheel": done.outputs[0].sha256 if done else KnownAfter(needed),
+        "targets": targets if isinstance(targets, KnownAfter) else ",".join(targets),
+        "ROCm": rocm,
+        "output folder": ", ".join(map(str, folders)),
+        "step": VARIANT_VERSION,
+    }
+    return decide_verdict(planner, step, inputs, command="rocm-wheels stamp")
+
+
+def run_stamp_variant(step_run: StepRun) -> None:
     """Write the variants of a wheel, one for each folder that has it, and take away those they replace.
 
     DataError when a wheel cannot be stamped, or when a file that is not ours has the name of its variant.
@@ -53,9 +72,13 @@ def stamp_wheel(wheel: Path, rocm: str, targets: Sequence[str], ours: set[Path])
     """Stamp one wheel; return its variant and the label. ``ours``: earlier variants that may be replaced."""
     folder = wheel.parent / VARIANTS_FOLDER
     held_targets = read_wheel_targets(wheel)
-    planned = plan_stamps(
-        [wheel], _make_stamp_request(held_targets, rocm, targets), wheel_targets={wheel: held_targets}
-    )
+    # planning does not load what stamps
+    from rocm_wheels.package import StampRequest, plan_stamps, write_stamps
+
+    request = StampRequest(rocm_version=rocm)
+    if not held_targets.targets:
+        request = replace(request, targets=",".join(targets), allow_claim=True)
+    planned = plan_stamps([wheel], request, wheel_targets={wheel: held_targets})
     target = folder / get_edited_name(planned[0].source.name, planned[0].edit)
     (done,) = write_stamps(planned, folder, replace=target in ours)
     for old in ours - {target}:
@@ -64,10 +87,3 @@ def stamp_wheel(wheel: Path, rocm: str, targets: Sequence[str], ours: set[Path])
         old.unlink(missing_ok=True)
         log_note(f"{old.name} is replaced by {done.path.name}")
     return done.path, done.label
-
-
-def _make_stamp_request(held_targets: WheelTargets, rocm: str, targets: Sequence[str]) -> StampRequest:
-    request = StampRequest(rocm_version=rocm)
-    if held_targets.targets:
-        return request
-    return replace(request, targets=",".join(targets), allow_claim=True)

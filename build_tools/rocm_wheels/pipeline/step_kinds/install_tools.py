@@ -1,4 +1,4 @@
-"""``install-rocm`` and ``install-tools``: build environments, and layers with the tools of projects.
+"""``install-tools``: a layer for each project, with what it needs to be built.
 
 Layers are made before the first project is built: what one project needs is not exchanged while another
 is being compiled with it.
@@ -6,70 +6,64 @@ is being compiled with it.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from rocm_wheels.compile import list_sdk_warnings
-from rocm_wheels.core import SdkError, Workspace, log_note, log_warning
+from rocm_wheels.core import SdkError, log_note
 from rocm_wheels.models import get_option_name, load_project
 from rocm_wheels.pipeline.build_environment import (
-    ReadyEnvironment,
     expand_requirements,
     find_half_installed,
     find_project_layer,
     find_requirement_closure,
     hold_environment,
-    inspect_environment,
     layer_packages_folder,
     list_installed_packages,
     list_packages_below,
     read_required_names,
 )
-from rocm_wheels.pipeline.console_text import format_duration
 from rocm_wheels.pipeline.outputs import OutputFile
-from rocm_wheels.pipeline.request import SdkRequest
+from rocm_wheels.pipeline.planner import Planner, decide_verdict
+from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput
 from rocm_wheels.pipeline.step_run import StepRun
 from rocm_wheels.sdk import (
     BuildEnvironment,
     PackageSource,
-    ensure_environment,
     ensure_layer,
-    install_into,
+    format_install_command,
     install_requirements,
     is_transient_failure,
 )
 
-
-def install_rocm(step_run: StepRun) -> None:
-    """Make the environment of an interpreter, with ROCm in it, and ask that what it is. Raises SdkError."""
-    facts = step_run.facts
-    request = facts.request.sdk_for(step_run.planner.python_facts(step_run.step).python)
-    if request.current_env:
-        environment = install_into(request.python, request, facts.env, step_run.echo_line)
-    else:
-        environment = ensure_environment(request, facts.workspace, facts.env, step_run.echo_line)
-    ready = inspect_environment(environment, request, facts.workspace, facts.env)
-    if facts.locked is not None:
-        facts.locked.check_rocm(ready.sdk.version)
-    log_note(f"ROCm {ready.sdk.version} at {ready.sdk.root} ({request.requirement})")
-    for text in list_sdk_warnings(ready.sdk_tree):
-        log_warning(text)
+TOOLS_VERSION = "2"
 
 
-def install_rocm_now(request: SdkRequest, workspace: Workspace, env: Mapping[str, str]) -> ReadyEnvironment:
-    """Do it without a plan; an open version specifier is resolved again. Raises SdkError."""
-    begin = time.monotonic()
-    if request.current_env:
-        environment = install_into(request.python, request, env)
-    else:
-        environment = ensure_environment(request, workspace, env, upgrade=True)
-    how = f"done in {format_duration(time.monotonic() - begin)}" if environment.created else "up to date"
-    log_note(f"install-rocm: {how} ({request.requirement})")
-    return inspect_environment(environment, request, workspace, env)
+def settle_install_tools(planner: Planner, step: Step) -> Step:
+    """Return the step with the requirements of all projects, and the digests of the files that hold them."""
+    facts, ready = planner.facts, planner.python_facts(step).ready
+    made_by = KnownAfter(f"install-rocm-{step.cell.tag}")
+    inputs: dict[str, StepInput] = {
+        "ROCm packages": planner.rocm_input(step),
+        "environment": made_by if ready is None else str(ready.environment.prefix),
+        "step": TOOLS_VERSION,
+    }
+    needed: list[str] = []
+    for provided in planner.python_facts(step).provided.values():
+        if provided.wheel is not None and provided.requires:
+            inputs[f"requirements of {provided.project}"] = ", ".join(provided.requires)
+            needed += provided.requires
+    lines = [format_install_command(needed)] if needed else []
+    for name, tree in facts.trees.items():
+        words: list[str] = []
+        inputs[f"tools of {name}"] = " ".join(facts.tools)
+        for file, digest in tree.files.items():
+            inputs[f"{file} of {name}"] = digest
+            words += ["--requirement", str(tree.source / file)]
+        lines += [format_install_command(facts.tools), *([format_install_command(words)] if words else [])]
+    return decide_verdict(planner, step, inputs, command=" && ".join(dict.fromkeys(lines)))
 
 
-def install_tools(step_run: StepRun) -> None:
+def run_install_tools(step_run: StepRun) -> None:
     """Install what each project needs to be built, and note what that is now. Raises SdkError.
 
     The tools of torch's line come first, then what the project itself requires: that decides.

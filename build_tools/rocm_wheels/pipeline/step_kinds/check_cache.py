@@ -1,0 +1,57 @@
+"""``check-cache``: a compiler cache that cannot be trusted with device code ends the run early."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from rocm_wheels.compile import CACHE_TEST_VERSION, check_cache_trust
+from rocm_wheels.core import BuildError, log_note
+from rocm_wheels.pipeline.planner import Planner, decide_verdict
+from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput
+from rocm_wheels.pipeline.step_run import StepRun
+
+
+def settle_check_cache(planner: Planner, step: Step) -> Step:
+    """Return the step with the program of the cache, its settings and a target to compile for."""
+    cache = planner.facts.cache
+    assert cache is not None
+    targets = planner.list_requested_targets(step.cell.tag)
+    inputs: dict[str, StepInput] = {
+        "ROCm packages": planner.rocm_input(step),
+        "program": str(cache.program),
+        "version": planner.facts.cache_version,
+        "settings": ", ".join(planner.facts.cache_settings.splitlines()),
+        "target": targets if isinstance(targets, KnownAfter) else targets[0],
+        "step": CACHE_TEST_VERSION,
+    }
+    return decide_verdict(planner, step, inputs, command=f"{cache.kind} before hipcc, on a file of its own")
+
+
+def run_cache_check(step_run: StepRun) -> None:
+    """Try whether the compiler cache can be trusted with device code. BuildError when it cannot."""
+    cache, ready = step_run.facts.cache, step_run.ready
+    assert cache is not None
+    with tempfile.TemporaryDirectory(prefix=".cache-", dir=step_run.make_scratch_folder()) as folder:
+        verdict = check_cache_trust(
+            cache, ready.sdk_tree, step_run.known_inputs["target"], Path(folder), step_run.facts.env
+        )
+    step_run.record_event(
+        "cache-test",
+        kind=cache.kind,
+        trusted=verdict.trusted,
+        checks=[asdict(check) for check in verdict.checks],
+    )
+    if not verdict.trusted:
+        failed = "".join(
+            f"\n  {check.what}: expected {check.expected}, seen {check.seen}"
+            for check in verdict.checks
+            if check.passed is False
+        )
+        raise BuildError(
+            f"{cache.kind} cannot be trusted with device code:{failed}",
+            tip="build with --sccache-no-wrap, which leaves device code alone, or without a compiler cache",
+        )
+    log_note(f"{cache.kind} can be trusted with device code")
+    step_run.record_success(trusted=True)

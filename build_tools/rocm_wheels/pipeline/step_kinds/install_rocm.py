@@ -1,0 +1,58 @@
+"""``install-rocm``: the build environment of an interpreter, with ROCm's packages in it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from rocm_wheels.compile import list_sdk_warnings
+from rocm_wheels.core import Workspace, log_note, log_warning
+from rocm_wheels.pipeline.build_environment import ReadyEnvironment, inspect_environment
+from rocm_wheels.pipeline.console_text import format_duration
+from rocm_wheels.pipeline.planner import Planner
+from rocm_wheels.pipeline.request import SdkRequest
+from rocm_wheels.pipeline.step import Step
+from rocm_wheels.pipeline.step_run import StepRun
+from rocm_wheels.sdk import ensure_environment, format_install_command, install_into
+
+
+def settle_install_rocm(planner: Planner, step: Step) -> Step:
+    """Return the step with what the environment is made of; what it lacks is why it runs."""
+    python_facts = planner.python_facts(step)
+    request = planner.facts.request.sdk_for(python_facts.python)
+    return replace(
+        step,
+        inputs=python_facts.inputs,
+        command=format_install_command([request.requirement], request.source),
+        verdict="run" if python_facts.why_install else "skip",
+        why=python_facts.why_install or "up to date",
+    )
+
+
+def run_install_rocm(step_run: StepRun) -> None:
+    """Make the environment of an interpreter, with ROCm in it, and ask that what it is. Raises SdkError."""
+    facts = step_run.facts
+    request = facts.request.sdk_for(step_run.planner.python_facts(step_run.step).python)
+    if request.current_env:
+        environment = install_into(request.python, request, facts.env, step_run.echo_line)
+    else:
+        environment = ensure_environment(request, facts.workspace, facts.env, step_run.echo_line)
+    ready = inspect_environment(environment, request, facts.workspace, facts.env)
+    if facts.locked is not None:
+        facts.locked.check_rocm(ready.sdk.version)
+    log_note(f"ROCm {ready.sdk.version} at {ready.sdk.root} ({request.requirement})")
+    for text in list_sdk_warnings(ready.sdk_tree):
+        log_warning(text)
+
+
+def install_rocm_now(request: SdkRequest, workspace: Workspace, env: Mapping[str, str]) -> ReadyEnvironment:
+    """Do it without a plan; an open version specifier is resolved again. Raises SdkError."""
+    begin = time.monotonic()
+    if request.current_env:
+        environment = install_into(request.python, request, env)
+    else:
+        environment = ensure_environment(request, workspace, env, upgrade=True)
+    how = f"done in {format_duration(time.monotonic() - begin)}" if environment.created else "up to date"
+    log_note(f"install-rocm: {how} ({request.requirement})")
+    return inspect_environment(environment, request, workspace, env)
