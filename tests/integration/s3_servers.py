@@ -11,10 +11,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import Any
 
-from rocm_wheels.core import S3Client, S3Retry, S3Store
+from rocm_wheels.core import RetryPolicy, S3Client, S3Store
 
 _numbers = count(1)
-QUICK = S3Retry((0.01,) * 5)
+QUICK = RetryPolicy(retries=5, first_wait=0.01, growth=1)
 
 
 @lru_cache
@@ -49,7 +49,7 @@ def a_bucket() -> str:
 
 def a_store(endpoint: str = "", *, bucket: str = "") -> S3Store:
     """Return a store in a new bucket, or in one that is there, reached by ``endpoint``."""
-    store = S3Store(bucket or a_bucket(), "some/where", {}, attempts=QUICK)
+    store = S3Store(bucket or a_bucket(), "some/where", {}, policy=QUICK)
     store._client = _client(endpoint or moto())
     return store
 

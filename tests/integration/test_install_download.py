@@ -20,13 +20,13 @@ from pathlib import Path
 import pytest
 from flaky_downloads import FileServer, serving
 
-from rocm_wheels.core import DownloadTarget, HostError, RetryPolicy, RocmWheelsError
+from rocm_wheels.core import DownloadPolicy, DownloadTarget, HostError, RocmWheelsError
 from rocm_wheels.hosts import WheelCache, download_wheels
 
 CONTENT = random.Random(7).randbytes(3 << 20)
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
 NAME = "torch-2.9.1+rocm7.2-cp311-cp311-linux_x86_64.whl"
-QUICK = RetryPolicy(retries=2, first_wait=0.01, silence=5)
+QUICK = DownloadPolicy(retries=2, first_wait=0.01, silence=5)
 # a run of its own, in another process: what the tests below kill and starve
 RUN = """
 import sys
@@ -55,7 +55,7 @@ def wanted(server: FileServer, digest: str | None = DIGEST, name: str = NAME) ->
 
 def fetch(server: FileServer, cache: Path, digest: str | None = DIGEST) -> Path:
     one = wanted(server, digest)
-    return download_wheels([one], WheelCache(cache), patience=QUICK)[one].path
+    return download_wheels([one], WheelCache(cache), policy=QUICK)[one].path
 
 
 def parts(cache: Path) -> list[Path]:
@@ -155,11 +155,11 @@ def test_no_password_of_an_index_is_written_down(server: FileServer, tmp_path: P
         server.ways = ["cut", "busy", "busy"]
         one = replace(wanted(server, digest), url=f"{server.url.replace('//', '//me:s3cret@')}{NAME}")
         with pytest.raises(HostError):
-            download_wheels([one], WheelCache(tmp_path), patience=QUICK)
+            download_wheels([one], WheelCache(tmp_path), policy=QUICK)
         assert len(parts(tmp_path)) == 1
         said = [path.read_text() for path in tmp_path.rglob("*.json")]
         # somebody else's password changes nothing: what is there of the file is carried on
-        download_wheels([replace(one, url=f"{server.url}{NAME}")], WheelCache(tmp_path), patience=QUICK)
+        download_wheels([replace(one, url=f"{server.url}{NAME}")], WheelCache(tmp_path), policy=QUICK)
         said += [path.read_text() for path in tmp_path.rglob("*.json")]
         assert said and not any("s3cret" in text for text in said)
         assert server.asked[-1][1] == f"bytes={HALF}-"
@@ -245,7 +245,7 @@ def test_a_failure_leaves_the_other_files(server: FileServer, tmp_path: Path) ->
     server.files["good.whl"] = b"good"
     good = DownloadTarget("good.whl", f"{server.url}good.whl", hashlib.sha256(b"good").hexdigest())
     with pytest.raises(RocmWheelsError, match="404"):
-        download_wheels([good, wanted(server, DIGEST, "none.whl")], WheelCache(tmp_path), patience=QUICK)
+        download_wheels([good, wanted(server, DIGEST, "none.whl")], WheelCache(tmp_path), policy=QUICK)
     assert WheelCache(tmp_path).wheel_path(str(good.sha256), "good.whl").read_bytes() == b"good"
 
 
@@ -272,7 +272,7 @@ def test_a_stalled_server_is_left(server: FileServer, tmp_path: Path) -> None:
 
     server.answer = silent  # type: ignore[method-assign,assignment]
     one = wanted(server)
-    quick = RetryPolicy(retries=2, first_wait=0.01, silence=0.3)
-    assert download_wheels([one], WheelCache(tmp_path), patience=quick)[one].path.read_bytes() == CONTENT
+    quick = DownloadPolicy(retries=2, first_wait=0.01, silence=0.3)
+    assert download_wheels([one], WheelCache(tmp_path), policy=quick)[one].path.read_bytes() == CONTENT
     held.set()
     assert json.dumps(server.asked[0]) == '["silence", "", 0]'

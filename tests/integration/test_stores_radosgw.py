@@ -111,7 +111,7 @@ def store(gateway: str) -> S3Store:
 
 
 def _store(env: Mapping[str, str], bucket: str) -> S3Store:
-    store = S3Store(bucket, "some/where", env, attempts=s3_servers.QUICK)
+    store = S3Store(bucket, "some/where", env, policy=s3_servers.QUICK)
     store._client.call("create_bucket", Bucket=bucket)
     return store
 

@@ -1,11 +1,11 @@
-"""Which failures of a network are tried again, and how long we wait."""
+"""Which failures of a network are tried again."""
 
 from __future__ import annotations
 
 import pytest
 
 from rocm_wheels.core import SourceError
-from rocm_wheels.sources import Transport, attempt_with_retries, generate_waits, is_transient
+from rocm_wheels.sources import Transport, attempt_with_retries, is_transient
 
 # as git 2.39 with libcurl and OpenSSH print them
 PASSING = [
@@ -44,34 +44,37 @@ def test_a_failure_that_will_not(said: str) -> None:
     assert not is_transient(SourceError(said))
 
 
-def test_waits_double_and_keep_apart() -> None:
-    assert list(generate_waits(8, lambda: 1.0)) == [1, 2, 4, 8, 16, 32, 60, 60]
-    assert list(generate_waits(3, lambda: 0.0)) == [0.5, 1, 2]
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    seconds: list[float] = []
+    monkeypatch.setattr("rocm_wheels.core.retry.wait_or_stop", seconds.append)
+    return seconds
 
 
-def test_the_last_failure_is_the_one_that_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_failure_is_the_one_that_is_told(
+    waits: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
     said = iter(["early EOF", "RPC failed", "Connection reset by peer"])
-    slept: list[float] = []
 
     def attempt() -> None:
         raise SourceError(next(said))
 
     with pytest.raises(SourceError, match="Connection reset"):
-        attempt_with_retries(attempt, transport=Transport(retries=2), activity="fetching", sleep=slept.append)
-    assert len(slept) == 2
+        attempt_with_retries(attempt, transport=Transport(retries=2), activity="fetching")
+    assert len(waits) == 2
     assert "fetching: early EOF; trying again in" in capsys.readouterr().err
 
 
-def test_what_will_not_pass_is_told_at_once() -> None:
+def test_what_will_not_pass_is_told_at_once(waits: list[float]) -> None:
     def attempt() -> None:
         raise SourceError("repository not found")
 
     with pytest.raises(SourceError, match="not found"):
-        attempt_with_retries(
-            attempt, transport=Transport(), activity="fetching", sleep=lambda _: pytest.fail("waited")
-        )
+        attempt_with_retries(attempt, transport=Transport(), activity="fetching")
+    assert not waits
 
 
+@pytest.mark.usefixtures("waits")
 def test_what_works_the_second_time_is_returned() -> None:
     answers = iter([SourceError("early EOF"), "ok"])
 
@@ -81,4 +84,4 @@ def test_what_works_the_second_time_is_returned() -> None:
             raise answer
         return answer
 
-    assert attempt_with_retries(attempt, transport=Transport(), activity="x", sleep=lambda _: None) == "ok"
+    assert attempt_with_retries(attempt, transport=Transport(), activity="x") == "ok"

@@ -1,8 +1,8 @@
 from .download import BeginFile as BeginFile
 from .download import DownloadedFile as DownloadedFile
+from .download import DownloadPolicy as DownloadPolicy
 from .download import DownloadTarget as DownloadTarget
 from .download import FileDownload as FileDownload
-from .download import RetryPolicy as RetryPolicy
 from .download import Validators as Validators
 from .download import fingerprint_of_url as fingerprint_of_url
 from .download import host_of_url as host_of_url
@@ -33,6 +33,7 @@ from .findings import Severity as Severity
 from .findings import find_errors as find_errors
 from .folder_lock import WAIT_TIP as WAIT_TIP
 from .folder_lock import lock_folder as lock_folder
+from .http_session import RetryingSession as RetryingSession
 from .interruption import block_new_work as block_new_work
 from .interruption import is_interrupted as is_interrupted
 from .interruption import wait_or_stop as wait_or_stop
@@ -79,6 +80,10 @@ from .records import parse_record as parse_record
 from .records import read_json_file as read_json_file
 from .records import read_text_file as read_text_file
 from .records import require_pattern as require_pattern
+from .retry import RetryPolicy as RetryPolicy
+from .retry import TransientError as TransientError
+from .retry import parse_retry_after as parse_retry_after
+from .retry import run_with_retries as run_with_retries
 from .shell import HIDDEN as HIDDEN
 from .shell import compare_environments as compare_environments
 from .shell import find_secrets as find_secrets
@@ -96,13 +101,13 @@ from .store import NotInStoreError as NotInStoreError
 from .store import Store as Store
 from .store import StoredFile as StoredFile
 from .store import StoredFileInfo as StoredFileInfo
+from .store import change_documents as change_documents
 from .store import size_of_content as size_of_content
 from .store_dry_run import DryRunStore as DryRunStore
 from .store_folder import FolderStore as FolderStore
 from .store_fsspec import FsspecStore as FsspecStore
 from .store_s3 import BucketFolder as BucketFolder
 from .store_s3 import S3Client as S3Client
-from .store_s3 import S3Retry as S3Retry
 from .store_s3 import S3Store as S3Store
 from .store_url import find_broken_promise as find_broken_promise
 from .store_url import open_existing_store as open_existing_store

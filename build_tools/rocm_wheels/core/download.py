@@ -23,8 +23,15 @@ from urllib.parse import urlsplit
 
 from rocm_wheels.core.errors import HostError, RocmWheelsError
 from rocm_wheels.core.files import write_json_file
-from rocm_wheels.core.interruption import is_interrupted, wait_or_stop
+from rocm_wheels.core.interruption import is_interrupted
 from rocm_wheels.core.log import is_log_terminal, log_note, log_warning
+from rocm_wheels.core.retry import (
+    BUSY_STATUSES,
+    RetryPolicy,
+    TransientError,
+    parse_retry_after,
+    run_with_retries,
+)
 from rocm_wheels.core.shell import HIDDEN, hide_credentials
 from rocm_wheels.core.wording import format_size
 
@@ -58,9 +65,7 @@ def fingerprint_of_url(url: str) -> str:
 
 _PIECE_SIZE = 1 << 20
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
-_BUSY_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 _DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_LONGEST_WAIT = 30.0
 _TIPS_BY_STATUS = {
     401: "the server wants to know who asks: put user and password into ~/.netrc or the URL",
     403: "the server refuses it: is it the right URL, and is this machine let in?",
@@ -68,14 +73,6 @@ _TIPS_BY_STATUS = {
 }
 
 ReportBytes = Callable[[int, "int | None"], None]
-
-
-class _RetryableError(Exception):
-    """A failure that may pass; ``wait`` is what the server asks for, in seconds."""
-
-    def __init__(self, text: str, wait: float = 0) -> None:
-        super().__init__(text)
-        self.wait = wait
 
 
 @dataclass(frozen=True)
@@ -89,11 +86,9 @@ class DownloadTarget:
 
 
 @dataclass(frozen=True)
-class RetryPolicy:
-    """How long a server is borne: attempts without any progress, seconds before the second, of silence."""
+class DownloadPolicy(RetryPolicy):
+    """How long a server is borne: attempts without any progress, and ``silence``, the seconds of one."""
 
-    retries: int = 5
-    first_wait: float = 1.0
     silence: float = 60.0
 
 
@@ -118,7 +113,7 @@ class FileDownload:
         folder: Path,
         session: requests.Session,
         report_bytes: ReportBytes,
-        patience: RetryPolicy,
+        policy: DownloadPolicy,
         *,
         error: type[RocmWheelsError] = HostError,
         option: str = "--cache-dir",
@@ -128,7 +123,7 @@ class FileDownload:
         self._target = target
         self._session = session
         self._report_bytes = report_bytes
-        self._patience = patience
+        self._policy = policy
         self._part = folder / "part"
         self._state = folder / "state.json"
         self._hasher, self._hashed = hashlib.sha256(), 0  # of so many bytes of the part, while they come
@@ -137,26 +132,34 @@ class FileDownload:
     def run(self) -> DownloadedFile:
         """Fetch it whole; an error with what is kept when that cannot be."""
         self._part.parent.mkdir(parents=True, exist_ok=True)
-        began_with, failures = self._size, 0
-        while True:
-            before = self._size
-            try:
+        size_before, has_old_part = 0, self._size > 0
+
+        def attempt() -> DownloadedFile:
+            nonlocal size_before, has_old_part
+            while True:
+                size_before = self._size
                 self._transfer()
                 digest = self._compute_digest()
                 if digest == self._target.sha256 or self._target.sha256 is None:
                     return DownloadedFile(self._part, digest, self._read_validators())
                 self._discard()
-                if not began_with:
+                if not has_old_part:
                     raise self._make_digest_error(digest)
-                began_with = 0  # what was there before may have been of another file
+                has_old_part = False  # it may have been of another file
                 log_warning(f"{self._target.name}: what was there did not go with the rest; fetching it anew")
-            except _RetryableError as cause:
-                failures = 1 if self._size > before else failures + 1
-                if failures > self._patience.retries:
-                    raise self._make_retries_error(str(cause)) from None
-                wait = cause.wait or self._patience.first_wait * 2 ** (failures - 1)
-                log_note(f"{self._target.name}: {cause}; trying again at {format_size(self._size)}")
-                wait_or_stop(min(wait, _LONGEST_WAIT))
+
+        def note_retry(failure: Exception, _failures: int, _seconds: float) -> None:
+            log_note(f"{self._target.name}: {failure}; trying again at {format_size(self._size)}")
+
+        try:
+            return run_with_retries(
+                attempt,
+                policy=self._policy,
+                has_progressed=lambda: self._size > size_before,
+                on_retry=note_retry,
+            )
+        except TransientError as cause:
+            raise self._make_retries_error(str(cause)) from None
 
     @property
     def _size(self) -> int:
@@ -183,21 +186,19 @@ class FileDownload:
                 headers["If-Range"] = validators.strong
         try:
             with self._session.get(
-                self._target.url, headers=headers, stream=True, timeout=(self._patience.silence,) * 2
+                self._target.url, headers=headers, stream=True, timeout=(self._policy.silence,) * 2
             ) as answer:
                 if self._begin_body(answer, received):
                     self._receive_body(answer)
         except (requests.RequestException, HTTPError) as cause:
-            raise _RetryableError(_describe_failure(cause)) from cause
+            raise TransientError(_describe_failure(cause)) from cause
 
     def _begin_body(self, answer: requests.Response, received: int) -> bool:
         """Read the head of an answer and make ready for its body; False when there is nothing to come."""
         status = answer.status_code
-        if status in _BUSY_STATUSES:
-            retry_after = answer.headers.get("Retry-After", "")
-            raise _RetryableError(
-                f"the server answers {status}", float(retry_after) if retry_after.isdigit() else 0
-            )
+        if status in BUSY_STATUSES:
+            retry_after = parse_retry_after(answer.headers.get("Retry-After", ""))
+            raise TransientError(f"the server answers {status}", retry_after=retry_after)
         if status == 416:
             size_match = re.fullmatch(r"bytes \*/(\d+)", answer.headers.get("Content-Range", ""))
             if received and size_match and int(size_match[1]) == received:
@@ -205,7 +206,7 @@ class FileDownload:
             self._discard()
             if not received:
                 raise self._make_status_error(status)
-            raise _RetryableError(f"the server has not the rest of the {format_size(received)} that are here")
+            raise TransientError(f"the server has not the rest of the {format_size(received)} that are here")
         if status == 206:
             span = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range", ""))
             if (
@@ -214,7 +215,7 @@ class FileDownload:
                 or span[2] not in ("*", str(self._read_validators().size))
             ):
                 self._discard()
-                raise _RetryableError("the server sent another range than requested")
+                raise TransientError("the server sent another range than requested")
             return True
         if status != 200:
             raise self._make_status_error(status)
@@ -242,12 +243,10 @@ class FileDownload:
                     raise RocmWheelsError("interrupted")
             os.fsync(file.fileno())
         if size is not None and received < size:
-            raise _RetryableError(
-                f"the connection ended after {format_size(received)} of {format_size(size)}"
-            )
+            raise TransientError(f"the connection ended after {format_size(received)} of {format_size(size)}")
         if size is not None and received > size:
             self._discard()
-            raise _RetryableError("the server sent more than it announced")
+            raise TransientError("the server sent more than it announced")
         self._write_validators(
             Validators(self._read_validators().etag, self._read_validators().modified, received)
         )
@@ -303,7 +302,7 @@ class FileDownload:
 
     def _make_retries_error(self, why: str) -> RocmWheelsError:
         return self._error(
-            f"{self._shown}: {why}, {self._patience.retries + 1} times without any progress",
+            f"{self._shown}: {why}, {self._policy.retries + 1} times without any progress",
             tip=(
                 f"{format_size(self._size)} are kept; run the same command again later, it goes on from there"
             ),

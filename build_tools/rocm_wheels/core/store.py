@@ -11,12 +11,13 @@ import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, TypeVar
 
 from rocm_wheels.core.errors import ReleaseError, UsageError, name_failed_file
+from rocm_wheels.core.retry import RetryPolicy, run_with_retries
 
 _PATH_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+!~-]*")
 RUN_AGAIN_TIP = "run the same command again; what is finished is kept"
@@ -145,6 +146,26 @@ def check_store_path(path: str) -> str:
 def prefix_of_folder(prefix: str) -> str:
     """Return a prefix as all paths below it begin."""
     return f"{check_store_path(prefix.rstrip('/'))}/" if prefix.strip("/") else ""
+
+
+_ResultT = TypeVar("_ResultT")
+_CONTENTION_POLICY = RetryPolicy(retries=6, first_wait=0.02, jitter=1)
+
+
+def change_documents(work: Callable[[], _ResultT], *, description: str) -> _ResultT:
+    """Return what ``work`` returns, which reads documents of a store and replaces them by their tags.
+
+    It is done again while it raises ChangedInStoreError. Raises ReleaseError when others change
+    ``description`` all the time.
+    """
+    try:
+        return run_with_retries(
+            work,
+            policy=_CONTENTION_POLICY,
+            is_transient=lambda failure: isinstance(failure, ChangedInStoreError),
+        )
+    except ChangedInStoreError as cause:
+        raise ReleaseError(f"{description} is changed by others all the time", tip=RUN_AGAIN_TIP) from cause
 
 
 _PIECE_SIZE = 1 << 20

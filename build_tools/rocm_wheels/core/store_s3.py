@@ -27,9 +27,9 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 from rocm_wheels.core.errors import ReleaseError, RocmWheelsError, UsageError
-from rocm_wheels.core.interruption import wait_or_stop
 from rocm_wheels.core.log import log_warning
 from rocm_wheels.core.parallel import run_in_parallel
+from rocm_wheels.core.retry import RetryPolicy, TransientError, parse_retry_after, run_with_retries
 from rocm_wheels.core.shell import hide_credentials
 from rocm_wheels.core.store import (
     RUN_AGAIN_TIP,
@@ -51,17 +51,17 @@ from rocm_wheels.core.store import (
 )
 
 S3Result = TypeVar("S3Result")
-RETRY_PAUSES: Sequence[float] = (0.2, 0.5, 1.5, 4, 10)  # seconds before another attempt
+S3_POLICY = RetryPolicy(first_wait=0.2, growth=2.5)
 
 
-class TransientS3Error(Exception):
+class TransientS3Error(TransientError):
     """A failure that may pass: a server in trouble, a connection that was lost.
 
     ``unsure``: the server may have done what it was asked for.
     """
 
-    def __init__(self, message: str, *, unsure: bool) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, unsure: bool, retry_after: float = 0) -> None:
+        super().__init__(message, retry_after=retry_after)
         self.unsure = unsure
 
 
@@ -69,55 +69,47 @@ class S3ConditionError(Exception):
     """The condition of a write does not hold."""
 
 
-@dataclass(frozen=True)
-class S3Retry:
-    """How often something is tried again, and how long the pauses are."""
+def read_with_retries(policy: RetryPolicy, action: str, work: Callable[[], S3Result]) -> S3Result:
+    """Return what ``work`` returns, in the end. Raises ReleaseError when it never does."""
+    try:
+        return run_with_retries(work, policy=policy)
+    except TransientS3Error as failure:
+        raise ReleaseError(f"cannot {action}", tip=RUN_AGAIN_TIP) from failure
 
-    pauses: Sequence[float] = RETRY_PAUSES
 
-    def read(self, action: str, work: Callable[[], S3Result]) -> S3Result:
-        """Return what ``work`` returns, in the end. Raises ReleaseError when it never does."""
-        for pause in (*self.pauses, None):
-            try:
-                return work()
-            except TransientS3Error as failure:
-                self._pause_or_fail(action, pause, failure)
-        raise AssertionError("the last attempt returns or raises")
+def write_with_retries(
+    policy: RetryPolicy, action: str, work: Callable[[], S3Result], look: Callable[[], S3Result | None]
+) -> S3Result:
+    """Return what ``work`` returns, or ``look`` when an attempt whose answer was lost had been enough.
 
-    def write(
-        self, action: str, work: Callable[[], S3Result], look: Callable[[], S3Result | None]
-    ) -> S3Result:
-        """Return what ``work`` returns, or ``look`` when an attempt whose answer was lost had been enough.
+    ``look`` tells whether we have written, and returns ``None`` when not. ``work`` raises
+    S3ConditionError when somebody has: that may have been ourselves, by an attempt whose answer was lost
+    below us. Raises ReleaseError when no attempt goes well.
+    """
+    unsure = False
 
-        ``look`` tells whether we have written, and returns ``None`` when not. ``work`` raises
-        S3ConditionError when somebody has: that may have been ourselves, since what is below us tries again,
-        too.
-        """
-        for pause in (*self.pauses, None):
-            try:
-                return work()
-            except S3ConditionError:
-                if (result := self.read(action, look)) is None:
-                    raise
-                return result
-            except TransientS3Error as failure:
-                if pause is None and failure.unsure and (result := self._look_once(look)) is not None:
-                    return result
-                self._pause_or_fail(action, pause, failure)
-                if failure.unsure and (result := self.read(action, look)) is not None:
-                    return result
-        raise AssertionError("the last attempt returns or raises")
-
-    def _look_once(self, look: Callable[[], S3Result | None]) -> S3Result | None:
+    def attempt() -> S3Result:
+        nonlocal unsure
+        if unsure and (result := look()) is not None:
+            return result
+        unsure = False
         try:
-            return look()
-        except TransientS3Error:
-            return None
+            return work()
+        except S3ConditionError:
+            if (result := read_with_retries(policy, action, look)) is None:
+                raise
+            return result
+        except TransientS3Error as failure:
+            unsure = failure.unsure
+            raise
 
-    def _pause_or_fail(self, action: str, pause: float | None, failure: TransientS3Error) -> None:
-        if pause is None:
-            raise ReleaseError(f"cannot {action}", tip=RUN_AGAIN_TIP) from failure
-        wait_or_stop(pause)
+    try:
+        return run_with_retries(attempt, policy=policy)
+    except TransientS3Error as failure:
+        with contextlib.suppress(TransientS3Error):
+            if unsure and (result := look()) is not None:
+                return result
+        raise ReleaseError(f"cannot {action}", tip=RUN_AGAIN_TIP) from failure
 
 
 _NOT_DONE_STATUSES = {429, 503}  # what S3 says before it has done anything (SlowDown)
@@ -298,7 +290,12 @@ def _translate_error(failure: Any, operation: str, where: str) -> Exception:
         unknown.operation = operation
         return unknown
     if status == _CONFLICT_STATUS or status in _NOT_DONE_STATUSES:
-        return TransientS3Error(f"{where}: {status} {code}", unsure=status != _CONFLICT_STATUS)
+        headers = failure.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+        return TransientS3Error(
+            f"{where}: {status} {code}",
+            unsure=status != _CONFLICT_STATUS,
+            retry_after=parse_retry_after(headers.get("retry-after", "")),
+        )
     if code in ("BadDigest", "IncompleteBody"):
         return TransientS3Error(f"{where}: the bytes did not arrive as they are", unsure=False)
     if status >= 500 or code in _TRANSIENT_CODES:
@@ -384,12 +381,12 @@ def make_s3_put(
     sums: ContentSums,
     mark: WriteMark,
     *,
-    attempts: S3Retry,
+    policy: RetryPolicy,
 ) -> S3Write:
     """Return the work that creates a file, of bytes or in parts, and returns its ETag."""
     if isinstance(content, bytes):
         return lambda: _put_object(client, object_key, content, mark)
-    return lambda: _put_parts(client, object_key, content, sums, mark, attempts=attempts)
+    return lambda: _put_parts(client, object_key, content, sums, mark, policy=policy)
 
 
 def make_s3_copy(
@@ -399,7 +396,7 @@ def make_s3_copy(
     source_info: StoredFileInfo,
     mark: WriteMark,
     *,
-    attempts: S3Retry,
+    policy: RetryPolicy,
 ) -> S3Write:
     """Return the work that copies a file on the server and returns the new one's ETag."""
     from_there = {
@@ -407,7 +404,7 @@ def make_s3_copy(
         "CopySourceIfMatch": source_info.tag,
     }
     if source_info.size > _COPIED_PART_SIZE:
-        return lambda: _copy_parts(client, target, from_there, source_info, mark, attempts=attempts)
+        return lambda: _copy_parts(client, target, from_there, source_info, mark, policy=policy)
     parameters = {**from_there, **mark.parameters, "MetadataDirective": "REPLACE", "IfNoneMatch": "*"}
     return lambda: normalize_etag(
         client.call("copy_object", **target, **parameters)["CopyObjectResult"]["ETag"]
@@ -435,7 +432,7 @@ def _put_parts(
     sums: ContentSums,
     mark: WriteMark,
     *,
-    attempts: S3Retry,
+    policy: RetryPolicy,
 ) -> str:
     def send(number: int) -> dict[str, Any]:
         with path.open("rb") as file:
@@ -445,7 +442,9 @@ def _put_parts(
         if parameters["ContentMD5"] != sums.parts[number - 1]:
             raise make_changed_error(path)
         action = f"send part {number} of {path.name}"
-        answer = attempts.read(action, lambda: client.call("upload_part", **object_key, **parameters))
+        answer = read_with_retries(
+            policy, action, lambda: client.call("upload_part", **object_key, **parameters)
+        )
         return {"ETag": answer["ETag"], "PartNumber": number}
 
     upload = client.call("create_multipart_upload", **object_key, **mark.parameters)["UploadId"]
@@ -459,15 +458,15 @@ def _copy_parts(
     source_info: StoredFileInfo,
     mark: WriteMark,
     *,
-    attempts: S3Retry,
+    policy: RetryPolicy,
 ) -> str:
     def copy(number: int) -> dict[str, Any]:
         first = (number - 1) * _COPIED_PART_SIZE
         span = f"bytes={first}-{min(first + _COPIED_PART_SIZE, source_info.size) - 1}"
         parameters = {"UploadId": upload, "PartNumber": number, "CopySourceRange": span}
         action = f"copy part {number} of {target['Key']}"
-        answer = attempts.read(
-            action, lambda: client.call("upload_part_copy", **target, **from_there, **parameters)
+        answer = read_with_retries(
+            policy, action, lambda: client.call("upload_part_copy", **target, **from_there, **parameters)
         )
         return {"ETag": answer["CopyPartResult"]["ETag"], "PartNumber": number}
 
@@ -509,10 +508,10 @@ class S3Store:
     folder: Path | None = None
 
     def __init__(
-        self, bucket: str, prefix: str, env: Mapping[str, str], *, attempts: S3Retry | None = None
+        self, bucket: str, prefix: str, env: Mapping[str, str], *, policy: RetryPolicy = S3_POLICY
     ) -> None:
         self._bucket, self._prefix = bucket, prefix_of_folder(prefix)
-        self._attempts = attempts or S3Retry()
+        self._policy = policy
         self._client = S3Client(env)
         self.looks_first = False
         self._bare_tags = False
@@ -524,7 +523,7 @@ class S3Store:
 
     def read(self, path: str) -> StoredFile:
         """Return a whole file, checked against its sha256 if the store keeps one. Raises NotInStoreError."""
-        return self._attempts.read(f"read {self._describe_path(path)}", lambda: self._read(path))
+        return read_with_retries(self._policy, f"read {self._describe_path(path)}", lambda: self._read(path))
 
     def _read(self, path: str) -> StoredFile:
         answer, content = self._client.call_with_body("get_object", **self._object_key(path))
@@ -558,7 +557,9 @@ class S3Store:
 
     def head(self, path: str) -> StoredFileInfo | None:
         """Return size, ETag and sha256, ``None`` when there is no such file."""
-        return self._attempts.read(f"look at {self._describe_path(path)}", lambda: self._head(path))
+        return read_with_retries(
+            self._policy, f"look at {self._describe_path(path)}", lambda: self._head(path)
+        )
 
     def _head(self, path: str) -> StoredFileInfo | None:
         try:
@@ -586,7 +587,7 @@ class S3Store:
         sums = compute_content_sums(sent)
         require_digest(sums.sha256, sha256, content)
         mark = WriteMark.make(path, sums.sha256)
-        put = make_s3_put(self._client, self._object_key(path), sent, sums, mark, attempts=self._attempts)
+        put = make_s3_put(self._client, self._object_key(path), sent, sums, mark, policy=self._policy)
         return self._create_once(path, mark, put, look_first=large)
 
     def replace(self, path: str, content: bytes, tag: str | None) -> str:
@@ -607,8 +608,11 @@ class S3Store:
             )
 
         try:
-            return self._attempts.write(
-                f"write {self._describe_path(path)}", put, lambda: self._find_own_write(path, mark)
+            return write_with_retries(
+                self._policy,
+                f"write {self._describe_path(path)}",
+                put,
+                lambda: self._find_own_write(path, mark),
             )
         except (S3ConditionError, NotInStoreError):
             raise ChangedInStoreError(f"{path} was changed by somebody else meanwhile") from None
@@ -638,7 +642,7 @@ class S3Store:
         source_info = self._require_head(source)
         mark = WriteMark.make(target, source_info.sha256)
         object_keys = self._object_key(source), self._object_key(target)
-        copy_object = make_s3_copy(self._client, *object_keys, source_info, mark, attempts=self._attempts)
+        copy_object = make_s3_copy(self._client, *object_keys, source_info, mark, policy=self._policy)
         changed = ReleaseError(
             f"{self._describe_path(source)} changed while it was copied", tip=RUN_AGAIN_TIP
         )
@@ -673,7 +677,8 @@ class S3Store:
     def remove(self, path: str) -> None:
         """Delete a file, if it is there."""
         with contextlib.suppress(NotInStoreError):
-            self._attempts.read(
+            read_with_retries(
+                self._policy,
                 f"remove {self._describe_path(path)}",
                 lambda: self._client.call("delete_object", **self._object_key(path)),
             )
@@ -693,8 +698,11 @@ class S3Store:
             return self._write_as_supported(write, looked=self.looks_first or look_first)
 
         try:
-            return self._attempts.write(
-                f"write {self._describe_path(path)}", create, lambda: self._find_own_write(path, mark)
+            return write_with_retries(
+                self._policy,
+                f"write {self._describe_path(path)}",
+                create,
+                lambda: self._find_own_write(path, mark),
             )
         except S3ConditionError:
             raise AlreadyInStoreError(f"{self._describe_path(path)} exists already") from None
@@ -732,7 +740,7 @@ class S3Store:
                 return content
 
             try:
-                yield self._attempts.read(f"read {self._describe_path(path)}", piece)
+                yield read_with_retries(self._policy, f"read {self._describe_path(path)}", piece)
             except S3ConditionError:
                 raise ReleaseError(
                     f"{self._describe_path(path)} changed while it was read", tip=RUN_AGAIN_TIP
@@ -741,8 +749,8 @@ class S3Store:
     def _list_pages(self, prefix: str, **options: str) -> Iterator[Any]:
         parameters: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix + prefix, **options}
         while True:
-            answer = self._attempts.read(
-                f"list {self.url}", lambda: self._client.call("list_objects_v2", **parameters)
+            answer = read_with_retries(
+                self._policy, f"list {self.url}", lambda: self._client.call("list_objects_v2", **parameters)
             )
             yield answer
             if not answer.get("IsTruncated"):
@@ -771,12 +779,12 @@ class BucketFolder:
         env: Mapping[str, str],
         *,
         sign: bool = True,
-        attempts: S3Retry | None = None,
+        policy: RetryPolicy = S3_POLICY,
     ) -> None:
         self._bucket = bucket
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self._env, self._sign = env, sign
-        self._attempts = attempts or S3Retry()
+        self._policy = policy
         self._made: S3Client | None = None
 
     @property
@@ -789,8 +797,8 @@ class BucketFolder:
         query = {"Bucket": self._bucket, "Prefix": self._prefix, "Delimiter": "/"}
         listed: list[ListedFile] = []
         while True:
-            answer = self._attempts.read(
-                f"list {self.url}", lambda: self._get_client.call("list_objects_v2", **query)
+            answer = read_with_retries(
+                self._policy, f"list {self.url}", lambda: self._get_client.call("list_objects_v2", **query)
             )
             for item in answer.get("Contents", ()):
                 if name := item["Key"].removeprefix(self._prefix):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -22,7 +23,14 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from rocm_wheels.compile import find_first_failure
-from rocm_wheels.core import DataError, SourceError, UsageError, write_atomically, write_json_file
+from rocm_wheels.core import (
+    DataError,
+    RetryPolicy,
+    SourceError,
+    UsageError,
+    write_atomically,
+    write_json_file,
+)
 from rocm_wheels.executors.slurm_cluster import SlurmJob
 from rocm_wheels.pipeline import RecordedRun, RecordedStep, list_run_ids, parse_event_time, read_run
 from rocm_wheels.sources import is_transient
@@ -372,7 +380,8 @@ def compute_delay(end: JobEnd, after_network: float) -> int:
     """
     if end.kind == "busy":
         return BUSY_SECONDS
-    return round(after_network * 2 ** (end.failures - 1)) if end.kind == "network" else 0
+    policy = RetryPolicy(first_wait=after_network, longest_wait=math.inf, jitter=0)
+    return round(policy.compute_wait(end.failures)) if end.kind == "network" else 0
 
 
 def read_step_output(folder: JobFolder, step: str, runs: Path, begin: JobBegin) -> StepOutput:

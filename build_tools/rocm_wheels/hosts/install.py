@@ -14,9 +14,9 @@ from packaging.utils import canonicalize_name
 
 from rocm_wheels.core import (
     DataError,
+    DownloadPolicy,
     DownloadTarget,
     HostError,
-    RetryPolicy,
     lock_folder,
     log_note,
     run_command,
@@ -50,7 +50,7 @@ def carry_out_plan(
     cache: WheelCache,
     env: Mapping[str, str],
     *,
-    patience: RetryPolicy | None = None,
+    policy: DownloadPolicy | None = None,
     cached: bool = True,
 ) -> list[str]:
     """Install; returns what is installed now, for people. HostError with what is not so.
@@ -73,7 +73,7 @@ def carry_out_plan(
     ):
         make_venv(plan, env)
         _require_unchanged(plan)
-        files = _download_files(plan, cache, patience)
+        files = _download_files(plan, cache, policy)
         folder = plan.find_folder(cache)
         _link_files(plan, files, folder)
         _build_sdists(planned, folder, env)
@@ -142,14 +142,14 @@ def _check_torch_kind(plan: InstallPlan, kind: str) -> list[str]:
     return [f"torch was chosen for an AMD GPU, and was built for {kind}"] if serves and kind != "rocm" else []
 
 
-def _download_files(plan: InstallPlan, cache: WheelCache, patience: RetryPolicy | None) -> dict[str, Path]:
+def _download_files(plan: InstallPlan, cache: WheelCache, policy: DownloadPolicy | None) -> dict[str, Path]:
     downloads = {
         item.offer.project: DownloadTarget(
             item.offer.name, item.offer.url, item.offer.sha256, item.offer.size
         )
         for item in plan.changed
     }
-    fetched = download_wheels(list(downloads.values()), cache, patience=patience)
+    fetched = download_wheels(list(downloads.values()), cache, policy=policy)
     files = {project: fetched[download].path for project, download in downloads.items()}
     for item in plan.changed:
         if not item.offer.is_sdist:

@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING
 from rocm_wheels.core import (
     BeginFile,
     DownloadedFile,
+    DownloadPolicy,
     DownloadTarget,
     FileDownload,
     HostError,
-    RetryPolicy,
     Validators,
     fingerprint_of_url,
     format_size,
@@ -136,7 +136,7 @@ def download_wheels(
     downloads: Sequence[DownloadTarget],
     cache: WheelCache,
     *,
-    patience: RetryPolicy | None = None,
+    policy: DownloadPolicy | None = None,
     jobs: int = DOWNLOAD_JOBS,
 ) -> dict[DownloadTarget, DownloadedFile]:
     """Return every file whole and checked: from the cache, from the disk, or over the network.
@@ -159,11 +159,11 @@ def download_wheels(
         lock_folder(cache.lock_folder("downloads"), purpose="fetching wheels", patience=_LOCK_PATIENCE),
         show_downloads() as begin,
     ):
-        calm = patience or RetryPolicy()
+        download_policy = policy or DownloadPolicy()
 
         def fetch(download: DownloadTarget) -> DownloadedFile:
             return _find_local_file(download, cache) or _download_wheel(
-                download, cache, begin, calm
+                download, cache, begin, download_policy
             )  # another run may just have done it
 
         missing.sort(key=lambda download: download.size or 0, reverse=True)  # the longest must not begin last
@@ -203,13 +203,13 @@ def _check_disk_file(download: DownloadTarget, path: Path) -> DownloadedFile:
 
 
 def _download_wheel(
-    download: DownloadTarget, cache: WheelCache, begin: BeginFile, patience: RetryPolicy
+    download: DownloadTarget, cache: WheelCache, begin: BeginFile, policy: DownloadPolicy
 ) -> DownloadedFile:
     import requests
 
     with requests.Session() as session:
         bypass_proxies_locally(session)
-        if download.sha256 is None and (unchanged := _find_unchanged(download, cache, session, patience)):
+        if download.sha256 is None and (unchanged := _find_unchanged(download, cache, session, policy)):
             return unchanged
         folder = cache.part_folder(download.sha256, download.url)
         tell = begin(download.name, download.size)
@@ -219,7 +219,7 @@ def _download_wheel(
             f"fetching {download.name} ({format_size(download.size)}) from "
             f"{host_of_url(download.url)}{progress_text}"
         )
-        fetched = FileDownload(download, folder, session, tell, patience).run()
+        fetched = FileDownload(download, folder, session, tell, policy).run()
     wheel_path = cache.wheel_path(fetched.sha256, download.name)
     wheel_path.parent.mkdir(parents=True, exist_ok=True)
     os.replace(fetched.path, wheel_path)
@@ -231,7 +231,7 @@ def _download_wheel(
 
 
 def _find_unchanged(
-    download: DownloadTarget, cache: WheelCache, session: requests.Session, patience: RetryPolicy
+    download: DownloadTarget, cache: WheelCache, session: requests.Session, policy: DownloadPolicy
 ) -> DownloadedFile | None:
     """Return the file of a URL without a digest, when the server says that it is still the same."""
     import requests
@@ -240,7 +240,7 @@ def _find_unchanged(
         answer = session.head(
             download.url,
             allow_redirects=True,
-            timeout=patience.silence,
+            timeout=policy.silence,
             headers={"Accept-Encoding": "identity"},
         )
     except requests.RequestException:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit, urlunsplit
 
-from rocm_wheels.core import DataError, UsageError, hash_file
+from rocm_wheels.core import DataError, RetryPolicy, UsageError, hash_file
 from rocm_wheels.index.entry import parse_file_name
 from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE
 from rocm_wheels.index.pages import HTML_TYPE, JSON_TYPE
@@ -255,7 +255,7 @@ class IndexReader:
     """Asks servers and the disk; each thread has its own connections."""
 
     def __init__(self, *, retries: int = 4, timeout: float = 60) -> None:
-        self._retries = retries
+        self._policy = RetryPolicy(retries, first_wait=0.5)
         self._timeout = timeout
         self._threads = threading.local()
 
@@ -331,21 +331,9 @@ class IndexReader:
 
     def _get_session(self) -> requests.Session:
         if not hasattr(self._threads, "session"):
-            import requests
-            from requests.adapters import HTTPAdapter
-            from urllib3.util import Retry
+            from rocm_wheels.core import RetryingSession
 
-            retry = Retry(
-                self._retries,
-                backoff_factor=0.5,
-                status_forcelist=(429, 500, 502, 503, 504),
-                raise_on_status=False,
-            )
-            session = requests.Session()
-            bypass_proxies_locally(session)
-            for scheme in ("http://", "https://"):
-                session.mount(scheme, HTTPAdapter(max_retries=retry))
-            self._threads.session = session
+            self._threads.session = bypass_proxies_locally(RetryingSession(self._policy))
         thread_session: requests.Session = self._threads.session
         return thread_session
 

@@ -18,7 +18,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from rocm_wheels.core import RUN_AGAIN_TIP, ChangedInStoreError, ReleaseError, Store, run_in_parallel
+from rocm_wheels.core import (
+    RUN_AGAIN_TIP,
+    ChangedInStoreError,
+    Store,
+    change_documents,
+    run_in_parallel,
+)
 from rocm_wheels.models import Platform
 from rocm_wheels.release.channel import Channel, ChannelRecord, ChannelSet, read_channel
 from rocm_wheels.release.channel_status import (
@@ -47,7 +53,6 @@ from rocm_wheels.release.views import (
 )
 from rocm_wheels.release.wheel_set import PLATFORM_ORDER
 
-_REFRESH_ATTEMPTS = 5
 _STATUS_JOBS = 8
 ViewChange = tuple[str, str | None, str | None, Platform]
 
@@ -101,15 +106,9 @@ class Refresher:
 
         Raises ReleaseError; the same call carries on afterwards.
         """
-        last: ChangedInStoreError | None = None
-        for _ in range(_REFRESH_ATTEMPTS):
-            try:
-                return self._refresh_once(family, channel)
-            except ChangedInStoreError as cause:
-                last = cause
-        raise ReleaseError(
-            f"{channel} of {family} is changed by others all the time", tip=RUN_AGAIN_TIP
-        ) from last
+        return change_documents(
+            lambda: self._refresh_once(family, channel), description=f"{channel} of {family}"
+        )
 
     def refresh_support(self, families: Sequence[str]) -> list[str]:
         """Bring support.json of families, then that of all, to what is known; return those that changed."""

@@ -54,6 +54,7 @@ from rocm_wheels.core import (
     ReleaseError,
     Store,
     UsageError,
+    change_documents,
 )
 from rocm_wheels.models import Platform
 from rocm_wheels.release.channel import ShownTestState
@@ -68,8 +69,6 @@ from rocm_wheels.release.gate.policy import CHANNEL_NAMES
 from rocm_wheels.release.layout import FamilyPaths, StoreLayout
 from rocm_wheels.release.views import find_newest_by_platform
 from rocm_wheels.release.wheel_set import SetId, SetLayout
-
-_PUBLIC_ATTEMPTS = 5
 
 
 class PublicLocation(Record):
@@ -96,7 +95,8 @@ def update_public(
     store: Store, layout: StoreLayout, url: str | None, other_indexes: tuple[str, ...] | None
 ) -> bool:
     """Write down what is given (``None``: as it was), and tell whether that is new."""
-    for _ in range(_PUBLIC_ATTEMPTS):
+
+    def update() -> bool:
         before, tag = _read_public(store, layout)
         changed: dict[str, object] = {}
         if url is not None:
@@ -109,12 +109,10 @@ def update_public(
         if updated == before:
             return False
         content = (json.dumps(updated.model_dump(mode="json", by_alias=True), indent=1) + "\n").encode()
-        try:
-            store.replace(_public_path(layout), content, tag)
-        except ChangedInStoreError:
-            continue
+        store.replace(_public_path(layout), content, tag)
         return True
-    raise ReleaseError(f"{_public_path(layout)} is changed by others all the time", tip=RUN_AGAIN_TIP)
+
+    return change_documents(update, description=_public_path(layout))
 
 
 def check_public_url(url: str) -> str:

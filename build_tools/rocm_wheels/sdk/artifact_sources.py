@@ -25,9 +25,8 @@ from rocm_wheels.core import (
     UsageError,
     hide_credentials,
     log_note,
-    wait_or_stop,
 )
-from rocm_wheels.index import IndexAnswer, IndexReader, UnreachableError
+from rocm_wheels.index import IndexReader, UnreachableError
 from rocm_wheels.models import load_artifact_table, strip_features
 from rocm_wheels.sdk.artifacts import GENERIC, sort_targets
 
@@ -144,7 +143,6 @@ def _suggest_names(archives: Sequence[ArchiveName]) -> str:
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
 _QUOTED_NAME = re.compile(r'"name"\s*:\s*"([^"/\\]+)"')
 _MISSING = (403, 404)  # a bucket that may not be listed answers 403 for what it has not
-_PAUSES = (0.5, 2.0)  # seconds
 _RETRY_TIP = "run the same command again; what is finished is kept"
 
 
@@ -351,18 +349,6 @@ def find_run_files(
     )
 
 
-def _read_small_file(source: ArtifactSource, name: str, reach: IndexReader) -> IndexAnswer:
-    """Return a small file, also when the line broke in the middle of it once or twice. Raises SdkError."""
-    for pause in (*_PAUSES, None):
-        try:
-            return reach.get(source.file_url(name))
-        except UnreachableError as cause:
-            if pause is None:
-                raise SdkError(f"{name} of {source.label} cannot be read", tip=_RETRY_TIP) from cause
-            wait_or_stop(pause)
-    raise AssertionError("the last attempt returns or raises")
-
-
 def read_digest(source: ArtifactSource, name: str, files: FileSizes, reach: IndexReader) -> str | None:
     """Return the sha256 (hex) that stands beside a file, ``None`` without one. Raises SdkError.
 
@@ -371,7 +357,10 @@ def read_digest(source: ArtifactSource, name: str, files: FileSizes, reach: Inde
     digest_name = f"{name}.sha256sum"
     if digest_name not in files and not isinstance(source, PageSource):
         return None
-    answer = _read_small_file(source, digest_name, reach)
+    try:
+        answer = reach.get(source.file_url(digest_name))
+    except UnreachableError as cause:
+        raise SdkError(f"{digest_name} of {source.label} cannot be read", tip=_RETRY_TIP) from cause
     if answer.status in _MISSING and digest_name not in files:
         return None
     words = answer.content.decode("utf-8", "replace").split()

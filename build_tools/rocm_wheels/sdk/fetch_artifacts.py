@@ -30,9 +30,9 @@ from typing import Any, Literal, cast
 
 from rocm_wheels.core import (
     BeginFile,
+    DownloadPolicy,
     DownloadTarget,
     FileDownload,
-    RetryPolicy,
     RocmWheelsError,
     SdkError,
     copy_atomically,
@@ -214,7 +214,7 @@ class FetchRequest:
     unchecked: bool = False
     downloads: int = 10
     unpackings: int = field(default_factory=lambda: os.cpu_count() or 1)
-    patience: RetryPolicy = field(default_factory=RetryPolicy)
+    policy: DownloadPolicy = field(default_factory=DownloadPolicy)
 
     @property
     def size(self) -> int | None:
@@ -390,7 +390,7 @@ class _FetchRun:
         with requests.Session() as session:
             bypass_proxies_locally(session)
             fetched = FileDownload(
-                file, folder, session, self._begin(file.name, file.size), self._request.patience,
+                file, folder, session, self._begin(file.name, file.size), self._request.policy,
                 error=SdkError, option="--output-dir",
             ).run()  # fmt: skip
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -61,7 +61,6 @@ from .mirrors import refuse_mirrors_inside as refuse_mirrors_inside
 from .network import Transport as Transport
 from .network import attempt_with_retries as attempt_with_retries
 from .network import check_ref as check_ref
-from .network import generate_waits as generate_waits
 from .network import is_commit as is_commit
 from .network import is_transient as is_transient
 from .network import parse_origin as parse_origin

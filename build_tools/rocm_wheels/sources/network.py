@@ -9,7 +9,6 @@ comes any more.
 from __future__ import annotations
 
 import os
-import random
 import re
 import shutil
 import threading
@@ -20,13 +19,14 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from rocm_wheels.core import (
+    RetryPolicy,
     SourceError,
     UsageError,
     capture_output,
     hide_credentials,
     log_note,
     log_warning,
-    wait_or_stop,
+    run_with_retries,
 )
 from rocm_wheels.sources.checkout_state import OWN_FOLDER
 from rocm_wheels.sources.git import Git, add_advice, find_objects_folder
@@ -34,8 +34,6 @@ from rocm_wheels.sources.trees import has_object
 
 _T = TypeVar("_T")
 
-_FIRST_WAIT = 1.0
-_LONGEST_WAIT = 60.0
 _SLOW_BYTES = 1000  # a second; less than this for the whole time counts as standing still
 
 # What git, curl and ssh say (git 2.28 to 2.51: http.c, connect.c, pack-protocol; curl's strerror.c).
@@ -122,39 +120,24 @@ def is_transient(failure: SourceError) -> bool:
     return bool(_TRANSIENT.search(message))
 
 
-def generate_waits(retries: int, chance: Callable[[], float] = random.random) -> Iterator[float]:
-    """Yield the seconds before each further attempt: twice as long each time, half of it by chance.
-
-    Chance keeps many machines, cut off at the same moment, from coming back at the same moment.
-    """
-    for number in range(retries):
-        whole = min(_FIRST_WAIT * 2**number, _LONGEST_WAIT)
-        yield whole / 2 + whole / 2 * chance()
-
-
-def attempt_with_retries(
-    attempt: Callable[[], _T],
-    *,
-    transport: Transport,
-    activity: str,
-    sleep: Callable[[float], None] = wait_or_stop,
-) -> _T:
+def attempt_with_retries(attempt: Callable[[], _T], *, transport: Transport, activity: str) -> _T:
     """Return what ``attempt`` returns; after a failure that may pass it is made again, and that is said.
 
     Raises the last SourceError.
     """
-    for number, seconds in enumerate(generate_waits(transport.retries), start=1):
-        try:
-            return _attempt_once(attempt)
-        except SourceError as failure:
-            if not is_transient(failure):
-                raise
-            reason = str(failure).strip().splitlines()[-1].lstrip(" |")
-            log_warning(
-                f"{activity}: {reason}; trying again in {seconds:.0f} s ({number} of {transport.retries})"
-            )
-        sleep(seconds)
-    return _attempt_once(attempt)
+
+    def warn_of_retry(failure: Exception, number: int, seconds: float) -> None:
+        reason = str(failure).strip().splitlines()[-1].lstrip(" |")
+        log_warning(
+            f"{activity}: {reason}; trying again in {seconds:.0f} s ({number} of {transport.retries})"
+        )
+
+    return run_with_retries(
+        lambda: _attempt_once(attempt),
+        policy=RetryPolicy(transport.retries),
+        is_transient=lambda failure: isinstance(failure, SourceError) and is_transient(failure),
+        on_retry=warn_of_retry,
+    )
 
 
 def _attempt_once(attempt: Callable[[], _T]) -> _T:
