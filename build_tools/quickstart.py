@@ -47,7 +47,7 @@ VENV = own_place()
 STATE = VENV.with_name(VENV.name + ".state")
 # A module's tests share what is long to make, a finished demo for instance: each module goes to one worker,
 # in the order of tests/conftest.py. (`--dist loadgroup` groups nothing with pytest 9.2: pytest-xdist#1386.)
-_PARALLEL = ["-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder"]
+_PARALLEL = ["-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder", "--durations", "30"]
 
 # Annotations are quoted where a Python 3.6 could not evaluate them: it must come as far as to be told
 # that it is too old (python3 of the images that wheels are built in is 3.6).

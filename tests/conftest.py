@@ -68,6 +68,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
 
 
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(False, id="sample"),
+        pytest.param(True, id="exhaustive", marks=pytest.mark.exhaustive),
+    ],
+)
+def exhaustive(request: pytest.FixtureRequest) -> bool:
+    """Tell a test whether it does all that it knows, or a sample of it: the suite runs samples."""
+    return bool(request.param)
+
+
 @pytest.hookimpl(optionalhook=True, wrapper=True)
 def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
     """Start half as many workers again as there are cores: tests wait for what they start, and for disks."""

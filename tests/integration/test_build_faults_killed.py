@@ -1,7 +1,7 @@
 """Builds that are killed, wherever: the next run makes the same wheels, and makes nothing twice.
 
-Events that come once a step are killed on one side of each: before at one step, after at the next; with
-ROCM_WHEELS_EVERY_KILL set, on every side at every step.
+Events that come once a step are killed on one side of each: before at one step, after at the next; the
+exhaustive test kills on every side at every step.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ STEPS = (f"install-tools-{TAG}", f"build-triton-{TAG}", f"build-pytorch-{TAG}")
 LATE = ("output", "step-ended", "run-ended")  # by then the step is stamped
 
 
-def test_killed_at_every_event_a_run_loses_nothing(world: World, killer: Path) -> None:
+def test_killed_at_every_event_a_run_loses_nothing(world: World, killer: Path, exhaustive: bool) -> None:
     """Killed before or after each event of a build, the same build gets further with each run."""
     assert world.build(*TWO).code == 0
     wheels = world.wheels()
@@ -97,7 +97,7 @@ def test_killed_at_every_event_a_run_loses_nothing(world: World, killer: Path) -
     world.reset()
     following = dict(zip(STEPS, [("step-begun", step) for step in STEPS[1:]], strict=False))
     for event, step in events:
-        for side in sides_of(event, step):
+        for side in choose_sides(event, step, exhaustive):
             last = STEPS[-1] if step == "-" else step
             if event in LATE:
                 forget(world, last)
@@ -117,10 +117,10 @@ def test_killed_at_every_event_a_run_loses_nothing(world: World, killer: Path) -
     assert world.wheels() == wheels
 
 
-def sides_of(event: str, step: str) -> tuple[str, ...]:
+def choose_sides(event: str, step: str, exhaustive: bool) -> tuple[str, ...]:
     """Choose where to kill: on every side, or where several steps have such an event on the sides in turn."""
     sides = ("before", "within", "after") if event in ("run-begun", "output") else ("before", "after")
-    if step not in STEPS or os.environ.get("ROCM_WHEELS_EVERY_KILL"):
+    if step not in STEPS or exhaustive:
         return sides
     return sides[STEPS.index(step) % 2 :: 2]
 

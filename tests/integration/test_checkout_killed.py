@@ -1,7 +1,7 @@
 """`kill -9` at every kind of moment: the next run carries on, and nothing is lost.
 
-Each kind of command is cut once a test, the first of its kind or the last by turns; with
-ROCM_WHEELS_EVERY_KILL set, both are.
+Each kind of command is cut once a test, the first of its kind or the last by turns; the exhaustive test
+cuts both.
 """
 
 from __future__ import annotations
@@ -126,12 +126,12 @@ def commands(folder: Path) -> list[str]:
     return [file.read_text().strip() for file in started]
 
 
-def points(log: list[str], turn: int) -> list[int]:
+def points(log: list[str], turn: int, exhaustive: bool) -> list[int]:
     """Choose a command of each kind that writes, and the script: the first and the last by ``turn``."""
     found = set()
     for number, kind in enumerate(kind for kind in (*WRITES, "tools/amd_build/build_amd.py") if kind in log):
         both = (log.index(kind), len(log) - 1 - log[::-1].index(kind))
-        found.update(both if os.environ.get("ROCM_WHEELS_EVERY_KILL") else (both[(number + turn) % 2],))
+        found.update(both if exhaustive else (both[(number + turn) % 2],))
     return sorted(n + 1 for n in found)
 
 
@@ -140,7 +140,9 @@ def points(log: list[str], turn: int) -> list[int]:
     ("start", "how", "turn"),
     [("nothing", "within", 0), ("committed", "within", 1), ("uncommitted", "before", 0)],
 )
-def test_killed_and_run_again(upstream: Upstream, tmp_path: Path, start: str, how: str, turn: int) -> None:
+def test_killed_and_run_again(
+    upstream: Upstream, tmp_path: Path, start: str, how: str, turn: int, *, exhaustive: bool
+) -> None:
     commit = start != "uncommitted"
     killed = Killed(upstream, tmp_path)
     template = tmp_path / "template"
@@ -149,7 +151,7 @@ def test_killed_and_run_again(upstream: Upstream, tmp_path: Path, start: str, ho
         shutil.copytree(killed.tree, template, symlinks=True)
     log = killed.run("feature", 0, how, commit=commit)
     wanted, head = content(killed.tree), upstream.git(killed.tree, "rev-parse", "HEAD")
-    chosen = points(log, turn)
+    chosen = points(log, turn, exhaustive)
     assert len(chosen) >= 7
     for at in chosen:
         shutil.rmtree(killed.tree)

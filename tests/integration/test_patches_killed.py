@@ -1,7 +1,7 @@
 """`kill -9` while patches change in a tree: the next run carries on, and nothing is rescued that is ours.
 
-Of each kind of command, one of the first and the last is cut before it, the other within; with
-ROCM_WHEELS_EVERY_KILL set, both are cut in both ways.
+Of each kind of command, one of the first and the last is cut before it, the other within; the
+exhaustive test cuts both in both ways.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threade
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["before", "within"])
-def test_killed_and_run_again(tmp_path: Path, how: str) -> None:
+def test_killed_and_run_again(tmp_path: Path, how: str, exhaustive: bool) -> None:
     upstream = make_upstream(tmp_path / "upstream", isolated_environment(tmp_path / "home"))
     tree = Patched(upstream, tmp_path / "tree", tmp_path / "one")
     tree.checkout(hipify=False)
@@ -43,7 +43,7 @@ def test_killed_and_run_again(tmp_path: Path, how: str) -> None:
     assert (tree.directory / "hip/a.hip").read_text() == "hip edited\n"
     branches = tree.git("for-each-ref", "refs/heads")  # of the commits that were made by hand above
     log = cut(tree, template, 0, how)
-    chosen = points(log, turn=int(how == "within"))
+    chosen = points(log, turn=int(how == "within"), exhaustive=exhaustive)
     assert len(chosen) >= 7
     for at in chosen:
         cut(tree, template, at, how)

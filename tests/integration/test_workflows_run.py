@@ -2,14 +2,13 @@
 
 The Pythons are those that are on this machine, at most two. Of the projects torch, triton and torchaudio are
 built, one of each kind of job, in a copy of the clone without the other recipes, as somebody has it who needs
-no more. With ROCM_WHEELS_WHOLE_NIGHT set, all of them are. What other workflows do differently is run on
+no more. The exhaustive night builds all of them. What other workflows do differently is run on
 what the night has made: what a pull request or a push touches, a release, promotions by hand, our own tests.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import sys
@@ -31,10 +30,10 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
+def night(tmp_path_factory: pytest.TempPathFactory, exhaustive: bool) -> Iterator[Night]:
     folder = tmp_path_factory.mktemp("night")
     begin = time.monotonic()
-    made = run_night(folder, whole=bool(os.environ.get("ROCM_WHEELS_WHOLE_NIGHT")))
+    made = run_night(folder, whole=exhaustive)
     cells = f"{' and '.join(FAMILIES)} × Python {' and '.join(made.pythons)}"
     print(f"\n{cells}: {len(made.runner.jobs)} jobs in {time.monotonic() - begin:.0f} s")
     yield made
@@ -318,6 +317,7 @@ NOT_HERE = {
     (_OF_SET, "tests", "torch's own tests"): "refuses without smoke tests that passed",
     (_OF_SET, "results", "and torch's own tests"): "there are none without those",
     ("real.yml", "chain", "the chain"): "takes root, 30 GB and half an hour",
+    ("real.yml", "exhaustive", "every kill point, a whole night"): "takes an hour",
 }
 
 
