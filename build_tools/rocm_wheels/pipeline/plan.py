@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rocm_wheels.core import UsageError, format_count, hide_variable_value, log_note
-from rocm_wheels.models import Project, make_version_suffix, parse_targets
+from rocm_wheels.models import Project, make_version_suffix
 from rocm_wheels.pipeline.console_text import format_duration, format_size, shorten_digests
 from rocm_wheels.pipeline.estimates import Estimate
 from rocm_wheels.pipeline.facts import Facts, gather_facts
@@ -139,7 +139,7 @@ class PlannedRun:
 def check_request(request: WheelsRequest, env: Mapping[str, str]) -> CheckedRequest:
     """Refuse what cannot be right, and compare the trees with the lock where there is one."""
     projects = select_projects(request)
-    _check_folders_and_targets(request, projects)
+    _check_folders(request, projects)
     refuse_stray_wheels(request, projects)
     env = clean_environment(request, env)
     locked = None
@@ -209,7 +209,7 @@ def log_rocm_and_targets(planned: PlannedRun) -> None:
     )
 
 
-def _check_folders_and_targets(request: WheelsRequest, projects: Sequence[Project]) -> None:
+def _check_folders(request: WheelsRequest, projects: Sequence[Project]) -> None:
     for project in projects:
         tree = request.sources[project.name].resolve()
         for folder, option in ((request.output, "--output-dir"), (request.work, "--work-dir")):
@@ -218,12 +218,6 @@ def _check_folders_and_targets(request: WheelsRequest, projects: Sequence[Projec
                     f"{option} {folder} is inside the source tree of {project.name}, {tree}",
                     tip="choose a folder outside: what is put there would count as changed sources",
                 )
-    for text, source_name in (
-        (request.targets, "--pytorch-rocm-arch"),
-        (request.targets_variable, "PYTORCH_ROCM_ARCH"),
-    ):
-        if text:
-            parse_targets(text, input_name=source_name)
     make_version_suffix("0", request.version_suffix)
 
 

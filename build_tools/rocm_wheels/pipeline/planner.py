@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rocm_wheels.core import UsageError
-from rocm_wheels.models import Project, choose_targets, load_project, parse_targets, strip_features
+from rocm_wheels.models import Project, choose_targets, load_project, strip_features
 from rocm_wheels.pipeline.build_inputs import BuildDependencies, PlannedBuild, plan_build
 from rocm_wheels.pipeline.facts import Facts, PythonFacts
 from rocm_wheels.pipeline.outputs import NO_EARLIER_RESULT, StepStamp, explain_run
@@ -70,13 +70,12 @@ class Planner:
 
     def requested_targets(self, name: str, tag: str) -> tuple[str, ...] | KnownAfter:
         """Return the targets of a set as they are asked for, bad ones included."""
-        request, ready = self.facts.request, self.facts.pythons[tag].ready
-        target_text = self.graph.sets[name].targets
-        if target_text is not None:
-            return parse_targets(target_text)
-        if ready is None and not request.targets_variable:
+        targets, ready = self.graph.sets[name].targets, self.facts.pythons[tag].ready
+        if targets is not None:
+            return targets
+        if ready is None:
             return KnownAfter(f"install-rocm-{tag}")
-        return choose_targets(None, request.targets_variable, ready.sdk.targets if ready else ()).targets
+        return choose_targets(None, None, ready.sdk.targets).targets
 
     def list_requested_targets(self, tag: str) -> tuple[str, ...] | KnownAfter:
         """Return the targets of all sets as they are asked for, bad ones included."""

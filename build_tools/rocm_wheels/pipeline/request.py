@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 from rocm_wheels.core import UsageError
-from rocm_wheels.models import TARGETS_OPTION, Platform, Project, get_option_name, load_project, sort_projects
+from rocm_wheels.models import (
+    TARGETS_OPTION,
+    TARGETS_VARIABLE,
+    Platform,
+    Project,
+    get_option_name,
+    load_project,
+    parse_targets,
+    sort_projects,
+)
 from rocm_wheels.sdk import EnvironmentSpec
 
 PackagingMode = Literal["per-family", "variant"]
@@ -25,11 +35,11 @@ class SdkRequest(EnvironmentSpec):
 class TargetSet:
     """One set of wheels: the folder of the output that it has (``""``: the output itself), its targets.
 
-    ``targets`` as they were given (``None``: those of a variable, else of the installed ROCm).
+    ``targets``: those of the option, else of the variable (``None``: those of the installed ROCm).
     """
 
     name: str
-    targets: str | None
+    targets: tuple[str, ...] | None
 
 
 @dataclass(frozen=True)
@@ -80,12 +90,18 @@ class WheelsRequest:
         """Return the request of ROCm packages for one interpreter."""
         return replace(self.sdk, python=python)
 
-    @property
+    @cached_property
     def target_sets(self) -> tuple[TargetSet, ...]:
-        """The sets of wheels. UsageError when ``per_target`` has no list to go by, or one is named twice."""
+        """The sets of wheels: here targets are parsed, once.
+
+        Raises UsageError for a target that there is not, when ``per_target`` has no list to go by, and when
+        one is named twice.
+        """
+        input_name = TARGETS_OPTION if self.targets is not None else TARGETS_VARIABLE
+        target_text = self.targets if self.targets is not None else self.targets_variable or ""
         if not self.per_target:
-            return (TargetSet("", self.targets),)
-        target_text = self.targets or self.targets_variable or ""
+            is_chosen = self.targets is not None or target_text
+            return (TargetSet("", parse_targets(target_text, input_name=input_name) if is_chosen else None),)
         words = [word for word in target_text.replace(";", ",").replace(" ", ",").split(",") if word]
         if not words:
             raise UsageError(
@@ -94,7 +110,9 @@ class WheelsRequest:
             )
         if twice := sorted({word for word in words if words.count(word) > 1}):
             raise UsageError(f"{TARGETS_OPTION} names {', '.join(twice)} twice")
-        return tuple(TargetSet(_make_folder_name(word), word) for word in words)
+        return tuple(
+            TargetSet(_make_folder_name(word), parse_targets(word, input_name=input_name)) for word in words
+        )
 
 
 def _make_folder_name(word: str) -> str:

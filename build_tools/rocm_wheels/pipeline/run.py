@@ -21,7 +21,7 @@ from rocm_wheels.core import (
     log_note,
     log_warning,
 )
-from rocm_wheels.models import load_project, parse_targets
+from rocm_wheels.models import load_project
 from rocm_wheels.pipeline.console_text import SummaryRow
 from rocm_wheels.pipeline.facts import Facts
 from rocm_wheels.pipeline.local_executor import ExecutionOptions, LocalExecutor, StepOutcome
@@ -99,10 +99,9 @@ def _add_dropped_targets(row: SummaryRow, step: Step, facts: Facts) -> SummaryRo
         return row
     bad = [target for target, fault in probe.stamp.facts["faults"].items() if fault is not None]
     if step.cell.target_set:
-        set_targets = {target_set.name: target_set.targets for target_set in facts.request.target_sets}[
-            step.cell.target_set
-        ]
-        bad = [target for target in bad if target in parse_targets(str(set_targets))]
+        targets_of = {target_set.name: target_set.targets for target_set in facts.request.target_sets}
+        set_targets = targets_of[step.cell.target_set]
+        bad = [target for target in bad if set_targets is None or target in set_targets]
     if not bad:
         return row
     note = ", ".join(filter(None, (row.note, f"WITHOUT {', '.join(bad)}, which does not compile")))

@@ -1,0 +1,56 @@
+"""What a build does once: it plans, parses its targets and reads each wheel that it made."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tiny_projects import World, made_world, world
+
+pytestmark = [pytest.mark.slow, pytest.mark.network]
+__all__ = ["made_world", "world"]
+
+# Loaded by every Python of `build` itself (no front end sees PYTHONPATH): notes the calls of COUNTED.
+COUNTER = r"""
+import json, os, sys, threading
+
+COUNTED = {
+    "parse_targets": "gfx.py",
+    "plan_run": "plan.py",
+    "gather_facts": "facts.py",
+    "settle_step": "settle_steps.py",
+    "scan_wheel": "scan.py",
+}
+PROCESS = next((word for word in sys.orig_argv[2:] if word.startswith(("build-", "install-"))), "build")
+
+def note_call(frame, event, _):
+    code = frame.f_code
+    if event != "call" or code.co_name not in COUNTED:
+        return
+    if os.path.basename(code.co_filename) == COUNTED[code.co_name] and "rocm_wheels" in code.co_filename:
+        with open(os.environ["COUNTS"], "a") as file:
+            file.write(json.dumps([PROCESS, code.co_name]) + "\n")
+
+sys.setprofile(note_call)
+threading.setprofile(note_call)
+"""
+
+
+def test_a_run_plans_once_and_a_step_looks_at_itself_alone(world: World, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(COUNTER)
+    file = tmp_path / "counts"
+    ended = world.build(PYTHONPATH=str(tmp_path), COUNTS=str(file))
+    assert ended.code == 0, ended.err
+    counts = Counter(tuple(json.loads(line)) for line in file.read_text().splitlines())
+    steps = {process for process, _ in counts} - {"build"}
+    builds = {step for step in steps if step.startswith("build-")}
+    assert (len(steps), len(builds)) == (4, 3)
+    assert counts["build", "plan_run"] == counts["build", "gather_facts"] == 1
+    assert {counts[step, "plan_run"] for step in steps} == {0}
+    assert {counts[step, "gather_facts"] for step in steps} == {1}
+    assert {counts[step, "settle_step"] for step in steps} == {1}  # its own, no other
+    assert {counts[process, "parse_targets"] for process in ("build", *steps)} == {1}
+    assert {counts[step, "scan_wheel"] for step in builds} == {1}
+    assert counts["build", "scan_wheel"] == 0
