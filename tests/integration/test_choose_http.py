@@ -109,15 +109,15 @@ torch  from {server.url} (variants)
   set      HIP_VISIBLE_DEVICES=0
   has      {chips}  (this machine, for rocm-bootstrap)
   has      rocm :: version :: 7.2, 7.1, {listed}
-     1   {name}-rocm7.2_gfx942.whl   {best}
-     2   {name}-rocm7.1_gfx1100.whl  amd :: gfx_arch :: gfx1100 is ranked after gfx942
-     3   {name}-null.whl             null comes after all variants that fit
+  1  {name}-rocm7.2_gfx942.whl   {best}
+  2  {name}-rocm7.1_gfx1100.whl  amd :: gfx_arch :: gfx1100 is ranked after gfx942
+  3  {name}-null.whl             null comes after all variants that fit
 
 torchaudio  from {server.url} (plain)
   takes    torchaudio-2.9.0-py3-none-any.whl
   why      the newest version that fits
   pin      torchaudio==2.9.0
-     1   torchaudio-2.9.0-py3-none-any.whl  the newest version that fits
+  1  torchaudio-2.9.0-py3-none-any.whl  the newest version that fits
 """
     assert out == wanted
     assert err == "torch: 1 of 2 GPUs are served: gfx942; not gfx1100\n"

@@ -104,7 +104,7 @@ def test_a_set_that_nobody_tested_on_a_gpu_is_blocked(night: Night) -> None:
     assert "no machine has the label linux-gfx942" in said(night, "set[0]/test[0]", "runner")
     gate = said(night, "set[0]/gate", "gate")
     assert "exit code 15" in gate and "blocked by 1 of 5 rules" in gate
-    assert "FAIL      smoke on gfx942  no evidence that the smoke tests pass" in gate
+    assert "FAIL  smoke on gfx942  no evidence that the smoke tests pass" in gate
     assert jobs["nightly.yml/line[0]/set[0]/promote"].result == "skipped"
     assert not list((night.store / "v2").glob(f"{FAMILIES[0]}/**/*.whl"))
 
@@ -291,7 +291,7 @@ def test_what_is_tested_has_an_environment_of_its_own(night: Night, together: Ru
     assert "sees no AMD GPU" in test.said("smoke tests")
     assert "smoke: fail" in results.said("write it down")
     gate = runner.jobs[f"{ONE_SET}/gate"].said("gate")
-    assert "FAIL      smoke on gfx1151" in gate, "an exception goes out untested, and not when it failed"
+    assert "FAIL  smoke on gfx1151" in gate, "an exception goes out untested, and not when it failed"
     assert runner.jobs[f"{ONE_SET}/promote"].result == "skipped"
     home = night.folder / "world" / "home"
     left = [*(night.folder / "github" / "tools").rglob("torch"), *home.rglob("*.whl")]

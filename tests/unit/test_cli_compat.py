@@ -36,13 +36,13 @@ def test_a_pipe_gets_whole_lines_and_a_terminal_what_it_has_room_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     _, piped, _ = ask(capsys, "show", "targets")
-    monkeypatch.setattr("rocm_wheels.cli.compat.terminal_width", lambda: 100)
+    monkeypatch.setattr("rocm_wheels.cli.compat.get_output_width", lambda: 100)
     _, narrow, _ = ask(capsys, "show", "targets")
     _, listed, _ = ask(capsys, "show")
     rows = [line for line in piped.splitlines() if line.startswith("gfx")]
     assert [line.split()[0] for line in rows] == list(get_gfx_targets())
     assert max(map(len, rows)) > 160
-    assert "target gfx942\n" in narrow
+    assert "target  gfx942\n" in narrow
     shown = [line for line in f"{narrow}{listed}".splitlines() if "://" not in line]  # addresses stay whole
     assert max(map(len, shown)) <= 100
 

@@ -404,7 +404,7 @@ def test_an_unknown_step_is_named_with_the_nearest(tmp_path: Path) -> None:
 
 def test_the_text_says_what_runs_why_and_what_it_takes(tmp_path: Path) -> None:
     text = format_plan(plan_file(make_facts(tmp_path)).plan, details=True)
-    assert "runs   build-pytorch-cp312         no earlier result  (about " in text
+    assert "runs  build-pytorch-cp312         no earlier result  (about " in text
     assert "input        everything else: known after install-tools-cp312" in text
     assert f"{3 + len(NAMES)} steps: {2 + len(NAMES)} to run, 1 done" in text
     assert "expected, one after another: " in text
@@ -415,5 +415,5 @@ def test_a_dry_run_says_no_more_than_a_line_of_what_is_done(tmp_path: Path) -> N
     plan = plan_file(make_facts(tmp_path)).plan
     done, *_ = [step for step in plan if step.verdict == "skip"]
     text = format_plan(plan, details=True, of_done=False)
-    assert f"done   {done.id}\nruns   " in text
+    assert f"done  {done.id}\nruns  " in text
     assert f"fingerprint  {done.fingerprint}" in format_plan(plan, details=True)

@@ -45,7 +45,7 @@ def test_a_step_that_was_interrupted_before_it_could_say_so() -> None:
 
 def test_rows_without_a_wheel_name_their_python() -> None:
     table = format_summary([SummaryRow("pytorch", "not built", python=tag) for tag in ("cp310", "cp312")])
-    assert [line.split()[:2] for line in table.splitlines()[2:]] == [
+    assert [line.split()[:2] for line in table.splitlines()[1:]] == [
         ["pytorch", "cp310"],
         ["pytorch", "cp312"],
     ]
@@ -67,15 +67,19 @@ def test_a_step_of_a_run_leaves_it_to_the_run_to_say_that_it_was_interrupted(
     assert said == ["", "error: interrupted\ntip: run the same command again; it carries on where it was"]
 
 
-def test_on_a_narrow_terminal_a_wheel_has_three_lines() -> None:
+def test_on_a_narrow_terminal_a_wheel_is_a_block_and_its_name_and_digest_are_whole() -> None:
     name = "torch-2.9.0+rocm7.1.0-cp312-cp312-linux_x86_64.whl"
     built = SummaryRow(
         "pytorch", "built", name, "2.9.0", ("gfx942", "gfx1100"), 3 << 20, 72.0, "7" * 64, "verified"
     )
     assert format_summary([built, SummaryRow("apex", "failed", python="cp312")], width=80).splitlines() == [
-        name,
-        "  built, verified: targets gfx942, gfx1100, 3.0 MiB, 1 min 12 s",
-        f"  sha256 {'7' * 64}",
-        "apex cp312",
-        "  failed",
+        f"wheel  {name}",
+        "  version  2.9.0",
+        "  targets  gfx942, gfx1100",
+        "  size     3.0 MiB",
+        "  time     1 min 12 s",
+        f"  sha256   {'7' * 64}",
+        "  outcome  built, verified",
+        "wheel  apex cp312",
+        "  outcome  failed",
     ]

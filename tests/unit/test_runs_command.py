@@ -69,7 +69,7 @@ def test_one_run_in_full(work: Path, place: str, capsys: pytest.CaptureFixture[s
     code, out, _ = told(argv, capsys)
     assert code == 0
     for said in (
-        "state     failed after 3 h 28 min",
+        "state    failed after 3 h 28 min",
         "build-triton-cp312   done         22 min 00 s  3.0 GiB      no earlier result",
         "torch-2.9.0+rocm7.1-cp312-cp312-linux_x86_64.whl       2.2 GiB    7777",
         "build-vision-cp312: failed: vision could not be built (exit code 1):\n  | csrc/nms_kernel.hip:41:7",
@@ -106,7 +106,7 @@ def test_status_is_of_what_is_at_work_when_a_step_alone_came_and_went(
     step.begin(steps=1, command="rocm-wheels run-step build-vision-cp312 --plan plan.json")
     step.end("failed", 2)
     assert told(["status", "--work-dir", str(work)], capsys)[1].startswith("run 20261121-170000: running, ")
-    assert told(["runs", "show", "--work-dir", str(work)], capsys)[1].startswith("run       20261121-180000")
+    assert told(["runs", "show", "--work-dir", str(work)], capsys)[1].startswith("run      20261121-180000")
 
 
 def test_to_stop_watching_is_no_failure(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 import re
+import threading
 from pathlib import Path
 
 import pytest
 
-from rocm_wheels.core import configure_log
-from rocm_wheels.pipeline import StepDisplay, join_step_lines, read_last_log_line
+from rocm_wheels.core import configure_log, format_table, log_note, log_warning, show_live_lines
+from rocm_wheels.pipeline import StepDisplay, read_last_log_line
 
 
 @pytest.fixture
@@ -65,21 +68,49 @@ def test_side_by_side_an_empty_line_says_nothing() -> None:
     assert stream.getvalue() == "one: starting (no earlier result)\n[one] flash attention: on\n"
 
 
-LONG = "[12/345] Building HIP object csrc/a.hip.o"
+def _read_terminal(master: int, pieces: list[bytes]) -> None:
+    with contextlib.suppress(OSError), os.fdopen(master, "rb", buffering=0) as terminal:  # EIO: it was closed
+        while piece := terminal.read(1 << 12):
+            pieces.append(piece)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
+def test_a_terminal_shows_every_step_below_the_lines_of_the_log() -> None:
+    """Lines of the log are never broken, for commands are pasted; what is drawn is gone in the end."""
+    master, slave = os.openpty()
+    pieces: list[bytes] = []
+    reader = threading.Thread(target=_read_terminal, args=(master, pieces))
+    reader.start()
+    command = "$ hipcc " + " ".join(f"-DNUMBER_{number}={number}" for number in range(40))
+    with os.fdopen(slave, "w", encoding="utf-8") as stream:
+        configure_log({"TERM": "xterm"}, stream=stream)
+        try:
+            show_live_lines(["torch  3 s  [12/345] Building", "triton  3 s"])
+            log_note(command)
+            show_live_lines([])
+            log_note("after it")
+        finally:
+            configure_log({})
+    reader.join()
+    printed_text = b"".join(pieces).decode()
+    assert command in printed_text
+    assert "torch  3 s  [12/345] Building" in printed_text and "triton  3 s" in printed_text
+    assert printed_text.endswith("after it\r\n")
+    assert printed_text.rindex("\x1b[?25h") > printed_text.rindex("triton"), "the cursor is shown again"
 
 
 @pytest.mark.parametrize(
-    ("steps", "shown"),
+    ("env", "coloured"),
     [
-        ([("torch  3 s", LONG)], f"torch  3 s  {LONG}"),
-        ([("torch  3 s", ""), ("triton  3 s", "")], "torch  3 s  |  triton  3 s"),
-        ([("torch  3 s", LONG), ("llvm  3 s", "ok")], "torch  3 s  [12/345] Building …  |  llvm  3 s  ok"),
-        ([("a" * 20, LONG), ("b" * 20, LONG)], f"{'a' * 20}  |  {'b' * 20}"),
+        ({}, False),
+        ({"FORCE_COLOR": "1"}, True),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
     ],
 )
-def test_the_live_line_has_room_for_every_step(steps: list[tuple[str, str]], shown: str) -> None:
-    """All of them are named on a narrow terminal; what they compile has the rest."""
-    width = 54 if len(steps) == 1 else 49
-    said = join_step_lines(steps, width)
-    assert len(said) <= width
-    assert said == shown
+def test_colours_where_they_are_wanted(env: dict[str, str], coloured: bool) -> None:
+    stream = io.StringIO()
+    configure_log(env, stream=stream)
+    log_warning("the disk is small")
+    table = format_table(("name", "size"), [("torch", "3")])
+    configure_log({})
+    assert ("\x1b[" in stream.getvalue(), "\x1b[" in table) == (coloured, coloured)

@@ -15,21 +15,22 @@ from rocm_wheels.ci.matrix import (
     set_key,
 )
 from rocm_wheels.ci.matrix_costs import Prices, Saving
-from rocm_wheels.core import format_count
+from rocm_wheels.core import format_count, format_table
 from rocm_wheels.models import MULTI_ARCH, CiTest
 
+_SET_HEADER = ("platform", "torch", "family", "Pythons", "ROCm", "tests", "builder h", "GPU h", "disk GiB")
 _MOST_CELLS = 2
 _TEST_NAMES = {"tests": "torch's own"}
 
 
-def format_cells(cells: Sequence[BuiltCell], prices: Prices) -> str:
-    """Return a line for each set of wheels, with its Pythons, and the sum.
+def format_cells(cells: Sequence[BuiltCell], prices: Prices, *, width: int | None = None) -> str:
+    """Return a line for each set of wheels, with its Pythons, and the sum; ``width`` is a terminal's.
 
     Below a set for all families is a line for each of them: what is tested of it, and what that takes.
     """
     if not cells:
         return "no cell is built"
-    rows = [["platform", "torch", "family", "Pythons", "ROCm", "tests", "builder h", "GPU h", "disk GiB"]]
+    rows: list[list[str]] = []
     for group in group_cells(cells, set_key).values():
         rows.append(_format_set(group, prices))
         if group[0].layout == MULTI_ARCH:
@@ -46,7 +47,7 @@ def format_cells(cells: Sequence[BuiltCell], prices: Prices) -> str:
         f"{alone if len(combined) == len(cells) else together} (--savings: shared): {spent};"
         " hours are of all Pythons of a row, disk is that of one"
     )
-    return "\n".join([*_align_rows(rows), summary])
+    return f"{format_table(_SET_HEADER, rows, width=width)}\n{summary}"
 
 
 def _format_set(group: Sequence[BuiltCell], prices: Prices) -> list[str]:
@@ -125,9 +126,9 @@ def explain_cell(
     return "\n  ".join([f"{cell} is not built in {trigger}:", *lines])
 
 
-def format_savings(savings: Sequence[Saving], cells: int) -> str:
-    """Return what each kind of work takes, alone and shared, and the sum."""
-    rows = [["work", "alone", "h", "shared", "h", "saved"]]
+def format_savings(savings: Sequence[Saving], cells: int, *, width: int | None = None) -> str:
+    """Return what each kind of work takes, alone and shared, and the sum; ``width`` is a terminal's."""
+    rows = []
     for saving in savings:
         alone, shared = f"{saving.hours_alone:.1f}", f"{saving.hours:.1f}"
         saved = _format_percent(saving.hours_alone, saving.hours)
@@ -142,7 +143,8 @@ def format_savings(savings: Sequence[Saving], cells: int) -> str:
     summary = (
         f"{cells} cells; hours of builders. One build of each line and platform is first, and warms the cache"
     )
-    return "\n".join([*_align_rows(rows), summary])
+    table = format_table(("work", "alone", "h", "shared", "h", "saved"), rows, width=width)
+    return f"{table}\n{summary}"
 
 
 def matrix_as_json(matrix: Matrix, cells: Sequence[BuiltCell], prices: Prices) -> dict[str, Any]:
@@ -194,10 +196,3 @@ def _cost_as_json(build: BuiltCell, prices: Prices) -> dict[str, Any]:
 
 def _format_percent(alone: float, shared: float) -> str:
     return f"{(alone - shared) / alone:.0%}" if alone else "-"
-
-
-def _align_rows(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]

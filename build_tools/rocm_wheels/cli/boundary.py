@@ -82,7 +82,8 @@ def run_command(command: click.Command, argv: list[str] | None = None) -> int:
     _replace_unprintable()
     previous = _catch_signals()
     try:
-        result = command.main(args=argv, standalone_mode=False)
+        # colours are put in only where they are wanted: click is to leave them
+        result = command.main(args=argv, standalone_mode=False, color=True)
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as leave:
         return leave.exit_code
@@ -105,6 +106,7 @@ def run_command(command: click.Command, argv: list[str] | None = None) -> int:
         log_error(explain_error(disk_error))
         return disk_error.exit_code
     finally:
+        show_live_line("")
         for number, handler in previous.items():
             signal.signal(number, handler)
 

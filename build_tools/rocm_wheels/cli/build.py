@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +23,7 @@ from rocm_wheels.cli.build_options import (
 )
 from rocm_wheels.cli.options import Duration
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.core import UsageError, explain_error, log_note, log_warning
+from rocm_wheels.core import UsageError, explain_error, get_output_width, log_note, log_warning
 
 if TYPE_CHECKING:
     from rocm_wheels.pipeline import PlannedRun, RunSummary
@@ -144,8 +143,7 @@ def _print_summary(summary: RunSummary, env: Mapping[str, str], *, as_json: bool
     if as_json:
         click.echo(format_json_summary(summary.rows))
     else:
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        click.echo(format_summary(summary.rows, width=width))
+        click.echo(format_summary(summary.rows, width=get_output_width()))
     current = all(row.outcome == "up to date" for row in summary.rows)
     if summary.record is None:
         log_note(f"nothing to do: every wheel is up to date ({format_duration(summary.seconds)})")

@@ -34,7 +34,7 @@ from rocm_wheels.cli.checkout_options import (
     torch_options,
 )
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.core import RocmWheelsError, SourceError, UsageError, explain_error, log_error
+from rocm_wheels.core import RocmWheelsError, SourceError, UsageError, align_rows, explain_error, log_error
 from rocm_wheels.models import list_project_names
 
 if TYPE_CHECKING:
@@ -208,9 +208,8 @@ def _make_project_request(
 
 def report_outcomes(outcomes: Sequence[CheckoutOutcome]) -> int:
     """Print a line a project, then every failure; return the exit code: 0, or that of the first failure."""
-    width = max(len(outcome.project) for outcome in outcomes)
-    for outcome in outcomes:
-        click.echo(f"{outcome.project:<{width}}  {_describe_outcome(outcome)}")
+    for line in align_rows([(outcome.project, _describe_outcome(outcome)) for outcome in outcomes]):
+        click.echo(line)
     code = 0
     for outcome in outcomes:
         if outcome.failure is not None:

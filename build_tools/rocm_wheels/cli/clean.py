@@ -13,7 +13,7 @@ import click
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.build_options import find_default_root, find_workspace, work_options
 from rocm_wheels.cli.options import ByteSize, Duration
-from rocm_wheels.core import UsageError, format_count, log_note
+from rocm_wheels.core import UsageError, align_rows, format_count, log_note
 from rocm_wheels.models import list_project_names
 
 if TYPE_CHECKING:
@@ -119,10 +119,13 @@ def _print_pieces(pieces: list[Leftover], *, done: bool, as_json: bool) -> None:
         value = {"deleted": done, "size": total, "pieces": [piece.as_json() for piece in pieces]}
         click.echo(json.dumps(value, indent=1))
     else:
+        rows = []
         for piece in pieces:
             age = max(time.time() - piece.used, 0)
             age_text = f"{age / 86400:.0f} days" if age > 2 * 86400 else format_duration(age)
-            click.echo(f"{piece.kind:12}  {format_size(piece.size):>9}  {age_text:>11}  {piece.path}")
+            rows.append((piece.kind, format_size(piece.size), age_text, str(piece.path)))
+        for line in align_rows(rows, right=(1, 2)):
+            click.echo(line)
     how = "deleted" if done else "would be deleted"
     log_note(
         f"{format_count(len(pieces), 'item')} {how}, {format_size(total)}" if pieces else "nothing to delete"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -12,14 +9,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli.lazy import LazyGroup
-from rocm_wheels.core import AuditError, UsageError, find_errors, log_note, suggest_name
+from rocm_wheels.core import (
+    AuditError,
+    UsageError,
+    find_errors,
+    format_table,
+    get_output_width,
+    log_note,
+    suggest_name,
+)
 
 if TYPE_CHECKING:
     from packaging.version import Version
 
     from rocm_wheels.models import Explanation, Statement, TorchBuild
-
-_CELL_WIDTHS = (68, 50, 34)  # characters of a cell before it goes on in the next line, where not all fits
 
 
 def read_version(text: str, option: str) -> Version:
@@ -86,12 +89,10 @@ def read_python(text: str, option: str = "--python") -> str:
     return text
 
 
-def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], width: int | None = None) -> str:
-    """Return the rows as aligned columns; sources as numbers, listed below; empty columns are left out.
-
-    ``width`` is that of a terminal: what is wider is broken within cells, else printed as a block a row.
-    None is for what reads lines (grep, a file): a row is one line, however long.
-    """
+def format_sourced_table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], width: int | None = None
+) -> str:
+    """Return a table with sources as numbers, listed below; empty columns are left out."""
     table_rows = [list(row) for row in rows]
     places: dict[str, int] = {}
     if header and header[-1] == "source":
@@ -100,68 +101,14 @@ def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], width: in
     columns = [i for i in range(len(header)) if any(row[i] for row in table_rows)] or list(range(len(header)))
     words = [header[i] for i in columns]
     cells = [[row[i] for i in columns] for row in table_rows]
-    lines = _align_columns(words, cells, None) if width is None else _fit_columns(words, cells, width)
-    return "\n".join([*lines, *(f"[{number}] {place}" for place, number in places.items())])
-
-
-def _fit_columns(words: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> list[str]:
-    for widest in (None, *_CELL_WIDTHS):
-        lines = _align_columns(words, cells, widest)
-        if max(map(len, lines)) <= width:
-            return lines
-    return _format_blocks(words, cells, width)
-
-
-def _align_columns(words: Sequence[str], rows: Sequence[Sequence[str]], widest: int | None) -> list[str]:
-    cells = [[_wrap_cell(cell, widest) for cell in row] for row in rows]
-    widths = [
-        max([len(word), *(len(line) for row in cells for line in row[at])]) for at, word in enumerate(words)
-    ]
-    lines = [_join_cells(words, widths)]
-    for wrapped in cells:
-        for at in range(max(map(len, wrapped))):
-            lines.append(_join_cells([cell[at] if at < len(cell) else "" for cell in wrapped], widths))
-    return lines
-
-
-def _format_blocks(words: Sequence[str], rows: Sequence[Sequence[str]], line: int) -> list[str]:
-    width = max(map(len, words))
-    line = max(line, 2 * width + 4)  # of a terminal that is narrower than that nothing can be made
-    lines = []
-    for row in rows:
-        lines.append(f"{words[0]} {row[0]}")
-        for word, cell in zip(words[1:], row[1:], strict=True):
-            if cell:
-                lines += textwrap.wrap(
-                    cell,
-                    line,
-                    initial_indent=f"  {word:{width}}  ",
-                    subsequent_indent=" " * (width + 4),
-                    break_long_words=False,
-                    break_on_hyphens=False,
-                )
-    return lines
+    sources = [f"[{number}] {place}" for place, number in places.items()]
+    return "\n".join([format_table(words, cells, width=width), *sources])
 
 
 def rows_as_json(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[dict[str, str]]:
     """Return each row with the header's words as keys."""
     keys = [word.replace(" ", "_") for word in header]
     return [dict(zip(keys, row, strict=True)) for row in rows]
-
-
-def _wrap_cell(cell: str, widest: int | None) -> list[str]:
-    if widest is None:
-        return [cell]
-    return textwrap.wrap(cell, widest, break_long_words=False, break_on_hyphens=False) or [""]
-
-
-def terminal_width() -> int | None:
-    """Return how many characters a line of stdout has; None when it goes to a file or a pipe."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-
-
-def _join_cells(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
 Rows = tuple[tuple[str, ...], list[tuple[str, ...]]]
@@ -302,7 +249,7 @@ def _print_rows(header: Sequence[str], rows: Sequence[tuple[str, ...]], as_json:
         document: dict[str, Any] = {name: rows_as_json(header, rows)}
         click.echo(json.dumps(document, indent=1))
     else:
-        click.echo(format_table(header, rows, terminal_width()))
+        click.echo(format_sourced_table(header, rows, get_output_width()))
 
 
 _MARKS = {"yes": "+", "no": "-", "unknown": "?", "": " "}

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rocm_wheels.core import align_rows
+
 if TYPE_CHECKING:
     from rocm_wheels.gpus import PciEntry
     from rocm_wheels.models import FoundCards, TargetFacts
@@ -79,11 +81,9 @@ def describe_cards(matches: FoundCards) -> str:
     rows = [
         (e.id, e.gfx or _describe_capability(e) or "?", _card_kind(e) or "?", e.kind, e.name) for e in listed
     ]
-    widths = [max((len(row[i]) for row in rows), default=0) for i in range(4)]
-    for entry, row in zip(listed, rows, strict=True):
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-        lines.append("  ".join([*cells, entry.name]))
-        indent = " " * (widths[0] + 2)
+    indent = " " * (max((len(entry.id) for entry in listed), default=0) + 2)
+    for entry, line in zip(listed, align_rows(rows), strict=True):
+        lines.append(line)
         if entry.products:
             lines.append(f"{indent}also: {', '.join(entry.products)}")
         lines.append(f"{indent}{', '.join(entry.sources)}{f': {entry.note}' if entry.note else ''}")
@@ -98,10 +98,11 @@ def describe_cards(matches: FoundCards) -> str:
     }
     if used:
         lines += ["", "sources"]
-        width = max(len(key) for _, key in used)
+        source_rows = []
         for (_, key), source in dict(sorted(used.items())).items():
             state = ", ".join(part for part in (source.at[:12].strip("-"), source.date) if part)
-            lines.append(f"  {key:{width}}  {source.where}{f' ({state})' if state else ''}")
+            source_rows.append((key, f"{source.where}{f' ({state})' if state else ''}"))
+        lines += [f"  {line}" for line in align_rows(source_rows)]
     return "\n".join(lines)
 
 
@@ -119,8 +120,7 @@ def _describe_target(facts: TargetFacts) -> list[str]:
     name = facts.target or "not known"
     if facts.vendor != "amd":
         name = "Intel" if facts.vendor == "intel" else f"NVIDIA, compute capability {name}"
-    width = max(len(label) for label, _ in cells)
-    return [f"{name}  {facts.product}".rstrip(), *(f"  {label:{width}}  {value}" for label, value in cells)]
+    return [f"{name}  {facts.product}".rstrip(), *(f"  {line}" for line in align_rows(cells))]
 
 
 def _mark_believed(kind: str) -> str:

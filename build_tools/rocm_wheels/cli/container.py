@@ -14,7 +14,7 @@ import click
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.options import combine_options
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.core import EngineError, log_note, log_warning, paint_text
+from rocm_wheels.core import EngineError, log_note, log_warning, paint_result
 
 if TYPE_CHECKING:
     from rocm_wheels.ci import ContainerOptions, EngineName
@@ -228,7 +228,7 @@ def images(as_json: bool) -> None:
         return
     for row in rows:
         start = "starts from " if row["dockerfile"] else ""
-        click.echo(f"{paint_text(row['name'], 'green')}: {row['about']}")
+        click.echo(f"{paint_result(row['name'], 'green')}: {row['about']}")
         click.echo(f"  {start}{row['image']}@{row['digest']}" + (f" ({row['note']})" if row["note"] else ""))
         click.echo(f"  read on {row['read_on']} from {row['read_from']}")
         if row["dockerfile"]:

@@ -18,7 +18,7 @@ import click
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.options import layout_option
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.core import ReleaseError, UsageError, format_command, format_count, log_warning
+from rocm_wheels.core import ReleaseError, UsageError, align_rows, format_command, format_count, log_warning
 
 if TYPE_CHECKING:
     from rocm_wheels.core import Store
@@ -385,10 +385,13 @@ def _describe_verdict(
         else ""
     )
     lines = [f"{verdict.set} of {verdict.family} {may} {verdict.channel} ({state.word}){blocked}"]
-    width = max(len(result.title) for result in verdict.rules)
-    for result in sorted(verdict.rules, key=lambda rule: list(_OUTCOME_WORDS).index(rule.outcome)):
+    rules = sorted(verdict.rules, key=lambda rule: list(_OUTCOME_WORDS).index(rule.outcome))
+    rows = []
+    for result in rules:
         why = _shorten_reason(result, evidence) if explain else result.why
-        lines.append(f"  {_OUTCOME_WORDS[result.outcome]:8}  {result.title:{width}}  {why}")
+        rows.append((_OUTCOME_WORDS[result.outcome], result.title, why))
+    for result, line in zip(rules, align_rows(rows), strict=True):
+        lines.append(f"  {line}")
         if explain:
             lines += _describe_results(chosen, "", result.evidence, verdict, evidence)
             lines += _describe_results(chosen, "made good: ", result.overcome, verdict, evidence)

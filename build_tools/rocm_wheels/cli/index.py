@@ -15,7 +15,7 @@ import click
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.evidence import describe_origin
 from rocm_wheels.cli.lazy import LazyGroup
-from rocm_wheels.core import AuditError, UsageError, format_count, hide_credentials, log_note
+from rocm_wheels.core import AuditError, UsageError, align_rows, format_count, hide_credentials, log_note
 
 if TYPE_CHECKING:
     from rocm_wheels.index import ResolveRequest, VerifiedIndex
@@ -362,8 +362,9 @@ def resolve_command(  # noqa: PLR0917 - click passes them by name
             outcome = check.fault or f"takes {check.picked}{check.why and f' ({check.why})'}"
             state = "error: " if check.fault else ""
             click.echo(f"{state}{check.requirement}, Python {check.python}, {check.tool}: {outcome}")
-        for row in schemes:
-            click.echo(f"{row['scheme']:10} {row['version']}  {row['sorts']}; {row['remark']}")
+        rows = [(row["scheme"], row["version"], f"{row['sorts']}; {row['remark']}") for row in schemes]
+        for line in align_rows(rows):
+            click.echo(line)
     for tip in dict.fromkeys(check.tip for check in checks if check.tip):
         log_note(f"tip: {tip}")
     failed = sum(bool(check.fault) for check in checks)

@@ -13,7 +13,7 @@ import click
 
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.core import UsageError, hide_credentials, log_note, log_warning
+from rocm_wheels.core import UsageError, align_rows, hide_credentials, log_note, log_warning
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -222,11 +222,8 @@ def _list_candidates(candidates: Sequence[ChoiceCandidate], everything: bool) ->
     ranked = [candidate for candidate in candidates if candidate.rank is not None]
     out = [candidate for candidate in candidates if candidate.rank is None]
     listed = [*ranked, *(out if everything else out[:_MOST_EXCLUDED])]
-    width = max((len(candidate.name) for candidate in listed), default=0)
-    lines = [
-        f"  {candidate.rank or 'out':>4}   {candidate.name:{width}}  {candidate.reason}"
-        for candidate in listed
-    ]
+    rows = [(str(candidate.rank or "out"), candidate.name, candidate.reason) for candidate in listed]
+    lines = [f"  {line}" for line in align_rows(rows, right=[0])]
     hidden = len(ranked) + len(out) - len(listed)
     return lines + ([f"         and {hidden} more that are out: --all lists them"] if hidden else [])
 
@@ -394,12 +391,12 @@ def _describe_plan(plan: InstallPlan) -> list[str]:
         lines.append(f"what it lacks from {hide_credentials(plan.dependencies)}")
     if plan.choice is not None:
         lines += [f"note: {note}" for note in plan.choice.notes]
-    names = [f"{item.offer.project} {item.offer.version}" for item in plan.items]
-    wide = max((len(name) for name in names), default=0)
-    for name, item in zip(names, plan.items, strict=True):
+    rows = []
+    for item in plan.items:
         label = f" variant {item.offer.label}" if item.offer.label else ""
         size = "" if item.keep else f"{format_size(item.offer.size)}, "
-        lines.append(f"  {name:{wide}}  {size}{item.action}{label}")
+        rows.append((f"{item.offer.project} {item.offer.version}", f"{size}{item.action}{label}"))
+    lines += [f"  {line}" for line in align_rows(rows)]
     lines += [f"removed first: {package}, whose files are in the way" for package in plan.removed]
     if plan.changed:
         vague = any(item.offer.size is None and not item.is_local for item in plan.changed)

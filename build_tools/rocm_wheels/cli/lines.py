@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rocm_wheels.core import align_rows, format_markdown_table, format_table, get_output_width
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -72,19 +74,13 @@ def lines_as_rows(lines: Sequence[TorchLine], projects: Sequence[Project]) -> li
 
 
 def lines_as_text(rows: list[list[str]]) -> str:
-    """Return aligned columns for a terminal."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
-    return "\n".join([*lines, _LEGEND])
+    """Return aligned columns for stdout."""
+    return f"{format_table(rows[0], rows[1:], width=get_output_width())}\n{_LEGEND}"
 
 
 def lines_as_markdown(rows: list[list[str]]) -> str:
     """Return a Markdown table and what its marks mean."""
-    head, *body = rows
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join([*(f"| {' | '.join(row)} |" for row in lines), "", _LEGEND])
+    return f"{format_markdown_table(rows[0], rows[1:])}\n{_LEGEND}"
 
 
 def describe_facts(line: TorchLine) -> str:
@@ -104,11 +100,10 @@ def describe_facts(line: TorchLine) -> str:
         where = f"{place.origin} {place.ref or '(as the torch tree pins it)'}" if place.origin else "unknown"
         also = f" (only {', '.join(place.platforms)})" if len(place.platforms) == 1 else ""
         facts.append((f"{name}, from", where + also, place))
-    width = max(len(label) for label, _, _ in facts)
-    rows = [
-        f"{label:{width}}  {value}\n{'':{width}}  {fact.kind}: {fact.source}" for label, value, fact in facts
-    ]
-    return "\n".join([f"line {line.name}", *rows])
+    rows = []
+    for label, value, fact in facts:
+        rows += [(label, value), ("", f"{fact.kind}: {fact.source}")]
+    return "\n".join([f"line {line.name}", *align_rows(rows)])
 
 
 def _join_values(values: LineValues) -> str:

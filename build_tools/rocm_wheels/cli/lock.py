@@ -25,7 +25,15 @@ from rocm_wheels.cli.checkout_options import (
     shared_patch_options,
 )
 from rocm_wheels.cli.lazy import LazyGroup
-from rocm_wheels.core import SourceError, UsageError, format_count, hide_credentials, log_note, log_warning
+from rocm_wheels.core import (
+    SourceError,
+    UsageError,
+    align_rows,
+    format_count,
+    hide_credentials,
+    log_note,
+    log_warning,
+)
 from rocm_wheels.models import get_option_name, list_project_names
 
 if TYPE_CHECKING:
@@ -267,11 +275,7 @@ def describe_lock(lock: Lock) -> str:
         patched = f"patches {locked.patches.name}" if locked.patches is not None else ""
         ref_text = "" if ref == locked.commit else ref
         rows.append([project.name, ref_text, locked.commit[:12], locked.version or "", count, patched])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True) if width).rstrip()
-        for row in rows
-    )
+    return "\n".join(align_rows(rows))
 
 
 def choose_patch_folder(options: Mapping[str, Any]) -> Path | None:

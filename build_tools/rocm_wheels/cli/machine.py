@@ -12,7 +12,7 @@ import click
 
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.core import ChecksError, HostError, Severity, log_note, paint_text
+from rocm_wheels.core import ChecksError, HostError, Severity, log_note, paint_result
 
 if TYPE_CHECKING:
     from rocm_wheels.core import Severity
@@ -57,21 +57,14 @@ def doctor_command(python: Path | None, gfx: tuple[str, ...], as_json: bool) -> 
     if as_json:
         click.echo(json.dumps(report_as_json(subject, findings), indent=1))
     else:
-        coloured = (
-            sys.stdout.isatty() and not subject.env.get("NO_COLOR") and subject.env.get("TERM") != "dumb"
-        )
-        for line in format_findings(findings, _paint_text if coloured else _keep_text):
+        for line in format_findings(findings, _paint_severity):
             click.echo(line)
     if count_findings(findings, "error"):
         raise HostError(f"this machine is not right for torch: {summarize_findings(findings)}")
 
 
-def _paint_text(text: str, severity: Severity) -> str:
-    return click.style(text, fg=_SEVERITY_COLOURS[severity])
-
-
-def _keep_text(text: str, severity: Severity) -> str:
-    return text
+def _paint_severity(text: str, severity: Severity) -> str:
+    return paint_result(text, _SEVERITY_COLOURS[severity])
 
 
 _SHELL_ALIASES = {"bash": "sh", "zsh": "sh", "pwsh": "powershell"}
@@ -228,7 +221,7 @@ def selftest_command(  # noqa: PLR0917 - click passes them by name
 
 
 def _print_outcome(outcome: SelfTestOutcome) -> None:
-    state = paint_text(f"{outcome.state:7}", _OUTCOME_COLOURS[outcome.state])
+    state = paint_result(f"{outcome.state:7}", _OUTCOME_COLOURS[outcome.state])
     click.echo(f"{state} {outcome.case}" + (f": {outcome.detail}" if outcome.detail else ""))
 
 

@@ -10,7 +10,7 @@ import click
 
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.options import combine_options
-from rocm_wheels.core import format_count, log_note, log_warning
+from rocm_wheels.core import format_count, get_output_width, log_note, log_warning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -129,7 +129,7 @@ def print_savings(cells: Sequence[BuiltCell], prices: Prices, *, as_json: bool) 
     if as_json:
         click.echo(json.dumps({"cells": len(cells), "work": [asdict(row) for row in rows]}, indent=1))
     else:
-        click.echo(format_savings(rows, len(cells)))
+        click.echo(format_savings(rows, len(cells), width=get_output_width()))
 
 
 def print_json(
@@ -159,7 +159,7 @@ def print_table(
     """Print the cells, and how many are left out for which reason; warn of what will not do."""
     from rocm_wheels.ci import describe_absent_projects, format_cells, format_excluded
 
-    click.echo(format_cells(cells, prices))
+    click.echo(format_cells(cells, prices, width=get_output_width()))
     if fewer := len(matrix.built) - len(cells):
         why = (
             ("the change has nothing to do with them", changes is not None),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -13,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli.build_options import find_run, find_workspace, work_options
-from rocm_wheels.core import UsageError, log_note, paint_text
+from rocm_wheels.core import (
+    UsageError,
+    align_rows,
+    cut_line,
+    format_table,
+    get_output_width,
+    log_note,
+    paint_result,
+)
 from rocm_wheels.pipeline import format_duration, format_size, join_lines, shorten_digests, strip_controls
 
 if TYPE_CHECKING:
@@ -37,7 +44,7 @@ def format_runs(run_list: Sequence[RecordedRun], *, width: int | None) -> str:
         ]
         for run in run_list
     ]
-    return _align_rows([head, *rows], width=width)
+    return format_table(head, rows, width=width, cut=True)
 
 
 def describe_run_state(run: RecordedRun) -> str:
@@ -87,10 +94,11 @@ def describe_run(run: RecordedRun, *, width: int | None) -> str:
         ("lock", " ".join(map(join_lines, filter(None, (begun.get("lock"), begun.get("lock_digest")))))),
         ("record", "; ".join([str(run.folder), *describe_damage(run)])),
     ]
-    blocks = ["\n".join(f"{name:8}  {value}" for name, value in facts if value)]
+    blocks = ["\n".join(align_rows([fact for fact in facts if fact[1]]))]
     if run.steps:
         head = ["step", "outcome", "time", "peak memory", "why"]
-        blocks.append(_align_rows([head, *[_step_row(step) for step in run.steps.values()]], width=width))
+        step_rows = [_step_row(step) for step in run.steps.values()]
+        blocks.append(format_table(head, step_rows, width=width, cut=True))
     wheels = [output for step in run.steps.values() for output in step.outputs]
     if wheels:
         rows = [
@@ -101,7 +109,7 @@ def describe_run(run: RecordedRun, *, width: int | None) -> str:
             ]
             for w in wheels
         ]
-        blocks.append(_align_rows([["output", "size", "sha256"], *rows], width=None))
+        blocks.append(format_table(["output", "size", "sha256"], rows))
     blocks += ["\n".join(lines)] if (lines := list(_cache_lines(run))) else []
     blocks += [failure for step in run.steps.values() if (failure := _describe_failure(step))]
     return "\n\n".join(blocks)
@@ -110,7 +118,7 @@ def describe_run(run: RecordedRun, *, width: int | None) -> str:
 def describe_work(run_status: RunStatus, *, width: int | None) -> str:
     """Return what a run is at now: two lines a step, its times and the last line of its log."""
     run = run_status.run
-    head = f"run {run.id}: {paint_text(describe_run_state(run), *_STYLES.get(run.state, ('red',)))}"
+    head = f"run {run.id}: {paint_result(describe_run_state(run), *_STYLES.get(run.state, ('red',)))}"
     head += f", {format_duration(run_status.seconds)}" if run.begun else ""
     head += (
         f", at least {format_duration(run_status.seconds_left)} left"
@@ -124,9 +132,9 @@ def describe_work(run_status: RunStatus, *, width: int | None) -> str:
     lines = [head, ", ".join(filter(None, counted)), *describe_damage(run)]
     for step in run_status.running:
         name, figures = join_lines(step.id), "  ".join(_list_figures(step))
-        fitting = figures if width is None else _cut_line(figures, width - len(name) - 2)
-        lines += ["", f"{paint_text(name, 'bold')}  {fitting}"]
-        lines += [_cut_line(f"  {step.line}", width)] if step.line else []
+        fitting = figures if width is None else cut_line(figures, width - len(name) - 2)
+        lines += ["", f"{paint_result(name, 'bold')}  {fitting}"]
+        lines += [cut_line(f"  {step.line}", width)] if step.line else []
     ended = [step for step in run.steps.values() if step.state not in {"running", "done", "skipped"}]
     for ended_step in ended:
         lines += ["", _describe_failure(ended_step) or f"{join_lines(ended_step.id)} was killed"]
@@ -187,7 +195,7 @@ def _describe_failure(step: RecordedStep) -> str:
     ended = step.ended or {}
     lost = "no end is recorded" if step.ended is None else "no reason is recorded"
     message = strip_controls(ended.get("message") or "").strip() or lost
-    message_lines = [_cut_line(line, _LONGEST_LINE) for line in message.splitlines()]
+    message_lines = [cut_line(line, _LONGEST_LINE) for line in message.splitlines()]
     lines = [f"{join_lines(step.id)}: {step.state}: {message_lines[0]}", *message_lines[1:]]
     if step.state == "interrupted":  # which is all that there is to say
         lines = [f"{join_lines(step.id)}: interrupted"]
@@ -208,19 +216,6 @@ def _is_log_missing(log_file: Path) -> bool:
 
 def _format_time(run: RecordedRun) -> str:
     return "" if run.seconds is None or run.state == "running" else format_duration(run.seconds)
-
-
-def _align_rows(rows: Sequence[Sequence[str]], *, width: int | None) -> str:
-    """Return rows in columns; the last column is cut at ``width``."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
-    return "\n".join(_cut_line(line, width) for line in lines)
-
-
-def _cut_line(line: str, width: int | None) -> str:
-    return line if width is None or len(line) <= width else line[: max(width - 1, 1)] + "…"
 
 
 _REDRAW_SECONDS = 1.0
@@ -258,7 +253,7 @@ def runs_group(ctx: click.Context, /, limit: int, everything: bool, as_json: boo
     if not run_list:
         log_note(f"there are no runs in {workspace.runs}")
         return
-    click.echo(format_runs(run_list, width=_terminal_width()))
+    click.echo(format_runs(run_list, width=get_output_width()))
     if (more := len(list_run_ids(workspace.runs)) - len(run_list)) > 0:
         log_note(f"and {more} older; --all lists them")
 
@@ -281,7 +276,7 @@ def show_command(ctx: click.Context, /, run: str | None, as_json: bool, **option
             )
         )
     else:
-        click.echo(describe_run(chosen_run, width=_terminal_width()))
+        click.echo(describe_run(chosen_run, width=get_output_width()))
 
 
 @click.command("status")
@@ -317,7 +312,7 @@ def _draw_status(run: RecordedRun, *, again: bool) -> None:
 
     clear = _CLEAR if again and sys.stdout.isatty() else ""
     while True:
-        click.echo(clear + describe_work(read_run_status(run, read_moment()), width=_terminal_width()))
+        click.echo(clear + describe_work(read_run_status(run, read_moment()), width=get_output_width()))
         if not again or run.state != "running":
             return
         time.sleep(_REDRAW_SECONDS)
@@ -377,7 +372,3 @@ def _run_as_json(run: RecordedRun) -> dict[str, object]:
             for step in run.steps.values()
         },
     }
-
-
-def _terminal_width() -> int | None:
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -13,7 +13,7 @@ import click
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.options import Duration
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.core import UsageError, log_note
+from rocm_wheels.core import UsageError, align_rows, log_note
 
 if TYPE_CHECKING:
     from rocm_wheels.executors import Decision, SlurmSite, SlurmSubmission, StepState
@@ -292,11 +292,6 @@ def _print_states(states: Mapping[str, StepState], *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([step_state.as_json() for step_state in states.values()], indent=1))
         return
-    width = max(map(len, states), default=0)
-    for step_state in states.values():
-        click.echo(
-            (
-                f"{step_state.state:<13}  {step_state.step:<{width}}  {step_state.job or ''!s:<8}  "
-                f"{step_state.why}"
-            ).rstrip()
-        )
+    rows = [(state.state, state.step, str(state.job or ""), state.why) for state in states.values()]
+    for line in align_rows(rows):
+        click.echo(line)

@@ -16,6 +16,8 @@ from rocm_wheels.core import (
     UsageError,
     explain_error,
     format_count,
+    format_table,
+    get_output_width,
     log_error,
     log_note,
 )
@@ -116,11 +118,11 @@ def targets_as_table(contents: CodeByFile) -> str:
     for path, inside in contents.items():
         cells = {member: _summarize_objects(objects) for member, objects in inside.code.items() if objects}
         cells |= {
-            member: (_describe_archives(archives), "", "", "")
+            member: ("", "", "", _describe_archives(archives))
             for member, archives in inside.moved_code.items()
         }
         if not cells:
-            rows.append((str(path), "no device code", "", "", ""))
+            rows.append((str(path), "", "", "", "no device code"))
         elif "" in cells:
             rows.append((str(path), *cells[""]))
         else:
@@ -128,21 +130,13 @@ def targets_as_table(contents: CodeByFile) -> str:
             rows += [(f"  {member}", *cells[member]) for member in sorted(cells)]
     everything = [item for inside in contents.values() for item in _list_objects(inside)]
     head = ("file", "objects", "packing", "bytes", "targets")
-    widths = [max(len(row[i]) for row in [head, *rows] if i == 0 or row[4]) for i in range(4)]
-    lines = [_align_row(row, widths) for row in [head, *rows]]
     targets = list_code_targets(everything)
-    lines.append(
+    total = (
         f"total: {format_count(len(everything), 'code object')}, "
         f"{sum(item.size for item in everything):,} bytes, "
         f"{format_count(len(targets), 'target')}: {' '.join(targets)}".removesuffix(": ")
     )
-    return "\n".join(lines)
-
-
-def _align_row(row: tuple[str, ...], widths: list[int]) -> str:
-    name, count, packing, size, targets = row
-    cells = [name.ljust(widths[0]), count.rjust(widths[1]), packing.ljust(widths[2]), size.rjust(widths[3])]
-    return "  ".join([*cells, targets]).rstrip()
+    return f"{format_table(head, rows, right=(1, 3), width=get_output_width())}\n{total}"
 
 
 def _describe_archives(archives: tuple[str, ...]) -> str:

@@ -1,4 +1,3 @@
-from .download import BeginFile as BeginFile
 from .download import DownloadedFile as DownloadedFile
 from .download import DownloadPolicy as DownloadPolicy
 from .download import DownloadTarget as DownloadTarget
@@ -7,7 +6,6 @@ from .download import Validators as Validators
 from .download import fingerprint_of_url as fingerprint_of_url
 from .download import host_of_url as host_of_url
 from .download import make_folder_name as make_folder_name
-from .download import show_downloads as show_downloads
 from .errors import AuditError as AuditError
 from .errors import BuildError as BuildError
 from .errors import ChecksError as ChecksError
@@ -45,16 +43,15 @@ from .junit import JunitTag as JunitTag
 from .junit import read_junit_report as read_junit_report
 from .junit import write_junit_file as write_junit_file
 from .log import configure_log as configure_log
-from .log import get_live_line_width as get_live_line_width
 from .log import is_log_on_github as is_log_on_github
 from .log import is_log_terminal as is_log_terminal
 from .log import log_error as log_error
 from .log import log_note as log_note
 from .log import log_warning as log_warning
 from .log import name_log_line as name_log_line
+from .log import paint_result as paint_result
 from .log import paint_text as paint_text
 from .log import prefix_log_lines as prefix_log_lines
-from .log import show_live_line as show_live_line
 from .machine import MachineResources as MachineResources
 from .machine import count_compile_jobs as count_compile_jobs
 from .machine import measure_machine as measure_machine
@@ -71,6 +68,10 @@ from .process_groups import get_process_start as get_process_start
 from .process_groups import is_process_alive as is_process_alive
 from .process_groups import list_group_members as list_group_members
 from .process_groups import note_groups_in as note_groups_in
+from .progress import BeginFile as BeginFile
+from .progress import show_downloads as show_downloads
+from .progress import show_live_line as show_live_line
+from .progress import show_live_lines as show_live_lines
 from .record_faults import FAULT_SENTENCES as FAULT_SENTENCES
 from .record_faults import summarize_faults as summarize_faults
 from .records import Record as Record
@@ -113,6 +114,11 @@ from .store_url import find_broken_promise as find_broken_promise
 from .store_url import open_existing_store as open_existing_store
 from .store_url import open_store as open_store
 from .store_url import require_conditional_writes as require_conditional_writes
+from .tables import align_rows as align_rows
+from .tables import cut_line as cut_line
+from .tables import format_markdown_table as format_markdown_table
+from .tables import format_table as format_table
+from .tables import get_output_width as get_output_width
 from .wording import format_count as format_count
 from .wording import format_size as format_size
 from .wording import suggest_name as suggest_name

@@ -1,4 +1,4 @@
-"""Download a file: resumed where it broke off, checked, never a mix of two versions, with progress.
+"""Download a file: resumed where it broke off, checked, never a mix of two versions.
 
 What is there so far is ``part``; ``state.json`` beside it says of which URL it is and by what the server
 knows the file (RFC 9110). A range is asked for with ``If-Range``, so that a file that has changed comes
@@ -12,10 +12,7 @@ import hashlib
 import json
 import os
 import re
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +21,7 @@ from urllib.parse import urlsplit
 from rocm_wheels.core.errors import HostError, RocmWheelsError
 from rocm_wheels.core.files import write_json_file
 from rocm_wheels.core.interruption import is_interrupted
-from rocm_wheels.core.log import is_log_terminal, log_note, log_warning
+from rocm_wheels.core.log import log_note, log_warning
 from rocm_wheels.core.retry import (
     BUSY_STATUSES,
     RetryPolicy,
@@ -346,77 +343,3 @@ def _describe_failure(cause: BaseException) -> str:
 def host_of_url(url: str) -> str:
     """Return the server of a URL for people."""
     return urlsplit(hide_credentials(url)).netloc or "this machine"
-
-
-_SECONDS_BETWEEN_LINES = 20.0  # between two lines of one file
-
-BeginFile = Callable[[str, "int | None"], Callable[[int, "int | None"], None]]
-"""Announces a file (name, size); what it returns is told how many bytes are there, of how many."""
-
-
-@contextmanager
-def show_downloads() -> Iterator[BeginFile]:
-    """Show the downloads of a block."""
-    if not is_log_terminal():
-        yield _report_in_lines
-        return
-    with _report_in_bars() as begin:
-        yield begin
-
-
-def _report_in_lines(name: str, size: int | None) -> Callable[[int, int | None], None]:
-    """Say at most every twenty seconds how far a file is."""
-    start = last = time.monotonic()
-    first = -1
-
-    def report(received: int, known_size: int | None) -> None:
-        nonlocal last, first
-        first = received if first < 0 else first
-        now = time.monotonic()
-        if now - last < _SECONDS_BETWEEN_LINES:
-            return
-        last = now
-        total = known_size if known_size is not None else size
-        share = f" ({100 * received // total} %)" if total else ""
-        speed = (received - first) / (now - start)
-        log_note(
-            f"{name}: {format_size(received)} of {format_size(total)}{share}, {format_size(int(speed))}/s"
-        )
-
-    return report
-
-
-@contextmanager
-def _report_in_bars() -> Iterator[BeginFile]:
-    import sys
-
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    lock = threading.Lock()
-    with Progress(*columns, console=Console(file=sys.stderr), redirect_stdout=False, expand=True) as bars:
-
-        def begin(name: str, size: int | None) -> Callable[[int, int | None], None]:
-            with lock:
-                task = bars.add_task("-".join(name.split("-")[:2]), total=size)
-
-            def report(received: int, of: int | None) -> None:
-                bars.update(task, completed=received, total=of if of is not None else size)
-
-            return report
-
-        yield begin

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from typing import TextIO
 
 from rocm_wheels.core.shell import hide_credentials
 
-_COLOURS = {"bold": "1", "green": "32", "yellow": "33", "red": "31", "dim": "2"}
+_COLOURS = {"bold": "1", "green": "32", "yellow": "33", "red": "31", "blue": "34", "dim": "2"}
 
 
 @dataclass
@@ -24,9 +24,10 @@ class _Screen:
     stream: TextIO | None = None
     terminal: bool = False
     colour: bool = False
+    result_colour: bool = False
     github: bool = False
     quiet: bool = False
-    live: str = ""
+    print_above: Callable[[str], None] | None = None  # while progress is drawn
     lock: threading.RLock = field(default_factory=threading.RLock)
 
 
@@ -37,19 +38,27 @@ _prefix: ContextVar[str] = ContextVar("prefix", default="")
 def configure_log(env: Mapping[str, str], *, stream: TextIO | None = None, quiet: bool = False) -> None:
     """Decide, from the environment and the stream, how lines look.
 
-    ``NO_COLOR`` (no-color.org), ``TERM=dumb`` and ``GITHUB_ACTIONS`` are honoured.
+    ``NO_COLOR`` (no-color.org), ``FORCE_COLOR`` (force-color.org), ``TERM=dumb`` and ``GITHUB_ACTIONS`` are
+    honoured.
     """
     out = stream if stream is not None else sys.stderr
     _screen.stream = stream
     _screen.github = env.get("GITHUB_ACTIONS") == "true"
     _screen.terminal = out.isatty() and env.get("TERM") != "dumb" and not _screen.github
-    _screen.colour = _screen.terminal and not env.get("NO_COLOR")
+    forced, refused = bool(env.get("FORCE_COLOR")), bool(env.get("NO_COLOR"))
+    _screen.colour = (_screen.terminal or forced) and not refused
+    _screen.result_colour = (forced or (sys.stdout.isatty() and env.get("TERM") != "dumb")) and not refused
     _screen.quiet = quiet
 
 
 def is_log_terminal() -> bool:
-    """Tell whether a live line can be drawn."""
-    return _screen.terminal
+    """Tell whether progress can be drawn below the log."""
+    return _screen.terminal and not _screen.quiet
+
+
+def is_log_coloured() -> bool:
+    """Tell whether lines of the log have colours."""
+    return _screen.colour
 
 
 def is_log_on_github() -> bool:
@@ -58,21 +67,28 @@ def is_log_on_github() -> bool:
 
 
 def paint_text(text: str, *styles: str) -> str:
-    """Colour ``text`` (bold, green, yellow, red, dim) where colour is wanted."""
-    if not _screen.colour:
-        return text
-    return f"\033[{';'.join(_COLOURS[s] for s in styles)}m{text}\033[0m"
+    """Colour a line of the log (bold, green, yellow, red, blue, dim) where colour is wanted."""
+    return _add_colour(text, styles) if _screen.colour else text
+
+
+def paint_result(text: str, *styles: str) -> str:
+    """Colour text for stdout, as ``paint_text`` does text for the log."""
+    return _add_colour(text, styles) if _screen.result_colour else text
+
+
+def _add_colour(text: str, styles: Iterable[str]) -> str:
+    return f"\033[{';'.join(_COLOURS[style] for style in styles)}m{text}\033[0m"
 
 
 def log_note(text: str) -> None:
     """Print a line of progress."""
     if not _screen.quiet:
-        _write_line(_add_prefix(text))
+        _write_line(add_line_prefix(text))
 
 
 def log_warning(text: str) -> None:
     """Print a warning; on GitHub it becomes an annotation."""
-    text = _add_prefix(text)
+    text = add_line_prefix(text)
     _write_line(
         f"::warning::{_escape_for_github(text)}"
         if _screen.github
@@ -89,22 +105,15 @@ def log_error(text: str) -> None:
     )
 
 
-def show_live_line(text: str) -> None:
-    """Redraw the live line (terminal only); ``""`` removes it."""
-    if not _screen.terminal or _screen.quiet:
-        return
+def get_log_stream() -> TextIO:
+    """Return what lines are written to."""
+    return _screen.stream or sys.stderr
+
+
+def print_lines_by(print_above: Callable[[str], None] | None) -> None:
+    """Have lines printed by what draws below them; ``None``: it draws no longer."""
     with _screen.lock:
-        _screen.live = hide_credentials(_add_prefix(text)) if text else ""
-        _erase_live_line()
-        _draw_live_line()
-
-
-def get_live_line_width() -> int:
-    """Return how many characters the live line has room for (terminal only)."""
-    import os
-
-    stream = _screen.stream or sys.stderr
-    return max(os.get_terminal_size(stream.fileno()).columns - 1, 0)  # of this stream: stdout may be a file
+        _screen.print_above = print_above
 
 
 @contextmanager
@@ -115,6 +124,11 @@ def prefix_log_lines(name: str) -> Iterator[None]:
         yield
     finally:
         _prefix.reset(outer)
+
+
+def add_line_prefix(text: str) -> str:
+    """Begin a line with whom it is about, inside ``prefix_log_lines``."""
+    return _prefix.get() + text
 
 
 def name_log_line(name: str, text: str) -> str:
@@ -133,28 +147,14 @@ def group_log_lines(title: str) -> Iterator[None]:
             log_note("::endgroup::")
 
 
-def _add_prefix(text: str) -> str:
-    return _prefix.get() + text
-
-
 def _write_line(text: str) -> None:
+    text = hide_credentials(text)
     with _screen.lock:
-        _erase_live_line()
-        stream = _screen.stream or sys.stderr
-        stream.write(hide_credentials(text) + "\n")
-        _draw_live_line()
-        stream.flush()
-
-
-def _erase_live_line() -> None:
-    if _screen.terminal:
-        (_screen.stream or sys.stderr).write("\r\033[2K")
-
-
-def _draw_live_line() -> None:
-    if _screen.live and _screen.terminal:
-        stream = _screen.stream or sys.stderr
-        stream.write(_screen.live[: get_live_line_width()])
+        if _screen.print_above is not None:
+            _screen.print_above(text)
+            return
+        stream = get_log_stream()
+        stream.write(text + "\n")
         stream.flush()
 
 

@@ -129,6 +129,5 @@ from .step_graph import make_step_graph as make_step_graph
 from .step_kinds.install_rocm import install_rocm_now as install_rocm_now
 from .step_kinds.stamp_variant import stamp_wheel as stamp_wheel
 from .watch import StepDisplay as StepDisplay
-from .watch import join_step_lines as join_step_lines
 from .watch import measure_tree_memory as measure_tree_memory
 from .watch import read_last_log_line as read_last_log_line

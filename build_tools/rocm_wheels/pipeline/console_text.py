@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
+from rocm_wheels.core import align_rows, format_markdown_table, format_table
+
 # colours and cursor moves (ECMA-48), titles of windows, then whatever else controls
 _ESCAPE_SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _DIRECTION_MARKS = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # the direction of writing
@@ -93,33 +95,15 @@ def format_summary(rows: Sequence[SummaryRow], *, width: int | None = None) -> s
     """
     short = [replace(row, sha256=row.sha256[:12]) for row in rows]
     for table_rows in (rows, short):
-        lines = _format_lines(table_rows)
-        if width is None or max(map(len, lines)) <= width:
-            return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
-    return "\n".join(_format_block(row) for row in rows)
-
-
-def _format_block(row: SummaryRow) -> str:
-    """Return a row as a wheel's name (which has its version), what it is, and its digest."""
-    name, _, targets, size, time, sha256, outcome = format_cells(row)
-    details = ", ".join(part for part in (f"targets {targets}" if targets else "", size, time) if part)
-    lines = [name, f"  {outcome}" + (f": {details}" if details else "")]
-    return "\n".join([*lines, f"  sha256 {sha256}"] if sha256 else lines)
-
-
-def _format_lines(rows: Sequence[SummaryRow]) -> list[str]:
-    grid = [SUMMARY_HEADERS, *[format_cells(row) for row in rows]]
-    widths = [max(len(line[i]) for line in grid) for i in range(len(SUMMARY_HEADERS))]
-    return ["  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in grid]
+        cells = [format_cells(row) for row in table_rows]
+        if width is None or max(map(len, align_rows([SUMMARY_HEADERS, *cells]))) <= width:
+            return format_table(SUMMARY_HEADERS, cells)
+    return format_table(SUMMARY_HEADERS, [format_cells(row) for row in rows], width=width)
 
 
 def format_markdown_summary(rows: Sequence[SummaryRow]) -> str:
     """Write the table for a GitHub step summary."""
-    lines = ["| " + " | ".join(SUMMARY_HEADERS) + " |", "|" + " --- |" * len(SUMMARY_HEADERS)]
-    lines += [
-        "| " + " | ".join(value.replace("|", "\\|") for value in format_cells(row)) + " |" for row in rows
-    ]
-    return "\n".join(lines) + "\n"
+    return format_markdown_table(SUMMARY_HEADERS, [format_cells(row) for row in rows])
 
 
 def format_size(size: int | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rocm_wheels.core import UsageError, format_count, hide_variable_value, log_note
+from rocm_wheels.core import UsageError, align_rows, format_count, hide_variable_value, log_note
 from rocm_wheels.models import Project, make_version_suffix
 from rocm_wheels.pipeline.console_text import format_duration, format_size, shorten_digests
 from rocm_wheels.pipeline.estimates import Estimate
@@ -30,12 +30,14 @@ def format_plan(plan: Plan, *, details: bool, of_done: bool = True) -> str:
     ``details``: all that is known of each step; with ``of_done`` of those too that do not run.
     """
     steps = list(plan)
-    width = max((len(step.id) for step in steps), default=0)
-    lines: list[str] = []
+    rows = []
     for step in steps:
         why = "" if step.verdict == "skip" else shorten_digests(step.why)
         cost = f"  ({_format_cost(step)})" if step.estimate is not None and step.may_run else ""
-        lines.append(f"{_VERDICT_WORDS[step.verdict]:<5}  {step.id:<{width}}  {why}{cost}".rstrip())
+        rows.append((_VERDICT_WORDS[step.verdict], step.id, f"{why}{cost}"))
+    lines: list[str] = []
+    for step, line in zip(steps, align_rows(rows), strict=True):
+        lines.append(line)
         if details and (of_done or step.may_run):
             lines += [*(f"         {line}" for line in _format_details(step)), ""]
     lines += [""] if lines[-1:] != [""] else []

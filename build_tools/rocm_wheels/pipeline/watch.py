@@ -1,24 +1,22 @@
 """Watch steps at work: how they are shown, and how much memory and processor time they take.
 
-On a terminal there is one live line; on GitHub all output is shown, folded, because log files are lost
-with the machine; in a pipe there are begin, end and a line a minute of each step.
+On a terminal there is a live line for each step; on GitHub all output is shown, folded, because log files
+are lost with the machine; in a pipe there are begin, end and a line a minute of each step.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 from rocm_wheels.core import (
-    get_live_line_width,
     is_log_on_github,
     is_log_terminal,
     log_note,
     paint_text,
-    show_live_line,
+    show_live_lines,
 )
 from rocm_wheels.pipeline.console_text import format_duration, shorten_digests
 
@@ -94,7 +92,6 @@ class ResourceUsage:
 _REDRAW_SECONDS = 0.5
 _HEARTBEAT_SECONDS = 60.0
 _TAIL_BYTES = 4096
-_MIN_LINE_WIDTH = 8  # characters, to be worth showing
 
 
 class StepDisplay:
@@ -135,7 +132,6 @@ class StepDisplay:
         """Say how a step ended."""
         with self._lock:
             seconds = time.monotonic() - self._running.pop(step)[0]
-            show_live_line("")
             message = f"{step}: {paint_text(outcome, colour)} {format_duration(seconds)}"
             if not is_log_on_github():
                 log_note(message)
@@ -159,7 +155,7 @@ class StepDisplay:
         """Stop drawing."""
         self._over.set()
         self._thread.join()
-        show_live_line("")
+        show_live_lines([])
 
     def _redraw(self) -> None:
         live = is_log_terminal()
@@ -168,33 +164,16 @@ class StepDisplay:
         while not self._over.wait(_REDRAW_SECONDS if live else _HEARTBEAT_SECONDS):
             with self._lock:
                 now = time.monotonic()
-                rows = [
-                    (f"{step}  {format_duration(now - begun)}", read_last_log_line(path))
+                lines = [
+                    f"{step}  {format_duration(now - begun)}  {read_last_log_line(path)}".rstrip()
                     for step, (begun, path) in self._running.items()
                     if live or now - begun >= _HEARTBEAT_SECONDS / 2
                 ]
                 if live:
-                    show_live_line(join_step_lines(rows, get_live_line_width()))
+                    show_live_lines(lines)
                 else:
-                    for name, line in rows:
-                        log_note(f"{name}  {line}".rstrip())
-
-
-def join_step_lines(steps: Sequence[tuple[str, str]], width: int) -> str:
-    """Return steps at work on one line of ``width``: all their names and times, then what room there is for
-    the last line of each.
-    """
-    between = "  |  "
-    room = width - sum(len(name) + 2 for name, _ in steps) - len(between) * (len(steps) - 1)
-    shown_lines = {}
-    for remaining, (name, line) in zip(
-        range(len(steps), 0, -1), sorted(steps, key=lambda row: len(row[1])), strict=True
-    ):
-        each = room // remaining
-        cut = f"{line[: each - 1]}…" if each >= _MIN_LINE_WIDTH else ""
-        shown_lines[name] = line if len(line) <= each else cut
-        room -= len(shown_lines[name])
-    return between.join(f"{name}  {shown_lines[name]}".rstrip() for name, _ in steps)
+                    for line in lines:
+                        log_note(line)
 
 
 def read_last_log_line(path: Path) -> str:

@@ -16,7 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from rocm_wheels.core import SourceError, hide_credentials, log_note, prefix_log_lines, try_in_parallel
+from rocm_wheels.core import (
+    SourceError,
+    align_rows,
+    hide_credentials,
+    log_note,
+    prefix_log_lines,
+    try_in_parallel,
+)
 from rocm_wheels.models import Lock, LockedProject, LockedSubmodule
 from rocm_wheels.sources.git import Git
 from rocm_wheels.sources.mirrors import locate_mirror
@@ -432,16 +439,14 @@ _EMPTY_WORDS = {"targets": "left open", "pythons": "left open", "rocm": "left op
 
 def format_diff_report(diff: LockDiff, histories: Histories, *, limit: int) -> list[str]:
     """Return what a person reads; ``limit``: commits listed a repository and direction, the rest counted."""
-    lines = [f"{change.name:9} {_describe_values(change)}" for change in diff.fields]
+    lines = align_rows([(change.name, _describe_values(change)) for change in diff.fields])
     changed = [project for project in diff.projects if not project.same]
     rows = [_format_row(project, histories) for project in changed]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     if lines and rows:
         lines.append("")
-    for project, row in zip(changed, rows, strict=True):
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True) if width]
-        details = [f"    {line}" for line in _format_details(project, histories, limit)]
-        lines += ["  ".join(cells).rstrip(), *details, *([""] if details else [])]
+    for project, line in zip(changed, align_rows(rows), strict=True):
+        details = [f"    {detail}" for detail in _format_details(project, histories, limit)]
+        lines += [line, *details, *([""] if details else [])]
     if lines and lines[-1]:
         lines.append("")
     unchanged = [project.name for project in diff.projects if project.same]
@@ -508,13 +513,14 @@ def _format_details(project: ProjectChange, histories: Histories, limit: int) ->
         if change.name in ("origin", "patches", "tree"):
             yield f"{change.name}  {_describe_values(change)}"
     yield from _format_commits(histories.get((project.name, "")), limit)
-    width = max((len(make_readable(submodule.path)) for submodule in project.submodules), default=0)
+    rows = []
     for submodule in project.submodules:
+        count = _describe_count(histories.get((project.name, submodule.path)))
+        change_text = f"{_describe_submodule(submodule)}  {count}".rstrip()
+        rows.append((make_readable(submodule.path), change_text))
+    for submodule, line in zip(project.submodules, align_rows(rows), strict=True):
         between = histories.get((project.name, submodule.path))
-        yield (
-            f"{make_readable(submodule.path):{width}}  {_describe_submodule(submodule)}  "
-            f"{_describe_count(between)}"
-        ).rstrip()
+        yield line
         yield from (f"    {line}" for line in _format_commits(between, limit))
 
 

@@ -21,6 +21,8 @@ from rocm_wheels.core import (
     JunitSuite,
     JunitTag,
     Record,
+    format_markdown_table,
+    format_table,
     read_json_file,
     summarize_faults,
     write_json_file,
@@ -149,13 +151,8 @@ _MAX_REASON_LINES = 6
 
 def format_smoke_table(results: Results) -> str:
     """Return the table for a terminal: a row a file of tests (and GPU), what is wrong, what was skipped."""
-    grid = [("tests", *OUTCOMES, "seconds"), *_make_rows(results)]
-    widths = [max(len(row[i]) for row in grid) for i in range(len(grid[0]))]
-    padded = [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in grid]
-    lines = [
-        "  ".join([row[0].ljust(widths[0]), *cells[1:]]) for row, cells in zip(grid, padded, strict=True)
-    ]
-    lines.insert(1, "-" * max(map(len, lines)))
+    header = ("tests", *OUTCOMES, "seconds")
+    lines = [format_table(header, _make_rows(results), right=range(1, len(header)))]
     for test in results.bad:
         reason_lines = test.reason.splitlines()[:_MAX_REASON_LINES] or ["without a word"]
         lines += ["", f"{test.outcome}: {test.name}", *(f"  {line}" for line in reason_lines)]
@@ -168,22 +165,17 @@ def format_smoke_table(results: Results) -> str:
 
 def format_smoke_markdown(results: Results) -> str:
     """Return the table for a GitHub step summary."""
-    head = ("tests", *OUTCOMES, "seconds")
     lines = [
         f"### Smoke tests of torch {results.torch} on {_describe_machine(results)}: {results.summarize()}",
         "",
     ]
-    lines += [
-        _format_row(head),
-        _format_row(["---"] * len(head)),
-        *(_format_row(row) for row in _make_rows(results)),
-    ]
+    lines.append(format_markdown_table(("tests", *OUTCOMES, "seconds"), _make_rows(results)).rstrip())
     for test in results.bad:
         reason = "\n".join(test.reason.splitlines()[:_MAX_REASON_LINES])
         lines += ["", f"**{test.outcome}** `{test.name}`", "", *_fence_text(reason)]
     if skipped := _count_skips(results):
-        lines += ["", _format_row(("skipped", "why")), _format_row(("---", "---"))]
-        lines += [_format_row((str(number), why)) for why, number in skipped]
+        rows = [(str(number), why) for why, number in skipped]
+        lines += ["", format_markdown_table(("skipped", "why"), rows).rstrip()]
     return "\n".join(lines) + "\n"
 
 
@@ -211,10 +203,6 @@ def _count_skips(results: Results) -> list[tuple[str, int]]:
 
 def _describe_machine(results: Results) -> str:
     return f"{' '.join(results.gfx) or 'no GPU'}, {results.host}"
-
-
-def _format_row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
 
 def _fence_text(text: str) -> list[str]:

@@ -21,6 +21,8 @@ from rocm_wheels.core import (
     Record,
     format_command,
     format_count,
+    format_markdown_table,
+    format_table,
     read_json_file,
     summarize_faults,
     write_json_file,
@@ -390,10 +392,8 @@ def summarize_torch_results(results: TorchResults) -> str:
 def format_torch_table(results: TorchResults) -> str:
     """Return the table for a terminal."""
     head = ("file", *(_COLUMN_WORDS.get(item, item) for item in _OUTCOME_COLUMNS), "seconds")
-    grid = [head, *(_make_row(part) for part in results.parts)]
-    widths = [max(len(row[i]) for row in grid) for i in range(len(head))]
-    lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in grid]
-    lines.insert(1, "-" * max(map(len, lines)))
+    rows = [_make_row(part) for part in results.parts]
+    lines = [format_table(head, rows, right=range(1, len(head)))]
     for part in results.parts:
         if part.fault:
             lines += ["", f"{part.name} did not end well: {_cut_first_line(part.fault)}"]
@@ -427,11 +427,7 @@ def format_torch_markdown(results: TorchResults) -> str:
     head = ("file", *(_COLUMN_WORDS.get(item, item) for item in _OUTCOME_COLUMNS), "seconds")
     where = results.gfx or "the CPU"
     lines = [f"### Torch's own tests: {results.of.torch} on {where}: {summarize_torch_results(results)}", ""]
-    lines += [
-        _format_cells(head),
-        _format_cells(["---"] * len(head)),
-        *(_format_cells(_make_row(part)) for part in results.parts),
-    ]
+    lines.append(format_markdown_table(head, [_make_row(part) for part in results.parts]).rstrip())
     bad = [item for part in results.parts for item in part.bad]
     lines += [f"\n**{item.outcome}** `{item.name}`: {_cut_first_line(item.reason)}" for item in bad[:_NAMES]]
     return "\n".join(lines) + "\n"
@@ -470,10 +466,6 @@ def _format_list(title: str, names: Sequence[str]) -> list[str]:
         return []
     more = [f"  and {format_count(len(names) - _NAMES, 'other')}"] if len(names) > _NAMES else []
     return ["", f"{title}:", *(f"  {name}" for name in names[:_NAMES]), *more]
-
-
-def _format_cells(row: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
 
 
 def _cut_first_line(text: str) -> str:

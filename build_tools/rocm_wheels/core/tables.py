@@ -1,0 +1,106 @@
+"""Print tables, by rich: aligned on a terminal and in a file, never cut where a program reads them."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Collection, Sequence
+
+from rocm_wheels.core.log import paint_result
+
+_CELL_WIDTHS = (68, 50, 34)  # characters of a cell before it goes on in the next line, where not all fits
+
+Row = Sequence[str]
+
+
+def get_output_width() -> int | None:
+    """Return how many characters a line of stdout has; ``None`` when it goes to a file or a pipe."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def format_table(
+    header: Row,
+    rows: Sequence[Row],
+    *,
+    right: Collection[int] = (),
+    width: int | None = None,
+    cut: bool = False,
+) -> str:
+    """Return rows as aligned columns below their header; columns in ``right`` are aligned to the right.
+
+    ``width`` is that of a terminal: what is wider is broken between the words of cells, else printed as a
+    block a row; with ``cut`` lines end with ``…`` instead. Without ``width`` (a file, grep) every row is
+    one line, however long. No word is ever broken: names and digests are there to be copied.
+    """
+    lines = _align_columns([header, *rows], right, None)
+    if width is not None and cut:
+        lines = [cut_line(line, width) for line in lines]
+    elif width is not None and max(map(len, lines)) > width:
+        lines = _fit_columns(header, rows, right, width)
+    return "\n".join([paint_result(lines[0], "bold"), *lines[1:]])
+
+
+def align_rows(rows: Sequence[Row], *, right: Collection[int] = ()) -> list[str]:
+    """Return each row as one line of aligned columns; columns that are empty in every row are left out."""
+    if not rows:
+        return []
+    filled = [number for number in range(len(rows[0])) if any(row[number] for row in rows)]
+    on_right = [place for place, number in enumerate(filled) if number in right]
+    cells = [[row[number].replace("\n", " ") for number in filled] for row in rows]
+    return _align_columns(cells, on_right, None)
+
+
+def format_markdown_table(header: Row, rows: Sequence[Row]) -> str:
+    """Return a table of Markdown, with a line end after the last row."""
+    lines = [header, ["---"] * len(header), *rows]
+    cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines]
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
+
+
+def cut_line(line: str, width: int | None) -> str:
+    """Return a line of at most ``width`` characters, with ``…`` where it was cut."""
+    return line if width is None or len(line) <= width else line[: max(width - 1, 1)] + "…"
+
+
+def _fit_columns(header: Row, rows: Sequence[Row], right: Collection[int], width: int) -> list[str]:
+    for widest in _CELL_WIDTHS:
+        lines = _align_columns([header, *rows], right, widest)
+        if max(map(len, lines)) <= width:
+            return lines
+    return _format_blocks(header, rows, width)
+
+
+def _format_blocks(header: Row, rows: Sequence[Row], width: int) -> list[str]:
+    """Return each row as its first cell and, below it, a line or more for each of the others."""
+    lines = []
+    label_width = max(map(len, header))
+    for row in rows:
+        lines.append(f"{header[0]}  {row[0]}")
+        labels = [f"{word:{label_width}}" for word in header[1:]]
+        facts = [(label, cell) for label, cell in zip(labels, row[1:], strict=True) if cell]
+        if facts:
+            lines += [f"  {line}" for line in _align_columns(facts, (), max(width - label_width - 4, 1))]
+    return lines
+
+
+def _align_columns(rows: Sequence[Row], right: Collection[int], widest: int | None) -> list[str]:
+    """Return lines of columns; cells of more than ``widest`` characters go on in the next line."""
+    from rich.cells import cell_len
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for number, column in enumerate(zip(*rows, strict=True)):
+        longest_word = max((cell_len(word) for cell in column for word in cell.split()), default=0)
+        table.add_column(
+            justify="right" if number in right else "left",
+            no_wrap=widest is None,
+            max_width=None if widest is None else max(widest, longest_word),
+        )
+    for row in rows:
+        table.add_row(*map(Text, row))
+    # as wide as it likes: what fits is decided above, and rich would break words
+    console = Console(width=1 << 20, color_system=None, legacy_windows=False, _environ={})
+    text = "".join(segment.text for segment in console.render(table))
+    return [line.rstrip() for line in text.removesuffix("\n").split("\n")]
