@@ -342,7 +342,7 @@ class Full:
             (os, "link"),
             (os, "replace"),
             (tempfile, "mkstemp"),
-            (shutil, "copyfile"),
+            (os, "copy_file_range"),
             (Path, "symlink_to"),
             (Path, "mkdir"),
         ):

@@ -62,7 +62,7 @@ def test_a_crash_leaves_the_wheel_where_it_was(tmp_path: Path, monkeypatch: pyte
         raise OSError(28, "No space left on device")
 
     report = failed(tmp_path / "fresh")
-    monkeypatch.setattr(verify, "_link_or_copy", full_disk)
+    monkeypatch.setattr(verify, "link_or_copy", full_disk)
     with pytest.raises(OSError, match="No space left"):
         reject_wheel(report.wheel, report, None, tmp_path / "rejected")
     assert names(tmp_path / "fresh") == [WHEEL]

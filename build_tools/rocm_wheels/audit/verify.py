@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -19,7 +18,13 @@ from rocm_wheels.audit.import_check import (
 )
 from rocm_wheels.audit.report import AuditReport, SkippedCheck
 from rocm_wheels.audit.table import CHECKS, IMPORT_CHECK
-from rocm_wheels.core import Finding, copy_atomically, format_count, write_json_file
+from rocm_wheels.core import (
+    Finding,
+    copy_atomically,
+    format_count,
+    link_or_copy,
+    write_json_file,
+)
 from rocm_wheels.variants import collect_wheel_targets
 from rocm_wheels.wheels import scan_wheel
 
@@ -128,7 +133,7 @@ def reject_wheel(wheel: Path, report: AuditReport, log: Path | None, folder: Pat
         write_json_file(new_folder / _findings_name(wheel), report.to_json())
         if log is not None and log.is_file():
             copy_atomically(log, new_folder / f"{wheel.name}.log")
-        _link_or_copy(wheel, new_folder / wheel.name)
+        link_or_copy(wheel, new_folder / wheel.name)
         final_folder = _choose_folder(folder, wheel, report.sha256)
         if final_folder.exists():
             shutil.rmtree(final_folder)
@@ -159,13 +164,6 @@ def _read_rejected_digest(findings: Path) -> str | None:
 
 def _findings_name(wheel: Path) -> str:
     return f"{wheel.name}.findings.json"
-
-
-def _link_or_copy(wheel: Path, target: Path) -> None:
-    try:
-        os.link(wheel, target)
-    except OSError:  # another file system, or one without hard links
-        copy_atomically(wheel, target)
 
 
 def _check_import_here(

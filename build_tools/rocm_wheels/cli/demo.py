@@ -105,12 +105,13 @@ def release_set(folder: Path, env: Mapping[str, str]) -> None:
 
     Raises DataError when the gate lets a set pass that nobody tested on a GPU.
     """
-    from rocm_wheels.demo import digest_small_file, fingerprint_folders, make_folder
+    from rocm_wheels.core import hash_file
+    from rocm_wheels.demo import fingerprint_folders, make_folder
     from rocm_wheels.index import serve_folder
     from rocm_wheels.sdk import compose_uv_environment, find_uv
 
     releasing = DemoRelease(folder, find_uv())
-    digest_lines = (f"{digest_small_file(wheel)} {wheel.name}" for wheel in releasing.wheels)
+    digest_lines = (f"{hash_file(wheel)} {wheel.name}" for wheel in releasing.wheels)
     make_folder(
         releasing.releases_folder,
         fingerprint_folders([], *digest_lines),
@@ -229,13 +230,14 @@ def start_release(folder: Path) -> Path:
 
     What is published is never replaced, so wheels of the same name and other bytes need another index.
     """
-    from rocm_wheels.demo import digest_small_file, fingerprint_folders, make_folder
+    from rocm_wheels.core import hash_file
+    from rocm_wheels.demo import fingerprint_folders, make_folder
 
     wheels = [wheel for project_wheels in list_built_wheels(folder).values() for wheel in project_wheels]
     release = folder / "release"
     make_folder(
         release,
-        fingerprint_folders([], *(f"{digest_small_file(w)} {w.name}" for w in wheels)),
+        fingerprint_folders([], *(f"{hash_file(w)} {w.name}" for w in wheels)),
         lambda beside: None,
     )
     return release

@@ -12,7 +12,6 @@ has a server of its own. ccache's settings are the user's, except where it store
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import shutil
@@ -30,7 +29,12 @@ from rocm_wheels.compile.compiler_cache import (
     run_own_server,
 )
 from rocm_wheels.compile.sdk_tree import SdkTree, find_hipcc, make_hipcc_environment
-from rocm_wheels.core import BuildError, capture_output, run_command
+from rocm_wheels.core import (
+    BuildError,
+    capture_output,
+    hash_file,
+    run_command,
+)
 from rocm_wheels.models import strip_features
 
 _TRIAL_KERNEL = """\
@@ -108,9 +112,7 @@ class CacheTrial:
         else:
             before = self._read_counts(wrapped)
         self._run_hipcc(target, wrapped)
-        return TrialCompile(
-            self._read_counts(wrapped).subtract(before), _digest_file(self.source / "kernel.o")
-        )
+        return TrialCompile(self._read_counts(wrapped).subtract(before), hash_file(self.source / "kernel.o"))
 
     def can_compile(self, target: str) -> bool:
         """Tell whether the compiler, without the cache, knows a target."""
@@ -214,10 +216,6 @@ def _list_numbers(counts: CacheCounts) -> tuple[int, int, int, int]:
 def _set_age(path: Path, hours: int) -> None:
     moment = time.time() - hours * 3600
     os.utime(path, (moment, moment))
-
-
-def _digest_file(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 CACHE_TEST_VERSION = "1"  # raise it when a verdict of this module could be another one

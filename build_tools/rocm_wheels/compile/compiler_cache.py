@@ -29,6 +29,7 @@ from rocm_wheels.core import (
     BuildError,
     UsageError,
     capture_output,
+    hash_file,
     log_note,
     write_atomically,
     write_json_file,
@@ -550,7 +551,7 @@ def _list_device_libraries(env: Mapping[str, str], folder: Path) -> dict[str, st
     libraries = sorted(Path(library_folder).glob("*.bc")) if library_folder else []
     if not libraries:
         return {}
-    text = "".join(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n" for path in libraries)
+    text = "".join(f"{path.name} {hash_file(path)}\n" for path in libraries)
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
     list_path = folder / f"device-libraries-{name}.txt"
     if not list_path.exists():

@@ -22,8 +22,12 @@ from .errors import explain_error as explain_error
 from .errors import get_error_class as get_error_class
 from .errors import name_failed_file as name_failed_file
 from .files import copy_atomically as copy_atomically
+from .files import copy_content as copy_content
 from .files import hash_file as hash_file
+from .files import hash_pieces as hash_pieces
+from .files import link_or_copy as link_or_copy
 from .files import open_hidden_file as open_hidden_file
+from .files import read_pieces as read_pieces
 from .files import write_atomically as write_atomically
 from .files import write_json_file as write_json_file
 from .findings import Finding as Finding

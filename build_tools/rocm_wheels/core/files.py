@@ -1,4 +1,4 @@
-"""Write files whole or not at all, and digest them.
+"""Write and copy files whole or not at all, and digest them.
 
 A large file is a ``HiddenFile`` until it is complete. Where the system has files without a name (Linux,
 ``O_TMPFILE``), a process that is killed takes it along; elsewhere it is a hidden file beside the target
@@ -8,28 +8,42 @@ until then.
 from __future__ import annotations
 
 import contextlib
+import errno
 import filecmp
 import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from rocm_wheels.core.errors import DataError, name_failed_file
 
+_PIECE_SIZE = 1 << 20
+_MOST_BYTES_AT_ONCE = 1 << 30
+_NO_COPY_ERRNOS = {
+    errno.EPERM,
+    errno.ENOTSUP,
+    errno.EOPNOTSUPP,
+    errno.ENOSYS,
+    errno.EXDEV,
+    errno.EINVAL,
+    errno.EBADF,
+}
 
-def write_atomically(path: Path, content: bytes | str) -> None:
-    """Write a file so that it is there complete or, whatever happens, as it was before.
 
-    Written beside, fsynced, renamed; the folder is made when missing.
+@contextlib.contextmanager
+def open_atomically(path: Path) -> Iterator[BinaryIO]:
+    """Give a file to write to, which is at ``path``, complete, when the block has ended well.
+
+    Written beside, fsynced, renamed; the folder is made when missing. After a failure all is as it was.
     """
-    data = content.encode("utf-8") if isinstance(content, str) else content
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.chmod(name, 0o644)
@@ -42,25 +56,43 @@ def write_atomically(path: Path, content: bytes | str) -> None:
         raise
 
 
-def copy_atomically(source: Path, target: Path) -> None:
-    """Copy a file (reflink where the system has it) so that it appears complete or not at all."""
-    import shutil
+def write_atomically(path: Path, content: bytes | str) -> None:
+    """Write a file so that it is there complete or, whatever happens, as it was before."""
+    with open_atomically(path) as file:
+        file.write(content.encode("utf-8") if isinstance(content, str) else content)
 
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
-    os.close(handle)
+
+def copy_atomically(source: Path, target: Path) -> None:
+    """Copy a file so that it appears complete or not at all."""
+    with source.open("rb") as original, open_atomically(target) as copy:
+        copy_content(original, copy)
+
+
+def copy_content(source: BinaryIO, target: BinaryIO) -> None:
+    """Copy a file into an empty one, inside the system where that is known.
+
+    Btrfs and XFS only note that two files share their bytes; an NFS server copies for itself.
+    """
+    copy_inside = getattr(os, "copy_file_range", None)
     try:
-        shutil.copyfile(source, name)
-        with open(name, "rb+") as file:
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, target)
-    except BaseException as failure:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        if isinstance(failure, OSError) and failure.filename2 in (None, name):
-            failure.filename2 = str(target)
-        raise
+        while copy_inside is not None and copy_inside(source.fileno(), target.fileno(), _MOST_BYTES_AT_ONCE):
+            pass
+    except OSError as failure:
+        if failure.errno not in _NO_COPY_ERRNOS:
+            raise
+    position = os.lseek(target.fileno(), 0, os.SEEK_CUR)
+    source.seek(position)
+    target.seek(position)
+    for piece in read_pieces(source):  # what is left: nothing, as a rule
+        target.write(piece)
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Give a file a second name; a copy where the file system has no hard links, or is another one."""
+    try:
+        os.link(source, target)
+    except OSError:
+        copy_atomically(source, target)
 
 
 def write_json_file(path: Path, value: object) -> None:
@@ -163,10 +195,23 @@ def _make_hidden_prefix(target: Path) -> str:
     return f".{target.name[:40]}."
 
 
+def read_pieces(file: BinaryIO) -> Iterator[bytes]:
+    """Yield what is left of a file."""
+    while piece := file.read(_PIECE_SIZE):
+        yield piece
+
+
+def hash_pieces(pieces: Iterable[bytes], write: Callable[[bytes], object] | None = None) -> str:
+    """Return the SHA-256 of bytes that come in pieces, as hexadecimal digits; ``write`` gets each of them."""
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+        if write is not None:
+            write(piece)
+    return digest.hexdigest()
+
+
 def hash_file(path: Path) -> str:
     """Return the SHA-256 of a file, as hexadecimal digits."""
-    digest = hashlib.sha256()
     with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return hash_pieces(read_pieces(file))

@@ -6,17 +6,15 @@ the condition that nobody else has done so meanwhile. No more is asked of a stor
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
 import re
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from rocm_wheels.core.errors import ReleaseError, UsageError, name_failed_file
+from rocm_wheels.core.errors import ReleaseError, UsageError
+from rocm_wheels.core.files import hash_file
 from rocm_wheels.core.retry import RetryPolicy, run_with_retries
 
 _PATH_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+!~-]*")
@@ -168,9 +166,6 @@ def change_documents(work: Callable[[], _ResultT], *, description: str) -> _Resu
         raise ReleaseError(f"{description} is changed by others all the time", tip=RUN_AGAIN_TIP) from cause
 
 
-_PIECE_SIZE = 1 << 20
-
-
 def size_of_content(content: bytes | Path) -> int:
     """Return how many bytes are to be written."""
     return content.stat().st_size if isinstance(content, Path) else len(content)
@@ -178,18 +173,7 @@ def size_of_content(content: bytes | Path) -> int:
 
 def digest_of_content(content: bytes | Path) -> str:
     """Return the sha256 (hex) of what is to be written."""
-    from rocm_wheels.core.files import hash_file
-
     return hash_file(content) if isinstance(content, Path) else hashlib.sha256(content).hexdigest()
-
-
-def copy_and_hash(source: BinaryIO, target: BinaryIO) -> str:
-    """Copy what is left of a file, piece by piece, and return its sha256 (hex)."""
-    hasher = hashlib.sha256()
-    while piece := source.read(_PIECE_SIZE):
-        hasher.update(piece)
-        target.write(piece)
-    return hasher.hexdigest()
 
 
 def require_digest(actual: str, sha256: str | None, content: bytes | Path) -> None:
@@ -204,23 +188,3 @@ def make_changed_error(source: object) -> ReleaseError:
     return ReleaseError(
         f"{source} has other bytes than when it was looked at; nothing was sent of it", tip=tip
     )
-
-
-@contextlib.contextmanager
-def write_part_then_rename(target: Path) -> Iterator[BinaryIO]:
-    """Give a file to write to, which is at ``target``, whole, when the block has ended well."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
-    part = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        part.chmod(0o644)
-        part.replace(target)
-    except OSError as failure:
-        name_failed_file(failure, target)
-        raise
-    finally:
-        part.unlink(missing_ok=True)

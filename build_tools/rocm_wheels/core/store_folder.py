@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rocm_wheels.core.errors import ReleaseError, name_failed_file
+from rocm_wheels.core.files import copy_atomically, copy_content, hash_file, hash_pieces, read_pieces
 from rocm_wheels.core.folder_lock import lock_folder
 from rocm_wheels.core.store import (
     RUN_AGAIN_TIP,
@@ -28,7 +29,6 @@ from rocm_wheels.core.store import (
     StoredFile,
     StoredFileInfo,
     check_store_path,
-    copy_and_hash,
     digest_of_content,
     is_store_path,
     prefix_of_folder,
@@ -40,8 +40,6 @@ _LOCK_PATIENCE = 60.0  # seconds; a lock is held for a rename
 _RETRIES = 10
 _STALE_PART_SECONDS = 24 * 3600  # seconds; parts of writers that were killed
 _NO_LINK_ERRNOS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
-_NO_COPY_ERRNOS = {*_NO_LINK_ERRNOS, errno.EXDEV, errno.EINVAL, errno.EBADF}
-_MOST_BYTES_AT_ONCE = 1 << 30
 _FULL_TIP = f"free some space, then {RUN_AGAIN_TIP}"
 _READ_ONLY_TIP = f"the store must be writable for you; then {RUN_AGAIN_TIP}"
 _TIPS_BY_ERRNO = {
@@ -77,8 +75,6 @@ class FolderStore:
 
     def fetch(self, path: str, target: Path) -> None:
         """Copy a file out of the store, whole or not at all. Raises NotInStoreError."""
-        from rocm_wheels.core.files import copy_atomically
-
         if not self._path_of(path).is_file():
             raise NotInStoreError(f"there is no {path} in {self.url}")
         copy_atomically(self._path_of(path), target)
@@ -93,8 +89,6 @@ class FolderStore:
 
     def digest(self, path: str) -> str:
         """Return the sha256 (hex) of a file as it is on the disk. Raises NotInStoreError."""
-        from rocm_wheels.core.files import hash_file
-
         if self.head(path) is None:
             raise NotInStoreError(f"there is no {path} in {self.url}")
         return hash_file(self._path_of(path))
@@ -133,8 +127,7 @@ class FolderStore:
     def copy(self, source: str, target: str) -> str:
         """Copy a file inside the folder, by the system itself where it can.
 
-        Btrfs and XFS only note that two files share their bytes; an NFS server copies for itself. Raises
-        NotInStoreError and AlreadyInStoreError.
+        Raises NotInStoreError and AlreadyInStoreError.
         """
         if self.head(source) is None:
             raise NotInStoreError(f"there is no {source} in {self.url}")
@@ -189,7 +182,10 @@ class FolderStore:
 
     @contextlib.contextmanager
     def _write_part(self, place: Path, write: Callable[[BinaryIO], None]) -> Iterator[Path]:
-        """Write what is to appear at ``place``, out of sight; what is left of it goes in the end."""
+        """Write what is to appear at ``place``, out of sight; what is left of it goes in the end.
+
+        Not ``open_atomically``: its rename would replace what another writer has put there meanwhile.
+        """
         parts, part = self.folder / _STATE_FOLDER / "parts", None
         try:
             with _explain_os_errors(place, "write"):
@@ -252,24 +248,13 @@ def _write_content(content: bytes | Path, file: BinaryIO, sha256: str | None) ->
         digest = digest_of_content(content) if sha256 else ""
     else:
         with content.open("rb") as source:
-            digest = copy_and_hash(source, file)
+            digest = hash_pieces(read_pieces(source), file.write)
     require_digest(digest, sha256, content)
 
 
 def _copy_file(source: Path, file: BinaryIO) -> None:
-    """Copy inside the system where that is known, else piece by piece."""
     with source.open("rb") as original:
-        ask = getattr(os, "copy_file_range", None)
-        try:
-            while ask is not None and ask(original.fileno(), file.fileno(), _MOST_BYTES_AT_ONCE):
-                pass
-        except OSError as failure:
-            if failure.errno not in _NO_COPY_ERRNOS:
-                raise
-        position = os.lseek(file.fileno(), 0, os.SEEK_CUR)
-        original.seek(position)
-        file.seek(position)
-        copy_and_hash(original, file)  # what is left: nothing, as a rule
+        copy_content(original, file)
 
 
 def _rename_into_folder(rename: Callable[[], None], place: Path) -> None:

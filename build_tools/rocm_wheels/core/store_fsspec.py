@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from rocm_wheels.core.errors import ReleaseError, RocmWheelsError, UsageError
+from rocm_wheels.core.files import hash_pieces, open_atomically, read_pieces
 from rocm_wheels.core.shell import hide_credentials
 from rocm_wheels.core.store import (
     AlreadyInStoreError,
@@ -24,12 +25,10 @@ from rocm_wheels.core.store import (
     StoredFile,
     StoredFileInfo,
     check_store_path,
-    copy_and_hash,
     digest_of_content,
     is_store_path,
     prefix_of_folder,
     require_digest,
-    write_part_then_rename,
 )
 
 FsspecResult = TypeVar("FsspecResult")
@@ -72,11 +71,11 @@ class FsspecStore:
         info = self.head(path)
         if info is None:
             raise NotInStoreError(f"there is no {path} in {self.url}")
-        with write_part_then_rename(target) as part:
+        with open_atomically(target) as part:
 
             def copy(place: str) -> int:
                 with self._fs.open(place, "rb") as file:
-                    copy_and_hash(file, part)
+                    hash_pieces(read_pieces(file), part.write)
                 return part.tell()
 
             size = self._call("read", path, copy)
@@ -104,11 +103,8 @@ class FsspecStore:
         """Return the sha256 (hex) of the bytes that come. Raises NotInStoreError."""
 
         def hashed(place: str) -> str:
-            hasher = hashlib.sha256()
             with self._fs.open(place, "rb") as file:
-                while piece := file.read(1 << 20):
-                    hasher.update(piece)
-            return hasher.hexdigest()
+                return hash_pieces(read_pieces(file))
 
         return self._call("read", path, hashed)
 

@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 from rocm_wheels.core.errors import ReleaseError, RocmWheelsError, UsageError
+from rocm_wheels.core.files import hash_pieces, open_atomically
 from rocm_wheels.core.log import log_warning
 from rocm_wheels.core.parallel import run_in_parallel
 from rocm_wheels.core.retry import RetryPolicy, TransientError, parse_retry_after, run_with_retries
@@ -47,7 +48,6 @@ from rocm_wheels.core.store import (
     prefix_of_folder,
     require_digest,
     size_of_content,
-    write_part_then_rename,
 )
 
 S3Result = TypeVar("S3Result")
@@ -538,22 +538,17 @@ class S3Store:
 
     def fetch(self, path: str, target: Path) -> None:
         """Copy a file to this machine, whole or not at all. Raises NotInStoreError."""
-        hasher, info = hashlib.sha256(), self._require_head(path)
-        with write_part_then_rename(target) as file:
-            for piece in self._read_pieces(path, info):
-                hasher.update(piece)
-                file.write(piece)
-            if info.sha256 and hasher.hexdigest() != info.sha256:
+        info = self._require_head(path)
+        with open_atomically(target) as file:
+            digest = hash_pieces(self._read_pieces(path, info), file.write)
+            if info.sha256 and digest != info.sha256:
                 raise ReleaseError(
                     f"{self._describe_path(path)} gives other bytes than those that were written"
                 )
 
     def digest(self, path: str) -> str:
         """Return the sha256 (hex) of the bytes that the server gives out. Raises NotInStoreError."""
-        hasher = hashlib.sha256()
-        for piece in self._read_pieces(path, self._require_head(path)):
-            hasher.update(piece)
-        return hasher.hexdigest()
+        return hash_pieces(self._read_pieces(path, self._require_head(path)))
 
     def head(self, path: str) -> StoredFileInfo | None:
         """Return size, ETag and sha256, ``None`` when there is no such file."""

@@ -21,7 +21,6 @@ from .commands import list_install_commands as list_install_commands
 from .commands import list_plain_commands as list_plain_commands
 from .commands import list_stamp_commands as list_stamp_commands
 from .commands import list_user_commands as list_user_commands
-from .folders import digest_small_file as digest_small_file
 from .folders import fingerprint_folders as fingerprint_folders
 from .folders import make_folder as make_folder
 from .folders import mark_folder as mark_folder

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from rocm_wheels.core import DataError
+from rocm_wheels.core import DataError, hash_file
 
 _MARK_NAME = ".made-from"
 
@@ -24,13 +24,8 @@ def fingerprint_folders(folders: Iterable[Path], *facts: str) -> str:
     total = hashlib.sha256(repr(facts).encode())
     for folder in folders:
         for path in list_files(folder):
-            total.update(f"{path.relative_to(folder).as_posix()}\0{digest_small_file(path)}\n".encode())
+            total.update(f"{path.relative_to(folder).as_posix()}\0{hash_file(path)}\n".encode())
     return total.hexdigest()
-
-
-def digest_small_file(path: Path) -> str:
-    """Return the sha256 (hex) of a small file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def mark_folder(folder: Path, source: str) -> None:

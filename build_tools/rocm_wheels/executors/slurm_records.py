@@ -28,6 +28,7 @@ from rocm_wheels.core import (
     RetryPolicy,
     SourceError,
     UsageError,
+    hash_file,
     write_atomically,
     write_json_file,
 )
@@ -128,7 +129,7 @@ class JobFolder:
 
     def compute_digest(self) -> str:
         """Return the digest of the plan as it is now."""
-        return hashlib.sha256(self.plan.read_bytes()).hexdigest()
+        return hash_file(self.plan)
 
     def job_prefix(self) -> str:
         """Return how the names of the plan's jobs begin in the queue: those of no other plan do."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from rocm_wheels.core import (
     DownloadPolicy,
     DownloadTarget,
     HostError,
+    link_or_copy,
     lock_folder,
     log_note,
     run_command,
@@ -204,10 +204,7 @@ def _link_files(plan: InstallPlan, files: Mapping[str, Path], folder: Path) -> N
         try:
             name.symlink_to(source)
         except OSError:  # Windows, without the right to
-            try:
-                os.link(source, name)
-            except OSError:  # another disk
-                shutil.copyfile(source, name)
+            link_or_copy(source, name)
 
 
 def _build_sdists(planned: PlannedInstall, folder: Path, env: Mapping[str, str]) -> None:

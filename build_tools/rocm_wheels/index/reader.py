@@ -5,7 +5,6 @@ A folder is read through ``file:`` URLs, with the same answers as those of a ser
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -17,10 +16,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit, urlunsplit
 
-from rocm_wheels.core import DataError, RetryPolicy, UsageError, hash_file
+from rocm_wheels.core import DataError, RetryPolicy, UsageError, hash_file, hash_pieces
 from rocm_wheels.index.entry import parse_file_name
 from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE
 from rocm_wheels.index.pages import HTML_TYPE, JSON_TYPE
@@ -30,6 +29,7 @@ from rocm_wheels.wheels import WheelArchive
 if TYPE_CHECKING:
     import requests
 
+_AnswerT = TypeVar("_AnswerT")
 _METADATA_ATTRIBUTES = ("data-core-metadata", "data-dist-info-metadata")
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 _LINK_ATTRIBUTES = (*_METADATA_ATTRIBUTES, "data-requires-python", "data-yanked", "data-gpg-sig")
@@ -288,17 +288,17 @@ class IndexReader:
         """Return the sha256 (hex) of a whole file; UnreachableError when it cannot be read."""
         if (path := path_of_url(url)) is not None:
             return hash_file(path)
-        hasher = hashlib.sha256()
 
-        def read(session: requests.Session) -> requests.Response:
+        def read(session: requests.Session) -> tuple[int, str]:
             with session.get(url, stream=True, timeout=self._timeout) as answer:
-                for piece in answer.iter_content(1 << 20):
-                    hasher.update(piece)
-            return answer
+                if answer.status_code != 200:
+                    return answer.status_code, ""
+                return 200, hash_pieces(answer.iter_content(1 << 20))
 
-        if (status := self._send_request(read).status_code) != 200:
+        status, digest = self._send_request(read)
+        if status != 200:
             raise UnreachableError(f"{status}")
-        return hasher.hexdigest()
+        return digest
 
     def fetch_metadata_and_variant(
         self, url: str, name: str, size: int | None, *, variant: bool = True
@@ -337,7 +337,7 @@ class IndexReader:
         thread_session: requests.Session = self._threads.session
         return thread_session
 
-    def _send_request(self, send: Callable[[requests.Session], requests.Response]) -> requests.Response:
+    def _send_request(self, send: Callable[[requests.Session], _AnswerT]) -> _AnswerT:
         from requests import RequestException
 
         try:

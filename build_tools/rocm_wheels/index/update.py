@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import posixpath
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +12,15 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.core import DataError, UsageError, format_count, hash_file, hide_credentials, run_in_parallel
+from rocm_wheels.core import (
+    DataError,
+    UsageError,
+    copy_content,
+    format_count,
+    hash_file,
+    hide_credentials,
+    run_in_parallel,
+)
 from rocm_wheels.index.change import LOCK_PATIENCE, IndexChange, change_index, require_index
 from rocm_wheels.index.entry import METADATA_SUFFIX, SDIST_SUFFIX, IndexEntry, parse_file_name
 from rocm_wheels.index.folder import (
@@ -173,27 +179,13 @@ def _stage_wheel(change: IndexChange, source: Path, target: Path, entry: IndexEn
                 f"{source} cannot be hard-linked into {target.parent}", tip="leave out --link"
             ) from cause
     else:
-        _copy_wheel(source, part)
+        with source.open("rb") as wheel, part.open("wb") as copy:
+            copy_content(wheel, copy)
         os.utime(part, ns=(entry.changed, entry.changed))
     status = source.stat()
     if (status.st_size, status.st_mtime_ns) != (entry.size, entry.changed):
         raise DataError(f"{source} changed while it was added")
     change.place_wheel(target, part)
-
-
-def _copy_wheel(source: Path, target: Path) -> None:
-    """Copy a file inside the kernel where it can: on some file systems that shares the blocks."""
-    if not hasattr(os, "copy_file_range"):
-        shutil.copyfile(source, target)
-        return
-    try:
-        with open(source, "rb") as read, open(target, "wb") as write:
-            while os.copy_file_range(read.fileno(), write.fileno(), 1 << 30):
-                continue
-    except OSError as cause:
-        if cause.errno not in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
-            raise
-        shutil.copyfile(source, target)
 
 
 _MOST_MISSING_SHOWN = 20

@@ -11,7 +11,6 @@ is refused before it begins.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -23,12 +22,12 @@ from rocm_wheels.core import (
     UsageError,
     Workspace,
     copy_atomically,
+    hash_file,
     lock_folder,
     log_note,
     write_json_file,
 )
 
-_BLOCK_BYTES = 1 << 20
 NO_EARLIER_RESULT = "no earlier result"
 INPUTS_CHANGED = "inputs changed:"
 _STAMP_FORMAT = 1  # raise it when steps come to need other facts of each other
@@ -51,9 +50,7 @@ class OutputFile:
     def from_path(cls, path: Path, sha256: str | None = None) -> OutputFile:
         """Describe a file; its digest is taken here unless the caller already has it."""
         stat = path.stat()
-        return cls(
-            str(path), stat.st_size, stat.st_mtime_ns, sha256 or compute_sha256(path), stat.st_ctime_ns
-        )
+        return cls(str(path), stat.st_size, stat.st_mtime_ns, sha256 or hash_file(path), stat.st_ctime_ns)
 
     def find_fault(self) -> str | None:
         """Say what is wrong with the file now, or ``None``. Hashed again only when its stat changed."""
@@ -64,7 +61,7 @@ class OutputFile:
         recorded = (self.size, self.mtime_ns, self.ctime_ns)
         if (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) == recorded:
             return None
-        if stat.st_size != self.size or compute_sha256(path) != self.sha256:
+        if stat.st_size != self.size or hash_file(path) != self.sha256:
             return f"{path} was changed after it was built"
         return None
 
@@ -81,15 +78,6 @@ class StepStamp:
     def find_fault(self) -> str | None:
         """Say what is wrong with the outputs now, or ``None``."""
         return next((fault for output in self.outputs if (fault := output.find_fault())), None)
-
-
-def compute_sha256(path: Path) -> str:
-    """Return the sha256 of a file in hex."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def read_stamp(folder: Path, step: str) -> StepStamp | None:

@@ -32,6 +32,7 @@ from rocm_wheels.core import (
     explain_error,
     find_errors,
     format_count,
+    hash_file,
     run_in_parallel,
     write_json_file,
 )
@@ -372,7 +373,7 @@ def _read_installed_wheel(
         version=str(installed.metadata.version),
         rocm=find_rocm_pin(requires),
         requires=list_other_requirements(requires),
-        lock=hashlib.sha256(lock.read_bytes()).hexdigest() if lock.is_file() else "",
+        lock=hash_file(lock) if lock.is_file() else "",
     )
     if project.checks.requires_rocm and provided.rocm is None:
         faults.append(

@@ -39,6 +39,7 @@ from rocm_wheels.core import (
     explain_error,
     format_command,
     format_count,
+    hash_file,
     hide_credentials,
     log_note,
     log_warning,
@@ -376,7 +377,7 @@ def _fingerprint_file(path: Path) -> str:
     status = path.stat()
     if status.st_size > _LARGE_FILE_BYTES:
         return f"{status.st_size} {status.st_mtime_ns}"
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hash_file(path)
 
 
 _FETCH_JOBS = 4

@@ -6,9 +6,7 @@ digests urlsafe base64 without padding.
 
 from __future__ import annotations
 
-import base64
 import csv
-import hashlib
 import io
 import re
 import shutil
@@ -20,7 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from rocm_wheels.core import SdkError
+from rocm_wheels.core import (
+    SdkError,
+    hash_pieces,
+    read_pieces,
+)
+from rocm_wheels.wheels.record_file import encode_record_digest
 
 DEFAULT_EPOCH = 1_580_601_600
 """2020-02-02, when ``SOURCE_DATE_EPOCH`` says nothing else."""
@@ -29,7 +32,6 @@ LATEST_EPOCH = 4_354_819_199
 """2107-12-31: a zip archive can hold no later date."""
 
 _EARLIEST_EPOCH = 315_532_800  # 1980-01-01: nor an earlier one
-_BLOCK = 1 << 20
 _LARGE = 1 << 31
 
 
@@ -120,20 +122,15 @@ def _add_member(
     info.compress_type = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
     info.external_attr = (stat.S_IFREG | (0o755 if member.executable else 0o644)) << 16
     info.create_system = 3  # Unix, wherever we run: the modes count
-    digest = hashlib.sha256()
     if isinstance(member.source, bytes):
         source: BinaryIO = io.BytesIO(member.source)
         size = len(member.source)
     else:
         source = member.source.open("rb")
         size = member.source.stat().st_size
-    written = 0
     with source, archive.open(info, "w", force_zip64=size >= _LARGE) as sink:
-        while block := source.read(_BLOCK):
-            digest.update(block)
-            sink.write(block)
-            written += len(block)
-    return "sha256=" + base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode(), str(written)
+        digest = hash_pieces(read_pieces(source), sink.write)
+    return encode_record_digest(bytes.fromhex(digest)), str(info.file_size)
 
 
 def _format_metadata(plan: WheelPlan) -> dict[str, PlannedMember]:

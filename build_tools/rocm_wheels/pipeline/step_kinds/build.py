@@ -37,6 +37,7 @@ from rocm_wheels.core import (
     copy_atomically,
     format_command,
     format_count,
+    hash_file,
     log_note,
     log_warning,
     redact_environment,
@@ -56,7 +57,6 @@ from rocm_wheels.pipeline.outputs import (
     OutputFile,
     StepStamp,
     collect_wheel,
-    compute_sha256,
     refuse_foreign_wheels,
     write_stamp,
 )
@@ -363,7 +363,7 @@ class BuildStep:
             source, _ = embed_provenance(
                 source, self.step_run.facts.workspace.fresh_wheels / self.step_run.step.id, self._lock_text
             )
-            digest, facts["lock"], renewed = compute_sha256(source), self._lock_digest, source
+            digest, facts["lock"], renewed = hash_file(source), self._lock_digest, source
             log_note(f"the lock of this run is put into {source.name}")
         outputs = []
         for folder in self.folders:
@@ -460,7 +460,7 @@ class BuildStep:
             raise fault
         if report is None and self.project.build.installed_for_others:
             install_project_wheel(self.step_run, self.project, wheel.path, inside)
-        return CheckedWheel(report.sha256 if report else compute_sha256(wheel.path), inside, report)
+        return CheckedWheel(report.sha256 if report else hash_file(wheel.path), inside, report)
 
     def _embed_provenance(self, wheel: Path) -> str:
         """Put lock and pins into a wheel; return its content."""

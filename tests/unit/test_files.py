@@ -1,0 +1,87 @@
+"""Files appear complete or not at all, copies hold the same bytes, and one function digests."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from pathlib import Path
+
+import pytest
+
+from rocm_wheels.core import (
+    copy_atomically,
+    copy_content,
+    hash_file,
+    hash_pieces,
+    link_or_copy,
+    write_atomically,
+)
+
+CONTENT = os.urandom((3 << 20) + 7)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "source"
+    path.write_bytes(CONTENT)
+    return path
+
+
+def test_a_copy_that_fails_leaves_what_was_there(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = source.with_name("target")
+    write_atomically(target, "before")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="No space left") as failure:
+        copy_atomically(source, target)
+    assert failure.value.filename == str(target)
+    assert sorted(path.name for path in source.parent.iterdir()) == ["source", "target"]
+    assert target.read_text(encoding="utf-8") == "before"
+
+
+@pytest.mark.parametrize("how", ["inside", "refused", "breaks off", "unknown"])
+def test_a_copy_has_all_bytes_however_it_is_made(
+    how: str, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = getattr(os, "copy_file_range", None)
+    calls: list[int] = []
+
+    def copy_file_range(source_fd: int, target_fd: int, count: int) -> int:
+        calls.append(count)
+        if how == "refused" or real is None or len(calls) > 1:
+            raise OSError(95, "Operation not supported")
+        return int(real(source_fd, target_fd, 1000))
+
+    if how == "unknown":
+        monkeypatch.delattr(os, "copy_file_range", raising=False)
+    elif how != "inside":
+        monkeypatch.setattr(os, "copy_file_range", copy_file_range, raising=False)
+    target = source.with_name("target")
+    with source.open("rb") as original, target.open("wb") as copy:
+        copy_content(original, copy)
+    assert target.read_bytes() == CONTENT
+
+
+def test_a_second_name_or_a_copy(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link_or_copy(source, source.with_name("linked"))
+    assert source.samefile(source.with_name("linked"))
+
+    def refuse(*_: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    link_or_copy(source, source.with_name("copied"))
+    assert not source.samefile(source.with_name("copied"))
+    assert source.with_name("copied").read_bytes() == CONTENT
+
+
+def test_digests_of_files_and_pieces(source: Path) -> None:
+    written = io.BytesIO()
+    digest = hashlib.sha256(CONTENT).hexdigest()
+    assert hash_file(source) == digest
+    assert hash_pieces([CONTENT[:5], CONTENT[5:]], written.write) == digest
+    assert written.getvalue() == CONTENT
