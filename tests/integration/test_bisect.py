@@ -33,7 +33,6 @@ from rocm_wheels.release import (
     stage_set,
     update_listing,
     update_public,
-    write_channel,
 )
 
 COUNT, FIRST_BAD, NOT_INSTALLABLE = 9, 5, 6
@@ -307,7 +306,7 @@ def test_sets_of_a_channel_over_http(bench: Bench, script: Path, capsys: pytest.
     channel = Channel(
         family=FAMILY, channel="nightly", revision=4, current=bench.ids[7], sets=shown, history=events
     )
-    write_channel(bench.store, released, channel, None)
+    bench.store.create(released.channel_document(channel.channel), channel.to_json())
     # the folders are served under another name, and the store itself is named by its URL
     with serve_folder(bench.root) as server:
         words = bench.words(script, "--channel", "nightly", "--trust-ends", "--json", good=2, bad=7)

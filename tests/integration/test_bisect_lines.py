@@ -27,7 +27,6 @@ from rocm_wheels.release import (
     SetDocument,
     copy_to_release,
     load_layout,
-    write_channel,
 )
 
 # for each night, in the order in which its sets are made: torch, platform, line as the lock says it
@@ -138,7 +137,7 @@ def test_of_a_channel_too(bench: Bench, bisect: Bisect) -> None:
     channel = Channel(
         family=FAMILY, channel="nightly", revision=2, current=ids[-1], sets=shown, history=events
     )
-    write_channel(bench.store, released, channel, None)
+    bench.store.create(released.channel_document(channel.channel), channel.to_json())
     line = [bench.sets[day, "2.14", "linux"].id for day in (2, 4, 5)]
     assert bisect(line[0], line[-1], "--plan", "--channel", "nightly")["sets"] == line
 

@@ -25,7 +25,7 @@ from release_world import FAMILY, NOW, ROCM, World, rocm_wheel
 from test_stage import PIP, UV, stage
 
 from rocm_wheels.core import FolderStore, ReleaseError, Store, capture_output, run_in_parallel
-from rocm_wheels.index import add_wheels, point_link, publish_store, serve_folder
+from rocm_wheels.index import add_wheels, point_link, publish, serve_folder
 from rocm_wheels.release import (
     Channel,
     ChannelActor,
@@ -153,7 +153,7 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sets]:
 def rename_is_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the wrapper count the rename of a folder, too; leave out what only a loss of power would show."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    monkeypatch.setattr(publish_store, "point_link", watched_point)
+    monkeypatch.setattr(publish, "point_link", watched_point)
 
 
 def watched_point(store: Store, link: str, target: str) -> None:
@@ -304,7 +304,7 @@ sys.path[:0] = {path!r}
 from pathlib import Path
 import test_promote as t
 os.fsync = lambda _: None
-t.publish_store.point_link = t.watched_point
+t.publish.point_link = t.watched_point
 for number, write in enumerate({writes!r}):
     child = os.fork()
     if not child:

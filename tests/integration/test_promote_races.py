@@ -17,7 +17,7 @@ from test_promote import sets as sets  # noqa: PLC0414 - the fixture
 from test_stage import stage
 
 from rocm_wheels.core import DryRunStore, FolderStore, ReleaseError
-from rocm_wheels.index import publish_store
+from rocm_wheels.index import publish
 from rocm_wheels.release import (
     ChannelActor,
     FamilyPaths,
@@ -37,7 +37,7 @@ HELD = Verdict(
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    monkeypatch.setattr(publish_store, "point_link", watched_point)
+    monkeypatch.setattr(publish, "point_link", watched_point)
     monkeypatch.setattr(promoting, "_WAIT_SECONDS", (0.01,), raising=False)
 
 

@@ -38,7 +38,6 @@ from rocm_wheels.release import (
     query_newest_passed,
     update_listing,
     update_public,
-    write_channel,
 )
 
 LAYOUT = load_layout()
@@ -112,20 +111,10 @@ def channel(
         ChannelEvent(action="demote", sets=(IDS[n],), by="bob@here", when="2026-11-20T00:00:00Z", revision=9)
         for n in demoted
     )
-    write_channel(
-        store,
-        RELEASED,
-        Channel(
-            family=FAMILY,
-            channel=name,
-            revision=9,
-            current=IDS[on[-1]],
-            sets=shown(*on),
-            history=gone,
-            **more,
-        ),
-        None,
+    channel = Channel(
+        family=FAMILY, channel=name, revision=9, current=IDS[on[-1]], sets=shown(*on), history=gone, **more
     )
+    store.create(RELEASED.channel_document(name), channel.to_json())
 
 
 def test_the_newest_that_passed(store: FolderStore, ask: Ask) -> None:

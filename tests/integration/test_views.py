@@ -26,7 +26,7 @@ from judged_sets import policy, said
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
 from rocm_wheels.core import FolderStore, Store, capture_output, run_in_parallel
-from rocm_wheels.index import add_wheels, point_link, publish_store, remove_link, serve_folder
+from rocm_wheels.index import add_wheels, point_link, publish, remove_link, serve_folder
 from rocm_wheels.release import (
     ChannelActor,
     FamilyPaths,
@@ -84,8 +84,8 @@ def renames_are_writes(monkeypatch: pytest.MonkeyPatch) -> None:
             _unpoint(store, link)
 
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    monkeypatch.setattr(publish_store, "point_link", point)
-    monkeypatch.setattr(publish_store, "remove_link", unpoint)
+    monkeypatch.setattr(publish, "point_link", point)
+    monkeypatch.setattr(publish, "remove_link", unpoint)
 
 
 def refresh(store: Store) -> RefreshResult:

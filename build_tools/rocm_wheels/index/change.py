@@ -43,7 +43,7 @@ from rocm_wheels.index.pages import (
     make_root_json,
     make_variants_files,
 )
-from rocm_wheels.index.publish_folder import FolderPublication, PublishRank, finish_publication
+from rocm_wheels.index.publish import FolderPublication, PublishRank, finish_publication
 
 _FOLDERS_BESIDE = ("", "../")  # places of wheels whose folder somebody may name with --find-links
 

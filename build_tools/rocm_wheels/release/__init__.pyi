@@ -18,7 +18,6 @@ from .channel import ChannelSet as ChannelSet
 from .channel import PendingChange as PendingChange
 from .channel import describe_action as describe_action
 from .channel import read_channel as read_channel
-from .channel import write_channel as write_channel
 from .channel_status import ChannelStatus as ChannelStatus
 from .channel_status import ChannelView as ChannelView
 from .channel_status import SetStatus as SetStatus

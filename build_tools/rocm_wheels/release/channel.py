@@ -1,6 +1,7 @@
-"""Read and write the document of a channel: which sets it shows, and the one change that is being made.
+"""Describe and read the document of a channel: which sets it shows, and the one change that is being made.
 
-It is replaced by tag alone, so that of two who begin a change one is told. Its pages follow from it.
+It is replaced by tag alone, so that of two who begin a change one is told (``index.DocumentJournal``). Its
+pages follow from it.
 """
 
 from __future__ import annotations
@@ -146,13 +147,6 @@ def read_channel(store: Store, paths: FamilyPaths, name: str) -> ChannelRecord:
     if (channel.family, channel.channel) != (paths.family, name):
         raise DataError(f"{store.url_of(path)} is of {channel.channel} of {channel.family}")
     return ChannelRecord(channel, stored.tag)
-
-
-def write_channel(store: Store, paths: FamilyPaths, channel: Channel, tag: str | None) -> ChannelRecord:
-    """Replace the document of a channel. Raises ChangedInStoreError when somebody else was faster."""
-    return ChannelRecord(
-        channel, store.replace(paths.channel_document(channel.channel), channel.to_json(), tag)
-    )
 
 
 def describe_action(action: ChannelAction) -> str:

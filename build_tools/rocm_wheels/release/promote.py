@@ -22,7 +22,7 @@ from rocm_wheels.core import (
     suggest_name,
     wait_or_stop,
 )
-from rocm_wheels.index import PageExchange, can_rename_at_once, exchange_pages
+from rocm_wheels.index import DocumentJournal, PageExchange, can_rename_at_once, exchange_pages
 from rocm_wheels.release.channel import (
     Channel,
     ChannelAction,
@@ -30,7 +30,6 @@ from rocm_wheels.release.channel import (
     ChannelSet,
     PendingChange,
     read_channel,
-    write_channel,
 )
 from rocm_wheels.release.gate.verdict import Verdict, make_shown_state
 from rocm_wheels.release.layout import FamilyPaths
@@ -302,10 +301,21 @@ class Promoter:
         comes = action == "promote" if adds is None else adds
         by, now = self.actor.by, self.actor.now
         pending = PendingChange(action=action, sets=sets, by=by, began=now, goal=goal, adds=comes)
+        channel, journal = record.channel.with_pending(pending), self._open_journal(record)
         try:
-            return write_channel(self.store, self.release, record.channel.with_pending(pending), record.tag)
+            journal.write(channel.to_json())
         except ChangedInStoreError:
             return None
+        return ChannelRecord(channel, journal.tag)
+
+    def _open_journal(self, record: ChannelRecord) -> DocumentJournal:
+        """Return the document of the channel as the journal of what is done by a record of it."""
+        return DocumentJournal(
+            self.store,
+            self.release.channel_document(self.channel),
+            record.tag,
+            lambda: make_overtaken_error(self.read_channel_record().channel),
+        )
 
     def _complete_pending(
         self, record: ChannelRecord, copied: int = 0, *, finished: bool = False
@@ -314,10 +324,10 @@ class Promoter:
         pending = record.channel.pending
         assert pending is not None
         sets = () if pending.action == "refresh" else pending.sets  # links stay: any order will do
-        settled, pages = record.channel.finish_pending(), 0
+        settled, pages, journal = record.channel.finish_pending(), 0, self._open_journal(record)
         try:
-            pages = self._exchange_pages(record, pending.goal, sets, adds=pending.adds)
-            write_channel(self.store, self.release, settled, record.tag)
+            pages = self._exchange_pages(journal, pending.goal, sets, adds=pending.adds)
+            journal.write(settled.to_json())
         except ChangedInStoreError:
             latest = self._wait_until_quiet(record)
             if latest.tag == record.tag:
@@ -340,22 +350,18 @@ class Promoter:
 
     def _renew_pages(self, record: ChannelRecord) -> ChannelChange:
         """See to it that the pages are what the document says: as a rule nothing is written."""
-        pages = self._exchange_pages(record, record.channel.sets, record.channel.shown[-1:], adds=True)
-        return ChannelChange(None, (), record.channel, 0, pages)
+        channel, journal = record.channel, self._open_journal(record)
+        pages = self._exchange_pages(journal, channel.sets, channel.shown[-1:], adds=True)
+        return ChannelChange(None, (), channel, 0, pages)
 
     def _exchange_pages(
-        self, record: ChannelRecord, goal: Sequence[ChannelSet], sets: Sequence[str], *, adds: bool
+        self, journal: DocumentJournal, goal: Sequence[ChannelSet], sets: Sequence[str], *, adds: bool
     ) -> int:
-        def check() -> None:
-            info = self.store.head(self.release.channel_document(self.channel))
-            if (info.tag if info else None) != record.tag:
-                raise make_overtaken_error(self.read_channel_record().channel)
-
         documents = self.released.read_documents([channel_set.set for channel_set in goal])
         pages = make_channel_pages(self.release, self.channel, goal, documents)
         folder, builds = self.release.channel_pages(self.channel), self.release.build_folder(self.channel)
         order = [] if can_rename_at_once(self.store, folder) else self.released.sort_projects(sets)
-        return exchange_pages(self.store, PageExchange(folder, builds, pages, order, adds, check))
+        return exchange_pages(self.store, PageExchange(folder, builds, pages, order, adds), journal.check)
 
     def _require_compatible(
         self, document: SetDocument, requires: RequirementsByFile, channel: Channel

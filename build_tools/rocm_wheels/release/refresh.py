@@ -25,6 +25,7 @@ from rocm_wheels.core import (
     change_documents,
     run_in_parallel,
 )
+from rocm_wheels.index import DocumentJournal
 from rocm_wheels.models import Platform
 from rocm_wheels.release.channel import Channel, ChannelRecord, ChannelSet, read_channel
 from rocm_wheels.release.channel_status import (
@@ -215,26 +216,20 @@ class Refresher:
         planned = plan_views(stored, ids_by_target, present)
         policy = self._digest if self.again else stored.document.policy or self._digest
         goal = ChannelStatus(family=paths.family, channel=channel, policy=policy, sets=sets, views=planned)
-        tag, pages = stored.tag, 0
-        if goal != stored.document or tag is None:
-            tag = self._write_status(paths, goal, tag)
-
-        def check() -> None:
-            info = self.store.head(paths.channel_status(channel))
-            if (info.tag if info else None) != tag:
-                raise ChangedInStoreError(
-                    f"views of {channel} of {paths.family} were changed by somebody else", tip=RUN_AGAIN_TIP
-                )
-
+        message = f"views of {channel} of {paths.family} were changed by somebody else"
+        journal = DocumentJournal(
+            self.store,
+            paths.channel_status(channel),
+            stored.tag,
+            lambda: ChangedInStoreError(message, tip=RUN_AGAIN_TIP),
+        )
+        if goal != stored.document or stored.tag is None:
+            journal.write(goal.to_json())
         changing = [view for view in planned if not view.settled]
-        for view in changing:
-            pages += publish_view(released, channel, view, check)
+        pages = sum(publish_view(released, channel, view, journal.check) for view in changing)
         if changing:
-            self._write_status(paths, goal.settle_views(), tag)
+            journal.write(goal.settle_views().to_json())
         return tuple(_list_view_changes(stored.document, sets, changing)), pages
-
-    def _write_status(self, paths: FamilyPaths, document: ChannelStatus, tag: str | None) -> str:
-        return self.store.replace(paths.channel_status(document.channel), document.to_json(), tag)
 
 
 def _list_view_changes(

@@ -16,7 +16,7 @@ from collections.abc import Collection, Sequence
 from packaging.requirements import Requirement
 
 from rocm_wheels.core import AlreadyInStoreError, NotInStoreError, ReleaseError, Store, run_in_parallel
-from rocm_wheels.index import HTML_PAGE, JSON_PAGE, METADATA_SUFFIX
+from rocm_wheels.index import HTML_PAGE, JSON_PAGE, METADATA_SUFFIX, put_file
 from rocm_wheels.release.layout import SET_FILE, FamilyPaths
 from rocm_wheels.release.pages import make_set_pages, read_released_sets
 from rocm_wheels.release.set_conflicts import RequirementsByFile, read_requirements, sort_by_dependencies
@@ -123,14 +123,9 @@ def _write_set_pages(store: Store, release: FamilyPaths, document: SetDocument) 
 
     def put(item: tuple[str, bytes]) -> bool:
         path, content = item
-        if path not in present:
-            with contextlib.suppress(AlreadyInStoreError):
-                store.create(path, content)
-                return True
-        if released or (stored := store.read(path)).content == content:
+        if released and path in present:
             return False
-        store.replace(path, content, stored.tag)  # by another version of this tool, and nobody has seen it
-        return True
+        return put_file(store, path, content)  # nobody has seen what another version of this tool left
 
     return sum(run_in_parallel(put, make_set_pages(index, release, files).items(), jobs=_COPY_JOBS))
 

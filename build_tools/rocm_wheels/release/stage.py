@@ -30,6 +30,7 @@ from rocm_wheels.core import (
     run_in_parallel,
     size_of_content,
 )
+from rocm_wheels.index import put_file
 from rocm_wheels.release.stage_plan import StagePlan
 from rocm_wheels.release.wheel_set import SetDocument, parse_set
 
@@ -85,7 +86,7 @@ def stage_set(store: Store, plan: StagePlan, *, now: str) -> StagedSet:
     begun_at = _begin_set(store, plan, now)
     _create_files(store, plan, missing)
     for item in plan.make_pages(begun_at).items():
-        _put_page(store, *item)
+        put_file(store, *item)
     _claim_names(store, plan)
     _verify_files(store, plan, {**plan.list_files(), **plan.make_pages(begun_at)})
     document = plan.finish_document(begun_at)
@@ -106,7 +107,7 @@ def _put_back(store: Store, plan: StagePlan, document: SetDocument) -> StagedSet
         )
     _create_files(store, plan, missing)
     for item in lost_pages:
-        _put_page(store, *item)
+        put_file(store, *item)
     _claim_names(store, plan)
     _verify_files(store, plan, dict([*missing.files, *lost_pages]))
     return StagedSet(document, len(missing.files), missing.already_there, missing.size, False)
@@ -209,16 +210,6 @@ def _create_file(store: Store, path: str, content: bytes | Path, sha256: str | N
 def _digests_by_path(plan: StagePlan) -> dict[str, str]:
     """Return the sha256 of the wheels by their paths in the store."""
     return {plan.paths.wheel_file(file.sha256, file.name): file.sha256 for file in plan.document.files}
-
-
-def _put_page(store: Store, path: str, content: bytes) -> None:
-    """Write a page; one of other bytes, by another version of this tool, was never seen and makes way."""
-    try:
-        store.create(path, content)
-    except AlreadyInStoreError:
-        stored = store.read(path)
-        if stored.content != content:
-            store.replace(path, content, stored.tag)
 
 
 def _claim_names(store: Store, plan: StagePlan) -> None:

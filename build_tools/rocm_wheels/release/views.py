@@ -168,17 +168,15 @@ def publish_view(released: ReleasedSets, channel: str, view: ChannelView, check:
 
     view_pages = pages(*view.shown) if view.shown else {}
     if can_rename_at_once(store, folder):
-        return exchange_pages(store, PageExchange(folder, builds, view_pages, (), bool(view.shown), check))
+        exchange = PageExchange(folder, builds, view_pages, (), adds=bool(view.shown))
+        return exchange_pages(store, exchange, check)
     present = (
         store.head(f"{folder}/{HTML_PAGE}") is not None or store.head(f"{folder}/{JSON_PAGE}") is not None
     )
     ids = tuple(dict.fromkeys([*view.was, *view.shown]))
     order, writes = released.sort_projects(ids), 0
     if view.shown and view.was and present:
-        writes += exchange_pages(
-            store, PageExchange(folder, builds, pages(*ids), order, adds=True, check=check)
-        )
+        both = PageExchange(folder, builds, pages(*ids), order, adds=True)
+        writes += exchange_pages(store, both, check)
     adds = bool(view.shown) and not view.was
-    return writes + exchange_pages(
-        store, PageExchange(folder, builds, view_pages, order, adds=adds, check=check)
-    )
+    return writes + exchange_pages(store, PageExchange(folder, builds, view_pages, order, adds), check)

@@ -1,0 +1,56 @@
+"""The engine that every index is published by: a file that others write, a journal that others take over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from faulty_store import FaultyStore
+
+from rocm_wheels.core import ChangedInStoreError, FolderStore
+from rocm_wheels.index import DocumentJournal, put_file
+from rocm_wheels.index.publish import take_steps
+
+PAGE = "v2/torch/index.html"
+
+
+@pytest.mark.parametrize("before", [None, b"old"])
+def test_a_file_is_written_once_whoever_else_writes_the_same(before: bytes | None, tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    if before is not None:
+        store.create(PAGE, before)
+    write = f"{'create' if before is None else 'replace'} {PAGE}"
+    raced = FaultyStore(store, at=write, fault="raced")
+    assert put_file(raced, PAGE, b"new") is False, "another run did it"
+    assert raced.writes == [write]
+    assert put_file(raced, PAGE, b"new") is False, "it is there"
+    assert raced.writes == [write]
+    assert put_file(store, PAGE, b"newer") is True
+    assert store.read(PAGE).content == b"newer"
+
+
+def test_a_file_that_others_write_is_left_to_them(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    with pytest.raises(ChangedInStoreError) as refused:
+        put_file(FaultyStore(store, at=f"create {PAGE}", fault="other"), PAGE, b"new")
+    assert refused.value.tip
+    assert store.read(PAGE).content == b"other bytes"
+
+
+def test_no_step_is_taken_of_a_change_that_is_not_ours_any_more(tmp_path: Path) -> None:
+    store, document = FolderStore(tmp_path), "v2/channel.json"
+    journal = DocumentJournal(store, document, None, lambda: ChangedInStoreError("overtaken"))
+    journal.write(b"begun")
+    journal.check()
+    steps = [
+        lambda check: put_file(store, "v2/first", b"1", check),
+        lambda check: bool(store.replace(document, b"of another", journal.tag)),
+        lambda check: put_file(store, "v2/first", b"1", check),  # is done: nobody needs to be asked
+        lambda check: put_file(store, "v2/second", b"2", check),
+    ]
+    with pytest.raises(ChangedInStoreError, match="overtaken"):
+        take_steps(steps, journal.check)
+    assert store.head("v2/first") is not None and store.head("v2/second") is None
+    with pytest.raises(ChangedInStoreError):
+        journal.write(b"done")
+    assert store.read(document).content == b"of another"
