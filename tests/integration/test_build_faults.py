@@ -132,7 +132,7 @@ def test_an_installation_that_was_killed_is_done_again(built: World) -> None:
     next(site.glob("wheel-*.dist-info/METADATA")).unlink()
     ended = built.build(*TWO)
     assert ended.code == 0, ended.err
-    assert "installed by half, and to be installed again: packaging, setuptools, wheel\n" in ended.err
+    assert "partly installed, to be installed again: packaging, setuptools, wheel\n" in ended.err
     assert {path for path in site.rglob("*") if "__pycache__" not in path.parts} == before
     assert not (place / "unfinished").exists()
     assert built.calls() == []

@@ -169,7 +169,7 @@ def test_when_a_step_is_killed_its_programs_end_and_others_go_on(world: World) -
     (world.place / "go").unlink()
     assert ended.code == 12
     assert f"error: build-triton-{TAG} was killed by signal 9 (log: {world.work}/runs/" in ended.err
-    assert "tip: run the same command again; it carries on where it was" in ended.err
+    assert "tip: run the same command again; it continues where it stopped" in ended.err
     run = world.runs()[-1]
     assert (run.state, run.ended["exit_code"] if run.ended else None) == ("failed", 12)
     assert run.steps[f"build-pytorch_audio-{TAG}"].state == "done"
@@ -198,7 +198,7 @@ def test_an_interrupted_run_ends_its_whole_tree(world: World, number: signal.Sig
     assert time.monotonic() - begin < (20 if stubborn else 10)
     assert world.processes() == []
     assert ended.code == 130, ended.err
-    assert "error: interrupted\ntip: run the same command again; it carries on where it was" in ended.err
+    assert "error: interrupted\ntip: run the same command again; it continues where it stopped" in ended.err
     assert ended.err.count("interrupted\n") == 1, "said by the run, not by each step as well"
     run = world.runs()[-1]
     assert run.state == "interrupted"

@@ -254,8 +254,8 @@ WRONG = [
     (("run", "--image", IMAGE, "--network", "--privileged", "--", "ls"), 2, "is no name of a network"),
     (("run", "--image", IMAGE, "--engine", "lxc", "--", "ls"), 2, "'lxc' is not one of"),
     (("run", "--nonsense", "--", "ls"), 2, "No such option"),
-    (("build", "tests"), 2, "tests is no image of ours; did you mean test?"),
-    (("build", "therock-build"), 2, "is no image of ours"),
+    (("build", "tests"), 2, "tests is not an image of this project; did you mean test?"),
+    (("build", "therock-build"), 2, "is not an image of this project"),
 ]
 
 

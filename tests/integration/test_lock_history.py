@@ -384,7 +384,7 @@ def test_what_a_program_reads(
     }
     assert shown["apex"]["history"]["complete"] is False
     assert "does not appear to be a git repository" in shown["apex"]["history"]["why"]
-    assert "warning: apex: what lies between is not known: " in said.err
+    assert "warning: apex: the commits between are unknown: " in said.err
 
 
 def test_submodules(
@@ -425,7 +425,7 @@ def test_a_repository_that_cannot_be_asked_is_a_warning_or_a_failure_as_wanted(
     assert run(a, b) == 0
     said = capsys.readouterr()
     assert said.out == f"apex  main  {old[:12]} → {new[:12]}  history not known\n"
-    assert "warning: apex: what lies between is not known: fatal: " in said.err
+    assert "warning: apex: the commits between are unknown: fatal: " in said.err
     assert run(a, b, "--require-history") == 10
     said = capsys.readouterr()
     assert said.out.startswith("apex  main")

@@ -292,7 +292,7 @@ def test_of_two_promoters_one_is_told_of_the_other(sets: Sets, tmp_path: Path) -
         held = slow.read_channel_record()
         promoter(sets.store(place), "bob@here").abandon(new.id)
         with pytest.raises(
-            ReleaseError, match=r"nightly was changed by somebody else meanwhile: abandon .*bob@here"
+            ReleaseError, match=r"nightly was changed by another process in the meantime: abandon .*bob@here"
         ):
             slow._complete_pending(held)
         assert sets.get(place) == "old"

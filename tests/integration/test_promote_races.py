@@ -90,7 +90,7 @@ def test_who_is_overtaken_leaves_the_channel_as_the_other_wanted_it(
         try:
             promote(store, new)
         except ReleaseError as told:
-            assert "nightly was changed by somebody else meanwhile: abandon of" in str(told)
+            assert "nightly was changed by another process in the meantime: abandon of" in str(told)
         else:
             raise AssertionError(f"nobody told us of the other: {write}")
         other.join()
@@ -123,7 +123,7 @@ def test_a_demotion_that_is_overtaken_takes_nothing_away(sets: Sets, tmp_path: P
         other = Meanwhile(
             store, write, lambda: promoter(sets.store(start), "bob@here").abandon(new.id), after=False
         )
-        with pytest.raises(ReleaseError, match="changed by somebody else meanwhile"):
+        with pytest.raises(ReleaseError, match="changed by another process in the meantime"):
             promoter(other).demote([new.id])
         assert pages(start) == before, write
         assert channel_of(store).current == new.id
@@ -140,7 +140,7 @@ def judged(*verdicts: Verdict) -> Callable[[], Verdict]:
 def test_a_result_that_comes_while_wheels_are_copied_counts(sets: Sets, tmp_path: Path) -> None:
     old, new = sets.documents
     store = sets.store(sets.copy("rename", tmp_path / "store"))
-    with pytest.raises(ReleaseError, match="may not go to nightly:\nsmoke: 2 tests failed"):
+    with pytest.raises(ReleaseError, match="cannot go to nightly:\nsmoke: 2 tests failed"):
         promoter(store).promote(new, judged(PASSED, HELD))
     channel = channel_of(store)
     assert (channel.current, channel.pending, channel.revision) == (old.id, None, 2)

@@ -112,7 +112,7 @@ def test_keys_that_cannot_sign_are_refused(tmp_path: Path):
     with pytest.raises(UsageError):
         sign_evidence(evidence(), tmp_path / "none", ENV)
     key = make_key(tmp_path / "ann")
-    with pytest.raises(UsageError, match="made and checked by ssh-keygen, which is not there"):
+    with pytest.raises(UsageError, match="made and checked by ssh-keygen, which is not installed"):
         sign_evidence(evidence(), key, {"PATH": str(tmp_path)})
     make_key(tmp_path / "bob")
     shutil.copy(tmp_path / "bob.pub", tmp_path / "ann.pub")
@@ -216,7 +216,7 @@ def test_a_channel_that_needs_signatures_is_opened_by_one(
     gate = ["gate", *chosen, "--channel", "nightly", "--policy", str(policy), "--explain"]
     assert run_command(cli, ["evidence", "add", *chosen, "--from", str(results), "--by", "ann"]) == 0
     assert run_command(cli, gate) == 15
-    assert "nobody whom the policy lists has signed it" in capsys.readouterr().out
+    assert "no signer listed by the policy has signed it" in capsys.readouterr().out
     add = ["evidence", "add", *chosen, "--from", str(results), "--by", "ann", "--sign-with", str(key)]
     assert run_command(cli, add) == 0
     assert run_command(cli, gate) == 0

@@ -206,7 +206,7 @@ def test_what_ran_nothing_or_with_another_torch_or_gpu_is_told(sources: Path, tm
     place = a_place()
     place = replace(place, env={**place.env, "PYTHONPATH": str(tmp_path / "site")})
     uses, other, gone, quits = run_in_place(order, place, tmp_path / "results", lambda _: None).parts
-    anew = "torch was installed anew while its tests ran"
+    anew = "torch was reinstalled while its tests ran"
     assert uses.devices == ("gfx1100:xnack-",) and uses.counts == {"passed": 1, "crashed": 1}
     assert "exit code 1, and no test failed" in uses.fault
     assert uses.fault.endswith("torch used gfx1100:xnack-, not gfx942")
@@ -229,7 +229,7 @@ def test_a_run_that_was_ended_is_carried_on_and_one_of_something_else_begun_anew
     half = read_torch_results(folder)
     assert half is not None and [part.complete for part in half.parts] == [True, False] and not half.good
     assert half.parts[1].counts == {"passed": 1, "missing": 1}
-    assert "not run to the end: test_mini; the same command carries on" in format_torch_table(half)
+    assert "not run to the end: test_mini; the same command continues" in format_torch_table(half)
     found = run_in_place(order, a_place(), folder, lambda _: None)
     assert found.good and found.parts[1].counts == {"passed": 2} and found.when == half.when
     assert (sources / "test" / "ran").read_text() == "a", "what was done is not run again"

@@ -26,7 +26,7 @@ def test_a_good_wheel_passes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
     told = capfd.readouterr().out
     assert told.startswith(f"{path.name}: passed (")
     assert "skipped: python: the interpreter it is for was not stated" in told
-    assert "skipped: import: not imported: no environment was given to import it in" in told
+    assert "skipped: import: not imported: no environment to import it in" in told
 
 
 def test_a_wheel_with_findings_leaves_with_14(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -76,5 +76,5 @@ def test_the_lines_say_everything(tmp_path: Path) -> None:
     text = "\n".join(lines)
     assert "error: device-code: torch/lib/libtorch_hip.so: holds gfx1100, not requested (gfx942)" in text
     assert "tip: the list of targets did not reach the compiler" in text
-    assert "skipped: import: not imported: no environment was given" in text
+    assert "skipped: import: not imported: no environment to import it in" in text
     assert "ran: archive file-name" in text

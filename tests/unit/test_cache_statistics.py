@@ -77,9 +77,9 @@ def test_statistics_of_sccache() -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", '{"stats": []}', '{"stats": {"cache_hits": 3}}', "cache hits 3"])
 def test_an_unknown_form_is_no_zero(text: str) -> None:
-    with pytest.raises(BuildError, match="in a form that is not known"):
+    with pytest.raises(BuildError, match="in an unknown format"):
         parse_sccache_statistics(text)
-    with pytest.raises(BuildError, match="in a form that is not known"):
+    with pytest.raises(BuildError, match="in an unknown format"):
         parse_ccache_counters(text)
 
 

@@ -123,7 +123,7 @@ HOST_ROCM = {**RELEASE, "hostrocm7.2_gfx942": {"amd": {"gfx_arch": ["gfx942"], "
         (
             host(Hardware(gpus=(Gpu("amd", name="Arcturus"),))),
             "null",
-            "the target of the AMD GPU is not known",
+            "the target of the AMD GPU is unknown",
         ),
     ],
 )
@@ -183,7 +183,7 @@ def test_a_label_that_the_document_does_not_list_is_read_from_its_wheel(shelf: S
     shelf.wheel("2.9.0", "contradicts", document={"$schema": "x"})
     choice = shelf.choose()
     assert labels(choice) == ["rocm7.2_gfx9", "rocm7.1_gfx9", "rocm7.0_gfx9", "null"]
-    assert "what it wants is not known: " in reasons(choice)["broken"]
+    assert "its requirements are unknown: " in reasons(choice)["broken"]
     assert any(
         "does not list broken, contradicts, rocm7.1_gfx9: read from the wheels" in n for n in choice.notes
     )

@@ -138,7 +138,7 @@ def test_old_runtimes_override_all_cards_or_none() -> None:
 def test_unknown_things_are_left_alone() -> None:
     assert make_settings(machine("gfx1031"), None, {}, "linux") == (
         (),
-        ("which kernels torch has is not known: nothing is set",),
+        ("unknown which kernels torch has: nothing is set",),
     )
     unknown = Gpu("amd", index=1, name="AMD Radeon 99", confidence="unknown")
     hardware = replace(machine("gfx1100"), gpus=(*machine("gfx1100").gpus, unknown))

@@ -221,7 +221,7 @@ CASES: list[tuple[str, Make, str, str, str]] = [
     ("override", posing("gfx1030", "gfx1100", "11.0.0"),
      "error", "gfx1030 cannot run code for gfx1100: another generation", "unset HSA_OVERRIDE_GFX_VERSION"),
     ("override", posing("gfx1103", "gfx1100", "11.0.0"),
-     "info", "makes gfx1103 pose as gfx1100, which nobody has tested", "configure --print"),
+     "info", "makes gfx1103 pose as gfx1100, which is untested", "configure --print"),
     ("override", having(HSA_OVERRIDE_GFX_VERSION="11.0.0"), "info", "changes nothing here", "unset"),
     ("architectures", having(PYTORCH_ROCM_ARCH="gfx942"),
      "warning", "get no kernels for gfx1100", "unset PYTORCH_ROCM_ARCH"),

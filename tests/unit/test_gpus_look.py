@@ -156,7 +156,7 @@ def test_a_machine_without_the_driver_is_told_by_its_slots(tmp_path: Path) -> No
     assert seen(found) == [("gfx942", None, "derived"), ("amd", None, "unknown")]
     assert found.usable[0].name.endswith("[Instinct MI300X]")
     assert found.faults == (
-        "an AMD GPU (1002:fffe): its target is not known; ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH can state it",
+        "an AMD GPU (1002:fffe): its target is unknown; ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH can state it",
     )
     assert found.tried == (
         *("PCI bus: 3 cards", "kfd: no such driver", "rocminfo: not installed"),

@@ -74,21 +74,21 @@ def test_who_asked_is_no_difference() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line"),
     [
-        ({"rocm": "7.13.0"}, {"rocm": "7.14.0"}, "rocm      7.13.0 → 7.14.0"),
-        ({}, {"rocm": "7.14.0"}, "rocm      left open → 7.14.0"),
-        ({"line": "2.9"}, {}, "line      2.9 → none"),
+        ({"rocm": "7.13.0"}, {"rocm": "7.14.0"}, "rocm  7.13.0 → 7.14.0"),
+        ({}, {"rocm": "7.14.0"}, "rocm  left open → 7.14.0"),
+        ({"line": "2.9"}, {}, "line  2.9 → none"),
         ({}, {"platform": "windows"}, "platform  linux → windows"),
         (
             {"targets": ("gfx90a", "gfx942")},
             {"targets": ("gfx942", "gfx1100")},
-            "targets   + gfx1100  - gfx90a",
+            "targets  + gfx1100  - gfx90a",
         ),
-        ({"targets": ("gfx942",)}, {}, "targets   gfx942 → left open"),
-        ({"pythons": ("3.12",)}, {"pythons": ("3.12", "3.13")}, "pythons   + 3.13"),
+        ({"targets": ("gfx942",)}, {}, "targets  gfx942 → left open"),
+        ({"pythons": ("3.12",)}, {"pythons": ("3.12", "3.13")}, "pythons  + 3.13"),
         (
             {"pythons": ("3.13", "3.12")},
             {"pythons": ("3.12", "3.13")},
-            "pythons   3.13, 3.12 → 3.12, 3.13 (another order)",
+            "pythons  3.13, 3.12 → 3.12, 3.13 (another order)",
         ),
     ],
 )
@@ -125,7 +125,7 @@ def test_a_project_that_moved_on() -> None:
         ("pytorch", "third_party/fmt"): CommitRange(commits("Inner"), (), True, "/x"),
     }
     assert told(a, b, histories, most=2) == [
-        "rocm      7.13.0 → 7.14.0",
+        "rocm  7.13.0 → 7.14.0",
         "",
         "apex           release/2.9  removed, was cccccccccccc    1.0",
         "pytorch        release/2.9  aaaaaaaaaaaa → bbbbbbbbbbbb  2.9.0 → 2.9.1  3 commits, 1 commit dropped",

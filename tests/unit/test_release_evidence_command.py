@@ -135,7 +135,7 @@ def test_a_set_is_held_until_all_its_evidence_is_there(world: World):
     code, out, err = world.gate()
     assert code == 15
     assert (
-        f"{world.document.id} of gfx103X-all may not go to nightly (untested): blocked by 4 of 6 rules" in out
+        f"{world.document.id} of gfx103X-all cannot go to nightly (untested): blocked by 4 of 6 rules" in out
     )
     assert "4 rules do not pass" in err
     assert "tip: rocm-wheels verify --json WHEELS > RESULTS, then: rocm-wheels evidence add " in err
@@ -368,7 +368,7 @@ WRONG: dict[str, tuple[Write, int, str]] = {
         2,
         "truncated or no JSON",
     ),
-    "something else": (lambda w: ["--from", w.write("a.json", {"a": 1})], 2, "holds no results that we know"),
+    "something else": (lambda w: ["--from", w.write("a.json", {"a": 1})], 2, "holds no known results"),
     "a list of something else": (
         lambda w: ["--from", w.write("a.json", [{"a": 1}])],
         2,

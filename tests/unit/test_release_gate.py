@@ -257,7 +257,7 @@ def test_only_signed_evidence_counts_where_that_is_needed():
     )
     text = ONE.replace("nightly: {", "nightly: {signed: required, ") + signers
     verdict = judged(text, *GREEN)
-    assert {why for _, why in verdict.ignored} == {"nobody whom the policy lists has signed it"}
+    assert {why for _, why in verdict.ignored} == {"no signer listed by the policy has signed it"}
     assert [one.rule for one in verdict.failures] == ["verify", "smoke"]
     assert judged(text, said("verify", signer="ann"), said(signer="ann")).passed
     assert not judged(text, said("verify", signer="ann"), said(signer="ann"), said(outcome="fail")).passed
@@ -307,7 +307,7 @@ def test_what_the_policy_does_not_know_is_held():
     assert "the set has no wheels of torchaudio" in held_by(no_torch, *GREEN)
     nothing = a_set(wheel("torch", targets=()), family="somewhere", planned=())
     says = held_by(ONE, said("verify", document=nothing), document=nothing)
-    assert "which GPU targets it is for" in says
+    assert "names its GPU targets" in says
 
 
 def test_families_differ_and_what_is_not_needed_is_not_asked():

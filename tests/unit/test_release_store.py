@@ -143,7 +143,7 @@ def test_a_url_says_which_store(tmp_path: Path) -> None:
     [
         ("link", errno.EACCES, "the store must be writable for you"),
         ("link", errno.ENOSPC, "free some space"),
-        ("link", errno.EXDEV, "a store lies on one file system"),
+        ("link", errno.EXDEV, "a store is on one file system"),
         ("replace", errno.ENOSPC, "free some space"),
         ("replace", errno.EROFS, "the store must be writable for you"),
         ("fsync", errno.EDQUOT, "free some space"),

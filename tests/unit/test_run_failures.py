@@ -64,7 +64,7 @@ def test_a_step_of_a_run_leaves_it_to_the_run_to_say_that_it_was_interrupted(
             patch.setenv(variable, "runs/x")
             assert run_command(waits, []) == 130
         said.append(capsys.readouterr().err.strip())
-    assert said == ["", "error: interrupted\ntip: run the same command again; it carries on where it was"]
+    assert said == ["", "error: interrupted\ntip: run the same command again; it continues where it stopped"]
 
 
 def test_on_a_narrow_terminal_a_wheel_is_a_block_and_its_name_and_digest_are_whole() -> None:

@@ -63,7 +63,7 @@ def test_a_document_of_2025_is_read_and_what_is_left_out_is_named() -> None:
         "priorities.feature",
         "priorities.property",
         "amd.enable-if",
-        "nobody has registered",
+        "is not registered",
     ):
         assert part in said
 

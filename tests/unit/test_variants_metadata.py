@@ -68,7 +68,10 @@ def test_the_format_without_providers_is_read_and_stays_without() -> None:
 Change = Callable[[dict[str, Any]], object]
 WRONG: list[tuple[Change, str]] = [
     (lambda d: d.pop("$schema"), "variant.json: $schema: is missing"),
-    (lambda d: d.update({"$schema": "https://x/1.0.json"}), "$schema: 'https://x/1.0.json' is not a format"),
+    (
+        lambda d: d.update({"$schema": "https://x/1.0.json"}),
+        "$schema: 'https://x/1.0.json' is an unknown format",
+    ),
     (lambda d: d.update({"$schema": SCHEMA_WITHOUT_PROVIDERS}), "providers: is not a key of the format"),
     (lambda d: d.pop("providers"), "providers: is missing"),
     (lambda d: d.update(variant={}), "variant: is not a known key; did you mean variants?"),

@@ -140,7 +140,9 @@ def _find_uv() -> str:
         return str(find_uv_bin())
     except (ImportError, FileNotFoundError) as cause:
         tip = "install rocm-wheels with its dependencies, or leave the import check out"
-        raise AuditError("uv is not there to install the wheel for its import check", tip=tip) from cause
+        raise AuditError(
+            "uv is not installed, which installs the wheel for its import check", tip=tip
+        ) from cause
 
 
 def _run_or_find(

@@ -39,7 +39,7 @@ def check_metadata(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     raw, unknown = parse_email(wheel.scan.texts[where])
     lazy = Metadata.from_raw(raw, validate=False)  # each attribute is checked when it is read
     findings = [
-        Finding(_get_severity(name), f"the field {name} is not known, or is given twice", subject=where)
+        Finding(_get_severity(name), f"the field {name} is unknown, or given twice", subject=where)
         for name in unknown
     ]
     for name in sorted({*_REQUIRED_FIELDS, *raw}):

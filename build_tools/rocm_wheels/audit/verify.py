@@ -28,7 +28,7 @@ from rocm_wheels.core import (
 from rocm_wheels.variants import collect_wheel_targets
 from rocm_wheels.wheels import scan_wheel
 
-_NO_ENVIRONMENT = "not imported: no environment was given to import it in"
+_NO_ENVIRONMENT = "not imported: no environment to import it in"
 
 
 def verify_wheel(

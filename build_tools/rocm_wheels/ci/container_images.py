@@ -135,7 +135,8 @@ def find_image_recipe(name: str, clone: Path | None, *, allow_unresolved: bool) 
     ours = {key: image for key, image in load_container_table().images.items() if image.dockerfile}
     if name not in ours:
         raise UsageError(
-            f"{name} is no image of ours{suggest_name(name, ours)}", tip=f"made are: {', '.join(ours)}"
+            f"{name} is not an image of this project{suggest_name(name, ours)}",
+            tip=f"made are: {', '.join(ours)}",
         )
     recipe = make_image_recipe(name, ours[name], clone)
     if not allow_unresolved:
@@ -179,6 +180,6 @@ def build_image(engine: Engine, recipe: ImageRecipe, env: Mapping[str, str]) -> 
     if code:
         raise EngineError(
             f"{engine.program} could not make {recipe.reference}: exit code {code}",
-            tip="what it says is above"
+            tip="its output is above"
             + ("; without buildx: install docker-buildx" if engine.name == "docker" else ""),
         )

@@ -116,7 +116,7 @@ class _ManyExcludes(click.Command):
 @click.command("fetch-artifacts", cls=_ManyExcludes)
 @click.argument("include", nargs=-1, metavar="[REGEX]…")
 @click.option("--exclude", multiple=True, metavar="REGEX…", help="Leave out files with a name like these.")
-@click.option("--run-id", metavar="ID", help="Run of a workflow at GitHub whose artifacts are wanted.")
+@click.option("--run-id", metavar="ID", help="Run of a workflow at GitHub with the artifacts.")
 @click.option(
     "--platform", type=click.Choice(["linux", "windows"]), default=PLATFORM, show_default="this one",
     help="Platform of the build.",
@@ -141,8 +141,8 @@ def fetch_command(
 ) -> None:
     """Fetch artifacts of a ROCm build: all, or those whose names one of the regular expressions is found in.
 
-    Each archive is checked against the digest that is published beside it. A run that was cut goes on
-    where it was; what is there already is not fetched again. build-python-packages takes the folder. The
+    Each archive is checked against the digest that is published beside it. An interrupted run continues
+    where it stopped; what is there already is not fetched again. build-python-packages takes the folder. The
     paths of the artifacts are printed.
 
     \b

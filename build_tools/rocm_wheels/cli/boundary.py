@@ -134,7 +134,7 @@ def _raise_interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
 def _report_interruption() -> int:
     show_live_line("")
     if _RECORD_VARIABLE not in os.environ:
-        log_error("interrupted\ntip: run the same command again; it carries on where it was")
+        log_error("interrupted\ntip: run the same command again; it continues where it stopped")
     return INTERRUPTED
 
 

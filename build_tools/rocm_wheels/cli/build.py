@@ -49,7 +49,7 @@ def install_rocm(**options: Any) -> None:
     """Install the ROCm packages into a build environment, and print what they are.
 
     The environment is made under the work directory, one a (Python, ROCm request); `build`
-    finds it there. An unpinned version is resolved anew each time.
+    finds it there. An unpinned version is resolved again each time.
     """
     from rocm_wheels.core import WAIT_TIP, Workspace, lock_folder
     from rocm_wheels.pipeline import install_rocm_now
@@ -69,7 +69,7 @@ def install_rocm(**options: Any) -> None:
 @project_options
 @build_options
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Steps at a time [default: by cores].")
-@click.option("--keep-going", is_flag=True, help="After a failure, go on with what does not need it.")
+@click.option("--keep-going", is_flag=True, help="After a failure, continue with what does not need it.")
 @click.option("--step-timeout", type=Duration(), metavar="TIME", help="End a step after 90m, 6h, 30s, ….")
 @click.option("--dry-run", is_flag=True, help="Print what would be done, with details.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary (or the plan) as JSON on stdout.")
@@ -77,7 +77,7 @@ def build(**options: Any) -> None:
     """Build, check and collect the wheels of every source tree that is there.
 
     Run again, it does what is missing: a wheel whose inputs did not change is not built
-    again, and a build that was killed goes on in its build tree.
+    again, and a killed build continues in its build tree.
 
     \b
     Example:

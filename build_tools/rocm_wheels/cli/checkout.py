@@ -274,7 +274,7 @@ def _make_recipe_checkout(project: str, features: Collection[str]) -> click.Comm
         "checkout",
         params=list(options),
         callback=lambda **values: _checkout_recipe(project, **values),
-        help="Check out one commit, tag it, hipify. Again: brings the tree to the wanted commit.",
+        help="Check out one commit, tag it, hipify. Again: brings the tree to the requested commit.",
     )
 
 
@@ -308,7 +308,7 @@ def _find_directory(
 
         raise UsageError(
             f"--repo-name {repo_name!r} is not the name of a folder",
-            tip="it lies under --repo; --checkout-dir takes a whole path",
+            tip="it is under --repo; --checkout-dir takes a whole path",
         )
     return find_checkouts_folder(repo) / (repo_name or project)
 

@@ -240,7 +240,7 @@ def _describe_tree(project: str, status: TreeStatus) -> list[str]:
         ),
     ]
     if status.interrupted:
-        lines.append(f"  interrupted: {status.interrupted}; run it again, it carries on")
+        lines.append(f"  interrupted: {status.interrupted}; run it again, it continues")
     for repository in status.repositories:
         where = repository.path or "the root"
         if repository.base or repository.hipified:

@@ -47,7 +47,7 @@ def command(**options: Any) -> None:
     """Delete what builds left in a work directory, and build trees that wait in its checkouts.
 
     \b
-    trees         build trees that wait for their turn
+    trees         build trees waiting to be continued
     environments  build environments, with ROCm in them
     runs          records and logs of runs that have ended
     rejected      wheels that failed their checks

@@ -20,7 +20,7 @@ _MOST_INDEXES = 4  # of a platform, the best first
 @click.argument("words", nargs=-1, required=True, metavar="NAME|GFX|PCI-ID...")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, each fact with its source.")
 def gpu(words: tuple[str, ...], as_json: bool) -> None:
-    """Show what is known of a GPU: target, families, what serves it, who says so.
+    """Show facts about a GPU: target, families, what serves it, who says so.
 
     By words of its name (RX 7900 XTX, mi300x, 780M), by target (gfx942), or by PCI id as lspci -nn prints it
     (1002:74a1; 74a1 is one of AMD).

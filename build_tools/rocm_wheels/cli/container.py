@@ -45,7 +45,7 @@ def _engine_option(function: F) -> F:
 
 
 def _unresolved_option(function: F) -> F:
-    help_text = "Take an image whose digest is not known: its bytes can be others tomorrow."
+    help_text = "Take an image without a known digest: its bytes may change."
     return click.option("--allow-unresolved", is_flag=True, help=help_text)(function)
 
 
@@ -167,7 +167,7 @@ def show(words: tuple[str, ...], engine: str, explain: bool, **options: Any) -> 
 @_engine_option
 @_unresolved_option
 def build(name: str, only_print: bool, engine: str, allow_unresolved: bool) -> None:
-    """Make an image of ours from its Dockerfile: NAME is build or test.
+    """Build an image of this project from its Dockerfile: NAME is build or test.
 
     Its tag stands for the Dockerfile and all that it copies: `run` takes none that was made of others.
     """
@@ -236,7 +236,7 @@ def images(as_json: bool) -> None:
                 f"  made by `rocm-wheels container build {row['name']}`"
                 + (f" as {reference}" if (reference := row["made_as"]) else "")
             )
-    log_note("images with a torch in them: `rocm-wheels compat show images`; their digests are not known")
+    log_note("images with a torch in them: `rocm-wheels compat show images`; their digests are unknown")
 
 
 def _make_settings(words: tuple[str, ...], options: dict[str, Any]) -> ContainerOptions:
@@ -246,9 +246,7 @@ def _make_settings(words: tuple[str, ...], options: dict[str, Any]) -> Container
     try:
         here = Path.cwd()
     except FileNotFoundError as missing:
-        raise click.UsageError(
-            "the folder that you are in is not there any more: change to another"
-        ) from missing
+        raise click.UsageError("the current folder no longer exists: change to another") from missing
     cache = options["cache"] or find_cache_folder(read_environment(), sys.platform) / "containers"
     return ContainerOptions(
         image=options["image"],

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 _HELP = """What was found out about the wheels of a set, by whom, when and on what machine.
 
-Evidence lies beside the set in its STORE. It is tied to the sha256 of the wheels, is only ever added, and
+Evidence is beside the set in its STORE. It is tied to the sha256 of the wheels, is only ever added, and
 `rocm-wheels gate` judges a set by it.
 """
 
@@ -176,7 +176,7 @@ def add(
 @click.option("--policy", type=GivenPath(), help="Policy whose signers are looked for [default: our own].")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def list_(chosen: ChosenSet, policy: Path | None, as_json: bool) -> None:
-    """List what is known of a set, oldest first."""
+    """List the evidence of a set, oldest first."""
     document, entries = _read_evidence(chosen, policy)
     if as_json:
         click.echo(json.dumps([evidence_as_json(entry) for entry in entries], indent=1))
@@ -257,7 +257,7 @@ def _describe_evidence(entry: StoredEvidence) -> str:
 
     who = f", signed by {entry.signer}" if entry.signer else ""
     if entry.evidence.signature is not None and not entry.signer:
-        who = f", signed: {entry.trouble or 'by nobody whom the policy lists'}"
+        who = f", signed: {entry.trouble or 'by no signer that the policy lists'}"
     return f"{describe_evidence(entry.evidence)}, by {entry.evidence.by}{who}"
 
 
@@ -310,7 +310,7 @@ def _find_submitter() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError) as cause:  # a user without a name, as in containers
-        raise UsageError("nobody says who hands it in", tip="say it: --by NAME") from cause
+        raise UsageError("no --by names who submits it", tip="say it: --by NAME") from cause
 
 
 _OUTCOME_WORDS = {
@@ -329,9 +329,9 @@ _MOST_RESULTS = 4  # results, and failed tests of each, under a rule
 @click.option("--explain", is_flag=True, help="Print every rule with the evidence that it rests on.")
 @click.option("--json", "in_json", is_flag=True, help="Print the verdict, and all evidence, as JSON.")
 def gate_command(chosen: ChosenSet, channel: str, policy: Path | None, explain: bool, in_json: bool) -> None:
-    """Judge a staged set by its evidence: may it go to a channel?
+    """Judge a staged set by its evidence: can it go to a channel?
 
-    What holds it is printed first. The exit code is 15 when it may not go, with what to do next. Nothing is
+    What blocks it is printed first. The exit code is 15 when it cannot go, with what to do next. Nothing is
     changed.
     """
     from rocm_wheels.release import judge_staged_set, load_policy
@@ -355,7 +355,7 @@ def gate_command(chosen: ChosenSet, channel: str, policy: Path | None, explain: 
         )
     if not verdict.passed:
         many = "1 rule does" if len(verdict.failures) == 1 else f"{len(verdict.failures)} rules do"
-        raise ReleaseError(f"{verdict.set} may not go to {channel}: {many} not pass", tip=step or None)
+        raise ReleaseError(f"{verdict.set} cannot go to {channel}: {many} not pass", tip=step or None)
 
 
 def _fill_in_store(step: str, chosen: ChosenSet) -> str:
@@ -378,7 +378,7 @@ def _describe_verdict(
     from rocm_wheels.release import make_shown_state
 
     state = make_shown_state(verdict)
-    may = "may go to" if verdict.passed else "may not go to"
+    may = "may go to" if verdict.passed else "cannot go to"
     blocked = (
         f": blocked by {len(verdict.failures)} of {format_count(len(verdict.rules), 'rule')}"
         if verdict.failures

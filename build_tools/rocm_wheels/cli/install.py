@@ -72,7 +72,7 @@ The exit code is 17 when nothing fits; the wheel that came nearest is named.
     type=click.IntRange(0, 20),
     default=4,
     show_default=True,
-    help="How often a server is asked again.",
+    help="How often a request is repeated.",
 )
 @click.option(
     "--all", "everything", is_flag=True, help="List every wheel that is out, not only the first ten."
@@ -187,7 +187,7 @@ def _describe_gpu(gpu: Gpu) -> str:
 def _describe_vendor(gpu: Gpu) -> str:
     if gpu.vendor == "nvidia":
         return f"NVIDIA, compute capability {gpu.capability or 'not known'}"
-    return {"amd": "AMD, target not known", "intel": "Intel", "apple": "Apple"}.get(gpu.vendor, gpu.vendor)
+    return {"amd": "AMD, target unknown", "intel": "Intel", "apple": "Apple"}.get(gpu.vendor, gpu.vendor)
 
 
 def _describe_search(hardware: Hardware) -> str:
@@ -242,7 +242,7 @@ Where it comes from:
   other torch projects that it lacks (torchao)            PyPI, if without compiled code
   the rest that it lacks (sympy, numpy)                   PyPI, or --dependency-index
 
-Downloads are kept in ~/.cache/rocm-wheels; one that broke off goes on from there.
+Downloads are kept in ~/.cache/rocm-wheels; an interrupted one continues from there.
 """
 
 

@@ -623,11 +623,11 @@ def _warn_of_missing(history: Mapping[ProjectPath, CommitRange | SourceError]) -
     for where, between in history.items():
         name = make_readable("/".join(part for part in where if part))
         if isinstance(between, SourceError):
-            log_warning(f"{name}: what lies between is not known: {explain_failure(between)}")
+            log_warning(f"{name}: the commits between are unknown: {explain_failure(between)}")
         elif isinstance(between, CommitRange) and not between.complete:
             log_warning(
                 (
-                    f"{name}: what lies between is longer than {between.depth} commits, "
+                    f"{name}: the history between is longer than {between.depth} commits, "
                     "and no more are fetched; "
                 )
                 + _HISTORY_TIP

@@ -60,7 +60,7 @@ COMMANDS = {
     "finalize": ("stage:finalize_command", "Make a set with final versions out of one with pre-releases."),
     "releases": ("releases:command", "List the sets of a store."),
     "evidence": ("evidence:group", "Write down what was found out about a staged set, and list it."),
-    "gate": ("evidence:gate_command", "Judge a staged set by its evidence: may it go to a channel?"),
+    "gate": ("evidence:gate_command", "Judge a staged set by its evidence: can it go to a channel?"),
     "promote": ("promote:promote", "Show a staged set on a channel, once its gate lets it pass."),
     "demote": ("promote:demote", "Take sets from a channel; roll back."),
     "refresh": ("promote:refresh_command", "Bring pages, views and support.json to what is known now."),

@@ -102,5 +102,5 @@ def unconditional_option(function: Any) -> Any:
     return click.option(
         "--unconditional",
         is_flag=True,
-        help="Write to a store that ignores conditional writes: nobody else may write at the time.",
+        help="Write to a store that ignores conditional writes: nothing else may write at the same time.",
     )(function)

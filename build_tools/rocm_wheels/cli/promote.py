@@ -140,7 +140,7 @@ def describe_refreshed(refreshed: RefreshResult) -> str:
         return f"{name}: left as it is"
     if not (refreshed.retold or refreshed.views or refreshed.evidence or refreshed.pages):
         return f"{name}: nothing to do"
-    updates = f"tells anew of {', '.join(refreshed.retold)}; " if refreshed.retold else ""
+    updates = f"updates its entry of {', '.join(refreshed.retold)}; " if refreshed.retold else ""
     return f"{name}: {updates}{refreshed.evidence} results copied, {refreshed.pages} pages changed"
 
 
@@ -236,7 +236,7 @@ def refresh_command(  # noqa: PLR0917 - click passes them by name
     Evidence that came after a release is copied beside it, and channels tell of it. A view
     (FAMILY/by-gfx/GFX/CHANNEL/) is an index of the newest set that passed on that GPU, of each platform: that
     of the newest torch, whichever came last. promote and demote do the same in the end. A run that was killed
-    is finished by the same command; what is as it should be is not written. A channel that somebody else is
+    is finished by the same command; what is as it should be is not written. A channel that another process is
     changing is left as it is (exit code 15).
     """
     from rocm_wheels.core import DryRunStore, open_existing_store, require_conditional_writes

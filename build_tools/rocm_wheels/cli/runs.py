@@ -282,7 +282,7 @@ def show_command(ctx: click.Context, /, run: str | None, as_json: bool, **option
 @click.command("status")
 @click.argument("run", required=False, metavar="[RUN]")
 @work_options
-@click.option("--watch", is_flag=True, help="Draw it anew every second until the run ends, or Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Redraw it every second until the run ends, or Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON on stdout.")
 def status_command(run: str | None, watch: bool, as_json: bool, **options: Any) -> None:
     """Show what a run is at now, from another terminal [default: the newest at work, else the newest].

@@ -229,7 +229,7 @@ def _warn_of_missing(plan: StagePlan) -> None:
     "--skip-version-promotion",
     "same_versions",
     is_flag=True,
-    help="Keep all versions: only --keep-targets has an effect, and --build-tag names what is written anew.",
+    help="Keep all versions: only --keep-targets has an effect, and --build-tag names what is rewritten.",
 )
 @click.option(
     "--output-dir",
@@ -262,7 +262,7 @@ def finalize_command(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """Make a set with final versions out of a staged one with pre-releases.
 
-    Every wheel of the set is written anew, or named with --keep: version, file name, folders, RECORD, pins
+    Every wheel of the set is rewritten, or named with --keep: version, file name, folders, RECORD, pins
     between the wheels, and the versions that its Python files state. All else is copied as it is, and
     compared. The new set names the old one, has no evidence (its bytes are others), and goes through the gate
     like any other. A run that was killed is carried on by the same command.
@@ -374,4 +374,6 @@ def _print_final(
     done, sent = describe_staged(summary)
     click.echo(f"{summary['set']} {done} in {document.family}, from {document.id}: {sent}")
     click.echo(f"index: {summary['index']}")
-    click.echo("its bytes are others: what is known of the old set does not count, and the gate asks anew")
+    click.echo(
+        "its bytes are others: what is known of the old set does not count, and the gate needs new evidence"
+    )

@@ -93,7 +93,7 @@ _OPTIONS_OF_MODE = {
     "--assume-shared", is_flag=True, help="All nodes see the plan's folders, whatever it looks like."
 )
 @click.option("--retry-failed", is_flag=True, help="Submit steps again that failed for good, too.")
-@click.option("--wait", is_flag=True, help="Wait for the end; submit again what was lost meanwhile.")
+@click.option("--wait", is_flag=True, help="Wait for the end; submit lost jobs again.")
 @click.option(
     "--poll",
     type=Duration(),
@@ -265,7 +265,7 @@ def _submit_plan(submission: SlurmSubmission, options: Mapping[str, Any]) -> Non
     try:
         states = wait_for_jobs(submission, every=options["poll"])
     except KeyboardInterrupt:
-        log_note("the jobs go on; `submit --status` shows them, `submit --cancel` ends them")
+        log_note("the jobs keep running; `submit --status` shows them, `submit --cancel` ends them")
         raise
     _print_states(states, as_json=options["as_json"])
     refuse_undone(submission, states)

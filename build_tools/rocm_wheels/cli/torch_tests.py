@@ -278,7 +278,7 @@ _TORCH_TESTS_HELP = """Run torch's own tests on each kind of GPU here, or withou
 
 The tests are of the very commit that the installed torch was built from: by the lock inside its wheel, by
 --lock, or a folder (--pytorch-dir) that is of that commit. Each file runs in a process of its own. A test
-that crashes or hangs ends its process and nothing else: the rest of the file goes on behind it. Killed, the
+that crashes or hangs ends its process and nothing else: the rest of the file runs after it. Killed, the
 same command carries on; of other wheels, tests or options it begins anew.
 
 What follows -- goes to pytest. Known failures (data/torch_tests.yaml) are run, and told apart from new ones;
@@ -362,7 +362,7 @@ class _SeveralWords(click.Command):
 @click.option(
     "--pytorch-version",
     metavar="VERSION",
-    help="Go by what is known of this torch (2.12), or of all.  [default: the installed one]",
+    help="Known failures of this torch (2.12), or of all.  [default: the installed one]",
 )
 @click.option(
     "--cache/--no-cache",
@@ -379,7 +379,7 @@ class _SeveralWords(click.Command):
 @click.option(
     "--after", type=GivenPath(), metavar="FILE", help="Only if these smoke tests' results are good."
 )
-@click.option("--fresh", is_flag=True, help="Begin anew, where a run of the same was ended.")
+@click.option("--fresh", is_flag=True, help="Start over, even where an interrupted run could continue.")
 @click.option("--dry-run", is_flag=True, help="Show which files would be run, and run none.")
 @click.option(
     "--output-dir",

@@ -449,7 +449,7 @@ def _check_wheel(wheel: Path) -> dict[str, Any]:
 )
 @click.option("--in-place", is_flag=True, help="The new wheel takes the place of the old one.")
 def retag(wheels: tuple[Path, ...], output_dir: Path | None, in_place: bool, **options: Any) -> None:
-    """Write WHEELs anew under another version, tag, label or with other requirements.
+    """Rewrite WHEELs under another version, tag, label or with other requirements.
 
     File name, METADATA, WHEEL, the names of folders and RECORD follow; all else is copied as it is. The
     path of each new wheel is printed. `rocm-wheels stamp` gives a label its variant.json.

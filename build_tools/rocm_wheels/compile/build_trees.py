@@ -466,7 +466,7 @@ class _BuildTrees:
             return ""
         if not clean:
             raise BuildError(
-                f"{full[0]} was not made by rocm-wheels: it is not known what it was built for",
+                f"{full[0]} was not made by rocm-wheels: unknown what it was built for",
                 tip="`build --clean` sets it aside (nothing is deleted) and starts a new one",
             )
         number = 1

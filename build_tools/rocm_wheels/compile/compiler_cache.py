@@ -228,7 +228,7 @@ def parse_sccache_statistics(text: str) -> CacheStatistics:
             for hip in (True, False)
         )
     except (ValueError, KeyError, TypeError, AttributeError) as cause:
-        raise BuildError("sccache prints its statistics in a form that is not known") from cause
+        raise BuildError("sccache prints its statistics in an unknown format") from cause
     return CacheStatistics("sccache", host, device, CacheCounts(uncacheable=uncached))
 
 
@@ -238,9 +238,9 @@ def parse_ccache_counters(text: str) -> CacheCounts:
         pairs = [line.split("\t") for line in text.splitlines()]
         counters = {name: int(value) for name, value in pairs}
     except ValueError as cause:
-        raise BuildError("ccache prints its statistics in a form that is not known") from cause
+        raise BuildError("ccache prints its statistics in an unknown format") from cause
     if not _MISS_COUNTERS & counters.keys():
-        raise BuildError("ccache prints its statistics in a form that is not known")
+        raise BuildError("ccache prints its statistics in an unknown format")
     return _sort_counters(counters)
 
 

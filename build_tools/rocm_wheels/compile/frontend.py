@@ -350,7 +350,7 @@ def _lost_option_error(
     error = BuildFailed(
         explain_failure(summary, failure, log=log, command=command), failure=failure, log=log, command=command
     )
-    error.tip = "the same command configures anew"
+    error.tip = "the same command configures again"
     if lost.option in request.set_env:
         error.tip = (
             f"leave --set-env {name}:{lost.option}={lost.requested} out, or give CMake what it looks for"

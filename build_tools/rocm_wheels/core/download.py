@@ -143,7 +143,9 @@ class FileDownload:
                 if not has_old_part:
                     raise self._make_digest_error(digest)
                 has_old_part = False  # it may have been of another file
-                log_warning(f"{self._target.name}: what was there did not go with the rest; fetching it anew")
+                log_warning(
+                    f"{self._target.name}: what was there did not go with the rest; fetching it again"
+                )
 
         def note_retry(failure: Exception, _failures: int, _seconds: float) -> None:
             log_note(f"{self._target.name}: {failure}; trying again at {format_size(self._size)}")
@@ -300,9 +302,7 @@ class FileDownload:
     def _make_retries_error(self, why: str) -> RocmWheelsError:
         return self._error(
             f"{self._shown}: {why}, {self._policy.retries + 1} times without any progress",
-            tip=(
-                f"{format_size(self._size)} are kept; run the same command again later, it goes on from there"
-            ),
+            tip=(f"{format_size(self._size)} are kept; run the same command again later, it continues there"),
         )
 
     def _make_disk_error(self, failure: OSError, size: int | None) -> RocmWheelsError | OSError:
@@ -313,7 +313,7 @@ class FileDownload:
             f"{self._target.name}: the disk is full; "
             f"{format_size(self._size)} of {format_size(size)} are kept"
             f" in {self._part}",
-            tip="free some space and run the same command again, it goes on from there; or name a folder on"
+            tip="free some space and run the same command again, it continues from there; or name a folder on"
             f" another disk with {self._option}",
         )
 
@@ -334,7 +334,7 @@ def _describe_failure(cause: BaseException) -> str:
     if "refused" in text.lower():
         return "the server refuses connections"
     if "resolve" in text.lower() or "name or service" in text.lower():
-        return "the name of the server is not known"
+        return "the name of the server cannot be resolved"
     if "certificate" in text.lower():
         return "the certificate of the server is not trusted (REQUESTS_CA_BUNDLE names others)"
     return "the connection broke" if "Connection" in type(cause).__name__ + text else type(cause).__name__

@@ -184,7 +184,7 @@ def require_digest(actual: str, sha256: str | None, content: bytes | Path) -> No
 
 def make_changed_error(source: object) -> ReleaseError:
     """Return the error of a file that somebody writes to while it is sent."""
-    tip = f"let nothing write to it meanwhile, then {RUN_AGAIN_TIP}"
+    tip = f"let nothing write to it in the meantime, then {RUN_AGAIN_TIP}"
     return ReleaseError(
         f"{source} has other bytes than when it was looked at; nothing was sent of it", tip=tip
     )

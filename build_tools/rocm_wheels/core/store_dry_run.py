@@ -71,7 +71,7 @@ class DryRunStore:
         """Say that a file would be replaced. Raises ChangedInStoreError."""
         info = self.head(path)
         if (info.tag if info else None) != tag:
-            raise ChangedInStoreError(f"{path} was changed by somebody else meanwhile")
+            raise ChangedInStoreError(f"{path} was changed by another process in the meantime")
         self._pretended[path] = content
         self.record_write(f"{'create' if tag is None else 'replace'} {path}")
         return hashlib.sha256(content).hexdigest()

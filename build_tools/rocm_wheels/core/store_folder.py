@@ -45,7 +45,7 @@ _READ_ONLY_TIP = f"the store must be writable for you; then {RUN_AGAIN_TIP}"
 _TIPS_BY_ERRNO = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _FULL_TIP),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _READ_ONLY_TIP),
-    errno.EXDEV: "a store lies on one file system: name the folder that is mounted, or move what lies apart",
+    errno.EXDEV: "a store is on one file system: name the folder that is mounted, or move what is elsewhere",
     errno.ENAMETOOLONG: "the name is too long for this file system",
 }
 
@@ -107,10 +107,10 @@ class FolderStore:
             try:
                 return self.create(path, content)
             except AlreadyInStoreError as cause:
-                raise ChangedInStoreError(f"{path} was made by somebody else meanwhile") from cause
+                raise ChangedInStoreError(f"{path} was created by another process in the meantime") from cause
         place, changed = (
             self._path_of(path),
-            ChangedInStoreError(f"{path} was changed by somebody else meanwhile"),
+            ChangedInStoreError(f"{path} was changed by another process in the meantime"),
         )
         if (info := self.head(path)) is None or info.tag != tag:
             raise changed

@@ -120,7 +120,7 @@ class FsspecStore:
         """Exchange the file that has this tag at a look before. Raises ChangedInStoreError."""
         info = self.head(path)
         if (info.tag if info else None) != tag:
-            raise ChangedInStoreError(f"{path} was changed by somebody else meanwhile")
+            raise ChangedInStoreError(f"{path} was changed by another process in the meantime")
         return self._put_content(path, content)
 
     def copy(self, source: str, target: str) -> str:

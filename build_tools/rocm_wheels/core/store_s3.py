@@ -591,7 +591,7 @@ class S3Store:
             try:
                 return self.create(path, content)
             except AlreadyInStoreError as cause:
-                raise ChangedInStoreError(f"{path} was made by somebody else meanwhile") from cause
+                raise ChangedInStoreError(f"{path} was created by another process in the meantime") from cause
         mark = WriteMark.make(path, digest_of_content(content))
 
         def put() -> str:
@@ -610,7 +610,7 @@ class S3Store:
                 lambda: self._find_own_write(path, mark),
             )
         except (S3ConditionError, NotInStoreError):
-            raise ChangedInStoreError(f"{path} was changed by somebody else meanwhile") from None
+            raise ChangedInStoreError(f"{path} was changed by another process in the meantime") from None
 
     def _put_if_match(self, path: str, parameters: Mapping[str, Any], tag: str) -> str:
         """Write a file if its ETag is ``tag``: in quotes as HTTP has it, or without, as a server may want."""

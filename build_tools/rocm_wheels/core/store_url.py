@@ -115,7 +115,7 @@ def find_broken_promise(store: Store) -> str | None:
             return "a file is created where there is one (If-None-Match is ignored)"
         new = store.replace(path, b"second", tag)
         if not _is_refused(lambda: store.replace(path, b"third", tag), ChangedInStoreError):
-            return "a file is replaced that somebody else has changed (If-Match is ignored)"
+            return "a file that another process has changed is replaced (If-Match is ignored)"
         return None if store.read(path).tag == new else "a tag is not that of the file which was written"
     finally:
         store.remove(path)
@@ -142,9 +142,9 @@ def require_conditional_writes(store: Store, *, unconditional: bool = False) -> 
     if not unconditional:
         raise ReleaseError(
             f"{store.url} does not honour conditional writes: {broken}",
-            tip="two that write at a time would both succeed; where nobody else does: --unconditional",
+            tip="two that write at a time would both succeed; where nothing else does: --unconditional",
         )
     log_warning(
-        f"{store.url} does not honour conditional writes: see to it that nobody else writes to it now"
+        f"{store.url} does not honour conditional writes: make sure that nothing else writes to it now"
     )
     store.looks_first = True

@@ -255,7 +255,7 @@ def classify_end(code: int, because: str, output: StepOutput) -> tuple[EndKind, 
     if because == "time":
         return "time", "its limit of time was near"
     if because == "signal" or code in (130, 143):
-        return "signal", "it was told to end"
+        return "signal", "it was asked to end"
     if code == 2 and (busy := _IN_USE_MESSAGE.search(output.message)):
         return "busy", busy[0]
     failure = find_first_failure(output.lines)

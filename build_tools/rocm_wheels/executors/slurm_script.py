@@ -9,7 +9,7 @@ afterwards can give it another. Bash does what must work outside a container, an
 records, signals, ``scontrol``. What an end means is decided by ``rocm-wheels submit --job-ended``. SIGUSR1
 comes to the script alone, ``NOTICE_SECONDS`` before the limit of time (a quarter of it, if that is less);
 SIGTERM comes to everything when a job is cancelled or preempted. The step then ends cleanly; whether a job
-that was told to end is wanted again, its state tells: that of a cancelled one is not RUNNING any more.
+that was asked to end is wanted again, its state tells: that of a cancelled one is not RUNNING any more.
 """
 
 from __future__ import annotations
@@ -383,7 +383,7 @@ job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID  # the last task's own id is th
 
 _SCRIPT_TEMPLATE = """#!/bin/bash
 {head}
-# Steps of a plan, one a job; `rocm-wheels submit` has written this, and writes it anew.
+# Steps of a plan, one a job; `rocm-wheels submit` has written this, and rewrites it.
 set -u
 plan={plan}
 id=${{SLURM_JOB_ID:?this is a job of a Slurm cluster}}

@@ -32,7 +32,7 @@ from .variables import (
 
 VENDORS = ("amd", "nvidia", "intel", "apple")
 
-UNKNOWN_TARGET = "its target is not known"  # of an AMD GPU, among the faults
+UNKNOWN_TARGET = "its target is unknown"  # of an AMD GPU, among the faults
 
 
 def detect_hardware(

@@ -21,7 +21,7 @@ class Gpu:
     ``memory`` is in bytes. ``capability`` is NVIDIA's compute capability (``8.9``). ``source`` says what it
     was found by (``kfd``, ``rocminfo``, ``pci``, …); ``confidence`` is ``read`` (the driver or the runtime
     named the target), ``derived`` (looked up from the PCI id), ``forced`` (by a variable or option) or
-    ``unknown`` (a GPU is there, its target is not known). ``notes`` say what is odd about it.
+    ``unknown`` (a GPU is there, its target is unknown). ``notes`` say what is odd about it.
     """
 
     vendor: str

@@ -205,7 +205,7 @@ def _explain_missing_build(facts: ChoiceFacts) -> str:
 
 def _explain_missing_gpu(host: TargetHost) -> str:
     if list_amd_gpus(host.hardware):
-        return "the target of the AMD GPU is not known"
+        return "the target of the AMD GPU is unknown"
     hidden = dict.fromkeys(gpu.hidden_by for gpu in host.hardware.gpus if gpu.vendor == "amd")
     if not hidden:
         return "there is no AMD GPU here"

@@ -352,7 +352,7 @@ def check_caches(subject: DoctorSubject) -> Iterator[Finding]:
         yield Finding(
             "warning",
             f"{machine.home} cannot be written to: "
-            "MIOpen and triton compile their kernels anew in every process, or fail",
+            "MIOpen and triton compile their kernels again in every process, or fail",
             "export MIOPEN_USER_DB_PATH=/tmp/miopen MIOPEN_CUSTOM_CACHE_DIR=/tmp/miopen "
             "TRITON_CACHE_DIR=/tmp/triton",
             source=_MIOPEN_GUIDE,

@@ -194,7 +194,7 @@ def _judge_override(gpu: Gpu, targets: tuple[str, ...], statement: str, unset: s
         text = f"makes {native} pose as {target}, although torch has kernels for {native} itself"
         return Finding("warning", f"{statement} {text}", unset)
     fits = check_kernel_support(targets, target).runs
-    text = f"makes {native} pose as {target}, which nobody has tested"
+    text = f"makes {native} pose as {target}, which is untested"
     text += "" if fits or not targets else ", and torch has no kernels for that either"
     return Finding(
         "info" if fits else "warning",

@@ -95,7 +95,7 @@ def read_variants(
                 offer.link.url, wheel_document
             )  # the wheel for this machine may be the one
         if isinstance(wheel_document, (DataError, UnreachableError)):
-            missing[label] = f"what it wants is not known: {wheel_document}"
+            missing[label] = f"its requirements are unknown: {wheel_document}"
         elif isinstance(wheel_document, Exception):
             raise wheel_document
         else:

@@ -208,7 +208,7 @@ def inspect_venv(folder: Path, base: Path | None, env: Mapping[str, str]) -> Ins
     try:
         existing = read_environment(folder, env)
     except UsageError as cause:
-        cause.tip = f"delete {folder}: the same command makes it anew"
+        cause.tip = f"delete {folder}: the same command creates it again"
         raise UsageError(f"--venv {folder} does not run") from cause
     if _identify_base(existing) != _identify_base(base_target.environment):
         raise UsageError(

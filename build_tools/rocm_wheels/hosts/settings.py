@@ -168,7 +168,7 @@ def make_settings(
     if not order:
         return (), ("no AMD GPU that the ROCm runtime numbers: nothing to set",)
     if targets is None:
-        return (), ("which kernels torch has is not known: nothing is set",)
+        return (), ("unknown which kernels torch has: nothing is set",)
     if not targets:
         return (), ("the installed torch has no kernels for AMD GPUs: no variable changes that",)
     override_variables = list_override_variables(env)

@@ -368,7 +368,7 @@ def put_file(store: Store, path: str, content: bytes, check: Check | None = None
             if store.read(path).content == content:  # another run does the same
                 return False
         raise ChangedInStoreError(
-            f"{path} was changed by somebody else meanwhile", tip=RUN_AGAIN_TIP
+            f"{path} was changed by another process in the meantime", tip=RUN_AGAIN_TIP
         ) from cause
     return True
 

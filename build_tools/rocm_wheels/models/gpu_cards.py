@@ -113,7 +113,7 @@ def find_gpu_cards(query: str) -> FoundCards:
 def find_amd_targets(product: str) -> tuple[str, ...]:
     """Return the targets of AMD's cards that are called by words of their name; none for another vendor's.
 
-    Raises UsageError, with near names, when no card is called so, or when its target is not known.
+    Raises UsageError, with near names, when no card is called so, or when its target is unknown.
     """
     facts = find_gpu_cards(product).targets
     targets = tuple(

@@ -374,7 +374,7 @@ def _explain_index(index: PackageIndex, target: str | Version | None, vendor: st
         if isinstance(target, str):
             text += f" with code for {target} ({index.kinds[platform, target]})"
     elif index.vendor == "nvidia":
-        gpu = f"compute capability {target}" if target else "NVIDIA GPUs; the compute capability is not known"
+        gpu = f"compute capability {target}" if target else "NVIDIA GPUs; the compute capability is unknown"
         text = f"{index.channel} index for {gpu}"
     elif index.vendor == "intel":
         text = f"{index.channel} index for Intel GPUs"

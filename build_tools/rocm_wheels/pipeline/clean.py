@@ -27,13 +27,13 @@ from rocm_wheels.sources import hold_checkout
 LeftoverKind = Literal["trees", "environments", "runs", "rejected", "fresh", "steps", "set-aside", "remains"]
 
 LEFTOVER_KINDS: Mapping[LeftoverKind, str] = {
-    "trees": "build trees that wait for their turn",
+    "trees": "build trees waiting to be continued",
     "environments": "build environments, with ROCm in them",
     "runs": "records and logs of runs that have ended",
     "rejected": "wheels that failed their checks",
     "fresh": "wheels that a build left behind before they were checked",
     "steps": "what each step last did: without it, it is done again",
-    "set-aside": "build trees of somebody else that --clean set aside",
+    "set-aside": "build trees made by others that --clean set aside",
     "remains": "what a cleaning that was killed was deleting",
 }
 DEFAULT_LEFTOVER_KINDS: tuple[LeftoverKind, ...] = (
@@ -286,7 +286,7 @@ def hold_for_cleaning(
 
     Raises UsageError that names who does.
     """
-    purpose, tip = "clean", f"{WAIT_TIP}; --dry-run shows what would go, and waits for nobody"
+    purpose, tip = "clean", f"{WAIT_TIP}; --dry-run shows what would be deleted, without waiting"
     with ExitStack() as held_locks:
         held_locks.enter_context(lock_folder(workspace.root, purpose=purpose, tip=tip))
         for folder in (workspace.steps, workspace.environments):

@@ -85,7 +85,7 @@ def judge_step_end(
     if not code:
         return "done", None
     if code < 0:
-        tip = "run the same command again; it carries on where it was"
+        tip = "run the same command again; it continues where it stopped"
         return "killed", BuildError(f"{step.id} was killed by signal {-code} (log: {log_file})", tip=tip)
     error, step_tip = get_error_class(code), result.get("tip")
     fallback = (

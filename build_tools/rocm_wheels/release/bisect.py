@@ -141,11 +141,11 @@ class BisectState:
             state_file = _BisectStateFile.model_validate_json(path.read_bytes())
         except ValidationError as cause:
             raise DataError(
-                f"{path} is no state of a search", tip=f"delete it to begin anew: {path}"
+                f"{path} is no state of a search", tip=f"delete it to start over: {path}"
             ) from cause
         if state_file.key != key:
             raise DataError(
-                f"{path} is of another question: {state_file.command}", tip="delete it to begin anew"
+                f"{path} is of another question: {state_file.command}", tip="delete it to start over"
             )
         self.probes = list(state_file.probes)
 
@@ -510,7 +510,7 @@ class SetProber:
                 )
             except SdkError as failure:
                 if is_transient_failure(str(failure)):
-                    tip = failure.tip or "run the same command again: it carries on"
+                    tip = failure.tip or "run the same command again: it continues"
                     raise ReleaseError(f"{document.id} could not be tried", tip=tip) from failure
                 return f"it does not install: {_shorten_failure(failure)}"
         return ""
@@ -558,7 +558,7 @@ class SetProber:
                 if code > STOP_EXIT_CODE
                 else f"ended with exit code {code}"
             )
-            tip = "0 is good, 125 cannot be tested, 1 to 127 is bad; the same command carries on here"
+            tip = "0 is good, 125 cannot be tested, 1 to 127 is bad; the same command continues here"
             raise ReleaseError(
                 f"stopped at {document.id}: {self.request} {outcome} (see {log_file})", tip=tip
             )

@@ -18,7 +18,12 @@ from rocm_wheels.release.wheel_set import SetId
 
 ChannelAction = Literal["promote", "demote", "abandon", "refresh"]
 ShownTestState = Literal["tested", "partly tested", "untested", "tests failed", "checks failed"]
-_DONE_WORDS = {"promote": "promoted", "demote": "demoted", "abandon": "put back", "refresh": "told anew"}
+_DONE_WORDS = {
+    "promote": "promoted",
+    "demote": "demoted",
+    "abandon": "put back",
+    "refresh": "updated entry of",
+}
 
 
 class ChannelSet(Record):

@@ -127,7 +127,9 @@ def _decide_version(file: SetFile, document: SetDocument, request: FinalizeReque
 
 def _check_requested_version(project: str, old: Version, new: Version) -> str:
     if (new.epoch, new.release) != (old.epoch, old.release):
-        raise ReleaseError(f"{project} {old} cannot become {new}: that is another release, to be built anew")
+        raise ReleaseError(
+            f"{project} {old} cannot become {new}: that is another release, which needs a new build"
+        )
     if new.is_prerelease:
         raise ReleaseError(f"{project} is to become {new}, a pre-release")
     if new.local is None and old.local is not None:

@@ -86,7 +86,7 @@ def require_pass(verdict: Verdict, store: Store, begun_channel: Channel | None =
             if tip
             else f"undo what it did: {_undo_command(begun_channel)}"
         )
-    raise ReleaseError(f"{verdict.set} may not go to {verdict.channel}:\n{reasons}", tip=tip)
+    raise ReleaseError(f"{verdict.set} cannot go to {verdict.channel}:\n{reasons}", tip=tip)
 
 
 def require_same_change(channel: Channel, action: ChannelAction, sets: Sequence[str] | None) -> None:
@@ -113,7 +113,9 @@ def make_overtaken_error(channel: Channel) -> ChangedInStoreError:
     """Return what to say to one who was overtaken."""
     last = channel.pending or (channel.history[-1] if channel.history else "it has no history")
     tip = "look at it, then run the same command again: it sees to the pages, too"
-    return ChangedInStoreError(f"{channel.channel} was changed by somebody else meanwhile: {last}", tip=tip)
+    return ChangedInStoreError(
+        f"{channel.channel} was changed by another process in the meantime: {last}", tip=tip
+    )
 
 
 def make_busy_error(channel: Channel) -> ReleaseError:

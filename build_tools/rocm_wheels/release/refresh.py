@@ -216,7 +216,7 @@ class Refresher:
         planned = plan_views(stored, ids_by_target, present)
         policy = self._digest if self.again else stored.document.policy or self._digest
         goal = ChannelStatus(family=paths.family, channel=channel, policy=policy, sets=sets, views=planned)
-        message = f"views of {channel} of {paths.family} were changed by somebody else"
+        message = f"views of {channel} of {paths.family} were changed by another process"
         journal = DocumentJournal(
             self.store,
             paths.channel_status(channel),

@@ -179,7 +179,7 @@ def _copy_file(
             store.copy(source, target)
             new = True
     if (target_digest := _find_digest(store, target, size)) != source_digest:
-        tip = "somebody else wrote it; what was released is never replaced: look who"
+        tip = "another process wrote it; what was released is never replaced: look who"
         raise ReleaseError(f"{store.url_of(target)} is not {source}: its sha256 is {target_digest}", tip=tip)
     return new
 

@@ -83,7 +83,7 @@ def update_listing(store: Store, paths: FamilyPaths) -> None:
     try:
         store.replace(paths.set_listing, (json.dumps(listing) + "\n").encode(), tag)
     except ChangedInStoreError:
-        log_note(f"the listing of {paths.family} was written by somebody else meanwhile")
+        log_note(f"the listing of {paths.family} was written by another process in the meantime")
 
 
 def make_set_row(document: SetDocument) -> SetRow:

@@ -201,7 +201,7 @@ def _create_file(store: Store, path: str, content: bytes | Path, sha256: str | N
     try:
         store.create(path, content, sha256=sha256)
     except AlreadyInStoreError:
-        log_note(f"{path} was written by somebody else meanwhile")
+        log_note(f"{path} was written by another process in the meantime")
     else:
         if isinstance(content, Path):
             log_note(f"sent {content.name}")

@@ -146,7 +146,7 @@ def _format_command(python: Path, *question: str) -> str:
 
 
 def _suggest_repair() -> str:
-    return "run the command yourself to see more; install-rocm makes the ROCm packages anew"
+    return "run the command yourself to see more; install-rocm installs the ROCm packages again"
 
 
 SHARED_FOLDER = "rocm"  # the folder of the links, in a work directory

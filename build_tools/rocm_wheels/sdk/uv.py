@@ -67,7 +67,7 @@ def find_uv() -> Path:
         return Path(uv.find_uv_bin())
     except (ImportError, FileNotFoundError) as cause:
         raise SdkError(
-            "the installer uv is not there", tip="install rocm-wheels again; uv belongs to it"
+            "the installer uv is missing", tip="install rocm-wheels again; uv belongs to it"
         ) from cause
 
 

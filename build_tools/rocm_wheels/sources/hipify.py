@@ -568,7 +568,7 @@ def hipify_checkout(
         state = read_state(git_dir)
         if state is not None and state.operation not in (None, "hipify", "hipify without commit"):
             raise SourceError(
-                f"the checkout in {directory} was interrupted", tip="run `checkout` again; it carries on"
+                f"the checkout in {directory} was interrupted", tip="run `checkout` again; it continues"
             )
         if commit and state is not None and state.operation == "hipify":
             recover_hipify(git, state)

@@ -337,7 +337,7 @@ def _read_local_range(folder: Path, old: str, new: str, env: Mapping[str, str]) 
         commit_range = _read_range(git, old, new, str(folder))
     except SourceError as error:
         log_note(
-            f"{folder} has both commits, but not what lies between ({explain_failure(error)}); "
+            f"{folder} has both commits, but not the history between ({explain_failure(error)}); "
             "looking further"
         )
         return None

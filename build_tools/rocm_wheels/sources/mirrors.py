@@ -136,7 +136,7 @@ def refuse_mirrors_inside(folder: Path | None, checkout: Path) -> None:
     """Raise UsageError for a folder of mirrors in a checkout: they outlive it, and others share them."""
     if folder is not None and folder.absolute().is_relative_to(checkout):
         raise UsageError(
-            f"the mirrors' folder {folder} lies in the checkout {checkout}",
+            f"the mirrors' folder {folder} is inside the checkout {checkout}",
             tip="name one that all checkouts can share with --mirror-dir",
         )
 

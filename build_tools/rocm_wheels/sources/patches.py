@@ -576,7 +576,7 @@ def _require_settled_tree(git: Git, state: CheckoutState | None) -> None:
     if state is not None and state.operation is not None:
         raise SourceError(
             f"the {state.operation} in {git.directory} was interrupted",
-            tip="run `checkout` again; it carries on",
+            tip="run `checkout` again; it continues",
         )
     parts = list_repositories(git)
     refuse_unfinished_operations(parts)

@@ -94,7 +94,7 @@ def read_tree_status(project: Project, directory: Path, *, env: Mapping[str, str
     root, links = inspect_repository("", git, "")
     if not root.head:
         raise SourceError(
-            f"nothing is checked out in {directory} yet", tip="run `checkout` again; it carries on"
+            f"nothing is checked out in {directory} yet", tip="run `checkout` again; it continues"
         )
     state = read_state(root.git_dir)
     whole = hash_combined_tree(root, [link.path for link in links], state)[0]

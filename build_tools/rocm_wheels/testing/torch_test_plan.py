@@ -214,7 +214,7 @@ def _ask_run_test(
                 )
             test_files.append(TorchTestFile(match[1], int(match[2]), int(match[3]), group.environment))
     if not test_files:
-        raise ChecksError(f"run_test.py lists no tests:{last}", tip="look at what it says with --dry-run")
+        raise ChecksError(f"run_test.py lists no tests:{last}", tip="see what --dry-run prints")
     return test_files
 
 

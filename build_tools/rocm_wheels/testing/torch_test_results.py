@@ -314,7 +314,7 @@ def read_torch_results(folder: Path) -> TorchResults | None:
     path = folder / RESULTS_FILE
     if not path.is_file():
         return None
-    tip = "name another folder, or begin anew: --fresh"
+    tip = "name another folder, or start over: --fresh"
     data = read_json_file(path, complaint=_NO_RECORD, tip=tip)
     try:
         fields = {key: value for key, value in data.items() if key not in ("complete", "counts")}
@@ -412,7 +412,7 @@ def format_torch_table(results: TorchResults) -> str:
         "files that the suite leaves out", [f"{item}: {why}" for item, why in results.left_out.items()]
     )
     if unfinished := [part.name for part in results.parts if not part.complete]:
-        lines += ["", f"not run to the end: {', '.join(unfinished)}; the same command carries on"]
+        lines += ["", f"not run to the end: {', '.join(unfinished)}; the same command continues"]
     return "\n".join(
         [
             *lines,

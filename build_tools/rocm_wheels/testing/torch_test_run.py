@@ -127,7 +127,7 @@ def run_file(test_run: TorchTestRun, test_file: TorchTestFile) -> FileOutcomes:
             note_end(path, f"{test_file.name} {how[1]}")
             break
         words = how[1].partition("\n")[0]
-        log_note(f"{test_file.name}: {after.begun} {words}; the rest goes on")
+        log_note(f"{test_file.name}: {after.begun} {words}; the rest continues")
     else:
         note_end(path, f"{test_file.name} was begun {_MAX_STARTS} times, and died each time")
     return read_outcomes(path)
@@ -394,7 +394,7 @@ def run_in_place(
                 file_outcomes = run_file(test_run, test_file)
                 lost = _why_gpu_lost(request, file_outcomes, gpu_place.gfx, test_run.env)
                 if digest_torch_record(request.target) != record:
-                    lost = "; ".join(filter(None, [lost, "torch was installed anew while its tests ran"]))
+                    lost = "; ".join(filter(None, [lost, "torch was reinstalled while its tests ran"]))
             finally:
                 file_result = _judge_file(test_run, test_file, results, known_tests, lost)
                 parts = (*results.parts[:number], file_result, *results.parts[number + 1 :])

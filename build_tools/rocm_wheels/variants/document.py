@@ -142,7 +142,7 @@ def validate_document(value: object, name: str) -> VariantMetadata:
             raise_fault(name, key, "is missing")
     schema = top["$schema"]
     if schema not in SCHEMAS:
-        raise_fault(name, "$schema", f"{schema!r} is not a format that we know", tip=_REPAIR_TIP)
+        raise_fault(name, "$schema", f"{schema!r} is an unknown format", tip=_REPAIR_TIP)
     priorities = require_object(top["default-priorities"], name, "default-priorities")
     require_known_keys(priorities, ("namespace",), name, "default-priorities")
     namespaces = require_words(

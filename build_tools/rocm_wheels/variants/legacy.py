@@ -116,6 +116,6 @@ def _read_kept_provider(
         raise_fault(name, key, "has a plugin and static-properties: which of the two decides?")
     provider = read_provider(kept_fields, name, key)
     if is_unregistered(provider.requires):
-        notes.append(f"{key}.requires named {', '.join(provider.requires)}, which nobody has registered")
+        notes.append(f"{key}.requires named {', '.join(provider.requires)}, which is not registered")
         return None
     return provider

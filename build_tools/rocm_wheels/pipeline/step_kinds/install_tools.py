@@ -120,7 +120,7 @@ def _install_missing(
     """Install requirements, and again what an installer that was killed left there by half."""
     halves = find_half_installed(site_packages) if unfinished else ()
     if halves:
-        log_note(f"installed by half, and to be installed again: {', '.join(halves)}")
+        log_note(f"partly installed, to be installed again: {', '.join(halves)}")
     install_requirements(
         environment,
         requirements,

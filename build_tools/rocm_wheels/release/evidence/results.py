@@ -633,8 +633,8 @@ def _make_json_evidence(path: Path, value: Any, submission: EvidenceSubmission) 
     if isinstance(value, dict) and "tests" in value:
         return make_smoke_evidence(value, path, submission)
     raise DataError(
-        f"{path} holds no results that we know",
-        tip="we know those of verify and resolve-check --json, smoke-tests and torch-tests, and JUnit XML",
+        f"{path} holds no known results",
+        tip="known are those of verify and resolve-check --json, smoke-tests and torch-tests, and JUnit XML",
     )
 
 

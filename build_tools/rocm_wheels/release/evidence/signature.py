@@ -135,7 +135,7 @@ def _find_ssh_keygen(env: Mapping[str, str]) -> str:
     path = shutil.which("ssh-keygen", path=env.get("PATH"))
     if path is None:
         raise UsageError(
-            "signatures are made and checked by ssh-keygen, which is not there",
+            "signatures are made and checked by ssh-keygen, which is not installed",
             tip="install OpenSSH's client (Debian and Ubuntu: apt install openssh-client)",
         )
     return path

@@ -81,7 +81,7 @@ def explain_ignored(stored: StoredEvidence, measure: EvidenceMeasure) -> str:
     if max(evidence.when, evidence.added) - measure.now > CLOCK_SKEW:
         return f"it is from the future: {max(evidence.when, evidence.added):%Y-%m-%d %H:%M} UTC"
     if measure.signed and not stored.signer:
-        return "nobody whom the policy lists has signed it"
+        return "no signer listed by the policy has signed it"
     return ""
 
 

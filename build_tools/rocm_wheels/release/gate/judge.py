@@ -197,7 +197,7 @@ def judge_on_gpus(case: GateCase, kind: EvidenceKind, rule: GpuRule) -> list[Rul
     """
     targets = list_set_targets(case.document)
     if not targets:
-        why = "neither the set nor its family says which GPU targets it is for"
+        why = "neither the set nor its family names its GPU targets"
         return [case.apply_waivers(RuleResult(kind, "fail", why, tip="stage the wheels of a GPU family"))]
     judged = [(_judge_target(case, kind, rule, gfx)) for gfx in targets]
     results = [result for result, _ in judged]
