@@ -18,7 +18,6 @@ from .table import CHECKS as CHECKS
 from .table import IMPORT_CHECK as IMPORT_CHECK
 from .table import IMPORT_SUMMARY as IMPORT_SUMMARY
 from .verify import add_import_check as add_import_check
-from .verify import format_finding as format_finding
 from .verify import format_report as format_report
 from .verify import reject_wheel as reject_wheel
 from .verify import verify_wheel as verify_wheel

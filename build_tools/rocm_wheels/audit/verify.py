@@ -22,6 +22,7 @@ from rocm_wheels.core import (
     Finding,
     copy_atomically,
     format_count,
+    format_finding,
     link_or_copy,
     write_json_file,
 )
@@ -111,11 +112,6 @@ def format_report(report: AuditReport) -> list[str]:
         lines += [f"    tip: {finding.tip}"] if finding.tip else []
     lines.append(f"  ran: {' '.join(report.ran)}")
     return [*lines, *(f"  skipped: {skip.check}: {skip.reason}" for skip in report.skipped)]
-
-
-def format_finding(finding: Finding) -> str:
-    """Return a finding as one line: ``device-code: torch/lib/x.so: holds …``."""
-    return ": ".join(filter(None, (finding.check, finding.subject, finding.message)))
 
 
 def reject_wheel(wheel: Path, report: AuditReport, log: Path | None, folder: Path) -> Path:

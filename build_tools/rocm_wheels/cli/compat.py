@@ -13,6 +13,7 @@ from rocm_wheels.core import (
     AuditError,
     UsageError,
     find_errors,
+    format_finding,
     format_table,
     get_output_width,
     log_note,
@@ -379,9 +380,7 @@ def lint_command(as_json: bool) -> None:
         click.echo(json.dumps({"findings": rows, "rocm_bootstrap": bootstrap_asked}, indent=1))
     else:
         for finding in findings:
-            click.echo(
-                ": ".join(filter(None, (finding.severity, finding.group, finding.subject, finding.message)))
-            )
+            click.echo(f"{finding.severity}: {format_finding(finding)}")
         if not errors:
             click.echo("the tables fit together" + (", and rocm-bootstrap agrees" if bootstrap_asked else ""))
     if not bootstrap_asked:

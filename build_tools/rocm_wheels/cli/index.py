@@ -15,7 +15,15 @@ import click
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.evidence import describe_origin
 from rocm_wheels.cli.lazy import LazyGroup
-from rocm_wheels.core import AuditError, UsageError, align_rows, format_count, hide_credentials, log_note
+from rocm_wheels.core import (
+    AuditError,
+    UsageError,
+    align_rows,
+    format_count,
+    format_finding,
+    hide_credentials,
+    log_note,
+)
 
 if TYPE_CHECKING:
     from rocm_wheels.index import ResolveRequest, VerifiedIndex
@@ -215,9 +223,7 @@ def verify(  # noqa: PLR0917 - click passes them by name
         click.echo(hide_credentials(json.dumps(_report_as_json(index, report), indent=1)))
     else:
         for finding in report.findings:
-            click.echo(
-                hide_credentials(f"{finding.severity}: {finding.check}: {finding.subject}: {finding.message}")
-            )
+            click.echo(hide_credentials(f"{finding.severity}: {format_finding(finding)}"))
         click.echo(
             hide_credentials(
                 f"{index}: {format_count(report.files, 'file')} of {format_count(report.projects, 'project')}"

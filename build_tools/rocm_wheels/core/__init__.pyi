@@ -33,6 +33,7 @@ from .files import write_json_file as write_json_file
 from .findings import Finding as Finding
 from .findings import Severity as Severity
 from .findings import find_errors as find_errors
+from .findings import format_finding as format_finding
 from .folder_lock import WAIT_TIP as WAIT_TIP
 from .folder_lock import lock_folder as lock_folder
 from .http_session import RetryingSession as RetryingSession

@@ -31,3 +31,8 @@ class Finding:
 def find_errors(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return the findings that make what was checked fail."""
     return tuple(finding for finding in findings if finding.severity == "error")
+
+
+def format_finding(finding: Finding) -> str:
+    """Return a finding as one line: ``device-code: torch/lib/x.so: holds …``; without how bad it is."""
+    return ": ".join(filter(None, (finding.group, finding.check, finding.subject, finding.message)))

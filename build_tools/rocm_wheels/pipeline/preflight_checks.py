@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
 
-from rocm_wheels.core import Finding, MachineResources, UsageError, find_errors, format_count
+from rocm_wheels.core import Finding, MachineResources, UsageError, find_errors, format_count, format_finding
 from rocm_wheels.models import BuildDownload, Platform, Project, has_aotriton_kernels, strip_features
 from rocm_wheels.pipeline.console_text import format_size
 from rocm_wheels.pipeline.estimates import Estimate
@@ -542,7 +542,7 @@ def format_findings(findings: Iterable[Finding]) -> list[str]:
     """Return findings as lines for people, each followed by its tip."""
     lines = []
     for finding in findings:
-        lines.append(f"{finding.severity}: {finding.check}: {finding.message}")
+        lines.append(f"{finding.severity}: {format_finding(finding)}")
         lines.append(f"  tip: {finding.tip}")
     return lines
 

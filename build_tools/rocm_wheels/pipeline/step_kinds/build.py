@@ -37,6 +37,7 @@ from rocm_wheels.core import (
     copy_atomically,
     format_command,
     format_count,
+    format_finding,
     hash_file,
     log_note,
     log_warning,
@@ -505,7 +506,7 @@ class BuildStep:
 
     def _judge_report(self, wheel: BuiltWheel, report: AuditReport) -> AuditReport:
         """Write the report into the log; set a wheel that failed aside and raise AuditError."""
-        from rocm_wheels.audit import format_finding, format_report, reject_wheel
+        from rocm_wheels.audit import format_report, reject_wheel
 
         with self.step_run.log.open("a", encoding="utf-8") as file:
             file.write("\n".join(["", "# checks", *format_report(report), ""]))
