@@ -5,7 +5,7 @@ build_prod_wheels.py install-rocm --index-url URL
 build_prod_wheels.py build --install-rocm --index-url URL --pytorch-rocm-arch gfx942 --output-dir dist
 """
 
-import _door
+import _script
 
 if __name__ == "__main__":
-    _door.enter("rocm_wheels.cli.build:production")
+    _script.run("rocm_wheels.cli.build:production")

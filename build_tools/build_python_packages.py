@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Make ROCm's Python packages from the artifacts of a ROCm build."""
 
-import _door
+import _script
 
-_door.enter("rocm_wheels.cli.artifacts:packages_command")
+_script.run("rocm_wheels.cli.artifacts:packages_command")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Fetch artifacts of a ROCm build."""
 
-import _door
+import _script
 
-_door.enter("rocm_wheels.cli.artifacts:fetch_command")
+_script.run("rocm_wheels.cli.artifacts:fetch_command")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Install ROCm into a folder from what a build of it published."""
 
-import _door
+import _script
 
-_door.enter("rocm_wheels.cli.install_artifacts:command")
+_script.run("rocm_wheels.cli.install_artifacts:command")

@@ -13,9 +13,9 @@ Upkeep of the repository, not a part of the product.
 from __future__ import annotations
 
 if __name__ == "__main__":  # before imports that the Python which runs this may lack
-    import _door
+    import _script
 
-    _door.enter("refresh_pci_ids:refresh_pci_ids")
+    _script.run("refresh_pci_ids:refresh_pci_ids")
 
 import json
 import re

@@ -4,7 +4,7 @@
 run_pytorch_smoke_tests.py [--amdgpu-family gfx94X-dcgpu] [--gpu-policy unique|all|first] [-- PYTEST ARGS]
 """
 
-import _door
+import _script
 
 if __name__ == "__main__":
-    _door.enter("rocm_wheels.cli.torch_tests:smoke_command")
+    _script.run("rocm_wheels.cli.torch_tests:smoke_command")

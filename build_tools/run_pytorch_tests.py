@@ -6,7 +6,7 @@ run_pytorch_tests.py [--amdgpu-family gfx94X-dcgpu] [--lock FILE | --pytorch-dir
     [-- PYTEST ARGS]
 """
 
-import _door
+import _script
 
 if __name__ == "__main__":
-    _door.enter("rocm_wheels.cli.torch_tests:torch_tests_command")
+    _script.run("rocm_wheels.cli.torch_tests:torch_tests_command")

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "build_tools"))
-import _door
+import _script
 
 if __name__ == "__main__":
-    _door.enter("rocm_wheels.cli.checkout:make_recipe_group", "apex")
+    _script.run("rocm_wheels.cli.checkout:make_recipe_group", "apex")

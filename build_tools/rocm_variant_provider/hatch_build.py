@@ -1,4 +1,4 @@
-"""Bring the room that detects GPUs into the distribution: it lives with rocm-wheels, and is shipped twice.
+"""Bring the package that detects GPUs into the distribution: it lives with rocm-wheels, and is shipped twice.
 
 A checkout has it beside this project. A source distribution carries its own copy, so that what is built from
 it is the same.

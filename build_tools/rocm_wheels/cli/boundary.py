@@ -53,9 +53,9 @@ def read_environment() -> dict[str, str]:
 
 
 def pop_starting_python(env: MutableMapping[str, str]) -> Path:
-    """Return the interpreter that a door was started by, which may have changed to another; else our own.
+    """Return the interpreter that a script was started by, which may have changed to another; else our own.
 
-    The door's note of it is taken out of ``env``: it is not for programs that are started from here.
+    The script's note of it is taken out of ``env``: it is not for programs that are started from here.
     """
     return Path(env.pop(_STARTED_BY_VARIABLE, "") or sys.executable)
 

@@ -504,7 +504,7 @@ def _check_output_folder(output: Path) -> None:
 
 
 def _find_base_python(starting_python: Path, env: Mapping[str, str]) -> Path:
-    """Return the interpreter that started the door, or the one below its virtual environment."""
+    """Return the interpreter that started the script, or the one below its virtual environment."""
     from rocm_wheels.sdk import query_interpreter
 
     return query_interpreter(starting_python, env).path

@@ -54,7 +54,7 @@ from rocm_wheels.demo import (
 
 
 def load_commands() -> Mapping[str, click.Command]:
-    """Return the click command behind each door."""
+    """Return the click command behind each script."""
     from rocm_wheels.cli.artifacts import packages_command
     from rocm_wheels.cli.build import production
     from rocm_wheels.cli.main import cli
@@ -74,7 +74,7 @@ def print_call(call: DemoCommand) -> None:
 
 
 def run_calls(demo_calls: Iterable[DemoCommand]) -> None:
-    """Run our own commands in this process, through the same click commands that their doors call."""
+    """Run our own commands in this process, through the same click commands that their scripts call."""
     for call in demo_calls:
         print_call(call)
         with contextlib.ExitStack() as opened:

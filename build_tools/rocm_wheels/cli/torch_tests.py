@@ -70,7 +70,7 @@ installed_options = combine_options(
 def find_tested_python(python: Path | None, env: MutableMapping[str, str]) -> Path:
     """Return the interpreter to test: the one named, else the one that started this.
 
-    What the door notes of that is taken out of ``env``. Raises UsageError where there is none.
+    What the script notes of that is taken out of ``env``. Raises UsageError where there is none.
     """
     starting_python = pop_starting_python(env)
     return resolve_python(python or starting_python)

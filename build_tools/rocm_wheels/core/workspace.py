@@ -42,7 +42,7 @@ def is_clone() -> bool:
 def get_own_command() -> list[str]:
     """Return how this very program is started: the script beside the running Python, else its module.
 
-    A clone's doors also run where another rocm-wheels is installed, whose script is not meant.
+    A clone's scripts also run where another rocm-wheels is installed, whose script is not meant.
     """
     script = Path(sys.executable).parent / ("rocm-wheels.exe" if sys.platform == "win32" else "rocm-wheels")
     if not _is_installed():

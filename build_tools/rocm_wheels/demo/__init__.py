@@ -2,7 +2,7 @@
 
 Small sources as git repositories, a miniature ROCm and PyTorch's hipify are made once, whole or not at all;
 ``DemoCommand`` is an ordinary command line of the build or of the release part. Only its own command
-imports this room.
+imports this package.
 """
 
 import lazy_loader

@@ -42,7 +42,7 @@ NAMED_PROJECTS = ("pytorch", "triton")  # torch's tree names the other repositor
 
 @dataclass(frozen=True)
 class DemoCommand:
-    """One ordinary command: its door in the clone (or another program), and its arguments.
+    """One ordinary command: its script in the clone (or another program), and its arguments.
 
     ``output``: the file that gets what it prints, if not the terminal.
     """

@@ -5,7 +5,7 @@ with a table) and returns ``Hardware``: every ``Gpu``, every ``RocmInstallation`
 read. ``variables`` says what environment variables state or hide. ``list_supported_features`` turns
 hardware into properties of wheel variants. A vendor is one file and one row in ``PCI_TABLES``.
 
-This room is shipped twice: below rocm-wheels, and inside the provider plugin of wheel variants, which
+This package is shipped twice: below rocm-wheels, and inside the provider plugin of wheel variants, which
 installers run before anything is chosen and which may therefore need nothing.
 """
 

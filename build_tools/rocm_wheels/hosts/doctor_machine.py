@@ -161,7 +161,7 @@ def check_driver(subject: DoctorSubject) -> Iterator[Finding]:
 
 
 def check_kfd(subject: DoctorSubject) -> Iterator[Finding]:
-    """See that /dev/kfd, the door to all compute, can be opened."""
+    """See that /dev/kfd, which all compute goes through, can be opened."""
     machine = subject.machine
     if machine.kfd.usable:
         yield Finding("ok", f"{machine.kfd.path} can be read and written")

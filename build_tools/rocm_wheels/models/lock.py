@@ -2,7 +2,7 @@
 
 Made by ``rocm-wheels lock``, read by ``checkout --lock`` and ``build --lock``. It is JSON in a fixed
 order (projects as they are built) and without a date, unless versions are to have one: the same sources
-give the same bytes. No credentials are in it. The room ``sources`` reads and writes it.
+give the same bytes. No credentials are in it. The package ``sources`` reads and writes it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What every door does: find a Python that has our dependencies, then make one call.
+"""What every script of the clone does: find a Python that has our dependencies, then make one call.
 
-Standard library only; imported by the scripts that people start directly. A door works
+Standard library only; imported by the scripts that people start directly. A script works
 from the clone without activating anything: the running interpreter is used when it has
 the dependencies, else the environment that quickstart made in the clone; without either, one
 line says what to run. Who started it is noted for commands that build for that Python, or test it.
@@ -23,7 +23,7 @@ def venv_python(venv: Path) -> Path:
     return venv / ("Scripts/python.exe" if _WINDOWS else "bin/python")
 
 
-def enter(target: str, *arguments: str) -> NoReturn:
+def run(target: str, *arguments: str) -> NoReturn:
     """Run the click command ``module:attribute`` and exit with its code.
 
     With ``arguments`` the attribute is a function that makes the command from them.
