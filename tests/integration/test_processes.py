@@ -17,6 +17,7 @@ from rocm_wheels.core import (
     BuildError,
     UsageError,
     capture_output,
+    is_process_alive,
     list_group_members,
     lock_folder,
     note_groups_in,
@@ -88,6 +89,18 @@ def test_a_timeout_ends_the_whole_group(start: object, tmp_path: Path) -> None:
     with pytest.raises(BuildError, match="was stopped after 1 s without an end"):
         start(words, env={"PATH": os.environ["PATH"]}, timeout=1)
     assert alive(int(pid_file.read_text())) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there it is so anyway")
+def test_a_timeout_ends_the_whole_tree_where_there_are_no_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocm_wheels.core.process._WINDOWS", True)
+    pid_file = tmp_path / "pids"
+    words = ["sh", "-c", f"sleep 1000 & echo $! $$ > {pid_file}; sleep 1000"]
+    with pytest.raises(BuildError, match="was stopped after 1 s without an end"):
+        run_command(words, env={"PATH": os.environ["PATH"]}, timeout=1)
+    assert not any(is_process_alive(int(pid), "") for pid in pid_file.read_text().split())
 
 
 @pytest.mark.parametrize("start", [run_command, capture_output], ids=["run", "capture"])

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pytest
 
 from rocm_wheels.core import (
     MachineResources,
     UsageError,
     count_compile_jobs,
-    machine,
     measure_machine,
     read_max_jobs,
 )
@@ -196,13 +196,12 @@ def test_without_proc_it_says_so(tmp_path: Path) -> None:
         measure_machine({}, root=tmp_path, affinity=16)
 
 
-def test_macos_counts_pages_that_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    pages = {"free": 100, "active": 900, "inactive": 50, "speculative": 7, "purgeable": 3}
-    said = "\n".join(f"Pages {kind}:   {count}." for kind, count in pages.items())
-    sizes = {"SC_PAGE_SIZE": 16384, "SC_PHYS_PAGES": 1000}
-    monkeypatch.setattr("rocm_wheels.core.machine.capture_output", lambda *_, **__: said)
-    monkeypatch.setattr("os.sysconf", sizes.__getitem__)
-    assert machine._read_macos_memory({}) == (1000 * 16384, 160 * 16384)
+def test_memory_of_other_systems(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = psutil.virtual_memory()
+    monkeypatch.setattr("psutil.virtual_memory", lambda: memory)
+    monkeypatch.setattr("rocm_wheels.core.machine.sys.platform", "darwin")
+    resources = measure_machine({}, root=Path("/nowhere"), affinity=16)
+    assert (resources.memory, resources.free_memory) == (memory.total, memory.available)
 
 
 @pytest.mark.parametrize(

@@ -39,11 +39,11 @@ from rocm_wheels.executors import (
     inspect_places,
     judge_end,
     judge_lost_job,
+    list_mounts,
     make_dependency,
     make_directives,
     make_job_environment,
     make_job_script,
-    parse_mounts,
     parse_partitions,
     parse_queue,
     parse_time_limit,
@@ -394,11 +394,16 @@ def test_a_damaged_ledger_is_told(folder: JobFolder) -> None:
             folder.read_ledger()
 
 
-def test_folders_that_no_other_machine_has_are_refused() -> None:
-    mounts = parse_mounts(
+def test_folders_that_no_other_machine_has_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "mounts").write_text(
         "overlay / overlay rw 0 0\ns:/a /home nfs4 rw,vers=4.2 0 0\ns:/b /old\\040home nfs rw,nolock 0 0\n"
         "x@tcp:/s /scratch lustre rw,flock 0 0\ny@tcp:/s /fast lustre rw 0 0\n/dev/sda /data ext4 rw 0 0\n"
     )
+    monkeypatch.setattr("psutil.PROCFS_PATH", str(tmp_path))
+    mounts = list_mounts()
 
     def said(path: str) -> tuple[int, str]:
         found = inspect_places({"work directory": Path(path)}, mounts)

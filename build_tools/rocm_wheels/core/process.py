@@ -236,7 +236,8 @@ def end_process_tree(child: subprocess.Popen[bytes]) -> None:
     if child.poll() is not None and _WINDOWS:
         return
     if _WINDOWS:
-        subprocess.run(["taskkill", "/F", "/T", "/PID", str(child.pid)], capture_output=True, check=False)
+        _kill_descendants(child.pid)
+        child.kill()
         child.wait()
         return
     for sign in (signal.SIGTERM, signal.SIGKILL):
@@ -247,6 +248,18 @@ def end_process_tree(child: subprocess.Popen[bytes]) -> None:
         if _wait_for_group(child, _GRACE_SECONDS):
             break
     child.wait()
+
+
+def _kill_descendants(pid: int) -> None:
+    """Kill what a process has started, and what that has: there are no groups on Windows."""
+    import psutil
+
+    with contextlib.suppress(psutil.NoSuchProcess):  # also of those that end meanwhile
+        descendants = psutil.Process(pid).children(recursive=True)
+        for descendant in descendants:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                descendant.kill()
+        psutil.wait_procs(descendants, timeout=_GRACE_SECONDS)
 
 
 def end_all_processes() -> None:

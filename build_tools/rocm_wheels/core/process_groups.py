@@ -5,6 +5,9 @@ tree that the next run is using. While a folder is held, each group is noted in 
 next holder ends what is still alive. A group is noted by its leader's number and by when that
 began, in ticks since a boot that is named: after a restart, or in another container, the same number
 is somebody else's and is left alone. A number is not given out again while its session has members.
+
+Not by psutil: it knows no sessions, which hold also what a program has left to init, and when a process
+began it counts from the clock of the day, which may be set between two runs.
 """
 
 from __future__ import annotations
@@ -100,21 +103,9 @@ def is_process_alive(pid: int, start: str) -> bool:
     if sys.platform == "linux":
         fields = _read_stat_fields(pid)
         return bool(fields) and fields[0] not in "ZX" and start in ("", get_process_start(pid))
-    if sys.platform == "win32":
-        import ctypes
+    import psutil
 
-        kernel = ctypes.windll.kernel32
-        handle = kernel.OpenProcess(0x00100000, False, pid)  # SYNCHRONIZE: to wait for its end
-        has_ended = not handle or kernel.WaitForSingleObject(handle, 0) == 0
-        kernel.CloseHandle(handle)
-        return not has_ended
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+    return psutil.pid_exists(pid)
 
 
 def _read_stat_fields(pid: int) -> list[str]:

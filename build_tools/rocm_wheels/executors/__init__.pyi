@@ -2,8 +2,8 @@ from .slurm import SlurmSubmission as SlurmSubmission
 from .slurm import check_shared as check_shared
 from .slurm import describe_submission as describe_submission
 from .slurm import inspect_places as inspect_places
+from .slurm import list_mounts as list_mounts
 from .slurm import list_queued_jobs as list_queued_jobs
-from .slurm import parse_mounts as parse_mounts
 from .slurm import refuse_undone as refuse_undone
 from .slurm import wait_for_jobs as wait_for_jobs
 from .slurm_cluster import ClusterUnreachableError as ClusterUnreachableError

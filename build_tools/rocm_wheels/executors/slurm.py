@@ -492,8 +492,7 @@ def check_shared(submission: SlurmSubmission) -> None:
     places |= {f"sources of {name}": tree for name, tree in request.sources.items() if tree.is_dir()}
     if not submission.site.prefix:
         places["this program"] = Path(submission.site.program[0])
-    mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="surrogateescape")
-    report = inspect_places(places, parse_mounts(mounts))
+    report = inspect_places(places, list_mounts())
     for warning in report.warnings:
         log_warning(warning)
     if report.errors:
@@ -523,15 +522,14 @@ def inspect_places(places: Mapping[str, Path], mounts: Iterable[MountedFilesyste
     return SharingReport(tuple(errors), tuple(warnings))
 
 
-def parse_mounts(text: str) -> list[MountedFilesystem]:
-    """Read ``/proc/self/mounts`` (fstab(5)); blanks in names are octal escapes."""
-    mounts = []
-    for line in text.splitlines():
-        fields = line.split(" ")
-        if len(fields) >= 4:
-            point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[1])
-            mounts.append(MountedFilesystem(point, fields[2], frozenset(fields[3].split(","))))
-    return mounts
+def list_mounts() -> list[MountedFilesystem]:
+    """Return what is mounted, in the order of mounting; what covers something comes later."""
+    import psutil
+
+    return [
+        MountedFilesystem(mount.mountpoint, mount.fstype, frozenset(mount.opts.split(",")))
+        for mount in psutil.disk_partitions(all=True)
+    ]
 
 
 def _find_mount(path: Path, mounts: Iterable[MountedFilesystem]) -> MountedFilesystem | None:

@@ -318,7 +318,7 @@ def rescue_repository(part: TreePart, state: CheckoutState, target: str) -> None
 
 
 def wait_for_leftovers(git_dir: Path) -> None:
-    """Wait until programs of a killed run have ended; they still write (Linux; elsewhere not seen)."""
+    """Wait until programs of a killed run have ended; they still write."""
     give_up = time.monotonic() + _PATIENCE_SECONDS
     while running := _list_leftovers(git_dir):
         if time.monotonic() > give_up:
@@ -343,34 +343,32 @@ def _commit_rescued(git: Git, tree: str, head: str, files: list[str], state: Che
 
 
 def _list_leftovers(git_dir: Path) -> list[int]:
-    variable = f"{TREE_VARIABLE}={git_dir}".encode("utf-8", "surrogateescape")
+    import psutil
+
     pids = []
-    for process in Path("/proc").glob("[0-9]*"):
-        # gone meanwhile, or somebody else's
-        with contextlib.suppress(OSError):
-            if int(process.name) != os.getpid() and variable in (process / "environ").read_bytes().split(
-                b"\0"
-            ):
-                pids.append(int(process.name))
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):  # gone meanwhile, or somebody else's
+            is_leftover = process.environ().get(TREE_VARIABLE) == str(git_dir)
+            if is_leftover and process.pid != os.getpid():
+                pids.append(process.pid)
     return pids
 
 
 def _list_running_gits(tree: Path) -> list[int]:
+    import psutil
+
     pids = []
-    for process in Path("/proc").glob("[0-9]*"):
-        # gone meanwhile, or somebody else's
-        with contextlib.suppress(OSError):
-            if (process / "comm").read_text() == "git\n" and (process / "cwd").readlink().is_relative_to(
-                tree
-            ):
-                pids.append(int(process.name))
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):  # gone meanwhile, or somebody else's
+            if process.name() == "git" and Path(process.cwd()).is_relative_to(tree):
+                pids.append(process.pid)
     return pids
 
 
 def _remove_locks(git_dir: Path) -> None:
     """Remove the lock files of git processes that were killed; ours do not run any more.
 
-    Raises SourceError while somebody's own git works in the tree (Linux; elsewhere not seen).
+    Raises SourceError while somebody's own git works in the tree.
     """
     if running := _list_running_gits(git_dir.parent):
         raise SourceError(
