@@ -114,7 +114,7 @@ def test_a_folder_of_more_than_one_page_is_listed_whole(
     with s3_servers.bad_line(lambda _, path: asked.append(path) or "") as line:  # type: ignore[func-returns-value]
         monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
         got, said = fetch("--source", f"s3://{bucket}/1-linux", "--dry-run")
-    assert len(got) == 23 and "23 archives, 23 bytes" in said
+    assert len(got) == 23 and "23 archives, 23 B" in said
     assert len([path for path in asked if "list-type=2" in path]) == 3
 
 

@@ -345,7 +345,7 @@ def test_room_is_looked_for_before_and_a_full_disk_is_named(
     document = staged(store, wheels)
     with monkeypatch.context() as patched:
         patched.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 0))  # type: ignore[attr-defined]
-        with pytest.raises(ReleaseError, match=r"1 MiB are to be written, and .* has room for 0 MiB"):
+        with pytest.raises(ReleaseError, match=r"are to be written, and .* has room for 0 B"):
             final(store, document, tmp_path / "work")
     # -B: a compiled module would be cut off, too
     program = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900)); "

@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from rocm_wheels.core import HostError, UsageError, Validators, format_size
+from rocm_wheels.core import HostError, UsageError, Validators
 from rocm_wheels.hosts import (
     ChoiceCandidate,
     InstalledDistribution,
@@ -263,9 +263,6 @@ def test_places_of_the_cache(tmp_path: Path) -> None:
     assert find_cache_folder({"XDG_CACHE_HOME": "/c", "HOME": "/h"}, "linux") == Path("/c/rocm-wheels")
     assert find_cache_folder({"XDG_CACHE_HOME": "c", "HOME": "/h"}, "linux") == Path("/h/.cache/rocm-wheels")
     assert find_cache_folder({"LOCALAPPDATA": "/l"}, "win32") == Path("/l/rocm-wheels/cache")
-    assert [format_size(n) for n in (None, 5, 4200, 3_500_000, 2_100_000_000)] == [
-        "unknown size", "5 bytes", "4 kB", "4 MB", "2.1 GB",
-    ]  # fmt: skip
     cache, weak = WheelCache(tmp_path), Validators('W/"x"', "", 3)
     assert weak.strong == "" and Validators('"x"', "date").strong == '"x"'
     cache.remember_url("http://x/a", weak, "0" * 64)

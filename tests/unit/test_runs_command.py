@@ -70,7 +70,7 @@ def test_one_run_in_full(work: Path, place: str, capsys: pytest.CaptureFixture[s
     assert code == 0
     for said in (
         "state    failed after 3 h 28 min",
-        "build-triton-cp312   done         22 min 00 s  3.0 GiB      no earlier result",
+        "build-triton-cp312   done         22 min       3.0 GiB      no earlier result",
         "torch-2.9.0+rocm7.1-cp312-cp312-linux_x86_64.whl       2.2 GiB    7777",
         "build-vision-cp312: failed: vision could not be built (exit code 1):\n  | csrc/nms_kernel.hip:41:7",
         "tip: see the whole log; run again afterwards\nlog: ",
@@ -129,8 +129,8 @@ def test_status_fits_the_terminal_and_names_no_more_than_the_kind_of_an_estimate
     run.begin_step("build-pytorch-cp312", estimate={"seconds": 1e5, "source": long})
     status = read_run_status(read_run(run.folder), run.clock(), lambda _: 3 << 30)
     wide, narrow = (describe_work(status, width=width).splitlines()[3] for width in (80, 40))
-    assert wide == "build-pytorch-cp312  0.0 s  about 27 h 46 min left (stated, believed)  3.0 GiB"
-    assert narrow == "build-pytorch-cp312  0.0 s  about 27 h …"
+    assert wide == "build-pytorch-cp312  0 s  about 27 h 46 min left (stated, believed)  3.0 GiB"
+    assert narrow == "build-pytorch-cp312  0 s  about 27 h 46…"
 
 
 def test_status_as_json_and_of_a_run_that_is_over(work: Path, capsys: pytest.CaptureFixture[str]) -> None:

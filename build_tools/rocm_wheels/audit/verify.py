@@ -23,6 +23,7 @@ from rocm_wheels.core import (
     copy_atomically,
     format_count,
     format_finding,
+    format_size,
     link_or_copy,
     write_json_file,
 )
@@ -106,7 +107,7 @@ def format_report(report: AuditReport) -> list[str]:
         jit = f"{format_count(len(report.jit_sources), 'HIP source')} that the user's machine compiles"
     targets = "; ".join(filter(None, (target_names, moved, jit))) or "no device code"
     checks = f"{format_count(len(report.ran), 'check')}, {len(report.skipped)} skipped"
-    lines = [f"{report.wheel.name}: {verdict} ({checks}; {targets}; {report.size:,} bytes)"]
+    lines = [f"{report.wheel.name}: {verdict} ({checks}; {targets}; {format_size(report.size)})"]
     for finding in report.findings:
         lines.append(f"  {finding.severity}: {format_finding(finding)}")
         lines += [f"    tip: {finding.tip}"] if finding.tip else []

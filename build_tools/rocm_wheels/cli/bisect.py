@@ -13,7 +13,7 @@ import click
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.options import layout_option
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.core import UsageError, log_note, log_warning
+from rocm_wheels.core import UsageError, format_count, log_note, log_warning
 
 if TYPE_CHECKING:
     from rocm_wheels.release import BisectState, ProbeRequest, SetLine, SetProber
@@ -231,6 +231,6 @@ def _print_plan(prober: SetProber, state: BisectState, *, trusted: bool, as_json
         word = probe.outcome if probe else {0: "given as good", len(rows) - 1: "given as bad"}.get(number, "")
         mark = "->" if row.id == first else "  "
         click.echo(f"{mark} {row.id}  ROCm {row.rocm or 'unknown'}  {row.created}  {word}".rstrip())
-    both = f" and {ends} {'end' if ends == 1 else 'ends'}" if ends else ""
+    both = f" and {format_count(ends, 'end')}" if ends else ""
     summary = f"{between.untested} of {len(rows)} sets are between: at most {most} are tried{both}"
     click.echo(f"{summary}, as long as each can be tested")

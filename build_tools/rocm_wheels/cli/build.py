@@ -133,12 +133,8 @@ def print_plan(
 
 def _print_summary(summary: RunSummary, env: Mapping[str, str], *, as_json: bool) -> None:
     """Print the table (or JSON) and append it to GitHub's step summary."""
-    from rocm_wheels.pipeline import (
-        format_duration,
-        format_json_summary,
-        format_markdown_summary,
-        format_summary,
-    )
+    from rocm_wheels.core import format_duration
+    from rocm_wheels.pipeline import format_json_summary, format_markdown_summary, format_summary
 
     if as_json:
         click.echo(format_json_summary(summary.rows))

@@ -34,7 +34,15 @@ from rocm_wheels.cli.checkout_options import (
     torch_options,
 )
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.core import RocmWheelsError, SourceError, UsageError, align_rows, explain_error, log_error
+from rocm_wheels.core import (
+    RocmWheelsError,
+    SourceError,
+    UsageError,
+    align_rows,
+    explain_error,
+    format_size,
+    log_error,
+)
 from rocm_wheels.models import list_project_names
 
 if TYPE_CHECKING:
@@ -403,7 +411,7 @@ def pack(file: Path, projects: tuple[str, ...], repo: Path | None, as_json: bool
         return
     for name, identity in packed.trees.items():
         click.echo(f"{name} {identity.commit}{' (changed)' if identity.dirty else ''}")
-    click.echo(f"{file}: {file.stat().st_size:,} bytes")
+    click.echo(f"{file}: {format_size(file.stat().st_size)}")
 
 
 def _find_checkout_name(name: str, folder: Path) -> str:

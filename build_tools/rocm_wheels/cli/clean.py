@@ -112,7 +112,7 @@ def _find_sources(options: Mapping[str, Any]) -> dict[str, Path]:
 
 
 def _print_pieces(pieces: list[Leftover], *, done: bool, as_json: bool) -> None:
-    from rocm_wheels.pipeline import format_duration, format_size
+    from rocm_wheels.core import format_duration, format_size
 
     total = sum(piece.size for piece in pieces)
     if as_json:
@@ -122,8 +122,7 @@ def _print_pieces(pieces: list[Leftover], *, done: bool, as_json: bool) -> None:
         rows = []
         for piece in pieces:
             age = max(time.time() - piece.used, 0)
-            age_text = f"{age / 86400:.0f} days" if age > 2 * 86400 else format_duration(age)
-            rows.append((piece.kind, format_size(piece.size), age_text, str(piece.path)))
+            rows.append((piece.kind, format_size(piece.size), format_duration(age), str(piece.path)))
         for line in align_rows(rows, right=(1, 2)):
             click.echo(line)
     how = "deleted" if done else "would be deleted"

@@ -13,6 +13,7 @@ from rocm_wheels.core import (
     AuditError,
     UsageError,
     find_errors,
+    format_count,
     format_finding,
     format_table,
     get_output_width,
@@ -386,7 +387,7 @@ def lint_command(as_json: bool) -> None:
     if not bootstrap_asked:
         log_note("rocm-bootstrap is not installed and was not asked (pip install rocm-bootstrap)")
     if errors:
-        raise AuditError(f"{errors} error{'s' if errors > 1 else ''} in the compatibility tables")
+        raise AuditError(f"{format_count(errors, 'error')} in the compatibility tables")
 
 
 COMMANDS = {

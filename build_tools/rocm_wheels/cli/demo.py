@@ -21,6 +21,7 @@ from rocm_wheels.core import (
     ReleaseError,
     SdkError,
     explain_error,
+    format_duration,
     get_project_home,
     is_clone,
     lock_folder,
@@ -206,7 +207,7 @@ def command(output_dir: Path | None) -> None:
         install_release(folder, release, env)
         choose_and_install(folder, release, env)
         release_set(folder, env)
-    log_note(f"wheels: {folder / 'wheels'} (demo: {time.monotonic() - begin:.1f} s)")
+    log_note(f"wheels: {folder / 'wheels'} (demo: {format_duration(time.monotonic() - begin)})")
 
 
 def prepare_inputs(folder: Path, env: Mapping[str, str]) -> Mapping[str, str]:

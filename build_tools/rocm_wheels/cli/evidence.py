@@ -18,7 +18,15 @@ import click
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.options import layout_option
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.core import ReleaseError, UsageError, align_rows, format_command, format_count, log_warning
+from rocm_wheels.core import (
+    ReleaseError,
+    UsageError,
+    align_rows,
+    format_command,
+    format_count,
+    format_duration,
+    log_warning,
+)
 
 if TYPE_CHECKING:
     from rocm_wheels.core import Store
@@ -416,14 +424,13 @@ def _describe_results(
     evidence: dict[str, StoredEvidence],
 ) -> list[str]:
     """Return what a rule rests on, a line each; the newest, where there are many."""
-    from rocm_wheels.release import format_age
-
     lines = []
     for entry in [evidence[name] for name in names[:_MOST_RESULTS]]:
         result = entry.evidence
         kind = f" ({result.host.kind})" if result.host.kind != "any" else ""
         signed = f", signed by {entry.signer}" if entry.signer else ""
-        outcome = f"{result.outcome} ({result.counts}), {format_age(verdict.when - result.when)} ago"
+        age = format_duration((verdict.when - result.when).total_seconds())
+        outcome = f"{result.outcome} ({result.counts}), {age} ago"
         who = f"on {result.host.short}{kind}, by {result.by}{signed}"
         lines.append(f"      {label}{entry.id}  {outcome} {who}")
         lines += [f"        failed: {test}" for test in result.failed[:_MOST_RESULTS]]

@@ -16,12 +16,15 @@ from rocm_wheels.core import (
     UsageError,
     align_rows,
     cut_line,
+    format_count,
+    format_duration,
+    format_size,
     format_table,
     get_output_width,
     log_note,
     paint_result,
 )
-from rocm_wheels.pipeline import format_duration, format_size, join_lines, shorten_digests, strip_controls
+from rocm_wheels.pipeline import join_lines, shorten_digests, strip_controls
 
 if TYPE_CHECKING:
     from rocm_wheels.pipeline import RecordedRun, RecordedStep, RunStatus, StepStatus
@@ -67,7 +70,7 @@ def describe_damage(run: RecordedRun) -> list[str]:
     """Say what of a record could not be read."""
     notes = []
     if run.damaged:
-        notes.append(f"{run.damaged} damaged {'line' if run.damaged == 1 else 'lines'} left out")
+        notes.append(f"{format_count(run.damaged, 'damaged line')} left out")
     if run.torn and run.state != "running":
         notes.append("the last line broke off")
     return notes
@@ -79,7 +82,7 @@ def describe_run(run: RecordedRun, *, width: int | None) -> str:
     machine = [join_lines(begun.get("platform") or "")]
     if begun.get("cores"):
         machine.append(f"{begun['cores']:g} cores")
-    machine.append(format_size(begun.get("memory")))
+    machine.append(format_size(begun.get("memory"), unknown=""))
     facts = [
         ("run", run.id),
         ("state", " after ".join(filter(None, (describe_run_state(run), _format_time(run))))),
@@ -104,7 +107,7 @@ def describe_run(run: RecordedRun, *, width: int | None) -> str:
         rows = [
             [
                 join_lines(w.get("path") or "?").rpartition("/")[2],
-                format_size(w.get("size")),
+                format_size(w.get("size"), unknown=""),
                 join_lines(w.get("sha256") or ""),
             ]
             for w in wheels
@@ -183,7 +186,7 @@ def _step_row(step: RecordedStep) -> list[str]:
         join_lines(step.id),
         step.state,
         duration,
-        format_size(step.peak_memory or None),
+        format_size(step.peak_memory or None, unknown=""),
         shorten_digests(join_lines(step.why)),
     ]
 

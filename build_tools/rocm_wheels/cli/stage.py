@@ -15,7 +15,7 @@ from rocm_wheels.cli.evidence import ChosenSet, set_options
 from rocm_wheels.cli.index import read_source_date
 from rocm_wheels.cli.options import layout_option, unconditional_option
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.core import UsageError, format_count, log_warning
+from rocm_wheels.core import UsageError, format_count, format_size, log_warning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -161,7 +161,7 @@ def _print_staged(store: Store, plan: StagePlan, as_json: bool, **figures: Any) 
     if figures.get("dry_run"):
         click.echo(
             f"would stage {document.id}: "
-            f"{format_count(figures['to_send'], 'file')} to send ({figures['bytes']:,} bytes)"
+            f"{format_count(figures['to_send'], 'file')} to send ({format_size(figures['bytes'])})"
         )
         return
     done, sent = describe_staged(figures)
@@ -176,7 +176,7 @@ def describe_staged(figures: Mapping[str, Any]) -> tuple[str, str]:
     done = "staged" if figures["new"] else "already staged"
     return (
         done,
-        f"{format_count(figures['sent'], 'file')} sent ({figures['bytes']:,} bytes), "
+        f"{format_count(figures['sent'], 'file')} sent ({format_size(figures['bytes'])}), "
         f"{figures['had']} already there",
     )
 

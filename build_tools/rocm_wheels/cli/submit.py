@@ -13,7 +13,7 @@ import click
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.options import Duration
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.core import UsageError, align_rows, log_note
+from rocm_wheels.core import UsageError, align_rows, format_count, log_note
 
 if TYPE_CHECKING:
     from rocm_wheels.executors import Decision, SlurmSite, SlurmSubmission, StepState
@@ -283,7 +283,7 @@ def _report_decisions(decided: Sequence[Decision], calls: int, *, would: bool) -
         elif decision.action != "left out":
             log_note(f"{decision.step.id}: {decision.action}{f', {decision.why}' if decision.why else ''}")
     count = sum(decision.submits for decision in decided)
-    message = f"{count} {'job' if count == 1 else 'jobs'} {'would be submitted' if would else 'submitted'}"
+    message = f"{format_count(count, 'job')} {'would be submitted' if would else 'submitted'}"
     log_note(f"{message} by {calls} calls of sbatch" if 1 < calls < count else message)
 
 

@@ -125,6 +125,7 @@ from .tables import format_markdown_table as format_markdown_table
 from .tables import format_table as format_table
 from .tables import get_output_width as get_output_width
 from .wording import format_count as format_count
+from .wording import format_duration as format_duration
 from .wording import format_size as format_size
 from .wording import suggest_name as suggest_name
 from .workspace import Workspace as Workspace

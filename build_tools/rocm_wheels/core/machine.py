@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from rocm_wheels.core.errors import UsageError
+from rocm_wheels.core.wording import format_size
 
 _NO_LIMIT = 2**60  # v1 says "no limit" by the largest number of pages
 
@@ -173,7 +174,7 @@ def measure_machine(
     for limit in memory_limits:
         if limit.amount < memory:
             memory = int(limit.amount)
-            reasons.append(f"{limit.amount / 2**30:.1f} GiB of memory by {limit.where}")
+            reasons.append(f"{format_size(int(limit.amount))} of memory by {limit.where}")
         free = min(free, int(limit.free))
     return MachineResources(max(1, math.ceil(cores)), memory, free, tuple(reasons))
 

@@ -33,6 +33,7 @@ from rocm_wheels.core.shell import (
     format_command,
     hide_secrets,
 )
+from rocm_wheels.core.wording import format_duration
 
 TAIL_LINES = 15
 _LINE_ENDS = re.compile(rb"(\n|\r(?=[^\n]))")  # a last \r waits for the byte that says what it is
@@ -332,10 +333,10 @@ class _Watchdog:
             if self._over.wait(max(min(moments) - time.monotonic(), 0) if moments else None):
                 return
             now = time.monotonic()
-            if self._end is not None and now >= self._end:
-                self.fired = f"{self._timeout:g} s without an end"
+            if self._end is not None and self._timeout is not None and now >= self._end:
+                self.fired = f"{format_duration(self._timeout)} without an end"
             elif self._silence is not None and silence is not None and now >= self._heard + silence:
-                self.fired = f"{silence:g} s without any progress"
+                self.fired = f"{format_duration(silence)} without any progress"
             if self.fired:
                 end_process_tree(self._child)
                 return

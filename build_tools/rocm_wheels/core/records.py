@@ -23,6 +23,7 @@ from rocm_wheels.core.record_faults import (
     list_record_faults,
     list_required_keys,
 )
+from rocm_wheels.core.wording import format_size
 from rocm_wheels.core.yaml_reader import KeyPath, Mark, YamlTree, read_yaml_tree
 
 _MOST_SHOWN = 100  # faults of a file
@@ -79,7 +80,7 @@ def read_text_file(path: Path, *, tip: str = "name another file", missing_tip: s
     except OSError as cause:
         raise DataError(f"cannot read {path}: {cause.strerror}", tip=tip) from cause
     if len(content) > _LARGEST_FILE:
-        raise DataError(f"{path} has more than {_LARGEST_FILE >> 20} MiB: is it the right one?", tip=tip)
+        raise DataError(f"{path} has more than {format_size(_LARGEST_FILE)}: is it the right one?", tip=tip)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as cause:

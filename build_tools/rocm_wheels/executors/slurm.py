@@ -30,6 +30,7 @@ from rocm_wheels.core import (
     Workspace,
     format_command,
     format_count,
+    format_duration,
     lock_folder,
     log_note,
     log_warning,
@@ -567,7 +568,7 @@ def wait_for_jobs(
             silent += 1
             if not reported or silent > MOST_SILENCES:
                 raise
-            log_warning(f"{failure.message}; asking again in {every:g} s")
+            log_warning(f"{failure.message}; asking again in {format_duration(every)}")
             pause(every)
             continue
         silent = 0

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rocm_wheels.core import MachineResources, UsageError, format_command
+from rocm_wheels.core import MachineResources, UsageError, format_command, format_duration, format_size
 from rocm_wheels.executors.slurm_cluster import Partition, SlurmJob
 from rocm_wheels.executors.slurm_records import JobFolder, compute_delay
 from rocm_wheels.executors.slurm_steps import Decision, JobArray
@@ -69,7 +69,8 @@ def size_job(
         notes.append(f"no --mem: Slurm does not know how much memory the nodes of {partition.name} have")
     elif partition is not None and memory is not None and partition.memory is not None:
         if memory > partition.memory:
-            notes.append(f"--mem: {memory} MiB would do; nodes of {partition.name} have {partition.memory}")
+            memory_text, most = format_size(memory * _MIB), format_size(partition.memory * _MIB)
+            notes.append(f"--mem: {memory_text} would do; nodes of {partition.name} have {most}")
         memory = min(memory, partition.memory)
     disk: int | None = (expected.wheel * DISK_WHEELS + _GIB) // _MIB
     if partition is not None and partition.disk is None:
@@ -77,7 +78,8 @@ def size_job(
         notes.append(f"no --tmp: Slurm does not know how large TMPDIR of {partition.name} is")
     minutes = max(int(expected.seconds * TIME_MARGIN / 60) + 1, MINUTES_AT_LEAST)
     if partition is not None and partition.minutes is not None and minutes > partition.minutes:
-        notes.append(f"--time: {minutes} min would do; {partition.name} gives {partition.minutes}")
+        needed, limit = format_duration(minutes * 60), format_duration(partition.minutes * 60)
+        notes.append(f"--time: {needed} would do; {partition.name} gives {limit}")
         minutes = partition.minutes
     return JobSize(cpus, memory, disk, minutes, tuple(notes))
 
@@ -95,9 +97,9 @@ def _estimate_step(step: Step, plan: Plan, history: History, cpus: int) -> Estim
 def describe_size(size: JobSize) -> str:
     """Say what a job asks for."""
     parts = [f"{size.cpus} CPUs"]
-    parts += [f"{size.memory} MiB"] if size.memory else []
-    parts += [f"{size.disk} MiB TMPDIR"] if size.disk else []
-    return ", ".join([*parts, f"{size.minutes} min"])
+    parts += [f"{format_size(size.memory * _MIB)} memory"] if size.memory else []
+    parts += [f"{format_size(size.disk * _MIB)} TMPDIR"] if size.disk else []
+    return ", ".join([*parts, format_duration(size.minutes * 60)])
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rocm_wheels.core import Finding, Severity, UsageError
+from rocm_wheels.core import Finding, Severity, UsageError, format_count
 from rocm_wheels.gpus import Hardware, detect_hardware
 from rocm_wheels.hosts.doctor_kernels import (
     KernelVerdict,
@@ -219,7 +219,7 @@ def summarize_findings(findings: Iterable[Finding]) -> str:
     for severity in severities:
         number = count_findings(listed, severity)
         if number:
-            parts.append(f"{number} {severity}{'s' if number > 1 else ''}")
+            parts.append(format_count(number, severity))
     return ", ".join(parts) or "no problems found"
 
 

@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from rocm_wheels.core import Finding
+from rocm_wheels.core import Finding, format_size
 from rocm_wheels.gpus import (
     CUDA_VISIBLE_DEVICES,
     GFX_VARIABLES,
@@ -300,7 +300,7 @@ def check_shared_memory(subject: DoctorSubject) -> Iterator[Finding]:
     has_several_cards = len(_list_cards(subject)) > 1
     yield Finding(
         "warning" if has_several_cards else "info",
-        f"/dev/shm has {size // (1 << 20)} MB; "
+        f"/dev/shm has {format_size(size)}; "
         + ("RCCL and data loaders" if has_several_cards else "data loaders")
         + " fail with 'No space left on device' or a bus error when it is full",
         "docker run --ipc=host …   # or --shm-size 16G"
@@ -316,7 +316,7 @@ def check_locked_memory(subject: DoctorSubject) -> Iterator[Finding]:
         return
     yield Finding(
         "info",
-        f"a process may lock {limit // 1024} kB of memory: RCCL over InfiniBand or RoCE needs more",
+        f"a process may lock {format_size(limit)} of memory: RCCL over InfiniBand or RoCE needs more",
         "docker run --ulimit memlock=-1 …" if subject.machine.container else "ulimit -l unlimited",
     )
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rocm_wheels.audit import describe_exit
-from rocm_wheels.core import BuildError, HostError, UsageError, run_command, suggest_name
+from rocm_wheels.core import BuildError, HostError, UsageError, format_duration, run_command, suggest_name
 from rocm_wheels.hosts.checks.run import MODULES, PROGRESS
 from rocm_wheels.hosts.installed_packages import find_interpreter
 
@@ -206,7 +206,7 @@ def _run_process(
     except BuildError as failure:
         if not pids:
             raise HostError(str(failure)) from failure.__cause__
-        end, state = f"stopped after {limit:g} s", "timeout"
+        end, state = f"stopped after {format_duration(limit)}", "timeout"
     outcomes, begun = _read_answers(answers)
     if begun is not None:
         detail = end + _format_tail(spoken)

@@ -12,10 +12,8 @@ from .clean import remove_leftover as remove_leftover
 from .clean import select_leftovers as select_leftovers
 from .console_text import SummaryRow as SummaryRow
 from .console_text import find_last_line as find_last_line
-from .console_text import format_duration as format_duration
 from .console_text import format_json_summary as format_json_summary
 from .console_text import format_markdown_summary as format_markdown_summary
-from .console_text import format_size as format_size
 from .console_text import format_summary as format_summary
 from .console_text import join_lines as join_lines
 from .console_text import shorten_digests as shorten_digests

@@ -1,4 +1,4 @@
-"""Text for people: the table at the end of a run, sizes and times, and foreign text made safe to print."""
+"""Text for people: the table at the end of a run, and foreign text made safe to print."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from rocm_wheels.core import align_rows, format_markdown_table, format_table
+from rocm_wheels.core import align_rows, format_duration, format_markdown_table, format_size, format_table
 
 # colours and cursor moves (ECMA-48), titles of windows, then whatever else controls
 _ESCAPE_SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
@@ -74,7 +74,7 @@ def format_cells(row: SummaryRow) -> tuple[str, ...]:
         ),
         row.version,
         _format_targets(row) if row.wheel else "",
-        format_size(row.size),
+        format_size(row.size, unknown=""),
         "" if row.seconds is None else format_duration(row.seconds),
         row.sha256,
         outcome,
@@ -104,29 +104,6 @@ def format_summary(rows: Sequence[SummaryRow], *, width: int | None = None) -> s
 def format_markdown_summary(rows: Sequence[SummaryRow]) -> str:
     """Write the table for a GitHub step summary."""
     return format_markdown_table(SUMMARY_HEADERS, [format_cells(row) for row in rows])
-
-
-def format_size(size: int | None) -> str:
-    """Return bytes as people read them (binary units)."""
-    if size is None:
-        return ""
-    value, units = float(size), ["B", "KiB", "MiB", "GiB"]
-    while value >= 1024 and len(units) > 1:
-        value /= 1024
-        units.pop(0)
-    return f"{size} B" if units[0] == "B" else f"{value:.1f} {units[0]}"
-
-
-def format_duration(seconds: float) -> str:
-    """Return seconds as people read them: ``0.4 s``, ``12 s``, ``3 min 05 s``, ``2 h 07 min``."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02} s"
-    return f"{minutes // 60} h {minutes % 60:02} min"
 
 
 def format_json_summary(rows: Sequence[SummaryRow]) -> str:

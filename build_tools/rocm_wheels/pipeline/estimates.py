@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rocm_wheels.core import MachineResources, count_compile_jobs
+from rocm_wheels.core import MachineResources, count_compile_jobs, format_count
 from rocm_wheels.models import StepCosts, get_step_costs
 from rocm_wheels.pipeline.run_record import EVENTS_FILE, list_run_ids
 
@@ -99,7 +99,7 @@ def estimate_step(
 
 
 def _count_targets_and_jobs(targets: int, jobs: int) -> str:
-    return ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for n, word in ((targets, "target"), (jobs, "job")))
+    return f"{format_count(targets, 'target')}, {format_count(jobs, 'job')}"
 
 
 def _memory_per_job(costs: StepCosts, past_steps: tuple[PastStep, ...]) -> int:

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rocm_wheels.core import UsageError, align_rows, format_count, hide_variable_value, log_note
+from rocm_wheels.core import (
+    UsageError,
+    align_rows,
+    format_count,
+    format_duration,
+    format_size,
+    hide_variable_value,
+    log_note,
+)
 from rocm_wheels.models import Project, make_version_suffix
-from rocm_wheels.pipeline.console_text import format_duration, format_size, shorten_digests
+from rocm_wheels.pipeline.console_text import shorten_digests
 from rocm_wheels.pipeline.estimates import Estimate
 from rocm_wheels.pipeline.facts import Facts, gather_facts
 from rocm_wheels.pipeline.plan_file import PlanFile

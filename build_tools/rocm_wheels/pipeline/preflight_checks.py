@@ -14,9 +14,16 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
 
-from rocm_wheels.core import Finding, MachineResources, UsageError, find_errors, format_count, format_finding
+from rocm_wheels.core import (
+    Finding,
+    MachineResources,
+    UsageError,
+    find_errors,
+    format_count,
+    format_finding,
+    format_size,
+)
 from rocm_wheels.models import BuildDownload, Platform, Project, has_aotriton_kernels, strip_features
-from rocm_wheels.pipeline.console_text import format_size
 from rocm_wheels.pipeline.estimates import Estimate
 from rocm_wheels.sources import OLDEST_GIT
 

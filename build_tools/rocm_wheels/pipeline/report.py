@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from rocm_wheels.core import DataError, format_count
-from rocm_wheels.pipeline.console_text import format_duration, format_size, shorten_digests
+from rocm_wheels.core import DataError, format_count, format_duration, format_size
+from rocm_wheels.pipeline.console_text import shorten_digests
 from rocm_wheels.pipeline.report_drawings import draw_ninja, draw_patterns, draw_timeline
 from rocm_wheels.pipeline.report_html import (
     Markup,
@@ -174,7 +174,7 @@ def render_steps(run: RecordedRun) -> Markup:
                 make_outcome(step.state),
                 "" if step.seconds is None else format_duration(step.seconds),
                 "" if expected is None else format_duration(expected),
-                format_size(step.peak_memory or None),  # 0: it ended before anybody looked
+                format_size(step.peak_memory or None, unknown=""),  # 0: it ended before anybody looked
                 _format_cores(step, ended),
                 join_markup(
                     shorten_digests(step.why),
@@ -298,7 +298,7 @@ def _render_environment(changes: Mapping[str, str | None] | None) -> Markup | No
         [make_code(name), make_tag("em", "removed") if value is None else make_code(value)]
         for name, value in sorted(changes.items())
     ]
-    count = f"{len(rows)} changed {'variable' if len(rows) == 1 else 'variables'}"
+    count = format_count(len(rows), "changed variable")
     return make_tag(
         "details",
         make_tag("summary", count),
@@ -334,7 +334,7 @@ def render_wheels(run: RecordedRun) -> Markup | None:
                     if step.state == "skipped"
                     else None,
                 ),
-                format_size(output.get("size")),
+                format_size(output.get("size"), unknown=""),
                 output.get("version") or step.begun.get("version") or "",
                 "not read" if targets is None else ", ".join(_sort_targets(targets)) or "none",
             ]
@@ -407,7 +407,7 @@ def _group_libraries(libraries: Mapping[str, Sequence[str]]) -> list[tuple[str, 
     for member, targets in sorted(libraries.items()):
         shared.setdefault((member.rpartition("/")[0], frozenset(targets or ())), []).append(member)
     return [
-        (members[0] if len(members) == 1 else f"{folder}/ ({len(members):,} files)", targets)
+        (members[0] if len(members) == 1 else f"{folder}/ ({format_count(len(members), 'file')})", targets)
         for (folder, targets), members in shared.items()
     ]
 
@@ -505,7 +505,7 @@ def _render_header(run: RecordedRun) -> Markup:
     verdict = _VERDICT_SENTENCES[run.state].format(time=format_duration(run.seconds or 0.0))
     when = f"{parse_event_time(begun).day} {parse_event_time(begun):%B %Y, %H:%M} UTC" if begun else None
     cores = f"{begun['cores']:g} cores" if begun.get("cores") else None
-    machine = [begun.get("platform"), cores, format_size(begun.get("memory"))]
+    machine = [begun.get("platform"), cores, format_size(begun.get("memory"), unknown="")]
     dropped = list_dropped_targets(run)
     return make_tag(
         "header",

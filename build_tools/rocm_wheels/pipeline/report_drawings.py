@@ -20,8 +20,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 
-from rocm_wheels.core import DataError, format_count
-from rocm_wheels.pipeline.console_text import format_duration
+from rocm_wheels.core import DataError, format_count, format_duration
 from rocm_wheels.pipeline.report_html import Markup, format_percent, join_markup, make_table, make_tag
 from rocm_wheels.pipeline.run_record import Event, RecordedRun, RecordedStep, parse_event_time
 
@@ -168,7 +167,7 @@ class TimeAxis:
                     "text", self._format_time_of_day(seconds), class_="tick", x=x, y=12, text_anchor=anchor
                 )
             )
-            since = f"+{_format_round_time(seconds)}" if seconds else "begin"
+            since = f"+{format_duration(seconds)}" if seconds else "begin"
             parts.append(make_tag("text", since, class_="tick quiet", x=x, y=27, text_anchor=anchor))
         return join_markup(parts)
 
@@ -267,15 +266,6 @@ def _draw_bar(step: RecordedStep, axis: TimeAxis, begin: float, length: float, t
         bar = make_tag("rect", class_=f"bar {step.state}", width=width, rx=2, **position)
     track = make_tag("rect", class_="track", x=0, y=top + _BAR / 2 - 0.5, width="100%", height=1)
     return join_markup(track, bar)
-
-
-def _format_round_time(seconds: float) -> str:
-    """Return a round time without what is nought of it: ``1 h``, ``1 h 30 min``, ``2 d``."""
-    parts, rest = [], round(seconds)
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
-        count, rest = divmod(rest, size)
-        parts += [f"{count} {unit}"] if count else []
-    return " ".join(parts)
 
 
 _NINJA_WIDTH = 1200  # units of the drawing, which is stretched to the page

@@ -30,6 +30,7 @@ from rocm_wheels.core import (
     Workspace,
     count_compile_jobs,
     format_command,
+    format_duration,
     get_error_class,
     get_own_command,
     get_process_start,
@@ -39,7 +40,6 @@ from rocm_wheels.core import (
     read_max_jobs,
 )
 from rocm_wheels.models import load_project
-from rocm_wheels.pipeline.console_text import format_duration
 from rocm_wheels.pipeline.estimates import estimate_step, read_history
 from rocm_wheels.pipeline.facts import Facts, gather_facts
 from rocm_wheels.pipeline.outputs import StepStamp, describe_changes

@@ -12,13 +12,14 @@ from pathlib import Path
 from types import TracebackType
 
 from rocm_wheels.core import (
+    format_duration,
     is_log_on_github,
     is_log_terminal,
     log_note,
     paint_text,
     show_live_lines,
 )
-from rocm_wheels.pipeline.console_text import format_duration, shorten_digests
+from rocm_wheels.pipeline.console_text import shorten_digests
 
 
 def measure_tree_memory(root: int) -> int | None:

@@ -59,7 +59,6 @@ from .finalize import FinalPlan as FinalPlan
 from .finalize import finalize_set as finalize_set
 from .finalize import list_changed_members as list_changed_members
 from .finalize import plan_finalize as plan_finalize
-from .gate.judge import format_age as format_age
 from .gate.judge import judge_set as judge_set
 from .gate.judge import judge_staged_set as judge_staged_set
 from .gate.judge import load_policy_for as load_policy_for

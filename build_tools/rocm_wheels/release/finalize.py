@@ -21,6 +21,7 @@ from rocm_wheels.core import (
     ReleaseError,
     Store,
     copy_atomically,
+    format_size,
     hash_file,
     lock_folder,
     log_note,
@@ -240,9 +241,6 @@ def _read_metadata(store: Store, paths: FamilyPaths, file: SetFile) -> WheelMeta
     return parse_metadata(content, name=store.url_of(path))
 
 
-_MEBIBYTE = 1 << 20
-
-
 @dataclass(frozen=True)
 class WrittenWheel:
     """A wheel of the new set: the file, and the members outside its dist-info that are other than before."""
@@ -397,10 +395,7 @@ def _require_room(store: Store, plan: FinalPlan, folder: Path) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise ReleaseError(
-            (
-                f"{needed // _MEBIBYTE + 1} MiB are to be written, and {folder} has room for "
-                f"{free // _MEBIBYTE} MiB"
-            ),
+            (f"{format_size(needed)} are to be written, and {folder} has room for {format_size(free)}"),
             tip="free some space, or name a folder on another disk with --work-dir",
         )
 

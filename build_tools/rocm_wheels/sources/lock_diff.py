@@ -19,6 +19,7 @@ from typing import Any, Literal
 from rocm_wheels.core import (
     SourceError,
     align_rows,
+    format_count,
     hide_credentials,
     log_note,
     prefix_log_lines,
@@ -564,7 +565,7 @@ def _describe_count(between: CommitRange | SourceError | None) -> str:
 
 
 def _count_commits(commits: Sequence[HistoryCommit], how: str) -> str:
-    return f"{len(commits)} commit{'s' if len(commits) > 1 else ''}{how}"
+    return f"{format_count(len(commits), 'commit')}{how}"
 
 
 def _list_not_compared(diff: LockDiff) -> list[str]:

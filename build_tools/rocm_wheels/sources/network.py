@@ -23,6 +23,7 @@ from rocm_wheels.core import (
     SourceError,
     UsageError,
     capture_output,
+    format_duration,
     hide_credentials,
     log_note,
     log_warning,
@@ -128,9 +129,8 @@ def attempt_with_retries(attempt: Callable[[], _T], *, transport: Transport, act
 
     def warn_of_retry(failure: Exception, number: int, seconds: float) -> None:
         reason = str(failure).strip().splitlines()[-1].lstrip(" |")
-        log_warning(
-            f"{activity}: {reason}; trying again in {seconds:.0f} s ({number} of {transport.retries})"
-        )
+        wait = f"{format_duration(round(seconds))} ({number} of {transport.retries})"
+        log_warning(f"{activity}: {reason}; trying again in {wait}")
 
     return run_with_retries(
         lambda: _attempt_once(attempt),

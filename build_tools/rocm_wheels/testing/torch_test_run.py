@@ -26,6 +26,7 @@ from rocm_wheels.core import (
     RocmWheelsError,
     UsageError,
     format_count,
+    format_duration,
     hash_file,
     is_interrupted,
     lock_folder,
@@ -223,7 +224,7 @@ def _judge_end(
         return None
     where = "".join(f"\n  | {line}" for line in _select_telling_lines(output_lines))
     if code == 1 and any(_TIMEOUT_LINE.search(line) for line in output_lines):
-        return "timeout", f"was stopped after {limit:g} s in it{where}"
+        return "timeout", f"was stopped after {format_duration(limit)} in it{where}"
     if code == 1 and after.finished:
         return "crashed", f"ended with exit code 1, and no test failed{where}"
     how = f"ended with exit code {code} in the middle" if code in _GOOD_EXIT_CODES else describe_exit(code)

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from rocm_wheels.compile import list_sdk_warnings
-from rocm_wheels.core import Workspace, log_note, log_warning
+from rocm_wheels.core import Workspace, format_duration, log_note, log_warning
 from rocm_wheels.pipeline.build_environment import ReadyEnvironment, inspect_environment
-from rocm_wheels.pipeline.console_text import format_duration
 from rocm_wheels.pipeline.planner import Planner
 from rocm_wheels.pipeline.request import SdkRequest
 from rocm_wheels.pipeline.step import Step

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from rocm_wheels.core import Store, UsageError, format_count, suggest_name
+from rocm_wheels.core import Store, UsageError, format_count, format_duration, suggest_name
 from rocm_wheels.models import strip_features
 from rocm_wheels.release.evidence.evidence import EvidenceKind, summarize_evidence
 from rocm_wheels.release.evidence.store import StoredEvidence, read_all_evidence, warn_of_wrong_clocks
@@ -163,16 +163,8 @@ def describe_staleness(weighed: WeighedEvidence, measure: EvidenceMeasure) -> st
     """Return that evidence is too old, or of too few tests, for the end of a sentence; "" for none."""
     if not weighed.stale:
         return f"; {explain_too_few(weighed.few[0], measure)}" if weighed.few else ""
-    age = measure.now - weighed.stale[0].evidence.when
-    return f"; the newest is {format_age(age)} old, and may be {format_age(measure.fresh)}"
-
-
-def format_age(age: timedelta) -> str:
-    """Return a length of time for people: ``20 min``, ``3 h``, ``12 d``."""
-    minutes = max(int(age.total_seconds() // 60), 0)
-    if minutes < 120:
-        return f"{minutes} min"
-    return f"{minutes // 60} h" if minutes < 72 * 60 else f"{minutes // (24 * 60)} d"
+    age = format_duration((measure.now - weighed.stale[0].evidence.when).total_seconds())
+    return f"; the newest is {age} old, and may be {format_duration(measure.fresh.total_seconds())}"
 
 
 _ANY_EVIDENCE_AGE = timedelta(days=36500)
@@ -333,7 +325,7 @@ def _describe_passes(
     newest = weighed.passing[0].evidence
     pythons = ", ".join(group.python for group in covered_groups if group.python)
     spoken = f" with Python {pythons}" if pythons else ""
-    age = format_age(measure.now - newest.when)
+    age = format_duration((measure.now - newest.when).total_seconds())
     return f"passed{spoken} ({newest.counts}; {age} ago on {newest.host.short}, by {newest.by})"
 
 
