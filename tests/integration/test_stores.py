@@ -107,7 +107,7 @@ def test_a_store_without_conditions_is_refused_or_said(
         with pytest.raises(ReleaseError, match=said):
             require_conditional_writes(store)
         require_conditional_writes(store, unconditional=True)
-        assert "see to it that nobody else writes" in capsys.readouterr().err
+        assert "does not honour conditional writes" in capsys.readouterr().err
         tag = store.create("a", b"1")
         with pytest.raises(AlreadyInStoreError):
             store.create("a", b"2")
@@ -473,3 +473,13 @@ def test_where_a_rename_is_one_step_nothing_is_seen_half(
         store.create("b", b"new")
     assert [one.name for one in (tmp_path / "store").iterdir()] == ["a"]
     assert store.read("a").content == b"old"
+
+
+def test_a_profile_of_aws_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "credentials").write_text("[us]\naws_access_key_id=testing\naws_secret_access_key=testing\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    env = {"AWS_ENDPOINT_URL": s3_servers.moto(), "AWS_PROFILE": "us"}
+    store = S3Store(s3_servers.a_bucket(), "", env)
+    assert store.create("a", b"one") == store.read("a").tag
+    with pytest.raises(UsageError, match="the settings of AWS cannot be used"):
+        S3Store("bucket", "", {**env, "AWS_PROFILE": "nobody"}).read("a")

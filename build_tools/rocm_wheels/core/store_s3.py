@@ -1,4 +1,4 @@
-"""Keep a store in S3, or in what speaks its language (Ceph, MinIO and others), through s3fs.
+"""Keep a store in S3, or in what speaks its language (Ceph, MinIO and others), through botocore.
 
 Conditions are S3's own: ``If-None-Match: *`` creates, ``If-Match: <ETag>`` replaces; a server that
 ignores them is found by ``find_broken_promise``. With a file its sha256 is kept, so that it is recognised
@@ -11,6 +11,18 @@ Parts of an upload that was killed stay with the server, unseen, and cost what t
 a lifecycle rule (AbortIncompleteMultipartUpload).
 
 ``AWS_ENDPOINT_URL`` names another server than Amazon's; credentials are those of AWS's own tools.
+
+Libraries that do more were tried on moto 5.2.5, also over a line that loses answers, and do not keep this:
+
+- obstore 0.12.1 creates and replaces under conditions, but a conditional write is one request with the whole
+  file in memory, never parts. A copy cannot be held to the ETag of its source, and one that must create loses
+  the metadata (``multipart``) or replaced what was there (``header``). A file is said to exist when the
+  server answers 409, that another write is under way; a lost answer, a 500 and an expired token are one kind
+  of error. With its own retries a write whose answer was lost counts as somebody else's. No MD5 is sent, and
+  ``AWS_PROFILE`` is not read.
+- s3transfer 0.19.3, the transfers of boto3, takes no conditions for uploads.
+- s3fs 2026.9.0 has the calls of botocore behind an event loop, leaves out conditions that its botocore does
+  not know without a word, and brings 15 more packages.
 """
 
 from __future__ import annotations
@@ -158,121 +170,119 @@ class S3Client:
                 key: value for key, value in parameters.items() if key not in ("IfMatch", "IfNoneMatch")
             }
         return self._call_and_translate(
-            operation, parameters, lambda filesystem: filesystem.call_s3(operation, **parameters)
+            operation, parameters, lambda client: getattr(client, operation)(**parameters)
         )
 
     def call_with_body(self, operation: str, **parameters: Any) -> tuple[Any, bytes]:
         """Return the answer and the bytes that it carries. Raises as ``call``."""
 
-        async def read(filesystem: Any) -> tuple[Any, bytes]:
-            answer = await filesystem._call_s3(operation, **parameters)
-            async with answer["Body"] as body:
-                return answer, await body.read()
+        def read(client: Any) -> tuple[Any, bytes]:
+            answer = getattr(client, operation)(**parameters)
+            with answer["Body"] as body:
+                return answer, body.read()
 
-        def both(filesystem: Any) -> Any:
-            from fsspec.asyn import sync  # type: ignore[import-untyped]
-
-            return sync(filesystem.loop, read, filesystem)
-
-        answer_and_body: tuple[Any, bytes] = self._call_and_translate(operation, parameters, both)
+        answer_and_body: tuple[Any, bytes] = self._call_and_translate(operation, parameters, read)
         return answer_and_body
 
     def download_url(self, bucket: str, key: str) -> str:
         """Return a URL that reads a file, signed with the credentials; nothing is asked of the server."""
-        location, parameters = f"{bucket}/{key}", {"Bucket": bucket, "Key": key}
+        parameters = {"Bucket": bucket, "Key": key}
         return str(
             self._call_and_translate(
-                "get_object", parameters, lambda filesystem: filesystem.url(location, _SIGNED_URL_SECONDS)
+                "get_object",
+                parameters,
+                lambda client: client.generate_presigned_url(
+                    "get_object", Params=parameters, ExpiresIn=_SIGNED_URL_SECONDS
+                ),
             )
         )
 
-    def _get_filesystem(self) -> Any:
+    def _get_client(self) -> Any:
         with self._lock:
             if self._made is None:
-                try:
-                    import s3fs  # type: ignore[import-untyped]
-                except ImportError as cause:
-                    raise UsageError("stores in S3 need s3fs", tip=_INSTALL_EXTRA_TIP) from cause
-                self._made = s3fs.S3FileSystem(
-                    **_make_settings(self._env, self._endpoint), anon=self._anonymous
-                )
-                self._made.retries = 1  # its own would repeat a write without a look
+                self._made = _make_client(self._env, self._endpoint, anonymous=self._anonymous)
             return self._made
 
     def _call_and_translate(
         self, operation: str, parameters: Mapping[str, Any], work: Callable[[Any], Any]
     ) -> Any:
-        filesystem = self._get_filesystem()
-        from botocore import exceptions as botocore_errors  # type: ignore[import-untyped]
+        client = self._get_client()
+        from botocore import exceptions  # type: ignore[import-untyped]
         from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
+        from urllib3.exceptions import HTTPError
 
-        lost = (
-            botocore_errors.HTTPClientError,
-            botocore_errors.ConnectionError,
-            botocore_errors.IncompleteReadError,
-            OSError,
-        )
         where = f"s3://{parameters['Bucket']}/{parameters.get('Key', '')}"
         try:
-            return work(filesystem)
-        except botocore_errors.NoCredentialsError as cause:
+            return work(client)
+        except exceptions.NoCredentialsError as cause:
             tip = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
             raise ReleaseError(f"there are no credentials for {where}", tip=tip) from cause
-        except Exception as failure:
-            causes = failure, failure.__cause__
-            if answer := next(
-                (error for error in causes if isinstance(error, botocore_errors.ClientError)), None
-            ):
-                raise _translate_error(answer, operation, where) from failure
-            if isinstance(failure, (*lost, ResponseParserError)) or _is_connection_error(failure):
-                raise TransientS3Error(
-                    f"{where}: {str(failure) or type(failure).__name__}", unsure=True
-                ) from failure
-            if isinstance(failure, botocore_errors.BotoCoreError):
-                raise ReleaseError(f"{operation} of {where} cannot be asked for") from failure
-            raise
+        except exceptions.ClientError as failure:
+            raise _translate_error(failure, operation, where) from failure
+        except (
+            exceptions.HTTPClientError,
+            exceptions.ConnectionError,
+            exceptions.IncompleteReadError,
+            ResponseParserError,
+            HTTPError,  # of a body that breaks off
+            OSError,
+        ) as failure:
+            raise TransientS3Error(
+                f"{where}: {str(failure) or type(failure).__name__}", unsure=True
+            ) from failure
+        except exceptions.BotoCoreError as failure:
+            raise ReleaseError(f"{operation} of {where} cannot be asked for") from failure
 
 
 def has_aws_credentials(env: Mapping[str, str]) -> bool:
     """Tell whether AWS's own tools would find credentials: variables, files, or a server that gives them."""
     if env.get("AWS_ACCESS_KEY_ID") or env.get("AWS_PROFILE"):
         return True
+    return _make_session(env).get_credentials() is not None
+
+
+def _make_session(env: Mapping[str, str]) -> Any:
     try:
         from botocore.session import Session  # type: ignore[import-untyped]
     except ImportError as cause:
-        raise UsageError("stores in S3 need s3fs", tip=_INSTALL_EXTRA_TIP) from cause
-    return Session().get_credentials() is not None
+        raise UsageError("stores in S3 need botocore", tip=_INSTALL_EXTRA_TIP) from cause
+    return Session(profile=env.get("AWS_PROFILE") or None)
 
 
-def _make_settings(env: Mapping[str, str], endpoint: str) -> dict[str, Any]:
+def _make_client(env: Mapping[str, str], endpoint: str, *, anonymous: bool) -> Any:
     if endpoint and urlsplit(endpoint).scheme not in ("http", "https"):
         raise UsageError(f"AWS_ENDPOINT_URL={endpoint.rpartition('@')[2]!r} is not the URL of a server")
     if "@" in endpoint:
         tip = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; the URL is printed and logged"
         raise UsageError("AWS_ENDPOINT_URL holds credentials", tip=tip)
-    settings: dict[str, Any] = {
-        "signature_version": "s3v4",  # of URLs too, whose default is older than most regions
+    session = _make_session(env)
+    from botocore import UNSIGNED
+    from botocore.config import Config  # type: ignore[import-untyped]
+    from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
+
+    config = Config(
+        signature_version=UNSIGNED if anonymous else "s3v4",  # of URLs too, whose default is older
         # newer checksums are unknown to many servers; what arrived is told by the ETag
-        "request_checksum_calculation": "when_required",
-        "response_checksum_validation": "when_required",
-        "retries": {"mode": "standard", "total_max_attempts": 1},
-        "max_pool_connections": 32,
-    }
-    if region := _get_region(env):
-        settings["region_name"] = region
-    elif endpoint:
-        settings["region_name"] = "us-east-1"
-    if endpoint:
-        settings["s3"] = {"addressing_style": "path"}
-    return {
-        "key": env.get("AWS_ACCESS_KEY_ID"),
-        "secret": env.get("AWS_SECRET_ACCESS_KEY"),
-        "token": env.get("AWS_SESSION_TOKEN"),
-        "profile": env.get("AWS_PROFILE"),
-        "endpoint_url": endpoint or None,
-        "config_kwargs": settings,
-        "skip_instance_cache": True,
-    }
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        retries={"mode": "standard", "total_max_attempts": 1},  # its own would repeat a write without a look
+        max_pool_connections=32,
+        s3={"addressing_style": "path"} if endpoint else None,
+    )
+    try:
+        return session.create_client(
+            "s3",
+            region_name=_get_region(env) or ("us-east-1" if endpoint else None),
+            endpoint_url=endpoint or None,
+            aws_access_key_id=env.get("AWS_ACCESS_KEY_ID"),
+            aws_secret_access_key=env.get("AWS_SECRET_ACCESS_KEY"),
+            aws_session_token=env.get("AWS_SESSION_TOKEN"),
+            config=config,
+        )
+    except BotoCoreError as cause:  # a profile that is not there, a key without its secret
+        raise UsageError(
+            "the settings of AWS cannot be used", tip="correct the AWS_ variables or ~/.aws"
+        ) from cause
 
 
 def _get_region(env: Mapping[str, str]) -> str:
@@ -311,10 +321,6 @@ def _translate_error(failure: Any, operation: str, where: str) -> Exception:
 def normalize_etag(etag: str) -> str:
     """Return an ETag as it is compared: a proxy that compresses makes it weak, some leave out its quotes."""
     return '"{}"'.format(etag.removeprefix("W/").strip('"'))
-
-
-def _is_connection_error(failure: Exception) -> bool:
-    return type(failure).__module__.split(".")[0] in ("aiohttp", "aiobotocore", "asyncio")
 
 
 PART_SIZE = 16 << 20  # bytes; S3 takes 10,000 parts
