@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from faulty_store import FaultyStore
 
-from rocm_wheels.core import ChangedInStoreError, FolderStore
-from rocm_wheels.index import DocumentJournal, put_file
+from rocm_wheels.core import ChangedInStoreError, FolderStore, put_file
+from rocm_wheels.index import DocumentJournal
 from rocm_wheels.index.publish import take_steps
 
 PAGE = "v2/torch/index.html"

@@ -108,6 +108,8 @@ from .store import Store as Store
 from .store import StoredFile as StoredFile
 from .store import StoredFileInfo as StoredFileInfo
 from .store import change_documents as change_documents
+from .store import create_or_read as create_or_read
+from .store import put_file as put_file
 from .store import size_of_content as size_of_content
 from .store_dry_run import DryRunStore as DryRunStore
 from .store_folder import FolderStore as FolderStore

@@ -6,6 +6,7 @@ the condition that nobody else has done so meanwhile. No more is asked of a stor
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Iterator
@@ -164,6 +165,43 @@ def change_documents(work: Callable[[], _ResultT], *, description: str) -> _Resu
         )
     except ChangedInStoreError as cause:
         raise ReleaseError(f"{description} is changed by others all the time", tip=RUN_AGAIN_TIP) from cause
+
+
+def create_or_read(store: Store, path: str, content: bytes) -> bytes | None:
+    """Write a new file; return ``None``, or the content of the file that is there already."""
+    try:
+        store.create(path, content)
+    except AlreadyInStoreError:
+        return store.read(path).content
+    return None
+
+
+def put_file(store: Store, path: str, content: bytes, check: Callable[[], None] | None = None) -> bool:
+    """Let a file have this content; tell whether it had not.
+
+    Raises ChangedInStoreError when somebody else writes other bytes there meanwhile.
+    """
+    try:
+        stored = store.read(path)
+    except NotInStoreError:
+        stored = None
+    if stored is not None and stored.content == content:
+        return False
+    if check is not None:
+        check()
+    try:
+        if stored is None:
+            store.create(path, content)
+        else:
+            store.replace(path, content, stored.tag)
+    except (ChangedInStoreError, AlreadyInStoreError) as cause:
+        with contextlib.suppress(NotInStoreError):
+            if store.read(path).content == content:  # another run does the same
+                return False
+        raise ChangedInStoreError(
+            f"{path} was changed by another process in the meantime", tip=RUN_AGAIN_TIP
+        ) from cause
+    return True
 
 
 def size_of_content(content: bytes | Path) -> int:

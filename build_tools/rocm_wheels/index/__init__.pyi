@@ -28,7 +28,6 @@ from .publish import PageExchange as PageExchange
 from .publish import can_rename_at_once as can_rename_at_once
 from .publish import exchange_pages as exchange_pages
 from .publish import point_link as point_link
-from .publish import put_file as put_file
 from .publish import remove_link as remove_link
 from .reader import ACCEPT_PAGES as ACCEPT_PAGES
 from .reader import IndexAnswer as IndexAnswer

@@ -43,15 +43,14 @@ from pathlib import Path
 
 from rocm_wheels.core import (
     RUN_AGAIN_TIP,
-    AlreadyInStoreError,
     ChangedInStoreError,
     DataError,
     DryRunStore,
-    NotInStoreError,
     ReleaseError,
     Store,
     lock_folder,
     log_note,
+    put_file,
     run_in_parallel,
     write_atomically,
 )
@@ -342,34 +341,6 @@ def _remove_file(store: Store, path: str, check: Check) -> bool:
         return False
     check()
     store.remove(path)
-    return True
-
-
-def put_file(store: Store, path: str, content: bytes, check: Check | None = None) -> bool:
-    """Let a file have this content; tell whether it had not.
-
-    Raises ChangedInStoreError when somebody else writes other bytes there meanwhile.
-    """
-    try:
-        stored = store.read(path)
-    except NotInStoreError:
-        stored = None
-    if stored is not None and stored.content == content:
-        return False
-    if check is not None:
-        check()
-    try:
-        if stored is None:
-            store.create(path, content)
-        else:
-            store.replace(path, content, stored.tag)
-    except (ChangedInStoreError, AlreadyInStoreError) as cause:
-        with contextlib.suppress(NotInStoreError):
-            if store.read(path).content == content:  # another run does the same
-                return False
-        raise ChangedInStoreError(
-            f"{path} was changed by another process in the meantime", tip=RUN_AGAIN_TIP
-        ) from cause
     return True
 
 

@@ -15,8 +15,16 @@ from collections.abc import Collection, Sequence
 
 from packaging.requirements import Requirement
 
-from rocm_wheels.core import AlreadyInStoreError, NotInStoreError, ReleaseError, Store, run_in_parallel
-from rocm_wheels.index import HTML_PAGE, JSON_PAGE, METADATA_SUFFIX, put_file
+from rocm_wheels.core import (
+    AlreadyInStoreError,
+    NotInStoreError,
+    ReleaseError,
+    Store,
+    create_or_read,
+    put_file,
+    run_in_parallel,
+)
+from rocm_wheels.index import HTML_PAGE, JSON_PAGE, METADATA_SUFFIX
 from rocm_wheels.release.layout import SET_FILE, FamilyPaths
 from rocm_wheels.release.pages import make_set_pages, read_released_sets
 from rocm_wheels.release.set_conflicts import RequirementsByFile, read_requirements, sort_by_dependencies
@@ -101,12 +109,11 @@ def _copy_wheel(store: Store, staging: FamilyPaths, release: FamilyPaths, file: 
     new = int(_copy_file(store, source, target, file.sha256, size=file.size))
     new += _copy_file(store, source + METADATA_SUFFIX, target + METADATA_SUFFIX, file.metadata_sha256)
     path = release.name_claim(file.name)
-    try:
-        store.create(path, f"{file.sha256}\n".encode())
-    except AlreadyInStoreError:
-        _require_same_bytes(file, store.read(path).content)
-        return new
-    return new + 1
+    name_content = create_or_read(store, path, f"{file.sha256}\n".encode())
+    if name_content is None:
+        return new + 1
+    _require_same_bytes(file, name_content)
+    return new
 
 
 def _require_same_bytes(file: SetFile, name_content: bytes) -> None:

@@ -24,13 +24,14 @@ from rocm_wheels.core import (
     NotInStoreError,
     ReleaseError,
     Store,
+    create_or_read,
     format_count,
     log_note,
     log_warning,
+    put_file,
     run_in_parallel,
     size_of_content,
 )
-from rocm_wheels.index import put_file
 from rocm_wheels.release.stage_plan import StagePlan
 from rocm_wheels.release.wheel_set import SetDocument, parse_set
 
@@ -216,11 +217,9 @@ def _claim_names(store: Store, plan: StagePlan) -> None:
     """Give the names to their bytes, one after the other and sorted: of two who want some, one gets all."""
     for wheel in plan.wheels:
         path = plan.paths.name_claim(wheel.file.name)
-        try:
-            store.create(path, f"{wheel.file.sha256}\n".encode())
-        except AlreadyInStoreError:
-            if store.read(path).content.decode().strip() != wheel.file.sha256:
-                raise _make_taken_error([wheel.file.name], plan) from None
+        present = create_or_read(store, path, f"{wheel.file.sha256}\n".encode())
+        if present is not None and present.decode().strip() != wheel.file.sha256:
+            raise _make_taken_error([wheel.file.name], plan)
 
 
 def _verify_files(store: Store, plan: StagePlan, files: Mapping[str, bytes | Path]) -> None:
@@ -262,10 +261,9 @@ def _sort_failed(results: Iterable[str | None]) -> list[str]:
 
 def _publish_document(store: Store, path: str, document: SetDocument) -> bool:
     """Write the last file; tell whether we were the one who did."""
-    try:
-        store.create(path, document.to_json())
-    except AlreadyInStoreError:
-        published = parse_set(store.read(path).content, where=store.url_of(path))
-        _require_same_set(published, document, store.url_of(path))
-        return False
-    return True
+    present = create_or_read(store, path, document.to_json())
+    if present is None:
+        return True
+    published = parse_set(present, where=store.url_of(path))
+    _require_same_set(published, document, store.url_of(path))
+    return False

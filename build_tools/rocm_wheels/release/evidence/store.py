@@ -18,6 +18,7 @@ from rocm_wheels.core import (
     ReleaseError,
     Store,
     UsageError,
+    create_or_read,
     format_count,
     log_warning,
     run_in_parallel,
@@ -56,16 +57,13 @@ def add_evidence(store: Store, layout: StoreLayout, document: SetDocument, evide
     path = (
         f"{FamilyPaths(layout, document.family).evidence_folder(document.id)}/{evidence.id}{_EVIDENCE_SUFFIX}"
     )
-    try:
-        store.create(path, evidence.to_json())
-    except AlreadyInStoreError as conflict:
-        stored_evidence = parse_evidence(store.read(path).content, where=store.url_of(path), name=evidence.id)
-        if stored_evidence.payload != evidence.payload:  # 12 hex digits that agree by chance
-            raise ReleaseError(
-                f"{path} says something else: {describe_evidence(stored_evidence)}"
-            ) from conflict
-        return False
-    return True
+    present = create_or_read(store, path, evidence.to_json())
+    if present is None:
+        return True
+    stored_evidence = parse_evidence(present, where=store.url_of(path), name=evidence.id)
+    if stored_evidence.payload != evidence.payload:  # 12 hex digits that agree by chance
+        raise ReleaseError(f"{path} says something else: {describe_evidence(stored_evidence)}")
+    return False
 
 
 def require_own_evidence(document: SetDocument, evidence: Evidence) -> None:
