@@ -1,7 +1,6 @@
-"""The drawings of a report, as SVG: the steps of a run on one axis of time, and the commands that ninja ran.
+"""Where the drawings of a report have what: steps on one axis of time, and the commands that ninja ran.
 
-Places on the axis are percentages, so that nothing has to be scaled and text keeps its size on a phone.
-How a step ended is said in words and by the pattern of its bar; colour only repeats it.
+``templates/drawings.html`` draws them as SVG.
 
 A log of ninja has a head (``# ninja log v7``) and a line an output: begin and end in milliseconds since
 that ninja began, time of the output's last change, path, hash of the command, with tabs between. Versions
@@ -14,14 +13,14 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from rocm_wheels.core import DataError, format_count, format_duration
-from rocm_wheels.pipeline.report_html import Markup, format_percent, join_markup, make_table, make_tag
 from rocm_wheels.pipeline.run_record import Event, RecordedRun, RecordedStep, parse_event_time
 
 _LOG_HEAD = re.compile(r"# ninja log v(\d+)")
@@ -127,14 +126,6 @@ _MIN_BAR_SHARE = 0.01  # of the axis: less is drawn as a mark of fixed width
 _LINE_CHARACTERS = 50  # characters, on a phone
 _MAX_AXIS_SECONDS = 10 * 365 * 86400.0  # longer than that, an axis would leave the calendar
 
-# beyond colour: hatches for what went wrong, dots for what somebody stopped, an open frame for what goes on
-BAR_PATTERNS = {
-    "failed": ("M-1 1l2-2M0 8l8-8M7 9l2-2", 8),
-    "timeout": ("M2 0v8M6 0v8", 8),
-    "killed": ("M0 8l8-8M0 0l8 8", 8),
-    "interrupted": ("M1 2h2M5 6h2", 8),
-}
-
 
 @dataclass(frozen=True)
 class TimeAxis:
@@ -152,24 +143,23 @@ class TimeAxis:
 
     def position(self, seconds: float) -> str:
         """Return where a moment lies, in percent."""
-        return format_percent(seconds, self.seconds)
+        share = max(min(seconds / self.seconds, 1.0), 0.0) if self.seconds > 0 else 0.0
+        return f"{share * 100:.2f}".rstrip("0").rstrip(".") + "%"
 
-    def draw(self, height: float) -> Markup:
-        """Return the marks with the time of day and the time since then, and lines down to ``height``."""
-        parts = []
+    def place_marks(self) -> list[dict[str, str]]:
+        """Return the marks: place, time of day, and time since the begin."""
+        marks = []
         for seconds in self.find_ticks():
             share = seconds / self.seconds if self.seconds else 0
-            anchor = "start" if share < 0.08 else "end" if share > 0.92 else "middle"
-            x = self.position(seconds)
-            parts.append(make_tag("line", class_="grid", x1=x, x2=x, y1=_AXIS - 6, y2=height))
-            parts.append(
-                make_tag(
-                    "text", self._format_time_of_day(seconds), class_="tick", x=x, y=12, text_anchor=anchor
-                )
+            marks.append(
+                {
+                    "x": self.position(seconds),
+                    "anchor": "start" if share < 0.08 else "end" if share > 0.92 else "middle",
+                    "time": self._format_time_of_day(seconds),
+                    "since": f"+{format_duration(seconds)}" if seconds else "begin",
+                }
             )
-            since = f"+{format_duration(seconds)}" if seconds else "begin"
-            parts.append(make_tag("text", since, class_="tick quiet", x=x, y=27, text_anchor=anchor))
-        return join_markup(parts)
+        return marks
 
     def _format_time_of_day(self, seconds: float) -> str:
         if self.begin is None:
@@ -184,28 +174,21 @@ def make_axis(run: RecordedRun) -> TimeAxis:
     return TimeAxis(begin, min(max(run.last_clock - run.first_clock, 0.001), _MAX_AXIS_SECONDS))
 
 
-def draw_timeline(run: RecordedRun, steps: Sequence[RecordedStep]) -> Markup:
-    """Draw the steps that ran, in the order in which they began."""
+def place_timeline(run: RecordedRun, steps: Sequence[RecordedStep]) -> dict[str, Any]:
+    """Place the steps that ran, in the order in which they began."""
     axis, rows, top = make_axis(run), [], float(_AXIS)
     for step in steps:
         begin, length = _find_stretch(run, step)
         outcome = describe_outcome(step, length)
-        two = len(step.id) + len(outcome) > _LINE_CHARACTERS
-        rows.append(_draw_label(step.id, outcome, top, two=two))
-        top += _LINE * (2 if two else 1)
-        rows.append(_draw_bar(step, axis, begin, length, top))
+        is_long = len(step.id) + len(outcome) > _LINE_CHARACTERS
+        row = {"name": step.id, "outcome": outcome, "state": step.state, "is_long": is_long}
+        row |= {"label_y": top + 13, "outcome_y": top + _LINE + 13}
+        top += _LINE * (2 if is_long else 1)
+        rows.append(row | _place_bar(axis, begin, length, top))
         top += _BAR + _GAP
     label = f"{format_count(len(steps), 'step')} in {format_duration(axis.seconds)}"
-    return make_tag(
-        "svg",
-        axis.draw(top - _GAP / 2),
-        rows,
-        class_="timeline",
-        width="100%",
-        height=top,
-        role="img",
-        aria_label=label,
-    )
+    drawing = {"label": label, "height": top, "bottom": top - _GAP / 2}
+    return drawing | {"marks": axis.place_marks(), "rows": rows}
 
 
 def describe_outcome(step: RecordedStep, length: float) -> str:
@@ -219,24 +202,6 @@ def describe_outcome(step: RecordedStep, length: float) -> str:
     return f"{step.state} after {format_duration(length)}"
 
 
-def draw_patterns() -> Markup:
-    """Define the patterns of the bars, once a page."""
-    elements = [
-        make_tag(
-            "pattern",
-            make_tag("rect", width=size, height=size, class_="wash"),
-            make_tag("path", d=path),
-            id=f"pattern-{name}",
-            class_=f"pattern {name}",
-            width=size,
-            height=size,
-            patternUnits="userSpaceOnUse",
-        )
-        for name, (path, size) in BAR_PATTERNS.items()
-    ]
-    return make_tag("svg", make_tag("defs", elements), width=0, height=0, class_="defs", aria_hidden="true")
-
-
 def _find_stretch(run: RecordedRun, step: RecordedStep) -> tuple[float, float]:
     """Return when a step began, in seconds since the run did, and how long it took as far as is known."""
     begin = max(step.begun["clock"] - run.first_clock, 0.0)
@@ -244,33 +209,21 @@ def _find_stretch(run: RecordedRun, step: RecordedStep) -> tuple[float, float]:
     return begin, max(run.last_clock - step.begun["clock"], 0.0) if seconds is None else seconds
 
 
-def _draw_label(name: str, outcome: str, top: float, *, two: bool) -> Markup:
-    name_span = make_tag("tspan", name, class_="name")
-    if two:
-        return join_markup(
-            make_tag("text", name_span, x=0, y=top + 13),
-            make_tag("text", outcome, class_="how", x=0, y=top + _LINE + 13),
-        )
-    return make_tag("text", name_span, make_tag("tspan", outcome, class_="how", dx=8), x=0, y=top + 13)
-
-
-def _draw_bar(step: RecordedStep, axis: TimeAxis, begin: float, length: float, top: float) -> Markup:
+def _place_bar(axis: TimeAxis, begin: float, length: float, top: float) -> dict[str, object]:
     end = min(begin + length, axis.seconds)
-    position = {"x": axis.position(begin), "y": top, "height": _BAR}
-    width = format_percent(max(end - begin, 0.0), axis.seconds)
-    if end - begin < _MIN_BAR_SHARE * axis.seconds:
-        bar = make_tag(
-            "rect", class_=f"bar {step.state}", width=3, **position
-        )  # seen however short the step was
-    else:
-        bar = make_tag("rect", class_=f"bar {step.state}", width=width, rx=2, **position)
-    track = make_tag("rect", class_="track", x=0, y=top + _BAR / 2 - 0.5, width="100%", height=1)
-    return join_markup(track, bar)
+    is_short = end - begin < _MIN_BAR_SHARE * axis.seconds  # seen however short the step was
+    return {
+        "x": axis.position(begin),
+        "y": top,
+        "track_y": top + _BAR / 2 - 0.5,
+        "thick": _BAR,
+        "width": 3 if is_short else axis.position(max(end - begin, 0.0)),
+        "is_round": not is_short,
+    }
 
 
 _NINJA_WIDTH = 1200  # units of the drawing, which is stretched to the page
 _NAMED_EDGES, _LISTED_EDGES = 60, 15
-_NINJA_AXIS = 40
 
 EDGE_KIND_WORDS = {
     "device": "device code (HIP)",
@@ -281,8 +234,8 @@ EDGE_KIND_WORDS = {
 }
 
 
-def draw_ninja(run: RecordedRun, step: RecordedStep, event: Event) -> Markup:
-    """Show one ninja: a picture, figures a kind, the longest edges; or why its log cannot be shown."""
+def place_ninja(run: RecordedRun, step: RecordedStep, event: Event) -> dict[str, Any]:
+    """Show one ninja: a picture, figures a kind, the longest edges; or a note why its log cannot be shown."""
     recorded_path = Path(str(event.get("log") or ""))
     path = run.folder / recorded_path
     if not path.is_file():
@@ -290,9 +243,9 @@ def draw_ninja(run: RecordedRun, step: RecordedStep, event: Event) -> Markup:
     try:
         edges = read_ninja_log(path)
     except DataError as unreadable:
-        return make_tag("p", str(unreadable), class_="note")
+        return {"step": step.id, "note": str(unreadable)}
     if not edges:
-        return make_tag("p", "ninja had nothing to do.", class_="note")
+        return {"step": step.id, "note": "ninja had nothing to do."}
     packed = assign_lanes(edges)
     whole = max([1, *(edge.end for edge in edges)])
     began = event.get("began")
@@ -303,14 +256,17 @@ def draw_ninja(run: RecordedRun, step: RecordedStep, event: Event) -> Markup:
         f"up to {len(packed)} at a time and "
         f"{work / whole:.1f} on average."
     )
-    return join_markup(
-        make_tag("p", caption),
-        _draw_lanes(
-            TimeAxis(begin, whole / 1000), packed, whole, label=f"Commands of ninja in {step.id}: {caption}"
-        ),
-        _make_kinds_table(edges),
-        _make_longest_table(edges),
-    )
+    drawing = _place_lanes(packed, whole)
+    drawing["label"] = f"Commands of ninja in {step.id}: {caption}"
+    drawing["marks"] = TimeAxis(begin, whole / 1000).place_marks()
+    return {
+        "step": step.id,
+        "note": "",
+        "caption": caption,
+        "drawing": drawing,
+        "kinds": _list_kinds(edges),
+        "longest": _list_longest(edges),
+    }
 
 
 @dataclass(frozen=True)
@@ -322,33 +278,16 @@ class _NinjaScale:
     thick: int
 
 
-def _draw_lanes(axis: TimeAxis, packed: Sequence[Sequence[NinjaEdge]], whole: int, *, label: str) -> Markup:
+def _place_lanes(packed: Sequence[Sequence[NinjaEdge]], whole: int) -> dict[str, Any]:
     tall = max(4, min(14, 420 // len(packed)))
     scale = _NinjaScale(whole / _NINJA_WIDTH, tall, tall - 1 if tall > 4 else tall)
-    height = tall * len(packed)
-    paths = _make_paths(packed, scale)
-    inner = make_tag(
-        "svg",
-        [make_tag("path", class_=f"edge {kind}", d=path) for kind, path in paths.items()],
-        _make_name_boxes(packed, scale),
-        y=_NINJA_AXIS,
-        width="100%",
-        height=height,
-        viewBox=f"0 0 {_NINJA_WIDTH} {height}",
-        preserveAspectRatio="none",
-    )
-    total = _NINJA_AXIS + height
-    picture = make_tag(
-        "svg",
-        axis.draw(total),
-        inner,
-        class_="timeline ninja",
-        width="100%",
-        height=total,
-        role="img",
-        aria_label=label,
-    )
-    return join_markup(picture, _draw_legend(paths))
+    return {
+        "width": _NINJA_WIDTH,
+        "height": tall * len(packed),
+        "paths": _make_paths(packed, scale),
+        "boxes": _make_name_boxes(packed, scale),
+        "words": EDGE_KIND_WORDS,
+    }
 
 
 def _make_paths(packed: Sequence[Sequence[NinjaEdge]], scale: _NinjaScale) -> dict[str, str]:
@@ -363,22 +302,18 @@ def _make_paths(packed: Sequence[Sequence[NinjaEdge]], scale: _NinjaScale) -> di
     return {kind: "".join(boxes[kind]) for kind in EDGE_KIND_WORDS if kind in boxes}
 
 
-def _make_name_boxes(packed: Sequence[Sequence[NinjaEdge]], scale: _NinjaScale) -> list[Markup]:
+def _make_name_boxes(packed: Sequence[Sequence[NinjaEdge]], scale: _NinjaScale) -> list[dict[str, object]]:
     """Return a box that says its name over each of the longest commands."""
-    longest = sorted(_iterate_edges(packed), key=lambda item: (-item[1].milliseconds, item[1].outputs))[
-        :_NAMED_EDGES
-    ]
+    lanes = sorted(_iterate_edges(packed), key=lambda item: (-item[1].milliseconds, item[1].outputs))
     return [
-        make_tag(
-            "rect",
-            make_tag("title", f"{edge.outputs[0]}: {format_duration(edge.milliseconds / 1000)}"),
-            class_="named",
-            x=round(edge.begin / scale.unit),
-            y=lane * scale.tall,
-            width=max(round(edge.milliseconds / scale.unit), 1),
-            height=scale.thick,
-        )
-        for lane, edge in longest
+        {
+            "title": f"{edge.outputs[0]}: {format_duration(edge.milliseconds / 1000)}",
+            "x": round(edge.begin / scale.unit),
+            "y": lane * scale.tall,
+            "width": max(round(edge.milliseconds / scale.unit), 1),
+            "height": scale.thick,
+        }
+        for lane, edge in lanes[:_NAMED_EDGES]
     ]
 
 
@@ -388,41 +323,20 @@ def _iterate_edges(packed: Sequence[Sequence[NinjaEdge]]) -> Iterator[tuple[int,
             yield number, edge
 
 
-def _draw_legend(kinds: Iterable[str]) -> Markup:
-    """Say what the kinds are: shades, and a frame around libraries, tell them apart without colour."""
-    return make_tag(
-        "ul",
-        [
-            make_tag(
-                "li", make_tag("span", class_=f"swatch {kind}", aria_hidden="true"), EDGE_KIND_WORDS[kind]
-            )
-            for kind in kinds
-        ],
-        class_="legend",
-    )
-
-
-def _make_kinds_table(edges: Sequence[NinjaEdge]) -> Markup:
+def _list_kinds(edges: Sequence[NinjaEdge]) -> list[list[str]]:
+    """Return a row a kind of command: how many, their time in all, and that of the longest."""
     rows = []
     for kind, words in EDGE_KIND_WORDS.items():
         times = [edge.milliseconds / 1000 for edge in edges if edge.kind == kind]
         if times:
             rows.append([words, f"{len(times):,}", format_duration(sum(times)), format_duration(max(times))])
-    return make_table(["kind", "commands", "their time in all", "longest"], rows, numbers={1, 2, 3})
+    return rows
 
 
-def _make_longest_table(edges: Sequence[NinjaEdge]) -> Markup:
+def _list_longest(edges: Sequence[NinjaEdge]) -> list[tuple[str, str, str]]:
+    """Return what the longest commands made, their time, and when they began."""
     chosen = sorted(edges, key=lambda edge: (-edge.milliseconds, edge.outputs))[:_LISTED_EDGES]
-    rows = [
-        [
-            make_tag("code", edge.outputs[0]),
-            format_duration(edge.milliseconds / 1000),
-            f"+{format_duration(edge.begin / 1000)}",
-        ]
+    return [
+        (edge.outputs[0], format_duration(edge.milliseconds / 1000), format_duration(edge.begin / 1000))
         for edge in chosen
     ]
-    return make_tag(
-        "details",
-        make_tag("summary", f"The {len(rows)} longest commands" if len(rows) > 1 else "The command"),
-        make_table(["made", "time", "begun"], rows, numbers={1, 2}),
-    )
