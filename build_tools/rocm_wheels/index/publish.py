@@ -2,14 +2,13 @@
 
 Every such change goes the same way:
 
-1. what it needs is stored out of sight, where there is such a place: a disk that is full is met before
-   anything changed
-2. a journal says what is to change
-3. steps are taken in their order, each on condition that the change is still ours and that the file is still
+1. a journal says what is to change; in a folder, after all of it is stored beside: a disk that is full is met
+   before anything changed
+2. steps are taken in their order, each on condition that the change is still ours and that the file is still
    as it was seen; what is as it should be stays untouched
-4. the journal says that it is done
+3. the journal says that it is done
 
-Each step can be repeated: whoever comes after a run that was killed between 2 and 4 does 3 and 4.
+Each step can be repeated: whoever comes after a run that was killed between 1 and 3 does 2 and 3.
 
 | index | steps | journal |
 |---|---|---|
