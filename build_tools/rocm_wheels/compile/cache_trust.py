@@ -31,9 +31,11 @@ from rocm_wheels.compile.compiler_cache import (
 from rocm_wheels.compile.sdk_tree import SdkTree, find_hipcc, make_hipcc_environment
 from rocm_wheels.core import (
     BuildError,
+    RetryPolicy,
     capture_output,
     hash_file,
     run_command,
+    wait_or_stop,
 )
 from rocm_wheels.models import strip_features
 
@@ -48,7 +50,7 @@ __global__ void scale(float* values) { values[threadIdx.x] *= FACTOR; }
 """
 _HEADER_TEMPLATE = "#define FACTOR {}.0f\n"
 _LINKED_LIBRARY = re.compile(r"-mlink-builtin-bitcode\"?\s+(?:\"([^\"]+)\"|(\S+))")
-RETRY_PAUSES = (0.2, 1.0, 2.0)  # seconds before another attempt
+_STORE_DELAYS = RetryPolicy(retries=3, first_wait=0.2, growth=3, jitter=0)
 _COMPILE_SECONDS = 300.0  # seconds a compile; with ROCm's own headers one takes about 3
 _SETTING_LINE = re.compile(r"\((?P<origin>.*)\) (?P<key>[a-z_]+) = (?P<value>.*)")
 # settings of ccache's that say where it stores or what it reports, not what it takes for the same compile
@@ -265,11 +267,11 @@ def _check_repeat(trial: CacheTrial, target: str) -> TrustCheck:
     """Compile the same source again: it must be answered. What is cached is stored with a little delay."""
     trial.write_header(3, hours=3)
     first = second = trial.compile_kernel(target)
-    for pause in RETRY_PAUSES:
+    for misses in range(1, _STORE_DELAYS.retries + 1):
         second = trial.compile_kernel(target)
         if second.outcome != "miss":
             break
-        time.sleep(pause)
+        wait_or_stop(_STORE_DELAYS.compute_wait(misses))
     same = second.digest == first.digest
     outcome = second.outcome if second.outcome != "hit" else f"hit, {'the same' if same else 'other'} bytes"
     return TrustCheck(
