@@ -43,6 +43,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="fork" if isolation.CAN_FORK else "spawn",
         help="how each test gets a process of its own [%(default)s]",
     )
+    add(
+        "--smoke-device",
+        default="",
+        metavar="DEVICE",
+        help="test this one of torch's alone: cpu, cuda:1, xpu:0",
+    )
     add("--smoke-data", metavar="FILE", help="compatibility data as JSON [those of the checkout]")
     add("--smoke-gfx", metavar="GFX", help="the GPU must be of this target")
     add("--smoke-outcomes", metavar="FILE", help="write each outcome as a line of JSON, as it comes")
@@ -52,7 +58,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Look at torch in a process that may die of it, and ask for the data."""
-    config.addinivalue_line("markers", "gpu: about an AMD GPU; skipped by name without one")
+    config.addinivalue_line("markers", "gpu: about a GPU; skipped by name without one")
+    config.addinivalue_line("markers", "quick: of the quick part, which is `rocm-wheels test`")
     config.addinivalue_line("markers", "limit(seconds): how long this test may take")
     option = config.option
     if option.smoke_processes == "fork" and not isolation.CAN_FORK:
@@ -65,7 +72,12 @@ def pytest_configure(config: pytest.Config) -> None:
     leave_no_cores()
     if option.smoke_outcomes:
         end_with_parent()  # whoever wants them is not there any more
-    found = look(data=option.smoke_data, gfx=option.smoke_gfx, require_gpu=option.require_gpu)
+    found = look(
+        data=option.smoke_data,
+        gfx=option.smoke_gfx,
+        require_gpu=option.require_gpu,
+        device=option.smoke_device,
+    )
     config.stash[_GIVEN] = found
     if option.smoke_outcomes and not hasattr(config, "workerinput"):
         outcomes = Outcomes(Path(option.smoke_outcomes), lambda item: _is_of_half(item, option.smoke_half))
@@ -92,8 +104,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     given = metafunc.config.stash[_GIVEN]
     if "device" in metafunc.fixturenames:
         only_gpu = any(mark.name == "gpu" for mark in metafunc.definition.iter_markers())
-        halves = [pytest.param("gpu", marks=pytest.mark.gpu)]
-        metafunc.parametrize("device", halves if only_gpu else ["cpu", *halves], indirect=True)
+        device = metafunc.config.option.smoke_device
+        cpu = pytest.param("cpu", id="cpu")
+        gpu = pytest.param(device or "cuda:0", id=device or "gpu", marks=pytest.mark.gpu)
+        devices = [cpu] if device == "cpu" else [gpu] if device or only_gpu else [cpu, gpu]
+        metafunc.parametrize("device", devices, indirect=True)
     for argument, table in ROWS.items():
         if argument in metafunc.fixturenames:
             rows = [pytest.param(row, id=row["id"]) for row in given.data.get(table, ())]
@@ -120,7 +135,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
     mark = item.get_closest_marker("limit")
     limit = (option.smoke_limit or (mark.args[0] if mark else LIMIT)) * option.smoke_scale
     forks = option.smoke_processes == "fork"
-    words = [] if forks else [f"--smoke-given={_given_file(item.config)}"]
+    words = (
+        []
+        if forks
+        else [f"--smoke-given={_given_file(item.config)}", f"--smoke-device={option.smoke_device}"]
+    )
     reports = _not_run(item) or isolation.run_apart(item, limit=limit, fork=forks, words=words)
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
@@ -146,7 +165,8 @@ def _outcome(report: Any) -> str:
 
 def _look_after_gpu(item: pytest.Item) -> None:
     """Ask, after a crash or a hang, whether the GPU still calculates: if not, nothing is tried on it."""
-    if fault := gpu_fault():
+    gpu = item.config.stash[_GIVEN].gpu
+    if gpu is not None and (fault := gpu_fault(gpu.get("device", ""))):
         item.config.stash[_LOST] = f"not run: since {item.name} the GPU does not calculate any more: {fault}"
 
 
@@ -234,14 +254,17 @@ def torch() -> Any:
 
 @pytest.fixture
 def device(request: pytest.FixtureRequest) -> Iterator[str]:
-    """``cpu``, or torch's name of the GPU. What is still running there at the end fails this test."""
-    if request.param == "cpu":
+    """``cpu``, or torch's name of a GPU. What is still running there at the end fails this test."""
+    kind, _, index = request.param.partition(":")
+    if kind == "cpu":
         yield "cpu"
         return
-    yield "cuda:0"
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    if cuda is not None and cuda.is_initialized():
-        cuda.synchronize()
+    if index not in ("", "0"):
+        getattr(importlib.import_module("torch"), kind).set_device(request.param)
+    yield request.param
+    backend = getattr(sys.modules.get("torch"), kind, None)
+    if backend is not None and getattr(backend, "is_initialized", lambda: True)():
+        backend.synchronize()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 # For layers; what is compared by dtype, has the tolerances of the compatibility data.
 TOLERANCES = {"float64": 1e-11, "complex128": 1e-11, "float32": 1e-4, "complex64": 1e-4}
 TOLERANCES |= {"float16": 5e-3, "bfloat16": 4e-2}
-# what torch says of a type or an operation that it does not have on the CPU
+# what torch says of a type or an operation that it does not have on a device
 _LACKING = (
     "not implemented for",
     "not supported",
@@ -22,7 +22,10 @@ _LACKING = (
     "unsupported",
     "Could not run",
     "Invalid scaling configuration",
+    "MPS framework doesn't support float64",
+    "Required aspect fp64",
 )
+_NO_MAGMA = "PyTorch with MAGMA"  # a torch for GPUs may be built without this library
 
 
 def uniform(torch: Any, *shape: int, seed: int = 0) -> Any:
@@ -67,12 +70,13 @@ def assert_within(torch: Any, got: Any, wanted: Any, tolerance: dict[str, float]
 
 
 @contextmanager
-def as_far_as_the_cpu_can(device: str) -> Iterator[None]:
-    """Skip on the CPU what torch says it cannot do there; on a GPU that is a failure."""
+def as_far_as_torch_can(device: str) -> Iterator[None]:
+    """Skip what torch says it cannot do on a device; on a GPU of AMD or NVIDIA that is a failure."""
+    lacking = (_NO_MAGMA,) if device.startswith("cuda") else _LACKING
     try:
         yield
-    except (NotImplementedError, RuntimeError, ValueError) as failure:
+    except (NotImplementedError, RuntimeError, TypeError, ValueError) as failure:
         line = (str(failure).strip().splitlines() or [""])[0]
-        if device != "cpu" or not any(sign in str(failure) for sign in _LACKING):
+        if not any(sign in str(failure) for sign in lacking):
             raise
-        pytest.skip(f"torch on the CPU: {line[:200]}")
+        pytest.skip(f"torch on {'the CPU' if device == 'cpu' else device}: {line[:200]}")

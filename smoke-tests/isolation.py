@@ -36,7 +36,8 @@ MOST_PRINTED = 64 << 20  # bytes that a test may print; a kernel's printf in a l
 _SHOWN_LINES = 40
 # frames of a traceback (the innermost is first) that are not of the test: below it there is only pytest
 _OF_PYTEST = re.compile(
-    r'\s+File "([^"]*[/\\](_pytest|pluggy|pytest)[/\\]|[^"]*(isolation|conftest|runpy)\.py|<frozen runpy>)'
+    r'\s+File "([^"]*[/\\](_pytest|pluggy|pytest)[/\\]'
+    r'|[^"]*(isolation|conftest|runpy|start_pytest)\.py|<frozen runpy>)'
 )
 
 
@@ -158,7 +159,8 @@ def _spawn(
 ) -> tuple[int, Callable[[], int | None]]:
     file, _, rest = item.nodeid.partition("::")
     test = f"{item.path}::{rest}" if rest else file
-    argv = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", *words]
+    start = Path(__file__).with_name("start_pytest.py")
+    argv = [sys.executable, str(start), "-q", "-s", "-p", "no:cacheprovider", *words]
     argv += [f"--rootdir={item.config.rootpath}", f"--smoke-one={sent}", test]
     with printed.open("ab") as sink:
         child = subprocess.Popen(

@@ -1,9 +1,9 @@
 """Find out what is tested: ask torch in a process that may die of it, and the checkout for its data.
 
-    python looking.py FILE
+    python looking.py FILE [DEVICE [SECONDS]]
 
-writes what torch says to FILE, a line of JSON an answer, and ends in any case: the process that asks may
-hang in its driver for ever.
+writes what torch says to FILE, a line of JSON an answer, the last one how the process ended that asked; and
+ends in any case: that process may hang in its driver for ever. DEVICE is as probe.py has it.
 """
 
 from __future__ import annotations
@@ -47,16 +47,27 @@ class Given(NamedTuple):
     no_data: str
 
 
-def look(*, data: str | None, gfx: str | None, require_gpu: bool) -> Given:
-    """Return what is tested. ``data`` is a file of it, ``gfx`` the target that the GPU is meant to be."""
-    answers, how = probe()
+def look(*, data: str | None, gfx: str | None, require_gpu: bool, device: str = "") -> Given:
+    """Return what is tested. ``data`` is a file of it, ``gfx`` the target that the GPU is meant to be.
+
+    ``device`` is torch's name of what is tested; else it is the first GPU of AMD.
+    """
+    answers, how = probe(device)
     if not answers:
         return Given({}, f"torch does not start: {how}", None, "torch does not start", True, {}, "no torch")
     facts = answers[0]
-    devices = answers[1]["devices"] if len(answers) > 1 else []
-    gpu, no_gpu, fails = devices[0] if devices else None, "", require_gpu
-    if len(answers) == 1:
+    gpus = answers[1]["devices"] if len(answers) > 1 else []
+    if device:
+        gpus = [gpu for gpu in gpus if gpu["device"] == device]
+    elif facts["kind"] != "rocm":
+        gpus = []
+    gpu, no_gpu, fails = gpus[0] if gpus else None, "", require_gpu
+    if device == "cpu":
+        no_gpu = "the CPU alone is tested"
+    elif len(answers) == 1:
         no_gpu, fails = f"listing the GPUs {how}", True
+    elif gpu is None and device:
+        no_gpu, fails = f"torch does not see {device}", True
     elif gpu is None and facts["kind"] != "rocm":
         no_gpu = f"torch {facts['version']} is a build for {facts['kind']}, not for ROCm"
     elif gpu is None:
@@ -70,9 +81,9 @@ def look(*, data: str | None, gfx: str | None, require_gpu: bool) -> Given:
     return Given(facts, "", gpu, no_gpu, fails, rows, no_data)
 
 
-def gpu_fault() -> str:
-    """Say why the GPU does not calculate, from a fresh process; nothing, when it does."""
-    return _calculates(*probe())
+def gpu_fault(device: str) -> str:
+    """Say why a GPU does not calculate, from a fresh process; nothing, when it does."""
+    return _calculates(*probe(device))
 
 
 def _calculates(answers: list[dict[str, Any]], how: str) -> str:
@@ -83,13 +94,13 @@ def _calculates(answers: list[dict[str, Any]], how: str) -> str:
     return f"asking for it {how}"
 
 
-def probe() -> tuple[list[dict[str, Any]], str]:
+def probe(device: str = "", seconds: float = _SECONDS) -> tuple[list[dict[str, Any]], str]:
     """Return the answers of the probe, and how it ended."""
     with tempfile.TemporaryDirectory(prefix="smoke-", ignore_cleanup_errors=True) as name:
         answer, printed = Path(name, "answer"), Path(name, "printed")
         with printed.open("wb") as sink:
             child = subprocess.Popen(
-                [sys.executable, "-X", "faulthandler", str(_HERE / "probe.py"), str(answer)],
+                [sys.executable, "-X", "faulthandler", str(_HERE / "probe.py"), str(answer), device],
                 cwd=name,
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
@@ -97,9 +108,9 @@ def probe() -> tuple[list[dict[str, Any]], str]:
                 start_new_session=os.name != "nt",
             )
             try:
-                how = describe(child.wait(_SECONDS))
+                how = describe(child.wait(seconds))
             except subprocess.TimeoutExpired:
-                how = f"was stopped after {_SECONDS:g} s"
+                how = f"stopped after {seconds:g} s"
             finally:
                 end_session(child.pid)
                 if not is_over(child.poll):
@@ -119,7 +130,8 @@ def _asked(facts: dict[str, Any], gpu: dict[str, Any] | None) -> tuple[dict[str,
     build_tools = _CLONE / "build_tools"
     if not (build_tools / "rocm_wheels").is_dir():
         return {}, f"the compatibility data are not there: no {build_tools / 'rocm_wheels'}"
-    words = [gpu["arch"] if gpu else "", facts["version"], facts["of"] if facts["kind"] == "rocm" else ""]
+    of_rocm = facts["kind"] == "rocm"
+    words = [gpu["arch"] if gpu and of_rocm else "", facts["version"], facts["of"] if of_rocm else ""]
     said = ""
     program = "Scripts/python.exe" if os.name == "nt" else "bin/python"
     owns = [_CLONE / name / program for name in (".venv", ".venv.rocm-wheels")]
@@ -133,5 +145,12 @@ def _asked(facts: dict[str, Any], gpu: dict[str, Any] | None) -> tuple[dict[str,
     return {}, f"the compatibility data of the checkout cannot be read here ({said}); {tip}"
 
 
+def main(answer: str, device: str = "", seconds: str = str(_SECONDS)) -> None:
+    """Write down what torch says."""
+    answers, ended = probe(device, float(seconds))
+    lines = [json.dumps(line) + "\n" for line in (*answers, {"ended": ended})]
+    Path(answer).write_text("".join(lines), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text("".join(json.dumps(one) + "\n" for one in probe()[0]), encoding="utf-8")
+    main(*sys.argv[1:])

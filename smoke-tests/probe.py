@@ -1,11 +1,11 @@
-"""Say what torch is installed, which AMD GPUs it sees, and whether the first calculates, from a process that
-may die of it.
+"""Say what torch is installed, which GPUs it sees, and whether one calculates, from a process that may die of
+it.
 
-    python probe.py FILE
+    python probe.py FILE [DEVICE]
 
-Writes a line of JSON to FILE when torch is imported, a second one when it has listed its devices, a third one
-when the first of them has added up some numbers: what is missing there, was not survived. Standard library
-and torch.
+Writes a line of JSON to FILE when torch is imported, a second one when it has listed its GPUs, a third one
+when DEVICE, else the first of them, has added up some numbers: what is missing there, was not survived. Of
+``cpu`` only the first line is written. Standard library and torch.
 """
 
 from __future__ import annotations
@@ -29,36 +29,53 @@ def of_torch(torch: Any) -> dict[str, Any]:
     }
 
 
-def devices(torch: Any) -> list[dict[str, Any]]:
-    """Return the AMD GPUs that torch numbers; this starts the runtime."""
-    if not getattr(torch.version, "hip", None) or not torch.cuda.is_available():
-        return []
-    found = []
-    for index in range(torch.cuda.device_count()):
-        of = torch.cuda.get_device_properties(index)
-        found.append({"index": index, "name": str(of.name), "arch": str(of.gcnArchName)})
-    return found
+def list_gpus(torch: Any) -> list[dict[str, Any]]:
+    """Return the GPUs that torch numbers; this starts the runtime. ``arch``: gfx942:sramecc+, 8.9, or ""."""
+    gpus = []
+    for kind in ("cuda", "xpu"):
+        backend = getattr(torch, kind, None)
+        if gpus or backend is None or not backend.is_available():
+            continue
+        for index in range(backend.device_count()):
+            properties = backend.get_device_properties(index)
+            major, minor = getattr(properties, "major", None), getattr(properties, "minor", None)
+            capability = f"{major}.{minor}" if kind == "cuda" and major is not None else ""
+            gpus.append(
+                {
+                    "device": f"{kind}:{index}",
+                    "name": str(properties.name),
+                    "arch": str(getattr(properties, "gcnArchName", "") or capability),
+                    "memory": int(getattr(properties, "total_memory", 0)),
+                }
+            )
+    mps = getattr(torch.backends, "mps", None)
+    if not gpus and mps is not None and mps.is_available():
+        gpus.append({"device": "mps", "name": "Apple GPU", "arch": "", "memory": 0})
+    return gpus
 
 
-def calculated(torch: Any) -> bool:
-    """Tell whether the first GPU adds up whole numbers as the CPU does."""
+def calculates(torch: Any, device: str) -> bool:
+    """Tell whether a GPU adds up whole numbers as the CPU does."""
     numbers = torch.arange(1 << 16, dtype=torch.int64)
-    return int((numbers.to("cuda:0") * 3).sum()) == int(numbers.sum()) * 3
+    return int((numbers.to(device) * 3).sum()) == int(numbers.sum()) * 3
 
 
-def main(answer: str) -> None:
+def main(answer: str, device: str = "") -> None:
     """Write down all answers, each as soon as it is known."""
     import torch
 
     with Path(answer).open("a", encoding="utf-8") as sink:
         sink.write(json.dumps(of_torch(torch)) + "\n")
         sink.flush()
-        there = devices(torch)
-        sink.write(json.dumps({"devices": there}) + "\n")
+        if device == "cpu":
+            return
+        gpus = list_gpus(torch)
+        sink.write(json.dumps({"devices": gpus}) + "\n")
         sink.flush()
-        if there:
-            sink.write(json.dumps({"calculated": calculated(torch)}) + "\n")
+        if gpus:
+            tested = device or gpus[0]["device"]
+            sink.write(json.dumps({"calculated": calculates(torch, tested)}) + "\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

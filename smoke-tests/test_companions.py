@@ -20,6 +20,7 @@ def _module(name: str, project: str = "") -> Any:
     return importlib.import_module(name)
 
 
+@pytest.mark.quick
 def test_torchvision_nms(torch: Any, device: str) -> None:
     """Its own compiled operator keeps the right boxes."""
     torchvision = _module("torchvision")
@@ -27,6 +28,15 @@ def test_torchvision_nms(torch: Any, device: str) -> None:
     scores = torch.tensor([0.9, 0.8, 0.7, 0.95], device=device)
     kept = torchvision.ops.nms(torch.tensor(boxes, device=device), scores, 0.5)
     assert kept.tolist() == [3, 0, 2]
+
+
+@pytest.mark.quick
+def test_numpy_and_back(torch: Any, said: Any) -> None:
+    """Numbers do not change on the way through numpy."""
+    numpy = _module("numpy")
+    numbers = numpy.arange(6).reshape(2, 3)
+    assert bool((torch.from_numpy(numbers).numpy() == numbers).all())
+    said(f"numpy {numpy.__version__}")
 
 
 def test_torchvision_roi_align(torch: Any, device: str) -> None:
@@ -109,6 +119,7 @@ def test_triton_kernel(torch: Any, device: str) -> None:
     assert target.backend == "hip", f"triton compiles for {target}"
 
 
+@pytest.mark.quick
 @pytest.mark.limit(300)
 def test_domain_library(domain_row: dict[str, Any], said: Any) -> None:
     """A library of the PyTorch family imports beside this torch, and has what it is used by."""

@@ -44,10 +44,13 @@ def compilers(torch: Any, device: str, tmp_path: Path, monkeypatch: pytest.Monke
     if device == "cpu":
         if not any(map(shutil.which, ("c++", "g++", "clang++", "cl"))):
             pytest.skip("torch.compile needs a C++ compiler for the CPU, and none is on PATH")
+    elif device == "mps":
+        pytest.skip("not tested on mps")
     else:
         assert importlib.util.find_spec("triton"), "torch.compile needs triton for GPUs; it is not installed"
 
 
+@pytest.mark.quick
 @pytest.mark.usefixtures("compilers")
 def test_compiled_function(torch: Any, device: str) -> None:
     """Pointwise operations and a reduction, fused."""
@@ -59,6 +62,7 @@ def test_compiled_function(torch: Any, device: str) -> None:
     assert_close(torch, torch.compile(normalised, fullgraph=True)(values), normalised(exact), "the result")
 
 
+@pytest.mark.quick
 @pytest.mark.usefixtures("compilers")
 def test_compiled_network_backward(torch: Any, device: str) -> None:
     """A layer with an activation, and its gradients."""

@@ -1,25 +1,58 @@
-"""The GPU itself: data to it and back, streams, graphs, memory."""
+"""The device itself: data to it and back; of GPUs also streams, graphs, memory."""
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import pytest
 from exact import assert_close, both
 
-pytestmark = pytest.mark.gpu
 
-
+@pytest.mark.quick
 def test_data_there_and_back(torch: Any, device: str) -> None:
-    """Numbers do not change on the way, pinned or not."""
+    """Numbers do not change on the way, and the device adds 1."""
     exact = torch.arange(1 << 20, dtype=torch.int32)
-    for source in (exact, exact.pin_memory()):
-        moved = source.to(device, non_blocking=True)
-        torch.cuda.synchronize()
-        assert torch.equal(moved.cpu(), exact)
+    moved = exact.to(device)
+    assert torch.equal(moved.cpu(), exact)
     assert torch.equal((moved + 1).cpu(), exact + 1)
 
 
+@pytest.fixture
+def cuda(device: str) -> Any:
+    """torch.cuda, for what only GPUs of AMD and NVIDIA have."""
+    if not device.startswith("cuda"):
+        pytest.skip("for GPUs of AMD and NVIDIA")
+    return importlib.import_module("torch").cuda
+
+
+@pytest.mark.quick
+@pytest.mark.gpu
+def test_pinned_memory(torch: Any, device: str, cuda: Any) -> None:
+    """Numbers do not change on the way from pinned memory."""
+    exact = torch.arange(1 << 20, dtype=torch.int32)
+    moved = exact.pin_memory().to(device, non_blocking=True)
+    cuda.synchronize()
+    assert torch.equal(moved.cpu(), exact)
+
+
+@pytest.mark.quick
+@pytest.mark.gpu
+def test_copies_to_other_gpus(torch: Any, device: str, cuda: Any, said: Any) -> None:
+    """Numbers do not change on the way from one GPU to another."""
+    others = [f"cuda:{index}" for index in range(cuda.device_count()) if f"cuda:{index}" != device]
+    if not others:
+        pytest.skip("there is no other GPU")
+    exact = torch.arange(1 << 18, dtype=torch.int32)
+    moved = exact.to(device)
+    for other in others:
+        assert torch.equal(moved.to(other).cpu(), exact), f"numbers change on the way to {other}"
+    said(f"to {len(others)} others")
+
+
+@pytest.mark.quick
+@pytest.mark.gpu
+@pytest.mark.usefixtures("cuda")
 def test_streams_and_events(torch: Any, device: str) -> None:
     """Work on another stream is done when its event says so."""
     stream = torch.cuda.Stream()
@@ -33,6 +66,8 @@ def test_streams_and_events(torch: Any, device: str) -> None:
     assert begin.elapsed_time(end) >= 0
 
 
+@pytest.mark.gpu
+@pytest.mark.usefixtures("cuda")
 def test_graph_replays_with_new_input(torch: Any, device: str) -> None:
     """A captured HIP graph calculates again with what its input holds now."""
     weights, weights64 = both(torch, device, 64, 64)
@@ -52,6 +87,8 @@ def test_graph_replays_with_new_input(torch: Any, device: str) -> None:
         assert_close(torch, result, torch.relu(exact @ weights64), "the replayed product")
 
 
+@pytest.mark.gpu
+@pytest.mark.usefixtures("cuda")
 def test_memory_is_given_back(torch: Any, device: str) -> None:
     """What is freed can be allocated again, and too much is an error that leaves the GPU usable."""
     before = torch.cuda.memory_allocated()
@@ -64,6 +101,8 @@ def test_memory_is_given_back(torch: Any, device: str) -> None:
     assert float(torch.ones(10, device=device).sum()) == 10
 
 
+@pytest.mark.gpu
+@pytest.mark.usefixtures("cuda")
 def test_profiler_sees_kernels(torch: Any, device: str) -> None:
     """The profiler attributes time to the GPU."""
     values, _ = both(torch, device, 256, 256)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from exact import as_far_as_the_cpu_can, assert_within, uniform
+from exact import as_far_as_torch_can, assert_within, uniform
 
 _TERMS = 1024
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # the values of four bits without their sign (OCP MX)
@@ -23,7 +23,7 @@ def test_dtype(torch: Any, device: str, dtype_row: dict[str, Any], said: Any) ->
         pytest.skip(dtype_row["not_here"])
     if dtype_row["too_new"]:
         pytest.skip(dtype_row["too_new"])
-    with as_far_as_the_cpu_can(device):
+    with as_far_as_torch_can(device):
         measured = OPERATIONS[dtype_row["operation"]](torch, device, dtype_row)
     said(measured or "exact")
 

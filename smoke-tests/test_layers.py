@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from exact import as_far_as_the_cpu_can, assert_close, both
+from exact import as_far_as_torch_can, assert_close, both
 
 pytestmark = pytest.mark.limit(600)  # MIOpen looks for its fastest kernels when it first sees a shape
 
@@ -21,14 +21,32 @@ _LAYERS: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
     "conv_transpose2d": (lambda nn: nn.ConvTranspose2d(6, 3, 4, stride=2, padding=1), (2, 6, 9, 9)),
     "batch_norm": (lambda nn: nn.BatchNorm2d(5), (4, 5, 12, 12)),
     "layer_norm": (lambda nn: nn.LayerNorm(65), (9, 65)),
+    "group_norm": (lambda nn: nn.GroupNorm(3, 12), (4, 12, 7, 7)),
     "max_pool": (lambda nn: nn.MaxPool2d(3, 2, 1), (2, 3, 21, 21)),
+    "average_pool": (lambda nn: nn.AdaptiveAvgPool2d(5), (2, 3, 20, 20)),
+    "upsample": (lambda nn: nn.Upsample(scale_factor=2, mode="bilinear"), (2, 3, 9, 9)),
+    "transformer": (  # its gradients jump with relu, where a rounded value changes its sign
+        lambda nn: nn.TransformerEncoderLayer(32, 4, 64, 0.0, activation="gelu", batch_first=True),
+        (3, 11, 32),
+    ),
     "lstm": (lambda nn: nn.LSTM(10, 16, 2, batch_first=True), (3, 12, 10)),
     "gru": (lambda nn: nn.GRU(10, 16, batch_first=True), (3, 12, 10)),
 }
+_QUICK_HALVES = ("linear", "conv2d", "layer_norm", "transformer")
+_ACTIVATIONS = ("relu", "gelu", "silu", "elu", "softplus", "sigmoid", "tanh", "log_softmax", "softmax")
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("layer", _LAYERS)
+def _list_layers() -> list[Any]:
+    """Return each layer with each dtype; the quick part has those of float32, and some of 16 bits."""
+    layers = []
+    for layer in _LAYERS:
+        for dtype in ("float32", "float16", "bfloat16"):
+            quick = [pytest.mark.quick] if dtype == "float32" or layer in _QUICK_HALVES else []
+            layers.append(pytest.param(layer, dtype, marks=quick, id=f"{layer}-{dtype}"))
+    return layers
+
+
+@pytest.mark.parametrize(("layer", "dtype"), _list_layers())
 def test_layer(torch: Any, device: str, layer: str, dtype: str, said: Any) -> None:
     """The result, the gradient of the input and those of all weights."""
     make, shape = _LAYERS[layer]
@@ -36,7 +54,7 @@ def test_layer(torch: Any, device: str, layer: str, dtype: str, said: Any) -> No
     rounded = make(torch.nn).to(getattr(torch, dtype))
     exact = copy.deepcopy(rounded).double()
     x, x64 = both(torch, device, *shape, dtype=dtype)
-    with as_far_as_the_cpu_can(device):
+    with as_far_as_torch_can(device):
         off = _compare(torch, (rounded.to(device), x), (exact, x64))
     said(f"off by {off:.1e} of the largest value")
 
@@ -77,6 +95,86 @@ def test_autograd_by_finite_differences(torch: Any, device: str) -> None:
     assert torch.autograd.gradgradcheck(function, (x, w), nondet_tol=1e-10)
 
 
+@pytest.mark.quick
+def test_activations(torch: Any, device: str) -> None:
+    """Every common one, and its gradient."""
+    for seed, name in enumerate(_ACTIVATIONS):
+        function, options = getattr(torch.nn.functional, name), {"dim": -1} if "softmax" in name else {}
+        x, x64 = both(torch, device, 13, 101, seed=seed)
+        results = [function(values.requires_grad_(), **options) for values in (x, x64)]
+        assert_close(torch, *results, name)
+        for result in results:
+            (result * result).sum().backward()
+        assert_close(torch, x.grad, x64.grad, f"the gradient of {name}")
+
+
+@pytest.mark.quick
+def test_losses(torch: Any, device: str) -> None:
+    """Cross entropy by classes, mean square, and binary cross entropy."""
+    functional = torch.nn.functional
+    (x, x64), (y, y64) = both(torch, device, 50, 20), both(torch, device, 50, 20, seed=1)
+    classes = torch.arange(50) % 20
+    entropy, entropy64 = (
+        functional.cross_entropy(x, classes.to(device)),
+        functional.cross_entropy(x64, classes),
+    )
+    assert_close(torch, entropy, entropy64, "cross entropy")
+    assert_close(torch, functional.mse_loss(x, y), functional.mse_loss(x64, y64), "mean square")
+    binary = functional.binary_cross_entropy_with_logits
+    assert_close(torch, binary(x, (y > 0).float()), binary(x64, (y64 > 0).double()), "binary cross entropy")
+
+
+@pytest.mark.quick
+def test_embedding(torch: Any, device: str) -> None:
+    """Rows of a table, some several times, and the gradient of the table."""
+    table, table64 = both(torch, device, 97, 16)
+    rows = (torch.arange(500) * 31) % 97
+    results = [
+        torch.nn.functional.embedding(rows.to(values.device), values.requires_grad_())
+        for values in (table, table64)
+    ]
+    assert_close(torch, *results, "the rows")
+    for result in results:
+        (result**2).sum().backward()
+    assert_close(torch, table.grad, table64.grad, "the gradient of the table")
+
+
+@pytest.mark.quick
+def test_dropout(torch: Any, device: str, said: Any) -> None:
+    """It drops the share that it is told, and scales what is left."""
+    torch.manual_seed(5)
+    dropped = torch.nn.functional.dropout(torch.ones(1_000_000, device=device), 0.3)
+    share = float((dropped == 0).float().mean())
+    assert abs(share - 0.3) < 0.01, f"a dropout of 0.3 drops {share:.3f}"
+    assert float((dropped[dropped != 0] - 1 / 0.7).abs().max()) < 1e-5, (
+        "what is kept is not scaled by 1 / 0.7"
+    )
+    said(f"drops {share:.4f} of 0.3")
+
+
+@pytest.mark.quick
+def test_network_learns(torch: Any, device: str, said: Any) -> None:
+    """A network learns the sine: optimizer, autograd and reuse of memory over 200 steps."""
+    torch.manual_seed(11)
+    nn = torch.nn
+    network = nn.Sequential(nn.Linear(1, 64), nn.Tanh(), nn.Linear(64, 1)).to(device)
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
+    x = torch.linspace(-3, 3, 256).unsqueeze(1).to(device)
+    y = torch.sin(x)
+    losses = []
+    for _ in range(200):
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(network(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss))
+    assert losses[-1] < 0.05 * losses[0], f"the loss went from {losses[0]:.3g} to {losses[-1]:.3g}"
+    learned, exact = network(x), copy.deepcopy(network).cpu().double()(x.cpu().double())
+    assert_close(torch, learned, exact, "what it learned")
+    said(f"loss {losses[0]:.3g} to {losses[-1]:.3g}")
+
+
+@pytest.mark.quick
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_mixed_precision_learns(torch: Any, device: str, dtype: str, said: Any) -> None:
     """Autocast with a gradient scaler: a small network fits a line, in weights that stay float32."""

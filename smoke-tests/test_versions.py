@@ -29,6 +29,7 @@ def test_version_is_that_of_the_installed_distribution(torch: Any) -> None:
     assert re.fullmatch(r"[0-9a-f]{40}", torch.version.git_version), torch.version.git_version
 
 
+@pytest.mark.quick
 def test_build_is_of_the_kind_that_its_version_says(torch: Any, given: Given, said: Any) -> None:
     """``+rocm7.2`` is built with ROCm 7.2, ``+cpu`` and ``+cu…`` with no ROCm."""
     local = torch.__version__.partition("+")[2]
@@ -55,10 +56,13 @@ def test_compiled_for_targets(torch: Any, given: Given, said: Any) -> None:
     said(listed)
 
 
+@pytest.mark.quick
 @pytest.mark.gpu
 def test_compiled_for_this_gpu(torch: Any, given: Given, device: str, said: Any) -> None:
     """Its target is among those, exactly or by a generic one."""
     assert given.gpu is not None
+    if given.torch["kind"] != "rocm":
+        pytest.skip(f"torch {torch.__version__} is a build for {given.torch['kind']}")
     base = given.gpu["arch"].split(":")[0]
     listed = [one.split(":")[0] for one in torch.cuda.get_arch_list()]
     assert not {base, *_generic(base)}.isdisjoint(listed), f"{base} is not among {listed}"
@@ -101,6 +105,7 @@ def test_requirements_of_torch_are_met() -> None:
     assert not (faults := _unmet("torch")), "; ".join(faults)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", _BESIDE)
 def test_companion_belongs_to_this_torch(name: str, said: Any) -> None:
     """A companion that was compiled for one torch is beside that one."""

@@ -141,6 +141,8 @@ def _instead() -> None:
     cuda.get_device_properties = lambda _: of
     cuda.nccl = types.SimpleNamespace(version=lambda: (2, 27, 7))
     torch.distributed.is_nccl_available = lambda: True
+    begin = torch.distributed.init_process_group
+    torch.distributed.init_process_group = lambda _backend, **more: begin("gloo", **more)
     chosen = []
     real = torch._C._BlasBackend
 

@@ -11,16 +11,16 @@ import json
 import os
 import subprocess
 import sys
-import time
 import venv
 from pathlib import Path
 
 import pytest
 
-from rocm_wheels.hosts import CASE_GROUPS, SelfTestCase, list_case_names, run_cases
+from rocm_wheels.hosts import CASE_GROUPS, GROUP_FILES
 
+SMOKE_TESTS = Path(__file__).resolve().parents[2] / "smoke-tests"
 INIT = """
-import os, signal, sys, time
+import os, signal, sys, time, types
 from . import version
 __version__ = "9.9.0+rocm7.2"
 MODE = os.environ.get("STAND_IN", "")
@@ -32,10 +32,23 @@ if MODE == "broken":
 class Values(list):
     def __add__(self, other):
         return Values(one + other for one in self)
+    def __mul__(self, other):
+        return Values(one * other for one in self)
+    def to(self, device):
+        return self
+    def sum(self):
+        return sum(iter(self))
     def tolist(self):
         return list(self)
 
-def arange(count, device=None):
+int32 = int64 = None
+
+def arange(count, device=None, dtype=None):
+    if dtype is None:
+        misbehave()
+    return Values(range(1 if MODE == "wrong" and count == 3 else 0, count))
+
+def misbehave():
     if MODE == "crash":
         sys.stderr.write("about to crash\\n")
         os.kill(os.getpid(), signal.SIGSEGV)
@@ -45,17 +58,19 @@ def arange(count, device=None):
         time.sleep(60)
     if MODE == "spoiled":
         raise RuntimeError("HIP error: invalid device function\\nfor debugging consider passing")
-    return Values(range(1 if MODE == "wrong" else 0, count))
 
 class cuda:
-    matmul = None
+    matmul = types.SimpleNamespace()
     @staticmethod
     def is_available():
         if MODE == "driver":
             os.kill(os.getpid(), signal.SIGSEGV)
         return MODE == "gpu"
-    device_count = staticmethod(lambda: 1)
+    device_count = staticmethod(lambda: int(os.environ.get("GPUS", "1")))
+    set_device = staticmethod(lambda device: None)
     synchronize = staticmethod(lambda: None)
+    is_initialized = staticmethod(lambda: False)
+    get_arch_list = staticmethod(lambda: ["gfx1100"])
     @staticmethod
     def get_device_properties(index):
         class Of:
@@ -65,7 +80,6 @@ class cuda:
 class backends:
     cuda = cudnn = cuda
 """
-MATHS = [SelfTestCase("math", "integers", "cpu"), SelfTestCase("math", "ordering", "cpu")]
 
 
 @pytest.fixture
@@ -73,7 +87,7 @@ def torch(tmp_path: Path) -> Path:
     place = tmp_path / "site" / "torch"
     place.mkdir(parents=True)
     (place / "__init__.py").write_text(INIT)
-    (place / "version.py").write_text('hip = "7.2"\ncuda = None\n')
+    (place / "version.py").write_text('hip = "7.2.26015"\ncuda = None\n')
     return place.parent
 
 
@@ -86,7 +100,7 @@ def command(env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str
     return subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=100)
 
 
-# what torch does → what comes of the first check, words of it; the second one always gets its turn
+# what torch does → what comes of the first check of math, words of it; the others always get their turn
 @pytest.mark.parametrize(
     ("mode", "state", "words"),
     [
@@ -95,29 +109,30 @@ def command(env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str
         ("spoiled", "fail", "RuntimeError: HIP error: invalid device function"),
         ("crash", "crash", "crashed with SIGSEGV"),
         ("leaves", "crash", "ended in the middle of it, with exit code 0"),
-        ("hang", "timeout", "stopped after 1 s"),
+        ("hang", "timeout", "stopped after 5 s"),
     ],
 )
 @pytest.mark.skipif(sys.platform != "linux", reason="signals")
-def test_each_end_is_the_outcome_of_one_check(
-    torch: Path, tmp_path: Path, mode: str, state: str, words: str
-) -> None:
-    begun = time.monotonic()
-    env = environment(torch, mode)
-    first, second = run_cases(MATHS, Path(sys.executable), env, tmp_path, limit=1.0)
-    assert (first.case, first.state) == (MATHS[0], state)
-    assert words in first.detail
-    assert ("about to crash" in first.detail) == (mode == "crash")
-    assert (second.case, second.state) == (MATHS[1], "fail"), "the stand-in has no generator"
-    assert time.monotonic() - begun < 20
+def test_each_end_is_the_outcome_of_one_check(torch: Path, mode: str, state: str, words: str) -> None:
+    ended = command(environment(torch, mode), "math", "--device", "cpu", "--timeout", "5", "--json")
+    assert ended.returncode == 16, ended.stderr
+    outcomes = {outcome["name"]: outcome for outcome in json.loads(ended.stdout)["outcomes"]}
+    first = outcomes["integers"]
+    assert (first["group"], first["device"], first["state"]) == ("math", "cpu", state)
+    assert words in first["detail"]
+    assert ("about to crash" in first["detail"]) == (mode == "crash")
+    assert outcomes["ordering"]["state"] == "fail", "the stand-in has no generator"
+    assert not (SMOKE_TESTS / ".pytest_cache").exists()
 
 
 def test_exit_codes_and_json(torch: Path) -> None:
     ended = command(environment(torch, ""), "import", "--device", "cpu", "--json")
     assert ended.returncode == 0, ended.stderr
     said = json.loads(ended.stdout)
+    assert set(said) == {"python", "torch", "devices", "outcomes", "ok"}
     assert said["ok"] and said["torch"]["kind"] == "rocm" and said["devices"] == ["cpu"]
     assert [one["state"] for one in said["outcomes"] if one["name"] == "torch"] == ["pass"]
+    assert set(said["outcomes"][0]) == {"group", "name", "device", "state", "detail", "seconds"}
 
     ended = command(environment(torch, ""), "import")
     assert ended.returncode == 16, "a build for GPUs that sees none"
@@ -125,6 +140,16 @@ def test_exit_codes_and_json(torch: Path) -> None:
 
     ended = command(environment(torch, "gpu"), "import", "--json")
     assert ended.returncode == 0 and json.loads(ended.stdout)["devices"] == ["cuda:0"]
+
+
+def test_each_device_is_tested(torch: Path) -> None:
+    ended = command({**environment(torch, "gpu"), "GPUS": "2"}, "import", "math", "--device", "all", "--json")
+    said = json.loads(ended.stdout)
+    assert said["devices"] == ["cpu", "cuda:0", "cuda:1"]
+    tested = [(one["device"], one["state"]) for one in said["outcomes"] if one["name"] == "integers"]
+    assert tested == [("cpu", "pass"), ("cuda:0", "pass"), ("cuda:1", "pass")]
+    builds = [one["device"] for one in said["outcomes"] if one["name"].startswith("build is of the kind")]
+    assert builds == [""], "what is about no device is tested once"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="signals")
@@ -151,8 +176,43 @@ def test_without_torch(tmp_path: Path) -> None:
     assert "torch is not installed in" in ended.stderr and "rocm-wheels install" in ended.stderr
 
 
-def test_every_group_has_checks() -> None:
-    assert all(list_case_names(group) for group in CASE_GROUPS)
+def test_every_group_has_checks_and_every_quick_test_a_group(torch: Path) -> None:
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--collect-only", "-m", "quick"]
+    ended = subprocess.run(
+        [*argv, "--smoke-device=cuda:0"],
+        env=environment(torch, "gpu"),
+        cwd=SMOKE_TESTS,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    files = {line.partition("::")[0] for line in ended.stdout.splitlines() if "::" in line}
+    assert files == {name for group in CASE_GROUPS for name in GROUP_FILES[group]}
+
+
+LOOK = """
+import importlib.metadata, importlib.util, json, start_pytest, sys
+sys.meta_path.append(start_pytest.LentModules(sys.argv[1:]))
+names = ("pytest", "pluggy", "click", "rocm_wheels")
+seen = {name: importlib.util.find_spec(name) is not None for name in names}
+print(json.dumps({**seen, "listed": len(list(importlib.metadata.distributions()))}))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="signals")
+def test_a_python_without_pytest_is_lent_one_and_nothing_else(torch: Path, tmp_path: Path) -> None:
+    venv.create(tmp_path / "env", with_pip=False, symlinks=True)
+    python = tmp_path / "env" / "bin" / "python"
+    words = ["import", "math", "--device", "cpu", "--json", "--python", str(python)]
+    ended = command(environment(torch, ""), *words)
+    outcomes = {outcome["name"]: outcome["state"] for outcome in json.loads(ended.stdout)["outcomes"]}
+    assert outcomes["integers"] == "pass", ended.stderr
+    assert outcomes["numpy and back"] == "skip"
+    env = {**os.environ, "PYTHONPATH": str(SMOKE_TESTS)}
+    argv = [str(python), "-c", LOOK, str(Path(pytest.__file__).parents[1])]
+    ended = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
+    seen = {"pytest": True, "pluggy": True, "click": False, "rocm_wheels": False, "listed": 0}
+    assert json.loads(ended.stdout) == seen
 
 
 @pytest.mark.slow

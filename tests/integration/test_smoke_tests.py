@@ -32,6 +32,7 @@ HARNESS = (
     "outcomes.py",
     "probe.py",
     "processes.py",
+    "start_pytest.py",
     "pytest.ini",
 )
 DOOR = CLONE / "build_tools" / "run_pytorch_smoke_tests.py"
@@ -428,10 +429,6 @@ def test_what_is_not_there_to_be_tested(tmp_path: Path) -> None:
     code, words = said(tmp_path / "env")
     assert code == 16 and "torch is not installed in" in words and "--target-python" in words
     assert not (tmp_path / "out" / "results.json").exists(), "nobody takes old results for these"
-    site = next((tmp_path / "env" / "lib").glob("python3*/site-packages"))
-    (site / "torch.py").touch()
-    code, words = said(tmp_path / "env" / "bin" / "python")
-    assert code == 16 and "pytest is not installed in" in words and "-m pip install pytest" in words
     code, words = said(Path("/bin/true"))
     assert code == 2 and "/bin/true is no Python" in words
     code, words = said(tmp_path / "nowhere")
@@ -464,7 +461,7 @@ def test_a_real_torch_passes(tmp_path: Path) -> None:
 
 # what rehearsed wrong results do not reach: data that is only moved or viewed, and what asks torch
 UNTOUCHED = re.compile(
-    r"-cast\]|-view\]|test_(profiler_sees_kernels|rccl_is_built_in|compiled_for_this_gpu)\["
+    r"-cast\]|-view\]|test_(pinned_memory|profiler_sees_kernels|rccl_is_built_in|compiled_for_this_gpu)\["
 )
 
 

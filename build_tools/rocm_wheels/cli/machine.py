@@ -148,7 +148,8 @@ def configure_command(  # noqa: PLR0917 - click passes them by name
 
 
 _OUTCOME_COLOURS = {"pass": "green", "skip": "dim", "fail": "red", "crash": "red", "timeout": "red"}
-_TEST_HELP = """Test the installed torch: all checks, or some of import, devices, compile, math, functions.
+_TEST_HELP = """Test the installed torch by the quick part of the smoke tests: all of it, or some of import,
+devices, compile, math, functions.
 
 The checks run in processes of their own: a crash or a hang is the outcome of one check, and the others still
 run. Numbers are compared with float64 on the CPU. The exit code is 16 when a check failed, crashed or was
@@ -210,7 +211,6 @@ def selftest_command(  # noqa: PLR0917 - click passes them by name
         document = asdict(report)
         for outcome in document["outcomes"]:
             outcome.update(outcome.pop("case"))
-            del outcome["facts"], outcome["missing"]
         click.echo(json.dumps({**document, "ok": not report.failures}, indent=1))
     else:
         click.echo(report.summary())

@@ -95,7 +95,7 @@ here.
 What follows -- goes to pytest. Each test runs in a process of its own: pass, fail, crash, timeout and skip
 are its outcomes; one that was not run is missing, which is no pass. Without a GPU the tests that need one
 are skipped by name. results.json is there from the start, and says what is missing whatever ends the run.
-The exit code is pytest's; 16 where torch or pytest is not installed.
+The exit code is pytest's; 16 where torch is not installed. A Python without pytest is lent one for the run.
 
 \b
 Example:
@@ -399,7 +399,12 @@ class _SeveralWords(click.Command):
 def torch_tests_command(**given: Any) -> int:
     """Find torch, its tests and GPUs, run, show what came of it."""
     from rocm_wheels.core import get_project_home
-    from rocm_wheels.testing import inspect_target_python, list_torch_devices
+    from rocm_wheels.testing import (
+        inspect_target_python,
+        list_torch_devices,
+        require_pytest,
+        require_torch,
+    )
 
     _check_options(given)
     if given["after"] is not None:
@@ -409,6 +414,8 @@ def torch_tests_command(**given: Any) -> int:
     python = find_tested_python(given["target_python"], env)
     looking = get_project_home() / "smoke-tests" / "looking.py"
     target = inspect_target_python(python, looking, env)
+    require_torch(target)
+    require_pytest(target)
     sources = find_test_sources(given, target, env)
     test_places = _choose_places(given, target, env)
     order = _make_order(given, target, sources, addopts, test_places[0].env)

@@ -4,7 +4,7 @@
 ``match``) and returns a ``WheelChoice``. ``make_plan`` turns that into an ``InstallPlan`` by ``resolve`` over
 ``package_offers``, and ``install`` carries it out from the ``wheel_cache``. ``installed_packages`` and
 ``installed_kernels`` read what is there; ``configure`` makes variables of it (``settings``), ``doctor`` runs
-the ``check_*`` over a ``DoctorSubject``, ``selftest`` starts ``checks/`` under the Python that is tested.
+the ``check_*`` over a ``DoctorSubject``, ``selftest`` runs the quick part of the smoke tests (``testing``).
 """
 
 import lazy_loader

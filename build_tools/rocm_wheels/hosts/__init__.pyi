@@ -1,7 +1,6 @@
 from .candidates import ChoiceCandidate as ChoiceCandidate
 from .candidates import KnownFeature as KnownFeature
 from .candidates import WheelChoice as WheelChoice
-from .checks.run import CaseCheck as CaseCheck
 from .choose import choose_wheels as choose_wheels
 from .compare_installed import list_broken_requirements as list_broken_requirements
 from .compare_installed import list_unmet_requirements as list_unmet_requirements
@@ -65,16 +64,14 @@ from .plan_install import plan_installation as plan_installation
 from .resolve import explain_failure as explain_failure
 from .resolve import make_installer_environment as make_installer_environment
 from .selftest import CASE_GROUPS as CASE_GROUPS
+from .selftest import GROUP_FILES as GROUP_FILES
 from .selftest import NO_KERNEL_MESSAGES as NO_KERNEL_MESSAGES
 from .selftest import SelfTestCase as SelfTestCase
 from .selftest import SelfTestOutcome as SelfTestOutcome
 from .selftest import SelfTestReport as SelfTestReport
 from .selftest import SelfTestRequest as SelfTestRequest
 from .selftest import choose_devices as choose_devices
-from .selftest import list_case_names as list_case_names
-from .selftest import list_cases as list_cases
 from .selftest import parse_groups as parse_groups
-from .selftest import run_cases as run_cases
 from .selftest import run_self_test as run_self_test
 from .settings import VariableSetting as VariableSetting
 from .settings import list_possible_overrides as list_possible_overrides

@@ -1,28 +1,58 @@
-"""Test the torch of one Python: find it, list its devices, run the checks in processes of their own, judge.
+"""Test the torch of one Python by the quick part of the smoke tests, and judge.
 
-One process does as many cases as it survives: starting torch takes seconds. What kills it, is the outcome
-of the case that it was at; the rest goes to a new one. The process is a group that ends with us.
+The tests run as they do for ``smoke-tests`` (room ``testing``): each in a process of its own, one session of
+pytest a device, under the Python that is tested. Here are the groups, the devices, and the report.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from importlib import import_module
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rocm_wheels.audit import describe_exit
-from rocm_wheels.core import BuildError, HostError, UsageError, format_duration, run_command, suggest_name
-from rocm_wheels.hosts.checks.run import MODULES, PROGRESS
+from rocm_wheels.core import HostError, UsageError, get_project_home, suggest_name
 from rocm_wheels.hosts.installed_packages import find_interpreter
+from rocm_wheels.testing import (
+    GpuSession,
+    SmokeRequest,
+    TargetPython,
+    TestResult,
+    account_for_tests,
+    inspect_target_python,
+    run_session,
+)
 
 CaseState = Literal["pass", "fail", "crash", "timeout", "skip"]
 BAD_STATES: tuple[CaseState, ...] = ("fail", "crash", "timeout")
+# the files of smoke-tests/ that a group's tests are in
+GROUP_FILES = {
+    "import": ("test_versions.py", "test_companions.py"),
+    "devices": ("test_devices.py", "test_distributed.py"),
+    "compile": ("test_compile.py",),
+    "math": ("test_math.py",),
+    "functions": ("test_layers.py", "test_attention.py"),
+}
+CASE_GROUPS = tuple(GROUP_FILES)
+ALL_GROUPS = "all"
+CASE_SECONDS = (
+    300.0  # seconds a check: compiling kernels when they are first used takes minutes on some cards
+)
+NO_KERNEL_MESSAGES = ("invalid device function", "no kernel image", "kernel image is invalid")
+_STATES: dict[str, CaseState] = {
+    "passed": "pass",
+    "failed": "fail",
+    "crashed": "crash",
+    "timeout": "timeout",
+    "missing": "fail",
+    "skipped": "skip",
+}
+_KEPT_LINES = 200
+_SHOWN_LINES = 15
 
 
 @dataclass(frozen=True)
@@ -39,18 +69,12 @@ class SelfTestCase:
 
 @dataclass(frozen=True)
 class SelfTestOutcome:
-    """What came of a case: ``detail`` says what was measured, why it failed, or why it was left out.
-
-    ``missing`` names the module that was not there, None otherwise. ``seconds`` include importing torch for
-    the first case of a process.
-    """
+    """What came of a case: ``detail`` says what was measured, why it failed, or why it was left out."""
 
     case: SelfTestCase
     state: CaseState
     detail: str = ""
     seconds: float = 0.0
-    missing: str | None = None
-    facts: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -80,11 +104,19 @@ class SelfTestReport:
         return ", ".join(f"{counts[state]} {word}" for state, word in words.items() if counts[state])
 
 
-CASE_GROUPS = tuple(MODULES)
-ALL_GROUPS = "all"
-DEVICE_CHOICES = ("auto", "all", "cpu")
-FIRST_CASE = SelfTestCase("import", "torch")
-LISTING_CASE = SelfTestCase("devices", "listing")
+@dataclass(frozen=True)
+class SelfTestRequest:
+    """What is to be tested: groups, devices (``auto``, ``all``, ``cpu`` or torch's name of one).
+
+    ``python`` is None for the running one. ``require_gpu``: no GPU is a failure, even for a CPU build.
+    ``limit`` is in seconds, for each check.
+    """
+
+    groups: Sequence[str] = CASE_GROUPS
+    device: str = "auto"
+    python: Path | None = None
+    require_gpu: bool = False
+    limit: float = CASE_SECONDS
 
 
 def parse_groups(words: Iterable[str]) -> tuple[str, ...]:
@@ -99,27 +131,6 @@ def parse_groups(words: Iterable[str]) -> tuple[str, ...]:
     if not names or ALL_GROUPS in names:
         return CASE_GROUPS
     return tuple(group for group in CASE_GROUPS if group in names)
-
-
-def list_case_names(group: str) -> tuple[str, ...]:
-    """Return the names of a group's checks."""
-    tables = [
-        getattr(import_module(f"rocm_wheels.hosts.checks.{module}"), table)
-        for module, table in MODULES[group]
-    ]
-    return tuple(name for table in tables for name in table)
-
-
-def list_cases(groups: Sequence[str], devices: Sequence[str]) -> list[SelfTestCase]:
-    """Return the cases of groups on devices, by device, without ``FIRST_CASE`` and ``LISTING_CASE``."""
-    cases = [SelfTestCase("import", name) for name in list_case_names("import")] if "import" in groups else []
-    cases = [case for case in cases if case != FIRST_CASE]
-    for device in devices:
-        for group in groups:
-            if group != "import":
-                names = [name for name in list_case_names(group) if SelfTestCase(group, name) != LISTING_CASE]
-                cases += [SelfTestCase(group, name, device) for name in names]
-    return cases
 
 
 def choose_devices(choice: str, facts: Mapping[str, object]) -> tuple[str, ...]:
@@ -140,143 +151,6 @@ def choose_devices(choice: str, facts: Mapping[str, object]) -> tuple[str, ...]:
     return (choice,)
 
 
-_CHECKS_SCRIPT = Path(__file__).with_name("checks") / "run.py"
-_START_SECONDS = 60.0
-_KEPT_LINES = 200
-_SHOWN_LINES = 15
-
-
-def run_cases(
-    cases: Sequence[SelfTestCase],
-    python: Path,
-    env: Mapping[str, str],
-    scratch: Path,
-    *,
-    limit: float,
-    done: Callable[[SelfTestOutcome], None] = lambda outcome: None,
-    more: Mapping[str, object] | None = None,
-) -> list[SelfTestOutcome]:
-    """Run cases one after the other under ``python``; each has ``limit`` seconds. Return every outcome.
-
-    ``scratch`` is a folder for what the processes leave. ``done`` is told each outcome as it comes. ``more``
-    has options for the checks (``checks/run.py``). Raises HostError when a process cannot be started, or
-    ends without having done anything.
-    """
-    remaining = list(cases)
-    outcomes: list[SelfTestOutcome] = []
-    while remaining:
-        finished = _run_process(remaining, python, env, scratch=scratch, limit=limit, more=more or {})
-        for outcome in finished:
-            outcomes.append(outcome)
-            done(outcome)
-        over = {outcome.case for outcome in finished}
-        remaining = [case for case in remaining if case not in over]
-    return outcomes
-
-
-def _run_process(
-    cases: Sequence[SelfTestCase],
-    python: Path,
-    env: Mapping[str, str],
-    *,
-    scratch: Path,
-    limit: float,
-    more: Mapping[str, object],
-) -> list[SelfTestOutcome]:
-    """Return what one process came to, with the case that it died of."""
-    answers = scratch / "answers.jsonl"
-    answers.unlink(missing_ok=True)
-    spoken: deque[str] = deque(maxlen=_KEPT_LINES)
-    words = json.dumps([[case.group, case.name, case.device] for case in cases])
-    pids: list[int] = []
-    end, state = "", "crash"
-    try:
-        code = run_command(
-            [python, "-X", "faulthandler", _CHECKS_SCRIPT, answers, words, json.dumps(more)],
-            env=env,
-            cwd=scratch,
-            on_line=spoken.append,
-            silence=limit,
-            timeout=_START_SECONDS + limit * len(cases),
-            check=None,
-            description=str(python),
-            on_start=pids.append,
-        ).returncode
-        end = describe_exit(code) if code else "ended in the middle of it, with exit code 0"
-    except BuildError as failure:
-        if not pids:
-            raise HostError(str(failure)) from failure.__cause__
-        end, state = f"stopped after {format_duration(limit)}", "timeout"
-    outcomes, begun = _read_answers(answers)
-    if begun is not None:
-        detail = end + _format_tail(spoken)
-        outcomes.append(
-            SelfTestOutcome(
-                begun, "timeout" if state == "timeout" else "crash", detail, limit * (state == "timeout")
-            )
-        )
-    if not outcomes:
-        raise HostError(f"{python} could not run the checks: {end}{_format_tail(spoken)}")
-    return outcomes
-
-
-def _read_answers(answers: Path) -> tuple[list[SelfTestOutcome], SelfTestCase | None]:
-    """Return the outcomes that were written down, and the case that was begun and not ended."""
-    outcomes: list[SelfTestOutcome] = []
-    begun: SelfTestCase | None = None
-    text = answers.read_text(encoding="utf-8", errors="replace") if answers.is_file() else ""
-    for line in text.splitlines():
-        try:
-            answer: dict[str, Any] = json.loads(line)
-        except ValueError:
-            break  # it died while it wrote this line
-        if "begin" in answer:
-            begun = SelfTestCase(*answer["begin"])
-        else:
-            begun = None
-            outcomes.append(_make_outcome(answer))
-    return outcomes, begun
-
-
-def _make_outcome(answer: Mapping[str, Any]) -> SelfTestOutcome:
-    outcome = SelfTestOutcome(
-        SelfTestCase(*answer["end"]),
-        answer["state"],
-        answer["detail"],
-        answer["seconds"],
-        answer.get("missing"),
-    )
-    return replace(outcome, facts=answer.get("facts") or {})
-
-
-def _format_tail(spoken: Sequence[str]) -> str:
-    """Return the last lines that a process printed; our own lines of progress are no news."""
-    lines = [line.rstrip() for line in spoken if line.strip() and not line.startswith(PROGRESS)]
-    return "".join(f"\n  | {line}" for line in lines[-_SHOWN_LINES:])
-
-
-CASE_SECONDS = (
-    300.0  # seconds a check: compiling kernels when they are first used takes minutes on some cards
-)
-NO_KERNEL_MESSAGES = ("invalid device function", "no kernel image", "kernel image is invalid")
-_GPU_CASE = SelfTestCase("devices", "a GPU")
-
-
-@dataclass(frozen=True)
-class SelfTestRequest:
-    """What is to be tested: groups, devices (``auto``, ``all``, ``cpu`` or torch's name of one).
-
-    ``python`` is None for the running one. ``require_gpu``: no GPU is a failure, even for a CPU build.
-    ``limit`` is in seconds, for each check.
-    """
-
-    groups: Sequence[str] = CASE_GROUPS
-    device: str = "auto"
-    python: Path | None = None
-    require_gpu: bool = False
-    limit: float = CASE_SECONDS
-
-
 def run_self_test(
     request: SelfTestRequest,
     env: Mapping[str, str],
@@ -285,81 +159,132 @@ def run_self_test(
 ) -> SelfTestReport:
     """Run the checks and return what came of each; a check that fails is no error of this function.
 
-    Raises HostError when torch is not installed or the Python does not start, UsageError for a device that
-    torch does not see, and for the CPU alone where a GPU is required.
+    ``done`` gets each outcome as it comes. Raises HostError when torch is not installed or the Python cannot
+    run the checks, UsageError for a device that torch does not see, and for the CPU alone where a GPU is
+    required.
     """
     if request.require_gpu and request.device == "cpu":
         raise UsageError("a GPU is required, and only the CPU is to be tested", tip="leave out one of them")
     python = Path(sys.executable) if request.python is None else find_interpreter(request.python)
-    with tempfile.TemporaryDirectory(prefix="rocm-wheels-test-", ignore_cleanup_errors=True) as name:
-        scratch = Path(name)
-        within = {**env, **_make_cache_variables(scratch)}
-        first_outcomes, facts = inspect_torch(
-            python, within, scratch, limit=request.limit, device=request.device
-        )
-        reported = [
-            outcome
-            for outcome in first_outcomes
-            if outcome.case.group in request.groups or outcome.state != "pass"
-        ]
-        for outcome in reported:
-            done(outcome)
-        if any(outcome.state != "pass" for outcome in first_outcomes):
-            untested = list_cases(request.groups, ("",))
-            reason = f"not tried: {first_outcomes[-1].case} comes first"
-            return SelfTestReport(
-                str(python),
-                facts,
-                (),
-                (*reported, *(SelfTestOutcome(case, "skip", reason) for case in untested)),
-            )
-        devices = choose_devices(request.device, facts)
-        if (missing := _check_missing_gpu(request, facts, devices)) is not None:
-            reported.append(missing)
-            done(missing)
-        cases = list_cases(request.groups, devices)
-        reported += run_cases(cases, python, within, scratch, limit=request.limit, done=done)
-    return SelfTestReport(str(python), facts, devices, tuple(reported))
-
-
-def inspect_torch(
-    python: Path, env: Mapping[str, str], scratch: Path, *, limit: float, device: str
-) -> tuple[list[SelfTestOutcome], dict[str, object]]:
-    """Import torch, then have it list its devices unless only the CPU counts: the outcomes and the facts.
-
-    The first one that fails is the last. Raises HostError when torch is not installed.
-    """
-    outcomes = run_cases([FIRST_CASE], python, env, scratch, limit=limit)
-    if outcomes[0].missing == "torch":
+    folder = get_project_home() / "smoke-tests"
+    # plugins of pytest that happen to be installed there are not ours to run
+    session_env = {**env, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+    target = inspect_target_python(
+        python,
+        folder / "looking.py",
+        session_env,
+        option="--python",
+        device="cpu" if request.device == "cpu" else "",
+        limit=request.limit,
+    )
+    if "torch" in target.missing:
         raise HostError(
             f"torch is not installed in {python}",
             tip="rocm-wheels install; or name the Python that has it: --python .venv/bin/python",
         )
-    if outcomes[0].state == "pass" and device != "cpu":
-        outcomes += run_cases([LISTING_CASE], python, env, scratch, limit=limit)
-    facts = {name: value for outcome in outcomes for name, value in outcome.facts.items() if name != "detail"}
-    return outcomes, facts
+    outcomes: list[SelfTestOutcome] = []
+
+    def report(outcome: SelfTestOutcome) -> None:
+        outcomes.append(outcome)
+        done(outcome)
+
+    starts = _judge_start(target, request)
+    for outcome in starts:
+        if outcome.case.group in request.groups or outcome.state != "pass":
+            report(outcome)
+    if any(outcome.state != "pass" for outcome in starts):
+        return SelfTestReport(str(python), target.facts, (), tuple(outcomes))
+    devices = choose_devices(request.device, target.facts)
+    if (missing := _check_missing_gpu(request, target.facts, devices)) is not None:
+        report(missing)
+    files = [name for group in request.groups for name in GROUP_FILES[group]]
+    smoke_request = SmokeRequest(python, folder, words=("-m", "quick", *files), limit=request.limit)
+    for number, device in enumerate(devices):
+        half: Literal["both", "cpu", "gpu"] = "cpu" if device == "cpu" else "gpu" if number else "both"
+        _run_device(smoke_request, target, GpuSession(half, device=device), session_env, report)
+    return SelfTestReport(str(python), target.facts, devices, tuple(outcomes))
+
+
+def _judge_start(target: TargetPython, request: SelfTestRequest) -> list[SelfTestOutcome]:
+    """Return what came of importing torch, and of listing its GPUs unless only the CPU counts."""
+    facts = target.facts
+    import_case, listing_case = SelfTestCase("import", "torch"), SelfTestCase("devices", "listing")
+    if not target.version:
+        return [_make_start_failure(import_case, target.ended)]
+    built_for = (
+        f" for {target.kind} {target.kind_version}".rstrip() if target.kind != "cpu" else ", a CPU build"
+    )
+    outcomes = [SelfTestOutcome(import_case, "pass", f"torch {target.version}{built_for}")]
+    if request.device != "cpu":
+        gpus = facts.get("devices")
+        if gpus is None:
+            return [*outcomes, _make_start_failure(listing_case, target.ended)]
+        names = ", ".join(f"{gpu['device']} {gpu['name']}" for gpu in gpus)
+        outcomes.append(SelfTestOutcome(listing_case, "pass", names or "torch sees no GPU"))
+    return outcomes
+
+
+def _make_start_failure(case: SelfTestCase, ended: str) -> SelfTestOutcome:
+    state: CaseState = "fail"
+    if ended.startswith(("crashed", "stopped")):
+        state = "crash" if ended.startswith("crashed") else "timeout"
+    return SelfTestOutcome(case, state, ended)
 
 
 def _check_missing_gpu(
     request: SelfTestRequest, facts: Mapping[str, object], devices: Sequence[str]
 ) -> SelfTestOutcome | None:
     """A build for GPUs that sees none does not work, unless only the CPU was asked for."""
+    case = SelfTestCase("devices", "a GPU")
     if any(device != "cpu" for device in devices) or facts.get("devices"):
         return None
     kind = str(facts.get("kind"))
     if request.require_gpu:
-        return SelfTestOutcome(_GPU_CASE, "fail", f"a GPU is required, and torch ({kind}) sees none")
+        return SelfTestOutcome(case, "fail", f"a GPU is required, and torch ({kind}) sees none")
     if kind != "cpu" and request.device != "cpu":
         message = f"torch is a build for {kind} and sees no GPU; --device cpu tests the CPU alone"
-        return SelfTestOutcome(_GPU_CASE, "fail", message)
+        return SelfTestOutcome(case, "fail", message)
     return None
 
 
-def _make_cache_variables(scratch: Path) -> dict[str, str]:
-    """Have torch.compile compile, not find what it compiled last time."""
-    return {
-        "TORCHINDUCTOR_CACHE_DIR": str(scratch / "inductor"),
-        "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
-        "TRITON_CACHE_DIR": str(scratch / "triton"),
-    }
+def _run_device(
+    request: SmokeRequest,
+    target: TargetPython,
+    session: GpuSession,
+    env: Mapping[str, str],
+    report: Callable[[SelfTestOutcome], None],
+) -> None:
+    """Run the tests of one device, and report each as it ends."""
+    reported: set[str] = set()
+    printed: deque[str] = deque(maxlen=_KEPT_LINES)
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-test-", ignore_cleanup_errors=True) as name:
+        outcomes = Path(name, "outcomes.jsonl")
+
+        def report_new(tests: Iterable[TestResult]) -> None:
+            for test in tests:
+                if test.name not in reported:
+                    reported.add(test.name)
+                    report(_make_outcome(test, session.device))
+
+        def show(line: str) -> None:
+            printed.append(line.rstrip())
+            so_far = account_for_tests(outcomes, session, None, None).tests
+            report_new(test for test in so_far if test.outcome != "missing")
+
+        code = run_session(request, target, session, env, outcomes=outcomes, show=show)
+        tests = account_for_tests(outcomes, session, None, code).tests
+    if not any("::" in test.name for test in tests) and code not in (0, 5):
+        lines = "".join(f"\n  | {line}" for line in list(printed)[-_SHOWN_LINES:])
+        raise HostError(f"{request.python} could not run the checks: pytest {describe_exit(code)}{lines}")
+    report_new(tests)
+
+
+def _make_outcome(test: TestResult, device: str) -> SelfTestOutcome:
+    """Name a test as people do: ``test_math.py::test_matmul[cpu-float32]`` is matmul float32 of math."""
+    file, _, rest = test.name.partition("::")
+    function, _, text = rest.removesuffix("]").partition("[")
+    words = [function.removeprefix("test_").replace("_", " "), *(text.split("-") if text else ())]
+    name = " ".join(word for word in words if word != device)
+    group = next((group for group, files in GROUP_FILES.items() if file in files), "session")
+    case = SelfTestCase(group, name or file, device if device in words else "")
+    return SelfTestOutcome(case, _STATES[test.outcome], test.reason, test.seconds)

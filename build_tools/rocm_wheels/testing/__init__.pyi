@@ -8,6 +8,8 @@ from .installed_torch import TargetPython as TargetPython
 from .installed_torch import identify_wheels as identify_wheels
 from .installed_torch import inspect_target_python as inspect_target_python
 from .installed_torch import list_torch_devices as list_torch_devices
+from .installed_torch import require_pytest as require_pytest
+from .installed_torch import require_torch as require_torch
 from .results import Results as Results
 from .results import TestResult as TestResult
 from .results import count_outcomes as count_outcomes
@@ -21,6 +23,7 @@ from .smoke import SmokeRequest as SmokeRequest
 from .smoke import SmokeRun as SmokeRun
 from .smoke import account_for_tests as account_for_tests
 from .smoke import combine_sessions as combine_sessions
+from .smoke import run_session as run_session
 from .smoke import run_smoke_tests as run_smoke_tests
 from .smoke_data import make_smoke_data as make_smoke_data
 from .torch_test_plan import TorchTestFile as TorchTestFile

@@ -21,8 +21,9 @@ _OPENCL_VARIABLE = "GPU_DEVICE_ORDINAL"
 class GpuSession:
     """One run of pytest: ``half`` of the tests, on the GPU of ``gfx`` that HIP numbers ``index``.
 
-    ``pair`` are two GPUs of this target by HIP's numbers, for what needs two. Without ``gfx``, what is there,
-    or (``hidden``) no GPU at all.
+    ``pair`` are two GPUs of this target by HIP's numbers, for what needs two. Without ``gfx``, on the one
+    ``device`` that torch names so (``cpu``, ``cuda:1``, ``xpu:0``), or on what is there, or (``hidden``) on
+    no GPU at all.
     """
 
     half: Literal["both", "cpu", "gpu"]
@@ -31,6 +32,7 @@ class GpuSession:
     pair: tuple[int, int] | None = None
     numbered: bool = False
     hidden: bool = False
+    device: str = ""
 
     @property
     def label(self) -> str:

@@ -13,7 +13,7 @@ import re
 import tempfile
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -65,7 +65,9 @@ class TargetPython:
     """The Python that is tested. ``version``, ``kind`` and ``kind_version`` are torch's, "" when it does not
     start.
 
-    ``devices`` are the targets of the GPUs that torch numbers, in its order; ``python_version``: ``3.12``.
+    ``devices`` are the targets of AMD's GPUs that torch numbers, in its order; ``python_version``: ``3.12``.
+    ``missing``: which of torch and pytest it lacks. ``facts`` are what torch says (the answers of probe.py),
+    ``ended`` how the process ended that asked it.
     """
 
     python: Path
@@ -75,6 +77,9 @@ class TargetPython:
     kind_version: str = ""
     devices: tuple[str, ...] = ()
     python_version: str = ""
+    missing: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    ended: str = ""
 
     @property
     def torch_version(self) -> str:
@@ -87,14 +92,22 @@ class TargetPython:
         )
 
 
-def inspect_target_python(python: Path, looking_script: Path, env: Mapping[str, str]) -> TargetPython:
-    """Ask a Python what there is to test. A torch that does not start is no error here: its tests say so.
+def inspect_target_python(
+    python: Path,
+    looking_script: Path,
+    env: Mapping[str, str],
+    *,
+    option: str = "--target-python",
+    device: str = "",
+    limit: float = 180.0,
+) -> TargetPython:
+    """Ask a Python what there is to test. A torch that is missing or does not start is no error here.
 
     ``looking_script`` is looking.py of the smoke tests, which ends even where what it starts hangs in a
-    driver.
-
-    Raises UsageError for what is no Python, ChecksError where torch or pytest is not installed.
+    driver; torch has ``limit`` seconds. ``device`` ``cpu``: GPUs are left alone. ``option`` is the one that
+    named the Python. Raises UsageError for what is no Python.
     """
+    tip = f"name a Python that has torch: {option} .venv/bin/python"
     output = capture_output(
         [python, "-c", _INSTALLED_SCRIPT],
         env=env,
@@ -102,50 +115,69 @@ def inspect_target_python(python: Path, looking_script: Path, env: Mapping[str, 
         timeout=_QUESTION_SECONDS,
         check=UsageError,
         description=f"asking {python} what is installed",
-        tip="name a Python that has torch: --target-python .venv/bin/python",
+        tip=tip,
     )
     try:
         answer = json.loads(output)
     except ValueError:
-        tip = "name a Python that has torch: --target-python .venv/bin/python"
         raise UsageError(f"{python} is no Python: it does not say what is installed", tip=tip) from None
-    if not answer["there"]["torch"]:
-        raise ChecksError(
-            f"torch is not installed in {python}",
-            tip="name the Python that has it: --target-python .venv/bin/python",
-        )
-    if not answer["there"]["pytest"]:
-        raise ChecksError(
-            f"pytest is not installed in {python}, and the tests run there",
-            tip=f"{python} -m pip install pytest (or: uv pip install --python {python} pytest)",
-        )
+    missing = tuple(name for name, is_installed in answer["there"].items() if not is_installed)
     installed = tuple(
         TargetDistribution(name, entry["version"], Path(entry["place"]), entry["url"])
         for name, entry in sorted(answer["installed"].items())
     )
-    facts = _ask_torch(python, looking_script, env)
+    facts = {} if "torch" in missing else _ask_torch(python, looking_script, env, device, limit)
+    ended = str(facts.pop("ended", ""))
     return TargetPython(
         python,
         installed,
         version=str(facts.get("version", "")),
         kind=str(facts.get("kind", "")),
         kind_version=str(facts.get("of", "")),
-        devices=tuple(str(entry["arch"]) for entry in facts.get("devices", ())),
+        devices=_list_targets(facts),
         python_version=answer["python"],
+        missing=missing,
+        facts=facts,
+        ended=ended,
     )
+
+
+def require_torch(target: TargetPython) -> None:
+    """Raise ChecksError where torch is not installed."""
+    if "torch" in target.missing:
+        raise ChecksError(
+            f"torch is not installed in {target.python}",
+            tip="name the Python that has it: --target-python .venv/bin/python",
+        )
+
+
+def require_pytest(target: TargetPython) -> None:
+    """Raise ChecksError where pytest is not installed."""
+    if "pytest" in target.missing:
+        raise ChecksError(
+            f"pytest is not installed in {target.python}, and the tests run there",
+            tip=f"{target.python} -m pip install pytest (or: uv pip install --python {target.python} pytest)",
+        )
 
 
 def list_torch_devices(python: Path, looking_script: Path, env: Mapping[str, str]) -> tuple[str, ...]:
     """Return the targets of the GPUs that the torch of a Python sees in an environment, in its order."""
-    return tuple(str(device["arch"]) for device in _ask_torch(python, looking_script, env).get("devices", ()))
+    return _list_targets(_ask_torch(python, looking_script, env))
 
 
-def _ask_torch(python: Path, looking_script: Path, env: Mapping[str, str]) -> dict[str, Any]:
+def _list_targets(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    gpus = facts.get("devices", ()) if facts.get("kind") == "rocm" else ()
+    return tuple(str(gpu["arch"]) for gpu in gpus)
+
+
+def _ask_torch(
+    python: Path, looking_script: Path, env: Mapping[str, str], device: str = "", limit: float = 180.0
+) -> dict[str, Any]:
     """Return what torch says before it dies, if it does."""
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-smoke-") as name:
         answer = Path(name, "answer")
         run_command(
-            [python, looking_script, answer],
+            [python, looking_script, answer, device, str(limit)],
             env={**env, "PYTHONDONTWRITEBYTECODE": "1"},
             cwd=Path(name),
             check=ChecksError,

@@ -6,7 +6,9 @@ The tests themselves are in ``smoke-tests/`` and run under the Python that is te
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
 import platform
 import shlex
 import tempfile
@@ -23,7 +25,13 @@ from rocm_wheels.core import BuildError, ChecksError, format_command, log_note, 
 from rocm_wheels.gpus import Gpu
 from rocm_wheels.models import strip_features
 from rocm_wheels.testing.gpu_sessions import DevicePolicy, GpuSession, choose_gpus, plan_sessions
-from rocm_wheels.testing.installed_torch import TargetPython, identify_wheels, inspect_target_python
+from rocm_wheels.testing.installed_torch import (
+    TargetPython,
+    identify_wheels,
+    inspect_target_python,
+    require_pytest,
+    require_torch,
+)
 from rocm_wheels.testing.results import BAD_OUTCOMES, Results, ResultSelection, TestResult, count_outcomes
 from rocm_wheels.testing.smoke_data import make_smoke_data
 
@@ -155,6 +163,10 @@ def _find_tested_target(done: SessionResult) -> str | None:
 
 _KEEP_SECONDS = 1.0  # how old the results on the disk may be while tests run
 _PYTEST_ARGUMENTS = ("-v", "-p", "no:cacheprovider")
+_START_SCRIPT = "start_pytest.py"
+_LENT_VARIABLE = "ROCM_SMOKE_PYTEST"  # as in that script
+_LENT_MODULES = ("pytest", "pluggy", "iniconfig", "packaging", "pygments", "exceptiongroup", "colorama")
+_LENT_PYTHON = (3, 10)  # older ones cannot run our pytest
 
 
 @dataclass(frozen=True)
@@ -189,13 +201,14 @@ def run_smoke_tests(
 
     ``keep`` is to write the results down: it is called before the first test, while tests run, and at the
     end, also when that is an interruption; what was not run by then is missing. Raises ChecksError where
-    torch or pytest is not installed, or the tests are not there, and UsageError for wheels that are not
-    what is installed. A test that fails is no error of this function.
+    torch is not installed, or the tests are not there, and UsageError for wheels that are not what is
+    installed. A test that fails is no error of this function.
     """
     looking_script = request.folder / "looking.py"
     if not looking_script.is_file():
         raise ChecksError(f"the smoke tests are not in {request.folder}", tip="install rocm-wheels again")
     target = inspect_target_python(request.python, looking_script, env)
+    require_torch(target)
     files = identify_wheels(target.installed, request.wheels)
     chosen = _choose_tested_gpus(request, target, gpus)
     sessions = plan_sessions(chosen, gpus, hidden=request.targets is not None)
@@ -215,8 +228,10 @@ def run_smoke_tests(
         keep(now())
         try:
             for number, session in enumerate(sessions):
+                where = session.label or {"cpu": "on the CPU"}.get(session.half, "on what is here")
+                log_note(f"smoke tests: {where}")
                 show_and_keep = _keep_while_showing(show, lambda: keep(now()))
-                codes[number] = _run_session(
+                codes[number] = run_session(
                     request, target, session, env, outcomes=outcomes[number], show=show_and_keep
                 )
         finally:
@@ -250,7 +265,7 @@ def _choose_tested_gpus(request: SmokeRequest, target: TargetPython, gpus: Seque
     return chosen
 
 
-def _run_session(
+def run_session(
     request: SmokeRequest,
     target: TargetPython,
     session: GpuSession,
@@ -259,23 +274,29 @@ def _run_session(
     outcomes: Path,
     show: Callable[[str], None],
 ) -> int:
-    """Run pytest once, which writes to ``outcomes``; return its exit code."""
+    """Run pytest once, which writes to ``outcomes``; return its exit code.
+
+    A Python without pytest is lent one. Raises ChecksError where it cannot run that one.
+    """
     data = outcomes.with_name("data.json")
     rocm = target.kind_version if target.kind == "rocm" else None
     rows = make_smoke_data(_find_session_target(session, target), target.version or None, rocm)
     data.write_text(json.dumps(rows), encoding="utf-8")
-    argv = [str(request.python), "-m", "pytest", *_PYTEST_ARGUMENTS]
+    argv = [str(request.python), str(request.folder / _START_SCRIPT), *_PYTEST_ARGUMENTS]
     # with "=": pytest takes any other word that is a file for tests, and looks beside it for conftest.py
     argv += [f"--smoke-half={session.half}", f"--smoke-data={data}", f"--smoke-outcomes={outcomes}"]
     argv += [f"--smoke-gfx={session.gfx}"] if session.gfx else []
+    argv += [f"--smoke-device={session.device}"] if session.device else []
     argv += ["--require-gpu"] if session.gfx or (request.require_gpu and session.half == "both") else []
     argv += [f"--smoke-limit={request.limit:g}"] if request.limit is not None else []
     argv += [f"--smoke-scale={request.scale:g}"]
-    log_note(f"smoke tests: {session.label or {'cpu': 'on the CPU'}.get(session.half, 'on what is here')}")
+    session_env = session.make_environment(env)
+    if "pytest" in target.missing:
+        session_env[_LENT_VARIABLE] = os.pathsep.join(_find_lent_folders(target))
     try:
         return run_command(
             [*argv, *request.words],
-            env=session.make_environment(env),
+            env=session_env,
             cwd=request.folder,
             on_line=show,
             check=None,
@@ -285,8 +306,20 @@ def _run_session(
         raise ChecksError(f"pytest could not be run by {request.python}") from cause
 
 
+def _find_lent_folders(target: TargetPython) -> list[str]:
+    """Return the folders of our own pytest and of what it needs."""
+    if tuple(map(int, target.python_version.split("."))) < _LENT_PYTHON:
+        require_pytest(target)
+    specs = [importlib.util.find_spec(name) for name in _LENT_MODULES]
+    packages = [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin]
+    return list(dict.fromkeys(str(package.parent) for package in packages))
+
+
 def _find_session_target(session: GpuSession, target: TargetPython) -> str | None:
     """Return the target that a session tests: its own, else that of the first GPU that torch sees."""
+    if session.device and target.kind == "rocm":
+        gpus = target.facts.get("devices", ())
+        return next((strip_features(gpu["arch"]) for gpu in gpus if gpu["device"] == session.device), None)
     if session.gfx or session.half == "cpu" or session.hidden or not target.devices:
         return session.gfx
     return strip_features(target.devices[0])
