@@ -48,7 +48,7 @@ def list_gpus(torch: Any) -> list[dict[str, Any]]:
                     "memory": int(getattr(properties, "total_memory", 0)),
                 }
             )
-    mps = getattr(torch.backends, "mps", None)
+    mps = getattr(getattr(torch, "backends", None), "mps", None)
     if not gpus and mps is not None and mps.is_available():
         gpus.append({"device": "mps", "name": "Apple GPU", "arch": "", "memory": 0})
     return gpus

@@ -54,6 +54,20 @@ def torch_with(taken: str = "", refuses: str = "") -> Any:
     return SimpleNamespace(backends=SimpleNamespace(cuda=SimpleNamespace(preferred_blas_library=preferred)))
 
 
+def test_gpus_are_listed_of_whatever_torch_is_there() -> None:
+    list_gpus = module("probe").list_gpus
+    assert list_gpus(SimpleNamespace()) == []
+    properties = SimpleNamespace(name="Arc", total_memory=1)
+    xpu = SimpleNamespace(
+        is_available=lambda: True, device_count=lambda: 2, get_device_properties=lambda _: properties
+    )
+    listed = list_gpus(SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: False), xpu=xpu))
+    assert [(gpu["device"], gpu["arch"], gpu["memory"]) for gpu in listed] == [
+        ("xpu:0", "", 1),
+        ("xpu:1", "", 1),
+    ]
+
+
 def test_no_library_is_tested_in_the_place_of_another() -> None:
     blas = module("test_libraries")._blas
     with pytest.raises(pytest.skip.Exception, match=r"it takes _BlasBackend\.Cublas instead of cublaslt"):
