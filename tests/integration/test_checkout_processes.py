@@ -48,13 +48,17 @@ BOUNDS: dict[str, tuple[int, int]] = {
     "nothing to do": (7, 1),
     "status": (12, 6),
     "another ref": (48, 36),
+    "not hipified": (48, 36),
+    "another ref, not hipified": (20, 9),
 }
 
 
 def test_git_is_started_as_often_as_needed(upstream: Upstream, tmp_path: Path) -> None:
-    def check_out(ref: str) -> Callable[[dict[str, str]], object]:
+    def check_out(ref: str, *, hipify: bool = True) -> Callable[[dict[str, str]], object]:
         pin = Pin(upstream.url, ref, "test")
-        request = CheckoutRequest(load_project("pytorch"), tmp_path / "tree", pin, local_origin=True)
+        request = CheckoutRequest(
+            load_project("pytorch"), tmp_path / "tree", pin, hipify=hipify, local_origin=True
+        )
         return lambda env: checkout_project(request, env=env, python=Path(sys.executable))
 
     runs = {
@@ -62,6 +66,8 @@ def test_git_is_started_as_often_as_needed(upstream: Upstream, tmp_path: Path) -
         "nothing to do": check_out("main"),
         "status": lambda env: read_tree_status(load_project("pytorch"), tmp_path / "tree", env=env),
         "another ref": check_out("feature"),
+        "not hipified": check_out("feature", hipify=False),
+        "another ref, not hipified": check_out("main", hipify=False),
     }
     assert runs.keys() == BOUNDS.keys()
     for what, run in runs.items():

@@ -323,7 +323,7 @@ def _find_directory(
 
 def _checkout_recipe(project: str, **options: Any) -> None:
     from rocm_wheels.models import load_project
-    from rocm_wheels.sources import check_checkout, checkout_project, parse_origin
+    from rocm_wheels.sources import checkout_project, parse_origin
 
     recipe, origin, local = load_project(project), options["gitrepo_origin"], False
     if origin is not None:
@@ -331,6 +331,8 @@ def _checkout_recipe(project: str, **options: Any) -> None:
     directory = _find_directory(project, options["repo"], options["repo_name"], options["checkout_dir"])
     env, lock = read_environment(), open_given_lock(options)
     if lock is not None:
+        from rocm_wheels.sources import check_checkout
+
         request = make_locked_request(recipe, lock, directory, options, origin=origin)
         check_checkout(
             lock, request, checkout_project(request, env=env, python=Path(sys.executable)), env=env

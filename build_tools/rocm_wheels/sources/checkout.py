@@ -84,10 +84,12 @@ from rocm_wheels.sources.pins import ONE_PROJECT_OPTIONS, OptionNames, Pin
 from rocm_wheels.sources.submodules import RepositoryCommit, SubmoduleFetch, fetch_submodules
 from rocm_wheels.sources.tree_identity import read_current_tree
 from rocm_wheels.sources.tree_writer import (
+    is_switch,
     list_all_files,
     list_our_files,
     read_configured_origin,
     restore_tree,
+    switch_files,
     tag_upstream_commits,
     take_snapshot,
     write_commit_files,
@@ -214,7 +216,7 @@ class PreparedRepository:
     """A repository with the wanted commit in it, and its configuration; ``created`` by this run.
 
     ``noted``: the state that says so on the disk, where this run has written one. ``tree``: the commit's,
-    where it was made and looked at.
+    where the repository was made.
     """
 
     commit: str
@@ -269,6 +271,8 @@ def prepare_repository(
             depth = None
         commit_request = CommitRequest(pin.origin, source)
         commit, tree = obtain_commit(plain, commit_request, commit, depth=depth, transport=request.transport)
+    if created and not tree:
+        tree = plain.text("rev-parse", f"{commit}^{{tree}}")
     return PreparedRepository(commit, config, created, noted, tree if created else "")
 
 
@@ -285,26 +289,33 @@ def bring_to_commit(
     commit, config, project = ready.commit, ready.config, request.project
     git = disable_filters(Git(request.directory, env), config.values)
     require_base_applies(git, commit, request.patches)
-    parts = _secure_own_work(git, git_dir, state, ready)
+    parts, clean = _secure_own_work(git, git_dir, state, ready)
     ours = list_our_files(parts, state)
     refuse_blocking_files(git, commit, ours)
-    modules = _fetch_submodules(request, git, git_dir, parts, ready)
+    modules = _fetch_submodules(request, git, git_dir, parts, ready, whole=clean)
     snapshot = take_snapshot(parts, state, ours) if request.patched_with else None
     with mark_under_way(git_dir):  # killed here, git leaves locks, and no operation is noted yet
         # refused, it stays; relative submodules need it from here on
         write_configuration(git, git_dir, config, request.pin.origin, created=ready.created)
         keep_commits(parts, state, commit)
-    times = _note_times(git_dir, list_all_files(parts, project, state))
+    switch = clean and is_switch(parts, modules) and _needs_no_writing(request, state)
+    times = {} if switch else _note_times(git_dir, list_all_files(parts, project, state))
     new = _plan_state(request, commit)
     noted_state = replace(state or new, operation="checkout")
     if noted_state != ready.noted:
         write_state(git_dir, noted_state)
-    moved = any(part.path for part in parts) or config.knows_submodules
-    parts = write_commit_files(parts, git_dir, commit, ours, modules=modules, moved=moved, tree=ready.tree)
+    if switch:
+        parts, touched = switch_files(parts, commit, modules)
+    else:
+        moved = any(part.path for part in parts) or config.knows_submodules
+        parts = touched = write_commit_files(
+            parts, git_dir, commit, ours, modules=modules, moved=moved, tree=ready.tree
+        )
     tree, final = parts[0].tree, request.patches is None
     records: Mapping[str, HipifyRecord] = {}
     hipified = _stays_plain(request) and request.commit_hipify
-    new = replace(new, left=tag_upstream_commits(parts, hipified=hipified, fetched=final))
+    tagged = {part.path for part in parts} - {part.path for part in touched}
+    new = replace(new, left=tag_upstream_commits(parts, hipified=hipified, fetched=final, tagged=tagged))
     if not _stays_plain(request):  # else nothing comes that would write another file
         write_state(git_dir, replace(new, operation="checkout"))
     try:
@@ -318,7 +329,7 @@ def bring_to_commit(
     if not final:  # until now the tree could be put back, without the tags
         git.text("update-ref", "-d", FETCHED_REF)
     parts = update_heads(parts, new.left)
-    new = settle_state(new, parts)
+    new = settle_state(new, touched if switch else parts)
     write_hipify_records(parts, records, new.identity)
     write_state(git_dir, new)
     (git_dir / OWN_FOLDER / TIMES_FILE).unlink(missing_ok=True)
@@ -327,27 +338,38 @@ def bring_to_commit(
 
 def _secure_own_work(
     git: Git, git_dir: Path, state: CheckoutState | None, ready: PreparedRepository
-) -> Sequence[TreePart]:
-    """Return the repositories of a tree once nothing in them is at risk: own work is refused, or rescued."""
+) -> tuple[Sequence[TreePart], bool]:
+    """Return the repositories of a tree once nothing in them is at risk: own work is refused, or rescued.
+
+    And whether all is as the commits in them have it.
+    """
     if state is not None and state.operation is not None:
         refuse_unfinished_operations(list_repositories(git), locks=False)  # a killed git of ours left those
         rescue_all(git, state, ready.commit)
-        return list_repositories(git)
-    parts = [TreePart("", git, "", git_dir, "", "")] if ready.created else list_repositories(git)
-    refuse_own_work(parts, state)
-    return parts
+        return list_repositories(git), False
+    if ready.created:
+        return [TreePart("", git, "", git_dir, "", "")], False
+    parts = list_repositories(git, state)
+    return parts, refuse_own_work(parts, state)
 
 
 def _fetch_submodules(
-    request: CheckoutRequest, git: Git, git_dir: Path, parts: Sequence[TreePart], ready: PreparedRepository
+    request: CheckoutRequest,
+    git: Git,
+    git_dir: Path,
+    parts: Sequence[TreePart],
+    ready: PreparedRepository,
+    *,
+    whole: bool,
 ) -> SubmoduleFetch:
-    """Fetch the commits of all submodules."""
+    """Fetch the commits of all submodules; ``whole``: those that are checked out are there."""
     submodule_git = git.with_settings("protocol.file.allow=always") if request.local_origin else git
     return fetch_submodules(
         RepositoryCommit("", submodule_git, git_dir, request.pin.origin, ready.commit),
-        {part.path: part.git_dir for part in parts if part.path},
+        {part.path: part for part in parts if part.path},
         ready.config,
         enabled=request.submodules,
+        whole=whole,
         depth=request.depth,
         transport=request.transport,
     )
@@ -372,6 +394,13 @@ def _plan_state(request: CheckoutRequest, commit: str) -> CheckoutState:
         patches=request.patched_with,
         patch_set=request.patches.folder.name if request.patches is not None else "",
     )
+
+
+def _needs_no_writing(request: CheckoutRequest, state: CheckoutState | None) -> bool:
+    """Tell whether we wrote nothing into a tree, and shall not: what is there is git's alone."""
+    if state is None or state.patches or request.patches is not None or state.hipify != request.hipify_way:
+        return False
+    return not request.hipify or _stays_plain(request)
 
 
 def _stays_plain(request: CheckoutRequest) -> bool:

@@ -279,6 +279,13 @@ def is_tagged(git: Git, upstream: str, *, hipified: bool) -> bool:
     return tags.get(names[0]) == upstream and (not hipified or names[1] in tags)
 
 
+def has_tag_files(git_dir: Path, upstream: str, *, hipified: bool) -> bool:
+    """Tell whether our tags of a commit are files in a repository; packed, or elsewhere, they are not."""
+    names = (UPSTREAM_TAG, HIPIFY_TAG) if hipified else (UPSTREAM_TAG,)
+    tags = [git_dir / "refs/tags" / name for name in names]
+    return all(tag.is_file() and tag.read_bytes().strip() == upstream.encode("ascii") for tag in tags)
+
+
 def tag_unchanged(git: Git, head: str, *, untagged: bool) -> None:
     """Tag what hipify made where it changed nothing; ``untagged`` as in ``commit_hipify``."""
     if move := _plan_tag_move(git, head, head, untagged=untagged):

@@ -84,15 +84,32 @@ _MOST_SHOWN = 12
 _CHANGE_WORDS = {"A": "new", "D": "removed", "M": "modified", "T": "modified", "U": "unmerged"}
 
 
-def refuse_own_work(parts: Sequence[TreePart], state: CheckoutState | None) -> None:
-    """Raise SourceError, with a tip, when files of a tree hold work that a checkout would lose."""
+def refuse_own_work(parts: Sequence[TreePart], state: CheckoutState | None) -> bool:
+    """Raise SourceError, with a tip, when files of a tree hold work that a checkout would lose.
+
+    Returns whether git finds no change at all, not even one of ours, and was told to look at every file.
+    """
     refuse_unfinished_operations(parts)
-    files = _list_changed_files([part for part in parts if part.head], state)
+    born = [part for part in parts if part.head]
+    changed = [
+        part for part, differs in zip(born, run_side_by_side(has_changes, born), strict=True) if differs
+    ]
+    files = _list_changed_files(changed, state)
     if files:
         raise SourceError(
             _format_list(f"{parts[0].git.directory} has changes of yours", files),
             tip="keep them with `git stash -u` in that repository, or move the files away; "
             "or check out into another folder with --repo",
+        )
+    return not changed and not any(part.hidden for part in parts)
+
+
+def has_changes(part: TreePart) -> bool:
+    """Tell whether git finds a change in one repository; what is in submodules is theirs."""
+    require_commit(part)
+    with show_hidden_files(part) as git:
+        return bool(
+            git.text("status", "--porcelain", "--untracked-files=normal", "--ignore-submodules=dirty")
         )
 
 
@@ -185,13 +202,9 @@ def list_own_changes(
 
     ``links``: count submodules at another commit as well.
     """
-    require_commit(part)
+    if not has_changes(part):
+        return []
     git, head, git_dir = part.git, part.head, part.git_dir
-    with show_hidden_files(part) as status_git:  # what is in submodules is theirs, and listed there
-        if not status_git.text(
-            "status", "--porcelain", "--untracked-files=normal", "--ignore-submodules=dirty"
-        ):
-            return []
     recorded = state.left.get(part.path) if state is not None else None
     expected = [part.tree]
     if recorded is not None and recorded.uncommitted and recorded.head == head:

@@ -1,4 +1,4 @@
-"""Submodules of a commit: read from ``.gitmodules``, fetched, and their working trees written.
+"""Submodules of a commit: read from ``.gitmodules``, and fetched; git writes their working trees.
 
 All commits are fetched before a file of the tree is touched, several at a time. They come into git's own
 places (``modules/<name>`` of the parent's repository, or the repository that a submodule has), so that what
@@ -6,29 +6,28 @@ is left for ``git submodule update`` needs no server. A network that fails leave
 what has come kept for the next run. ``.gitmodules`` is read by git's own rules (git 2.39:
 submodule-config.c, and relative_url in remote.c).
 
-`git submodule update` starts a dozen programs for each, one submodule after the other. Where nothing was
-there before, what it leaves is documented (gitsubmodules(7), gitrepository-layout(5)), and one `git
-checkout` each is enough, side by side. Where git has a choice, git is asked. Names that differ only in case
+One that is at its commit already, with all below it, is not looked at again. Names that differ only in case
 are two files of a commit and one file on some file systems: they are refused.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import NamedTuple
 
 from rocm_wheels.core import SourceError, hide_credentials, run_growing_work, show_live_line, write_atomically
 from rocm_wheels.sources.checkout_state import OWN_FOLDER
-from rocm_wheels.sources.git import Git, GitConfiguration, is_linked, read_configuration
+from rocm_wheels.sources.git import Git, GitConfiguration, read_configuration
 from rocm_wheels.sources.mirrors import obtain_commit
 from rocm_wheels.sources.network import NEW_FOLDER_PREFIX, CommitRequest, Transport, is_server, mark_under_way
-from rocm_wheels.sources.trees import GITLINK, TreeEntry, has_whole_commit, list_tree, run_side_by_side
+from rocm_wheels.sources.trees import GITLINK, TreeEntry, TreePart, has_whole_commit, list_tree
 
 GITMODULES_FILE = ".gitmodules"
 _REMOTE = re.compile(r"[^/]*:")  # a scheme, or host:path as for ssh
@@ -40,8 +39,8 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f]|\A-")
 class Submodule:
     """What ``.gitmodules`` says of one: ``url`` may be relative to the parent's; ``None``: none is given.
 
-    ``enabled``: ``update = none`` is not said, with which git leaves a submodule alone. ``plain``: nothing
-    is said of how it is updated. ``shallow``: its history need not be fetched.
+    ``enabled``: ``update = none`` is not said, with which git leaves a submodule alone. ``shallow``: its
+    history need not be fetched.
     """
 
     name: str
@@ -49,7 +48,6 @@ class Submodule:
     url: str | None
     enabled: bool = True
     shallow: bool = False
-    plain: bool = True
 
 
 def parse_gitmodules(listed: str, *, name: str) -> dict[str, Submodule]:
@@ -80,8 +78,8 @@ def parse_gitmodules(listed: str, *, name: str) -> dict[str, Submodule]:
         if path in submodules:
             raise SourceError(f"{name}: {path} is the path of {submodules[path].name} and of {section}")
         shallow = (values.get("shallow") or "").lower() in {"true", "yes", "on", "1"}
-        enabled, plain = values.get("update") != "none", "update" not in values
-        submodules[path] = Submodule(section, path, url or None, enabled, shallow, plain)
+        enabled = values.get("update") != "none"
+        submodules[path] = Submodule(section, path, url or None, enabled, shallow)
     return submodules
 
 
@@ -179,59 +177,45 @@ class _SubmoduleLink:
         return f"{self.parent.path}/{self.module.path}" if self.parent.path else self.module.path
 
 
-class FetchedSubmodule(NamedTuple):
-    """A submodule whose commit has come: its path, and its parent's, from the root.
-
-    ``tree``: the commit's, empty where nobody looked. ``folder`` is its own repository.
-    """
-
-    path: str
-    parent: str
-    name: str
-    url: str
-    commit: str
-    tree: str
-    folder: Path
-
-
 class SubmoduleFetch(NamedTuple):
-    """``paths`` of the root's submodules, and ``new``: all that were fetched, to any depth.
+    """``links``: the root's submodules. ``parts``: all that git updates, by path, as they will be.
 
-    ``new`` is ``None`` when git has a choice, by what is there or by what is said of one.
+    ``redirected``: a repository's configuration names another URL for one than its commit does.
     """
 
-    paths: set[str]
-    new: Sequence[FetchedSubmodule] | None = None
+    links: Sequence[TreeEntry] = ()
+    parts: Mapping[str, TreePart] = MappingProxyType({})
+    redirected: bool = False
 
 
 def fetch_submodules(
     root: RepositoryCommit,
-    folders: Mapping[str, Path],
+    parts: Mapping[str, TreePart],
     config: GitConfiguration,
     *,
     enabled: bool,
+    whole: bool,
     depth: int | None,
     transport: Transport,
 ) -> SubmoduleFetch:
     """Have the commits of all submodules, recursively, if they are ``enabled``. No file is touched.
 
-    For somebody who holds the tree. ``folders``: the repositories of the
-    submodules that are in it; ``config``: the root's configuration. Raises SourceError: a server, a
-    submodule without URL, names that clash on this disk (looked for in the root alone when submodules are
-    not wanted).
+    For somebody who holds the tree. ``parts``: the repositories of the submodules that are in it; ``whole``:
+    each has the commit that is checked out there, and its index is of that commit. ``config``: the root's
+    configuration. Raises SourceError: a server, a submodule without URL, names that clash on this disk
+    (looked for in the root alone when submodules are not wanted).
     """
     if not enabled and not _ignores_case(config):
-        return SubmoduleFetch(set())
+        return SubmoduleFetch()
     files = list_tree(root.git, root.commit)
     if not enabled:
         refuse_case_clash((entry.path for entry in files), root.description)
-        return SubmoduleFetch(set())
+        return SubmoduleFetch()
+    prefetch = _Prefetch(root, parts, config, whole=whole, depth=depth, transport=transport)
     with mark_under_way(root.folder):
-        run = _Prefetch(root, folders, config, depth=depth, transport=transport)
-        run.run(files)
-    return SubmoduleFetch(
-        {entry.path for entry in files if entry.mode == GITLINK}, run.arrived if run.plain else None
-    )
+        prefetch.run(files)
+    links = tuple(entry for entry in files if entry.mode == GITLINK)
+    return SubmoduleFetch(links, prefetch.new_parts, prefetch.redirected)
 
 
 class _Prefetch:
@@ -240,16 +224,17 @@ class _Prefetch:
     def __init__(
         self,
         root: RepositoryCommit,
-        folders: Mapping[str, Path],
+        parts: Mapping[str, TreePart],
         config: GitConfiguration,
         *,
+        whole: bool,
         depth: int | None,
         transport: Transport,
     ) -> None:
-        self.root, self.folders, self.config = root, folders, config
+        self.root, self.parts, self.config, self.whole = root, parts, config, whole
         self.depth, self.ignore_case, self.transport = depth, _ignores_case(config), transport
-        self.arrived: list[FetchedSubmodule] = []
-        self.plain = not any(_is_choice(key) for key in config.values)
+        self.new_parts: dict[str, TreePart] = {}
+        self.redirected = False
 
     def run(self, files: Sequence[TreeEntry]) -> None:
         """Have every submodule's commit, recursively, from the root's ``files`` on. Raises SourceError."""
@@ -259,10 +244,7 @@ class _Prefetch:
         with tempfile.TemporaryDirectory(
             prefix=NEW_FOLDER_PREFIX, dir=self.root.folder / OWN_FOLDER
         ) as folder:
-            self.blank = Path(folder, "blank")
-            self.root.git.with_variables(GIT_DIR=str(self.blank)).text(
-                "init", "--quiet", "--bare", "--template="
-            )
+            self.blank, self.blank_lock = Path(folder, "blank"), threading.Lock()
             run_growing_work(self._fetch_submodule, first, jobs=self.transport.jobs)
         show_live_line("")
 
@@ -294,9 +276,8 @@ class _Prefetch:
             if _is_updated(module, values) and module.url is not None:
                 url = resolve_submodule_url(repository.origin, module.url)
                 links.append(_SubmoduleLink(repository, module, link.object, url))
-                self.plain &= module.plain and f"{module.path}{module.name}{url}".isprintable()
-            else:
-                self.plain = False
+                if values.get(f"submodule.{module.name}.url", url) != url:
+                    self.redirected = True
         _refuse_nested([link.module.name for link in links], repository)
         return links
 
@@ -316,7 +297,10 @@ class _Prefetch:
 
     def _fetch_submodule(self, link: _SubmoduleLink) -> tuple[None, list[_SubmoduleLink]]:
         """Have one submodule's commit; return what it has for submodules itself."""
-        folder = self.folders.get(link.path) or link.parent.folder / "modules" / link.module.name
+        if self.whole and self._is_current(link.path, link.commit):
+            return None, []
+        part = self.parts.get(link.path)
+        folder = part.git_dir if part is not None else link.parent.folder / "modules" / link.module.name
         fresh = not (folder / "HEAD").is_file()
         if fresh:
             self._make_repository(folder, link)
@@ -332,13 +316,27 @@ class _Prefetch:
         if fresh or _is_unborn(git, folder):
             # cut before its files are written, git would find no revision to go on from
             write_atomically(folder / "HEAD", f"{link.commit}\n")
-        self.plain &= fresh
-        new = FetchedSubmodule(
-            link.path, link.parent.path, link.module.name, link.url, link.commit, tree, folder
+        files = list_tree(git, link.commit)
+        self.new_parts[link.path] = TreePart(
+            link.path,
+            root.in_directory(root.directory / link.path),
+            link.commit,
+            folder,
+            link.commit,
+            tree or git.text("rev-parse", f"{link.commit}^{{tree}}"),
+            links=tuple(entry for entry in files if entry.mode == GITLINK),
         )
-        self.arrived.append(new)
-        repository = RepositoryCommit(link.path, git, folder, link.url, link.commit)
-        return None, self.list_links(repository, list_tree(git, link.commit))
+        return None, self.list_links(RepositoryCommit(link.path, git, folder, link.url, link.commit), files)
+
+    def _is_current(self, path: str, commit: str) -> bool:
+        """Tell whether a submodule, with all below it, is at its commit already; note theirs if so."""
+        part = self.parts.get(path)
+        if part is None or part.head != commit:
+            return False
+        current = all(self._is_current(part.path_from_root(link.path), link.object) for link in part.links)
+        if current:
+            self.new_parts[path] = part
+        return current
 
     def _choose_depth(self, git: Git, folder: Path, module: Submodule) -> int | None:
         """Return how deep to fetch: a repository that has whole histories keeps them so."""
@@ -358,6 +356,10 @@ class _Prefetch:
                 raise SourceError(
                     f"the submodule {link.module.name!r} would lie inside the repository {above}"
                 )
+        with self.blank_lock:
+            if not self.blank.exists():
+                blank_git = self.root.git.with_variables(GIT_DIR=str(self.blank))
+                blank_git.text("init", "--quiet", "--bare", "--template=")
         new = Path(tempfile.mkdtemp(prefix="module-", dir=self.blank.parent))
         with (self.blank / "config").open(encoding="utf-8") as file:
             lines = [line for line in file if line.strip() != "bare = true"]
@@ -373,11 +375,6 @@ class _Prefetch:
         if folder.exists():  # the beginning of a clone that was killed
             _remove_beginning(folder)
         new.rename(folder)
-
-
-def _is_choice(key: str) -> bool:
-    """Tell whether a key of the configuration says something of a submodule, or which are active."""
-    return key.startswith("submodule.") and (key.count(".") > 1 or key == "submodule.active")
 
 
 def _is_unborn(git: Git, folder: Path) -> bool:
@@ -425,73 +422,3 @@ def _refuse_nested(names: list[str], repository: RepositoryCommit) -> None:
 
 def _make_printable(path: str) -> str:
     return path if path.isprintable() else ascii(path)
-
-
-def write_submodules(git: Git, git_dir: Path, submodules: Sequence[FetchedSubmodule]) -> bool:
-    """Write the files of all ``submodules``, outer ones first; ``git`` and ``git_dir`` are the root's.
-
-    Returns whether it was done; else git's own command is to do what is left.
-    """
-    if is_linked(git_dir):  # its configuration is elsewhere
-        return False
-    git_dirs = {"": git_dir, **{submodule.path: submodule.folder for submodule in submodules}}
-    waiting = list(submodules)
-    while waiting:
-        paths = {submodule.path for submodule in waiting}
-        level = [submodule for submodule in waiting if submodule.parent not in paths]
-        if not all(_is_blank(git.directory, submodule.path) for submodule in level):
-            return False
-        for parent in dict.fromkeys(submodule.parent for submodule in level):
-            _register_submodules(
-                git_dirs[parent] / "config", [submodule for submodule in level if submodule.parent == parent]
-            )
-        run_side_by_side(
-            lambda submodule: _write_submodule(git.in_directory(git.directory / submodule.path), submodule),
-            level,
-        )
-        waiting = [submodule for submodule in waiting if submodule not in level]
-    return True
-
-
-def _is_blank(root: Path, path: str) -> bool:
-    """Tell whether a path is an empty folder, as git leaves it for a submodule, to which no link leads."""
-    directory = root / path
-    real = directory.resolve() == root.resolve() / path and directory.is_dir()
-    return real and not any(directory.iterdir())
-
-
-def _register_submodules(config: Path, submodules: Sequence[FetchedSubmodule]) -> None:
-    """Note in a repository what `git submodule init` would."""
-    _extend_config(
-        config,
-        "".join(
-            (
-                f'[submodule "{_quote_config(submodule.name)}"]\n\tactive = true\n\turl = '
-                f'"{_quote_config(submodule.url)}"\n'
-            )
-            for submodule in submodules
-        ),
-    )
-
-
-def _write_submodule(git: Git, submodule: FetchedSubmodule) -> None:
-    """Connect a repository and its working tree by relative paths, as git does, and write the files."""
-    files, folder = (
-        os.path.realpath(git.directory),
-        os.path.realpath(submodule.folder),
-    )  # else .. leaves by a link
-    worktree = _quote_config(os.path.relpath(files, folder).replace(os.sep, "/"))
-    _extend_config(submodule.folder / "config", f'[core]\n\tworktree = "{worktree}"\n')
-    pointer = os.path.relpath(folder, files).replace(os.sep, "/")
-    (git.directory / ".git").write_text(f"gitdir: {pointer}\n", encoding="utf-8", errors="surrogateescape")
-    git.text("checkout", "--quiet", "--force", "--detach", submodule.commit)
-
-
-def _extend_config(config: Path, lines: str) -> None:
-    mode = config.stat().st_mode
-    write_atomically(config, config.read_bytes() + lines.encode("utf-8", "surrogateescape"))
-    config.chmod(mode)
-
-
-def _quote_config(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -11,7 +11,6 @@ from rocm_wheels.core import SourceError
 from rocm_wheels.sources.checkout_state import HIPIFY_MESSAGE, UPSTREAM_TAG, CheckoutState, read_state
 from rocm_wheels.sources.git import OUR_EMAIL, Git, disable_private_filters
 from rocm_wheels.sources.trees import (
-    TreeEntry,
     TreePart,
     choose_seed_index,
     find_holder,
@@ -55,10 +54,10 @@ def identify_tree(directory: Path, *, env: Mapping[str, str]) -> TreeIdentity:
             tip="check the sources out with repos/pytorch_<project>_repo.py checkout",
         )
     git = disable_private_filters(Git(directory, env, variables={"GIT_OPTIONAL_LOCKS": "0"}))
-    part, links = inspect_repository("", git, "")
+    part = inspect_repository("", git, "")
     require_commit(part)
     state = read_state(part.git_dir)
-    tree, changed = hash_combined_tree(part, _list_paths(links), state)
+    tree, changed = hash_combined_tree(part, _list_links(part), state)
     upstream = state.upstream if state is not None else _read_upstream_tag(git)
     ours = state is not None and state.operation is None and state.identity == tree
     epoch = int(git.text("rev-list", "--timestamp", "-1", part.head, "--").split(" ")[0])
@@ -79,9 +78,9 @@ def _find_source_commit(git: Git, head: str, upstream: str | None) -> str:
 
 def read_current_tree(git: Git, state: CheckoutState | None) -> tuple[str, str]:
     """Return the commit and the tree (as in ``TreeIdentity``) that are there now."""
-    part, links = inspect_repository("", git, "")
+    part = inspect_repository("", git, "")
     require_commit(part)
-    return part.head, hash_combined_tree(part, _list_paths(links), state)[0]
+    return part.head, hash_combined_tree(part, _list_links(part), state)[0]
 
 
 def hash_whole_tree(parts: Sequence[TreePart], state: CheckoutState | None) -> str:
@@ -105,9 +104,9 @@ def hash_combined_tree(part: TreePart, links: Iterable[str], state: CheckoutStat
 
     def below(path: str) -> tuple[str, str]:
         git = replace(part.git, directory=part.git.directory / path)
-        module, its_links = inspect_repository(part.path_from_root(path), git, "")
+        module = inspect_repository(part.path_from_root(path), git, "")
         require_commit(module)
-        return path, hash_combined_tree(module, _list_paths(its_links), state)[0]
+        return path, hash_combined_tree(module, _list_links(module), state)[0]
 
     module_trees = run_side_by_side(below, sorted(modules))
     if not module_trees:
@@ -118,8 +117,8 @@ def hash_combined_tree(part: TreePart, links: Iterable[str], state: CheckoutStat
     return digest.hexdigest(), True
 
 
-def _list_paths(links: Iterable[TreeEntry]) -> list[str]:
-    return [link.path for link in links]
+def _list_links(part: TreePart) -> list[str]:
+    return [link.path for link in part.links]
 
 
 def _find_changes(part: TreePart, links: Iterable[str]) -> tuple[bool, set[str]]:

@@ -91,13 +91,13 @@ def read_tree_status(project: Project, directory: Path, *, env: Mapping[str, str
             f"{directory} is not a git checkout", tip="run `checkout` first, or name it with --checkout-dir"
         )
     git = disable_private_filters(Git(directory.absolute(), env, variables={"GIT_OPTIONAL_LOCKS": "0"}))
-    root, links = inspect_repository("", git, "")
+    root = inspect_repository("", git, "")
     if not root.head:
         raise SourceError(
             f"nothing is checked out in {directory} yet", tip="run `checkout` again; it continues"
         )
     state = read_state(root.git_dir)
-    whole = hash_combined_tree(root, [link.path for link in links], state)[0]
+    whole = hash_combined_tree(root, [link.path for link in root.links], state)[0]
     untouched = (
         state is not None
         and state.operation is None

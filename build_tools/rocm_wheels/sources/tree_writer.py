@@ -5,10 +5,11 @@ A tree is noted when a checkout with patches begins, and put back when one of th
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rocm_wheels.core import log_note, log_warning
@@ -29,6 +30,7 @@ from rocm_wheels.sources.checkout_state import (
 )
 from rocm_wheels.sources.commits import (
     FileListing,
+    has_tag_files,
     prefix_listing,
     remove_files,
     restore_times,
@@ -37,7 +39,7 @@ from rocm_wheels.sources.commits import (
     tag_upstream,
 )
 from rocm_wheels.sources.git import Git
-from rocm_wheels.sources.submodules import FetchedSubmodule, SubmoduleFetch, write_submodules
+from rocm_wheels.sources.submodules import SubmoduleFetch
 from rocm_wheels.sources.trees import (
     TreePart,
     choose_seed_index,
@@ -46,6 +48,7 @@ from rocm_wheels.sources.trees import (
     is_populated,
     list_repositories,
     list_tree,
+    read_detached_head,
     read_head_and_folder,
     require_commit,
     run_side_by_side,
@@ -85,7 +88,7 @@ def write_commit_files(
     ``moved``: those that git knows may come from elsewhere now. ``tree``: the commit's, known where the root
     was just made. Returns the repositories then.
     """
-    git, links = old[0].git, modules.paths
+    git, links = old[0].git, {link.path for link in modules.links}
     remove_files(git.directory, ours)
     for part in old:
         (part.git_dir / OWN_FOLDER / SIDE_INDEX).unlink(missing_ok=True)
@@ -93,11 +96,10 @@ def write_commit_files(
         if not any(part.path == path or part.path.startswith(f"{path}/") for path in links):
             remove_submodule_folder(git, git_dir, part.path)
     git.text("checkout", "--quiet", "--force", "--detach", commit)
-    populated = not links or (modules.new is not None and write_submodules(git, git_dir, modules.new))
-    if populated and tree and all(submodule.tree for submodule in modules.new or ()):
-        return _describe_written(git, git_dir, commit, tree, modules.new or ())
-    if not populated:
-        _update_submodules(git, moved=moved)
+    if links:
+        _update_submodules(git, "--force", sync=moved)
+    if tree:
+        return _describe_written(replace(old[0], head=commit, tree=tree), modules)
     new = list_repositories(git)
     if links:
         present = {part.path for part in new}
@@ -107,30 +109,55 @@ def write_commit_files(
     return new
 
 
-def _describe_written(
-    git: Git, git_dir: Path, commit: str, tree: str, modules: Sequence[FetchedSubmodule]
-) -> list[TreePart]:
-    """Return the repositories of a tree that was all made and written now: what is in them is known."""
+def is_switch(parts: Sequence[TreePart], modules: SubmoduleFetch) -> bool:
+    """Tell whether a tree has all submodules of another commit, and no others: git can just switch to it."""
+    return {part.path for part in parts if part.path} == modules.parts.keys()
+
+
+def switch_files(
+    parts: Sequence[TreePart], commit: str, modules: SubmoduleFetch
+) -> tuple[list[TreePart], list[TreePart]]:
+    """Switch a tree without changes to ``commit``; git touches no file whose content stays.
+
+    For what ``is_switch`` allows; no server is asked. Returns the repositories then, and those of them that
+    were switched.
+    """
+    root, git = parts[0], parts[0].git
+    git.text("checkout", "--quiet", "--detach", commit)
+    moved = {part.path for part in parts if part.path and part.head != modules.parts[part.path].head}
+    if outermost := [link.path for link in modules.links if link.path in moved]:
+        _update_submodules(git, "--", *outermost, sync=modules.redirected)
+    tree = git.text("rev-parse", f"{commit}^{{tree}}")
+    new = _describe_written(replace(root, head=commit, tree=tree), modules)
+    return new, [part for part in new if not part.path or part.path in moved]
+
+
+def _describe_written(root: TreePart, modules: SubmoduleFetch) -> list[TreePart]:
+    """Return the repositories of a tree that git has just written: what is in them is known."""
+    git = root.git
     below = [
-        TreePart(
-            submodule.path,
-            git.in_directory(git.directory / submodule.path),
-            submodule.commit,
-            submodule.folder,
-            submodule.commit,
-            submodule.tree,
-        )
-        for submodule in sorted(modules, key=lambda submodule: submodule.path.split("/"))
+        replace(part, git=git.in_directory(git.directory / part.path))
+        for part in sorted(modules.parts.values(), key=lambda part: part.path.split("/"))
     ]
-    return [TreePart("", git, "", git_dir, commit, tree), *below]
+    for part in below:  # the user's configuration may leave one out, or have its commit merged
+        if not is_populated(part.git.directory) or read_detached_head(part.git_dir) != part.head:
+            return list_repositories(git)
+    return [replace(root, links=tuple(modules.links)), *below]
 
 
-def _update_submodules(git: Git, *, moved: bool) -> None:
-    """Put every submodule, recursively, at the commit that its parent names; no server is asked."""
-    if moved:
+_WRITE_JOBS = min(2 * (os.cpu_count() or 1), 16)  # as many submodules are connected at a time
+
+
+def _update_submodules(git: Git, *arguments: str, sync: bool) -> None:
+    """Put submodules, recursively, at the commits that their parents name; no server is asked.
+
+    ``sync``: git is to learn first where each comes from.
+    """
+    if sync:
         git.text("submodule", "--quiet", "sync", "--recursive")
-    near = git.with_settings("protocol.allow=never")
-    near.text("submodule", "--quiet", "update", "--init", "--recursive", "--force", "--no-fetch")
+    near = git.with_settings("protocol.allow=never").with_variables(GIT_LITERAL_PATHSPECS="1")
+    options = ("--init", "--recursive", "--no-fetch", f"--jobs={_WRITE_JOBS}")
+    near.text("submodule", "--quiet", "update", *options, *arguments)
 
 
 def remove_submodule_folder(git: Git, git_dir: Path, path: str) -> None:
@@ -155,17 +182,19 @@ def remove_submodule_folder(git: Git, git_dir: Path, path: str) -> None:
 
 
 def tag_upstream_commits(
-    parts: Sequence[TreePart], *, hipified: bool, fetched: bool
+    parts: Sequence[TreePart], *, hipified: bool, fetched: bool, tagged: Collection[str] = ()
 ) -> dict[str, RepositoryState]:
     """Tag every repository's commit as upstream's; return what lies there.
 
     ``hipified``: nothing is to be translated, and each is what hipify leaves. ``fetched``: with the tag,
-    the root's ref of what was fetched is no longer needed.
+    the root's ref of what was fetched is no longer needed. ``tagged``: paths of those that have nothing of
+    ours but these tags; the tags are only made again when they are gone.
     """
 
     def tag(part: TreePart) -> tuple[str, RepositoryState]:
         require_commit(part)
-        tag_upstream(part.git, part.head, hipified=hipified, fetched=fetched and not part.path)
+        if part.path not in tagged or not has_tag_files(part.git_dir, part.head, hipified=hipified):
+            tag_upstream(part.git, part.head, hipified=hipified, fetched=fetched and not part.path)
         return part.path, RepositoryState(part.head, part.head, part.tree)
 
     return dict(run_side_by_side(tag, parts))

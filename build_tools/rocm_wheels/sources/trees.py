@@ -130,7 +130,7 @@ class TreePart:
 
     As they were when it was listed: ``git_dir``, its folder; ``head`` and ``tree``, the commit that is
     checked out and that commit's tree (empty before the first commit); ``hidden``, the files on the
-    disk that git was told not to look at.
+    disk that git was told not to look at; ``links``, the submodules in its index.
     """
 
     path: str
@@ -140,6 +140,7 @@ class TreePart:
     head: str
     tree: str
     hidden: tuple[str, ...] = ()
+    links: tuple[TreeEntry, ...] = ()
 
     def path_from_root(self, path: str) -> str:
         """Return a path of this repository as seen from the root."""
@@ -286,12 +287,16 @@ def list_gitlinks(git: Git) -> list[TreeEntry]:
     return _read_index(git)[0]
 
 
-def list_repositories(git: Git) -> list[TreePart]:
-    """List root and every populated submodule, recursively, outermost first, as they are now."""
+def list_repositories(git: Git, state: CheckoutState | None = None) -> list[TreePart]:
+    """List root and every populated submodule, recursively, outermost first, as they are now.
+
+    ``state``: what we left in them, which need not be asked for again.
+    """
+    recorded = state.left if state is not None else {}
 
     def look(location: tuple[str, Git, str]) -> tuple[TreePart, list[tuple[str, Git, str]]]:
-        part, links = inspect_repository(*location)
-        populated = [entry for entry in links if is_populated(part.git.directory / entry.path)]
+        part = inspect_repository(*location, recorded.get(location[0]))
+        populated = [entry for entry in part.links if is_populated(part.git.directory / entry.path)]
         return part, [
             (part.path_from_root(entry.path), git.in_directory(part.git.directory / entry.path), entry.object)
             for entry in populated
@@ -301,13 +306,26 @@ def list_repositories(git: Git) -> list[TreePart]:
     return sorted(parts, key=lambda part: part.path.split("/") if part.path else [])
 
 
-def inspect_repository(path: str, git: Git, link: str) -> tuple[TreePart, list[TreeEntry]]:
-    """Look at one repository; return it with its gitlinks."""
+def inspect_repository(path: str, git: Git, link: str, recorded: RepositoryState | None = None) -> TreePart:
+    """Look at one repository, without those below it; ``recorded``: what we left in it."""
     links, hidden = _read_index(git)
-    # a revision that there is not yet is left out, without an error
-    answer = git.text("rev-parse", "--absolute-git-dir", "--revs-only", "HEAD^{commit}", "HEAD^{tree}")
-    git_dir, head, tree = _REPOSITORY_ANSWER.fullmatch(answer).groups(default="")  # type: ignore[union-attr]
-    return TreePart(path, git, link, Path(git_dir), head, tree, hidden), links
+    pointer = git.directory / ".git"
+    git_dir = Path(os.path.realpath(read_git_pointer(pointer) if pointer.is_file() else pointer))
+    plain = recorded is not None and recorded.head == recorded.upstream and not recorded.uncommitted
+    if recorded is not None and plain and read_detached_head(git_dir) == recorded.head:
+        head, tree = recorded.head, recorded.tree
+    else:
+        # a revision that there is not yet is left out, without an error
+        answer = git.text("rev-parse", "--absolute-git-dir", "--revs-only", "HEAD^{commit}", "HEAD^{tree}")
+        answers = _REPOSITORY_ANSWER.fullmatch(answer).groups(default="")  # type: ignore[union-attr]
+        git_dir, head, tree = Path(answers[0]), answers[1], answers[2]
+    return TreePart(path, git, link, git_dir, head, tree, hidden, tuple(links))
+
+
+def read_detached_head(git_dir: Path) -> str:
+    """Return the commit that is checked out without a branch; what else HEAD holds is none."""
+    head = git_dir / "HEAD"
+    return head.read_text(encoding="utf-8", errors="surrogateescape").strip() if head.is_file() else ""
 
 
 def update_heads(parts: Sequence[TreePart], states: Mapping[str, RepositoryState]) -> list[TreePart]:
@@ -379,9 +397,10 @@ def has_whole_commit(git: Git, commit: str) -> bool:
 
     Git vouches for what a ref holds; a fetch that was killed leaves commits without their files.
     """
-    if not has_object(git, commit):
+    try:
+        return bool(git.text("for-each-ref", "--count=1", "--contains", commit, "--format=%(refname)"))
+    except SourceError:  # git knows no such commit; whatever else it is, the fetch that follows says so
         return False
-    return bool(git.text("for-each-ref", "--count=1", "--contains", commit, "--format=%(refname)"))
 
 
 def _parse_entry(field: str) -> TreeEntry:
