@@ -172,7 +172,7 @@ WRONG: list[tuple[list[str], int, str]] = [
     (["torch", "--require-related-commit"], 2, "--require-related-commit: no tree has pins of pytorch"),
     (["--all", "--patch-dir", "nowhere"], 2, "--patch-dir nowhere is not a folder"),
     (["--all", "--patch-dir", ".", "--no-patch"], 2, "--no-patch and --patch-dir contradict each other"),
-    (["--all", "--mirror-dir", "deep/er/apex/m"], 2, "deep/er/apex/m lies in the checkout"),
+    (["--all", "--mirror-dir", "deep/er/apex/m"], 2, "deep/er/apex/m is inside the checkout"),
     (["--all", "--depth", "0"], 2, "0 is not in the range"),
     (["torch", "--repo-hashtag", "main"], 2, "No such option"),
     (["triton"], 10, "error: triton: triton must be pinned, and there is no deep/er/pytorch/"),

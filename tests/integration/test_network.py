@@ -230,7 +230,7 @@ def test_the_options_of_a_door(upstream: Upstream, server: Server, tmp_path: Pat
     for options, message in (
         (["--mirror-dir", "file"], "file is not a folder"),
         (["--mirror-dir", " "], "--mirror-dir is empty"),
-        (["--mirror-dir", "tree/mirrors"], "lies in the checkout"),
+        (["--mirror-dir", "tree/mirrors"], "is inside the checkout"),
         (["--retries", "-1"], "--retries"),
         (["--timeout", "0"], "--timeout"),
         (["--jobs", "0"], "--jobs"),
