@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from rocm_wheels.core import align_rows, format_markdown_table, format_table
@@ -51,3 +54,11 @@ def test_markdown_escapes_its_own_marks() -> None:
     assert format_markdown_table(("a", "b"), [("x|y", "1\n2")]) == (
         "| a | b |\n| --- | --- |\n| x\\|y | 1 2 |\n"
     )
+
+
+@pytest.mark.parametrize("words", [["--help"], ["build", "--help"], ["lines", "--json"], ["compat", "lint"]])
+def test_who_prints_no_table_does_not_wait_for_what_prints_them(words: list[str]) -> None:
+    argv = [sys.executable, "-X", "importtime", "-m", "rocm_wheels", *words]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert {"rich", "jinja2"} & imported == set()

@@ -39,8 +39,8 @@ def test_show_tells_what_a_wheel_says(tmp_path: Path, capsys: pytest.CaptureFixt
     name = "demo-1.0-7local-py3-none-any-rocm7.2_gfx942.whl"
     path = made(tmp_path, {f"{INFO}/variant.json": b'{"variants": {}}'}, name=name)
     out, _ = run(capsys, "show", path)
-    assert "label           rocm7.2_gfx942\n" in out
-    assert "requires        triton==3.5\n                Jinja2; extra == 'x'\n" in out
+    assert "label            rocm7.2_gfx942\n" in out
+    assert "requires         triton==3.5\n                 Jinja2; extra == 'x'\n" in out
     [shown] = json.loads(run(capsys, "show", path, "--json")[0])
     assert shown == {
         "file": str(path),

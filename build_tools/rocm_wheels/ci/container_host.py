@@ -251,7 +251,7 @@ CERTIFICATE_VARIABLES = (
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO"),
     *("PIP_CERT", "CARGO_HTTP_CAINFO", "NODE_EXTRA_CA_CERTS"),
 )
-STYLE_VARIABLES = ("SOURCE_DATE_EPOCH", "NO_COLOR", "TERM")
+STYLE_VARIABLES = ("SOURCE_DATE_EPOCH", "NO_COLOR", "FORCE_COLOR", "TERM")
 _SYSTEM_FOLDERS = tuple(Path("/", folder) for folder in ("etc", "usr", "var"))
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OWN_HOST = re.compile(r"localhost|127\.[0-9.]+|::1")

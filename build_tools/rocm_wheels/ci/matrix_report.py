@@ -15,7 +15,7 @@ from rocm_wheels.ci.matrix import (
     set_key,
 )
 from rocm_wheels.ci.matrix_costs import Prices, Saving
-from rocm_wheels.core import format_count, format_table
+from rocm_wheels.core import align_rows, format_count, format_table
 from rocm_wheels.models import MULTI_ARCH, CiTest
 
 _SET_HEADER = ("platform", "torch", "family", "Pythons", "ROCm", "tests", "builder h", "GPU h", "disk GiB")
@@ -99,9 +99,11 @@ def format_excluded(excluded: Sequence[ExcludedCell]) -> str:
     lines = [
         f"{format_count(len(excluded), 'cell')} left out (--explain CELL says where a reason is stated):"
     ]
+    rows = []
     for reason, cells in reasons.items():
         more = f" and {len(cells) - _MOST_CELLS} more" if len(cells) > _MOST_CELLS else ""
-        lines.append(f"  {len(cells):>3}  {reason}: {', '.join(map(str, cells[:_MOST_CELLS]))}{more}")
+        rows.append((str(len(cells)), f"{reason}: {', '.join(map(str, cells[:_MOST_CELLS]))}{more}"))
+    lines += [f"  {row}" for row in align_rows(rows, right=[0])]
     return "\n".join(lines)
 
 

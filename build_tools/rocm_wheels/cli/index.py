@@ -213,8 +213,7 @@ def verify(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.index import FAULTS, verify_index
 
     if list_faults:
-        for name, description in FAULTS.items():
-            click.echo(f"{name:18} {description}")
+        click.echo("\n".join(align_rows(list(FAULTS.items()))))
         return
     if index is None:
         raise UsageError("no index is named", tip="for example: rocm-wheels index verify DIR")

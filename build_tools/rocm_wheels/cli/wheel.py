@@ -14,6 +14,7 @@ from rocm_wheels.core import (
     AuditError,
     DataError,
     UsageError,
+    align_rows,
     explain_error,
     format_count,
     format_table,
@@ -295,11 +296,8 @@ def _make_import_place(python: Path | None) -> ImportEnvironment | None:
 def _print_checks() -> None:
     from rocm_wheels.audit import CHECKS, IMPORT_CHECK, IMPORT_SUMMARY
 
-    for name, description in [
-        *((check.name, check.summary) for check in CHECKS),
-        (IMPORT_CHECK, IMPORT_SUMMARY),
-    ]:
-        click.echo(f"{name:20} {description}")
+    rows = [*((check.name, check.summary) for check in CHECKS), (IMPORT_CHECK, IMPORT_SUMMARY)]
+    click.echo("\n".join(align_rows(rows)))
 
 
 _LONGEST_LIST = 12
@@ -326,13 +324,15 @@ def show(wheels: tuple[Path, ...], as_json: bool) -> None:
         click.echo(json.dumps(documents, indent=1))
         return
     for about in documents:
+        rows: list[tuple[str, str]] = []
         for name, value in about.items():
             lines = value if isinstance(value, list) else [value]
             if name == "variant" and value:
                 lines = json.dumps(_shorten_lists(value), indent=1).splitlines()
-            text = ("\n" + " " * 16).join(map(str, lines))
             if value not in (None, "", []):
-                click.echo(f"{name.replace('_', '-'):15} {text}")
+                rows.append((name.replace("_", "-"), str(lines[0])))
+                rows += [("", str(line)) for line in lines[1:]]
+        click.echo("\n".join(align_rows(rows)))
 
 
 def _shorten_lists(value: object) -> object:
@@ -396,8 +396,7 @@ def verify(wheels: tuple[Path, ...], as_json: bool, list_faults: bool) -> None:
     from rocm_wheels.wheels import ARCHIVE_FAULTS
 
     if list_faults:
-        for name, description in ARCHIVE_FAULTS.items():
-            click.echo(f"{name:20} {description}")
+        click.echo("\n".join(align_rows(list(ARCHIVE_FAULTS.items()))))
         return
     if not wheels:
         raise UsageError("no wheels were named", tip="for example: rocm-wheels wheel verify dist/*.whl")

@@ -21,6 +21,7 @@ from rocm_wheels.core import (
     JunitSuite,
     JunitTag,
     Record,
+    align_rows,
     format_markdown_table,
     format_table,
     read_json_file,
@@ -157,7 +158,8 @@ def format_smoke_table(results: Results) -> str:
         reason_lines = test.reason.splitlines()[:_MAX_REASON_LINES] or ["without a word"]
         lines += ["", f"{test.outcome}: {test.name}", *(f"  {line}" for line in reason_lines)]
     if skipped := _count_skips(results):
-        lines += ["", "skipped:", *(f"  {number:4}  {why}" for why, number in skipped)]
+        rows = align_rows([(str(number), why) for why, number in skipped], right=[0])
+        lines += ["", "skipped:", *(f"  {row}" for row in rows)]
     return "\n".join(
         [*lines, "", f"torch {results.torch} on {_describe_machine(results)}: {results.summarize()}"]
     )
