@@ -24,7 +24,7 @@ from stub_projects import ROCM, TARGET, Stubs, calibrate, make_stubs, seconds
 
 PARTS = ("overhead", "side-by-side", "again", "plan", "peer")
 IMPORTS = (
-    "import rocm_wheels.cli.main, rocm_wheels.cli.run_step, rocm_wheels.pipeline.run_step, "
+    "import rocm_wheels.cli.main, rocm_wheels.cli.runs, rocm_wheels.pipeline.run_step, "
     "rocm_wheels.audit.verify"
 )
 TAGS = ("cp310", "cp311", "cp312", "cp313", "cp314")

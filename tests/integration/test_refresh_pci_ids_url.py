@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import refresh_pci_ids
-from rocm_wheels.gpus import PCI_TABLES, PCI_VENDORS, pci_ids
+from rocm_wheels.gpus import PCI_TABLES, PCI_VENDORS, pci
 
 SCRIPT = Path(refresh_pci_ids.__file__)
 
@@ -39,7 +39,7 @@ def served(tmp_path: Path) -> Iterator[str]:
 def test_a_fetched_pci_ids_is_compared_and_written(served: str, tmp_path: Path) -> None:
     lines = ["#\tVersion: 2027.01.02", "#\tDate:    2027-01-02 03:15:02", ""]
     for vendor, name in PCI_VENDORS.items():
-        path = Path(pci_ids.__file__).with_name(PCI_TABLES[name])
+        path = Path(pci.__file__).with_name(PCI_TABLES[name])
         shutil.copy(path, tmp_path)
         rows = [row for row in refresh_pci_ids.read_pci_table(path, name).rows if row.named == "pci.ids"]
         lines += [f"{vendor}  {name}", *(f"\t{row.id[5:]}  {row.name}" for row in rows)]

@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from rocm_wheels.cli.compat_gpu import gpu
+from rocm_wheels.cli.compat import gpu
 from rocm_wheels.core import UsageError
 from rocm_wheels.gpus import list_pci_entries, search_pci_entries
 from rocm_wheels.models import find_gpu_cards, get_gfx_targets

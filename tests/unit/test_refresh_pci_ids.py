@@ -23,8 +23,7 @@ from refresh_pci_ids import (
     refresh_pci_table,
 )
 from rocm_wheels.core import DataError, HostError, UsageError
-from rocm_wheels.gpus import PCI_TABLES, PCI_VENDORS
-from rocm_wheels.gpus import pci_ids as pci
+from rocm_wheels.gpus import PCI_TABLES, PCI_VENDORS, pci
 
 FOLDER = Path(pci.__file__).parent
 AMD_LINES = {

@@ -11,12 +11,12 @@ from .import_check import check_import as check_import
 from .import_check import describe_exit as describe_exit
 from .import_check import explain_no_import as explain_no_import
 from .import_check import make_clean_environment as make_clean_environment
-from .names import is_same_version as is_same_version
+from .metadata import is_same_version as is_same_version
 from .report import AuditReport as AuditReport
 from .report import SkippedCheck as SkippedCheck
-from .table import CHECKS as CHECKS
-from .table import IMPORT_CHECK as IMPORT_CHECK
-from .table import IMPORT_SUMMARY as IMPORT_SUMMARY
+from .verify import CHECKS as CHECKS
+from .verify import IMPORT_CHECK as IMPORT_CHECK
+from .verify import IMPORT_SUMMARY as IMPORT_SUMMARY
 from .verify import add_import_check as add_import_check
 from .verify import format_report as format_report
 from .verify import reject_wheel as reject_wheel

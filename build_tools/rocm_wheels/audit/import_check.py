@@ -22,7 +22,7 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.audit.audited_wheel import WheelExpectation, list_base_targets
-from rocm_wheels.audit.names import is_same_version
+from rocm_wheels.audit.metadata import is_same_version
 from rocm_wheels.core import AuditError, BuildError, Finding, run_command
 
 _PROBE = Path(__file__).with_name("import_probe.py")

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocm_wheels.ci.container_engine import Engine, find_advice
+from rocm_wheels.ci.container_engine import ChosenImage, Engine, choose_image, find_advice
 from rocm_wheels.ci.container_host import (
     MOST_FILES,
     ContainerHost,
@@ -32,7 +32,6 @@ from rocm_wheels.ci.container_host import (
     parse_variables,
     select_passed_variables,
 )
-from rocm_wheels.ci.container_images import ChosenImage, choose_image
 from rocm_wheels.core import (
     EngineError,
     HostError,

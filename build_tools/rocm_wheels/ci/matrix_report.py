@@ -1,8 +1,11 @@
-"""The matrix for people and as JSON: a line for each set of wheels, and every reason once."""
+"""Show a matrix: as tables for people, as JSON, as outputs and summary of a GitHub job."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rocm_wheels.ci.matrix import (
@@ -15,7 +18,7 @@ from rocm_wheels.ci.matrix import (
     set_key,
 )
 from rocm_wheels.ci.matrix_costs import Prices, Saving
-from rocm_wheels.core import align_rows, format_count, format_table
+from rocm_wheels.core import UsageError, align_rows, format_count, format_table, name_failed_file
 from rocm_wheels.models import MULTI_ARCH, CiTest
 
 _SET_HEADER = ("platform", "torch", "family", "Pythons", "ROCm", "tests", "builder h", "GPU h", "disk GiB")
@@ -198,3 +201,34 @@ def _cost_as_json(build: BuiltCell, prices: Prices) -> dict[str, Any]:
 
 def _format_percent(alone: float, shared: float) -> str:
     return f"{(alone - shared) / alone:.0%}" if alone else "-"
+
+
+OUTPUT_VARIABLE = "GITHUB_OUTPUT"
+_OUTPUT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
+
+def set_outputs(env: Mapping[str, str], values: Mapping[str, str]) -> None:
+    """Append outputs to the file that GitHub names. Raises UsageError outside of a workflow.
+
+    A value of several lines ends at a word that is nowhere in it, so that no value can set another output.
+    """
+    if not env.get(OUTPUT_VARIABLE):
+        tip = f"without --output it is printed; in a shell: {OUTPUT_VARIABLE}=FILE names the file to write to"
+        raise UsageError(f"{OUTPUT_VARIABLE} is not set: this is no step of a workflow", tip=tip)
+    lines = []
+    for name, value in values.items():
+        if not _OUTPUT_NAME.fullmatch(name):
+            raise UsageError(f"{name!r} is no name of an output", tip="letters, digits, - and _")
+        end = f"end-{secrets.token_hex(8)}"
+        lines.append(f"{name}<<{end}\n{value}\n{end}\n" if "\n" in value else f"{name}={value}\n")
+    path = Path(env[OUTPUT_VARIABLE])
+    if path.is_dir() or not path.parent.is_dir():
+        raise UsageError(
+            f"{OUTPUT_VARIABLE} names {path}, which cannot be a file: a folder is there, or none above it"
+        )
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write("".join(lines))
+    except OSError as failure:
+        name_failed_file(failure, path)
+        raise

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.options import layout_option
-from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.cli.options import GivenPath, layout_option
 from rocm_wheels.core import UsageError, format_count, log_note, log_warning
 
 if TYPE_CHECKING:

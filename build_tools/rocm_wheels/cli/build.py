@@ -21,8 +21,7 @@ from rocm_wheels.cli.build_options import (
     sdk_options,
     work_options,
 )
-from rocm_wheels.cli.options import Duration
-from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.cli.options import Duration, GivenPath
 from rocm_wheels.core import UsageError, explain_error, get_output_width, log_note, log_warning
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rocm_wheels.cli.boundary import pop_starting_python
-from rocm_wheels.cli.options import combine_options
-from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.cli.options import GivenPath, combine_options
 from rocm_wheels.core import DataError, UsageError, Workspace, get_project_home, is_clone
 from rocm_wheels.models import RELEASE_TYPES, get_option_name, list_project_names, list_shared_projects
 

@@ -33,7 +33,7 @@ from rocm_wheels.cli.checkout_options import (
     shared_patch_options,
     torch_options,
 )
-from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.cli.options import GivenPath
 from rocm_wheels.core import (
     RocmWheelsError,
     SourceError,

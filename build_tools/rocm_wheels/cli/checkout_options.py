@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.cli.options import GivenPath
 from rocm_wheels.core import format_count, log_note
 from rocm_wheels.models import get_recipes_folder
 

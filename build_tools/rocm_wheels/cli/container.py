@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.options import combine_options
-from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.cli.options import GivenPath, combine_options
 from rocm_wheels.core import EngineError, log_note, log_warning, paint_result
 
 if TYPE_CHECKING:

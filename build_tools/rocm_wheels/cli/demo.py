@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.cli.options import GivenPath
 from rocm_wheels.core import (
     DataError,
     ReleaseError,

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.options import layout_option
-from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.cli.options import GivenPath, layout_option
 from rocm_wheels.core import (
     ReleaseError,
     UsageError,

@@ -14,7 +14,7 @@ import click
 
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.evidence import describe_origin
-from rocm_wheels.cli.lazy import LazyGroup
+from rocm_wheels.cli.main import LazyGroup
 from rocm_wheels.core import (
     AuditError,
     UsageError,

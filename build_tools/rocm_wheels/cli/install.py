@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.cli.options import GivenPath
 from rocm_wheels.core import UsageError, align_rows, hide_credentials, log_note, log_warning
 
 if TYPE_CHECKING:

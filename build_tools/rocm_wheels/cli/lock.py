@@ -24,7 +24,7 @@ from rocm_wheels.cli.checkout_options import (
     select_line_projects,
     shared_patch_options,
 )
-from rocm_wheels.cli.lazy import LazyGroup
+from rocm_wheels.cli.main import LazyGroup
 from rocm_wheels.core import (
     SourceError,
     UsageError,

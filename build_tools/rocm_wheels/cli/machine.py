@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.cli.options import GivenPath
 from rocm_wheels.core import ChecksError, HostError, Severity, log_note, paint_result
 
 if TYPE_CHECKING:

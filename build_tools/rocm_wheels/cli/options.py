@@ -1,14 +1,31 @@
-"""Options and their types that several commands share: lists of options, durations and sizes, stores."""
+"""Options that several commands share, and the types of their values."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rocm_wheels.cli.paths import GivenPath
+if TYPE_CHECKING:
+    from click import Context, Parameter
+
+
+class GivenPath(click.Path):
+    """A path that is really given: an empty one (of a variable that is not set) is not the current folder."""
+
+    def __init__(self, *, file_okay: bool = True) -> None:
+        super().__init__(path_type=Path, file_okay=file_okay)
+
+    def convert(self, value: Any, param: Parameter | None, ctx: Context | None) -> Any:
+        """Return the path. Raises click's BadParameter for an empty one."""
+        if not os.fspath(value):
+            self.fail("the path is empty; is a variable not set?", param, ctx)
+        return super().convert(value, param, ctx)
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -16,8 +16,7 @@ import click
 
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.evidence import ChosenSet, current_time, set_options
-from rocm_wheels.cli.options import combine_options, layout_option, unconditional_option
-from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.cli.options import GivenPath, combine_options, layout_option, unconditional_option
 from rocm_wheels.core import (
     ReleaseError,
     RocmWheelsError,

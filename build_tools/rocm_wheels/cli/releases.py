@@ -11,8 +11,7 @@ import click
 
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.evidence import current_time
-from rocm_wheels.cli.options import layout_option
-from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.cli.options import GivenPath, layout_option
 from rocm_wheels.core import ReleaseError, UsageError, format_count, log_note
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ import click
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.evidence import ChosenSet, set_options
 from rocm_wheels.cli.index import read_source_date
-from rocm_wheels.cli.options import layout_option, unconditional_option
-from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.cli.options import GivenPath, layout_option, unconditional_option
 from rocm_wheels.core import UsageError, format_count, format_size, log_warning
 
 if TYPE_CHECKING:

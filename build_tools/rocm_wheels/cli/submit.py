@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.options import Duration
-from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.cli.options import Duration, GivenPath
 from rocm_wheels.core import UsageError, align_rows, format_count, log_note
 
 if TYPE_CHECKING:

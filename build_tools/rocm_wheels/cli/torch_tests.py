@@ -18,8 +18,7 @@ from click.core import ParameterSource
 
 from rocm_wheels.cli.boundary import pop_starting_python, read_environment
 from rocm_wheels.cli.checkout_options import make_transport
-from rocm_wheels.cli.options import combine_options
-from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.cli.options import GivenPath, combine_options
 from rocm_wheels.core import ChecksError, UsageError, log_note, log_warning
 
 if TYPE_CHECKING:

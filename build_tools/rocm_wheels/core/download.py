@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 
 from rocm_wheels.core.errors import HostError, RocmWheelsError
 from rocm_wheels.core.files import write_json_file
-from rocm_wheels.core.interruption import is_interrupted
 from rocm_wheels.core.log import log_note, log_warning
+from rocm_wheels.core.process_groups import is_interrupted
 from rocm_wheels.core.retry import (
     BUSY_STATUSES,
     RetryPolicy,
@@ -30,7 +30,7 @@ from rocm_wheels.core.retry import (
     run_with_retries,
 )
 from rocm_wheels.core.shell import HIDDEN, hide_credentials
-from rocm_wheels.core.wording import format_size
+from rocm_wheels.core.tables import format_size
 
 if TYPE_CHECKING:
     import requests

@@ -1,12 +1,10 @@
-"""Define every failure a user can cause or meet: one root, one exit code a class.
-
-A message says what went wrong and where; ``tip`` says what to do about it. Chain
-with ``raise … from cause`` and the whole chain is printed as "X because Y".
-"""
+"""Errors that commands end with, each with an exit code and a tip; findings, of which there can be many."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 
 class RocmWheelsError(Exception):
@@ -123,3 +121,35 @@ def explain_error(error: BaseException) -> str:
         current = current.__cause__
     line = "\n  because ".join(messages)
     return f"{line}\ntip: {tip}" if tip else line
+
+
+Severity = Literal["ok", "info", "warning", "error"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check says.
+
+    ``tip`` is what to do: a sentence, a command, or a line to paste. ``subject`` is what it is about (a
+    member of a wheel, a row of a table, a URL), "" for the whole. ``source`` says who says so, "" where it
+    was read here. ``check`` is its name and ``group`` what it is listed under; whoever runs the check fills
+    them in.
+    """
+
+    severity: Severity
+    message: str
+    tip: str = ""
+    subject: str = ""
+    check: str = ""
+    source: str = ""
+    group: str = ""
+
+
+def find_errors(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the findings that make what was checked fail."""
+    return tuple(finding for finding in findings if finding.severity == "error")
+
+
+def format_finding(finding: Finding) -> str:
+    """Return a finding as one line: ``device-code: torch/lib/x.so: holds …``; without how bad it is."""
+    return ": ".join(filter(None, (finding.group, finding.check, finding.subject, finding.message)))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from rocm_wheels.core.errors import UsageError
-from rocm_wheels.core.wording import format_size
+from rocm_wheels.core.tables import format_size
 
 _NO_LIMIT = 2**60  # v1 says "no limit" by the largest number of pages
 

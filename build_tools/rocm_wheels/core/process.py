@@ -24,8 +24,12 @@ from types import TracebackType
 from typing import IO
 
 from rocm_wheels.core.errors import BuildError, RocmWheelsError, name_failed_file
-from rocm_wheels.core.interruption import is_interrupted
-from rocm_wheels.core.process_groups import list_group_members, note_ended_group, note_started_group
+from rocm_wheels.core.process_groups import (
+    is_interrupted,
+    list_group_members,
+    note_ended_group,
+    note_started_group,
+)
 from rocm_wheels.core.shell import (
     choose_failure_tip,
     describe_failure,
@@ -33,7 +37,7 @@ from rocm_wheels.core.shell import (
     format_command,
     hide_secrets,
 )
-from rocm_wheels.core.wording import format_duration
+from rocm_wheels.core.tables import format_duration
 
 TAIL_LINES = 15
 _LINE_ENDS = re.compile(rb"(\n|\r(?=[^\n]))")  # a last \r waits for the byte that says what it is

@@ -1,26 +1,19 @@
-"""Note the process groups that we start, and end those that a killed run left behind.
-
-``kill -9`` takes us, not the compilers that we started: they would go on writing into a build
-tree that the next run is using. While a folder is held, each group is noted in a file there; the
-next holder ends what is still alive. A group is noted by its leader's number and by when that
-began, in ticks since a boot that is named: after a restart, or in another container, the same number
-is somebody else's and is left alone. A number is not given out again while its session has members.
-
-Not by psutil: it knows no sessions, which hold also what a program has left to init, and when a process
-began it counts from the clock of the day, which may be set between two runs.
-"""
+"""Trees of processes that are ended as a whole, and interruptions that wait for a moment that suits."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
+
+from rocm_wheels.core.errors import RocmWheelsError
 
 _PATIENCE_SECONDS = 10.0
 
@@ -144,3 +137,27 @@ def _write_to_ledgers(line: str) -> None:
         except OSError as failure:
             failure.filename = failure.filename or str(path)  # writing does not say
             raise
+
+
+_interrupted = threading.Event()
+
+
+@contextmanager
+def block_new_work() -> Iterator[None]:
+    """Let nothing begin inside, in whatever thread: no program is started, and ``wait_or_stop`` is cut."""
+    _interrupted.set()
+    try:
+        yield
+    finally:
+        _interrupted.clear()
+
+
+def is_interrupted() -> bool:
+    """Tell whether everything is being ended."""
+    return _interrupted.is_set()
+
+
+def wait_or_stop(seconds: float) -> None:
+    """Wait. Raises RocmWheelsError when everything is being ended meanwhile."""
+    if _interrupted.wait(seconds):
+        raise RocmWheelsError("interrupted")

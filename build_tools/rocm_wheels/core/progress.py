@@ -17,7 +17,7 @@ from rocm_wheels.core.log import (
     print_lines_by,
 )
 from rocm_wheels.core.shell import hide_credentials
-from rocm_wheels.core.wording import format_size
+from rocm_wheels.core.tables import format_size
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

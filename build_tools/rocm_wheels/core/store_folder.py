@@ -18,8 +18,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rocm_wheels.core.errors import ReleaseError, name_failed_file
-from rocm_wheels.core.files import copy_atomically, copy_content, hash_file, hash_pieces, read_pieces
-from rocm_wheels.core.folder_lock import lock_folder
+from rocm_wheels.core.files import (
+    copy_atomically,
+    copy_content,
+    hash_file,
+    hash_pieces,
+    lock_folder,
+    read_pieces,
+)
 from rocm_wheels.core.store import (
     RUN_AGAIN_TIP,
     AlreadyInStoreError,

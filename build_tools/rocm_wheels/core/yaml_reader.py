@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from rocm_wheels.core.errors import DataError
-from rocm_wheels.core.wording import suggest_name
+from rocm_wheels.core.tables import suggest_name
 
 _MERGE_CONFLICT = re.compile(r"^(<{7}|>{7}) ", re.MULTILINE)
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -10,11 +10,22 @@ installers run before anything is chosen and which may therefore need nothing.
 """
 
 from .detect import UNKNOWN_TARGET, detect_hardware, sort_gpus
-from .gpu import Gpu, Hardware, RocmInstallation
+from .gpu import (
+    GENERIC_TARGETS,
+    KNOWN_TARGETS,
+    Gpu,
+    Hardware,
+    RocmInstallation,
+    decode_target_number,
+    find_generic_target,
+    format_override_version,
+    is_chip_name,
+    parse_override_version,
+    parse_target_name,
+)
 from .kfd import NO_DEVICE_FILES, read_topology
 from .nvidia import parse_nvidia_smi
-from .pci_bus import parse_lspci
-from .pci_ids import (
+from .pci import (
     PCI_TABLE_COLUMNS,
     PCI_TABLES,
     PCI_VENDORS,
@@ -25,32 +36,30 @@ from .pci_ids import (
     list_pci_entries,
     list_pci_sources,
     normalize_pci_id,
+    parse_lspci,
     parse_pci_sources,
     search_pci_entries,
     split_words,
 )
 from .programs import ProgramAnswer, Runner, run_program
-from .rocm import find_rocm_installations
-from .rocm_tools import ToolOutputError, parse_agent_enumerator, parse_amd_smi, parse_rocminfo
-from .target_names import (
-    GENERIC_TARGETS,
-    KNOWN_TARGETS,
-    decode_target_number,
-    find_generic_target,
-    format_override_version,
-    is_chip_name,
-    parse_override_version,
-    parse_target_name,
+from .rocm import (
+    ToolOutputError,
+    find_rocm_installations,
+    parse_agent_enumerator,
+    parse_amd_smi,
+    parse_rocminfo,
 )
 from .variables import (
     CUDA_VISIBLE_DEVICES,
     GFX_VARIABLES,
     HIP_VISIBLE_DEVICES,
     OVERRIDE_VARIABLE,
+    ROCM_VERSIONS,
     ROCR_VISIBLE_DEVICES,
+    list_known_features,
+    list_supported_features,
     mark_visible_gpus,
 )
-from .variant_properties import ROCM_VERSIONS, list_known_features, list_supported_features
 from .windows_macos import parse_clinfo, parse_pnp_devices, parse_system_profiler
 
 __all__ = [

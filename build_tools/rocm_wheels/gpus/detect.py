@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .gpu import Gpu, Hardware
 from .kfd import KfdTopology, read_topology
-from .pci_bus import PciCard, count_cards, make_gpu, query_lspci, read_pci_cards
+from .pci import PciCard, count_cards, make_gpu, query_lspci, read_pci_cards
 from .programs import Runner, run_program
 from .rocm import find_rocm_installations
 from .variables import (
@@ -225,7 +225,7 @@ class LinuxDetection:
         if self._bus_seen and not self._select_cards("1002") and not self._is_wsl():
             self.tried.append("ROCm's tools: not asked, there is no AMD card on the PCI bus")
             return []
-        from .rocm_tools import query_rocm_tools
+        from .rocm import query_rocm_tools
 
         gpus = query_rocm_tools(self._env, self._run, self.faults, self.tried)
         if gpus:

@@ -1,7 +1,8 @@
-"""Records of what was detected: a GPU, a ROCm, and all hardware of a machine that matters for wheels."""
+"""A GPU as it was detected, and how targets are spelled."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 
@@ -79,3 +80,80 @@ class Hardware:
     def usable(self) -> tuple[Gpu, ...]:
         """The AMD GPUs that a program may use, with a known target."""
         return tuple(gpu for gpu in self.gpus if gpu.vendor == "amd" and gpu.visible and gpu.gfx)
+
+
+GENERIC_TARGETS = {
+    "gfx9_generic": ("gfx900", "gfx902", "gfx904", "gfx906", "gfx909", "gfx90c"),
+    "gfx9_4_generic": ("gfx942", "gfx950"),
+    "gfx10_1_generic": ("gfx1010", "gfx1011", "gfx1012", "gfx1013"),
+    "gfx10_3_generic": ("gfx1030", "gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036"),
+    "gfx11_generic": (
+        *("gfx1100", "gfx1101", "gfx1102", "gfx1103"),
+        *("gfx1150", "gfx1151", "gfx1152", "gfx1153", "gfx1154"),
+    ),
+    "gfx11_7_generic": ("gfx1170", "gfx1171", "gfx1172"),
+    "gfx12_generic": ("gfx1200", "gfx1201"),
+    "gfx12_5_generic": ("gfx1250", "gfx1251"),
+    "gfx13_generic": ("gfx1310",),
+}
+KNOWN_TARGETS = (*("gfx908", "gfx90a"), *(chip for chips in GENERIC_TARGETS.values() for chip in chips))
+# targets that exist only inside processors (LLVM's list of products; gfx1170: TheRock's of targets): tells
+# where no table knows the card
+INTEGRATED_TARGETS = frozenset(
+    (
+        *("gfx902", "gfx909", "gfx90c", "gfx1013", "gfx1033", "gfx1035", "gfx1036", "gfx1037"),
+        *("gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153", "gfx1170"),
+    )
+)
+_TARGET_NAME = re.compile(r"gfx[0-9]{1,2}[0-9a-f]{2}")
+_OVERRIDE_VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})")
+
+
+def find_generic_target(chip: str) -> str | None:
+    """Return the generic target whose code runs on a chip; None when there is none, or it is not known."""
+    return next((generic for generic, chips in GENERIC_TARGETS.items() if chip in chips), None)
+
+
+def decode_target_number(version: int) -> str | None:
+    """Return the name for the kernel's number (``90010``: ``gfx90a``), also of a chip that is new."""
+    return _format_target_name(version // 10000, version // 100 % 100, version % 100)
+
+
+def parse_target_name(text: str) -> str:
+    """Return a name as a value of a property: features (``:xnack+``) and ``-strict`` off, ``-`` as ``_``.
+
+    ValueError when it is no name of a target.
+    """
+    name = text.strip().lower().split(":", 1)[0].removesuffix("-strict").replace("-", "_")
+    if name in GENERIC_TARGETS or _TARGET_NAME.fullmatch(name):
+        return name
+    raise ValueError(f"{text.strip()!r} is not the name of a GPU such as gfx942")
+
+
+def is_chip_name(name: str) -> bool:
+    """Tell whether a text is the name of one chip (``gfx942``), not of a generic target or anything else."""
+    return _TARGET_NAME.fullmatch(name) is not None
+
+
+def parse_override_version(text: str) -> str:
+    """Return the target of a text that ``HSA_OVERRIDE_GFX_VERSION`` takes (``9.0.10``: ``gfx90a``).
+
+    The parts are decimal; blanks may stand before them, and not behind: the runtime refuses that. ValueError
+    for any other text.
+    """
+    match = _OVERRIDE_VERSION.fullmatch(text.lstrip())
+    name = _format_target_name(int(match[1]), int(match[2]), int(match[3])) if match else None
+    if name is None:
+        raise ValueError(f"{text!r} is not a version such as 11.0.0")
+    return name
+
+
+def format_override_version(chip: str) -> str:
+    """Return a chip as ``HSA_OVERRIDE_GFX_VERSION`` takes it (``gfx90a``: ``9.0.10``)."""
+    if not is_chip_name(chip):
+        raise ValueError(f"{chip!r} is not the name of a GPU such as gfx942")
+    return f"{int(chip[3:-2])}.{int(chip[-2], 16)}.{int(chip[-1], 16)}"
+
+
+def _format_target_name(major: int, minor: int, stepping: int) -> str | None:
+    return f"gfx{major}{minor:x}{stepping:x}" if 0 < major < 64 and max(minor, stepping) < 16 else None

@@ -14,9 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .gpu import Gpu
-from .pci_ids import find_card_entry
-from .target_names import INTEGRATED_TARGETS, decode_target_number
+from .gpu import INTEGRATED_TARGETS, Gpu, decode_target_number
+from .pci import find_card_entry
 
 TOPOLOGY_NODES = "sys/class/kfd/kfd/topology/nodes"
 _AMD_VENDOR_ID = 0x1002

@@ -1,12 +1,16 @@
-"""Find every ROCm on a machine, and the version that each states of itself."""
+"""What ROCm on this machine says of its version and its GPUs: files, amd-smi, rocminfo, hipinfo."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from .gpu import RocmInstallation
+from .gpu import INTEGRATED_TARGETS, Gpu, RocmInstallation, is_chip_name
+from .pci import find_card_entry
+from .programs import Runner
 from .variables import ForcedHardware, parse_major_minor, read_forced_hardware
 
 _VARIABLES = ("ROCM_PATH", "ROCM_HOME")
@@ -130,3 +134,181 @@ def _read_text(path: Path, faults: list[str]) -> str:
     except OSError as cause:
         faults.append(f"{path} cannot be read: {cause.strerror}")
         return ""
+
+
+_HIDING_VARIABLES = ("_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "HSA_OVERRIDE_GFX_VERSION", "ROCM_TARGET_LST")
+_TIMEOUT = 10.0  # seconds; amd-smi takes two on a machine with eight cards
+_AGENT_HEADER = re.compile(r"^\*{3,}\s*\nAgent \d+\s*\n\*{3,}\s*$", re.MULTILINE)
+_TARGET_NAME = re.compile(r"gfx[0-9a-f]+")
+
+
+class ToolOutputError(Exception):
+    """What a tool printed is not what it prints."""
+
+
+def query_rocm_tools(env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]) -> list[Gpu]:
+    """Return the GPUs of the first tool that names some; what is odd and what was asked is added."""
+    plain = {key: value for key, value in env.items() if not any(word in key for word in _HIDING_VARIABLES)}
+    plain |= {"LC_ALL": "C", "PATH": os.pathsep.join(_list_program_folders(env))}
+    for words, read in _TOOLS:
+        answer = run(words, plain, _TIMEOUT)
+        if not answer.installed:
+            tried.append(f"{words[0]}: not installed")
+            continue
+        faults += [answer.fault] if answer.fault else []
+        try:
+            gpus = read(answer.out)  # amd-smi fails over one card of eight, and lists the others
+        except ToolOutputError as cause:
+            tried.append(f"{words[0]}: no answer")
+            faults += [] if answer.fault else [str(cause)]
+            continue
+        tried.append(f"{words[0]}: {len(gpus)} AMD GPUs")
+        if gpus:
+            return gpus
+    return []
+
+
+def parse_rocminfo(text: str) -> list[Gpu]:
+    """Read what rocminfo prints. ToolOutputError when that is no list of agents.
+
+    An agent lists the generic targets that its code may be compiled for as further ISAs, deeper in the text:
+    only the agent's own name counts.
+    """
+    parts = _AGENT_HEADER.split(text)
+    if len(parts) < 2:
+        last = (text.strip().splitlines() or ["nothing"])[-1].strip()
+        raise ToolOutputError(f"rocminfo printed no agents, but {last!r}")
+    gpus: list[Gpu] = []
+    for part in parts[1:]:
+        fields = {key: value for key, value in _parse_fields(part) if value}
+        if fields.get("Device Type") == "GPU":
+            gpus.append(_make_agent_gpu(fields, len(gpus)))
+    return gpus
+
+
+def _make_agent_gpu(fields: Mapping[str, str], index: int) -> Gpu:
+    chip = fields.get("Name", "").split(":")[0]
+    device = re.search(r"\(0x([0-9a-f]+)\)", fields.get("Chip ID", ""))
+    pci_id = f"1002:{int(device[1], 16):04x}" if device else None
+    location = _parse_number(fields.get("BDFID", ""))
+    units, per_unit = (
+        _parse_number(fields.get("Compute Unit", "")),
+        _parse_number(fields.get("SIMDs per CU", "")),
+    )
+    uuid = fields.get("Uuid", "")
+    return make_amd_gpu(
+        chip,
+        "rocminfo",
+        index=index,
+        name=fields.get("Marketing Name", ""),
+        pci_id=pci_id,
+        address=None
+        if location is None
+        else f"{_format_domain(fields)}:{location >> 8 & 255:02x}:{location >> 3 & 31:02x}.{location & 7}",
+        uuid=uuid if re.fullmatch(r"GPU-[0-9a-fA-F]{16}", uuid) else None,
+        integrated=True if fields.get("Memory Properties") == "APU" else None,
+        simd_count=units * per_unit if units and per_unit else None,
+    )
+
+
+def parse_agent_enumerator(text: str) -> list[Gpu]:
+    """Read rocm_agent_enumerator: a name a line; gfx000 is the processor. Raises ToolOutputError."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    unexpected = next((line for line in lines if not _TARGET_NAME.match(line)), None)
+    if unexpected is not None:
+        raise ToolOutputError(f"rocm_agent_enumerator printed {unexpected!r} in place of the names of GPUs")
+    chips = [line.split(":")[0] for line in lines if not line.startswith("gfx000") and "generic" not in line]
+    return [make_amd_gpu(chip, "rocm_agent_enumerator", index=index) for index, chip in enumerate(chips)]
+
+
+def parse_amd_smi(text: str) -> list[Gpu]:
+    """Read the JSON of ``amd-smi static --asic --bus --json``: a list, in newer versions in ``gpu_data``.
+
+    ToolOutputError for anything else. amd-smi numbers by slot and not as HIP does, which matters only when
+    both say different things; there is no better source at this place.
+    """
+    import json
+
+    start = re.search(r"^[\[{]", text, re.MULTILINE)  # after warnings, of groups that the user is not in
+    try:
+        data: Any = json.loads(text[start.start() :] if start else text)
+    except (ValueError, RecursionError):
+        raise ToolOutputError(f"amd-smi printed no JSON, but {text.strip()[:60]!r}") from None
+    cards = data.get("gpu_data") if isinstance(data, dict) else data
+    if not isinstance(cards, list) or not all(isinstance(card, dict) for card in cards):
+        raise ToolOutputError("amd-smi printed JSON that is no list of GPUs")
+    return [_make_card_gpu(card, index) for index, card in enumerate(cards)]
+
+
+def _make_card_gpu(card: Mapping[str, Any], index: int) -> Gpu:
+    asic, bus = (_get_part(card, key) for key in ("asic", "bus"))
+    device = re.fullmatch(r"0x([0-9a-fA-F]{1,4})", str(asic.get("device_id", "")))
+    address = str(bus.get("bdf", card.get("bdf", ""))).lower()
+    name = str(asic.get("market_name", ""))
+    units = asic.get("num_compute_units")
+    return make_amd_gpu(
+        str(asic.get("target_graphics_version", "")).lower(),
+        "amd-smi",
+        index=index,
+        name="" if name in {"N/A", "0x0000"} else name,
+        pci_id=f"1002:{int(device[1], 16):04x}" if device else None,
+        address=address if re.fullmatch(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", address) else None,
+        simd_count=4 * units if isinstance(units, int) else None,
+    )
+
+
+def _get_part(card: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    part = card.get(key)
+    return part if isinstance(part, dict) else {}
+
+
+def make_amd_gpu(chip: str, source: str, *, name: str = "", pci_id: str | None = None, **fields: Any) -> Gpu:
+    """Return an AMD GPU as a tool described it; a name that is no target is looked up by the PCI id."""
+    entry = find_card_entry(pci_id)
+    is_named = is_chip_name(chip)
+    target = chip if is_named else entry.gfx if entry else None
+    if fields.get("integrated") is None:
+        integrated = entry.integrated if entry else None
+        fields["integrated"] = (
+            integrated if integrated is not None else (target in INTEGRATED_TARGETS or None)
+        )
+    return Gpu(
+        vendor="amd",
+        gfx=target,
+        native=target,
+        name=name or (entry.name if entry else ""),
+        pci_id=pci_id,
+        source=source,
+        confidence="read" if is_named else "derived" if target else "unknown",
+        notes=(entry.note,) if entry and entry.note and not is_named else (),
+        **fields,
+    )
+
+
+def _list_program_folders(env: Mapping[str, str]) -> list[str]:
+    """Return where tools are looked for: few put ROCm's folder into PATH."""
+    rocm = env.get("ROCM_PATH")
+    return [env.get("PATH", os.defpath), *([f"{rocm}/bin"] if rocm else []), "/opt/rocm/bin"]
+
+
+def _parse_fields(part: str) -> Iterator[tuple[str, str]]:
+    """Yield the fields of an agent itself: two blanks deep, before its lists."""
+    for line in part.splitlines():
+        if match := re.match(r" {2}(\S[^:]*):+ *(.*?) *$", line):
+            yield match[1], match[2]
+
+
+def _format_domain(fields: Mapping[str, str]) -> str:
+    return f"{_parse_number(fields.get('Domain', '')) or 0:04x}"
+
+
+def _parse_number(text: str) -> int | None:
+    match = re.match(r"\d+", text)
+    return int(match[0]) if match else None
+
+
+_TOOLS: tuple[tuple[tuple[str, ...], Callable[[str], list[Gpu]]], ...] = (
+    (("rocminfo",), parse_rocminfo),
+    (("rocm_agent_enumerator",), parse_agent_enumerator),
+    (("amd-smi", "static", "--asic", "--bus", "--json"), parse_amd_smi),
+)

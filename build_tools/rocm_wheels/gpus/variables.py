@@ -1,14 +1,4 @@
-"""Read the environment variables that state hardware in place of detection, and those that hide GPUs.
-
-Several tools read the same statement under different names. Whoever sets two of them means one thing: when
-they say different things, nobody can know which, and the error names both.
-
-GPUs are hidden by two filters, one after the other. The runtime's (ROCR-Runtime, amd_filter_device.cpp)
-reads ``ROCR_VISIBLE_DEVICES``: set and empty, it leaves nothing. HIP's (clr, rocdevice.cpp) reads
-``HIP_VISIBLE_DEVICES``, or ``CUDA_VISIBLE_DEVICES`` when that is not set or empty; its indices count what
-the first filter left. Both stop at the first entry that they do not understand. ``GPU_DEVICE_ORDINAL`` is
-for OpenCL only.
-"""
+"""Variables that hide or force GPUs, and the properties that a variant provider states of them."""
 
 from __future__ import annotations
 
@@ -16,8 +6,15 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from .gpu import Gpu
-from .target_names import parse_override_version, parse_target_name
+from .gpu import (
+    GENERIC_TARGETS,
+    KNOWN_TARGETS,
+    Gpu,
+    Hardware,
+    find_generic_target,
+    parse_override_version,
+    parse_target_name,
+)
 
 # ours, amd-variant-provider's, rocm-bootstrap's, uv's (for --torch-backend)
 GFX_VARIABLES = (
@@ -265,3 +262,31 @@ def _parse_c_integer(word: str) -> int | None:
 
 def _describe_indices(gpus: Sequence[Gpu]) -> str:
     return f"the {len(gpus)} GPUs left, 0 to {len(gpus) - 1}" if len(gpus) > 1 else "the one GPU left, 0"
+
+
+GFX_ARCH_FEATURE = "gfx_arch"
+ROCM_VERSION_FEATURE = "rocm_version"
+# those there are and those that may come, newest first
+ROCM_VERSIONS = tuple(f"{major}.{minor}" for major in range(12, 5, -1) for minor in range(29, -1, -1))
+
+
+def list_supported_features(hardware: Hardware) -> dict[str, tuple[str, ...]]:
+    """Return the features that a machine supports, each with its values, most preferred first.
+
+    ``gfx_arch``: the targets of the GPUs that programs may use, then the generic ones whose code runs on
+    them; ``rocm_version``: major.minor of the ROCm that counts. A feature without a value is left out.
+    """
+    chips = list(dict.fromkeys(gpu.gfx for gpu in hardware.usable if gpu.gfx))
+    generics = [generic for chip in chips if (generic := find_generic_target(chip))]
+    values = tuple(dict.fromkeys([*chips, *generics]))
+    features = {GFX_ARCH_FEATURE: values} if values else {}
+    if hardware.rocm:
+        features[ROCM_VERSION_FEATURE] = (parse_major_minor(hardware.rocm[0].version),)
+    return features
+
+
+def list_known_features(supported: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Return all values that exist, those of this machine (``supported``) among them, however new it is."""
+    chips = dict.fromkeys([*KNOWN_TARGETS, *GENERIC_TARGETS, *supported.get(GFX_ARCH_FEATURE, ())])
+    versions = dict.fromkeys([*ROCM_VERSIONS, *supported.get(ROCM_VERSION_FEATURE, ())])
+    return {GFX_ARCH_FEATURE: tuple(chips), ROCM_VERSION_FEATURE: tuple(versions)}

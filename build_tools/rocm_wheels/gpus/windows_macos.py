@@ -6,11 +6,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from .gpu import Gpu
-from .pci_bus import PciCard, count_cards, make_gpu
+from .gpu import Gpu, is_chip_name
+from .pci import PciCard, count_cards, make_gpu
 from .programs import Runner, check_answer
-from .rocm_tools import make_amd_gpu
-from .target_names import is_chip_name
+from .rocm import make_amd_gpu
 
 _TIMEOUT = 30.0  # seconds; a first PowerShell on a cold Windows takes ten
 _PNP_SCRIPT = "ForEach-Object { $_.PNPDeviceID + '|' + $_.Name }"

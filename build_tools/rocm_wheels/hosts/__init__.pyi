@@ -4,10 +4,6 @@ from .candidates import WheelChoice as WheelChoice
 from .choose import choose_wheels as choose_wheels
 from .compare_installed import list_broken_requirements as list_broken_requirements
 from .compare_installed import list_unmet_requirements as list_unmet_requirements
-from .configure import SHELL_NAMES as SHELL_NAMES
-from .configure import detect_shell as detect_shell
-from .configure import format_settings as format_settings
-from .configure import make_configuration as make_configuration
 from .doctor import DOCTOR_CHECKS as DOCTOR_CHECKS
 from .doctor import count_findings as count_findings
 from .doctor import format_findings as format_findings
@@ -15,7 +11,7 @@ from .doctor import inspect_host as inspect_host
 from .doctor import make_report_json as make_report_json
 from .doctor import run_checks as run_checks
 from .doctor import summarize_findings as summarize_findings
-from .doctor_variables import load_variable_harms as load_variable_harms
+from .doctor_machine import load_variable_harms as load_variable_harms
 from .gpu_support import check_kernel_support as check_kernel_support
 from .gpu_support import find_served_gpus as find_served_gpus
 from .gpu_support import make_visible_line as make_visible_line
@@ -24,6 +20,7 @@ from .host import TargetHost as TargetHost
 from .host import detect_platform as detect_platform
 from .host import make_host as make_host
 from .index_pages import UnreachableIndexError as UnreachableIndexError
+from .index_pages import find_host_indexes as find_host_indexes
 from .install import carry_out_plan as carry_out_plan
 from .install import make_temporary_cache as make_temporary_cache
 from .install_plan import InstallPlan as InstallPlan
@@ -37,7 +34,6 @@ from .installed_packages import InstalledDistribution as InstalledDistribution
 from .installed_packages import PythonEnvironment as PythonEnvironment
 from .installed_packages import read_environment_packages as read_environment_packages
 from .installed_packages import read_installed_packages as read_installed_packages
-from .known_indexes import find_host_indexes as find_host_indexes
 from .machine import DeviceFile as DeviceFile
 from .machine import DoctorSubject as DoctorSubject
 from .machine import MachineFacts as MachineFacts
@@ -73,8 +69,12 @@ from .selftest import SelfTestRequest as SelfTestRequest
 from .selftest import choose_devices as choose_devices
 from .selftest import parse_groups as parse_groups
 from .selftest import run_self_test as run_self_test
+from .settings import SHELL_NAMES as SHELL_NAMES
 from .settings import VariableSetting as VariableSetting
+from .settings import detect_shell as detect_shell
+from .settings import format_settings as format_settings
 from .settings import list_possible_overrides as list_possible_overrides
+from .settings import make_configuration as make_configuration
 from .settings import make_settings as make_settings
 from .settings import sort_by_hip_index as sort_by_hip_index
 from .wheel_cache import WheelCache as WheelCache

@@ -181,7 +181,7 @@ def _explain_cpu(facts: ChoiceFacts) -> Iterator[str]:
     elif facts.picked.second_best:
         yield f"{file} is made for GPUs, and there is none here: it computes on the CPU"
     if vendor in _VENDOR_NAMES and get_build_kind(facts.best.offer.version) not in ("cuda", "xpu"):
-        from rocm_wheels.hosts.known_indexes import find_vendor_index
+        from rocm_wheels.hosts.index_pages import find_vendor_index
 
         vendor_index = find_vendor_index(facts.host)
         where = f": their wheels are at {vendor_index.url}" if vendor_index else ""
@@ -338,7 +338,7 @@ def choose_wheels(
         if FAMILY_PLACEHOLDER not in index and not is_page_url(index):
             resolve_index_url(index)  # says what is wrong with it
         return _choose_from_index(index, parsed, host, reach, pre=pre)
-    from rocm_wheels.hosts.known_indexes import find_host_indexes
+    from rocm_wheels.hosts.index_pages import find_host_indexes
 
     indexes, notes = find_host_indexes(host, channel)
     failures: list[HostError] = []
@@ -465,7 +465,7 @@ def _find_layout(
         return layout, find_served_gpus(get_gfx_families()[family], host.hardware)
     if path_of_url(located.index) is not None:
         return layout, ()
-    from rocm_wheels.hosts.known_indexes import list_index_targets
+    from rocm_wheels.hosts.index_pages import list_index_targets
 
     torch = Version(best.offer.version.public) if best.offer.name.name == "torch" else None
     targets = list_index_targets(located.index, host.platform, torch)

@@ -20,15 +20,20 @@ from rocm_wheels.hosts.doctor_kernels import (
     judge_kernels,
 )
 from rocm_wheels.hosts.doctor_machine import (
+    check_allocator,
+    check_architectures,
     check_caches,
+    check_device_lists,
     check_driver,
     check_gpus,
+    check_harmful_variables,
     check_hidden_gpus,
     check_iommu,
     check_kfd,
     check_locked_memory,
     check_numa,
     check_odd_gpus,
+    check_override,
     check_render_devices,
     check_shared_memory,
     check_system,
@@ -48,13 +53,6 @@ from rocm_wheels.hosts.doctor_packages import (
     check_torch_build,
     check_triton,
     check_unreadable,
-)
-from rocm_wheels.hosts.doctor_variables import (
-    check_allocator,
-    check_architectures,
-    check_device_lists,
-    check_harmful_variables,
-    check_override,
 )
 from rocm_wheels.hosts.host import StatedMachine, make_host
 from rocm_wheels.hosts.installed_packages import InstalledPackage, find_active_python, read_installed_packages

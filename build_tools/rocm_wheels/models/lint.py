@@ -17,13 +17,15 @@ from rocm_wheels.core import DataError, Finding, explain_error, suggest_name
 from rocm_wheels.gpus import KNOWN_TARGETS
 from rocm_wheels.models.facts import Fact, FactTable, is_in_series, list_facts, parse_version
 from rocm_wheels.models.gfx import (
+    OVERRIDES_TABLE,
+    OverrideTable,
     compare_with_bootstrap,
     get_gfx_families,
     get_gfx_targets,
     import_bootstrap,
     load_gfx_table,
+    load_overrides,
 )
-from rocm_wheels.models.isa_overrides import OVERRIDES_TABLE, OverrideTable, load_overrides
 from rocm_wheels.models.package_indexes import (
     BUILDS_TABLE,
     RELEASES_TABLE,

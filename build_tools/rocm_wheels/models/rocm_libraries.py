@@ -1,22 +1,18 @@
-"""List ROCm libraries by what they do for torch, and what is left of torch on a target that has not got
-one.
-
-Owns ``data/rocm_libraries.yaml``, whose header explains its words.
-"""
+"""ROCm's libraries by package, and the artifacts of a ROCm build that they come from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Literal
 
 from pydantic import model_validator
 
-from rocm_wheels.core import UsageError, load_record, make_record_error, require_pattern, suggest_name
+from rocm_wheels.core import Record, UsageError, load_record, make_record_error, require_pattern, suggest_name
 from rocm_wheels.models.facts import Fact, FactTable
 from rocm_wheels.models.gfx import get_gfx_targets, strip_features
-from rocm_wheels.models.project_names import get_data_folder
+from rocm_wheels.models.project import get_data_folder
 
 LIBRARIES_TABLE = "rocm_libraries.yaml"
 
@@ -272,3 +268,37 @@ def tabulate_rocm_libraries() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
             )
         )
     return header, rows
+
+
+class RocmPart(Record):
+    """What an option of ``install_rocm_from_artifacts`` takes, as patterns of file names."""
+
+    artifacts: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+    beside: Mapping[str, tuple[str, ...]] = {}
+
+    def list_patterns(self, chosen: Collection[str], *, tests: bool) -> tuple[str, ...]:
+        """Return the patterns, given the names of all chosen parts."""
+        components = ("lib", "test") if tests else ("lib",)
+        patterns = [f"{name}_{component}" for name in self.artifacts for component in components]
+        more = [pattern for other in sorted(self.beside) if other in chosen for pattern in self.beside[other]]
+        return tuple(dict.fromkeys((*patterns, *self.patterns, *(self.tests if tests else ()), *more)))
+
+
+class ArtifactTable(FactTable):
+    """The table: buckets by release type, folders of whole ROCm trees, patterns by part."""
+
+    region: str
+    repository: str
+    buckets: Mapping[str, str]
+    forks: str
+    tarballs: Mapping[str, str]
+    base: tuple[str, ...]
+    parts: Mapping[str, RocmPart]
+
+
+@lru_cache
+def load_artifact_table() -> ArtifactTable:
+    """Return the table."""
+    return load_record(get_data_folder() / "rocm_artifacts.yaml", ArtifactTable)

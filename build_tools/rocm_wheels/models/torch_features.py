@@ -1,13 +1,12 @@
-"""List features of torch on ROCm, by version of torch and of ROCm.
-
-Owns ``data/torch_features.yaml``, whose header explains its words.
-"""
+"""Features of a torch by line, target and platform; flash attention among them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Annotated, Literal
 
 from packaging.version import Version
@@ -16,7 +15,7 @@ from pydantic import model_validator
 from rocm_wheels.core import UsageError, load_record, make_record_error, require_pattern, suggest_name
 from rocm_wheels.models.facts import Fact, FactTable, VersionField
 from rocm_wheels.models.gfx import get_gfx_targets, strip_features
-from rocm_wheels.models.project_names import get_data_folder
+from rocm_wheels.models.project import Platform, get_data_folder
 
 FEATURES_TABLE = "torch_features.yaml"
 _API_NAME = r"(torch[a-z]*(\.[A-Za-z_][A-Za-z0-9_]*)*)?"
@@ -165,3 +164,67 @@ def tabulate_features() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
             )
         )
     return header, rows
+
+
+_AOTRITON_PIN = Path("cmake/External/aotriton.cmake")
+_OPTION = "--enable-pytorch-flash-attention"
+
+
+@dataclass(frozen=True)
+class FlashAttention:
+    """The decision, and the reason in words."""
+
+    on: bool
+    reason: str
+
+
+def decide_flash_attention(
+    option: bool | None,
+    *,
+    platform: Platform,
+    with_triton: bool,
+    targets: Iterable[str],
+    aotriton: str | None = None,
+    why_not: str = "triton is not built",
+) -> FlashAttention:
+    """Decide: the option first; off on Linux without triton; else on if aotriton has a target.
+
+    ``aotriton`` is the release that the sources use, or ``None`` when they do not say: then every
+    release counts. ``why_not`` says why torch is without triton. Raises UsageError when flash attention is
+    asked for on Linux without triton.
+    """
+    if option and platform == "linux" and not with_triton:
+        raise UsageError(
+            f"{_OPTION} needs triton on Linux, and {why_not}",
+            tip="add --build-triton, or --triton-wheel FILE",
+        )
+    if option is not None:
+        return FlashAttention(option, f"{_OPTION if option else '--no-' + _OPTION[2:]} was given")
+    if platform == "linux" and not with_triton:
+        return FlashAttention(False, why_not)
+    served = [target for target in targets if has_aotriton_kernels(target, aotriton)]
+    release = f"aotriton {aotriton}" if aotriton else "aotriton"
+    if served:
+        return FlashAttention(True, f"{release} has kernels for {', '.join(served)}")
+    return FlashAttention(False, f"{release} has no kernels for any of the targets")
+
+
+def has_aotriton_kernels(target: str, aotriton: str | None = None) -> bool:
+    """Tell whether a release of aotriton (``None``: any) has kernels for a target."""
+    record = get_gfx_targets().get(strip_features(target))
+    if record is None or record.aotriton is None:
+        return False
+    return aotriton is None or _parse_release(record.aotriton) <= _parse_release(aotriton)
+
+
+def read_aotriton_release(torch_source: Path) -> str | None:
+    """Return the release of aotriton that a torch tree uses, or ``None`` when the tree does not say."""
+    path = torch_source / _AOTRITON_PIN
+    if not path.is_file():
+        return None
+    match = re.search(r'set\(__AOTRITON_VER\s+"([0-9][^"]*)"', path.read_text(encoding="utf-8"))
+    return match.group(1) if match else None
+
+
+def _parse_release(release: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", release)[:3])

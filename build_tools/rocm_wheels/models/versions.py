@@ -12,8 +12,7 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import DataError, SdkError, SourceError, UsageError
-from rocm_wheels.models.project import Project
-from rocm_wheels.models.project_names import RELEASE_TYPES
+from rocm_wheels.models.project import RELEASE_TYPES, Project
 
 _WITH_COMMIT = ("dev", "dev-bkc")
 _COMMIT_DIGITS = 8

@@ -37,8 +37,11 @@ from .plan import PlannedRun as PlannedRun
 from .plan import check_request as check_request
 from .plan import explain_step as explain_step
 from .plan import format_plan as format_plan
+from .plan import list_run_targets as list_run_targets
 from .plan import log_rocm_and_targets as log_rocm_and_targets
 from .plan import plan_run as plan_run
+from .plan import settle_all_steps as settle_all_steps
+from .plan import settle_step as settle_step
 from .plan_file import PlanFile as PlanFile
 from .plan_file import make_plan_json as make_plan_json
 from .plan_file import read_plan as read_plan
@@ -109,9 +112,6 @@ from .run_step import result_path as result_path
 from .run_step import run_single_step as run_single_step
 from .run_step import run_step_in_record as run_step_in_record
 from .run_step import run_step_line as run_step_line
-from .settle_steps import list_run_targets as list_run_targets
-from .settle_steps import settle_all_steps as settle_all_steps
-from .settle_steps import settle_step as settle_step
 from .source_checks import LockedBuild as LockedBuild
 from .source_checks import apply_lock as apply_lock
 from .source_checks import note_stale_sources as note_stale_sources

@@ -28,6 +28,7 @@ from rocm_wheels.core import (
     run_command,
 )
 from rocm_wheels.pipeline.facts import Facts
+from rocm_wheels.pipeline.plan import settle_step
 from rocm_wheels.pipeline.planner import Planner
 from rocm_wheels.pipeline.run_record import RunRecord
 from rocm_wheels.pipeline.run_step import (
@@ -42,7 +43,6 @@ from rocm_wheels.pipeline.run_step import (
     record_step_end,
     run_step_command,
 )
-from rocm_wheels.pipeline.settle_steps import settle_step
 from rocm_wheels.pipeline.step import Step
 from rocm_wheels.pipeline.step_graph import StepGraph
 from rocm_wheels.pipeline.watch import ResourceUsage, StepDisplay

@@ -1,4 +1,4 @@
-"""Make the plan of a run (checks, facts, graph, steps), and write it for people."""
+"""Plan a run: check the request, settle every step, and print what will be done."""
 
 from __future__ import annotations
 
@@ -19,15 +19,46 @@ from rocm_wheels.pipeline.console_text import shorten_digests
 from rocm_wheels.pipeline.estimates import Estimate
 from rocm_wheels.pipeline.facts import Facts, gather_facts
 from rocm_wheels.pipeline.plan_file import PlanFile
-from rocm_wheels.pipeline.planner import Planner
+from rocm_wheels.pipeline.planner import NoTargetsLeft, Planner
 from rocm_wheels.pipeline.provided_wheel_checks import list_built_against, refuse_misfits, warn_of_unread_code
 from rocm_wheels.pipeline.provided_wheels import refuse_stray_wheels
 from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest, select_projects
-from rocm_wheels.pipeline.settle_steps import list_run_targets, settle_all_steps
 from rocm_wheels.pipeline.source_checks import LockedBuild, apply_lock
 from rocm_wheels.pipeline.step import BuiltAgainst, KnownAfter, Plan, Step
 from rocm_wheels.pipeline.step_graph import StepGraph, make_step_graph
+from rocm_wheels.pipeline.step_kinds import STEP_KINDS
 from rocm_wheels.sources import strip_repository_variables
+
+
+def settle_step(planner: Planner, name: str) -> Step:
+    """Return a step with all that is known of it now. Raises UsageError for targets that cannot be built."""
+    step = planner.graph.steps[name]
+    try:
+        return STEP_KINDS[step.kind].settle(planner, step)
+    except NoTargetsLeft as nothing:
+        return replace(step, verdict="left out", why=nothing.message)
+
+
+def settle_all_steps(graph: StepGraph, facts: Facts) -> dict[str, Step]:
+    """Settle all steps, in their order."""
+    settled: dict[str, Step] = {}
+    for name in graph.steps:
+        settled[name] = settle_step(Planner(graph, facts, settled), name)
+    return settled
+
+
+def list_run_targets(graph: StepGraph, facts: Facts, steps: Sequence[Step]) -> tuple[str, ...]:
+    """Return every target of a run, as far as they are known."""
+    planner = Planner(graph, facts, {step.id: step for step in steps})
+    run_targets: dict[str, None] = {}
+    for step in steps:
+        targets = (
+            planner.find_targets(step.cell) if step.kind == "build" and step.verdict != "left out" else ()
+        )
+        if not isinstance(targets, KnownAfter):
+            run_targets.update(dict.fromkeys(targets))
+    return tuple(run_targets)
+
 
 _VERDICT_WORDS = {"run": "runs", "skip": "done", "known later": "later", "left out": "out"}
 

@@ -1,24 +1,284 @@
-"""Rewrite the versions inside a wheel: pins in its requirements, versions in its Python files.
-
-Nothing is run. Pins on what is renamed follow, all else stays as it is written. In Python files, where
-the recipe says: ``__version__`` of the package, and the ROCm that ``_rocm_init.py`` asks for. What torch
-says of HIP (``torch.version.hip``) stays: it is what was compiled with.
-"""
+"""A wheel with its final version: which version and names it has, and writing it."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.core import ReleaseError, log_warning
-from rocm_wheels.models import Project
-from rocm_wheels.release.final_versions import rename_rocm_in_label
+from rocm_wheels.core import ReleaseError, UsageError, log_warning, suggest_name
+from rocm_wheels.models import Project, get_local_part, make_version_suffix, parse_targets, strip_features
 from rocm_wheels.release.staged_wheels import ROCM_PROJECT_NAMES
+from rocm_wheels.release.wheel_set import SetDocument, SetFile
+
+
+@dataclass(frozen=True)
+class FinalizeRequest:
+    """What is wanted: versions by project, projects that stay as they are, new names of ROCm versions.
+
+    ``build`` is the build tag of all wheels that are written anew; "": that of the old ones. ``targets`` are
+    those that the new set is for; (): all of the old one. With ``same_versions`` every version stays.
+    """
+
+    to: Mapping[str, str] = field(default_factory=dict)
+    keep: frozenset[str] = frozenset()
+    rocm: Mapping[str, str] = field(default_factory=dict)
+    build: str = ""
+    targets: tuple[str, ...] = ()
+    same_versions: bool = False
+
+    def find_requested_version(self, project: str) -> tuple[str | None, bool]:
+        """Return the version that was asked for, and whether a project stays; parts follow their whole."""
+        names = [project, project.partition("-device-")[0]]
+        version = next((self.to[name] for name in names if name in self.to), None)
+        return version, (self.same_versions and version is None) or not self.keep.isdisjoint(names)
+
+
+def parse_finalize_request(
+    document: SetDocument, to: Sequence[str], keep: Sequence[str], rocm: Sequence[str], build: str = ""
+) -> FinalizeRequest:
+    """Return what the words of a command mean for a set. Raises UsageError."""
+    versions: dict[str, str] = {}
+    for word in to:
+        name, equals, version = word.partition("=")
+        project = _require_project(document, name, "--to")
+        if not equals or project in versions:
+            raise UsageError(
+                f"--to {word}: one version for each project", tip=f"such as --to {project}=2.9.0"
+            )
+        versions[project] = str(_parse_version(version, f"--to {word}"))
+    kept_projects = frozenset(_require_project(document, name, "--keep") for name in keep)
+    if contradicting := sorted(kept_projects & versions.keys()):
+        raise UsageError(f"{', '.join(contradicting)} cannot be kept and get another version")
+    return FinalizeRequest(
+        versions, kept_projects, dict(_parse_rocm_rename(document, word) for word in rocm), build
+    )
+
+
+def decide_final_versions(document: SetDocument, request: FinalizeRequest) -> Mapping[str, str]:
+    """Return the version that each wheel gets, by its file name; those of wheels that stay are theirs.
+
+    Raises ReleaseError that lists each wheel of which it is not clear, and what to say.
+    """
+    versions: dict[str, str] = {}
+    faults: dict[str, None] = {}
+    for file in document.files:
+        try:
+            versions[file.name] = _decide_version(file, document, request)
+        except ReleaseError as fault:
+            faults[str(fault)] = None
+    if faults:
+        raise ReleaseError("\n".join(faults), tip="nothing was written")
+    return versions
+
+
+def make_final_version(version: Version, rocm: tuple[str, str] | None = None) -> str:
+    """Return a version without pre-release and dev parts; its label with another ROCm, where there is one.
+
+    Raises ReleaseError that says what is not clear.
+    """
+    if version.is_prerelease and version.post is not None and version.pre is not None:
+        raise ReleaseError(f"{version} is after a pre-release, and not of the final version")
+    epoch = f"{version.epoch}!" if version.epoch else ""
+    post = f".post{version.post}" if version.post is not None else ""
+    public = f"{epoch}{'.'.join(map(str, version.release))}{post}"
+    local = version.local
+    if local and rocm:
+        local = rename_rocm_in_label(local, rocm)
+        if local is None:
+            raise ReleaseError(f"the label +{version.local} does not say ROCm {rocm[0]}")
+    return f"{public}+{local}" if local else public
+
+
+def rename_rocm_in_label(local: str, rocm: tuple[str, str]) -> str | None:
+    """Return the local part of a version with the new ROCm at its end; ``None`` when the old is not there."""
+    old, new = (get_local_part(make_version_suffix(version_text)) for version_text in rocm)
+    return local[: len(local) - len(old)] + new if f".{local}".endswith(f".{old}") else None
+
+
+def _decide_version(file: SetFile, document: SetDocument, request: FinalizeRequest) -> str:
+    requested, stays = request.find_requested_version(file.project)
+    if stays:
+        return file.version
+    old = Version(file.version)
+    if requested is not None:
+        return _check_requested_version(file.project, old, Version(requested))
+    built = document.rocm_of(file) or ""
+    rocm = (built, request.rocm[built]) if built in request.rocm else None
+    try:
+        new = make_final_version(old, rocm)
+    except ReleaseError as unclear:
+        raise ReleaseError(f"{file.project} {old}: {unclear}: say --to {file.project}=VERSION") from None
+    if Version(new) == old:
+        raise ReleaseError(
+            f"{file.project} {old} is no pre-release: say --keep {file.project} to have it in the new set as "
+            f"it is, or --to {file.project}=VERSION"
+        )
+    return new
+
+
+def _check_requested_version(project: str, old: Version, new: Version) -> str:
+    if (new.epoch, new.release) != (old.epoch, old.release):
+        raise ReleaseError(
+            f"{project} {old} cannot become {new}: that is another release, which needs a new build"
+        )
+    if new.is_prerelease:
+        raise ReleaseError(f"{project} is to become {new}, a pre-release")
+    if new.local is None and old.local is not None:
+        example = f"--to {project}={new.public}+{old.local}"
+        raise ReleaseError(f"{project} {old} would lose its label: say all of the version, such as {example}")
+    if new == old:
+        raise ReleaseError(f"{project} is {old} already: say --keep {project}")
+    return str(new)
+
+
+def _parse_rocm_rename(document: SetDocument, word: str) -> tuple[str, str]:
+    old, equals, new = word.partition("=")
+    rocms = document.rocms
+    if not equals:
+        if len(rocms) != 1:
+            listed = ", ".join(rocms) or "of no version that its lock names"
+            raise UsageError(f"the set is for ROCm {listed}", tip="name it with --rocm-version OLD=NEW")
+        old, new = rocms[0], word
+    if old not in rocms:
+        raise UsageError(
+            f"the set has no ROCm {old}{suggest_name(old, rocms)}", tip=f"it has {', '.join(rocms)}"
+        )
+    before, after = _parse_version(old, "the ROCm of the set"), _parse_version(new, f"--rocm-version {word}")
+    if (before.epoch, before.release) != (after.epoch, after.release):
+        raise UsageError(f"ROCm {old} cannot become {new}: that is another ROCm, to be built with")
+    if before.local and not after.local:
+        raise UsageError(
+            f"ROCm {old} would lose its label", tip=f"say all: --rocm-version {new}+{before.local}"
+        )
+    if after.is_prerelease or after == before:
+        raise UsageError(
+            f"--rocm-version {word}: {new} is {'a pre-release' if after != before else 'the old one'}"
+        )
+    return old, new
+
+
+def _require_project(document: SetDocument, name: str, option: str) -> str:
+    project = canonicalize_name(name)
+    if project not in document.projects:
+        listed = ", ".join(document.projects)
+        raise UsageError(
+            f"{option} {name}: the set has no {name}{suggest_name(project, document.projects)}",
+            tip=f"it has {listed}",
+        )
+    return project
+
+
+def _parse_version(text: str, source: str) -> Version:
+    try:
+        return Version(text)
+    except InvalidVersion as cause:
+        raise UsageError(f"{source}: {text!r} is not a version (PEP 440)") from cause
+
+
+def map_versions(
+    document: SetDocument, versions: Mapping[str, str]
+) -> Mapping[str, Mapping[Version, Version]]:
+    """Return the new versions of each project by the old ones. Raises ReleaseError where one becomes two."""
+    moved: dict[str, dict[Version, Version]] = {}
+    for file in document.files:
+        old, new = Version(file.version), Version(versions[file.name])
+        if moved.setdefault(file.project, {}).setdefault(old, new) != new:
+            version_pair = f"{moved[file.project][old]} and {new}"
+            raise ReleaseError(
+                f"{file.project} {old} would become {version_pair}",
+                tip=f"say one: --to {file.project}=VERSION",
+            )
+    for project, pairs in moved.items():
+        if duplicate := _find_duplicate(pairs.values()):
+            raise ReleaseError(f"two versions of {project} would become {duplicate}")
+    return moved
+
+
+def _find_duplicate(versions: Iterable[Version]) -> Version | None:
+    earlier: set[Version] = set()
+    for version in versions:
+        if version in earlier:
+            return version
+        earlier.add(version)
+    return None
+
+
+KEEP_TARGETS_OPTION = "--keep-targets"
+_DEVICE_PROJECT = re.compile(r"(?:.*-)?device-(?P<gfx>gfx[0-9a-f]+x?)")
+_EXTRA_IN_MARKER = re.compile(r"""extra\s*==\s*["'](?P<extra>[^"']+)["']""")
+
+
+def read_keep_list(text: str, document: SetDocument) -> tuple[str, ...]:
+    """Return the targets of ``--keep-targets``, families expanded. Raises UsageError for one without code."""
+    targets = tuple(
+        dict.fromkeys(
+            strip_features(target) for target in parse_targets(text, input_name=KEEP_TARGETS_OPTION)
+        )
+    )
+    if missing := [target for target in targets if target not in document.targets]:
+        raise UsageError(
+            f"{KEEP_TARGETS_OPTION}: {document.id} has no code for {', '.join(missing)}",
+            tip=f"it has code for {', '.join(document.targets)}",
+        )
+    return targets
+
+
+def select_files(document: SetDocument, targets: Sequence[str]) -> tuple[SetFile, ...]:
+    """Return the wheels of a set for some targets: all without targets. Raises ReleaseError if those are all.
+
+    Of wheels that stay with code for other targets inside, a warning tells.
+    """
+    if not targets:
+        return document.files
+    selected = tuple(file for file in document.files if _is_kept(file, targets))
+    if len(selected) == len(document.files):
+        raise ReleaseError(
+            f"no wheel of {document.id} is for other targets than {', '.join(targets)} alone",
+            tip="code for several targets in one wheel stays together: build and stage it for fewer",
+        )
+    for file in selected:
+        if other_targets := [target for target in file.targets if strip_features(target) not in targets]:
+            log_warning(f"{file.name} stays, and holds code for {', '.join(other_targets)}, too")
+    return selected
+
+
+def select_requirements(requires: Sequence[str], targets: Sequence[str]) -> list[str]:
+    """Return the requirements without those on parts of other targets, and without those of their extras."""
+    return [text for text in requires if not targets or _is_kept_requirement(text, targets)]
+
+
+def select_extras(extras: Sequence[str], targets: Sequence[str]) -> list[str]:
+    """Return the extras without those of other targets (``device-gfx90a``)."""
+    return [extra for extra in extras if not targets or _serves_targets(canonicalize_name(extra), targets)]
+
+
+def _is_kept(file: SetFile, targets: Sequence[str]) -> bool:
+    if _DEVICE_PROJECT.fullmatch(file.project):
+        return _serves_targets(file.project, targets)
+    if file.label and file.targets:
+        return any(strip_features(target) in targets for target in file.targets)
+    return True
+
+
+def _is_kept_requirement(text: str, targets: Sequence[str]) -> bool:
+    requirement = Requirement(text)
+    extra = _EXTRA_IN_MARKER.search(str(requirement.marker or ""))
+    return _serves_targets(canonicalize_name(requirement.name), targets) and (
+        extra is None or _serves_targets(canonicalize_name(extra["extra"]), targets)
+    )
+
+
+def _serves_targets(name: str, targets: Sequence[str]) -> bool:
+    """Tell whether a package or extra is for one of the targets, or for no target in particular."""
+    match = _DEVICE_PROJECT.fullmatch(name)
+    return match is None or any(target.startswith(match["gfx"].rstrip("x")) for target in targets)
+
 
 _EXACT_PIN = re.compile(r"(?P<pin>===?\s*)(?P<version>[^\s,;()]+)")
 NewVersions = Mapping[str, Mapping[Version, Version]]  # by project: new versions by old ones

@@ -29,20 +29,18 @@ from rocm_wheels.core import (
 )
 from rocm_wheels.index import METADATA_SUFFIX
 from rocm_wheels.models import Lock, Project
-from rocm_wheels.release.final_versions import (
+from rocm_wheels.release.final_wheel import (
     FinalizeRequest,
+    NewVersions,
     decide_final_versions,
+    list_version_files,
     make_final_version,
     map_versions,
+    rewrite_requirement,
+    rewrite_version_files,
     select_extras,
     select_files,
     select_requirements,
-)
-from rocm_wheels.release.final_wheel import (
-    NewVersions,
-    list_version_files,
-    rewrite_requirement,
-    rewrite_version_files,
 )
 from rocm_wheels.release.layout import FamilyPaths
 from rocm_wheels.release.set_list import update_listing

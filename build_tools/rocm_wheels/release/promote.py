@@ -34,7 +34,6 @@ from rocm_wheels.release.channel import (
 from rocm_wheels.release.gate.verdict import Verdict, make_shown_state
 from rocm_wheels.release.layout import FamilyPaths
 from rocm_wheels.release.pages import make_channel_pages
-from rocm_wheels.release.released_sets import ReleasedSets, copy_to_release
 from rocm_wheels.release.set_conflicts import (
     RequirementsByFile,
     read_requirements,
@@ -43,6 +42,7 @@ from rocm_wheels.release.set_conflicts import (
     require_pins,
     require_ties,
 )
+from rocm_wheels.release.set_list import ReleasedSets, copy_to_release
 from rocm_wheels.release.wheel_set import SetDocument
 
 

@@ -43,7 +43,7 @@ from rocm_wheels.release.evidence.store import copy_evidence, list_evidence_ids,
 from rocm_wheels.release.gate.policy import Policy
 from rocm_wheels.release.layout import FamilyPaths, StoreLayout
 from rocm_wheels.release.promote import ChannelActor, Promoter
-from rocm_wheels.release.released_sets import ReleasedSets
+from rocm_wheels.release.set_list import ReleasedSets
 from rocm_wheels.release.support_file import write_support, write_whole_support
 from rocm_wheels.release.views import (
     PlatformConflicts,

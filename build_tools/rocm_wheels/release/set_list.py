@@ -1,32 +1,38 @@
-"""List the sets of a store and their last results: a short listing a family, kept beside the sets.
-
-The listing is a help and never the truth: a set is what its document says. Sets that are not in it are
-read, those that were removed are dropped, and a listing that is lost or damaged is made again.
-"""
+"""The sets of a store: the list of those that are staged, and those that are released."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from packaging.requirements import Requirement
 from pydantic import Field, ValidationError
 
 from rocm_wheels.core import (
+    AlreadyInStoreError,
     ChangedInStoreError,
     DataError,
     NotInStoreError,
     Record,
+    ReleaseError,
     Store,
+    create_or_read,
     explain_error,
     log_note,
+    put_file,
     run_in_parallel,
 )
+from rocm_wheels.index import HTML_PAGE, JSON_PAGE, METADATA_SUFFIX
 from rocm_wheels.models import Platform
 from rocm_wheels.release.evidence.evidence import Evidence, parse_evidence
-from rocm_wheels.release.layout import FamilyPaths, StoreLayout
-from rocm_wheels.release.wheel_set import SetDocument, find_set_platform, list_families, parse_set
+from rocm_wheels.release.layout import SET_FILE, FamilyPaths, StoreLayout
+from rocm_wheels.release.pages import make_set_pages, read_released_sets
+from rocm_wheels.release.set_conflicts import RequirementsByFile, read_requirements, sort_by_dependencies
+from rocm_wheels.release.wheel_set import SetDocument, SetFile, find_set_platform, list_families, parse_set
 
 _READ_JOBS = 16
 
@@ -176,3 +182,173 @@ def _read_result(store: Store, path: str) -> Evidence | None:
         return parse_evidence(content, where=path, name=path.rpartition("/")[2].removesuffix(".json"))
     except (DataError, NotInStoreError):
         return None
+
+
+class ReleasedSets:
+    """The sets of a family, and what their wheels require."""
+
+    def __init__(self, store: Store, paths: FamilyPaths) -> None:
+        self.store, self.paths = store, paths
+        self._documents: dict[str, SetDocument] = {}
+        self._requires: dict[str, Sequence[Requirement]] = {}  # by file name, which belongs to its bytes
+
+    def add_requirements(self, requires: RequirementsByFile) -> None:
+        """Take over what was read in staging, and compared when it was copied."""
+        self._requires.update(requires)
+
+    def read_documents(self, ids: Sequence[str]) -> list[SetDocument]:
+        """Return sets by their ids. Raises ReleaseError for one that was not released."""
+        new = [set_id for set_id in ids if set_id not in self._documents]
+        self._documents.update(zip(new, read_released_sets(self.store, self.paths, new), strict=True))
+        return [self._documents[set_id] for set_id in ids]
+
+    def sort_projects(self, ids: Sequence[str]) -> list[str]:
+        """Return the projects of sets, dependencies first."""
+        documents = self.read_documents(ids)
+        for document in documents:
+            if any(file.name not in self._requires for file in document.files):
+                self._requires.update(read_requirements(self.store, self.paths, document))
+        return sort_by_dependencies(documents, self._requires)
+
+
+_COPY_JOBS = 8
+_STAGING_FILES = {"begun.json", SET_FILE}
+_FileCopy = tuple[str, str, str]  # from, to, and the sha256 that it must have ("": that of the source)
+
+
+def copy_to_release(store: Store, staging: FamilyPaths, release: FamilyPaths, document: SetDocument) -> int:
+    """Copy a set and its evidence, and return how many files were new. Raises ReleaseError.
+
+    What is there already stays and is compared; what is there and differs is refused.
+    """
+    presence = run_in_parallel(
+        lambda file: _is_released(store, release, file), document.files, jobs=_COPY_JOBS
+    )
+    files = [file for file, present in zip(document.files, presence, strict=True) if not present]
+    new = sum(
+        run_in_parallel(lambda file: _copy_wheel(store, staging, release, file), files, jobs=_COPY_JOBS)
+    )
+    other_copies = _list_copies(store, staging, release, document)
+    new += _write_set_pages(store, release, document)
+    folders = release.set_folder(document.id), release.evidence_folder(document.id)
+    present = {item.path for folder in folders for item in store.listing(folder)}
+    new += sum(
+        run_in_parallel(lambda item: _copy_file(store, *item, present=present), other_copies, jobs=_COPY_JOBS)
+    )
+    last = staging.set_document(document.id), release.set_document(document.id)
+    return new + _copy_file(store, *last, "", present=present)
+
+
+def _is_released(store: Store, release: FamilyPaths, file: SetFile) -> bool:
+    """Tell whether a wheel was released, which is compared before its name is taken, and still lies there.
+
+    Raises ReleaseError when its name belongs to other bytes.
+    """
+    try:
+        name_content = store.read(release.name_claim(file.name)).content
+    except NotInStoreError:
+        return False
+    _require_same_bytes(file, name_content)
+    path = release.wheel_file(file.sha256, file.name)
+    info = store.head(path)
+    if info is None or info.size != file.size or info.sha256 not in (None, file.sha256):
+        return False
+    return store.head(path + METADATA_SUFFIX) is not None
+
+
+def _copy_wheel(store: Store, staging: FamilyPaths, release: FamilyPaths, file: SetFile) -> int:
+    """Copy a wheel and its METADATA, then have its name belong to it; return how many files were new."""
+    source, target = staging.wheel_file(file.sha256, file.name), release.wheel_file(file.sha256, file.name)
+    new = int(_copy_file(store, source, target, file.sha256, size=file.size))
+    new += _copy_file(store, source + METADATA_SUFFIX, target + METADATA_SUFFIX, file.metadata_sha256)
+    path = release.name_claim(file.name)
+    name_content = create_or_read(store, path, f"{file.sha256}\n".encode())
+    if name_content is None:
+        return new + 1
+    _require_same_bytes(file, name_content)
+    return new
+
+
+def _require_same_bytes(file: SetFile, name_content: bytes) -> None:
+    if name_content.decode(errors="replace").strip() != file.sha256:
+        tip = "a name belongs to its bytes for good: give the new wheel a build tag and stage it"
+        raise ReleaseError(f"{file.name} was released with other bytes", tip=tip)
+
+
+def _write_set_pages(store: Store, release: FamilyPaths, document: SetDocument) -> int:
+    """Write the pages of a set's own index; once it is released they stay as they are."""
+    index, files = release.set_index(document.id), [(file, document.created) for file in document.files]
+    released = store.head(release.set_document(document.id)) is not None
+    present = {listed.path for listed in store.listing(index)}
+
+    def put(item: tuple[str, bytes]) -> bool:
+        path, content = item
+        if released and path in present:
+            return False
+        return put_file(store, path, content)  # nobody has seen what another version of this tool left
+
+    return sum(run_in_parallel(put, make_set_pages(index, release, files).items(), jobs=_COPY_JOBS))
+
+
+def _list_copies(
+    store: Store, staging: FamilyPaths, release: FamilyPaths, document: SetDocument
+) -> list[_FileCopy]:
+    """Return the locks, what else lies beside them, and the evidence. Raises ReleaseError for gaps."""
+    folder, index = staging.set_folder(document.id), staging.set_index(document.id)
+    locks = {f"{folder}/{item.path}": item.digest for item in document.sources}
+    staged_paths = [item.path for item in store.listing(folder)]
+    pages = {"", *(f"{project}/" for project in document.projects)}
+    needed = {f"{index}/{page}{name}" for page in pages for name in (HTML_PAGE, JSON_PAGE)}
+    if lost := sorted((needed | set(locks)) - set(staged_paths)):
+        raise ReleaseError(f"{document.id} has lost files in staging: {', '.join(lost)}", tip=_LOST_FILES_TIP)
+    copies = [
+        (path, release.set_folder(document.id) + path[len(folder) :], locks.get(path, ""))
+        for path in staged_paths
+        if path[len(folder) + 1 :] not in _STAGING_FILES and not path.startswith(f"{index}/")
+    ]
+    for listed in store.listing(staging.evidence_folder(document.id)):
+        name = listed.path.rpartition("/")[2]
+        copies.append((listed.path, f"{release.evidence_folder(document.id)}/{name}", ""))
+    return copies
+
+
+_LOST_FILES_TIP = (
+    "a set never changes: put the files back from a copy of the store, or stage the wheels again"
+)
+
+
+def _copy_file(
+    store: Store,
+    source: str,
+    target: str,
+    sha256: str,
+    *,
+    size: int | None = None,
+    present: Collection[str] = (),
+) -> bool:
+    """Copy a file unless it is there (``present`` are); tell whether it was not. ``size``: of a wheel."""
+    source_digest = _find_digest(store, source, size)
+    if sha256 and source_digest != sha256:
+        raise ReleaseError(
+            f"{store.url_of(source)} is not what was tested: its sha256 is {source_digest}",
+            tip=_LOST_FILES_TIP,
+        )
+    new = False
+    if target not in present:
+        with contextlib.suppress(AlreadyInStoreError):
+            store.copy(source, target)
+            new = True
+    if (target_digest := _find_digest(store, target, size)) != source_digest:
+        tip = "another process wrote it; what was released is never replaced: look who"
+        raise ReleaseError(f"{store.url_of(target)} is not {source}: its sha256 is {target_digest}", tip=tip)
+    return new
+
+
+def _find_digest(store: Store, path: str, size: int | None) -> str:
+    """Return the sha256 of a file: of a wheel of the right size, the one that the store keeps, if it does."""
+    if size is None:
+        return hashlib.sha256(store.read(path).content).hexdigest()
+    info = store.head(path)
+    if info is None:
+        raise NotInStoreError(f"there is no {path} in {store.url}")
+    return info.sha256 if info.sha256 and info.size == size else store.digest(path)

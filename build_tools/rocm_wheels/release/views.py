@@ -26,8 +26,8 @@ from rocm_wheels.index import HTML_PAGE, JSON_PAGE, PageExchange, can_rename_at_
 from rocm_wheels.release.channel_status import ChannelView, SetStatus, StoredStatus
 from rocm_wheels.release.layout import FamilyPaths
 from rocm_wheels.release.pages import make_set_pages
-from rocm_wheels.release.released_sets import ReleasedSets
 from rocm_wheels.release.set_conflicts import ANY_VALUE, UNPINNED_PREFIXES, list_installer_slots
+from rocm_wheels.release.set_list import ReleasedSets
 from rocm_wheels.release.wheel_set import PLATFORM_ORDER, SetDocument, SetFile
 
 

@@ -29,9 +29,8 @@ from rocm_wheels.core import (
     write_json_file,
 )
 from rocm_wheels.models import Platform, list_unusable_tools
-from rocm_wheels.sdk.interpreters import locate_python
+from rocm_wheels.sdk.interpreters import PackageSource, locate_python, make_venv, pip_install, pip_uninstall
 from rocm_wheels.sdk.rocm_sdk import SHARED_FOLDER, forget_shared_sdk
-from rocm_wheels.sdk.uv import PackageSource, make_venv, pip_install, pip_uninstall
 
 _FORMAT = 1
 _SPECIFIER = re.compile(r"\s*(===?|~=|!=|[<>]=?)")

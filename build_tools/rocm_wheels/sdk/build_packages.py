@@ -27,7 +27,6 @@ from rocm_wheels.sdk.artifacts import (
     read_requirements,
     sort_targets,
 )
-from rocm_wheels.sdk.installed_rocm import read_installed_rocm, read_rocm_version, refuse_unknown_targets
 from rocm_wheels.sdk.package_contents import (
     CONSOLE_TOOLS,
     CORE_LEFT_OUT,
@@ -49,6 +48,7 @@ from rocm_wheels.sdk.package_contents import (
     select_runtime,
     write_devel_archive,
 )
+from rocm_wheels.sdk.rocm_sdk import read_installed_rocm, read_rocm_version, refuse_unknown_targets
 from rocm_wheels.wheels import (
     DEFAULT_EPOCH,
     LATEST_EPOCH,

@@ -36,9 +36,15 @@ from rocm_wheels.core import (
 from rocm_wheels.gpus import Gpu
 from rocm_wheels.models import KnownTests, Platform, TorchTestTable, select_known_tests, strip_features
 from rocm_wheels.testing import recording
-from rocm_wheels.testing.gpu_sessions import HIP_VARIABLE, plan_sessions
 from rocm_wheels.testing.installed_torch import TargetPython
-from rocm_wheels.testing.torch_test_plan import TorchTestFile, TorchTestSelection
+from rocm_wheels.testing.smoke import HIP_VARIABLE, plan_sessions
+from rocm_wheels.testing.torch_test_plan import (
+    TorchTestFile,
+    TorchTestSelection,
+    TorchTestSources,
+    digest_torch_record,
+    find_torch_folder,
+)
 from rocm_wheels.testing.torch_test_results import (
     RESULTS_FILE,
     ChosenTests,
@@ -56,7 +62,6 @@ from rocm_wheels.testing.torch_test_results import (
     write_torch_junit,
     write_torch_results,
 )
-from rocm_wheels.testing.torch_test_sources import TorchTestSources, digest_torch_record, find_torch_folder
 
 _GOOD_EXIT_CODES = (0, 1, 5)  # pytest's exit codes: passed, some failed, no tests
 _REFUSAL_LINE = re.compile(r".*: error: (.+)")  # what argparse says of a command line

@@ -17,9 +17,6 @@ from .document import make_properties as make_properties
 from .document import merge_documents as merge_documents
 from .document import parse_document as parse_document
 from .document import parse_wheel_document as parse_wheel_document
-from .labels import check_label as check_label
-from .labels import find_label_contradictions as find_label_contradictions
-from .labels import make_label as make_label
 from .legacy import OldDocument as OldDocument
 from .legacy import read_any_format as read_any_format
 from .markers import decide_requirement as decide_requirement
@@ -27,10 +24,13 @@ from .markers import has_variant_marker as has_variant_marker
 from .order import NARROWED_SOURCE as NARROWED_SOURCE
 from .order import NamespaceSupport as NamespaceSupport
 from .order import SupportedFeatures as SupportedFeatures
+from .order import check_label as check_label
 from .order import explain_order as explain_order
+from .order import find_label_contradictions as find_label_contradictions
 from .order import find_support as find_support
 from .order import list_static_support as list_static_support
 from .order import list_unsupported as list_unsupported
+from .order import make_label as make_label
 from .order import order_labels as order_labels
 from .order import rank_properties as rank_properties
 from .providers import OWN_PROVIDER as OWN_PROVIDER

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Generic, TypeVar
 
 from rocm_wheels.core import DataError, format_count
-from rocm_wheels.wheels.names import split_wheel_name
+from rocm_wheels.wheels.dist_info import split_wheel_name
 from rocm_wheels.wheels.zip_format import METHOD_DEFLATED, ArchiveFault, ZipEntry
 from rocm_wheels.wheels.zip_layout import (
     ArchiveLayout,

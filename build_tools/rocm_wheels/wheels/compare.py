@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rocm_wheels.wheels.archive import WheelArchive
+from rocm_wheels.wheels.dist_info import parse_wheel_record, split_wheel_name
 from rocm_wheels.wheels.edit import MetadataField, get_dist_info_folder, get_field_value, read_metadata_fields
-from rocm_wheels.wheels.names import split_wheel_name
-from rocm_wheels.wheels.record_file import parse_wheel_record
 from rocm_wheels.wheels.zip_format import ZipEntry
 
 

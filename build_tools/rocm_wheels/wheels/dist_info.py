@@ -1,26 +1,245 @@
-"""Read the ``.dist-info`` folder of a wheel, and compare METADATA, WHEEL, RECORD and the file name.
-
-Source: "Core metadata" and "Binary distribution format" of the PyPA specifications.
-"""
+"""Names, METADATA, WHEEL and RECORD of a wheel."""
 
 from __future__ import annotations
 
+import base64
+import csv
+import io
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from packaging.tags import Tag, parse_tag
-from packaging.utils import canonicalize_name
+from packaging.utils import (
+    BuildTag,
+    InvalidWheelFilename,
+    NormalizedName,
+    canonicalize_name,
+    parse_wheel_filename,
+)
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import DataError, explain_error
-from rocm_wheels.wheels.names import WheelName, parse_wheel_name
-from rocm_wheels.wheels.record_file import RecordEntry, parse_wheel_record
 
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
+
+# nowhere in a name, whatever ``packaging`` lets through: build tags and platforms may hold anything there
+_NOT_IN_NAMES = re.compile(r"[\x00-\x20\x7f-\x9f/\\:*?\"'<>|]")
+_LABEL = re.compile(r"[0-9a-z_.]+")  # PEP 825: no limit of length
+
+
+@dataclass(frozen=True)
+class WheelName:
+    """The parts of ``torch-2.9.1+rocm7.1.0-1-cp311-cp311-linux_x86_64-rocm7.whl``.
+
+    ``distribution`` is spelled as in the file name, ``name`` normalized (PEP 503); ``build`` is ()
+    and ``label`` None when there is none. ``tags`` are all that a compressed tag set stands for.
+    """
+
+    distribution: str
+    name: NormalizedName
+    version: Version
+    build: BuildTag
+    tags: frozenset[Tag]
+    label: str | None
+
+
+@dataclass(frozen=True)
+class WheelNameFields:
+    """The fields of a wheel's file name as they are spelled there; "" for a build tag or label it has not."""
+
+    distribution: str
+    version: str
+    build: str
+    python: str
+    abi: str
+    platform: str
+    label: str
+
+    @property
+    def file_name(self) -> str:
+        """The file name of these fields."""
+        fields = (
+            self.distribution,
+            self.version,
+            self.build,
+            self.python,
+            self.abi,
+            self.platform,
+            self.label,
+        )
+        return "-".join(field for field in fields if field) + ".whl"
+
+
+def split_wheel_name(file_name: str) -> WheelNameFields:
+    """Take a wheel's file name (no folders) apart; DataError when its fields or its label are wrong."""
+    stem = file_name.removesuffix(".whl")
+    if stem == file_name:
+        raise DataError(f"{file_name} is not the name of a wheel: it does not end with .whl")
+    if odd := _NOT_IN_NAMES.search(stem):
+        raise DataError(f"{file_name!r} is not the name of a wheel: it has {odd[0]!r}")
+    parts = stem.split("-")
+    if not 5 <= len(parts) <= 7:
+        raise DataError(
+            f"{file_name} is not the name of a wheel: {len(parts)} fields between dashes, not 5 to 7"
+        )
+    # with six fields the third is a build tag (begins with a digit) or the last a label:
+    # a Python tag never begins with a digit (PEP 825)
+    has_build = len(parts) > 5 and parts[2][:1].isdigit()
+    label = parts.pop() if len(parts) == 7 or (len(parts) == 6 and not has_build) else None
+    if label is not None and not _LABEL.fullmatch(label):
+        raise DataError(f"{file_name} is not the name of a wheel: {label!r} is not a variant label")
+    build = parts.pop(2) if len(parts) == 6 else ""
+    distribution, version, python, abi, platform = parts
+    return WheelNameFields(distribution, version, build, python, abi, platform, label or "")
+
+
+def parse_wheel_name(file_name: str) -> WheelName:
+    """Read a wheel's file name (no folders); DataError with the reason when it is none."""
+    fields = split_wheel_name(file_name)
+    try:
+        name, version, build, tags = parse_wheel_filename(replace(fields, label="").file_name)
+    except (InvalidWheelFilename, InvalidVersion, ValueError) as cause:
+        raise DataError(f"{file_name} is not the name of a wheel") from cause
+    return WheelName(fields.distribution, name, version, build, tags, fields.label or None)
+
+
+SIGNATURE_SUFFIXES = (".jws", ".p7s")
+_MOST_SHOWN = 3
+_MORE_LINES = 1000
+_MOST_A_FILE, _MORE_BYTES = 4096, 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RecordEntry:
+    """One line: ``digest`` like ``sha256=47DEQ…`` ("" when none), ``size`` in bytes (None when none)."""
+
+    path: str
+    digest: str
+    size: int | None
+
+
+def encode_record_digest(sha256: bytes) -> str:
+    """Return a raw SHA-256 digest as RECORD writes it."""
+    return "sha256=" + base64.urlsafe_b64encode(sha256).rstrip(b"=").decode("ascii")
+
+
+def require_record_size(files: int, content: bytes, *, name: str) -> None:
+    """Raise DataError for a RECORD that cannot be one of so many files: its lines would fill the memory.
+
+    The bounds are wide: lines may be ended by CR and LF, and be there twice (which is told by name).
+    """
+    lines = content.count(b"\n") + content.count(b"\r")
+    if lines > 4 * files + _MORE_LINES or len(content) > _MOST_A_FILE * files + _MORE_BYTES:
+        raise DataError(f"{name} has {lines} lines and {len(content)} bytes, for a wheel of {files} files")
+
+
+def parse_wheel_record(content: bytes, *, name: str, files: int | None = None) -> list[RecordEntry]:
+    """Read RECORD; DataError with line number when it is not UTF-8, CSV or of three fields.
+
+    With ``files``, how many the wheel has, also when it is too large for that.
+    """
+    if files is not None:
+        require_record_size(files, content, name=name)
+    try:
+        rows = csv.reader(io.StringIO(content.decode("utf-8"), newline=""), strict=True)
+        entries = []
+        for row in rows:
+            if not row:
+                continue
+            if len(row) != 3:
+                raise DataError(f"{name}:{rows.line_num}: {len(row)} fields instead of path, digest and size")
+            path, digest, size = row
+            if size and not re.fullmatch("[0-9]{1,19}", size):
+                raise DataError(f"{name}:{rows.line_num}: {size!r} is not a size")
+            entries.append(RecordEntry(path, digest, int(size) if size else None))
+    except (UnicodeDecodeError, csv.Error) as cause:
+        raise DataError(f"{name} is not CSV in UTF-8") from cause
+    return entries
+
+
+_HEX_FAULT = "is listed with a digest in hex; the specification wants URL-safe base64 without padding"
+
+
+def compare_wheel_record(
+    entries: list[RecordEntry], members: Mapping[str, tuple[int, bytes]], *, record: str
+) -> list[str]:
+    """Return what RECORD and the archive disagree about; [] when nothing.
+
+    ``members`` are sizes and raw SHA-256 digests by name; ``record`` is RECORD's own path.
+    """
+    exempt = {record, *(record + suffix for suffix in SIGNATURE_SUFFIXES)}
+    faults: list[tuple[str, str]] = []
+    listed_paths: set[str] = set()
+    for entry in entries:
+        if entry.path in listed_paths:
+            faults.append((entry.path, "is listed twice"))
+            continue
+        listed_paths.add(entry.path)
+        if entry.path in exempt:
+            if entry.digest or entry.size is not None:
+                faults.append((entry.path, "must be listed without digest and size"))
+        elif entry.path not in members:
+            faults.append((entry.path, "is listed but not in the wheel"))
+        else:
+            faults += [(entry.path, text) for text in _compare_entry(entry, *members[entry.path])]
+    if record not in listed_paths:
+        faults.append((record, "does not list itself"))
+    faults += [
+        (path, "is in the wheel but not listed")
+        for path in members
+        if path not in exempt and path not in listed_paths
+    ]
+    return [f"{record}: {line}" for line in _group_faults(faults)]
+
+
+def is_spelling_fault(fault: str) -> bool:
+    """Tell whether a fault of ``compare_wheel_record`` is the spelling of digests that are right."""
+    return fault.endswith(_HEX_FAULT)
+
+
+def _group_faults(faults: list[tuple[str, str]]) -> list[str]:
+    """Put the same fault of many files into one line: a wheel can have twenty thousand."""
+    by_text: dict[str, list[str]] = {}
+    for path, text in faults:
+        by_text.setdefault(text, []).append(path)
+    lines = []
+    for text, paths in by_text.items():
+        shown_paths = (
+            paths
+            if len(paths) <= _MOST_SHOWN + 1
+            else [*paths[:_MOST_SHOWN], f"{len(paths) - _MOST_SHOWN} more files"]
+        )
+        lines.append(
+            f"{', '.join(shown_paths)}: {text}" if len(shown_paths) > 1 else f"{shown_paths[0]} {text}"
+        )
+    return lines
+
+
+def _compare_entry(entry: RecordEntry, size: int, sha256: bytes) -> list[str]:
+    differences = []
+    if entry.size is None:
+        differences.append("is listed without a size")
+    elif entry.size != size:
+        differences.append(f"has {size} bytes, listed with {entry.size}")
+    right = encode_record_digest(sha256)
+    if entry.digest == right:
+        return differences
+    if not entry.digest:
+        differences.append("is listed without a digest")
+    elif entry.digest == f"sha256={sha256.hex()}":
+        differences.append(_HEX_FAULT)
+    elif entry.digest == right + "=":
+        differences.append("is listed with a padded digest; the specification wants it without '='")
+    elif not entry.digest.startswith("sha256="):
+        differences.append(f"is listed with a {entry.digest.partition('=')[0]} instead of a sha256 digest")
+    else:
+        differences.append("does not have the digest it is listed with")
+    return differences
+
 
 _MOST_TAGS = 10_000
 _PROJECT_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")

@@ -24,17 +24,17 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import DataError, UsageError
 from rocm_wheels.wheels.dist_info import (
+    SIGNATURE_SUFFIXES,
+    RecordEntry,
+    WheelNameFields,
     compare_names,
+    encode_record_digest,
     list_dist_info_folders,
     parse_metadata,
     parse_wheel_file,
-)
-from rocm_wheels.wheels.names import WheelNameFields, parse_wheel_name, split_wheel_name
-from rocm_wheels.wheels.record_file import (
-    SIGNATURE_SUFFIXES,
-    RecordEntry,
-    encode_record_digest,
+    parse_wheel_name,
     require_record_size,
+    split_wheel_name,
 )
 
 MetadataField = tuple[

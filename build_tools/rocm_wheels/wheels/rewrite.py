@@ -25,9 +25,8 @@ from types import TracebackType
 
 from rocm_wheels.core import DataError, UsageError, hash_file, log_note, open_hidden_file
 from rocm_wheels.wheels.archive import WheelArchive
-from rocm_wheels.wheels.dist_info import list_dist_info_folders
+from rocm_wheels.wheels.dist_info import SIGNATURE_SUFFIXES, RecordEntry, list_dist_info_folders
 from rocm_wheels.wheels.edit import EditPlan, WheelEdit, get_edited_name, plan_wheel_edit
-from rocm_wheels.wheels.record_file import SIGNATURE_SUFFIXES, RecordEntry
 from rocm_wheels.wheels.zip_format import (
     ZipEntry,
     make_zip_entry,

@@ -20,15 +20,17 @@ from rocm_wheels.wheels.device_code.code_objects import (
     may_hold_code,
     read_code_objects,
 )
-from rocm_wheels.wheels.dist_info import WheelFormat, WheelMetadata, read_dist_info
-from rocm_wheels.wheels.elf import read_loader_info
-from rocm_wheels.wheels.names import WheelName
-from rocm_wheels.wheels.record_file import (
+from rocm_wheels.wheels.dist_info import (
     RecordEntry,
+    WheelFormat,
+    WheelMetadata,
+    WheelName,
     compare_wheel_record,
     encode_record_digest,
     is_spelling_fault,
+    read_dist_info,
 )
+from rocm_wheels.wheels.elf import read_loader_info
 
 _DIST_INFO_FILES = ("METADATA", "WHEEL", "RECORD")
 

@@ -23,7 +23,7 @@ from rocm_wheels.core import (
     hash_pieces,
     read_pieces,
 )
-from rocm_wheels.wheels.record_file import encode_record_digest
+from rocm_wheels.wheels.dist_info import encode_record_digest
 
 DEFAULT_EPOCH = 1_580_601_600
 """2020-02-02, when ``SOURCE_DATE_EPOCH`` says nothing else."""

@@ -17,7 +17,7 @@ from .gpus.detect import detect_hardware  # type: ignore[import-not-found]
 
 # the build brings ``gpus`` along: in a checkout it is a part of rocm-wheels
 from .gpus.gpu import Hardware  # type: ignore[import-not-found]
-from .gpus.variant_properties import list_known_features, list_supported_features  # type: ignore[import-not-found]
+from .gpus.variables import list_known_features, list_supported_features  # type: ignore[import-not-found]
 
 __all__ = ["FeatureConfig", "get_all_configs", "get_supported_configs"]
 

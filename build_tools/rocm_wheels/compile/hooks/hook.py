@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels.compile.build_request import BuildRequest
-from rocm_wheels.compile.rocm_init import Preloads
+from rocm_wheels.compile.sdk_tree import Preloads
 
 
 @dataclass(frozen=True)

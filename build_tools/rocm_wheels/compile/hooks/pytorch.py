@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rocm_wheels.compile.build_request import BuildRequest
 from rocm_wheels.compile.hooks.hook import Hooks, Preparation
-from rocm_wheels.compile.rocm_init import render_rocm_init, write_generated_file
+from rocm_wheels.compile.sdk_tree import render_rocm_init, write_generated_file
 from rocm_wheels.compile.variables import add_flags, look_up_variable, prepend_path
 from rocm_wheels.core import BuildError, SdkError, UsageError
 from rocm_wheels.models import make_rocm_requirement

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from rocm_wheels.pipeline.planner import Planner
 from rocm_wheels.pipeline.step import Step, StepKind
-from rocm_wheels.pipeline.step_kinds.build import run_build, settle_build
+from rocm_wheels.pipeline.step_kinds.build import run_build, run_configure, settle_build, settle_configure
 from rocm_wheels.pipeline.step_kinds.check_cache import run_cache_check, settle_check_cache
-from rocm_wheels.pipeline.step_kinds.configure import run_configure, settle_configure
 from rocm_wheels.pipeline.step_kinds.install_rocm import run_install_rocm, settle_install_rocm
 from rocm_wheels.pipeline.step_kinds.install_tools import run_install_tools, settle_install_tools
 from rocm_wheels.pipeline.step_kinds.probe_targets import run_probe, settle_probe

@@ -1,8 +1,4 @@
-"""``build``: build, check and collect a project's wheel, or bring the one there is where it is wanted.
-
-The wheels that it is built against are installed first; what a compiler cache did is counted, recorded,
-and compared with what is asked of it.
-"""
+"""``build`` and ``configure``: configure a project's tree; build, check and collect its wheel."""
 
 from __future__ import annotations
 
@@ -22,6 +18,7 @@ from rocm_wheels.compile import (
     CacheStatistics,
     ask_preloads,
     build_wheel,
+    configure_tree,
     explain_low_rate,
     make_front_end_command,
     open_cache_session,
@@ -550,3 +547,25 @@ class BuildStep:
             distribution=self.project.distribution,
             python_tag=self.step_run.ready.python_tag,
         )
+
+
+def settle_configure(planner: Planner, step: Step) -> Step:
+    """Return the step with the inputs of its build that CMake reads."""
+    planned = planner.plan_step_build(step)
+    if isinstance(planned, KnownAfter):
+        return decide_verdict(planner, step, {"everything else": planned})
+    inputs = select_configure_inputs(planned.inputs)
+    return decide_verdict(planner, step, inputs, command=make_build_command(planner, step, planned.request))
+
+
+def run_configure(step_run: StepRun) -> None:
+    """Run the front end of a build until CMake has configured its tree, in which the build goes on later.
+
+    Raises BuildFailed when CMake fails, or goes on without what was asked for. The source is held meanwhile.
+    """
+    step = BuildStep(step_run)
+    source = step_run.facts.request.sources[step.project.name]
+    with hold_checkout(source, activity=step_run.step.id, env=step_run.facts.env):
+        environment = {**step.planned_build.environment, "MAX_JOBS": "1"}  # what compiles is ended at once
+        configure_tree(step.planned_build.request, **step.make_front_end_arguments(environment))
+    step_run.record_success()

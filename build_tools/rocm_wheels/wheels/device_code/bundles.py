@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rocm_wheels.core import DataError
-from rocm_wheels.wheels.binary import BinarySpan
+from rocm_wheels.wheels.elf import BinarySpan
 
 _INFLATED_PIECE = 1 << 18
 _INPUT_PIECE = 1 << 16

@@ -17,18 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from rocm_wheels.core import DataError
-from rocm_wheels.wheels.binary import (
-    AR_MAGIC,
-    COFF_MACHINES,
-    PE_MAGIC,
-    THIN_AR_MAGIC,
-    BinarySection,
-    BinarySpan,
-    find_pe_signature,
-    read_ar_members,
-    read_coff_sections,
-    read_pe_sections,
-)
 from rocm_wheels.wheels.device_code.bundles import (
     COMPRESSED_BUNDLE_MAGIC,
     ENTRY_HEAD_SIZE,
@@ -50,7 +38,24 @@ from rocm_wheels.wheels.device_code.target_id import (
     get_header_target,
     get_machine_name,
 )
-from rocm_wheels.wheels.elf import ELF_MAGIC, EM_AMDGPU, ElfHeader, is_elf, read_elf_header, read_elf_sections
+from rocm_wheels.wheels.elf import (
+    AR_MAGIC,
+    COFF_MACHINES,
+    ELF_MAGIC,
+    EM_AMDGPU,
+    PE_MAGIC,
+    THIN_AR_MAGIC,
+    BinarySection,
+    BinarySpan,
+    ElfHeader,
+    find_pe_signature,
+    is_elf,
+    read_ar_members,
+    read_coff_sections,
+    read_elf_header,
+    read_elf_sections,
+    read_pe_sections,
+)
 
 ZIP_MAGIC = b"PK\x03\x04"
 

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rocm_wheels.wheels.binary import BinarySpan
 from rocm_wheels.wheels.device_code.bundles import make_zstd_reader
+from rocm_wheels.wheels.elf import BinarySpan
 
 _MOST_LEVELS = 32
 _CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}

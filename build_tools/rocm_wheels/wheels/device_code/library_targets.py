@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels.core import DataError
-from rocm_wheels.wheels.binary import PE_MAGIC, BinarySection, BinarySpan, find_pe_signature, read_pe_sections
 from rocm_wheels.wheels.device_code.bundles import (
     COMPRESSED_BUNDLE_MAGIC,
     PLAIN_BUNDLE_MAGIC,
@@ -23,7 +22,18 @@ from rocm_wheels.wheels.device_code.bundles import (
 from rocm_wheels.wheels.device_code.code_objects import list_named_archives
 from rocm_wheels.wheels.device_code.kpack import KPACK_MAGIC, KPACK_SUFFIX, read_kpack_kernels
 from rocm_wheels.wheels.device_code.target_id import BundleEntryId, TargetId, get_header_target
-from rocm_wheels.wheels.elf import EM_AMDGPU, is_elf, read_elf_header, read_elf_sections, read_loader_info
+from rocm_wheels.wheels.elf import (
+    EM_AMDGPU,
+    PE_MAGIC,
+    BinarySection,
+    BinarySpan,
+    find_pe_signature,
+    is_elf,
+    read_elf_header,
+    read_elf_sections,
+    read_loader_info,
+    read_pe_sections,
+)
 
 FATBIN_SECTIONS = (".hip_fatbin", ".hip_fat")
 _DEVICE_KINDS = ("hip", "hipv4")
