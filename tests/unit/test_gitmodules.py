@@ -30,7 +30,7 @@ def test_what_is_said_of_submodules() -> None:
     )
     assert found == {
         "third_party/a": Submodule("third_party/a", "third_party/a", "https://h/a", shallow=True),
-        "odd dir": Submodule('odd "n\u00e4me".v2', "odd dir", None, enabled=False, plain=False),
+        "odd dir": Submodule('odd "n\u00e4me".v2', "odd dir", None, enabled=False),
     }
     assert parse_gitmodules("", name="f") == {}
 

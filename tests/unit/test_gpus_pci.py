@@ -16,12 +16,12 @@ from rocm_wheels.gpus import (
     list_pci_entries,
     list_pci_sources,
     normalize_pci_id,
-    pci_ids,
+    pci,
     search_pci_entries,
 )
 from rocm_wheels.models import get_gfx_families, get_gfx_targets
 
-FOLDER = Path(pci_ids.__file__).parent
+FOLDER = Path(pci.__file__).parent
 AMD = [entry for entry in list_pci_entries() if entry.vendor == "amd"]
 
 # processors of LLVM's "User Guide for AMDGPU Backend" that some card has
@@ -276,7 +276,7 @@ def test_names_are_found_as_people_write_them(text: str, ids: list[str]) -> None
 def test_a_look_takes_less_than_five_milliseconds_with_reading_the_table() -> None:
     times = []
     for _ in range(5):
-        pci_ids._read_table.cache_clear()
+        pci._read_table.cache_clear()
         start = time.process_time()
         assert find_pci_entry("1002:75a3")
         times.append(time.process_time() - start)

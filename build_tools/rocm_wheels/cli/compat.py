@@ -397,7 +397,7 @@ COMMANDS = {
     "matrix": ("compat:matrix", "Show which torch exists for which ROCm, GPU, Python and platform."),
     "explain": ("compat:explain_command", "Say whether a torch with a ROCm serves a GPU, and who says so."),
     "lint": ("compat:lint_command", "Look for contradictions and mistakes in the tables."),
-    "gpu": ("compat_gpu:gpu", "Show facts about a GPU, by name, target or PCI id."),
+    "gpu": ("compat:gpu", "Show facts about a GPU, by name, target or PCI id."),
 }
 
 
