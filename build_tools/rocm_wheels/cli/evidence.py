@@ -385,7 +385,7 @@ def _describe_verdict(
     from rocm_wheels.release import make_shown_state
 
     state = make_shown_state(verdict)
-    may = "may go to" if verdict.passed else "cannot go to"
+    may = "can go to" if verdict.passed else "cannot go to"
     blocked = (
         f": blocked by {len(verdict.failures)} of {format_count(len(verdict.rules), 'rule')}"
         if verdict.failures
