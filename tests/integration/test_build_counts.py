@@ -20,7 +20,7 @@ COUNTED = {
     "parse_targets": "gfx.py",
     "plan_run": "plan.py",
     "gather_facts": "facts.py",
-    "settle_step": "settle_steps.py",
+    "settle_step": "plan.py",
     "scan_wheel": "scan.py",
 }
 PROCESS = next((word for word in sys.orig_argv[2:] if word.startswith(("build-", "install-"))), "build")

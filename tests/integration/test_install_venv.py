@@ -112,7 +112,7 @@ def no_python(folder: Path) -> None:
     ("there", "more", "said"),
     [
         (other_things, [], ("is there, and is no virtual environment", "a folder that is not there yet")),
-        (no_python, [], ("does not run\n  because ", "makes it anew")),
+        (no_python, [], ("does not run\n  because ", "creates it again")),
         (None, ["--pip"], ("has no pip", "leave --pip out: uv needs none\n")),
         (None, ["torch==1.0"], ("torch==1.0", "")),
     ],

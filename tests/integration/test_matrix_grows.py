@@ -66,10 +66,3 @@ def test_one_entry_each(copy: Path) -> None:
     assert {row["python"] for row in cells} == {"3.12", "3.14t"}
     assert {row["tester"] for row in cells if row["family"] == "gfx1152"} == {"my-gpu"}
     assert "gfx1152" in {row["family"] for row in rows(copy, "--trigger", "presubmit")}
-
-    ours(copy, "workflows", "write")
-    made = copy / ".github" / "workflows"
-    head = f"{fresh}, nightly, with those of Python 3.12, 3.14t that they have."
-    assert head in (made / "nightly.yml").read_text()
-    assert "#   my-gpu\n" in (made / "release-set.yml").read_text()
-    assert "gfx1152" in (made / "promote.yml").read_text()

@@ -44,7 +44,7 @@ def test_killed_and_run_again(tmp_path: Path, how: str, exhaustive: bool) -> Non
     branches = tree.git("for-each-ref", "refs/heads")  # of the commits that were made by hand above
     log = cut(tree, template, 0, how)
     chosen = points(log, turn=int(how == "within"), exhaustive=exhaustive)
-    assert len(chosen) >= 7
+    assert len(chosen) >= 6
     for at in chosen:
         cut(tree, template, at, how)
         assert (tree.checkout(), content(tree.directory)) == (head, wanted), (at, log[at - 1])

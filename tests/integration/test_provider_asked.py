@@ -92,9 +92,9 @@ def test_it_looks_at_machines_by_itself(installed: Path, tmp_path: Path) -> None
     """The room in its second place, on the machines of the unit tests, without site-packages."""
     root = machine(tmp_path, *MACHINES["mixed"], rocm="7.2.0-43")
     asked = (
-        "import sys; from pathlib import Path; from rocm_variant_provider.gpus import detect, variant_properties\n"
+        "import sys; from pathlib import Path; from rocm_variant_provider.gpus import detect, variables\n"
         "found = detect.detect_hardware({}, root=Path(sys.argv[1]), vendors=('amd',))\n"
-        "print(variant_properties.list_supported_features(found), found.faults)\n"
+        "print(variables.list_supported_features(found), found.faults)\n"
         "print({'subprocess', 'json', 'shutil', 'packaging', 'rocm_wheels'} & set(sys.modules))"
     )
     said, heavy = python(installed, "-S", "-c", asked, root).splitlines()

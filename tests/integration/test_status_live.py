@@ -64,7 +64,7 @@ def test_a_run_is_watched_to_its_end(tmp_path: Path) -> None:
     run.communicate("go\n", timeout=30)
     rest, _ = watcher.communicate(timeout=30)
     assert watcher.returncode == 0
-    assert f"run {next((tmp_path / 'runs').iterdir()).name}: done, 1.0 s\n1 done\n" in rest
+    assert f"run {next((tmp_path / 'runs').iterdir()).name}: done, 1 s\n1 done\n" in rest
 
 
 def test_a_run_that_is_killed_while_it_is_watched(tmp_path: Path) -> None:

@@ -87,7 +87,6 @@ from .package_indexes import find_indexes as find_indexes
 from .package_indexes import get_index as get_index
 from .package_indexes import list_indexes as list_indexes
 from .package_indexes import list_rocm_releases as list_rocm_releases
-from .project import RELEASE_TYPES as RELEASE_TYPES
 from .project import AcrossPythons as AcrossPythons
 from .project import BuildDownload as BuildDownload
 from .project import BuildRecipe as BuildRecipe
@@ -96,13 +95,14 @@ from .project import Platform as Platform
 from .project import Project as Project
 from .project import ProjectSource as ProjectSource
 from .project import VersionRecipe as VersionRecipe
-from .project import get_data_folder as get_data_folder
-from .project import get_option_name as get_option_name
-from .project import get_recipes_folder as get_recipes_folder
-from .project import list_project_names as list_project_names
-from .project import list_shared_projects as list_shared_projects
 from .project import load_project as load_project
 from .project import sort_projects as sort_projects
+from .project_names import RELEASE_TYPES as RELEASE_TYPES
+from .project_names import get_data_folder as get_data_folder
+from .project_names import get_option_name as get_option_name
+from .project_names import get_recipes_folder as get_recipes_folder
+from .project_names import list_project_names as list_project_names
+from .project_names import list_shared_projects as list_shared_projects
 from .release_lines import LINES_TABLE as LINES_TABLE
 from .release_lines import LineCheckout as LineCheckout
 from .release_lines import LineFact as LineFact

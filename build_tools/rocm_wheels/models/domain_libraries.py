@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from rocm_wheels.core import UsageError, load_record, make_record_error, require_pattern, suggest_name
 from rocm_wheels.models.facts import Fact, FactTable, SpecifierField, VersionField
-from rocm_wheels.models.project import get_data_folder
+from rocm_wheels.models.project_names import get_data_folder
 
 DOMAIN_LIBRARIES_TABLE = "domain_libraries.yaml"
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pydantic import Field
 
 from rocm_wheels.core import Record, load_record
-from rocm_wheels.models.project import get_data_folder
+from rocm_wheels.models.project_names import get_data_folder
 from rocm_wheels.models.release_lines import LineFact
 
 _GIB = 1 << 30

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from rocm_wheels.core import Record, UsageError, load_record, make_record_error, suggest_name
 from rocm_wheels.gpus import format_override_version
 from rocm_wheels.models.facts import Fact, FactSource, FactTable
-from rocm_wheels.models.project import get_data_folder
+from rocm_wheels.models.project_names import get_data_folder
 
 TARGETS_OPTION = "--pytorch-rocm-arch"
 TARGETS_VARIABLE = "PYTORCH_ROCM_ARCH"

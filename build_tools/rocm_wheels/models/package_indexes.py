@@ -28,7 +28,7 @@ from rocm_wheels.models.facts import (
     parse_version,
 )
 from rocm_wheels.models.gfx import get_gfx_families, strip_features
-from rocm_wheels.models.project import get_data_folder
+from rocm_wheels.models.project_names import get_data_folder
 from rocm_wheels.models.release_lines import TorchLine, get_release_lines
 
 RELEASES_TABLE = "rocm_releases.yaml"

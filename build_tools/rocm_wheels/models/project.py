@@ -1,4 +1,9 @@
-"""``Project``: a recipe in ``repos/``, its options and its place in the order of builds."""
+"""Read a project that we build, as its recipe ``repos/<name>.yaml`` states it.
+
+The file name is the project's name everywhere: ``pytorch_audio.yaml`` gives
+``--pytorch-audio-dir``, ``--build-pytorch-audio`` and the default checkout folder
+``repos/pytorch_audio``. Names are known without reading YAML; recipes are read on use.
+"""
 
 from __future__ import annotations
 
@@ -10,38 +15,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from rocm_wheels.core import DataError, Record, get_project_home, load_record, make_record_error, suggest_name
-
-RELEASE_TYPES = ("ci", "dev", "dev-bkc", "nightly", "nightly-bkc", "prerelease")
-
-
-def get_recipes_folder() -> Path:
-    """Return the folder of the recipes."""
-    return get_project_home() / "repos"
-
-
-def list_project_names(folder: Path | None = None) -> list[str]:
-    """Return the names of all projects, sorted: the stems of ``repos/*.yaml``."""
-    return sorted(path.stem for path in (folder or get_recipes_folder()).glob("*.yaml"))
-
-
-def list_shared_projects(folder: Path | None = None) -> list[str]:
-    """Return the names of the projects that others are built against: by a line of their recipes' text."""
-    recipes = folder or get_recipes_folder()
-    line = re.compile(rb"^ +installed_for_others: *true\b", re.MULTILINE)
-    texts = {name: (recipes / f"{name}.yaml").read_bytes() for name in list_project_names(recipes)}
-    return [name for name, text in texts.items() if line.search(text)]
-
-
-def get_option_name(project: str) -> str:
-    """Return the spelling of a project's name in options: ``pytorch-audio``."""
-    return project.replace("_", "-")
-
-
-def get_data_folder() -> Path:
-    """Return the folder of the tables that ship inside the package."""
-    return Path(__file__).resolve().parent.parent / "data"
-
+from rocm_wheels.core import DataError, Record, load_record, make_record_error, suggest_name
+from rocm_wheels.models.project_names import get_recipes_folder, list_project_names
 
 Platform = Literal["linux", "windows"]
 

@@ -12,7 +12,7 @@ from pydantic import model_validator
 from rocm_wheels.core import Record, UsageError, load_record, make_record_error, require_pattern, suggest_name
 from rocm_wheels.models.facts import Fact, FactTable
 from rocm_wheels.models.gfx import get_gfx_targets, strip_features
-from rocm_wheels.models.project import get_data_folder
+from rocm_wheels.models.project_names import get_data_folder
 
 LIBRARIES_TABLE = "rocm_libraries.yaml"
 

@@ -37,7 +37,7 @@ from rocm_wheels.models.package_indexes import (
     list_indexes,
     load_build_table,
 )
-from rocm_wheels.models.project import get_data_folder
+from rocm_wheels.models.project_names import get_data_folder
 from rocm_wheels.models.release_lines import LineFactKind, TorchLine, get_release_lines
 
 LINES_READ_ON = date(

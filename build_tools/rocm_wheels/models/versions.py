@@ -12,7 +12,8 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import DataError, SdkError, SourceError, UsageError
-from rocm_wheels.models.project import RELEASE_TYPES, Project
+from rocm_wheels.models.project import Project
+from rocm_wheels.models.project_names import RELEASE_TYPES
 
 _WITH_COMMIT = ("dev", "dev-bkc")
 _COMMIT_DIGITS = 8
