@@ -155,7 +155,7 @@ def test_an_interruption_ends_what_waits(world: World, tmp_path: Path) -> None:
             child.send_signal(signal.SIGTERM)  # as Ctrl-C, and never ignored
             begin = time.monotonic()
             child.communicate(timeout=60)
-            assert (child.returncode, time.monotonic() - begin < 3) == (130, True)
+            assert (child.returncode, time.monotonic() - begin < 10) == (130, True)
 
 
 # what is given → what is said, exit code; the disk is as it was
