@@ -36,6 +36,7 @@ from .files import open_hidden_file as open_hidden_file
 from .files import read_pieces as read_pieces
 from .files import write_atomically as write_atomically
 from .files import write_json_file as write_json_file
+from .http_session import RetryingSession as RetryingSession
 from .junit import SMOKE_SUITE as SMOKE_SUITE
 from .junit import JunitCase as JunitCase
 from .junit import JunitReport as JunitReport
@@ -85,7 +86,6 @@ from .records import read_json_file as read_json_file
 from .records import read_text_file as read_text_file
 from .records import require_pattern as require_pattern
 from .records import summarize_faults as summarize_faults
-from .retry import RetryingSession as RetryingSession
 from .retry import RetryPolicy as RetryPolicy
 from .retry import TransientError as TransientError
 from .retry import parse_retry_after as parse_retry_after

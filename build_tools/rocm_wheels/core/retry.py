@@ -1,12 +1,14 @@
-"""One policy for what may work at another attempt, and the HTTP session that follows it."""
+"""Attempt again what may go well a little later: the one policy of waits, and the one loop that follows it.
+
+The caller says which failures may pass. ``tenacity`` does as much, but loads 71 modules for it (0.1 s or
+more), and would need as many lines around it: failures in a row, and waits that an interruption cuts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
-
-import requests
+from typing import TypeVar
 
 from rocm_wheels.core.process_groups import wait_or_stop
 
@@ -101,49 +103,3 @@ def parse_retry_after(text: str) -> float:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=timezone.utc)
     return max(0.0, (moment - datetime.now(timezone.utc)).total_seconds())
-
-
-class BusyServerError(TransientError):
-    """A server answers that it is busy."""
-
-    def __init__(self, response: requests.Response) -> None:
-        retry_after = parse_retry_after(response.headers.get("Retry-After", ""))
-        super().__init__(f"the server answers {response.status_code}", retry_after=retry_after)
-        self.response = response
-
-
-class RetryingSession(requests.Session):
-    """A session whose requests follow a policy; the last answer of a busy server is returned as it is.
-
-    The body of a response counts, too, unless it is streamed. Raises requests.RequestException.
-    """
-
-    def __init__(self, policy: RetryPolicy) -> None:
-        super().__init__()
-        self._policy = policy
-
-    def request(self, *arguments: Any, **options: Any) -> requests.Response:
-        """Send a request and return the response."""
-
-        def send() -> requests.Response:
-            response = super(RetryingSession, self).request(*arguments, **options)
-            if response.status_code in BUSY_STATUSES:
-                response.close()
-                raise BusyServerError(response)
-            return response
-
-        try:
-            return run_with_retries(send, policy=self._policy, is_transient=_is_transient)
-        except BusyServerError as failure:
-            return failure.response
-
-
-def _is_transient(failure: Exception) -> bool:
-    lasting = (requests.exceptions.SSLError, requests.exceptions.InvalidURL)
-    passing = (
-        BusyServerError,
-        requests.ConnectionError,
-        requests.Timeout,
-        requests.exceptions.ChunkedEncodingError,
-    )
-    return isinstance(failure, passing) and not isinstance(failure, lasting)
