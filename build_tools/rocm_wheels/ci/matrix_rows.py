@@ -1,4 +1,8 @@
-"""Rows of the matrix: which lines changed files touch, and what GitHub is handed for each cell."""
+"""Rows of the matrix: which lines changed files touch, and what GitHub is handed for each cell.
+
+By ``touches`` of ``data/ci.yaml``: the first glob that matches a file counts. ``**`` stands for anything,
+``*`` for anything but a slash, ``{project}`` and ``{line}`` for names that there are.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""ROCm of a build as packages: fetch its artifacts, make packages of them, install them."""
+"""ROCm of a build as packages: fetch its artifacts, make packages of them, install them.
+
+The options have the names of TheRock's scripts.
+
+The options have the names of TheRock's script.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,15 @@
-"""The ROCm of a build as a tree: what of it compilers use, and which libraries a wheel preloads."""
+"""The ROCm of a build as a tree: what of it compilers use, and which libraries a wheel preloads.
+
+The probe compiles a small kernel for each target before hours of compiling: does this ROCm know it at
+all? The kernel uses what torch's do: shared memory, barriers, exchange of values within a wave, atomics,
+half and bfloat16 arithmetic, maths of the device libraries. It is compiled and its device code linked,
+the host's object is not; nothing stays on the disk.
+
+torch imports it when it is there and calls ``initialize()``. The rocm_sdk package raises for a library
+name that it does not know or does not find, on every user's machine. So the names of
+``data/preload_libraries.yaml`` are put to the rocm_sdk of the build environment one by one; what it has
+not is left out, stands as a comment in the module, and is reported to the caller.
+"""
 
 from __future__ import annotations
 

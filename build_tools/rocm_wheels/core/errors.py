@@ -1,4 +1,8 @@
-"""Errors that commands end with, each with an exit code and a tip; findings, of which there can be many."""
+"""Errors that commands end with, each with an exit code and a tip; findings, of which there can be many.
+
+A message says what went wrong and where; ``tip`` says what to do about it. Chain
+with ``raise … from cause`` and the whole chain is printed as "X because Y".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Files that appear whole or not at all, copies, digests, and locks of folders."""
+"""Files that appear whole or not at all, copies, digests, and locks of folders.
+
+A large file is a ``HiddenFile`` until it is complete. Where the system has files without a name (Linux,
+``O_TMPFILE``), a process that is killed takes it along; elsewhere it is a hidden file beside the target
+until then.
+"""
 
 from __future__ import annotations
 

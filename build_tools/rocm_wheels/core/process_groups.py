@@ -1,4 +1,14 @@
-"""Trees of processes that are ended as a whole, and interruptions that wait for a moment that suits."""
+"""Trees of processes that are ended as a whole, and interruptions that wait for a moment that suits.
+
+``kill -9`` takes us, not the compilers that we started: they would go on writing into a build
+tree that the next run is using. While a folder is held, each group is noted in a file there; the
+next holder ends what is still alive. A group is noted by its leader's number and by when that
+began, in ticks since a boot that is named: after a restart, or in another container, the same number
+is somebody else's and is left alone. A number is not given out again while its session has members.
+
+Not by psutil: it knows no sessions, which hold also what a program has left to init, and when a process
+began it counts from the clock of the day, which may be set between two runs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""``Record``: frozen pydantic models, read from YAML and JSON; their faults with file:line:col."""
+"""``Record``: frozen pydantic models, read from YAML and JSON; their faults with file:line:col.
+
+A mistake is reported with file, line and column, and with the name that was probably meant; all of them
+are told, in the order of the file. ``3.10`` stays ``3.10``; a key given twice or not known is an error.
+
+A sentence names the path of the key, what there must be, what was found, and the word that was meant.
+What a missing key is for is taken from docstrings, else from its type.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A GPU as it was detected, and how targets are spelled."""
+"""A GPU as it was detected, and how targets are spelled.
+
+Source: LLVM, "User Guide for AMDGPU Backend" (processors, and which of them a generic one covers).
+"""
 
 from __future__ import annotations
 

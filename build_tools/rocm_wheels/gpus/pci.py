@@ -1,4 +1,12 @@
-"""PCI: the devices on the bus, and what their ids mean."""
+"""PCI: the devices on the bus, and what their ids mean.
+
+The bus tells which cards there are, also without any driver; a card's target is looked up in a table.
+
+Three tables stand beside this module, a row a PCI id: ``pci_ids.tsv`` (AMD), ``pci_ids_nvidia.tsv`` and
+``pci_ids_intel.tsv``. Their heads name the sources. ``build_tools/refresh_pci_ids.py`` keeps up the names.
+A target looked up here is second best: one PCI id can stand for two chips, and drivers name the target.
+A table is read when the first card is looked up.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What ROCm on this machine says of its version and its GPUs: files, amd-smi, rocminfo, hipinfo."""
+"""What ROCm on this machine says of its version and its GPUs: files, amd-smi, rocminfo, hipinfo.
+
+They run without the variables that hide GPUs or let them pose as others: those are applied later, so
+that hidden GPUs are known too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,14 @@
-"""Variables that hide or force GPUs, and the properties that a variant provider states of them."""
+"""Variables that hide or force GPUs, and the properties that a variant provider states of them.
+
+Several tools read the same statement under different names. Whoever sets two of them means one thing: when
+they say different things, nobody can know which, and the error names both.
+
+GPUs are hidden by two filters, one after the other. The runtime's (ROCR-Runtime, amd_filter_device.cpp)
+reads ``ROCR_VISIBLE_DEVICES``: set and empty, it leaves nothing. HIP's (clr, rocdevice.cpp) reads
+``HIP_VISIBLE_DEVICES``, or ``CUDA_VISIBLE_DEVICES`` when that is not set or empty; its indices count what
+the first filter left. Both stop at the first entry that they do not understand. ``GPU_DEVICE_ORDINAL`` is
+for OpenCL only.
+"""
 
 from __future__ import annotations
 

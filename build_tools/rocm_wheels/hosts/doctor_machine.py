@@ -1,4 +1,12 @@
-"""What ``doctor`` checks of the machine: driver, devices, permissions, and variables that harm."""
+"""What ``doctor`` checks of the machine: driver, devices, permissions, and variables that harm.
+
+Sources: AMD, "Running ROCm Docker containers" and "Prerequisites" (groups render and video) of ROCm's
+installation guide; ROCm/librocdxg (WSL); RCCL, src/init.cc (what it warns of when it starts: iommu=pt,
+NUMA balancing); Docker's default of 64 MB for /dev/shm; ROCm's guides, which start containers for training
+with a larger one.
+
+Owns ``data/doctor_variables.yaml``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Indexes of wheels: the known ones, and their pages of files."""
+"""Indexes of wheels: the known ones, and their pages of files.
+
+Three kinds of index are read: one page a project (PEP 503, PEP 691), an index for each GPU family
+(``https://…/{family}/``, or folders of families below one), and a folder or page (``…/links.html``) that
+just lists wheels.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Settings of this machine for a torch: what fits, and writing it into an environment."""
+"""Settings of this machine for a torch: what fits, and writing it into an environment.
+
+Rules: nothing for a card that has kernels of its own. An override only to kernels that are there and that
+the card is known to run. Never one that changes another card that is in use: then one for the card alone,
+or the card is hidden. An integrated GPU without kernels is hidden when a discrete card has some. What the
+user has set stays, and a note says so.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""GPU targets and families, how they are chosen, and which target a GPU can pose as."""
+"""GPU targets and families, how they are chosen, and which target a GPU can pose as.
+
+Owns ``data/gfx_families.yaml``. A target is written as LLVM writes it, features
+included: ``gfx942``, ``gfx90a:sramecc+:xnack-``. What rocm-bootstrap says of the same is compared.
+
+Owns ``data/isa_overrides.yaml``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""ROCm's libraries by package, and the artifacts of a ROCm build that they come from."""
+"""ROCm's libraries by package, and the artifacts of a ROCm build that they come from.
+
+Owns ``data/rocm_libraries.yaml``, whose header explains its words.
+
+Owns ``data/rocm_artifacts.yaml``, whose header explains its words.
+"""
 
 from __future__ import annotations
 

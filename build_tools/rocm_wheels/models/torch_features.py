@@ -1,4 +1,11 @@
-"""Features of a torch by line, target and platform; flash attention among them."""
+"""Features of a torch by line, target and platform; flash attention among them.
+
+Owns ``data/torch_features.yaml``, whose header explains its words.
+
+aotriton's own build leaves out the targets that it has no kernels for, and stops when none is
+left (ROCm/aotriton#169): one supported target is enough. At run time torch falls back to
+other kernels on a GPU that aotriton does not know.
+"""
 
 from __future__ import annotations
 

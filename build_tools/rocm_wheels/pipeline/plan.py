@@ -1,4 +1,7 @@
-"""Plan a run: check the request, settle every step, and print what will be done."""
+"""Plan a run: check the request, settle every step, and print what will be done.
+
+Pure: the same facts, the same answer.
+"""
 
 from __future__ import annotations
 

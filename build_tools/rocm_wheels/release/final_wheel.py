@@ -1,4 +1,13 @@
-"""A wheel with its final version: which version and names it has, and writing it."""
+"""A wheel with its final version: which version and names it has, and writing it.
+
+Nothing is run. Pins on what is renamed follow, all else stays as it is written. In Python files, where
+the recipe says: ``__version__`` of the package, and the ROCm that ``_rocm_init.py`` asks for. What torch
+says of HIP (``torch.version.hip``) stays: it is what was compiled with.
+
+By rule the pre-release part is dropped, and what is not clear is asked. Parts that hold the kernels of
+one target (``torch-device-gfx942``, with ``gfx11`` or ``gfx115x`` that of several) and variants are left
+out whole; a wheel that holds the code of several targets inside stays.
+"""
 
 from __future__ import annotations
 

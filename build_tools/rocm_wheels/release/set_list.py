@@ -1,4 +1,14 @@
-"""The sets of a store: the list of those that are staged, and those that are released."""
+"""The sets of a store: the list of those that are staged, and those that are released.
+
+The listing is a help and never the truth: a set is what its document says. Sets that are not in it are
+read, those that were removed are dropped, and a listing that is lost or damaged is made again.
+
+Wheels are compared by size and sha256 before and after: the sum that the store keeps with a file (S3,
+where the copy is bound to the source's ETag, and an ETag itself is no sum of anything that we know), else
+that of the bytes. METADATA, locks and evidence are always read, and pages are written anew: they follow
+from the document. What was released before was compared then. ``set.json`` is the last file: until it is
+there, nothing was released. Released sets never change: each is read once in a run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Pythons that wheels are built for, and uv, which finds and installs them."""
+"""Pythons that wheels are built for, and uv, which finds and installs them.
+
+A version is looked for in manylinux's ``/opt/python``, among pyenv's, among uv's, on PATH, and, on Windows,
+by the launcher. Names only choose what is asked: what an interpreter is, it says itself. ``python3.12`` that
+says 3.11 is an error, and not a 3.12. The interpreter of a virtual environment stands for the one below it,
+which wheels are built for.
+
+uv retries the network by itself; its last words become the message of an SdkError.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,14 @@
-"""The ROCm that a build uses: what its packages, or an installed tree such as /opt/rocm, say of it."""
+"""The ROCm that a build uses: what its packages, or an installed tree such as /opt/rocm, say of it.
+
+Each Python's environment has ROCm in a folder of its own, and a build writes that into every command: a
+build tree that Pythons share would compile everything again. So builds reach ROCm by a link, which is
+named after the content of the packages and leads into one of the environments.
+
+An installed tree does not say which build artifact a file came from; its place and name do. Kernels that
+libraries load from files (``lib/rocblas/library/…_gfx90a.co``) go to their target's device package. Code that
+is compiled into a library stays there: an installed ROCm is not split, so rocm-sdk-libraries holds the
+code of every target that the tree was built for.
+"""
 
 from __future__ import annotations
 

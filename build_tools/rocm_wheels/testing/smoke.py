@@ -1,4 +1,8 @@
-"""Run the smoke tests of a torch: a session a GPU, judged by its results."""
+"""Run the smoke tests of a torch: a session a GPU, judged by its results.
+
+No planned test is left out because nothing was written of it: whatever ended the run, it has an outcome.
+The tests themselves are in ``smoke-tests/`` and run under the Python that is tested.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Plan torch's own tests: where they come from, which files, what is known to fail."""
+"""Plan torch's own tests: where they come from, which files, what is known to fail.
+
+What is known of single tests is ``data/torch_tests.yaml``.
+"""
 
 from __future__ import annotations
 

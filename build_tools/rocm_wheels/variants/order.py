@@ -1,4 +1,12 @@
-"""Order variants for a machine (PEP 850), and make and check their labels."""
+"""Order variants for a machine (PEP 850), and make and check their labels.
+
+``supported`` says what the machine supports: namespace → feature → values, all in the provider's
+order, most preferred first. An installer puts wheels without a variant after all of these.
+
+A label is made from the properties alone, so the same properties always get the same one:
+the ROCm version, then the targets: as the family or generic target that stands for exactly these, else
+their names, else (when those are too many to read) how many they are and a digest.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""Names, METADATA, WHEEL and RECORD of a wheel."""
+"""Names, METADATA, WHEEL and RECORD of a wheel.
+
+Source: "Core metadata" and "Binary distribution format" of the PyPA specifications.
+
+``packaging`` decides what a name, version, build tag and tag may be; it does not know the
+label yet, so that one is taken off first.
+
+Source: "Recording installed projects" of the PyPA specifications: CSV; digests are
+``sha256=`` and URL-safe base64 without padding; RECORD itself and its signatures have none.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,18 @@
-"""Native binaries: what the loader reads of an ELF file, and sections of ELF, PE and Mach-O."""
+"""Native binaries: what the loader reads of an ELF file, and sections of ELF, PE and Mach-O.
+
+Little-endian 64-bit only: that is what HIP has hosts for (x86_64, aarch64, …) and what AMDGPU code
+objects are. The loader's view (name, needed libraries, search paths) is read through the program
+headers, as the loader does: a file without a section table is read, too. Layout: System V ABI, chapters
+"ELF Header", "Sections", "Program Header" and "Dynamic Section".
+
+A span is a piece of a file with a name, and the one place where bytes become numbers: every read is
+checked against the end, and every fault says which file, member and section it is in. Nothing is
+copied.
+
+Source: Microsoft, "PE Format". In a linked file a section name is cut to 8 characters (``.hip_fat``);
+an object keeps the long one in its string table (``/4`` → ``.hip_fatbin``). Member names of static
+libraries come in GNU, BSD and Windows spellings.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""``build`` and ``configure``: configure a project's tree; build, check and collect its wheel."""
+"""``build`` and ``configure``: configure a project's tree; build, check and collect its wheel.
+
+The wheels that it is built against are installed first; what a compiler cache did is counted, recorded,
+and compared with what is asked of it.
+"""
 
 from __future__ import annotations
 
