@@ -62,3 +62,11 @@ def test_who_prints_no_table_does_not_wait_for_what_prints_them(words: list[str]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert {"rich", "jinja2"} & imported == set()
+
+
+def test_planning_does_not_wait_for_what_reads_wheels_and_gpus() -> None:
+    """Each step of a run is a process of its own, which plans itself: what it imports, it imports often."""
+    code = "import sys, rocm_wheels.pipeline.run; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.split(".")[1] for name in done.stdout.split() if name.startswith("rocm_wheels.")}
+    assert {"audit", "gpus", "package", "variants", "wheels"} & loaded == set()

@@ -19,7 +19,6 @@ from typing import Literal, get_args
 from pydantic import Field, model_validator
 
 from rocm_wheels.core import Record, UsageError, load_record, make_record_error, suggest_name
-from rocm_wheels.gpus import format_override_version
 from rocm_wheels.models.facts import Fact, FactSource, FactTable
 from rocm_wheels.models.project_names import get_data_folder
 
@@ -329,6 +328,8 @@ class TargetOverride(Fact):
     @property
     def version(self) -> str:
         """The value of ``HSA_OVERRIDE_GFX_VERSION``: ``10.3.0``."""
+        from rocm_wheels.gpus import format_override_version
+
         return format_override_version(self.target)
 
 
@@ -364,4 +365,6 @@ def load_overrides() -> OverrideTable:
 
 
 def _get_major(target: str) -> str:
+    from rocm_wheels.gpus import format_override_version
+
     return format_override_version(target).partition(".")[0]

@@ -51,7 +51,6 @@ from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest
 from rocm_wheels.pipeline.source_checks import LockedBuild
 from rocm_wheels.sdk import BuildEnvironment, check_environment, query_python_version
 from rocm_wheels.sources import TreeIdentity, identify_tree
-from rocm_wheels.wheels import parse_wheel_name
 
 _UNKNOWN_IDENTITY = TreeIdentity("", None, "", False, 0)
 
@@ -333,6 +332,8 @@ def find_torch_version(request: WheelsRequest) -> str | None:
     """Return the version of the torch that is built or built against; ``None`` when there is neither."""
     torch, provided = request.sources["pytorch"], request.given_wheels.get("pytorch")
     if provided:
+        from rocm_wheels.wheels import parse_wheel_name
+
         return parse_wheel_name(provided[0].name).version.public
     return read_base_version(torch) if torch.is_dir() else None
 

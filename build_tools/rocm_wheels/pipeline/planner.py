@@ -15,8 +15,6 @@ from rocm_wheels.pipeline.provided_wheels import ProvidedWheel
 from rocm_wheels.pipeline.step import KINDS_SERVING_FEWER, BuildCell, KnownAfter, Step, StepInput
 from rocm_wheels.pipeline.step_graph import PROBE_STEP, StepGraph
 from rocm_wheels.sdk import RocmSdk
-from rocm_wheels.variants import choose_targets as named_targets
-from rocm_wheels.variants import parse_target_ids
 
 
 class NoTargetsLeft(UsageError):
@@ -60,6 +58,9 @@ class Planner:
         if ready is not None and not self.facts.request.unlisted_targets:
             refuse_missing_targets(requested, ready.sdk)
         if self.facts.request.packaging == "variant":
+            from rocm_wheels.variants import choose_targets as named_targets
+            from rocm_wheels.variants import parse_target_ids
+
             named_targets("--packaging variant: the build", parse_target_ids(requested))
         if not self.facts.request.drop_bad_targets:
             return requested

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rocm_wheels.audit import is_same_version, serves_target
 from rocm_wheels.core import UsageError, log_warning
 from rocm_wheels.models import Project, get_local_part, get_option_name, load_project
-from rocm_wheels.package import digest_lock_part
 from rocm_wheels.pipeline.facts import Facts
 from rocm_wheels.pipeline.provided_wheels import ProvidedWheel
 from rocm_wheels.pipeline.step import BuiltAgainst
@@ -30,6 +28,8 @@ def find_misfits(
     ``rocm``: the version of the installed ROCm packages; ``cxx11_abi``: what the C++ compiler makes;
     ``lock``: the SHA-256 of the part of the run's lock that the wheel must be of.
     """
+    from rocm_wheels.audit import is_same_version, serves_target
+
     reasons = list(provided.faults)
     if rocm is not None and provided.rocm is not None and not is_same_version(provided.rocm, rocm):
         reasons.append(f"it requires ROCm {provided.rocm}, and ROCm {rocm} is installed")
@@ -81,6 +81,8 @@ def _find_required_lock(provided: ProvidedWheel, facts: Facts) -> str | None:
     locked = facts.locked
     if locked is None or provided.project not in locked.lock.projects:
         return None
+    from rocm_wheels.package import digest_lock_part
+
     lock_digest = digest_lock_part(locked.lock, provided.project)
     built = [done.stamp.facts for done in facts.done.values()]
     same = any(

@@ -37,29 +37,16 @@ from rocm_wheels.core import (
     write_json_file,
 )
 from rocm_wheels.models import Platform, Project, get_option_name, list_shared_projects, load_project
-from rocm_wheels.package import LOCK_MEMBER, digest_content
 from rocm_wheels.pipeline.build_environment import (
     ReadyEnvironment,
     digest_installed_wheel,
     find_importing_python,
 )
 from rocm_wheels.pipeline.request import WheelsRequest
-from rocm_wheels.wheels import (
-    KPACK_SUFFIX,
-    WheelMetadata,
-    find_kpack_archives,
-    is_kernel_of,
-    list_code_targets,
-    parse_metadata,
-    parse_wheel_file,
-    parse_wheel_name,
-    read_device_code,
-    read_dist_info_files,
-    read_file_code,
-)
 
 if TYPE_CHECKING:
     from rocm_wheels.audit import AuditedWheel
+    from rocm_wheels.wheels import WheelMetadata
 
 _PROVIDED_FORMAT = "2"  # raise it when the same wheel would be described otherwise
 _MAX_SHOWN_FAULTS = 8
@@ -142,6 +129,7 @@ def refuse_unused_wheels(given_wheels: Mapping[str, Sequence[Path]], tags: Seque
 
 def _fits_python(wheel: Path, tag: str) -> bool:
     from rocm_wheels.audit import list_accepted_tags
+    from rocm_wheels.wheels import parse_wheel_name
 
     tags = parse_wheel_name(wheel.name).tags
     return bool(tags & list_accepted_tags(tag, sorted({wheel_tag.platform for wheel_tag in tags})))
@@ -188,7 +176,8 @@ def remember_provided(
 def read_given_wheel(project: Project, wheel: Path, platform: Platform, tag: str) -> ProvidedWheel:
     """Read a wheel whole, digests of its files included; what is wrong with it is in ``faults``."""
     from rocm_wheels.audit import AuditedWheel, WheelExpectation, find_device_wheels
-    from rocm_wheels.wheels import scan_wheel
+    from rocm_wheels.package import LOCK_MEMBER, digest_content
+    from rocm_wheels.wheels import parse_wheel_name, read_dist_info_files, scan_wheel
 
     checks, named = project.checks, parse_wheel_name(wheel.name)
     bare = ProvidedWheel(project.name, str(wheel.parent), str(named.version), "", wheel)
@@ -329,6 +318,8 @@ def inspect_installed_wheel(
     env: Mapping[str, str],
 ) -> ProvidedWheel | None:
     """Return what an environment has of a project; ``None`` when it has nothing of it."""
+    from rocm_wheels.wheels import KPACK_SUFFIX
+
     digest = digest_installed_wheel(ready, project.distribution)
     folders = sorted(ready.site_packages.glob(f"{project.distribution.replace('-', '_')}-*.dist-info"))
     if digest is None or len(folders) != 1:
@@ -358,6 +349,9 @@ def _read_installed_wheel(
     platform: Platform,
     env: Mapping[str, str],
 ) -> ProvidedWheel:
+    from rocm_wheels.package import LOCK_MEMBER
+    from rocm_wheels.wheels import parse_metadata
+
     version = folder.name.removesuffix(".dist-info").partition("-")[2]
     provided = ProvidedWheel(project.name, str(ready.site_packages), version, digest)
     try:
@@ -402,6 +396,15 @@ def read_library_targets(site_packages: Path, library: str) -> tuple[tuple[str, 
     Where its device code was moved out (device wheels), that in the archives beside it counts. OSError or
     DataError for files that cannot be read.
     """
+    from rocm_wheels.wheels import (
+        KPACK_SUFFIX,
+        find_kpack_archives,
+        is_kernel_of,
+        list_code_targets,
+        read_device_code,
+        read_file_code,
+    )
+
     inside = read_device_code(site_packages / library)
     names = inside.moved_code.get("", ())
     if not names:
@@ -417,6 +420,7 @@ def read_library_targets(site_packages: Path, library: str) -> tuple[tuple[str, 
 def _find_tag_faults(folder: Path, tag: str) -> list[str]:
     """Say when what is installed was built for another Python."""
     from rocm_wheels.audit import list_accepted_tags
+    from rocm_wheels.wheels import parse_wheel_file
 
     tags = parse_wheel_file((folder / "WHEEL").read_bytes(), name=str(folder / "WHEEL")).tags
     if tags & list_accepted_tags(tag, sorted({wheel_tag.platform for wheel_tag in tags})):
@@ -502,6 +506,8 @@ def find_provided_wheels(
 
 def refuse_stray_wheels(request: WheelsRequest, projects: Sequence[Project]) -> None:
     """Raise UsageError for given wheels of another project, or that nothing of this run is built against."""
+    from rocm_wheels.wheels import parse_wheel_name
+
     others = _list_other_projects(projects)
     for name, wheels in request.given_wheels.items():
         option, distribution = f"--{get_option_name(name)}-wheel", load_project(name).distribution

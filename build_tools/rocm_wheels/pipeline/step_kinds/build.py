@@ -45,7 +45,6 @@ from rocm_wheels.core import (
     redact_environment,
 )
 from rocm_wheels.models import Project, load_project
-from rocm_wheels.package import digest_content, digest_lock_part, embed_provenance, extract_lock_part
 from rocm_wheels.pipeline.build_environment import (
     find_importing_python,
     find_project_layer,
@@ -137,7 +136,11 @@ def _why_elsewhere(planner: Planner, step: Step) -> str:
 
 def _why_other_lock(planner: Planner, step: Step) -> str:
     locked, stamp = planner.facts.locked, planner.facts.done[step.id].stamp
-    if locked is None or stamp.facts["lock"] == digest_lock_part(locked.lock, str(step.project)):
+    if locked is None:
+        return ""
+    from rocm_wheels.package import digest_lock_part
+
+    if stamp.facts["lock"] == digest_lock_part(locked.lock, str(step.project)):
         return ""
     return "the wheel records another lock"
 
@@ -362,6 +365,8 @@ class BuildStep:
         facts, source = dict(stamp.facts), Path(stamp.outputs[0].path)
         digest, renewed = stamp.outputs[0].sha256, None
         if self._lock_text is not None and facts["lock"] != self._lock_digest:
+            from rocm_wheels.package import embed_provenance
+
             source, _ = embed_provenance(
                 source, self.step_run.facts.workspace.fresh_wheels / self.step_run.step.id, self._lock_text
             )
@@ -442,7 +447,11 @@ class BuildStep:
     def _lock_text(self) -> bytes | None:
         """The lock that this wheel is built from: what goes into it."""
         locked = self.step_run.facts.locked
-        return None if locked is None else extract_lock_part(locked.lock, self.project.name)
+        if locked is None:
+            return None
+        from rocm_wheels.package import extract_lock_part
+
+        return extract_lock_part(locked.lock, self.project.name)
 
     @property
     def _lock_digest(self) -> str:
@@ -466,6 +475,8 @@ class BuildStep:
 
     def _embed_provenance(self, wheel: Path) -> str:
         """Put lock and pins into a wheel; return its content."""
+        from rocm_wheels.package import digest_content, embed_provenance
+
         if self._lock_text is None and not self.planned_build.pins:
             return digest_content(wheel)
         return embed_provenance(wheel, wheel.parent, self._lock_text, self.planned_build.pins)[1]

@@ -16,8 +16,6 @@ from rocm_wheels.pipeline.outputs import OutputFile
 from rocm_wheels.pipeline.planner import Planner, decide_verdict
 from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput
 from rocm_wheels.pipeline.step_run import StepRun
-from rocm_wheels.variants import read_wheel_targets
-from rocm_wheels.wheels import get_edited_name
 
 VARIANTS_FOLDER = "variants"
 VARIANT_VERSION = "1"
@@ -71,10 +69,12 @@ def _list_served_targets(step_run: StepRun, wheel: OutputFile) -> tuple[str, ...
 def stamp_wheel(wheel: Path, rocm: str, targets: Sequence[str], ours: set[Path]) -> tuple[Path, str]:
     """Stamp one wheel; return its variant and the label. ``ours``: earlier variants that may be replaced."""
     folder = wheel.parent / VARIANTS_FOLDER
-    held_targets = read_wheel_targets(wheel)
     # planning does not load what stamps
     from rocm_wheels.package import StampRequest, plan_stamps, write_stamps
+    from rocm_wheels.variants import read_wheel_targets
+    from rocm_wheels.wheels import get_edited_name
 
+    held_targets = read_wheel_targets(wheel)
     request = StampRequest(rocm_version=rocm)
     if not held_targets.targets:
         request = replace(request, targets=",".join(targets), allow_claim=True)
