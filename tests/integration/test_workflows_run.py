@@ -1,9 +1,9 @@
-"""The nightly of two families × two Pythons, run from its workflow files on the miniature; and all others.
+"""The nightly of two families, run from its workflow files on the miniature; and all other workflows.
 
-The Pythons are those that are on this machine, at most two. Of the projects torch, triton and torchaudio are
-built, one of each kind of job, in a copy of the clone without the other recipes, as somebody has it who needs
-no more. The exhaustive night builds all of them. What other workflows do differently is run on
-what the night has made: what a pull request or a push touches, a release, promotions by hand, our own tests.
+It is for the running Python. Of the projects torch, triton and torchaudio are built, one of each kind of
+job, in a copy of the clone without the other recipes, as somebody has it who needs no more. The exhaustive
+night builds all of them, for two Pythons. What other workflows do differently is run on what the night
+has made: what a pull request or a push touches, a release, promotions by hand, our own tests.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def said(night: Night, job: str, step: str) -> str:
 
 
 def test_jobs_run_as_the_workflow_says(night: Night) -> None:
-    """One lock and one checkout; what serves every family once a Python; a cell that goes first."""
+    """One lock and one checkout; what serves every family once for each Python; a cell that goes first."""
     cells = len(FAMILIES) * len(night.pythons)
     results = {place.removeprefix("nightly.yml/"): ran.result for place, ran in night.runner.jobs.items()}
     wanted = {
@@ -232,9 +232,20 @@ def test_a_set_for_families_that_somebody_chose_does_not_take_the_place_of_one_f
 
 @pytest.fixture(scope="module")
 def together(night: Night) -> Runner:
-    """The same night in the other layout, for one Python, with the compiler cache that the first one left."""
+    """The same night in the other layout, for one Python, with the compiler cache that the first one left.
+
+    Where its lock is the same, the sources and what families share are too.
+    """
     given = {**night.given, "layout": "multi-arch", "pythons": RUNNING}
-    return night.run("nightly.yml", given, machines=labels() - {"ubuntu-24.04"})
+    machines = labels() - {"ubuntu-24.04"}
+    if night.pythons != [RUNNING]:
+        return night.run("nightly.yml", given, machines=machines)
+    place = "nightly.yml/line[0]/"
+    served = {f"{place}{job}": night.ran(job) for job in ("build/sources[0]", "build/shared[0]")}
+    taken = ("sources-", "shared-")
+    return night.run(
+        "nightly.yml", given, machines=machines, served=served, after=night.runner, artifacts=taken
+    )
 
 
 RUNNING = f"{sys.version_info[0]}.{sys.version_info[1]}"

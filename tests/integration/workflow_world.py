@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -118,6 +118,7 @@ class Night:
         history: Path | None = None,
         served: Mapping[str, Ran] | None = None,
         after: Runner | None = None,
+        artifacts: Sequence[str] = ("",),
         only: str = "",
         machines: Collection[str] = (),
         env: Mapping[str, str] | None = None,
@@ -131,7 +132,8 @@ class Night:
         here = {python: path for python, path in mine.pythons.items() if only in {"", python}}
         services = Services(mine.folder, CLONE, here, mine.left_out, history, f"run-{len(self.others)}")
         services.caches.update(mine.caches)
-        services.artifacts.update(after.services.artifacts if after else {})
+        kept = after.services.artifacts if after else {}
+        services.artifacts |= {name: kept[name] for name in kept if name.startswith(tuple(artifacts))}
         said = {"STORE": self.store, "STORE_ROLE": "a-role", "STORE_REGION": "a-region"}
         variables = {f"ROCM_WHEELS_{name}": str(value) for name, value in said.items()}
         runner = Runner(
@@ -174,10 +176,10 @@ def two_pythons(here: dict[str, Path]) -> list[str]:
 
 
 def run_night(folder: Path, *, whole: bool) -> Night:
-    """Run the nightly workflow of two families and two Pythons."""
+    """Run the nightly workflow of two families and one Python; a ``whole`` one of two, and all projects."""
     env = make_world(folder / "world")
     here = pythons_here()
-    pythons = two_pythons(here)
+    pythons = two_pythons(here)[: 2 if whole else 1]
     here.setdefault("3.12", next(iter(here.values())))  # what the tool itself runs with, where it is not here
     projects = ["torch", "triton", "torchaudio", *(["torchvision", "apex"] if whole else [])]
     services = Services(folder / "github", CLONE, here, left_out=() if whole else LEFT_OUT)
