@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from source_trees import Upstream, isolated_environment, make_upstream
+from warm_python import warm_python
 
 PIN = ".ci/docker/ci_commit_pins/triton.txt"
 
@@ -24,7 +24,7 @@ class Servers:
     def run(self, *words: str | Path, code: int = 0, **variables: str) -> tuple[str, str]:
         """Run ``rocm-wheels`` in the folder; return what it printed and what it said."""
         done = subprocess.run(
-            [sys.executable, "-m", "rocm_wheels", *map(str, words)],
+            [*warm_python(), "-m", "rocm_wheels", *map(str, words)],
             cwd=self.work,
             env={**self.up.env, **variables},
             capture_output=True,

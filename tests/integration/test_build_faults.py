@@ -185,7 +185,7 @@ def test_a_step_that_hangs_is_ended_with_all_that_it_started(world: World, tmp_p
     assert alone(world, TOOLS, planned(world, tmp_path)).code == 0
     hangs = "subprocess.Popen(['sleep', '1000'], start_new_session=True); time.sleep(1000)"
     world.disturb("triton", f"signal.signal(signal.SIGTERM, signal.SIG_IGN)\n{hangs}")
-    ended = world.build(*TWO, "--step-timeout", "3s")
+    ended = finish(world.start(*world.words(*TWO, "--step-timeout", "3s")))
     assert ended.code == 12, ended.err
     log = world.runs()[-1].folder / f"{TRITON}.log"
     assert f"error: {TRITON} was stopped after 3 s without an end" in ended.err

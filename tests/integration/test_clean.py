@@ -15,16 +15,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from warm_python import warm_python
 
 from rocm_wheels.compile import TREE_KEY_FILE
 from rocm_wheels.pipeline import RunRecord, create_run_record
 
-CLEAN = [sys.executable, "-m", "rocm_wheels", "clean"]
 DAY = 86400
 
 
 def clean(*words: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([*CLEAN, *map(str, words)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*warm_python(), "-m", "rocm_wheels", "clean", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == code, done.stderr
     return done
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from fake_engine import FakeEngine
+from warm_python import warm_python
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.container import group
@@ -102,7 +103,7 @@ def test_the_printed_line_is_what_a_shell_can_run(
 def test_standard_input_only_where_it_was_asked_for(
     engine: FakeEngine, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    argv = [sys.executable, "-m", "rocm_wheels", "container", "run", "--image", IMAGE, "-i", "--", "cat"]
+    argv = [*warm_python(), "-m", "rocm_wheels", "container", "run", "--image", IMAGE, "-i", "--", "cat"]
     ended = subprocess.run(argv, input="hello\n", capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (0, "hello\n"), ended.stderr
     assert start("run", "--image", IMAGE, "--", "cat") == 0
@@ -111,7 +112,7 @@ def test_standard_input_only_where_it_was_asked_for(
 
 def test_a_signal_ends_the_container_and_not_only_its_client(engine: FakeEngine, tmp_path: Path) -> None:
     began = tmp_path / "here/began"
-    argv = [sys.executable, "-m", "rocm_wheels", "container", "run", "--image", IMAGE, "--"]
+    argv = [*warm_python(), "-m", "rocm_wheels", "container", "run", "--image", IMAGE, "--"]
     running = subprocess.Popen(
         [*argv, "sh", "-c", "echo $$ > began.; mv began. began; sleep 60"], stderr=subprocess.PIPE
     )

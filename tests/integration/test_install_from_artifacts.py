@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import subprocess
-import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import s3_servers
 from flaky_downloads import FileServer, serving
 from packed_artifacts import pack, packed_tree, page, put, with_digests
 from rocm_artifacts import add
+from warm_python import warm_python
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
@@ -287,7 +287,7 @@ def test_a_tree_is_copied(install: Install, server: FileServer, tmp_path: Path) 
 def test_the_door(server: FileServer, tmp_path: Path) -> None:
     words = ["--source", f"{server.url}index.html", *FAMILY, "--no-rand", "--base-only", "--no-tests"]
     done = subprocess.run(
-        [sys.executable, DOOR, *words], cwd=tmp_path, capture_output=True, text=True, check=True
+        [*warm_python(), DOOR, *words], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert done.stdout == f"{tmp_path / 'therock-build'}\n"
     assert (tmp_path / "therock-build/bin/hipcc").is_file()

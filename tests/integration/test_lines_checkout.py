@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from source_trees import Upstream, isolated_environment, make_upstream
+from warm_python import warm_python
 
 CLONE = Path(__file__).resolve().parents[2]
 DOORS = ("torch", "vision", "audio", "triton", "apex")
@@ -32,7 +32,7 @@ def checkout(upstream: Upstream, door: str, *options: str) -> subprocess.Complet
     script = CLONE / "repos" / f"pytorch_{door}_repo.py"
     return subprocess.run(
         [
-            sys.executable,
+            *warm_python(),
             str(script),
             "checkout",
             "--repo",

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from rocm_artifacts import make_artifacts
+from warm_python import warm_python
 
 from rocm_wheels.sdk import compose_uv_environment, find_uv, merge_artifacts, read_artifacts
 
@@ -67,7 +68,7 @@ def prefix(tmp_path: Path) -> Path:
 
 
 def make_packages(destination: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    door = [sys.executable, "-m", "rocm_wheels", "build-python-packages"]
+    door = [*warm_python(), "-m", "rocm_wheels", "build-python-packages"]
     command = [*door, "--dest-dir", destination, *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 

@@ -15,6 +15,7 @@ import venv
 from pathlib import Path
 
 import pytest
+from warm_python import warm_python
 
 from rocm_wheels.hosts import CASE_GROUPS, GROUP_FILES
 
@@ -96,7 +97,7 @@ def environment(torch: Path, mode: str) -> dict[str, str]:
 
 
 def command(env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "rocm_wheels", "test", *words]
+    argv = [*warm_python(), "-m", "rocm_wheels", "test", *words]
     return subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=100)
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from warm_python import warm_python
 
 from rocm_wheels.gpus import Gpu
 from rocm_wheels.testing import SmokeRequest, SmokeRun, make_smoke_data, run_smoke_tests
@@ -399,7 +400,7 @@ def test_the_door_writes_results_of_the_real_tests(place: Path) -> None:
         "version or nms or rocm_sdk",
     ]
     ended = subprocess.run(
-        [sys.executable, str(DOOR), *words], env=env, cwd=place, capture_output=True, text=True, check=False
+        [*warm_python(), str(DOOR), *words], env=env, cwd=place, capture_output=True, text=True, check=False
     )
     assert ended.returncode == 1, ended.stdout + ended.stderr
     results = json.loads((place / "out" / "results.json").read_text())
@@ -418,7 +419,7 @@ def test_the_door_writes_results_of_the_real_tests(place: Path) -> None:
 def test_what_is_not_there_to_be_tested(tmp_path: Path) -> None:
     venv.create(tmp_path / "env", with_pip=False, symlinks=True)
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    argv = [sys.executable, str(DOOR), "--output-dir", str(tmp_path / "out"), "--target-python"]
+    argv = [*warm_python(), str(DOOR), "--output-dir", str(tmp_path / "out"), "--target-python"]
 
     def said(python: Path) -> tuple[int, str]:
         ended = subprocess.run([*argv, str(python)], env=env, capture_output=True, text=True, check=False)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from patch_trees import DEEP, MIDDLE, Patched
 from source_trees import Upstream, content, isolated_environment, make_upstream
+from warm_python import warm_python
 
 from rocm_wheels.core import SourceError
 from rocm_wheels.models import load_project
@@ -33,7 +34,7 @@ def tree(upstream: Upstream, tmp_path: Path) -> Patched:
 
 def door(tree: Patched, *arguments: str) -> tuple[int, str, str]:
     """Start torch's door on the tree; return exit code, stdout, stderr."""
-    command = [sys.executable, str(CLONE / "repos/pytorch_torch_repo.py"), arguments[0]]
+    command = [*warm_python(), str(CLONE / "repos/pytorch_torch_repo.py"), arguments[0]]
     command += ["--checkout-dir", str(tree.directory), *arguments[1:]]
     done = subprocess.run(
         command, cwd=tree.directory.parent, env=tree.upstream.env, capture_output=True, text=True, check=False

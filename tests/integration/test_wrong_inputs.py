@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+from warm_python import warm_python
 
 CLONE = Path(__file__).resolve().parents[2]
 BUILD = ["build_tools/build_prod_wheels.py", "build"]
@@ -111,7 +111,7 @@ def test_wrong_input(box: Path, tmp_path: Path, words: list[str], code: int, sai
     argv[0] = argv[0] if argv[0] == "-m" else str(CLONE / argv[0])
     before = contents(box)
     ended = subprocess.run(
-        [sys.executable, *argv], env=env, cwd=tmp_path, capture_output=True, text=True, check=False
+        [*warm_python(), *argv], env=env, cwd=tmp_path, capture_output=True, text=True, check=False
     )
     shown = ended.stdout + ended.stderr
     assert ended.returncode == code, shown

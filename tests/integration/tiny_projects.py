@@ -23,6 +23,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import library
+from warm_python import warm_python
 
 from rocm_wheels.core import get_project_home
 from rocm_wheels.demo import make_artifacts
@@ -136,8 +137,14 @@ class World:
         ]
 
     def start(self, *words: str, **env: str) -> subprocess.Popen[str]:
+        return self._start([sys.executable], *words, **env)
+
+    def run(self, *words: str, **env: str) -> Ended:
+        return finish(self._start(warm_python(steps=True), *words, **env))
+
+    def _start(self, python: list[str], *words: str, **env: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "rocm_wheels", *words],
+            [*python, "-m", "rocm_wheels", *words],
             env={**self.env, **env},
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
@@ -146,9 +153,6 @@ class World:
             text=True,
             start_new_session=True,
         )
-
-    def run(self, *words: str, **env: str) -> Ended:
-        return finish(self.start(*words, **env))
 
     def build(self, *more: str, **env: str) -> Ended:
         return self.run(*self.words(*more), **env)
@@ -245,7 +249,7 @@ def make_world(folder: Path) -> World:
     made = make_artifacts(source, folder / "artifacts", version="7.1.0", targets=[TARGET], env=env)
     door = CLONE / "build_tools" / "build_python_packages.py"
     packages = ["--artifact-dir", str(made), "--dest-dir", str(folder / "packages")]
-    subprocess.run([sys.executable, str(door), *packages], env=env, check=True, capture_output=True)
+    subprocess.run([*warm_python(), str(door), *packages], env=env, check=True, capture_output=True)
     for name in PROJECTS:
         make_tree(world.sources / name, name)
     return world
