@@ -153,9 +153,8 @@ def test_an_interruption_ends_what_waits(world: World, tmp_path: Path) -> None:
             while said not in (line := child.stderr.readline()):
                 assert line
             child.send_signal(signal.SIGTERM)  # as Ctrl-C, and never ignored
-            begin = time.monotonic()
             child.communicate(timeout=60)
-            assert (child.returncode, time.monotonic() - begin < 10) == (130, True)
+            assert child.returncode == 130, "and not that of what it waited for"
 
 
 # what is given → what is said, exit code; the disk is as it was

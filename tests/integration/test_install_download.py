@@ -218,14 +218,18 @@ def test_a_full_disk_keeps_the_part(server: FileServer, tmp_path: Path) -> None:
 def test_two_runs_at_once_fetch_once(server: FileServer, tmp_path: Path) -> None:
     server.ways = ["slow"]
     first = start(server, tmp_path)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not server.asked and time.monotonic() < deadline:
         time.sleep(0.01)
+    first.send_signal(signal.SIGSTOP)  # until the second waits, however long that takes to start
     second = start(server, tmp_path)
+    assert second.stdout is not None
+    told = second.stdout.readline()
+    first.send_signal(signal.SIGCONT)
     said = [run.communicate(timeout=60)[0] for run in (first, second)]
     assert [first.returncode, second.returncode] == [0, 0], said
     assert len(server.asked) == 1
-    assert "in use by process" in said[1] and "waiting" in said[1]
+    assert "in use by process" in told and "waiting" in told
 
 
 def test_a_cache_that_cannot_be_written_is_said_before_anything_is_asked_for(
