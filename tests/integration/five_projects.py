@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from source_trees import Upstream, isolated_environment, make_upstream
+from warm_python import warm_python
 
 CLONE = Path(__file__).resolve().parents[2]
 COMPANIONS = ("apex", "pytorch_audio", "pytorch_vision", "triton")
@@ -44,7 +44,7 @@ class World:
 
     def start(self, folder: Path, *words: str | Path, **env: str) -> Said:
         """Run Python in a folder; no traceback may come of it."""
-        argv = [sys.executable, *map(str, words)]
+        argv = [*warm_python(), *map(str, words)]
         done = subprocess.run(
             argv,
             cwd=folder,

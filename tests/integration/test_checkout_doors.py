@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from source_trees import Upstream, content, enter, isolated_environment, make_upstream
+from warm_python import warm_python
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.checkout import make_recipe_group
@@ -32,7 +33,7 @@ class Doors:
         self.upstream, self.folder = upstream, folder
 
     def __call__(self, door: str, *arguments: str | Path) -> Said:
-        command = [sys.executable, str(CLONE / "repos" / door), *map(str, arguments)]
+        command = [*warm_python(), str(CLONE / "repos" / door), *map(str, arguments)]
         env = {**self.upstream.env, "PYTHONPATH": ""}
         done = subprocess.run(
             command, cwd=self.folder, env=env, capture_output=True, text=True, check=False, timeout=120

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from source_trees import Upstream, isolated_environment, make_upstream
+from warm_python import warm_python
 
 CLONE = Path(__file__).resolve().parents[2]
 AUDIO, VISION, APEX, TRITON = (f"pytorch_{name}_repo.py" for name in ("audio", "vision", "apex", "triton"))
@@ -26,7 +27,7 @@ class Place:
 
     def __call__(self, door: str, *words: str | Path, code: int = 0) -> str:
         """Run a door in the folder; return what it said."""
-        argv = [sys.executable, str(CLONE / "repos" / door), *map(str, words)]
+        argv = [*warm_python(), str(CLONE / "repos" / door), *map(str, words)]
         env = {**self.upstream.env, "PYTHONPATH": ""}
         done = subprocess.run(argv, cwd=self.folder, env=env, capture_output=True, text=True, check=False)
         assert done.returncode == code, done.stderr
