@@ -24,7 +24,7 @@ SHARED = (
     ("test_demo", "test_build_sets", "test_build_again", "test_build_against", "test_build_current_env"),
     (
         *("test_build_faults", "test_build_faults_disk", "test_build_faults_killed", "test_slurm_faked"),
-        *("test_build_configured_first", "test_build_tools"),
+        *("test_build_configured_first", "test_build_tools", "test_build_counts"),
     ),
 )
 FEW = 4

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -29,6 +29,9 @@ pytestmark = [
 ]
 
 
+REMOVING: list[subprocess.Popen[bytes]] = []
+
+
 @pytest.fixture(scope="module")
 def night(tmp_path_factory: pytest.TempPathFactory, exhaustive: bool) -> Iterator[Night]:
     folder = tmp_path_factory.mktemp("night")
@@ -37,7 +40,7 @@ def night(tmp_path_factory: pytest.TempPathFactory, exhaustive: bool) -> Iterato
     cells = f"{' and '.join(FAMILIES)} × Python {' and '.join(made.pythons)}"
     print(f"\n{cells}: {len(made.runner.jobs)} jobs in {time.monotonic() - begin:.0f} s")
     yield made
-    shutil.rmtree(folder, ignore_errors=True)
+    REMOVING.append(subprocess.Popen(["rm", "-rf", folder]))  # hundreds of thousands of files: nobody waits
 
 
 NIGHT = r"nightly20\d{6}\.17\.1"  # in the versions of its wheels
