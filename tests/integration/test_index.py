@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from uv import find_uv_bin
+from warm_python import warm_python
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from index_wheels import NOW, Properties, files, variant, wheel
@@ -235,7 +236,7 @@ KILLED = """
 
 
 def start(script: str, *words: object) -> subprocess.Popen[str]:
-    argv = [sys.executable, "-c", textwrap.dedent(script), *map(str, words)]
+    argv = [*warm_python(), "-c", textwrap.dedent(script), *map(str, words)]
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from flaky_server import Server, serving
 from network_trees import Tree
 from source_trees import Upstream, content, isolated_environment, make_upstream
+from warm_python import warm_python
 
 from rocm_wheels.core import SourceError, UsageError
 from rocm_wheels.sources import Transport, find_case_clash
@@ -220,7 +220,7 @@ def test_clash(paths: list[str], pair: tuple[str, str] | None) -> None:
 
 def test_the_options_of_a_door(upstream: Upstream, server: Server, tmp_path: Path) -> None:
     def door(*options: str, **variables: str) -> tuple[int, str]:
-        command = [sys.executable, str(DOOR), "checkout", "--checkout-dir", "tree", "--no-hipify"]
+        command = [*warm_python(), str(DOOR), "checkout", "--checkout-dir", "tree", "--no-hipify"]
         command += ["--gitrepo-origin", f"{server.url}/root", "--repo-hashtag", "main", *options]
         env = {**upstream.env, **variables}
         done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)

@@ -68,7 +68,8 @@ def main(place: str, words: list[str]) -> None:
         signal.signal(number, lambda got, _frame: os.kill(pid, got))
     status = int.from_bytes(receive(line, COUNT), "big")
     if os.WIFSIGNALED(status):
-        signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
+        if os.WTERMSIG(status) != signal.SIGKILL:
+            signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
         os.kill(os.getpid(), os.WTERMSIG(status))
     os._exit(os.WEXITSTATUS(status))
 
@@ -197,7 +198,7 @@ def _take(files: list[int], folder: bytes, env: Mapping[bytes, bytes]) -> None:
 
 
 def _run(words: list[str], place: str) -> NoReturn:
-    """Run ``-m MODULE …`` or ``SCRIPT …`` as Python does, and end."""
+    """Run ``-m MODULE …``, ``-c CODE …`` or ``SCRIPT …`` as Python does, and end."""
     import runpy
     from pathlib import Path
 
@@ -207,13 +208,15 @@ def _run(words: list[str], place: str) -> NoReturn:
         words = words[1:]
         begin = [sys.executable, "-I", "-S", __file__, place, "-m", "rocm_wheels"]
         run_step.get_own_command = lambda: begin
-    module = words[0] == "-m"
-    sys.argv = words[1:] if module else words
-    first = Path.cwd() if module else Path(words[0]).absolute().parent
+    how = words.pop(0) if words[0] in ("-c", "-m") else ""
+    first = Path(words[0]).absolute().parent if not how else Path.cwd()
     places = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:0] = [str(first), *filter(None, places)]
-    if module:
-        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    sys.argv = ["-c", *words[1:]] if how == "-c" else words
+    if how == "-c":
+        exec(compile(words[0], "<string>", "exec"), {"__name__": "__main__"})
+    elif how == "-m":
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
     else:
         runpy.run_path(words[0], run_name="__main__")
     sys.exit()
