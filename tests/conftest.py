@@ -21,7 +21,14 @@ INTEGRATION = Path(__file__).with_name("integration")
 # Modules that share what is long to make: a finished demo, which is new for the first of them only, and a
 # world of tiny projects in which ROCm is installed. On few cores one worker takes them all.
 SHARED = (
-    ("test_demo", "test_build_sets", "test_build_again", "test_build_against", "test_build_current_env"),
+    (
+        "test_demo",
+        "test_docs_commands",
+        "test_build_sets",
+        "test_build_again",
+        "test_build_against",
+        "test_build_current_env",
+    ),
     (
         *("test_build_faults", "test_build_faults_disk", "test_build_faults_killed", "test_slurm_faked"),
         *("test_build_configured_first", "test_build_tools", "test_build_counts"),

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from docs_pages import list_blocks
 from warm_python import warm_python
 
 from rocm_wheels.demo import EARLIER_ROCM_VERSION, ROCM_VERSION, TARGETS
@@ -67,6 +68,10 @@ class Demo:
         )
         return Ended(ended.returncode, ended.stdout, ended.stderr)
 
+    def log(self) -> str:
+        """All that the commands of the first demo printed."""
+        return (self.folder.parent / "log.txt").read_text()
+
     @property
     def torch(self) -> Path:
         return self.folder / "sources" / "pytorch"
@@ -111,7 +116,8 @@ def finish_demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     demo = Demo(folder, env)
     ended = run_demo(demo)
     assert ended.code == 0, ended.out + ended.err
-    (folder.parent / "said.txt").write_text(ended.err + ended.out)
+    (folder.parent / "screen.txt").write_text(ended.err + ended.out)
+    (folder.parent / "log.txt").write_text((folder / "demo.log").read_text())  # a later demo begins it anew
     return demo
 
 
@@ -134,16 +140,31 @@ def test_wheels_hold_real_code_for_exactly_the_targets(demo: Demo) -> None:
         assert targets_in(wheel) == set(TARGETS)
 
 
-def test_readme_shows_what_a_demo_prints(demo: Demo) -> None:
-    """Every line of README's transcript but the first (quickstart's own) was printed; … is anything."""
-    readme = (CLONE / "README.md").read_text()
-    transcript = readme.split("```text\n", 1)[1].split("```", 1)[0].splitlines()
+@pytest.mark.parametrize("page", ["README.md", "docs/pages/tutorials/demo.md"])
+def test_pages_show_what_a_demo_prints(demo: Demo, page: str) -> None:
+    """Every line of a transcript but the first (quickstart's own) was printed, in order; … is anything."""
+    (block,) = (
+        block
+        for block in list_blocks(CLONE / page)
+        if block.marks.get("run by") == "tests/integration/test_demo.py"
+    )
+    ((_, transcript),) = block.commands
     assert len(transcript) > 10
-    said = " ".join((demo.folder.parent / "said.txt").read_text().replace("\n", "\0").split()).split("\0")
-    said = [line.replace("'", "").strip() for line in said]  # quoted for the shell, because of the spaces
+    lines = iter((demo.folder.parent / "screen.txt").read_text().splitlines())
     for line in transcript[1:]:
         pattern = ".*".join(re.escape(part) for part in " ".join(line.split()).split("…"))
-        assert any(re.fullmatch(pattern, printed) for printed in said), line
+        pattern = pattern.replace("/demo\\-output", "")  # the name of the folder, where none is given
+        assert any(re.fullmatch(pattern, " ".join(printed.split())) for printed in lines), line
+
+
+def test_a_demo_ends_with_ten_lines_that_name_what_is_there(demo: Demo) -> None:
+    summary = (demo.folder.parent / "screen.txt").read_text().splitlines()[-10:]
+    assert re.fullmatch(rf"done in .+; in {re.escape(str(demo.folder))} there are now:", summary[0])
+    for line in summary[1:6]:
+        assert (demo.folder / line.split()[0]).exists()
+    for line in summary[7:9]:
+        assert paste(line, demo).returncode == 0
+    assert (CLONE / summary[9].split(",")[0].strip()).is_file()
 
 
 def test_the_index_holds_the_variants_of_one_release(demo: Demo) -> None:
@@ -236,7 +257,7 @@ def test_machines_are_offered_what_they_run_the_newer_rocm_first(
     ("machine", "label"), [("gfx942", "rocm7.1"), ("gfx1100", "rocm7.1"), ("gfx1399", ""), ("none", "")]
 )
 def test_people_are_told_which_wheel_is_for_their_machine(demo: Demo, machine: str, label: str) -> None:
-    said = (demo.folder.parent / "said.txt").read_text()
+    said = demo.log()
     begin = next(n for n, line in enumerate(said.splitlines()) if line.endswith(f"--gfx {machine}"))
     index = str(demo.folder / "release" / "index")
     words = ["choose", "torch", "--index", index, "--gfx", machine, "--json"]
@@ -263,7 +284,7 @@ def test_the_variant_of_a_machine_is_installed_and_looked_at(demo: Demo) -> None
         for member in archive.namelist():
             if not member.endswith("/RECORD"):
                 assert (site / member).read_bytes() == archive.read(member)
-    said = (demo.folder.parent / "said.txt").read_text()
+    said = demo.log()
     assert re.search(r"ok +kernels of torch for gfx942: yes, code for gfx942 \(.*libtorch_hip\.so\)", said)
     assert "no problems found" in said
 
@@ -296,7 +317,7 @@ def test_pip_took_plain_wheels_and_uv_the_null_variant(demo: Demo) -> None:
 
 def test_a_set_is_released_by_a_named_exception(demo: Demo) -> None:
     """Blocked for want of a GPU, then excused; what people get are the bytes that were built and tested."""
-    said = (demo.folder.parent / "said.txt").read_text()
+    said = demo.log()
     releases = demo.folder / "releases"
     (staged,) = (releases / "store/v2-staging/multi-arch/sets").iterdir()
     verdict = f"{staged.name} of multi-arch {{}} go to nightly (untested)"
@@ -348,7 +369,7 @@ def test_the_smoke_tests_of_a_demo_were_run_and_the_rest_is_named(demo: Demo) ->
     )
     assert results["gfx"] == []
     assert set(results["files"]) == {wheel.name for wheel in demo.wheels().values()}
-    said = (demo.folder.parent / "said.txt").read_text()
+    said = demo.log()
     assert "of the CPU half of the smoke tests those that calculate nothing" in said
 
 
@@ -377,12 +398,13 @@ def test_a_second_run_does_nothing_and_says_so(demo: Demo) -> None:
     before = snapshot(demo.folder)
     ended = run_demo(demo)
     assert ended.code == 0, ended.err
-    assert ended.err.count("nothing to do: every wheel is up to date") == 2
-    assert "by-pip is up to date" in ended.err and "by-uv is up to date" in ended.err
-    assert "the results of 2.13.0a0-rocm7.1.0.miniature-" in ended.err
-    assert "nothing to do; nightly of multi-arch is at 2.13.0a0-rocm7.1.0.miniature-" in ended.out
-    assert "from-the-release is up to date" in ended.err
-    assert "added " not in ended.out
+    log = (demo.folder / "demo.log").read_text()
+    assert log.count("nothing to do: every wheel is up to date") == 2
+    assert "by-pip is up to date" in log and "by-uv is up to date" in log
+    assert "the results of 2.13.0a0-rocm7.1.0.miniature-" in log
+    assert "nothing to do; nightly of multi-arch is at 2.13.0a0-rocm7.1.0.miniature-" in log
+    assert "from-the-release is up to date" in log
+    assert "added " not in log
     changed = changed_since(before, demo.folder)
     assert not {p for p in changed if p.suffix in {".whl", ".o", ".so", ".hip", ".cu"}}
     ignored = {"__pycache__", ".locks", ".lock"}
@@ -399,7 +421,7 @@ def kind_of(line: str) -> tuple[str, ...]:
 
 def test_every_command_that_it_printed_can_be_pasted(demo: Demo, exhaustive: bool) -> None:
     """In the clone, by somebody who activated nothing. The sample has the first command of each kind."""
-    said = (demo.folder.parent / "said.txt").read_text()
+    said = demo.log()
     lines = [line.removeprefix("$ ") for line in said.splitlines() if line.startswith("$ ")]
     assert len(lines) == 38
     if not exhaustive:

@@ -13,7 +13,16 @@ import pytest
 
 CLONE = Path(__file__).resolve().parents[2]
 PACKAGE = CLONE / "build_tools" / "rocm_wheels"
-TOP_LEVEL = {"pyproject.toml", "build_tools", "repos", "patches", "dockerfiles", "tests", "smoke-tests"}
+TOP_LEVEL = {
+    "pyproject.toml",
+    "build_tools",
+    "repos",
+    "patches",
+    "dockerfiles",
+    "docs",
+    "tests",
+    "smoke-tests",
+}
 PAGES = {"README.md", "LICENSE"}
 KNOWS_THE_DEMO = {  # its command, their list, the locator
     *("cli/demo.py", "cli/main.py", "core/workspace.py"),

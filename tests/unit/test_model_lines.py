@@ -1,4 +1,4 @@
-"""Release lines: a strict table, facts that say where they come from, and the table that README shows."""
+"""Release lines: a strict table, facts that say where they come from, and what the command prints of them."""
 
 from __future__ import annotations
 
@@ -183,14 +183,6 @@ def test_a_line_given_twice_says_where(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"19:5: lines\.1\.name: the line is given twice") as fault:
         load_line_table(path)
     assert "2.10" in str(fault.value)
-
-
-def test_readme_shows_what_the_command_prints() -> None:
-    printed = CliRunner().invoke(command, ["--markdown"])
-    assert printed.exit_code == 0
-    page = (CLONE / "README.md").read_text(encoding="utf-8")
-    _, _, rest = page.partition("<!-- `rocm-wheels lines --markdown`: a test compares it -->\n")
-    assert rest.partition("<!-- end -->")[0] == printed.stdout
 
 
 def test_the_command_says_everything_of_a_line() -> None:

@@ -32,6 +32,7 @@ from rocm_wheels.demo import (
     BUILD_SCRIPT,
     EARLIER_ROCM_VERSION,
     EARLIER_TARGETS,
+    LOG_NAME,
     PACKAGES_SCRIPT,
     POLICY_EXCEPTION,
     RELEASED_PROJECTS,
@@ -40,9 +41,11 @@ from rocm_wheels.demo import (
     SMOKE_SCRIPT,
     TARGETS,
     DemoCommand,
+    DemoProgress,
     DemoRelease,
     earlier_folder,
     format_policy,
+    format_summary,
     list_build_commands,
     list_built_wheels,
     list_earlier_commands,
@@ -98,10 +101,17 @@ def run_programs(demo_calls: Iterable[DemoCommand], env: Mapping[str, str]) -> N
         run_command([call.program, *call.arguments], env=env, on_line=log_note, check=SdkError)
 
 
+_BUILD_TITLES = (
+    f"make Python packages of ROCm {ROCM_VERSION}",
+    "lock: pin every repository",
+    "check out and hipify",
+    f"build and check five wheels for {' and '.join(TARGETS)}",
+)
+_STEP_COUNT = 14
 _COUNTS_SECONDS = 7 * 24 * 3600  # the gate of the channel wants results that are not much older
 
 
-def release_set(folder: Path, env: Mapping[str, str]) -> None:
+def release_set(folder: Path, env: Mapping[str, str], progress: DemoProgress) -> None:
     """Release the wheels of ``folder``, and install them as people do who know only the channel.
 
     Raises DataError when the gate lets a set pass that nobody tested on a GPU.
@@ -118,14 +128,21 @@ def release_set(folder: Path, env: Mapping[str, str]) -> None:
         fingerprint_folders([], *digest_lines),
         lambda beside: (beside / "store").mkdir(),
     )
-    run_calls([releasing.make_stage_command()])
+    uv_env = compose_uv_environment(env)
+    with progress.run_step("stage the wheels as a set"):
+        run_calls([releasing.make_stage_command()])
     with serve_folder(releasing.store) as server:
-        log_note(f"until the demo ends: {releasing.make_serve_command(server.server_port).format_line()}")
-        run_staged_tests(releasing, server.url, compose_uv_environment(env))
-        run_calls([releasing.make_evidence_command()])
-        demonstrate_gate(releasing)
-        run_calls([releasing.make_gate_command(excused=True), *releasing.make_promote_commands()])
-        install_released(releasing, server.url, compose_uv_environment(env))
+        with progress.run_step("install the staged set, test it, record the evidence"):
+            serve_command = releasing.make_serve_command(server.server_port)
+            log_note(f"until the demo ends: {serve_command.format_line()}")
+            run_staged_tests(releasing, server.url, uv_env)
+            run_calls([releasing.make_evidence_command()])
+        with progress.run_step("ask the gate: blocked, nothing was tested on a GPU"):
+            demonstrate_gate(releasing)
+        with progress.run_step("name the exception, promote the set to nightly"):
+            run_calls([releasing.make_gate_command(excused=True), *releasing.make_promote_commands()])
+        with progress.run_step("install from the channel"):
+            install_released(releasing, server.url, uv_env)
 
 
 def run_staged_tests(releasing: DemoRelease, server: str, env: Mapping[str, str]) -> None:
@@ -192,22 +209,35 @@ def command(output_dir: Path | None) -> None:
     promote.
 
     Needs git, a C++ compiler and the package index, no GPU and no ROCm. Run again, it does
-    nothing.
+    nothing. Every command and all that it prints goes into demo.log in the output folder.
     """
     begin = time.monotonic()
     env = read_environment()
     folder = (output_dir or (get_project_home() if is_clone() else Path.cwd()) / "demo-output").absolute()
     with lock_folder(folder, purpose="demo"):
-        run_calls(list_build_commands(folder, prepare_inputs(folder, env)))
+        run_steps(folder, env, DemoProgress(folder / LOG_NAME, _STEP_COUNT))
+    click.echo(format_summary(folder, format_duration(time.monotonic() - begin)))
+
+
+def run_steps(folder: Path, env: Mapping[str, str], progress: DemoProgress) -> None:
+    """Run the whole demonstration below ``folder``."""
+    with progress.run_step("make the inputs: repositories, hipify, ROCm artifacts"):
+        urls = prepare_inputs(folder, env)
+    for title, call in zip(_BUILD_TITLES, list_build_commands(folder, urls), strict=True):
+        with progress.run_step(title):
+            run_calls([call])
+    with progress.run_step(f"build torch and triton for ROCm {EARLIER_ROCM_VERSION} as well"):
         run_calls(list_earlier_commands(folder))
+    with progress.run_step("make variant wheels, and an index of them"):
         release = start_release(folder)
         run_calls(list_stamp_commands(list_built_wheels(folder), release))
         run_calls(list_plain_commands(release))
         run_calls(list_index_commands(folder, release))
+    with progress.run_step("install from the index by pip and by uv"):
         install_release(folder, release, env)
+    with progress.run_step("choose for four machines, install for one, ask doctor"):
         choose_and_install(folder, release, env)
-        release_set(folder, env)
-    log_note(f"wheels: {folder / 'wheels'} (demo: {format_duration(time.monotonic() - begin)})")
+    release_set(folder, env, progress)
 
 
 def prepare_inputs(folder: Path, env: Mapping[str, str]) -> Mapping[str, str]:

@@ -54,6 +54,7 @@ from .log import name_log_line as name_log_line
 from .log import paint_result as paint_result
 from .log import paint_text as paint_text
 from .log import prefix_log_lines as prefix_log_lines
+from .log import write_log_to as write_log_to
 from .machine import MachineResources as MachineResources
 from .machine import count_compile_jobs as count_compile_jobs
 from .machine import measure_machine as measure_machine

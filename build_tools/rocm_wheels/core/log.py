@@ -32,6 +32,7 @@ class _Screen:
 
 
 _screen = _Screen()
+_SWAPPED = ("stream", "terminal", "colour", "result_colour", "github", "quiet", "print_above")
 _prefix: ContextVar[str] = ContextVar("prefix", default="")
 
 
@@ -49,6 +50,22 @@ def configure_log(env: Mapping[str, str], *, stream: TextIO | None = None, quiet
     _screen.colour = (_screen.terminal or forced) and not refused
     _screen.result_colour = (forced or (sys.stdout.isatty() and env.get("TERM") != "dumb")) and not refused
     _screen.quiet = quiet
+
+
+@contextmanager
+def write_log_to(stream: TextIO) -> Iterator[None]:
+    """Print lines into ``stream``, plainly and all of them, while the block lasts; then as before."""
+    with _screen.lock:
+        saved = {name: getattr(_screen, name) for name in _SWAPPED}
+        for name in _SWAPPED:
+            setattr(_screen, name, False)
+        _screen.stream, _screen.print_above = stream, None
+    try:
+        yield
+    finally:
+        with _screen.lock:
+            for name, value in saved.items():
+                setattr(_screen, name, value)
 
 
 def is_log_terminal() -> bool:

@@ -1,6 +1,7 @@
 from .commands import BUILD_SCRIPT as BUILD_SCRIPT
 from .commands import EARLIER_ROCM_VERSION as EARLIER_ROCM_VERSION
 from .commands import EARLIER_TARGETS as EARLIER_TARGETS
+from .commands import LOG_NAME as LOG_NAME
 from .commands import PACKAGES_SCRIPT as PACKAGES_SCRIPT
 from .commands import POLICY_EXCEPTION as POLICY_EXCEPTION
 from .commands import RELEASED_PROJECTS as RELEASED_PROJECTS
@@ -13,6 +14,7 @@ from .commands import DemoRelease as DemoRelease
 from .commands import describe_installed_wheel as describe_installed_wheel
 from .commands import earlier_folder as earlier_folder
 from .commands import format_policy as format_policy
+from .commands import format_summary as format_summary
 from .commands import list_build_commands as list_build_commands
 from .commands import list_built_wheels as list_built_wheels
 from .commands import list_earlier_commands as list_earlier_commands
@@ -25,6 +27,7 @@ from .folders import fingerprint_folders as fingerprint_folders
 from .folders import make_folder as make_folder
 from .folders import mark_folder as mark_folder
 from .folders import read_mark as read_mark
+from .progress import DemoProgress as DemoProgress
 from .rocm_artifacts import MINIATURE_LIBRARIES as MINIATURE_LIBRARIES
 from .rocm_artifacts import make_artifacts as make_artifacts
 from .sources import HIPIFY_DIGESTS as HIPIFY_DIGESTS

@@ -37,6 +37,7 @@ ROCM_WHEELS = "rocm-wheels"  # in the scripts of the environment that we run in
 BUILD_SCRIPT = "build_tools/build_prod_wheels.py"
 SMOKE_SCRIPT = "build_tools/run_pytorch_smoke_tests.py"
 LOCK_NAME = "sources.lock.json"
+LOG_NAME = "demo.log"
 NAMED_PROJECTS = ("pytorch", "triton")  # torch's tree names the other repositories, and all other commits
 
 
@@ -403,6 +404,31 @@ class DemoRelease:
             DemoCommand(str(self.uv), (*make_venv_arguments(), str(environment))),
             DemoCommand(str(self.uv), ("pip", "install", "--quiet", *words, *more)),
         ]
+
+
+def format_summary(folder: Path, duration: str) -> str:
+    """Return what was made and where to look next, in ten lines."""
+    wheels = sorted((folder / "wheels").glob("*.whl"))
+    torch = next(wheel for wheel in wheels if wheel.name.startswith("torch-"))
+    names = ", ".join(wheel.name.split("-")[0] for wheel in wheels)
+    show = DemoCommand(ROCM_WHEELS, ("wheel", "show", str(torch)))
+    report = DemoCommand(
+        ROCM_WHEELS, ("report", "--repo", str(folder / "sources"), "-o", str(folder / "report.html"))
+    )
+    return "\n".join(
+        [
+            f"done in {duration}; in {folder} there are now:",
+            f"  {LOCK_NAME:18} the commits that everything was made from",
+            f"  {'wheels/':18} {len(wheels)} wheels for {' and '.join(TARGETS)}: {names}",
+            f"  {'release/index/':18} a package index with variants of torch for two versions of ROCm",
+            f"  {'releases/store/':18} a store of releases: the set, its evidence, the channel {CHANNEL}",
+            f"  {LOG_NAME:18} every command that was run, ready to paste, and what it printed",
+            "look next at:",
+            f"  {show.format_line()}",
+            f"  {report.format_line()}",
+            "  docs/pages/tutorials/demo.md, which explains each step",
+        ]
+    )
 
 
 def format_policy(rules: str) -> str:

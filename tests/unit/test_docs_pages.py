@@ -1,0 +1,109 @@
+"""The documentation: it builds strictly, names what is there, and marks each command that is not run."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from docs_pages import CLONE, DOCS, PAGES, find_faults, list_blocks, list_named_commands
+
+SOURCES = CLONE / "build_tools" / "rocm_wheels"
+names = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CLONE)))
+
+
+@names
+def test_marks_are_known_and_commands_are_in_blocks_of_console(page: Path) -> None:
+    assert all(block.commands for block in list_blocks(page))
+
+
+@names
+def test_every_named_command_and_option_is_there(page: Path) -> None:
+    faults = [
+        f"{place}: {line}: {fault}"
+        for place, line in list_named_commands(page)
+        for fault in find_faults(line)
+    ]
+    assert faults == []
+
+
+def test_faults_are_seen() -> None:
+    assert find_faults("rocm-wheels lines --json") == []
+    assert find_faults("rocm-wheels liens") == ["rocm-wheels has no command liens"]
+    assert find_faults("rocm-wheels lines --jsn") == ["rocm-wheels lines has no option --jsn"]
+    assert find_faults("repos/pytorch_torch_repo.py checkout --hsh 1") != []
+    assert find_faults('eval "$(true)" && rocm-wheels configure --prnt') != []
+
+
+def test_readme_is_short_and_links_to_pages_that_are_there() -> None:
+    readme = (CLONE / "README.md").read_text(encoding="utf-8")
+    assert len(readme.encode()) <= 10_000
+    links = re.findall(r"\]\((?!https?://)([^)#]+)", readme)
+    assert links
+    assert [link for link in links if not (CLONE / link).exists()] == []
+
+
+def test_ci_runs_the_test_command_that_readme_gives() -> None:
+    command = (CLONE / ".ci" / "run").read_text(encoding="utf-8").splitlines()[-1].removeprefix("exec ")
+    assert f"$ {command}\n" in (CLONE / "README.md").read_text(encoding="utf-8")
+
+
+def test_it_builds_strictly(tmp_path: Path) -> None:
+    """Links, anchors, navigation; and the pages that are made from the code."""
+    words = ["mkdocs", "build", "--strict", "--quiet", "-f", str(DOCS / "mkdocs.yml"), "-d", str(tmp_path)]
+    env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(
+        [sys.executable, "-m", *words], env=env, capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    for page in ("index", "reference/cli/build", "reference/recipe", "reference/exit-codes", "architecture"):
+        assert (tmp_path / f"{page}.html").is_file()
+    assert "--pytorch-rocm-arch" in (tmp_path / "reference/cli/build.html").read_text(encoding="utf-8")
+    html = [path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.html")]
+    assert not [text for text in html if "{{" in text], "something was not filled in"
+
+
+def test_every_variable_of_ours_is_in_the_reference() -> None:
+    groups = yaml.safe_load((DOCS / "environment.yaml").read_text(encoding="utf-8"))
+    documented = [name for variables in groups.values() for name in variables]
+    assert len(documented) == len(set(documented))
+    files = [
+        *(path for path in SOURCES.rglob("*") if path.suffix in {".py", ".yaml"}),
+        *(CLONE / "repos").glob("*.yaml"),
+        *(CLONE / ".github" / "workflows").glob("*.yml"),
+    ]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    ours = set(re.findall(r"\bROCM_WHEELS_[A-Z]+(?:_[A-Z]+)*\b(?!_)", text))
+    assert sorted(ours - set(documented)) == []
+    assert [name for name in documented if name not in text] == []
+
+
+def test_messages_of_troubleshooting_are_those_of_the_code() -> None:
+    """Each heading in backticks: what is between its … stands in one message of the code, in that order."""
+    text = (DOCS / "pages" / "troubleshooting.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^### `(.+)`$", text, re.M)
+    assert len(shown) > 30
+    messages = [
+        " ".join(message.split())
+        for path in (*SOURCES.rglob("*.py"), CLONE / "build_tools" / "quickstart.py")
+        for message in list_texts(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    patterns = {heading: re.compile(".*".join(map(re.escape, heading.split("…")))) for heading in shown}
+    assert [heading for heading, pattern in patterns.items() if not any(map(pattern.search, messages))] == []
+
+
+def list_texts(tree: ast.AST) -> list[str]:
+    """Return the strings of a module; in f-strings … stands for what is filled in."""
+    texts = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            parts = [part.value if isinstance(part, ast.Constant) else "…" for part in node.values]
+            texts.append("".join(map(str, parts)))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            texts.append(node.value)
+    return texts
