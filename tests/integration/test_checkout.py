@@ -341,6 +341,28 @@ def test_one_run_at_a_time(trees: Trees) -> None:
         trees.checkout("feature", hipify=False)
 
 
+def test_one_run_at_a_time_makes_a_tree(trees: Trees) -> None:
+    from rocm_wheels.core import lock_folder
+
+    unfinished = trees.directory.with_name(f".{trees.directory.name}.unfinished")
+    with (
+        lock_folder(unfinished, purpose="a test"),
+        pytest.raises(UsageError, match=r"in use by process .*a test"),
+    ):
+        trees.checkout(hipify=False)
+    assert not trees.directory.exists()
+    assert trees.checkout(hipify=False).changed
+    assert not unfinished.exists()
+
+
+def test_an_empty_folder_is_filled_as_it_stands(trees: Trees) -> None:
+    trees.directory.mkdir(mode=0o750)
+    before = trees.directory.stat()
+    assert trees.checkout(hipify=False).changed
+    after = trees.directory.stat()
+    assert (before.st_ino, before.st_mode) == (after.st_ino, after.st_mode)
+
+
 def test_a_submodule_from_this_machine_needs_the_users_word(trees: Trees) -> None:
     with pytest.raises(SourceError, match="transport 'file' not allowed"):
         trees.checkout(local_origin=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -54,6 +55,7 @@ class Killed:
 
     def __init__(self, upstream: Upstream, folder: Path) -> None:
         self.upstream, self.folder, self.tree = upstream, folder, folder / "tree"
+        self.unfinished = folder / ".tree.unfinished"  # beside: a tree that is not there yet is made in it
         self.hipify = True
         self.bin = folder / "bin"
         self.bin.mkdir()
@@ -168,7 +170,9 @@ def test_killed_and_run_again(
         if start != "nothing":
             shutil.copytree(template, killed.tree, symlinks=True)
         killed.run("feature", at, how, commit=commit)
+        assert killed.tree.exists() == (start != "nothing"), (at, log[at - 1])
         result = killed.again("feature", commit=commit)
+        assert not killed.unfinished.exists()
         assert (result.head, content(killed.tree)) == (head, wanted), (at, log[at - 1])
         status = upstream.git(killed.tree, "status", "--porcelain", "-uall", "--ignore-submodules=none")
         assert not commit or not status, (at, log[at - 1])
@@ -248,9 +252,10 @@ def test_killed_while_a_submodule_is_connected(upstream: Upstream, tmp_path: Pat
     log = killed.run("main", 0, "after")
     shutil.rmtree(killed.tree)
     killed.run("main", log.index("checkout") + 1, "after")  # the root's
-    module, repository = killed.tree / "third_party/middle", killed.tree / ".git/modules/third_party/middle"
+    tree = killed.unfinished / "tree"
+    module, repository = tree / "third_party/middle", tree / ".git/modules/third_party/middle"
 
-    upstream.git(killed.tree, "submodule", "--quiet", "init")
+    upstream.git(tree, "submodule", "--quiet", "init")
     if steps > 1:
         (module / ".git").write_text("gitdir: ../../.git/modules/third_party/middle\n")
     if steps > 2:
@@ -269,8 +274,49 @@ def test_a_submodule_whose_clone_was_cut(upstream: Upstream, tmp_path: Path) -> 
     log = killed.run("main", 0, "after")
     shutil.rmtree(killed.tree)
     killed.run("main", log.index("checkout") + 1, "after")  # the root's
-    place = killed.tree / ".git/modules/third_party/middle"
+    tree = killed.unfinished / "tree"
+    place = tree / ".git/modules/third_party/middle"
     shutil.rmtree(place)
-    upstream.git(tmp_path, "init", "-q", f"--separate-git-dir={place}", "tree/third_party/middle")
+    upstream.git(tree, "init", "-q", f"--separate-git-dir={place}", "third_party/middle")
     assert killed.again("main").changed
     assert (killed.tree / "third_party/middle/deep dir/hip/deep.hip").exists()
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_killed_when_a_new_tree_gets_its_name(upstream: Upstream, tmp_path: Path, *, renamed: bool) -> None:
+    killed = Killed(upstream, tmp_path)
+
+    def kill_at_rename(
+        folder: Path, target: Path, rename: Callable[[Path, Path], Path] = Path.rename
+    ) -> Path:
+        if target == killed.tree and not renamed:
+            os.kill(os.getpid(), signal.SIGKILL)
+        done = rename(folder, target)
+        if target == killed.tree:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return done
+
+    def check_out() -> None:
+        Path.rename = kill_at_rename  # type: ignore[assignment,method-assign]
+        killed.again("main")
+
+    assert in_a_process(check_out, os.environ) == -9
+    assert killed.tree.exists() == renamed and killed.unfinished.exists()
+    result = killed.again("main")
+    assert result.changed == (not renamed)
+    assert result.directory == killed.tree and result.head == upstream.git(killed.tree, "rev-parse", "HEAD")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bin", "tree"]
+    assert not killed.again("main").changed
+
+
+def test_what_a_killed_run_began_goes_when_the_tree_comes_otherwise(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    killed = Killed(upstream, tmp_path)
+    log = killed.run("main", 0, "after")
+    shutil.rmtree(killed.tree)
+    killed.run("main", log.index("checkout") + 1, "after")
+    upstream.git(tmp_path, "clone", "-q", upstream.url, "tree")
+    assert killed.unfinished.exists()
+    assert killed.again("main").changed
+    assert not killed.unfinished.exists()

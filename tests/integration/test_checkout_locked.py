@@ -12,11 +12,10 @@ import pytest
 from five_projects import ALL, World, first_commits, make_world, write_lock
 from source_trees import content
 
+from rocm_wheels.core import SourceError
 from rocm_wheels.sources import (
-    is_fresh_folder,
-    make_repository_folder,
+    hold_new_folder,
     read_patch_set,
-    remove_created_folders,
 )
 
 TORCH, AUDIO = "pytorch_torch_repo.py", "pytorch_audio_repo.py"
@@ -147,15 +146,13 @@ def test_one_that_fails_takes_no_other_away(world: World, tmp_path: Path) -> Non
 
 
 def test_two_runs_make_the_folder_above_them(tmp_path: Path) -> None:
-    one, other = tmp_path / "deep/er/one", tmp_path / "deep/er/other"
-    made = [make_repository_folder(one / ".git"), make_repository_folder(other / ".git")]
-    assert made[1] == [other / ".git", other]
-    remove_created_folders(made[0], one)
-    assert [path.name for path in (tmp_path / "deep/er").iterdir()] == ["other"]
-    remove_created_folders(made[1], other)
-    assert is_fresh_folder(one)
-    remove_created_folders(make_repository_folder(tmp_path / "new/er/one/.git"), tmp_path / "new/er/one")
-    assert [path.name for path in tmp_path.iterdir()] == ["deep"]
+    folders = [tmp_path / "deep/er" / name for name in ("first", "second")]
+    with pytest.raises(SourceError), hold_new_folder(folders[0], purpose="a test"):
+        with pytest.raises(SourceError), hold_new_folder(folders[1], purpose="a test"):
+            raise SourceError("no network")
+        assert [path.name for path in (tmp_path / "deep/er").iterdir()] == [".first.unfinished"]
+        raise SourceError("no network")
+    assert list(tmp_path.iterdir()) == []
 
 
 def _wrong_submodule(lock: dict[str, Any]) -> None:

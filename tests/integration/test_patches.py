@@ -240,7 +240,8 @@ def test_a_patch_that_does_not_apply_leaves_the_tree_as_it_was(
     shutil.rmtree(good.directory)
     with pytest.raises(PatchRefusedError, match=name):
         bad.checkout()
-    assert [path.name for path in bad.directory.iterdir()] == [".git"]
+    assert not bad.directory.exists()
+    assert [path.name for path in (tmp_path / ".tree.unfinished/tree").iterdir()] == [".git"]
     good.checkout()
     fresh = Patched(upstream, tmp_path / "fresh", saved)
     fresh.checkout()

@@ -4,9 +4,7 @@ from .checkout import CheckoutResult as CheckoutResult
 from .checkout import CheckoutTask as CheckoutTask
 from .checkout import checkout_project as checkout_project
 from .checkout import checkout_projects as checkout_projects
-from .checkout import is_fresh_folder as is_fresh_folder
-from .checkout import make_repository_folder as make_repository_folder
-from .checkout import remove_created_folders as remove_created_folders
+from .checkout_folder import hold_new_folder as hold_new_folder
 from .checkout_state import CheckoutState as CheckoutState
 from .checkout_state import RepositoryState as RepositoryState
 from .checkout_state import hold_checkout as hold_checkout

@@ -7,10 +7,8 @@ one that fails stops none of the others.
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,6 +23,13 @@ from rocm_wheels.core import (
     run_growing_work,
 )
 from rocm_wheels.models import Project
+from rocm_wheels.sources.checkout_folder import (
+    REPOSITORY_NAMES,
+    ensure_folder,
+    find_existing_folder,
+    hold_new_folder,
+    is_fresh_folder,
+)
 from rocm_wheels.sources.checkout_state import (
     FETCHED_REF,
     OWN_FOLDER,
@@ -152,63 +157,6 @@ class CheckoutResult:
     def head(self) -> str:
         """The commit that is checked out."""
         return self.state.left[""].head
-
-
-# without one of these git sees no repository: `git init` was killed
-REPOSITORY_NAMES = frozenset({"HEAD", "objects", "refs"})
-
-
-def find_existing_folder(directory: Path) -> Path:
-    """Return the folder, or the nearest one above it that exists."""
-    return next(folder for folder in (directory, *directory.parents) if folder.is_dir())
-
-
-def is_fresh_folder(directory: Path, option: str = ONE_PROJECT_OPTIONS.folder) -> bool:
-    """Tell whether nothing is in the folder yet (or only a beginning of ours, killed at once)."""
-    above = find_existing_folder(directory)
-    if above != directory:
-        missing = next(path for path in (directory, *directory.parents) if path.parent == above)
-        if missing.is_dir():  # made by another checkout, this moment
-            return is_fresh_folder(directory, option)
-        if os.path.lexists(missing):
-            raise SourceError(f"{missing} is not a folder", tip=f"name another one with {option}")
-        return True
-    names = {entry.name for entry in directory.iterdir()}
-    if names <= {".git"}:
-        inner = (
-            {entry.name for entry in (directory / ".git").iterdir()}
-            if (directory / ".git").is_dir()
-            else set()
-        )
-        return not names or (OWN_FOLDER in inner and not inner >= REPOSITORY_NAMES)
-    if ".git" not in names:
-        raise SourceError(
-            f"{directory} is not empty and not a git checkout",
-            tip=f"name another folder with {option}, or move this one away",
-        )
-    return False
-
-
-def make_repository_folder(git_dir: Path) -> list[Path]:
-    """Make the folder of a new repository; return it and those above that were missing, inner ones first."""
-    created = [git_dir, *(folder for folder in git_dir.parents if not os.path.lexists(folder))]
-    (git_dir / OWN_FOLDER).mkdir(parents=True, exist_ok=True)
-    return created
-
-
-def remove_created_folders(created: Sequence[Path], directory: Path) -> None:
-    """Remove the folders made for a repository; those above its ``directory`` only while they are empty.
-
-    Another checkout may have come into them meanwhile.
-    """
-    inside = [folder for folder in created if folder.is_relative_to(directory)]
-    if inside:
-        shutil.rmtree(inside[-1])
-    for folder in created[len(inside) :]:
-        try:
-            folder.rmdir()
-        except OSError:
-            return
 
 
 @dataclass(frozen=True)
@@ -461,51 +409,58 @@ def checkout_project(request: CheckoutRequest, *, env: Mapping[str, str], python
     SourceError: no such ref, no network, somebody's own work in the tree, a folder of
     something else; then no file was touched.
     """
-    directory = request.directory.absolute()
-    request = replace(request, directory=directory)
-    pin = request.pin
+    directory, pin = request.directory.absolute(), request.pin
     check_ref(pin.ref)
     refuse_mirrors_inside(request.transport.mirrors, directory)
     check_patch_request(
         request.patches, hipify=request.hipify, commit=request.commit_hipify, submodules=request.submodules
     )
+    is_fresh_folder(directory, request.option_names.folder)  # or refused
+    description = f"{pin.ref} at {pin.commit[:12]}" if pin.commit not in ("", pin.ref) else pin.ref
+    description += f" of {hide_credentials(pin.origin)} ({pin.why})"
+    log_note(name_log_line(request.project.name, f"{description} → {directory}"))
+    with hold_new_folder(directory, purpose=f"checkout of {request.project.name}") as folder:
+        result = _checkout_into(replace(request, directory=folder), env, python)
+    result = replace(result, directory=directory, changed=result.changed or folder != directory)
+    commit = result.upstream.commit
+    if result.changed:
+        hipified = f", HEAD {result.head[:12]}" if result.head != commit else ""
+        log_note(f"{directory} is at {commit[:12]}{hipified}")
+    else:
+        log_note(f"{directory} is at {commit[:12]} already; nothing to do")
+    return result
+
+
+def _checkout_into(request: CheckoutRequest, env: Mapping[str, str], python: Path) -> CheckoutResult:
+    directory, pin = request.directory, request.pin
     fresh = is_fresh_folder(directory, request.option_names.folder)
     git_dir = directory / ".git" if fresh else find_git_directory(Git(directory, env))
     env = {**env, TREE_VARIABLE: str(git_dir)}
-    shown_origin = hide_credentials(pin.origin)
-    description = f"{pin.ref} at {pin.commit[:12]}" if pin.commit not in ("", pin.ref) else pin.ref
-    log_note(
-        name_log_line(request.project.name, f"{description} of {shown_origin} ({pin.why}) → {directory}")
-    )
-    asking, ref = Git(find_existing_folder(directory), env), pin.commit or pin.ref
     commit, source = resolve_ref(
-        asking,
+        Git(find_existing_folder(directory), env),
         pin.origin,
-        ref,
+        pin.commit or pin.ref,
         transport=request.transport,
         options=(request.option_names.origin, request.option_names.ref),
     )
     state = None if fresh else read_state(git_dir)
     if state is not None and _is_up_to_date(request, state, commit, git_dir, env):
-        log_note(f"{directory} is at {commit[:12]} already; nothing to do")
         return CheckoutResult(directory, replace(pin, commit=commit), state, False)
-    created = make_repository_folder(git_dir) if fresh else []
-    try:
-        with lock_folder(git_dir / OWN_FOLDER, purpose=f"checkout of {request.project.name}"):
-            before = read_state(git_dir)
-            if (before is not None and before.operation is not None) or was_interrupted(git_dir):
-                clear_leftovers(git_dir, env)
+    begun = git_dir if directory.exists() else directory
+    with lock_folder(git_dir / OWN_FOLDER, purpose=f"checkout of {request.project.name}"):
+        before = read_state(git_dir)
+        if (before is not None and before.operation is not None) or was_interrupted(git_dir):
+            clear_leftovers(git_dir, env)
+        try:
             with mark_under_way(git_dir):
                 ready = prepare_repository(request, git_dir, before, commit, source, env=env)
-            commit = ready.commit
-            created = []  # from here on there is something to keep
-            new_state, tree = bring_to_commit(request, git_dir, before, ready, env=env, python=python)
-    finally:
-        remove_created_folders(created, directory)
-    result = CheckoutResult(directory, replace(pin, commit=commit), new_state, True, tree)
-    hipified = f", HEAD {result.head[:12]}" if result.head != commit else ""
-    log_note(f"{directory} is at {commit[:12]}{hipified}")
-    return result
+        except BaseException:
+            if fresh:  # nothing is in it to keep
+                shutil.rmtree(begun)
+            raise
+        commit = ready.commit
+        new_state, tree = bring_to_commit(request, git_dir, before, ready, env=env, python=python)
+    return CheckoutResult(directory, replace(pin, commit=commit), new_state, True, tree)
 
 
 def _is_up_to_date(
@@ -582,29 +537,10 @@ def checkout_projects(
         return [CheckoutOutcome(task.project, result)], followers
 
     first = [task for task in tasks if task.after not in names]
-    with _ensure_folder(folder):
+    with ensure_folder(folder):
         outcomes = {
             outcome.project: outcome
             for batch in run_growing_work(work, first, jobs=len(tasks))
             for outcome in batch
         }
     return [outcomes[task.project] for task in tasks]
-
-
-@contextmanager
-def _ensure_folder(folder: Path) -> Iterator[None]:
-    """Have a folder, and take it back when nothing has come into it.
-
-    Those who work in it side by side must not find it gone because one of them failed.
-    """
-    created = [path for path in (folder, *folder.parents) if not path.exists()]
-    above = created[-1].parent if created else folder
-    for path in (*created, above):
-        if os.path.lexists(path) and not path.is_dir():
-            raise SourceError(f"{path} is not a folder", tip="name another one with --repo")
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        yield
-    finally:
-        while created and not any(created[0].iterdir()):
-            created.pop(0).rmdir()
