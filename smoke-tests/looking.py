@@ -25,7 +25,7 @@ _SHOWN_LINES = 15
 _DATA = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from rocm_wheels.testing.smoke_data import make_smoke_data
+from rocm_wheels.testing.smoke import make_smoke_data
 sys.stdout.write(json.dumps(make_smoke_data(*(word or None for word in sys.argv[2:]))))
 """
 

@@ -16,13 +16,12 @@ from rocm_wheels.models import (
     IssueTable,
     RocmReleaseTable,
     TorchBuildTable,
-    domain_libraries,
     dtypes,
     find_conflicts,
+    libraries,
     lint_tables,
     load_compat_tables,
     load_overrides,
-    rocm_libraries,
 )
 
 
@@ -35,8 +34,8 @@ def test_the_tables_fit_together():
 
 def test_what_a_table_says_of_itself_is_a_finding(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(dtypes, "find_dtype_disagreements", lambda: (("gfx942", "fp8-ocp: only here"),))
-    monkeypatch.setattr(rocm_libraries, "list_unknown_exclusions", lambda: (("gfx900", "rocFoo"),))
-    monkeypatch.setattr(domain_libraries, "find_conflicts", lambda: ("a needs b",))
+    monkeypatch.setattr(libraries, "list_unknown_exclusions", lambda: (("gfx900", "rocFoo"),))
+    monkeypatch.setattr(libraries, "find_conflicts", lambda: ("a needs b",))
     table = load_overrides()
     held = load_compat_tables()
     odd = changed(table, cards={"gfx90b": table.cards["gfx1031"]})

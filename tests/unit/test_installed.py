@@ -17,7 +17,7 @@ from installed_trees import environment, install, install_torch
 from rocm_wheels.core import DataError, UsageError
 from rocm_wheels.hosts import (
     check_kernel_support,
-    installed_kernels,
+    gpu_support,
     list_kernel_targets,
     list_library_files,
     list_library_roots,
@@ -232,7 +232,7 @@ def test_a_library_is_read_once_while_it_stays_as_it_is(
 ) -> None:
     read: list[Path] = []
     monkeypatch.setattr(
-        installed_kernels,
+        gpu_support,
         "read_library_targets",
         lambda path: (read.append(path), read_library_targets(path))[1],
     )

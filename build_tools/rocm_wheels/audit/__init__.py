@@ -1,8 +1,8 @@
 """Checks of finished wheels: nothing counts before it was looked at.
 
 ``verify_wheel`` scans a wheel once into an ``AuditedWheel`` (with the ``WheelExpectation``), runs every
-``WheelCheck`` of ``table`` and the import in a clean process, and returns an ``AuditReport`` of
-``Finding`` and ``SkippedCheck``. A new check is a function and a line in ``table``.
+``WheelCheck`` of ``CHECKS`` and the import in a clean process, and returns an ``AuditReport`` of
+``Finding`` and ``SkippedCheck``. A new check is a function and a line in ``verify``.
 """
 
 import lazy_loader

@@ -1,4 +1,6 @@
 from .audited_wheel import AuditedWheel as AuditedWheel
+from .audited_wheel import AuditReport as AuditReport
+from .audited_wheel import SkippedCheck as SkippedCheck
 from .audited_wheel import WheelExpectation as WheelExpectation
 from .audited_wheel import is_same_name as is_same_name
 from .audited_wheel import list_accepted_tags as list_accepted_tags
@@ -12,8 +14,6 @@ from .import_check import describe_exit as describe_exit
 from .import_check import explain_no_import as explain_no_import
 from .import_check import make_clean_environment as make_clean_environment
 from .metadata import is_same_version as is_same_version
-from .report import AuditReport as AuditReport
-from .report import SkippedCheck as SkippedCheck
 from .verify import CHECKS as CHECKS
 from .verify import IMPORT_CHECK as IMPORT_CHECK
 from .verify import IMPORT_SUMMARY as IMPORT_SUMMARY

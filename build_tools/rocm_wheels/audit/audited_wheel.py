@@ -1,18 +1,22 @@
-"""Hold what a check looks at: one finished wheel, and what it was asked to be."""
+"""An audited wheel: what a check looks at, what it was asked to be, and the report of all checks.
+
+What a check could not look at is a ``SkippedCheck``, which is no pass."""
 
 from __future__ import annotations
 
 import fnmatch
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import DataError
+from rocm_wheels.core import DataError, Finding, find_errors
 from rocm_wheels.models import Platform, Project, strip_features
+from rocm_wheels.variants import WheelTargets
 from rocm_wheels.wheels import (
     CodeObject,
     WheelScan,
@@ -145,3 +149,71 @@ def list_accepted_tags(interpreter: str, platforms: Sequence[str]) -> frozenset[
 def is_same_name(name: str, other: str) -> bool:
     """Tell whether two spellings name one distribution (PEP 503)."""
     return canonicalize_name(name) == canonicalize_name(other)
+
+
+@dataclass(frozen=True)
+class SkippedCheck:
+    """A check that did not run, and why."""
+
+    reason: str
+    check: str = ""
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """What the checks said about one wheel.
+
+    ``targets`` are the base gfx targets of all device code inside, ``size`` is in bytes.
+    ``archives`` are the ``.kpack`` archives that libraries name as the place of theirs, ``parts`` the device
+    wheels that were read with it, ``held_targets`` is what a variant may say of the wheel. ``libraries``: the
+    targets of each member with device code. ``ran`` and ``skipped`` together name every check.
+    ``jit_sources``: the HIP sources that the user's machine compiles.
+    """
+
+    wheel: Path
+    size: int
+    sha256: str
+    targets: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    ran: tuple[str, ...]
+    skipped: tuple[SkippedCheck, ...]
+    archives: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
+    held_targets: WheelTargets = field(default_factory=WheelTargets)
+    libraries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    jit_sources: tuple[str, ...] = ()
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings that keep the wheel from counting."""
+        return find_errors(self.findings)
+
+    @property
+    def passed(self) -> bool:
+        """Tell whether the wheel counts: warnings are shown, and do not reject it."""
+        return not self.errors
+
+    def to_json(self) -> dict[str, object]:
+        """Return the report as plain JSON values."""
+        return {
+            "wheel": self.wheel.name,
+            "size": self.size,
+            "sha256": self.sha256,
+            "targets": list(self.targets),
+            "archives": list(self.archives),
+            "device_wheels": list(self.parts),
+            "jit_sources": list(self.jit_sources),
+            "passed": self.passed,
+            "findings": [
+                {
+                    "check": f.check,
+                    "severity": f.severity,
+                    "what": f.message,
+                    "where": f.subject,
+                    "tip": f.tip,
+                }
+                for f in self.findings
+            ],
+            "ran": list(self.ran),
+            "skipped": {skip.check: skip.reason for skip in self.skipped},
+        }

@@ -10,8 +10,7 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 
-from rocm_wheels.audit.audited_wheel import AuditedWheel
-from rocm_wheels.audit.report import SkippedCheck
+from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck
 from rocm_wheels.core import DataError, Finding
 
 # files that installers write; in a wheel they tell lies about the machine that it lands on

@@ -19,8 +19,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.audit.audited_wheel import AuditedWheel, is_same_name, list_base_targets
-from rocm_wheels.audit.report import SkippedCheck
+from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck, is_same_name, list_base_targets
 from rocm_wheels.core import Finding, UsageError
 from rocm_wheels.models import DeviceCodeRule, strip_features
 from rocm_wheels.wheels import WheelName, parse_wheel_name

@@ -10,8 +10,13 @@ from packaging.requirements import Requirement
 from packaging.tags import Tag
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.audit.audited_wheel import AuditedWheel, get_python_version, is_same_name, list_accepted_tags
-from rocm_wheels.audit.report import SkippedCheck
+from rocm_wheels.audit.audited_wheel import (
+    AuditedWheel,
+    SkippedCheck,
+    get_python_version,
+    is_same_name,
+    list_accepted_tags,
+)
 from rocm_wheels.core import Finding, Severity
 from rocm_wheels.models import load_project
 

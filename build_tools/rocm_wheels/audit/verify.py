@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rocm_wheels.audit.audited_wheel import AuditedWheel, WheelExpectation
+from rocm_wheels.audit.audited_wheel import AuditedWheel, AuditReport, SkippedCheck, WheelExpectation
 from rocm_wheels.audit.contents import (
     check_archive,
     check_files,
@@ -41,7 +41,6 @@ from rocm_wheels.audit.metadata import (
     check_requires_python,
     check_rocm_requirement,
 )
-from rocm_wheels.audit.report import AuditReport, SkippedCheck
 from rocm_wheels.core import (
     Finding,
     copy_atomically,

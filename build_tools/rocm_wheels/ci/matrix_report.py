@@ -1,25 +1,60 @@
-"""Show a matrix: as tables for people, as JSON, as outputs and summary of a GitHub job."""
+"""A matrix as others read it: tables and JSON for people, rows for GitHub, cells that changed files touch.
+
+Which lines changed files touch follows from ``touches`` of ``data/ci.yaml``: there the first glob that
+matches a file counts. ``**`` stands for anything, ``*`` for anything but a slash, ``{project}`` and
+``{line}`` for names that there are.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rocm_wheels.ci.matrix import (
     BuiltCell,
     ExcludedCell,
     Matrix,
     MatrixCell,
+    MatrixSelection,
+    choose_lines,
+    collect_targets,
     combine_builds,
     group_cells,
+    line_key,
+    python_key,
     set_key,
 )
-from rocm_wheels.ci.matrix_costs import Prices, Saving
-from rocm_wheels.core import UsageError, align_rows, format_count, format_table, name_failed_file
-from rocm_wheels.models import MULTI_ARCH, CiTest
+from rocm_wheels.ci.matrix_costs import (
+    CHECKOUT_STEP,
+    INSTALL_ROCM_STEP,
+    INSTALL_TOOLS_STEP,
+    Prices,
+    Saving,
+    choose_first_builds,
+    choose_stager,
+    is_shared_wheel,
+    limit_minutes,
+    list_companions,
+    list_line_projects,
+    list_shared_before_torch,
+)
+from rocm_wheels.core import UsageError, align_rows, format_count, format_table, log_warning, name_failed_file
+from rocm_wheels.models import (
+    MULTI_ARCH,
+    ChangeScope,
+    CiTable,
+    CiTest,
+    Platform,
+    Project,
+    get_release_lines,
+    list_project_names,
+    share_jobs,
+)
 
 _SET_HEADER = ("platform", "torch", "family", "Pythons", "ROCm", "tests", "builder h", "GPU h", "disk GiB")
 _MOST_CELLS = 2
@@ -232,3 +267,366 @@ def set_outputs(env: Mapping[str, str], values: Mapping[str, str]) -> None:
     except OSError as failure:
         name_failed_file(failure, path)
         raise
+
+
+RowKind = Literal[
+    "cells", "first", "others", "tested", "torch_tested", "sets", "pythons", "companions", "lines"
+]
+MatrixRow = dict[str, Any]
+_TORCH_TESTS: CiTest = "tests"
+SHORT_TESTS: tuple[CiTest, ...] = ("sanity", "smoke")  # tests of the first job on a GPU
+_SETUP_MINUTES = (
+    25  # minutes of a job on a GPU that are not its tests: to install, and to hand over what they found
+)
+
+
+def make_rows(cells: Sequence[BuiltCell], prices: Prices, kind: RowKind) -> list[MatrixRow]:
+    """Return what a matrix of GitHub includes: texts, numbers and booleans; keys are never renamed.
+
+    ``cells``: a row a build, which is a cell, or all families of a Python together; of them ``first`` are
+    those that warm the cache, ``others`` the rest. ``tested``: a row a cell with a machine to test on, which
+    names what it is ``built`` as; ``torch_tested`` those on which torch's own tests run.
+    ``sets``: a row a set of wheels: a family of a line and platform, or all of them.
+    ``pythons``: a row for what all families of a Python share and needs no torch, where there is such a
+    thing (``given`` names it in the rows of cells); ``companions`` for what needs one: ``torch`` names the
+    build whose torch it is built against, ``reserve`` another. ``lines``: a row a torch line and platform: a
+    lock, a checkout.
+    """
+    if kind == "lines":
+        return [_make_line_row(group, prices) for group in group_cells(cells, line_key).values()]
+    if kind == "sets":
+        sets = group_cells(cells, set_key).values()
+        stagers = share_jobs(prices.table.staging, len(sets))
+        return [_make_set_row(group, prices, label) for group, label in zip(sets, stagers, strict=True)]
+    if kind == "pythons":
+        with_shared = [
+            built_cell
+            for built_cell in cells
+            if list_shared_before_torch(built_cell.cell.platform, built_cell.cell.line)
+        ]
+        return [_make_python_row(group, prices) for group in group_cells(with_shared, python_key).values()]
+    first = {built_cell.cell for built_cell in choose_first_builds(cells, prices)}
+    if kind == "companions":
+        with_companions = [
+            built_cell
+            for built_cell in combine_builds(cells)
+            if list_companions(built_cell.cell.platform, built_cell.cell.line)
+        ]
+        return [
+            _make_companions_row(group, prices, first)
+            for group in group_cells(with_companions, python_key).values()
+        ]
+    required_key = {"first": "first", "tested": "tester", "torch_tested": "torch_test_minutes"}.get(
+        kind, "cell"
+    )
+    chosen = cells if kind in {"tested", "torch_tested"} else combine_builds(cells)
+    made_rows = [
+        row
+        for built_cell in chosen
+        if (row := _make_cell_row(built_cell, prices, first=built_cell.cell in first))[required_key]
+    ]
+    return [row for row in made_rows if not row["first"]] if kind == "others" else made_rows
+
+
+def _make_cell_row(build: BuiltCell, prices: Prices, *, first: bool) -> MatrixRow:
+    cell, platform = build.cell, build.cell.platform
+    projects = [
+        project
+        for project in list_line_projects(platform, cell.line)
+        if not is_shared_wheel(project, platform)
+    ]
+    before, after = list_shared_before_torch(platform, cell.line), list_companions(platform, cell.line)
+    names = [INSTALL_ROCM_STEP, INSTALL_TOOLS_STEP, *(project.name for project in projects)]
+    # a cache that was lost, or never filled, must cost nobody a night: limits are those of a cold one
+    hours = sum(prices.price_step(name, len(build.targets), platform).hours for name in names)
+    return {
+        "cell": str(cell),
+        "name": _name_cell(cell),
+        "built": _name_cell(build.build),
+        "family": cell.family,
+        "targets": ",".join(build.targets),
+        "extras": _list_device_extras(build.targets),
+        "python": cell.python,
+        "line": cell.line,
+        "platform": platform,
+        "rocm": build.rocm,
+        "projects": " ".join(project.name for project in projects),
+        "wheels": _list_wheel_globs(projects),
+        "packages": " ".join(project.distribution for project in [*projects, *before, *after]),
+        "given": " ".join(project.name for project in before),
+        "shared": f"{python_tag(cell.python)}-{cell.line}-{platform}",
+        "builder": build.builder,
+        "first": first,
+        "minutes": _limit_build_minutes(prices, platform, hours),
+        "tests": " ".join(build.tests),
+        "tester": build.tester,
+        "test_minutes": (short := _limit_test_minutes(build, prices, SHORT_TESTS)),
+        "test_step_minutes": max(short - _SETUP_MINUTES, 0),
+        "torch_test_minutes": (torch := _limit_test_minutes(build, prices, (_TORCH_TESTS,))),
+        "torch_step_minutes": max(torch - _SETUP_MINUTES, 0),
+        "untested": build.untested,
+    }
+
+
+def _make_python_row(group: Sequence[BuiltCell], prices: Prices) -> MatrixRow:
+    cell = group[0].cell
+    return _make_shared_row(group, prices, list_shared_before_torch(cell.platform, cell.line))
+
+
+def _make_companions_row(
+    group: Sequence[BuiltCell], prices: Prices, first: Collection[MatrixCell]
+) -> MatrixRow:
+    """Return a row with the cell whose torch is built against, the first or the cheapest, and a reserve."""
+    cell = group[0].cell
+    by_cost = sorted(
+        group, key=lambda build: (build.cell not in first, prices.price_cell(build).hours, str(build.cell))
+    )
+    torch, reserve, *_ = [*(_name_cell(build.cell) for build in by_cost), ""]
+    projects = list_companions(cell.platform, cell.line)
+    return {
+        **_make_shared_row(group, prices, projects),
+        "wheels": _list_wheel_globs(projects),
+        "torch": torch,
+        "reserve": reserve,
+    }
+
+
+def _make_shared_row(group: Sequence[BuiltCell], prices: Prices, projects: Iterable[Project]) -> MatrixRow:
+    first = group[0]
+    cell, platform, targets = first.cell, first.cell.platform, collect_targets(group)
+    shared = [project.name for project in projects]
+    hours = sum(
+        prices.price_step(name, len(targets), platform).hours
+        for name in (INSTALL_ROCM_STEP, INSTALL_TOOLS_STEP, *shared)
+    )
+    return {
+        "name": f"{python_tag(cell.python)}-{cell.line}-{platform}",
+        "python": cell.python,
+        "line": cell.line,
+        "platform": platform,
+        "rocm": first.rocm,
+        "targets": ",".join(targets),
+        "extras": _list_device_extras(targets),
+        "projects": " ".join(shared),
+        "builder": first.builder,
+        "minutes": _limit_build_minutes(prices, platform, hours),
+    }
+
+
+def _make_line_row(group: Sequence[BuiltCell], prices: Prices) -> MatrixRow:
+    first = group[0]
+    cell, platform = first.cell, first.cell.platform
+    return {
+        "name": f"{cell.line}-{platform}",
+        "line": cell.line,
+        "platform": platform,
+        "rocm": first.rocm,
+        "pythons": " ".join(dict.fromkeys(each.cell.python for each in group)),
+        "families": " ".join(dict.fromkeys(each.cell.family for each in group)),
+        "layout": first.layout,
+        "targets": ",".join(collect_targets(group)),
+        "cells": len(group),
+        "builder": first.builder,
+        "minutes": _limit_build_minutes(
+            prices, platform, prices.price_step(CHECKOUT_STEP, 0, platform).hours
+        ),
+    }
+
+
+def _make_set_row(group: Sequence[BuiltCell], prices: Prices, label: str) -> MatrixRow:
+    first = group[0]
+    cell, size = first.cell, sum(prices.stated_size(each) for each in combine_builds(group))
+    return {
+        "name": f"{first.staged_as}-{cell.line}-{cell.platform}",
+        "family": first.staged_as,
+        "families": " ".join(dict.fromkeys(each.cell.family for each in group)),
+        "layout": first.layout,
+        "targets": ",".join(collect_targets(group)),
+        "line": cell.line,
+        "platform": cell.platform,
+        "rocm": first.rocm,
+        "pythons": " ".join(dict.fromkeys(each.cell.python for each in group)),
+        "cells": len(group),
+        "tested": any(each.tester for each in group),
+        "gib": round(size / (1 << 30), 1),
+        "stager": choose_stager(prices.table, size, label),
+    }
+
+
+def _list_wheel_globs(projects: Iterable[Project]) -> str:
+    """Return the names of the wheels of projects, as globs in lines: what an artifact is made of."""
+    return "\n".join(f"wheels/{project.distribution.replace('-', '_')}-*.whl" for project in projects)
+
+
+def _list_device_extras(targets: Iterable[str]) -> str:
+    """Return the extras of the package `rocm` that bring what GPUs need of it."""
+    return ",".join(f"device-{target}" for target in targets)
+
+
+def _name_cell(cell: MatrixCell) -> str:
+    return f"{cell.family}-{python_tag(cell.python)}-{cell.line}-{cell.platform}"
+
+
+def python_tag(python: str) -> str:
+    """Return the tag of a Python: ``cp312``, ``cp313t``."""
+    return f"cp{python.replace('.', '')}"
+
+
+def _limit_test_minutes(built_cell: BuiltCell, prices: Prices, kinds: Collection[CiTest]) -> int:
+    """Return how long the job on a machine with GPUs may take, which installs ROCm and torch first."""
+    minutes = [prices.table.tests[test].minutes for test in built_cell.tests if test in kinds]
+    return limit_minutes(prices.table, sum(minutes) / 60, hosted=False) if minutes else 0
+
+
+def _limit_build_minutes(prices: Prices, platform: Platform, hours: float) -> int:
+    return limit_minutes(prices.table, hours, hosted=prices.table.platforms[platform].hosted)
+
+
+def check_named_files(repository: Path, names: Iterable[str]) -> list[str]:
+    """Return files that a user names, as git prints paths; warn of those that are not there.
+
+    Whole paths may lie in the repository; others count from its top. Raises UsageError for what lies outside.
+    """
+    paths = []
+    for name in names:
+        path = Path(os.path.normpath(repository / name))
+        if not path.is_relative_to(repository) or path == repository:
+            raise UsageError(f"--changed {name} is no file of {repository}", tip="name it from there")
+        if path.is_dir() and not path.is_symlink():
+            raise UsageError(f"--changed {name} is a folder", tip="name the files in it that have changed")
+        if not os.path.lexists(path):
+            log_warning(f"--changed: there is no {path}; it counts as a file that was removed")
+        paths.append(path.relative_to(repository).as_posix())
+    return paths
+
+
+def list_changed_since(repository: Path, ref: str) -> list[str]:
+    """Return the paths that differ between where a branch left ``ref`` and the files as they are now.
+
+    Files that git does not know yet count, renamed ones under both names. Since zeros, which is what GitHub
+    says of a branch that was not there before a push, all have changed. Raises UsageError for no repository
+    or no such commit.
+    """
+    from git import Repo
+    from git.exc import BadName, GitCommandError, InvalidGitRepositoryError, NoSuchPathError
+
+    everything = set(ref) == {"0"}
+    try:
+        repo = Repo(repository)
+        base = repo.merge_base("HEAD" if everything else ref, "HEAD")
+    except (InvalidGitRepositoryError, NoSuchPathError) as cause:
+        raise UsageError(f"{repository} is no git repository", tip="name the files with --changed") from cause
+    except (GitCommandError, BadName, ValueError) as cause:
+        tip = "a shallow clone may not have it: git fetch origin REF, with --deepen where it ends before it"
+        raise UsageError(f"there is no commit {ref or repr(ref)} in {repository}", tip=tip) from cause
+    if not base:
+        raise UsageError(f"{ref} and HEAD have no commit in common in {repository}", tip="git fetch --deepen")
+    if everything:
+        output = repo.git.ls_files("-z")
+    else:
+        output = repo.git.diff("--name-only", "--no-renames", "-z", base[0].hexsha)
+    return sorted({*filter(None, output.split("\0")), *repo.untracked_files})
+
+
+_GLOB_PIECES = re.compile(r"\*\*|\*|\{project\}|\{line\}|[^*{]+|.")
+
+
+@dataclass(frozen=True)
+class ChangedFile:
+    """A changed file: what it has to do with, and of which project and torch line ("": every one)."""
+
+    path: str
+    what: ChangeScope
+    project: str = ""
+    line: str = ""
+
+
+@dataclass(frozen=True)
+class AffectedCell:
+    """A cell with the projects that must be built anew, in order; () when it must only be tested."""
+
+    built: BuiltCell
+    projects: tuple[str, ...]
+
+
+def classify_changes(table: CiTable, paths: Iterable[str]) -> list[ChangedFile]:
+    """Return what each file has to do with; paths are as git prints them."""
+    return [_classify_file(table, path) for path in paths]
+
+
+def widen_selection(
+    table: CiTable, selection: MatrixSelection, changes: Sequence[ChangedFile]
+) -> MatrixSelection:
+    """Return a selection with the torch lines that changes are about, where it names no lines itself.
+
+    Else a change of a patch for a line that the trigger does not build would pass with nothing built.
+    """
+    named = [change.line for change in changes if change.line and change.what != "nothing"]
+    if selection.lines or not named or selection.trigger not in table.triggers:
+        return selection
+    return replace(selection, lines=tuple(dict.fromkeys((*choose_lines(table, selection.trigger), *named))))
+
+
+def find_affected_cells(cells: Sequence[BuiltCell], changes: Sequence[ChangedFile]) -> list[AffectedCell]:
+    """Return the cells that a change has to do with."""
+    affected_cells = []
+    for built in cells:
+        mine = [
+            change for change in changes if change.line in {"", built.cell.line} and change.what != "nothing"
+        ]
+        names = _list_affected_projects(mine, list_line_projects(built.cell.platform, built.cell.line))
+        if names or (built.tests and any(change.what == "tests" for change in mine)):
+            affected_cells.append(AffectedCell(built, names))
+    return affected_cells
+
+
+def choose_cheapest_cells(cells: Sequence[BuiltCell], prices: Prices) -> list[BuiltCell]:
+    """Return one cell for each line and platform that stands for all: of those that are tested, the cheapest.
+
+    Where none is tested, the cheapest there is.
+    """
+    chosen = []
+    for mine in group_cells(cells, line_key).values():
+        tested = [built_cell for built_cell in mine if built_cell.tests]
+        chosen.append(
+            min(
+                tested or mine,
+                key=lambda built_cell: (prices.price_cell(built_cell).hours, str(built_cell.cell)),
+            )
+        )
+    return chosen
+
+
+def _list_affected_projects(changes: Sequence[ChangedFile], projects: Sequence[Project]) -> tuple[str, ...]:
+    """Return what is built anew: what changed, and what is built with it."""
+    if any(change.what == "everything" for change in changes):
+        return tuple(project.name for project in projects)
+    here = {project.name for project in projects}  # not what the platform lacks: nobody waits for it
+    anew = here & {change.project for change in changes if change.what == "project"}
+    for project in projects:  # in the order of the builds
+        if anew & {*project.build.after, *project.build.needs}:
+            anew.add(project.name)
+    return tuple(project.name for project in projects if project.name in anew)
+
+
+def _classify_file(table: CiTable, path: str) -> ChangedFile:
+    for touch in table.touches:
+        for glob in touch.paths:
+            if match := _make_pattern(glob).fullmatch(path):
+                names = match.groupdict()
+                return ChangedFile(path, touch.what, names.get("project", ""), names.get("line", ""))
+    raise AssertionError("the last glob is **")
+
+
+def _make_pattern(glob: str) -> re.Pattern[str]:
+    patterns = {
+        "**": ".*",
+        "*": "[^/]*",
+        "{project}": f"(?P<project>{_match_any(list_project_names())})",
+        "{line}": f"(?P<line>{_match_any(line.name for line in get_release_lines())})",
+    }
+    return re.compile("".join(patterns.get(piece, re.escape(piece)) for piece in _GLOB_PIECES.findall(glob)))
+
+
+def _match_any(names: Iterable[str]) -> str:
+    return "|".join(sorted(map(re.escape, names), key=len, reverse=True))

@@ -129,11 +129,11 @@ TABLES = {
     "known": ("torch_builds:tabulate_issues", "known issues of finished builds"),
     "dtypes": ("dtypes:tabulate_dtypes", "data types of torch on each GPU"),
     "libraries": (
-        "rocm_libraries:tabulate_rocm_libraries",
+        "libraries:tabulate_rocm_libraries",
         "libraries of ROCm, and what of torch stands on them",
     ),
     "domains": (
-        "domain_libraries:tabulate_domain_libraries",
+        "libraries:tabulate_domain_libraries",
         "torchvision, torchaudio and other libraries around torch",
     ),
     "features": ("torch_features:tabulate_features", "features of torch on ROCm, and since when"),

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 
 from rocm_wheels.compile.build_request import BuildRequest
-from rocm_wheels.compile.hooks.table import find_hooks
+from rocm_wheels.compile.hooks import find_hooks
 from rocm_wheels.compile.variables import add_flags, prepend_path
 from rocm_wheels.models import check_exact_requirement, load_project
 

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from rocm_wheels.core.errors import HostError, RocmWheelsError
 from rocm_wheels.core.files import write_json_file
 from rocm_wheels.core.log import log_note, log_warning
-from rocm_wheels.core.process_groups import is_interrupted
+from rocm_wheels.core.process import is_interrupted
 from rocm_wheels.core.retry import (
     BUSY_STATUSES,
     RetryPolicy,

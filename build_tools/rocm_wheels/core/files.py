@@ -22,7 +22,7 @@ from typing import BinaryIO
 
 from rocm_wheels.core.errors import DataError, RocmWheelsError, UsageError, name_failed_file
 from rocm_wheels.core.log import log_note, log_warning
-from rocm_wheels.core.process_groups import end_leftover_groups, note_groups_in, wait_or_stop
+from rocm_wheels.core.process import end_leftover_groups, note_groups_in, wait_or_stop
 from rocm_wheels.core.tables import format_count
 
 _PIECE_SIZE = 1 << 20

@@ -11,8 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from typing import TypeVar
 
-from rocm_wheels.core.process import end_all_processes
-from rocm_wheels.core.process_groups import block_new_work
+from rocm_wheels.core.process import block_new_work, end_all_processes
 
 ItemT = TypeVar("ItemT")
 WorkResultT = TypeVar("WorkResultT")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from rocm_wheels.core.process_groups import wait_or_stop
+from rocm_wheels.core.process import wait_or_stop
 
 ResultT = TypeVar("ResultT")
 

@@ -1,7 +1,13 @@
-"""Define what a store can do and what its answers look like, and what all kinds of stores share.
+"""Stores: what one can do, opening the one that a URL means, and one that only records (a dry run).
 
 Files are written once and stay, but for the few documents that point at others: those are exchanged under
 the condition that nobody else has done so meanwhile. No more is asked of a store.
+
+``open_store`` opens what a URL or path means; ``DryRunStore`` stands in for a store in a dry run: it records
+what would be written, and reads as if it had been.
+
+A server may take the conditions and ignore them (s3rver does): two promoters at a time would both win
+there. So they are tried once, on a file of no use.
 """
 
 from __future__ import annotations
@@ -9,14 +15,19 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+import secrets
+import shlex
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
+from urllib.parse import SplitResult, urlsplit
 
 from rocm_wheels.core.errors import ReleaseError, UsageError
 from rocm_wheels.core.files import hash_file
+from rocm_wheels.core.log import log_warning
 from rocm_wheels.core.retry import RetryPolicy, run_with_retries
+from rocm_wheels.core.shell import hide_credentials
 
 _PATH_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+!~-]*")
 RUN_AGAIN_TIP = "run the same command again; what is finished is kept"
@@ -226,3 +237,234 @@ def make_changed_error(source: object) -> ReleaseError:
     return ReleaseError(
         f"{source} has other bytes than when it was looked at; nothing was sent of it", tip=tip
     )
+
+
+class DryRunStore:
+    """A store as it would be after all that was asked of this one. ``writes`` says what that was."""
+
+    def __init__(self, inner: Store) -> None:
+        self._inner = inner
+        self.writes: list[str] = []
+        self._pretended: dict[
+            str, bytes | str | None
+        ] = {}  # content, or the path that was copied; None: gone
+        self.url, self.folder, self.conditional = inner.url, inner.folder, inner.conditional
+        self.looks_first = inner.looks_first
+
+    def record_write(self, description: str) -> None:
+        """Note a write."""
+        self.writes.append(description)
+
+    def read(self, path: str) -> StoredFile:
+        """Return a whole file. Raises NotInStoreError."""
+        content = self._pretended.get(path, path)
+        if content is None:
+            raise NotInStoreError(f"there is no {path} in {self.url}")
+        if isinstance(content, bytes):
+            return StoredFile(content, hashlib.sha256(content).hexdigest())
+        return self._inner.read(content)
+
+    def fetch(self, path: str, target: Path) -> None:
+        """Copy a file to this machine. Raises NotInStoreError."""
+        target.write_bytes(self.read(path).content)
+
+    def head(self, path: str) -> StoredFileInfo | None:
+        """Return what is known of a file."""
+        content = self._pretended.get(path, path)
+        if isinstance(content, bytes):
+            digest = hashlib.sha256(content).hexdigest()
+            return StoredFileInfo(len(content), digest, digest)
+        return None if content is None else self._inner.head(content)
+
+    def digest(self, path: str) -> str:
+        """Return the sha256 (hex) of a file. Raises NotInStoreError."""
+        content = self._pretended.get(path, path)
+        return self._inner.digest(content) if isinstance(content, str) else str(self.read(path).tag)
+
+    def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:
+        """Say that a file would be created. Raises AlreadyInStoreError."""
+        payload = content if isinstance(content, bytes) else content.read_bytes()
+        require_digest(hashlib.sha256(payload).hexdigest(), sha256, content)
+        return self._pretend_write("create", path, payload)
+
+    def replace(self, path: str, content: bytes, tag: str | None) -> str:
+        """Say that a file would be replaced. Raises ChangedInStoreError."""
+        info = self.head(path)
+        if (info.tag if info else None) != tag:
+            raise ChangedInStoreError(f"{path} was changed by another process in the meantime")
+        self._pretended[path] = content
+        self.record_write(f"{'create' if tag is None else 'replace'} {path}")
+        return hashlib.sha256(content).hexdigest()
+
+    def copy(self, source: str, target: str) -> str:
+        """Say that a file would be copied. Raises NotInStoreError and AlreadyInStoreError."""
+        if self.head(source) is None:
+            raise NotInStoreError(f"there is no {source} in {self.url}")
+        original = self._pretended.get(source, source)
+        assert original is not None
+        return self._pretend_write("copy", target, original)
+
+    def listing(self, prefix: str) -> Iterator[ListedFile]:
+        """Yield the files below a folder, sorted by path."""
+        start = prefix_of_folder(prefix)
+        existing = {listed.path: listed for listed in self._inner.listing(prefix)}
+        for path in sorted({*existing, *(path for path in self._pretended if path.startswith(start))}):
+            if path not in self._pretended:
+                yield existing[path]
+            elif (info := self.head(path)) is not None:
+                yield ListedFile(path, info.size, info.tag)
+
+    def folders(self, prefix: str) -> list[str]:
+        """Return the names of the folders that lie directly in a folder."""
+        start = prefix_of_folder(prefix)
+        new = {path[len(start) :].split("/")[0] for path in self._pretended if path.startswith(start)}
+        return sorted({*self._inner.folders(prefix), *new})
+
+    def remove(self, path: str) -> None:
+        """Say that a file would be deleted."""
+        self._pretended[path] = None
+        self.record_write(f"remove {path}")
+
+    def url_of(self, path: str) -> str:
+        """Return where a file is."""
+        return self._inner.url_of(path)
+
+    def _pretend_write(self, action: str, path: str, content: bytes | str) -> str:
+        if self.head(path) is not None:
+            raise AlreadyInStoreError(f"{path} is in {self.url} already")
+        self._pretended[path] = content
+        self.record_write(f"{action} {path}")
+        info = self.head(path)
+        return info.tag if info else ""
+
+
+_BUCKET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def open_store(url: str, env: Mapping[str, str]) -> Store:
+    """Return the store of a path or URL; nothing is asked of it yet. Raises UsageError for none.
+
+    ``env`` holds what AWS's own tools read, credentials and ``AWS_ENDPOINT_URL`` included.
+    """
+    from rocm_wheels.core.store_folder import FolderStore
+
+    if not url.strip():
+        raise UsageError("the store has no name", tip="name a folder, or s3://bucket/prefix")
+    parts = urlsplit(url)
+    if len(parts.scheme) < 2 or "://" not in url:  # a letter is a drive of Windows
+        folder = _expand_home(url)
+    elif parts.scheme == "file":
+        folder = _path_of_file_url(parts)
+    elif parts.scheme == "s3":
+        return _open_bucket(url.partition("://")[2], env)
+    else:
+        from rocm_wheels.core.store_fsspec import FsspecStore
+
+        return FsspecStore(url)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder", tip="name another one")
+    return FolderStore(folder)
+
+
+def open_existing_store(url: str, env: Mapping[str, str]) -> Store:
+    """Return the store of a path or URL for those who read what others staged.
+
+    Raises UsageError for none, and for a folder that is not there. Whether a bucket is, the first read tells.
+    """
+    store = open_store(url, env)
+    if store.folder is not None and not store.folder.is_dir():
+        raise UsageError(
+            f"there is no store at {store.url}: the folder does not exist",
+            tip=f"correct the path, or `rocm-wheels stage {shlex.quote(url)} …` makes a store there",
+        )
+    return store
+
+
+def _expand_home(path: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as cause:
+        raise UsageError(
+            f"{path} is in the home of nobody", tip="name a folder, or s3://bucket/prefix"
+        ) from cause
+
+
+def _path_of_file_url(parts: SplitResult) -> Path:
+    from urllib.request import url2pathname
+
+    if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
+        raise UsageError(
+            f"{hide_credentials(parts.geturl())} is no folder of this machine",
+            tip=f"three slashes, and a whole path: file:///{parts.netloc}{parts.path}",
+        )
+    return Path(url2pathname(parts.path))
+
+
+def _open_bucket(bucket_and_prefix: str, env: Mapping[str, str]) -> Store:
+    from rocm_wheels.core.store_s3 import S3Store
+
+    bucket, _, prefix = bucket_and_prefix.partition("/")
+    if "@" in bucket:
+        raise UsageError(
+            f"s3://…@{bucket_and_prefix.rpartition('@')[2]}: credentials have no place in the URL of a store",
+            tip="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
+        )
+    if not _BUCKET_NAME.fullmatch(bucket):
+        fault = "names no bucket" if not bucket else f"names no bucket: {bucket!r} cannot be one"
+        raise UsageError(f"s3://{bucket_and_prefix} {fault}", tip="for example: s3://bucket/prefix")
+    return S3Store(bucket, prefix, env)
+
+
+PROBE_FOLDER = "probe"
+
+
+def find_broken_promise(store: Store) -> str | None:
+    """Return what a store does with conditional writes that it must not, ``None`` when all is well.
+
+    A few small writes below ``probe/``; what they leave is removed.
+    """
+    if not store.conditional:
+        return "it knows no conditional writes"
+    path = f"{PROBE_FOLDER}/{secrets.token_hex(8)}"
+    try:
+        tag = store.create(path, b"first")
+    except UnsupportedByStoreError as unknown:
+        return f"it knows no conditional writes ({unknown})"
+    try:
+        if not _is_refused(lambda: store.create(path, b"other"), AlreadyInStoreError):
+            return "a file is created where there is one (If-None-Match is ignored)"
+        new = store.replace(path, b"second", tag)
+        if not _is_refused(lambda: store.replace(path, b"third", tag), ChangedInStoreError):
+            return "a file that another process has changed is replaced (If-Match is ignored)"
+        return None if store.read(path).tag == new else "a tag is not that of the file which was written"
+    finally:
+        store.remove(path)
+
+
+def _is_refused(write: Callable[[], str], refusal: type[ReleaseError]) -> bool:
+    try:
+        write()
+    except refusal:
+        return True
+    return False
+
+
+def require_conditional_writes(store: Store, *, unconditional: bool = False) -> None:
+    """Make sure that nobody's write is lost to another's. Raises ReleaseError.
+
+    ``unconditional``: go on without, looking before each write. A folder of this machine is not asked.
+    """
+    if store.folder is not None:
+        return
+    broken = find_broken_promise(store)
+    if broken is None:
+        return
+    if not unconditional:
+        raise ReleaseError(
+            f"{store.url} does not honour conditional writes: {broken}",
+            tip="two that write at a time would both succeed; where nothing else does: --unconditional",
+        )
+    log_warning(
+        f"{store.url} does not honour conditional writes: make sure that nothing else writes to it now"
+    )
+    store.looks_first = True

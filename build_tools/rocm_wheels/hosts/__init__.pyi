@@ -14,7 +14,11 @@ from .doctor import summarize_findings as summarize_findings
 from .doctor_machine import load_variable_harms as load_variable_harms
 from .gpu_support import check_kernel_support as check_kernel_support
 from .gpu_support import find_served_gpus as find_served_gpus
+from .gpu_support import list_kernel_targets as list_kernel_targets
+from .gpu_support import list_library_files as list_library_files
+from .gpu_support import list_library_roots as list_library_roots
 from .gpu_support import make_visible_line as make_visible_line
+from .gpu_support import read_installed_code as read_installed_code
 from .host import StatedMachine as StatedMachine
 from .host import TargetHost as TargetHost
 from .host import detect_platform as detect_platform
@@ -26,10 +30,6 @@ from .install import make_temporary_cache as make_temporary_cache
 from .install_plan import InstallPlan as InstallPlan
 from .install_plan import list_commands as list_commands
 from .install_plan import make_plan_json as make_plan_json
-from .installed_kernels import list_kernel_targets as list_kernel_targets
-from .installed_kernels import list_library_files as list_library_files
-from .installed_kernels import list_library_roots as list_library_roots
-from .installed_kernels import read_installed_code as read_installed_code
 from .installed_packages import InstalledDistribution as InstalledDistribution
 from .installed_packages import PythonEnvironment as PythonEnvironment
 from .installed_packages import read_environment_packages as read_environment_packages

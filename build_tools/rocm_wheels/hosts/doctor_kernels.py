@@ -9,11 +9,13 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import Finding
-from rocm_wheels.hosts.gpu_support import KernelSupport, check_kernel_support, make_visible_line
-from rocm_wheels.hosts.installed_kernels import (
+from rocm_wheels.hosts.gpu_support import (
     InstalledCode,
+    KernelSupport,
+    check_kernel_support,
     list_library_files,
     list_library_roots,
+    make_visible_line,
     read_installed_code,
     sort_target_ids,
 )

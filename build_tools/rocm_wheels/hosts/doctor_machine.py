@@ -32,8 +32,7 @@ from rocm_wheels.gpus import (
     format_override_version,
     parse_override_version,
 )
-from rocm_wheels.hosts.gpu_support import check_kernel_support
-from rocm_wheels.hosts.installed_kernels import list_kernel_targets
+from rocm_wheels.hosts.gpu_support import check_kernel_support, list_kernel_targets
 from rocm_wheels.hosts.machine import DeviceFile, DoctorSubject, MachineFacts, join_some
 from rocm_wheels.models import TARGETS_VARIABLE as ARCHITECTURES
 from rocm_wheels.models import Fact, FactTable, get_data_folder, parse_targets, strip_features

@@ -373,7 +373,7 @@ def read_libraries(package: Path) -> Iterator[LibraryTargets]:
             try:
                 yield read_library_targets(path)
             except DataError:
-                continue  # what is wrong with it is ``installed_kernels``' to say
+                continue  # what is wrong with it is ``gpu_support``'s to say
 
 
 def _detect_torch_build(

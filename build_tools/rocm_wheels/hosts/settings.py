@@ -27,8 +27,7 @@ from rocm_wheels.gpus import (
     read_topology,
     run_program,
 )
-from rocm_wheels.hosts.gpu_support import check_kernel_support
-from rocm_wheels.hosts.installed_kernels import list_kernel_targets
+from rocm_wheels.hosts.gpu_support import check_kernel_support, list_kernel_targets
 from rocm_wheels.hosts.installed_packages import read_installed_packages
 from rocm_wheels.models import OVERRIDE_VARIABLE, TargetOverride, load_overrides
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from rocm_wheels.core import DataError
-from rocm_wheels.index.entry import IndexEntry, escape_file_name
+from rocm_wheels.index.folder import IndexEntry, escape_file_name
 
 if TYPE_CHECKING:
     from rocm_wheels.variants import VariantMetadata

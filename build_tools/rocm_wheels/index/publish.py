@@ -12,7 +12,7 @@ Each step can be repeated: whoever comes after a run that was killed between 1 a
 
 | index | steps | journal |
 |---|---|---|
-| in a folder (``change``) | files written beside get their names, by rank; others go | a note, under a lock |
+| in a folder (``update``) | files written beside get their names, by rank; others go | a note, under a lock |
 | channel, view: in a folder | pages are built beside; one rename points a link there | a document, by tag |
 | channel, view: elsewhere | page after page, in an order in which pins hold | likewise |
 

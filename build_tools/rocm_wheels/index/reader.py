@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit, urlunsplit
 
 from rocm_wheels.core import DataError, RetryPolicy, UsageError, hash_file, hash_pieces
-from rocm_wheels.index.entry import parse_file_name
-from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE
+from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE, parse_file_name
 from rocm_wheels.index.pages import HTML_TYPE, JSON_TYPE
 from rocm_wheels.index.wheel_file import read_metadata_and_variant
 from rocm_wheels.wheels import WheelArchive

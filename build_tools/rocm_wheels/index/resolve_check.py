@@ -22,7 +22,7 @@ from packaging.tags import Tag
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import DataError, UsageError, log_note, run_in_parallel
-from rocm_wheels.index.entry import parse_file_name
+from rocm_wheels.index.folder import parse_file_name
 from rocm_wheels.index.installers import (
     INSTALLERS,
     PLATFORM_TAGS,

@@ -25,18 +25,20 @@ from rocm_wheels.core import (
     find_errors,
     run_growing_work,
 )
-from rocm_wheels.index.change import make_project_pages, place_variants_files
-from rocm_wheels.index.entry import METADATA_SUFFIX, SDIST_SUFFIX, parse_file_name, sort_entries
 from rocm_wheels.index.folder import (
     HTML_PAGE,
     JSON_PAGE,
     LINKS_PAGE,
+    METADATA_SUFFIX,
     PENDING_NOTE,
+    SDIST_SUFFIX,
     STATE_FOLDER,
     IndexFolder,
     combine_entries,
     list_families,
     list_index_folders,
+    parse_file_name,
+    sort_entries,
 )
 from rocm_wheels.index.pages import (
     HTML_TYPE,
@@ -63,6 +65,7 @@ from rocm_wheels.index.reader import (
     path_of_url,
     resolve_index_url,
 )
+from rocm_wheels.index.update import make_project_pages, place_variants_files
 from rocm_wheels.index.wheel_file import read_requires_python
 from rocm_wheels.variants import parse_document
 

@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import DataError, hash_file
-from rocm_wheels.index.entry import METADATA_SUFFIX, SDIST_SUFFIX, IndexEntry, parse_file_name
+from rocm_wheels.index.folder import METADATA_SUFFIX, SDIST_SUFFIX, IndexEntry, parse_file_name
 from rocm_wheels.wheels import (
     WheelArchive,
     compare_names,

@@ -16,8 +16,8 @@ from pydantic import Field, model_validator
 from rocm_wheels.core import Record, UsageError, load_record, require_pattern, suggest_name
 from rocm_wheels.models.facts import Fact, FactTable, VersionField
 from rocm_wheels.models.gfx import get_gfx_targets, strip_features
+from rocm_wheels.models.libraries import get_exclusions, get_rocm_libraries, list_hip_types
 from rocm_wheels.models.project_names import get_data_folder
-from rocm_wheels.models.rocm_libraries import get_exclusions, get_rocm_libraries, list_hip_types
 
 DtypeLevel = Literal["full", "matrix", "storage", "none"]
 DtypeFormatName = Literal[

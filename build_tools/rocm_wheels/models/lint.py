@@ -64,9 +64,13 @@ class CompatTables:
 
 def load_compat_tables() -> CompatTables:
     """Load every table. Raises DataError of the first that is wrong in itself."""
-    from rocm_wheels.models.domain_libraries import DOMAIN_LIBRARIES_TABLE, load_domain_table
     from rocm_wheels.models.dtypes import DTYPES_TABLE, load_dtype_table
-    from rocm_wheels.models.rocm_libraries import LIBRARIES_TABLE, load_library_table
+    from rocm_wheels.models.libraries import (
+        DOMAIN_LIBRARIES_TABLE,
+        LIBRARIES_TABLE,
+        load_domain_table,
+        load_library_table,
+    )
     from rocm_wheels.models.torch_features import FEATURES_TABLE, load_feature_table
 
     return CompatTables(
@@ -306,9 +310,13 @@ def _check_sources(compat_tables: CompatTables) -> Iterator[Finding]:
 
 
 def _check_other_tables(compat_tables: CompatTables) -> Iterator[Finding]:
-    from rocm_wheels.models.domain_libraries import DOMAIN_LIBRARIES_TABLE, find_conflicts
     from rocm_wheels.models.dtypes import DTYPES_TABLE, find_dtype_disagreements
-    from rocm_wheels.models.rocm_libraries import LIBRARIES_TABLE, list_unknown_exclusions
+    from rocm_wheels.models.libraries import (
+        DOMAIN_LIBRARIES_TABLE,
+        LIBRARIES_TABLE,
+        find_conflicts,
+        list_unknown_exclusions,
+    )
 
     for target, project in list_unknown_exclusions():
         message = f"{target} is without it, and the table has nothing on it"

@@ -43,9 +43,8 @@ from rocm_wheels.pipeline.run_step import (
     record_step_end,
     run_step_command,
 )
-from rocm_wheels.pipeline.step import Step
-from rocm_wheels.pipeline.step_graph import StepGraph
-from rocm_wheels.pipeline.watch import ResourceUsage, StepDisplay
+from rocm_wheels.pipeline.status import ResourceUsage, StepDisplay
+from rocm_wheels.pipeline.step import Step, StepGraph
 
 _MAX_PARALLEL_STEPS = 8
 _THREAD_PREFIX = "step-at-work"

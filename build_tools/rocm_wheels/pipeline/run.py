@@ -32,16 +32,16 @@ from rocm_wheels.pipeline.plan import (
     format_built_against,
     log_rocm_and_targets,
     plan_run,
+    write_plan,
 )
-from rocm_wheels.pipeline.plan_file import write_plan
 from rocm_wheels.pipeline.preflight import preflight_plan
 from rocm_wheels.pipeline.preflight_checks import refuse_errors
 from rocm_wheels.pipeline.request import WheelsRequest
 from rocm_wheels.pipeline.run_record import RunRecord, create_run_record
 from rocm_wheels.pipeline.run_step import record_run_begin
 from rocm_wheels.pipeline.source_checks import hipify_stale_sources
+from rocm_wheels.pipeline.status import StepDisplay
 from rocm_wheels.pipeline.step import Plan, Step
-from rocm_wheels.pipeline.watch import StepDisplay
 
 _OUTCOME_WORDS = {"not begun": "not built", "timeout": "stopped"}
 

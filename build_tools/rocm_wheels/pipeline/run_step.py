@@ -43,17 +43,15 @@ from rocm_wheels.models import load_project
 from rocm_wheels.pipeline.estimates import estimate_step, read_history
 from rocm_wheels.pipeline.facts import Facts, gather_facts
 from rocm_wheels.pipeline.outputs import StepStamp, describe_changes
-from rocm_wheels.pipeline.plan import clean_environment, settle_step
-from rocm_wheels.pipeline.plan_file import PlanFile
+from rocm_wheels.pipeline.plan import PlanFile, clean_environment, settle_step
 from rocm_wheels.pipeline.planner import Planner
 from rocm_wheels.pipeline.request import WheelsRequest, select_projects
 from rocm_wheels.pipeline.run_record import RunRecord, create_run_record
 from rocm_wheels.pipeline.source_checks import LockedBuild, refuse_stale_source
-from rocm_wheels.pipeline.step import KINDS_SERVING_FEWER, BuiltAgainst, Step
-from rocm_wheels.pipeline.step_graph import make_step_graph
+from rocm_wheels.pipeline.status import ResourceUsage
+from rocm_wheels.pipeline.step import KINDS_SERVING_FEWER, BuiltAgainst, Step, make_step_graph
 from rocm_wheels.pipeline.step_kinds import STEP_KINDS
 from rocm_wheels.pipeline.step_run import StepRun
-from rocm_wheels.pipeline.watch import ResourceUsage
 from rocm_wheels.sdk import EnvironmentSpec
 
 RECORD_VARIABLE = "ROCM_WHEELS_RECORD"

@@ -1,16 +1,193 @@
-"""Where a run is now, as another terminal may ask."""
+"""Steps at work: how they are shown, what they take, and where a run is now, as another terminal may ask.
+
+On a terminal there is a live line for each step; on GitHub all output is shown, folded, because log files
+are lost with the machine; in a pipe there are begin, end and a line a minute of each step.
+"""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 
-from rocm_wheels.pipeline.console_text import find_last_line
+from rocm_wheels.core import (
+    format_duration,
+    is_log_on_github,
+    is_log_terminal,
+    log_note,
+    paint_text,
+    show_live_lines,
+)
+from rocm_wheels.pipeline.console_text import find_last_line, shorten_digests
 from rocm_wheels.pipeline.run_record import Event, Moment, RecordedRun, RecordedStep, parse_event_time
-from rocm_wheels.pipeline.watch import measure_tree_memory
 
-_TAIL_BYTES = 1 << 13
+
+def measure_tree_memory(root: int) -> int | None:
+    """Return the resident bytes of a process and its descendants; ``None`` when it is gone.
+
+    Memory that several of them share counts for each.
+    """
+    import psutil
+
+    try:
+        leader = psutil.Process(root)
+        everyone = [leader, *leader.children(recursive=True)]
+    except psutil.Error:
+        return None
+    total = 0
+    for process in everyone:
+        try:
+            total += process.memory_info().rss
+        except psutil.Error:
+            continue  # it has just ended
+    return total
+
+
+_SAMPLE_SECONDS = 0.5
+
+
+class ResourceUsage:
+    """Watches a process and all that it starts, from a thread. ``peak``: bytes, as ``measure_tree_memory``
+    counts.
+    """
+
+    def __init__(self) -> None:
+        self.peak = 0
+        self.cpu_seconds = 0.0
+        self._pid: int | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+
+    def start(self, pid: int) -> None:
+        """Begin to watch a process."""
+        self._pid = pid
+        self._thread.start()
+
+    def __enter__(self) -> ResourceUsage:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _sample(self) -> None:
+        import psutil
+
+        assert self._pid is not None
+        try:
+            leader = psutil.Process(self._pid)
+            while True:
+                times = leader.cpu_times()
+                spent = times.user + times.system + times.children_user + times.children_system
+                self.cpu_seconds = max(self.cpu_seconds, spent)
+                self.peak = max(self.peak, measure_tree_memory(self._pid) or 0)
+                if self._over.wait(_SAMPLE_SECONDS):
+                    return
+        except psutil.NoSuchProcess:
+            return  # it has ended
+
+
+_REDRAW_SECONDS = 0.5
+_HEARTBEAT_SECONDS = 60.0
+_TAIL_BYTES = 4096
+
+
+class StepDisplay:
+    """Shows the steps of a run. One of them has a GitHub group at a time; the lines of others wait."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, tuple[float, Path]] = {}
+        self._lines: dict[str, list[str]] = {}
+        self._open = ""  # the step whose group is open on GitHub
+        self._lock = threading.RLock()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._redraw, daemon=True)
+        self._thread.start()
+
+    def begin_step(self, step: str, why: str, log_file: Path) -> None:
+        """Say that a step begins, and why. Where its log is, the run has said."""
+        title = f"{step}: starting ({shorten_digests(why)})" if why else f"{step}: starting"
+        with self._lock:
+            self._running[step] = (time.monotonic(), log_file)
+            if not is_log_on_github():
+                log_note(paint_text(title, "bold"))
+                return
+            self._lines[step] = [f"::group::{title}"]
+            self._open_next_group()
+
+    def show_line(self, step: str, text: str) -> None:
+        """Show a line that a step has printed."""
+        with self._lock:
+            if not is_log_on_github():
+                if text.strip():
+                    log_note(f"[{step}] {text}")
+            elif step == self._open:
+                log_note(text)
+            else:
+                self._lines[step].append(text)
+
+    def end_step(self, step: str, outcome: str, colour: str) -> None:
+        """Say how a step ended."""
+        with self._lock:
+            seconds = time.monotonic() - self._running.pop(step)[0]
+            message = f"{step}: {paint_text(outcome, colour)} {format_duration(seconds)}"
+            if not is_log_on_github():
+                log_note(message)
+            elif step == self._open:
+                log_note("::endgroup::")
+                log_note(message)
+                self._open = ""
+                self._open_next_group()
+            else:
+                self._lines[step] += ["::endgroup::", message]
+
+    def _open_next_group(self) -> None:
+        """Print the groups that have ended, whole, and open that of a step at work: groups do not nest."""
+        while not self._open and self._lines:
+            step = next((name for name in self._lines if name not in self._running), next(iter(self._lines)))
+            for text in self._lines.pop(step):
+                log_note(text)
+            self._open = step if step in self._running else ""
+
+    def close(self) -> None:
+        """Stop drawing."""
+        self._over.set()
+        self._thread.join()
+        show_live_lines([])
+
+    def _redraw(self) -> None:
+        live = is_log_terminal()
+        if is_log_on_github():
+            return
+        while not self._over.wait(_REDRAW_SECONDS if live else _HEARTBEAT_SECONDS):
+            with self._lock:
+                now = time.monotonic()
+                lines = [
+                    f"{step}  {format_duration(now - begun)}  {read_last_log_line(path)}".rstrip()
+                    for step, (begun, path) in self._running.items()
+                    if live or now - begun >= _HEARTBEAT_SECONDS / 2
+                ]
+                if live:
+                    show_live_lines(lines)
+                else:
+                    for line in lines:
+                        log_note(line)
+
+
+def read_last_log_line(path: Path) -> str:
+    """Return the last line of a log that is being written, empty when there is none that can be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(path.stat().st_size - _TAIL_BYTES, 0))
+            return find_last_line(file.read())
+    except (OSError, ValueError):
+        return ""  # not written yet, cleaned away, or no path at all: the step is shown without
 
 
 @dataclass(frozen=True)
@@ -125,7 +302,7 @@ def _read_step_status(
     return StepStatus(
         id=step.id,
         seconds=_seconds_since(run, step.begun, now),
-        line=_read_last_line(step.log),
+        line=read_last_log_line(step.log) if step.log else "",
         log=None if step.log is None else str(step.log),
         memory=None if pid is None or run.elsewhere else memory(pid),
         expected=estimate.get("seconds"),
@@ -140,14 +317,3 @@ def _seconds_since(run: RecordedRun, event: Event, now: Moment) -> float:
     day, clock = now
     passed = (day - parse_event_time(event)).total_seconds() if run.elsewhere else clock - event["clock"]
     return max(passed, 0.0)
-
-
-def _read_last_line(log: Path | None) -> str:
-    if log is None:
-        return ""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(log.stat().st_size - _TAIL_BYTES, 0))
-            return find_last_line(file.read())
-    except (OSError, ValueError):
-        return ""  # not written yet, cleaned away, or no path at all: the step is shown without

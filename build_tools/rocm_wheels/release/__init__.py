@@ -3,9 +3,9 @@
 ``SetDocument`` is what ``stage`` writes last, ``Evidence`` one result about its wheels, ``Policy`` what a
 channel needs, ``Verdict`` what the gate makes of them; ``Channel`` lists the sets that people get.
 
-Data goes: wheels → ``staged_wheels`` → ``stage_plan`` → ``stage`` → store; results → ``evidence/`` → store;
-both → ``gate/judge`` → ``promote`` → pages; later results → ``channel_status`` → ``refresh`` →
-``views``, ``support``. ``queries`` and ``bisect`` search in a store; ``finalize`` makes a set with final
+Data goes: wheels → ``staged_wheels`` → ``stage`` → store; results → ``evidence/`` → store;
+both → ``gate`` → ``promote`` → pages; later results → ``channel`` → ``refresh`` → ``views``, with
+``support.json``. ``queries`` and ``bisect`` search in a store; ``finalize`` makes a set with final
 versions of one with pre-releases.
 """
 

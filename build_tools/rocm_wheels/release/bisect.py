@@ -49,8 +49,8 @@ from rocm_wheels.core import (
     write_json_file,
 )
 from rocm_wheels.release.channel import read_channel
-from rocm_wheels.release.gate.policy import CHANNEL_NAMES
 from rocm_wheels.release.layout import Area, FamilyPaths, StoreLayout
+from rocm_wheels.release.policy import CHANNEL_NAMES
 from rocm_wheels.release.set_list import SetRow, list_sets, make_set_row
 from rocm_wheels.release.wheel_set import (
     TORCH_PROJECT,

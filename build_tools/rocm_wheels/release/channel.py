@@ -1,20 +1,49 @@
-"""Describe and read the document of a channel: which sets it shows, and the one change that is being made.
+"""A channel: which sets it shows, the one change that is being made, and the status of each set.
 
-It is replaced by tag alone, so that of two who begin a change one is told (``index.DocumentJournal``). Its
-pages follow from it.
+The channel's document is replaced by tag alone, so that of two who begin a change one is told
+(``index.DocumentJournal``). Its pages follow from it.
+
+The status of a set is found by today's evidence, and kept in ``by-gfx/<channel>.json``. A gate asks how old
+evidence is; once a set is out, its users are told what was found, and when. So age does not matter here.
+Waivers and named exceptions are told as they are today: those that ended are not.
+
+The document of statuses can be made again from sets and evidence at any time, but for ``was``: the sets
+that pages of a view may still show while they are being exchanged. It is replaced by tag alone, and whoever
+writes it has read it before he looked at evidence: what is in it never goes back to less knowledge.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from rocm_wheels.core import DataError, NotInStoreError, Record, Store, summarize_faults
+from rocm_wheels import __version__
+from rocm_wheels.core import DataError, NotInStoreError, Record, Store, log_warning, summarize_faults
+from rocm_wheels.models import Platform, Sha256Digest, get_gfx_families, load_ci_table, strip_features
+from rocm_wheels.release.evidence.evidence import CLOCK_SKEW
+from rocm_wheels.release.evidence.store import StoredEvidence as Result
+from rocm_wheels.release.gate import judge_set
 from rocm_wheels.release.layout import FamilyPaths
-from rocm_wheels.release.wheel_set import SetId
+from rocm_wheels.release.policy import Policy, TargetTestState, Verdict, make_shown_state
+from rocm_wheels.release.set_conflicts import FEWER_TARGETS_PREFIX, UNPINNED_PREFIXES
+from rocm_wheels.release.wheel_set import (
+    SetDocument,
+    SetFile,
+    SetId,
+    SetLayout,
+    SetRank,
+    find_set_platform,
+    list_set_targets,
+    list_wheel_pythons,
+    rank_set,
+)
+from rocm_wheels.wheels import parse_wheel_name
 
 ChannelAction = Literal["promote", "demote", "abandon", "refresh"]
 ShownTestState = Literal["tested", "partly tested", "untested", "tests failed", "checks failed"]
@@ -157,3 +186,281 @@ def read_channel(store: Store, paths: FamilyPaths, name: str) -> ChannelRecord:
 def describe_action(action: ChannelAction) -> str:
     """Return what became of sets: ``promoted``."""
     return _DONE_WORDS[action]
+
+
+WHOLENESS_RULES = frozenset({"verify", "hashes", "evidence"})  # rules without which no pass counts
+
+
+class TargetStatus(Record):
+    """What is known of a set on a GPU target, as the gate says it. ``when`` is "2026-11-21", or ""."""
+
+    gfx: str
+    state: TargetTestState
+    by: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = ()
+    when: str = ""
+
+
+class WheelStatus(Record):
+    """A wheel of torch. No ``pythons``: it is for every one. ``gfx`` are the targets that it is for.
+
+    ``rocm`` is its own, also where the set has variants for several.
+    """
+
+    file: str
+    sha256: Sha256Digest
+    pythons: tuple[str, ...]
+    platforms: tuple[str, ...]
+    gfx: tuple[str, ...]
+    label: str = ""
+    rocm: str | None = None
+
+
+class SetStatus(Record):
+    """A set on a channel. ``wheels`` are those of ``project``: torch, where the set has it.
+
+    ``failed_checks`` are rules about files that failed since (``verify``, ``resolver``), or say that what is
+    known cannot be believed (``hashes``, ``evidence``: the document was changed, results are gone). ``of`` is
+    the digest of all that this was found from, "" when it must be looked at again.
+    """
+
+    set: SetId
+    created: str
+    promoted: str
+    project: str
+    version: str
+    rocm: str | None
+    os: Platform
+    kind: SetLayout
+    origin: SetId | None
+    state: ShownTestState
+    told: tuple[str, ...]
+    failed_checks: tuple[str, ...]
+    targets: tuple[TargetStatus, ...]
+    wheels: tuple[WheelStatus, ...]
+    of: str
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether something failed since it was released."""
+        return self.state in {"tests failed", "checks failed"}
+
+    def rank_for(self, channel: str) -> SetRank:
+        """Return what the newest set of a channel is found by."""
+        return rank_set((self.project,), self.version, self.created, self.set, channel=channel)
+
+    def passed_on(self, gfx: str) -> bool:
+        """Tell whether it passed on a target, its files are whole, and no result is gone."""
+        tested = any(target.gfx == gfx and target.state == "tested" for target in self.targets)
+        return tested and not WHOLENESS_RULES.intersection(self.failed_checks)
+
+
+class ChannelView(Record):
+    """The view of a target. ``set`` is what it shows, or is about to; while it is not ``settled``, pages may
+    show the sets that it ``was`` at, too. ``None``: there is to be no view.
+
+    Where it shows a set of each of several platforms, ``sets`` are all of them, and ``set`` is the first."""
+
+    gfx: str
+    set: SetId | None
+    sets: tuple[SetId, ...] = ()
+    was: tuple[SetId, ...] = ()
+    settled: bool = True
+
+    @classmethod
+    def make(
+        cls, gfx: str, set_ids: Sequence[str], was: Sequence[str] = (), *, settled: bool = True
+    ) -> ChannelView:
+        """Return the view that shows these sets; of none there is to be no view."""
+        several = tuple(set_ids) if len(set_ids) > 1 else ()
+        return cls(gfx=gfx, set=next(iter(set_ids), None), sets=several, was=tuple(was), settled=settled)
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """All sets that it shows, or is about to: one of each platform."""
+        return self.sets or ((self.set,) if self.set is not None else ())
+
+
+class ChannelStatus(Record):
+    """The document. ``policy`` is the digest of the policy by which it was found."""
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    family: str
+    channel: str
+    policy: str = ""
+    sets: tuple[SetStatus, ...] = ()
+    views: tuple[ChannelView, ...] = ()
+
+    def settle_views(self) -> ChannelStatus:
+        """Return it as it is when the pages of all views are what it says."""
+        views = tuple(ChannelView.make(view.gfx, view.shown) for view in self.views if view.shown)
+        return self.model_copy(update={"views": views})
+
+    def to_json(self) -> bytes:
+        """Return its file: the same knowledge is the same bytes."""
+        return (self.model_dump_json(by_alias=True, indent=1) + "\n").encode()
+
+
+@dataclass(frozen=True)
+class StoredStatus:
+    """The document as it was read, with its tag (``None``: there is none)."""
+
+    document: ChannelStatus
+    tag: str | None
+
+
+def read_channel_status(store: Store, paths: FamilyPaths, channel: str) -> StoredStatus:
+    """Return the document of a channel; one that is not there, or damaged, is made again from nothing."""
+    path, empty = paths.channel_status(channel), ChannelStatus(family=paths.family, channel=channel)
+    try:
+        stored = store.read(path)
+    except NotInStoreError:
+        return StoredStatus(empty, None)
+    try:
+        document = ChannelStatus.model_validate_json(stored.content)
+    except ValidationError:
+        log_warning(f"{store.url_of(path)} is damaged, and is made again")
+        return StoredStatus(empty, stored.tag)
+    if (document.family, document.channel) != (paths.family, channel):
+        log_warning(f"{store.url_of(path)} is of {document.channel} of {document.family}, and is made again")
+        return StoredStatus(empty, stored.tag)
+    return StoredStatus(document, stored.tag)
+
+
+_RULES_WITH_AGE = ("verify", "resolver", "smoke", "tests")  # those with an age
+_ANY_STATUS_AGE = timedelta(days=36500)
+_DIGEST_FORM = 3  # of what is told: another one is another digest
+
+
+def drop_age_limits(policy: Policy) -> Policy:
+    """Return a policy for which evidence of any age is fresh."""
+
+    def of(rules: object) -> dict[str, object]:
+        named_rules = ((name, getattr(rules, name)) for name in _RULES_WITH_AGE)
+        return {
+            name: rule.model_copy(update={"fresh": _ANY_STATUS_AGE})
+            for name, rule in named_rules
+            if rule is not None
+        }
+
+    channels = {
+        name: policy_part.model_copy(
+            update={"rules": policy_part.rules.model_copy(update=of(policy_part.rules))}
+        )
+        for name, policy_part in policy.channels.items()
+    }
+    families = {
+        name: policy_part.model_copy(
+            update={
+                "channels": {
+                    key: rules.model_copy(update=of(rules)) for key, rules in policy_part.channels.items()
+                }
+            }
+        )
+        for name, policy_part in policy.families.items()
+    }
+    return policy.model_copy(update={"channels": channels, "families": families})
+
+
+def compute_policy_digest(policy: Policy) -> str:
+    """Return the digest of all that is told by: a policy, the data of families, and who reads them."""
+    policy_json = json.dumps(policy.model_dump(mode="json"), sort_keys=True)
+    data = repr((sorted(load_ci_table().families.items()), sorted(get_gfx_families().items())))
+    return hashlib.sha256(f"{_DIGEST_FORM} {__version__}\0{policy_json}\0{data}".encode()).hexdigest()[:16]
+
+
+def compute_status_digest(
+    policy: Policy, policy_digest: str, channel_set: ChannelSet, evidence: Sequence[str], now: datetime
+) -> str:
+    """Return the digest of what the told state of a set is found from; ``evidence`` are ids.
+
+    The id of an evidence holds the hash of what it says. Of the time all that matters is which waivers ended.
+    """
+    ended = [now.date() > waiver.expires for waiver in policy.waivers]
+    facts = (
+        policy_digest,
+        ended,
+        channel_set.set,
+        channel_set.when,
+        _list_wheel_notes(channel_set),
+        sorted(evidence),
+    )
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+
+
+def make_set_status(
+    document: SetDocument,
+    results: Sequence[Result],
+    channel_set: ChannelSet,
+    *,
+    policy: Policy,
+    channel: str,
+    now: datetime,
+    digest: str,
+) -> SetStatus:
+    """Return what is known of a set on a channel. ``policy`` is one without age."""
+    verdict = judge_set(policy, channel, document, results, now)
+    failed = _list_failed_checks(verdict, results)
+    lines = [*make_shown_state(verdict).lines, *(f"{rule}: failed" for rule in failed), *verdict.notes]
+    project = "torch" if "torch" in document.projects else document.projects[0]
+    wheels = [file for file in document.files if file.project == project]
+    ahead = any(max(item.evidence.when, item.evidence.added) > now + CLOCK_SKEW for item in results)
+    return SetStatus(
+        set=document.id,
+        created=document.created,
+        promoted=channel_set.when,
+        project=project,
+        version=wheels[0].version,
+        rocm=document.rocm,
+        os=find_set_platform(document),
+        kind=document.layout,
+        origin=document.origin,
+        state=_find_state(verdict, failed),
+        told=(*lines, *_list_wheel_notes(channel_set)),
+        failed_checks=failed,
+        targets=tuple(
+            TargetStatus(gfx=item.gfx, state=item.state, by=item.by, pythons=item.pythons, when=item.when)
+            for item in verdict.targets
+        ),
+        wheels=tuple(_make_wheel_status(file, document) for file in wheels),
+        of="" if ahead else digest,
+    )
+
+
+def _list_wheel_notes(channel_set: ChannelSet) -> list[str]:
+    """Return the lines that are of the wheels, not of what is known of them: they stay."""
+    return [line for line in channel_set.told if line.startswith((*UNPINNED_PREFIXES, FEWER_TARGETS_PREFIX))]
+
+
+def _list_failed_checks(verdict: Verdict, results: Sequence[Result]) -> tuple[str, ...]:
+    """Return the rules about files that fail, not for want of evidence, but by a failure or a change."""
+    bad = {item.id for item in results if not item.evidence.passed}
+    return tuple(
+        item.rule
+        for item in verdict.failures
+        if item.rule in {"hashes", "evidence"}
+        or (item.rule in {"verify", "resolver"} and bad.intersection(item.evidence))
+    )
+
+
+def _find_state(verdict: Verdict, failed: Sequence[str]) -> ShownTestState:
+    word = make_shown_state(verdict).word
+    return "checks failed" if failed and word != "tests failed" else word
+
+
+def _make_wheel_status(file: SetFile, document: SetDocument) -> WheelStatus:
+    """Return a wheel; one whose device code is in other wheels of the set is for all its targets."""
+    targets = sorted({strip_features(target) for target in file.targets})
+    return WheelStatus(
+        file=file.name,
+        sha256=file.sha256,
+        pythons=tuple(sorted(list_wheel_pythons(file.name), key=_python_number)),
+        platforms=tuple(sorted({tag.platform for tag in parse_wheel_name(file.name).tags})),
+        gfx=tuple(targets) or list_set_targets(document),
+        label=file.label,
+        rocm=document.rocm_of(file),
+    )
+
+
+def _python_number(python: str) -> tuple[int, str]:
+    return int(python[2:].rstrip("t") or 0), python

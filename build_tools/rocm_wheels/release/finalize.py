@@ -44,8 +44,7 @@ from rocm_wheels.release.final_wheel import (
 )
 from rocm_wheels.release.layout import FamilyPaths
 from rocm_wheels.release.set_list import update_listing
-from rocm_wheels.release.stage import StagedSet, stage_set
-from rocm_wheels.release.stage_plan import StagePlan, plan_stage
+from rocm_wheels.release.stage import StagedSet, StagePlan, plan_stage, stage_set
 from rocm_wheels.release.staged_wheels import find_recipe, list_lock_projects
 from rocm_wheels.release.wheel_set import SetDocument, SetFile, SetLock
 from rocm_wheels.sources import parse_lock

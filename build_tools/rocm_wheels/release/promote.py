@@ -31,9 +31,9 @@ from rocm_wheels.release.channel import (
     PendingChange,
     read_channel,
 )
-from rocm_wheels.release.gate.verdict import Verdict, make_shown_state
 from rocm_wheels.release.layout import FamilyPaths
 from rocm_wheels.release.pages import make_channel_pages
+from rocm_wheels.release.policy import Verdict, make_shown_state
 from rocm_wheels.release.set_conflicts import (
     RequirementsByFile,
     read_requirements,

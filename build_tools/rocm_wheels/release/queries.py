@@ -1,6 +1,6 @@
 """Answer queries about a store: what a channel shows, the newest set that passed, the last known good.
 
-By the gate's rule of what counts, and no other (``release.gate.judge.find_target_state``):
+By the gate's rule of what counts, and no other (``release.gate.find_target_state``):
 
 - *tested* on a target: results of one kind at least (smoke tests, full tests) pass there, however old,
   and no failure of any kind stands. *failed*: a failure stands, whatever passed. *untested*: neither.
@@ -28,15 +28,20 @@ from typing import Literal, get_args
 
 from rocm_wheels.core import ReleaseError, Store, UsageError, format_command, format_count, suggest_name
 from rocm_wheels.models import Platform, get_gfx_families, get_gfx_targets, strip_features
-from rocm_wheels.release.channel import Channel, ChannelSet, read_channel
-from rocm_wheels.release.channel_status import SetStatus, drop_age_limits, make_set_status
+from rocm_wheels.release.channel import (
+    Channel,
+    ChannelSet,
+    SetStatus,
+    drop_age_limits,
+    make_set_status,
+    read_channel,
+)
 from rocm_wheels.release.evidence.store import StoredEvidence, read_evidence
-from rocm_wheels.release.gate.judge import GateCase, find_target_state
-from rocm_wheels.release.gate.policy import CHANNEL_NAMES, Policy
-from rocm_wheels.release.gate.verdict import TargetState
+from rocm_wheels.release.gate import GateCase, find_target_state
 from rocm_wheels.release.layout import Area, FamilyPaths, StoreLayout
+from rocm_wheels.release.policy import CHANNEL_NAMES, Policy, TargetState
 from rocm_wheels.release.set_list import SetRow, list_sets, make_set_row
-from rocm_wheels.release.support_file import PublicLocation, read_public
+from rocm_wheels.release.views import PublicLocation, read_public
 from rocm_wheels.release.wheel_set import (
     PLATFORM_ORDER,
     SetDocument,

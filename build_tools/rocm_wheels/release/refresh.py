@@ -27,8 +27,10 @@ from rocm_wheels.core import (
 )
 from rocm_wheels.index import DocumentJournal
 from rocm_wheels.models import Platform
-from rocm_wheels.release.channel import Channel, ChannelRecord, ChannelSet, read_channel
-from rocm_wheels.release.channel_status import (
+from rocm_wheels.release.channel import (
+    Channel,
+    ChannelRecord,
+    ChannelSet,
     ChannelStatus,
     ChannelView,
     SetStatus,
@@ -37,20 +39,22 @@ from rocm_wheels.release.channel_status import (
     compute_status_digest,
     drop_age_limits,
     make_set_status,
+    read_channel,
     read_channel_status,
 )
 from rocm_wheels.release.evidence.store import copy_evidence, list_evidence_ids, read_evidence
-from rocm_wheels.release.gate.policy import Policy
 from rocm_wheels.release.layout import FamilyPaths, StoreLayout
+from rocm_wheels.release.policy import Policy
 from rocm_wheels.release.promote import ChannelActor, Promoter
 from rocm_wheels.release.set_list import ReleasedSets
-from rocm_wheels.release.support_file import write_support, write_whole_support
 from rocm_wheels.release.views import (
     PlatformConflicts,
     find_view_sets,
     list_view_targets,
     plan_views,
     publish_view,
+    write_support,
+    write_whole_support,
 )
 from rocm_wheels.release.wheel_set import PLATFORM_ORDER
 

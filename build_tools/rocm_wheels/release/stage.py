@@ -1,4 +1,9 @@
-"""Stage a set: write it to the store in an order in which a run that ends anywhere has done no harm.
+"""Stage a set: check its wheels, derive its document, write it in an order in which no end does harm.
+
+Each rule of the plan returns what is wrong before anything is sent. What a set should hold follows from its
+locks.
+
+Then it is written:
 
 1. ``begun.json``: when the set was begun, which pages and document repeat: a second run makes the same
    bytes
@@ -14,9 +19,15 @@ Of a set that is there, what the store has lost since is sent again, and nothing
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import (
     RUN_AGAIN_TIP,
@@ -24,6 +35,7 @@ from rocm_wheels.core import (
     NotInStoreError,
     ReleaseError,
     Store,
+    UsageError,
     create_or_read,
     format_count,
     log_note,
@@ -31,9 +43,385 @@ from rocm_wheels.core import (
     put_file,
     run_in_parallel,
     size_of_content,
+    suggest_name,
 )
-from rocm_wheels.release.stage_plan import StagePlan
-from rocm_wheels.release.wheel_set import SetDocument, parse_set
+from rocm_wheels.index import METADATA_SUFFIX
+from rocm_wheels.models import (
+    Lock,
+    Project,
+    get_gfx_families,
+    list_project_names,
+    load_project,
+    parse_targets,
+    strip_features,
+)
+from rocm_wheels.release.layout import FamilyPaths
+from rocm_wheels.release.pages import make_set_pages
+from rocm_wheels.release.staged_wheels import (
+    ROCM_PROJECT_NAMES,
+    SetSources,
+    StagedWheel,
+    accepts_python,
+    find_lock_faults,
+    find_single_python,
+    find_sources,
+    find_wheel_recipe,
+    list_lock_projects,
+    read_staged_wheels,
+)
+from rocm_wheels.release.wheel_set import (
+    SetCell,
+    SetDocument,
+    SetLayout,
+    make_planned_cells,
+    make_set_id,
+    parse_set,
+)
+
+
+@dataclass(frozen=True)
+class PlannedCells:
+    """The cells of a set, and those that no wheel fills."""
+
+    planned: tuple[SetCell, ...]
+    missing: tuple[SetCell, ...]
+
+
+def plan_cells(
+    sources: SetSources,
+    family: str,
+    layout: SetLayout,
+    wheels: Sequence[StagedWheel],
+    only_targets: Collection[str] = (),
+) -> PlannedCells:
+    """Return what the set of its locks should hold. What a lock leaves open is as the wheels have it.
+
+    Of targets, only the ``only_targets`` count where there are any.
+
+    A target counts where the recipe has a library with code for all targets. A wheel whose code was moved out
+    has the targets of its parts (``…-device-…``). Of several locks, each wants wheels for its own ROCm;
+    one that serves any ROCm is enough for all.
+    """
+    planned: dict[SetCell, None] = {}
+    missing: dict[SetCell, None] = {}
+    for source in sources.all:
+        rocm = (source.rocm or "") if sources.has_several else ""
+        usable = [
+            wheel for wheel in wheels if not rocm or wheel.file.for_any_rocm or sources.rocm_of(wheel) == rocm
+        ]
+        source_wheels = sources.wheels_of(source, wheels)
+        by_name = {
+            str(canonicalize_name(project.distribution)): project
+            for project in list_lock_projects(source.lock)
+        }
+        for cell in _list_cells(source.lock, family, layout, wheels, source_wheels):
+            if only_targets and cell.target and cell.target not in only_targets:
+                continue
+            rocm_cell = cell.model_copy(update={"rocm": rocm})
+            planned[rocm_cell] = None
+            if not _is_filled(cell, by_name[cell.project], usable):
+                missing[rocm_cell] = None
+    return PlannedCells(tuple(planned), tuple(missing))
+
+
+def _list_cells(
+    lock: Lock,
+    family: str,
+    layout: SetLayout,
+    wheels: Sequence[StagedWheel],
+    source_wheels: Sequence[StagedWheel],
+) -> tuple[SetCell, ...]:
+    targets = list_lock_targets(lock, family, layout) or sorted(
+        {target for wheel in source_wheels for target in wheel.file.targets}
+    )
+    pythons = lock.pythons or {python for wheel in wheels if (python := find_single_python(wheel.tags))}
+    expected_projects = [
+        (project.distribution, _has_code_for_all_targets(project, lock))
+        for project in list_lock_projects(lock)
+    ]
+    return make_planned_cells(expected_projects, sorted(pythons), targets)
+
+
+def list_lock_targets(lock: Lock, family: str, layout: SetLayout) -> list[str]:
+    """Return the targets that a lock wants wheels of a set for; [] where it leaves that open."""
+    lock_targets = parse_targets(",".join(lock.targets)) if lock.targets else ()
+    bases = list(dict.fromkeys(strip_features(target) for target in lock_targets))
+    if layout != "per-family":
+        return bases
+    family_targets = get_gfx_families()[family]
+    return [target for target in bases if target in family_targets] or ([] if bases else list(family_targets))
+
+
+def _has_code_for_all_targets(project: Project, lock: Lock) -> bool:
+    return any(
+        rule.expect == "all" and rule.required for rule in project.list_device_code_rules(lock.platform)
+    )
+
+
+def _is_filled(cell: SetCell, project: Project, wheels: Sequence[StagedWheel]) -> bool:
+    for wheel in wheels:
+        if wheel.file.project != cell.project or not accepts_python(wheel.tags, cell.python):
+            continue
+        parts = [wheel]
+        if wheel.elsewhere:
+            parts += [
+                candidate
+                for candidate in wheels
+                if find_wheel_recipe(candidate, [project]) and accepts_python(candidate.tags, cell.python)
+            ]
+        if not cell.target or any(cell.target in part.file.targets for part in parts):
+            return True
+    return False
+
+
+_MOST_FAULTS_SHOWN = 30
+
+
+@dataclass(frozen=True)
+class StageSubject:
+    """All that the rules look at."""
+
+    wheels: Sequence[StagedWheel]
+    sources: SetSources
+    family: str
+    layout: SetLayout
+
+
+def check_family(family: str, layout: SetLayout) -> None:
+    """Raise UsageError for the name of no GPU family, where the layout is by family."""
+    gpu_families = get_gfx_families()
+    if layout == "per-family" and family not in gpu_families:
+        raise UsageError(
+            f"--family {family} is no GPU family{suggest_name(family, gpu_families)}",
+            tip=f"families: {', '.join(gpu_families)}; or say what the wheels are: --layout multi-arch",
+        )
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", family):
+        raise UsageError(f"--family {family!r} cannot be the name of a folder in a store")
+
+
+def find_set_version(wheels: Sequence[StagedWheel], version: str | None) -> str:
+    """Return the version of a set: torch's. Raises ReleaseError where wheels or ``version`` disagree."""
+    versions = sorted({wheel.file.version for wheel in wheels if wheel.file.project == "torch"})
+    if len(versions) > 1:
+        raise ReleaseError(
+            f"a set has one torch, these are {', '.join(versions)}", tip="stage a set for each"
+        )
+    if not versions and version is None:
+        raise UsageError(
+            "there is no torch among the wheels", tip="say which version the set is of: --version"
+        )
+    if version is None:
+        return versions[0]
+    try:
+        requested = Version(version)
+    except InvalidVersion as cause:
+        raise UsageError(f"--version {version!r} is not a version") from cause
+    if versions and Version(versions[0]) != requested:
+        raise ReleaseError(f"the set is to be of {requested}, its torch is {versions[0]}")
+    return str(requested)
+
+
+def check_set(subject: StageSubject) -> None:
+    """Raise ReleaseError that lists everything that is wrong."""
+    faults = [
+        f"{wheel.file.name}: {fault}" for wheel in subject.wheels for fault in _find_faults(wheel, subject)
+    ]
+    if faults:
+        rest_note = (
+            f"\n… and {len(faults) - _MOST_FAULTS_SHOWN} more" if len(faults) > _MOST_FAULTS_SHOWN else ""
+        )
+        raise ReleaseError("\n".join(faults[:_MOST_FAULTS_SHOWN]) + rest_note, tip="nothing was sent")
+
+
+def _find_faults(wheel: StagedWheel, subject: StageSubject) -> Iterator[str]:
+    if find_wheel_recipe(wheel, list_lock_projects(subject.sources.lock_of(wheel))) is None:
+        yield f"nothing in the lock builds {wheel.file.project}"
+        return
+    yield from _check_targets(wheel, subject)
+    yield from find_lock_faults(wheel, subject.sources.lock_of(wheel))
+    machine = _make_marker_environment(wheel, subject)
+    for requirement in wheel.requires:
+        if requirement.marker is None or requirement.marker.evaluate(machine):
+            yield from _check_requirement(requirement, wheel, subject)
+
+
+def _check_targets(wheel: StagedWheel, subject: StageSubject) -> Iterator[str]:
+    if subject.layout == "per-family":
+        yield from _check_family_targets(wheel, subject)
+    if subject.layout == "variants" and not any(
+        _is_usable_variant(wheel, other, subject) for other in subject.wheels
+    ):
+        fault = f"it has device code for {', '.join(wheel.file.targets)} and no variant label"
+        yield f"{fault}, and no variant here is the same for installers that know of variants"
+
+
+def _check_family_targets(wheel: StagedWheel, subject: StageSubject) -> Iterator[str]:
+    """Tell which code is not the family's; where a wheel may serve all of them, which of the family's is not.
+
+    One that was built for another family alone would have none for the GPUs of this one.
+    """
+    lock = subject.sources.lock_of(wheel)
+    lock_targets = list_lock_targets(lock, subject.family, "per-family")
+    other_targets = [
+        target for target in wheel.file.targets if target not in get_gfx_families()[subject.family]
+    ]
+    if not other_targets:
+        return
+    fault = f"it has device code for {', '.join(other_targets)}, which {subject.family} has not"
+    project = find_wheel_recipe(wheel, list_lock_projects(lock))
+    if project is None or not project.serves_every_family(lock.platform):
+        yield f"{fault} (wheels for several families: --layout multi-arch)"
+    elif missing_targets := [target for target in lock_targets if target not in wheel.file.targets]:
+        yield (
+            f"{fault}, and none for {', '.join(missing_targets)}: built for all families, it would have both"
+        )
+
+
+def _is_usable_variant(wheel: StagedWheel, counterpart: StagedWheel, subject: StageSubject) -> bool:
+    """Tell whether a wheel has a label, or needs none: no device code, or another is the same with one."""
+    if wheel.file.label or not wheel.file.targets:
+        return True
+    wheel_file, labelled = wheel.file, counterpart.file
+    return (
+        bool(labelled.label)
+        and (labelled.project, labelled.version, labelled.targets)
+        == (wheel_file.project, wheel_file.version, wheel_file.targets)
+        and counterpart.tags == wheel.tags
+        and subject.sources.lock_of(counterpart) is subject.sources.lock_of(wheel)
+    )
+
+
+def _make_marker_environment(wheel: StagedWheel, subject: StageSubject) -> dict[str, str]:
+    """Return what markers are asked about: the machine that a wheel is for; no extra is wanted."""
+    pythons = [python for set_wheel in subject.wheels if (python := find_single_python(set_wheel.tags))]
+    python = (find_single_python(wheel.tags) or max(pythons, key=_python_number, default="3.12")).rstrip("t")
+    windows = subject.sources.lock_of(wheel).platform == "windows"
+    return {
+        "extra": "",
+        "implementation_name": "cpython",
+        "os_name": "nt" if windows else "posix",
+        "platform_machine": "AMD64" if windows else "x86_64",
+        "platform_python_implementation": "CPython",
+        "platform_system": "Windows" if windows else "Linux",
+        "python_full_version": f"{python}.0",
+        "python_version": python,
+        "sys_platform": "win32" if windows else "linux",
+    }
+
+
+def _python_number(python: str) -> Version:
+    return Version(python.rstrip("t"))
+
+
+def _check_requirement(requirement: Requirement, wheel: StagedWheel, subject: StageSubject) -> Iterator[str]:
+    """Tell why a requirement cannot be met inside the set, from ROCm's index or from PyPI."""
+    name = canonicalize_name(requirement.name)
+    set_wheels = [item for item in subject.wheels if item.file.project == name]
+    if requirement.url:
+        yield f"it requires {requirement}: a place, which is not in the set"
+    elif set_wheels:
+        python = find_single_python(wheel.tags)
+        fitting = [item for item in set_wheels if python is None or accepts_python(item.tags, python)]
+        versions = sorted({item.file.version for item in fitting})
+        if not fitting:
+            yield f"it requires {requirement}, and the set has no {name} for Python {python}"
+        elif not any(requirement.specifier.contains(version, prereleases=True) for version in versions):
+            yield f"it requires {requirement}, the set has {name} {', '.join(versions)}"
+    elif ROCM_PROJECT_NAMES.fullmatch(name):
+        rocm = subject.sources.rocm_of(wheel)
+        if rocm and not requirement.specifier.contains(rocm, prereleases=True):
+            yield f"it requires {requirement}, the lock says ROCm {rocm}"
+    elif name in _list_our_projects():
+        yield f"it requires {requirement}, which is not in the set"
+    elif any("+" in item.version for item in requirement.specifier):
+        yield f"it requires {requirement}: PyPI has no versions with a local part"
+
+
+def _list_our_projects() -> set[str]:
+    return {str(canonicalize_name(load_project(name).distribution)) for name in list_project_names()}
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """A set that is to be staged; ``when`` is the time at which the store says that it was begun."""
+
+    paths: FamilyPaths
+    wheels: Sequence[StagedWheel]
+    document: SetDocument  # as it will be, without that time
+    locks: Mapping[str, bytes]  # by their paths beside the document
+
+    @property
+    def index(self) -> str:
+        """The path of the set's index."""
+        return f"{self.paths.set_index(self.document.id)}/"
+
+    def list_files(self) -> Mapping[str, bytes | Path]:
+        """Return the immutable files by their paths: wheels, with their METADATA beside (PEP 658)."""
+        files: dict[str, bytes | Path] = {}
+        for wheel in self.wheels:
+            path = self.paths.wheel_file(wheel.file.sha256, wheel.file.name)
+            files[path] = wheel.path
+            files[path + METADATA_SUFFIX] = wheel.metadata
+        return files
+
+    def make_pages(self, when: str) -> Mapping[str, bytes]:
+        """Return the locks and the pages of the set, which belong to it alone."""
+        folder = self.paths.set_index(self.document.id)
+        pages = make_set_pages(folder, self.paths, ((file, when) for file in self.document.files))
+        set_folder = self.paths.set_folder(self.document.id)
+        return {**{f"{set_folder}/{name}": text for name, text in self.locks.items()}, **pages}
+
+    def finish_document(self, when: str) -> SetDocument:
+        """Return the document as it will be."""
+        return self.document.model_copy(update={"created": when})
+
+
+def plan_stage(
+    wheels: Sequence[Path],
+    locks: Sequence[Lock],
+    *,
+    paths: FamilyPaths,
+    layout: SetLayout,
+    version: str | None = None,
+    origin: str | None = None,
+    renamed: Mapping[str, str] = MappingProxyType({}),
+    targets: tuple[str, ...] = (),
+) -> StagePlan:
+    """Read and check the wheels and say what is to be staged. Raises ReleaseError with all that is wrong.
+
+    ``locks`` are one, or those that variants were built from. ``renamed`` maps a ROCm in them to what it is
+    called since (``7.1.0rc1`` to ``7.1.0``), for wheels that were rewritten from those of ``origin``.
+    ``targets`` are those of a set that is meant for fewer than its locks.
+    """
+    check_family(paths.family, layout)
+    staged_wheels = sorted(read_staged_wheels(wheels), key=lambda wheel: wheel.file.name)
+    set_version = find_set_version(staged_wheels, version)
+    sources, staged_wheels = find_sources(locks, staged_wheels, layout, renamed)
+    check_set(StageSubject(staged_wheels, sources, paths.family, layout))
+    if layout == "per-family":
+        staged_wheels = [
+            wheel.restrict_to_targets(get_gfx_families()[paths.family]) for wheel in staged_wheels
+        ]
+    cells = plan_cells(sources, paths.family, layout, staged_wheels, targets)
+    files = tuple(wheel.file for wheel in staged_wheels)
+    set_locks = sources.list_set_locks()
+    document = SetDocument(
+        schema=2 if sources.has_several else 1,
+        id=make_set_id(set_version, ((file.name, file.sha256) for file in files), sources.digest),
+        created="",
+        version=set_version,
+        rocm=None if sources.has_several else sources.all[0].rocm,
+        family=paths.family,
+        layout=layout,
+        files=files,
+        lock=None if sources.has_several else set_locks[0],
+        locks=set_locks if sources.has_several else (),
+        origin=origin,
+        planned=cells.planned,
+        missing=cells.missing,
+    )
+    return StagePlan(paths, staged_wheels, document, sources.list_lock_files())
+
 
 STAGE_JOBS = 8
 _SEND_JOBS = 4  # a large file goes in parts, several at a time

@@ -1,7 +1,7 @@
-"""Plan and publish views: for a channel and a GPU target, the newest set that passed on it, of each
-platform.
+"""What follows from channels: views for each GPU target, and ``support.json``.
 
-A view is an index of one set for Linux and one for Windows, where both have one: a machine finds the
+For a channel and a GPU target a view shows the newest set that passed on it, of each platform. A view is an
+index of one set for Linux and one for Windows, where both have one: a machine finds the
 wheels of its own there. Each platform has the newest torch that is good on that GPU, whatever came after
 it. Where no set passed there is no view: nothing is found (404), and never another set. A set that fails
 later leaves, and the one before it is back.
@@ -14,21 +14,84 @@ are not pinned to it. Then the set for Linux stays, and Windows has the newest t
 In a folder a view changes by one rename. Elsewhere its pages show both sets for a moment, the new one
 from its dependencies on, then the old one goes from its dependents on: by their pins one or the other is
 whole at any moment.
+
+``support.json`` says which wheels are for which machines, how they were tested and how they are installed;
+``public.json``, where the store is seen from. For installers, in one form for a family
+(``v2/<family>/support.json``) and for all (``v2/support.json``)::
+
+    {"schema": 1,
+     "public_url": "https://wheels.example.org/",    "" when nobody said where the store is seen from
+     "other_indexes": ["https://…/"],                where wheels find what is not in their set
+     "channels": [{"family", "channel", "current": set id, "index", "url", "install",
+                   "sets": [{"os", "set", "version", "install"}]}],        the newest of each platform
+     "releases": [{"family", "channel", "set", "created", "promoted",          newest first
+                   "project": "torch", "version": "2.9.1+rocm7.1.0", "rocm": "7.1.0" or null,
+                   "os": "linux|windows", "kind": "per-family|multi-arch|variants", "origin": set id or null,
+                   "state": "tested|partly tested|untested|tests failed|checks failed",
+                   "told": [lines: targets, named exceptions, waivers],
+                   "targets": [{"gfx", "state": "tested|failed|untested", "by": ["smoke tests", "full tests"],
+                                "pythons": ["3.12"], "when": "2026-11-21" or ""}],
+                   "wheels": [{"file", "sha256", "pythons", "platforms", "gfx", "label", "rocm"}],
+                   "index", "url", "install"}],
+     "views": [{"family", "channel", "gfx", "set", "version", "index", "url", "install",
+                "sets": [{"os", "set", "version", "install"}]}]}           what it shows, by platform
+
+``index`` is relative to the URL of the document itself, ``url`` absolute or null. ``install`` has a
+command for ``uv``, one for ``pip`` (null for variants, which it does not know, and for versions that PyPI
+may have, too: without ``+rocm…``), and our own as ``rocm_wheels``, which alone asks which GPU there is;
+where the URL is not known ``{index}`` stands for it. The index of a release never changes; that of a view
+is always at the newest sets of a channel that passed on a target, one of each platform; a channel has all
+of its sets.
+
+The newest is that of the newest torch, ``current`` the set that came last. In ``sets`` Linux is first,
+and ``set``, ``version`` and ``install`` beside it are those of the first; documents of before have no
+``sets``.
+
+pip has no first index: it takes what it finds of exactly that version, wherever that is. uv does not look
+further for what the first index has.
 """
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import urlsplit
 
-from rocm_wheels.core import Store, log_warning
+from pydantic import Field, ValidationError
+
+from rocm_wheels.core import (
+    RUN_AGAIN_TIP,
+    ChangedInStoreError,
+    DataError,
+    NotInStoreError,
+    Record,
+    ReleaseError,
+    Store,
+    UsageError,
+    change_documents,
+    log_warning,
+)
 from rocm_wheels.index import HTML_PAGE, JSON_PAGE, PageExchange, can_rename_at_once, exchange_pages
-from rocm_wheels.release.channel_status import ChannelView, SetStatus, StoredStatus
-from rocm_wheels.release.layout import FamilyPaths
+from rocm_wheels.models import Platform
+from rocm_wheels.release.channel import (
+    ChannelStatus,
+    ChannelView,
+    SetStatus,
+    ShownTestState,
+    StoredStatus,
+    TargetStatus,
+    WheelStatus,
+    read_channel_status,
+)
+from rocm_wheels.release.layout import FamilyPaths, StoreLayout
 from rocm_wheels.release.pages import make_set_pages
+from rocm_wheels.release.policy import CHANNEL_NAMES
 from rocm_wheels.release.set_conflicts import ANY_VALUE, UNPINNED_PREFIXES, list_installer_slots
 from rocm_wheels.release.set_list import ReleasedSets
-from rocm_wheels.release.wheel_set import PLATFORM_ORDER, SetDocument, SetFile
+from rocm_wheels.release.wheel_set import PLATFORM_ORDER, SetDocument, SetFile, SetId, SetLayout
 
 
 @dataclass(frozen=True)
@@ -180,3 +243,351 @@ def publish_view(released: ReleasedSets, channel: str, view: ChannelView, check:
         writes += exchange_pages(store, both, check)
     adds = bool(view.shown) and not view.was
     return writes + exchange_pages(store, PageExchange(folder, builds, view_pages, order, adds), check)
+
+
+class PublicLocation(Record):
+    """``url`` is the URL that the store itself has outside ("": nobody said), ending in ``/``.
+
+    ``other_indexes`` are where wheels find what is not in their set (ROCm's own packages, a mirror of PyPI).
+    """
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    url: str = ""
+    other_indexes: tuple[str, ...] = ()
+
+    def address_of(self, store: Store, path: str) -> str:
+        """Return where a file or folder of the store is seen from outside, as far as anybody said."""
+        return f"{self.url}{path}" if self.url else store.url_of(path)
+
+
+def read_public(store: Store, layout: StoreLayout) -> PublicLocation:
+    """Return what is known of it. DataError for a damaged document."""
+    return _read_public(store, layout)[0]
+
+
+def update_public(
+    store: Store, layout: StoreLayout, url: str | None, other_indexes: tuple[str, ...] | None
+) -> bool:
+    """Write down what is given (``None``: as it was), and tell whether that is new."""
+
+    def update() -> bool:
+        before, tag = _read_public(store, layout)
+        changed: dict[str, object] = {}
+        if url is not None:
+            changed["url"] = check_public_url(url) if url else ""
+        if other_indexes is not None:
+            changed["other_indexes"] = tuple(
+                check_public_url(address) for address in other_indexes if address
+            )
+        updated = before.model_copy(update=changed)
+        if updated == before:
+            return False
+        content = (json.dumps(updated.model_dump(mode="json", by_alias=True), indent=1) + "\n").encode()
+        store.replace(_public_path(layout), content, tag)
+        return True
+
+    return change_documents(update, description=_public_path(layout))
+
+
+def check_public_url(url: str) -> str:
+    """Return the URL of a folder, with ``/`` at its end. UsageError for one that installers cannot use."""
+    try:
+        parts = urlsplit(url)
+        has_host = bool(parts.hostname or parts.scheme == "file")
+    except ValueError:
+        has_host = False
+    has_odd_character = any(
+        character.isspace() or ord(character) < 32 or character in "\"'<>\\{}" for character in url
+    )
+    if has_odd_character or not has_host or parts.scheme not in {"https", "http", "file"}:
+        raise UsageError(f"{url!r} is no URL of a folder", tip="for example: https://wheels.example.org/")
+    if parts.query or parts.fragment or "@" in parts.netloc:
+        raise UsageError(
+            f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}… has more than a place in it",
+            tip="everybody reads it: no user, password, ? or #",
+        )
+    return url if url.endswith("/") else f"{url}/"
+
+
+def _public_path(layout: StoreLayout) -> str:
+    return f"{layout.release}/{layout.public}"
+
+
+def _read_public(store: Store, layout: StoreLayout) -> tuple[PublicLocation, str | None]:
+    path = _public_path(layout)
+    try:
+        stored = store.read(path)
+    except NotInStoreError:
+        return PublicLocation(), None
+    try:
+        return PublicLocation.model_validate_json(stored.content), stored.tag
+    except ValidationError as cause:
+        where = store.url_of(path)
+        tip = "restore it from a copy of the store, or delete it and run `refresh` with --public-url"
+        raise DataError(f"{where} does not say where the store is seen from", tip=tip) from cause
+
+
+_SUPPORT_ATTEMPTS = 8
+_PYPI_URL = "https://pypi.org/simple/"
+_INDEX_PLACEHOLDER = "{index}"
+
+
+class InstallCommands(Record):
+    """Commands for a shell. ``pip`` is null where it might take the torch of PyPI (see above)."""
+
+    uv: str
+    pip: str | None
+    rocm_wheels: str = ""  # in documents of before
+
+
+class PlatformSet(Record):
+    """What people with a platform get of an index."""
+
+    os: Platform
+    set: SetId
+    version: str
+    install: InstallCommands
+
+
+class _SupportIndex(Record):
+    family: str
+    channel: str
+    index: str
+    url: str | None
+    install: InstallCommands
+
+
+class ChannelIndex(_SupportIndex):
+    """A channel: all its sets, with the newest of each platform."""
+
+    current: SetId
+    sets: tuple[PlatformSet, ...] = ()
+
+
+class ViewIndex(_SupportIndex):
+    """A view: one set of each platform, which others follow. ``set`` is the first."""
+
+    gfx: str
+    set: SetId
+    version: str
+    sets: tuple[PlatformSet, ...] = ()
+
+
+class SupportRelease(_SupportIndex):
+    """A set on a channel, with the index that is its own."""
+
+    set: SetId
+    created: str
+    promoted: str
+    project: str
+    version: str
+    rocm: str | None
+    os: Platform
+    kind: SetLayout
+    origin: SetId | None
+    state: ShownTestState
+    told: tuple[str, ...]
+    targets: tuple[TargetStatus, ...]
+    wheels: tuple[WheelStatus, ...]
+
+
+class SupportDocument(Record):
+    """The document."""
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    public_url: str = ""
+    other_indexes: tuple[str, ...] = ()
+    channels: tuple[ChannelIndex, ...] = ()
+    releases: tuple[SupportRelease, ...] = ()
+    views: tuple[ViewIndex, ...] = ()
+
+    def to_json(self) -> bytes:
+        """Return its file: the same knowledge is the same bytes."""
+        return (self.model_dump_json(by_alias=True, indent=1) + "\n").encode()
+
+
+def write_support(store: Store, paths: FamilyPaths) -> bool:
+    """Bring the document of a family to what is known; tell whether it was not there."""
+
+    def make() -> bytes | None:
+        public = read_public(store, paths.layout)
+        stored = [read_channel_status(store, paths, channel) for channel in CHANNEL_NAMES]
+        statuses = [item.document for item in stored if item.tag is not None]
+        return make_support(paths, statuses, public).to_json() if statuses else None
+
+    return _write_document(store, paths.support_document, make)
+
+
+def write_whole_support(store: Store, layout: StoreLayout) -> bool:
+    """Bring the document of all families to what theirs say; tell whether it was not there."""
+
+    def make() -> bytes | None:
+        public = read_public(store, layout)
+        listed = store.folders(layout.release)
+        documents = [
+            (family_name, _read_support(store, FamilyPaths(layout, family_name, "release")))
+            for family_name in listed
+        ]
+        return merge_support([pair for pair in documents if pair[1] is not None], public).to_json()
+
+    return _write_document(store, f"{layout.release}/{layout.support}", make)
+
+
+def make_support(
+    paths: FamilyPaths, statuses: Sequence[ChannelStatus], public: PublicLocation
+) -> SupportDocument:
+    """Return the document of a family. Views that are being exchanged are left out."""
+    indexes = _IndexDescriber(paths, public)
+    channels: list[ChannelIndex] = []
+    releases: list[SupportRelease] = []
+    views: list[ViewIndex] = []
+    for status in statuses:
+        if newest := find_newest_by_platform(status.sets, status.channel):
+            description = indexes.describe_for_platforms(status, paths.channel_pages(status.channel), newest)
+            channels.append(ChannelIndex.model_validate({**description, "current": status.sets[-1].set}))
+        for set_status in sorted(status.sets, key=lambda item: (item.created, item.set), reverse=True):
+            of_set = indexes.describe(status, paths.set_index(set_status.set), set_status)
+            details = {
+                name: getattr(set_status, name) for name in SupportRelease.model_fields if name not in of_set
+            }
+            releases.append(SupportRelease.model_validate({**of_set, **details}))
+        by_id = {set_status.set: set_status for set_status in status.sets}
+        for view in status.views:
+            view_sets = [by_id[item] for item in view.shown if item in by_id]
+            if view.settled and view_sets and len(view_sets) == len(view.shown):
+                description = indexes.describe_for_platforms(
+                    status, paths.view_pages(view.gfx, status.channel), view_sets
+                )
+                details = {"gfx": view.gfx, "set": view_sets[0].set, "version": view_sets[0].version}
+                views.append(ViewIndex.model_validate({**description, **details}))
+    return SupportDocument(
+        public_url=public.url,
+        other_indexes=public.other_indexes,
+        channels=tuple(channels),
+        releases=tuple(releases),
+        views=tuple(views),
+    )
+
+
+def merge_support(
+    documents: Iterable[tuple[str, SupportDocument | None]], public: PublicLocation
+) -> SupportDocument:
+    """Return the document of all families. ``index`` is relative to where it lies, a folder above theirs."""
+    documents_by_family = [(family, item) for family, item in documents if item is not None]
+
+    def below(family: str, indexes: Sequence[_SupportIndex]) -> list[dict[str, object]]:
+        return [{**dict(index), "index": f"{family}/{index.index}"} for index in indexes]
+
+    return SupportDocument.model_validate(
+        {
+            "schema": 1,
+            "public_url": public.url,
+            "other_indexes": public.other_indexes,
+            "channels": tuple(
+                item
+                for family, family_document in documents_by_family
+                for item in below(family, family_document.channels)
+            ),
+            "releases": tuple(
+                item
+                for family, family_document in documents_by_family
+                for item in below(family, family_document.releases)
+            ),
+            "views": tuple(
+                item
+                for family, family_document in documents_by_family
+                for item in below(family, family_document.views)
+            ),
+        }
+    )
+
+
+class _IndexDescriber:
+    """What is said of every index of a family."""
+
+    def __init__(self, paths: FamilyPaths, public: PublicLocation) -> None:
+        self._paths, self._public = paths, public
+
+    def describe(self, status: ChannelStatus, folder: str, newest: SetStatus) -> dict[str, object]:
+        url = f"{self._public.url}{folder}/" if self._public.url else None
+        return {
+            "family": status.family,
+            "channel": status.channel,
+            "index": f"{folder.removeprefix(f'{self._paths.family_folder}/')}/",
+            "url": url,
+            "install": self._make_commands(url or _INDEX_PLACEHOLDER, newest),
+        }
+
+    def describe_for_platforms(
+        self, status: ChannelStatus, folder: str, newest: Sequence[SetStatus]
+    ) -> dict[str, object]:
+        """Return what is said of an index that people with several platforms use; the first set leads."""
+        descriptions = [self.describe(status, folder, set_status) for set_status in newest]
+        sets = tuple(
+            PlatformSet.model_validate(
+                {
+                    "os": set_status.os,
+                    "set": set_status.set,
+                    "version": set_status.version,
+                    "install": description["install"],
+                }
+            )
+            for set_status, description in zip(newest, descriptions, strict=True)
+        )
+        return {**descriptions[0], "sets": sets}
+
+    def _make_commands(self, index: str, newest: SetStatus) -> InstallCommands:
+        other_indexes, variants = self._public.other_indexes, newest.kind == "variants"
+        requirement = f"{newest.project}=={newest.version}"
+        uv = ["uv", "pip", "install", *(["--preview-features", "wheel-variants"] if variants else [])]
+        uv += [word for address in (index, *other_indexes) for word in ("--index", address)]
+        rocm_wheels = ["rocm-wheels", "install", "--index", index]
+        rocm_wheels += [word for address in other_indexes[:1] for word in ("--rocm-index", address)]
+        extra = [*other_indexes, *([] if _PYPI_URL in other_indexes else [_PYPI_URL])]
+        pip = ["pip", "install", "--index-url", index]
+        pip += [word for address in extra for word in ("--extra-index-url", address)]
+        return InstallCommands(
+            uv=_shell_line([*uv, requirement]),
+            pip=None if variants or "+" not in newest.version else _shell_line([*pip, requirement]),
+            rocm_wheels=_shell_line([*rocm_wheels, requirement]),
+        )
+
+
+def _shell_line(words: Sequence[str]) -> str:
+    return " ".join(word if word == _INDEX_PLACEHOLDER else shlex.quote(word) for word in words)
+
+
+def _read_support(store: Store, paths: FamilyPaths) -> SupportDocument | None:
+    path = paths.support_document
+    try:
+        content = store.read(path).content
+    except NotInStoreError:
+        return None
+    try:
+        return SupportDocument.model_validate_json(content)
+    except ValidationError as cause:
+        tip = f"`rocm-wheels refresh {store.url} --family {paths.family}` makes it again"
+        raise ReleaseError(f"{store.url_of(path)} is damaged", tip=tip) from cause
+
+
+def _write_document(store: Store, path: str, make: Callable[[], bytes | None]) -> bool:
+    """Replace a document by what follows from others, which are read after it; tell whether it was not there.
+
+    After a write all is read once more: others may have gone back, meanwhile, to what was there before it.
+    """
+    written = False
+    for _ in range(_SUPPORT_ATTEMPTS):
+        try:
+            stored = store.read(path)
+            before, tag = stored.content, stored.tag
+        except NotInStoreError:
+            before, tag = None, None
+        content = make()
+        if content is None or content == before:
+            return written
+        try:
+            store.replace(path, content, tag)
+        except ChangedInStoreError:
+            continue
+        written = True
+    raise ReleaseError(f"{path} is changed by others all the time", tip=RUN_AGAIN_TIP)

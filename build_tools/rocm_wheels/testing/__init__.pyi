@@ -21,11 +21,11 @@ from .smoke import SmokeRun as SmokeRun
 from .smoke import account_for_tests as account_for_tests
 from .smoke import choose_gpus as choose_gpus
 from .smoke import combine_sessions as combine_sessions
+from .smoke import make_smoke_data as make_smoke_data
 from .smoke import plan_sessions as plan_sessions
 from .smoke import resolve_device_query as resolve_device_query
 from .smoke import run_session as run_session
 from .smoke import run_smoke_tests as run_smoke_tests
-from .smoke_data import make_smoke_data as make_smoke_data
 from .torch_test_plan import TorchTestFile as TorchTestFile
 from .torch_test_plan import TorchTestSelection as TorchTestSelection
 from .torch_test_plan import TorchTestSources as TorchTestSources

@@ -1,8 +1,16 @@
-"""Read, check, join and write variant metadata: ``variant.json`` of a wheel, ``…-variants.json`` of an index.
+"""Variant metadata: ``variant.json`` and ``…-variants.json``, of today and of 2025; providers they may name.
 
 Sources: PEP 825 (format 0.1.1) for everything but ``providers``, PEP 850 (format 0.2.0) for those. Each
-rule has an error that names the file and the key. Only documents that follow the two PEPs are read here;
-``legacy`` reads what was written before.
+rule has an error that names the file and the key. Only documents that follow the two PEPs are read as they
+are; ``read_any_format`` reads what was written before.
+
+Of the providers that a stamp can name, the one that everybody can have is AMD's rocm-bootstrap: it is on
+PyPI and theirs. A name that nobody has registered is never written by default: whoever registers it runs
+code on every user's machine.
+
+Older forms that are read: format 0.0.2 and 0.0.3 (``default-priorities.feature`` and ``.property``,
+``install-time``, ``enable-if``, ``plugin-use``, ``static-properties`` at the top) and wheels of kernel
+splitters whose ``variants`` has an entry for each target instead of the label. What is left out is named.
 """
 
 from __future__ import annotations
@@ -14,8 +22,11 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.core import DataError
+from rocm_wheels.core import DataError, UsageError
+from rocm_wheels.gpus import ROCM_VERSIONS
 
 SCHEMA = (
     "https://variants-schema.wheelnext.dev/peps/850/v0.2.0.json"  # what we write; final: packaging.python.org
@@ -402,3 +413,191 @@ def _merge_providers(documents: Iterable[tuple[str, VariantMetadata]]) -> dict[s
                     tip="a namespace has one provider in a release: restamp the second with --join the first",
                 )
     return {namespace: provider for namespace, (_, provider) in sorted(merged.items())}
+
+
+PROVIDER_NAMES = ("rocm-bootstrap", "own", "static")
+ROCM_PROPERTIES = ("bundled", "host")
+OWN_PROVIDER_NAME = "rocm-variant-provider"
+ROCM_BOOTSTRAP_PROVIDER = Provider(
+    requires=("rocm-bootstrap>=0.3,<1",), plugin_api="rocm_bootstrap.variant_provider:AMDVariantPlugin"
+)
+OWN_PROVIDER = Provider(requires=(f"{OWN_PROVIDER_NAME}>=0.1,<1",), plugin_api="rocm_variant_provider")
+UNREGISTERED_PROVIDERS = ("amd-variant-provider",)  # never registered on PyPI (looked up in November 2026)
+
+
+@dataclass(frozen=True)
+class ProviderChoice:
+    """What was asked for: ``--provider``, ``--rocm-property`` and the lists that static providers need.
+
+    ``static_targets`` and ``rocm_versions`` are best first, for the whole release; without the latter
+    every version that may come is ranked.
+    """
+
+    provider: str = "rocm-bootstrap"
+    rocm_property: str = "bundled"
+    owns_the_name: bool = False
+    static_targets: tuple[str, ...] = ()
+    rocm_versions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.rocm_property == "host" and self.provider != "own":
+            raise UsageError(
+                f"--rocm-property host: {self.provider} does not report the ROCm version of a machine",
+                tip="--provider own does; a wheel that brings its ROCm wants --rocm-property bundled",
+            )
+        if self.provider == "own" and not self.owns_the_name:
+            raise UsageError(
+                f"--provider own names {OWN_PROVIDER_NAME}, which users' installers will download and run",
+                tip="publish build_tools/rocm_variant_provider to your index, see to it that nobody else can "
+                f"register {OWN_PROVIDER_NAME} where your users look, then say --i-own-the-name",
+            )
+        if self.provider != "static" and self.static_targets:
+            raise UsageError("--static-targets goes with --provider static only")
+
+    @property
+    def reports_generics(self) -> bool:
+        """Whether ``gfx11_generic`` is a value that this provider knows."""
+        return self.provider != "rocm-bootstrap"
+
+    def make_amd_provider(self, targets: Iterable[str]) -> Provider:
+        """Return the provider of namespace ``amd``; ``targets`` are those of the wheels of this call."""
+        if self.provider == "static":
+            values = self.static_targets or tuple(dict.fromkeys(targets))
+            if not values:
+                raise UsageError(
+                    "--provider static lists the targets of the release, and none is known here",
+                    tip="say --static-targets gfx942,gfx1100, or --join a wheel that is stamped already",
+                )
+            return Provider(static_properties={GFX_ARCH: values})
+        return OWN_PROVIDER if self.provider == "own" else ROCM_BOOTSTRAP_PROVIDER
+
+    def make_rocm_provider(self) -> Provider:
+        """Return the provider of namespace ``rocm``: versions, newest first."""
+        # All wheels of a release must list the same versions, and published wheels never change: a list of
+        # those there are would shut out next month's wheel. So the default ranks those that may come, too.
+        return Provider(static_properties={ROCM_VERSION: self.rocm_versions or ROCM_VERSIONS})
+
+
+def sort_newest_first(versions: Iterable[str]) -> tuple[str, ...]:
+    """Return versions (``7.2``) once each, newest first."""
+    return tuple(sorted(set(versions), key=Version, reverse=True))
+
+
+def parse_minor_version(text: str, *, input_name: str) -> str:
+    """Return major.minor of a version; UsageError (``input_name`` names the input) when it has none."""
+    try:
+        release = Version(text).release
+    except InvalidVersion:
+        release = ()
+    if len(release) < 2:
+        raise UsageError(f"{input_name}: {text!r} is not a version like 7.2")
+    return f"{release[0]}.{release[1]}"
+
+
+def parse_versions(text: str, *, input_name: str) -> tuple[str, ...]:
+    """Read a list of ROCm versions, newest first; UsageError when one is wrong or there is none."""
+    versions = [
+        parse_minor_version(word, input_name=input_name) for word in re.split(r"[,;\s]+", text) if word
+    ]
+    if not versions:
+        raise UsageError(f"{input_name} names no version", tip=f"for example: {input_name} 7.2,7.1")
+    return sort_newest_first(versions)
+
+
+def is_unregistered(requirements: Sequence[str]) -> bool:
+    """Tell whether a provider's requirements name a project that nobody owns."""
+    return any(canonicalize_name(Requirement(text).name) in UNREGISTERED_PROVIDERS for text in requirements)
+
+
+_PROVIDER_KEYS = ("requires", "plugin-api", "optional", "static-properties", "feature-order", "builtin")
+_OLD_PROVIDER_KEYS = ("enable-if", "install-time", "plugin-use", "build-requires")
+
+
+@dataclass(frozen=True)
+class OldDocument:
+    """What an old document says: ``notes`` are what it had that today's form has no place for.
+
+    ``providers`` has only those that can be kept; a namespace without one needs a new one.
+    """
+
+    namespaces: tuple[str, ...]
+    variants: Mapping[str, Properties]
+    providers: Mapping[str, Provider]
+    notes: tuple[str, ...]
+
+
+def read_any_format(content: bytes, *, name: str, label: str | None = None) -> OldDocument:
+    """Read a document of any known form; ``label`` is the one in the wheel's name (None: an index document).
+
+    DataError with file and key for what no form allows.
+    """
+    top = require_object(read_json(content, name), name, "")
+    require_known_keys(
+        top, ("$schema", "default-priorities", "providers", "static-properties", "variants"), name, ""
+    )
+    notes = [] if top.get("$schema") in SCHEMAS else [f"$schema was {top.get('$schema', 'not stated')}"]
+    priorities = require_object(top.get("default-priorities"), name, "default-priorities")
+    require_known_keys(priorities, ("namespace", "feature", "property"), name, "default-priorities")
+    notes += [f"default-priorities.{key} is left out" for key in ("feature", "property") if key in priorities]
+    namespaces = require_words(
+        priorities.get("namespace"), NAME_PATTERN, name, "default-priorities.namespace"
+    )
+    variants = {
+        variant_label: read_properties(properties, name, f"variants.{variant_label}", ordered=False)
+        for variant_label, properties in require_object(top.get("variants"), name, "variants").items()
+    }
+    if label is not None and tuple(variants) != (label,):
+        notes.append(f"variants had {', '.join(variants) or 'nothing'} instead of {label}")
+        variants = {label: variants.get(label, _join_properties(variants) if label != NULL_LABEL else {})}
+    static = require_object(top.get("static-properties", {}), name, "static-properties")
+    providers = {}
+    for namespace, value in require_object(top.get("providers", {}), name, "providers").items():
+        fields = require_object(value, name, f"providers.{namespace}")
+        provider = _read_kept_provider(fields, static.get(namespace), name, f"providers.{namespace}", notes)
+        if provider:
+            providers[namespace] = provider
+    for unused in sorted(providers.keys() - set(namespaces)):
+        notes.append(f"providers.{unused} is left out: no namespace of that name is ranked")
+        del providers[unused]
+    return OldDocument(namespaces, variants, providers, tuple(notes))
+
+
+def _join_properties(variants: Mapping[str, Properties]) -> Properties:
+    """Return the properties of several entries as one: values of a feature are alternatives (PEP 825)."""
+    values: dict[tuple[str, str], set[str]] = {}
+    for properties in variants.values():
+        for namespace, features in properties.items():
+            for feature, feature_values in features.items():
+                values.setdefault((namespace, feature), set()).update(feature_values)
+    return make_properties((ns, feature, feature_values) for (ns, feature), feature_values in values.items())
+
+
+def _read_kept_provider(
+    fields: Mapping[str, object], static: object, name: str, key: str, notes: list[str]
+) -> Provider | None:
+    """Return the provider as it can be kept; None when it must be named anew."""
+    require_known_keys(fields, (*_PROVIDER_KEYS, *_OLD_PROVIDER_KEYS), name, key)
+    notes += [f"{key}.{field_name} is left out" for field_name in _OLD_PROVIDER_KEYS if field_name in fields]
+    kept_fields = {
+        field_name: value
+        for field_name, value in fields.items()
+        if field_name in _PROVIDER_KEYS and value not in (None, [])
+    }
+    ahead = fields.get("install-time") is False or fields.get("plugin-use") in ("none", "build")
+    if static is not None and (ahead or "requires" not in kept_fields):
+        order = list(require_object(static, name, "static-properties"))
+        kept_fields = {"static-properties": static, **({"feature-order": order} if len(order) > 1 else {})}
+        notes.append(f"{key}: static-properties stood at the top of the document")
+    if (
+        "requires" not in kept_fields
+        and "static-properties" not in kept_fields
+        and "builtin" not in kept_fields
+    ):
+        return None
+    if "requires" in kept_fields and "static-properties" in kept_fields:
+        raise_fault(name, key, "has a plugin and static-properties: which of the two decides?")
+    provider = read_provider(kept_fields, name, key)
+    if is_unregistered(provider.requires):
+        notes.append(f"{key}.requires named {', '.join(provider.requires)}, which is not registered")
+        return None
+    return provider

@@ -52,7 +52,6 @@ from rocm_wheels.pipeline.build_environment import (
     install_built_wheel,
     uninstall_built_wheel,
 )
-from rocm_wheels.pipeline.build_inputs import PlannedBuild, select_configure_inputs
 from rocm_wheels.pipeline.estimates import estimate_step
 from rocm_wheels.pipeline.outputs import (
     OutputFile,
@@ -61,11 +60,10 @@ from rocm_wheels.pipeline.outputs import (
     refuse_foreign_wheels,
     write_stamp,
 )
-from rocm_wheels.pipeline.planner import Planner, decide_verdict
+from rocm_wheels.pipeline.planner import PlannedBuild, Planner, decide_verdict, select_configure_inputs
 from rocm_wheels.pipeline.provided_wheel_checks import find_project_misfits
 from rocm_wheels.pipeline.provided_wheels import ProvidedWheel, inspect_installed_wheel
-from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput
-from rocm_wheels.pipeline.step_graph import configure_step_id
+from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput, configure_step_id
 from rocm_wheels.pipeline.step_run import StepRun
 from rocm_wheels.sources import hold_checkout, restore_links
 

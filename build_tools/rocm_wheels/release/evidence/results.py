@@ -40,8 +40,9 @@ from rocm_wheels.release.evidence.evidence import (
     EvidenceOutcome,
     EvidenceSubmission,
     OutcomeCounts,
+    list_report_files,
+    read_junit_run,
 )
-from rocm_wheels.release.evidence.junit import list_report_files, read_junit_run
 from rocm_wheels.release.wheel_set import list_wheel_pythons
 from rocm_wheels.wheels import parse_wheel_name, split_wheel_name
 

@@ -1,4 +1,8 @@
-"""Read the AMD device code inside a file or a wheel: which targets, how many code objects, how packed.
+"""Device code inside a file or a wheel: which targets, how many code objects, how packed.
+
+Sources of target IDs: LLVM, "Clang Offload Bundler" (bundle entry IDs, target IDs); LLVM, "User Guide
+for AMDGPU Backend", tables of ``e_flags``, and the test elf-header-flags-mach.ll, which
+lists every number; ``gfx940`` and ``gfx941`` as LLVM 17 to 19 had them.
 
 Read are ELF and PE libraries (``.hip_fatbin``, ``.hip_fat``), static libraries, objects,
 bare bundles, bare AMDGPU ELF files (``.hsaco``, ``.co``) and ``.kpack`` archives, and
@@ -7,11 +11,17 @@ is, but is damaged, is a DataError that names file, member, section, bundle and 
 Each embedded ELF file is a second witness: its ``e_flags`` must name the same target as
 the ID in the bundle. A library whose code was moved into ``.kpack`` archives holds none itself, and
 names them.
+
+``read_code_objects`` reads every byte and checks every hash, as a wheel that is to be published wants it.
+``read_library_targets`` asks a library that is installed, in milliseconds a gigabyte: the IDs in the tables
+are what the HIP runtime itself goes by, so a compressed bundle is inflated as far as its table, and its
+content is skipped.
 """
 
 from __future__ import annotations
 
 import mmap
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -22,6 +32,7 @@ from rocm_wheels.wheels.device_code.bundles import (
     ENTRY_HEAD_SIZE,
     PLAIN_BUNDLE_MAGIC,
     BundleEntry,
+    read_bundle_tables,
     read_bundles,
 )
 from rocm_wheels.wheels.device_code.kpack import (
@@ -30,13 +41,6 @@ from rocm_wheels.wheels.device_code.kpack import (
     KPACK_SUFFIX,
     read_kpack_kernels,
     read_kpack_reference,
-)
-from rocm_wheels.wheels.device_code.target_id import (
-    BundleEntryId,
-    TargetId,
-    describe_disagreement,
-    get_header_target,
-    get_machine_name,
 )
 from rocm_wheels.wheels.elf import (
     AR_MAGIC,
@@ -54,8 +58,123 @@ from rocm_wheels.wheels.elf import (
     read_coff_sections,
     read_elf_header,
     read_elf_sections,
+    read_loader_info,
     read_pe_sections,
 )
+
+_MACHINE_MASK = 0xFF
+ELF_MACHINES = {
+    0x20: "gfx600", 0x21: "gfx601", 0x22: "gfx700", 0x23: "gfx701", 0x24: "gfx702", 0x25: "gfx703",
+    0x26: "gfx704", 0x28: "gfx801", 0x29: "gfx802", 0x2A: "gfx803", 0x2B: "gfx810", 0x2C: "gfx900",
+    0x2D: "gfx902", 0x2E: "gfx904", 0x2F: "gfx906", 0x30: "gfx908", 0x31: "gfx909", 0x32: "gfx90c",
+    0x33: "gfx1010", 0x34: "gfx1011", 0x35: "gfx1012", 0x36: "gfx1030", 0x37: "gfx1031", 0x38: "gfx1032",
+    0x39: "gfx1033", 0x3A: "gfx602", 0x3B: "gfx705", 0x3C: "gfx805", 0x3D: "gfx1035", 0x3E: "gfx1034",
+    0x3F: "gfx90a", 0x40: "gfx940", 0x41: "gfx1100", 0x42: "gfx1013", 0x43: "gfx1150", 0x44: "gfx1103",
+    0x45: "gfx1036", 0x46: "gfx1101", 0x47: "gfx1102", 0x48: "gfx1200", 0x49: "gfx1250", 0x4A: "gfx1151",
+    0x4B: "gfx941", 0x4C: "gfx942", 0x4E: "gfx1201", 0x4F: "gfx950", 0x50: "gfx1310",
+    0x51: "gfx9-generic", 0x52: "gfx10-1-generic", 0x53: "gfx10-3-generic", 0x54: "gfx11-generic",
+    0x55: "gfx1152", 0x57: "gfx1154", 0x58: "gfx1153", 0x59: "gfx12-generic", 0x5A: "gfx1251",
+    0x5B: "gfx12-5-generic", 0x5C: "gfx1172", 0x5D: "gfx1170", 0x5E: "gfx1171", 0x5F: "gfx9-4-generic",
+    0x62: "gfx11-7-generic", 0x63: "gfx13-generic",
+}  # fmt: skip
+
+# two bits a feature since code object V4 (e_ident[EI_ABIVERSION] 2): unsupported, any, off, on
+_FIRST_ABI_WITH_SETTINGS = 2
+_FEATURE_SHIFT = {"xnack": 8, "sramecc": 10}
+_SETTINGS = ("unsupported", "any", "-", "+")
+
+_TARGET_ID = re.compile(r"[A-Za-z][\w.-]*(?::[A-Za-z][\w-]*[+-])*", re.ASCII)
+_NUMBER = re.compile(r"gfx(?:(?P<major>[0-9]+)[0-9a-f]{2}(?![0-9a-f])|(?P<generation>[0-9]+)-)")
+_FEATURE = re.compile(r"([\w-]+)([+-])", re.ASCII)
+_ENTRY_ID = re.compile(
+    r"(?P<kind>[a-z0-9]+)-(?P<triple>[^-]+-[^-]*-[^-]*)(?:-(?!gfx)(?P<env>[^-]*))?(?:-(?P<target>.*))?",
+    re.ASCII | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class TargetId:
+    """A processor and the features it was compiled for; a feature left out means "any"."""
+
+    processor: str
+    features: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> TargetId:
+        """Read ``gfx942:sramecc+:xnack-``; ValueError when it is not a target ID."""
+        if not _TARGET_ID.fullmatch(text):
+            raise ValueError(f"{text!r} is not a target ID")
+        processor, _, rest = text.partition(":")
+        features = tuple((name, sign) for name, sign in _FEATURE.findall(rest))
+        if len({name for name, _ in features}) != len(features):
+            raise ValueError(f"{text!r} states a feature twice")
+        return cls(processor, tuple(sorted(features)))
+
+    def get_sort_key(self) -> tuple[int, bool, str]:
+        """Return a key that sorts as people do: gfx90a before gfx1030, a generic target after its family."""
+        match = _NUMBER.match(self.processor)
+        major = int(match["major"] or match["generation"]) if match else 0
+        return (major, bool(match and match["generation"]), str(self))
+
+    def __str__(self) -> str:
+        return self.processor + "".join(f":{name}{sign}" for name, sign in self.features)
+
+
+@dataclass(frozen=True)
+class BundleEntryId:
+    """The ID of a bundle entry: kind (``hip``, ``hipv4``, ``host``, …), triple, target ID ("" if none)."""
+
+    kind: str
+    triple: str
+    target: str
+
+    @classmethod
+    def parse(cls, text: str) -> BundleEntryId:
+        """Read ``hipv4-amdgcn-amd-amdhsa--gfx942:xnack-``; ValueError when it is not such an ID.
+
+        The environment field of the triple may be missing (bundles of ROCm before 4).
+        """
+        match = _ENTRY_ID.fullmatch(text)
+        if not match:
+            raise ValueError(f"{text!r} is not the ID of a bundle entry")
+        return cls(match["kind"], match["triple"], match["target"] or "")
+
+
+def get_machine_name(flags: int) -> str | None:
+    """Return the processor that ``e_flags`` name, None when the number is not in the table."""
+    return ELF_MACHINES.get(flags & _MACHINE_MASK)
+
+
+def get_header_target(flags: int, abi_version: int) -> TargetId:
+    """Return the target that an AMDGPU ELF file states in its header (``unknown-0x7e`` included)."""
+    number = flags & _MACHINE_MASK
+    signs = [(name, _read_setting(flags, name)) for name in sorted(_FEATURE_SHIFT)]
+    stated = [(n, s) for n, s in signs if s in "+-"] if abi_version >= _FIRST_ABI_WITH_SETTINGS else []
+    return TargetId(ELF_MACHINES.get(number, f"unknown-{number:#04x}"), tuple(stated))
+
+
+def describe_disagreement(target: TargetId, flags: int, abi_version: int) -> str | None:
+    """Say how a bundle entry's target and the header of its ELF file differ, None when they agree.
+
+    A processor number that is not in the table agrees with everything. A feature that the
+    ID leaves open agrees with every setting: compilers leave always-on features out of IDs.
+    """
+    named = get_machine_name(flags)
+    if named is not None and named != target.processor:
+        return f"its ID says {target.processor}, its e_flags ({flags:#x}) say {named}"
+    if abi_version < _FIRST_ABI_WITH_SETTINGS:
+        return None
+    for name, sign in target.features:
+        if name in _FEATURE_SHIFT and _read_setting(flags, name) != sign:
+            return (
+                f"its ID says {name}{sign}, its e_flags ({flags:#x}) say {name} {_read_setting(flags, name)}"
+            )
+    return None
+
+
+def _read_setting(flags: int, feature: str) -> str:
+    return _SETTINGS[(flags >> _FEATURE_SHIFT[feature]) & 3]
+
 
 ZIP_MAGIC = b"PK\x03\x04"
 
@@ -353,3 +472,89 @@ def _make_bare_object(span: BinarySpan, header: ElfHeader) -> CodeObject:
     target = get_header_target(header.flags, header.abi_version)
     machine = get_machine_name(header.flags)
     return CodeObject(target, "bare", "elf", machine, "", 0, "plain", 0, len(span))
+
+
+FATBIN_SECTIONS = (".hip_fatbin", ".hip_fat")
+_LOADED_KINDS = ("hip", "hipv4")
+
+
+@dataclass(frozen=True)
+class LibraryTargets:
+    """A host library, code object or ``.kpack`` archive as far as its tables tell.
+
+    ``targets`` are target IDs that the file itself holds code for, sorted as people do; ``archives`` the
+    ``.kpack`` archives that it names as the place of its code, relative to itself; ``needed`` the
+    libraries that an ELF file is linked to.
+    """
+
+    path: Path
+    targets: tuple[str, ...] = ()
+    archives: tuple[str, ...] = ()
+    needed: tuple[str, ...] = ()
+
+    @property
+    def has_code(self) -> bool:
+        """Tell whether it is a library with device code, here or elsewhere."""
+        return bool(self.targets or self.archives)
+
+
+def read_library_targets(path: Path) -> LibraryTargets:
+    """Read the tables of one file; DataError when it cannot be read or is damaged.
+
+    A file that is of no kind that holds device code has no targets.
+    """
+    try:
+        with open(path, "rb") as file:
+            if not file.seek(0, 2):
+                return LibraryTargets(path)
+            mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except OSError as cause:
+        raise DataError(f"cannot read {path}: {cause.strerror}") from None
+    return read_table_targets(mapped, path)
+
+
+def read_table_targets(data: memoryview, path: Path) -> LibraryTargets:
+    """Read the tables of a file's content; ``path`` stands for it in messages."""
+    span = BinarySpan(data, str(path))
+    if span.starts_with(KPACK_MAGIC) or path.suffix == KPACK_SUFFIX:
+        return _make_library(path, (TargetId.parse(kernel.target) for kernel in read_kpack_kernels(span)))
+    if span.starts_with(PLAIN_BUNDLE_MAGIC) or span.starts_with(COMPRESSED_BUNDLE_MAGIC):
+        return _make_library(path, _read_bundle_targets(span))
+    if is_elf(data):
+        header = read_elf_header(span)
+        if header.machine == EM_AMDGPU:
+            return _make_library(path, [get_header_target(header.flags, header.abi_version)])
+        sections = read_elf_sections(span, header) if header.sections_at else []
+        host = read_loader_info(data, str(path))
+        needed = host.needed if host else ()
+    elif span.starts_with(PE_MAGIC) and (signature := find_pe_signature(span)) is not None:
+        sections, needed = read_pe_sections(span, signature), ()
+    else:
+        return LibraryTargets(path)
+    if archives := list_named_archives(data, str(path)):
+        return LibraryTargets(path, (), archives, needed)
+    targets = [target for section in sections for target in _read_section_targets(span, section)]
+    return _make_library(path, targets, needed)
+
+
+def _make_library(path: Path, targets: Iterable[TargetId], needed: tuple[str, ...] = ()) -> LibraryTargets:
+    return LibraryTargets(
+        path, tuple(str(target) for target in sorted(set(targets), key=TargetId.get_sort_key)), (), needed
+    )
+
+
+def _read_section_targets(span: BinarySpan, section: BinarySection) -> Iterator[TargetId]:
+    if section.name in FATBIN_SECTIONS and section.size:
+        yield from _read_bundle_targets(
+            span.get_span(section.offset, section.size, f"section {section.name}")
+        )
+
+
+def _read_bundle_targets(span: BinarySpan) -> Iterator[TargetId]:
+    for name, size in read_bundle_tables(span):
+        try:
+            identity = BundleEntryId.parse(name)
+            if size and identity.kind in _LOADED_KINDS:
+                yield TargetId.parse(identity.target)
+        except ValueError as cause:
+            raise span.make_fault(str(cause)) from None

@@ -1,12 +1,20 @@
-"""The miniature's sources as git repositories that can be cloned over ``file://``, and PyTorch's own hipify.
+"""The miniature: its sources as git repositories, its ROCm as artifacts, and PyTorch's own hipify.
 
-Author, dates, modes and line ends are fixed: the same input gives the same commits on any machine and any
-day. (PyTorch's ``related_commits`` names the other repositories by URL, so its commit also depends on the
-folder that they are in.)
+Folders that are made from something are made once: whole or not at all, and not again from the same
+input.
+
+The repositories can be cloned over ``file://``. Author, dates, modes and line ends are fixed: the same
+input gives the same commits on any machine and any day. (PyTorch's ``related_commits`` names the other
+repositories by URL, so its commit also depends on the folder that they are in.)
 
 hipify is PyTorch's, so it is not copied into this repository: its five modules and PyTorch's licence are
 read from a published torch wheel on the package index, by range requests (2 MB of a file of 80 to 900
 MB), and checked against the digests below.
+
+ROCm is as a TheRock build leaves it in ``build/artifacts``:
+``<name>_<component>_<family>/artifact_manifest.txt`` lists places in the build tree, one a line; each is a
+folder beside it that holds files as they are installed. Sources and the rules for them:
+``tests/miniature/rocm/README.md``.
 """
 
 from __future__ import annotations
@@ -15,17 +23,78 @@ import hashlib
 import html
 import json
 import os
+import platform
 import re
+import shutil
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
-from rocm_wheels.core import SourceError, capture_output, hide_credentials
-from rocm_wheels.demo.folders import fingerprint_folders, list_files, make_folder
+from rocm_wheels.core import DataError, SdkError, SourceError, capture_output, hash_file, hide_credentials
+
+_MARK_NAME = ".made-from"
+
+
+def list_files(folder: Path) -> list[Path]:
+    """Return the files below a folder, sorted by their relative path. What Python left there is left out."""
+    files = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return sorted(files, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def fingerprint_folders(folders: Iterable[Path], *facts: str) -> str:
+    """Return a sha256 (hex) over names and contents of all files of ``folders`` and over ``facts``."""
+    total = hashlib.sha256(repr(facts).encode())
+    for folder in folders:
+        for path in list_files(folder):
+            total.update(f"{path.relative_to(folder).as_posix()}\0{hash_file(path)}\n".encode())
+    return total.hexdigest()
+
+
+def mark_folder(folder: Path, source: str) -> None:
+    """Say that a folder is whole, and made from the fingerprint ``source``."""
+    (folder / _MARK_NAME).write_text(f"{source}\n", encoding="utf-8")
+
+
+def read_mark(folder: Path) -> str | None:
+    """Return the fingerprint that a folder was made from, ``None`` when it was not made here."""
+    mark = folder / _MARK_NAME
+    return mark.read_text(encoding="utf-8").strip() if mark.is_file() else None
+
+
+def make_folder(folder: Path, source: str, fill: Callable[[Path], None]) -> bool:
+    """Make ``folder`` by ``fill(beside)``, unless it was made from the fingerprint ``source`` already.
+
+    Returns whether it was made now. ``fill`` gets an empty folder beside the final one, which takes
+    its place at the end; whatever stops us leaves the old one. Raises DataError rather than
+    replace a folder with files that was not made here.
+    """
+    if read_mark(folder) == source:
+        return False
+    if read_mark(folder) is None and folder.is_dir() and any(folder.iterdir()):
+        raise DataError(
+            f"{folder} holds files that were not made here",
+            tip="move them away, or give another folder",
+        )
+    beside, old = (folder.with_name(f".{folder.name}.{word}") for word in ("part", "old"))
+    for leftover in (beside, old):
+        shutil.rmtree(leftover, ignore_errors=True)
+    beside.mkdir(parents=True)
+    try:
+        fill(beside)
+        mark_folder(beside, source)
+        if folder.exists():
+            os.replace(folder, old)
+        os.replace(beside, folder)
+    finally:
+        for leftover in (beside, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+    return True
+
 
 HIPIFY_VERSION = "2.13.0"
 _DEFAULT_INDEX = "https://pypi.org/simple"
@@ -179,7 +248,7 @@ def _make_network_tip(env: Mapping[str, str]) -> str:
 _AUTHOR = "The miniature <miniature@rocm-wheels.invalid>"
 _DATE = "1767225600 +0000"  # 2026-01-01
 _RECORD = "repositories.json"
-_LAYOUT = 2  # raise it when this module changes what it makes from the same sources
+_SOURCES_LAYOUT = 2  # raise it when this module changes what it makes from the same sources
 # In the order in which they are made: PyTorch names the commits of all others.
 _BRANCHES = {
     "minigemm": "main",
@@ -192,7 +261,7 @@ _BRANCHES = {
 _RELATED = {"apex": "apex", "vision": "torchvision", "audio": "torchaudio"}
 _SUBMODULE = "third_party/minigemm"
 # Links, which cannot lie here: a checkout on Windows may write files instead.
-_LINKS = {"apex": {"apex/csrc": "../csrc", "apex/op_builder": "../op_builder"}}
+_SOURCE_LINKS = {"apex": {"apex/csrc": "../csrc", "apex/op_builder": "../op_builder"}}
 # What a public server allows: to ask for a commit by its name, and for a part of the history.
 _SERVED = "[uploadpack]\n\tallowReachableSHA1InWant = true\n\tallowFilter = true\n"
 
@@ -217,7 +286,7 @@ def make_repositories(
     """
     dest = dest.resolve()
     made_of = fingerprint_folders(
-        [*(source / name for name in _BRANCHES), hipify], str(_LAYOUT), dest.as_uri()
+        [*(source / name for name in _BRANCHES), hipify], str(_SOURCES_LAYOUT), dest.as_uri()
     )
 
     def fill(folder: Path) -> None:
@@ -229,7 +298,7 @@ def make_repositories(
                 files |= {f"torch/utils/hipify/{path}": text for path, text in _read_files(hipify).items()}
                 files |= _make_pin_files(repositories)
                 modules = {_SUBMODULE: repositories["minigemm"].commit}
-            tree = _CommitTree(files, _LINKS.get(name, {}), modules)
+            tree = _CommitTree(files, _SOURCE_LINKS.get(name, {}), modules)
             commit = _import_commit(folder / f"{name}.git", branch, tree, env)
             repositories[name] = DemoRepository(f"{dest.as_uri()}/{name}.git", branch, commit)
         record = {name: asdict(repository) for name, repository in repositories.items()}
@@ -300,3 +369,174 @@ def _import_commit(folder: Path, branch: str, tree: _CommitTree, env: Mapping[st
 def _format_data(content: bytes) -> bytes:
     """Write a block as ``git fast-import`` reads it."""
     return b"data %d\n%b\n" % (len(content), content)
+
+
+_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:[.a-z+][\w.+]*)?")
+_ARTIFACTS_LAYOUT = 1  # raise it when this module changes what it makes from the same sources
+
+
+@dataclass(frozen=True)
+class MiniatureLibrary:
+    """A shared library: its SONAME is ``lib<name>.so.<major>``; ``symbol`` begins its one function."""
+
+    name: str
+    major: int
+    artifact: str
+    stage: str
+    symbol: str
+    folder: str = "lib"
+
+    @property
+    def soname(self) -> str:
+        """The name by which programs ask for it."""
+        return f"lib{self.name}.so.{self.major}"
+
+
+_BLAS, _PROFILER = "math-libs/BLAS", "profiler"
+_RUNTIME = MiniatureLibrary("amdhip64", 7, "core-hip", "core/clr/stage", "hip")
+# All that torch preloads on Linux. The majors are those of ROCm 7; nothing here depends on them.
+MINIATURE_LIBRARIES = (
+    _RUNTIME,
+    MiniatureLibrary("hiprtc", 7, "core-hip", "core/clr/stage", "hiprtc"),
+    MiniatureLibrary("amd_comgr", 3, "amd-llvm", "compiler/amd-comgr/stage", "amd_comgr"),
+    MiniatureLibrary("amd_smi", 26, "core-amdsmi", "core/amdsmi/stage", "amdsmi"),
+    MiniatureLibrary("rocm_smi64", 1, "base", "base/rocm_smi_lib/stage", "rsmi"),
+    MiniatureLibrary("hipblas", 3, "blas", f"{_BLAS}/hipBLAS/stage", "hipblas"),
+    MiniatureLibrary("hipblaslt", 1, "blas", f"{_BLAS}/hipBLASLt/stage", "hipblaslt"),
+    MiniatureLibrary("hipsparse", 4, "blas", f"{_BLAS}/hipSPARSE/stage", "hipsparse"),
+    MiniatureLibrary("hipsparselt", 0, "blas", f"{_BLAS}/hipSPARSELt/stage", "hipsparselt"),
+    MiniatureLibrary("hipsolver", 1, "blas", f"{_BLAS}/hipSOLVER/stage", "hipsolver"),
+    MiniatureLibrary("hipfft", 0, "fft", "math-libs/hipFFT/stage", "hipfft"),
+    MiniatureLibrary("hiprand", 1, "rand", "math-libs/hipRAND/stage", "hiprand"),
+    MiniatureLibrary("MIOpen", 1, "miopen", "ml-libs/MIOpen/stage", "miopen"),
+    MiniatureLibrary("hipdnn_backend", 0, "hipdnn", "ml-libs/hipDNN/stage", "hipdnn"),
+    MiniatureLibrary("rccl", 1, "rccl", "comm-libs/rccl/stage", "rccl"),
+    MiniatureLibrary("hipfile", 0, "hipfile", "storage-libs/hipFile/stage", "hipfile"),
+    MiniatureLibrary(
+        "rocprofiler-sdk", 1, "rocprofiler-sdk", f"{_PROFILER}/rocprofiler-sdk/stage", "rocprofiler"
+    ),
+    MiniatureLibrary(
+        "rocprofiler-sdk-roctx", 1, "rocprofiler-sdk", f"{_PROFILER}/rocprofiler-sdk/stage", "roctxsdk"
+    ),
+    MiniatureLibrary("roctracer64", 4, "rocprofiler-sdk", f"{_PROFILER}/roctracer/stage", "roctracer"),
+    MiniatureLibrary("roctx64", 4, "rocprofiler-sdk", f"{_PROFILER}/roctracer/stage", "roctx"),
+    MiniatureLibrary(
+        "rocm-openblas", 0, "host-blas", "third-party/host-blas/stage", "openblas", "lib/host-math/lib"
+    ),
+    MiniatureLibrary(
+        "rocm_sysdeps_liblzma",
+        5,
+        "sysdeps",
+        "third-party/sysdeps/linux/liblzma/build/stage",
+        "lzma",
+        "lib/rocm_sysdeps/lib",
+    ),
+)
+_LLVM_BIN = "amd-llvm_run_generic/compiler/amd-llvm/stage/lib/llvm/bin"
+_ROCM_LINKS = (
+    *((f"{_LLVM_BIN}/{name}", "clang") for name in ("clang++", "amdclang", "amdclang++", "lld", "ld.lld")),
+    ("amd-llvm_run_generic/compiler/amd-llvm/stage/llvm", "lib/llvm"),
+)
+
+
+def make_artifacts(
+    source: Path, dest: Path, *, version: str, targets: Sequence[str], env: Mapping[str, str]
+) -> Path:
+    """Lay out the artifacts of ROCm ``version`` for GPU ``targets`` in ``dest`` and return it.
+
+    ``source`` is ``tests/miniature/rocm``. Libraries are compiled by ``$CC`` (default ``cc``) for
+    this machine. Made whole or not at all, and not again from the same input. Raises DataError
+    for a version without three numbers, SdkError when the compiler fails.
+    """
+    words = _make_fill_words(version, targets)
+    source_print = fingerprint_folders(
+        [source], str(_ARTIFACTS_LAYOUT), repr(sorted(words.items())), env.get("CC", "")
+    )
+
+    def fill(folder: Path) -> None:
+        for path in list_files(source / "artifacts"):
+            _copy_file(path, path.relative_to(source / "artifacts").as_posix(), folder, words, targets)
+        _compile_libraries(source / "stubs", folder, words, env)
+        for link, aim in _ROCM_LINKS:
+            (folder / link).symlink_to(aim)
+        for artifact in sorted(folder.iterdir()):
+            _write_manifest(artifact)
+
+    make_folder(dest, source_print, fill)
+    return dest
+
+
+def _make_fill_words(version: str, targets: Sequence[str]) -> dict[str, str]:
+    """Return what stands for each ``@NAME@`` in a file that ends in ``.in``."""
+    numbers = _VERSION.fullmatch(version)
+    if numbers is None:
+        raise DataError(f"{version} is not a ROCm version", tip="three numbers and a suffix: 7.1.0, 7.1.0rc1")
+    major, minor, patch = numbers.groups()
+    return {
+        "ROCM_VERSION": version,
+        "HIP_VERSION": f"{major}.{minor}.{patch}",
+        "HIP_VERSION_MAJOR": major,
+        "HIP_VERSION_MINOR": minor,
+        "HIP_VERSION_PATCH": patch,
+        "TARGETS": ";".join(sorted(targets)),
+        "HOST_TRIPLE": f"{platform.machine()}-unknown-linux-gnu",
+    }
+
+
+def _copy_file(
+    path: Path, relative: str, folder: Path, words: Mapping[str, str], targets: Sequence[str]
+) -> None:
+    """Copy one file; once for each target when its name holds ``@TARGET@``."""
+    for target in targets if "@TARGET@" in relative else ("",):
+        copy = folder / relative.replace("@TARGET@", target).removesuffix(".in")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if relative.endswith(".in"):
+            text = _replace_words(path.read_text(encoding="utf-8"), {**words, "TARGET": target})
+            copy.write_text(text, encoding="utf-8", newline="\n")
+        else:
+            shutil.copyfile(path, copy)
+        copy.chmod(0o755 if copy.parent.name == "bin" else 0o644)
+
+
+def _replace_words(text: str, words: Mapping[str, str]) -> str:
+    """Replace each ``@NAME@``."""
+    return re.sub(r"@([A-Z_]+)@", lambda match: words[match.group(1)], text)
+
+
+def _compile_libraries(stubs: Path, folder: Path, words: Mapping[str, str], env: Mapping[str, str]) -> None:
+    """Compile the libraries side by side; the name without a version belongs to the ``dev`` component."""
+
+    def compile_library(library: MiniatureLibrary) -> None:
+        runtime_folder = folder / f"{library.artifact}_lib_generic" / library.stage / library.folder
+        development = folder / f"{library.artifact}_dev_generic" / library.stage / library.folder
+        for library_folder in (runtime_folder, development):
+            library_folder.mkdir(parents=True, exist_ok=True)
+        capture_output(_make_compiler_command(stubs, runtime_folder / library.soname, library, words, env),
+                env=env, check=SdkError,
+                description=f"compiling {library.soname}", tip=("a C compiler is needed: "
+"install gcc"))  # fmt: skip
+        (development / f"lib{library.name}.so").symlink_to(library.soname)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(compile_library, MINIATURE_LIBRARIES))
+
+
+def _make_compiler_command(
+    stubs: Path, output: Path, library: MiniatureLibrary, words: Mapping[str, str], env: Mapping[str, str]
+) -> list[str]:
+    """Return the call of the compiler. Nothing of this machine's folders may get into the library."""
+    if library is _RUNTIME:
+        numbers = [int(words[f"HIP_VERSION_{part}"]) for part in ("MAJOR", "MINOR", "PATCH")]
+        macros = [f"-DHIP_VERSION={numbers[0] * 10_000_000 + numbers[1] * 100_000 + numbers[2]}"]
+    else:
+        macros = [f"-DLIBRARY={library.symbol}", f'-DLIBRARY_VERSION="{words["ROCM_VERSION"]}"']
+    stub = stubs / ("hip.c" if library is _RUNTIME else "library.c")
+    shared = ["-shared", "-fPIC", "-O1", "-g0", f"-Wl,-soname,{library.soname}", "-Wl,--build-id=none"]
+    return [env.get("CC") or "cc", *shared, *macros, os.fspath(stub), "-o", os.fspath(output)]
+
+
+def _write_manifest(artifact: Path) -> None:
+    """List the places in the build tree that an artifact holds: its folders called ``stage``."""
+    stages = sorted(path.relative_to(artifact).as_posix() for path in artifact.rglob("stage"))
+    text = "".join(f"{stage}\n" for stage in stages)
+    (artifact / "artifact_manifest.txt").write_text(text, encoding="utf-8", newline="\n")
