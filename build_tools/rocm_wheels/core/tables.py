@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shutil
 import sys
+import textwrap
 from collections.abc import Collection, Iterable, Sequence
+from itertools import zip_longest
 
 from rocm_wheels.core.log import paint_result
 
 _CELL_WIDTHS = (68, 50, 34)  # characters of a cell before it goes on in the next line, where not all fits
+
 
 Row = Sequence[str]
 
@@ -85,25 +88,36 @@ def _format_blocks(header: Row, rows: Sequence[Row], width: int) -> list[str]:
 
 def _align_columns(rows: Sequence[Row], right: Collection[int], widest: int | None) -> list[str]:
     """Return lines of columns; cells of more than ``widest`` characters go on in the next line."""
-    from rich.cells import cell_len
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    columns = [_wrap_column(column, widest) for column in zip(*rows, strict=True)]
+    widths = [max(measure_text(line) for cell in column for line in cell) for column in columns]
+    lines = []
+    for row in zip(*columns, strict=True):
+        for parts in zip_longest(*row, fillvalue=""):
+            padding = [" " * (width - measure_text(part)) for part, width in zip(parts, widths, strict=True)]
+            cells = [
+                blank + part if number in right else part + blank
+                for number, (part, blank) in enumerate(zip(parts, padding, strict=True))
+            ]
+            lines.append("  ".join(cells).rstrip())
+    return lines
 
-    table = Table(box=None, pad_edge=False, show_header=False)
-    for number, column in enumerate(zip(*rows, strict=True)):
-        longest_word = max((cell_len(word) for cell in column for word in cell.split()), default=0)
-        table.add_column(
-            justify="right" if number in right else "left",
-            no_wrap=widest is None,
-            max_width=None if widest is None else max(widest, longest_word),
-        )
-    for row in rows:
-        table.add_row(*map(Text, row))
-    # as wide as it likes: what fits is decided above, and rich would break words
-    console = Console(width=1 << 20, color_system=None, legacy_windows=False, _environ={})
-    text = "".join(segment.text for segment in console.render(table))
-    return [line.rstrip() for line in text.removesuffix("\n").split("\n")]
+
+def _wrap_column(column: Sequence[str], widest: int | None) -> list[list[str]]:
+    """Return the lines of each cell of a column, broken between words where its longest word ends."""
+    if widest is None:
+        return [cell.split("\n") for cell in column]
+    width = max([widest, *(measure_text(word) for cell in column for word in cell.split())])
+    wrapper = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+    return [[part for line in cell.split("\n") for part in wrapper.wrap(line) or [""]] for cell in column]
+
+
+def measure_text(text: str) -> int:
+    """Return how many places of a terminal a text takes: Chinese and the like take two a letter."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # 20 ms, which no build without such names waits for
+
+    return cell_len(text)
 
 
 def format_count(number: int, noun: str, plural: str = "") -> str:

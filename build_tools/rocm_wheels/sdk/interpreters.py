@@ -277,7 +277,9 @@ def query_interpreter(program: Path, env: Mapping[str, str]) -> Interpreter:
                 f" in {answer['base_prefix']}",
                 tip="name the Python itself, and not the environment",
             )
-        answer = {**_read_answer(below, env), "executable": str(below), "base_executable": str(below)}
+        if os.path.realpath(below) != os.path.realpath(program):  # else it has said all of itself
+            answer = _read_answer(below, env)
+        answer |= {"executable": str(below), "base_executable": str(below)}
     if fault := _describe_fault(answer):
         raise UsageError(f"{program} is {fault}")
     major, minor = str(answer["version"]).split(".")[:2]
