@@ -11,8 +11,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 import s3_servers
-import zstandard
 from rocm_artifacts import make_artifacts
+from zstd_library import zstd
 
 
 def pack(folder: Path, form: str = "zst") -> bytes:
@@ -29,7 +29,7 @@ def pack(folder: Path, form: str = "zst") -> bytes:
 
 def compressed(content: bytes, form: str) -> bytes:
     """Compress a tar archive."""
-    return zstandard.compress(content) if form == "zst" else lzma.compress(content, preset=0)
+    return zstd.compress(content) if form == "zst" else lzma.compress(content, preset=0)
 
 
 def packed_tree(folder: Path, *, form: str = "zst") -> dict[str, bytes]:

@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import zstandard
 from click.testing import CliRunner
+from zstd_library import zstd
 
 from rocm_wheels.cli.checkout import sources_group
 from rocm_wheels.core import RocmWheelsError, SourceError
@@ -233,7 +233,7 @@ def made(path: Path, *members: tuple[str, bytes | str], listing: object = None) 
             else:
                 member.size = len(content)
                 archive.addfile(member, io.BytesIO(content))
-    path.write_bytes(zstandard.compress(stream.getvalue()))
+    path.write_bytes(zstd.compress(stream.getvalue()))
     return path
 
 

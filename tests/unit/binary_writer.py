@@ -50,9 +50,9 @@ def bundle(*entries: tuple[str, bytes], align: int = 4096) -> bytes:
 
 def compress(plain: bytes, version: int, method: str, *, declared: int | None = None) -> bytes:
     """A CCOB of that version around ``plain``."""
-    import zstandard
+    from zstd_library import zstd
 
-    packed = zlib.compress(plain) if method == "zlib" else zstandard.ZstdCompressor().compress(plain)
+    packed = zlib.compress(plain) if method == "zlib" else zstd.compress(plain)
     size = len(plain) if declared is None else declared
     digest = hashlib.md5(plain).digest()[:8]
     lead = b"CCOB" + struct.pack("<HH", version, {"zlib": 0, "zstd": 1}[method])
@@ -83,7 +83,7 @@ def messagepack(value: object) -> bytes:
 
 def kpack(kernels: dict[tuple[str, str], bytes], scheme: str = "zstd-per-kernel", **changes: object) -> bytes:
     """An archive of kernels by (library, target); ``changes`` replace or add keys of its table."""
-    import zstandard
+    from zstd_library import zstd
 
     toc: dict[str, dict[str, object]] = {}
     body, blobs = struct.pack("<I", len(kernels)) * (scheme == "zstd-per-kernel"), []
@@ -91,7 +91,7 @@ def kpack(kernels: dict[tuple[str, str], bytes], scheme: str = "zstd-per-kernel"
         entry = {"type": "hsaco", "ordinal": ordinal, "original_size": len(code)}
         toc.setdefault(library, {})[target] = entry
         blobs.append({"offset": 64 + len(body), "size": len(code)})
-        frame = zstandard.ZstdCompressor().compress(code)
+        frame = zstd.compress(code)
         body += code if scheme == "none" else struct.pack("<I", len(frame)) + frame
     where = {"blobs": blobs} if scheme == "none" else {"zstd_offset": 64, "zstd_size": len(body)}
     table = {"format_version": 1, "compression_scheme": scheme, **where, "toc": toc, **changes}

@@ -136,3 +136,7 @@ from .workspace import get_own_command as get_own_command
 from .workspace import get_project_home as get_project_home
 from .workspace import is_clone as is_clone
 from .yaml_reader import read_yaml_tree as read_yaml_tree
+from .zstd import CompressionParameter as CompressionParameter
+from .zstd import ZstdDecompressor as ZstdDecompressor
+from .zstd import ZstdError as ZstdError
+from .zstd import ZstdFile as ZstdFile

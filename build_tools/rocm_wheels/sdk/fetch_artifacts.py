@@ -121,12 +121,12 @@ def _is_below(member: tarfile.TarInfo, bases: Sequence[str]) -> bool:
 @contextlib.contextmanager
 def _open_archive(archive: Path) -> Iterator[tarfile.TarFile]:
     """Open an archive to be read once, in its order. Raises SdkError for what is found wrong with it."""
-    import zstandard
+    from rocm_wheels.core import ZstdError
 
     try:
         with _open_stream(archive) as tar:
             yield tar
-    except (*_DAMAGE_ERRORS, zstandard.ZstdError) as cause:
+    except (*_DAMAGE_ERRORS, ZstdError) as cause:
         raise SdkError(f"{archive} is cut or damaged", tip=_DAMAGED_TIP) from cause
 
 
@@ -142,15 +142,11 @@ def _open_stream(archive: Path) -> Iterator[tarfile.TarFile]:
 @contextlib.contextmanager
 def _open_decompressed(archive: Path) -> Iterator[Any]:
     if archive.name.endswith(".zst"):
-        import zstandard
+        from rocm_wheels.core import ZstdFile
 
-        with (
-            archive.open("rb") as file,
-            zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as stream,
-        ):
-            yield stream
-        return
-    opener: Any = lzma.open if archive.name.endswith(".xz") else gzip.open
+        opener: Any = ZstdFile
+    else:
+        opener = lzma.open if archive.name.endswith(".xz") else gzip.open
     with opener(archive, "rb") as stream:
         yield stream
 

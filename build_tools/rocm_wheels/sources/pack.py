@@ -34,12 +34,16 @@ _PIECE = 1 << 15  # of a compressed file: what is made of it is in memory
 @contextlib.contextmanager
 def create_archive(number: int) -> Iterator[tarfile.TarFile]:
     """Have an archive to add to, written through the descriptor of a file, with a checksum at its end."""
-    import zstandard
+    from rocm_wheels.core import CompressionParameter, ZstdFile
 
-    compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, threads=-1, write_checksum=True)
+    options: dict[int, int] = {
+        CompressionParameter.compression_level: _ZSTD_LEVEL,
+        CompressionParameter.checksum_flag: 1,
+        CompressionParameter.nb_workers: os.cpu_count() or 1,
+    }
     with (
         open(number, "wb", closefd=False) as file,
-        compressor.stream_writer(file, closefd=False) as stream,
+        ZstdFile(file, "w", options=options) as stream,
         tarfile.open(mode="w|", fileobj=stream, format=tarfile.PAX_FORMAT) as archive,
     ):
         yield archive
@@ -49,9 +53,9 @@ class _ZstdFrame:
     """The content of a compressed file that ends where its frame does; a checksum is at the end of it."""
 
     def __init__(self, file: BinaryIO) -> None:
-        import zstandard
+        from rocm_wheels.core import ZstdDecompressor
 
-        self._file, self._decompressor, self._ready = file, zstandard.ZstdDecompressor().decompressobj(), b""
+        self._file, self._decompressor, self._ready = file, ZstdDecompressor(), b""
 
     def read(self, size: int) -> bytes:
         """Return so many bytes, fewer only at the end. Raises EOFError for a file that ends too early."""
@@ -74,7 +78,7 @@ class _ZstdFrame:
 @contextlib.contextmanager
 def read_archive(source: Path) -> Iterator[tarfile.TarFile]:
     """Have the archive of a file, read once in its order. Raises SourceError for a cut or damaged one."""
-    import zstandard
+    from rocm_wheels.core import ZstdError
 
     try:
         with source.open("rb") as file:
@@ -86,7 +90,7 @@ def read_archive(source: Path) -> Iterator[tarfile.TarFile]:
                 pass
             if stream.has_more():
                 raise EOFError("something follows its end")
-    except (zstandard.ZstdError, tarfile.TarError, EOFError) as cause:
+    except (ZstdError, tarfile.TarError, EOFError) as cause:
         raise SourceError(f"{source} is no packed checkouts, or was cut", tip="fetch it again") from cause
 
 

@@ -29,6 +29,8 @@ from rocm_wheels.wheels.elf import BinarySpan
 
 _INFLATED_PIECE = 1 << 18
 _INPUT_PIECE = 1 << 16
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_ZSTD_SHORTEST_HEADER = 6  # magic, descriptor, and the window or the size
 _ZSTD_BLOCK_HEADER = 3
 _ZSTD_RLE = 1
 
@@ -149,28 +151,34 @@ def measure_zlib_stream(data: memoryview, place: BinarySpan, limit: int) -> int:
 
 def make_zstd_reader(data: memoryview, place: BinarySpan) -> Callable[[int], bytes]:
     """Return a function that gives the next bytes (at most as many as asked) of a zstd frame."""
-    import zstandard
+    from rocm_wheels.core import ZstdDecompressor, ZstdError
 
-    stream = zstandard.ZstdDecompressor().stream_reader(data, read_size=_INPUT_PIECE)
+    stream = ZstdDecompressor()
+    feed = _split_input(data)
 
     def read(size: int) -> bytes:
         try:
-            return stream.read(size)
-        except (zstandard.ZstdError, MemoryError) as cause:
+            while not stream.eof:
+                more = next(feed, b"") if stream.needs_input else b""
+                if stream.needs_input and not more:
+                    return b""
+                if out := stream.decompress(more, size):
+                    return out
+        except (ZstdError, MemoryError) as cause:
             raise place.make_fault("bad zstd stream") from cause
+        return b""
 
     return read
 
 
 def measure_zstd_frame(data: memoryview, place: BinarySpan) -> int:
     """Return how many bytes of ``data`` a zstd frame takes: its blocks state their lengths (RFC 8878)."""
-    import zstandard
-
-    try:
-        at = zstandard.frame_header_size(data[:32])
-        checksum = 4 * zstandard.get_frame_parameters(data[:32]).has_checksum
-    except zstandard.ZstdError as cause:
-        raise place.make_fault("bad zstd stream") from cause
+    if data[:4] != _ZSTD_MAGIC or len(data) < _ZSTD_SHORTEST_HEADER:
+        raise place.make_fault("bad zstd stream")
+    descriptor = data[4]
+    single_segment = (descriptor >> 5) & 1
+    at = 5 + (1 - single_segment) + (0, 1, 2, 4)[descriptor & 3] + (single_segment, 2, 4, 8)[descriptor >> 6]
+    checksum = descriptor & 4
     while at + _ZSTD_BLOCK_HEADER <= len(data):
         block = int.from_bytes(data[at : at + _ZSTD_BLOCK_HEADER], "little")
         at += _ZSTD_BLOCK_HEADER + (1 if (block >> 1) & 3 == _ZSTD_RLE else block >> 3)
