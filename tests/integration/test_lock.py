@@ -475,7 +475,7 @@ def test_a_lock_of_a_manifest_by_file_or_url(shared: Servers, tmp_path: Path) ->
         shared.run("lock", *url, "--expected-pytorch-git-ref", "main", "-o", "w.lock")
         for words, code, message in [
             (("--manifest-url", f"{server.url}none"), 10, "answers 404"),
-            (("--manifest-url", f"{server.url}broken"), 2, "commit is missing"),
+            (("--manifest-url", f"{server.url}broken"), 2, "commit: Field required"),
             (("--manifest-url", f"{server.url}binary"), 10, "not text"),
             (("--manifest-url", "http://127.0.0.1:9/x"), 10, "be reached"),
             (("--manifest-url", "m.json"), 2, "is not the URL"),

@@ -483,7 +483,7 @@ def test_a_manifest_against_a_lock(
         ("", (), "is empty"),
         ("[1, 2]", (), ""),
         ('{"lock_version": "2", "projects": {}}', (), "lock_version"),
-        ('{"lock_version": "1"}', (), "projects is missing"),
+        ('{"lock_version": "1"}', (), "projects: Field required"),
         ("{", (), "not valid"),
         ("good", ("--repo", "no/such/folder"), "--repo no/such/folder is not a folder"),
         ("good", ("--max-commits", "-1"), "--max-commits"),

@@ -636,7 +636,7 @@ def test_the_table_names_every_machine_and_what_is_not_tested_alike() -> None:
         ("targets: [gfx942]", "targets: [gfx950]", "gfx94X-dcgpu has no gfx950"),
         ("also: [nightly]", "also: [nightlie]", "there is no release line nightlie"),
         ("linux: {only_sanity: true}", "linux: {tests_since: nightly}", "are of runners, and there are none"),
-        ("share: 28", "share: 0", "share: it must be more than 0"),
+        ("share: 28", "share: 0", "share: Input should be greater than 0"),
         ("label: linux-gfx110X-gpu-rocm", 'label: "a b"', "label: it must be letters, digits, _ . and -"),
         ('pythons: ["3.12"]', 'pythons: ["3.12", "3.12"]', "a value is given twice"),
         ('pythons: ["3.12"]', 'pythons: ["3.99"]', "no release line has Python 3.99"),

@@ -193,7 +193,7 @@ def test_targets_that_are_none(target):
         ("since_torch: 2.3", "since_torch: [2, 3]", "a version is text"),
         ("targets: [gfx908]", "targets: [gfx909]", "gfx909 is no GPU target"),
         ("targets: [gfx908]", "targets: [gfx908, gfx90a]", "gfx90a is in two architectures"),
-        ("targets: [gfx908]", "targets: []", "targets: it must not be empty"),
+        ("targets: [gfx908]", "targets: []", "targets: Tuple should have at least 1"),
         (
             "on: [cdna3], level: matrix, matrix: true, since_rocm",
             "on: [cdna33], level: matrix, since_rocm",
@@ -209,9 +209,17 @@ def test_targets_that_are_none(target):
             "    - {on: [gcn5], level: full, source: page",
             "float16: nothing is said of rdna1",
         ),
-        ("level: storage", "level: some", "level: it must be full, matrix, storage or none (found 'some')"),
-        ("format: bool, bits: 8", "format: boolean, bits: 8", "tf32 (found 'boolean'); did you mean bool?"),
-        ("format: bool, bits: 8", "format: bool, bits: 0", "bits: it must be more than 0 (found '0')"),
+        (
+            "level: storage",
+            "level: some",
+            "level: Input should be 'full', 'matrix',",
+        ),
+        ("format: bool, bits: 8", "format: boolean, bits: 8", "tf32' (found 'boolean'); did you mean bool?"),
+        (
+            "format: bool, bits: 8",
+            "format: bool, bits: 0",
+            "bits: Input should be greater than 0",
+        ),
         (
             "operations: [cast, add, mul], source",
             "operations: [cast, divide], source",
@@ -238,10 +246,14 @@ def test_targets_that_are_none(target):
         (
             "kind: documented,\n     note",
             "kind: rumoured,\n     note",
-            "kind: it must be documented, packaged, tested or believed (found 'rumoured')",
+            "kind: Input should be 'documented', 'packaged', 'tested' or 'believed' (found 'rumoured')",
         ),
         ("  bool:\n", "  int8:\n", "int8 is given twice"),
-        ("{torch: torch.bool,", "{torch: torch.bool, bit: 8,", "bit is not a known key; did you mean bits?"),
+        (
+            "{torch: torch.bool,",
+            "{torch: torch.bool, bit: 8,",
+            "not permitted; did you mean bits?",
+        ),
     ],
 )
 def test_wrong_tables(old, new, message):

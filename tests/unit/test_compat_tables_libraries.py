@@ -165,7 +165,7 @@ def test_targets_that_are_none(call, target, message):
         (
             "use: compiled-in",
             "use: linkd",
-            "it must be linked, compiled-in or beside (found 'linkd'); did",
+            "Input should be 'linked', 'compiled-in' or 'beside' (found 'linkd'); did",
         ),
         (
             "apis: [torch.rand, torch.randn",
@@ -182,7 +182,7 @@ def test_targets_that_are_none(call, target, message):
         (
             "package: core,",
             "package: cor,",
-            "it must be '', core or libraries (found 'cor'); did",
+            "Input should be '', 'core' or 'libraries' (found 'cor'); did",
         ),
         ("project: hipFFT,", "project: hipBLAS,", "two libraries are the project hipBLAS"),
         (
@@ -196,7 +196,7 @@ def test_targets_that_are_none(call, target, message):
         (
             'without: {text: "torch is not built", source',
             'without: {txt: "", source',
-            "txt is not a known key",
+            "txt: Extra inputs are not permitted",
         ),
         ("  hipBLASLt:\n", "  hipBLAS:\n", "hipBLAS is given twice"),
         ("retrieved: 2026-11-21", "retrieved: last week", "sources.page.retrieved"),

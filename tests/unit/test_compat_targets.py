@@ -88,7 +88,7 @@ KNOWN = "\n".join(
     [
         ({"name": "gfx11-generic"}, "gfx11-generic is not the name of a GPU target"),
         ({"wave": "48"}, "a wavefront has 32 or 64 threads"),
-        ({"fp8": "yes"}, "fp8: it must be fnuz, ocp or none"),
+        ({"fp8": "yes"}, "fp8: Input should be 'fnuz', 'ocp' or 'none'"),
         ({"known": "  fp8: {source: s, kind: documented}"}, "does not say how these are known: aotriton"),
         ({"known": KNOWN.replace("source: s", "source: t")}, "source 't' is not among the table's sources"),
     ],

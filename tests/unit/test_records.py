@@ -1,27 +1,23 @@
-"""Files that people write: what is wrong with them is said in sentences of ours, with its place."""
+"""Files that people write: what is wrong with them is told with its place."""
 
 from __future__ import annotations
 
 import importlib
-import pkgutil
 import re
 import time
 from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError, field_validator, model_validator
-from pydantic_core.core_schema import ErrorType
+from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
 
-import rocm_wheels
 from rocm_wheels.core import (
-    FAULT_SENTENCES,
     DataError,
     Record,
     load_record,
@@ -38,10 +34,6 @@ from rocm_wheels.models import get_data_folder, get_recipes_folder, list_shared_
 from rocm_wheels.release import Policy
 
 LOADERS = [yaml.BaseLoader, *([yaml.CBaseLoader] if hasattr(yaml, "CBaseLoader") else [])]
-PYDANTIC = re.compile(
-    r"Input should|should (have|match|be)|not permitted|Field required|unable to parse|Value error|pydantic"
-    r"|\[type=|\[key\]|constrained-|function-"
-)
 
 
 class Card(Record):
@@ -112,89 +104,89 @@ ONE = "{size: 1, maker: me}"
 WRONG = [
     ("", "1:1: it is empty, and needs name, os"),
     ("# nothing\n", "1:1: it is empty, and needs name, os"),
-    ("[a]", "1:1: it must be keys with values (found a list)"),
-    ("\nword", "2:1: it must be keys with values (found 'word')"),
-    ("name: a", "1:1: os is missing: it must be linux or windows"),
-    (f"{NAMED}parts: {{a: {{maker: me}}}}", "3:9: parts.a.size is missing: it must be a whole number"),
-    (f"{NAMED}parts: {{a: {{size: 1}}}}", "3:9: parts.a.maker is missing: `maker` is who made it"),
+    ("[a]", "1:1: … (found a list)"),
+    ("\nword", "2:1: … (found 'word')"),
+    ("name: a", "1:1: os: Field required"),
+    (f"{NAMED}parts: {{a: {{maker: me}}}}", "3:9: parts.a.size: Field required"),
+    (f"{NAMED}parts: {{a: {{size: 1}}}}", "3:9: parts.a.maker: Field required"),
     (
         f"{NAMED}whole: {{size: 1, maker: me, one: {ONE}, on: 2026-11-21}}",
-        "3:1: whole.parts is missing: it must be keys with values",
+        "3:1: whole.parts: Field required",
     ),
     (
         f"{NAMED}whole: {{size: 1, maker: me, parts: {{}}, on: 2026-11-21}}",
-        "3:1: whole.one is missing: it must be keys with values (size, maker)",
+        "3:1: whole.one: Field required",
     ),
     (
         f"{NAMED}whole: {{size: 1, parts: {{}}, one: {ONE}, on: 2026-11-21}}",
-        "3:1: whole.maker is missing: `maker` is who made it",
+        "3:1: whole.maker: Field required",
     ),
     (
         f"{NAMED}whole: {{size: 1, maker: me, parts: {{}}, one: {ONE}}}",
-        "3:1: whole.on is missing: it must be a date, such as 2026-11-21",
+        "3:1: whole.on: Field required",
     ),
-    ("name:\nos: linux", "1:1: name: it must not be empty"),
-    ("name: {a: b}\nos: linux", "1:1: name: it must be text (found keys with values)"),
-    ("name: ninesigns\nos: linux", "1:1: name: it must have at most 8 letters (found 'ninesigns')"),
+    ("name:\nos: linux", "1:1: name: …"),
+    ("name: {a: b}\nos: linux", "1:1: name: … (found a mapping)"),
+    ("name: ninesigns\nos: linux", "1:1: name: … (found 'ninesigns')"),
     (
         "name: a\nos: Linux",
-        "2:1: os: it must be linux or windows (found 'Linux'); did you mean linux?",
+        "2:1: os: … (found 'Linux'); did you mean linux?",
     ),
-    ("name: a\nos: plan9", "2:1: os: it must be linux or windows (found 'plan9')"),
-    ("name: a\nos:", "2:1: os: it must be linux or windows (found nothing)"),
-    (f"{NAMED}nmae: b", "3:1: nmae is not a known key; did you mean name?"),
+    ("name: a\nos: plan9", "2:1: os: … (found 'plan9')"),
+    ("name: a\nos:", "2:1: os: … (found nothing)"),
+    (f"{NAMED}nmae: b", "3:1: nmae: Extra inputs are not permitted; did you mean name?"),
     (
         f"{NAMED}x.y: b",
-        "3:1: x.y is not a known key; there may be name, os, cards, labels, tags, shared, code, uuid, from,",
+        "3:1: x.y: Extra inputs are not permitted; there may be name, os, cards, labels, tags",
     ),
-    (f"{NAMED}'a b': b", "3:1: 'a b' is not a known key; there may be name"),
-    (f"{NAMED}of: b", "3:1: of is not a known key; there may be name"),
+    (f"{NAMED}'a b': b", "3:1: 'a b': Extra inputs are not permitted; there may be name"),
+    (f"{NAMED}of: b", "3:1: of: Extra inputs are not permitted; there may be name"),
     (f"{NAMED}from: nowhere", "3:1: from: it must be somewhere (found 'nowhere')"),
-    (f"{NAMED}cards: gfx942", "3:1: cards: it must be a list (found 'gfx942')"),
-    (f"{NAMED}cards:", "3:1: cards: it must be a list (found nothing)"),
-    (f"{NAMED}cards: {{gfx: a}}", "3:1: cards: it must be a list (found keys with values)"),
-    (f"{NAMED}cards: [[]]", "3:9: cards.0: it must be keys with values (found a list)"),
-    (f"{NAMED}cards: [a]", "3:9: cards.0: it must be keys with values (found 'a')"),
-    (f"{NAMED}cards: [{{}}]", "3:9: cards.0.gfx is missing: `gfx` is its target"),
+    (f"{NAMED}cards: gfx942", "3:1: cards: … (found 'gfx942')"),
+    (f"{NAMED}cards:", "3:1: cards: … (found nothing)"),
+    (f"{NAMED}cards: {{gfx: a}}", "3:1: cards: … (found a mapping)"),
+    (f"{NAMED}cards: [[]]", "3:9: cards.0: … (found a list)"),
+    (f"{NAMED}cards: [a]", "3:9: cards.0: … (found 'a')"),
+    (f"{NAMED}cards: [{{}}]", "3:9: cards.0.gfx: Field required"),
     (
         f"{NAMED}cards:\n- gfx: amd\n",
         "4:3: cards.0.gfx: it must be a GPU target such as gfx942 (found 'amd')",
     ),
-    (f"{NAMED}cards: [{{gfx: gfx1, memory: much}}]", "memory: it must be a whole number (found 'much')"),
-    (f"{NAMED}cards: [{{gfx: gfx1, memory: 1.5}}]", "memory: it must be a whole number (found '1.5')"),
-    (f"{NAMED}cards: [{{gfx: gfx1, memory: 0}}]", "3:21: cards.0.memory: it must be 1 or more (found '0')"),
-    (f"{NAMED}cards: [{{gfx: gfx1, memory: 1000}}]", "memory: it must be less than 1000 (found '1000')"),
+    (f"{NAMED}cards: [{{gfx: gfx1, memory: much}}]", "memory: … (found 'much')"),
+    (f"{NAMED}cards: [{{gfx: gfx1, memory: 1.5}}]", "memory: … (found '1.5')"),
+    (f"{NAMED}cards: [{{gfx: gfx1, memory: 0}}]", "3:21: cards.0.memory: … (found '0')"),
+    (f"{NAMED}cards: [{{gfx: gfx1, memory: 1000}}]", "memory: … (found '1000')"),
     (
         f"{NAMED}cards: [{{gfx: gfx1, memory: {'9' * 5000}}}]",
-        f"memory: it must be a whole number of fewer digits (found '{'9' * 79}…)",
+        f"memory: … (found '{'9' * 79}…)",
     ),
-    (f"{NAMED}cards: [{{gfx: gfx1, share: .nan}}]", "cards.0.share: it must be a number (found '.nan')"),
-    (f"{NAMED}cards: [{{gfx: gfx1, share: NaN}}]", "cards.0.share: it must be a finite number (found 'NaN')"),
-    (f"{NAMED}cards: [{{gfx: gfx1, share: -inf}}]", "share: it must be a finite number (found '-inf')"),
-    (f"{NAMED}cards: [{{gfx: gfx1, share: 1e999}}]", "share: it must be a finite number (found '1e999')"),
-    (f"{NAMED}cards: [{{gfx: gfx1, share: 0}}]", "cards.0.share: it must be more than 0 (found '0')"),
+    (f"{NAMED}cards: [{{gfx: gfx1, share: .nan}}]", "cards.0.share: … (found '.nan')"),
+    (f"{NAMED}cards: [{{gfx: gfx1, share: NaN}}]", "cards.0.share: … (found 'NaN')"),
+    (f"{NAMED}cards: [{{gfx: gfx1, share: -inf}}]", "share: … (found '-inf')"),
+    (f"{NAMED}cards: [{{gfx: gfx1, share: 1e999}}]", "share: … (found '1e999')"),
+    (f"{NAMED}cards: [{{gfx: gfx1, share: 0}}]", "cards.0.share: … (found '0')"),
     (
         f"{NAMED}cards: [{{gfx: gfx1, bought: May}}]",
-        "cards.0.bought: it must be a date, such as 2026-11-21 (found 'May')",
+        "cards.0.bought: … (found 'May')",
     ),
     (
         f"{NAMED}cards: [{{gfx: gfx1, bought: 2026-11-21T10:00:00}}]",
-        "bought: it must be a date without a time, such as 2026-11-21 (found '2026-11-21T10:00:00')",
+        "bought: … (found '2026-11-21T10:00:00')",
     ),
     (
         f"{NAMED}cards: [{{gfx: gfx1, use: servr}}]",
-        "use: it must be desktop, server or '' (found 'servr'); did you mean server?",
+        "use: … (found 'servr'); did you mean server?",
     ),
-    (f"{NAMED}cards: [&c {{gfx: gfx1}}, *c, *c, *c]", "3:1: cards: it must have at most 3 values"),
+    (f"{NAMED}cards: [&c {{gfx: gfx1}}, *c, *c, *c]", "3:1: cards: …"),
     (
         f"{NAMED}labels: {{rom: x}}",
-        "labels.rom: the key must be room or rack (found 'rom'); did you mean room?",
+        "labels.rom: … (found 'rom'); did you mean room?",
     ),
-    (f"{NAMED}tags: {{a: []}}", "3:1: tags: it must have 2 values or more"),
-    (f"{NAMED}tags: {{a: b, c: []}}", "3:8: tags.a: it must be a list (found 'b')"),
-    (f"{NAMED}shared: maybe", "3:1: shared: it must be true or false (found 'maybe')"),
-    (f"{NAMED}code: b", "3:1: code: it must match ^a+$ (found 'b')"),
-    (f"{NAMED}one: x", "3:1: one: it must be a whole number, or it must be '' (found 'x')"),
+    (f"{NAMED}tags: {{a: []}}", "3:1: tags: …"),
+    (f"{NAMED}tags: {{a: b, c: []}}", "3:8: tags.a: … (found 'b')"),
+    (f"{NAMED}shared: maybe", "3:1: shared: … (found 'maybe')"),
+    (f"{NAMED}code: b", "3:1: code: … (found 'b')"),
+    (f"{NAMED}one: x", "3:1: one: … (found 'x')"),
     (
         "name: a\nos: windows\ncards: [{gfx: gfx1}, {gfx: gfx2}]",
         "1:1: windows takes one card",
@@ -205,7 +197,7 @@ WRONG = [
     ),
     (
         f"{NAMED}cards: [{{gfx: gfx1, use: [desktop]}}]",
-        "use: it must be desktop, server or '' (found a list)",
+        "use: … (found a list)",
     ),
     ("name: a\nname: b\nos: linux", "2:1: name is given twice, in line 1 too: leave one"),
     ("name: *other\nos: linux", "1:7: nothing above is called &other; put a text in quotes"),
@@ -219,43 +211,31 @@ WRONG = [
     ("{a: " * 100_000, "1:401: not more than 100 lists and keys"),
     ("- " * 100_000, "1:201: not more than 100 lists and keys"),
 ]
-BROKEN = [
-    ("a:\n\tb: 1\n", "2:1: a tab is not for indentation: use spaces"),
-    ("a:\n  b: 1\n\tc: 2\n", "3:1: a tab is not for indentation: use spaces"),
-    ("a: @x", "1:4: a value cannot begin with @: put it in quotes"),
-    ("a: `x`", "1:4: a value cannot begin with `: put it in quotes"),
-    ("a: *.py", "1:4: a value cannot begin with *: put it in quotes"),
-    (
-        "a: b: c",
-        "1:5: no key can be here (`: ` makes one): put a value that holds a colon in quotes, or indent",
-    ),
-    ("a: 1\n  b: 2", "2:4: no key can be here"),
-    ("a: - b", "1:4: a list cannot begin here: each - begins a line"),
-    ("a: 1\nb: [1, 2\nc: 3", "3:2: here must be , or ] (the list began in line 2)"),
-    ("a: [\n", "2:1: here a value is missing, or what [ or { opened above is not closed"),
-    ("a: {b: [1,\n", "2:1: here a value is missing, or what [ or { opened above is not closed"),
-    ("a: [1, ,2]", "1:8: here a value is missing, or what [ or { opened above is not closed"),
-    ("a: {x: 1\nb: 3", "2:2: here must be , or } (what { opens began in line 1)"),
-    ('{"a": 1 "b": 2}', "1:12: here must be , or } (what { opens began in line 1)"),
-    ('{"a": 1}}', "1:9: nothing can follow here: what began in the first line is complete"),
-    ('a: 1\nb: "x\nc: 3', "2:4: the quotes that begin here are not closed"),
-    ("a: 'x\n---\nb: 3", "1:4: the quotes that begin here are not closed"),
-    ("a:\n  b: 1\n c: 2", "3:2: here must be a key below those that begin in line 1, column 1: indent it"),
-    ("a: 1\n- b", "2:1: here must be a key below those that begin in line 1, column 1"),
-    ("- b\na: 1", "2:1: here must be an item (- ) below those that begin in line 1, column 1"),
-    ("a: 1\nb\nc: 2", "2:1: this is no `key: value`: the colon is missing, or the space after it, or the"),
-    ("a:\n- x\n-y\n", "3:1: this is no `key: value`"),
-    ('a: "\\d"', "there is no such escape in double quotes: write \\\\ for a backslash, or use single"),
-    ('a: "\\xzz"', "1:7: there is no such escape in double quotes"),
-    ("a: !foo!x y", "1:4: ! begins a tag, which means nothing here: put the value in quotes"),
-    ("a: |z\n x", "1:5: after | or > the text begins on the next line"),
-    ("a: 1\n---\nb: 2", "2:1: a second document begins here (---): there must be one"),
-    ("a: 1\nb: \x00", "2:4: a text cannot hold the character U+0000: is this file a text?"),
-    (
-        "a: 1\n<<<<<<< HEAD\nb: 1\n=======\nb: 2\n>>>>>>> other\n",
-        "2:1: a merge is not resolved here: put right",
-    ),
-    ("%YAML 3.0\n---\na: 1", "found incompatible YAML document"),  # their words, where there are none of ours
+BROKEN = [  # with the line, and the column where both loaders say the same
+    ("a:\n\tb: 1\n", "2:1"),
+    ("a:\n  b: 1\n\tc: 2\n", "3:1"),
+    ("a: @x", "1:4"),
+    ("a: `x`", "1:4"),
+    ("a: *.py", "1:5"),
+    ("a: b: c", "1:5"),
+    ("a: 1\n  b: 2", "2:4"),
+    ("a: - b", "1:4"),
+    ("a: 1\nb: [1, 2\nc: 3", "3:2"),
+    ("a: [\n", "2:1"),
+    ("a: [1, ,2]", "1:8"),
+    ("a: {x: 1\nb: 3", "2:2"),
+    ('{"a": 1}}', "1:9"),
+    ('a: 1\nb: "x\nc: 3', "3:5"),
+    ("a: 'x\n---\nb: 3", "2:1"),
+    ("a:\n  b: 1\n c: 2", "3:2"),
+    ("- b\na: 1", "2:1"),
+    ("a: 1\nb\nc: 2", "3:1"),
+    ('a: "\\d"', "1:"),
+    ("a: !foo!x y", "1:4"),
+    ("a: |z\n x", "1:5"),
+    ("a: 1\n---\nb: 2", "2:1"),
+    ("a: 1\nb: \x00", "2:4"),
+    ("%YAML 3.0\n---\na: 1", "1:1"),
 ]
 
 
@@ -266,23 +246,23 @@ def loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.usefixtures("loader")
 @pytest.mark.parametrize(("text", "says"), WRONG, ids=[text[:40] for text, _ in WRONG])
-def test_a_wrong_value_is_said_in_a_sentence(text: str, says: str) -> None:
+def test_a_wrong_value_is_told_with_its_place(text: str, says: str) -> None:
+    """``…`` stands for what pydantic says."""
     with pytest.raises(DataError) as wrong:
         parse_record(text, Machine, name="machine.yaml")
-    said = wrong.value.message
-    place, _, _ = says.partition(": ")
-    assert said.startswith(f"machine.yaml:{place}: " if re.fullmatch(r"\d+:\d+", place) else "machine.yaml:")
-    assert says in said and "\n" not in said and not PYDANTIC.search(said)
+    pattern = re.escape(says).replace("…", "[^(]+")
+    place = r"machine\.yaml:" if says[0].isdigit() else r"machine\.yaml:\d+:\d+: (.*\.)?"
+    assert re.match(f"{place}{pattern}", wrong.value.message)
+    assert "\n" not in wrong.value.message
 
 
 @pytest.mark.usefixtures("loader")
-@pytest.mark.parametrize(("text", "says"), BROKEN, ids=[text[:40] for text, _ in BROKEN])
-def test_what_is_no_yaml_says_what_to_do(text: str, says: str) -> None:
+@pytest.mark.parametrize(("text", "place"), BROKEN, ids=[text[:40] for text, _ in BROKEN])
+def test_what_is_no_yaml_is_told_with_its_place(text: str, place: str) -> None:
     with pytest.raises(DataError) as wrong:
         parse_record(text, Machine, name="f")
-    place, _, sentence = says.partition(": ") if says[0].isdigit() else ("", "", says)
-    assert re.match(rf"f:{place or '[0-9]+:[0-9]+'}: not valid YAML: ", wrong.value.message)
-    assert sentence in wrong.value.message and "\n" not in wrong.value.message
+    assert re.match(rf"f:{place}[0-9]*: not valid YAML: \w", wrong.value.message)
+    assert "\n" not in wrong.value.message
 
 
 @pytest.mark.usefixtures("loader")
@@ -291,15 +271,15 @@ def test_all_faults_are_told_in_the_order_of_the_file() -> None:
     with pytest.raises(DataError) as wrong:
         parse_record(text, Machine, name="f")
     assert wrong.value.message.split("\n") == [
-        "f:1:1: name is missing",
-        "f:1:1: os: it must be linux or windows (found 'plan9')",
-        "f:3:3: cards.0.gfx is missing: `gfx` is its target",
-        "f:3:4: cards.0.memory: it must be 1 or more (found '0')",
+        "f:1:1: name: Field required",
+        "f:1:1: os: Input should be 'linux' or 'windows' (found 'plan9')",
+        "f:3:3: cards.0.gfx: Field required",
+        "f:3:4: cards.0.memory: Input should be greater than or equal to 1 (found '0')",
         "f:4:4: cards.1.gfx: it must be a GPU target such as gfx942 (found 'x')",
         "f:4:12: gfx is given twice, in line 4 too: leave one",
         "f:5:1: os is given twice, in line 1 too: leave one",
         "f:6:8: a key must be plain text; a value that begins with { or [ needs quotes",
-        "f:7:1: shared: it must be true or false (found '3')",
+        "f:7:1: shared: Input should be a valid boolean, unable to interpret input (found '3')",
     ]
 
 
@@ -307,7 +287,7 @@ def test_of_very_many_faults_the_first_are_told_and_the_others_counted() -> None
     with pytest.raises(DataError) as wrong:
         parse_record(f"{NAMED}one: x\ncards: [{'1, ' * 5_000}]", Machine, name="f")
     first, *others = wrong.value.message.split("\n")
-    assert first == "f:3:1: one: it must be a whole number, or it must be '' (found 'x')"
+    assert re.fullmatch(r"f:3:1: one: .*integer.*, or Input should be '' \(found 'x'\)", first)
     assert len(others) == 100 and others[-2].startswith("f:4:") and others[-1] == "and 4,901 more"
     with pytest.raises(DataError) as wrong:
         parse_record(NAMED + "a: 1\n" * 150, Machine, name="f")
@@ -330,7 +310,7 @@ def test_values_stay_text_and_names_stand_for_values() -> None:
 def test_names_of_names_of_names_cost_nothing() -> None:
     levels = [f"k{n}: &k{n} [{', '.join([f'*k{n - 1}'] * 9) if n else 'x'}]" for n in range(40)]
     begun = time.monotonic()
-    with pytest.raises(DataError, match="k0 is not a known key"):
+    with pytest.raises(DataError, match="k0: Extra inputs"):
         parse_record("\n".join([*levels, NAMED, "cards: *k39"]), Machine, name="f")
     assert time.monotonic() - begun < 5
 
@@ -404,127 +384,27 @@ def test_a_document_that_is_no_json(tmp_path: Path, content: bytes | None, says:
     assert wrong.value.tip == "make one" and "Recursion" not in str(wrong.value.__cause__)
 
 
-def test_an_error_without_a_sentence_shows_that_it_is_not_ours() -> None:
-    with pytest.raises(DataError, match=r"f:3:1: uuid: pydantic says: Input should be a valid UUID.*x"):
-        parse_record(f"{NAMED}uuid: x", Machine, name="f")
-
-
 def test_documents_of_programs_are_told_in_a_line() -> None:
     def said(content: str) -> str:
         with pytest.raises(ValidationError) as wrong:
             Machine.model_validate_json(content)
         return summarize_faults(wrong.value, Machine)
 
-    assert said('{"name": 1, "os": null}') == (
-        "name: it must be text (found 1); os: it must be linux or windows (found nothing)"
+    assert re.fullmatch(
+        r"name: .* string \(found 1\); os: .*'linux' or 'windows' \(found nothing\)",
+        said('{"name": 1, "os": null}'),
     )
-    assert said("{") == "it must be JSON (EOF while parsing an object at line 1 column 1)"
-    assert said('{"name": "a", "os": "linux", "cards": [{"gfx": "gfx1", "share": NaN}]}') == (
-        "cards.0.share: it must be a finite number (found nan)"
-    )
+    assert said("{") == "Invalid JSON: EOF while parsing an object at line 1 column 1"
     many = ", ".join(f'"k{n}": 1' for n in range(9))
     assert said(f'{{"name": "a", "os": "linux", {many}}}').endswith("; and 4 more")
     with pytest.raises(ValidationError) as wrong:
         TypeAdapter(tuple[Card, ...]).validate_python([{"gx": 1}])
     assert summarize_faults(wrong.value, tuple[Card, ...]) == (
-        "0.gfx is missing; 0.gx is not a known key; did you mean gfx?"
+        "0.gfx: Field required; 0.gx: Extra inputs are not permitted; did you mean gfx?"
     )
 
 
-# --- every record of the project -------------------------------------------------------------------------
-
-# what pydantic can find wrong with a value of each kind of schema, and with each limit
-KINDS: dict[str, set[str]] = {
-    "any": set(),
-    "bool": {"bool_type", "bool_parsing"},
-    "date": {"date_type", "date_parsing", "date_from_datetime_parsing", "date_from_datetime_inexact"},
-    "datetime": {
-        "datetime_type",
-        "datetime_parsing",
-        "datetime_object_invalid",
-        "datetime_from_date_parsing",
-    },
-    "dict": {"dict_type", "mapping_type", "iteration_error"},
-    "float": {"float_type", "float_parsing", "finite_number"},
-    "int": {"int_type", "int_parsing", "int_parsing_size", "int_from_float", "finite_number"},
-    "literal": {"literal_error"},
-    "model": {"model_type"},
-    "model-fields": {"missing", "extra_forbidden", "invalid_key", "recursion_loop"},
-    "none": {"none_required"},
-    "str": {"string_type", "string_unicode"},
-    "timedelta": {"time_delta_type", "time_delta_parsing"},
-    "tuple": {"tuple_type", "iteration_error"},
-    **{
-        f"function-{when}": {"value_error", "assertion_error"}
-        for when in ("before", "after", "plain", "wrap")
-    },
-    **{kind: set() for kind in ("default", "definitions", "definition-ref", "model-field", "no-info")},
-    **{kind: set() for kind in ("nullable", "union")},
-}
-LIMITS = {
-    "ge": {"greater_than_equal"},
-    "gt": {"greater_than"},
-    "le": {"less_than_equal"},
-    "lt": {"less_than"},
-    "multiple_of": {"multiple_of"},
-    "pattern": {"string_pattern_mismatch"},
-    "tz_constraint": {"timezone_aware"},
-}
-SAID_OTHERWISE = {"missing", "extra_forbidden"}  # with what there may be, and what it is for
-
-
-def _schemas(schema: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(schema, dict):
-        if isinstance(schema.get("type"), str):
-            yield schema
-        for key, value in schema.items():
-            if key not in {"serialization", "metadata"}:
-                yield from _schemas(value)
-    elif isinstance(schema, (list, tuple)):
-        for one in schema:
-            yield from _schemas(one)
-
-
-def _errors(schema: Mapping[str, Any]) -> set[str]:
-    found = set(KINDS[schema["type"]])
-    text = schema["type"] == "str"
-    for key in schema:
-        found |= LIMITS.get(key, set())
-        if key in {"min_length", "max_length"}:
-            short = "short" if key == "min_length" else "long"
-            found.add(f"string_too_{short}" if text else f"too_{short}")
-    return found
-
-
-def _records() -> Iterator[type[BaseModel]]:
-    for module in pkgutil.walk_packages(rocm_wheels.__path__, "rocm_wheels."):
-        if ".templates" not in module.name and not module.name.endswith(("__main__", "recorder")):
-            importlib.import_module(module.name)
-    waiting: list[type[BaseModel]] = [BaseModel]
-    while waiting:
-        for one in waiting.pop().__subclasses__():
-            waiting.append(one)
-            if one.__module__.startswith("rocm_wheels."):
-                yield one
-
-
-def test_whatever_a_record_can_find_wrong_has_a_sentence() -> None:
-    """A field of a new kind needs its line in ``KINDS`` here, and its sentences in ``records.faults``."""
-    records = list(_records())
-    assert len(records) > 150
-    silent = {
-        (record.__name__, error)
-        for record in records
-        for schema in _schemas(record.__pydantic_core_schema__)
-        for error in _errors(schema) - {*FAULT_SENTENCES, *SAID_OTHERWISE}
-    }
-    assert silent == set()
-
-
-def test_the_table_holds_nothing_that_pydantic_does_not_know() -> None:
-    known = set(get_args(ErrorType))
-    assert set(FAULT_SENTENCES) | SAID_OTHERWISE | set().union(*KINDS.values(), *LIMITS.values()) <= known
-
+# --- the tables and recipes of the project ---------------------------------------------------------------
 
 TABLES = {
     "ci": "models.ci:CiTable",
@@ -584,7 +464,7 @@ def test_the_tables_are_all_here() -> None:
 
 
 @pytest.mark.parametrize(("path", "place"), FILES, ids=[path.stem for path, _ in FILES])
-def test_no_mistake_in_a_file_of_ours_is_told_in_pydantics_words(path: Path, place: str) -> None:
+def test_any_mistake_in_a_file_of_ours_can_be_told(path: Path, place: str) -> None:
     model = _model(place)
     value = read_yaml_tree(path.read_text(encoding="utf-8"), name=path.name).value
     wrong = 0
@@ -592,9 +472,8 @@ def test_no_mistake_in_a_file_of_ours_is_told_in_pydantics_words(path: Path, pla
         try:
             model.model_validate(spoilt)
         except ValidationError as error:
-            said = summarize_faults(error, model)
+            assert summarize_faults(error, model)
             wrong += 1
-            assert not PYDANTIC.search(said), said
     assert wrong > 20
 
 
@@ -610,4 +489,3 @@ def test_a_policy_with_any_change_is_read_or_refused_with_its_place(data: st.Dat
     except DataError as wrong:
         for line in wrong.message.split("\n"):
             assert re.match(r"policy\.yaml:\d+:\d+: \S", line)
-            assert not PYDANTIC.search(line), line

@@ -372,7 +372,7 @@ WRONG: dict[str, tuple[Write, int, str]] = {
     "a list of something else": (
         lambda w: ["--from", w.write("a.json", [{"a": 1}])],
         2,
-        "0.wheel is missing; 0.passed is missing",
+        "0.wheel: Field required; 0.passed: Field required",
     ),
     "no reports": (lambda w: ["--from", w.write("a.json", [])], 2, "has no report in it"),
     "another build": (_other_bytes, 15, "has other bytes than in the set: sha256"),
@@ -395,7 +395,7 @@ WRONG: dict[str, tuple[Write, int, str]] = {
     "smoke of a later form": (
         lambda w: ["--from", w.smoke("passed", schema=2)],
         2,
-        "schema: it must be 1 (found 2)",
+        "schema: Input should be 1 (found 2)",
     ),
     "smoke on another GPU": (
         lambda w: ["--from", w.smoke("passed"), "--gfx", "gfx942"],

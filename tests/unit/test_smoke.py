@@ -249,7 +249,7 @@ def test_results_are_written_read_and_shown(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("[", "holds no results: it is not JSON (line 1, column 2: expecting value)"),
-        ("{}", "schema is missing"),
+        ("{}", "schema: Field required"),
         (
             RESULTS.model_dump_json(by_alias=True).replace('"passed":1', '"passed":2'),
             "the counts are not those",
@@ -257,7 +257,7 @@ def test_results_are_written_read_and_shown(tmp_path: Path) -> None:
         (RESULTS.model_dump_json(by_alias=True).replace('"crashed","sec', '"dead","sec'), "tests.1.outcome"),
         (
             RESULTS.model_dump_json(by_alias=True).replace('"schema":1', '"schema":2'),
-            "schema: it must be 1",
+            "schema: Input should be 1",
         ),
     ],
 )

@@ -229,7 +229,7 @@ SOURCE = "origin: https://example.invalid/x.git\n"
         (SOURCE, "f:1:1: .*without `ref` there must be a pin"),
         (f"{SOURCE}pin_files: [{{file: /etc/x}}]", "f:2:.*relative path inside the torch tree"),
         (f"{SOURCE}pin_files: [{{file: ../x}}]", "relative path inside the torch tree"),
-        (f"{SOURCE}pin_files: [{{path: x}}]", "f:2:.*path is not a known key"),
+        (f"{SOURCE}pin_files: [{{path: x}}]", "f:2:.*path: Extra inputs are not permitted"),
         (
             f"{SOURCE}ref: main\nrelease: {{version_file: v, ref: release/x}}",
             r"must name {major} and {minor}",

@@ -78,7 +78,6 @@ from .progress import BeginFile as BeginFile
 from .progress import show_downloads as show_downloads
 from .progress import show_live_line as show_live_line
 from .progress import show_live_lines as show_live_lines
-from .records import FAULT_SENTENCES as FAULT_SENTENCES
 from .records import Record as Record
 from .records import load_record as load_record
 from .records import make_record_error as make_record_error

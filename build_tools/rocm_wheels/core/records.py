@@ -3,25 +3,23 @@
 A mistake is reported with file, line and column, and with the name that was probably meant; all of them
 are told, in the order of the file. ``3.10`` stays ``3.10``; a key given twice or not known is an error.
 
-A sentence names the path of the key, what there must be, what was found, and the word that was meant.
-What a missing key is for is taken from docstrings, else from its type.
+A sentence names the path of the key, says what is wrong in pydantic's words or a validator's, what was
+found, and the word that was probably meant.
 """
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
-from datetime import date
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import (
     Annotated,
     Any,
-    Literal,
     NamedTuple,
     NoReturn,
     TypeVar,
@@ -36,7 +34,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from rocm_wheels.core.errors import DataError
-from rocm_wheels.core.tables import format_count, format_size, join_choices, suggest_name
+from rocm_wheels.core.tables import format_size, suggest_name
 from rocm_wheels.core.yaml_reader import KeyPath, Mark, YamlTree, read_yaml_tree
 
 FieldPath = tuple[str | int, ...]
@@ -140,191 +138,34 @@ def is_record_type(kind: Any) -> bool:
     )
 
 
-MAPPING_WORDS, LIST_WORDS, FLAG_WORDS, WHOLE_NUMBER_WORDS, NUMBER_WORDS = (
-    "keys with values",
-    "a list",
-    "true or false",
-    "a whole number",
-    "a number",
-)
-DATE_WORDS = "a date, such as 2026-11-21"
-_TYPE_WORDS = {bool: FLAG_WORDS, int: WHOLE_NUMBER_WORDS, float: NUMBER_WORDS, date: DATE_WORDS}
-
-
-def describe_key(model: Any, place: FieldPath) -> str:
-    """Return what a docstring says of a key, else what its value must be; or nothing."""
-    key = str(place[-1])
-    for record in list_records_at(model, place[:-1]):
-        if sentence := next(
-            filter(None, (_find_key_sentence(key, page) for page in _list_docstrings(record))), ""
-        ):
-            return sentence
-        if wished := list(
-            dict.fromkeys(
-                word for annotation in list_inner_types(record, key) for word in _describe_type(annotation)
-            )
-        ):
-            return f"it must be {join_choices(wished)}"
-    return ""
-
-
-def _list_docstrings(record: type[Any]) -> Iterator[str]:
-    """Yield the docstrings of a record and of those that it is made of."""
-    for base in record.__mro__:
-        if base is not BaseModel and is_record_type(base) and base.__doc__:
-            yield " ".join(inspect.cleandoc(base.__doc__).split())
-
-
-def _find_key_sentence(key: str, page: str) -> str:
-    """Return the sentence about a key: it begins with it, or goes through several of which it is one."""
-    sentences = [sentence.rstrip(".:;") for sentence in re.split(r"(?<=[.;:])\s+(?=[A-Z`])", page)]
-    begins_with_key = re.compile(rf"``{re.escape(key)}``")
-    names_key = re.compile(rf"``[^`]+``.*(, | and )``{re.escape(key)}``")
-    matching = [sentence for sentence in sentences if begins_with_key.match(sentence)] or [
-        sentence for sentence in sentences if names_key.match(sentence)
-    ]
-    return matching[0].replace("``", "`") if matching else ""
-
-
-def _describe_type(annotation: Any) -> Iterator[str]:
-    """Yield what a value of a type is called; nothing for text, which says nothing."""
-    if get_origin(annotation) is Annotated:
-        kind, *checks = get_args(annotation)
-        words = [getattr(getattr(check, "func", None), "words", "") for check in checks]
-        yield from list(filter(None, words)) or _describe_type(kind)
-        return
-    for kind in list_value_types(annotation):
-        origin = get_origin(kind)
-        if origin is Literal:
-            yield from (str(word) for word in get_args(kind) if word != "")
-        elif is_record_type(kind):
-            yield (
-                f"{MAPPING_WORDS} ({', '.join(needed)})"
-                if (needed := list_required_keys(kind))
-                else MAPPING_WORDS
-            )
-        elif isinstance(origin, type):
-            yield (
-                MAPPING_WORDS
-                if issubclass(origin, Mapping)
-                else LIST_WORDS
-                if issubclass(origin, Sequence)
-                else "a value"
-            )
-        elif kind in _TYPE_WORDS:
-            yield _TYPE_WORDS[kind]
-
-
 _MOST_LETTERS = 80  # letters of a value that is repeated in a message
-SPELLING_ERROR, PLACED_ERROR = "spelled", "placed"  # what `reading.spelled` and `reading.fault` raise
+SPELLING_ERROR, PLACED_ERROR = "spelled", "placed"  # of `require_pattern` and `make_record_error`
 MOST_ERRORS, _IN_A_LINE = 10_000, 5  # errors that are looked at, sentences that are told of a document
 _PLAIN_KEY = re.compile(r"[\w.+/@*$-]{1,80}")  # keys that are shown as they are
+_CLASS_NAME = re.compile(r" or (an )?instance of \w+$")  # of ours: nobody writes one into a file
 _QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'")
-_EMPTY = "must not be empty"
-_KEYS = f"it must be {MAPPING_WORDS}"
-_LIST = f"it must be {LIST_WORDS}"
-_TEXT = "it must be text"
-_FLAG = f"it must be {FLAG_WORDS}"
-_NUMBER = f"it must be {NUMBER_WORDS}"
-_WHOLE = f"it must be {WHOLE_NUMBER_WORDS}"
-_DATE = f"it must be {DATE_WORDS}"
-_MOMENT = "it must be a time with its zone, such as 2026-11-21T18:00:00Z"
-_SPAN = "it must be a length of time"
 
 
 class RecordFault(NamedTuple):
     """Something wrong: the keys and numbers that lead to it, what is wrong there, and what was found.
 
-    ``purpose`` is that of a missing key. ``of_kind``: so it is for one of the kinds that a value may have.
+    ``of_kind``: so it is for one of the kinds that a value may have.
     """
 
     place: FieldPath
     message: str
     found_text: str = ""
-    purpose: str = ""
     of_kind: bool = False
 
     def __str__(self) -> str:
-        """Return the sentence: ``lines.0.name: it must be text (found a list)``."""
-        after = " " if self.message.startswith("is ") else ": "
-        return f"{format_key_path(self.place)}{after if self.place else ''}{self.message}{self.found_text}"
-
-
-def _describe_choices(limits: Mapping[str, Any]) -> str:
-    return f"it must be {_QUOTED.sub(lambda word: word[1] or word[0], limits['expected'])}"
-
-
-def _make_size_sentence(most: str, least: str, noun: str) -> Callable[[Mapping[str, Any]], str]:
-    """Return what says how many there must be of ``noun``, by ``most`` or ``least`` of the limits."""
-
-    def describe_size(limits: Mapping[str, Any]) -> str:
-        if most in limits:
-            return f"it must have at most {format_count(limits[most], noun)}"
-        return f"it {_EMPTY}" if limits[least] == 1 else f"it must have {limits[least]} {noun}s or more"
-
-    return describe_size
-
-
-# by pydantic's type of an error; braces take what pydantic says of the limit
-FAULT_SENTENCES: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
-    "model_type": _KEYS,
-    "dataclass_type": _KEYS,
-    "dict_type": _KEYS,
-    "mapping_type": _KEYS,
-    "invalid_key": "its keys must be text",
-    "tuple_type": _LIST,
-    "list_type": _LIST,
-    "set_type": _LIST,
-    "frozen_set_type": _LIST,
-    "iterable_type": _LIST,
-    "iteration_error": _LIST,
-    "too_short": _make_size_sentence("", "min_length", "value"),
-    "too_long": _make_size_sentence("max_length", "", "value"),
-    "string_type": _TEXT,
-    "string_unicode": _TEXT,
-    "string_too_short": _make_size_sentence("", "min_length", "letter"),
-    "string_too_long": _make_size_sentence("max_length", "", "letter"),
-    "string_pattern_mismatch": "it must match {pattern}",
-    "literal_error": _describe_choices,
-    "bool_type": _FLAG,
-    "bool_parsing": _FLAG,
-    "int_type": _WHOLE,
-    "int_parsing": _WHOLE,
-    "int_parsing_size": "it must be a whole number of fewer digits",
-    "int_from_float": _WHOLE,
-    "float_type": _NUMBER,
-    "float_parsing": _NUMBER,
-    "finite_number": "it must be a finite number",
-    "greater_than": "it must be more than {gt}",
-    "greater_than_equal": "it must be {ge} or more",
-    "less_than": "it must be less than {lt}",
-    "less_than_equal": "it must be {le} or less",
-    "multiple_of": "it must be a multiple of {multiple_of}",
-    "date_type": _DATE,
-    "date_parsing": _DATE,
-    "date_from_datetime_parsing": _DATE,
-    "date_from_datetime_inexact": "it must be a date without a time, such as 2026-11-21",
-    "datetime_type": _MOMENT,
-    "datetime_parsing": _MOMENT,
-    "datetime_object_invalid": _MOMENT,
-    "datetime_from_date_parsing": _MOMENT,
-    "timezone_aware": _MOMENT,
-    "time_delta_type": _SPAN,
-    "time_delta_parsing": _SPAN,
-    "none_required": "it must not be there",
-    "recursion_loop": "it must not hold itself",
-    "json_invalid": "it must be JSON ({error})",
-    "json_type": "it must be JSON",
-    "assertion_error": "{error}",
-    "value_error": "{error}",
-}
+        """Return the sentence: ``lines.0.name: Input should be a valid string (found a list)``."""
+        return ": ".join(filter(None, (format_key_path(self.place), f"{self.message}{self.found_text}")))
 
 
 def list_record_faults(error: ValidationError, model: Any) -> list[RecordFault]:
     """Return what is wrong with values for a model, or a type: a sentence for each place, in its order.
 
-    The first ``MOST_ERRORS`` are looked at. Of an error that has no sentence here, pydantic's own words are
-    shown.
+    The first ``MOST_ERRORS`` are looked at.
     """
     return list(
         _join_alternatives(
@@ -363,51 +204,44 @@ def _join_alternatives(faults: Iterator[RecordFault]) -> Iterator[RecordFault]:
 
 def _make_fault(details: Mapping[str, Any], model: Any) -> RecordFault:
     full_path: FieldPath = tuple(details["loc"])
-    if details["type"] == "missing":
-        return RecordFault(full_path, "is missing", purpose=describe_key(model, full_path))
-    if details["type"] == "extra_forbidden":
-        return RecordFault(full_path, f"is not a known key{_suggest_key(model, full_path)}")
-    if details["type"] == PLACED_ERROR:
-        return RecordFault((*full_path, *details["ctx"]["place"]), _describe_error(details))
-    key_path, message = strip_pydantic_parts(model, full_path), _describe_error(details)
+    kind, context = details["type"], details.get("ctx", {})
+    message = _CLASS_NAME.sub("", str(details["msg"]))
+    if kind == "missing":
+        return RecordFault(full_path, message)
+    if kind == "extra_forbidden":
+        return RecordFault(full_path, f"{message}{_suggest_key(model, full_path)}")
+    if kind == PLACED_ERROR:
+        return RecordFault((*full_path, *context["place"]), message)
+    if kind in ("value_error", "assertion_error"):  # of a validator of ours
+        message = str(context["error"])
+    key_path = strip_pydantic_parts(model, full_path)
     of_key = full_path[-1:] == (KEY_MARK,)
-    if of_key and message.startswith("it "):
-        message = f"the key {message[3:]}"
-    return RecordFault(
-        key_path,
-        message,
-        _describe_value(details, message) + _suggest_literal(details),
-        of_kind=key_path != full_path and not of_key,
-    )
-
-
-def _describe_error(details: Mapping[str, Any]) -> str:
-    from pydantic_core.core_schema import ErrorType
-
-    template, limits = FAULT_SENTENCES.get(details["type"]), details.get("ctx", {})
-    if template is None:
-        is_ours = details["type"] not in get_args(ErrorType)  # a validator of ours has said it
-        return str(details["msg"]) if is_ours else f"pydantic says: {details['msg']}"
-    if callable(template):
-        return template(limits)
-    return template.format(**{name: _simplify_limit(value) for name, value in limits.items()})
-
-
-def _simplify_limit(value: object) -> object:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    found_text = _describe_value(details, message) + _suggest_literal(details)
+    message = f"in this key: {message}" if of_key and not _is_own_error(kind) else message
+    return RecordFault(key_path, message, found_text, of_kind=key_path != full_path and not of_key)
 
 
 def _describe_value(details: Mapping[str, Any], message: str) -> str:
     """Return what was found, where the sentence does not say it; whole records are not repeated."""
     value = details["input"]
     if isinstance(value, (Mapping, list, tuple)):
-        kind = "keys with values" if isinstance(value, Mapping) else "a list"
+        kind = "a mapping" if isinstance(value, Mapping) else "a list"
         return f" (found {kind})" if details["type"].endswith(("_type", "literal_error")) else ""
-    is_ours = details["type"] not in {*FAULT_SENTENCES, SPELLING_ERROR} or details["type"] == "value_error"
-    repeated = is_ours and re.search(rf"(?<!\w){re.escape(str(value))}(?!\w)", message)
-    if details["type"] == "json_invalid" or (repeated and value != "") or message.endswith(_EMPTY):
+    if details["type"] == "json_invalid":
+        return ""
+    repeated = re.search(rf"(?<!\w){re.escape(str(value))}(?!\w)", message)
+    if repeated and value != "" and _is_own_error(details["type"]):
         return ""
     return f" (found {_shorten_value(value) if value not in ('', None) else 'nothing'})"
+
+
+@lru_cache
+def _is_own_error(kind: str) -> bool:
+    """Tell whether a validator of ours has raised an error, in a sentence of its own."""
+    from pydantic_core.core_schema import ErrorType
+
+    own_kinds = ("value_error", "assertion_error")
+    return kind in own_kinds or kind not in {*get_args(ErrorType), SPELLING_ERROR}
 
 
 def _shorten_value(value: object) -> str:
@@ -451,13 +285,12 @@ def require_pattern(pattern: str, words: str) -> AfterValidator:
             raise PydanticCustomError(SPELLING_ERROR, "it must be {words}", {"words": words})
         return value
 
-    check_value.words = words  # type: ignore[attr-defined]  # for those who left it out
     return AfterValidator(check_value)
 
 
 def make_record_error(message: str, *place: str | int) -> PydanticCustomError:
     """Return what a validator raises of something at a place inside its own value, by keys and numbers."""
-    return PydanticCustomError(PLACED_ERROR, "{said}", {"said": message, "place": place})
+    return PydanticCustomError(PLACED_ERROR, "{message}", {"message": message, "place": place})
 
 
 def load_record(path: Path, model: type[RecordT]) -> RecordT:
@@ -547,8 +380,7 @@ def _list_marked_faults(
         for fault in faults
         if not any(fault.place[:n] in tree.spoilt for n in range(len(fault.place) + 1))
     ]
-    sentences = [": ".join(filter(None, (str(fault), fault.purpose))) for fault in reportable]
-    return [(_find_mark(fault.place, tree), line) for fault, line in zip(reportable, sentences, strict=True)]
+    return [(_find_mark(fault.place, tree), str(fault)) for fault in reportable]
 
 
 def _find_mark(place: KeyPath, tree: YamlTree) -> Mark:

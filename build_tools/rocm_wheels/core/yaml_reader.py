@@ -1,13 +1,11 @@
 """Read YAML text as plain values, every scalar as text, with line and column of each.
 
 It is read event by event, and not deeper than files of people are: PyYAML's own tree breaks the whole
-process on brackets in brackets in brackets. What PyYAML and libyaml find wrong is said in words that
-say what to do: one table for both.
+process on brackets in brackets in brackets. What is no YAML is said in PyYAML's words, with its place.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,81 +15,20 @@ import yaml
 from rocm_wheels.core.errors import DataError
 from rocm_wheels.core.tables import suggest_name
 
-_MERGE_CONFLICT = re.compile(r"^(<{7}|>{7}) ", re.MULTILINE)
-_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_UNRESOLVED_MERGE = "a merge is not resolved here: put right what git left in the file"
-_HERE, _ABOVE = "problem_mark", "context_mark"
-
-TAG_MESSAGE = "! begins a tag, which means nothing here: put the value in quotes"
-_TAB = "a tab is not for indentation: use spaces"
-_LETTER = "a value cannot begin with {letter}: put it in quotes"
-_OPEN = "the quotes that begin here are not closed"
-_BLOCK = "after | or > the text begins on the next line"
-_COLON = "no key can be here (`: ` makes one): put a value that holds a colon in quotes, or indent rightly"
-_INDENTED = "below those that begin in line {began}, column {column}: indent it rightly"
-_NO_PAIR = "this is no `key: value`: the colon is missing, or the space after it, or the indentation is wrong"
-_ESCAPE = r"there is no such escape in double quotes: write \\ for a backslash, or use single quotes"
-
-# what they say of the problem and of what they were reading, the mark that shows it best, and our words;
-# braces take the letter there, and the line in which the reading of it began
-_PROBLEMS = (
-    ("tab character", "", _HERE, _TAB),
-    ("cannot start any token", "", _HERE, _LETTER),
-    ("alphabetic or numeric", "an (alias|anchor)", _ABOVE, _LETTER),
-    ("mapping values are not allowed", "", _HERE, _COLON),
-    ("sequence entries are not allowed", "", _HERE, "a list cannot begin here: each - begins a line"),
-    ("or '?]'", "flow sequence", _HERE, "here must be , or ] (the list began in line {began})"),
-    ("or '?}'", "flow mapping", _HERE, "here must be , or }} (what {{ opens began in line {began})"),
-    ("unexpected (end of stream|document)", "quoted scalar", _ABOVE, _OPEN),
-    ("expected (key|<block end>)", "block mapping", _HERE, f"here must be a key {_INDENTED}"),
-    ("expected ('-' ind|<block end>)", "block (coll|seq)", _HERE, f"here must be an item (- ) {_INDENTED}"),
-    ("node content", "", _HERE, "here a value is missing, or what [ or {{ opened above is not closed"),
-    ("could not find expected ':'", "simple key", _ABOVE, _NO_PAIR),
-    ("unknown escape", "", _HERE, _ESCAPE),
-    ("hexa?decimal", "", _HERE, _ESCAPE),
-    ("tag|'!'", "tag|parsing a node|directive", _ABOVE, TAG_MESSAGE),
-    ("document start", "", _HERE, "nothing can follow here: what began in the first line is complete"),
-    ("line break|indentation indicator", "block scalar", _HERE, _BLOCK),
-)
+_TAG_MESSAGE = "! begins a tag, which means nothing here: put the value in quotes"
 
 
-def explain_yaml_error(error: yaml.YAMLError, text: str) -> tuple[int, int, str]:
-    """Return line and column of what is no YAML, and what is wrong there.
-
-    What the table does not know is shown in their words.
-    """
-    if merge := _MERGE_CONFLICT.search(text):
-        return (*_get_text_position(text, merge.start()), _UNRESOLVED_MERGE)
-    if not isinstance(error, yaml.MarkedYAMLError):
-        return _describe_unprintable(error, text)
-    problem, reading = error.problem or "", error.context or ""
-    for of_problem, of_reading, place, message in _PROBLEMS:
-        if re.search(of_problem, problem) and re.search(of_reading, reading):
-            return _describe_problem(error, text, place, message)
-    line, column = _get_mark_position(error.problem_mark or error.context_mark)
-    return line, column, " ".join(filter(None, (problem, reading)))
-
-
-def _describe_problem(
-    error: yaml.MarkedYAMLError, text: str, place: str, message: str
-) -> tuple[int, int, str]:
-    mark: Any = getattr(error, place) or error.problem_mark
-    letter = text[mark.index : mark.index + 1]
-    if letter == "\t":
-        message = _TAB
-    began, column = _get_mark_position(error.context_mark or mark)
-    return (*_get_mark_position(mark), message.format(letter=letter, began=began, column=column))
-
-
-def _describe_unprintable(error: yaml.YAMLError, text: str) -> tuple[int, int, str]:
-    match = _UNPRINTABLE.search(text)
-    if match is None:
-        return 1, 1, str(error)
-    code = f"U+{ord(match[0]):04X}"
-    return (
-        *_get_text_position(text, match.start()),
-        f"a text cannot hold the character {code}: is this file a text?",
-    )
+def locate_yaml_error(error: yaml.YAMLError, text: str) -> tuple[int, int, str]:
+    """Return line and column of what is no YAML, and what PyYAML or libyaml says of it."""
+    if isinstance(error, yaml.MarkedYAMLError):
+        line, column = _get_mark_position(error.problem_mark or error.context_mark)
+        begin = error.context_mark
+        where = f"from line {begin.line + 1}" if begin is not None and begin.line + 1 < line else ""
+        return line, column, " ".join(filter(None, (error.problem, error.context, where)))
+    if isinstance(error, yaml.reader.ReaderError):
+        line, column = _get_text_position(text, max(text.find(chr(error.character)), 0))
+        return line, column, f"{error.reason} (U+{error.character:04X})"
+    return 1, 1, str(error)
 
 
 def _get_text_position(text: str, index: int) -> tuple[int, int]:
@@ -134,7 +71,7 @@ def read_yaml_tree(text: str, *, name: str) -> YamlTree:
     try:
         return _YamlReader(text, name).read_document()
     except yaml.YAMLError as cause:
-        line, column, message = explain_yaml_error(cause, text)
+        line, column, message = locate_yaml_error(cause, text)
         raise DataError(f"{name}:{line}:{column}: not valid YAML: {message}") from None
 
 
@@ -163,7 +100,7 @@ class _YamlReader:
         if isinstance(event, yaml.AliasEvent):
             return self._resolve_alias(event, place)
         if event.tag is not None and event.tag not in _HARMLESS:
-            self._add_fault(event, place, TAG_MESSAGE)
+            self._add_fault(event, place, _TAG_MESSAGE)
         if isinstance(event, yaml.ScalarEvent):
             return self._remember_anchor(event, str(event.value))
         if len(place) >= _MOST_LEVELS:

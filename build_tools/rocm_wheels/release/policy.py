@@ -288,7 +288,7 @@ def load_policy(path: Path | None = None) -> Policy:
         return load_record(path or default_path, Policy)
     except DataError as wrong:
         # a part of one, as of the comments in ours
-        if re.search(r":\d+: (channels is missing|it is empty)", wrong.message):
+        if re.search(r":\d+: (channels: Field required|it is empty)", wrong.message):
             wrong.tip = f"a policy says all: begin with a copy of {default_path}, and change that"
         raise
 
