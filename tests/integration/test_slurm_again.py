@@ -13,12 +13,12 @@ from test_slurm_faked import Arrays, Faked, Submitted, fake
 from tiny_projects import Ended
 
 from rocm_wheels.executors import (
-    ClusterUnreachableError,
+    ExecutorUnreachableError,
+    Job,
     JobLedger,
     QueuedJob,
-    SlurmJob,
+    SlurmExecutor,
     SlurmSite,
-    SlurmSubmission,
     slurm,
 )
 from rocm_wheels.pipeline import Plan
@@ -37,18 +37,18 @@ class Again(Arrays):
         calls = [line.rsplit("/", 1)[1].removesuffix(".sbatch") for line in fake.calls()]
         self.ids = {name: number for number, name in enumerate(calls, 1)}
 
-    def planned(self, submission: SlurmSubmission) -> Plan:
+    def planned(self, submission: SlurmExecutor) -> Plan:
         done = self.up_to_date.pop(0) if len(self.up_to_date) > 1 else self.up_to_date[0]
         plan = submission.file.plan
         skipped = {name: replace(plan.steps[name], verdict="skip") for name in done}
         return replace(plan, steps={**plan.steps, **skipped})
 
     def submit(self, *words: str, **env: str) -> Ended:
-        def now(submission: SlurmSubmission) -> Plan:
+        def now(submission: SlurmExecutor) -> Plan:
             return self.planned(submission)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(SlurmSubmission, "settle_plan", now)
+            patch.setattr(SlurmExecutor, "settle_plan", now)
             return Submitted.submit(self, *words, **env)
 
     def changes_queue(self, change: Callable[[str], str]) -> None:
@@ -144,19 +144,19 @@ def test_jobs_that_slurm_itself_has_taken_back_need_not_be_cancelled(site: Again
 def test_what_others_submit_while_the_queue_is_asked_is_not_lost(
     site: Again, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    submission = SlurmSubmission.from_plan(site.plan, SlurmSite(("rocm-wheels",)), {})
+    submission = SlurmExecutor.from_plan(site.plan, SlurmSite(("rocm-wheels",)), {})
     folder = submission.folder
-    before = JobLedger(folder.compute_digest(), {TRITON: SlurmJob(4, 1)})
+    before = JobLedger(folder.compute_digest(), {TRITON: Job(4, 1)})
     folder.write_ledger(before)
 
     def asked(env: Any) -> list[QueuedJob]:
-        folder.write_ledger(replace(before, jobs={TRITON: SlurmJob(4, 1), TORCH: SlurmJob(99, 1)}))
-        return [QueuedJob(SlurmJob(4, 1), "PENDING", "Priority", f"{folder.job_prefix()}build-triton")]
+        folder.write_ledger(replace(before, jobs={TRITON: Job(4, 1), TORCH: Job(99, 1)}))
+        return [QueuedJob(Job(4, 1), "PENDING", "Priority", f"{folder.job_prefix()}build-triton")]
 
     monkeypatch.setattr(slurm, "query_queue", asked)
-    _, found = submission.read_states()
+    found = submission.read_states()
     assert (found[TRITON].state, found[TORCH].state) == ("waiting", "not submitted")
     monkeypatch.setattr(slurm, "_LOCK_SECONDS", 0.01)
-    refused = pytest.raises(ClusterUnreachableError, match="is in use by")  # --wait asks again
+    refused = pytest.raises(ExecutorUnreachableError, match="is in use by")  # --wait asks again
     with submission.hold_lock("submit"), refused, submission.hold_lock("submit"):
         pass

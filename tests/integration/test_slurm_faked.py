@@ -20,7 +20,7 @@ from tiny_projects import TAG, Ended, World, make_world
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.submit import command
-from rocm_wheels.executors import JobArray, JobFolder, JobSize, SlurmSite, SlurmSubmission, make_job_script
+from rocm_wheels.executors import JobArray, JobFolder, JobSize, SlurmExecutor, SlurmSite, make_job_script
 from rocm_wheels.pipeline import Plan, PlanFile, write_plan
 
 TRITON, TORCH, AUDIO = (f"build-{name}-{TAG}" for name in ("triton", "pytorch", "pytorch_audio"))
@@ -232,7 +232,7 @@ class Arrays(Submitted):
 
     def submit(self, *words: str, **env: str) -> Ended:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(SlurmSubmission, "settle_plan", lambda submission: submission.file.plan)
+            patch.setattr(SlurmExecutor, "settle_plan", lambda submission: submission.file.plan)
             return super().submit(*words, **env)
 
 
@@ -244,10 +244,10 @@ def test_several_pythons_are_submitted_as_arrays(
     assert "sbatch --parsable --array=0-4%2 /" in dry.out
     assert "'--dependency=aftercorr:<install-tools>:<build-triton>,afterok:<probe-targets>'" in dry.out
     assert f"  3: rocm-wheels run-step build-triton-cp313 --plan {site.plan}\n" in dry.out
-    assert "36 jobs would be submitted by 8 calls of sbatch" in dry.err
+    assert "36 jobs would be submitted by 8 requests" in dry.err
     assert fake.calls() == []
     first = site.submit()
-    assert "36 jobs submitted by 8 calls of sbatch" in first.err
+    assert "36 jobs submitted by 8 requests" in first.err
     assert len(fake.calls()) == 8
     (tmp_path / "p.slurm" / "jobs.json").unlink()  # cut off before it was written down
     assert ("0 jobs submitted" in site.submit().err, fake.calls()) == (True, [])

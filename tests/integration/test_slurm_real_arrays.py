@@ -67,7 +67,7 @@ def test_an_array_is_done_while_its_tasks_are_killed_starved_and_lost(site: Site
     first = site.submit(MAX_JOBS="4")
     assert first.code == 0, first.err
     arrays = {one["job"].split("_")[0] for one in site.status().values() if one["job"]}
-    assert f" jobs submitted by {len(arrays)} calls of sbatch" in first.err
+    assert f" jobs submitted by {len(arrays)} requests" in first.err
     assert "0 jobs submitted" in site.submit().err
     site.until((site.world.place / "seen").exists, "torch at work", 240)
     slow = steps("pytorch")[1]

@@ -15,8 +15,10 @@ from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.submit import command
 from rocm_wheels.core import DataError, UsageError
 from rocm_wheels.executors import (
-    ClusterUnreachableError,
     Decision,
+    Executor,
+    ExecutorUnreachableError,
+    Job,
     JobArray,
     JobBegin,
     JobEnd,
@@ -24,9 +26,8 @@ from rocm_wheels.executors import (
     JobLedger,
     JobSize,
     Partition,
-    SlurmJob,
+    SlurmExecutor,
     SlurmSite,
-    SlurmSubmission,
     StepOutput,
     StepState,
     adopt_jobs,
@@ -232,13 +233,13 @@ def test_an_end_is_judged_by_the_run_of_the_job_and_no_earlier_one(folder: JobFo
 
 
 def test_states_come_from_the_queue_and_then_from_records(folder: JobFolder) -> None:
-    plan, ledger = three(), JobLedger("d", {"a": SlurmJob(1), "b": SlurmJob(2)})
+    plan, ledger = three(), JobLedger("d", {"a": Job(1), "b": Job(2)})
     names = {step: f"{folder.job_prefix()}{step}" for step in plan.steps}
     queue = parse_queue(
         f"2|PENDING|Dependency|{names['b']}\n3|PENDING|Priority|{names['c']}\n4|RUNNING|None|x"
     )
     ledger = adopt_jobs(folder, plan, ledger, queue)
-    assert dict(ledger.jobs) == {"a": SlurmJob(1), "b": SlurmJob(2), "c": SlurmJob(3)}
+    assert dict(ledger.jobs) == {"a": Job(1), "b": Job(2), "c": Job(3)}
     found = find_step_states(folder, plan, ledger, queue)
     assert [one.state for one in found.values()] == ["lost", "waiting", "waiting"]
     record = {"job": 1, "restart": 1, "host": "n1", "began": "2026-01-01T00:00:00Z"}
@@ -268,30 +269,27 @@ def test_nothing_is_submitted_twice_and_nothing_that_cannot_go_well() -> None:
             for one in decide_steps(plan, found, retry_failed=retry_failed, but_cancelled=but_cancelled)
         ]
 
-    waiting, running = StepState("b", "waiting", SlurmJob(2)), StepState("a", "running", SlurmJob(1))
-    failed = StepState("a", "failed", SlurmJob(1), "no such type")
+    waiting, running = StepState("b", "waiting", Job(2)), StepState("a", "running", Job(1))
+    failed = StepState("a", "failed", Job(1), "no such type")
     assert actions() == ["submit"] * 3
     assert actions(a=running, b=waiting) == ["leave", "leave", "submit"]
-    assert actions(a=StepState("a", "lost", SlurmJob(1)), b=waiting) == ["submit", "renew", "submit"]
-    assert actions(
-        a=running, b=StepState("b", "lost", SlurmJob(2)), c=StepState("c", "waiting", SlurmJob(3))
-    ) == [*("leave", "submit", "renew")]
+    assert actions(a=StepState("a", "lost", Job(1)), b=waiting) == ["submit", "renew", "submit"]
+    assert actions(a=running, b=StepState("b", "lost", Job(2)), c=StepState("c", "waiting", Job(3))) == [
+        *("leave", "submit", "renew")
+    ]
     assert actions(a=failed) == ["stopped", "held back", "held back"]
     assert actions(retry_failed=True, a=failed) == ["submit"] * 3
-    cancelled = StepState("a", "cancelled", SlurmJob(1))
+    cancelled = StepState("a", "cancelled", Job(1))
     assert actions(a=cancelled) == ["submit"] * 3
     assert actions(but_cancelled=True, a=cancelled) == ["stopped", "held back", "held back"]
-    stuck = StepState("a", "waiting", SlurmJob(1), "DependencyNeverSatisfied")
+    stuck = StepState("a", "waiting", Job(1), "DependencyNeverSatisfied")
     assert actions(a=stuck) == ["renew", "submit", "submit"]
-    behind_it = StepState("b", "waiting", SlurmJob(2), "DependencyNeverSatisfied")
+    behind_it = StepState("b", "waiting", Job(2), "DependencyNeverSatisfied")
     assert actions(a=failed, b=behind_it) == ["stopped", "leave", "held back"]
     assert actions(retry_failed=True, a=failed, b=behind_it) == ["submit", "renew", "submit"]
     array = alone("c")
-    assert (
-        make_dependency(array, three().steps["c"], {"a": SlurmJob(1), "b": SlurmJob(2)})
-        == "afterok:1,afterany:2"
-    )
-    assert make_dependency(array, three().steps["c"], {"b": SlurmJob(2)}) == "afterany:2"
+    assert make_dependency(array, three().steps["c"], {"a": Job(1), "b": Job(2)}) == "afterok:1,afterany:2"
+    assert make_dependency(array, three().steps["c"], {"b": Job(2)}) == "afterany:2"
     assert make_dependency(array, three().steps["c"], {}) == ""
 
 
@@ -385,7 +383,7 @@ def test_no_variable_of_the_user_wins_over_a_script(folder: JobFolder) -> None:
 
 
 def test_a_damaged_ledger_is_told(folder: JobFolder) -> None:
-    known = JobLedger("d", {"a": SlurmJob(1), "b": SlurmJob(2, 3)}, frozenset({"a"}))
+    known = JobLedger("d", {"a": Job(1), "b": Job(2, 3)}, frozenset({"a"}))
     folder.write_ledger(known)
     assert folder.read_ledger() == known
     for damage in ("", "[]", '{"format": 2}', '{"format": 1, "plan": "x", "jobs": {"a": "x"}}'):
@@ -425,14 +423,14 @@ def test_plans_that_slurm_cannot_do_are_refused(tmp_path: Path, capsys: pytest.C
     path, nowhere = tmp_path / "plan.json", {"PATH": "/nowhere"}
     write_plan(path, PlanFile(replace(facts.request, platform="windows"), Plan(steps, ()), {}))
     with pytest.raises(UsageError, match="is a plan for windows, and Slurm's nodes run Linux"):
-        SlurmSubmission.from_plan(path, SlurmSite(("rocm-wheels",)), {})
+        SlurmExecutor.from_plan(path, SlurmSite(("rocm-wheels",)), {})
     write_plan(path, PlanFile(facts.request, Plan(steps, ()), {}))
     with pytest.raises(UsageError, match="SBATCH_CLUSTERS=b: squeue does not read it"):
-        SlurmSubmission.from_plan(path, SlurmSite(("rocm-wheels",)), {"SBATCH_CLUSTERS": "b"})
+        SlurmExecutor.from_plan(path, SlurmSite(("rocm-wheels",)), {"SBATCH_CLUSTERS": "b"})
     for several in ("a,b", "all"):
         with pytest.raises(UsageError, match=f"SLURM_CLUSTERS={several}: jobs of one cluster cannot wait"):
-            SlurmSubmission.from_plan(path, SlurmSite(("rocm-wheels",)), {"SLURM_CLUSTERS": several})
-    submission = SlurmSubmission.from_plan(path, SlurmSite(("rocm-wheels",)), nowhere)
+            SlurmExecutor.from_plan(path, SlurmSite(("rocm-wheels",)), {"SLURM_CLUSTERS": several})
+    submission = SlurmExecutor.from_plan(path, SlurmSite(("rocm-wheels",)), nowhere)
     with pytest.raises(UsageError, match="there is no sbatch on PATH"):
         submission.submit()
     with pytest.raises(UsageError, match="there is no squeue on PATH"):
@@ -456,31 +454,31 @@ def test_plans_that_slurm_cannot_do_are_refused(tmp_path: Path, capsys: pytest.C
 
 
 def test_waiting_outlasts_a_controller_and_submits_again_what_was_lost() -> None:
-    lost_one, running = StepState("a", "lost", SlurmJob(1)), StepState("a", "running", SlurmJob(2))
+    lost_one, running = StepState("a", "lost", Job(1)), StepState("a", "running", Job(2))
     looks: list[StepState | UsageError] = [
         *(
-            StepState("a", "waiting", SlurmJob(1)),
-            ClusterUnreachableError("squeue: Unable to contact slurm controller"),
+            StepState("a", "waiting", Job(1)),
+            ExecutorUnreachableError("squeue: Unable to contact slurm controller"),
         ),
-        *(lost_one, running, StepState("a", "done", SlurmJob(2))),
+        *(lost_one, running, StepState("a", "done", Job(2))),
     ]
     seen: list[str] = []
 
     class Stub:
-        def read_states(self) -> tuple[JobLedger, dict[str, StepState]]:
+        def read_states(self) -> dict[str, StepState]:
             found = looks.pop(0)
             if isinstance(found, UsageError):
                 raise found
-            return JobLedger(), {"a": found}
+            return {"a": found}
 
         def submit(self, *, but_cancelled: bool) -> list[Decision]:
             seen.append(f"submit {but_cancelled}")
             return [Decision(three().steps["a"], "submit", "", lost_one)]
 
-    stub = cast("SlurmSubmission", Stub())
+    stub = cast("Executor", Stub())
     found = wait_for_jobs(stub, every=3, pause=lambda seconds: seen.append(f"{seconds}"))
     assert (found["a"].state, seen) == ("done", ["3", "3", "submit True", "3", "3"])
     refuse_undone(stub, found)
-    looks.append(ClusterUnreachableError("squeue: no"))
-    with pytest.raises(ClusterUnreachableError, match="squeue: no"):  # at once: nobody has ever answered
+    looks.append(ExecutorUnreachableError("squeue: no"))
+    with pytest.raises(ExecutorUnreachableError, match="squeue: no"):  # at once: nobody has ever answered
         wait_for_jobs(stub, every=3, pause=lambda _: None)

@@ -13,12 +13,12 @@ from planned_runs import make_facts, settled
 
 from rocm_wheels.core import DataError, UsageError
 from rocm_wheels.executors import (
+    Job,
     JobArray,
     JobBegin,
     JobEnd,
     JobFolder,
     JobSize,
-    SlurmJob,
     SlurmSite,
     StepOutput,
     StepState,
@@ -112,7 +112,7 @@ def test_tasks_that_were_lost_are_submitted_again_and_those_that_waited_for_them
     for number, array in enumerate(arrays, 1):
         for step in array.steps:
             state = "done" if number <= 3 else "waiting"
-            found[step] = StepState(step, state, SlurmJob(number, array.task_number(step)))  # type: ignore[arg-type]
+            found[step] = StepState(step, state, Job(number, array.task_number(step)))  # type: ignore[arg-type]
     before = [step for array in arrays[:3] for step in array.steps]
     plan = replace(plan, steps={**plan.steps, **{n: replace(plan.steps[n], verdict="skip") for n in before}})
     assert submitted(plan, arrays, found) == []
@@ -152,12 +152,12 @@ def test_tasks_that_were_lost_are_submitted_again_and_those_that_waited_for_them
 def test_nothing_begins_in_a_tree_where_what_is_behind_it_is_at_work(tmp_path: Path) -> None:
     plan = five_pythons(tmp_path, "gfx942,gfx1100")
     arrays = group_arrays(plan)
-    found = {step.id: StepState(step.id, "done", SlurmJob(1)) for step in plan}
+    found = {step.id: StepState(step.id, "done", Job(1)) for step in plan}
     plan = replace(plan, steps={name: replace(step, verdict="skip") for name, step in plan.steps.items()})
     again = "build-pytorch-cp310-gfx942"
     plan = replace(plan, steps={**plan.steps, again: replace(plan.steps[again], verdict="run")})
     later = "build-pytorch-cp312-gfx1100"
-    found[later] = StepState(later, "running", SlurmJob(9, 2))
+    found[later] = StepState(later, "running", Job(9, 2))
     assert submitted(plan, arrays, found) == [("build-pytorch-gfx942", "0", "afterany:9")]
 
 
@@ -165,21 +165,21 @@ def test_nothing_begins_in_a_tree_where_what_is_behind_it_is_at_work(tmp_path: P
 def test_what_came_between_in_a_tree_may_be_done_already(tmp_path: Path, size: int) -> None:
     plan = five_pythons(tmp_path)
     arrays = group_arrays(plan, size)
-    found = {step.id: StepState(step.id, "done", SlurmJob(1)) for step in plan}
+    found = {step.id: StepState(step.id, "done", Job(1)) for step in plan}
     again, running = "build-pytorch-cp310-gfx942", "build-pytorch_vision-cp310-gfx1201"
     late = "build-pytorch-cp314-gfx1201"
     steps = {
         name: replace(step, verdict="run" if name in (again, running, late) else "skip")
         for name, step in plan.steps.items()
     }
-    found[again] = StepState(again, "failed", SlurmJob(1), "as it was told to be tried again")
-    found[late] = StepState(late, "waiting", SlurmJob(8))  # in the same tree
-    found[running] = StepState(running, "running", SlurmJob(9))  # with another torch in the same environment
+    found[again] = StepState(again, "failed", Job(1), "as it was told to be tried again")
+    found[late] = StepState(late, "waiting", Job(8))  # in the same tree
+    found[running] = StepState(running, "running", Job(9))  # with another torch in the same environment
     every = decide_steps(arrange_plan(replace(plan, steps=steps), arrays), found, retry_failed=True)
     known = {one.step.id: one for one in every}
     assert [known[name].action for name in (again, running, late)] == ["submit", "leave", "renew"]
     array = next(one for one in arrays if again in one.steps)
-    assert list_conflicting_jobs(array, every, list_queued_jobs(every)) == [SlurmJob(9)]
+    assert list_conflicting_jobs(array, every, list_queued_jobs(every)) == [Job(9)]
 
 
 def test_whoever_reads_the_queue_knows_what_a_task_does(tmp_path: Path) -> None:
@@ -211,10 +211,10 @@ def test_arrays_that_would_wait_for_one_another_are_none() -> None:
 
 
 def test_jobs_are_named_as_shortly_as_can_be() -> None:
-    queued = [SlurmJob(5, 0), SlurmJob(5, 1), SlurmJob(5, 2), SlurmJob(6), SlurmJob(7, 3), SlurmJob(10, 0)]
+    queued = [Job(5, 0), Job(5, 1), Job(5, 2), Job(6), Job(7, 3), Job(10, 0)]
     assert shorten_jobs(queued, queued) == ["5", "6", "7", "10"]
-    assert shorten_jobs([SlurmJob(10, 0), SlurmJob(5, 2), SlurmJob(6)], queued) == ["5_2", "6", "10"]
-    assert shorten_jobs([SlurmJob("<build-x>", 0), SlurmJob(5, 2)], queued) == [
+    assert shorten_jobs([Job(10, 0), Job(5, 2), Job(6)], queued) == ["5_2", "6", "10"]
+    assert shorten_jobs([Job("<build-x>", 0), Job(5, 2)], queued) == [
         "5_2",
         "<build-x>",
     ]  # --dry-run

@@ -17,32 +17,53 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any, ClassVar
 
 from rocm_wheels.core import (
     WAIT_TIP,
-    BuildError,
     UsageError,
     Workspace,
     format_command,
-    format_count,
-    format_duration,
     lock_folder,
     log_note,
     log_warning,
     suggest_name,
-    wait_or_stop,
     write_atomically,
 )
+from rocm_wheels.executors.executor import (
+    AT_WORK,
+    Decision,
+    ExecutorOption,
+    ExecutorUnreachableError,
+    Preview,
+    StepState,
+    decide_steps,
+)
+from rocm_wheels.executors.job_records import (
+    Job,
+    JobFolder,
+    JobLedger,
+    compute_delay,
+    judge_end,
+    judge_lost_job,
+    make_done_end,
+)
+from rocm_wheels.executors.slurm_arrays import (
+    ARRAY_SIZE,
+    JobArray,
+    adopt_jobs,
+    arrange_plan,
+    find_step_states,
+    group_arrays,
+)
 from rocm_wheels.executors.slurm_cluster import (
-    ClusterUnreachableError,
     Partition,
     QueuedJob,
-    SlurmJob,
     cancel_jobs,
     choose_partition,
     compose_submission,
@@ -54,7 +75,6 @@ from rocm_wheels.executors.slurm_cluster import (
     query_queue,
     submit_script,
 )
-from rocm_wheels.executors.slurm_records import JobFolder, JobLedger, judge_lost_job, make_done_end
 from rocm_wheels.executors.slurm_script import (
     ArrayPart,
     JobSize,
@@ -67,18 +87,6 @@ from rocm_wheels.executors.slurm_script import (
     shorten_jobs,
     size_job,
     split_array,
-)
-from rocm_wheels.executors.slurm_steps import (
-    ARRAY_SIZE,
-    AT_WORK,
-    Decision,
-    JobArray,
-    StepState,
-    adopt_jobs,
-    arrange_plan,
-    decide_steps,
-    find_step_states,
-    group_arrays,
 )
 from rocm_wheels.pipeline import (
     ADDRESS_VARIABLES,
@@ -97,12 +105,12 @@ from rocm_wheels.pipeline import (
 _LOCK_SECONDS = 60  # for another submission: a call of sbatch takes a part of a second
 
 
-class PlanInUseError(ClusterUnreachableError):
+class PlanInUseError(ExecutorUnreachableError):
     """Somebody else submits or cancels jobs of the plan, and takes long."""
 
 
 @dataclass(frozen=True)
-class SlurmSubmission:
+class SlurmExecutor:
     """A plan that is submitted from here. ``env``: what the jobs get, and Slurm's programs."""
 
     folder: JobFolder
@@ -111,6 +119,52 @@ class SlurmSubmission:
     env: Mapping[str, str]
     cpus: int | None = None
     in_arrays: bool = True
+    assume_shared: bool = False
+
+    options: ClassVar[tuple[ExecutorOption, ...]] = (
+        ExecutorOption(
+            "partition",
+            "Partition of the jobs [default: the site's].",
+            metavar="P",
+            variable="SBATCH_PARTITION",
+        ),
+        ExecutorOption("account", "Account that is charged.", metavar="A", variable="SBATCH_ACCOUNT"),
+        ExecutorOption("qos", "Quality of service.", metavar="Q", variable="SBATCH_QOS"),
+        ExecutorOption(
+            "constraint",
+            "What nodes must have, as sbatch takes it; these four also by SBATCH_PARTITION and so on.",
+            metavar="C",
+            variable="SBATCH_CONSTRAINT",
+        ),
+        ExecutorOption(
+            "sbatch_option",
+            "A further option of sbatch for all jobs, over ours: --sbatch-option=--mem=64G.",
+            "words",
+            metavar="OPTION",
+        ),
+        ExecutorOption(
+            "array_limit",
+            "Tasks of an array at a time; builds in one source tree are one by one whatever this says.",
+            "count",
+            metavar="N",
+        ),
+        ExecutorOption("no_array", "A job of its own for each step, and no arrays.", "flag"),
+        ExecutorOption(
+            "container_prefix",
+            "Words before our command in a job: 'apptainer exec --bind /shared image.sif'.",
+            metavar="WORDS",
+        ),
+    )
+
+    @classmethod
+    def open_plan(cls, plan: Path, options: Mapping[str, Any], env: Mapping[str, str]) -> SlurmExecutor:
+        """Read a plan that is submitted with options of the command line. Raises UsageError."""
+        if options["no_array"] and options["array_limit"] is not None:
+            raise UsageError("--array-limit has no effect with --no-array")
+        executor = cls.from_plan(
+            plan, SlurmSite.from_options(options), env, options["cpus"], in_arrays=not options["no_array"]
+        )
+        return replace(executor, assume_shared=options["assume_shared"])
 
     @classmethod
     def from_plan(
@@ -121,7 +175,7 @@ class SlurmSubmission:
         cpus: int | None = None,
         *,
         in_arrays: bool = True,
-    ) -> SlurmSubmission:
+    ) -> SlurmExecutor:
         """Read a plan. Raises UsageError for one that cannot be run by Slurm, or from here."""
         file = read_plan(plan)
         if file.request.platform != "linux":
@@ -180,7 +234,15 @@ class SlurmSubmission:
             f"{self.folder.plan} is older than what it was made of:{details}{more}", tip="make the plan again"
         )
 
-    def read_states(self, *, queued: bool = True) -> tuple[JobLedger, dict[str, StepState]]:
+    def read_states(self) -> dict[str, StepState]:
+        """Return where each step is, by queue and records."""
+        return self.read_jobs()[1]
+
+    def log_path(self, step: str) -> Path:
+        """Return the log of a step's jobs."""
+        return self.folder.log_path(step)
+
+    def read_jobs(self, *, queued: bool = True) -> tuple[JobLedger, dict[str, StepState]]:
         """Return which jobs there are, and where each step is; ``queued``: ask the queue, too."""
         written = self.folder.read_ledger()  # first: what is submitted meanwhile is in the queue by its name
         queue = query_queue(self.env) if queued else []
@@ -205,7 +267,7 @@ class SlurmSubmission:
         self, plan: Plan, *, retry_failed: bool = False, but_cancelled: bool = False, queued: bool = True
     ) -> tuple[JobLedger, list[Decision]]:
         """Decide about each step of the plan as ``settle_plan`` returns it, from queue and records."""
-        ledger, step_states = self.read_states(queued=queued)
+        ledger, step_states = self.read_jobs(queued=queued)
         if self.folder.read_ledger().plan not in (
             "",
             ledger.plan,
@@ -234,9 +296,29 @@ class SlurmSubmission:
             if decision.submits
         }
 
+    def preview(self, *, retry_failed: bool) -> Preview:
+        """Return what would be submitted; without Slurm here, as if nothing were queued."""
+        here = has_slurm(self.env)
+        if not here:
+            log_note("there is no Slurm here: as if nothing were queued, with sizes that no partition limits")
+        _, decided = self.make_decisions(self.settle_plan(), retry_failed=retry_failed, queued=here)
+        lines = describe_submission(self, decided)
+        return Preview(decided, lines, sum(line.startswith("sbatch ") for line in lines))
+
+    def judge_job(self, step: str, code: int, because: str) -> str:
+        """Write down how a job ended; return what its script is to do: ``stop``, or ``again SECONDS``."""
+        step = self.file.plan.find_step(step).id
+        runs = Workspace(self.file.request.work).runs
+        end = judge_end(self.folder, step, runs, code=code, because=because, attempts=self.site.attempts)
+        self.folder.write_end(step, end)
+        log_note(f"== {step}: {end.kind}{f', {end.reason}' if end.reason else ''}")
+        return f"again {compute_delay(end, self.site.network_delay)}" if end.again else "stop"
+
     def submit(self, *, retry_failed: bool = False, but_cancelled: bool = False) -> list[Decision]:
         """Submit what is to be submitted; return what was decided. Raises UsageError as sbatch says."""
         find_program("sbatch", self.env)
+        if not but_cancelled and not self.assume_shared:
+            check_shared(self)
         plan = self.settle_plan()
         choose_partition(query_partitions(self.env), self.site.partition)
         with self.hold_lock("submit"):
@@ -345,8 +427,8 @@ class SlurmSubmission:
         return "" if end.again or retry_failed else end.reason
 
     def _submit_part(
-        self, part: ArrayPart, jobs: Mapping[str, SlurmJob], others: Collection[SlurmJob]
-    ) -> dict[str, SlurmJob]:
+        self, part: ArrayPart, jobs: Mapping[str, Job], others: Collection[Job]
+    ) -> dict[str, Job]:
         """Submit a part of an array; return the jobs of its steps."""
         text = make_job_script(self.folder, part.array, part.size, self.site)
         script = self.folder.script_path(part.array.name)
@@ -367,7 +449,7 @@ class SlurmSubmission:
         if not self.folder.path.is_dir():
             return []
         with self.hold_lock("submit --cancel"):
-            ledger, step_states = self.read_states()
+            ledger, step_states = self.read_jobs()
             going = {
                 step_state.step: step_state.job
                 for step_state in step_states.values()
@@ -398,7 +480,7 @@ class SlurmSubmission:
         return {step for name in names for step in steps_by_name[name]} if names else {*steps}
 
 
-def list_queued_jobs(decided: Iterable[Decision]) -> dict[str, SlurmJob]:
+def list_queued_jobs(decided: Iterable[Decision]) -> dict[str, Job]:
     """Return the jobs of steps that are in the queue and stay there."""
     return {
         decision.step.id: decision.state.job
@@ -407,11 +489,11 @@ def list_queued_jobs(decided: Iterable[Decision]) -> dict[str, SlurmJob]:
     }
 
 
-def describe_submission(submission: SlurmSubmission, decided: Sequence[Decision]) -> list[str]:
+def describe_submission(submission: SlurmExecutor, decided: Sequence[Decision]) -> list[str]:
     """Return the lines. An id that sbatch has yet to give is the name of its array in angle brackets."""
     sizes = submission.compute_sizes(decided)
     decisions = {decision.step.id: decision for decision in decided}
-    jobs: dict[str, SlurmJob] = {
+    jobs: dict[str, Job] = {
         decision.step.id: decision.state.job
         for decision in decided
         if decision.action == "leave" and decision.state.job is not None
@@ -428,7 +510,7 @@ def describe_submission(submission: SlurmSubmission, decided: Sequence[Decision]
     return lines
 
 
-def _describe_part(submission: SlurmSubmission, part: ArrayPart, waits: str) -> list[str]:
+def _describe_part(submission: SlurmExecutor, part: ArrayPart, waits: str) -> list[str]:
     folder, array = submission.folder, part.array
     words = compose_submission(
         folder.script_path(array.name),
@@ -483,7 +565,7 @@ class SharingReport:
     warnings: tuple[str, ...]
 
 
-def check_shared(submission: SlurmSubmission) -> None:
+def check_shared(submission: SlurmExecutor) -> None:
     """Refuse folders that no other machine has, unless the cluster is this machine alone."""
     here = platform.node().split(".")[0]
     if {name.split(".")[0] for name in query_nodes(submission.env)} <= {here}:
@@ -550,77 +632,3 @@ def _describe_weak_locks(mount: MountedFilesystem) -> str:
     if mount.kind == "lustre" and "flock" not in mount.options:
         return "Lustre without the mount option flock: locks hold on one machine only, or fail"
     return ""
-
-
-MOST_SILENCES = 120  # one after another: an hour, if asked every 30 s; nothing is judged meanwhile
-
-
-def wait_for_jobs(
-    submission: SlurmSubmission, *, every: float, pause: Callable[[float], None] = wait_or_stop
-) -> dict[str, StepState]:
-    """Return the states once no job is left; what happens is told. Jobs go on when this is interrupted."""
-    reported: dict[str, tuple[str, str]] = {}
-    silent = 0
-    while True:
-        try:
-            step_states, submitted = _poll_once(submission, reported)
-        except ClusterUnreachableError as failure:
-            silent += 1
-            if not reported or silent > MOST_SILENCES:
-                raise
-            log_warning(f"{failure.message}; asking again in {format_duration(every)}")
-            pause(every)
-            continue
-        silent = 0
-        if not submitted and not any(step_state.state in AT_WORK for step_state in step_states.values()):
-            return step_states
-        pause(every)
-
-
-def _poll_once(
-    submission: SlurmSubmission, reported: dict[str, tuple[str, str]]
-) -> tuple[dict[str, StepState], bool]:
-    """Look once; return the states, and whether something was submitted again."""
-    _, step_states = submission.read_states()
-    _report_states(step_states, reported)
-    if not any(entry.state in ("lost", "again") for entry in step_states.values()):
-        return step_states, False
-    submitted = any(entry.submits for entry in submission.submit(but_cancelled=True))
-    return (step_states if submitted else submission.read_states()[1]), submitted
-
-
-def refuse_undone(submission: SlurmSubmission, step_states: Mapping[str, StepState]) -> None:
-    """Raise BuildError that names every step whose job did not do it."""
-    undone = [
-        step_state
-        for step_state in step_states.values()
-        if step_state.state not in ("done", "not submitted", "left out")
-    ]
-    if not undone:
-        return
-    details = "".join(
-        f"\n  {step_state.step}: {step_state.state}{f', {step_state.why}' if step_state.why else ''}"
-        for step_state in undone
-    )
-    first = next((step_state for step_state in undone if step_state.state == "failed"), undone[0])
-    how = (
-        "--retry-failed submits it again" if first.state == "failed" else "the same command submits it again"
-    )
-    raise BuildError(
-        f"{len(undone)} of {format_count(len(step_states), 'step')} not done:{details}",
-        tip=f"its log: {submission.folder.log_path(first.step)}; {how}",
-    )
-
-
-def _report_states(step_states: Mapping[str, StepState], reported: dict[str, tuple[str, str]]) -> None:
-    for step_state in step_states.values():
-        now = (
-            step_state.state,
-            step_state.why if step_state.state != "waiting" or "held" in step_state.why.lower() else "",
-        )
-        if reported.get(step_state.step) != now and (
-            step_state.step in reported or step_state.state not in ("not submitted", "done")
-        ):
-            job = f" (job {step_state.job})" if step_state.job is not None else ""
-            log_note(f"{step_state.step}: {step_state.state}{job}{f', {now[1]}' if now[1] else ''}")
-        reported[step_state.step] = now

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels.core import UsageError, capture_output, suggest_name
+from rocm_wheels.executors.executor import ExecutorUnreachableError
+from rocm_wheels.executors.job_records import Job
 
 _QUEUE_FORMAT = "%i|%T|%r|%j"
 _PARTITION_FORMAT = "%P|%c|%m|%d|%l|%a|%D"
@@ -49,32 +51,11 @@ _SILENT_CONTROLLER = re.compile(
 )
 
 
-class ClusterUnreachableError(UsageError):
-    """Slurm's controller does not answer: nothing is known of any job, and it may do so in a minute."""
-
-
-@dataclass(frozen=True)
-class SlurmJob:
-    """A job: its id, and the number of its task where it is one of an array's."""
-
-    id: int | str
-    task: int | None = None
-
-    def __str__(self) -> str:
-        return str(self.id) if self.task is None else f"{self.id}_{self.task}"
-
-    @classmethod
-    def parse(cls, text: str) -> SlurmJob:
-        """Read ``123`` or ``123_4``. Raises ValueError."""
-        job, several, task = text.partition("_")
-        return cls(int(job), int(task) if several else None)
-
-
 @dataclass(frozen=True)
 class QueuedJob:
     """A job in the queue. ``state`` as squeue writes it; ``reason`` why it waits."""
 
-    job: SlurmJob
+    job: Job
     state: str
     reason: str
     name: str
@@ -134,7 +115,7 @@ def _run_program(name: str, *words: str | Path, env: Mapping[str, str], label: s
         return capture_output(argv, env=env, timeout=_ANSWER_SECONDS, check=UsageError, description=label)
     except UsageError as failure:
         if _SILENT_CONTROLLER.search(failure.message):
-            raise ClusterUnreachableError(
+            raise ExecutorUnreachableError(
                 failure.message, tip="is this a machine of the cluster, and its controller up?"
             ) from failure
         if failure.tip is None:
@@ -161,7 +142,7 @@ def parse_queue(text: str) -> list[QueuedJob]:
             tasks: list[int | None] = [int(match["task"]) if match["task"] else None]
             if match["tasks"]:
                 tasks = [*_parse_task_numbers(match["tasks"])]
-            jobs += [QueuedJob(SlurmJob(int(match["job"]), task), *row[1:]) for task in tasks]
+            jobs += [QueuedJob(Job(int(match["job"]), task), *row[1:]) for task in tasks]
     return jobs
 
 
@@ -262,7 +243,7 @@ def cancel_jobs(jobs: Iterable[str], env: Mapping[str, str]) -> None:
     try:
         if words:
             _run_program("scancel", *words, env=env, label="scancel")
-    except ClusterUnreachableError:
+    except ExecutorUnreachableError:
         raise
     except UsageError:
         if any(

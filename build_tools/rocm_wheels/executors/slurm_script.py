@@ -19,11 +19,20 @@ import shlex
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from rocm_wheels.core import MachineResources, UsageError, format_command, format_duration, format_size
-from rocm_wheels.executors.slurm_cluster import Partition, SlurmJob
-from rocm_wheels.executors.slurm_records import JobFolder, compute_delay
-from rocm_wheels.executors.slurm_steps import Decision, JobArray
+from rocm_wheels.core import (
+    MachineResources,
+    UsageError,
+    format_command,
+    format_duration,
+    format_size,
+    get_own_command,
+)
+from rocm_wheels.executors.executor import Decision
+from rocm_wheels.executors.job_records import Job, JobFolder, compute_delay
+from rocm_wheels.executors.slurm_arrays import JobArray
+from rocm_wheels.executors.slurm_cluster import Partition
 from rocm_wheels.models import load_project
 from rocm_wheels.pipeline import Estimate, History, Plan, Step, estimate_step
 
@@ -123,16 +132,16 @@ class ArrayPart:
         most = 1 if self.array.one_by_one else limit
         return f"{text}%{most}" if most is not None and most < len(numbers) else text
 
-    def assign_jobs(self, job: int | str) -> dict[str, SlurmJob]:
+    def assign_jobs(self, job: int | str) -> dict[str, Job]:
         """Return the job of each step, once sbatch has told their id."""
-        return {step.id: SlurmJob(job, self.array.task_number(step.id)) for step in self.steps}
+        return {step.id: Job(job, self.array.task_number(step.id)) for step in self.steps}
 
 
 def split_array(
     array: JobArray,
     decided: Sequence[Decision],
     sizes: Mapping[str, JobSize],
-    jobs: Mapping[str, SlurmJob],
+    jobs: Mapping[str, Job],
     network_delay: float,
 ) -> list[ArrayPart]:
     """Return what is to be submitted of an array. ``decided``: about those of its steps that are.
@@ -149,9 +158,7 @@ def split_array(
     return [ArrayPart(array, tuple(steps), size, after) for (size, after, _), steps in parts]
 
 
-def list_conflicting_jobs(
-    array: JobArray, decided: Iterable[Decision], jobs: Mapping[str, SlurmJob]
-) -> list[SlurmJob]:
+def list_conflicting_jobs(array: JobArray, decided: Iterable[Decision], jobs: Mapping[str, Job]) -> list[Job]:
     """Return jobs in the queue that new ones of an array must not be at work beside.
 
     Others of an array whose tasks are one by one; and what is at work already of all that is behind it.
@@ -165,9 +172,7 @@ def list_conflicting_jobs(
     ]
 
 
-def make_dependency(
-    array: JobArray, step: Step, jobs: Mapping[str, SlurmJob], others: Iterable[SlurmJob] = ()
-) -> str:
+def make_dependency(array: JobArray, step: Step, jobs: Mapping[str, Job], others: Iterable[Job] = ()) -> str:
     """Return what the job of a step waits for, as sbatch takes it.
 
     ``aftercorr``: the task of its own number in another array; ``afterok``: what else it needs;
@@ -187,7 +192,7 @@ def make_dependency(
     return ",".join(":".join((kind, *dict.fromkeys(ids))) for kind, ids in parts.items() if ids)
 
 
-def shorten_jobs(jobs: Iterable[SlurmJob], queued: Collection[SlurmJob]) -> list[str]:
+def shorten_jobs(jobs: Iterable[Job], queued: Collection[Job]) -> list[str]:
     """Name jobs by the ids of their arrays, where all that is left of an array is meant."""
     named = set(jobs)
     remaining = {job.id for job in queued if job not in named}
@@ -198,7 +203,7 @@ def shorten_jobs(jobs: Iterable[SlurmJob], queued: Collection[SlurmJob]) -> list
     )
 
 
-def _job_order(job: SlurmJob) -> tuple[int, str, int]:
+def _job_order(job: Job) -> tuple[int, str, int]:
     """Sort by ids; those that are yet to be given, which are names, come last."""
     has_id = isinstance(job.id, int)
     return int(job.id) if has_id else sys.maxsize, str(job.id), -1 if job.task is None else job.task
@@ -247,6 +252,26 @@ class SlurmSite:
     attempts: int = 3
     array_limit: int | None = None
     network_delay: float = 300.0
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> SlurmSite:
+        """Return what options of ``submit`` say. Raises UsageError."""
+        try:
+            prefix = tuple(shlex.split(options["container_prefix"] or ""))
+        except ValueError as cause:
+            raise UsageError(f"--container-prefix: {cause}", tip="close the quotes") from cause
+        return cls(
+            program=("rocm-wheels",) if prefix else tuple(get_own_command()),
+            partition=options["partition"],
+            account=options["account"],
+            qos=options["qos"],
+            constraint=options["constraint"],
+            options=tuple(options["sbatch_option"]),
+            prefix=prefix,
+            attempts=options["attempts"],
+            network_delay=options["network_delay"],
+            array_limit=options["array_limit"],
+        )
 
     def check_options(self) -> None:
         """Refuse options that a script cannot have, or that this program sets itself. Raises UsageError."""

@@ -32,7 +32,6 @@ from rocm_wheels.core import (
     write_atomically,
     write_json_file,
 )
-from rocm_wheels.executors.slurm_cluster import SlurmJob
 from rocm_wheels.pipeline import RecordedRun, RecordedStep, list_run_ids, parse_event_time, read_run
 from rocm_wheels.sources import is_transient
 
@@ -40,6 +39,23 @@ EndKind = Literal[
     "done", "memory", "network", "time", "signal", "busy", "lost", "compile", "failed", "unknown"
 ]
 _LEDGER_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job: its id, and the number of its task where it is one of an array's."""
+
+    id: int | str
+    task: int | None = None
+
+    def __str__(self) -> str:
+        return str(self.id) if self.task is None else f"{self.id}_{self.task}"
+
+    @classmethod
+    def parse(cls, text: str) -> Job:
+        """Read ``123`` or ``123_4``. Raises ValueError."""
+        job, several, task = text.partition("_")
+        return cls(int(job), int(task) if several else None)
 
 
 @dataclass(frozen=True)
@@ -82,20 +98,21 @@ class JobLedger:
     """Which job does which step: the last one submitted. ``cancelled``: steps whose jobs we took back."""
 
     plan: str = ""  # SHA-256 of the plan that they are of
-    jobs: Mapping[str, SlurmJob] = field(default_factory=dict)
+    jobs: Mapping[str, Job] = field(default_factory=dict)
     cancelled: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class JobFolder:
-    """The folder beside a plan: ``plan.slurm`` for ``plan.json``."""
+    """The folder beside a plan: ``plan.slurm`` for ``plan.json`` and the executor ``slurm``."""
 
     plan: Path
+    executor: str = "slurm"
 
     @property
     def path(self) -> Path:
         """Where it is."""
-        return self.plan.parent / f"{self.plan.stem}.slurm"
+        return self.plan.parent / f"{self.plan.stem}.{self.executor}"
 
     def script_path(self, name: str) -> Path:
         """The script of a step, or of an array."""
@@ -145,7 +162,7 @@ class JobFolder:
             raw = json.loads(path.read_text(encoding="utf-8"))
             if raw["format"] != _LEDGER_FORMAT:
                 raise KeyError("format")
-            jobs = {str(step): SlurmJob.parse(str(job)) for step, job in raw["jobs"].items()}
+            jobs = {str(step): Job.parse(str(job)) for step, job in raw["jobs"].items()}
             return JobLedger(str(raw["plan"]), jobs, frozenset(map(str, raw["cancelled"])))
         except FileNotFoundError:
             return JobLedger()
@@ -204,7 +221,7 @@ class JobFolder:
             path.unlink(missing_ok=True)
 
 
-def _jobs_as_json(jobs: Mapping[str, SlurmJob]) -> dict[str, str]:
+def _jobs_as_json(jobs: Mapping[str, Job]) -> dict[str, str]:
     return {step: str(job) for step, job in jobs.items()}
 
 

@@ -1,23 +1,22 @@
-"""The steps of a plan as jobs: which are one array, where each step is, and what is submitted now.
+"""The steps of a plan as jobs of Slurm: which are one array, and where each step is.
 
 An array has the same step of several Pythons: of one kind, one project, one target set. The number of a task
 is that of its Python in the plan, in every array, so that tasks correspond one to one. Which steps are
 together, and their numbers, the plan alone decides: whoever reads the queue knows what a task does.
 
-The state of a step is read from the queue first, then from the records of jobs that are not in it. Nothing
-is submitted twice, and nothing that is done or cannot go well.
+The state of a step is read from the queue first, then from the records of jobs that are not in it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
-from typing import Literal
 
 from rocm_wheels.core import DataError
-from rocm_wheels.executors.slurm_cluster import QueuedJob, SlurmJob
-from rocm_wheels.executors.slurm_records import JobEnd, JobFolder, JobLedger
+from rocm_wheels.executors.executor import StepState
+from rocm_wheels.executors.job_records import Job, JobFolder, JobLedger
+from rocm_wheels.executors.slurm_cluster import QueuedJob
 from rocm_wheels.pipeline import Plan, Step
 
 ARRAY_SIZE = 1001  # MaxArraySize where nobody has said another (slurm.conf(5)): one more than the last number
@@ -143,39 +142,6 @@ def map_job_names(folder: JobFolder, plan: Plan) -> dict[tuple[str, int | None],
     return jobs | {(f"{prefix}{_array_name(step)}", numbers[step.cell.tag]): step.id for step in plan}
 
 
-# again: it ended, and another attempt may go well; blocked: what it needs failed, and Slurm has taken it back
-StepStateName = Literal[
-    "not submitted",
-    "waiting",
-    "running",
-    "ending",
-    "done",
-    "again",
-    "lost",
-    "failed",
-    "blocked",
-    "cancelled",
-    "left out",
-]
-AT_WORK: frozenset[StepStateName] = frozenset({"waiting", "running", "ending"})
-
-
-@dataclass(frozen=True)
-class StepState:
-    """Where a step is. ``job``: the last that was submitted for it; ``why`` for people."""
-
-    step: str
-    state: StepStateName
-    job: SlurmJob | None = None
-    why: str = ""
-    end: JobEnd | None = None
-
-    def as_json(self) -> dict[str, object]:
-        """Return what ``--json`` prints. Keys are added later, never renamed."""
-        job = None if self.job is None else str(self.job)
-        return {**asdict(self), "job": job, "end": None if self.end is None else asdict(self.end)}
-
-
 # as the plan had it when it was made
 _UNSUBMITTED = {
     "skip": StepState("", "done", why="before the plan was made"),
@@ -228,7 +194,7 @@ def _find_queued_state(folder: JobFolder, step: str, job: QueuedJob) -> StepStat
 
 
 def _find_ended_state(
-    folder: JobFolder, step: Step, job: SlurmJob, *, cancelled: bool, step_states: Mapping[str, StepState]
+    folder: JobFolder, step: Step, job: Job, *, cancelled: bool, step_states: Mapping[str, StepState]
 ) -> StepState:
     begin, end = folder.read_begin(step.id), folder.read_end(step.id)
     begin = begin if begin is not None and begin.job == str(job) else None
@@ -260,85 +226,3 @@ def _find_ended_state(
 def _describe_state(state: StepState) -> str:
     words = {"failed": "failed", "blocked": "did not begin", "cancelled": "was cancelled"}
     return words.get(state.state, "did not end well")
-
-
-# renew: its job waits for one that is no more, and is taken back first
-StepAction = Literal["submit", "renew", "leave", "done", "left out", "stopped", "held back"]
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What is done about a step, and why. ``state``: where it was found."""
-
-    step: Step
-    action: StepAction
-    why: str
-    state: StepState
-
-    @property
-    def submits(self) -> bool:
-        """Whether a job is submitted for it."""
-        return self.action in ("submit", "renew")
-
-
-def decide_steps(
-    plan: Plan,
-    step_states: Mapping[str, StepState],
-    *,
-    retry_failed: bool = False,
-    but_cancelled: bool = False,
-) -> list[Decision]:
-    """Decide for every step of a plan as it is now, in its order.
-
-    ``retry_failed``: submit those again, too, that failed for a reason that does not pass by itself;
-    ``but_cancelled``: not those that somebody has taken from the queue.
-    """
-    decided: dict[str, Decision] = {}
-    for step in plan:
-        action, why = _decide_step(step, step_states[step.id], decided, retry_failed=retry_failed)
-        if but_cancelled and action == "submit" and step_states[step.id].state == "cancelled":
-            action, why = "stopped", step_states[step.id].why
-        decided[step.id] = Decision(step, action, why, step_states[step.id])
-    return list(decided.values())
-
-
-def _decide_step(
-    step: Step, state: StepState, decided: Mapping[str, Decision], *, retry_failed: bool
-) -> tuple[StepAction, str]:
-    if step.verdict == "left out":
-        return "left out", step.why
-    if state.state in AT_WORK:
-        return _decide_queued_step(step, state, decided)
-    if step.verdict == "skip":
-        return "done", "up to date"
-    bad = [name for name in step.after if decided[name].action in ("stopped", "held back")]
-    if bad:
-        return "held back", f"needs {bad[0]}, which {_describe_decision(decided[bad[0]])}"
-    if state.state == "failed" and not retry_failed:
-        return "stopped", state.why
-    why = {
-        "not submitted": "",
-        "done": "its inputs or outputs are others since",
-        "blocked": state.why,
-    }.get(state.state, f"again: {state.why}")
-    return "submit", why
-
-
-def _decide_queued_step(
-    step: Step, state: StepState, decided: Mapping[str, Decision]
-) -> tuple[StepAction, str]:
-    """A job in the queue is left alone, unless what it waits for is no more."""
-    if state.state != "waiting":
-        return "leave", state.state
-    changed = [name for name in (*step.after, *step.behind) if decided[name].submits]
-    if any(decided[name].action in ("stopped", "held back") for name in step.after):
-        return "leave", state.state  # Slurm takes it back; a new one would begin without what it needs
-    if changed:
-        return "renew", f"it waits for another job of {changed[0]}"
-    if "DependencyNeverSatisfied" in state.why:
-        return "renew", "it waits for a job that failed"
-    return "leave", state.state
-
-
-def _describe_decision(decision: Decision) -> str:
-    return "failed" if decision.action == "stopped" else "cannot begin"
