@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import ModuleType
 
 import pytest
 from gpu_machines import CPU, GIB, MACHINES, NODES, gpu, machine, pci, programs, text
@@ -13,8 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocm_wheels.gpus import (
+    GPU_VENDORS,
+    Gpu,
+    GpuVendor,
     Hardware,
     ProgramAnswer,
+    Runner,
     ToolOutputError,
     decode_target_number,
     detect_hardware,
@@ -311,6 +318,25 @@ def test_windows_names_the_cards_and_the_driver_their_targets() -> None:
     assert broken.faults == ("clinfo printed no list of platforms, but '?'", "it is blocked", "it is blocked")
     (polaris,) = parse_clinfo(text("clinfo_columns.txt"))
     assert (polaris.gfx, polaris.index) == ("gfx803", 0)
+
+
+def test_a_new_vendor_is_one_row_and_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def query_acme(
+        gpus: Sequence[Gpu], env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]
+    ) -> tuple[list[Gpu], str | None]:
+        answer = run(("acme-smi",), env, 1.0)
+        tried.append("acme-smi: 1 GPU")
+        return [replace(gpu, name=answer.out, confidence="read") for gpu in gpus], None
+
+    module = ModuleType("rocm_wheels.gpus.acme")
+    module.query_acme = query_acme  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(GPU_VENDORS, "acme", GpuVendor("1ac3", "Acme", "acme", query="acme:query_acme"))
+    pci(tmp_path, ("0000:03:00.0", "1ac3:0001", 0x0300))
+    hardware = detect_hardware({}, root=tmp_path, platform="linux", run=programs(acme_smi="Anvil 9000"))
+    [gpu_of_acme] = hardware.gpus
+    assert (gpu_of_acme.vendor, gpu_of_acme.name, gpu_of_acme.confidence) == ("acme", "Anvil 9000", "read")
+    assert "acme-smi: 1 GPU" in hardware.tried
 
 
 def test_nvidia_on_windows_is_listed_once() -> None:

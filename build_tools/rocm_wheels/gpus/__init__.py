@@ -3,7 +3,8 @@
 ``detect_hardware`` asks the best source that answers (the kernel driver's files, ROCm's tools, the PCI bus
 with a table) and returns ``Hardware``: every ``Gpu``, every ``RocmInstallation``, and what could not be
 read. ``variables`` says what environment variables state or hide. ``list_supported_features`` turns
-hardware into properties of wheel variants. A vendor is one file and one row in ``PCI_TABLES``.
+hardware into properties of wheel variants. A vendor is one row in ``GPU_VENDORS``,
+and one file where its driver has a program to ask.
 
 This package is shipped twice: below rocm-wheels, and inside the provider plugin of wheel variants, which
 installers run before anything is chosen and which may therefore need nothing.
@@ -60,12 +61,14 @@ from .variables import (
     list_supported_features,
     mark_visible_gpus,
 )
+from .vendors import GPU_VENDORS, GpuVendor
 from .windows_macos import parse_clinfo, parse_pnp_devices, parse_system_profiler
 
 __all__ = [
     "CUDA_VISIBLE_DEVICES",
     "GENERIC_TARGETS",
     "GFX_VARIABLES",
+    "GPU_VENDORS",
     "HIP_VISIBLE_DEVICES",
     "KNOWN_TARGETS",
     "NO_DEVICE_FILES",
@@ -78,6 +81,7 @@ __all__ = [
     "SOURCE_MARK",
     "UNKNOWN_TARGET",
     "Gpu",
+    "GpuVendor",
     "Hardware",
     "PciEntry",
     "PciSource",

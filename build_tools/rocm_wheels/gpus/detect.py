@@ -29,8 +29,7 @@ from .variables import (
     read_forced_hardware,
     read_overrides,
 )
-
-VENDORS = ("amd", "nvidia", "intel", "apple")
+from .vendors import GPU_VENDORS, load_vendor_query
 
 UNKNOWN_TARGET = "its target is unknown"  # of an AMD GPU, among the faults
 
@@ -42,7 +41,7 @@ def detect_hardware(
     platform: str = sys.platform,
     run: Runner = run_program,
     site_packages: Sequence[Path] = (),
-    vendors: Collection[str] = VENDORS,
+    vendors: Collection[str] = GPU_VENDORS.keys(),
 ) -> Hardware:
     """Return the hardware of the machine whose files are below ``root`` and whose programs ``run`` starts.
 
@@ -139,9 +138,7 @@ def _detect_on_linux(request: _DetectionRequest) -> Hardware:
         if "amd" in request.vendors and request.forced.chips is None
         else []
     )
-    other_gpus = (
-        machine.detect_other_gpus(request.forced, request.vendors) if request.vendors - {"amd"} else []
-    )
+    other_gpus = machine.detect_other_gpus(request) if request.vendors - {"amd"} else []
     return Hardware(
         gpus=(*amd, *other_gpus),
         driver=machine.read_driver_version(),
@@ -153,7 +150,6 @@ def _detect_on_linux(request: _DetectionRequest) -> Hardware:
 
 def _detect_on_windows(request: _DetectionRequest) -> Hardware:
     """Ask Windows. Its HIP has no ROCm runtime below it, so nothing poses as anything else."""
-    from .nvidia import query_nvidia
     from .windows_macos import detect_windows_gpus
 
     if request.forced.chips is not None and request.vendors == {"amd"}:
@@ -162,11 +158,30 @@ def _detect_on_windows(request: _DetectionRequest) -> Hardware:
     tried: list[str] = []
     cards = detect_windows_gpus(request.env, request.run, faults, tried, only_amd=request.vendors == {"amd"})
     gpus = [gpu for gpu in cards if gpu.vendor in request.vendors]
-    nvidia, cuda = [gpu for gpu in gpus if gpu.vendor == "nvidia"], None
-    if nvidia and request.forced.capability is None:
-        nvidia, cuda = query_nvidia(nvidia, request.env, request.run, faults, tried)
-    other_gpus = [gpu for gpu in gpus if gpu.vendor != "nvidia"]
-    return Hardware(gpus=(*other_gpus, *nvidia), cuda=cuda, faults=tuple(faults), tried=tuple(tried))
+    present = {gpu.vendor for gpu in gpus}
+    gpus, cuda = _query_vendors(gpus, present, request, faults, tried)
+    return Hardware(gpus=tuple(gpus), cuda=cuda, faults=tuple(faults), tried=tuple(tried))
+
+
+def _query_vendors(
+    gpus: list[Gpu],
+    vendors: Collection[str],
+    request: _DetectionRequest,
+    faults: list[str],
+    tried: list[str],
+) -> tuple[list[Gpu], str | None]:
+    """Ask the programs of vendors; return all cards, and the CUDA version of NVIDIA's driver."""
+    stated = {"nvidia"} if request.forced.capability is not None else set()
+    cuda = None
+    for vendor in GPU_VENDORS:
+        if vendor not in vendors or vendor in stated or (query := load_vendor_query(vendor)) is None:
+            continue
+        cards, version = query(
+            [gpu for gpu in gpus if gpu.vendor == vendor], request.env, request.run, faults, tried
+        )
+        gpus = [*cards, *(gpu for gpu in gpus if gpu.vendor != vendor)]
+        cuda = version if vendor == "nvidia" else cuda
+    return gpus, cuda
 
 
 def _detect_on_macos(request: _DetectionRequest) -> Hardware:
@@ -190,7 +205,7 @@ _SYSTEMS = {"win32": _detect_on_windows, "darwin": _detect_on_macos}
 
 def _rank_gpu(gpu: Gpu) -> tuple[object, ...]:
     # a graphics unit inside a processor is no match for a card, whoever made that
-    kind = (gpu.integrated is True, VENDORS.index(gpu.vendor))
+    kind = (gpu.integrated is True, list(GPU_VENDORS).index(gpu.vendor))
     unknown = gpu.confidence == "unknown"
     return (not gpu.visible, *kind, unknown, gpu.index is None, gpu.index or 0)
 
@@ -234,24 +249,18 @@ class LinuxDetection:
         bus_gpus = [make_gpu(card, self._source) for card in self._select_cards("1002")]
         return [_apply_override(gpu, overrides.get(None)) for gpu in bus_gpus if gpu]
 
-    def detect_other_gpus(self, forced: ForcedHardware, vendors: Collection[str]) -> list[Gpu]:
-        """Return the cards of other makers; NVIDIA's as its driver names them."""
+    def detect_other_gpus(self, request: _DetectionRequest) -> list[Gpu]:
+        """Return the cards of other makers, as their drivers name them where there is a program to ask."""
         if not self._bus_seen:
             self._query_lspci()
         bus_gpus = [
             make_gpu(card, self._source) for card in self._cards if not card.pci_id.startswith("1002:")
         ]
-        gpus = [gpu for gpu in bus_gpus if gpu and gpu.vendor in vendors]
-        nvidia = [gpu for gpu in gpus if gpu.vendor == "nvidia"]
-        if (
-            "nvidia" in vendors
-            and forced.capability is None
-            and (nvidia or not self._bus_seen or self._is_wsl())
-        ):
-            from .nvidia import query_nvidia
-
-            nvidia_gpus, self.cuda = query_nvidia(nvidia, self._env, self._run, self.faults, self.tried)
-            return [*nvidia_gpus, *(gpu for gpu in gpus if gpu.vendor != "nvidia")]
+        gpus = [gpu for gpu in bus_gpus if gpu and gpu.vendor in request.vendors]
+        present = {gpu.vendor for gpu in gpus}
+        if not self._bus_seen or self._is_wsl():  # the bus says nothing: ask all
+            present = {*request.vendors}
+        gpus, self.cuda = _query_vendors(gpus, present, request, self.faults, self.tried)
         return gpus
 
     def read_driver_version(self) -> str | None:

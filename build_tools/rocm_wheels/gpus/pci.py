@@ -19,9 +19,10 @@ from pathlib import Path
 
 from .gpu import INTEGRATED_TARGETS, Gpu
 from .programs import Runner, check_answer
+from .vendors import GPU_VENDORS, find_vendor
 
-PCI_VENDORS = {"1002": "amd", "10de": "nvidia", "8086": "intel"}
-PCI_TABLES = {"amd": "pci_ids.tsv", "nvidia": "pci_ids_nvidia.tsv", "intel": "pci_ids_intel.tsv"}
+PCI_TABLES = {name: vendor.pci_table for name, vendor in GPU_VENDORS.items() if vendor.pci_table}
+PCI_VENDORS = {GPU_VENDORS[name].pci_id: name for name in PCI_TABLES}
 PCI_TABLE_COLUMNS = ("id", "target", "card", "kind", "sources", "named", "name", "also", "note")
 SOURCE_MARK = "#source\t"
 _ADDED_WORDS = "graphics gpu igpu"  # in names that drivers give, whatever the table's name is
@@ -90,7 +91,7 @@ def find_pci_entry(pci_id: str) -> PciEntry | None:
 
 @lru_cache
 def list_pci_entries() -> tuple[PciEntry, ...]:
-    """Return every GPU of the tables: AMD, NVIDIA, Intel, each by id."""
+    """Return every GPU of the tables, each by id."""
     return tuple(
         _parse_entry(line, vendor)
         for vendor in PCI_TABLES
@@ -166,10 +167,10 @@ def _parse_entry(line: str, vendor: str) -> PciEntry:
     return PciEntry(
         id=pci_id,
         vendor=vendor,
-        gfx=value if vendor == "amd" else None,
+        gfx=value if GPU_VENDORS[vendor].target_field == "gfx" else None,
         name=name,
         integrated=_CARD_KINDS[card],
-        capability=value if vendor == "nvidia" else None,
+        capability=value if GPU_VENDORS[vendor].target_field == "capability" else None,
         kind=kind,
         sources=tuple(said_by.split(",")),
         products=() if also == "-" else tuple(also.split("; ")),
@@ -186,7 +187,6 @@ def find_card_entry(pci_id: str | None) -> PciEntry | None:
 
 
 PCI_DEVICES = "sys/bus/pci/devices"
-CARD_VENDORS = {"1002": "amd", "10de": "nvidia", "8086": "intel", "106b": "apple"}
 _DEVICE_CLASSES = (0x03, 0x12)
 _ACCELERATOR = 0x1200  # Instinct cards have no display and say this
 _LSPCI_LINE = re.compile(
@@ -251,7 +251,7 @@ def parse_lspci(text: str) -> list[PciCard]:
 
 def make_gpu(card: PciCard, source: str) -> Gpu | None:
     """Return a card as a GPU; None for a maker that matters to no wheel (a server's console)."""
-    vendor = CARD_VENDORS.get(card.pci_id[:4])
+    vendor = find_vendor(card.pci_id)
     if vendor is None:
         return None
     entry = find_card_entry(card.pci_id)

@@ -10,6 +10,7 @@ from .gpu import Gpu, is_chip_name
 from .pci import PciCard, count_cards, make_gpu
 from .programs import Runner, check_answer
 from .rocm import make_amd_gpu
+from .vendors import GPU_VENDORS
 
 _TIMEOUT = 30.0  # seconds; a first PowerShell on a cold Windows takes ten
 _PNP_SCRIPT = "ForEach-Object { $_.PNPDeviceID + '|' + $_.Name }"
@@ -20,7 +21,6 @@ _CLINFO_FIELD = re.compile(
     r"(?::[ \t]*|[ \t]{2,})(.*?)[ \t\r]*$",
     re.MULTILINE,
 )
-_VENDOR_IDS = {"amd": "1002", "nvidia": "10de", "intel": "8086", "apple": "106b"}
 
 
 def detect_windows_gpus(
@@ -99,10 +99,12 @@ def _make_mac_gpu(card: Mapping[str, object]) -> Gpu | None:
     name = str(card.get("sppci_model") or card.get("_name") or "")
     number = re.search(r"0x([0-9a-f]{4})", vendor_text)
     vendor = (
-        number[1] if number else next((ven for key, ven in _VENDOR_IDS.items() if key in vendor_text), "")
+        number[1]
+        if number
+        else next((maker.pci_id for key, maker in GPU_VENDORS.items() if key in vendor_text), "")
     )
     device = re.fullmatch(r"0x([0-9a-f]{4})", str(card.get("spdisplays_device-id", "")).lower())
-    if vendor == _VENDOR_IDS["apple"]:
+    if vendor == GPU_VENDORS["apple"].pci_id:
         return Gpu("apple", name=name, integrated=True, source="system_profiler", confidence="read")
     gpu = make_gpu(PciCard(f"{vendor}:{device[1] if device else ''}", "", name), "system_profiler")
     return replace(gpu, pci_id=gpu.pci_id if device else None, address=None) if gpu else None

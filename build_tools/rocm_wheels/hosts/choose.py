@@ -14,7 +14,12 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from rocm_wheels.core import HostError, UsageError, hide_credentials, run_in_parallel
-from rocm_wheels.gpus import CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES
+from rocm_wheels.gpus import (
+    CUDA_VISIBLE_DEVICES,
+    GPU_VENDORS,
+    HIP_VISIBLE_DEVICES,
+    ROCR_VISIBLE_DEVICES,
+)
 from rocm_wheels.hosts.candidates import (
     ChoiceCandidate,
     KnownFeature,
@@ -110,7 +115,6 @@ def _count_shared_prefix(first: str, second: str) -> int:
     return matches.index(False) if False in matches else len(matches)
 
 
-_VENDOR_NAMES = {"nvidia": "NVIDIA", "intel": "Intel"}
 _MAX_LISTED = 5
 _IS_CPU_WHEEL = "is the wheel for the CPU"
 
@@ -180,13 +184,16 @@ def _explain_cpu(facts: ChoiceFacts) -> Iterator[str]:
         )
     elif facts.picked.second_best:
         yield f"{file} is made for GPUs, and there is none here: it computes on the CPU"
-    if vendor in _VENDOR_NAMES and get_build_kind(facts.best.offer.version) not in ("cuda", "xpu"):
+    maker = GPU_VENDORS.get(vendor)
+    other_kinds = {other.build_kind for other in GPU_VENDORS.values()} - {"", "rocm"}
+    is_served = get_build_kind(facts.best.offer.version) in other_kinds
+    if maker is not None and maker.build_kind in other_kinds and not is_served:
         from rocm_wheels.hosts.index_pages import find_vendor_index
 
         vendor_index = find_vendor_index(facts.host)
         where = f": their wheels are at {vendor_index.url}" if vendor_index else ""
         which = "better GPU" if facts.host.hardware.usable else "GPU"
-        yield f"the {which} here is one of {_VENDOR_NAMES[vendor]}{where}"
+        yield f"the {which} here is one of {maker.title}{where}"
 
 
 def _explain_missing_build(facts: ChoiceFacts) -> str:

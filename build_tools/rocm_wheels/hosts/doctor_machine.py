@@ -23,6 +23,7 @@ from rocm_wheels.core import Finding, RocmWheelsError, format_size, load_record,
 from rocm_wheels.gpus import (
     CUDA_VISIBLE_DEVICES,
     GFX_VARIABLES,
+    GPU_VENDORS,
     HIP_VISIBLE_DEVICES,
     NO_DEVICE_FILES,
     OVERRIDE_VARIABLE,
@@ -36,8 +37,6 @@ from rocm_wheels.hosts.gpu_support import check_kernel_support, list_kernel_targ
 from rocm_wheels.hosts.machine import DeviceFile, DoctorSubject, MachineFacts, join_some
 from rocm_wheels.models import TARGETS_VARIABLE as ARCHITECTURES
 from rocm_wheels.models import Fact, FactTable, get_data_folder, parse_targets, strip_features
-
-_VENDOR_NAMES = {"nvidia": "NVIDIA", "intel": "Intel"}
 
 
 def check_gpus(subject: DoctorSubject) -> Iterator[Finding]:
@@ -55,9 +54,9 @@ def check_gpus(subject: DoctorSubject) -> Iterator[Finding]:
             "no GPU detected; torch runs on the CPU",
             "if there is one, check that it is enabled for this machine (BIOS, virtual machine, container)",
         )
-    other_vendors = sorted({gpu.vendor for gpu in gpus if gpu.vendor in _VENDOR_NAMES})
+    other_vendors = sorted({gpu.vendor for gpu in gpus if gpu.vendor not in ("amd", "apple")})
     if other_vendors and not subject.has_amd:
-        vendors = " and ".join(_VENDOR_NAMES[vendor] for vendor in other_vendors)
+        vendors = " and ".join(GPU_VENDORS[vendor].title for vendor in other_vendors)
         yield Finding(
             "info",
             f"no AMD GPU, but one of {vendors}: wheels for ROCm do nothing for it",
@@ -118,7 +117,7 @@ def check_odd_gpus(subject: DoctorSubject) -> Iterator[Finding]:
 
 
 def _describe_gpu(gpu: Gpu) -> str:
-    name = gpu.name or {"amd": "AMD GPU", "nvidia": "NVIDIA GPU", "intel": "Intel GPU"}.get(gpu.vendor, "GPU")
+    name = gpu.name or f"{GPU_VENDORS[gpu.vendor].title} GPU"
     posing = f", posing as {gpu.gfx}" if gpu.native and gpu.gfx != gpu.native else ""
     target = gpu.native or gpu.gfx
     kind = " integrated" if gpu.integrated else ""

@@ -19,6 +19,7 @@ from packaging.tags import Tag, compatible_tags, cpython_tags, mac_platforms, pl
 from rocm_wheels.core import UsageError
 from rocm_wheels.gpus import (
     GENERIC_TARGETS,
+    GPU_VENDORS,
     KNOWN_TARGETS,
     Gpu,
     Hardware,
@@ -288,9 +289,6 @@ def _parse_rocm(text: str) -> tuple[RocmInstallation, ...]:
     return (RocmInstallation(text, "forced", ROCM_OPTION),)
 
 
-_BUILD_KINDS = {"amd": "rocm", "nvidia": "cuda", "intel": "xpu"}
-
-
 def list_usable_gpus(host: TargetHost) -> tuple[Gpu, ...]:
     """Return the GPUs that programs may use, best first; of AMD's those with a known target."""
     gpus = sort_gpus(host.hardware.gpus)
@@ -298,13 +296,14 @@ def list_usable_gpus(host: TargetHost) -> tuple[Gpu, ...]:
 
 
 def list_vendors(host: TargetHost) -> tuple[str, ...]:
-    """Return whose GPUs there are, the best first: ``amd``, ``nvidia``, ``intel``, ``apple``."""
+    """Return whose GPUs there are, the best first: keys of ``GPU_VENDORS``."""
     return tuple(dict.fromkeys(gpu.vendor for gpu in list_usable_gpus(host)))
 
 
 def list_build_kinds(host: TargetHost) -> tuple[str, ...]:
     """Return what builds for these GPUs are called (``get_build_kind``), for the best GPU first."""
-    return tuple(_BUILD_KINDS[vendor] for vendor in list_vendors(host) if vendor in _BUILD_KINDS)
+    kinds = [GPU_VENDORS[vendor].build_kind for vendor in list_vendors(host)]
+    return tuple(kind for kind in kinds if kind)
 
 
 def get_main_vendor(host: TargetHost) -> str:

@@ -272,7 +272,7 @@ def find_host_indexes(host: TargetHost, channel: str) -> tuple[tuple[PackageInde
 def find_vendor_index(host: TargetHost, channel: str = "stable") -> PackageIndex | None:
     """Return the index for the NVIDIA or Intel GPU of a machine without a better one; None without such."""
     best = next(iter(list_usable_gpus(host)), None)
-    if best is None or best.vendor not in ("nvidia", "intel"):
+    if best is None or best.vendor in ("amd", "apple"):
         return None
     return next(iter(_query_indexes(_get_target(best), best.vendor, host, channel)), None)
 

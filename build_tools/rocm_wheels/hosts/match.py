@@ -22,7 +22,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from rocm_wheels.core import DataError, HostError, hide_credentials, run_in_parallel, try_in_parallel
-from rocm_wheels.gpus import Gpu, find_generic_target
+from rocm_wheels.gpus import GPU_VENDORS, Gpu, find_generic_target
 from rocm_wheels.hosts.candidates import (
     ChoiceCandidate,
     OfferedWheel,
@@ -288,7 +288,8 @@ def _describe_machine(namespace: str, feature: str, answer: NamespaceSupport, ho
 
 
 _RANK_JOBS = 8
-_KIND_NAMES = {"rocm": "AMD GPUs", "cuda": "NVIDIA GPUs", "xpu": "Intel GPUs", "cpu": "the CPU"}
+_KIND_NAMES = {vendor.build_kind: f"{vendor.title} GPUs" for vendor in GPU_VENDORS.values()}
+_KIND_NAMES |= {"cpu": "the CPU"}
 
 
 @dataclass(frozen=True)
