@@ -15,7 +15,8 @@ import pytest
 from rocm_artifacts import make_artifacts
 from warm_python import warm_python
 
-from rocm_wheels.sdk import compose_uv_environment, find_uv, merge_artifacts, read_artifacts
+from rocm_wheels.core import find_uv
+from rocm_wheels.sdk import compose_uv_environment, merge_artifacts, read_artifacts
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="compiles ELF files")
 

@@ -14,13 +14,12 @@ from pathlib import Path
 import pytest
 from rocm_artifacts import add, library, make_artifacts
 
-from rocm_wheels.core import SdkError
+from rocm_wheels.core import SdkError, find_uv
 from rocm_wheels.sdk import (
     PackageRequest,
     build_rocm_packages,
     compose_uv_environment,
     find_patchelf,
-    find_uv,
     query_sdk,
 )
 from rocm_wheels.wheels import WheelPlan, read_loader_info_of_file, write_wheel

@@ -23,7 +23,7 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.audit.audited_wheel import WheelExpectation, list_base_targets
 from rocm_wheels.audit.metadata import is_same_version
-from rocm_wheels.core import AuditError, BuildError, Finding, run_command
+from rocm_wheels.core import BuildError, Finding, find_uv, run_command
 
 _PROBE = Path(__file__).with_name("import_probe.py")
 _BUILDER_VARIABLES = re.compile(
@@ -128,21 +128,18 @@ def make_clean_environment(env: Mapping[str, str]) -> dict[str, str]:
 def _install_wheel(
     wheel: Path, folder: Path, environment: ImportEnvironment, env: Mapping[str, str]
 ) -> Finding | None:
-    argv = [_find_uv(), "pip", "install", "--quiet", "--no-cache", "--no-config", "--no-deps", "--no-index"]
+    argv = [
+        str(find_uv()),
+        "pip",
+        "install",
+        "--quiet",
+        "--no-cache",
+        "--no-config",
+        "--no-deps",
+        "--no-index",
+    ]
     argv += ["--python", str(environment.python), "--target", str(folder), str(wheel.resolve())]
     return _run_or_find(argv, environment, env, "installing it into a throw-away folder", None)
-
-
-def _find_uv() -> str:
-    try:
-        from uv import find_uv_bin
-
-        return str(find_uv_bin())
-    except (ImportError, FileNotFoundError) as cause:
-        tip = "install rocm-wheels with its dependencies, or leave the import check out"
-        raise AuditError(
-            "uv is not installed, which installs the wheel for its import check", tip=tip
-        ) from cause
 
 
 def _run_or_find(

@@ -17,6 +17,7 @@ from rocm_wheels.core import (
     RocmWheelsError,
     configure_log,
     explain_error,
+    explain_missing_module,
     format_command,
     log_error,
     show_live_line,
@@ -99,12 +100,15 @@ def run_command(command: click.Command, argv: list[str] | None = None) -> int:
         show_live_line("")
         log_error(explain_error(error))
         return error.exit_code
-    except OSError as failure:
-        if (disk_error := convert_disk_error(failure)) is None:
+    except (OSError, ModuleNotFoundError) as failure:
+        error_shown = (
+            convert_disk_error(failure) if isinstance(failure, OSError) else explain_missing_module(failure)
+        )
+        if error_shown is None:
             raise
         show_live_line("")
-        log_error(explain_error(disk_error))
-        return disk_error.exit_code
+        log_error(explain_error(error_shown))
+        return error_shown.exit_code
     finally:
         show_live_line("")
         for number, handler in previous.items():

@@ -84,9 +84,12 @@ def build(**options: Any) -> None:
           --pytorch-rocm-arch gfx942,gfx1100 --python 3.12 --output-dir dist
       rocm-wheels status --watch       # in another terminal
     """
+    from rocm_wheels.core import require_extras
     from rocm_wheels.pipeline import ExecutionOptions, build_wheels
 
     env = read_build_environment()
+    if not options["dry_run"]:
+        require_extras("a build", "build")
     request = make_wheels_request(options, env)
     if options["dry_run"]:
         print_plan(request, env, as_json=options["as_json"], details=True, of_done=False)

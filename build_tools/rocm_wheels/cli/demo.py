@@ -27,6 +27,7 @@ from rocm_wheels.core import (
     lock_folder,
     log_note,
     paint_text,
+    require_extras,
 )
 from rocm_wheels.demo import (
     BUILD_SCRIPT,
@@ -116,10 +117,10 @@ def release_set(folder: Path, env: Mapping[str, str], progress: DemoProgress) ->
 
     Raises DataError when the gate lets a set pass that nobody tested on a GPU.
     """
-    from rocm_wheels.core import hash_file
+    from rocm_wheels.core import find_uv, hash_file
     from rocm_wheels.demo import fingerprint_folders, make_folder
     from rocm_wheels.index import serve_folder
-    from rocm_wheels.sdk import compose_uv_environment, find_uv
+    from rocm_wheels.sdk import compose_uv_environment
 
     releasing = DemoRelease(folder, find_uv())
     digest_lines = (f"{hash_file(wheel)} {wheel.name}" for wheel in releasing.wheels)
@@ -212,6 +213,7 @@ def command(output_dir: Path | None) -> None:
     nothing. Every command and all that it prints goes into demo.log in the output folder.
     """
     begin = time.monotonic()
+    require_extras("the demo", "build", "release")
     env = read_environment()
     folder = (output_dir or (get_project_home() if is_clone() else Path.cwd()) / "demo-output").absolute()
     with lock_folder(folder, purpose="demo"):
@@ -276,9 +278,9 @@ def start_release(folder: Path) -> Path:
 
 def install_release(folder: Path, release: Path, env: Mapping[str, str]) -> None:
     """Let pip and uv install the release, and say which wheels they took; not again from the same index."""
-    from rocm_wheels.core import run_command
+    from rocm_wheels.core import find_uv, run_command
     from rocm_wheels.demo import describe_installed_wheel, fingerprint_folders, mark_folder, read_mark
-    from rocm_wheels.sdk import compose_uv_environment, find_uv
+    from rocm_wheels.sdk import compose_uv_environment
 
     pages = sorted((release / "index").glob("*/index.json"))
     for place, demo_calls in list_install_commands(folder, release, find_uv()).items():
@@ -299,8 +301,9 @@ def install_release(folder: Path, release: Path, env: Mapping[str, str]) -> None
 
 def choose_and_install(folder: Path, release: Path, env: Mapping[str, str]) -> None:
     """Have the index served, choose from it for several machines, and install for one of them."""
+    from rocm_wheels.core import find_uv
     from rocm_wheels.index import serve_folder
-    from rocm_wheels.sdk import compose_uv_environment, find_uv
+    from rocm_wheels.sdk import compose_uv_environment
 
     with serve_folder(release / "index") as server:
         served = ("index", "serve", str(release / "index"), "--port", str(server.server_port))

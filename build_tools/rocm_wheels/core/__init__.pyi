@@ -14,6 +14,7 @@ from .errors import EngineError as EngineError
 from .errors import Finding as Finding
 from .errors import HostError as HostError
 from .errors import InterruptedRunError as InterruptedRunError
+from .errors import MissingExtraError as MissingExtraError
 from .errors import ReleaseError as ReleaseError
 from .errors import RocmWheelsError as RocmWheelsError
 from .errors import SdkError as SdkError
@@ -25,6 +26,10 @@ from .errors import find_errors as find_errors
 from .errors import format_finding as format_finding
 from .errors import get_error_class as get_error_class
 from .errors import name_failed_file as name_failed_file
+from .extras import EXTRAS as EXTRAS
+from .extras import explain_missing_module as explain_missing_module
+from .extras import find_uv as find_uv
+from .extras import require_extras as require_extras
 from .files import WAIT_TIP as WAIT_TIP
 from .files import copy_atomically as copy_atomically
 from .files import copy_content as copy_content
@@ -46,7 +51,6 @@ from .junit import read_junit_report as read_junit_report
 from .junit import write_junit_file as write_junit_file
 from .log import configure_log as configure_log
 from .log import is_log_on_github as is_log_on_github
-from .log import is_log_terminal as is_log_terminal
 from .log import log_error as log_error
 from .log import log_note as log_note
 from .log import log_warning as log_warning
@@ -75,6 +79,7 @@ from .process import run_command as run_command
 from .process import run_on_terminal as run_on_terminal
 from .process import wait_or_stop as wait_or_stop
 from .progress import BeginFile as BeginFile
+from .progress import can_draw as can_draw
 from .progress import show_downloads as show_downloads
 from .progress import show_live_line as show_live_line
 from .progress import show_live_lines as show_live_lines

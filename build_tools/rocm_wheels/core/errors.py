@@ -29,6 +29,10 @@ class UsageError(RocmWheelsError):
     """An option or argument cannot be used as given."""
 
 
+class MissingExtraError(UsageError):
+    """A part of rocm-wheels is needed that was not installed: the libraries of one of its extras."""
+
+
 class DataError(RocmWheelsError):
     """A file that we read (recipe, table, wheel, device code) is not what it must be."""
 

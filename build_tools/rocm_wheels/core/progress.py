@@ -1,4 +1,7 @@
-"""Show progress: on a terminal below the lines of the log, by rich; elsewhere a line now and then."""
+"""Show progress: on a terminal below the lines of the log, by rich; elsewhere a line now and then.
+
+rich comes with the extras that build and release: a light installation has a line now and then.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from rocm_wheels.core.log import (
@@ -81,6 +86,16 @@ class _Display:
 _display = _Display()
 
 
+def can_draw() -> bool:
+    """Tell whether there is a terminal to draw on, and rich to draw with."""
+    return is_log_terminal() and _has_rich()
+
+
+@lru_cache(maxsize=1)
+def _has_rich() -> bool:
+    return find_spec("rich") is not None
+
+
 def show_live_line(text: str) -> None:
     """Draw a line below the log (terminal only), in place of the one before; ``""`` removes it."""
     show_live_lines([text] if text else [])
@@ -88,7 +103,7 @@ def show_live_line(text: str) -> None:
 
 def show_live_lines(lines: Sequence[str]) -> None:
     """Draw lines below the log (terminal only), each cut at its width, in place of those before."""
-    if not is_log_terminal():
+    if not can_draw():
         return
     with _display.lock:
         _display.lines = [hide_credentials(add_line_prefix(line)) for line in lines]
@@ -101,7 +116,7 @@ def show_live_lines(lines: Sequence[str]) -> None:
 @contextmanager
 def show_downloads() -> Iterator[BeginFile]:
     """Show the downloads of a block."""
-    if not is_log_terminal():
+    if not can_draw():
         yield _report_in_lines
         return
     with _display.lock:

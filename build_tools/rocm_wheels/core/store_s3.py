@@ -39,6 +39,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 from rocm_wheels.core.errors import ReleaseError, RocmWheelsError, UsageError
+from rocm_wheels.core.extras import require_extras
 from rocm_wheels.core.files import hash_pieces, open_atomically
 from rocm_wheels.core.log import log_warning
 from rocm_wheels.core.parallel import run_in_parallel
@@ -135,7 +136,6 @@ _TIPS_BY_CODE = {
     "XMinioStorageFull": f"the server is full: free some space, then {RUN_AGAIN_TIP}",
 }
 _SIGNED_URL_SECONDS = 12 * 3600  # a download of many files; temporary credentials may end it earlier
-_INSTALL_EXTRA_TIP = "pip install 'rocm-wheels[s3]'"
 
 
 class S3Client:
@@ -242,10 +242,9 @@ def has_aws_credentials(env: Mapping[str, str]) -> bool:
 
 
 def _make_session(env: Mapping[str, str]) -> Any:
-    try:
-        from botocore.session import Session  # type: ignore[import-untyped]
-    except ImportError as cause:
-        raise UsageError("stores in S3 need botocore", tip=_INSTALL_EXTRA_TIP) from cause
+    require_extras("a store in S3", "s3")
+    from botocore.session import Session  # type: ignore[import-untyped]
+
     return Session(profile=env.get("AWS_PROFILE") or None)
 
 

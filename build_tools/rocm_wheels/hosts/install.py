@@ -16,6 +16,7 @@ from rocm_wheels.core import (
     DownloadPolicy,
     DownloadTarget,
     HostError,
+    find_uv,
     link_or_copy,
     lock_folder,
     log_note,
@@ -35,7 +36,6 @@ from rocm_wheels.hosts.package_offers import PackageOffer
 from rocm_wheels.hosts.plan_install import PlannedInstall, begin_venv, list_conflicts, make_venv
 from rocm_wheels.hosts.resolve import make_installer_environment, serve_offers
 from rocm_wheels.hosts.wheel_cache import WheelCache, download_wheels
-from rocm_wheels.sdk import find_uv
 from rocm_wheels.wheels import parse_metadata
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ from rocm_wheels.core import (
     HostError,
     UsageError,
     capture_output,
+    find_uv,
     log_note,
     log_warning,
     run_command,
@@ -61,7 +62,6 @@ from rocm_wheels.hosts.package_offers import (
 from rocm_wheels.hosts.resolve import Resolver, make_installer_environment, serve_offers
 from rocm_wheels.hosts.wheel_cache import WheelCache, WholeReach
 from rocm_wheels.index import IndexReader, UnreachableError, path_of_url, resolve_index_url
-from rocm_wheels.sdk import find_uv
 
 if TYPE_CHECKING:
     from rocm_wheels.hosts.host import TargetHost

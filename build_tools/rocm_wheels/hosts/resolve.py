@@ -26,7 +26,7 @@ from urllib.parse import quote, unquote
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import HostError, RocmWheelsError, capture_output
+from rocm_wheels.core import HostError, RocmWheelsError, capture_output, find_uv
 from rocm_wheels.hosts.install_plan import InstallTarget
 from rocm_wheels.hosts.package_offers import (
     PackageOffer,
@@ -36,7 +36,7 @@ from rocm_wheels.hosts.package_offers import (
     is_rocm_project,
 )
 from rocm_wheels.index import UnreachableError
-from rocm_wheels.sdk import compose_uv_environment, find_uv
+from rocm_wheels.sdk import compose_uv_environment
 
 
 @contextmanager

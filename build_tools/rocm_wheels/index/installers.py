@@ -19,7 +19,7 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from rocm_wheels.core import RocmWheelsError, UsageError, capture_output
+from rocm_wheels.core import RocmWheelsError, UsageError, capture_output, find_uv
 
 _GLIBC_MINORS = range(39, 16, -1)  # of manylinux tags: the machine that we ask for is a new one
 _OLDER_TAGS = ("manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64", "linux_x86_64")
@@ -93,7 +93,7 @@ def _ask_pip(
     requirements: Sequence[str], python: str, source: ResolveSource, env: Mapping[str, str]
 ) -> ResolvedVersions:
     has_pip = importlib.util.find_spec("pip") is not None
-    pip = [sys.executable, "-m", "pip"] if has_pip else [_find_uv(), "tool", "run", "pip"]
+    pip = [sys.executable, "-m", "pip"] if has_pip else [str(find_uv()), "tool", "run", "pip"]
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as folder:
         report = Path(folder) / "report.json"
         words = [*pip, "--isolated", "install", "--dry-run", "--quiet", "--report", str(report)]
@@ -120,7 +120,16 @@ def _ask_pip(
 def _ask_uv(
     requirements: Sequence[str], python: str, source: ResolveSource, env: Mapping[str, str]
 ) -> ResolvedVersions:
-    words = [_find_uv(), "pip", "compile", "-", "--no-config", "--no-cache", "--no-header", "--no-annotate"]
+    words = [
+        str(find_uv()),
+        "pip",
+        "compile",
+        "-",
+        "--no-config",
+        "--no-cache",
+        "--no-header",
+        "--no-annotate",
+    ]
     words += [
         "--no-progress",
         "--no-python-downloads",
@@ -141,12 +150,6 @@ def _ask_uv(
     return ResolvedVersions(
         {canonicalize_name(name): Version(version.split()[0]) for name, _, version in pinned}
     )
-
-
-def _find_uv() -> str:
-    from uv import find_uv_bin
-
-    return find_uv_bin()
 
 
 def _make_pip_environment(env: Mapping[str, str]) -> dict[str, str]:

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import TracebackType
 
 from rocm_wheels.core import (
+    can_draw,
     format_duration,
     is_log_on_github,
-    is_log_terminal,
     log_note,
     paint_text,
     show_live_lines,
@@ -162,7 +162,7 @@ class StepDisplay:
         show_live_lines([])
 
     def _redraw(self) -> None:
-        live = is_log_terminal()
+        live = can_draw()
         if is_log_on_github():
             return
         while not self._over.wait(_REDRAW_SECONDS if live else _HEARTBEAT_SECONDS):

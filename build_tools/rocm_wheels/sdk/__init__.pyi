@@ -44,7 +44,6 @@ from .interpreters import PackageSource as PackageSource
 from .interpreters import RequestedPython as RequestedPython
 from .interpreters import compose_uv_environment as compose_uv_environment
 from .interpreters import find_interpreters as find_interpreters
-from .interpreters import find_uv as find_uv
 from .interpreters import format_install_command as format_install_command
 from .interpreters import is_transient_failure as is_transient_failure
 from .interpreters import locate_python as locate_python

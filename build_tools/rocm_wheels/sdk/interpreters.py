@@ -17,7 +17,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from rocm_wheels.core import (
     SdkError,
     UsageError,
     capture_output,
+    find_uv,
     format_command,
     hide_credentials,
     run_command,
@@ -75,19 +75,6 @@ class PackageSource:
             ("--prerelease", "allow" if self.pre else None),
         ]
         return tuple(word for option, value in candidates if value for word in (option, value))
-
-
-@lru_cache(maxsize=1)
-def find_uv() -> Path:
-    """Return the uv that was installed with this project; SdkError when it is not there."""
-    try:
-        import uv
-
-        return Path(uv.find_uv_bin())
-    except (ImportError, FileNotFoundError) as cause:
-        raise SdkError(
-            "the installer uv is missing", tip="install rocm-wheels again; uv belongs to it"
-        ) from cause
 
 
 def compose_uv_environment(env: Mapping[str, str]) -> dict[str, str]:

@@ -20,6 +20,7 @@ from rocm_wheels.core import (
     log_note,
     name_log_line,
     prefix_log_lines,
+    require_extras,
     run_growing_work,
 )
 from rocm_wheels.models import Project
@@ -409,6 +410,7 @@ def checkout_project(request: CheckoutRequest, *, env: Mapping[str, str], python
     SourceError: no such ref, no network, somebody's own work in the tree, a folder of
     something else; then no file was touched.
     """
+    require_extras("a checkout", "build")
     directory, pin = request.directory.absolute(), request.pin
     check_ref(pin.ref)
     refuse_mirrors_inside(request.transport.mirrors, directory)

@@ -32,6 +32,7 @@ from rocm_wheels.core import (
     format_command,
     log_note,
     log_warning,
+    require_extras,
     run_command,
 )
 from rocm_wheels.gpus import Gpu
@@ -439,6 +440,7 @@ def _find_lent_folders(target: TargetPython) -> list[str]:
     """Return the folders of our own pytest and of what it needs."""
     if tuple(map(int, target.python_version.split("."))) < _LENT_PYTHON:
         require_pytest(target)
+    require_extras(f"{target.python}, which has no pytest,", "release")
     specs = [importlib.util.find_spec(name) for name in _LENT_MODULES]
     packages = [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin]
     return list(dict.fromkeys(str(package.parent) for package in packages))

@@ -1,0 +1,71 @@
+"""What the light installation leaves out, and the error of who needs it.
+
+``pip install rocm-wheels`` is enough to choose, install and look after wheels; its extras bring the rest.
+Libraries of extras are imported where they are used. Who finds one missing lets ModuleNotFoundError pass:
+the command line makes of it what ``explain_missing_module`` returns. Work that would come to such a library
+late, or starts programs of an extra, calls ``require_extras`` before it begins.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from rocm_wheels.core.errors import MissingExtraError
+
+# extra: the modules of it that are imported; a test compares them with pyproject.toml and the code
+EXTRAS: Mapping[str, tuple[str, ...]] = {
+    "build": ("git", "gitdb", "jinja2", "markupsafe", "uv"),
+    "release": ("fsspec", "pytest", "uv"),
+    "s3": ("botocore",),
+}
+# who installed us, by the file that is left in the environment, and how that installs an extra
+_INSTALLERS = {
+    "pipx_metadata.json": "pipx install --force",
+    "uv-receipt.toml": "uv tool install",
+}
+
+
+def require_extras(purpose: str, *extras: str) -> None:
+    """Refuse to begin without extras: "``purpose`` needs …". Raises MissingExtraError."""
+    missing = {extra: [name for name in EXTRAS[extra] if find_spec(name) is None] for extra in extras}
+    if any(missing.values()):
+        raise _make_error(purpose, {extra: names for extra, names in missing.items() if names})
+
+
+def explain_missing_module(missing: ModuleNotFoundError) -> MissingExtraError | None:
+    """Return the error for a module of an extra; None for any other, whose absence is a bug."""
+    name = (missing.name or "").partition(".")[0]
+    extra = next((extra for extra, names in EXTRAS.items() if name in names), None)
+    return None if extra is None else _make_error("this", {extra: [name]})
+
+
+@lru_cache(maxsize=1)
+def find_uv() -> Path:
+    """Return the uv that is installed beside us, else the one on PATH. Raises MissingExtraError."""
+    try:
+        from uv import find_uv_bin
+
+        return Path(find_uv_bin())
+    except (ModuleNotFoundError, FileNotFoundError) as cause:
+        program = shutil.which("uv")
+        if program is None:
+            raise MissingExtraError(
+                "this needs uv, which is neither installed beside rocm-wheels nor on PATH",
+                tip="pip install uv",
+            ) from cause
+        return Path(program)
+
+
+def _make_error(purpose: str, missing: Mapping[str, list[str]]) -> MissingExtraError:
+    installer = next((line for name, line in _INSTALLERS.items() if Path(sys.prefix, name).is_file()), None)
+    modules = ", ".join(dict.fromkeys(name for names in missing.values() for name in names))
+    noun = "the extra" if len(missing) == 1 else "the extras"
+    return MissingExtraError(
+        f"{purpose} needs {noun} {' and '.join(missing)} of rocm-wheels: {modules} not installed",
+        tip=f"{installer or 'pip install'} 'rocm-wheels[{','.join(missing)}]'",
+    )

@@ -1,0 +1,203 @@
+"""The extras: what is imported of each, and what a command says without one."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from importlib.metadata import requires
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
+from rocm_wheels.core import EXTRAS, MissingExtraError, explain_missing_module, find_uv, require_extras
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+CLONE = Path(__file__).resolve().parents[2]
+PACKAGE = CLONE / "build_tools" / "rocm_wheels"
+ELSEWHERE = {"audit/import_probe.py", "testing/recording/rocm_wheels_recorder.py"}  # run in other Pythons
+# imported where it is installed, done without where it is not
+OPTIONAL = {"rich", "rocm_bootstrap"}
+NOT_IMPORTED = {"pytest"}  # lent to the Python that is tested
+DISTRIBUTIONS = {  # of modules: the distribution that we require, itself or for one that it brings
+    "backports": "backports-zstd",
+    "git": "gitpython",
+    "gitdb": "gitpython",
+    "lazy_loader": "lazy-loader",
+    "markupsafe": "jinja2",
+    "pydantic_core": "pydantic",
+    "urllib3": "requests",
+    "yaml": "pyyaml",
+}
+
+
+def read_names(requirements: list[str]) -> set[str]:
+    return {canonicalize_name(Requirement(text).name) for text in requirements}
+
+
+def find_distribution(module: str) -> str:
+    return DISTRIBUTIONS.get(module, module)
+
+
+@pytest.fixture(scope="module")
+def project() -> dict[str, object]:
+    return tomllib.loads((CLONE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def list_imports() -> dict[str, set[tuple[str, bool]]]:
+    """Modules of others by name: the files that import each, and whether that is when they are loaded."""
+    imports: dict[str, set[tuple[str, bool]]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        file = path.relative_to(PACKAGE).as_posix()
+        if "templates" in path.parts or file in ELSEWHERE:
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        typing_only = {
+            id(child)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+            for child in ast.walk(node)
+        }
+        inner = {
+            id(child)
+            for node in ast.walk(tree)
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            for child in ast.walk(node)
+        }
+        for node in ast.walk(tree):
+            if id(node) in typing_only:
+                continue
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.level == 0:
+                names = [node.module or ""]
+            for name in names:
+                top = name.partition(".")[0]
+                if top not in sys.stdlib_module_names and top not in ("rocm_wheels", "compression"):
+                    imports.setdefault(top, set()).add((file, id(node) not in inner))
+    return imports
+
+
+def test_what_is_imported_is_a_dependency_or_of_an_extra(project: dict[str, list[str]]) -> None:
+    light = read_names(project["dependencies"])
+    of_extras = {module for modules in EXTRAS.values() for module in modules}
+    imports = list_imports()
+    for module, places in imports.items():
+        assert module in of_extras | OPTIONAL or find_distribution(module) in light, (module, places)
+    loaded_at_once = {
+        name: places for name, places in imports.items() if any(at_once for _, at_once in places)
+    }
+    assert set(loaded_at_once) & (of_extras | OPTIONAL) == set(), "they would be missed by every command"
+    assert of_extras - NOT_IMPORTED <= set(imports), "nobody imports them"
+    assert light <= {find_distribution(module) for module in imports}, "nobody imports it"
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_an_extra_brings_the_modules_of_the_table(
+    extra: str, project: dict[str, dict[str, list[str]]]
+) -> None:
+    stated = read_names(project["optional-dependencies"][extra])
+    assert {find_distribution(module) for module in EXTRAS[extra]} <= stated
+    light = read_names(project["dependencies"])  # type: ignore[arg-type]
+    assert stated & light == set()
+
+
+def test_a_clone_has_what_builds_and_releases(project: dict[str, dict[str, list[str]]]) -> None:
+    (own,) = [
+        Requirement(text)
+        for text in project["optional-dependencies"]["clone"]
+        if text.startswith("rocm-wheels")
+    ]
+    assert own.extras == {"build", "release"}
+    mandated = {"auditwheel", "cmake", "delvewheel", "gitpython", "ninja"}
+    assert mandated <= read_names(project["optional-dependencies"]["build"])
+    assert {"click", "pyyaml"} <= read_names(project["dependencies"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("distribution", "brings"),
+    [
+        ("gitpython", "gitdb"),
+        ("jinja2", "markupsafe"),
+        ("pydantic", "pydantic-core"),
+        ("requests", "urllib3"),
+    ],
+)
+def test_what_is_imported_of_others_comes_with_them(distribution: str, brings: str) -> None:
+    assert brings in read_names(requires(distribution) or [])
+
+
+def hide(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
+    """Have modules missing, as in a light installation."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in modules]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in modules:
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+def test_a_command_without_its_extra_is_one_error(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    hide(monkeypatch, *{module for modules in EXTRAS.values() for module in modules})
+    for words, line in [
+        (["build", "--output-dir", "dist"], "pip install 'rocm-wheels[build]'"),
+        (["demo"], "pip install 'rocm-wheels[build,release]'"),
+        (["releases", "memory://store"], "pip install 'rocm-wheels[release]'"),
+        (["releases", "s3://bucket/store"], "pip install 'rocm-wheels[s3]'"),
+    ]:
+        assert run_command(cli, words) == 2, words
+        shown = capfd.readouterr().err
+        assert f"tip: {line}\n" in shown and "Traceback" not in shown
+
+
+def test_a_module_of_no_extra_is_a_bug() -> None:
+    assert explain_missing_module(ModuleNotFoundError("x", name="rocm_wheels.nothing")) is None
+    assert explain_missing_module(ModuleNotFoundError("x", name="yaml")) is None
+    explained = explain_missing_module(ModuleNotFoundError("x", name="jinja2.sandbox"))
+    assert explained is not None and explained.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("pipx_metadata.json", "pipx install --force 'rocm-wheels[s3]'"),
+        ("uv-receipt.toml", "uv tool install 'rocm-wheels[s3]'"),
+    ],
+)
+def test_the_line_is_for_who_installed_us(
+    file: str, line: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / file).touch()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    hide(monkeypatch, "botocore")
+    with pytest.raises(MissingExtraError, match=re.escape("a store needs the extra s3")) as failure:
+        require_extras("a store", "s3")
+    assert failure.value.tip == line
+
+
+def test_uv_is_taken_from_path_where_it_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / ("uv.exe" if sys.platform == "win32" else "uv")
+    program.write_text("", encoding="utf-8")
+    program.chmod(0o755)
+    hide(monkeypatch, "uv")
+    find_uv.cache_clear()
+    try:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        assert find_uv() == program
+        find_uv.cache_clear()
+        monkeypatch.setenv("PATH", "")
+        with pytest.raises(MissingExtraError) as failure:
+            find_uv()
+        assert failure.value.tip == "pip install uv"
+    finally:
+        find_uv.cache_clear()
