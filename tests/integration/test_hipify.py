@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -234,6 +235,29 @@ def test_own_commits_are_no_reason_for_a_commit_of_hipify(twice: Tree, tmp_path:
     clone.git("update-ref", "-d", "refs/worktree/rocm-wheels/hipified")
     assert clone.hipify().head == first.head
     assert not clone.git("status", "--porcelain")
+
+
+def test_a_new_clone_is_hipified_in_one_run(twice: Tree, tmp_path: Path) -> None:
+    twice.upstream.git(tmp_path, "clone", "-q", "--recursive", "-b", "twice", twice.upstream.url, "tree")
+    first = twice.hipify()
+    assert {"bind.cpp", "hip/a.hip"} <= set(first.changed)
+    log = twice.directory / ".git/rocm-wheels/hipify.log"
+    assert sum(line.startswith("$ ") for line in log.read_text().splitlines()) == 1
+    assert not twice.git("status", "--porcelain", "-uall")
+    assert not twice.git("diff-files", "--name-only")  # the index knows the files as they are
+    assert twice.hipify().head == first.head
+
+
+def test_what_somebody_hipified_and_committed_is_made_anew(twice: Tree, tmp_path: Path) -> None:
+    twice.upstream.git(tmp_path, "clone", "-q", "-b", "twice", twice.upstream.url, "tree")
+    subprocess.run([PYTHON, "tools/amd_build/build_amd.py"], cwd=twice.directory, check=True)
+    (twice.directory / "a.cu").write_text("cuda other\n")
+    twice.git("add", "-A")
+    twice.git("commit", "-qm", "Mine")
+    assert "hip/a.hip" in twice.hipify().changed
+    (twice.directory / "a.cu").write_text("cuda third\n")
+    assert "hip/a.hip" in twice.hipify(commit=False).changed
+    assert (twice.directory / "hip/a.hip").read_text() == "hip third\n"
 
 
 def test_edits_of_what_hipify_makes_stay(tree: Tree) -> None:

@@ -15,7 +15,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
@@ -30,9 +30,8 @@ from rocm_wheels.sources.checkout_state import (
     UPSTREAM_TAG,
 )
 from rocm_wheels.sources.git import OUR_EMAIL, OUR_NAME, Git, find_objects_folder
-from rocm_wheels.sources.trees import temporary_index
+from rocm_wheels.sources.trees import GITLINK, TreePart, temporary_index
 
-_GITLINK = "160000"
 _LARGEST_GENERATED = 8 * 2**20  # bytes; an untracked file above this is a build product, not a source
 
 
@@ -48,49 +47,85 @@ class FileStamp(NamedTuple):
 FileListing = dict[str, FileStamp]
 
 
-def scan_files(git: Git, index: Path) -> FileListing:
-    """List one repository's files through ``index``, a file of our own that is brought up to date.
+class RepositoryListing(NamedTuple):
+    """The files of one repository: ``sources``, by git's objects, and what git ``ignored``, by content."""
 
-    Only the project's ``.gitignore`` files decide what is left out: the user's own excludes
-    must not change a commit. Objects are stored. Submodules are not listed, nor untracked
-    files above 8 MiB: what a build left there is no source.
+    sources: FileListing
+    ignored: FileListing
+
+
+class RepositoryScan:
+    """Lists the files of one repository, again and again, through an index of our own.
+
+    Only the project's ``.gitignore`` files decide what is a source: the user's own excludes must not change
+    a commit. Objects of sources are stored. Submodules are not listed, nor new files above 8 MiB: what a
+    build left there is no source. Ignored files are listed but for the folders ``skip`` (build trees).
+
+    ``index``: a file that is brought up to date. ``clean``: it is a copy of git's own, and git finds no
+    change; after the first listing, also that it held all sources.
     """
-    index_git = git.with_variables(GIT_INDEX_FILE=str(index))
-    index_git.text("add", "-u", "--", ".")
-    # each with a letter in front: ? for a path that is not in the index
-    listed = index_git.fields("ls-files", "-t", "-s", "-o", "-z", "--exclude-per-directory=.gitignore")
-    new = [line[2:] for line in listed if line[0] == "?" and _may_be_source(git.directory / line[2:])]
-    if new:
-        names = "".join(f"{path}\0" for path in new).encode("utf-8", "surrogateescape")
-        index_git.text("update-index", "--add", "-z", "--stdin", stdin=names)
-        listed = index_git.fields("ls-files", "-t", "-s", "-z")
-    listing: FileListing = {}
-    for line in listed:
-        if line[0] == "?":
-            continue
-        facts, path = line.split("\t", 1)
-        _, mode, oid, _ = facts.split(" ")
-        if mode != _GITLINK and (status := _lstat_or_none(f"{git.directory}/{path}")) is not None:
-            listing[path] = FileStamp(mode, oid, status.st_mtime_ns, (status.st_ino, status.st_ctime_ns))
-    return listing
 
+    def __init__(self, git: Git, index: Path, skip: Sequence[str], *, clean: bool = False) -> None:
+        self.git, self.index, self.skip, self.clean = git, index, skip, clean
+        self.index_git = git.with_variables(GIT_INDEX_FILE=str(index))
+        self._top = f"{git.directory}/"
+        self._sources: FileListing | None = None
 
-def scan_ignored_files(git: Git, skip: Sequence[str]) -> FileListing:
-    """List one repository's git-ignored files by content, but for the folders ``skip`` (build trees).
+    def list_files(self) -> RepositoryListing:
+        """List the files as they are now."""
+        first, last = self._sources is None, self._sources or {}
+        if first and self.clean and not self.index_git.fields("ls-files", "-o", "--directory", "-z"):
+            self._sources = self._read_index({})
+            return RepositoryListing(self._sources, {})
+        if first and not self.clean:
+            self.index_git.text("add", "-u", "--", ".")
+        same = {path: entry for path, entry in last.items() if self._is_as_listed(path, entry)}
+        new = self._list_new()
+        self.clean = self.clean and not (first and new)
+        if names := [*(path for path in last if path not in same), *new]:
+            data = "".join(f"{path}\0" for path in names).encode("utf-8", "surrogateescape")
+            self.index_git.text("update-index", "--add", "--remove", "-z", "--stdin", stdin=data)
+        self._sources = self._read_index(same)
+        return RepositoryListing(self._sources, self._list_ignored())
 
-    Generated sources are often ignored. Files above 8 MiB are taken for build products.
-    """
-    listing: FileListing = {}
-    for path in git.fields("ls-files", "-o", "-i", "-z", "--directory", "--exclude-per-directory=.gitignore"):
-        for name in _list_below(git.directory, path, skip):
-            status = _lstat_or_none(git.directory / name)
-            if status is None or not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_GENERATED:
-                continue
-            content = (git.directory / name).read_bytes()
-            oid = hashlib.sha1(content, usedforsecurity=False).hexdigest()
-            stamp = (status.st_ino, status.st_ctime_ns)
-            listing[name] = FileStamp(oct(status.st_mode), oid, status.st_mtime_ns, stamp)
-    return listing
+    def _read_index(self, same: FileListing) -> FileListing:
+        """List what is in the index and on the disk; those that are the ``same`` are not looked at again."""
+        listing: FileListing = {}
+        for line in self.index_git.fields("ls-files", "-s", "-z"):
+            facts, path = line.split("\t", 1)
+            if path in same:
+                listing[path] = same[path]
+            elif facts[:6] != GITLINK and (status := _lstat_or_none(self._top + path)) is not None:
+                stamp = (status.st_ino, status.st_ctime_ns)
+                listing[path] = FileStamp(facts[:6], facts[7:47], status.st_mtime_ns, stamp)
+        return listing
+
+    def _is_as_listed(self, path: str, entry: FileStamp) -> bool:
+        status = _lstat_or_none(self._top + path)
+        return status is not None and (status.st_ino, status.st_ctime_ns) == entry.stamp
+
+    def _list_new(self) -> list[str]:
+        """List sources that are not in the index."""
+        paths = self.index_git.fields("ls-files", "-o", "-z", "--exclude-per-directory=.gitignore")
+        return [path for path in paths if _may_be_source(self.git.directory / path)]
+
+    def _list_ignored(self) -> FileListing:
+        """List git-ignored files by content: generated sources are often ignored.
+
+        Files above 8 MiB are taken for build products.
+        """
+        listing: FileListing = {}
+        options = ("-i", "--directory", "--exclude-per-directory=.gitignore")
+        for path in self.git.fields("ls-files", "-o", "-z", *options):
+            for name in _list_below(self.git.directory, path, self.skip):
+                file = self.git.directory / name
+                status = _lstat_or_none(file)
+                if status is None or not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_GENERATED:
+                    continue
+                oid = hashlib.sha1(file.read_bytes(), usedforsecurity=False).hexdigest()
+                stamp = (status.st_ino, status.st_ctime_ns)
+                listing[name] = FileStamp(oct(status.st_mode), oid, status.st_mtime_ns, stamp)
+        return listing
 
 
 def find_touched_files(before: FileListing, after: FileListing) -> dict[str, FileStamp | None]:
@@ -212,46 +247,57 @@ def _read_dates(git: Git, commit: str | None) -> tuple[str, str]:
     return dates[0], dates[1]
 
 
-def build_tree(
-    git: Git,
-    base: str,
-    changes: dict[str, FileStamp | None],
-    links: dict[str, str],
-    *,
-    base_index: Path | None = None,
-) -> str:
-    """Return the tree ``base`` with files changed (``None``: removed) and submodules moved to commits.
+def move_submodules(index_git: Git, links: Mapping[str, str]) -> str:
+    """Move submodules to commits in an index; return its tree."""
+    if links:
+        lines = "".join(f"{GITLINK} {commit}\t{path}\0" for path, commit in sorted(links.items()))
+        data = lines.encode("utf-8", "surrogateescape")
+        index_git.text("update-index", "-z", "--index-info", stdin=data)
+    return index_git.text("write-tree")
 
-    ``base_index``: an index that holds ``base``; it is not kept.
-    """
+
+def build_tree(git: Git, base: str, changes: Mapping[str, FileStamp | None], links: Mapping[str, str]) -> str:
+    """Return the tree ``base`` with files changed (``None``: removed) and submodules moved to commits."""
     lines = [
         f"{entry.mode} {entry.object}\t{path}" if entry is not None else f"0 {_ABSENT_OBJECT}\t{path}"
         for path, entry in sorted(changes.items())
     ]
-    lines += [f"160000 {commit}\t{path}" for path, commit in sorted(links.items())]
-    if not lines:
-        return git.text("rev-parse", f"{base}^{{tree}}")
     data = "".join(f"{line}\0" for line in lines).encode("utf-8", "surrogateescape")
-    if base_index is not None:
-        index_git = git.with_variables(GIT_INDEX_FILE=str(base_index))
-        index_git.text("update-index", "-z", "--index-info", stdin=data)
-        return index_git.text("write-tree")
     with temporary_index(git, None, keep=True) as index_git:
         index_git.text("read-tree", base)
         index_git.text("update-index", "-z", "--index-info", stdin=data)
-        return index_git.text("write-tree")
+        return move_submodules(index_git, links)
 
 
-def commit_hipify(git: Git, head: str, tree: str, upstream: str, *, untagged: bool) -> str:
-    """Commit ``tree`` on top of ``head``, move HEAD and the index there, and tag it; return the commit.
+def commit_hipify(part: TreePart, tree: str, upstream: str, *, untagged: bool, index: Path | None) -> str:
+    """Commit ``tree`` on top of HEAD, move HEAD and the index there, and tag it; return the commit.
 
-    ``untagged``: there is surely no such tag yet.
+    ``untagged``: there is surely no such tag yet. ``index``: one that holds just that tree, if there is one.
     """
+    git, head = part.git, part.head
     commit = write_commit(git, tree, [head], HIPIFY_MESSAGE, dated_like=upstream)
     moves = f"update HEAD {commit} {head}\n{_plan_tag_move(git, head, commit, untagged=untagged)}"
     git.text("update-ref", "-m", HIPIFY_MESSAGE, "--stdin", stdin=moves.encode("ascii"))
-    git.text("reset", "--mixed", "--no-quiet")  # not quiet, it learns the files' new times as well
+    if index is not None:
+        _replace_index(part.git_dir, index)
+    else:
+        git.text("reset", "--mixed", "--no-quiet")  # not quiet, it learns the files' new times as well
     return commit
+
+
+def _replace_index(git_dir: Path, index: Path) -> None:
+    """Have git use another index, under the lock by which git itself replaces it."""
+    lock = git_dir / "index.lock"
+    try:
+        with lock.open("xb") as file:
+            file.write(index.read_bytes())
+    except FileExistsError as cause:
+        raise SourceError(
+            f"another git is at work in {git_dir.parent}: there is {lock}",
+            tip="wait for it to end; if there is none, remove that file",
+        ) from cause
+    lock.chmod((git_dir / "index").stat().st_mode)
+    lock.replace(git_dir / "index")
 
 
 def refresh_index(git: Git) -> None:

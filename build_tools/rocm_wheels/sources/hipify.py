@@ -44,13 +44,14 @@ from rocm_wheels.sources.checkout_state import (
 from rocm_wheels.sources.commits import (
     FileListing,
     FileStamp,
+    RepositoryListing,
+    RepositoryScan,
     build_tree,
     commit_hipify,
     find_touched_files,
+    move_submodules,
     remove_files,
     restore_times,
-    scan_files,
-    scan_ignored_files,
     tag_unchanged,
 )
 from rocm_wheels.sources.git import Git, disable_private_filters, find_git_directory, is_linked
@@ -152,16 +153,12 @@ def _exclude_from_git(git: Git, git_dir: Path) -> None:
 
 @dataclass(frozen=True)
 class HipifyRepository:
-    """One repository of the tree while the script runs; ``untagged``: hipify has no tag in it yet.
-
-    ``base``: an index that holds just what is checked out, if there is one.
-    """
+    """One repository of the tree while the script runs; ``untagged``: hipify has no tag in it yet."""
 
     part: TreePart
     state: RepositoryState
-    index: Path
+    scan: RepositoryScan
     untagged: bool
-    base: Path | None
 
     @property
     def git(self) -> Git:
@@ -186,7 +183,6 @@ class ScriptOutput(NamedTuple):
 
 def run_keeping_edits(
     parts: list[HipifyRepository],
-    project: Project,
     run: Callable[[], None],
     known_records: Mapping[str, HipifyRecord | None] | None,
     generated: set[str],
@@ -197,11 +193,11 @@ def run_keeping_edits(
 
     Raises EditedOutputError, with the tree as it was, where an edit cannot be kept.
     """
-    listings = run_side_by_side(lambda part: _list_files(project, part), parts)
+    listings = run_side_by_side(lambda part: part.scan.list_files(), parts)
     items = list(zip(parts, listings, strict=True))
 
     def settle() -> list[ScriptOutput]:
-        return run_side_by_side(lambda item: _collect_output(project, item[0], *item[1]), items)
+        return run_side_by_side(lambda item: _collect_output(*item), items)
 
     past = {part.path: (known_records or {}).get(part.path) or HipifyRecord() for part in parts}
     kept_files = {part.path: set_outputs_aside(part.part, past[part.path]) for part in parts}
@@ -222,10 +218,10 @@ def run_keeping_edits(
         settle()
         raise
     unknown = {
-        part.path: _find_rewritten(records[part.path], listing[0], output)
+        part.path: _find_rewritten(records[part.path], listing.sources, output)
         for (part, listing), output in zip(items, outputs, strict=True)
     }
-    if known_records is not None and any(unknown.values()):
+    if any(unknown.values()) and not _is_first_run(parts, known_records, unknown):
         unknown = _find_always_rewritten(parts, run, records, outputs, unknown)
         outputs = settle()
     generated |= {path for output in outputs for path in output.generated}
@@ -233,9 +229,10 @@ def run_keeping_edits(
         records[part.path] = renew_record(
             part.part,
             records[part.path],
-            new=[path for path, entry in output.written.items() if entry and path not in listing[0]],
+            new=[path for path, entry in output.written.items() if entry and path not in listing.sources],
             ignored=_select_below(part.path, [other.path for other in parts], generated),
             rewritten=unknown[part.path],
+            stored={path: entry.object for path, entry in output.written.items() if entry},
         )
     written = [output.written for output in outputs]
     changed = tuple(path for output in outputs for path in output.changed)
@@ -253,6 +250,23 @@ def _find_rewritten(record: HipifyRecord, before: FileListing, output: ScriptOut
         and path not in record.made
         and path not in record.rewritten
     ]
+
+
+def _is_first_run(
+    parts: Sequence[HipifyRepository],
+    known_records: Mapping[str, HipifyRecord | None] | None,
+    unknown: Mapping[str, list[str]],
+) -> bool:
+    """Tell whether the script surely ran for the first time: what it changed then, it changes at each run.
+
+    Where nothing is recorded it may have run in a commit of somebody's. What it made there has ``hip`` in its
+    path, as all that PyTorch's hipify makes of another file.
+    """
+    if known_records is None:  # just checked out
+        return True
+    if any(known_records.values()) or not all(part.scan.clean for part in parts):
+        return False
+    return not any("hip" in path.lower() for paths in unknown.values() for path in paths)
 
 
 def _find_always_rewritten(
@@ -278,12 +292,12 @@ def _find_always_rewritten(
 
 
 def _remove_new(
-    items: Sequence[tuple[HipifyRepository, tuple[FileListing, FileListing]]], outputs: Sequence[ScriptOutput]
+    items: Sequence[tuple[HipifyRepository, RepositoryListing]], outputs: Sequence[ScriptOutput]
 ) -> None:
     """Remove what the script made that was not there before."""
-    for (part, (sources, ignored)), output in zip(items, outputs, strict=True):
+    for (part, listing), output in zip(items, outputs, strict=True):
         inside = part.part.path_from_root
-        old = {inside(path) for path in (*sources, *ignored)}
+        old = {inside(path) for path in (*listing.sources, *listing.ignored)}
         written = [inside(path) for path, entry in output.written.items() if entry is not None]
         new = [path for path in (*written, *output.generated) if path not in old]
         remove_files(items[0][0].git.directory, new)
@@ -327,20 +341,17 @@ def run_hipify_script(root: TreePart, script: str, python: Path) -> None:
     show_live_line("")
 
 
-def _list_files(project: Project, part: HipifyRepository) -> tuple[FileListing, FileListing]:
-    """List a repository's files: sources, and what git ignores."""
-    skip = project.build.trees if not part.path else ()
-    return scan_files(part.git, part.index), scan_ignored_files(part.git, skip)
-
-
-def _collect_output(
-    project: Project, part: HipifyRepository, before: FileListing, ignored: FileListing
-) -> ScriptOutput:
+def _collect_output(part: HipifyRepository, before: RepositoryListing) -> ScriptOutput:
     """Find what the script did in a repository; what it wrote with the same content gets its time back."""
-    after, hidden = _list_files(project, part)
-    written = find_touched_files(before, after)
-    generated = [path for path, entry in find_touched_files(ignored, hidden).items() if entry is not None]
-    changed = [*restore_times(part.git, before, after), *restore_times(part.git, ignored, hidden)]
+    after = part.scan.list_files()
+    written = find_touched_files(before.sources, after.sources)
+    touched = find_touched_files(before.ignored, after.ignored)
+    generated = [path for path, entry in touched.items() if entry is not None]
+    git = part.scan.index_git if part.scan.clean else part.git
+    changed = [
+        *restore_times(git, before.sources, after.sources),
+        *restore_times(git, before.ignored, after.ignored),
+    ]
     inside = part.part.path_from_root
     return ScriptOutput(written, [inside(path) for path in changed], [inside(path) for path in generated])
 
@@ -372,18 +383,26 @@ def hipify_repositories(
     python: Path,
     known_records: Mapping[str, HipifyRecord | None] | None = None,
     keep_edited: bool = False,
+    clean: bool = False,
 ) -> HipifyOutcome:
     """Run the recipe's script in a tree (its repositories, as they are) and settle what it wrote.
 
     ``known_records``: what hipify did in them; without, they were just checked out, and their tags removed.
-    ``keep_edited``: an edit of a file that the script makes is the last word. Without a state (a checkout of
-    somebody else's) HEAD counts as upstream.
+    ``keep_edited``: an edit of a file that the script makes is the last word. ``clean``: git finds no change.
+    Without a state (a checkout of somebody else's) HEAD counts as upstream.
     """
     if project.hipify.by != "script":
         _log_nothing_to_do(project)
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-hipify-") as name:
         run = run_hipify(
-            tree, project, state, python, known_records, folder=Path(name), keep_edited=keep_edited
+            tree,
+            project,
+            state,
+            python,
+            known_records,
+            folder=Path(name),
+            keep_edited=keep_edited,
+            clean=clean,
         )
         states = _commit_all(run.parts, run.written) if commit else _remember_all(run.parts, run.written)
     blank = state or CheckoutState(origin="", ref="", upstream=run.parts[0].state.upstream)
@@ -409,6 +428,7 @@ def run_hipify(
     *,
     folder: Path,
     keep_edited: bool = False,
+    clean: bool = False,
 ) -> HipifyRun:
     """Run the script where anything changed since it ran, and settle what it wrote (see ``hipified``).
 
@@ -417,7 +437,8 @@ def run_hipify(
     generated: set[str] = set(state.generated) if state is not None else set()
     items = [(part, folder / f"index{number}") for number, part in enumerate(tree)]
     parts = run_side_by_side(
-        lambda item: _inspect_repository(*item, state, untagged=known_records is None), items
+        lambda item: _inspect_repository(*item, project, state, untagged=known_records is None, clean=clean),
+        items,
     )
     records = {path: record for path, record in (known_records or {}).items() if record is not None}
     script = project.hipify.script
@@ -427,9 +448,7 @@ def run_hipify(
     def run() -> None:
         run_hipify_script(tree[0], script, python)
 
-    return HipifyRun(
-        parts, *run_keeping_edits(parts, project, run, known_records, generated, keep_edited=keep_edited)
-    )
+    return HipifyRun(parts, *run_keeping_edits(parts, run, known_records, generated, keep_edited=keep_edited))
 
 
 def _is_current(
@@ -453,7 +472,13 @@ def _log_nothing_to_do(project: Project) -> None:
 
 
 def _inspect_repository(
-    part: TreePart, index: Path, state: CheckoutState | None, *, untagged: bool
+    part: TreePart,
+    index: Path,
+    project: Project,
+    state: CheckoutState | None,
+    *,
+    untagged: bool,
+    clean: bool,
 ) -> HipifyRepository:
     require_commit(part)
     git, head = part.git, part.head
@@ -466,10 +491,10 @@ def _inspect_repository(
     seed = choose_seed_index(part.git_dir, head, state, part.path)
     if seed.exists():
         shutil.copy2(seed, index)
-    base = index.with_suffix(".base") if untagged and recorded.tree == part.tree else None
-    if base is not None:  # just checked out
-        shutil.copy2(part.git_dir / "index", base)
-    return HipifyRepository(part, recorded, index, untagged, base)
+    just_written = untagged and recorded.tree == part.tree
+    skip = project.build.trees if not part.path else ()
+    scan = RepositoryScan(git, index, skip, clean=clean or just_written)
+    return HipifyRepository(part, recorded, scan, untagged)
 
 
 def _commit_all(
@@ -502,10 +527,13 @@ def _commit_repository(
     part: HipifyRepository, files: dict[str, FileStamp | None], links: dict[str, str]
 ) -> RepositoryState:
     tree, head = part.state.tree, part.head
-    if files or links:
-        tree = build_tree(part.git, tree, files, links, base_index=part.base)
+    if part.scan.clean and (files or links):
+        tree = move_submodules(part.scan.index_git, links)
+    elif files or links:
+        tree = build_tree(part.git, tree, files, links)
     if tree != part.part.tree:
-        head = commit_hipify(part.git, part.head, tree, part.state.upstream, untagged=part.untagged)
+        index = part.scan.index if part.scan.clean else None
+        head = commit_hipify(part.part, tree, part.state.upstream, untagged=part.untagged, index=index)
     else:
         tag_unchanged(part.git, head, untagged=part.untagged)
     return RepositoryState(head, part.state.upstream, tree)
@@ -524,10 +552,10 @@ def _remember_repository(part: HipifyRepository, files: dict[str, FileStamp | No
     uncommitted = tree != part.part.tree
     if uncommitted:
         side = part.part.git_dir / OWN_FOLDER / SIDE_INDEX
-        part.git.with_variables(GIT_INDEX_FILE=str(part.index)).text("read-tree", "-m", tree)
+        part.scan.index_git.text("read-tree", "-m", tree)
         part.git.text("update-ref", LEFT_REF, tree)
         side.parent.mkdir(exist_ok=True)
-        shutil.copy2(part.index, side.with_suffix(".part"))
+        shutil.copy2(part.scan.index, side.with_suffix(".part"))
         side.with_suffix(".part").replace(side)
     return RepositoryState(part.head, part.state.upstream, tree, uncommitted)
 
@@ -573,14 +601,19 @@ def hipify_checkout(
         if commit and state is not None and state.operation == "hipify":
             recover_hipify(git, state)
         parts = list_repositories(git)
-        if commit:
-            refuse_uncommitted(parts, state)
+        clean = commit and refuse_uncommitted(parts, state)
         before = state
         if state is not None:
             write_state(git_dir, replace(state, operation="hipify" if commit else "hipify without commit"))
         try:
             new, changed, records = hipify_repositories(
-                parts, project, state, commit=commit, python=python, known_records=read_hipify_records(parts)
+                parts,
+                project,
+                state,
+                commit=commit,
+                python=python,
+                known_records=read_hipify_records(parts),
+                clean=clean,
             )
         except EditedOutputError:
             if before is not None:

@@ -236,15 +236,18 @@ def renew_record(
     new: Iterable[str],
     ignored: Iterable[str],
     rewritten: Iterable[str],
+    stored: Mapping[str, str],
 ) -> HipifyRecord:
     """Return a record with the files that the script made or rewrote for the first time; blobs are stored.
 
-    ``ignored``: all files that it made and git ignores.
+    ``ignored``: all files that it made and git ignores. ``stored``: objects of files, made with git's
+    filters.
     """
     directory = part.git.directory
     unchanged = [path for path in _list_unchanged(directory, record.made) if path not in record.ignored]
     to_store = sorted({*new, *ignored, *rewritten, *record.rewritten, *unchanged})
-    files = store_blobs(part.git, [path for path in to_store if _is_regular_file(directory / path)])
+    hashes = {path: hash_blob(content) for path, content in _read_files(directory, to_store).items()}
+    files = hashes | store_blobs(part.git, [path for path in hashes if hashes[path] != stored.get(path)])
     return HipifyRecord(
         made={**record.made, **{path: files[path] for path in new if path in files}},
         ignored={path: files[path] for path in ignored if path in files},

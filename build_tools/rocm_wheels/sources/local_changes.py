@@ -90,10 +90,7 @@ def refuse_own_work(parts: Sequence[TreePart], state: CheckoutState | None) -> b
     Returns whether git finds no change at all, not even one of ours, and was told to look at every file.
     """
     refuse_unfinished_operations(parts)
-    born = [part for part in parts if part.head]
-    changed = [
-        part for part, differs in zip(born, run_side_by_side(has_changes, born), strict=True) if differs
-    ]
+    changed = _find_changed([part for part in parts if part.head])
     files = _list_changed_files(changed, state)
     if files:
         raise SourceError(
@@ -102,6 +99,12 @@ def refuse_own_work(parts: Sequence[TreePart], state: CheckoutState | None) -> b
             "or check out into another folder with --repo",
         )
     return not changed and not any(part.hidden for part in parts)
+
+
+def _find_changed(parts: Sequence[TreePart]) -> list[TreePart]:
+    """List the repositories in which git finds a change."""
+    answers = run_side_by_side(has_changes, parts)
+    return [part for part, differs in zip(parts, answers, strict=True) if differs]
 
 
 def has_changes(part: TreePart) -> bool:
@@ -136,10 +139,14 @@ def keep_commits(parts: Sequence[TreePart], state: CheckoutState | None, target:
         )
 
 
-def refuse_uncommitted(parts: Sequence[TreePart], state: CheckoutState | None) -> None:
-    """Raise SourceError when files of somebody's own would get into our commit."""
+def refuse_uncommitted(parts: Sequence[TreePart], state: CheckoutState | None) -> bool:
+    """Raise SourceError when files of somebody's own would get into our commit.
+
+    Returns whether git finds no change at all, not even one of ours, and was told to look at every file.
+    """
     refuse_unfinished_operations(parts)
-    files = _list_changed_files(parts, state, links=True)
+    changed = _find_changed(parts)
+    files = _list_changed_files(changed, state, links=True)
     if files:
         raise SourceError(
             _format_list(
@@ -147,6 +154,7 @@ def refuse_uncommitted(parts: Sequence[TreePart], state: CheckoutState | None) -
             ),
             tip="commit yours first, or hipify with --no-commit-hipify",
         )
+    return not changed and not any(part.hidden for part in parts)
 
 
 def refuse_blocking_files(git: Git, target: str, ours: Sequence[str]) -> None:
@@ -202,8 +210,10 @@ def list_own_changes(
 
     ``links``: count submodules at another commit as well.
     """
-    if not has_changes(part):
-        return []
+    return _list_changes(part, state, links=links) if has_changes(part) else []
+
+
+def _list_changes(part: TreePart, state: CheckoutState | None, *, links: bool) -> list[tuple[str, str]]:
     git, head, git_dir = part.git, part.head, part.git_dir
     recorded = state.left.get(part.path) if state is not None else None
     expected = [part.tree]
@@ -244,7 +254,8 @@ def list_own_commits(part: TreePart, state: CheckoutState | None, target: str) -
 def _list_changed_files(
     parts: Sequence[TreePart], state: CheckoutState | None, *, links: bool = False
 ) -> list[str]:
-    results = run_side_by_side(lambda part: list_own_changes(part, state, links=links), parts)
+    """List what is somebody's own in repositories in which git finds a change."""
+    results = run_side_by_side(lambda part: _list_changes(part, state, links=links), parts)
     return [
         f"{word} {part.path_from_root(path)}"
         for part, items in zip(parts, results, strict=True)

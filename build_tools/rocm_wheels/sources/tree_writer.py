@@ -30,12 +30,11 @@ from rocm_wheels.sources.checkout_state import (
 )
 from rocm_wheels.sources.commits import (
     FileListing,
+    RepositoryScan,
     has_tag_files,
     prefix_listing,
     remove_files,
     restore_times,
-    scan_files,
-    scan_ignored_files,
     tag_upstream,
 )
 from rocm_wheels.sources.git import Git
@@ -209,9 +208,8 @@ def list_all_files(parts: Sequence[TreePart], project: Project, state: CheckoutS
         if seed.exists():
             shutil.copy2(seed, index)
         skip = project.build.trees if not part.path else ()
-        return prefix_listing(
-            part.path, {**scan_ignored_files(part.git, skip), **scan_files(part.git, index)}
-        )
+        listing = RepositoryScan(part.git, index, skip).list_files()
+        return prefix_listing(part.path, {**listing.ignored, **listing.sources})
 
     files: FileListing = {}
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-index-") as folder:
