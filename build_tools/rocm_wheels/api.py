@@ -99,8 +99,8 @@ def get_platform(gpus: Iterable[Gpu] | None = None, *, channel: str = "stable") 
         host = replace(
             make_host(env, StatedMachine(gfx=("none",), rocm="none")), hardware=Hardware(tuple(gpus))
         )
-    found, notes = find_host_indexes(host, channel)
-    best = found[0]
+    indexes, notes = find_host_indexes(host, channel)
+    best = indexes[0]
     kinds = {"amd": "rocm", "intel": "xpu", "none": "mps" if host.platform == "macos" else "cpu"}
     name = kinds.get(best.vendor) or best.url.rstrip("/").rpartition("/")[2]
     return TorchPlatform(name, best.url, "; ".join(filter(None, (best.reason, *notes))))
@@ -217,20 +217,20 @@ def configure(*, risky: bool = False) -> dict[str, str]:
 
     from rocm_wheels.hosts import make_configuration
 
-    found = make_configuration(dict(os.environ), risky=risky)
-    for note in found.notes:
+    configuration = make_configuration(dict(os.environ), risky=risky)
+    for note in configuration.notes:
         logging.getLogger("rocm_wheels").info(note)
-    if found.variables and "torch" in sys.modules:
+    if configuration.variables and "torch" in sys.modules:
         import warnings
 
-        names = ", ".join(found.variables)
+        names = ", ".join(configuration.variables)
         warnings.warn(
             f"torch is imported already: {names} may come too late; call rocm_wheels.configure() before",
             RuntimeWarning,
             stacklevel=2,
         )
-    os.environ.update(found.variables)
-    return found.variables
+    os.environ.update(configuration.variables)
+    return configuration.variables
 
 
 def doctor(*, python: Path | None = None) -> tuple[Finding, ...]:

@@ -48,6 +48,7 @@ from rocm_wheels.core import (
     format_finding,
     format_size,
     link_or_copy,
+    replace_folder,
     write_json_file,
 )
 from rocm_wheels.variants import collect_wheel_targets
@@ -198,9 +199,7 @@ def reject_wheel(wheel: Path, report: AuditReport, log: Path | None, folder: Pat
             copy_atomically(log, new_folder / f"{wheel.name}.log")
         link_or_copy(wheel, new_folder / wheel.name)
         final_folder = _choose_folder(folder, wheel, report.sha256)
-        if final_folder.exists():
-            shutil.rmtree(final_folder)
-        new_folder.rename(final_folder)
+        replace_folder(new_folder, final_folder)
     except BaseException:
         shutil.rmtree(new_folder, ignore_errors=True)
         raise

@@ -39,6 +39,7 @@ from .files import link_or_copy as link_or_copy
 from .files import lock_folder as lock_folder
 from .files import open_hidden_file as open_hidden_file
 from .files import read_pieces as read_pieces
+from .files import replace_folder as replace_folder
 from .files import write_atomically as write_atomically
 from .files import write_json_file as write_json_file
 from .http_session import RetryingSession as RetryingSession

@@ -13,6 +13,7 @@ import filecmp
 import hashlib
 import json
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -106,6 +107,26 @@ def write_json_file(path: Path, value: object) -> None:
     Names of files that are not UTF-8 come as lone surrogates, which only an escape can hold.
     """
     write_atomically(path, json.dumps(value, indent=1, sort_keys=True) + "\n")
+
+
+def replace_folder(fresh: Path, target: Path, aside: Path | None = None) -> None:
+    """Put a finished folder in place of another one, which is deleted, by renaming both.
+
+    The old one is ``aside`` for a moment (``.NAME.old`` beside the target) and goes back when the new one
+    cannot be renamed. Killed between the renames it stays there until the next call.
+    """
+    old = aside or target.with_name(f".{target.name}.old")
+    if old.exists():
+        shutil.rmtree(old)
+    if target.exists():
+        target.rename(old)
+    try:
+        fresh.rename(target)
+    except OSError:
+        if old.exists():
+            old.rename(target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 class HiddenFile:

@@ -35,7 +35,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
-from rocm_wheels.core import DataError, SdkError, SourceError, capture_output, hash_file, hide_credentials
+from rocm_wheels.core import (
+    DataError,
+    SdkError,
+    SourceError,
+    capture_output,
+    hash_file,
+    hide_credentials,
+    replace_folder,
+)
 
 _MARK_NAME = ".made-from"
 
@@ -80,19 +88,15 @@ def make_folder(folder: Path, source: str, fill: Callable[[Path], None]) -> bool
             f"{folder} holds files that were not made here",
             tip="move them away, or give another folder",
         )
-    beside, old = (folder.with_name(f".{folder.name}.{word}") for word in ("part", "old"))
-    for leftover in (beside, old):
-        shutil.rmtree(leftover, ignore_errors=True)
+    beside = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
     try:
         fill(beside)
         mark_folder(beside, source)
-        if folder.exists():
-            os.replace(folder, old)
-        os.replace(beside, folder)
+        replace_folder(beside, folder)
     finally:
-        for leftover in (beside, old):
-            shutil.rmtree(leftover, ignore_errors=True)
+        shutil.rmtree(beside, ignore_errors=True)
     return True
 
 

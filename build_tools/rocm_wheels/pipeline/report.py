@@ -31,9 +31,9 @@ def list_dropped_targets(run: RecordedRun) -> list[str]:
 def describe_preflight(run: RecordedRun) -> dict[str, Any] | None:
     """List what the checks before the build found; ``None`` when they did not run."""
     events = _list_events(run, "preflight")
-    found = [finding for event in events for finding in event.get("findings") or []]
+    all_findings = [finding for event in events for finding in event.get("findings") or []]
     keys = ("check", "severity", "text", "tip")
-    findings = [{key: finding.get(key) for key in keys} for finding in found]
+    findings = [{key: finding.get(key) for key in keys} for finding in all_findings]
     return {"findings": findings} if events else None
 
 

@@ -216,13 +216,8 @@ class WheelStatus(Record):
     rocm: str | None = None
 
 
-class SetStatus(Record):
-    """A set on a channel. ``wheels`` are those of ``project``: torch, where the set has it.
-
-    ``failed_checks`` are rules about files that failed since (``verify``, ``resolver``), or say that what is
-    known cannot be believed (``hashes``, ``evidence``: the document was changed, results are gone). ``of`` is
-    the digest of all that this was found from, "" when it must be looked at again.
-    """
+class PublishedSet(Record):
+    """A set on a channel, as people may read it. ``wheels`` are those of ``project``: torch, where it is."""
 
     set: SetId
     created: str
@@ -235,9 +230,19 @@ class SetStatus(Record):
     origin: SetId | None
     state: ShownTestState
     told: tuple[str, ...]
-    failed_checks: tuple[str, ...]
     targets: tuple[TargetStatus, ...]
     wheels: tuple[WheelStatus, ...]
+
+
+class SetStatus(PublishedSet):
+    """A set on a channel, with what a refresh goes by.
+
+    ``failed_checks`` are rules about files that failed since (``verify``, ``resolver``), or say that what is
+    known cannot be believed (``hashes``, ``evidence``: the document was changed, results are gone). ``of`` is
+    the digest of all that this was found from, "" when it must be looked at again.
+    """
+
+    failed_checks: tuple[str, ...]
     of: str
 
     @property

@@ -79,11 +79,9 @@ from rocm_wheels.models import Platform
 from rocm_wheels.release.channel import (
     ChannelStatus,
     ChannelView,
+    PublishedSet,
     SetStatus,
-    ShownTestState,
     StoredStatus,
-    TargetStatus,
-    WheelStatus,
     read_channel_status,
 )
 from rocm_wheels.release.layout import FamilyPaths, StoreLayout
@@ -91,7 +89,7 @@ from rocm_wheels.release.pages import make_set_pages
 from rocm_wheels.release.policy import CHANNEL_NAMES
 from rocm_wheels.release.set_conflicts import ANY_VALUE, UNPINNED_PREFIXES, list_installer_slots
 from rocm_wheels.release.set_list import ReleasedSets
-from rocm_wheels.release.wheel_set import PLATFORM_ORDER, SetDocument, SetFile, SetId, SetLayout
+from rocm_wheels.release.wheel_set import PLATFORM_ORDER, SetDocument, SetFile, SetId
 
 
 @dataclass(frozen=True)
@@ -373,22 +371,8 @@ class ViewIndex(_SupportIndex):
     sets: tuple[PlatformSet, ...] = ()
 
 
-class SupportRelease(_SupportIndex):
+class SupportRelease(PublishedSet, _SupportIndex):
     """A set on a channel, with the index that is its own."""
-
-    set: SetId
-    created: str
-    promoted: str
-    project: str
-    version: str
-    rocm: str | None
-    os: Platform
-    kind: SetLayout
-    origin: SetId | None
-    state: ShownTestState
-    told: tuple[str, ...]
-    targets: tuple[TargetStatus, ...]
-    wheels: tuple[WheelStatus, ...]
 
 
 class SupportDocument(Record):
@@ -447,9 +431,7 @@ def make_support(
             channels.append(ChannelIndex.model_validate({**description, "current": status.sets[-1].set}))
         for set_status in sorted(status.sets, key=lambda item: (item.created, item.set), reverse=True):
             of_set = indexes.describe(status, paths.set_index(set_status.set), set_status)
-            details = {
-                name: getattr(set_status, name) for name in SupportRelease.model_fields if name not in of_set
-            }
+            details = {name: getattr(set_status, name) for name in PublishedSet.model_fields}
             releases.append(SupportRelease.model_validate({**of_set, **details}))
         by_id = {set_status.set: set_status for set_status in status.sets}
         for view in status.views:

@@ -16,7 +16,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rocm_wheels.core import SdkError, UsageError, format_count, lock_folder, log_note, log_warning
+from rocm_wheels.core import (
+    SdkError,
+    UsageError,
+    format_count,
+    lock_folder,
+    log_note,
+    log_warning,
+    replace_folder,
+)
 from rocm_wheels.sdk.artifacts import (
     Artifact,
     ArtifactEntry,
@@ -439,14 +447,12 @@ def _write_folders(package_set: PackageSet, destination: Path, env: Mapping[str,
         for leftover in destination.glob(".packages-*"):
             shutil.rmtree(leftover)
         with tempfile.TemporaryDirectory(prefix=".packages-", dir=destination) as name:
-            work, fresh, old = (Path(name) / part for part in ("work", "trees", "old"))
+            work, fresh = Path(name) / "work", Path(name) / "trees"
             work.mkdir()
             plans = plan_wheels(package_set, work, env)
             for plan in plans:
                 write_wheel_folder(plan, fresh / plan.distribution)
-            if trees.exists():
-                trees.rename(old)
-            fresh.rename(trees)
+            replace_folder(fresh, trees, Path(name) / "old")
     log_note(f"{format_count(len(plans), 'package')} of ROCm {package_set.version} in {trees}, not packed")
     return tuple(sorted(trees / plan.distribution for plan in plans))
 
@@ -480,14 +486,14 @@ def read_package_set(request: PackageRequest) -> PackageSet:
             f"--version-suffix {request.suffix!r} becomes part of Python names: letters, digits and _"
         )
     platform_tag = _choose_platform_tag(request.platform_tag)
-    wanted = _read_requested_targets(request, platform_tag)
+    requested = _read_requested_targets(request, platform_tag)
     if request.installed:
-        refuse_unknown_targets(artifacts, request.source, wanted)
+        refuse_unknown_targets(artifacts, request.source, requested)
     package_set = PackageSet(
         artifacts=artifacts,
         version=_choose_version(request.version, build),
         suffix=request.suffix,
-        targets=_choose_targets(artifacts, wanted),
+        targets=_choose_targets(artifacts, requested),
         platform_tag=platform_tag,
         published=request.published,
         compress_devel=request.compress_devel,

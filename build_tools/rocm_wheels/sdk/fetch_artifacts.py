@@ -54,6 +54,7 @@ from rocm_wheels.core import (
     lock_folder,
     log_note,
     log_warning,
+    replace_folder,
     run_in_parallel,
     show_downloads,
     write_json_file,
@@ -421,13 +422,7 @@ class _FetchRun:
             return _Archive(fresh, packed.sha256)
         target = request.folder / archive.stem
         self._record_digests(archive.stem, None)
-        if target.exists():
-            old = self._state / f"unpacking-{archive.stem}.old"
-            target.rename(old)
-            fresh.rename(target)
-            shutil.rmtree(old)
-        else:
-            fresh.rename(target)
+        replace_folder(fresh, target, self._state / f"unpacking-{archive.stem}.old")
         self._record_digests(archive.stem, {archive.file: packed.sha256})
         self._delete_archive(archive)
         return _Archive(target, packed.sha256)
@@ -547,7 +542,7 @@ def install_from_artifacts(request: FetchRequest, output: Path) -> bool:
         tree = work / "tree"
         _clear_unfinished(tree, digests)
         fetch_archives(replace(request, folder=tree, unpacking="flatten"), digests)
-        _put_in_place(tree, output, work)
+        replace_folder(tree, output, work / "old")
     return True
 
 
@@ -566,7 +561,7 @@ def install_tarball(request: FetchRequest, output: Path) -> bool:
         tree.mkdir()
         unpack_tree(path, tree)
         write_flat_digests(tree, {archive.file: hash_file(path)})
-        _put_in_place(tree, output, work)
+        replace_folder(tree, output, work / "old")
         path.unlink()
     return True
 
@@ -585,7 +580,7 @@ def install_folder(source: Path, output: Path) -> None:
             shutil.rmtree(tree)
         shutil.copytree(source, tree, symlinks=True)
         write_flat_digests(tree, {})
-        _put_in_place(tree, output, work)
+        replace_folder(tree, output, work / "old")
 
 
 def find_tarball_folder(release: str) -> str:
@@ -671,13 +666,3 @@ def _require_replaceable(output: Path) -> None:
         f"{output} holds something else than a ROCm tree, which would be deleted",
         tip="name another folder with --output-dir, or delete it",
     )
-
-
-def _put_in_place(tree: Path, output: Path, work: Path) -> None:
-    old = work / "old"
-    if old.exists():
-        shutil.rmtree(old)
-    if output.exists():
-        output.rename(old)
-    tree.rename(output)
-    shutil.rmtree(old, ignore_errors=True)

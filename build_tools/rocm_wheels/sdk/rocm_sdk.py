@@ -291,18 +291,18 @@ def find_target(relative: str) -> str | None:
     return match[0] if match else None
 
 
-def refuse_unknown_targets(artifacts: Sequence[Artifact], prefix: Path, wanted: Sequence[str]) -> None:
-    """Raise SdkError for kernels of a target that is not in the table, and among ``wanted`` (none: all)."""
-    targets = wanted or list_targets(artifacts)
-    known = [target for target in targets if target in get_gfx_targets()]
+def refuse_unknown_targets(artifacts: Sequence[Artifact], prefix: Path, requested: Sequence[str]) -> None:
+    """Raise SdkError for kernels of a target outside the table, and among ``requested`` (none: all)."""
+    targets = requested or list_targets(artifacts)
+    known_targets = [target for target in targets if target in get_gfx_targets()]
     faults = []
     for target in targets:
         files = sorted(path for a in artifacts if a.target == target for path in a.paths or ())
-        if files and target not in known:
+        if files and target not in known_targets:
             more = f" and {len(files) - 1} more" if len(files) > 1 else ""
             faults.append(f"{target} ({prefix / files[0]}{more})")
     if faults:
-        leave_out = f"package others, with --targets {','.join(known)}, or " if known else ""
+        leave_out = f"package others, with --targets {','.join(known_targets)}, or " if known_targets else ""
         raise SdkError(
             f"kernels of what is no target of data/gfx_families.yaml: {', '.join(faults)}",
             tip=f"{leave_out}give each an entry there",

@@ -22,6 +22,7 @@ from rocm_wheels.core import (
     SdkError,
     hash_pieces,
     read_pieces,
+    replace_folder,
 )
 from rocm_wheels.wheels.dist_info import encode_record_digest
 
@@ -171,19 +172,11 @@ def publish_wheels(fresh: Path, target: Path) -> bool:
     Killed between the renames, the old wheels are in ``.<name>.old`` until the next run.
     """
     names = {path.name for path in fresh.iterdir()}
-    old = target.with_name(f".{target.name}.old")
-    if old.exists():
-        shutil.rmtree(old)  # of a run that was killed after its rename
     refuse_foreign_files(target, names)
-    if target.exists():
-        if all(_is_same_file(fresh / name, target / name) for name in names):
-            shutil.rmtree(fresh)
-            return False
-        target.rename(old)
-        fresh.rename(target)
-        shutil.rmtree(old)
-        return True
-    fresh.rename(target)
+    if target.exists() and all(_is_same_file(fresh / name, target / name) for name in names):
+        shutil.rmtree(fresh)
+        return False
+    replace_folder(fresh, target)
     return True
 
 

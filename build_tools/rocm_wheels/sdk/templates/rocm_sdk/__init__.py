@@ -26,7 +26,7 @@ def find_libraries(*shortnames: str) -> list[Path]:
     out. ModuleNotFoundError: a name that no ROCm package has, or a package that is not
     installed (all missing ones are named). FileNotFoundError: the package lacks the library.
     """
-    found: list[Path] = []
+    libraries: list[Path] = []
     missing: set[str] = set()
     for name in shortnames:
         library = LIBRARIES.get(name)
@@ -42,14 +42,14 @@ def find_libraries(*shortnames: str) -> list[Path]:
             continue
         files = sorted((root / folder).glob(pattern))
         if files:
-            found.append(files[0])
+            libraries.append(files[0])
         elif not library.optional:
             raise FileNotFoundError(f"the ROCm library {name!r} is missing: no {pattern} in {root / folder}")
     if missing:
         raise ModuleNotFoundError(
             f"ROCm packages are missing; pip install 'rocm[{','.join(sorted(missing))}]=={__version__}'"
         )
-    return found
+    return libraries
 
 
 def preload_libraries(*shortnames: str, rtld_global: bool = True) -> None:
@@ -86,22 +86,22 @@ def initialize_process(
     preload_libraries(*(preload_shortnames or ()), rtld_global=rtld_global)
     if not env_override:
         return
-    wanted = os.environ.get("ROCM_SDK_PRELOAD_LIBRARIES", "")
-    names = [name.strip() for name in re.split("[,;]", wanted) if name.strip()]
+    stated = os.environ.get("ROCM_SDK_PRELOAD_LIBRARIES", "")
+    names = [name.strip() for name in re.split("[,;]", stated) if name.strip()]
     try:
         preload_libraries(*names, rtld_global=rtld_global)
     except (OSError, ImportError) as cause:
         raise RuntimeError(
-            f"the libraries of ROCM_SDK_PRELOAD_LIBRARIES={wanted!r} cannot be loaded; correct or unset it"
+            f"the libraries of ROCM_SDK_PRELOAD_LIBRARIES={stated!r} cannot be loaded; correct or unset it"
         ) from cause
 
 
-def _check_version(wanted: str | re.Pattern[str], *, fail: bool) -> None:
-    if isinstance(wanted, re.Pattern):
-        text, fits = wanted.pattern, wanted.match(__version__) is not None
+def _check_version(expected: str | re.Pattern[str], *, fail: bool) -> None:
+    if isinstance(expected, re.Pattern):
+        text, fits = expected.pattern, expected.match(__version__) is not None
     else:
-        text = wanted
-        fits = re.fullmatch(re.escape(wanted).replace(r"\*", ".*"), __version__) is not None
+        text = expected
+        fits = re.fullmatch(re.escape(expected).replace(r"\*", ".*"), __version__) is not None
     if fits:
         return
     message = f"this program was built against ROCm {text}, but ROCm {__version__} is installed"

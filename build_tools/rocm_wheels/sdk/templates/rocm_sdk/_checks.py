@@ -45,8 +45,8 @@ def _core() -> Findings:
     from .__main__ import targets
 
     try:
-        known = targets()
-        yield f"targets {known}", "" if known else "none"
+        listed = targets()
+        yield f"targets {listed}", "" if listed else "none"
     except (OSError, KeyError, ValueError, ImportError) as error:
         yield "targets", str(error)
     yield from _libraries("core")
@@ -73,8 +73,8 @@ def _loads(path: Path) -> str:
     )
     if done.returncode == 0:
         return ""
-    said = done.stderr.strip().splitlines()
-    return said[-1] if said else f"killed by signal {-done.returncode}"
+    lines = done.stderr.strip().splitlines()
+    return lines[-1] if lines else f"killed by signal {-done.returncode}"
 
 
 def _programs() -> Findings:
@@ -94,5 +94,5 @@ def _devel() -> Findings:
     except (ImportError, OSError) as error:
         yield "development tree", str(error)
         return
-    for wanted in ("bin", "lib", "lib/cmake", "include/hip"):
-        yield f"devel {wanted}", "" if (root / wanted).is_dir() else "no such folder"
+    for folder in ("bin", "lib", "lib/cmake", "include/hip"):
+        yield f"devel {folder}", "" if (root / folder).is_dir() else "no such folder"

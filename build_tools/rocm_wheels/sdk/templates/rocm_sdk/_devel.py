@@ -170,13 +170,13 @@ def _without_post(version: str) -> str:
 
 
 def _record(site: Path, name: str) -> Path:
-    found = [path / "RECORD" for path in site.glob(f"{name}-*.dist-info") if (path / "RECORD").is_file()]
-    if len(found) != 1:
+    records = [path / "RECORD" for path in site.glob(f"{name}-*.dist-info") if (path / "RECORD").is_file()]
+    if len(records) != 1:
         raise BrokenInstallation(
-            f"{len(found)} installations of {name.replace('_', '-')} with a RECORD in {site}, one is needed:"
+            f"{len(records)} installations of {name.replace('_', '-')} with a RECORD in {site}, not one:"
             " without it the development tree could never be uninstalled; install into a virtual environment"
         )
-    return found[0]
+    return records[0]
 
 
 def _change_record(record: Path, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> None:

@@ -20,8 +20,8 @@ def module_folder(module: str, package: str) -> Path:
     """Return the folder of an installed Python package without importing it."""
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
-        wanted = "rocm" if package == "core" else f"rocm[{package}]"
+        requirement = "rocm" if package == "core" else f"rocm[{package}]"
         raise ModuleNotFoundError(
-            f"rocm-sdk-{package} is not installed; pip install '{wanted}=={__version__}'", name=module
+            f"rocm-sdk-{package} is not installed; pip install '{requirement}=={__version__}'", name=module
         )
     return Path(spec.origin).parent
