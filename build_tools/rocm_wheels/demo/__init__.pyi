@@ -10,6 +10,7 @@ from .commands import ROCM_WHEELS as ROCM_WHEELS
 from .commands import SMOKE_SCRIPT as SMOKE_SCRIPT
 from .commands import TARGETS as TARGETS
 from .commands import DemoCommand as DemoCommand
+from .commands import DemoProgress as DemoProgress
 from .commands import DemoRelease as DemoRelease
 from .commands import describe_installed_wheel as describe_installed_wheel
 from .commands import earlier_folder as earlier_folder
@@ -36,4 +37,3 @@ from .miniature import make_folder as make_folder
 from .miniature import make_repositories as make_repositories
 from .miniature import mark_folder as mark_folder
 from .miniature import read_mark as read_mark
-from .progress import DemoProgress as DemoProgress

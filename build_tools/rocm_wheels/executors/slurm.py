@@ -53,14 +53,6 @@ from rocm_wheels.executors.job_records import (
     judge_lost_job,
     make_done_end,
 )
-from rocm_wheels.executors.slurm_arrays import (
-    ARRAY_SIZE,
-    JobArray,
-    adopt_jobs,
-    arrange_plan,
-    find_step_states,
-    group_arrays,
-)
 from rocm_wheels.executors.slurm_cluster import (
     Partition,
     QueuedJob,
@@ -75,10 +67,16 @@ from rocm_wheels.executors.slurm_cluster import (
     query_queue,
     submit_script,
 )
-from rocm_wheels.executors.slurm_script import (
+from rocm_wheels.executors.slurm_jobs import (
+    ARRAY_SIZE,
     ArrayPart,
+    JobArray,
     JobSize,
     SlurmSite,
+    adopt_jobs,
+    arrange_plan,
+    find_step_states,
+    group_arrays,
     list_conflicting_jobs,
     make_dependency,
     make_directives,

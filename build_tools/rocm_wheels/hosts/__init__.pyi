@@ -27,9 +27,9 @@ from .index_pages import UnreachableIndexError as UnreachableIndexError
 from .index_pages import find_host_indexes as find_host_indexes
 from .install import carry_out_plan as carry_out_plan
 from .install import make_temporary_cache as make_temporary_cache
-from .install_plan import InstallPlan as InstallPlan
-from .install_plan import list_commands as list_commands
-from .install_plan import make_plan_json as make_plan_json
+from .installation import InstallPlan as InstallPlan
+from .installation import list_commands as list_commands
+from .installation import make_plan_json as make_plan_json
 from .installed_packages import InstalledDistribution as InstalledDistribution
 from .installed_packages import PythonEnvironment as PythonEnvironment
 from .installed_packages import read_environment_packages as read_environment_packages

@@ -23,7 +23,7 @@ from rocm_wheels.core import (
     run_command,
 )
 from rocm_wheels.hosts.compare_installed import list_differences, list_unmet_requirements, read_wheel_record
-from rocm_wheels.hosts.install_plan import (
+from rocm_wheels.hosts.installation import (
     LOCK_NAME,
     InstallPlan,
     format_installer_command,

@@ -34,7 +34,7 @@ from rocm_wheels.core import (
 from rocm_wheels.hosts.candidates import ChoiceCandidate, WheelChoice
 from rocm_wheels.hosts.compare_installed import list_broken_requirements, list_differences, read_wheel_record
 from rocm_wheels.hosts.index_pages import UnreachableIndexError
-from rocm_wheels.hosts.install_plan import (
+from rocm_wheels.hosts.installation import (
     LOCK_NAME,
     InstallItem,
     InstallPlan,

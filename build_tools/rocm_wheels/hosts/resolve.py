@@ -27,7 +27,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from rocm_wheels.core import HostError, RocmWheelsError, capture_output, find_uv
-from rocm_wheels.hosts.install_plan import InstallTarget
+from rocm_wheels.hosts.installation import InstallTarget
 from rocm_wheels.hosts.package_offers import (
     PackageOffer,
     PackageOffers,

@@ -9,10 +9,6 @@ from .folder import escape_file_name as escape_file_name
 from .folder import list_families as list_families
 from .folder import parse_file_name as parse_file_name
 from .folder import sort_entries as sort_entries
-from .installers import PLATFORM_TAGS as PLATFORM_TAGS
-from .installers import parse_python_version as parse_python_version
-from .installers import parse_requirement_name as parse_requirement_name
-from .installers import tags_for_python as tags_for_python
 from .pages import HTML_TYPE as HTML_TYPE
 from .pages import JSON_TYPE as JSON_TYPE
 from .pages import PAGE_TAIL as PAGE_TAIL
@@ -39,6 +35,7 @@ from .reader import parse_page as parse_page
 from .reader import path_of_url as path_of_url
 from .reader import require_link_digest as require_link_digest
 from .reader import resolve_index_url as resolve_index_url
+from .resolve_check import PLATFORM_TAGS as PLATFORM_TAGS
 from .resolve_check import ResolveCheck as ResolveCheck
 from .resolve_check import ResolveRequest as ResolveRequest
 from .resolve_check import WheelCandidate as WheelCandidate
@@ -51,6 +48,9 @@ from .resolve_check import find_sorting_spelling as find_sorting_spelling
 from .resolve_check import list_older_releases as list_older_releases
 from .resolve_check import list_spellings as list_spellings
 from .resolve_check import parse_expected_versions as parse_expected_versions
+from .resolve_check import parse_python_version as parse_python_version
+from .resolve_check import parse_requirement_name as parse_requirement_name
+from .resolve_check import tags_for_python as tags_for_python
 from .server import IndexServer as IndexServer
 from .server import serve_folder as serve_folder
 from .update import add_wheels as add_wheels

@@ -77,11 +77,11 @@ from .provided_wheels import read_given_wheel as read_given_wheel
 from .provided_wheels import refuse_stray_wheels as refuse_stray_wheels
 from .provided_wheels import refuse_unused_wheels as refuse_unused_wheels
 from .provided_wheels import select_given_wheel as select_given_wheel
+from .report import NinjaEdge as NinjaEdge
+from .report import assign_lanes as assign_lanes
+from .report import group_edges as group_edges
+from .report import read_ninja_log as read_ninja_log
 from .report import render_report as render_report
-from .report_drawings import NinjaEdge as NinjaEdge
-from .report_drawings import assign_lanes as assign_lanes
-from .report_drawings import group_edges as group_edges
-from .report_drawings import read_ninja_log as read_ninja_log
 from .request import SdkRequest as SdkRequest
 from .request import WheelsRequest as WheelsRequest
 from .run import RunSummary as RunSummary

@@ -4,10 +4,10 @@ from .checkout import CheckoutResult as CheckoutResult
 from .checkout import CheckoutTask as CheckoutTask
 from .checkout import checkout_project as checkout_project
 from .checkout import checkout_projects as checkout_projects
-from .checkout_folder import hold_new_folder as hold_new_folder
 from .checkout_state import CheckoutState as CheckoutState
 from .checkout_state import RepositoryState as RepositoryState
 from .checkout_state import hold_checkout as hold_checkout
+from .checkout_state import hold_new_folder as hold_new_folder
 from .checkout_state import locate_state_file as locate_state_file
 from .checkout_state import read_state as read_state
 from .checkout_state import write_state as write_state
@@ -90,10 +90,10 @@ from .submodules import find_case_clash as find_case_clash
 from .submodules import is_inside_tree as is_inside_tree
 from .submodules import parse_gitmodules as parse_gitmodules
 from .submodules import resolve_submodule_url as resolve_submodule_url
-from .tree_identity import TreeIdentity as TreeIdentity
-from .tree_identity import identify_tree as identify_tree
 from .tree_status import TreeStatus as TreeStatus
 from .tree_status import read_tree_status as read_tree_status
+from .trees import TreeIdentity as TreeIdentity
 from .trees import TreePart as TreePart
+from .trees import identify_tree as identify_tree
 from .trees import list_repositories as list_repositories
 from .trees import restore_links as restore_links

@@ -24,18 +24,16 @@ from rocm_wheels.core import (
     run_growing_work,
 )
 from rocm_wheels.models import Project
-from rocm_wheels.sources.checkout_folder import (
+from rocm_wheels.sources.checkout_state import (
+    FETCHED_REF,
+    OWN_FOLDER,
     REPOSITORY_NAMES,
+    TIMES_FILE,
+    CheckoutState,
     ensure_folder,
     find_existing_folder,
     hold_new_folder,
     is_fresh_folder,
-)
-from rocm_wheels.sources.checkout_state import (
-    FETCHED_REF,
-    OWN_FOLDER,
-    TIMES_FILE,
-    CheckoutState,
     read_state,
     write_state,
 )
@@ -88,7 +86,6 @@ from rocm_wheels.sources.patches import (
 )
 from rocm_wheels.sources.pins import ONE_PROJECT_OPTIONS, OptionNames, Pin
 from rocm_wheels.sources.submodules import RepositoryCommit, SubmoduleFetch, fetch_submodules
-from rocm_wheels.sources.tree_identity import read_current_tree
 from rocm_wheels.sources.tree_writer import (
     is_switch,
     list_all_files,
@@ -106,6 +103,7 @@ from rocm_wheels.sources.trees import (
     has_whole_commit,
     list_differences,
     list_repositories,
+    read_current_tree,
     update_heads,
 )
 

@@ -72,12 +72,13 @@ from rocm_wheels.sources.local_changes import (
     recover_hipify,
     refuse_uncommitted,
 )
-from rocm_wheels.sources.tree_identity import hash_whole_tree, read_current_tree
 from rocm_wheels.sources.trees import (
     TreePart,
     choose_seed_index,
     find_holder,
+    hash_whole_tree,
     list_repositories,
+    read_current_tree,
     require_commit,
     run_side_by_side,
     update_heads,

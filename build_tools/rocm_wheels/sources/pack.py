@@ -23,8 +23,7 @@ from typing import Any, BinaryIO, Literal, cast
 from rocm_wheels.core import SourceError, lock_folder, name_failed_file, open_hidden_file
 from rocm_wheels.sources.checkout_state import OWN_FOLDER, hold_checkout, locate_state_file, read_state
 from rocm_wheels.sources.git import Git, find_git_directory
-from rocm_wheels.sources.tree_identity import TreeIdentity, identify_tree
-from rocm_wheels.sources.trees import list_repositories
+from rocm_wheels.sources.trees import TreeIdentity, identify_tree, list_repositories
 
 _ZSTD_LEVEL = 3
 _READ_CHUNK = 1 << 20

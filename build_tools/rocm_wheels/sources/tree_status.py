@@ -13,10 +13,10 @@ from rocm_wheels.sources.git import OUR_EMAIL, Git, disable_private_filters
 from rocm_wheels.sources.hipify import check_hipify
 from rocm_wheels.sources.local_changes import list_own_changes, list_own_commits
 from rocm_wheels.sources.patches import is_our_commit
-from rocm_wheels.sources.tree_identity import hash_combined_tree
 from rocm_wheels.sources.trees import (
     TreePart,
     choose_seed_index,
+    hash_combined_tree,
     inspect_repository,
     list_repositories,
     require_commit,

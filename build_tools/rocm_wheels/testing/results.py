@@ -3,14 +3,17 @@
 A planned test that was not run is ``missing``, and that is no pass: a run that was interrupted never
 looks like a whole one. Results are written again and again while tests run: they are there whatever ends
 the run. JUnit XML, which CI systems show, is written by us, so that lost tests are in it.
+Results of torch's own tests say of what, on what, what came of each file, and whether that is all.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -22,6 +25,8 @@ from rocm_wheels.core import (
     JunitTag,
     Record,
     align_rows,
+    format_command,
+    format_count,
     format_markdown_table,
     format_table,
     read_json_file,
@@ -29,6 +34,7 @@ from rocm_wheels.core import (
     write_json_file,
     write_junit_file,
 )
+from rocm_wheels.models import KnownTests
 
 TestOutcome = Literal["passed", "failed", "crashed", "timeout", "skipped", "missing"]
 OUTCOMES: tuple[TestOutcome, ...] = get_args(TestOutcome)
@@ -212,3 +218,444 @@ def _fence_text(text: str) -> list[str]:
     while fence in text:
         fence += "`"
     return [fence, text, fence]
+
+
+BAD_TORCH_OUTCOMES = ("failed", "crashed", "timeout", "missing")
+
+
+@dataclass(frozen=True)
+class OutcomeVerdict:
+    """A test, and the ``known_reason`` why it does not pass here ("": none is known)."""
+
+    test: TestResult
+    known_reason: str = ""
+
+    @property
+    def is_new(self) -> bool:
+        """Tell whether it is bad, and nobody knew."""
+        return self.test.outcome in BAD_TORCH_OUTCOMES and not (
+            self.known_reason and self.test.outcome == "failed"
+        )
+
+    @property
+    def passes_again(self) -> bool:
+        """Tell whether it passes although it is known to fail."""
+        return self.test.outcome == "passed" and bool(self.known_reason)
+
+
+@dataclass(frozen=True)
+class FileOutcomes:
+    """What is known of a file: ``begun`` is the test that has no end; ``file_end``, how the last process
+    ended. ``finished``: pytest itself said that it was through.
+
+    ``planned`` are names that pytest was about to run, over all processes, ``left_out`` those that it was
+    told not to, ``unchosen`` how many tests ``-k`` and the like took away. ``devices`` are
+    the GPUs that torch used.
+    """
+
+    results: tuple[TestResult, ...] = ()
+    planned: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    unchosen: int = 0
+    begun: str = ""
+    file_end: str | None = None
+    finished: bool = False
+    devices: tuple[str, ...] = ()
+
+    @property
+    def done(self) -> list[str]:
+        """Return the names of tests with an outcome."""
+        return [result.name for result in self.results]
+
+    def list_all_results(self, why_missing: str) -> tuple[TestResult, ...]:
+        """Return all results, those of tests that were planned and not run included."""
+        done_names = set(self.done)
+        lost = [name for name in dict.fromkeys(self.planned) if name not in done_names]
+        return (*self.results, *(_make_result(name, "missing", why_missing) for name in lost))
+
+
+def read_outcomes(path: Path) -> FileOutcomes:
+    """Read what was written so far; a last line that is not whole was not written.
+
+    Of two outcomes of a test the later counts: a run that was resumed began it anew.
+    """
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    results: dict[str, TestResult] = {}
+    planned: dict[str, None] = {}
+    left_out: tuple[str, ...] = ()
+    devices: dict[str, None] = {}
+    begun, file_end, unchosen, finished, read = "", None, 0, False, False
+    for line in text[: text.rfind("\n") + 1].splitlines():
+        entry: dict[str, Any] = _parse_line(line)
+        if "planned" in entry:
+            planned.update(dict.fromkeys(entry["planned"]))
+            left_out, unchosen, read = tuple(entry["left_out"]), entry["unchosen"], True
+        elif "process" in entry:
+            begun, file_end, finished, read = "", None, False, False
+        elif "devices" in entry:
+            devices.update(dict.fromkeys(entry["devices"]))
+        elif "finished" in entry:
+            finished = read  # one that was ended before it had read its tests knows of none
+        elif "begun" in entry:
+            begun = entry["begun"]
+        elif "over" in entry:
+            file_end = entry["over"]
+        elif "name" in entry:
+            results[entry["name"]] = TestResult.model_validate(entry)
+            begun = "" if begun == entry["name"] else begun
+    names = tuple(results.values()), tuple(planned), left_out
+    return FileOutcomes(*names, unchosen, begun, file_end, finished, tuple(devices))
+
+
+def note_outcome(path: Path, name: str, outcome: TestOutcome, reason: str) -> None:
+    """Write down what came of a test that could not do so itself."""
+    _append_line(path, _make_result(name, outcome, reason).model_dump(mode="json"))
+
+
+def note_process(path: Path) -> None:
+    """Write down that a process begins: what one before it was at is no concern of its."""
+    _append_line(path, {"process": True})
+
+
+def note_end(path: Path, how: str) -> None:
+    """Write down that there is no more to do with the file, and how it ended ("" is: well)."""
+    _append_line(path, {"over": how})
+
+
+def cut_torn_line(path: Path) -> None:
+    """Cut off a last line that is not whole, so that what is appended stands by itself."""
+    if path.is_file():
+        content = path.read_bytes()
+        if not content.endswith(b"\n"):
+            path.write_bytes(content[: content.rfind(b"\n") + 1])
+
+
+def judge_results(results: Sequence[TestResult], known_here: KnownTests) -> list[OutcomeVerdict]:
+    """Return results with what is known of each."""
+    rows = ((result, known_here.find_test(result.name)) for result in results)
+    return [
+        OutcomeVerdict(result, f"{row.effect}: {row.reason}" if row is not None else "")
+        for result, row in rows
+    ]
+
+
+def _append_line(path: Path, line: dict[str, Any]) -> None:
+    cut_torn_line(path)
+    with path.open("a", encoding="utf-8") as sink:
+        sink.write(json.dumps(line) + "\n")
+
+
+def _parse_line(line: str) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return {}  # two processes wrote at once as one was ended: what it said is missing, not passed
+    return entry if isinstance(entry, dict) else {}
+
+
+def _make_result(name: str, outcome: TestOutcome, reason: str) -> TestResult:
+    return TestResult(name=name, outcome=outcome, seconds=0, reason=reason)
+
+
+CountedOutcome = Literal["passed", "failed", "crashed", "timeout", "skipped", "missing", "known", "left_out"]
+RESULTS_FILE = "results.json"
+_MAX_BAD_TESTS = 200
+_NO_RECORD = "is no record of torch's tests"
+
+
+class TorchUnderTest(Record):
+    """What is tested: torch, the Python it is in, and the sources of the tests; "" is what nobody says."""
+
+    __test__ = False  # pytest takes classes of this name for tests
+
+    torch: str
+    python: str
+    commit: str
+    sources: str
+    doubt: str = ""
+
+
+class ChosenTests(Record):
+    """Which tests: the suite, and what people chose of it. ``files`` are named instead of its own.
+
+    ``variables`` of the environment may choose among tests, too; ``changes`` are options that do.
+    """
+
+    suite: str
+    files: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    shard: int = 1
+    shards: int = 1
+    pytest_args: tuple[str, ...] = ()
+    variables: Mapping[str, str] = {}
+    changes: tuple[str, ...] = ()
+
+
+class BadTest(Record):
+    """A test that is not as it should be."""
+
+    name: str
+    outcome: str
+    reason: str = ""
+
+
+class FileResult(Record):
+    """What came of a file. ``complete``: there is no more to run; ``fault``: how it ended, where not well.
+
+    ``report`` is its JUnit file, beside, with its sha256; none before it is complete. ``devices`` are the
+    targets of the GPUs that torch used, as it names them.
+    """
+
+    name: str
+    complete: bool = False
+    fault: str = ""
+    seconds: float = Field(default=0, ge=0)
+    counts: Mapping[CountedOutcome, int] = {}
+    unchosen: int = 0
+    devices: tuple[str, ...] = ()
+    report: str = ""
+    sha256: str = ""
+    bad: tuple[BadTest, ...] = ()
+    known: tuple[BadTest, ...] = ()
+    again: tuple[str, ...] = ()
+
+
+class TorchResults(Record):
+    """The whole file. ``inputs`` is the same for runs that may carry each other on.
+
+    ``gfx`` is the target of the GPU, None where there was none; ``files`` are the wheels that were installed,
+    by sha256; ``parts`` are all that are planned, ``left_out`` those of the suite that its table leaves out.
+    """
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    tool: str
+    when: str
+    host: str
+    inputs: str
+    of: TorchUnderTest
+    gfx: str | None
+    files: Mapping[str, str]
+    chosen: ChosenTests
+    parts: tuple[FileResult, ...]
+    left_out: Mapping[str, str] = {}
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether every file was run to its end."""
+        return all(part.complete for part in self.parts)
+
+    @property
+    def counts(self) -> dict[CountedOutcome, int]:
+        """Return how many tests came out in which way, over all files."""
+        total = Counter[CountedOutcome]()
+        for part in self.parts:
+            total.update(part.counts)
+        return dict(total)
+
+    @property
+    def good(self) -> bool:
+        """Tell whether all were run, and none is bad that nobody knew of."""
+        return self.complete and not any(part.bad or part.fault for part in self.parts)
+
+
+def make_file_result(
+    name: str,
+    verdicts: Sequence[OutcomeVerdict],
+    left_out: Iterable[str],
+    *,
+    complete: bool,
+    fault: str,
+    unchosen: int,
+    devices: Sequence[str] = (),
+) -> FileResult:
+    """Return what came of a file, by its tests."""
+    counts = Counter[CountedOutcome]()
+    for verdict in verdicts:
+        failed_as_known = verdict.known_reason and verdict.test.outcome == "failed"
+        counts["known" if failed_as_known else verdict.test.outcome] += 1
+    counts["left_out"] = len(list(left_out))
+    return FileResult(
+        name=name,
+        complete=complete,
+        fault=fault,
+        seconds=round(sum(verdict.test.seconds for verdict in verdicts), 3),
+        counts={key: number for key, number in counts.items() if number},
+        unchosen=unchosen,
+        devices=tuple(devices),
+        bad=_list_bad_tests([verdict for verdict in verdicts if verdict.is_new]),
+        known=tuple(
+            BadTest(name=verdict.test.name, outcome="failed", reason=verdict.known_reason)
+            for verdict in verdicts
+            if verdict.known_reason and verdict.test.outcome == "failed"
+        ),
+        again=tuple(verdict.test.name for verdict in verdicts if verdict.passes_again),
+    )
+
+
+def write_torch_results(folder: Path, results: TorchResults) -> None:
+    """Write ``results.json`` into a folder, whole or not at all."""
+    values = results.model_dump(mode="json", by_alias=True, exclude_defaults=False)
+    write_json_file(folder / RESULTS_FILE, {**values, "complete": results.complete, "counts": results.counts})
+
+
+def read_torch_results(folder: Path) -> TorchResults | None:
+    """Read ``results.json`` of a folder, None where there is none. DataError for what is none of ours."""
+    path = folder / RESULTS_FILE
+    if not path.is_file():
+        return None
+    tip = "name another folder, or start over: --fresh"
+    data = read_json_file(path, complaint=_NO_RECORD, tip=tip)
+    try:
+        fields = {key: value for key, value in data.items() if key not in ("complete", "counts")}
+        return TorchResults.model_validate(fields)
+    except ValidationError as cause:
+        raise DataError(f"{path} {_NO_RECORD}: {summarize_faults(cause, TorchResults)}", tip=tip) from None
+    except AttributeError:  # no table
+        raise DataError(f"{path} {_NO_RECORD}", tip=tip) from None
+
+
+def _list_bad_tests(verdicts: Sequence[OutcomeVerdict]) -> tuple[BadTest, ...]:
+    return tuple(
+        BadTest(name=verdict.test.name, outcome=verdict.test.outcome, reason=verdict.test.reason)
+        for verdict in verdicts[:_MAX_BAD_TESTS]
+    )
+
+
+_KNOWN_PREFIX = "known: "
+
+
+def write_torch_junit(
+    path: Path, name: str, verdicts: Sequence[OutcomeVerdict], *, when: str, host: str
+) -> None:
+    """Write one suite. A failure that is known is a test that was skipped, for a stated reason."""
+    suite = JunitSuite(f"torch {name}", tuple(_make_junit_case(verdict) for verdict in verdicts))
+    write_junit_file(path, [suite], when=when, host=host)
+
+
+def _make_junit_case(verdict: OutcomeVerdict) -> JunitCase:
+    test = verdict.test
+    file, _, rest = test.name.partition("::")
+    group, _, function = rest.rpartition("::")
+    module = file.removesuffix(".py").replace("/", ".")
+    is_known = verdict.known_reason and test.outcome == "failed"
+    return JunitCase(
+        classname=".".join(filter(None, [module, group.replace("::", ".")])),
+        name=function or test.name,
+        seconds=test.seconds,
+        tag="skipped" if is_known else JUNIT_TAGS.get(test.outcome, ""),
+        kind=test.outcome,
+        reason=_make_junit_reason(verdict),
+    )
+
+
+def _make_junit_reason(verdict: OutcomeVerdict) -> str:
+    if verdict.known_reason and verdict.test.outcome == "failed":
+        return f"{_KNOWN_PREFIX}{verdict.known_reason}\n{verdict.test.reason}"
+    return f"Timeout: {verdict.test.reason}" if verdict.test.outcome == "timeout" else verdict.test.reason
+
+
+_OUTCOME_COLUMNS: tuple[CountedOutcome, ...] = (
+    "passed",
+    "failed",
+    "crashed",
+    "timeout",
+    "missing",
+    "known",
+    "skipped",
+    "left_out",
+)
+_COLUMN_WORDS: dict[CountedOutcome, str] = {"left_out": "left out"}
+_LINES, _NAMES = 3, 30
+
+
+def summarize_torch_results(results: TorchResults) -> str:
+    """Count all tests: ``30123 passed, 2 failed, 5 known``; known are failures that are no news."""
+    parts = [
+        f"{results.counts[outcome]} {_COLUMN_WORDS.get(outcome, outcome)}"
+        for outcome in _OUTCOME_COLUMNS
+        if results.counts.get(outcome)
+    ]
+    return ", ".join(parts) or "no tests"
+
+
+def format_torch_table(results: TorchResults) -> str:
+    """Return the table for a terminal."""
+    head = ("file", *(_COLUMN_WORDS.get(item, item) for item in _OUTCOME_COLUMNS), "seconds")
+    rows = [_make_row(part) for part in results.parts]
+    lines = [format_table(head, rows, right=range(1, len(head)))]
+    for part in results.parts:
+        if part.fault:
+            lines += ["", f"{part.name} did not end well: {_cut_first_line(part.fault)}"]
+        lines += [line for item in part.bad[:_NAMES] for line in ("", *_format_bad_test(item))]
+        if len(part.bad) > _NAMES:
+            lines += [
+                "",
+                f"and {format_count(len(part.bad) - _NAMES, 'other')} of {part.name}: see results.json",
+            ]
+    lines += _format_list("known failures, which are none of these wheels", _list_known_failures(results))
+    lines += _format_list(
+        "known to fail, and passed: their rows in data/torch_tests.yaml may go",
+        [name for part in results.parts for name in part.again],
+    )
+    lines += _format_list(
+        "files that the suite leaves out", [f"{item}: {why}" for item, why in results.left_out.items()]
+    )
+    if unfinished := [part.name for part in results.parts if not part.complete]:
+        lines += ["", f"not run to the end: {', '.join(unfinished)}; the same command continues"]
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"torch {results.of.torch} on {results.gfx or 'the CPU'}: {summarize_torch_results(results)}",
+        ]
+    )
+
+
+def format_torch_markdown(results: TorchResults) -> str:
+    """Return the table for a GitHub step summary."""
+    head = ("file", *(_COLUMN_WORDS.get(item, item) for item in _OUTCOME_COLUMNS), "seconds")
+    where = results.gfx or "the CPU"
+    lines = [f"### Torch's own tests: {results.of.torch} on {where}: {summarize_torch_results(results)}", ""]
+    lines.append(format_markdown_table(head, [_make_row(part) for part in results.parts]).rstrip())
+    bad = [item for part in results.parts for item in part.bad]
+    lines += [f"\n**{item.outcome}** `{item.name}`: {_cut_first_line(item.reason)}" for item in bad[:_NAMES]]
+    return "\n".join(lines) + "\n"
+
+
+def describe_next_command(results: TorchResults, folder: Path) -> str:
+    """Return what is to be typed to hand the results in as evidence."""
+    if not results.files:
+        return "the results name no wheel, so they are evidence for none: --wheels says what is installed"
+    if not results.counts:
+        return "no evidence: no test was run"
+    words = ["rocm-wheels", "evidence", "add", "STORE", "--set", "ID", "--from", str(folder)]
+    line = f"evidence: {format_command(words)}"
+    return f"a gate takes them for no whole run: {results.of.doubt}\n{line}" if results.of.doubt else line
+
+
+def _make_row(part: FileResult) -> tuple[str, ...]:
+    name = part.name if part.complete else f"{part.name} (not done)"
+    return (
+        name,
+        *(str(part.counts.get(outcome) or "") for outcome in _OUTCOME_COLUMNS),
+        f"{part.seconds:.1f}",
+    )
+
+
+def _format_bad_test(test: BadTest) -> list[str]:
+    return [f"{test.outcome}: {test.name}", *(f"  {line}" for line in test.reason.splitlines()[:_LINES])]
+
+
+def _list_known_failures(results: TorchResults) -> list[str]:
+    return [f"{test.name}: {test.reason}" for part in results.parts for test in part.known]
+
+
+def _format_list(title: str, names: Sequence[str]) -> list[str]:
+    if not names:
+        return []
+    more = [f"  and {format_count(len(names) - _NAMES, 'other')}"] if len(names) > _NAMES else []
+    return ["", f"{title}:", *(f"  {name}" for name in names[:_NAMES]), *more]
+
+
+def _cut_first_line(text: str) -> str:
+    return text.partition("\n")[0]

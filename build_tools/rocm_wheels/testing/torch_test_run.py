@@ -37,15 +37,7 @@ from rocm_wheels.gpus import Gpu
 from rocm_wheels.models import KnownTests, Platform, TorchTestTable, select_known_tests, strip_features
 from rocm_wheels.testing import recording
 from rocm_wheels.testing.installed_torch import TargetPython
-from rocm_wheels.testing.smoke import HIP_VARIABLE, plan_sessions
-from rocm_wheels.testing.torch_test_plan import (
-    TorchTestFile,
-    TorchTestSelection,
-    TorchTestSources,
-    digest_torch_record,
-    find_torch_folder,
-)
-from rocm_wheels.testing.torch_test_results import (
+from rocm_wheels.testing.results import (
     RESULTS_FILE,
     ChosenTests,
     FileOutcomes,
@@ -61,6 +53,14 @@ from rocm_wheels.testing.torch_test_results import (
     read_torch_results,
     write_torch_junit,
     write_torch_results,
+)
+from rocm_wheels.testing.smoke import HIP_VARIABLE, plan_sessions
+from rocm_wheels.testing.torch_test_plan import (
+    TorchTestFile,
+    TorchTestSelection,
+    TorchTestSources,
+    digest_torch_record,
+    find_torch_folder,
 )
 
 _GOOD_EXIT_CODES = (0, 1, 5)  # pytest's exit codes: passed, some failed, no tests
