@@ -32,7 +32,6 @@ from rocm_wheels.core import (
     write_json_file,
 )
 from rocm_wheels.models import Project, make_version_suffix
-from rocm_wheels.pipeline.console_text import shorten_digests
 from rocm_wheels.pipeline.estimates import Estimate
 from rocm_wheels.pipeline.facts import Facts, gather_facts
 from rocm_wheels.pipeline.planner import NoTargetsLeft, Planner
@@ -40,6 +39,7 @@ from rocm_wheels.pipeline.provided_wheel_checks import list_built_against, refus
 from rocm_wheels.pipeline.provided_wheels import refuse_stray_wheels
 from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest, select_projects
 from rocm_wheels.pipeline.source_checks import LockedBuild, apply_lock
+from rocm_wheels.pipeline.status import shorten_digests
 from rocm_wheels.pipeline.step import (
     BuildCell,
     BuiltAgainst,

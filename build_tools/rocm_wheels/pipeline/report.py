@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rocm_wheels.core import DataError, format_count, format_duration, format_size
-from rocm_wheels.pipeline.console_text import shorten_digests, strip_controls
 from rocm_wheels.pipeline.run_record import Event, RecordedRun, RecordedStep, parse_event_time
+from rocm_wheels.pipeline.status import shorten_digests, strip_controls
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -22,7 +22,6 @@ from rocm_wheels.core import (
     log_warning,
 )
 from rocm_wheels.models import load_project
-from rocm_wheels.pipeline.console_text import SummaryRow
 from rocm_wheels.pipeline.facts import Facts
 from rocm_wheels.pipeline.local_executor import ExecutionOptions, LocalExecutor, StepOutcome
 from rocm_wheels.pipeline.outputs import list_wheels, read_stamp
@@ -40,7 +39,7 @@ from rocm_wheels.pipeline.request import WheelsRequest
 from rocm_wheels.pipeline.run_record import RunRecord, create_run_record
 from rocm_wheels.pipeline.run_step import record_run_begin
 from rocm_wheels.pipeline.source_checks import hipify_stale_sources
-from rocm_wheels.pipeline.status import StepDisplay
+from rocm_wheels.pipeline.status import StepDisplay, SummaryRow
 from rocm_wheels.pipeline.step import Plan, Step
 
 _OUTCOME_WORDS = {"not begun": "not built", "timeout": "stopped"}

@@ -35,7 +35,6 @@ from rocm_wheels.core import (
 )
 from rocm_wheels.gpus import Gpu
 from rocm_wheels.models import KnownTests, Platform, TorchTestTable, select_known_tests, strip_features
-from rocm_wheels.testing import recording
 from rocm_wheels.testing.installed_torch import TargetPython
 from rocm_wheels.testing.results import (
     RESULTS_FILE,
@@ -258,7 +257,7 @@ def _make_pytest_environment(
     test_run: TorchTestRun, test_file: TorchTestFile, scratch: Path
 ) -> dict[str, str]:
     """Return the environment of a process; kernels that MIOpen compiles go with the folder."""
-    plugin = str(Path(next(iter(recording.__path__))))
+    plugin = str(Path(__file__).with_name("recording"))  # nothing in it imports rocm-wheels
     search_path = test_run.env.get("PYTHONPATH", "")
     separator = ";" if sys.platform == "win32" else ":"
     return {
