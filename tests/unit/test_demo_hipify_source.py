@@ -6,6 +6,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import requests
 
 from rocm_wheels.core import SourceError, explain_error
 from rocm_wheels.demo import fetch_hipify, find_index_url, find_local_wheel, list_wheel_urls
@@ -100,3 +101,15 @@ def test_what_is_refused_leaves_nothing(tmp_path: Path, prepare, message: str) -
     assert message.format(links) in explain_error(refused.value)
     assert refused.value.tip
     assert not cache.exists() or not list(cache.iterdir())
+
+
+def test_a_certificate_that_nobody_knows_is_told_from_a_network_that_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise requests.exceptions.SSLError("CERTIFICATE_VERIFY_FAILED")
+
+    monkeypatch.setattr(requests.Session, "get", refuse)
+    with pytest.raises(SourceError, match="is not trusted") as refused:
+        fetch_hipify(tmp_path / "cache", env={})
+    assert "REQUESTS_CA_BUNDLE" in (refused.value.tip or "")

@@ -497,8 +497,9 @@ class DemoProgress:
         log_note(f"{label:<66} {format_duration(time.monotonic() - begin):>7}")
 
     def _show_tail(self, label: str) -> None:
-        tail = self.log_path.read_text(encoding="utf-8").splitlines()[-_TAIL_LINES:]
-        log_note(f"{label} failed; the end of {self.log_path}:")
+        lines = self.log_path.read_text(encoding="utf-8").splitlines()
+        tail = [line for line in lines[-_TAIL_LINES:] if line != label]
+        log_note(f"{label} failed; {'the end of ' if tail else ''}{self.log_path}{':' if tail else ''}")
         for line in tail:
             log_note(f"  {line}")
 

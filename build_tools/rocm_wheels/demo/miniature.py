@@ -228,6 +228,12 @@ def _open_published_wheel(
         answer = session.get(page_url, headers=_ACCEPT_HEADERS, timeout=_TIMEOUT_SECONDS)
         answer.raise_for_status()
         page = answer.json() if "json" in answer.headers.get("content-type", "") else answer.text
+    except requests.exceptions.SSLError as cause:
+        raise SourceError(
+            f"the certificate of the package index is not trusted: {hide_credentials(page_url)}",
+            tip="where a proxy or an organisation signs it, name the file with its certificates in"
+            " REQUESTS_CA_BUNDLE and SSL_CERT_FILE",
+        ) from cause
     except requests.RequestException as cause:
         raise SourceError(
             f"the package index cannot be asked for torch: {hide_credentials(page_url)}",
