@@ -342,9 +342,11 @@ def detect_platform() -> Platform:
 
 def parse_line_option(options: Mapping[str, Any]) -> TorchLine | None:
     """Return the release line that ``--line`` names, if any. Raises DataError."""
+    if options["line"] is None:
+        return None
     from rocm_wheels.models import get_release_line
 
-    return None if options["line"] is None else get_release_line(options["line"])
+    return get_release_line(options["line"])
 
 
 def select_line_projects(

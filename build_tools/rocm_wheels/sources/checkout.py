@@ -245,8 +245,9 @@ def bring_to_commit(
         # refused, it stays; relative submodules need it from here on
         write_configuration(git, git_dir, config, request.pin.origin, created=ready.created)
         keep_commits(parts, state, commit)
-    switch = clean and is_switch(parts, modules) and _needs_no_writing(request, state)
-    times = {} if switch else _note_times(git_dir, list_all_files(parts, project, state))
+    same_submodules = clean and is_switch(parts, modules)
+    switch = same_submodules and _needs_no_writing(request, state)
+    times = {} if switch else _note_times(git_dir, list_all_files(parts, project, state, clean=clean))
     new = _plan_state(request, commit)
     noted_state = replace(state or new, operation="checkout")
     if noted_state != ready.noted:
@@ -256,7 +257,14 @@ def bring_to_commit(
     else:
         moved = any(part.path for part in parts) or config.knows_submodules
         parts = touched = write_commit_files(
-            parts, git_dir, commit, ours, modules=modules, moved=moved, tree=ready.tree
+            parts,
+            git_dir,
+            commit,
+            ours,
+            modules=modules,
+            moved=modules.redirected if same_submodules else moved,
+            same_submodules=same_submodules,
+            tree=ready.tree,
         )
     tree, final = parts[0].tree, request.patches is None
     records: Mapping[str, HipifyRecord] = {}
@@ -271,7 +279,7 @@ def bring_to_commit(
         restore_tree(git, git_dir, snapshot, project, times)
         raise
     if times:
-        restore_times(git, times, list_all_files(parts, project, new))
+        restore_times(git, times, list_all_files(parts, project, new, clean=clean))
     write_build_env(git, git_dir, project, hipified=request.hipify)
     if not final:  # until now the tree could be put back, without the tags
         git.text("update-ref", "-d", FETCHED_REF)

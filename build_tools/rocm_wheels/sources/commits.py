@@ -70,16 +70,20 @@ class RepositoryScan:
         self.index_git = git.with_variables(GIT_INDEX_FILE=str(index))
         self._top = f"{git.directory}/"
         self._sources: FileListing | None = None
+        self._alone = False  # there were no other files, not even ignored ones
 
     def list_files(self) -> RepositoryListing:
         """List the files as they are now."""
         first, last = self._sources is None, self._sources or {}
-        if first and self.clean and not self.index_git.fields("ls-files", "-o", "--directory", "-z"):
-            self._sources = self._read_index({})
+        same = {path: entry for path, entry in last.items() if self._is_as_listed(path, entry)}
+        self._alone = (self.clean if first else self._alone and len(same) == len(last)) and not (
+            self.index_git.fields("ls-files", "-o", "--directory", "-z")
+        )
+        if self._alone:
+            self._sources = self._read_index({}) if first else last
             return RepositoryListing(self._sources, {})
         if first and not self.clean:
             self.index_git.text("add", "-u", "--", ".")
-        same = {path: entry for path, entry in last.items() if self._is_as_listed(path, entry)}
         new = self._list_new()
         self.clean = self.clean and not (first and new)
         if names := [*(path for path in last if path not in same), *new]:

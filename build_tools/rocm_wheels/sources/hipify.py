@@ -625,10 +625,11 @@ def hipify_checkout(
         done = settle_state(new, now)
         write_hipify_records(now, records, done.identity)
         if state is not None:
+            shared = replace(done, identity="")  # of a tree in which not all is ours
             if any(
-                list_own_changes(part, done) or list_own_commits(part, done, done.upstream) for part in now
+                list_own_changes(part, done) or list_own_commits(part, shared, done.upstream) for part in now
             ):
-                done = replace(done, identity="")  # what lies there is not ours alone
+                done = shared
             write_state(git_dir, done)
     return HipifyResult(directory, new.left[""].head, changed)
 

@@ -239,6 +239,8 @@ def list_own_commits(part: TreePart, state: CheckoutState | None, target: str) -
     submodule commits the move in its parent as well.
     """
     recorded = state.left.get(part.path) if state is not None else None
+    if state is not None and state.identity and recorded is not None and part.head == recorded.head:
+        return []  # what lies there is ours alone
     expected = [target] if not part.path else [FETCHED_REF if state is not None else part.link]
     if recorded is not None:
         expected.append(recorded.upstream)

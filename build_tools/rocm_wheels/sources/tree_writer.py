@@ -79,13 +79,15 @@ def write_commit_files(
     *,
     modules: SubmoduleFetch,
     moved: bool,
+    same_submodules: bool,
     tree: str,
 ) -> list[TreePart]:
     """Make the files of a tree those of ``commit``; what is not ``ours`` or tracked stays.
 
     The commits of its submodules, ``modules`` (none: not wanted), must be there: no server is asked.
-    ``moved``: those that git knows may come from elsewhere now. ``tree``: the commit's, known where the root
-    was just made. Returns the repositories then.
+    ``moved``: those that git knows may come from elsewhere now. ``same_submodules``: nothing was changed, and
+    the tree has the submodules of the commit and no others. ``tree``: the commit's, known where the root was
+    just made. Returns the repositories then.
     """
     git, links = old[0].git, {link.path for link in modules.links}
     remove_files(git.directory, ours)
@@ -97,6 +99,8 @@ def write_commit_files(
     git.text("checkout", "--quiet", "--force", "--detach", commit)
     if links:
         _update_submodules(git, "--force", sync=moved)
+    if same_submodules:
+        tree = git.text("rev-parse", f"{commit}^{{tree}}")
     if tree:
         return _describe_written(replace(old[0], head=commit, tree=tree), modules)
     new = list_repositories(git)
@@ -199,8 +203,13 @@ def tag_upstream_commits(
     return dict(run_side_by_side(tag, parts))
 
 
-def list_all_files(parts: Sequence[TreePart], project: Project, state: CheckoutState | None) -> FileListing:
-    """List all files of a tree, from its root, git-ignored ones included (build trees not)."""
+def list_all_files(
+    parts: Sequence[TreePart], project: Project, state: CheckoutState | None, *, clean: bool = False
+) -> FileListing:
+    """List all files of a tree, from its root, git-ignored ones included (build trees not).
+
+    ``clean``: nothing changed since the indexes of its repositories were written.
+    """
 
     def look(item: tuple[int, TreePart]) -> FileListing:
         index, part = Path(folder, str(item[0])), item[1]
@@ -208,7 +217,7 @@ def list_all_files(parts: Sequence[TreePart], project: Project, state: CheckoutS
         if seed.exists():
             shutil.copy2(seed, index)
         skip = project.build.trees if not part.path else ()
-        listing = RepositoryScan(part.git, index, skip).list_files()
+        listing = RepositoryScan(part.git, index, skip, clean=clean).list_files()
         return prefix_listing(part.path, {**listing.ignored, **listing.sources})
 
     files: FileListing = {}

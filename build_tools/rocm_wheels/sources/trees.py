@@ -220,6 +220,8 @@ def _read_index(git: Git) -> tuple[list[TreeEntry], tuple[str, ...]]:
     """List the gitlinks of an index, and what is marked skip-worktree or assume-unchanged and on the disk."""
     links, marked = [], []
     for line in git.fields("ls-files", "-s", "-v", "-z"):  # tag, mode, id and stage, then the path
+        if line[0] == "H" and line[2:8] != GITLINK:
+            continue  # a file, as most are
         if line[2:8] == GITLINK:
             facts, path = line.split("\t", 1)
             links.append(TreeEntry(path, GITLINK, facts.split(" ")[2]))
@@ -327,8 +329,8 @@ def inspect_repository(path: str, git: Git, link: str, recorded: RepositoryState
     links, hidden = _read_index(git)
     pointer = git.directory / ".git"
     git_dir = Path(os.path.realpath(read_git_pointer(pointer) if pointer.is_file() else pointer))
-    plain = recorded is not None and recorded.head == recorded.upstream and not recorded.uncommitted
-    if recorded is not None and plain and read_detached_head(git_dir) == recorded.head:
+    committed = recorded is not None and not recorded.uncommitted
+    if recorded is not None and committed and read_detached_head(git_dir) == recorded.head:
         head, tree = recorded.head, recorded.tree
     else:
         # a revision that there is not yet is left out, without an error
