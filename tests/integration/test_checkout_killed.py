@@ -22,7 +22,7 @@ from rocm_wheels.sources import CheckoutRequest, CheckoutResult, Pin, checkout_p
 
 # Pythons from 3.12 on warn of every fork where threads are; ours (xdist's, which waits) holds no lock
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-WRITES = ("init", "config", "fetch", "checkout", "submodule", "update-ref", "reset", "add")
+WRITES = ("init", "config", "fetch", "checkout", "submodule", "update-ref", "update-index", "reset", "add")
 # Counts the commands that we start (several at a time: each takes the first number whose file nobody has
 # made, and begins to look behind one that was taken), writes them down, and at number KILL_AT ends us, as
 # `kill -9` would, before or after the command did its work.

@@ -47,9 +47,9 @@ BOUNDS: dict[str, tuple[int, int]] = {
     "first": (34, 21),  # four for what hipify did there
     "nothing to do": (7, 1),
     "status": (12, 6),
-    "another ref": (48, 36),
-    "not hipified": (48, 36),
-    "another ref, not hipified": (20, 9),
+    "another ref": (37, 27),
+    "not hipified": (19, 13),
+    "another ref, not hipified": (15, 7),
 }
 
 
