@@ -1,4 +1,4 @@
-"""What a build does once: it plans, parses its targets and reads each wheel that it made."""
+"""What a build does once: it plans, parses its targets, opens and scans each wheel that it made."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ COUNTED = {
     "gather_facts": "facts.py",
     "settle_step": "plan.py",
     "scan_wheel": "scan.py",
+    "read_archive_layout": "zip_layout.py",  # whatever opens a wheel begins with it
 }
 PROCESS = next((word for word in sys.orig_argv[2:] if word.startswith(("build-", "install-"))), "build")
 
@@ -31,7 +32,11 @@ def note_call(frame, event, _):
         return
     if os.path.basename(code.co_filename) == COUNTED[code.co_name] and "rocm_wheels" in code.co_filename:
         with open(os.environ["COUNTS"], "a") as file:
-            file.write(json.dumps([PROCESS, code.co_name]) + "\n")
+            opened = ""
+            if code.co_name == "read_archive_layout":  # our own edit makes another file of the same name
+                path = frame.f_back.f_locals["path"]
+                opened = f"{path} {os.stat(path).st_ino}"
+            file.write(json.dumps([PROCESS, code.co_name, opened]) + "\n")
 
 sys.setprofile(note_call)
 threading.setprofile(note_call)
@@ -43,7 +48,8 @@ def test_a_run_plans_once_and_a_step_looks_at_itself_alone(world: World, tmp_pat
     file = tmp_path / "counts"
     ended = world.build(PYTHONPATH=str(tmp_path), COUNTS=str(file))
     assert ended.code == 0, ended.err
-    counts = Counter(tuple(json.loads(line)) for line in file.read_text().splitlines())
+    calls = [json.loads(line) for line in file.read_text().splitlines()]
+    counts = Counter((process, name) for process, name, _ in calls)
     steps = {process for process, _ in counts} - {"build"}
     builds = {step for step in steps if step.startswith("build-")}
     assert (len(steps), len(builds)) == (4, 3)
@@ -53,4 +59,6 @@ def test_a_run_plans_once_and_a_step_looks_at_itself_alone(world: World, tmp_pat
     assert {counts[step, "settle_step"] for step in steps} == {1}  # its own, no other
     assert {counts[process, "parse_targets"] for process in ("build", *steps)} == {1}
     assert {counts[step, "scan_wheel"] for step in builds} == {1}
+    opened = Counter((process, wheel) for process, name, wheel in calls if name == "read_archive_layout")
+    assert {*opened.values()} == {1} and {process for process, _ in opened} == builds
     assert counts["build", "scan_wheel"] == 0

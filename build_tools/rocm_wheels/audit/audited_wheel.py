@@ -19,6 +19,7 @@ from rocm_wheels.models import Platform, Project, strip_features
 from rocm_wheels.variants import WheelTargets
 from rocm_wheels.wheels import (
     CodeObject,
+    RecordEntry,
     WheelScan,
     find_kpack_archives,
     is_kernel_of,
@@ -167,7 +168,7 @@ class AuditReport:
     ``archives`` are the ``.kpack`` archives that libraries name as the place of theirs, ``parts`` the device
     wheels that were read with it, ``held_targets`` is what a variant may say of the wheel. ``libraries``: the
     targets of each member with device code. ``ran`` and ``skipped`` together name every check.
-    ``jit_sources``: the HIP sources that the user's machine compiles.
+    ``jit_sources``: the HIP sources that the user's machine compiles. ``record``: its RECORD, as it was read.
     """
 
     wheel: Path
@@ -182,6 +183,7 @@ class AuditReport:
     held_targets: WheelTargets = field(default_factory=WheelTargets)
     libraries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     jit_sources: tuple[str, ...] = ()
+    record: tuple[RecordEntry, ...] = ()
 
     @property
     def errors(self) -> tuple[Finding, ...]:

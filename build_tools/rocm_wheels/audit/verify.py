@@ -147,6 +147,7 @@ def verify_wheel(
             for name, objects in scan.device_code.items()
         },
         jit_sources=subject.jit_sources,
+        record=tuple(member.recorded for member in scan.members if member.recorded is not None),
     )
 
 

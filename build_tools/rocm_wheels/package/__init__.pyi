@@ -1,6 +1,7 @@
 from .provenance import LOCK_MEMBER as LOCK_MEMBER
 from .provenance import digest_content as digest_content
 from .provenance import digest_lock_part as digest_lock_part
+from .provenance import digest_record as digest_record
 from .provenance import embed_provenance as embed_provenance
 from .provenance import extract_lock_part as extract_lock_part
 from .provenance import narrow_requirements as narrow_requirements

@@ -61,7 +61,7 @@ def embed_provenance(
         put={} if text is None else {LOCK_MEMBER: text}, requirements=partial(narrow_requirements, pins=pins)
     )
     written = rewrite_wheel(wheel, folder, edit, replace=True)
-    return written.path, _digest_record(written.record)
+    return written.path, digest_record(written.record)
 
 
 def narrow_requirements(requires: Sequence[str], *, pins: Sequence[str]) -> list[str]:
@@ -98,10 +98,11 @@ def _contradicts_pin(text: str, name: str, version: str) -> bool:
 def digest_content(wheel: Path) -> str:
     """Return a digest of all that a wheel holds but its lock, as its RECORD lists it; nothing is inflated."""
     files = read_dist_info_files(wheel)
-    return _digest_record(parse_wheel_record(files["RECORD"], name=f"RECORD of {wheel.name}"))
+    return digest_record(parse_wheel_record(files["RECORD"], name=f"RECORD of {wheel.name}"))
 
 
-def _digest_record(record: Iterable[RecordEntry]) -> str:
+def digest_record(record: Iterable[RecordEntry]) -> str:
+    """Return the same digest of a RECORD that is read already."""
     lines = sorted(
         f"{entry.path}\0{entry.digest}\0{entry.size}\n"
         for entry in record

@@ -468,15 +468,23 @@ class BuildStep:
         if fault is not None:
             raise fault
         if report is None and self.project.build.installed_for_others:
+            inside = inside or self._digest_wheel(wheel, None)
             install_project_wheel(self.step_run, self.project, wheel.path, inside)
+        inside = inside or self._digest_wheel(wheel, report)
         return CheckedWheel(report.sha256 if report else hash_file(wheel.path), inside, report)
 
+    def _digest_wheel(self, wheel: BuiltWheel, report: AuditReport | None) -> str:
+        """Return the digest of a wheel's content; one that was checked is not opened again."""
+        from rocm_wheels.package import digest_content, digest_record
+
+        return digest_content(wheel.path) if report is None else digest_record(report.record)
+
     def _embed_provenance(self, wheel: Path) -> str:
-        """Put lock and pins into a wheel; return its content."""
-        from rocm_wheels.package import digest_content, embed_provenance
+        """Put lock and pins into a wheel; return its content, "" where nothing goes in."""
+        from rocm_wheels.package import embed_provenance
 
         if self._lock_text is None and not self.planned_build.pins:
-            return digest_content(wheel)
+            return ""
         return embed_provenance(wheel, wheel.parent, self._lock_text, self.planned_build.pins)[1]
 
     def _verify_wheel(self, wheel: BuiltWheel, inside: str) -> AuditReport:
@@ -507,6 +515,7 @@ class BuildStep:
         )
         report = verify_wheel(wheel.path, expected, environment=None if others else import_place)
         if report.passed and others:
+            inside = inside or self._digest_wheel(wheel, report)
             install_project_wheel(self.step_run, self.project, wheel.path, inside)
             report = add_import_check(report, expected, import_place)
             if not report.passed:
