@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Install the ROCm packages and build the wheels of PyTorch and its companions.
 
-build_prod_wheels.py install-rocm --index-url URL
-build_prod_wheels.py build --install-rocm --index-url URL --pytorch-rocm-arch gfx942 --output-dir dist
+build_prod_wheels.py install-rocm --rocm-index URL
+build_prod_wheels.py build --install-rocm --rocm-index URL --gfx gfx942 --output-dir dist
 """
 
 import _script

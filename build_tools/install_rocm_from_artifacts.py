@@ -3,4 +3,4 @@
 
 import _script
 
-_script.run("rocm_wheels.cli.artifacts:command")
+_script.run("rocm_wheels.cli.artifacts:install_command")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Run torch's own tests, of the commit that the installed torch was built from, on each kind of GPU here.
 
-run_pytorch_tests.py [--amdgpu-family gfx94X-dcgpu] [--lock FILE | --pytorch-dir DIR] [--include test_nn]
+run_pytorch_tests.py [--family gfx94X-dcgpu] [--lock FILE | --pytorch-dir DIR] [--include test_nn]
     [--device-query all --gpu-policy all] [--shard 1 --num-shards 4] [-k EXPR] [--debug] [--dry-run]
     [-- PYTEST ARGS]
 """

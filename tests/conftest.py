@@ -52,12 +52,13 @@ LONG = (
 
 
 def pytest_configure() -> None:
-    """Take back what a terminal has otherwise: signals under nohup, compiled modules in an image.
+    """Take back what a terminal has otherwise: signals under nohup, compiled modules in an image, width.
 
     Tests that send an ignored signal would wait for ever. Where ``PYTHONDONTWRITEBYTECODE`` is set, as
     images of containers do, each of the thousands of processes of the suite compiles all that it imports.
     """
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["COLUMNS"] = "400"  # a row of a table is a line, whatever the paths of the tests' folders are
     sys.dont_write_bytecode = False
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

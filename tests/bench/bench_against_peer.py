@@ -46,7 +46,7 @@ def of_edited_sources(build: list[str]) -> list[str]:
     if "--lock" not in build:
         return build
     at = build.index("--lock")
-    wanted = ["--rocm-sdk-version", f"=={ROCM_VERSION}", "--pytorch-rocm-arch", ",".join(TARGETS)]
+    wanted = ["--rocm", f"=={ROCM_VERSION}", "--gfx", ",".join(TARGETS)]
     return [*build[:at], *wanted, *build[at + 2 :]]
 
 
@@ -55,15 +55,15 @@ def peers(peer: Path, python: Path, folder: Path, urls: dict[str, str]) -> list[
     names = {"triton": "triton", "audio": "pytorch_audio", "vision": "pytorch_vision", "apex": "apex"}
     return [
         [str(python), str(peer / "pytorch_torch_repo.py"), *checkout, "--checkout-dir", str(torch),
-         "--gitrepo-origin", urls["pytorch"]],
-        *([str(python), str(peer / f"pytorch_{name}_repo.py"), *checkout, "--torch-dir", str(torch),
+         "--origin", urls["pytorch"]],
+        *([str(python), str(peer / f"pytorch_{name}_repo.py"), *checkout, "--pytorch-dir", str(torch),
            "--checkout-dir", str(folder / "peer" / place),
-           *(["--gitrepo-origin", urls["triton"]] if name == "triton" else [])]
+           *(["--origin", urls["triton"]] if name == "triton" else [])]
           for name, place in names.items()),
         [str(python), str(peer / "build_prod_wheels.py"), "build", "--install-rocm",
-         "--find-links", str(folder / "rocm-packages" / "dist"), "--rocm-sdk-version", f"=={ROCM_VERSION}",
-         "--rocm-extras", ",".join(f"device-{t}" for t in TARGETS), "--pytorch-rocm-arch", ",".join(TARGETS),
-         "--root-checkout-dir", str(folder / "peer"), "--output-dir", str(folder / "peer-wheels")],
+         "--find-links", str(folder / "rocm-packages" / "dist"), "--rocm", f"=={ROCM_VERSION}",
+         "--rocm-extras", ",".join(f"device-{t}" for t in TARGETS), "--gfx", ",".join(TARGETS),
+         "--source-dir", str(folder / "peer"), "--output-dir", str(folder / "peer-wheels")],
     ]  # fmt: skip
 
 

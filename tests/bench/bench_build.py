@@ -153,9 +153,9 @@ def beside_peer(stubs: Stubs, peer: Path) -> None:
     seconds([str(bin / "python"), "-m", "pip", "install", "-q", *tools], env)
     theirs = [
         *(str(bin / "python"), str(peer / "build_prod_wheels.py"), "build", "--install-rocm"),
-        *("--find-links", str(stubs.packages), "--rocm-sdk-version", f"=={ROCM}"),
-        *("--rocm-extras", f"device-{TARGET}", "--pytorch-rocm-arch", TARGET),
-        *("--root-checkout-dir", str(folder / "peer-sources"), "--output-dir", str(folder / "peer-wheels")),
+        *("--find-links", str(stubs.packages), "--rocm", f"=={ROCM}"),
+        *("--rocm-extras", f"device-{TARGET}", "--gfx", TARGET),
+        *("--source-dir", str(folder / "peer-sources"), "--output-dir", str(folder / "peer-wheels")),
     ]
     sides = {
         "peer": (theirs, {**env, "PATH": f"{bin}:{env['PATH']}"}),

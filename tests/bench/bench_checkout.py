@@ -168,20 +168,20 @@ def rows(url: str, peer: Path | None) -> list[tuple[str, int, list[list[str]]]]:
     """Return (what, how often, commands), in the order in which they run."""
 
     def ours(ref: str, folder: str, *words: str) -> list[list[str]]:
-        where = ["--checkout-dir", folder, "--gitrepo-origin", url, "--repo-hashtag", ref]
+        where = ["--checkout-dir", folder, "--origin", url, "--ref", ref]
         return [[sys.executable, str(DOOR), "checkout", *where, *words]]
 
     clone = ["git", "clone", "--quiet", "--recurse-submodules", "--branch", "main"]
     moved = ["-C", "clone", "submodule", "--quiet", "update", "--init", "--recursive"]
     mirror, plain = ("--mirror-dir", "mirrors"), "--no-hipify"
-    every = [[sys.executable, "-m", "rocm_wheels", "checkout", "--all", "--repo", "five"]]
+    every = [[sys.executable, "-m", "rocm_wheels", "checkout", "--all", "--source-dir", "five"]]
     theirs = []
     if peer is not None:
         script = [sys.executable, str(peer / "pytorch_torch_repo.py"), "checkout", "--no-commit-hipify"]
-        script += ["--checkout-dir", "peer", "--gitrepo-origin", url]
+        script += ["--checkout-dir", "peer", "--origin", url]
         theirs = [
-            ("TheRock's script, hipified", 1, [[*script, "--repo-hashtag", "main"]]),
-            ("TheRock's script, again", 1, [[*script, "--repo-hashtag", "main"]]),
+            ("TheRock's script, hipified", 1, [[*script, "--ref", "main"]]),
+            ("TheRock's script, again", 1, [[*script, "--ref", "main"]]),
         ]
     return [
         ("git clone --recurse-submodules", 1, [[*clone, url, "clone"]]),

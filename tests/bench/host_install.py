@@ -38,7 +38,7 @@ class Installing:
         plain = ["--no-deps", "torch"]
         return {
             "ours": [self.world.python, "-m", "rocm_wheels", "install", "torch", "--index", index, "--gfx",
-                     "gfx942", "--target-python", python],
+                     "gfx942", "--python", python],
             "uv": [find_uv_bin(), "pip", "install", "--no-config", "--python", python, "--default-index",
                    index, *plain],
             "pip": [self.world.python, "-m", "pip", "--isolated", "--python", python, "install",

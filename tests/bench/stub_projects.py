@@ -55,9 +55,9 @@ class Stubs:
         """Return `rocm-wheels build` of all five; ``work`` names its work directory and its output."""
         return [
             *(sys.executable, "-m", "rocm_wheels", "build", "--install-rocm"),
-            *("--find-links", str(self.packages), "--rocm-sdk-version", f"=={ROCM}"),
-            *("--rocm-extras", f"device-{TARGET}", "--pytorch-rocm-arch", TARGET),
-            *("--root-checkout-dir", str(sources or self.sources), "--work-dir", str(self.folder / work)),
+            *("--find-links", str(self.packages), "--rocm", f"=={ROCM}"),
+            *("--rocm-extras", f"device-{TARGET}", "--gfx", TARGET),
+            *("--source-dir", str(sources or self.sources), "--work-dir", str(self.folder / work)),
             *("--output-dir", str(self.folder / f"{work}-wheels"), *more),
         ]
 
@@ -88,7 +88,7 @@ def make_stubs(folder: Path, rounds: int) -> Stubs:
     source = get_project_home() / "tests" / "miniature" / "rocm"
     made = make_artifacts(source, folder / "artifacts", version=ROCM, targets=[TARGET], env=env)
     door = CLONE / "build_tools" / "build_python_packages.py"
-    words = ["--artifact-dir", str(made), "--dest-dir", str(folder / "packages")]
+    words = ["--artifact-dir", str(made), "--output-dir", str(folder / "packages")]
     seconds([sys.executable, str(door), *words], env)
     stubs = Stubs(folder, env, rounds)
     for name in PROJECTS:

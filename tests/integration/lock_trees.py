@@ -43,7 +43,15 @@ class Servers:
     def torch(self, ref: str = "main") -> list[str]:
         """The options of a lock of three projects."""
         projects = [word for name in ("pytorch", "pytorch_audio", "triton") for word in ("--project", name)]
-        return [*projects, "--pytorch-origin", self.up.url, "--pytorch-ref", ref, "--repo", str(self.work)]
+        return [
+            *projects,
+            "--pytorch-origin",
+            self.up.url,
+            "--pytorch-ref",
+            ref,
+            "--source-dir",
+            str(self.work),
+        ]
 
     def read(self, name: str = "set.lock") -> dict[str, Any]:
         """Return a lock as JSON."""

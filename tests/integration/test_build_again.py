@@ -102,7 +102,7 @@ def test_what_nobody_read_is_not_called_none(demo: Demo) -> None:
     cache = demo.folder / "installer cache"
     for stamp in (demo.folder / "sources" / ".rocm-wheels" / "steps").glob("install-tools-*.json"):
         stamp.unlink()  # else there is nothing to install
-    options = ["--no-verify", "--clean", *ONLY_TORCH, "--pip-cache-dir", str(cache)]
+    options = ["--no-verify", "--clean", *ONLY_TORCH, "--cache-dir", str(cache)]
     ended = demo.build(*options)
     row = next(line for line in ended.out.splitlines() if line.startswith("torch-"))
     assert "  not read  " in row and "NOT VERIFIED" in row

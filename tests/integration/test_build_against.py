@@ -201,7 +201,7 @@ def test_a_companion_is_built_against_a_split_torch(demo: Demo, tmp_path: Path) 
     host, parts = split_torch(demo.wheels()["torch"], tmp_path)
     verify = (
         "verify",
-        "--pytorch-rocm-arch",
+        "--gfx",
         ",".join(TARGETS),
         "--json",
         str(host),

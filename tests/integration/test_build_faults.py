@@ -427,9 +427,9 @@ def test_the_password_of_an_index_is_seen_by_nobody_but_the_index(
     """Neither in the plan, the record, a log or what is printed, nor in the arguments of any process."""
     url = f"http://user:{SECRET}@{index}"
     work = tmp_path / "work"
-    words = ["--index-url", url, "--work-dir", str(work), "--no-probe"]
-    words += ["--install-rocm", "--root-checkout-dir", str(world.sources), *TWO]
-    words += ["--output-dir", str(tmp_path / "out"), "--pytorch-rocm-arch", "gfx942"]
+    words = ["--rocm-index", url, "--work-dir", str(work), "--no-probe"]
+    words += ["--install-rocm", "--source-dir", str(world.sources), *TWO]
+    words += ["--output-dir", str(tmp_path / "out"), "--gfx", "gfx942"]
     plan = tmp_path / "plan.json"
     assert world.run("plan", *words, "-o", str(plan)).code == 0
     build = world.start("build", *words)
@@ -445,8 +445,8 @@ def test_the_password_of_an_index_is_seen_by_nobody_but_the_index(
     step = f"install-rocm-{TAG}"
     said = alone(world, step, plan)
     assert said.code == 2
-    assert f"error: the plan has --index-url http://***@{index}: its password is not in the plan" in said.err
-    assert "tip: give --index-url, or set ROCM_WHEELS_INDEX_URL" in said.err
+    assert f"error: the plan has --rocm-index http://***@{index}: its password is not in the plan" in said.err
+    assert "tip: give --rocm-index, or set ROCM_WHEELS_INDEX_URL" in said.err
     _Index.seen.clear()
     said = alone(world, step, plan, ROCM_WHEELS_INDEX_URL=url)
     assert said.code == 11, said.err

@@ -18,8 +18,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 def build(world: World, folder: Path, *words: str) -> Said:
     """Run a command of builds as far as it comes without ROCm."""
-    given = ["--root-checkout-dir", ".", "--output-dir", str(folder.parent / "dist")]
-    given += ["--pytorch-rocm-arch", "gfx942"]
+    given = ["--source-dir", ".", "--output-dir", str(folder.parent / "dist")]
+    given += ["--gfx", "gfx942"]
     return world.start(folder, "-m", "rocm_wheels", *words, *given)
 
 
@@ -27,7 +27,7 @@ def test_changed_sources_are_hipified_and_a_tree_that_is_not_is_refused(world: W
     trees = tmp_path / "trees"
     trees.mkdir()
     door, torch = CLONE / "repos/pytorch_torch_repo.py", trees / "pytorch"
-    assert world.start(trees, door, "checkout", "--repo", ".").code == 0
+    assert world.start(trees, door, "checkout", "--source-dir", ".").code == 0
     (torch / "a.cu").write_text("cuda mine\n")
     planned = build(world, trees, "plan")
     assert "not hipified yet; `build` hipifies them first" in planned.err
@@ -48,9 +48,9 @@ def test_a_step_of_a_plan_refuses_what_changed_since(world: World, tmp_path: Pat
     trees, made = tmp_path / "trees", tmp_path / "plan.json"
     trees.mkdir()
     door, torch = CLONE / "repos/pytorch_torch_repo.py", trees / "pytorch"
-    hipify = (door, "hipify", "--no-commit-hipify", "--repo", ".")
-    words = ("plan", "--only", "pytorch", "--install-rocm", "-o", str(made))
-    assert world.start(trees, door, "checkout", "--repo", ".").code == 0
+    hipify = (door, "hipify", "--no-commit-hipify", "--source-dir", ".")
+    words = ("plan", "--project", "pytorch", "--install-rocm", "-o", str(made))
+    assert world.start(trees, door, "checkout", "--source-dir", ".").code == 0
     (torch / "version.txt").write_text("2.10.0\n")
     assert world.start(trees, *hipify).code == 0
     planned = build(world, trees, *words)

@@ -33,14 +33,14 @@ def trees(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trees")
     lock = {**first_commits(world), "rocm": "7.1.0+x", "targets": ["gfx942", "gfx1100"], "pythons": [PYTHON]}
     write_lock(folder / "l.json", lock)
-    said = world.run(folder, "--lock", "l.json", "--repo", folder)
+    said = world.run(folder, "--lock", "l.json", "--source-dir", folder)
     assert said.code == 0, said.err
     return folder
 
 
 def build(world: World, trees: Path, *words: str, lock: str | Path = "l.json", **env: str) -> Said:
     script = CLONE / "build_tools/build_prod_wheels.py"
-    root = [] if "--root-checkout-dir" in words else ["--root-checkout-dir", "."]
+    root = [] if "--source-dir" in words else ["--source-dir", "."]
     return world.start(trees, script, "build", "--lock", lock, *root, "--output-dir", "dist", *words, **env)
 
 
@@ -53,9 +53,9 @@ def test_trees_that_are_as_locked(world: World, trees: Path) -> None:
     said = build(world, trees)
     assert (said.code, LAST in said.err) == (2, True), said.err
     assert re.search(r"lock l.json: 5 source trees match the lock \(sha256 [0-9a-f]{64}\)", said.err)
-    some = build(world, trees, "--no-build-pytorch-audio", "--pytorch-rocm-arch", "gfx1100;gfx942")
+    some = build(world, trees, "--no-build-pytorch-audio", "--gfx", "gfx1100;gfx942")
     assert "lock l.json: 4 source trees match the lock" in some.err
-    variable = build(world, trees, "--rocm-sdk-version", ">=7,<8", PYTORCH_ROCM_ARCH="gfx942 gfx1100")
+    variable = build(world, trees, "--rocm", ">=7,<8", PYTORCH_ROCM_ARCH="gfx942 gfx1100")
     assert LAST in variable.err
 
 
@@ -83,14 +83,14 @@ def test_every_tree_that_differs_is_named_with_the_way_back(
         f"  pytorch_audio: there is no source tree {trees}/pytorch_audio (--no-build-pytorch-audio leaves it",
         f"  pytorch_vision: it is at {'1' * 40}, not ",
         "  triton: its checkout was interrupted",
-        f"tip: `rocm-wheels checkout --lock l.json --repo {trees} {' '.join(ALL)}`",
+        f"tip: `rocm-wheels checkout --lock l.json --source-dir {trees} {' '.join(ALL)}`",
     ):
         assert line in said.err, said.err
 
     # what the tip says puts right what is nobody's work
     git("", "-C", str(trees / "pytorch"), "checkout", "-q", "plain.txt")
     git("", "-C", str(trees / "apex"), "reset", "-q", "--hard", "HEAD^")
-    back = world.run(trees, "--lock", "l.json", "--repo", trees, *ALL)
+    back = world.run(trees, "--lock", "l.json", "--source-dir", trees, *ALL)
     assert back.code == 0, back.err
     assert LAST in build(world, trees).err
 
@@ -99,15 +99,15 @@ def test_what_is_hipified_with_it_stays_yours(world: World, trees: Path) -> None
     git, torch = world.upstream.git, trees / "pytorch"
     script = CLONE / "repos/pytorch_torch_repo.py"
     (torch / "a.cu").write_text("cuda mine\n")
-    hipified = world.start(trees, script, "hipify", "--repo", ".", "--no-commit-hipify")
+    hipified = world.start(trees, script, "hipify", "--source-dir", ".", "--no-commit-hipify")
     assert hipified.code == 0, hipified.err
     assert "  pytorch: it was changed since its checkout" in build(world, trees).err
     git("", "-C", str(torch), "add", "-A")
     git("", "-C", str(torch), "commit", "-q", "-m", "Mine")
-    assert world.start(trees, script, "hipify", "--repo", ".").code == 0
+    assert world.start(trees, script, "hipify", "--source-dir", ".").code == 0
     said = build(world, trees)
     assert (said.code, "  pytorch: it was changed since its checkout" in said.err) == (10, True), said.err
-    back = world.run(trees, "--lock", "l.json", "--repo", ".", "torch")
+    back = world.run(trees, "--lock", "l.json", "--source-dir", ".", "torch")
     assert (back.code, "commits of yours" in back.err) == (0, True), back.err
     assert LAST in build(world, trees).err
 
@@ -169,15 +169,15 @@ def test_rocm_is_the_locked_version(trees: Path) -> None:
 
 # what the lock has else, what is given → exit code, what is said
 WRONG: list[tuple[dict[str, Any], list[str], int, str]] = [
-    ({}, ["--rocm-sdk-version", "==7.2.0"], 2, "'==7.2.0' contradicts {lock}, which says ROCm 7.1.0+x"),
-    ({}, ["--rocm-sdk-version", "7.1.0"], 11, "'7.1.0' is not a version specifier"),
-    ({}, ["--pytorch-rocm-arch", "gfx942"], 2, "--pytorch-rocm-arch 'gfx942' contradicts {lock}, which says"),
-    ({}, ["--pytorch-rocm-arch", "gfx9422"], 2, "did you mean gfx942"),
+    ({}, ["--rocm", "==7.2.0"], 2, "'==7.2.0' contradicts {lock}, which says ROCm 7.1.0+x"),
+    ({}, ["--rocm", "7.1.0"], 11, "'7.1.0' is not a version specifier"),
+    ({}, ["--gfx", "gfx942"], 2, "--gfx 'gfx942' contradicts {lock}, which says"),
+    ({}, ["--gfx", "gfx9422"], 2, "did you mean gfx942"),
     ({}, ["PYTORCH_ROCM_ARCH=gfx90a"], 2, "PYTORCH_ROCM_ARCH 'gfx90a' contradicts {lock}, which says gfx942"),
     ({"pythons": ["3.4", "3.14t"]}, [], 2, ", and {lock} is for 3.4, 3.14t"),
     ({"platform": "windows"}, [], 2, "{lock} is a lock for windows, and this is linux"),
     ({"projects": {}}, [], 2, "there is no project in it"),
-    ({}, ["--root-checkout-dir", "nowhere"], 2, "there is nothing to build"),
+    ({}, ["--source-dir", "nowhere"], 2, "there is nothing to build"),
     ({}, ["--lock", "nowhere.json"], 2, "cannot read nowhere.json"),
     ({}, ["--triton-dir", "plain"], 10, "  triton: {trees}/plain is not a git checkout"),
     ({}, ["--triton-dir", "cloned"], 10, "  triton: it was not checked out by rocm-wheels"),

@@ -45,7 +45,7 @@ def test_a_run_leaves_variants_beside_its_wheels(demo: Demo) -> None:
 
 
 def test_a_target_that_no_variant_can_state_is_refused_before_the_build(demo: Demo) -> None:
-    ended = demo.build(*VARIANT, "--pytorch-rocm-arch", "gfx942:xnack+", "--clean")
+    ended = demo.build(*VARIANT, "--gfx", "gfx942:xnack+", "--clean")
     assert ended.code == 2
     assert "holds gfx942:xnack+ and no plain code for it" in ended.err
 
@@ -104,7 +104,7 @@ def test_a_plan_changes_nothing_and_each_of_its_steps_runs_alone(demo: Demo, tmp
 
 def test_why_a_step_would_run(demo: Demo) -> None:
     assert demo.build(output="asked").code == 0  # a run of its own: the demo's goes by a lock
-    where = ("--root-checkout-dir", str(demo.folder / "sources"))
+    where = ("--source-dir", str(demo.folder / "sources"))
     name = next(path.stem for path in (work(demo) / "steps").glob("build-pytorch-*.json"))
     assert rocm_wheels(demo, "why", name, *where)[1] == f"{name}: up to date\n"
     file = demo.torch / "torch" / "__init__.py"
@@ -185,7 +185,7 @@ WRONG = [
     (["--set-env", "torch:USE_NCCL=0"], "there is no project torch; did you mean pytorch?"),
     (
         ["--set-env", "pytorch:PYTORCH_ROCM_ARCH=gfx90a"],
-        "PYTORCH_ROCM_ARCH is what --pytorch-rocm-arch decides",
+        "PYTORCH_ROCM_ARCH is what --gfx decides",
     ),
     (["--set-env", "pytorch:MY_TOKEN=x"], "MY_TOKEN is a secret by its name, and a plan is no place for one"),
     (["--set-env", "pytorch:A=1", "--set-env", "pytorch:A=2"], "--set-env gives A of pytorch twice"),
@@ -198,7 +198,7 @@ WRONG = [
     (["--min-cache-hits", "50"], "--min-cache-hits needs --use-ccache or --use-sccache"),
     (["--step-timeout", "soon"], "'soon' is not a length of time: 30s, 90m, 6h, 7d"),
     (["--step-timeout", "0"], "'0' is not a length of time"),
-    (["--per-target", "--pytorch-rocm-arch", "gfx942,gfx942"], "names gfx942 twice"),
+    (["--per-target", "--gfx", "gfx942,gfx942"], "names gfx942 twice"),
 ]
 
 

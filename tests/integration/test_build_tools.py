@@ -72,9 +72,9 @@ def test_tools_belong_to_their_environment(world: World, tree: Path) -> None:
     (tree.parent / "triton" / "build").mkdir(exist_ok=True)  # what setuptools and CMake leave
     try:
         for _ in range(2):  # and back
-            ended = world.build("--only", "pytorch", "--rocm-sdk-version", ">7.0")
+            ended = world.build("--project", "pytorch", "--rocm", ">7.0")
             assert ended.code == 0, ended.err
-            ended = world.build("--only", "pytorch")
+            ended = world.build("--project", "pytorch")
             assert ended.code == 0, ended.err
     finally:
         for place in world.work.glob("environments/*gt7.0*"):
@@ -84,7 +84,7 @@ def test_tools_belong_to_their_environment(world: World, tree: Path) -> None:
 def test_a_project_that_comes_later_gets_its_tools(world: World, tree: Path) -> None:
     for place in world.work.glob("environments/*/tools"):
         shutil.rmtree(place)
-    assert world.build("--only", "triton").code == 0
+    assert world.build("--project", "triton").code == 0
     assert [place.name for place in world.work.glob("environments/*/tools/*")] == ["triton"]
     ended = world.build()
     assert ended.code == 0, ended.err
@@ -93,5 +93,5 @@ def test_a_project_that_comes_later_gets_its_tools(world: World, tree: Path) -> 
 def test_what_lies_in_the_tree_is_not_what_builds_it(world: World, tree: Path) -> None:
     for name in ("build.py", "packaging.py", "pyproject_hooks.py"):
         (tree / name).write_text("raise SystemExit('the tree is on the path of the front end')\n")
-    ended = world.build("--only", "pytorch")
+    ended = world.build("--project", "pytorch")
     assert ended.code == 0, ended.err

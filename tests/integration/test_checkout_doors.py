@@ -65,31 +65,31 @@ def test_help_is_quick(doors: Doors, door: str, command: str) -> None:
     loads = [sys.executable, "-X", "importtime", str(CLONE / "repos" / door), command, "--help"]
     done = subprocess.run(loads, capture_output=True, text=True, check=True)
     assert "--checkout-dir" in done.stdout
-    assert ("--torch-dir" in done.stdout) == (door == AUDIO and command == "checkout")
+    assert ("--pytorch-dir" in done.stdout) == (door == AUDIO and command == "checkout")
     for heavy in ("pydantic", "yaml", "rocm_wheels.sources", "git"):
         assert f" {heavy}\n" not in done.stderr, heavy
 
 
 def test_torch_then_audio_by_its_pin(doors: Doors, upstream: Upstream) -> None:
-    origin = ("--gitrepo-origin", upstream.url)
-    torch = doors(TORCH, "checkout", "--repo", "here", *origin, "--repo-hashtag", "main", "--depth", "1")
+    origin = ("--origin", upstream.url)
+    torch = doors(TORCH, "checkout", "--source-dir", "here", *origin, "--ref", "main", "--depth", "1")
     assert torch.code == 0, torch.err
     assert "main of file://" in torch.err
     assert "(options)" in torch.err
-    unpinned = doors(AUDIO, "checkout", "--repo", "here", *origin, "--require-related-commit")
+    unpinned = doors(AUDIO, "checkout", "--source-dir", "here", *origin, "--require-related-commit")
     assert unpinned.code == 10
     assert "there is no here/pytorch/related_commits" in unpinned.err
     assert not (doors.folder / "here/pytorch_audio").exists()
     pull = upstream.git("root", "rev-parse", "refs/pull/7/head")
     row = f"ubuntu|pytorch|torchaudio|release/x|{pull}|{upstream.url}\n"
     (doors.folder / "here/pytorch/related_commits").write_text(row)
-    audio = doors(AUDIO, "checkout", "--repo", "here", "--repo-name", "audio", *origin)
+    audio = doors(AUDIO, "checkout", "--source-dir", "here", "--repo-name", "audio", *origin)
     assert audio.code == 0, audio.err
     assert "related_commits line 1, branch release/x" in audio.err
     assert "nothing to hipify in the tree of pytorch_audio: setup.py translates" in audio.err
     assert "as it was" not in audio.err
     assert upstream.git(doors.folder / "here/audio", "rev-parse", "HEAD") == pull
-    own = doors(AUDIO, "checkout", "--repo", "here", "--repo-name", "audio", *origin, "--repo-hashtag", "v1")
+    own = doors(AUDIO, "checkout", "--source-dir", "here", "--repo-name", "audio", *origin, "--ref", "v1")
     assert own.code == 0, own.err
     assert upstream.git(doors.folder / "here/audio", "describe", "--all", "HEAD") != pull
 
@@ -102,9 +102,9 @@ def test_a_relative_folder_is_an_origin(doors: Doors, upstream: Upstream) -> Non
             "checkout",
             "--checkout-dir",
             "tree",
-            "--gitrepo-origin",
+            "--origin",
             relative,
-            "--repo-hashtag",
+            "--ref",
             "main",
         )
         assert said.code == 0, said.err
@@ -112,7 +112,7 @@ def test_a_relative_folder_is_an_origin(doors: Doors, upstream: Upstream) -> Non
 
 
 def test_credentials_are_not_printed(doors: Doors) -> None:
-    origin = ("--gitrepo-origin", "http://me:secret@127.0.0.1:1/x.git")
+    origin = ("--origin", "http://me:secret@127.0.0.1:1/x.git")
     said = doors(TORCH, "checkout", "--checkout-dir", "t", *origin, "--retries", "1")
     assert said.code == 10
     assert "trying again" in said.err
@@ -122,19 +122,19 @@ def test_credentials_are_not_printed(doors: Doors) -> None:
 
 # what is given → what is said, exit code; the disk is as it was
 WRONG: list[tuple[str, list[str], int, str]] = [
-    (TORCH, ["--repo-hashtag", "nowhere"], 10, "has no branch, tag or ref nowhere"),
-    (TORCH, ["--repo-hashtag", "abcdef0123"], 10, "a commit needs all 40 digits"),
-    (TORCH, ["--repo-hashtag", "0" * 39 + "1"], 10, "the server may not have this commit"),
-    (TORCH, ["--repo-hashtag", "refs/pull/8/head"], 10, "has no branch, tag or ref refs/pull/8/head"),
-    (TORCH, ["--repo-hashtag", "same"], 10, "is ambiguous: refs/heads/same is"),
-    (TORCH, ["--repo-hashtag", "--upload-pack=x"], 2, "is not a ref"),
-    (TORCH, ["--repo-hashtag", "two words"], 2, "is not a ref"),
-    (TORCH, ["--repo-hashtag", ""], 2, "'' is not a ref"),
-    (TORCH, ["--repo-hashtag", "main~1"], 2, "is not a ref"),
-    (TORCH, ["--gitrepo-origin", "file:///nowhere"], 10, "does not appear to be a git repository"),
-    (TORCH, ["--gitrepo-origin", "no/such/folder"], 10, "no/such/folder"),
-    (TORCH, ["--gitrepo-origin", "--upload-pack=x"], 2, "is not a repository"),
-    (TORCH, ["--gitrepo-origin", ""], 2, "'' is not a repository"),
+    (TORCH, ["--ref", "nowhere"], 10, "has no branch, tag or ref nowhere"),
+    (TORCH, ["--ref", "abcdef0123"], 10, "a commit needs all 40 digits"),
+    (TORCH, ["--ref", "0" * 39 + "1"], 10, "the server may not have this commit"),
+    (TORCH, ["--ref", "refs/pull/8/head"], 10, "has no branch, tag or ref refs/pull/8/head"),
+    (TORCH, ["--ref", "same"], 10, "is ambiguous: refs/heads/same is"),
+    (TORCH, ["--ref", "--upload-pack=x"], 2, "is not a ref"),
+    (TORCH, ["--ref", "two words"], 2, "is not a ref"),
+    (TORCH, ["--ref", ""], 2, "'' is not a ref"),
+    (TORCH, ["--ref", "main~1"], 2, "is not a ref"),
+    (TORCH, ["--origin", "file:///nowhere"], 10, "does not appear to be a git repository"),
+    (TORCH, ["--origin", "no/such/folder"], 10, "no/such/folder"),
+    (TORCH, ["--origin", "--upload-pack=x"], 2, "is not a repository"),
+    (TORCH, ["--origin", ""], 2, "'' is not a repository"),
     (TORCH, ["--checkout-dir", "a-file"], 10, "a-file is not a folder"),
     (TORCH, ["--checkout-dir", "full"], 10, "full is not empty and not a git checkout"),
     (TORCH, ["--checkout-dir", "other"], 10, "is a clone of file:///elsewhere"),
@@ -142,10 +142,10 @@ WRONG: list[tuple[str, list[str], int, str]] = [
     (TORCH, ["--repo-name", "../up"], 2, "is not the name of a folder"),
     (TORCH, ["--depth", "0"], 2, "0 is not in the range 1<=x"),
     (TORCH, ["--jobs", "many"], 2, "'many' is not a valid integer"),
-    (TORCH, ["--torch-dir", "x"], 2, "No such option"),
-    (AUDIO, ["--torch-dir", "nowhere"], 2, "--torch-dir nowhere is not a folder"),
-    (AUDIO, ["--torch-dir", "bad-pins"], 2, "related_commits:2: a row has 6 fields"),
-    (AUDIO, ["--torch-dir", "full", "--require-related-commit"], 10, "there is no full/related_commits"),
+    (TORCH, ["--pytorch-dir", "x"], 2, "No such option"),
+    (AUDIO, ["--pytorch-dir", "nowhere"], 2, "--pytorch-dir nowhere is not a folder"),
+    (AUDIO, ["--pytorch-dir", "bad-pins"], 2, "related_commits:2: a row has 6 fields"),
+    (AUDIO, ["--pytorch-dir", "full", "--require-related-commit"], 10, "there is no full/related_commits"),
 ]
 
 
@@ -169,9 +169,9 @@ def test_wrong_input(
     upstream.git(doors.folder, "init", "-q", "other")
     upstream.git(doors.folder / "other", "remote", "add", "origin", "file:///elsewhere")
     before = doors.everything()
-    default = ["--repo", "deep/er", "--gitrepo-origin", upstream.url]
-    if "--repo-hashtag" not in options and "--torch-dir" not in options:
-        default += ["--repo-hashtag", "main"]
+    default = ["--source-dir", "deep/er", "--origin", upstream.url]
+    if "--ref" not in options and "--pytorch-dir" not in options:
+        default += ["--ref", "main"]
     enter(monkeypatch, doors.folder, upstream.env)
     ended, err = (
         run_command(make_recipe_group(PROJECTS[name]), ["checkout", *default, *options]),
@@ -194,15 +194,15 @@ def test_a_state_of_another_version(doors: Doors, upstream: Upstream) -> None:
         "checkout",
         "--checkout-dir",
         "t",
-        "--gitrepo-origin",
+        "--origin",
         upstream.url,
         "--no-submodules",
     )
-    assert doors(*arguments, "--repo-hashtag", "main").code == 0
+    assert doors(*arguments, "--ref", "main").code == 0
     state = doors.folder / "t/.git/rocm-wheels/state.json"
     for text in ('{"format": 99}', "{", "[]"):
         state.write_text(text)
         files = content(doors.folder / "t")
-        said = doors(*arguments, "--repo-hashtag", "feature")
+        said = doors(*arguments, "--ref", "feature")
         assert (said.code, "cannot be understood" in said.err) == (10, True), said.err
         assert content(doors.folder / "t") == files

@@ -46,10 +46,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 def test_all_of_the_lock_then_nothing_to_do_then_back(world: World, tmp_path: Path) -> None:
-    assert world.run(tmp_path, "torch", "--repo", "trees").code == 0  # a newer one
+    assert world.run(tmp_path, "torch", "--source-dir", "trees").code == 0  # a newer one
     lock = first_commits(world)
     write_lock(tmp_path / "l.json", lock)
-    said = world.run(tmp_path, "--lock", "l.json", "--repo", "trees")
+    said = world.run(tmp_path, "--lock", "l.json", "--source-dir", "trees")
     assert said.code == 0, said.err
     lines = dict(line.split("  ", 1) for line in said.out.splitlines())
     assert sorted(lines) == sorted(ALL)
@@ -61,27 +61,27 @@ def test_all_of_the_lock_then_nothing_to_do_then_back(world: World, tmp_path: Pa
         assert f"at {project['commit'][:12]} ({project['ref']})" in lines[name]
     assert "[pytorch] v1 at " in said.err
     assert "(lock l.json)" in said.err
-    again = world.run(tmp_path, "--lock", "l.json", "--repo", "trees")
+    again = world.run(tmp_path, "--lock", "l.json", "--source-dir", "trees")
     assert (again.code, again.err.count("nothing to do")) == (0, 5), again.err
 
 
 def test_named_ones_and_the_doors(world: World, tmp_path: Path) -> None:
     lock = write_lock(tmp_path / "l.json", first_commits(world))
-    said = world.run(tmp_path, "torchvision", "apex", "--lock", lock, "--repo", "trees")
+    said = world.run(tmp_path, "torchvision", "apex", "--lock", lock, "--source-dir", "trees")
     assert said.code == 0, said.err
     assert sorted(path.name for path in (tmp_path / "trees").iterdir()) == ["apex", "pytorch_vision"]
-    # the doors: the same, and --gitrepo-origin is another place for the locked commit
+    # the doors: the same, and --origin is another place for the locked commit
     audio = world.door(tmp_path, AUDIO, "--lock", lock, "--checkout-dir", "mine")
     assert audio.code == 0, audio.err
     assert world.head(tmp_path / "mine") == first_commits(world)["projects"]["pytorch_audio"]["commit"]
     there = world.door(
-        tmp_path, AUDIO, "--lock", lock, "--checkout-dir", "other", "--gitrepo-origin", world.base / "audio"
+        tmp_path, AUDIO, "--lock", lock, "--checkout-dir", "other", "--origin", world.base / "audio"
     )
     assert there.code == 0, there.err
     assert "(lock " in there.err
-    assert "origin: --gitrepo-origin" in there.err
+    assert "origin: --origin" in there.err
     assert world.head(tmp_path / "other") == world.head(tmp_path / "mine")
-    torch = world.door(tmp_path, TORCH, "--lock", lock, "--repo", "trees", "--no-submodules")
+    torch = world.door(tmp_path, TORCH, "--lock", lock, "--source-dir", "trees", "--no-submodules")
     assert torch.code == 0, torch.err
     assert "--no-submodules: the 2 in " in torch.err
 
@@ -93,7 +93,7 @@ def test_the_patch_set_is_the_locked_one(world: World, tmp_path: Path) -> None:
     digest = read_patch_set(tmp_path / "patches/pytorch_audio/2.9").digest
     lock = first_commits(world)
     lock["projects"]["pytorch_audio"]["patches"] = {"name": "2.9", "digest": digest}
-    where = ("--patch-dir", "patches", "--repo", "trees")
+    where = ("--patch-dir", "patches", "--source-dir", "trees")
     said = world.run(tmp_path, "torchaudio", "--lock", write_lock(tmp_path / "l.json", lock), *where)
     assert said.code == 0, said.err
     assert (tmp_path / "trees/pytorch_audio/version.txt").read_text() == "audio 1.0.1\n"
@@ -126,7 +126,7 @@ def test_a_manifest_is_a_lock(world: World, tmp_path: Path) -> None:
     for name in ("pytorch", "apex"):
         manifest[name] = {"repo": projects[name]["origin"], "commit": projects[name]["commit"]}
     (tmp_path / "m.json").write_text(json.dumps(manifest))
-    said = world.run(tmp_path, "--lock", "m.json", "--repo", "trees")
+    said = world.run(tmp_path, "--lock", "m.json", "--source-dir", "trees")
     assert said.code == 0, said.err
     assert world.head(tmp_path / "trees/apex") == projects["apex"]["commit"]
 
@@ -136,12 +136,12 @@ def test_one_that_fails_takes_no_other_away(world: World, tmp_path: Path) -> Non
     lock = first_commits(world)
     lock["projects"]["apex"]["commit"] = "1" * 40
     write_lock(tmp_path / "l.json", lock)
-    said = world.run(tmp_path, "--lock", "l.json", "--repo", "deep/er")
+    said = world.run(tmp_path, "--lock", "l.json", "--source-dir", "deep/er")
     assert said.code == 10
     assert [line.split()[0] for line in said.out.splitlines() if line.endswith("failed")] == ["apex"]
     trees = tmp_path / "deep/er"
     assert sorted(path.name for path in trees.iterdir()) == [name for name in ALL if name != "apex"]
-    alone = world.run(tmp_path, "apex", "--lock", "l.json", "--repo", "other/place")
+    alone = world.run(tmp_path, "apex", "--lock", "l.json", "--source-dir", "other/place")
     assert (alone.code, (tmp_path / "other").exists()) == (10, False)
 
 
@@ -180,7 +180,9 @@ def test_a_lock_that_was_changed_by_hand(
 ) -> None:
     lock = first_commits(world)
     change(lock)
-    ended = world.run(tmp_path, "torch", "--lock", write_lock(tmp_path / "l.json", lock), "--repo", "trees")
+    ended = world.run(
+        tmp_path, "torch", "--lock", write_lock(tmp_path / "l.json", lock), "--source-dir", "trees"
+    )
     assert ended.code == 10
     assert re.search(said, ended.err), ended.err
     assert f"changed the lock by hand; `rocm-wheels lock update {tmp_path}/l.json pytorch`" in ended.err
@@ -190,21 +192,21 @@ def test_a_lock_that_was_changed_by_hand(
 BOTH = "--lock says which commits and patches, and so do"
 WRONG: list[tuple[list[str], int, str]] = [
     (["--line", "2.9"], 2, f"{BOTH}es --line\n"),
-    (["--torch-dir", "."], 2, f"{BOTH}es --torch-dir\n"),
+    (["--pytorch-dir", "."], 2, f"{BOTH}es --pytorch-dir\n"),
     (["--no-patch", "--require-related-commit"], 2, f"{BOTH} --require-related-commit, --no-patch\n"),
     (["--all"], 2, "--all and --lock exclude each other"),
     (["torch", "torchaudio", "apex"], 2, "l.json has no apex; it has pytorch, pytorch_audio"),
     (["tourch"], 2, "did you mean torch?"),
     (["--patch-dir", "nowhere"], 2, "--patch-dir nowhere is not a folder"),
-    ([AUDIO, "--repo-hashtag", "main"], 2, f"{BOTH}es --repo-hashtag\n"),
+    ([AUDIO, "--ref", "main"], 2, f"{BOTH}es --ref\n"),
     ([AUDIO, "--patchset", "x"], 2, f"{BOTH}es --patchset\n"),
-    ([AUDIO, "--torch-dir", "."], 2, f"{BOTH}es --torch-dir\n"),
+    ([AUDIO, "--pytorch-dir", "."], 2, f"{BOTH}es --pytorch-dir\n"),
     (["pytorch_triton_repo.py", "--release"], 2, f"{BOTH}es --release\n"),
     (["pytorch_triton_repo.py"], 2, "l.json has no triton; it has pytorch, pytorch_audio"),
     ([TORCH, "--lock", "nowhere.json"], 2, "cannot read nowhere.json"),
     ([TORCH, "--lock", "windows.json"], 2, "windows.json is a lock for windows, and this is linux"),
     ([TORCH, "--lock", "empty.json"], 2, "empty.json"),
-    ([TORCH, "--gitrepo-origin", "no/such/place"], 10, "no/such/place"),
+    ([TORCH, "--origin", "no/such/place"], 10, "no/such/place"),
 ]
 
 
@@ -217,7 +219,7 @@ def test_wrong_input(world: World, tmp_path: Path, row: tuple[list[str], int, st
     write_lock(tmp_path / "windows.json", {**lock, "platform": "windows"})
     (tmp_path / "empty.json").write_text("")
     before = content(tmp_path)
-    options = ["--lock", "l.json", "--repo", "deep/er"]
+    options = ["--lock", "l.json", "--source-dir", "deep/er"]
     if words[0].endswith(".py"):
         said = world.door(tmp_path, words[0], *options, *words[1:])
     else:

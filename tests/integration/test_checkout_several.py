@@ -23,7 +23,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 def test_all_five_then_nothing_to_do(world: World, tmp_path: Path) -> None:
-    said = world.run(tmp_path, "--all", "--repo", "trees")
+    said = world.run(tmp_path, "--all", "--source-dir", "trees")
     assert said.code == 0, said.err
     lines = said.out.splitlines()
     assert [line.split()[0] for line in lines] == list(ALL)
@@ -37,7 +37,7 @@ def test_all_five_then_nothing_to_do(world: World, tmp_path: Path) -> None:
     assert "related_commits line 2, branch release/x" in said.err
     assert (tmp_path / "trees/pytorch/hip/a.hip").exists()
 
-    again = world.run(tmp_path, "torch", *COMPANIONS, "pytorch", "--repo", "trees")
+    again = world.run(tmp_path, "torch", *COMPANIONS, "pytorch", "--source-dir", "trees")
     assert again.code == 0, again.err
     assert again.out.count("  as it was at ") == 5
     assert again.err.count("nothing to do") == 5
@@ -49,7 +49,7 @@ def test_a_failure_stops_none_of_the_others(world: World, tmp_path: Path) -> Non
     for name in ("pytorch_audio", "triton"):
         (trees / name).mkdir(parents=True)
         (trees / name / "mine.txt").write_text("mine\n")
-    said = world.run(tmp_path, "--all", "--repo", trees)
+    said = world.run(tmp_path, "--all", "--source-dir", trees)
     assert said.code == 10
     assert re.findall(r"^(\S+) +failed$", said.out, re.MULTILINE) == ["pytorch_audio", "triton"]
     assert said.out.count("checked out at") == 3
@@ -63,20 +63,20 @@ def test_a_tip_names_options_of_this_command_alone(world: World, tmp_path: Path)
     moved = upstream.rename(world.base / "moved")
     try:
         said = world.run(
-            tmp_path, "torch", "--repo", "trees", "--retries", "0", "--mirror-dir", tmp_path / "m"
+            tmp_path, "torch", "--source-dir", "trees", "--retries", "0", "--mirror-dir", tmp_path / "m"
         )
     finally:
         moved.rename(upstream)
     assert said.code == 10
-    assert "tip: check the network and the origin in the recipe; nothing was changed" in said.err
+    assert "tip: check --origin and the network; nothing was changed" in said.err
     assert "for a commit (--lock)" in said.err
-    assert not re.search("--gitrepo-origin|--repo-hashtag|--checkout-dir", said.err)
+    assert not re.search("--origin|--ref|--checkout-dir", said.err)
 
 
 def test_nothing_begins_that_reads_in_a_torch_which_failed(world: World, tmp_path: Path) -> None:
     (tmp_path / "pytorch").mkdir()
     (tmp_path / "pytorch/mine.txt").write_text("mine\n")
-    said = world.run(tmp_path, "torchaudio", "torch", "--repo", tmp_path)
+    said = world.run(tmp_path, "torchaudio", "torch", "--source-dir", tmp_path)
     assert said.code == 10
     assert said.out.splitlines() == [
         "pytorch_audio  not begun: its commit is read in pytorch",
@@ -86,15 +86,29 @@ def test_nothing_begins_that_reads_in_a_torch_which_failed(world: World, tmp_pat
 
 
 def test_companions_of_a_torch_that_is_elsewhere(world: World, tmp_path: Path) -> None:
-    assert world.run(tmp_path, "torch", "--repo", "a", "--no-hipify", "--no-submodules").code == 0
+    assert world.run(tmp_path, "torch", "--source-dir", "a", "--no-hipify", "--no-submodules").code == 0
     said = world.run(
-        tmp_path, "apex", "torchvision", "--repo", "b", "--torch-dir", "a/pytorch", "--require-related-commit"
+        tmp_path,
+        "apex",
+        "torchvision",
+        "--source-dir",
+        "b",
+        "--pytorch-dir",
+        "a/pytorch",
+        "--require-related-commit",
     )
     assert said.code == 0, said.err
     assert sorted(path.name for path in (tmp_path / "b").iterdir()) == ["apex", "pytorch_vision"]
     (tmp_path / "a/pytorch/related_commits").unlink()
     missing = world.run(
-        tmp_path, "apex", "torchvision", "--repo", "c", "--torch-dir", "a/pytorch", "--require-related-commit"
+        tmp_path,
+        "apex",
+        "torchvision",
+        "--source-dir",
+        "c",
+        "--pytorch-dir",
+        "a/pytorch",
+        "--require-related-commit",
     )
     assert missing.code == 10
     assert missing.err.count("there is no a/pytorch/related_commits") == 2
@@ -108,9 +122,9 @@ def test_an_interruption_ends_them_all(world: World, tmp_path: Path) -> None:
     stall = f'case "$*" in *" fetch "*) touch "{tmp_path}/fetching-$$"; sleep 600;; esac'
     (slow / "git").write_text(f'#!/bin/sh\n{stall}\nexec {real} "$@"\n')
     (slow / "git").chmod(0o755)
-    assert world.run(tmp_path, "torch", "--repo", "trees", "--no-hipify", "--no-submodules").code == 0
+    assert world.run(tmp_path, "torch", "--source-dir", "trees", "--no-hipify", "--no-submodules").code == 0
     env = {**world.env, "PATH": f"{slow}{os.pathsep}{world.env['PATH']}"}
-    argv = [sys.executable, "-m", "rocm_wheels", "checkout", *COMPANIONS, "--repo", "trees"]
+    argv = [sys.executable, "-m", "rocm_wheels", "checkout", *COMPANIONS, "--source-dir", "trees"]
     child = subprocess.Popen(argv, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 30
     while len(list(tmp_path.glob("fetching-*"))) < len(COMPANIONS) and time.monotonic() < deadline:
@@ -121,7 +135,7 @@ def test_an_interruption_ends_them_all(world: World, tmp_path: Path) -> None:
     assert "Traceback" not in err
     for note in tmp_path.glob("fetching-*"):
         assert not Path(f"/proc/{note.name.split('-')[1]}").exists()
-    assert world.run(tmp_path, *COMPANIONS, "--repo", "trees").code == 0
+    assert world.run(tmp_path, *COMPANIONS, "--source-dir", "trees").code == 0
 
 
 def test_an_interruption_ends_what_waits(world: World, tmp_path: Path) -> None:
@@ -132,8 +146,8 @@ def test_an_interruption_ends_what_waits(world: World, tmp_path: Path) -> None:
     fail = 'case "$*" in *" fetch "*) echo "fatal: the remote end hung up unexpectedly" >&2; exit 128;; esac'
     (flaky / "git").write_text(f'#!/bin/sh\n{fail}\nexec {real} "$@"\n')
     (flaky / "git").chmod(0o755)
-    assert world.run(tmp_path, "torch", "--repo", "trees", "--no-hipify", "--no-submodules").code == 0
-    assert world.run(tmp_path, "apex", "--repo", "trees", "--mirror-dir", "mirrors").code == 0
+    assert world.run(tmp_path, "torch", "--source-dir", "trees", "--no-hipify", "--no-submodules").code == 0
+    assert world.run(tmp_path, "apex", "--source-dir", "trees", "--mirror-dir", "mirrors").code == 0
     (mirror,) = (path.parent for path in tmp_path.glob("mirrors/**/HEAD"))
     shutil.rmtree(tmp_path / "trees/apex")
     rows: list[tuple[list[str], dict[str, str], str]] = [
@@ -145,7 +159,7 @@ def test_an_interruption_ends_what_waits(world: World, tmp_path: Path) -> None:
             for ref in (mirror / "refs").rglob("*"):
                 if ref.is_file():
                     ref.unlink()  # so that there is something to fetch
-            argv = [sys.executable, "-m", "rocm_wheels", "checkout", *words, "--repo", "trees"]
+            argv = [sys.executable, "-m", "rocm_wheels", "checkout", *words, "--source-dir", "trees"]
             child = subprocess.Popen(
                 argv, cwd=tmp_path, env={**world.env, **env}, stderr=subprocess.PIPE, text=True
             )
@@ -166,18 +180,18 @@ WRONG: list[tuple[list[str], int, str]] = [
     ([""], 2, "there is no project ''"),
     (["../apex"], 2, "there is no project '../apex'"),
     (["torch", "--line", "2.99"], 2, "there is no release line '2.99'"),
-    (["apex", "--torch-dir", "nowhere"], 2, "--torch-dir nowhere is not a folder"),
-    (["apex", "torch", "--torch-dir", "."], 2, "--torch-dir says where torch is, but pytorch is among"),
+    (["apex", "--pytorch-dir", "nowhere"], 2, "--pytorch-dir nowhere is not a folder"),
+    (["apex", "torch", "--pytorch-dir", "."], 2, "--pytorch-dir says where torch is, but pytorch is among"),
     (["torch", "--require-related-commit"], 2, "--require-related-commit: no tree has pins of pytorch"),
     (["--all", "--patch-dir", "nowhere"], 2, "--patch-dir nowhere is not a folder"),
     (["--all", "--patch-dir", ".", "--no-patch"], 2, "--no-patch and --patch-dir contradict each other"),
     (["--all", "--mirror-dir", "deep/er/apex/m"], 2, "deep/er/apex/m is inside the checkout"),
     (["--all", "--depth", "0"], 2, "0 is not in the range"),
-    (["torch", "--repo-hashtag", "main"], 2, "No such option"),
+    (["torch", "--reff", "main"], 2, "No such option"),
     (["triton"], 10, "error: triton: triton must be pinned, and there is no deep/er/pytorch/"),
-    (["torch", "--repo", "a-file"], 10, "a-file is not a folder"),
-    (["torch", "--repo", "a-file/deep/er"], 10, "a-file is not a folder"),
-    (["torch", "--repo", "dangling"], 10, "dangling is not a folder"),
+    (["torch", "--source-dir", "a-file"], 10, "a-file is not a folder"),
+    (["torch", "--source-dir", "a-file/deep/er"], 10, "a-file is not a folder"),
+    (["torch", "--source-dir", "dangling"], 10, "dangling is not a folder"),
 ]
 
 
@@ -187,7 +201,7 @@ def test_wrong_input(world: World, tmp_path: Path, row: tuple[list[str], int, st
     (tmp_path / "a-file").write_text("a file")
     (tmp_path / "dangling").symlink_to("nowhere")
     before = content(tmp_path)
-    said = world.run(tmp_path, "--repo", "deep/er", *words)
+    said = world.run(tmp_path, "--source-dir", "deep/er", *words)
     assert (said.code, message in said.err) == (code, True), said.err
     assert content(tmp_path) == before
     assert not (tmp_path / "deep").exists()

@@ -37,7 +37,7 @@ class Place:
     def checkout(self, door: str, *words: str | Path, code: int = 0) -> str:
         """Check out of the upstream, below the folder `here`."""
         return self(
-            door, "checkout", "--repo", "here", "--gitrepo-origin", self.upstream.url, *words, code=code
+            door, "checkout", "--source-dir", "here", "--origin", self.upstream.url, *words, code=code
         )
 
     def write(self, name: str, text: str) -> None:
@@ -88,7 +88,7 @@ def test_triton_by_its_pin_leaves_variables_and_not_a_commit(place: Place) -> No
     feature = place.upstream.git("root", "rev-parse", "feature")
     place.write(PIN, f"{feature}\n")
     said = place.checkout(TRITON)
-    assert f"({Path('here/pytorch') / PIN}; origin: --gitrepo-origin)" in said
+    assert f"({Path('here/pytorch') / PIN}; origin: --origin)" in said
     tree = place.folder / "here/triton"
     left = tree / "build_env.json"
     assert json.loads(left.read_text()) == {"TRITON_WHEEL_VERSION_SUFFIX": ""}
@@ -99,11 +99,11 @@ def test_triton_by_its_pin_leaves_variables_and_not_a_commit(place: Place) -> No
     left.unlink()
     assert "variables for the build of triton" in place.checkout(TRITON)
     left.unlink()
-    assert "variables for the build of triton" in place(TRITON, "hipify", "--repo", "here")
+    assert "variables for the build of triton" in place(TRITON, "hipify", "--source-dir", "here")
     place.checkout(TRITON, "--no-hipify")
     assert not left.exists()
     left.write_text('{"MY": "own"}\n')
-    assert "is not ours; it is left as it is" in place.checkout(TRITON, "--repo-hashtag", "main")
+    assert "is not ours; it is left as it is" in place.checkout(TRITON, "--ref", "main")
     assert left.read_text() == '{"MY": "own"}\n'
 
 
@@ -122,7 +122,7 @@ def test_release_branch_that_goes_with_torch(place: Place) -> None:
 # files of the torch tree, door, options → exit code, what is said; the disk is as it was
 WRONG: list[tuple[dict[str, str], str, list[str], int, str]] = [
     ({}, TRITON, [], 10, f"triton must be pinned, and there is no {Path('here/pytorch') / PIN}"),
-    ({}, TRITON, ["--torch-dir", "elsewhere"], 2, "--torch-dir elsewhere is not a folder"),
+    ({}, TRITON, ["--pytorch-dir", "elsewhere"], 2, "--pytorch-dir elsewhere is not a folder"),
     ({PIN: "main\n"}, TRITON, [], 2, "triton.txt:1: a pin must be a commit of 40 hex digits, not 'main'"),
     ({PIN: "\n# later\n"}, TRITON, [], 2, "triton.txt: there is no commit in it"),
     ({PIN: "1" * 40 + "\n" + "2" * 40}, TRITON, [], 2, "triton.txt:2: a second commit; line 1 has one"),
@@ -130,8 +130,8 @@ WRONG: list[tuple[dict[str, str], str, list[str], int, str]] = [
     ({PIN: "1" * 40}, TRITON, ["--release"], 10, f"--release: there is no {Path('here/pytorch') / VERSION}"),
     ({VERSION: "three\n"}, TRITON, ["--release"], 2, "triton_version.txt:1: a version of a release is like"),
     ({VERSION: "9.9.0\n"}, TRITON, ["--release"], 10, "has no branch, tag or ref release/9.9.x"),
-    ({VERSION: "3.7.0"}, TRITON, ["--release", "--repo-hashtag", "main"], 2, "exclude each other"),
-    ({}, TRITON, ["--repo-hashtag", "no such"], 2, "is not a ref"),
+    ({VERSION: "3.7.0"}, TRITON, ["--release", "--ref", "main"], 2, "exclude each other"),
+    ({}, TRITON, ["--ref", "no such"], 2, "is not a ref"),
     ({}, VISION, ["--release"], 2, "No such option"),
     ({}, VISION, ["--require-related-commit"], 10, "pytorch_vision must be pinned, and there is no "),
     ({".github/ci_commit_pins/vision.txt": "r2.9"}, VISION, [], 2, "vision.txt:1: a pin must be a commit"),
@@ -180,7 +180,7 @@ def test_a_sixth_project_is_one_new_file(place: Place, tmp_path: Path) -> None:
     pins.mkdir()
     (pins / "related_commits").write_text(f"ubuntu|pytorch|torchcodec|main|{pull}|{place.upstream.url}\n")
     door = "from rocm_wheels.cli.checkout import make_recipe_group; make_recipe_group('torchcodec')()"
-    words = ("checkout", "--gitrepo-origin", place.upstream.url, "--require-related-commit")
+    words = ("checkout", "--origin", place.upstream.url, "--require-related-commit")
     assert "related_commits line 1, branch main" in run("-c", door, *words)
     assert place.upstream.git(clone / "repos/torchcodec", "rev-parse", "HEAD") == pull
     order = (
@@ -189,7 +189,7 @@ def test_a_sixth_project_is_one_new_file(place: Place, tmp_path: Path) -> None:
     )
     names = ["triton", "pytorch", "apex", "pytorch_audio", "pytorch_vision", "torchcodec"]
     assert str(names) in run("-c", order)
-    assert "--torchcodec-ref REF" in run("-m", "rocm_wheels", "lock", "--help")
+    assert "--torchcodec-ref REF" in run("-m", "rocm_wheels", "lock", "make", "--help")
     place.upstream.git("root", "checkout", "-q", "-b", "pins")
     (place.upstream.root / "related_commits").write_text((pins / "related_commits").read_text())
     place.upstream.commit("root", "pin torchcodec")

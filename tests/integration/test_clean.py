@@ -297,9 +297,9 @@ def test_trees_that_wait_in_checkouts(tmp_path: Path) -> None:
     (root / ".rocm-wheels").mkdir()
     clean("--work-dir", root / ".rocm-wheels", "--older-than", "7d")
     assert len(list(waiting.iterdir())) == 2  # a work directory alone says nothing about checkouts
-    said = clean("--root-checkout-dir", root, "--older-than", "7d", "--json")
+    said = clean("--source-dir", root, "--older-than", "7d", "--json")
     assert [one["path"] for one in json.loads(said.stdout)["pieces"]] == [str(waiting / "aaaaaaaaaaaa")]
     assert [path.name for path in waiting.iterdir()] == ["bbbbbbbbbbbb"]
     with held_by(source / ".git" / "rocm-wheels", "build-pytorch-cp311") as pid:
-        said = clean("--root-checkout-dir", root, "--what", "trees", code=2)
+        said = clean("--source-dir", root, "--what", "trees", code=2)
         assert f"is in use by process {pid} (build-pytorch-cp311)" in said.stderr

@@ -82,7 +82,7 @@ def test_it_is_built_against_the_torch_of_a_cell_that_was_built(
     assert ran.result == "success", ran.steps
     assert ran.outputs["built against"] == against
     said = ran.said("build against a torch")
-    assert "--only pytorch_audio" in said and "--pytorch-rocm-arch gfx900,gfx942" in said
+    assert "--project pytorch_audio" in said and "--gfx gfx900,gfx942" in said
     assert "--rocm-extras device-gfx900,device-gfx942" in said and "--pytorch-wheel torch" in said
 
 

@@ -15,7 +15,7 @@ from fake_engine import FakeEngine
 from warm_python import warm_python
 
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.container import group
+from rocm_wheels.cli.container import container_group as group
 from rocm_wheels.core import list_group_members
 
 CLONE = Path(__file__).resolve().parents[2]

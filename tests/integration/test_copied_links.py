@@ -35,8 +35,8 @@ def world(tmp_path: Path) -> World:
 
 
 def checkout(world: World, folder: Path, ref: str) -> Said:
-    words = ("--gitrepo-origin", (world.base / "apex").as_uri(), "--checkout-dir", "apex")
-    return world.door(folder, "pytorch_apex_repo.py", "--repo-hashtag", ref, *words)
+    words = ("--origin", (world.base / "apex").as_uri(), "--checkout-dir", "apex")
+    return world.door(folder, "pytorch_apex_repo.py", "--ref", ref, *words)
 
 
 def checked_out(world: World, folder: Path) -> Path:

@@ -102,7 +102,7 @@ def test_a_gpu_without_kernels_is_an_error(filled: Path) -> None:
     done = doctor("--python", filled, "--gfx", "gfx1101")
     assert done.returncode == 17
     assert "error    kernels of torch for gfx1101: no: " in done.stdout
-    assert f"--target-python {filled}" in done.stdout
+    assert f"--python {filled}" in done.stdout
 
 
 def test_a_variable_that_cannot_be_read_is_a_finding(bare: Path) -> None:

@@ -93,7 +93,7 @@ def test_a_run_is_found_in_its_bucket_and_packages_are_made_of_it(
     put(bucket, f"{run}-linux-old", {"other_lib_generic.tar.zst": b"another run"})
     put(bucket, f"1{run}-linux", {"other_lib_generic.tar.zst": b"another run"})
     put(bucket, f"{run}-linux/logs", {f"log_{n}_generic.tar.xz": b"" for n in range(3)})
-    got, said = fetch("--run-id", run, "--amdgpu-targets", "gfx942")
+    got, said = fetch("--run-id", run, "--gfx", "gfx942")
     assert "blas_lib_gfx942:xnack+" in got and "blas_lib_gfx942" in got and "core-hip_lib_generic" in got
     assert not [name for name in got if "gfx1100" in name or "other" in name or "log" in name]
     assert (tmp_path / "got" / "amd-llvm_run_generic/compiler/amd-llvm/stage/llvm").readlink() == Path(
@@ -102,7 +102,7 @@ def test_a_run_is_found_in_its_bucket_and_packages_are_made_of_it(
     assert not list((tmp_path / "got").rglob("*.tar.*"))
     request = PackageRequest(tmp_path / "got", tmp_path / "packages", targets=("gfx942",))
     assert read_package_set(request).version == "7.1.0+small"
-    again, said = fetch("--run-id", run, "--amdgpu-targets", "gfx942")
+    again, said = fetch("--run-id", run, "--gfx", "gfx942")
     assert again == got and "up to date" in said and "fetching" not in said
 
 
@@ -231,8 +231,8 @@ def test_a_folder_is_a_source(fetch: Fetch, files: dict[str, bytes], tmp_path: P
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--amdgpu-targets", "gfx90a"], "no artifact for gfx90a in .*; there are some for gfx942, gfx1100"),
-        (["--amdgpu-targets", "gfx942,gfx90a"], "no artifact for gfx90a"),
+        (["--gfx", "gfx90a"], "no artifact for gfx90a in .*; there are some for gfx942, gfx1100"),
+        (["--gfx", "gfx942,gfx90a"], "no artifact for gfx90a"),
         (["--artifact-group", "gfx94X-dcgpu"], "no artifact for gfx94X-dcgpu"),
         (["no-such"], "matches 'no-such'; there are amd-llvm, base, blas, core-hip, prim"),
         (["base", "blas_(dev|doc)"], "matches 'blas_"),
@@ -260,7 +260,7 @@ def test_what_is_asked_for_and_not_there_is_an_error(
         ["--source", "gopher://x"],
         ["--source", "x", "("],
         ["--source", "x", "--flatten", "--no-extract"],
-        ["--source", "x", "--amdgpu-targets", "mi300"],
+        ["--source", "x", "--gfx", "mi300"],
     ],
 )
 def test_what_cannot_be_meant(fetch: Fetch, words: list[str]) -> None:

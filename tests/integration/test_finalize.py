@@ -46,7 +46,7 @@ from rocm_wheels.wheels import rewrite_wheel
 RC = "7.1.0rc1"
 LOCK = a_lock().model_copy(update={"rocm": RC})
 PLACES = FamilyPaths(load_layout(), FAMILY)
-WORDS: tuple[list[str], list[str], list[str]] = ([], ["triton"], ["7.1.0"])  # --to, --keep, --rocm-version
+WORDS: tuple[list[str], list[str], list[str]] = ([], ["triton"], ["7.1.0"])  # --to, --keep, --rocm
 
 
 def drafts() -> list[Draft]:
@@ -120,7 +120,7 @@ def test_a_candidate_becomes_a_set_that_uv_installs_and_the_gate_knows_nothing_o
     place = tmp_path / "store"
     store = FolderStore(place)
     old = staged(store, wheels)
-    words = ["finalize", str(place), "--set", old.id, "--keep", "triton", "--rocm-version", "7.1.0"]
+    words = ["finalize", str(place), "--set", old.id, "--keep", "triton", "--rocm", "7.1.0"]
     words += ["--work-dir", str(tmp_path)]
     assert run_command(cli, [*words, "--dry-run"]) == 0
     would = capsys.readouterr().out
@@ -186,7 +186,7 @@ def test_the_next_candidate_of_a_version_gets_a_build_tag(
     made[1].members["torch/mended.py"] = b""
     second = staged(store, [wheels[0], *(draft.write(tmp_path) for draft in made[1:])])
     words = ["finalize", str(tmp_path / "store"), "--set", second.id, "--keep", "triton"]
-    words += ["--rocm-version", "7.1.0", "--work-dir", str(tmp_path)]
+    words += ["--rocm", "7.1.0", "--work-dir", str(tmp_path)]
     capsys.readouterr()
     assert run_command(cli, words) == 15
     said = capsys.readouterr().err
@@ -361,7 +361,7 @@ def test_room_is_looked_for_before_and_a_full_disk_is_named(
         str(tmp_path),
     ]
     ended = subprocess.run(
-        [sys.executable, "-B", "-c", program, *words, "--rocm-version", "7.1.0"],
+        [sys.executable, "-B", "-c", program, *words, "--rocm", "7.1.0"],
         capture_output=True,
         text=True,
         check=False,
@@ -370,7 +370,7 @@ def test_room_is_looked_for_before_and_a_full_disk_is_named(
     assert "cannot write to" in ended.stderr and "free some space, or name another --work-dir" in ended.stderr
     left = [path.name for path in (tmp_path / f"finalize-{document.id}" / "new").iterdir()]
     assert left == []
-    assert run_command(cli, [*words, "--rocm-version", "7.1.0"]) == 0
+    assert run_command(cli, [*words, "--rocm", "7.1.0"]) == 0
 
 
 TARGETS = ("gfx942", "gfx1100", "gfx1101")
@@ -430,21 +430,21 @@ def test_a_keep_list_leaves_out_what_is_for_others_alone(
     lock = LOCK.model_copy(update={"targets": TARGETS, "projects": dict(list(LOCK.projects.items()))})
     old = staged(store, raw, lock, paths=places, layout="multi-arch")
     base = ["finalize", str(tmp_path / "store"), "--set", old.id, "--work-dir", str(tmp_path)]
-    final_words = [*base, "--keep", "triton", "--rocm-version", "7.1.0"]
+    final_words = [*base, "--keep", "triton", "--rocm", "7.1.0"]
 
     def run(*words: str, code: int = 0) -> str:
         assert run_command(cli, list(words)) == code
         both = capsys.readouterr()
         return both.err if code else both.out
 
-    assert "has no code for gfx90a" in run(*final_words, "--keep-targets", "gfx942,gfx90a", code=2)
-    assert "is for other targets than" in run(*final_words, "--keep-targets", ",".join(TARGETS), code=15)
-    assert "goes with --keep-targets" in run(*base, "--skip-version-promotion", code=2)
+    assert "has no code for gfx90a" in run(*final_words, "--keep-gfx", "gfx942,gfx90a", code=2)
+    assert "is for other targets than" in run(*final_words, "--keep-gfx", ",".join(TARGETS), code=15)
+    assert "goes with --keep-gfx" in run(*base, "--skip-version-promotion", code=2)
     said = run(*final_words, "--multi-arch-targets", "gfx1100", "--dry-run")
     assert f"torch_device_gfx942-{version}-{TAG}.whl is left out" in said
     assert f"  no longer requires torch-device-gfx1101=={version}; extra == 'device-all'" in said
     done = json.loads(
-        run(*final_words, "--keep-targets", "gfx1100", "--json", "--output-dir", str(tmp_path / "new"))
+        run(*final_words, "--keep-gfx", "gfx1100", "--json", "--output-dir", str(tmp_path / "new"))
     )
     new = find_set(store, done["set"])
     assert new.projects == ("torch", "torch-device-gfx11", "torch-device-gfx1100", "triton")
@@ -463,7 +463,7 @@ def test_a_keep_list_leaves_out_what_is_for_others_alone(
     }
     assert run_command(cli, ["wheel", "verify", str(torch)]) == 0
     # the same versions: what is written anew needs names of its own
-    words = [*base, "--keep-targets", "gfx942", "--skip-version-promotion"]
+    words = [*base, "--keep-gfx", "gfx942", "--skip-version-promotion"]
     assert "say --build-tag 1" in run(*words, code=15)
     capsys.readouterr()
     done = json.loads(run(*words, "--build-tag", "1", "--json"))
@@ -487,7 +487,7 @@ def test_variants_for_others_are_left_out_as_they_are(
         set(old.targets) - {t for file in old.files if "rocm7.0" in file.label for t in file.targets}
     )
     words = ["finalize", str(tmp_path / "store"), "--set", old.id, "--skip-version-promotion"]
-    assert run_command(cli, [*words, "--keep-targets", only[0], "--work-dir", str(tmp_path), "--json"]) == 0
+    assert run_command(cli, [*words, "--keep-gfx", only[0], "--work-dir", str(tmp_path), "--json"]) == 0
     done = json.loads(capsys.readouterr().out)
     new = find_set(store, done["set"])
     assert set(new.hashes) < set(old.hashes) and not any("rocm7.0" in file.label for file in new.files)

@@ -76,9 +76,9 @@ def venv(tmp_path: Path) -> Environment:
 
 
 def install(index: str, venv: Environment, *words: str, gfx: str = "gfx942") -> int:
-    """Install into ``venv`` and nowhere else: another --target-python only as a dry run."""
-    assert "--target-python" not in words or "--dry-run" in words
-    given = ["--index", index, "--target-python", str(venv.prefix), "--gfx", gfx, *words]
+    """Install into ``venv`` and nowhere else: another --python only as a dry run."""
+    assert "--python" not in words or "--dry-run" in words
+    given = ["--index", index, "--python", str(venv.prefix), "--gfx", gfx, *words]
     return run_command(install_command, given)
 
 
@@ -392,10 +392,10 @@ def test_wrong_input(
         (["torch", "triton"], 17, "only taken from the index that was chosen"),
         (["torch", "no-such-project"], 17, "no-such-project was not found"),
         (["numpy", "--index", str(tmp_path / "nowhere")], 2, "neither a folder nor the URL"),
-        (["--target-python", str(tmp_path / "nowhere")], 2, "there is no Python"),
-        (["--target-python", str(tmp_path)], 2, "no virtual environment"),
-        (["--target-python", str(closed)], 2, "is no program that can be started"),
-        (["--target-python", str(managed)], 17, "PEP 668"),
+        (["--python", str(tmp_path / "nowhere")], 2, "there is no Python"),
+        (["--python", str(tmp_path)], 2, "no virtual environment"),
+        (["--python", str(closed)], 2, "is no program that can be started"),
+        (["--python", str(managed)], 17, "PEP 668"),
         (["--pip"], 17, "has no pip"),
         (["--gfx", "gfx9999zz"], 2, "gfx9999zz"),
         (["--cache-dir", str(tmp_path / "c"), "--no-cache"], 2, "opposite things"),

@@ -21,7 +21,7 @@ from rocm_wheels.cli.main import cli
 from rocm_wheels.core import get_project_home
 
 DOOR = get_project_home() / "build_tools" / "install_rocm_from_artifacts.py"
-FAMILY = ["--amdgpu-family", "gfx94X-dcgpu"]
+FAMILY = ["--family", "gfx94X-dcgpu"]
 Install = Callable[..., "tuple[list[str], str]"]
 
 
@@ -122,9 +122,9 @@ def test_parts_are_those_of_therocks_script(
     [
         ([*FAMILY, "--miopen", "--source", "{page}"], 0, ""),  # rand_dev, which it wants, is there
         ([*FAMILY, "--fft", "--source", "{page}"], 11, "no artifact for --fft"),
-        (["--amdgpu-family", "gfx90a", "--source", "{page}"], 11, "no artifact for gfx90a"),
-        ([*FAMILY, "--amdgpu-targets", "gfx90a", "--source", "{page}"], 11, "no artifact for gfx90a"),
-        (["--source", "{page}"], 2, "--amdgpu-family is wanted"),
+        (["--family", "gfx90a", "--source", "{page}"], 11, "no artifact for gfx90a"),
+        ([*FAMILY, "--gfx", "gfx90a", "--source", "{page}"], 11, "no artifact for gfx90a"),
+        (["--source", "{page}"], 2, "--family is wanted"),
         ([*FAMILY, "--artifact-group", "x", "--source", "{page}"], 2, "is wanted"),
         (FAMILY, 2, "is wanted"),
         ([*FAMILY, "--run-id", "1", "--latest-release"], 2, "is wanted"),
@@ -253,7 +253,7 @@ def test_tarballs_by_version_and_the_newest(install: Install, s3: None, tmp_path
     assert hipcc.read_text() == "dev"
     said = install(*FAMILY, "--release", "7.9.0rc20251009", code=11)[1]
     assert "the newest are 7.9.0rc20251008, 7.10.0a20251220, 7.11.0a20260119" in said
-    said = install("--amdgpu-family", "gfx90a", "--latest-release", code=11)[1]
+    said = install("--family", "gfx90a", "--latest-release", code=11)[1]
     assert "there are some for gfx110X-all, gfx94X-dcgpu" in said
     assert hipcc.read_text() == "dev"
 

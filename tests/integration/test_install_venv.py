@@ -37,7 +37,7 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def words(folder: Path, *more: str | Path, python: Path = BASE) -> list[str]:
     builds = next(one / "builds" for one in folder.parents if (one / "builds").is_dir())
-    given = ["--index", builds, "--gfx", "gfx942", "--venv", folder, "--target-python", python, *more]
+    given = ["--index", builds, "--gfx", "gfx942", "--venv", folder, "--python", python, *more]
     return [str(one) for one in given]
 
 

@@ -35,7 +35,7 @@ def checkout(upstream: Upstream, door: str, *options: str) -> subprocess.Complet
             *warm_python(),
             str(script),
             "checkout",
-            "--repo",
+            "--source-dir",
             "here",
             "--no-submodules",
             "--no-hipify",
@@ -79,7 +79,7 @@ def test_all_five_follow_one_line(upstream: Upstream) -> None:
         ("triton", ("--line", "2.13", "--release"), 2, "--release and --line exclude each other"),
         (
             "torch",
-            ("--line", "2.13", "--repo-hashtag", "main", "--gitrepo-origin", "file:///x"),
+            ("--line", "2.13", "--ref", "main", "--origin", "file:///x"),
             2,
             "--line 2.13 would have no effect",
         ),

@@ -351,7 +351,7 @@ def test_what_a_person_reads(
     a = lock(tmp_path / "a", pytorch=project(upstream.url, old), apex=project(upstream.url, old))
     b = lock(tmp_path / "b", pytorch=project(upstream.url, new), apex=project(upstream.url, old))
     (tmp_path / "repos").mkdir()
-    assert run(a, b, "--repo", tmp_path / "repos", "--max-commits", 2) == 0
+    assert run(a, b, "--source-dir", tmp_path / "repos", "--max-commits", 2) == 0
     said = capsys.readouterr()
     ids = upstream.git("rev-list", "--max-count=2", new).split()
     assert said.out.splitlines() == [
@@ -412,7 +412,7 @@ def test_submodules(
     # its folder in a checkout is enough
     inner.git("clone", "-q", inner.url, str(tmp_path / "repos/pytorch/third_party/x y"))
     inner.up.folder.rename(tmp_path / "away")
-    assert run(a, b, "--submodules", "--repo", tmp_path / "repos") == 0
+    assert run(a, b, "--submodules", "--source-dir", tmp_path / "repos") == 0
     assert capsys.readouterr().out.splitlines()[-1] == f"        + {after[:12]} inner 2"
 
 
@@ -449,7 +449,7 @@ def test_a_history_that_is_too_long_is_a_warning(
     assert run(a, b) == 0
     said = capsys.readouterr()
     assert said.out.endswith("  history not known: too far apart\n")
-    assert "longer than 3 commits, and no more are fetched; a checkout (--repo) or a mirror" in said.err
+    assert "longer than 3 commits, and no more are fetched; a checkout (--source-dir) or a mirror" in said.err
 
 
 def test_the_same_locks(tmp_path: Path, env: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -485,7 +485,7 @@ def test_a_manifest_against_a_lock(
         ('{"lock_version": "2", "projects": {}}', (), "lock_version"),
         ('{"lock_version": "1"}', (), "projects: Field required"),
         ("{", (), "not valid"),
-        ("good", ("--repo", "no/such/folder"), "--repo no/such/folder is not a folder"),
+        ("good", ("--source-dir", "no/such/folder"), "--source-dir no/such/folder is not a folder"),
         ("good", ("--max-commits", "-1"), "--max-commits"),
         ("good", ("--no-history", "--require-history"), "exclude each other"),
         ("good", ("--mirror-dir", ""), "--mirror-dir is empty"),

@@ -14,7 +14,7 @@ from source_trees import enter, isolated_environment
 from rocm_wheels.ci import list_line_projects
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.cli.matrix import command
+from rocm_wheels.cli.matrix import matrix_command as command
 from rocm_wheels.models import get_release_line, get_release_lines, list_project_names, load_project
 
 GITHUB = "https://github.com/"
@@ -85,7 +85,7 @@ def test_a_row_can_be_locked(
     env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: dict[str, str]
 ) -> None:
     enter(monkeypatch, tmp_path, env)
-    words = ["--line", row["line"], "--platform", row["platform"], "--rocm-version", row["rocm"]]
+    words = ["--line", row["line"], "--platform", row["platform"], "--rocm", row["rocm"]]
     assert run_command(cli, ["lock", *words, "--python", row["pythons"], "-o", "set.lock"]) == 0
     lock = json.loads(Path("set.lock").read_text())
     assert set(lock["projects"]) == {one.name for one in list_line_projects(row["platform"], row["line"])}

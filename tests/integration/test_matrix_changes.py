@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from git import Actor, Repo
 
 from rocm_wheels.ci import list_changed_since
-from rocm_wheels.cli.matrix import command
+from rocm_wheels.cli.matrix import matrix_command as command
 from rocm_wheels.core import UsageError
 
 

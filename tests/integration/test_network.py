@@ -221,7 +221,7 @@ def test_clash(paths: list[str], pair: tuple[str, str] | None) -> None:
 def test_the_options_of_a_door(upstream: Upstream, server: Server, tmp_path: Path) -> None:
     def door(*options: str, **variables: str) -> tuple[int, str]:
         command = [*warm_python(), str(DOOR), "checkout", "--checkout-dir", "tree", "--no-hipify"]
-        command += ["--gitrepo-origin", f"{server.url}/root", "--repo-hashtag", "main", *options]
+        command += ["--origin", f"{server.url}/root", "--ref", "main", *options]
         env = {**upstream.env, **variables}
         done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
         return done.returncode, done.stderr

@@ -70,7 +70,7 @@ def prefix(tmp_path: Path) -> Path:
 
 def make_packages(destination: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
     door = [*warm_python(), "-m", "rocm_wheels", "build-python-packages"]
-    command = [*door, "--dest-dir", destination, *words]
+    command = [*door, "--output-dir", destination, *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 

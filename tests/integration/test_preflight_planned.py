@@ -41,8 +41,8 @@ def root(tmp_path: Path) -> Path:
 
 
 def planned(root: Path, *words: str, **env: str) -> PlannedRun:
-    options = ["--root-checkout-dir", root, "--output-dir", root.parent / "dist", "--install-rocm"]
-    given = build.make_context("build", [*map(str, options), "--pytorch-rocm-arch", "gfx942,gfx1100", *words])
+    options = ["--source-dir", root, "--output-dir", root.parent / "dist", "--install-rocm"]
+    given = build.make_context("build", [*map(str, options), "--gfx", "gfx942,gfx1100", *words])
     whole = {**os.environ, "LC_ALL": "C.UTF-8", **env}
     return plan_run(check_request(make_wheels_request(given.params, whole), whole))
 

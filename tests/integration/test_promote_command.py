@@ -1,4 +1,4 @@
-"""``rocm-wheels promote`` and ``demote`` as people type them: gate first, dry run, roll back."""
+"""``rocm-wheels set promote`` and ``demote`` as people type them: gate first, dry run, roll back."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def test_what_was_killed_passes_its_gate_again(mode: str, sets: Sets, tmp_path: 
         promote(sets.store(place, "replace v2/gfx94X-dcgpu/channels/nightly.json", "after"), new)
     with pytest.raises(ReleaseError, match="an earlier run had passed and was killed: promote of 2") as found:
         promoter(sets.store(place)).promote(new, judged(HELD))
-    assert f"undo what it did: rocm-wheels promote STORE --channel nightly --family {FAMILY}" in str(
+    assert f"undo what it did: rocm-wheels set promote STORE --channel nightly --family {FAMILY}" in str(
         found.value.tip
     )
     assert channel_of(sets.store(place)).pending is not None and pages(place) == before

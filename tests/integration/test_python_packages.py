@@ -363,7 +363,7 @@ def test_the_door_makes_packages_and_explains_failures(tmp_path: Path) -> None:
         door,
         "--artifact-dir",
         "a",
-        "--dest-dir",
+        "--output-dir",
         "d",
         "--version",
         "8.0.0rc1",

@@ -217,7 +217,7 @@ def build_by(python: Path, project: Path, env: dict[str, str]) -> str:
     (trees / "triton").mkdir(parents=True, exist_ok=True)
     (trees / "triton" / "setup.py").touch()
     argv = [str(python), str(project / "build_tools/build_prod_wheels.py"), "build"]
-    argv += ["--root-checkout-dir", str(trees), "--output-dir", str(project.parent / "dist")]
+    argv += ["--source-dir", str(trees), "--output-dir", str(project.parent / "dist")]
     ended = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     assert ended.returncode == 2, ended.stderr
     found = re.search(r"no build environment with rocm\S+ for (.+) is in ", ended.stderr)

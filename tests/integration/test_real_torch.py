@@ -41,9 +41,9 @@ def test_a_cpu_build_of_torch_is_refused(torch_cpu: Path) -> None:
         "-m",
         "rocm_wheels",
         "verify",
-        "--pytorch-rocm-arch",
+        "--gfx",
         "gfx942",
-        "--rocm-version",
+        "--rocm",
         "7.1.0",
         str(torch_cpu),
     ]

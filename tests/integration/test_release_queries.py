@@ -1,4 +1,4 @@
-"""``rocm-wheels releases`` asked: what a channel shows, what passed on a GPU target, what was good last."""
+"""``rocm-wheels set list`` asked: what a channel shows, what passed on a GPU target, what was good last."""
 
 from __future__ import annotations
 
@@ -309,7 +309,7 @@ def test_what_failed_since_is_what_refresh_tells_of(  # noqa: PLR0917
         known(store, 1, *one)
     lines = ask("--channel", "nightly")
     assert f"known now: {state} (" in lines and told in lines
-    assert "what is known is not what pages say: `rocm-wheels refresh` brings it there" in lines
+    assert "what is known is not what pages say: `rocm-wheels set refresh` brings it there" in lines
     (known_now,) = ask("--channel", "nightly", "--json")["channels"][0]["sets"]
     monkeypatch.setattr(promote, "current_time", lambda: NOW)
     policy = str(tmp_path / "policy.yaml")

@@ -66,7 +66,7 @@ def test_commands_run_from_the_wheel(installed: Path, tmp_path: Path) -> None:
 def test_smoke_tests_run_from_the_wheel(installed: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "env", with_pip=False, symlinks=True)
     env = {**os.environ, "PYTHONPATH": str(installed)}
-    words = ["--target-python", str(tmp_path / "env"), "--output-dir", str(tmp_path / "out")]
+    words = ["--python", str(tmp_path / "env"), "--output-dir", str(tmp_path / "out")]
     argv = [sys.executable, "-m", "rocm_wheels", "smoke-tests", *words]
     ended = subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 16 and "torch is not installed in" in ended.stderr, "they are there"

@@ -28,7 +28,7 @@ TRITON, TORCH = "build-triton-cp311", "build-pytorch-cp311"
 
 
 class Again(Arrays):
-    """A plan for five Pythons that is in the queue: five calls of sbatch, one for each of its arrays."""
+    """A plan for five Pythons that is in the queue: five requests, one for each of its arrays."""
 
     def __init__(self, folder: Path, fake: Faked, capfd: pytest.CaptureFixture[str]) -> None:
         super().__init__(folder, fake, capfd)
@@ -43,13 +43,13 @@ class Again(Arrays):
         skipped = {name: replace(plan.steps[name], verdict="skip") for name in done}
         return replace(plan, steps={**plan.steps, **skipped})
 
-    def submit(self, *words: str, **env: str) -> Ended:
+    def jobs(self, subcommand: str, *words: str, **env: str) -> Ended:
         def now(submission: SlurmExecutor) -> Plan:
             return self.planned(submission)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(SlurmExecutor, "settle_plan", now)
-            return Submitted.submit(self, *words, **env)
+            return Submitted.jobs(self, subcommand, *words, **env)
 
     def changes_queue(self, change: Callable[[str], str]) -> None:
         path = self.fake.folder / "queue"

@@ -1,4 +1,4 @@
-"""The scripts of jobs under bash, and ``submit`` of a real plan, with a Slurm that answers as recorded."""
+"""The scripts of jobs under bash, and ``jobs submit`` of a real plan, with a Slurm that answers as seen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from planned_runs import make_facts, settled
 from tiny_projects import TAG, Ended, World, make_world
 
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.submit import command
+from rocm_wheels.cli.jobs import jobs_group
 from rocm_wheels.executors import JobArray, JobFolder, JobSize, SlurmExecutor, SlurmSite, make_job_script
 from rocm_wheels.pipeline import Plan, PlanFile, write_plan
 
@@ -58,7 +58,7 @@ echo "scontrol $*" >> "$FAKE/calls"
 echo "rocm-wheels $* MAX_JOBS=${MAX_JOBS-}" >> "$FAKE/calls"
 case "$1" in
   run-step) trap 'exit 130' TERM; echo $$ > "$FAKE/pid"; . "$FAKE/step";;
-  submit) cat "$FAKE/verdict";;
+  jobs) cat "$FAKE/verdict";;
 esac
 """,
 }
@@ -131,7 +131,7 @@ def test_a_job_notes_its_begin_and_does_its_step(fake: Faked, tmp_path: Path) ->
     assert (begin.job, begin.restart, begin.host) == ("7", 2, platform.node())
     step, judged = fake.calls()
     assert step == f"rocm-wheels run-step build-x --plan {job.folder.plan} MAX_JOBS=4"
-    assert "--attempts 3 --network-delay 300s --job-ended build-x --exit-code 0 --because  MAX" in judged
+    assert "--attempts 3 --network-delay 300s build-x --exit-code 0 --because  MAX" in judged
     fake.write(verdict="")  # nobody can judge it: the script says so itself
     fake.write(step="exit 12")
     assert job.run()[0] == 12
@@ -189,6 +189,9 @@ class Submitted:
         assert made.code == 0, made.err
 
     def submit(self, *words: str, **env: str) -> Ended:
+        return self.jobs("submit", *words, **env)
+
+    def jobs(self, subcommand: str, *words: str, **env: str) -> Ended:
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(self.world.folder)
             for name in set(os.environ) - set(self.world.env):
@@ -196,11 +199,11 @@ class Submitted:
             for name, value in {**self.world.env, **self.fake.env, **env}.items():
                 patch.setenv(name, value)
             self.said.readouterr()
-            code = run_command(command, [str(self.plan), *words])
+            code = run_command(jobs_group, [subcommand, str(self.plan), *words])
             return Ended(code, *self.said.readouterr())
 
     def states(self) -> dict[str, Any]:
-        return {one["step"]: one["state"] for one in json.loads(self.submit("--status", "--json").out)}
+        return {one["step"]: one["state"] for one in json.loads(self.jobs("status", "--json").out)}
 
 
 def test_a_task_of_an_array_does_the_step_of_its_number(fake: Faked, tmp_path: Path) -> None:
@@ -209,7 +212,7 @@ def test_a_task_of_an_array_does_the_step_of_its_number(fake: Faked, tmp_path: P
     task = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_JOB_ID": "7"}  # the last task has the id of the whole array
     assert job.run(SLURM_ARRAY_TASK_ID="4", **task)[0] == 0
     step, judged, *asked = fake.calls()
-    assert (step.split()[2], "--job-ended build-x-cp314 " in judged) == ("build-x-cp314", True)
+    assert (step.split()[2], "300s build-x-cp314 --exit-code" in judged) == ("build-x-cp314", True)
     assert asked == ["scontrol show job -o 7_4", "scontrol requeue 7_4"]
     begin = job.folder.read_begin("build-x-cp314")
     assert begin is not None
@@ -230,10 +233,10 @@ class Arrays(Submitted):
         self.world, self.fake, self.plan, self.said = World(folder, {}), fake, folder / "p.json", capfd
         write_plan(self.plan, PlanFile(facts.request, Plan(self.steps, ("gfx942",)), {}))
 
-    def submit(self, *words: str, **env: str) -> Ended:
+    def jobs(self, subcommand: str, *words: str, **env: str) -> Ended:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(SlurmExecutor, "settle_plan", lambda submission: submission.file.plan)
-            return super().submit(*words, **env)
+            return super().jobs(subcommand, *words, **env)
 
 
 def test_several_pythons_are_submitted_as_arrays(
@@ -253,21 +256,21 @@ def test_several_pythons_are_submitted_as_arrays(
     assert ("0 jobs submitted" in site.submit().err, fake.calls()) == (True, [])
     assert site.states()["build-pytorch-cp313"] == "waiting"
     fake.write(silent="slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n")
-    for words in ((), ("--status",), ("--cancel",)):
-        silent = site.submit(*words)
+    for name in ("submit", "status", "cancel"):
+        silent = site.jobs(name)
         assert (silent.code, "Unable to contact slurm controller" in silent.err) == (2, True)
     known = json.loads((tmp_path / "p.slurm" / "jobs.json").read_text())
     assert (len(known["jobs"]), known["cancelled"]) == (36, [])
     (fake.folder / "silent").unlink()
-    wrong = site.submit("--cancel", "--step", "build-tritn")
+    wrong = site.jobs("cancel", "--step", "build-tritn")
     assert (wrong.code, "has no step or array build-tritn; did you mean build-triton?" in wrong.err) == (
         2,
         True,
     )
-    ended = site.submit("--cancel", "--step", "build-pytorch_vision", "--step", "build-apex-cp312")
+    ended = site.jobs("cancel", "--step", "build-pytorch_vision", "--step", "build-apex-cp312")
     assert "build-apex-cp312, build-pytorch_vision-cp312, build-pytorch_vision-cp313" in ended.err
     assert fake.calls() == ["scancel 6_2 8"]
-    assert site.submit("--cancel").code == 0
+    assert site.jobs("cancel").code == 0
     assert fake.calls() == ["scancel 1 2 3 4 5 6 7"]
     assert {*site.states().values()} == {"cancelled"}
     fake.write(size="0")

@@ -66,11 +66,13 @@ class Site:
         self.started: list[Any] = []
 
     def submit(self, *words: str, **env: str) -> Ended:
-        more = ["--cpus", "1", "--network-delay", "1s"] if not {"--status", "--cancel"} & {*words} else []
-        return self.world.run("submit", str(self.plan), *words, *more, **self.cluster.env, **env)
+        return self.jobs("submit", *words, "--cpus", "1", "--network-delay", "1s", **env)
+
+    def jobs(self, name: str, *words: str, **env: str) -> Ended:
+        return self.world.run("jobs", name, str(self.plan), *words, **self.cluster.env, **env)
 
     def status(self) -> dict[str, dict[str, Any]]:
-        ended = self.submit("--status", "--json")
+        ended = self.jobs("status", "--json")
         assert ended.code == 0, ended.err
         return {one["step"]: one for one in json.loads(ended.out)}
 
@@ -141,7 +143,7 @@ def test_a_compile_error_stops_what_needs_it_and_nothing_is_submitted_twice(site
 def test_a_job_that_is_told_to_end_goes_on_in_another(site: Site, words: tuple[str, str]) -> None:
     site.world.disturb("triton", SLOW_ONCE)
     waiting = site.world.start(
-        "submit", str(site.plan), "--cpus", "1", "--wait", "--poll", "0.3s", **site.cluster.env
+        "jobs", "submit", str(site.plan), "--cpus", "1", "--wait", "--poll", "0.3s", **site.cluster.env
     )
     site.until((site.world.place / "seen").exists, "triton at work")
     job = site.status()[TRITON]["job"]
@@ -156,7 +158,7 @@ def test_a_job_that_is_told_to_end_goes_on_in_another(site: Site, words: tuple[s
 def test_a_job_that_is_gone_without_a_word_is_submitted_again(site: Site) -> None:
     site.world.disturb("triton", SLOW_ONCE)
     waiting = site.world.start(
-        "submit", str(site.plan), "--cpus", "1", "--wait", "--poll", "0.3s", **site.cluster.env
+        "jobs", "submit", str(site.plan), "--cpus", "1", "--wait", "--poll", "0.3s", **site.cluster.env
     )
     site.until((site.world.place / "seen").exists, "triton at work")
     job = site.status()[TRITON]["job"]
@@ -190,7 +192,7 @@ def test_cancelled_jobs_stay_cancelled_until_they_are_submitted_again(site: Site
     site.world.disturb("triton", SLOW_ONCE)
     assert site.submit().code == 0
     site.until((site.world.place / "seen").exists, "triton at work")
-    cancelled = site.submit("--cancel")
+    cancelled = site.jobs("cancel")
     assert f"cancelled: {TRITON}, {TORCH}, {AUDIO}" in cancelled.err
     site.until(lambda: not site.cluster.jobs(), "an empty queue")
     assert site.states() == ["done", "done", "cancelled", "cancelled", "cancelled"]

@@ -73,7 +73,7 @@ def test_an_array_is_done_while_its_tasks_are_killed_starved_and_lost(site: Site
     slow = steps("pytorch")[1]
     job = site.status()[slow]["job"]
     waiting = site.world.start(
-        "submit", str(site.plan), "--cpus", "1", "--wait", "--poll", "0.3s", **site.cluster.env
+        "jobs", "submit", str(site.plan), "--cpus", "1", "--wait", "--poll", "0.3s", **site.cluster.env
     )
     pids = site.cluster.processes_of(job)
     assert pids
@@ -116,9 +116,9 @@ def test_a_task_goes_on_after_its_node_went_down_and_is_cancelled_alone(site: Si
     site.cluster.ask("scontrol", "update", f"NodeName={site.cluster.host}", "State=DOWN", "Reason=test")
     site.cluster.start_node()
     site.cluster.ask("scontrol", "update", f"NodeName={site.cluster.host}", "State=RESUME")
-    cancelled = site.submit("--cancel", "--step", steps("pytorch_audio")[0])
+    cancelled = site.jobs("cancel", "--step", steps("pytorch_audio")[0])
     assert f"cancelled: {steps('pytorch_audio')[0]}\n" in cancelled.err
-    wrong = site.submit("--cancel", "--step", "build-torch")
+    wrong = site.jobs("cancel", "--step", "build-torch")
     assert (wrong.code, "no step or array build-torch; did you mean" in wrong.err) == (2, True)
     site.until(lambda: site.status()[steps("pytorch")[1]]["state"] == "done", "torch", 240)
     site.until(lambda: not site.cluster.jobs(), "an empty queue", 120)
@@ -133,7 +133,7 @@ def test_an_array_that_is_cancelled_is_taken_up_again(site: Site) -> None:
     site.world.disturb("triton", for_one(SLOW_ONCE))
     assert site.submit().code == 0
     site.until((site.world.place / "seen").exists, "triton at work", 240)
-    assert site.submit("--cancel").code == 0
+    assert site.jobs("cancel").code == 0
     site.until(lambda: not site.cluster.jobs(), "an empty queue")
     assert site.status()[steps("triton")[1]]["state"] == "cancelled"
     site.until(lambda: not site.world.processes(), "the end of all processes")

@@ -419,7 +419,7 @@ def test_the_door_writes_results_of_the_real_tests(place: Path) -> None:
 def test_what_is_not_there_to_be_tested(tmp_path: Path) -> None:
     venv.create(tmp_path / "env", with_pip=False, symlinks=True)
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    argv = [*warm_python(), str(DOOR), "--output-dir", str(tmp_path / "out"), "--target-python"]
+    argv = [*warm_python(), str(DOOR), "--output-dir", str(tmp_path / "out"), "--python"]
 
     def said(python: Path) -> tuple[int, str]:
         ended = subprocess.run([*argv, str(python)], env=env, capture_output=True, text=True, check=False)
@@ -428,7 +428,7 @@ def test_what_is_not_there_to_be_tested(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "results.json").write_text("of another run")
     code, words = said(tmp_path / "env")
-    assert code == 16 and "torch is not installed in" in words and "--target-python" in words
+    assert code == 16 and "torch is not installed in" in words and "--python" in words
     assert not (tmp_path / "out" / "results.json").exists(), "nobody takes old results for these"
     code, words = said(Path("/bin/true"))
     assert code == 2 and "/bin/true is no Python" in words

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 from zstd_library import zstd
 
-from rocm_wheels.cli.checkout import sources_group
+from rocm_wheels.cli.main import sources_group
 from rocm_wheels.core import RocmWheelsError, SourceError
 from rocm_wheels.sources import (
     CheckoutState,
@@ -274,18 +274,28 @@ def test_a_listing_that_is_none_is_refused(tmp_path: Path, listing: object) -> N
 
 def test_the_commands(tree: Path, tmp_path: Path) -> None:
     runner = CliRunner()
-    done = runner.invoke(sources_group, ["pack", str(tmp_path / "s"), "--repo", str(tree.parent)])
+    done = runner.invoke(sources_group, ["pack", str(tmp_path / "s"), "--source-dir", str(tree.parent)])
     assert done.exit_code == 0 and done.output.startswith("pytorch "), done.output
-    done = runner.invoke(sources_group, ["unpack", str(tmp_path / "s"), "--repo", str(tmp_path / "out")])
+    done = runner.invoke(
+        sources_group, ["unpack", str(tmp_path / "s"), "--source-dir", str(tmp_path / "out")]
+    )
     assert done.output == f"{tmp_path / 'out' / 'pytorch'}: unpacked\n"
-    empty = runner.invoke(sources_group, ["pack", str(tmp_path / "s2"), "--repo", str(tmp_path / "nothing")])
-    assert isinstance(empty.exception, SourceError) and "there are no checkouts" in str(empty.exception)
-    named = runner.invoke(sources_group, ["pack", str(tmp_path / "s2"), "torch", "--repo", str(tree.parent)])
+    empty = runner.invoke(
+        sources_group, ["pack", str(tmp_path / "s2"), "--source-dir", str(tmp_path / "nothing")]
+    )
+    assert isinstance(empty.exception, SourceError) and "there are no source trees" in str(empty.exception)
+    named = runner.invoke(
+        sources_group, ["pack", str(tmp_path / "s2"), "torch", "--source-dir", str(tree.parent)]
+    )
     assert named.exit_code == 0 and named.output.startswith("pytorch "), named.output
     (tree.parent / "empty").mkdir()
     for name, said in (("inner", "there is no project 'inner'"), ("empty", "is not a git checkout")):
-        wrong = runner.invoke(sources_group, ["pack", str(tmp_path / "s2"), name, "--repo", str(tree.parent)])
+        wrong = runner.invoke(
+            sources_group, ["pack", str(tmp_path / "s2"), name, "--source-dir", str(tree.parent)]
+        )
         assert isinstance(wrong.exception, RocmWheelsError) and said in str(wrong.exception)
     (tmp_path / "file").touch()
-    wrong = runner.invoke(sources_group, ["unpack", str(tmp_path / "s"), "--repo", str(tmp_path / "file")])
+    wrong = runner.invoke(
+        sources_group, ["unpack", str(tmp_path / "s"), "--source-dir", str(tmp_path / "file")]
+    )
     assert wrong.exit_code == 2 and "is a file" in wrong.output

@@ -101,11 +101,11 @@ class Row:
 
 
 def checkout(*words: str, at: str = "new", ref: str = "main", origin: str = "{url}") -> list[str]:
-    return ["torch", "checkout", "--checkout-dir", at, f"--gitrepo-origin={origin}", f"--repo-hashtag={ref}", *words]  # fmt: skip
+    return ["torch", "checkout", "--checkout-dir", at, f"--origin={origin}", f"--ref={ref}", *words]  # fmt: skip
 
 
 def pinned(*words: str, by: str = "audio") -> list[str]:
-    return [by, "checkout", "--checkout-dir", "new", "--torch-dir", "torch", *words]
+    return [by, "checkout", "--checkout-dir", "new", "--pytorch-dir", "torch", *words]
 
 
 def locked(*words: str) -> list[str]:
@@ -224,8 +224,8 @@ REFS = [
 ORIGINS = [
     Row("origin of an option", checkout(origin="-upload-pack=x"), 2, ("'-upload-pack=x' is not a repository", "a URL or a folder")),
     Row("origin of two lines", checkout(origin="a\nb"), 2, (r"'a\nb' is not a repository",)),
-    Row("origin missing", checkout(origin="no/where"), 10, ("/no/where", "does not appear to be a git repository", "check --gitrepo-origin")),
-    Row("origin a file", checkout(origin="note"), 10, ("/note for main failed", "check --gitrepo-origin"), lambda box: box.write("note", "x")),
+    Row("origin missing", checkout(origin="no/where"), 10, ("/no/where", "does not appear to be a git repository", "check --origin")),
+    Row("origin a file", checkout(origin="note"), 10, ("/note for main failed", "check --origin"), lambda box: box.write("note", "x")),
     Row("origin no repository", checkout(origin="box"), 10, ("/box for main failed",), lambda box: box.write("box/x", "x")),
     Row("origin a command", checkout(origin="ext::sh -c touch% pwned"), 10, ("transport 'ext' not allowed",)),
     Row("origin of another program", checkout(origin="nosuch::x"), 10, ("asking nosuch::x for main failed",)),
@@ -234,8 +234,8 @@ ORIGINS = [
 ]  # fmt: skip
 FOLDERS = [
     Row("folder empty", checkout(at=""), 2, ("--checkout-dir", "the path is empty; is a variable not set?")),
-    Row("folder of checkouts empty", ["torch", "status", "--repo", ""], 2, ("--repo", "the path is empty")),
-    Row("torch folder empty", pinned("--torch-dir", ""), 2, ("--torch-dir", "the path is empty")),
+    Row("folder of checkouts empty", ["torch", "status", "--source-dir", ""], 2, ("--source-dir", "the path is empty")),
+    Row("torch folder empty", pinned("--pytorch-dir", ""), 2, ("--pytorch-dir", "the path is empty")),
     Row("patch folder empty", checkout("--patch-dir", ""), 2, ("--patch-dir", "the path is empty")),
     Row("folder a loop", checkout(at="loop/x"), 10, ("/loop is not a folder", "--checkout-dir"), lambda box: (box / "loop").symlink_to("loop")),
     Row("folder dangling", checkout(at="gone"), 10, ("/gone is not a folder",), lambda box: (box / "gone").symlink_to("no/where")),
@@ -260,7 +260,7 @@ NUMBERS = [
     Row("two lines", ["all", "lines", "2.9", "2.8"], 2, ("unexpected extra argument (2.8)",)),
 ]  # fmt: skip
 SERVERS = [
-    Row("nobody listens", checkout("--retries", "0", origin="http://127.0.0.1:9/x.git"), 10, ("Failed to connect to 127.0.0.1 port 9", "check --gitrepo-origin and the network")),
+    Row("nobody listens", checkout("--retries", "0", origin="http://127.0.0.1:9/x.git"), 10, ("Failed to connect to 127.0.0.1 port 9", "check --origin and the network")),
     Row("retries below nothing", checkout("--retries", "-1"), 2, ("'--retries': -1 is not in the range",)),
     Row("timeout nothing", checkout("--timeout", "0"), 2, ("'--timeout': 0 is not in the range",)),
     Row("timeout of ages", checkout("--timeout", "99999999999"), 2, ("'--timeout': 99999999999 is not in the range",)),
@@ -270,18 +270,18 @@ SERVERS = [
     Row("mirrors and no origin", checkout("--mirror-dir", "mirrors", origin="no/where"), 10, ("does not appear to be a git repository", "A mirror never answers for a branch")),
 ]  # fmt: skip
 LOCKS = [
-    Row("lock missing", locked(), 2, ("cannot read lock.json", "create it with `rocm-wheels lock -o FILE`, or name another file")),
+    Row("lock missing", locked(), 2, ("cannot read lock.json", "create it with `rocm-wheels lock make -o FILE`, or name another file")),
     Row("lock nowhere", locked("--lock", ""), 2, ("--lock", "the path is empty")),
     Row("lock a folder", locked(), 2, ("cannot read lock.json",), lambda box: (box / "lock.json").mkdir()),
     Row("lock not UTF-8", locked(), 2, ("lock.json is not UTF-8 text",), lambda box: box.write("lock.json", b"\xff")),
-    Row("lock empty", locked(), 2, ("lock.json is empty", "make a lock with `rocm-wheels lock -o FILE`"), lambda box: box.write("lock.json", "")),
-    Row("lock no text", locked(), 2, ("lock.json:1:1: Input should be a valid dictionary (found 'x')", "make another one with `rocm-wheels lock -o FILE`"), lambda box: box.write("lock.json", "x")),
+    Row("lock empty", locked(), 2, ("lock.json is empty", "make a lock with `rocm-wheels lock make -o FILE`"), lambda box: box.write("lock.json", "")),
+    Row("lock no text", locked(), 2, ("lock.json:1:1: Input should be a valid dictionary (found 'x')", "make another one with `rocm-wheels lock make -o FILE`"), lambda box: box.write("lock.json", "x")),
     Row("lock torn", locked(), 2, ("lock.json:2:1: ", "make another one"), lambda box: box.write("lock.json", "{{\n")),
     Row("lock of another format", locked(), 2, ("lock.json:1:2: schema_version", "make another one"), lambda box: box.write("lock.json", '{"schema_version": 99}')),
     Row("lock of no commit", ["all", "lock", "diff", "lock.json", "lock.json"], 2, ("pytorch.commit: Field required",), lambda box: box.write("lock.json", '{"schema_version": 1, "pytorch": {"repo": "https://x.invalid/y"}}')),
     Row("lock to be made nowhere", ["all", "lock", "--line", "2.9", "-o", "note/x"], 2, ("/note is not a folder", "choose another file"), lambda box: box.write("note", "x")),
     Row("lock without a name", ["all", "lock", "--line", "2.9"], 2, ("no output file given", "-o FILE")),
-    Row("lock and a ref", locked("--repo-hashtag", "main"), 2, ("--lock says which commits", "--repo-hashtag", "leave one of them out"), lambda box: box.write("lock.json", "{{}}")),
+    Row("lock and a ref", locked("--ref", "main"), 2, ("--lock says which commits", "--ref", "leave one of them out"), lambda box: box.write("lock.json", "{{}}")),
     Row("lock and no patches", locked("--no-patch"), 2, ("--lock says which commits", "--no-patch"), lambda box: box.write("lock.json", "{{}}")),
     Row("no project", ["all", "checkout"], 2, ("name projects, or give --all", "projects: apex")),
     Row("unknown project", ["all", "checkout", "torhc"], 2, ("there is no project 'torhc'; did you mean torch?", "projects: apex")),
@@ -297,7 +297,7 @@ PINS = [
     Row("rows not UTF-8", pinned(), 2, ("related_commits is not UTF-8 text", "is it a torch tree?"), related(row().encode("utf-16"))),
     Row("rows a loop", pinned(), 2, ("cannot read torch/related_commits", "is it a torch tree?"), lambda box: [(box / "torch").mkdir(), (box / "torch/related_commits").symlink_to("related_commits")]),
     Row("rows of others, and a pin is required", pinned("--require-related-commit"), 10, ("has no row for torchaudio (it has apex)", "check out torch first"), related(row(project="apex"))),
-    Row("pin empty", pinned(), 2, ("audio.txt: there is no commit in it", "--repo-hashtag"), pin("\n# none\n")),
+    Row("pin empty", pinned(), 2, ("audio.txt: there is no commit in it", "--ref"), pin("\n# none\n")),
     Row("pin twice", pinned(), 2, ("audio.txt:2: a second commit; line 1 has one already", "leave one"), pin(f"{ONE}\n{TWO}\n")),
     Row("pin not UTF-8", pinned(), 2, ("audio.txt is not UTF-8 text",), pin(b"\xff\xfe")),
     Row("pin a folder", pinned(), 2, ("cannot read torch/.github/ci_commit_pins/audio.txt",), lambda box: (box / "torch/.github/ci_commit_pins/audio.txt").mkdir(parents=True)),
@@ -305,7 +305,7 @@ PINS = [
     Row("version of torch two", pinned("--line", "2.9"), 2, (r"version.txt: '2.9.0\n2.8' is not a version", "such as 2.9.0"), version("2.9.0\n2.8\n")),
     Row("version of torch empty", pinned("--line", "2.9"), 2, ("version.txt is empty", "such as 2.9.0"), version("")),
     Row("version of another torch", pinned("--line", "2.9"), 10, ("torch is torch 2.8.0a0: its pins are not those of release line 2.9", "--line 2.9 first"), version("2.8.0a0\n")),
-    Row("torch folder a file", pinned(), 2, ("--torch-dir torch is not a folder", "check out torch first"), lambda box: box.write("torch", "x")),
+    Row("torch folder a file", pinned(), 2, ("--pytorch-dir torch is not a folder", "check out torch first"), lambda box: box.write("torch", "x")),
     Row("triton without a torch", pinned(by="triton"), 10, ("triton must be pinned, and there is no torch/", "check out torch first"), lambda box: (box / "torch").mkdir()),
 ]  # fmt: skip
 GIT = [
@@ -435,7 +435,7 @@ def test_what_may_not_be_written(box: Box) -> None:
         prefix = ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--")
         if shutil.which("setpriv") is None:
             pytest.skip("root may write everywhere")
-    wanted = ["--gitrepo-origin", box.upstream.url, "--repo-hashtag", "main", "--checkout-dir"]
+    wanted = ["--origin", box.upstream.url, "--ref", "main", "--checkout-dir"]
     (box / "closed").mkdir()
     for folder in (box / "closed", box / "home"):
         folder.chmod(0o555)
@@ -467,7 +467,7 @@ def test_a_full_disk_and_then_some_space(box: Box) -> None:
         prefix = (*unshare, "sh", "-c", script, "sh", size)
         if shutil.which("unshare") is None:
             pytest.skip("no unshare here, for a small disk")
-        wanted = ["--gitrepo-origin", box.upstream.url, "--repo-hashtag", "main"]
+        wanted = ["--origin", box.upstream.url, "--ref", "main"]
         code, said = outside(box, "checkout", *wanted, "--checkout-dir", "small/tree", prefix=prefix)
         if code == 99 or "unshare failed" in said:
             pytest.skip("no small disk can be mounted here")

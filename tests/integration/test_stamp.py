@@ -1,4 +1,4 @@
-"""``rocm-wheels stamp``, ``unstamp`` and ``restamp`` on real wheels, with uv and variantlib as the judges."""
+"""``rocm-wheels wheel stamp``, ``unstamp`` and ``restamp`` on real wheels, with uv and variantlib as the judges."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def test_a_wheel_joins_the_release_of_another_vendor(tmp_path: Path) -> None:
         (("gfx942", "gfx1100"), ["--targets", "gfx942"], "--targets leaves out gfx1100"),
         (("gfx942",), ["--null"], "--targets leaves out gfx942"),
         ((), [], "holds no device code, so it does not tell its targets"),
-        (("gfx942",), ["--rocm-version", "7.1"], "its version +rocm7.2.0 says 7.2"),
+        (("gfx942",), ["--rocm", "7.1"], "its version +rocm7.2.0 says 7.2"),
         (("gfx942",), ["--rocm-property", "host"], "rocm-bootstrap does not report the ROCm version"),
         (("gfx942",), ["--provider", "own"], "--provider own names rocm-variant-provider"),
         (("gfx942",), ["--label", "ROCm-7"], "--label ROCm-7: a-z, 0-9, _ and . are allowed"),
@@ -308,7 +308,9 @@ def test_a_stamp_is_not_put_on_a_stamp_without_asking(
     assert run(stamp, wheel) == 0
     (variant,) = tmp_path.glob("*gfx942.whl")
     assert run(stamp, variant) == 2
-    assert "is a variant wheel already: rocm7.2_gfx942\ntip: rocm-wheels restamp" in capfd.readouterr().err
+    assert (
+        "is a variant wheel already: rocm7.2_gfx942\ntip: rocm-wheels wheel restamp" in capfd.readouterr().err
+    )
     assert run(stamp, variant, "--label", "mine", "--replace") == 0
     assert (tmp_path / "demo-2.9.0-py3-none-any-mine.whl").is_file()
     assert run(unstamp, wheel) == 2

@@ -190,7 +190,7 @@ def test_doors(tree: Patched, upstream: Upstream) -> None:
     sets = tree.folder.parent.parent
     sets.mkdir()
     given = ("--patch-dir", str(sets))
-    origin = ("--gitrepo-origin", upstream.url, "--repo-hashtag", "main")
+    origin = ("--origin", upstream.url, "--ref", "main")
     assert door(tree, "checkout", *origin, *given)[0] == 0
     tree.commit("Mine", {"hip/a.hip": "hip mine\n"})
     code, _, said = door(tree, "save-patches", *given)
@@ -233,7 +233,7 @@ WRONG: list[tuple[str, list[str], int, str]] = [
 def test_wrong_options(tree: Patched, row: tuple[str, list[str], int, str]) -> None:
     command, arguments, code, said = row
     if command == "checkout":
-        arguments = [*arguments, "--gitrepo-origin", tree.upstream.url, "--repo-hashtag", "main"]
+        arguments = [*arguments, "--origin", tree.upstream.url, "--ref", "main"]
     got, _, err = door(tree, command, *arguments)
     assert (got, said in err) == (code, True), err
     assert not tree.directory.exists()

@@ -36,7 +36,7 @@ __attribute__((global)) void twice(float *x) { x[__builtin_amdgcn_workitem_id_x(
 
 BUNDLER = """#!{python}
 import sys
-sys.path.insert(0, {writer!r})
+sys.path[:0] = {writer!r}, {library!r}
 from binary_writer import bundle, compress
 value = lambda key: [a.split("=", 1)[1] for a in sys.argv[1:] if a.startswith(key + "=")]
 targets = value("-targets")[0].split(",")
@@ -55,7 +55,7 @@ class Compiler:
         self._shims = shims
         shims.mkdir(exist_ok=True)
         writer = str(Path(__file__).parent.parent / "unit")
-        bundler = BUNDLER.format(python=sys.executable, writer=writer)
+        bundler = BUNDLER.format(python=sys.executable, writer=writer, library=str(Path(__file__).parents[1]))
         linker = f'#!/bin/sh\nshift 2\nexec "{zig}" ld.lld "$@"\n'  # -flavor gnu
         for name, text in {"clang-offload-bundler": bundler, "lld": linker}.items():
             (shims / name).write_text(text)

@@ -126,7 +126,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     request = CheckoutRequest(project, torch, pin, depth=1, commit_hipify=True, local_origin=True)
     checkout_project(request, env=env, python=python)
     make_artifacts(miniature / "rocm", folder / "artifacts", version=ROCM, targets=TARGETS, env=real)
-    words = ["--artifact-dir", folder / "artifacts", "--dest-dir", folder / "packages"]
+    words = ["--artifact-dir", folder / "artifacts", "--output-dir", folder / "packages"]
     subprocess.run(
         [python, get_project_home() / "build_tools/build_python_packages.py", *words], check=True, env=real
     )

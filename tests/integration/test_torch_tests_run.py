@@ -161,7 +161,7 @@ def test_a_test_that_takes_its_process_with_it_costs_nothing_but_itself(
     assert shown.endswith("4 passed, 2 failed, 1 crashed, 1 timeout, 1 known, 1 skipped, 1 left out")
     assert "--wheels says what is installed" in describe_next_command(found, folder)
     named = found.model_copy(update={"files": {"torch.whl": "0" * 64}})
-    assert describe_next_command(named, folder).startswith("evidence: rocm-wheels evidence add STORE")
+    assert describe_next_command(named, folder).startswith("evidence: rocm-wheels set evidence add STORE")
     other = named.model_copy(update={"of": named.of.model_copy(update={"doubt": "another commit"})})
     assert describe_next_command(other, folder).startswith(
         "a gate takes them for no whole run: another commit\n"
@@ -343,7 +343,7 @@ def test_the_command_runs_what_the_lock_in_the_wheel_says(
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
     monkeypatch.chdir(tmp_path)
     words = [
-        "--target-python",
+        "--python",
         sys.executable,
         "--pytorch-dir",
         str(sources),
@@ -426,7 +426,7 @@ def test_tests_are_checked_out_at_the_commit_of_the_lock_in_the_wheel(
     install_torch(tmp_path / "site", lock=json.dumps(lock))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
     monkeypatch.chdir(tmp_path)
-    words = ["--target-python", sys.executable, "--include", "test_mini", "--dry-run"]
+    words = ["--python", sys.executable, "--include", "test_mini", "--dry-run"]
     done = CliRunner().invoke(torch_tests_command, words, standalone_mode=False)
     assert done.output.splitlines()[-2:] == [f"torch 9.9.0, tests of {commit}", "on cpu: test_mini"], done
     there = tmp_path / "torch-test-sources"

@@ -22,7 +22,7 @@ def verify(*arguments: str | Path) -> int:
 
 def test_a_good_wheel_passes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = torch_draft().write(tmp_path)
-    assert verify(path, "--pytorch-rocm-arch", "gfx942;gfx1100", "--rocm-version", "7.1.0") == 0
+    assert verify(path, "--gfx", "gfx942;gfx1100", "--rocm", "7.1.0") == 0
     told = capfd.readouterr().out
     assert told.startswith(f"{path.name}: passed (")
     assert "skipped: python: the interpreter it is for was not stated" in told
@@ -31,7 +31,7 @@ def test_a_good_wheel_passes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
 
 def test_a_wheel_with_findings_leaves_with_14(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = torch_draft().write(tmp_path)
-    assert verify(path, "--pytorch-rocm-arch", "gfx942,gfx1100,gfx1201", "--rocm-version", "7.2") == 14
+    assert verify(path, "--gfx", "gfx942,gfx1100,gfx1201", "--rocm", "7.2") == 14
     told = capfd.readouterr()
     assert "error: device-code: torch/lib/libtorch_hip.so: lacks gfx1201" in told.out
     assert "does not require rocm[libraries]==7.2, but rocm[libraries]==7.1.0" in told.out
@@ -80,8 +80,8 @@ def test_an_interpreter_imports_the_wheel(tmp_path: Path, capfd: pytest.CaptureF
 
 WRONG = [
     ([], "no wheels were named"),
-    (["{wheel}", "--pytorch-rocm-arch", "gfx9999"], "gfx9999 is no GPU target or family"),
-    (["{wheel}", "--pytorch-rocm-arch", ""], "--pytorch-rocm-arch names no GPU target"),
+    (["{wheel}", "--gfx", "gfx9999"], "gfx9999 is no GPU target or family"),
+    (["{wheel}", "--gfx", ""], "--gfx names no GPU target"),
     (["{wheel}", "--project", "pytorhc"], "there is no project pytorhc; did you mean pytorch?"),
     (["{wheel}", "--python", "/no/such/python"], "'/no/such/python' does not exist"),
     (["{folder}/torch-1.0-py3-none-any.whl"], "does not exist"),

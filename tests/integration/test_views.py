@@ -469,7 +469,7 @@ def test_a_release_is_out_when_its_views_fail(
     found = capsys.readouterr()
     assert f"{sets.new.id} demoted" in found.out
     assert f"people get it (nightly of {FAMILY} is at {sets.old.id})" in found.err
-    assert f"`rocm-wheels refresh {place}` completes it" in found.err
+    assert f"`rocm-wheels set refresh {place}` completes it" in found.err
     assert "tip: it may have said that a test failed" in found.err  # why it could not
     assert run_command(cli, ["refresh", str(place), "--policy", str(rules)]) == 15
     assert f"nightly of {FAMILY} was not refreshed\n  because file:" in capsys.readouterr().err

@@ -19,26 +19,26 @@ AUDIO = ["repos/pytorch_audio_repo.py"]
 PACKAGES = ["build_tools/build_python_packages.py"]
 TARGETS = ["-m", "rocm_wheels", "targets"]
 VERIFY = ["-m", "rocm_wheels", "verify"]
-IN = ["--root-checkout-dir", "{box}/repos"]
+IN = ["--source-dir", "{box}/repos"]
 OUT = ["--output-dir", "{box}/dist"]
-CHECKOUT = ["checkout", "--repo", "{box}/new"]
+CHECKOUT = ["checkout", "--source-dir", "{box}/new"]
 
 # (what, words, exit code, what the message must hold)
 TABLE = [
     ("no output folder", [*BUILD, *IN], 2, "Missing option '--output-dir'"),
-    ("unknown option", [*BUILD, "--pytorch-rocm-archs", "x"], 2, "No such option.*--pytorch-rocm-arch"),
+    ("unknown option", [*BUILD, "--gfxx", "x"], 2, "No such option.*--gfx"),
     ("two caches", [*BUILD, *IN, *OUT, "--use-ccache", "--use-sccache"], 2, "exclude each other"),
     ("no-wrap alone", [*BUILD, *IN, *OUT, "--sccache-no-wrap"], 2, "give both"),
-    ("nothing to build", [*BUILD, "--root-checkout-dir", "{box}/empty", *OUT], 2, "there is nothing to build"),
+    ("nothing to build", [*BUILD, "--source-dir", "{box}/empty", *OUT], 2, "there is nothing to build"),
     ("asked for without tree", [*BUILD, *IN, *OUT, "--build-apex"], 2, r"--build-apex: there is no source tree \S+/apex"),
     ("given folder missing", [*BUILD, *IN, *OUT, "--triton-dir", "{box}/t"], 2, r"--triton-dir: there is no source tree"),
     ("given folder a file", [*BUILD, *IN, *OUT, "--triton-dir", "{box}/note.txt"], 2, "is a file"),
     ("links missing", [*BUILD, *IN, *OUT, "--find-links", "{box}/no"], 2, r"--find-links: there is no folder \S+/no"),
     ("no environment yet", [*BUILD, *IN, *OUT], 2, r"no build environment .*\n.*--install-rocm"),
-    ("target misspelt", [*BUILD, *IN, *OUT, "--pytorch-rocm-arch", "gfx9422"], 2, "gfx9422.*did you mean gfx942"),
-    ("family misspelt", [*BUILD, *IN, *OUT, "--pytorch-rocm-arch", "gfx110x-al"], 2, "gfx110x-al.*did you mean gfx110X-all"),
-    ("no target", [*BUILD, *IN, *OUT, "--pytorch-rocm-arch", ",;"], 2, "--pytorch-rocm-arch"),
-    ("target twice over", [*BUILD, *IN, *OUT, "--pytorch-rocm-arch", "gfx90a,gfx90a:xnack+"], 2, "gfx90a"),
+    ("target misspelt", [*BUILD, *IN, *OUT, "--gfx", "gfx9422"], 2, "gfx9422.*did you mean gfx942"),
+    ("family misspelt", [*BUILD, *IN, *OUT, "--gfx", "gfx110x-al"], 2, "gfx110x-al.*did you mean gfx110X-all"),
+    ("no target", [*BUILD, *IN, *OUT, "--gfx", ",;"], 2, "--gfx"),
+    ("target twice over", [*BUILD, *IN, *OUT, "--gfx", "gfx90a,gfx90a:xnack+"], 2, "gfx90a"),
     ("suffix no version", [*BUILD, *IN, *OUT, "--version-suffix", "+a b"], 2, r"--version-suffix \+a b.*not a version"),
     ("build number", [*BUILD, *IN, *OUT, "--pytorch-build-number", "0"], 2, "--pytorch-build-number.*0 is not in the range"),
     ("release type", [*BUILD, *IN, *OUT, "--release-type", "weekly"], 2, "'weekly' is not one of"),
@@ -46,8 +46,8 @@ TABLE = [
     ("output a file", [*BUILD, *IN, "--output-dir", "{box}/note.txt"], 2, "is a file"),
     ("output below a file", [*BUILD, *IN, "--output-dir", "{box}/note.txt/dist"], 2, r"note\.txt is not a folder"),
     ("work below a file", [*INSTALL, *IN, "--work-dir", "{box}/note.txt/work"], 2, r"Not a directory \(\S+note\.txt"),
-    ("specifier without operator", [*INSTALL, *IN, "--rocm-sdk-version", "7.1.0"], 11, "'7.1.0' is not a version specifier"),
-    ("specifier no version", [*INSTALL, *IN, "--rocm-sdk-version", "==latest"], 11, "'==latest' is not a version specifier"),
+    ("specifier without operator", [*INSTALL, *IN, "--rocm", "7.1.0"], 11, "'7.1.0' is not a version specifier"),
+    ("specifier no version", [*INSTALL, *IN, "--rocm", "==latest"], 11, "'==latest' is not a version specifier"),
     ("extra no name", [*INSTALL, *IN, "--rocm-extras", "device gfx942"], 11, "'device gfx942' is not the name of an extra"),
     ("targets of nothing", TARGETS, 2, "Missing argument"),
     ("targets missing file", [*TARGETS, "{box}/no.so"], 2, r"\S+/no\.so"),
@@ -58,17 +58,17 @@ TABLE = [
     ("verify missing wheel", [*VERIFY, "{box}/torch-2.0-py3-none-any.whl"], 2, r"torch-2\.0-py3-none-any\.whl"),
     ("verify unknown project", [*VERIFY, "{box}/six-1.0-py3-none-any.whl"], 2, "six"),
     ("verify a wheel without insides", [*VERIFY, "--project", "pytorch_audio", "{box}/six-1.0-py3-none-any.whl"], 14, "METADATA"),
-    ("artifacts missing", [*PACKAGES, "--artifact-dir", "{box}/no", "--dest-dir", "{box}/p"], 11, r"\S+/no"),
-    ("artifacts empty", [*PACKAGES, "--artifact-dir", "{box}/empty", "--dest-dir", "{box}/p"], 11, "artifact"),
-    ("packages nowhere", [*PACKAGES, "--artifact-dir", "{box}/empty"], 2, "Missing option '--dest-dir'"),
-    ("origin no repository", [*TORCH, *CHECKOUT, "--gitrepo-origin", "{box}/empty"], 10, r"\S+/empty"),
-    ("origin missing", [*TORCH, *CHECKOUT, "--gitrepo-origin", "file://{box}/none.git"], 10, r"none\.git"),
-    ("ref missing", [*TORCH, *CHECKOUT, "--gitrepo-origin", "{box}/origin", "--repo-hashtag", "nope"], 10, "nope"),
+    ("artifacts missing", [*PACKAGES, "--artifact-dir", "{box}/no", "--output-dir", "{box}/p"], 11, r"\S+/no"),
+    ("artifacts empty", [*PACKAGES, "--artifact-dir", "{box}/empty", "--output-dir", "{box}/p"], 11, "artifact"),
+    ("packages nowhere", [*PACKAGES, "--artifact-dir", "{box}/empty"], 2, "Missing option '--output-dir'"),
+    ("origin no repository", [*TORCH, *CHECKOUT, "--origin", "{box}/empty"], 10, r"\S+/empty"),
+    ("origin missing", [*TORCH, *CHECKOUT, "--origin", "file://{box}/none.git"], 10, r"none\.git"),
+    ("ref missing", [*TORCH, *CHECKOUT, "--origin", "{box}/origin", "--ref", "nope"], 10, "nope"),
     ("depth", [*TORCH, *CHECKOUT, "--depth", "0"], 2, "--depth"),
-    ("not a checkout", [*TORCH, "checkout", "--checkout-dir", "{box}/full", "--gitrepo-origin", "{box}/origin"], 10, r"\S+/full"),
-    ("hipify nothing", [*TORCH, "hipify", "--repo", "{box}/empty"], 10, r"\S+/empty/pytorch"),
-    ("related missing", [*AUDIO, *CHECKOUT, "--torch-dir", "{box}/full", "--require-related-commit"], 10, "related_commits"),
-    ("related unreadable", [*AUDIO, *CHECKOUT, "--torch-dir", "{box}/related"], 2, r"related_commits:2"),
+    ("not a checkout", [*TORCH, "checkout", "--checkout-dir", "{box}/full", "--origin", "{box}/origin"], 10, r"\S+/full"),
+    ("hipify nothing", [*TORCH, "hipify", "--source-dir", "{box}/empty"], 10, r"\S+/empty/pytorch"),
+    ("related missing", [*AUDIO, *CHECKOUT, "--pytorch-dir", "{box}/full", "--require-related-commit"], 10, "related_commits"),
+    ("related unreadable", [*AUDIO, *CHECKOUT, "--pytorch-dir", "{box}/related"], 2, r"related_commits:2"),
     ("unknown command", ["-m", "rocm_wheels", "targts"], 2, "No such command 'targts'. Did you mean 'targets'"),
 ]  # fmt: skip
 

@@ -130,8 +130,8 @@ class World:
         jobs = ["--jobs", "1"] if command == "build" and "--jobs" not in more else []
         return [
             *(command, "--install-rocm", "--find-links", str(self.folder / "packages" / "dist")),
-            *("--rocm-sdk-version", "==7.1.0", "--rocm-extras", f"device-{TARGET}"),
-            *("--pytorch-rocm-arch", TARGET, "--root-checkout-dir", str(self.sources)),
+            *("--rocm", "==7.1.0", "--rocm-extras", f"device-{TARGET}"),
+            *("--gfx", TARGET, "--source-dir", str(self.sources)),
             *("--work-dir", str(self.work), "--output-dir", str(self.output), "--no-probe"),
             *(*jobs, *more),
         ]
@@ -248,7 +248,7 @@ def make_world(folder: Path) -> World:
     source = get_project_home() / "tests" / "miniature" / "rocm"
     made = make_artifacts(source, folder / "artifacts", version="7.1.0", targets=[TARGET], env=env)
     door = CLONE / "build_tools" / "build_python_packages.py"
-    packages = ["--artifact-dir", str(made), "--dest-dir", str(folder / "packages")]
+    packages = ["--artifact-dir", str(made), "--output-dir", str(folder / "packages")]
     subprocess.run([*warm_python(), str(door), *packages], env=env, check=True, capture_output=True)
     for name in PROJECTS:
         make_tree(world.sources / name, name)

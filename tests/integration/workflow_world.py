@@ -81,7 +81,7 @@ def make_world(folder: Path) -> dict[str, str]:
         targets=[one for name in FAMILIES for one in get_gfx_families()[name]], env=env,
     )  # fmt: skip
     packages = folder / "packages"
-    made_of = ("--artifact-dir", folder / "artifacts", "--dest-dir", packages)
+    made_of = ("--artifact-dir", folder / "artifacts", "--output-dir", packages)
     ours(CLONE / "build_tools" / "build_python_packages.py", *made_of)
     ours("-m", "rocm_wheels", "index", "add", folder / "index", *sorted((packages / "dist").iterdir()))
     return env

@@ -42,7 +42,7 @@ class WrittenRun:
         given = {
             "run": self.folder.name,
             "version": "0.4.0",
-            "command": "rocm-wheels build --output-dir dist --pytorch-rocm-arch gfx90a,gfx942,gfx1100",
+            "command": "rocm-wheels build --output-dir dist --gfx gfx90a,gfx942,gfx1100",
             "pid": os.getpid(),
             "began": get_process_start(os.getpid()),
             "host": platform.node(),

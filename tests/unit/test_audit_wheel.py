@@ -468,7 +468,7 @@ def test_the_command_reads_host_and_device_wheels_together(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     host, parts = split_torch(tmp_path, *TARGETS)
-    words = ["verify", "--pytorch-rocm-arch", "gfx942,gfx1100", "--json"]
+    words = ["verify", "--gfx", "gfx942,gfx1100", "--json"]
     assert run_command(cli, [*words, str(parts[0]), str(host), str(parts[1])]) == 0
     [report] = json.loads(capsys.readouterr().out)
     assert (report["wheel"], report["passed"]) == (host.name, True)

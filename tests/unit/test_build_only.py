@@ -1,4 +1,4 @@
-"""``--only`` and folders of wheels: what a job of a workflow says of the projects that it builds."""
+"""``--project`` and folders of wheels: what a job of a workflow says of the projects that it builds."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ GIVEN = ["--output-dir", "out"]
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--only", "pytorch,trition"], "--only: there is no project trition; did you mean triton?"),
-        (["--only", " , "], "--only names no project"),
-        (["--only", "triton", "--no-build-apex"], "--only and --no-build-apex exclude each other"),
-        (["--only", "pytorch-vision", "--build-triton"], "--only and --build-triton exclude each other"),
+        (["--project", "pytorch,trition"], "--project: there is no project trition; did you mean triton?"),
+        (["--project", " , "], "--project names no project"),
+        (["--project", "triton", "--no-build-apex"], "--project and --no-build-apex exclude each other"),
+        (
+            ["--project", "pytorch-vision", "--build-triton"],
+            "--project and --build-triton exclude each other",
+        ),
         (["--triton-wheel", "."], "--triton-wheel: there is no wheel of triton in ."),
-        (["--only", "pytorch", "--pytorch-wheel", "here"], "--build-pytorch and --pytorch-wheel exclude"),
+        (["--project", "pytorch", "--pytorch-wheel", "here"], "--build-pytorch and --pytorch-wheel exclude"),
     ],
 )
 def test_wrong_input(words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ from rocm_wheels.ci import (
     python_key,
     set_outputs,
 )
-from rocm_wheels.cli.matrix import command
+from rocm_wheels.cli.matrix import matrix_command as command
 from rocm_wheels.core import DataError, UsageError, get_project_home, parse_record
 from rocm_wheels.models import (
     CiRunner,
@@ -331,8 +331,10 @@ def test_the_layout_is_that_of_the_trigger_unless_somebody_says_another() -> Non
         assert matrix.layout == (chosen or "multi-arch")
         families = {one.cell.family for one in matrix.built}
         assert {one.staged_as for one in matrix.built} == (staged or families)
-    words = ["--lines", "2.13", "--platform", "linux"]
-    said = CliRunner().invoke(command, words, env={"ROCM_WHEELS_LAYOUT": "multi-arch"}).stdout
+    words = ["--line", "2.13", "--platform", "linux"]
+    said = (
+        CliRunner().invoke(command, words, env={"ROCM_WHEELS_LAYOUT": "multi-arch", "COLUMNS": "200"}).stdout
+    )
     assert "\nlinux     2.13   multi-arch " in said and " in 5 builds, each from nothing" in said
     assert re.search(r"\n {19}gfx94X-dcgpu .*smoke and torch's own on linux-gfx942", said)
     told = json.loads(
@@ -360,7 +362,7 @@ def test_a_set_of_which_one_python_is_for_fewer_targets_is_warned_of() -> None:
 
 
 def test_what_a_change_touches_of_any_family_is_built_anew_for_all() -> None:
-    words = ["--format", "github", "--lines", "2.13", "--platform", "linux", "--layout", "multi-arch"]
+    words = ["--format", "github", "--line", "2.13", "--platform", "linux", "--layout", "multi-arch"]
     done = CliRunner().invoke(command, [*words, "--changed", "repos/apex.yaml"])
     rows = json.loads(done.stdout)["include"]
     assert {row["anew"] for row in rows} == {"apex"} and len(rows) == 5
@@ -409,7 +411,7 @@ def test_limits_of_github_are_kept() -> None:
     result = CliRunner().invoke(command, ["--format", "github"])
     assert isinstance(result.exception, UsageError) and "at most 256 jobs" in str(result.exception)
     for line, platform in group_cells(plan_matrix(TABLE, MatrixSelection()).built, line_key):
-        result = CliRunner().invoke(command, ["--format", "github", "--lines", line, "--platform", platform])
+        result = CliRunner().invoke(command, ["--format", "github", "--line", line, "--platform", platform])
         assert 0 < len(json.loads(result.stdout)["include"]) <= 256
     assert limit_minutes(TABLE, 9, hosted=True) == 360
     small = with_text("cores: 64", "cores: 4\n    hosted: true")
@@ -525,7 +527,7 @@ def test_a_patch_for_a_line_that_the_trigger_does_not_build_is_built() -> None:
         paths = [word for line in lines for word in ("--changed", f"patches/triton/{line}/base/0001-x.patch")]
         rows = json.loads(CliRunner().invoke(command, [*words, *paths]).stdout)["include"]
         assert {row["line"] for row in rows} == set(lines) and {row["cells"] for row in rows} == {1}
-    own = CliRunner().invoke(command, [*words, "--lines", "2.14", "--changed", "patches/triton/2.13/x"])
+    own = CliRunner().invoke(command, [*words, "--line", "2.14", "--changed", "patches/triton/2.13/x"])
     assert json.loads(own.stdout) == {"include": []}
     wrong = CliRunner().invoke(command, ["--trigger", "no", "--changed", "patches/triton/2.13/x"])
     assert isinstance(wrong.exception, UsageError)
@@ -544,15 +546,15 @@ def test_the_cheapest_cell_is_one_that_is_tested() -> None:
     [
         (["--trigger", "nightli"], "did you mean nightly?"),
         (["--trigger", "nightli", "--explain", "gfx1151/3.12/2.13/linux"], "did you mean nightly?"),
-        (["--families", "gfx942"], "gfx942 is built with gfx94X-dcgpu"),
-        (["--families", "dcgpu-all"], "is not built as one, but as gfx94X-dcgpu"),
-        (["--families", "gfx13"], "there is no family 'gfx13'"),
-        (["--pythons", "3.8"], "there is no Python that torch is built for '3.8'"),
-        (["--lines", "2.41"], "did you mean 2.1"),
-        (["--rocm-version", "newest"], "--rocm-version: 'newest' is not a version"),
+        (["--family", "gfx942"], "gfx942 is built with gfx94X-dcgpu"),
+        (["--family", "dcgpu-all"], "is not built as one, but as gfx94X-dcgpu"),
+        (["--family", "gfx13"], "there is no family 'gfx13'"),
+        (["--python", "3.8"], "there is no Python that torch is built for '3.8'"),
+        (["--line", "2.41"], "did you mean 2.1"),
+        (["--rocm", "newest"], "--rocm: 'newest' is not a version"),
         (["--explain", "gfx942"], "is no cell"),
         (["--explain", "multi-arch/3.12/2.13/linux"], "multi-arch is no family, but all of a run together"),
-        (["--families", "multi-arch"], "all of a run together: --layout multi-arch"),
+        (["--family", "multi-arch"], "all of a run together: --layout multi-arch"),
         (["--explain", "gfx900/3.12/2.13/macos"], "is no cell"),
     ],
 )
@@ -564,7 +566,7 @@ def test_wrong_input(words: list[str], said: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--families", ","], "an empty list"),
+        (["--family", ","], "an empty list"),
         (["--savings", "--explain", "a/b/c/linux"], "exclude each other"),
         (["--rows", "lines"], "only --format github has a use for --rows"),
         (["--explain", "a/b/c/linux", "--cheapest", "--changed", "x"], "no use for --changed and --cheapest"),
@@ -610,7 +612,7 @@ def test_what_a_line_has_no_place_for_is_shown() -> None:
     assert "windows: torch 2.14 without triton" in said and "no place" not in said
     said = CliRunner().invoke(command, ["--explain", "gfx1151/3.12/2.14/linux"]).output
     assert "no place" not in said and "without" not in said
-    words = ["--lines", "2.15", "--rocm-version", "10.2", "--platform", "linux", "--format", "json"]
+    words = ["--line", "2.15", "--rocm", "10.2", "--platform", "linux", "--format", "json"]
     warnings = json.loads(CliRunner().invoke(command, words).stdout)["warnings"]
     assert ["triton, apex" in one for one in warnings] == [True]
 

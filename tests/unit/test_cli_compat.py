@@ -32,19 +32,20 @@ def test_every_table_is_shown_with_its_sources(capsys: pytest.CaptureFixture[str
     assert "[1] " in out
 
 
-def test_a_pipe_gets_whole_lines_and_a_terminal_what_it_has_room_for(
+def test_tables_fit_a_pipe_and_what_columns_says(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.delenv("COLUMNS")
     _, piped, _ = ask(capsys, "show", "targets")
-    monkeypatch.setattr("rocm_wheels.cli.compat.get_output_width", lambda: 100)
-    _, narrow, _ = ask(capsys, "show", "targets")
     _, listed, _ = ask(capsys, "show")
-    rows = [line for line in piped.splitlines() if line.startswith("gfx")]
+    monkeypatch.setenv("COLUMNS", "400")
+    _, wide, _ = ask(capsys, "show", "targets")
+    rows = [line for line in wide.splitlines() if line.startswith("gfx")]
     assert [line.split()[0] for line in rows] == list(get_gfx_targets())
     assert max(map(len, rows)) > 160
-    assert "target  gfx942\n" in narrow
-    shown = [line for line in f"{narrow}{listed}".splitlines() if "://" not in line]  # addresses stay whole
-    assert max(map(len, shown)) <= 100
+    assert "target  gfx942\n" in piped
+    shown = [line for line in f"{piped}{listed}".splitlines() if "://" not in line]  # addresses stay whole
+    assert max(map(len, shown)) <= 80
 
 
 def test_the_tables_are_listed(capsys: pytest.CaptureFixture[str]):

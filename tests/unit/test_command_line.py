@@ -95,7 +95,7 @@ def test_an_output_folder_that_is_not_writable_is_refused_before_the_work(
     closed.mkdir()
     allowed = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: path != closed and allowed(path, mode))
-    words = ["build", "--root-checkout-dir", str(tmp_path), "--output-dir", str(closed / "dist")]
+    words = ["build", "--source-dir", str(tmp_path), "--output-dir", str(closed / "dist")]
     assert run_command(production, words) == 2
     assert f"{closed} is not writable" in capsys.readouterr().err
     assert list(tmp_path.rglob("*")) == [closed]

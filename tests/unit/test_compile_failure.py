@@ -174,9 +174,12 @@ def test_the_screen_ends_with_what_is_needed_to_go_on(tmp_path: Path) -> None:
         "building torch failed",
         "  first error: a.hip:3: no (compiled for gfx942)",
         f"  log: {os.fspath(tmp_path / 'x.log')}",
-        f"  repeat: {command}",
+        f"  repeat: {os.fspath(tmp_path / 'x.repeat.sh')}",
     ]
-    assert "none was recognised" in explain_failure("x", None, log=tmp_path, command="y")
+    assert (tmp_path / "x.repeat.sh").read_text(encoding="utf-8") == f"#!/bin/sh\n{command}\n"
+    nowhere = explain_failure("x", None, log=tmp_path / "gone" / "x.log", command="y z")
+    assert "none was recognised" in nowhere
+    assert nowhere.endswith("  repeat: y z")
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_it_builds_strictly(tmp_path: Path) -> None:
     assert built.returncode == 0, built.stdout + built.stderr
     for page in ("index", "reference/cli/build", "reference/recipe", "reference/exit-codes", "architecture"):
         assert (tmp_path / f"{page}.html").is_file()
-    assert "--pytorch-rocm-arch" in (tmp_path / "reference/cli/build.html").read_text(encoding="utf-8")
+    assert "--gfx" in (tmp_path / "reference/cli/build.html").read_text(encoding="utf-8")
     html = [path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.html")]
     assert not [text for text in html if "{{" in text], "something was not filled in"
 

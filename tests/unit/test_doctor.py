@@ -422,7 +422,7 @@ def test_a_machine_to_be_has_no_devices_here(tmp_path: Path) -> None:
     assert [one for one in findings if one.check in here] == []
     no = found(findings, "torch-kernels")[0]
     python = stated.installed.environment.python
-    assert no.tip == f"rocm-wheels install torch torchvision torchaudio --target-python {python} --gfx gfx942"
+    assert no.tip == f"rocm-wheels install torch torchvision torchaudio --python {python} --gfx gfx942"
 
 
 def test_several_kinds_of_gpu_get_an_answer_each(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 from planned_runs import make_facts, settled
 
-import rocm_wheels.cli.submit
+import rocm_wheels.cli.jobs
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.executors import EXECUTORS
 from rocm_wheels.pipeline import Plan, PlanFile, write_plan
@@ -76,8 +76,8 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTy
     monkeypatch.syspath_prepend(str(tmp_path))
     with monkeypatch.context() as patch:
         patch.setitem(EXECUTORS, "pods", "pod_executor:PodExecutor")
-        yield importlib.reload(rocm_wheels.cli.submit)
-    importlib.reload(rocm_wheels.cli.submit)
+        yield importlib.reload(rocm_wheels.cli.jobs)
+    importlib.reload(rocm_wheels.cli.jobs)
 
 
 def make_plan(folder: Path) -> Path:
@@ -93,7 +93,8 @@ def test_a_new_executor_is_one_file_and_one_row(
     plan = str(make_plan(tmp_path))
 
     def run(*words: str, code: int = 0) -> tuple[str, str]:
-        assert run_command(submit.command, [plan, "--executor", "pods", *words]) == code
+        name, *rest = words
+        assert run_command(submit.jobs_group, [name, plan, "--executor", "pods", *rest]) == code
         captured = capsys.readouterr()
         return captured.out, captured.err
 
@@ -101,13 +102,13 @@ def test_a_new_executor_is_one_file_and_one_row(
         states = [step["state"] for step in json.loads(run(*words, "--json")[0])]
         return {state: states.count(state) for state in states}
 
-    count = count_states("--status")["not submitted"]
-    dry = run("--dry-run", "--namespace", "wheels")
+    count = count_states("status")["not submitted"]
+    dry = run("submit", "--dry-run", "--namespace", "wheels")
     assert dry[0].count("pod ") == count and f"{count} jobs would be submitted" in dry[1]
     assert not (tmp_path / "plan.pods").exists()
-    assert [*count_states("--namespace", "wheels", "--wait")] == ["done"]
+    assert [*count_states("submit", "--namespace", "wheels", "--wait")] == ["done"]
     assert len([*(tmp_path / "plan.pods" / "wheels").iterdir()]) == count
-    assert "cancelled: build-triton" in run("--cancel", "--step", "build-triton")[1]
-    assert "--partition is no option of the executor pods" in run("--partition", "x", code=2)[1]
-    assert run_command(submit.command, [plan, "--namespace", "x"]) == 2
+    assert "cancelled: build-triton" in run("cancel", "--step", "build-triton")[1]
+    assert "--partition is no option of the executor pods" in run("submit", "--partition", "x", code=2)[1]
+    assert run_command(submit.jobs_group, ["submit", plan, "--namespace", "x"]) == 2
     assert "--namespace is no option of the executor slurm" in capsys.readouterr().err

@@ -136,7 +136,9 @@ def test_names_say_what_they_are(modules: list[Module]) -> None:
         vague += [
             f"{name}:{node.lineno} {node.name}"
             for node in ast.walk(tree)
-            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and AVOIDED.search(node.name)
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+            and AVOIDED.search(node.name)
+            and node.name != "make_context"  # click calls it so
         ]
     assert vague == []
 

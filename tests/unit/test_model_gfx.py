@@ -64,7 +64,7 @@ def test_wrong_lists_are_refused(text: str, message: str) -> None:
     with pytest.raises(UsageError) as fault:
         parse_targets(text)
     assert message in str(fault.value)
-    assert "--pytorch-rocm-arch" in str(fault.value)
+    assert "--gfx" in str(fault.value)
 
 
 @given(st.lists(st.sampled_from(NAMES), min_size=1), st.sampled_from([",", ";", " ", ", ", ";;"]))
@@ -107,11 +107,11 @@ def test_the_option_comes_before_the_variable_before_the_sdk() -> None:
         (None, None, [], "no GPU target is named"),
         (None, "gfx94", [], "PYTORCH_ROCM_ARCH: gfx94 is no GPU target"),
         (None, None, ["gfx0000"], "the ROCm SDK: gfx0000 is no GPU target"),
-        ("", "gfx942", ["gfx942"], "--pytorch-rocm-arch names no GPU target"),
+        ("", "gfx942", ["gfx942"], "--gfx names no GPU target"),
     ],
 )
 def test_nothing_is_guessed(option: str | None, variable: str | None, sdk: list[str], message: str) -> None:
     with pytest.raises(UsageError) as fault:
         choose_targets(option, variable, sdk)
     assert message in str(fault.value)
-    assert "--pytorch-rocm-arch" in f"{fault.value} {fault.value.tip}" or "targets:" in str(fault.value.tip)
+    assert "--gfx" in f"{fault.value} {fault.value.tip}" or "targets:" in str(fault.value.tip)

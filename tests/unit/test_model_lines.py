@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rocm_wheels.cli.lines import command
+from rocm_wheels.cli.lines import lines_command as command
 from rocm_wheels.core import DataError, Record
 from rocm_wheels.models import (
     LINES_TABLE,

@@ -57,11 +57,9 @@ def test_option_before_pin_before_line(tmp_path: Path) -> None:
     moved = of_line("pytorch_audio", "2.9", torch_dir=torch, origin="file:///mirror")
     assert (moved.origin, moved.ref) == ("file:///mirror", A)
     own = of_line("pytorch_vision", "2.14", torch_dir=torch, ref="mine")
-    assert own == Pin(
-        "https://github.com/ROCm/vision.git", "mine", "--repo-hashtag; origin: release line 2.14"
-    )
+    assert own == Pin("https://github.com/ROCm/vision.git", "mine", "--ref; origin: release line 2.14")
     there = of_line("pytorch", "2.9", origin="file:///mirror")
-    assert there == Pin("file:///mirror", "release/2.9", "release line 2.9; origin: --gitrepo-origin")
+    assert there == Pin("file:///mirror", "release/2.9", "release line 2.9; origin: --origin")
 
 
 @pytest.mark.parametrize(
@@ -113,7 +111,7 @@ def test_pins_of_another_line_are_refused(version: str, line: str, fits: bool | 
             "2.9",
             {"ref": "x", "origin": "file:///x"},
             UsageError,
-            "--line 2.9 would have no effect: --repo-hashtag and --gitrepo-origin say everything",
+            "--line 2.9 would have no effect: --ref and --origin say everything",
         ),
     ],
 )
@@ -135,7 +133,7 @@ def test_what_a_line_does_not_know_torch_may_pin_or_an_option_may_say(tmp_path: 
     torch = torch_tree(tmp_path, "2.15.0", ROW.replace("torchaudio", "apex").replace("audio", "apex"))
     assert of_line("apex", "2.15", torch_dir=torch).ref == A
     own = of_line("apex", "2.15", torch_dir=tmp_path / "none", ref="mine")
-    assert own == Pin("https://github.com/ROCm/apex.git", "mine", "--repo-hashtag; origin: recipe apex.yaml")
+    assert own == Pin("https://github.com/ROCm/apex.git", "mine", "--ref; origin: recipe apex.yaml")
 
 
 def test_a_torch_tree_that_does_not_say_what_it_is(tmp_path: Path) -> None:

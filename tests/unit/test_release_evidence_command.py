@@ -1,4 +1,4 @@
-"""``rocm-wheels evidence`` and ``gate``: results of each kind become evidence, and a gate judges by it."""
+"""``set evidence`` and ``set gate``: results of each kind become evidence, and a gate judges by it."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_set_is_held_until_all_its_evidence_is_there(world: World):
         f"{world.document.id} of gfx103X-all cannot go to nightly (untested): blocked by 4 of 6 rules" in out
     )
     assert "4 rules do not pass" in err
-    assert "tip: rocm-wheels verify --json WHEELS > RESULTS, then: rocm-wheels evidence add " in err
+    assert "tip: rocm-wheels verify --json WHEELS > RESULTS, then: rocm-wheels set evidence add " in err
     assert f" add {world.root / 'store'} --set {world.document.id} --from RESULTS\n" in err
     assert world.add("--from", with_age(world.verified()))[0] == 0
     step = f"--set {world.document.id} --from RESULTS --wheels WHEELS"  # or `evidence add` would refuse them
@@ -331,7 +331,7 @@ def test_json_has_all_that_is_told_and_what_holds_it_is_told_first(world: World)
         *("notes", "next", "policy", "evidence"),
     }  # fmt: skip
     assert (
-        said["next"].startswith("rocm-wheels resolve-check INDEX")
+        said["next"].startswith("rocm-wheels index resolve-check INDEX")
         and f" add {world.root / 'store'} " in said["next"]
     )
     assert [(one["kind"], one["outcome"], one["signer"]) for one in said["evidence"]] == [
@@ -347,7 +347,7 @@ def test_json_has_all_that_is_told_and_what_holds_it_is_told_first(world: World)
     assert words == ["FAIL"] * 4 + ["pass"] * 3 + ["users"] * 2
     failed = [line for line in lines if "failed: t.py" in line]
     assert len(failed) == 4
-    show = f"rocm-wheels evidence show {world.root / 'store'} --set {world.document.id} 2026"
+    show = f"rocm-wheels set evidence show {world.root / 'store'} --set {world.document.id} 2026"
     assert f"        all of them: {show}" in "\n".join(lines)
 
 

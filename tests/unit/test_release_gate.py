@@ -53,7 +53,7 @@ def test_verify_covers_every_wheel_and_the_later_result_holds(known: tuple[Store
     found = {one.rule: one for one in verdict.rules}["verify"]
     assert (found.outcome == "pass", says in found.why) == (not says, True), found
     if says:
-        assert "rocm-wheels evidence add STORE --set" in found.tip
+        assert "rocm-wheels set evidence add STORE --set" in found.tip
 
 
 BAD = "fail (3 failed), 202"
@@ -150,7 +150,7 @@ def test_no_runner_blocks_and_the_sentence_says_what_there_is():
     there = by_title["smoke on gfx1030"]
     assert there.tip.startswith(
         "run the smoke tests on linux-gfx1030-gpu-rocm (build_tools/run_pytorch_smoke_tests.py "
-        "--amdgpu-family gfx1030 --require-gpu --wheels WHEELS), then: rocm-wheels evidence add STORE --set "
+        "--family gfx1030 --require-gpu --wheels WHEELS), then: rocm-wheels set evidence add STORE --set "
     )
     none = by_title["smoke on gfx1031"]
     assert (none.outcome, there.outcome) == ("fail", "fail")

@@ -67,7 +67,7 @@ def test_a_step_of_a_run_leaves_it_to_the_run_to_say_that_it_was_interrupted(
     assert said == ["", "error: interrupted\ntip: run the same command again; it continues where it stopped"]
 
 
-def test_on_a_narrow_terminal_a_wheel_is_a_block_and_its_name_and_digest_are_whole() -> None:
+def test_on_a_narrow_terminal_a_wheel_is_a_block_and_its_name_is_whole() -> None:
     name = "torch-2.9.0+rocm7.1.0-cp312-cp312-linux_x86_64.whl"
     built = SummaryRow(
         "pytorch", "built", name, "2.9.0", ("gfx942", "gfx1100"), 3 << 20, 72.0, "7" * 64, "verified"
@@ -78,7 +78,6 @@ def test_on_a_narrow_terminal_a_wheel_is_a_block_and_its_name_and_digest_are_who
         "  targets  gfx942, gfx1100",
         "  size     3.0 MiB",
         "  time     1 min 12 s",
-        f"  sha256   {'7' * 64}",
         "  outcome  built, verified",
         "wheel  apex cp312",
         "  outcome  failed",

@@ -417,7 +417,7 @@ def test_the_options_of_therocks_script(tree: Path, capsys: pytest.CaptureFixtur
         "build-python-packages",
         "--artifact-dir",
         str(tree),
-        "--dest-dir",
+        "--output-dir",
         str(out),
         "--no-build-packages",
     ]

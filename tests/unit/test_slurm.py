@@ -12,7 +12,7 @@ import pytest
 from planned_runs import make_facts, settled
 
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.submit import command
+from rocm_wheels.cli.jobs import jobs_group
 from rocm_wheels.core import DataError, UsageError
 from rocm_wheels.executors import (
     Decision,
@@ -324,7 +324,7 @@ def test_scripts_hold_options_as_sbatch_reads_them(folder: JobFolder) -> None:
     assert '--constraint="intel&ib"' in lines
     text = make_job_script(odd, alone("build-x"), JobSize(8, None, None, 90), site)
     assert f"""apptainer exec 'x y.sif' rocm-wheels run-step "$step" --plan '{odd.plan}' &""" in text
-    assert '--attempts 5 --network-delay 300s --job-ended "$step"' in text
+    assert '--attempts 5 --network-delay 300s "$step"' in text
 
 
 @pytest.mark.parametrize(
@@ -437,19 +437,15 @@ def test_plans_that_slurm_cannot_do_are_refused(tmp_path: Path, capsys: pytest.C
         submission.read_states()
     assert not submission.folder.path.exists()
     for words, message in (
-        ([str(path), "--status", "--cancel"], "--status and --cancel exclude each other"),
         ([str(path), "--dry-run", "--wait"], "--wait has no effect with --dry-run"),
-        ([str(path), "--cancel", "--partition", "x"], "--partition has no effect with --cancel"),
         ([str(path), "--poll", "1s"], "--poll has an effect with --wait alone"),
-        ([str(path), "--step", "x"], "--step has an effect with --cancel alone"),
         ([str(path), "--no-array", "--array-limit", "2"], "--array-limit has no effect with --no-array"),
         ([str(tmp_path / "none.json")], "none.json"),
-        ([str(path), "--executor", "pbs"], "'pbs' is not 'slurm'"),
         ([str(path), "--container-prefix", "a 'b"], "--container-prefix: No closing quotation"),
         ([str(path), "--attempts", "0"], "0 is not in the range"),
         ([str(path.rename(tmp_path / "a.slurm")), "--dry-run"], "is called as the folder of its own jobs"),
     ):
-        assert run_command(command, words) == 2
+        assert run_command(jobs_group, ["submit", *words]) == 2
         assert message in capsys.readouterr().err
 
 

@@ -95,7 +95,7 @@ def test_option_before_pin_before_recipe(tmp_path: Path, capsys: pytest.CaptureF
     moved = choose_pin(audio, origin="file:///mirror", torch_dir=tmp_path)
     assert (moved.origin, moved.ref) == ("file:///mirror", A)
     own = choose_pin(audio, ref="mine", torch_dir=tmp_path)
-    assert (own.origin, own.ref, own.why[:14]) == (audio.source.origin, "mine", "--repo-hashtag")
+    assert (own.origin, own.ref, own.why.split(";")[0]) == (audio.source.origin, "mine", "--ref")
     assert capsys.readouterr().err == ""
 
 
@@ -168,7 +168,7 @@ def test_triton_of_windows(tmp_path: Path) -> None:
     recipe = choose_pin(triton, platform="windows", ref="main-windows")
     assert (recipe.origin, recipe.why) == (
         "https://github.com/triton-lang/triton-windows.git",
-        "--repo-hashtag; origin: recipe triton.yaml, windows",
+        "--ref; origin: recipe triton.yaml, windows",
     )
     default = choose_pin(triton, platform="windows", torch_dir=torch)
     assert len(default.ref) == 40 and default.ref != A
@@ -189,7 +189,7 @@ def test_triton_of_windows(tmp_path: Path) -> None:
         ({"version": "3.7.0-rc1"}, {"release": True}, DataError, "triton_version.txt:1: .*'3.7.0-rc1'"),
         ({"version": "3"}, {"release": True}, DataError, "a version of a release is like 3.7.0, this is '3'"),
         ({"version": "\n\n"}, {"release": True}, DataError, "triton_version.txt: there is no version in it"),
-        ({"version": "3.7.0"}, {"release": True, "ref": "x"}, UsageError, "--release and --repo-hashtag"),
+        ({"version": "3.7.0"}, {"release": True, "ref": "x"}, UsageError, "--release and --ref"),
         (
             {"version": "3.7.0"},
             {"release": True, "platform": "windows"},

@@ -233,8 +233,8 @@ def test_whole_results_satisfy_the_gate_and_known_failures_are_none(tmp_path: Pa
 def test_without_evidence_the_gate_says_what_to_type() -> None:
     outcome, why = gate()
     assert outcome == "fail" and "no evidence that torch's own tests pass" in why
-    assert "(build_tools/run_pytorch_tests.py --amdgpu-family gfx1030 --wheels WHEELS), then: " in why
-    assert why.endswith(f"rocm-wheels evidence add STORE --set {SET.id} --from torch-test-results")
+    assert "(build_tools/run_pytorch_tests.py --family gfx1030 --wheels WHEELS), then: " in why
+    assert why.endswith(f"rocm-wheels set evidence add STORE --set {SET.id} --from torch-test-results")
 
 
 @pytest.mark.parametrize(
@@ -472,15 +472,13 @@ def test_torchs_own_tests_come_after_good_smoke_tests(tmp_path: Path) -> None:
         (["--shard", "3", "--num-shards", "2"], "--shard 3: there are 2, numbered from 1"),
         (["--pytorch-version", "newest"], "--pytorch-version newest is no version of torch"),
         (["--suite", "defalt"], "there is no suite defalt; did you mean default?"),
-        (["--amdgpu-family", "gfx94Y"], "gfx94Y"),
+        (["--family", "gfx94Y"], "gfx94Y"),
     ],
 )
 def test_what_is_wrong_whatever_torch_is_there_is_said_before_it_is_asked(
     words: list[str], says: str
 ) -> None:
-    done = CliRunner().invoke(
-        torch_tests_command, ["--target-python", "no-python", *words], standalone_mode=False
-    )
+    done = CliRunner().invoke(torch_tests_command, ["--python", "no-python", *words], standalone_mode=False)
     assert isinstance(done.exception, UsageError) and says in str(done.exception)
 
 

@@ -128,15 +128,15 @@ def test_the_rocm_version_is_what_the_wheel_states(
     [
         (None, ["rocm>=7"], None, "x.whl does not say which ROCm it was made with"),
         ("rocm7", [], None, "x.whl does not say which ROCm"),
-        ("rocm7.2", [], "7.1", "--rocm-version 7.1 says 7.1; its version +rocm7.2 says 7.2"),
+        ("rocm7.2", [], "7.1", "--rocm 7.1 says 7.1; its version +rocm7.2 says 7.2"),
         (
             "rocm7.2",
             ["rocm==7.1.0"],
             None,
             "its version +rocm7.2 says 7.2; its requirement rocm==7.1.0 says 7.1",
         ),
-        (None, [], "seven", "--rocm-version: 'seven' is not a version like 7.2"),
-        (None, [], "7", "--rocm-version: '7' is not a version like 7.2"),
+        (None, [], "seven", "--rocm: 'seven' is not a version like 7.2"),
+        (None, [], "7", "--rocm: '7' is not a version like 7.2"),
     ],
 )
 def test_a_rocm_version_that_is_not_known_or_not_one_is_refused(

@@ -10,7 +10,7 @@ import pytest
 from binary_writer import digest_of, wheel
 
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.wheel import group
+from rocm_wheels.cli.main import wheel_group as group
 from rocm_wheels.variants import ROCM_BOOTSTRAP_PROVIDER, ProviderChoice, VariantMetadata, make_properties
 from rocm_wheels.wheels import scan_wheel
 
@@ -114,7 +114,7 @@ def test_a_label_and_what_variant_json_says_are_one(
 
 
 def test_faults_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = run(capsys, "verify", "--list-faults")[0].splitlines()
+    lines = run(capsys, "verify", "--list-checks")[0].splitlines()
     assert any(line.startswith("overlap ") for line in lines)
     assert "no wheels were named" in run(capsys, "verify", code=2)[1]
 

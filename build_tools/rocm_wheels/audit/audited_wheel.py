@@ -35,7 +35,7 @@ _ABI_TAG = re.compile(r"cp3(\d+)t?")
 class WheelExpectation:
     """What a wheel was asked to be. ``None`` means "not known": a check that needs it is skipped by name.
 
-    ``targets`` are spelled as in ``--pytorch-rocm-arch``; ``python_tag`` is the ABI of the
+    ``targets`` are spelled as in ``--gfx``; ``python_tag`` is the ABI of the
     interpreter it is for (``cp312``, ``cp313t``); ``rocm_version`` is the SDK's;
     ``requirements`` are exact pins that METADATA must hold besides the recipe's own (``triton==3.5.0``).
     """

@@ -83,12 +83,12 @@ def check_selection(table: CiTable, selection: MatrixSelection) -> MatrixSelecti
     for family in selection.families:
         if family not in table.all_families:
             raise UsageError(
-                f"--families: {_explain_no_family(table, family)}",
+                f"--family: {_explain_no_family(table, family)}",
                 tip=f"there are {join_names(table.all_families)}",
             )
-    _require_known("--lines", "release line", selection.lines, lines)
+    _require_known("--line", "release line", selection.lines, lines)
     _require_known(
-        "--pythons",
+        "--python",
         "Python that torch is built for",
         selection.pythons,
         sorted(known_pythons, key=_python_order),
@@ -140,7 +140,7 @@ def _require_version(text: str) -> None:
         Version(text)
     except InvalidVersion:
         tip = "such as 10.1 or 7.14.0rc1"
-        raise UsageError(f"--rocm-version: {text!r} is not a version (PEP 440)", tip=tip) from None
+        raise UsageError(f"--rocm: {text!r} is not a version (PEP 440)", tip=tip) from None
 
 
 def _python_order(python: str) -> tuple[int, str]:
@@ -248,7 +248,7 @@ def list_exclusions(table: CiTable, selection: MatrixSelection, cell: MatrixCell
             cell, f"torch {line.name} is not released for Python {cell.python} ({kind}{had})", pythons.source
         )
     if selection.rocm is None and not line.rocm.amd.values:
-        why = f"AMD has released no ROCm with torch {line.name}: --rocm-version says which to build it with"
+        why = f"AMD has released no ROCm with torch {line.name}: --rocm says which to build it with"
         yield ExcludedCell(cell, why, line.rocm.amd.source)
     for rule in table.excluded:
         if rule.covers_cell(cell.family, cell.python, cell.line, cell.platform):
@@ -261,19 +261,19 @@ def _list_policy_exclusions(
 ) -> Iterator[ExcludedCell]:
     name, trigger = selection.trigger, table.triggers[selection.trigger]
     if cell.family not in (selection.families or [cell.family]):
-        yield ExcludedCell(cell, f"--families does not name {cell.family}")
+        yield ExcludedCell(cell, f"--family does not name {cell.family}")
     elif not selection.families and not table.has_begun(family.since, name):
         yield ExcludedCell(cell, f"the family is built since {family.since}, not in {name}")
     if cell.python not in (selection.pythons or trigger.pythons):
         reason = (
-            "--pythons does not name it"
+            "--python does not name it"
             if selection.pythons
             else f"{name} builds {join_names(trigger.pythons)}"
         )
         yield ExcludedCell(cell, f"Python {cell.python}: {reason}")
     lines = selection.lines or choose_lines(table, name)
     if cell.line not in lines:
-        reason = "--lines does not name it" if selection.lines else f"{name} builds {join_names(lines)}"
+        reason = "--line does not name it" if selection.lines else f"{name} builds {join_names(lines)}"
         yield ExcludedCell(cell, f"torch {cell.line}: {reason}")
     if cell.platform not in (selection.platforms or CI_PLATFORMS):
         yield ExcludedCell(cell, f"--platform does not name {cell.platform}")

@@ -292,7 +292,7 @@ def require_single_matrix(table: CiTable, rows: int) -> None:
         where = table.sources[most.source].url
         raise UsageError(
             f"{rows} rows, and a matrix of GitHub has at most {most.value} jobs ({where})",
-            tip="one line and platform at a time: `--rows lines` lists them, --lines and --platform choose",
+            tip="one line and platform at a time: `--rows lines` lists them, --line and --platform choose",
         )
 
 

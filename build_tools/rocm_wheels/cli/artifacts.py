@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.options import GivenPath, combine_options
+from rocm_wheels.cli.command import Command, Option, command, option
+from rocm_wheels.cli.options import GivenPath, combine_options, json_option, print_result
 from rocm_wheels.core import UsageError, format_count, log_note
 from rocm_wheels.models import load_artifact_table
 
@@ -28,49 +29,49 @@ if TYPE_CHECKING:
 PLATFORM = "windows" if sys.platform == "win32" else "linux"
 
 artifact_source_options = combine_options(
-    click.option(
+    option(
         "--run-github-repo",
         metavar="OWNER/REPO",
         envvar="GITHUB_REPOSITORY",
         show_envvar=True,
         help="Repository of --run-id [default: ROCm/TheRock].",
     ),
-    click.option(
+    option(
         "--release-type",
         metavar="TYPE",
         envvar="RELEASE_TYPE",
         show_envvar=True,
         help="Kind of build, which has its bucket: ci, dev, nightly, prerelease [default: ci].",
     ),
-    click.option(
+    option(
         "--source",
         metavar="PLACE",
         help="Where the files are instead of TheRock's buckets: s3://bucket/folder, an HTTPS page, a path.",
     ),
-    click.option("--no-sign-request", is_flag=True, help="Ask S3 without credentials, as everybody may."),
-    click.option(
+    option("--no-sign-request", is_flag=True, help="Ask S3 without credentials, as everybody may."),
+    option(
         "--allow-missing-sha256sum",
         is_flag=True,
         help="Take archives without a published digest as they come.",
     ),
-    click.option(
+    option(
         "--download-concurrency",
         type=click.IntRange(min=1),
         default=10,
         show_default=True,
         help="Downloads at a time.",
     ),
-    click.option(
+    option(
         "--extract-concurrency", type=click.IntRange(min=1), help="Unpackings at a time [default: cores]."
     ),
 )
 
 
 def parse_amdgpu_targets(text: str) -> tuple[str, ...]:
-    """Return the targets of ``--amdgpu-targets``. Raises UsageError."""
+    """Return the targets of ``--gfx``. Raises UsageError."""
     from rocm_wheels.models import parse_targets
 
-    return parse_targets(text, input_name="--amdgpu-targets") if text.strip() else ()
+    return parse_targets(text, input_name="--gfx") if text.strip() else ()
 
 
 def make_workflow_run(options: Mapping[str, Any], platform: str) -> WorkflowRun:
@@ -98,7 +99,7 @@ def find_artifact_files(options: Mapping[str, Any], platform: str) -> tuple[Arti
     return source, source.list_files()
 
 
-class _ManyExcludes(click.Command):
+class _ManyExcludes(Command):
     """Takes several words after one ``--exclude``, as TheRock's script does."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -117,31 +118,32 @@ class _ManyExcludes(click.Command):
         return super().parse_args(ctx, words)
 
 
-@click.command("fetch-artifacts", cls=_ManyExcludes)
+@command("rocm fetch", cls=_ManyExcludes)
 @click.argument("include", nargs=-1, metavar="[REGEX]…")
-@click.option("--exclude", multiple=True, metavar="REGEX…", help="Leave out files with a name like these.")
-@click.option("--run-id", metavar="ID", help="Run of a workflow at GitHub with the artifacts.")
-@click.option(
+@option("--exclude", multiple=True, metavar="REGEX…", help="Leave out files with a name like these.")
+@option("--run-id", metavar="ID", help="Run of a workflow at GitHub with the artifacts.")
+@option(
     "--platform", type=click.Choice(["linux", "windows"]), default=PLATFORM, show_default="this one",
     help="Platform of the build.",
 )  # fmt: skip
-@click.option("--artifact-group", metavar="FAMILY", help="Family of GPUs, where a build names those.")
-@click.option("--amdgpu-targets", default="", metavar="GFX,…", help="Targets of GPUs [default: all].")
-@click.option(
+@option("--artifact-group", metavar="FAMILY", help="Family of GPUs, where a build names those.")
+@option("--gfx", "amdgpu_targets", default="", metavar="GFX,…", help="Targets of GPUs [default: all].")
+@option(
     "--output-dir", type=GivenPath(), default=Path("build/artifacts"), show_default=True,
     help="Folder for what is fetched.",
 )  # fmt: skip
-@click.option("--dry-run/--no-dry-run", default=False, help="Print what would be fetched, and fetch nothing.")
-@click.option("--extract", is_flag=True, help="Unpack each artifact into a folder of its name (the default).")
-@click.option("--no-extract", is_flag=True, help="Unpack nothing.")
-@click.option("--flatten", is_flag=True, help="Unpack all artifacts over each other, as one ROCm tree.")
-@click.option(
+@option("--dry-run/--no-dry-run", default=False, help="Print what would be fetched, and fetch nothing.")
+@option("--extract", is_flag=True, help="Unpack each artifact into a folder of its name (the default).")
+@option("--no-extract", is_flag=True, help="Unpack nothing.")
+@option("--flatten", is_flag=True, help="Unpack all artifacts over each other, as one ROCm tree.")
+@option(
     "--delete-after-extract/--no-delete-after-extract", default=True, show_default=True,
     help="Delete archives once they are unpacked.",
 )  # fmt: skip
 @artifact_source_options
+@json_option
 def fetch_command(
-    include: tuple[str, ...], exclude: tuple[str, ...], output_dir: Path, **options: Any
+    include: tuple[str, ...], exclude: tuple[str, ...], output_dir: Path, as_json: bool, **options: Any
 ) -> None:
     """Fetch artifacts of a ROCm build: all, or those whose names one of the regular expressions is found in.
 
@@ -151,7 +153,7 @@ def fetch_command(
 
     \b
     Example:
-      fetch_artifacts.py --run-id 14474448215 --amdgpu-targets gfx942 --exclude _dbg_ _test_
+      rocm-wheels rocm fetch --run-id 14474448215 --gfx gfx942 --exclude _dbg_ _test_
     """
     from rocm_wheels.core import format_size
     from rocm_wheels.sdk import (
@@ -184,16 +186,14 @@ def fetch_command(
         unpackings=options["extract_concurrency"] or os.cpu_count() or 1,
     )
     if options["dry_run"]:
-        for archive in request.archives:
-            click.echo(f"{source.label}/{archive.file}")
-        click.echo(
-            f"{format_count(len(request.archives), 'archive')}, {format_size(request.size)}; "
-            "nothing was downloaded",
-            err=True,
+        names = [f"{source.label}/{archive.file}" for archive in request.archives]
+        print_result({"archives": names, "size": request.size}, names, as_json=as_json)
+        log_note(
+            f"{format_count(len(names), 'archive')}, {format_size(request.size)}; nothing was downloaded"
         )
         return
-    for path in fetch_archives(request).paths:
-        click.echo(path)
+    paths = list(fetch_archives(request).paths)
+    print_result({"paths": paths}, paths, as_json=as_json)
 
 
 def _split_targets(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
@@ -207,36 +207,39 @@ def _parse_families(_context: click.Context, option: click.Parameter, value: str
     return parse_targets(text, input_name=option.opts[0]) if text else ()
 
 
-@click.command("build-python-packages")
-@click.option("--artifact-dir", type=GivenPath(), help="Artifacts of a ROCm build.")
-@click.option("--from-prefix", type=GivenPath(), help="Instead: an installed ROCm, such as /opt/rocm.")
-@click.option("--dest-dir", type=GivenPath(), required=True, help="The wheels appear in its folder dist.")
-@click.option("--version", default="", help="Version of all packages.  [default: as the artifacts say]")
-@click.option("--version-suffix", default="", help="Appended to the names of the installed ROCm folders.")
-@click.option(
-    "--targets",
+@command("rocm packages")
+@option("--artifact-dir", type=GivenPath(), help="Artifacts of a ROCm build.")
+@option("--from-prefix", type=GivenPath(), help="Instead: an installed ROCm, such as /opt/rocm.")
+@option(
+    "--output-dir", "dest_dir", type=GivenPath(), required=True, help="The wheels appear in its folder dist."
+)
+@option("--version", default="", help="Version of all packages.  [default: as the artifacts say]")
+@option("--version-suffix", default="", help="Appended to the names of the installed ROCm folders.")
+@option(
+    "--gfx",
+    "targets",
     default="",
     callback=_split_targets,
     metavar="GFX,…",
     help="Package only these.  [default: all]",
 )
-@click.option("--platform-tag", default="", help="Tag of wheels with binaries.  [default: this machine's]")
-@click.option(
+@option("--platform-tag", default="", help="Tag of wheels with binaries.  [default: this machine's]")
+@option(
     "--wheel-compression/--no-wheel-compression", default=True, show_default=True, help="Compress the wheels."
 )
-@click.option(
+@option(
     "--devel-tarball-compression/--no-devel-tarball-compression",
     default=False,
     show_default=True,
     help="Compress the archive in rocm-sdk-devel with xz: smaller, and much slower to make.",
 )
-@click.option(
+@option(
     "--build-packages/--no-build-packages",
     default=True,
     show_default=True,
     help="Pack wheels; else their content is laid out in folders below trees.",
 )
-@click.option(
+@option(
     "--linux-amdgpu-families",
     "linux",
     default="",
@@ -244,10 +247,11 @@ def _parse_families(_context: click.Context, option: click.Parameter, value: str
     metavar="FAMILY,…",
     help="Families that a release has packages for on Linux: rocm has the extras of both platforms.",
 )
-@click.option(
+@option(
     "--windows-amdgpu-families", "windows", default="", callback=_parse_families, metavar="FAMILY,…",
     help="The same, on Windows.",
 )  # fmt: skip
+@json_option
 def packages_command(  # noqa: PLR0917 - one parameter an option
     artifact_dir: Path | None,
     from_prefix: Path | None,
@@ -261,12 +265,18 @@ def packages_command(  # noqa: PLR0917 - one parameter an option
     build_packages: bool,
     linux: tuple[str, ...],
     windows: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Make the packages rocm, rocm-sdk-core, -libraries, -devel and -device-<gfx>, and rocm-profiler.
 
     They are made from the artifacts of a ROCm build, or from an installed ROCm.
 
     The same artifacts give the same bytes. The paths of the wheels are printed.
+
+    \b
+    Examples:
+      rocm-wheels rocm packages --artifact-dir artifacts --output-dir packages
+      rocm-wheels rocm packages --from-prefix /opt/rocm --output-dir packages --gfx gfx1100
     """
     from rocm_wheels.cli.boundary import read_environment
     from rocm_wheels.core import UsageError
@@ -289,8 +299,8 @@ def packages_command(  # noqa: PLR0917 - one parameter an option
         published={name: targets for name, targets in (("linux", linux), ("win32", windows)) if targets},
         packed=build_packages,
     )
-    for wheel in make_packages(request, read_environment()):
-        click.echo(wheel)
+    wheels = list(make_packages(request, read_environment()))
+    print_result({"wheels": wheels}, wheels, as_json=as_json)
 
 
 _HELP = """Install ROCm into a folder: of a run's artifacts, a nightly or dev tarball, or another folder.
@@ -300,37 +310,38 @@ run all artifacts but tests are taken, or those of the parts that are named and 
 
 \b
 Examples:
-  install_rocm_from_artifacts.py --run-id 14474448215 --amdgpu-family gfx94X-dcgpu --blas --tests
-  install_rocm_from_artifacts.py --latest-release --amdgpu-family gfx110X-all --output-dir rocm
+  rocm-wheels rocm from-artifacts --run-id 14474448215 --family gfx94X-dcgpu --blas --tests
+  rocm-wheels rocm from-artifacts --latest-release --family gfx110X-all --output-dir rocm
 """
 _SOURCE_OPTIONS = ("run_id", "release", "latest_release", "input_dir", "source")
 
 
 def _make_command() -> click.Command:
-    command = click.Command(
-        "install-rocm-from-artifacts",
+    command = Command(
+        "rocm from-artifacts",
         params=[
-            click.Option(
+            Option(
                 ["--output-dir"], type=GivenPath(), default=Path("therock-build"), show_default=True,
                 help="Folder of the tree.",
             ),
-            click.Option(["--artifact-group"], metavar="GROUP", help="Family of GPUs, or another group."),
-            click.Option(["--amdgpu-family"], metavar="FAMILY", help="The same."),
-            click.Option(
-                ["--amdgpu-targets"], default="", metavar="GFX,…",
+            Option(["--artifact-group"], metavar="GROUP", help="Family of GPUs, or another group."),
+            Option(["--family", "amdgpu_family"], metavar="FAMILY", help="The same."),
+            Option(
+                ["--gfx", "amdgpu_targets"], default="", metavar="GFX,…",
                 help="Targets to take artifacts of [default: the family's].",
             ),
-            click.Option(["--run-id"], metavar="ID", help="Run of a workflow at GitHub."),
-            click.Option(["--release"], metavar="VERSION", help="Version of a nightly or dev tarball."),
-            click.Option(["--latest-release"], is_flag=True, help="The newest nightly tarball."),
-            click.Option(["--input-dir"], type=GivenPath(), help="A ROCm tree to copy."),
-            click.Option(["--dry-run"], is_flag=True, help="Print what would be taken, and do nothing."),
+            Option(["--run-id"], metavar="ID", help="Run of a workflow at GitHub."),
+            Option(["--release"], metavar="VERSION", help="Version of a nightly or dev tarball."),
+            Option(["--latest-release"], is_flag=True, help="The newest nightly tarball."),
+            Option(["--input-dir"], type=GivenPath(), help="A ROCm tree to copy."),
+            Option(["--dry-run"], is_flag=True, help="Print what would be taken, and do nothing."),
             *(
-                click.Option([f"--{part}/--no-{part}"], default=False, help=f"Artifacts of {part}.")
+                Option([f"--{part}/--no-{part}"], default=False, help=f"Artifacts of {part}.")
                 for part in load_artifact_table().parts
             ),
-            click.Option(["--tests/--no-tests"], default=False, help="Tests, too."),
-            click.Option(["--base-only"], is_flag=True, help="Only what every tree has."),
+            Option(["--tests/--no-tests"], default=False, help="Tests, too."),
+            Option(["--base-only"], is_flag=True, help="Only what every tree has."),
+            Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON on stdout."),
         ],
         callback=_install_tree,
         help=_HELP,
@@ -338,7 +349,7 @@ def _make_command() -> click.Command:
     return artifact_source_options(command)
 
 
-def _install_tree(output_dir: Path, **options: Any) -> None:
+def _install_tree(output_dir: Path, as_json: bool, **options: Any) -> None:
     from rocm_wheels.sdk import install_folder, install_from_artifacts, install_tarball
 
     group = _choose_group(options)
@@ -358,27 +369,27 @@ def _install_tree(output_dir: Path, **options: Any) -> None:
         raise UsageError("parts can be chosen of the artifacts of a run only", tip="leave them out")
     if options["input_dir"] is not None:
         if options["dry_run"]:
-            click.echo(options["input_dir"])
+            print_result({"source": options["input_dir"]}, [options["input_dir"]], as_json=as_json)
             return
         install_folder(options["input_dir"].absolute(), output)
-        click.echo(output)
+        print_result({"folder": output}, [output], as_json=as_json)
         return
     if tarball:
         request = _make_tarball_request(options, group)
     else:
         request = _make_run_request(options, group, parts)
     if options["dry_run"]:
-        for archive in request.archives:
-            click.echo(f"{request.source.label}/{archive.file}")
+        names = [f"{request.source.label}/{archive.file}" for archive in request.archives]
+        print_result({"archives": names}, names, as_json=as_json)
         return
     (install_tarball if tarball else install_from_artifacts)(request, output)
-    click.echo(output)
+    print_result({"folder": output}, [output], as_json=as_json)
 
 
 def _choose_group(options: Mapping[str, Any]) -> str:
     groups = [options[name] for name in ("artifact_group", "amdgpu_family") if options[name]]
     if len(groups) != 1:
-        raise UsageError("one of --artifact-group and --amdgpu-family is wanted", tip="such as gfx94X-dcgpu")
+        raise UsageError("one of --artifact-group and --family is wanted", tip="such as gfx94X-dcgpu")
     return str(groups[0])
 
 
@@ -443,4 +454,4 @@ def _make_fetch_request(
     )
 
 
-command = _make_command()
+install_command = _make_command()

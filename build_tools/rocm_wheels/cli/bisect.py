@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.options import GivenPath, layout_option
 from rocm_wheels.core import UsageError, format_count, log_note, log_warning
 
@@ -33,7 +34,7 @@ from --find-links beside these.
 
 \b
 Example:
-  rocm-wheels bisect s3://wheels --good 2.9.1-93bf --bad 2.9.1-51aa --gfx gfx942 \\
+  rocm-wheels set bisect s3://wheels --good 2.9.1-93bf --bad 2.9.1-51aa --gfx gfx942 \\
     --extra-index https://example.org/rocm -- python -c 'import torch; torch.ones(1).cuda()'
 
 \b
@@ -46,51 +47,55 @@ with --plan:
 """
 
 
-@click.command("bisect", help=_HELP)
+@command("set bisect", help=_HELP)
 @click.argument("store", metavar="STORE")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
-@click.option("--good", required=True, metavar="ID", help="A set that works, or how its id begins.")
-@click.option("--bad", required=True, metavar="ID", help="A later set that does not.")
-@click.option("--family", metavar="NAME", help="Family of the sets, where several have their ids.")
-@click.option(
+@option("--good", required=True, metavar="ID", help="A set that works, or how its id begins.")
+@option("--bad", required=True, metavar="ID", help="A later set that does not.")
+@option("--family", metavar="NAME", help="Family of the sets, where several have their ids.")
+@option(
     "--channel", metavar="CHANNEL", help="Only sets that this channel ever showed [default: all staged sets]."
 )
-@click.option(
+@option(
     "--gfx",
     metavar="LIST",
     help="GPU targets that a set must be for, one at least [default: those of this machine].",
 )
-@click.option("--python", metavar="PY", help="Python to try them with: a path or 3.12 [default: this one].")
-@click.option(
+@option("--python", metavar="PY", help="Python to try them with: a path or 3.12 [default: this one].")
+@option(
     "--project",
     "projects",
     multiple=True,
     metavar="NAME",
     help="Project to install; may be repeated [default: torch, or all of sets without it].",
 )
-@click.option(
-    "--extra-index", multiple=True, metavar="URL", help="Another index, as that of ROCm's packages."
+@option(
+    "--dependency-index",
+    "extra_index",
+    multiple=True,
+    metavar="URL",
+    help="Another index, as that of ROCm's packages.",
 )
-@click.option("--find-links", multiple=True, metavar="URL|DIR", help="Folder or page of other wheels.")
-@click.option("--pre", is_flag=True, help="Take pre-releases of what the sets require, too.")
-@click.option(
+@option("--find-links", multiple=True, metavar="URL|DIR", help="Folder or page of other wheels.")
+@option("--pre", is_flag=True, help="Take pre-releases of what the sets require, too.")
+@option(
     "--store-url",
     metavar="URL",
     help="Where STORE is served to installers [default: a folder is read; of others, sets are copied].",
 )
-@click.option("--trust-ends", is_flag=True, help="Believe that the good set is good and the bad one is bad.")
-@click.option(
-    "--plan",
+@option("--trust-ends", is_flag=True, help="Believe that the good set is good and the bad one is bad.")
+@option(
+    "--dry-run",
+    "plan",
+    aliases=("--plan",),
     is_flag=True,
     help="Print which sets there are and how many would be tried; of COMMAND, what is known already.",
 )
-@click.option(
-    "--work-dir", type=GivenPath(file_okay=False), help="Where it works [default: the cache folder]."
-)
-@click.option("--keep", is_flag=True, help="Keep the environments.")
+@option("--work-dir", type=GivenPath(file_okay=False), help="Where it works [default: the cache folder].")
+@option("--keep", is_flag=True, help="Keep the environments.")
 @layout_option
-@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
-def command(store: str, command: tuple[str, ...], as_json: bool, **given: Any) -> None:
+@option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+def bisect_command(store: str, command: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Ask, search, answer."""
     from rocm_wheels.core import ReleaseError, lock_folder, open_existing_store
     from rocm_wheels.release import (

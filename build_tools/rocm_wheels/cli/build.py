@@ -21,34 +21,44 @@ from rocm_wheels.cli.build_options import (
     sdk_options,
     work_options,
 )
-from rocm_wheels.cli.options import Duration, GivenPath
+from rocm_wheels.cli.command import command, complete_with, group, option
+from rocm_wheels.cli.options import Duration, GivenPath, json_option, print_result
 from rocm_wheels.core import UsageError, explain_error, get_output_width, log_note, log_warning
 
 if TYPE_CHECKING:
     from rocm_wheels.pipeline import PlannedRun, RunSummary
 
 
-@click.group()
-@click.option("--index-url", metavar="URL", help="Package index of the ROCm packages, for both commands.")
+@group("build_prod_wheels.py")
+@option(
+    "--rocm-index", "index_url", metavar="URL", help="Package index of the ROCm packages, for both commands."
+)
 @click.pass_context
 def production(ctx: click.Context, index_url: str | None) -> None:
     """Install the ROCm packages and build the wheels of PyTorch and its companions.
 
     \b
     Example:
-      build_prod_wheels.py build --install-rocm --index-url URL \\
-          --pytorch-rocm-arch gfx942,gfx1100 --output-dir dist
+      build_prod_wheels.py build --install-rocm --rocm-index URL \\
+          --gfx gfx942,gfx1100 --output-dir dist
     """
-    ctx.default_map = {name: {"index_url": index_url} for name in ("install-rocm", "build")}
+    if index_url is not None:
+        ctx.default_map = {name: {"index_url": index_url} for name in ("install-rocm", "build")}
 
 
-@click.command("install-rocm")
+@command("rocm install")
 @sdk_options
-def install_rocm(**options: Any) -> None:
+@json_option
+def install_rocm(as_json: bool, **options: Any) -> None:
     """Install the ROCm packages into a build environment, and print what they are.
 
     The environment is made under the work directory, one a (Python, ROCm request); `build`
     finds it there. An unpinned version is resolved again each time.
+
+    \b
+    Examples:
+      rocm-wheels rocm install --rocm-index URL --rocm ==7.10.0
+      rocm-wheels rocm install --find-links dist --rocm-extras device-gfx942
     """
     from rocm_wheels.core import WAIT_TIP, Workspace, lock_folder
     from rocm_wheels.pipeline import install_rocm_now
@@ -57,21 +67,25 @@ def install_rocm(**options: Any) -> None:
     _, work = resolve_folders(options)
     with lock_folder(work, purpose="install-rocm", tip=f"{WAIT_TIP}, or give this run another --work-dir"):
         ready = install_rocm_now(make_sdk_request(options, env), Workspace(work), env)
-    click.echo(f"python   {ready.environment.python}")
-    click.echo(f"version  {ready.sdk.version}")
-    click.echo(f"root     {ready.sdk.root}")
-    click.echo(f"targets  {', '.join(ready.sdk.targets)}")
+    document: dict[str, Any] = {
+        "python": ready.environment.python,
+        "version": str(ready.sdk.version),
+        "root": ready.sdk.root,
+        "targets": list(ready.sdk.targets),
+    }
+    rows = [(name, ", ".join(value) if name == "targets" else value) for name, value in document.items()]
+    print_result(document, [f"{name:8} {value}" for name, value in rows], as_json=as_json)
 
 
-@click.command("build")
+@command("build")
 @sdk_options
 @project_options
 @build_options
-@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Steps at a time [default: by cores].")
-@click.option("--keep-going", is_flag=True, help="After a failure, continue with what does not need it.")
-@click.option("--step-timeout", type=Duration(), metavar="TIME", help="End a step after 90m, 6h, 30s, ….")
-@click.option("--dry-run", is_flag=True, help="Print what would be done, with details.")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary (or the plan) as JSON on stdout.")
+@option("--jobs", type=click.IntRange(min=1), metavar="N", help="Steps at a time [default: by cores].")
+@option("--keep-going", is_flag=True, help="After a failure, continue with what does not need it.")
+@option("--step-timeout", type=Duration(), metavar="TIME", help="End a step after 90m, 6h, 30s, ….")
+@option("--dry-run", is_flag=True, help="Print what would be done, with details.")
+@option("--json", "as_json", is_flag=True, help="Print the summary (or the plan) as JSON on stdout.")
 def build(**options: Any) -> None:
     """Build, check and collect the wheels of every source tree that is there.
 
@@ -80,8 +94,8 @@ def build(**options: Any) -> None:
 
     \b
     Example:
-      rocm-wheels build --install-rocm --index-url URL \\
-          --pytorch-rocm-arch gfx942,gfx1100 --python 3.12 --output-dir dist
+      rocm-wheels build --install-rocm --rocm-index URL \\
+          --gfx gfx942,gfx1100 --python 3.12 --output-dir dist
       rocm-wheels status --watch       # in another terminal
     """
     from rocm_wheels.core import require_extras
@@ -101,7 +115,7 @@ def build(**options: Any) -> None:
         raise summary.failure
 
 
-production.add_command(install_rocm)
+production.add_command(install_rocm, "install-rocm")
 production.add_command(build)
 
 
@@ -164,13 +178,13 @@ def _print_summary(summary: RunSummary, env: Mapping[str, str], *, as_json: bool
 _FILE = GivenPath()
 
 
-@click.command("plan")
+@command("plan")
 @sdk_options
 @project_options
 @build_options
-@click.option("-o", "--output", type=_FILE, metavar="FILE", help="Keep the plan: `run-step` goes by it.")
-@click.option("--details", is_flag=True, help="Show command, environment and inputs of each step.")
-@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON on stdout.")
+@option("-o", "--output", type=_FILE, metavar="FILE", help="Keep the plan: `run-step` goes by it.")
+@option("--details", is_flag=True, help="Show command, environment and inputs of each step.")
+@option("--json", "as_json", is_flag=True, help="Print the plan as JSON on stdout.")
 def plan(output: Path | None, details: bool, as_json: bool, **options: Any) -> None:
     """Show what `build` would do with the same options: each step, whether it runs, and why.
 
@@ -179,7 +193,7 @@ def plan(output: Path | None, details: bool, as_json: bool, **options: Any) -> N
 
     \b
     Example:
-      rocm-wheels plan --install-rocm --index-url URL --pytorch-rocm-arch gfx942 \\
+      rocm-wheels plan --install-rocm --rocm-index URL --gfx gfx942 \\
           --output-dir dist -o plan.json
       rocm-wheels run-step build-pytorch-cp312 --plan plan.json
     """
@@ -196,22 +210,23 @@ def plan(output: Path | None, details: bool, as_json: bool, **options: Any) -> N
         )
 
 
-@click.command("why")
-@click.argument("step")
+@command("runs why")
+@click.argument("step", shell_complete=complete_with("list_steps"))
 @work_options
-@click.option(
+@option(
     "--plan",
     "plan_file",
     type=_FILE,
     metavar="FILE",
     help="Plan that has the step [default: that of the newest run].",
 )
-def why(step: str, plan_file: Path | None, **options: Any) -> None:
+@json_option
+def why(step: str, plan_file: Path | None, as_json: bool, **options: Any) -> None:
     """Say whether a step of the last run would run again now, and all that changed since it was done.
 
     \b
     Example:
-      rocm-wheels why build-pytorch-cp312 --work-dir work
+      rocm-wheels runs why build-pytorch-cp312 --work-dir work
     """
     from rocm_wheels.pipeline import (
         check_request,
@@ -235,11 +250,16 @@ def why(step: str, plan_file: Path | None, **options: Any) -> None:
             make_comparable_stamp(planned_step, done.stamp), planned_step.known_inputs
         )
         changes += [done.fault] if done.fault else []
-    click.echo(
-        explain_step(
-            planned_step, never=done is None and planned_step.kind != "install-rocm", changes=changes
-        )
-    )
+    never = done is None and planned_step.kind != "install-rocm"
+    document = {
+        "step": step,
+        "runs_again": planned_step.verdict != "skip",
+        "why": planned_step.why,
+        "changes": changes,
+        "has_run": not never,
+    }
+    lines = [explain_step(planned_step, never=never, changes=changes)]
+    print_result(document, lines, as_json=as_json)
 
 
 def _find_newest_plan(work: Path) -> Path:

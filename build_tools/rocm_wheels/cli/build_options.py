@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rocm_wheels.cli.boundary import pop_starting_python
+from rocm_wheels.cli.command import list_project_aliases, option
 from rocm_wheels.cli.options import GivenPath, combine_options
 from rocm_wheels.core import DataError, UsageError, Workspace, get_project_home, is_clone
 from rocm_wheels.models import RELEASE_TYPES, get_option_name, list_project_names, list_shared_projects
@@ -25,9 +26,8 @@ _FOLDER = GivenPath(file_okay=False)
 _RUNS_LOOKED_AT = 20  # of the newest runs, for one at work
 
 
-root_option = click.option(
-    "--root-checkout-dir",
-    "--repo",
+root_option = option(
+    "--source-dir",
     "root_checkout_dir",
     type=_FOLDER,
     help="Folder of the source trees [default: repos/ in a clone, else the current folder].",
@@ -35,7 +35,7 @@ root_option = click.option(
 # which work directory is meant, with the defaults of `build`
 work_options = combine_options(
     root_option,
-    click.option(
+    option(
         "--work-dir",
         type=_FOLDER,
         help="Work directory of the build [default: .rocm-wheels in the root checkout folder].",
@@ -49,7 +49,7 @@ def find_workspace(options: Mapping[str, Any]) -> Workspace:
     if not work.is_dir():
         raise UsageError(
             f"there is no work directory {work}",
-            tip="name the --work-dir, or the --root-checkout-dir, that build was given",
+            tip="name the --work-dir, or the --source-dir, that build was given",
         )
     return Workspace(work)
 
@@ -92,30 +92,31 @@ def _find_nearest_ids(name: str, ids: list[str]) -> list[str]:
 
 # which ROCm packages come from where into which environment
 sdk_options = combine_options(
-    click.option("--index-url", metavar="URL", help="Package index of the ROCm packages."),
-    click.option("--find-links", metavar="DIR|URL", help="Folder or page with ROCm packages."),
-    click.option("--pip-cache-dir", type=_FOLDER, help="Cache folder of the installer."),
-    click.option(
-        "--rocm-sdk-version",
+    option("--rocm-index", "index_url", metavar="URL", help="Package index of the ROCm packages."),
+    option("--find-links", metavar="DIR|URL", help="Folder or page with ROCm packages."),
+    option("--cache-dir", "pip_cache_dir", type=_FOLDER, help="Cache folder of the installer."),
+    option(
+        "--rocm",
+        "rocm_sdk_version",
         default=">1.0",
         show_default=True,
         metavar="SPEC",
         help="Version specifier of the rocm packages, operator included.",
     ),
-    click.option("--pre/--no-pre", default=True, show_default=True, help="Allow pre-releases of ROCm."),
-    click.option(
+    option("--pre/--no-pre", default=True, show_default=True, help="Allow pre-releases of ROCm."),
+    option(
         "--rocm-extras",
         default="",
         metavar="LIST",
         help="More extras of rocm, such as device-gfx942,device-gfx1100.",
     ),
-    click.option(
+    option(
         "--current-env",
         is_flag=True,
         help="Use the active virtual environment, not an isolated one under the work directory.",
     ),
     root_option,
-    click.option(
+    option(
         "--work-dir",
         type=_FOLDER,
         help="Environments, runs, what was done [default: .rocm-wheels in the root checkout folder].",
@@ -126,9 +127,10 @@ sdk_options = combine_options(
 def project_options(function: F) -> F:
     """Add ``--X-dir`` and ``--build-X/--no-build-X`` for every recipe, and ``--X-wheel`` where one serves."""
     for name in reversed(list_shared_projects()):
-        function = click.option(
+        function = option(
             f"--{get_option_name(name)}-wheel",
             f"{name}_wheel",
+            aliases=list_project_aliases(name, "--{}-wheel"),
             type=GivenPath(),
             multiple=True,
             metavar="FILE|DIR",
@@ -138,16 +140,18 @@ def project_options(function: F) -> F:
             " each Python.",
         )(function)
     for name in reversed(list_project_names()):
-        option = get_option_name(name)
-        function = click.option(
-            f"--build-{option}/--no-build-{option}",
+        word = get_option_name(name)
+        function = option(
+            f"--build-{word}/--no-build-{word}",
             f"build_{name}",
+            aliases=list_project_aliases(name, "--build-{0}/--no-build-{0}"),
             default=None,
             help=f"Build {name} [default: when its tree is there].",
         )(function)
-        function = click.option(
-            f"--{option}-dir",
+        function = option(
+            f"--{word}-dir",
             f"{name}_dir",
+            aliases=list_project_aliases(name, "--{}-dir"),
             type=_FOLDER,
             help=f"Source tree of {name} [default: {name} in the root checkout folder].",
         )(function)
@@ -156,19 +160,20 @@ def project_options(function: F) -> F:
 
 # what is built, and where it goes
 _output_options = combine_options(
-    click.option(
-        "--only",
+    option(
+        "--project",
+        "only",
         metavar="LIST",
         help="Build these projects and no other: --build-X of each, --no-build-X of all others.",
     ),
-    click.option(
+    option(
         "--install-rocm/--no-install-rocm",
         default=False,
         show_default=True,
         help="Run install-rocm first.",
     ),
-    click.option("--output-dir", type=_FOLDER, required=True, help="Where checked wheels go."),
-    click.option(
+    option("--output-dir", type=_FOLDER, required=True, help="Where checked wheels go."),
+    option(
         "--lock",
         type=click.Path(path_type=Path),
         metavar="FILE",
@@ -177,8 +182,13 @@ _output_options = combine_options(
 )
 # what the wheels are for, and how they are called
 _wheel_options = combine_options(
-    click.option("--pytorch-rocm-arch", metavar="LIST", help="gfx targets or families, by commas."),
-    click.option(
+    option(
+        "--gfx",
+        "pytorch_rocm_arch",
+        metavar="LIST",
+        help="gfx targets or families, by commas.",
+    ),
+    option(
         "--pytorch-build-number",
         type=click.IntRange(min=1),
         default=1,
@@ -186,29 +196,29 @@ _wheel_options = combine_options(
         metavar="N",
         help="Build number of torch.",
     ),
-    click.option(
+    option(
         "--version-suffix",
         help="Local version [default: +rocm<version of the ROCm packages>]; what a lock says goes before it.",
     ),
-    click.option(
+    option(
         "--release-type",
         type=click.Choice(RELEASE_TYPES),
         default="nightly",
         show_default=True,
         help="dev and dev-bkc put the commit into the version.",
     ),
-    click.option(
+    option(
         "--python",
         multiple=True,
         metavar="PYTHON",
         help="Build for this path, version or tag; may be repeated [default: the one that runs this script].",
     ),
-    click.option(
+    option(
         "--per-target",
         is_flag=True,
-        help="A set of wheels for each word of --pytorch-rocm-arch, in a folder of its own.",
+        help="A set of wheels for each word of --gfx, in a folder of its own.",
     ),
-    click.option(
+    option(
         "--set-env",
         multiple=True,
         metavar="PROJECT:NAME=VALUE",
@@ -217,23 +227,23 @@ _wheel_options = combine_options(
 )
 # what keeps a long build from being in vain
 _guard_options = combine_options(
-    click.option(
+    option(
         "--probe/--no-probe",
         default=True,
         show_default=True,
         help="Try a small kernel for each target, and CMake's configure step of torch, before anything long.",
     ),
-    click.option(
+    option(
         "--drop-bad-targets",
         is_flag=True,
         help="Leave out targets whose probe does not compile, and say so.",
     ),
-    click.option(
+    option(
         "--allow-unlisted-targets",
         is_flag=True,
         help="Build also for targets that ROCm does not list: its libraries have no kernels for them.",
     ),
-    click.option(
+    option(
         "--min-cache-hits",
         type=click.FloatRange(0, 100),
         metavar="PERCENT",
@@ -242,37 +252,37 @@ _guard_options = combine_options(
 )
 # how it is compiled
 _compiler_options = combine_options(
-    click.option(
+    option(
         "--enable-pytorch-flash-attention/--no-enable-pytorch-flash-attention",
         "flash_attention",
         default=None,
         help="Flash attention in torch [default: where a target has it].",
     ),
-    click.option("--use-ccache", is_flag=True, help="Compile through ccache."),
-    click.option("--use-sccache", is_flag=True, help="Compile through sccache."),
-    click.option("--sccache-no-wrap", is_flag=True, help="With --use-sccache: leave device compiles alone."),
+    option("--use-ccache", is_flag=True, help="Compile through ccache."),
+    option("--use-sccache", is_flag=True, help="Compile through sccache."),
+    option("--sccache-no-wrap", is_flag=True, help="With --use-sccache: leave device compiles alone."),
 )
 # what is done beside building
 _extra_options = combine_options(
-    click.option(
+    option(
         "--packaging",
         type=click.Choice(["per-family", "variant"]),
         default="per-family",
         show_default=True,
         help="variant: also stamp the wheels as variants, into variants/ of the output folder.",
     ),
-    click.option(
+    option(
         "--clean/--no-clean",
         default=False,
         show_default=True,
         help="Throw the build tree of this configuration away first.",
     ),
-    click.option(
+    option(
         "--offline",
         is_flag=True,
         help="Download nothing: packages come from --find-links and uv's cache, the rest from folders.",
     ),
-    click.option(
+    option(
         "--verify/--no-verify",
         default=True,
         show_default=True,
@@ -287,13 +297,13 @@ build_options = combine_options(
 
 # variables that a build gets from options: set beside them they would say something else than the record
 _DECIDED_BY_OPTIONS = {
-    "PYTORCH_ROCM_ARCH": "--pytorch-rocm-arch",
+    "PYTORCH_ROCM_ARCH": "--gfx",
     "PYTORCH_BUILD_VERSION": "--version-suffix",
     "BUILD_VERSION": "--version-suffix",
     "PYTORCH_BUILD_NUMBER": "--pytorch-build-number",
     "MAX_JOBS": "MAX_JOBS in the environment",
-    "ROCM_HOME": "--rocm-sdk-version",
-    "ROCM_PATH": "--rocm-sdk-version",
+    "ROCM_HOME": "--rocm",
+    "ROCM_PATH": "--rocm",
 }
 
 
@@ -391,21 +401,25 @@ def make_wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str
 
 
 def _parse_only(options: Mapping[str, Any]) -> dict[str, bool]:
-    """Return what ``--only`` says as ``build_X`` of every project. Raises UsageError."""
+    """Return what ``--project`` says as ``build_X`` of every project. Raises UsageError."""
     from rocm_wheels.core import suggest_name
 
     if options["only"] is None:
         return {}
     names = options["only"].replace(",", " ").replace("-", "_").split()
     if not names:
-        raise UsageError("--only names no project", tip=f"there are {', '.join(list_project_names())}")
+        raise UsageError("--project names no project", tip=f"there are {', '.join(list_project_names())}")
     for name in names:
         if name not in list_project_names():
-            raise UsageError(f"--only: there is no project {name}{suggest_name(name, list_project_names())}")
+            raise UsageError(
+                f"--project: there is no project {name}{suggest_name(name, list_project_names())}"
+            )
     for name in list_project_names():
         if options[f"build_{name}"] is not None:
             option = f"--{'' if options[f'build_{name}'] else 'no-'}build-{get_option_name(name)}"
-            raise UsageError(f"--only and {option} exclude each other", tip="--only says it of every project")
+            raise UsageError(
+                f"--project and {option} exclude each other", tip="--project says it of every project"
+            )
     return {f"build_{name}": name in names for name in list_project_names()}
 
 

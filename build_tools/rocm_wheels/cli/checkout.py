@@ -1,8 +1,7 @@
-"""Check sources out: ``checkout`` for several projects, one recipe's scripts, ``sources pack|unpack``."""
+"""Check sources out: ``checkout``, and the script of each recipe."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
@@ -22,7 +21,6 @@ from rocm_wheels.cli.checkout_options import (
     find_torch_checkout,
     make_checkout_request,
     make_locked_request,
-    make_patch_commands,
     make_transport,
     open_given_lock,
     parse_line_option,
@@ -30,17 +28,16 @@ from rocm_wheels.cli.checkout_options import (
     repo_option,
     select_line_projects,
     shared_checkout_options,
-    shared_patch_options,
     torch_options,
 )
-from rocm_wheels.cli.options import GivenPath
+from rocm_wheels.cli.command import Command, Group, Option, complete_with
+from rocm_wheels.cli.options import GivenPath, print_result
+from rocm_wheels.cli.sources import hipify_tree, make_patch_commands
 from rocm_wheels.core import (
     RocmWheelsError,
-    SourceError,
     UsageError,
     align_rows,
     explain_error,
-    format_size,
     log_error,
 )
 from rocm_wheels.models import list_project_names
@@ -49,34 +46,75 @@ if TYPE_CHECKING:
     from rocm_wheels.models import Project, TorchLine
     from rocm_wheels.sources import CheckoutOutcome, CheckoutRequest, CheckoutTask, LockFile, Pin
 
-_CHECKOUT_HELP = """Check out several projects side by side.
+_CHECKOUT_HELP = """Check out projects side by side: one commit of each, tagged, patched, hipified.
 
 A PROJECT is named as its recipe is, or as its wheel (torch for pytorch). torch comes first where it is
 among them: the commits of the others are read in its tree. A project that fails stops none of
-those that need nothing of it. With --lock, without names: every project of the lock.
+those that need nothing of it. With --lock, without names: every project of the lock. Again: brings a tree
+to the requested commit; changes of yours are never thrown away.
+
+\b
+Examples:
+  rocm-wheels checkout torch --ref release/2.9 --origin https://github.com/ROCm/pytorch
+  rocm-wheels checkout --all --line 2.9
+  rocm-wheels checkout --lock set.lock --source-dir /build/src
 """
+_ONE_PROJECT = {"ref": "--ref", "origin": "--origin", "patchset": "--patchset", "release": "--release"}
 
 
 def _make_checkout_command() -> click.Command:
-    return click.Command(
+    return Command(
         "checkout",
         params=[
-            click.Argument(["projects"], metavar="[PROJECT]…", nargs=-1),
-            click.Option(["--all", "everything"], is_flag=True, help="All that line and platform have."),
+            click.Argument(
+                ["projects"], metavar="[PROJECT]…", nargs=-1, shell_complete=complete_with("list_projects")
+            ),
+            Option(["--all", "everything"], is_flag=True, help="All that line and platform have."),
             repo_option(),
+            *_make_pin_options(),
+            _make_release_option(),
             *shared_checkout_options(),
-            *shared_patch_options(),
+            *patch_options(),
             *torch_options(),
+            Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON on stdout."),
         ],
         callback=_checkout_projects,
         help=_CHECKOUT_HELP,
     )
 
 
+def _make_pin_options() -> list[click.Parameter]:
+    """Return the options that say which commit of which repository one project is at."""
+    return [
+        Option(["--ref"], metavar="REF", help="Branch, tag, refs/pull/N/head or commit, of one project."),
+        Option(["--origin"], metavar="URL", help="Repository to check one project out from."),
+    ]
+
+
+def _make_release_option() -> click.Parameter:
+    return Option(
+        ["--release/--no-release"],
+        default=False,
+        show_default=True,
+        help="Take the release branch of the version that the torch checkout names, not its pin.",
+    )
+
+
+def _refuse_options_of_one(options: Mapping[str, Any], projects: Sequence[str]) -> None:
+    """Raise UsageError for options that can hold for one project only, where several are checked out."""
+    meant = [name for key, name in _ONE_PROJECT.items() if options[key]]
+    if meant and len(projects) != 1:
+        raise UsageError(
+            f"{' and '.join(meant)} can be of one project only, not of {', '.join(projects) or 'all'}",
+            tip="check that project out by itself; `rocm-wheels lock make` has options for each project",
+        )
+
+
 def _checkout_projects(**given: Any) -> None:
     from rocm_wheels.sources import checkout_projects
 
     env, lock = read_environment(), open_given_lock(given)
+    _refuse_options_of_one(given, given["projects"])
     if lock is None:
         recipes = choose_recipes(given["projects"], everything=given["everything"])
         if given["everything"]:
@@ -88,7 +126,9 @@ def _checkout_projects(**given: Any) -> None:
     folder = find_checkouts_folder(given["repo"]).absolute()
     _refuse_mirrors_inside(given, [folder / task.project for task in tasks])
     outcomes = checkout_projects(tasks, folder, env=env, python=Path(sys.executable))
-    if code := report_outcomes(outcomes):
+    if given["as_json"]:
+        print_result([_outcome_as_json(outcome, folder) for outcome in outcomes], (), as_json=True)
+    if code := report_outcomes(outcomes, quietly=given["as_json"]):
         click.get_current_context().exit(code)
 
 
@@ -149,8 +189,8 @@ def _make_tasks(recipes: Sequence[Project], options: Mapping[str, Any]) -> list[
     find_patch_folder(options)
     if options["torch_dir"] is not None and TORCH in names:
         raise UsageError(
-            f"--torch-dir says where torch is, but {TORCH} is among the projects",
-            tip="leave one of them out; --repo says where all checkouts are",
+            f"--pytorch-dir says where torch is, but {TORCH} is among the projects",
+            tip="leave one of them out; --source-dir says where all checkouts are",
         )
     pinned = [recipe.name for recipe in recipes if _is_pinned(recipe)]
     if options["require_related_commit"] and not pinned:
@@ -177,6 +217,7 @@ def _make_locked_tasks(
             "--all and --lock exclude each other", tip="--lock alone checks out every project in the lock"
         )
     recipes = choose_recipes(options["projects"] or list(lock.lock.projects), everything=False)
+    origin, _ = _parse_origin_option(options)
     for recipe in recipes:
         lock.project(recipe.name)
     find_patch_folder(options)
@@ -184,7 +225,7 @@ def _make_locked_tasks(
     return [
         CheckoutTask(
             recipe.name,
-            partial(make_locked_request, recipe, lock, folder / recipe.name, options),
+            partial(make_locked_request, recipe, lock, folder / recipe.name, options, origin=origin),
             check=partial(check_checkout, lock, env=env),
         )
         for recipe in recipes
@@ -199,24 +240,52 @@ def _is_pinned(recipe: Project) -> bool:
 def _make_project_request(
     recipe: Project, line: TorchLine | None, torch_dir: Path, options: Mapping[str, Any]
 ) -> CheckoutRequest:
-    from rocm_wheels.sources import SEVERAL_PROJECTS_OPTIONS, choose_pin
+    from rocm_wheels.sources import choose_pin
 
+    origin, local = _parse_origin_option(options)
     pin = choose_pin(
         recipe,
         platform=detect_platform(),
+        origin=origin,
+        ref=options["ref"],
         torch_dir=torch_dir,
+        release=options["release"],
         line=line,
         require_related_commit=options["require_related_commit"],
-        option_names=SEVERAL_PROJECTS_OPTIONS,
     )
     directory = find_checkouts_folder(options["repo"]) / recipe.name
     patch_set = choose_patch_set(recipe.name, pin.ref, options)
-    return make_checkout_request(recipe, pin, directory, options, patch_set=patch_set)
+    return make_checkout_request(recipe, pin, directory, options, patch_set=patch_set, local_origin=local)
 
 
-def report_outcomes(outcomes: Sequence[CheckoutOutcome]) -> int:
-    """Print a line a project, then every failure; return the exit code: 0, or that of the first failure."""
-    for line in align_rows([(outcome.project, _describe_outcome(outcome)) for outcome in outcomes]):
+def _parse_origin_option(options: Mapping[str, Any]) -> tuple[str | None, bool]:
+    """Return the repository that ``--origin`` names, if any, and whether it is a local one."""
+    from rocm_wheels.sources import parse_origin
+
+    return (None, False) if options["origin"] is None else parse_origin(options["origin"], Path.cwd())
+
+
+def _outcome_as_json(outcome: CheckoutOutcome, folder: Path) -> dict[str, Any]:
+    """Return what ``--json`` prints of a project. Keys are added later, never renamed."""
+    result = outcome.result
+    pin = result.upstream if result is not None else None
+    return {
+        "project": outcome.project,
+        "tree": folder / outcome.project,
+        "state": "failed" if result is None else "changed" if result.changed else "unchanged",
+        "origin": pin.origin if pin else None,
+        "ref": pin.ref if pin else None,
+        "commit": pin.commit if pin else None,
+    }
+
+
+def report_outcomes(outcomes: Sequence[CheckoutOutcome], *, quietly: bool = False) -> int:
+    """Print a line a project, then every failure; return the exit code: 0, or that of the first failure.
+
+    ``quietly``: failures only.
+    """
+    rows = [] if quietly else [(outcome.project, _describe_outcome(outcome)) for outcome in outcomes]
+    for line in align_rows(rows):
         click.echo(line)
     code = 0
     for outcome in outcomes:
@@ -251,10 +320,12 @@ def make_recipe_group(project: str, *features: str) -> click.Group:
 
     ``features``: ``release`` for a recipe that names release branches.
     """
-    group = click.Group(name=project, help=f"Sources of {project}: check out, patch, hipify, look.")
+    group = Group(name=project, help=f"Sources of {project}: check out, patch, hipify, look.")
     group.add_command(_make_recipe_checkout(project, features))
     group.add_command(_make_recipe_hipify(project))
-    for command in make_patch_commands(project, _directory_options(project), _find_directory):
+    for command in make_patch_commands(
+        project, _directory_options(project), partial(_find_directory, project)
+    ):
         group.add_command(command)
     return group
 
@@ -262,23 +333,15 @@ def make_recipe_group(project: str, *features: str) -> click.Group:
 def _make_recipe_checkout(project: str, features: Collection[str]) -> click.Command:
     options = [
         *_directory_options(project),
-        click.Option(["--repo-hashtag"], metavar="REF", help="Branch, tag, refs/pull/N/head or commit."),
-        click.Option(["--gitrepo-origin"], metavar="URL", help="Repository to check out from."),
+        *_make_pin_options(),
         *shared_checkout_options(),
         *patch_options(),
     ]
     if project != TORCH:
         options += torch_options()
     if "release" in features:
-        options.append(
-            click.Option(
-                ["--release/--no-release"],
-                default=False,
-                show_default=True,
-                help="Take the release branch of the version that the torch checkout names, not its pin.",
-            )
-        )
-    return click.Command(
+        options.append(_make_release_option())
+    return Command(
         "checkout",
         params=list(options),
         callback=lambda **values: _checkout_recipe(project, **values),
@@ -287,10 +350,12 @@ def _make_recipe_checkout(project: str, features: Collection[str]) -> click.Comm
 
 
 def _make_recipe_hipify(project: str) -> click.Command:
-    return click.Command(
-        "hipify",
+    return Command(
+        "sources hipify",
         params=[*_directory_options(project), commit_option()],
-        callback=lambda **values: _hipify_recipe(project, **values),
+        callback=lambda **values: hipify_tree(
+            project, _find_directory(project, values), commit=values["commit_hipify"]
+        ),
         help="Hipify a checkout again; only files whose content changes get a new time.",
     )
 
@@ -299,36 +364,31 @@ def _directory_options(project: str) -> list[click.Parameter]:
     folder = GivenPath()
     return [
         repo_option(),
-        click.Option(["--repo-name"], metavar="NAME", help=f"Folder under --repo ({project})."),
-        click.Option(["--checkout-dir"], type=folder, help="The whole path of the checkout; wins."),
+        Option(["--repo-name"], metavar="NAME", help=f"Folder under --source-dir ({project})."),
+        Option(["--checkout-dir"], type=folder, help="The whole path of the checkout; wins."),
     ]
 
 
-def _find_directory(
-    project: str, repo: Path | None, repo_name: str | None, checkout_dir: Path | None
-) -> Path:
-    if checkout_dir is not None:
-        return checkout_dir
-    if repo_name is not None and (
-        not repo_name or Path(repo_name).name != repo_name or repo_name in ("..", ".git")
-    ):
-        from rocm_wheels.core import UsageError
-
+def _find_directory(project: str, options: Mapping[str, Any]) -> Path:
+    """Return the folder of a checkout, by the options of a recipe's script. Raises UsageError."""
+    if options["checkout_dir"] is not None:
+        directory: Path = options["checkout_dir"]
+        return directory
+    name = options["repo_name"]
+    if name is not None and (not name or Path(name).name != name or name in ("..", ".git")):
         raise UsageError(
-            f"--repo-name {repo_name!r} is not the name of a folder",
-            tip="it is under --repo; --checkout-dir takes a whole path",
+            f"--repo-name {name!r} is not the name of a folder",
+            tip="it is under --source-dir; --checkout-dir takes a whole path",
         )
-    return find_checkouts_folder(repo) / (repo_name or project)
+    return find_checkouts_folder(options["repo"]) / (name or project)
 
 
 def _checkout_recipe(project: str, **options: Any) -> None:
     from rocm_wheels.models import load_project
-    from rocm_wheels.sources import checkout_project, parse_origin
+    from rocm_wheels.sources import checkout_project
 
-    recipe, origin, local = load_project(project), options["gitrepo_origin"], False
-    if origin is not None:
-        origin, local = parse_origin(origin, Path.cwd())
-    directory = _find_directory(project, options["repo"], options["repo_name"], options["checkout_dir"])
+    recipe, (origin, local) = load_project(project), _parse_origin_option(options)
+    directory = _find_directory(project, options)
     env, lock = read_environment(), open_given_lock(options)
     if lock is not None:
         from rocm_wheels.sources import check_checkout
@@ -351,85 +411,9 @@ def _choose_recipe_pin(recipe: Project, origin: str | None, options: Mapping[str
         recipe,
         platform=detect_platform(),
         origin=origin,
-        ref=options["repo_hashtag"],
+        ref=options["ref"],
         torch_dir=find_torch_checkout(options),
         release=options.get("release", False),
         line=parse_line_option(options),
         require_related_commit=options.get("require_related_commit", False),
     )
-
-
-def _hipify_recipe(project: str, **options: Any) -> None:
-    from rocm_wheels.models import load_project
-    from rocm_wheels.sources import hipify_checkout
-
-    directory = _find_directory(project, options["repo"], options["repo_name"], options["checkout_dir"])
-    hipify_checkout(
-        load_project(project),
-        directory,
-        commit=options["commit_hipify"],
-        env=read_environment(),
-        python=Path(sys.executable),
-    )
-
-
-@click.group("sources")
-def sources_group() -> None:
-    """Take checkouts to other machines: what was checked out and hipified once is built everywhere."""
-
-
-def _repo_option(function: Any) -> Any:
-    return click.option(
-        "--repo",
-        type=GivenPath(file_okay=False),
-        help="Folder of the checkouts (the clone's repos/, or here).",
-    )(function)
-
-
-@sources_group.command("pack")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@click.argument("projects", nargs=-1, metavar="[PROJECT]…")
-@_repo_option
-@click.option("--json", "as_json", is_flag=True, help="Print what each tree holds as JSON.")
-def pack(file: Path, projects: tuple[str, ...], repo: Path | None, as_json: bool) -> None:
-    """Write checkouts into FILE (a tar with zstd): all that are there, or the PROJECTs named.
-
-    Build trees stay behind. The trees can be built from as they were: commits, tags and times are in it.
-    """
-    from dataclasses import asdict
-
-    from rocm_wheels.cli.checkout_options import find_checkouts_folder
-    from rocm_wheels.models import list_project_names
-    from rocm_wheels.sources import pack_checkouts as pack_trees
-
-    folder = find_checkouts_folder(repo).absolute()
-    checked_out = tuple(name for name in list_project_names() if (folder / name / ".git").is_dir())
-    names = tuple(dict.fromkeys(_find_checkout_name(name, folder) for name in projects)) or checked_out
-    if not names:
-        raise SourceError(f"there are no checkouts in {folder}", tip="name their folder with --repo")
-    packed = pack_trees({name: folder / name for name in names}, file.absolute(), env=read_environment())
-    if as_json:
-        click.echo(json.dumps({name: asdict(identity) for name, identity in packed.trees.items()}, indent=1))
-        return
-    for name, identity in packed.trees.items():
-        click.echo(f"{name} {identity.commit}{' (changed)' if identity.dirty else ''}")
-    click.echo(f"{file}: {format_size(file.stat().st_size)}")
-
-
-def _find_checkout_name(name: str, folder: Path) -> str:
-    """Return what a checkout's folder is named: as people say, or as its project is. Raises UsageError."""
-
-    return name if name and (folder / name).is_dir() else find_project_name(name)
-
-
-@sources_group.command("unpack")
-@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@_repo_option
-def unpack(file: Path, repo: Path | None) -> None:
-    """Put the checkouts of FILE in place. One that is there and holds the same is left alone."""
-    from rocm_wheels.cli.checkout_options import find_checkouts_folder
-    from rocm_wheels.sources import unpack_checkouts as unpack_trees
-
-    folder = find_checkouts_folder(repo).absolute()
-    for name, outcome in unpack_trees(file, folder, env=read_environment()).items():
-        click.echo(f"{folder / name}: {outcome}")

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import functools
-import json
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.command import Option
 from rocm_wheels.cli.options import GivenPath
-from rocm_wheels.core import format_count, log_note
+from rocm_wheels.core import log_note
 from rocm_wheels.models import get_recipes_folder
 
 if TYPE_CHECKING:
     from rocm_wheels.models import Platform, Project, TorchLine
-    from rocm_wheels.sources import CheckoutRequest, LockFile, PatchSet, Pin, Transport, TreeStatus
+    from rocm_wheels.sources import CheckoutRequest, LockFile, OptionNames, PatchSet, Pin, Transport
 
 _DEFAULT_JOBS = 8
 
@@ -27,21 +27,21 @@ def network_options(*, fills_mirrors: bool = True) -> list[click.Parameter]:
     """Return the options that ``make_transport`` reads; ``fills_mirrors``: the command writes there too."""
     mirrors = "that all checkouts share; made when missing." if fills_mirrors else "to look into first."
     return [
-        click.Option(
+        Option(
             ["--mirror-dir"],
             metavar="DIR",
             envvar="ROCM_WHEELS_MIRROR_DIR",
             show_envvar=True,
             help=f"Folder of bare repositories {mirrors}",
         ),
-        click.Option(
+        Option(
             ["--retries"],
             type=click.IntRange(min=0, max=100),
             default=4,
             show_default=True,
             help="Attempts after a failure of the network that may pass.",
         ),
-        click.Option(
+        Option(
             ["--timeout"],
             type=click.IntRange(min=1, max=86400),
             default=120,
@@ -49,7 +49,7 @@ def network_options(*, fills_mirrors: bool = True) -> list[click.Parameter]:
             metavar="SECONDS",
             help="A transfer in which nothing moves for so long is cut, then tried again.",
         ),
-        click.Option(
+        Option(
             ["--jobs"],
             type=click.IntRange(min=1),
             help=f"Repositories to fetch at a time [default: as the recipe says, or {_DEFAULT_JOBS}].",
@@ -84,22 +84,18 @@ def _cached_transport(
     return kind(retries, timeout, mirrors, jobs)
 
 
-DirectoryFinder = Callable[[str, "Path | None", "str | None", "Path | None"], Path]
-_MOST_CHANGES = 12
-
-
 def patch_options() -> list[click.Parameter]:
     """Return the options of checkout that choose patches."""
     return [
         *shared_patch_options(),
-        _patchset_option("Patch set to apply [default: the one of the ref's line, where there is one]."),
+        patchset_option("Patch set to apply [default: the one of the ref's line, where there is one]."),
     ]
 
 
 def shared_patch_options() -> list[click.Parameter]:
     """Return those of them that mean the same for several projects."""
     return [
-        click.Option(["--patch/--no-patch"], default=True, show_default=True, help="Apply the patch set."),
+        Option(["--patch/--no-patch"], default=True, show_default=True, help="Apply the patch set."),
         patch_folder_option(),
     ]
 
@@ -124,53 +120,28 @@ def find_patch_folder(options: Mapping[str, Any]) -> Path:
 
     if options["patch_dir"] is not None and not options.get("patch", True):
         raise UsageError("--no-patch and --patch-dir contradict each other", tip="leave one out")
-    folder = _resolve_patch_folder(options["patch_dir"])
+    folder = resolve_patch_folder(options["patch_dir"])
     if options["patch_dir"] is not None and not folder.is_dir():
         raise UsageError(f"--patch-dir {folder} is not a folder", tip="it holds a folder a project")
     return folder
 
 
-def make_patch_commands(
-    project: str, options: Sequence[click.Parameter], place: DirectoryFinder
-) -> list[click.Command]:
-    """Return `save-patches` and `status`; ``options`` and ``place`` say where the checkout is."""
-    return [
-        click.Command(
-            "save-patches",
-            params=[
-                *options,
-                _patchset_option("Patch set to write [default: the tree's own, else the ref's line]."),
-                patch_folder_option(),
-                click.Option(
-                    ["--replace"], is_flag=True, help="Also over patches that the tree was made without."
-                ),
-            ],
-            callback=lambda **values: _save_tree_patches(project, place, **values),
-            help="Write the commits on top of the diffbase tags to a patch set, for checkout to apply.",
-        ),
-        click.Command(
-            "status",
-            params=[*options, click.Option(["--json", "as_json"], is_flag=True, help="For programs.")],
-            callback=lambda **values: _print_tree_status(project, place, **values),
-            help="Say what the tree is: upstream, patched, hipified, changed by you, and by how much.",
-        ),
-    ]
-
-
-def _patchset_option(help_text: str) -> click.Parameter:
-    return click.Option(["--patchset"], metavar="NAME", help=help_text)
+def patchset_option(help_text: str) -> click.Parameter:
+    """Return the option that names a patch set."""
+    return Option(["--patchset"], metavar="NAME", help=help_text)
 
 
 def patch_folder_option() -> click.Parameter:
     """Return the option that says where the patch sets are."""
-    return click.Option(
+    return Option(
         ["--patch-dir"],
         type=GivenPath(),
         help="Folder of the patch sets (the clone's patches/).",
     )
 
 
-def _resolve_patch_folder(folder: Path | None) -> Path:
+def resolve_patch_folder(folder: Path | None) -> Path:
+    """Return the folder of the patch sets: as given, else the clone's."""
     if folder is not None:
         return folder
     from rocm_wheels.core import get_project_home
@@ -178,96 +149,13 @@ def _resolve_patch_folder(folder: Path | None) -> Path:
     return get_project_home() / "patches"
 
 
-def _save_tree_patches(project: str, place: DirectoryFinder, **options: Any) -> None:
-    from rocm_wheels.core import UsageError, is_clone, log_note
-    from rocm_wheels.models import load_project
-    from rocm_wheels.sources import choose_patch_folder, read_patch_origin, save_patches
-
-    if options["patch_dir"] is None and not is_clone():
-        raise UsageError(
-            "there is no clone whose patches/ could be written", tip="name a folder with --patch-dir"
-        )
-    directory = place(project, options["repo"], options["repo_name"], options["checkout_dir"])
-    made_with, ref = read_patch_origin(directory, env=read_environment())
-    folder = choose_patch_folder(
-        project,
-        _resolve_patch_folder(options["patch_dir"]),
-        name=options["patchset"],
-        made_with=made_with,
-        ref=ref,
-    )
-    saved = save_patches(
-        load_project(project), directory, folder, replace_others=options["replace"], env=read_environment()
-    )
-    for name in saved.written:
-        log_note(f"wrote {saved.folder / name}")
-    for name in saved.removed:
-        log_note(f"removed {saved.folder / name}")
-    log_note(
-        f"{saved.folder} has {format_count(len(saved.patches), 'patch', 'patches')}, "
-        f"{len(saved.written)} written now"
-    )
-
-
-def _print_tree_status(project: str, place: DirectoryFinder, **options: Any) -> None:
-    from rocm_wheels.models import load_project
-    from rocm_wheels.sources import read_tree_status
-
-    directory = place(project, options["repo"], options["repo_name"], options["checkout_dir"])
-    status = read_tree_status(load_project(project), directory, env=read_environment())
-    if options["as_json"]:
-        from dataclasses import asdict
-
-        click.echo(json.dumps({"project": project, "words": status.labels, **asdict(status)}, indent=1))
-        return
-    for line in _describe_tree(project, status):
-        click.echo(line.replace("\n", "\\n").encode("utf-8", "backslashreplace"))
-
-
-def _describe_tree(project: str, status: TreeStatus) -> list[str]:
-    """Return what a person reads."""
-    origin = f" ({status.ref} of {status.origin})" if status.ref else ""
-    lines = [
-        f"{project}: {', '.join(status.labels)}",
-        f"  tree      {status.directory}",
-        f"  upstream  {status.upstream}{origin}",
-        f"  HEAD      {status.head}",
-        f"  hipify    {status.hipify}"
-        + (
-            "; files changed since: `hipify` or `build` translates them"
-            if status.changed_since_hipify
-            else ""
-        ),
-    ]
-    if status.interrupted:
-        lines.append(f"  interrupted: {status.interrupted}; run it again, it continues")
-    for repository in status.repositories:
-        where = repository.path or "the root"
-        if repository.base or repository.hipified:
-            lines.append(f"  patches in {where}: {repository.base} base, {repository.hipified} hipified")
-        if repository.commits or repository.files:
-            lines.append(
-                f"  changed by you in {where}: {format_count(len(repository.commits), 'commit')}, "
-                f"{format_count(len(repository.files), 'file')} not committed, "
-                f"+{repository.added} -{repository.removed} lines"
-            )
-            changes = [f"commit {commit}" for commit in repository.commits] + [
-                f"{word} {path}" for word, path in repository.files
-            ]
-            lines += [f"    {line}" for line in changes[:_MOST_CHANGES]]
-            lines += (
-                [f"    … and {len(changes) - _MOST_CHANGES} more"] if len(changes) > _MOST_CHANGES else []
-            )
-    return lines
-
-
 _GIT_COUNT = click.IntRange(min=1, max=2**31 - 1)  # what git can count
 TORCH = "pytorch"  # the project that others' commits are pinned in
 _SET_BY_LOCK = {
-    "repo_hashtag": "--repo-hashtag",
+    "ref": "--ref",
     "line": "--line",
     "release": "--release",
-    "torch_dir": "--torch-dir",
+    "torch_dir": "--pytorch-dir",
     "require_related_commit": "--require-related-commit",
     "patchset": "--patchset",
 }
@@ -275,8 +163,8 @@ _SET_BY_LOCK = {
 
 def repo_option() -> click.Option:
     """Return the option that says where the checkouts are."""
-    return click.Option(
-        ["--repo"],
+    return Option(
+        ["--source-dir", "repo"],
         type=GivenPath(),
         help="Folder of the checkouts (the clone's repos/, or here).",
     )
@@ -284,7 +172,7 @@ def repo_option() -> click.Option:
 
 def commit_option() -> click.Option:
     """Return the option that says whether hipify commits."""
-    return click.Option(
+    return Option(
         ["--commit-hipify/--no-commit-hipify"],
         default=True,
         show_default=True,
@@ -295,17 +183,19 @@ def commit_option() -> click.Option:
 def shared_checkout_options() -> list[click.Parameter]:
     """Return the options that mean the same for one project and for several."""
     return [
-        click.Option(["--line"], metavar="NAME", help="Release line to take (see `rocm-wheels lines`)."),
-        click.Option(
+        Option(["--line"], metavar="NAME", help="Release line to take (see `rocm-wheels lines`)."),
+        Option(
             ["--depth"],
             type=_GIT_COUNT,
             help="Commits of history to fetch (all; a history that was cut stays so).",
         ),
-        click.Option(["--submodules/--no-submodules"], default=True, show_default=True),
-        click.Option(["--hipify/--no-hipify"], default=None, help="Hipify [default: as the recipe says]."),
+        Option(
+            ["--submodules/--no-submodules"], default=True, show_default=True, help="Fetch submodules too."
+        ),
+        Option(["--hipify/--no-hipify"], default=None, help="Hipify [default: as the recipe says]."),
         commit_option(),
         *network_options(),
-        click.Option(
+        Option(
             ["--lock"],
             metavar="FILE",
             type=GivenPath(),
@@ -317,17 +207,17 @@ def shared_checkout_options() -> list[click.Parameter]:
 def torch_options() -> list[click.Parameter]:
     """Return the options about the torch checkout that pins a project."""
     return [
-        click.Option(
-            ["--torch-dir"],
+        Option(
+            ["--pytorch-dir", "torch_dir"],
             type=GivenPath(),
-            help=f"Torch checkout that pins the others ({TORCH} under --repo).",
+            help=f"Torch checkout that pins the others ({TORCH} under --source-dir).",
         ),
-        click.Option(["--require-related-commit"], is_flag=True, help="Fail when there is no such pin."),
+        Option(["--require-related-commit"], is_flag=True, help="Fail when there is no such pin."),
     ]
 
 
 def find_checkouts_folder(repo: Path | None) -> Path:
-    """Return the folder of the checkouts: ``--repo``, the clone's ``repos/``, else the current folder."""
+    """Return the folder of the source trees: ``--source-dir``, the clone's ``repos/``, else here."""
     if repo is not None:
         return repo
     from rocm_wheels.core import is_clone
@@ -375,7 +265,7 @@ def find_torch_checkout(options: Mapping[str, Any]) -> Path:
 
     torch_dir: Path | None = options.get("torch_dir")
     if torch_dir is not None and not torch_dir.is_dir():
-        raise UsageError(f"--torch-dir {torch_dir} is not a folder", tip="check out torch first")
+        raise UsageError(f"--pytorch-dir {torch_dir} is not a folder", tip="check out torch first")
     return torch_dir or find_checkouts_folder(options["repo"]) / TORCH
 
 
@@ -425,7 +315,7 @@ def make_checkout_request(
     local_origin: bool = False,
 ) -> CheckoutRequest:
     """Return the request of a checkout of one project; ``patch_set`` is its patch set."""
-    from rocm_wheels.sources import ONE_PROJECT_OPTIONS, SEVERAL_PROJECTS_OPTIONS, CheckoutRequest
+    from rocm_wheels.sources import CheckoutRequest
 
     system = detect_platform()
     return CheckoutRequest(
@@ -439,5 +329,16 @@ def make_checkout_request(
         local_origin=local_origin,
         patches=patch_set,
         transport=make_transport(options, jobs=recipe.source.get_platform_source(system).fetch_jobs),
-        option_names=SEVERAL_PROJECTS_OPTIONS if "projects" in options else ONE_PROJECT_OPTIONS,
+        option_names=_name_options(options),
+    )
+
+
+def _name_options(options: Mapping[str, Any]) -> OptionNames:
+    """Return what the options of this command are called: of a project's script, or of ``checkout``."""
+    from rocm_wheels.sources import ONE_PROJECT_OPTIONS, SEVERAL_PROJECTS_OPTIONS
+
+    if "projects" not in options:
+        return ONE_PROJECT_OPTIONS
+    return (
+        SEVERAL_PROJECTS_OPTIONS if options["lock"] else replace(ONE_PROJECT_OPTIONS, folder="--source-dir")
     )

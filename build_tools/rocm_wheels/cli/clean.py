@@ -12,6 +12,7 @@ import click
 
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.build_options import find_default_root, find_workspace, work_options
+from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.options import ByteSize, Duration
 from rocm_wheels.core import UsageError, align_rows, format_count, log_note
 from rocm_wheels.models import list_project_names
@@ -22,28 +23,28 @@ if TYPE_CHECKING:
 _KIND_NAMES = ("trees", "environments", "runs", "rejected", "fresh", "steps", "set-aside")
 
 
-@click.command("clean")
+@command("clean")
 @work_options
-@click.option("--older-than", type=Duration(), metavar="TIME", help="What was not used for so long: 7d, 12h.")
-@click.option(
+@option("--older-than", type=Duration(), metavar="TIME", help="What was not used for so long: 7d, 12h.")
+@option(
     "--max-size",
     type=ByteSize(),
     metavar="SIZE",
     help="What was used longest ago, until all has at most this size: 50G.",
 )
-@click.option(
+@option(
     "--step",
     "steps",
     multiple=True,
     metavar="ID",
     help="What a step left, such as build-pytorch-cp311; may be repeated.",
 )
-@click.option(
-    "--what", multiple=True, type=click.Choice(_KIND_NAMES), help="Only this kind; may be repeated."
+@option(
+    "--kind", "what", multiple=True, type=click.Choice(_KIND_NAMES), help="Only this kind; may be repeated."
 )
-@click.option("--dry-run", is_flag=True, help="Print what would go, and delete nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print what goes as JSON on stdout.")
-def command(**options: Any) -> None:
+@option("--dry-run", is_flag=True, help="Print what would go, and delete nothing.")
+@option("--json", "as_json", is_flag=True, help="Print what goes as JSON on stdout.")
+def clean_command(**options: Any) -> None:
     """Delete what builds left in a work directory, and build trees that wait in its checkouts.
 
     \b

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli.main import LazyGroup
+from rocm_wheels.cli.command import command, group, option
 from rocm_wheels.core import (
     AuditError,
     UsageError,
@@ -140,11 +140,16 @@ TABLES = {
 }
 
 
-@click.command("show")
+@command("compat show")
 @click.argument("table", required=False, metavar="[TABLE]")
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
+@option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
 def show(table: str | None, as_json: bool) -> None:
-    """List the compatibility tables, or print TABLE with the source of every row."""
+    """List the compatibility tables, or print TABLE with the source of every row.
+
+    \b
+    Examples:
+      rocm-wheels compat show targets
+    """
     if table is None:
         table_rows = [(name, str(len(_load_rows(name)[1])), words) for name, (_, words) in TABLES.items()]
         _print_rows(("table", "rows", "what it has"), table_rows, as_json, "tables")
@@ -157,22 +162,20 @@ def show(table: str | None, as_json: bool) -> None:
     _print_rows(header, rows, as_json, table)
 
 
-@click.command("matrix")
-@click.option("--torch", metavar="VERSION", help="Only this torch: a release or a series (2.13).")
-@click.option("--rocm", metavar="VERSION", help="Only this ROCm: a release or a series (7.14).")
-@click.option(
-    "--gfx", "gpu", metavar="TARGET", help="Only what has code for this GPU: gfx1100, or a product."
-)
-@click.option("--python", metavar="VERSION", help="Only what is there for this Python (3.12, 3.14t).")
-@click.option("--platform", type=click.Choice(["linux", "windows"]), help="Only this platform.")
-@click.option(
+@command("compat matrix")
+@option("--torch", metavar="VERSION", help="Only this torch: a release or a series (2.13).")
+@option("--rocm", metavar="VERSION", help="Only this ROCm: a release or a series (7.14).")
+@option("--gfx", "gpu", metavar="TARGET", help="Only what has code for this GPU: gfx1100, or a product.")
+@option("--python", metavar="VERSION", help="Only what is there for this Python (3.12, 3.14t).")
+@option("--platform", type=click.Choice(["linux", "windows"]), help="Only this platform.")
+@option(
     "--channel",
     type=click.Choice(["stable", "prerelease", "nightly", "dev", "all"]),
     default="stable",
     show_default=True,
     help="Releases, or builds of another kind.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
+@option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
 def matrix(
     *,
     torch: str | None,
@@ -186,6 +189,10 @@ def matrix(
     """Show which torch exists for which ROCm, GPU, Python and platform, and how that is known.
 
     A build that nobody says anything of is not there; `compat explain` says what is not known.
+
+    \b
+    Examples:
+      rocm-wheels compat matrix --gfx gfx1100 --python 3.12
     """
     from rocm_wheels.models import find_builds, list_rocm_versions, list_torch_versions
 
@@ -259,21 +266,29 @@ def _print_rows(header: Sequence[str], rows: Sequence[tuple[str, ...]], as_json:
 _MARKS = {"yes": "+", "no": "-", "unknown": "?", "": " "}
 
 
-@click.command("explain")
-@click.option("--torch", required=True, metavar="VERSION", help="A torch: a release or a series (2.13).")
-@click.option("--rocm", required=True, metavar="VERSION", help="A ROCm: a release or a series (7.14).")
-@click.option(
-    "--gfx", "gpu", required=True, metavar="TARGET", help="A GPU: gfx1100, or a product (RX 7900 XTX)."
+@command("compat explain")
+@option("--torch", required=True, metavar="VERSION", help="A torch: a release or a series (2.13).")
+@option("--rocm", required=True, metavar="VERSION", help="A ROCm: a release or a series (7.14).")
+@option("--gfx", "gpu", required=True, metavar="TARGET", help="A GPU: gfx1100, or a product (RX 7900 XTX).")
+@option("--python", metavar="VERSION", help="A Python (3.12, 3.14t).")
+@option(
+    "--platform",
+    type=click.Choice(["linux", "windows"]),
+    default="linux",
+    show_default=True,
+    help="Platform of the wheels.",
 )
-@click.option("--python", metavar="VERSION", help="A Python (3.12, 3.14t).")
-@click.option("--platform", type=click.Choice(["linux", "windows"]), default="linux", show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Print the answer and every fact as JSON.")
+@option("--json", "as_json", is_flag=True, help="Print the answer and every fact as JSON.")
 def explain_command(
     *, torch: str, rocm: str, gpu: str, python: str | None, platform: str, as_json: bool
 ) -> None:
     """Say whether a torch with a ROCm serves a GPU, and who says so.
 
     Each fact is for (+), against (-) or leaves it open (?), with kind, day of reading and source.
+
+    \b
+    Examples:
+      rocm-wheels compat explain --torch 2.9 --rocm 7.2 --gfx 'RX 7900 XTX'
     """
     from rocm_wheels.models import explain_compatibility
 
@@ -361,12 +376,16 @@ def _describe_statement(statement: Statement, mark: str | None = None) -> str:
     )
 
 
-@click.command("lint")
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@command("compat lint")
+@option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def lint_command(as_json: bool) -> None:
     """Look for contradictions, unknown names, rows that nothing reaches and facts without a source.
 
     rocm-bootstrap is asked whether it agrees, where it is installed. Errors end with exit code 14.
+
+    \b
+    Examples:
+      rocm-wheels compat lint
     """
     from rocm_wheels.models import import_bootstrap, lint_tables
 
@@ -401,8 +420,8 @@ COMMANDS = {
 }
 
 
-@click.group("compat", cls=LazyGroup, lazy=COMMANDS)
-def group() -> None:
+@group("compat", lazy=COMMANDS)
+def compat_group() -> None:
     """Ask what goes with what: GPU targets, ROCm, torch, dtypes, libraries, indexes, images.
 
     Every fact has a source, the day it was read, and a kind: documented (somebody states it), packaged (read
@@ -414,14 +433,19 @@ _MOST_CARDS = 40  # more cards than that tell people nothing; --json prints all
 _MOST_INDEXES = 4  # of a platform, the best first
 
 
-@click.command("gpu")
+@command("compat gpu")
 @click.argument("words", nargs=-1, required=True, metavar="NAME|GFX|PCI-ID...")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, each fact with its source.")
+@option("--json", "as_json", is_flag=True, help="Print everything as JSON, each fact with its source.")
 def gpu(words: tuple[str, ...], as_json: bool) -> None:
     """Show facts about a GPU: target, families, what serves it, who says so.
 
     By words of its name (RX 7900 XTX, mi300x, 780M), by target (gfx942), or by PCI id as lspci -nn prints it
     (1002:74a1; 74a1 is one of AMD).
+
+    \b
+    Examples:
+      rocm-wheels compat gpu RX 7900 XTX
+      rocm-wheels compat gpu 1002:74a1
     """
     from rocm_wheels.models import find_gpu_cards
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.options import GivenPath, combine_options
+from rocm_wheels.cli.command import group, option
+from rocm_wheels.cli.options import GivenPath, combine_options, json_option, print_result
 from rocm_wheels.core import EngineError, log_note, log_warning, paint_result
 
 if TYPE_CHECKING:
@@ -28,13 +29,13 @@ The exit code is the command's own; 18 when there is no engine, or it does not a
 """
 
 
-@click.group("container", help=_HELP)
-def group() -> None:
+@group("container", help=_HELP)
+def container_group() -> None:
     """Hold the commands about containers."""
 
 
 def _engine_option(function: F) -> F:
-    return click.option(
+    return option(
         "--engine",
         type=click.Choice(["docker", "podman", "auto"]),
         default="auto",
@@ -45,54 +46,58 @@ def _engine_option(function: F) -> F:
 
 def _unresolved_option(function: F) -> F:
     help_text = "Take an image without a known digest: its bytes may change."
-    return click.option("--allow-unresolved", is_flag=True, help=help_text)(function)
+    return option("--allow-unresolved", is_flag=True, help=help_text)(function)
 
 
 # what `run` and `print` have in common
 _run_options = combine_options(
-    click.option(
+    option(
         "--image",
         default="build",
         show_default=True,
         metavar="NAME|IMAGE",
         help="One of `container images`, or any other as name@sha256:….",
     ),
-    click.option("--gpu", is_flag=True, help="With the GPUs of this machine."),
-    click.option(
+    option("--gpu", is_flag=True, help="With the GPUs of this machine."),
+    option(
         "--mount",
         "mounts",
         multiple=True,
         metavar="PATH[:INSIDE][:ro]",
         help="One more folder or file; can be repeated.",
     ),
-    click.option(
+    option(
         "--cache",
         type=GivenPath(file_okay=False),
         metavar="DIR",
         help="HOME, ccache, uv, pip of containers.  [default: ~/.cache/rocm-wheels/containers]",
     ),
-    click.option(
+    option(
         "--env",
         "variables",
         multiple=True,
         metavar="NAME[=VALUE]",
         help="One more variable; can be repeated. A secret by its name alone.",
     ),
-    click.option("--shm-size", metavar="SIZE", help="A /dev/shm of this size, as 16g, not the machine's."),
-    click.option("--network", metavar="NET", help="Network, as engines name it: none, host, bridge."),
-    click.option("-i", "--interactive", is_flag=True, help="Pass standard input on, also of a pipe."),
+    option("--shm-size", metavar="SIZE", help="A /dev/shm of this size, as 16g, not the machine's."),
+    option("--network", metavar="NET", help="Network, as engines name it: none, host, bridge."),
+    option("-i", "--interactive", is_flag=True, help="Pass standard input on, also of a pipe."),
     _engine_option,
     _unresolved_option,
     click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND..."),
 )
 
 
-@group.command("run", context_settings=_COMMAND_LAST)
+@container_group.command("container run", context_settings=_COMMAND_LAST)
 @_run_options
 def run(words: tuple[str, ...], engine: str, **options: Any) -> int:
     """Run COMMAND in a container and leave with its exit code.
 
     Options go before the command. A signal ends the container, too; KILL, which nothing can catch, does not.
+
+    \b
+    Examples:
+      rocm-wheels container run --image build -- rocm-wheels plan --output-dir dist
     """
     from rocm_wheels.ci import (
         assume_engine,
@@ -124,13 +129,18 @@ def run(words: tuple[str, ...], engine: str, **options: Any) -> int:
     return run_container(chosen_engine, argv, request.name, env, stdin=request.stdin or request.tty)
 
 
-@group.command("print", context_settings=_COMMAND_LAST)
+@container_group.command("container print", context_settings=_COMMAND_LAST)
 @_run_options
-@click.option("--explain", is_flag=True, help="Print why each option is there, one a line.")
-def show(words: tuple[str, ...], engine: str, explain: bool, **options: Any) -> None:
+@option("--explain", is_flag=True, help="Print why each option is there, one a line.")
+@json_option
+def show(words: tuple[str, ...], engine: str, explain: bool, as_json: bool, **options: Any) -> None:
     """Print the line that `run` would run, for a shell; the container's name is another one each time.
 
     With --gpu also where there is none: the line then asks the machine that it is run on who owns its GPUs.
+
+    \b
+    Examples:
+      rocm-wheels container print --image build -- bash
     """
     from rocm_wheels.ci import (
         assume_engine,
@@ -153,22 +163,30 @@ def show(words: tuple[str, ...], engine: str, explain: bool, **options: Any) -> 
         chosen_engine = assume_engine(_parse_engine(engine))
         log_warning(f"{missing.message}\nthe line is what {chosen_engine.name} would be given")
     parts = compose_command(chosen_engine, machine, request)
-    if explain:
+    if as_json:
+        document = [{"words": list(part.words), "why": part.why} for part in parts]
+        print_result({"engine": chosen_engine.name, "parts": document}, (), as_json=True)
+    elif explain:
         for part in parts:
             click.echo(f"{resolve_groups_in_shell(format_command(part.words))}  # {part.why}")
     else:
         click.echo(format_pasteable_line(flatten_parts(parts), settings.cache))
 
 
-@group.command("build")
+@container_group.command("container build")
 @click.argument("name", metavar="NAME")
-@click.option("--print", "only_print", is_flag=True, help="Print the command, and run nothing.")
+@option("--print", "only_print", is_flag=True, help="Print the command, and run nothing.")
 @_engine_option
 @_unresolved_option
-def build(name: str, only_print: bool, engine: str, allow_unresolved: bool) -> None:
+@json_option
+def build(name: str, only_print: bool, engine: str, allow_unresolved: bool, as_json: bool) -> None:
     """Build an image of this project from its Dockerfile: NAME is build or test.
 
     Its tag stands for the Dockerfile and all that it copies: `run` takes none that was made of others.
+
+    \b
+    Examples:
+      rocm-wheels container build build
     """
     from rocm_wheels.ci import (
         assume_engine,
@@ -188,19 +206,25 @@ def build(name: str, only_print: bool, engine: str, allow_unresolved: bool) -> N
             log_note(f"would have been run: {line}")
             raise
         log_warning(missing.message)
-        click.echo(line)
+        print_result({"command": line}, [line], as_json=as_json)
         return
     if only_print:
-        click.echo(format_build_command(chosen_engine, recipe, env))
+        line = format_build_command(chosen_engine, recipe, env)
+        print_result({"command": line}, [line], as_json=as_json)
         return
     build_image(chosen_engine, recipe, env)
-    click.echo(recipe.reference)
+    print_result({"image": recipe.reference}, [recipe.reference], as_json=as_json)
 
 
-@group.command("images")
-@click.option("--json", "as_json", is_flag=True, help="Print them as JSON.")
+@container_group.command("container images")
+@option("--json", "as_json", is_flag=True, help="Print them as JSON.")
 def images(as_json: bool) -> None:
-    """List the images known by name, their digests, and where those were read."""
+    """List the images known by name, their digests, and where those were read.
+
+    \b
+    Examples:
+      rocm-wheels container images
+    """
     from rocm_wheels.ci import make_image_recipe
     from rocm_wheels.models import load_container_table
 

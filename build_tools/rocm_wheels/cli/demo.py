@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.options import GivenPath
 from rocm_wheels.core import (
     DataError,
@@ -196,13 +197,13 @@ def demonstrate_gate(releasing: DemoRelease) -> None:
         log_note(f"    {line}")
 
 
-@click.command("demo")
-@click.option(
+@command("demo")
+@option(
     "--output-dir",
     type=GivenPath(file_okay=False),
     help="Where everything goes; the wheels are in its folder wheels.  [default: demo-output]",
 )
-def command(output_dir: Path | None) -> None:
+def demo_command(output_dir: Path | None) -> None:
     """Build real wheels with real AMD device code from a miniature of PyTorch and of ROCm.
 
     Then make variants of them, an index, and let pip, uv and ourselves install from it. And release them:
@@ -211,6 +212,10 @@ def command(output_dir: Path | None) -> None:
 
     Needs git, a C++ compiler and the package index, no GPU and no ROCm. Run again, it does
     nothing. Every command and all that it prints goes into demo.log in the output folder.
+
+    \b
+    Example:
+      rocm-wheels demo --output-dir demo-output
     """
     begin = time.monotonic()
     require_extras("the demo", "build", "release")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.command import command, group, option
 from rocm_wheels.cli.options import GivenPath, layout_option
 from rocm_wheels.core import (
     ReleaseError,
@@ -43,12 +44,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 _HELP = """What was found out about the wheels of a set, by whom, when and on what machine.
 
 Evidence is beside the set in its STORE. It is tied to the sha256 of the wheels, is only ever added, and
-`rocm-wheels gate` judges a set by it.
+`rocm-wheels set gate` judges a set by it.
 """
 
 
-@click.group("evidence", help=_HELP)
-def group() -> None:
+@group("set evidence", help=_HELP)
+def evidence_group() -> None:
     """Hold the commands about evidence."""
 
 
@@ -81,12 +82,12 @@ def set_options(function: F) -> F:
 
     family = "Family of the set, where several have its id."
     layout_option(with_set, "layout")
-    for option in (
-        click.option("--family", metavar="F", help=family),
-        click.option("--set", "set_id", required=True, metavar="ID", help="The set, or how its id begins."),
+    for add_option in (
+        option("--family", metavar="F", help=family),
+        option("--set", "set_id", required=True, metavar="ID", help="The set, or how its id begins."),
         click.argument("store", metavar="STORE"),
     ):
-        option(with_set)
+        add_option(with_set)
     return cast(F, with_set)
 
 
@@ -102,9 +103,9 @@ def describe_origin(command: str) -> dict[str, str]:
     return {"tool": f"rocm-wheels {__version__} {command}", "when": current_time().isoformat()}
 
 
-@group.command("add")
+@evidence_group.command("set evidence add")
 @set_options
-@click.option(
+@option(
     "--from",
     "results",
     type=GivenPath(),
@@ -113,27 +114,27 @@ def describe_origin(command: str) -> dict[str, str]:
     metavar="FILE",
     help="Results: of verify, resolve-check (--json), smoke-tests, torch-tests (a folder), or JUnit XML.",
 )
-@click.option(
+@option(
     "--wheels",
     type=GivenPath(),
     multiple=True,
     metavar="PATH",
     help="Wheels that were tested (files or folders), for results that do not name them by hash.",
 )
-@click.option("--gfx", metavar="GFX", help="GPU target that tests ran on, where results do not say; or none.")
-@click.option("--reports", type=click.IntRange(1), metavar="N", help="How many JUnit files there must be.")
-@click.option("--host", metavar="NAME", help="Machine they ran on [default: the results', else this one].")
-@click.option(
+@option("--gfx", metavar="GFX", help="GPU target that tests ran on, where results do not say; or none.")
+@option("--reports", type=click.IntRange(1), metavar="N", help="How many JUnit files there must be.")
+@option("--host", metavar="NAME", help="Machine they ran on [default: the results', else this one].")
+@option(
     "--host-kind",
     default="any",
     metavar="KIND",
     help="Which machines are alike: a failure on one is made good by passes on one of its kind.",
 )
-@click.option("--by", metavar="NAME", help="Who hands it in [default: GITHUB_ACTOR, else the user].")
-@click.option("--when", metavar="TIME", help="When it was found [default: what results say, else the file].")
-@click.option("--log", "log_url", default="", metavar="URL", help="Where its log is.")
-@click.option("--sign-with", type=GivenPath(file_okay=True), metavar="KEY", help="Sign it: Ed25519 SSH key.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
+@option("--by", metavar="NAME", help="Who hands it in [default: GITHUB_ACTOR, else the user].")
+@option("--when", metavar="TIME", help="When it was found [default: what results say, else the file].")
+@option("--log", "log_url", default="", metavar="URL", help="Where its log is.")
+@option("--sign-with", type=GivenPath(file_okay=True), metavar="KEY", help="Sign it: Ed25519 SSH key.")
+@option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
 def add(
     chosen: ChosenSet,
     results: tuple[Path, ...],
@@ -147,6 +148,10 @@ def add(
     A result must be about the wheels of the set, by their sha256. Failures are evidence, too: add them. JUnit
     reports that are truncated, empty or fewer than --reports are written down as what they are, no pass.
     The same result twice is one.
+
+    \b
+    Examples:
+      rocm-wheels set evidence add s3://wheels --set 2.9.1-93bf --from results --gfx gfx942
     """
     from rocm_wheels.release import (
         add_evidence,
@@ -178,12 +183,17 @@ def add(
         _print_added(entry, new=new)
 
 
-@group.command("list")
+@evidence_group.command("set evidence list")
 @set_options
-@click.option("--policy", type=GivenPath(), help="Policy whose signers are looked for [default: our own].")
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@option("--policy", type=GivenPath(), help="Policy whose signers are looked for [default: our own].")
+@option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def list_(chosen: ChosenSet, policy: Path | None, as_json: bool) -> None:
-    """List the evidence of a set, oldest first."""
+    """List the evidence of a set, oldest first.
+
+    \b
+    Examples:
+      rocm-wheels set evidence list s3://wheels --set 2.9.1-93bf
+    """
     document, entries = _read_evidence(chosen, policy)
     if as_json:
         click.echo(json.dumps([evidence_as_json(entry) for entry in entries], indent=1))
@@ -194,18 +204,23 @@ def list_(chosen: ChosenSet, policy: Path | None, as_json: bool) -> None:
         click.echo(f"no evidence for {document.id}")
 
 
-@group.command("show")
+@evidence_group.command("set evidence show")
 @set_options
-@click.option("--policy", type=GivenPath(), help="Policy whose signers are looked for [default: our own].")
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@option("--policy", type=GivenPath(), help="Policy whose signers are looked for [default: our own].")
+@option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 @click.argument("evidence", metavar="EVIDENCE")
 def show(chosen: ChosenSet, policy: Path | None, as_json: bool, evidence: str) -> None:
-    """Show one evidence, by its id or a part of it that only one has."""
+    """Show one evidence, by its id or a part of it that only one has.
+
+    \b
+    Examples:
+      rocm-wheels set evidence show s3://wheels --set 2.9.1-93bf 1f3c
+    """
     document, entries = _read_evidence(chosen, policy)
     matches = [entry for entry in entries if evidence in entry.id]
     if len(matches) != 1:
         count_text = f"{len(matches)} have" if matches else "none has"
-        tip = f"`rocm-wheels evidence list {chosen.store} --set {document.id}` lists them"
+        tip = f"`rocm-wheels set evidence list {chosen.store} --set {document.id}` lists them"
         raise UsageError(
             f"of {len(entries)} evidence of {document.id} {count_text} {evidence} in its id", tip=tip
         )
@@ -329,17 +344,21 @@ _OUTCOME_WORDS = {
 _MOST_RESULTS = 4  # results, and failed tests of each, under a rule
 
 
-@click.command("gate")
+@command("set gate")
 @set_options
-@click.option("--channel", required=True, metavar="CHANNEL", help="nightly, prerelease or stable.")
-@click.option("--policy", type=GivenPath(), help="What channels need [default: data/release_policy.yaml].")
-@click.option("--explain", is_flag=True, help="Print every rule with the evidence that it rests on.")
-@click.option("--json", "in_json", is_flag=True, help="Print the verdict, and all evidence, as JSON.")
+@option("--channel", required=True, metavar="CHANNEL", help="nightly, prerelease or stable.")
+@option("--policy", type=GivenPath(), help="What channels need [default: data/release_policy.yaml].")
+@option("--explain", is_flag=True, help="Print every rule with the evidence that it rests on.")
+@option("--json", "in_json", is_flag=True, help="Print the verdict, and all evidence, as JSON.")
 def gate_command(chosen: ChosenSet, channel: str, policy: Path | None, explain: bool, in_json: bool) -> None:
     """Judge a staged set by its evidence: can it go to a channel?
 
     What blocks it is printed first. The exit code is 15 when it cannot go, with what to do next. Nothing is
     changed.
+
+    \b
+    Examples:
+      rocm-wheels set gate s3://wheels --set 2.9.1-93bf --channel nightly --explain
     """
     from rocm_wheels.release import judge_staged_set, load_policy
 
@@ -375,7 +394,7 @@ def _fill_in_store(step: str, chosen: ChosenSet) -> str:
 
 def _format_evidence_command(chosen: ChosenSet, verdict: Verdict, subcommand: str, last: str = "") -> str:
     return _fill_in_store(
-        f"rocm-wheels evidence {subcommand} STORE --set {verdict.set} {last}", chosen
+        f"rocm-wheels set evidence {subcommand} STORE --set {verdict.set} {last}", chosen
     ).rstrip()
 
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.command import command, group, option
 from rocm_wheels.cli.evidence import describe_origin
-from rocm_wheels.cli.main import LazyGroup
+from rocm_wheels.cli.options import json_option, print_result
 from rocm_wheels.core import (
     AuditError,
     UsageError,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 _PATH = click.Path(path_type=Path)
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
-_wait_option = click.option(
+_wait_option = option(
     "--wait",
     type=click.IntRange(min=0),
     default=600,
@@ -38,33 +39,43 @@ _wait_option = click.option(
     metavar="SECONDS",
     help="How long to wait for another writer of this index.",
 )
-_family_option = click.option("--family", default="", metavar="NAME", help="The index of this GPU family.")
+_family_option = option("--family", default="", metavar="NAME", help="The index of this GPU family.")
 _DIGESTS_HELP = "Digests that are known, as sha256sum writes them: taken at their word instead of hashing"
 
 
-@click.command("build")
+@command("index build")
 @click.argument("folder", type=_PATH, metavar="DIR")
-@click.option(
+@option(
     "--family",
     "families",
     multiple=True,
     metavar="NAME",
     help="A folder in DIR with wheels of a GPU family; asked for once, remembered. Can be repeated.",
 )
-@click.option(
+@option(
     "--digests",
     type=_FILE,
     help=f"{_DIGESTS_HELP}; where a .metadata file lies beside such a wheel, that is not opened at all.",
 )
-@click.option("--drop-missing", is_flag=True, help="Drop wheels that are gone from the pages.")
+@option("--drop-missing", is_flag=True, help="Drop wheels that are gone from the pages.")
 @_wait_option
-def build(
-    folder: Path, families: tuple[str, ...], digests: Path | None, drop_missing: bool, wait: int
+@json_option
+def build(  # noqa: PLR0917 - click passes them by name
+    folder: Path,
+    families: tuple[str, ...],
+    digests: Path | None,
+    drop_missing: bool,
+    wait: int,
+    as_json: bool,
 ) -> None:
     """Write the pages for the wheels and source distributions in DIR and in the folders of projects in it.
 
     A wheel that is known by its name, size and time is not read again; pages that would be the same
     stay untouched. A wheel that is gone, or has other bytes than before, is an error.
+
+    \b
+    Examples:
+      rocm-wheels index build public
     """
     from rocm_wheels.index import build_index
 
@@ -78,25 +89,24 @@ def build(
     )
     for name in built.missing:
         log_note(f"dropped: {name}")
-    click.echo(
-        f"{folder}: {format_count(built.files, 'file')} of {format_count(built.projects, 'project')}, "
-        f"{built.new} new"
-    )
+    files, projects = format_count(built.files, "file"), format_count(built.projects, "project")
+    print_result(asdict(built), [f"{folder}: {files} of {projects}, {built.new} new"], as_json=as_json)
 
 
-@click.command("add")
+@command("index add")
 @click.argument("folder", type=_PATH, metavar="DIR")
 @click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="FILE...")
-@click.option("--family", default="", metavar="NAME", help="Put them into the index of this GPU family.")
-@click.option("--link", is_flag=True, help="Hard-link the files instead of copying them.")
-@click.option(
+@option("--family", default="", metavar="NAME", help="Put them into the index of this GPU family.")
+@option("--link", is_flag=True, help="Hard-link the files instead of copying them.")
+@option(
     "--files-url",
     metavar="URL",
     help="Do not copy: the wheels lie, or will, at URL/<file name>. Their .metadata files must be put "
     "beside them. URL may be relative to a project page (../../files/).",
 )
-@click.option("--digests", type=_FILE, help=f"{_DIGESTS_HELP}.")
+@option("--digests", type=_FILE, help=f"{_DIGESTS_HELP}.")
 @_wait_option
+@json_option
 def add(  # noqa: PLR0917 - click passes them by name
     folder: Path,
     wheels: tuple[Path, ...],
@@ -105,11 +115,16 @@ def add(  # noqa: PLR0917 - click passes them by name
     files_url: str | None,
     digests: Path | None,
     wait: int,
+    as_json: bool,
 ) -> None:
     """Add wheels and source distributions to the index DIR, all or none; DIR is made when it is missing.
 
     Only the pages of their projects change. A wheel that the index has with the same bytes is left; with
     other bytes it is an error, since what is published is never replaced.
+
+    \b
+    Examples:
+      rocm-wheels index add public dist/*.whl --family gfx110X-all
     """
     from rocm_wheels.index import add_wheels
 
@@ -127,48 +142,64 @@ def add(  # noqa: PLR0917 - click passes them by name
         digests=_read_given_digests(digests),
         patience=wait,
     )
-    for name in added.new:
-        click.echo(f"added {name}")
-    for name in added.unchanged:
-        click.echo(f"had {name}")
+    lines = [*(f"added {name}" for name in added.new), *(f"had {name}" for name in added.unchanged)]
+    print_result({"added": list(added.new), "unchanged": list(added.unchanged)}, lines, as_json=as_json)
     if files_url is not None and added.new:
         log_note(f"put these wheels and their .metadata files at {files_url} before the pages are seen")
 
 
-@click.command("remove")
+@command("index remove")
 @click.argument("folder", type=_PATH, metavar="DIR")
 @click.argument("what", nargs=-1, required=True, metavar="WHEEL|NAME==VERSION...")
 @_family_option
 @_wait_option
-def remove(folder: Path, what: tuple[str, ...], family: str, wait: int) -> None:
+@json_option
+def remove(folder: Path, what: tuple[str, ...], family: str, wait: int, as_json: bool) -> None:
     """Take wheels out of the index DIR: from its pages first, then the files.
 
     Whoever has pinned them finds them gone: yank is the friendlier way.
+
+    \b
+    Examples:
+      rocm-wheels index remove public torch==2.9.0
     """
     from rocm_wheels.index import remove_wheels
 
-    for name in remove_wheels(folder.absolute(), what, family=family, patience=wait):
-        click.echo(f"removed {name}")
+    removed = list(remove_wheels(folder.absolute(), what, family=family, patience=wait))
+    print_result({"removed": removed}, [f"removed {name}" for name in removed], as_json=as_json)
 
 
-@click.command("yank")
+@command("index yank")
 @click.argument("folder", type=_PATH, metavar="DIR")
 @click.argument("what", nargs=-1, required=True, metavar="WHEEL|NAME==VERSION...")
-@click.option("--reason", metavar="TEXT", help="Why: installers show it.")
-@click.option("--unyank", is_flag=True, help="Take it back.")
+@option("--reason", metavar="TEXT", help="Why: installers show it.")
+@option("--unyank", is_flag=True, help="Take it back.")
 @_family_option
 @_wait_option
+@json_option
 def yank(  # noqa: PLR0917 - click passes them by name
-    folder: Path, what: tuple[str, ...], reason: str | None, unyank: bool, family: str, wait: int
+    folder: Path,
+    what: tuple[str, ...],
+    reason: str | None,
+    unyank: bool,
+    family: str,
+    wait: int,
+    as_json: bool,
 ) -> None:
-    """Yank wheels (PEP 592): they are installed only where their exact version is asked for."""
+    """Yank wheels (PEP 592): they are installed only where their exact version is asked for.
+
+    \b
+    Examples:
+      rocm-wheels index yank public torch==2.9.0 --reason "wrong kernels"
+    """
     from rocm_wheels.index import yank_wheels
 
     if unyank and reason is not None:
         raise UsageError("--unyank takes no --reason", tip="leave one of them out")
     new_reason = None if unyank else reason or ""
-    for name in yank_wheels(folder.absolute(), what, reason=new_reason, family=family, patience=wait):
-        click.echo(f"{'unyanked' if unyank else 'yanked'} {name}")
+    word = "unyanked" if unyank else "yanked"
+    names = list(yank_wheels(folder.absolute(), what, reason=new_reason, family=family, patience=wait))
+    print_result({word: names}, [f"{word} {name}" for name in names], as_json=as_json)
 
 
 def read_source_date(env: Mapping[str, str]) -> str:
@@ -190,16 +221,16 @@ def _read_given_digests(digests: Path | None) -> Mapping[str, str] | None:
     return None if digests is None else read_digests_file(digests)
 
 
-@click.command("verify")
+@command("index verify")
 @click.argument("index", required=False, metavar="DIR|URL")
-@click.option("--full", is_flag=True, help="Hash every file: each is read, or downloaded, whole.")
-@click.option("--jobs", type=click.IntRange(1, 64), default=8, show_default=True, help="Files at a time.")
-@click.option("--retries", type=click.IntRange(0, 20), default=4, show_default=True, help="For servers.")
-@click.option(
+@option("--full", is_flag=True, help="Hash every file: each is read, or downloaded, whole.")
+@option("--jobs", type=click.IntRange(1, 64), default=8, show_default=True, help="Files at a time.")
+@option("--retries", type=click.IntRange(0, 20), default=4, show_default=True, help="For servers.")
+@option(
     "--timeout", type=click.IntRange(1), default=60, show_default=True, metavar="SECONDS", help="For servers."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("--list-faults", is_flag=True, help="List what can be found, and leave.")
+@option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@option("--list-checks", "list_faults", is_flag=True, help="List what can be found, and leave.")
 def verify(  # noqa: PLR0917 - click passes them by name
     index: str | None, full: bool, jobs: int, retries: int, timeout: int, as_json: bool, list_faults: bool
 ) -> None:
@@ -209,6 +240,11 @@ def verify(  # noqa: PLR0917 - click passes them by name
     (on a server by asking for ranges). Files are hashed with --full; in a folder also those that changed
     since they were hashed. Of a folder, the indexes of its families are read too, and every page is compared
     with what would be written.
+
+    \b
+    Examples:
+      rocm-wheels index verify https://wheels.example/simple/
+      rocm-wheels index verify public --full
     """
     from rocm_wheels.index import FAULTS, verify_index
 
@@ -250,10 +286,10 @@ def _report_as_json(index: str, report: VerifiedIndex) -> dict[str, object]:
     }
 
 
-@click.command("serve")
+@command("index serve")
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option(
+@option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@option(
     "--port",
     type=click.IntRange(0, 65535),
     default=8000,
@@ -264,6 +300,10 @@ def serve(folder: Path, host: str, port: int) -> None:
     """Serve DIR until interrupted. Only for tests: no encryption, no access control, no limits.
 
     Answers as a server that chooses between HTML and JSON (PEP 691). For users, any static server will do.
+
+    \b
+    Examples:
+      rocm-wheels index serve public --port 8080
     """
     from rocm_wheels.index import IndexServer, require_index
 
@@ -294,13 +334,17 @@ which of them are above all that the index has:
   date-first  +20260821.rocm10.1.0a…    the latest build, whatever its ROCm
 All of them put 10.1.1a… below 10.1.0 (text is below numbers): nightlies and
 releases belong in different indexes.
+
+\b
+Examples:
+  rocm-wheels index resolve-check public dist/*.whl --python 3.12
 """
 
 
-@click.command("resolve-check", help=_RESOLVE_HELP)
+@command("index resolve-check", help=_RESOLVE_HELP)
 @click.argument("index", metavar="INDEX")
 @click.argument("new", nargs=-1, required=True, type=_FILE, metavar="NEW...")
-@click.option(
+@option(
     "--requirement",
     "-r",
     "requirements",
@@ -308,30 +352,30 @@ releases belong in different indexes.
     metavar="REQ",
     help="What a user asks for; can be repeated [default: every new distribution, without a version].",
 )
-@click.option(
+@option(
     "--python",
     "pythons",
     multiple=True,
     metavar="V",
     help="Python of the user's machine, like 3.12; can be repeated [default: those of the new wheels].",
 )
-@click.option(
+@option(
     "--platform",
     type=click.Choice(["linux", "windows"]),
     help="That of the user's machine, x86_64 [default: that of the new wheels].",
 )
-@click.option("--pre", is_flag=True, help="The user asks for pre-releases too.")
-@click.option(
+@option("--pre", is_flag=True, help="The user asks for pre-releases too.")
+@option(
     "--deps", is_flag=True, help="Resolve what the wheels require too, from INDEX and the new wheels alone."
 )
-@click.option(
+@option(
     "--expect",
     multiple=True,
     metavar="NAME==VERSION",
     help="What is to be picked of a distribution; can be repeated.",
 )
-@click.option("--version-scheme", is_flag=True, help="List spellings of the new versions, and which sort.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@option("--version-scheme", is_flag=True, help="List spellings of the new versions, and which sort.")
+@option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def resolve_command(  # noqa: PLR0917 - click passes them by name
     index: str,
     new: tuple[Path, ...],
@@ -412,6 +456,7 @@ _COMMANDS = {
     "remove": ("index:remove", "Take wheels out."),
     "yank": ("index:yank", "Yank wheels, with a reason, or take that back."),
     "verify": ("index:verify", "Read an index as pip and uv do, and list what is wrong."),
+    "resolve-check": ("index:resolve_command", "See whether pip and uv would pick the newest build."),
     "serve": ("index:serve", "Serve an index on this machine, for tests."),
 }
 _INDEX_HELP = """Static package indexes: PEP 503, 658, 691, 700, 714, variants (PEP 825).
@@ -426,6 +471,6 @@ index, others wait; to an object store, upload from one place: files first, then
 """
 
 
-@click.group("index", cls=LazyGroup, lazy=_COMMANDS, help=_INDEX_HELP)
+@group("index", lazy=_COMMANDS, help=_INDEX_HELP)
 def index_group() -> None:
     """Hold the commands about indexes."""

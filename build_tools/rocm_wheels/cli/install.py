@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.options import GivenPath
 from rocm_wheels.core import UsageError, align_rows, hide_credentials, log_note, log_warning
 
@@ -43,41 +44,44 @@ INDEX is any of
   a folder or page that just lists wheels     dist/, https://repo.example/links.html
 
 The exit code is 17 when nothing fits; the wheel that came nearest is named.
+
+\b
+Examples:
+  rocm-wheels choose torch --index https://wheels.example/simple/
+  rocm-wheels choose torch --index public --gfx gfx1100 --rocm 7.2
 """
 
 
-@click.command("choose", help=_CHOOSE_HELP)
+@command("choose", help=_CHOOSE_HELP)
 @click.argument("requirements", nargs=-1, required=True, metavar="REQUIREMENT...")
-@click.option("--index", metavar="URL|DIR", help="Where the wheels are [default: the best known one].")
-@click.option(
+@option("--index", metavar="URL|DIR", help="Where the wheels are [default: the best known one].")
+@option(
     "--gfx",
     multiple=True,
     metavar="LIST|none",
     help="GPUs of the machine, best first: gfx942,gfx1100 or 'RX 7900 XTX'; can be repeated [default: look].",
 )
-@click.option("--rocm", metavar="V|none", help="ROCm of the machine, like 7.2 [default: look].")
-@click.option("--python", metavar="V", help="Python of the machine, like 3.12 or 3.14t [default: this one].")
-@click.option(
+@option("--rocm", metavar="V|none", help="ROCm of the machine, like 7.2 [default: look].")
+@option("--python", metavar="V", help="Python of the machine, like 3.12 or 3.14t [default: this one].")
+@option(
     "--platform", metavar="P", help="linux, windows or macos; linux-aarch64 and such [default: this one]."
 )
-@click.option("--enable", multiple=True, metavar="NAMESPACE", help="Let an optional provider count.")
-@click.option(
+@option("--enable", multiple=True, metavar="NAMESPACE", help="Let an optional provider count.")
+@option(
     "--channel",
     type=click.Choice(["stable", "prerelease", "nightly", "dev"]),
     help="Of the indexes that are known, without --index [default: stable].",
 )
-@click.option("--pre", is_flag=True, help="Take pre-releases too.")
-@click.option(
+@option("--pre", is_flag=True, help="Take pre-releases too.")
+@option(
     "--retries",
     type=click.IntRange(0, 20),
     default=4,
     show_default=True,
     help="How often a request is repeated.",
 )
-@click.option(
-    "--all", "everything", is_flag=True, help="List every wheel that is out, not only the first ten."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@option("--all", "everything", is_flag=True, help="List every wheel that is out, not only the first ten.")
+@option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def choose_command(  # noqa: PLR0917 - click passes them by name
     requirements: tuple[str, ...],
     index: str | None,
@@ -243,58 +247,62 @@ Where it comes from:
   the rest that it lacks (sympy, numpy)                   PyPI, or --dependency-index
 
 Downloads are kept in ~/.cache/rocm-wheels; an interrupted one continues from there.
+
+\b
+Examples:
+  rocm-wheels install --venv .venv
+  rocm-wheels install torch torchvision --index URL --dry-run
 """
 
 
-@click.command("install", help=_INSTALL_HELP)
+@command("install", help=_INSTALL_HELP)
 @click.argument("packages", nargs=-1, metavar="[PACKAGES]...", envvar="ROCM_WHEELS_PACKAGES")
-@click.option("--dry-run", is_flag=True, help="Print what would be done, and the commands to do it by hand.")
-@click.option(
+@option("--dry-run", is_flag=True, help="Print what would be done, and the commands to do it by hand.")
+@option(
     "--uv/--pip",
     "by_uv",
     default=True,
     help="Install by uv, which comes with this program [default], or by the pip of the environment.",
 )
-@click.option(
-    "--target-python",
+@option(
+    "--python",
+    "target_python",
     type=GivenPath(),
     metavar="PATH",
     help="Environment or interpreter to install into [default: the active one, else that of this program].",
 )
-@click.option(
+@option(
     "--venv",
     type=GivenPath(file_okay=False),
     metavar="DIR",
-    help="Install into this virtual environment, made of --target-python where it is not there yet.",
+    help="Install into this virtual environment, made of --python where it is not there yet.",
 )
-@click.option(
-    "--index", metavar="URL|DIR", help="Where the builds come from [default: by GPU and --channel]."
-)
-@click.option(
+@option("--index", metavar="URL|DIR", help="Where the builds come from [default: by GPU and --channel].")
+@option(
     "--dependency-index",
     metavar="URL",
     help="Index of what the chosen one lacks [default: UV_DEFAULT_INDEX, PIP_INDEX_URL, else PyPI].",
 )
-@click.option(
+@option(
     "--rocm-index", metavar="URL|DIR", help="Index of ROCm's own packages, where the chosen one has none."
 )
-@click.option(
+@option(
     "--channel",
     metavar="NAME",
     help="Of the known indexes, without --index: stable, prerelease, nightly or dev [default: stable].",
 )
-@click.option("--pre", is_flag=True, help="Take pre-releases too.")
-@click.option(
+@option("--pre", is_flag=True, help="Take pre-releases too.")
+@option(
     "--gfx",
     multiple=True,
     metavar="LIST|none",
     help="For these GPUs, not those found here: gfx942,gfx1100 or 'RX 7900 XTX'; none: for the CPU.",
 )
-@click.option("--rocm", metavar="VERSION", help="For this ROCm, not the one found here.")
-@click.option("--cache-dir", type=GivenPath(file_okay=False), metavar="DIR", help="Where downloads are kept.")
-@click.option("--no-cache", is_flag=True, help="Keep no downloads.")
-@click.option("--require-hashes", is_flag=True, help="Refuse files of which the index states no sha256.")
-@click.option("--json", "as_json", is_flag=True, help="Print the plan, and what came of it, as JSON.")
+@option("--rocm", metavar="VERSION", help="For this ROCm, not the one found here.")
+@option("--cache-dir", type=GivenPath(file_okay=False), metavar="DIR", help="Where downloads are kept.")
+@option("--no-cache", is_flag=True, help="Keep no downloads.")
+@option("--require-hashes", is_flag=True, help="Refuse files of which the index states no sha256.")
+@option("--json", "as_json", is_flag=True, help="Print the plan, and what came of it, as JSON.")
 def install_command(  # noqa: PLR0917 - click passes them by name
     packages: tuple[str, ...],
     dry_run: bool,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rocm_wheels.cli.command import command, complete_with, option
 from rocm_wheels.core import align_rows, format_markdown_table, format_table, get_output_width
 
 if TYPE_CHECKING:
@@ -17,14 +18,19 @@ _BELIEVED = "?"
 _LEGEND = f"{_BELIEVED}: believed, nobody states it. `rocm-wheels lines NAME` says where each fact was found."
 
 
-@click.command("lines")
-@click.argument("name", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print every fact with its source as JSON.")
-@click.option("--markdown", is_flag=True, help="Print the table as Markdown.")
-def command(name: str | None, as_json: bool, markdown: bool) -> None:
+@command("lines")
+@click.argument("name", required=False, shell_complete=complete_with("list_lines"))
+@option("--json", "as_json", is_flag=True, help="Print every fact with its source as JSON.")
+@option("--markdown", is_flag=True, help="Print the table as Markdown.")
+def lines_command(name: str | None, as_json: bool, markdown: bool) -> None:
     """List the release lines: what belongs to each torch.
 
     With NAME (2.13, nightly) every fact of that line, how it is known and where it was found.
+
+    \b
+    Examples:
+      rocm-wheels lines
+      rocm-wheels lines 2.9
     """
     from rocm_wheels.models import (
         get_release_line,

@@ -1,4 +1,4 @@
-"""``lock``, ``lock diff|update|manifest``: pin every repository of a set in one file, and work with it."""
+"""``lock make|update|diff|manifest``: pin every repository of a set in one file, and work with it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from rocm_wheels.cli.checkout_options import (
     select_line_projects,
     shared_patch_options,
 )
-from rocm_wheels.cli.main import LazyGroup
+from rocm_wheels.cli.command import Command, Option, command, list_project_aliases, option
+from rocm_wheels.cli.options import print_result
 from rocm_wheels.core import (
     SourceError,
     UsageError,
@@ -45,12 +46,12 @@ if TYPE_CHECKING:
 def manifest_options() -> list[click.Option]:
     """Return the options that ``read_manifest`` reads."""
     return [
-        click.Option(
+        Option(
             ["--manifest"], type=click.Path(path_type=Path), metavar="FILE",
             help="Lock what a manifest of TheRock's scripts names.",
         ),
-        click.Option(["--manifest-url"], metavar="URL", help="The same, of a server."),
-        click.Option(
+        Option(["--manifest-url"], metavar="URL", help="The same, of a server."),
+        Option(
             ["--expected-pytorch-git-ref"], metavar="REF",
             help="Branch of torch that the manifest must name.",
         ),
@@ -140,11 +141,6 @@ def _select_projects(lock: Lock, names: tuple[str, ...], name: str) -> dict[str,
 
 
 _FILE = click.Path(path_type=Path)
-_LOCK_COMMANDS = {
-    "diff": ("lock:diff_command", "Show what changed between two locks, with the commits between."),
-    "update": ("lock:update_command", "Resolve the refs of some projects again."),
-    "manifest": ("lock:manifest_command", "Write a lock as a manifest of TheRock's scripts."),
-}
 _LOCK_HELP = """Pin every repository of a set in one file.
 
 Each ref is resolved once, submodules included, without checking anything out. Which commit of a project:
@@ -153,7 +149,7 @@ that a checkout or a mirror has is read there; nothing is added to them.
 
 \b
 Example:
-  rocm-wheels lock --line 2.9 --rocm-version 7.10.0 --pytorch-rocm-arch gfx942 -o set.lock
+  rocm-wheels lock make --line 2.9 --rocm 7.10.0 --gfx gfx942 -o set.lock
 """
 
 
@@ -161,8 +157,11 @@ def _source_options() -> list[click.Option]:
     """Return the options of each project: which ref, of which repository."""
     kinds = (("ref", "REF", "Ref"), ("origin", "URL", "Repository"))
     return [
-        click.Option(
-            [f"--{get_option_name(name)}-{kind}", f"{name}_{kind}"], metavar=word, help=f"{title} of {name}."
+        Option(
+            [f"--{get_option_name(name)}-{kind}", f"{name}_{kind}"],
+            aliases=list_project_aliases(name, "--{}-" + kind),
+            metavar=word,
+            help=f"{title} of {name}.",
         )
         for name in list_project_names()
         for kind, word, title in kinds
@@ -172,13 +171,13 @@ def _source_options() -> list[click.Option]:
 def _version_options() -> list[click.Option]:
     """Return the options of what versions have before the one of ROCm."""
     return [
-        click.Option(
+        Option(
             ["--local-version"],
             metavar="TEXT",
             help="Part of all versions before +rocm…, to tell builds of one version apart; {date} is"
             " today's (UTC): nightly{date}.17 for 2.13.0+nightly20261122.17.rocm10.1.",
         ),
-        click.Option(
+        Option(
             ["--name-torch"],
             is_flag=True,
             help="Have the version of torch in those of all others, so that one index can have sets of"
@@ -187,14 +186,13 @@ def _version_options() -> list[click.Option]:
     ]
 
 
-def _make_lock_command() -> click.Group:
-    return LazyGroup(
-        "lock",
-        lazy=_LOCK_COMMANDS,
+def _make_lock_command() -> click.Command:
+    return Command(
+        "lock make",
         params=[
-            click.Option(["-o", "--output"], type=_FILE, metavar="FILE", help="File to write; - is stdout."),
-            click.Option(["--line"], metavar="NAME", help="Release line to take (see `rocm-wheels lines`)."),
-            click.Option(
+            Option(["-o", "--output"], type=_FILE, metavar="FILE", help="File to write; - is stdout."),
+            Option(["--line"], metavar="NAME", help="Release line to take (see `rocm-wheels lines`)."),
+            Option(
                 ["--project", "projects"],
                 multiple=True,
                 metavar="NAME",
@@ -202,49 +200,64 @@ def _make_lock_command() -> click.Group:
             ),
             *_source_options(),
             *manifest_options(),
-            click.Option(["--rocm-version"], metavar="V", help="Version of the ROCm packages."),
-            click.Option(["--pytorch-rocm-arch"], metavar="LIST", help="gfx targets or families, by commas."),
-            click.Option(
+            Option(["--rocm", "rocm_version"], metavar="V", help="Version of the ROCm packages."),
+            Option(
+                ["--gfx", "pytorch_rocm_arch"], metavar="LIST", help="gfx targets or families, by commas."
+            ),
+            Option(
                 ["--python", "pythons"],
                 metavar="LIST",
                 help="Pythons to build for, by commas [default: the line's].",
             ),
             *_version_options(),
-            click.Option(
+            Option(
                 ["--platform"],
                 type=click.Choice(["linux", "windows"]),
                 default=detect_platform(),
                 show_default="this one",
+                help="Platform that is built on.",
             ),
             *shared_patch_options(),
             repo_option(),
             *network_options(fills_mirrors=False),
+            _json_option(),
         ],
         callback=_run_lock,
         help=_LOCK_HELP,
-        invoke_without_command=True,
     )
 
 
 def _run_lock(**given: Any) -> None:
-    ctx = click.get_current_context()
-    if ctx.invoked_subcommand is not None:
-        for parameter in ctx.command.params:
-            if ctx.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE:
-                raise UsageError(
-                    f"{parameter.opts[-1]} does not belong before {ctx.invoked_subcommand}",
-                    tip=f"see `rocm-wheels lock {ctx.invoked_subcommand} --help` for its own options",
-                )
-        return
     from rocm_wheels.sources import format_lock, make_lock, write_lock
 
     output = check_output_path(given["output"])
     lock = make_lock(_make_lock_request(given), env=read_environment(), transport=make_transport(given))
     if output is None:
+        if given["as_json"]:
+            raise UsageError("-o - and --json both print on stdout", tip="name a file for the lock")
         click.echo(format_lock(lock), nl=False)
         return
     write_lock(output, lock)
-    click.echo(describe_lock(lock))
+    print_result(_lock_as_json(output, lock), [describe_lock(lock)], as_json=given["as_json"])
+
+
+def _json_option() -> Option:
+    return Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON on stdout.")
+
+
+def _lock_as_json(path: Path, lock: Lock) -> dict[str, Any]:
+    """Return what ``--json`` prints of a lock that was written. Keys are added later, never renamed."""
+    projects = {
+        name: {
+            "origin": locked.origin,
+            "ref": locked.ref,
+            "commit": locked.commit,
+            "version": locked.version,
+            "pinned": locked.pinned,
+        }
+        for name, locked in lock.projects.items()
+    }
+    return {"file": path, "projects": projects}
 
 
 def check_output_path(path: Path | None) -> Path | None:
@@ -287,7 +300,7 @@ def choose_patch_folder(options: Mapping[str, Any]) -> Path | None:
 def find_checkouts(options: Mapping[str, Any]) -> Path:
     """Return the folder of checkouts that may have the commits. Raises UsageError."""
     if options["repo"] is not None and not options["repo"].is_dir():
-        raise UsageError(f"--repo {options['repo']} is not a folder", tip="it holds the checkouts")
+        raise UsageError(f"--source-dir {options['repo']} is not a folder", tip="it holds the checkouts")
     return find_checkouts_folder(options["repo"]).absolute()
 
 
@@ -392,7 +405,7 @@ def _parse_pythons(text: str | None) -> tuple[str, ...]:
     return pythons
 
 
-lock_command = _make_lock_command()
+make_command = _make_lock_command()
 
 
 _MOST_COMMITS = 20  # commits of a project that are listed
@@ -401,19 +414,25 @@ _UPDATE_HELP = """Resolve the refs of some projects of a lock again, and say wha
 
 A project whose commit torch pins takes the pin of the lock's torch; one that was locked by a branch or
 tag takes what that is now. The others stay as they are.
+
+\b
+Examples:
+  rocm-wheels lock update set.lock torch
+  rocm-wheels lock update set.lock --all
 """
 
 
 def _make_update_command() -> click.Command:
-    return click.Command(
-        "update",
+    return Command(
+        "lock update",
         params=[
             click.Argument(["file"], type=_FILE, metavar="FILE"),
             click.Argument(["projects"], metavar="[PROJECT]…", nargs=-1),
-            click.Option(["--all", "everything"], is_flag=True, help="All that are in the lock."),
+            Option(["--all", "everything"], is_flag=True, help="All that are in the lock."),
             patch_folder_option(),
             repo_option(),
             *network_options(fills_mirrors=False),
+            _json_option(),
         ],
         callback=_run_update,
         help=_UPDATE_HELP,
@@ -427,7 +446,7 @@ def _run_update(**given: Any) -> None:
     lock = read_lock(file)
     if all(project.tree is None for project in lock.projects.values()):
         raise UsageError(
-            f"{file} is a manifest, not a lock", tip="make a lock with `rocm-wheels lock -o FILE`"
+            f"{file} is a manifest, not a lock", tip="make a lock with `rocm-wheels lock make -o FILE`"
         )
     transport = make_transport(given)
     updated = update_lock(
@@ -439,8 +458,10 @@ def _run_update(**given: Any) -> None:
         env=read_environment(),
         transport=transport,
     )
-    if write_lock(file, updated.lock):
+    if write_lock(file, updated.lock) and not given["as_json"]:
         _print_changes(lock, updated.lock, given)
+    if given["as_json"]:
+        print_result(_lock_as_json(file, updated.lock), (), as_json=True)
     for drift in updated.drifts:
         log_warning(f"{drift.name}: torch now pins {drift.pin.ref[:12]}, the lock has {drift.locked[:12]}")
     if updated.drifts:
@@ -480,16 +501,20 @@ def _print_changes(old: Lock, new: Lock, options: Mapping[str, Any]) -> None:
     click.echo("\n".join(format_diff_report(diff, history, limit=_MOST_COMMITS)))
 
 
-@click.command("manifest")
+@command("lock manifest")
 @click.argument("file", type=_FILE, metavar="LOCK")
-@click.option("-o", "--output", type=_FILE, metavar="FILE", help="File to write; - is stdout.")
-@click.option("--therock-commit", metavar="SHA", help="Commit of TheRock that the ROCm packages are of.")
-@click.option("--therock-repo", metavar="URL", help=f"Its repository [default: {_THEROCK}].")
-@click.option("--therock-branch", metavar="NAME", help="Its branch.")
+@option("-o", "--output", type=_FILE, metavar="FILE", help="File to write; - is stdout.")
+@option("--therock-commit", metavar="SHA", help="Commit of TheRock that the ROCm packages are of.")
+@option("--therock-repo", metavar="URL", help=f"Its repository [default: {_THEROCK}].")
+@option("--therock-branch", metavar="NAME", help="Its branch.")
 def manifest_command(file: Path, output: Path | None, **therock: str | None) -> None:
     """Write a lock as a manifest of TheRock's scripts (schema version 1).
 
     Versions carry the suffix of the lock's ROCm version; trees, submodules and patches are not said there.
+
+    \b
+    Examples:
+      rocm-wheels lock manifest set.lock -o manifest.json
     """
     from rocm_wheels.sources import format_manifest, read_lock, write_if_changed
 
@@ -523,29 +548,33 @@ update_command = _make_update_command()
 _DIFF_HELP = """Show what changed between two locks: projects, submodules, ROCm, targets, and the commits
 between.
 
-A and B are locks, or manifests of TheRock's scripts. Commits are looked up in a checkout (--repo) or a mirror
-(--mirror-dir) that has them; else they are fetched, without files, from the repository that the lock names. A
-repository that cannot be asked is a warning, and its commits stay without subjects.
+A and B are locks, or manifests of TheRock's scripts. Commits are looked up in a checkout (--source-dir) or a
+mirror (--mirror-dir) that has them; else they are fetched, without files, from the repository that the lock
+names. A repository that cannot be asked is a warning, and its commits stay without subjects.
+
+\b
+Examples:
+  rocm-wheels lock diff last.lock set.lock --source-dir src
 """
 
-_HISTORY_TIP = "a checkout (--repo) or a mirror (--mirror-dir) that has both commits is read whole"
+_HISTORY_TIP = "a checkout (--source-dir) or a mirror (--mirror-dir) that has both commits is read whole"
 
 
 def _make_diff_command() -> click.Command:
     file = click.Path(path_type=Path)
-    return click.Command(
-        "diff",
+    return Command(
+        "lock diff",
         params=[
             click.Argument(["a"], type=file, metavar="A"),
             click.Argument(["b"], type=file, metavar="B"),
             repo_option(),
-            click.Option(
+            Option(
                 ["--submodules/--no-submodules"],
                 default=False,
                 show_default=True,
                 help="List the commits inside submodules too; without, where they moved from and to.",
             ),
-            click.Option(
+            Option(
                 ["--max-commits"],
                 type=click.IntRange(min=0),
                 default=20,
@@ -553,16 +582,14 @@ def _make_diff_command() -> click.Command:
                 metavar="N",
                 help="Commits to list of a repository and direction; the rest is counted.",
             ),
-            click.Option(
+            Option(
                 ["--history/--no-history"],
                 default=True,
                 show_default=True,
                 help="Look the commits up; without, no repository is asked.",
             ),
-            click.Option(
-                ["--require-history"], is_flag=True, help="Fail when commits between could not be found."
-            ),
-            click.Option(["--json", "as_json"], is_flag=True, help="Print the differences as JSON."),
+            Option(["--require-history"], is_flag=True, help="Fail when commits between could not be found."),
+            Option(["--json", "as_json"], is_flag=True, help="Print the differences as JSON."),
             *network_options(fills_mirrors=False),
         ],
         callback=_run_diff,
@@ -584,7 +611,7 @@ def _run_diff(**given: Any) -> None:
 
     if given["repo"] is not None and not given["repo"].is_dir():
         raise UsageError(
-            f"--repo {given['repo']} is not a folder", tip="name the folder that holds the checkouts"
+            f"--source-dir {given['repo']} is not a folder", tip="name the folder that holds the checkouts"
         )
     if given["require_history"] and not given["history"]:
         raise UsageError("--require-history and --no-history exclude each other")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.options import GivenPath
 from rocm_wheels.core import ChecksError, HostError, Severity, log_note, paint_result
 
@@ -21,20 +22,20 @@ if TYPE_CHECKING:
 _SEVERITY_COLOURS = {"ok": "green", "info": "blue", "warning": "yellow", "error": "red"}
 
 
-@click.command("doctor")
-@click.option(
+@command("doctor")
+@option(
     "--python",
     type=GivenPath(),
     metavar="PATH",
     help="A Python or environment to look at [default: the active one, else that of this program].",
 )
-@click.option(
+@option(
     "--gfx",
     multiple=True,
     metavar="LIST|none",
     help="The GPUs of a machine to be: gfx942,gfx1100 or 'RX 7900 XTX'; those here do not count then.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def doctor_command(python: Path | None, gfx: tuple[str, ...], as_json: bool) -> None:
     """Find what is wrong with this machine for torch, and how to put it right.
 
@@ -42,6 +43,11 @@ def doctor_command(python: Path | None, gfx: tuple[str, ...], as_json: bool) -> 
     variables, and whether the installed files hold kernels for this machine's GPUs: that is read from
     the files. Nothing is imported or changed; it works without torch and without a GPU. The exit code is 17
     when something is an error.
+
+    \b
+    Examples:
+      rocm-wheels doctor
+      rocm-wheels doctor --python .venv --gfx 'RX 7900 XTX'
     """
     from rocm_wheels.hosts import (
         count_findings,
@@ -79,28 +85,30 @@ use beside one that it can. What you have set yourself is never changed, only sp
   eval "$(rocm-wheels configure --print)"              in a shell
   rocm-wheels configure --print --shell github >> "$GITHUB_ENV"
   rocm_wheels.configure()                              in Python, before torch
+
+\b
+Examples:
+  rocm-wheels configure
 """
 
 
-@click.command("configure", help=_CONFIGURE_HELP)
-@click.option("--print", "as_lines", is_flag=True, help="Print lines that a shell runs, and nothing else.")
-@click.option(
-    "--shell", type=click.Choice(_SHELLS), help="Shell that reads the lines [default: that of $SHELL]."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-@click.option(
+@command("configure", help=_CONFIGURE_HELP)
+@option("--print", "as_lines", is_flag=True, help="Print lines that a shell runs, and nothing else.")
+@option("--shell", type=click.Choice(_SHELLS), help="Shell that reads the lines [default: that of $SHELL].")
+@option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@option(
     "--python",
     type=GivenPath(),
     metavar="PATH",
     help="Python or virtual environment whose torch it is about [default: this one].",
 )
-@click.option(
+@option(
     "--gfx",
     multiple=True,
     metavar="LIST",
     help="Cards in place of a look, as the runtime numbers them: gfx1030,gfx1100.",
 )
-@click.option("--risky", is_flag=True, help="Also settings that are known to hang some machines.")
+@option("--risky", is_flag=True, help="Also settings that are known to hang some machines.")
 def configure_command(  # noqa: PLR0917 - click passes them by name
     as_lines: bool,
     shell: str | None,
@@ -154,29 +162,34 @@ devices, compile, math, functions.
 The checks run in processes of their own: a crash or a hang is the outcome of one check, and the others still
 run. Numbers are compared with float64 on the CPU. The exit code is 16 when a check failed, crashed or was
 stopped, and 17 when there is no torch.
+
+\b
+Examples:
+  rocm-wheels test
+  rocm-wheels test import devices --python .venv
 """
 
 
-@click.command("test", help=_TEST_HELP)
+@command("test", help=_TEST_HELP)
 @click.argument("groups", nargs=-1, metavar="[all|import|devices|compile|math|functions]...")
-@click.option(
+@option(
     "--device",
     default="auto",
     show_default=True,
     metavar="DEVICE",
     help="auto (every GPU, else the CPU), all (both), cpu, or one as torch names it: cuda:1.",
 )
-@click.option("--require-gpu", is_flag=True, help="It is a failure when torch sees no GPU.")
-@click.option(
+@option("--require-gpu", is_flag=True, help="It is a failure when torch sees no GPU.")
+@option(
     "--configured", is_flag=True, help="Test with the variables that `rocm-wheels configure` says are needed."
 )
-@click.option(
+@option(
     "--python",
     type=GivenPath(),
     metavar="PATH",
     help="Python or virtual environment whose torch is tested [default: this one].",
 )
-@click.option(
+@option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     default=300.0,
@@ -184,7 +197,7 @@ stopped, and 17 when there is no torch.
     metavar="SECONDS",
     help="A check that takes longer is stopped.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the outcomes as JSON.")
+@option("--json", "as_json", is_flag=True, help="Print the outcomes as JSON.")
 def selftest_command(  # noqa: PLR0917 - click passes them by name
     groups: tuple[str, ...],
     device: str,

@@ -4,121 +4,206 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Mapping
-from importlib import import_module
-from typing import Any
 
 import click
 
 from rocm_wheels import __version__
 from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.command import CONFIG_FILE, Group
 
-# name: (module:attribute under rocm_wheels.cli, one line for --help)
-Commands = Mapping[str, tuple[str, str]]
-
-
-class LazyGroup(click.Group):
-    """A group that knows its commands by name and imports one only to run or explain it."""
-
-    def __init__(self, *args: Any, lazy: Commands, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._lazy = lazy
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names, in the order of the work."""
-        return list(self._lazy)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a command, or ``None`` when there is none of that name."""
-        if cmd_name not in self._lazy:
-            return None
-        module, _, attribute = self._lazy[cmd_name][0].partition(":")
-        command: click.Command = getattr(import_module(f"rocm_wheels.cli.{module}"), attribute)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in self._lazy.items()])
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; a name that is nearly one is named in the error."""
-        if args and args[0] not in self._lazy and not args[0].startswith("-"):
-            import difflib
-
-            near = difflib.get_close_matches(args[0], self._lazy, n=1)
-            hint = f" Did you mean '{near[0]}'?" if near else ""
-            ctx.fail(f"No such command '{args[0]}'.{hint}")
-        return super().resolve_command(ctx, args)
-
-
-COMMANDS = {
-    "lines": ("lines:command", "List the release lines: what belongs to each torch."),
-    "lock": ("lock:lock_command", "Pin every repository of a set in one file."),
-    "checkout": ("checkout:checkout_command", "Check out several projects side by side."),
-    "sources": (
-        "checkout:sources_group",
-        "Take checkouts to other machines: hipified once, built everywhere.",
-    ),
-    "install-rocm": ("build:install_rocm", "Install the ROCm packages into a build environment."),
-    "plan": ("build:plan", "Show what a build would do, and why."),
-    "build": ("build:build", "Build, check and collect wheels."),
-    "run-step": ("runs:run_step", "Do one step of a plan."),
-    "why": ("build:why", "Say what changed since a step was done."),
-    "clean": ("clean:command", "Delete what builds left, by kind, age, size or step."),
-    "status": ("runs:status_command", "Show what a build is at now."),
-    "runs": ("runs:runs_group", "List the runs of a work directory, or show one."),
-    "report": ("runs:report_command", "Write what a run did as one web page."),
-    "targets": ("wheel:targets_command", "List the gfx targets of the device code in files."),
-    "verify": ("wheel:verify_command", "Check finished wheels without a GPU."),
-    "wheel": ("wheel:group", "Show, check, retag and compare wheel files."),
-    "stamp": ("stamp:stamp", "Make variant wheels: an installer takes the one for its GPU."),
-    "unstamp": ("stamp:unstamp", "Make plain wheels of variant wheels."),
-    "restamp": ("stamp:restamp", "Repair variant wheels of 2025 and of other producers."),
-    "fetch-artifacts": ("artifacts:fetch_command", "Fetch artifacts of a ROCm build."),
-    "install-rocm-from-artifacts": (
-        "artifacts:command",
-        "Install ROCm into a folder from what a build of it published.",
-    ),
-    "build-python-packages": ("artifacts:packages_command", "Make ROCm Python packages from ROCm artifacts."),
-    "index": ("index:index_group", "Make, change, check and serve static package indexes."),
-    "resolve-check": ("index:resolve_command", "See whether pip and uv would pick the newest build."),
-    "compat": ("compat:group", "Ask what goes with what: GPUs, ROCm, torch, indexes; and who says so."),
-    "choose": ("install:choose_command", "Say which wheel of an index a machine gets, and why."),
-    "install": ("install:install_command", "Install torch and its companions for this machine's GPUs."),
-    "configure": ("machine:configure_command", "Say which variables this machine's GPUs need."),
-    "test": ("machine:selftest_command", "Test the installed torch on this machine."),
-    "doctor": ("machine:doctor_command", "Say what is wrong with this machine for torch, and what to do."),
-    "smoke-tests": (
-        "torch_tests:smoke_command",
-        "Test an installed torch part by part, on each kind of GPU.",
-    ),
-    "torch-tests": (
-        "torch_tests:torch_tests_command",
-        "Run torch's own tests, of the commit that it was built from.",
-    ),
-    "stage": ("stage:stage_command", "Make a set of wheels in a store, with an index of its own."),
-    "finalize": ("stage:finalize_command", "Make a set with final versions out of one with pre-releases."),
-    "releases": ("releases:command", "List the sets of a store."),
-    "evidence": ("evidence:group", "Write down what was found out about a staged set, and list it."),
-    "gate": ("evidence:gate_command", "Judge a staged set by its evidence: can it go to a channel?"),
-    "promote": ("promote:promote", "Show a staged set on a channel, once its gate lets it pass."),
-    "demote": ("promote:demote", "Take sets from a channel; roll back."),
-    "refresh": ("promote:refresh_command", "Bring pages, views and support.json to what is known now."),
-    "bisect": ("bisect:command", "Find the first set that a command fails with."),
-    "matrix": ("matrix:command", "Say what CI builds and tests, why not the rest, and what it costs."),
-    "submit": ("submit:command", "Run a plan on a Slurm cluster: one job a step, resumed and tried again."),
-    "container": ("container:group", "Run a command in the image that wheels are built or tested in."),
-    "demo": ("demo:command", "Build real wheels from a miniature of everything."),
+# name: (module:attribute under rocm_wheels.cli, one line for --help), under the headings of --help
+SECTIONS = {
+    "Sources": {
+        "lines": ("lines:lines_command", "List the release lines: what belongs to each torch."),
+        "lock": ("main:lock_group", "Pin every repository of a set in one file."),
+        "checkout": ("checkout:checkout_command", "Check out projects, apply patches, hipify."),
+        "sources": ("main:sources_group", "Look at, hipify, patch and pack the source trees."),
+    },
+    "Build": {
+        "plan": ("build:plan", "Show what a build would do, and why."),
+        "build": ("build:build", "Build, check and collect wheels."),
+        "run-step": ("runs:run_step", "Do one step of a plan."),
+        "status": ("runs:status_command", "Show what a build is at now."),
+        "runs": ("main:runs_group", "List, show and explain the runs of a work directory."),
+        "clean": ("clean:clean_command", "Delete what builds left, by kind, age, size or step."),
+        "rocm": ("main:rocm_group", "Get the ROCm to build against: packages, artifacts."),
+    },
+    "Wheels": {
+        "targets": ("wheel:targets_command", "List the GPU targets of the device code in files."),
+        "verify": ("wheel:verify_command", "Check finished wheels without a GPU."),
+        "wheel": ("main:wheel_group", "Show, compare, retag and stamp wheel files."),
+        "index": ("index:index_group", "Make, change, check and serve static package indexes."),
+    },
+    "Release": {
+        "set": ("main:set_group", "Stage sets of wheels, judge them, promote them."),
+    },
+    "This machine": {
+        "choose": ("install:choose_command", "Say which wheel of an index a machine gets, and why."),
+        "install": ("install:install_command", "Install torch for this machine's GPUs."),
+        "configure": ("machine:configure_command", "Say which variables this machine's GPUs need."),
+        "doctor": ("machine:doctor_command", "Say what is wrong with this machine for torch."),
+        "test": ("machine:selftest_command", "Test the installed torch on this machine."),
+        "compat": ("compat:compat_group", "Ask what goes with what: GPUs, ROCm, torch, indexes."),
+    },
+    "Tests and CI": {
+        "tests": ("main:tests_group", "Run the smoke tests and torch's own tests."),
+        "matrix": ("matrix:matrix_command", "Say what CI builds and tests, and what it costs."),
+        "jobs": ("jobs:jobs_group", "Run a plan on a cluster, one job a step."),
+        "container": ("container:container_group", "Run a command in an image to build or test in."),
+    },
+    "rocm-wheels": {
+        "demo": ("demo:demo_command", "Build real wheels from a miniature of everything."),
+        "config": ("config:config_group", "Look at the configuration file."),
+        "completion": ("completion:completion_command", "Print the completion script of a shell."),
+    },
+}
+# commands as they were called before they were in groups; scripts of others have them
+ALIASES = {
+    "install-rocm": "rocm install",
+    "fetch-artifacts": "rocm fetch",
+    "install-rocm-from-artifacts": "rocm from-artifacts",
+    "build-python-packages": "rocm packages",
+    "why": "runs why",
+    "report": "runs report",
+    "stamp": "wheel stamp",
+    "unstamp": "wheel unstamp",
+    "restamp": "wheel restamp",
+    "resolve-check": "index resolve-check",
+    "submit": "jobs submit",
+    "smoke-tests": "tests smoke",
+    "torch-tests": "tests torch",
+    "stage": "set stage",
+    "finalize": "set finalize",
+    "releases": "set list",
+    "evidence": "set evidence",
+    "gate": "set gate",
+    "promote": "set promote",
+    "demote": "set demote",
+    "refresh": "set refresh",
+    "bisect": "set bisect",
 }
 
+wheel_group = Group(
+    "wheel",
+    lazy={
+        "show": ("wheel:show", "Show what wheels say of themselves."),
+        "check": ("wheel:verify", "See whether wheels are as the format wants them."),
+        "diff": ("wheel:diff", "Show what differs between two wheels."),
+        "retag": ("wheel:retag", "Write wheels again with other versions, tags or requirements."),
+        "extract-metadata": ("wheel:extract_metadata", "Write the METADATA of wheels into files."),
+        "stamp": ("stamp:stamp", "Make variant wheels: an installer takes the one for its GPU."),
+        "unstamp": ("stamp:unstamp", "Make plain wheels of variant wheels."),
+        "restamp": ("stamp:restamp", "Repair variant wheels of 2025 and of other producers."),
+    },
+    aliases={"verify": "check"},
+    help="""Show, check, retag and compare wheel files, of any project.
 
-@click.group(cls=LazyGroup, lazy=COMMANDS)
-@click.version_option(__version__, prog_name="rocm-wheels")
-def cli() -> None:
+    Nothing here needs a recipe, and what a wheel holds is never compressed again. Whether a wheel is the
+    build that was asked for (targets, requirements, ROCm version) is what `rocm-wheels verify` tells.
+    """,
+)
+lock_group = Group(
+    "lock",
+    lazy={
+        "make": ("lock:make_command", "Resolve every ref once and write the lock."),
+        "update": ("lock:update_command", "Resolve the refs of some projects again."),
+        "diff": ("lock:diff_command", "Show what changed between two locks, with the commits."),
+        "manifest": ("lock:manifest_command", "Write a lock as a manifest of TheRock's scripts."),
+    },
+    default="make",
+    help="Pin every repository of a set, submodules included, with ROCm, targets and patches, in one file.",
+)
+sources_group = Group(
+    "sources",
+    lazy={
+        "status": ("sources:status_command", "Say what source trees are: patched, hipified, changed."),
+        "hipify": ("sources:hipify_command", "Hipify source trees again."),
+        "save-patches": ("sources:save_patches_command", "Write the commits on a tree to a patch set."),
+        "pack": ("sources:pack_command", "Write source trees into one file."),
+        "unpack": ("sources:unpack_command", "Put the source trees of a file in place."),
+    },
+    help="Look at source trees, hipify and patch them, and take them to other machines.",
+)
+runs_group = Group(
+    "runs",
+    lazy={
+        "list": ("runs:list_command", "List the runs, newest first."),
+        "show": ("runs:show_command", "Show one run in full."),
+        "report": ("runs:report_command", "Write what a run did as one web page."),
+        "why": ("build:why", "Say what changed since a step was done."),
+    },
+    default="list",
+    default_when_bare=True,
+    help="List, show and explain the runs of a work directory.",
+)
+rocm_group = Group(
+    "rocm",
+    lazy={
+        "install": ("build:install_rocm", "Install the ROCm packages into a build environment."),
+        "fetch": ("artifacts:fetch_command", "Fetch artifacts of a ROCm build."),
+        "from-artifacts": ("artifacts:install_command", "Install ROCm into a folder from artifacts."),
+        "packages": ("artifacts:packages_command", "Make ROCm Python packages from artifacts or a folder."),
+    },
+    help="Get the ROCm that wheels are built against.",
+)
+set_group = Group(
+    "set",
+    lazy={
+        "stage": ("stage:stage_command", "Make a set of wheels in a store, with an index of its own."),
+        "list": ("releases:list_command", "List the sets of a store."),
+        "evidence": ("evidence:evidence_group", "Add and list what was found out about a set."),
+        "gate": ("evidence:gate_command", "Judge a set by its evidence: can it go to a channel?"),
+        "promote": ("promote:promote", "Show a set on a channel, once its gate lets it pass."),
+        "demote": ("promote:demote", "Take sets from a channel; roll back."),
+        "refresh": ("promote:refresh_command", "Bring a store's pages, views and support.json up to date."),
+        "finalize": ("stage:finalize_command", "Make a set with final versions out of a pre-release."),
+        "bisect": ("bisect:bisect_command", "Find the first set that a command fails with."),
+    },
+    help="Stage sets of wheels in a store, judge them by evidence, and promote them to channels.",
+)
+tests_group = Group(
+    "tests",
+    lazy={
+        "smoke": ("torch_tests:smoke_command", "Test an installed torch part by part, on each kind of GPU."),
+        "torch": (
+            "torch_tests:torch_tests_command",
+            "Run torch's own tests, of the commit it was built from.",
+        ),
+    },
+    help="Run tests of an installed torch, in processes of their own.",
+)
+
+
+def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        click.echo(f"rocm-wheels, version {__version__}")
+        ctx.exit()
+
+
+@click.group(
+    cls=Group,
+    lazy={name: row for rows in SECTIONS.values() for name, row in rows.items()},
+    sections={heading: list(rows) for heading, rows in SECTIONS.items()},
+    aliases=ALIASES,
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version.",
+)
+@click.option(
+    "--config",
+    metavar="FILE",
+    help="Configuration file [default: rocm-wheels.toml, or pyproject.toml, here or above].",
+)
+@click.pass_context
+def cli(ctx: click.Context, config: str | None) -> None:
     """From pinned PyTorch sources to tested ROCm wheels that a machine can choose from."""
+    if config is not None:
+        ctx.meta[CONFIG_FILE] = config
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.options import combine_options
 from rocm_wheels.core import format_count, get_output_width, log_note, log_warning
 
@@ -202,45 +203,49 @@ def print_changes(changes: list[ChangedFile] | None) -> None:
 
 # which cells: families × Pythons × torch lines × platforms
 _selection_options = combine_options(
-    click.option(
+    option(
         "--trigger",
         default="nightly",
         show_default=True,
         metavar="T",
         help="presubmit, postsubmit, nightly or release.",
     ),
-    click.option(
-        "--families",
+    option(
+        "--family",
+        "families",
         envvar="ROCM_WHEELS_FAMILIES",
         metavar="F,…",
         help="These GPU families [default: those of the trigger].",
     ),
-    click.option(
-        "--pythons",
+    option(
+        "--python",
+        "pythons",
         envvar="ROCM_WHEELS_PYTHONS",
         metavar="V,…",
         help="These Pythons, as 3.12 or 3.14t [default: those of the trigger].",
     ),
-    click.option(
-        "--lines",
+    option(
+        "--line",
+        "lines",
         envvar="ROCM_WHEELS_LINES",
         metavar="L,…",
         help="These torch lines, as 2.13 or nightly [default: those of the trigger].",
     ),
-    click.option(
+    option(
         "--platform",
         envvar="ROCM_WHEELS_PLATFORM",
         type=click.Choice(["linux", "windows"]),
         help="Only this platform [default: both].",
     ),
-    click.option(
+    option(
         "--layout",
         envvar="ROCM_WHEELS_LAYOUT",
         type=click.Choice(["per-family", "multi-arch"]),
         help="Wheels for each family, or one set of them for all together [default: as the trigger has it].",
     ),
-    click.option(
-        "--rocm-version",
+    option(
+        "--rocm",
+        "rocm_version",
         envvar="ROCM_WHEELS_ROCM_VERSION",
         metavar="V",
         help="Another ROCm than the newest that AMD has with each line.",
@@ -248,27 +253,23 @@ _selection_options = combine_options(
 )
 
 
-@click.command("matrix")
+@command("matrix")
 @_selection_options
-@click.option(
-    "--changed", multiple=True, metavar="PATH", help="Only what a change of this file has to do with."
-)
-@click.option(
-    "--since", metavar="REF", help="Only what the files have to do with that changed since this commit."
-)
-@click.option(
+@option("--changed", multiple=True, metavar="PATH", help="Only what a change of this file has to do with.")
+@option("--since", metavar="REF", help="Only what the files have to do with that changed since this commit.")
+@option(
     "--cheapest",
     is_flag=True,
     help="Only one cell of each line and platform, which stands for others: the cheapest that is tested,"
     " or that there is.",
 )
-@click.option(
+@option(
     "--runs",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="DIR",
     help="Take what steps cost from the runs of this work directory.",
 )
-@click.option(
+@option(
     "--rows",
     multiple=True,
     type=click.Choice(
@@ -278,7 +279,7 @@ _selection_options = combine_options(
     " is tested (or by torch's own tests), a set of wheels, a Python (what families share, before there is a"
     " torch; companions: after) or a line (lock, checkout)  [default: cells].",
 )
-@click.option(
+@option(
     "--format",
     "form",
     type=click.Choice(["table", "github", "json"]),
@@ -286,18 +287,19 @@ _selection_options = combine_options(
     show_default=True,
     help="For people, for `fromJSON` in a workflow, or everything as JSON.",
 )
-@click.option(
-    "--output",
+@option(
+    "--github-output",
+    "output",
+    aliases=("--output",),
     multiple=True,
     metavar="NAME",
     help="With --format github: set NAME and NAME_count as outputs of the step (GITHUB_OUTPUT); one for each"
     " of several --rows.",
 )
-@click.option(
-    "--explain", metavar="CELL", help="Why this cell is built or not: gfx94X-dcgpu/3.12/2.13/linux."
-)
-@click.option("--savings", is_flag=True, help="What it saves to do once what cells share.")
-def command(  # noqa: PLR0917 - click passes them by name
+@option("--explain", metavar="CELL", help="Why this cell is built or not: gfx94X-dcgpu/3.12/2.13/linux.")
+@option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@option("--savings", is_flag=True, help="What it saves to do once what cells share.")
+def matrix_command(  # noqa: PLR0917 - click passes them by name
     changed: tuple[str, ...],
     since: str | None,
     cheapest: bool,
@@ -307,6 +309,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     output: tuple[str, ...],
     explain: str | None,
     savings: bool,
+    as_json: bool,
     **selected: Any,
 ) -> None:
     """Say what CI builds and tests: families × Pythons × torch lines × platforms.
@@ -314,16 +317,26 @@ def command(  # noqa: PLR0917 - click passes them by name
     Policy is data/ci.yaml; every cell that is left out has a reason. Hours are of a builder, as recorded runs
     (--runs) or the stated figures tell. ROCM_WHEELS_FAMILIES, _PYTHONS, _LINES, _PLATFORM, _LAYOUT and
     _ROCM_VERSION stand for options that are not given; empty, they say nothing.
+
+    \b
+    Examples:
+      rocm-wheels matrix --trigger nightly
+      rocm-wheels matrix --trigger pull_request --changed repos/pytorch.yaml --format github
     """
     from rocm_wheels.ci import Prices, plan_matrix, widen_selection
     from rocm_wheels.models import load_ci_table
 
+    if as_json and form == "github":
+        from rocm_wheels.core import UsageError
+
+        raise UsageError("--json and --format github exclude each other")
+    form = "json" if as_json else form
     _refuse_conflicts(explain=explain is not None, savings=savings, github=form == "github")
     narrower = {"--changed": changed, "--since": since, "--cheapest": cheapest, "--runs": runs}
     if explain is not None:
         _refuse_options(narrower, "with --explain, which is about one cell, there is no use for")
     if form != "github":
-        _refuse_options({"--output": output, "--rows": rows}, "only --format github has a use for")
+        _refuse_options({"--github-output": output, "--rows": rows}, "only --format github has a use for")
     check_output_names(rows, output)
     table, selection = load_ci_table(), _make_selection(**selected)
     if explain is not None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from rocm_wheels.cli.command import option
 
 if TYPE_CHECKING:
     from click import Context, Parameter
@@ -34,8 +36,8 @@ def combine_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
     """Return what adds options (or lists of them) to a command, so that help shows the first one first."""
 
     def add(command: F) -> F:
-        for option in reversed(options):
-            command = option(command)
+        for add_option in reversed(options):
+            command = add_option(command)
         return command
 
     return add
@@ -104,9 +106,23 @@ class ByteSize(_Quantity):
         return int(number)
 
 
+json_option = option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
+
+
+def print_result(document: object, lines: Iterable[object], *, as_json: bool) -> None:
+    """Print a result on stdout: a document of plain values for programs, or lines for people."""
+    if as_json:
+        import json
+
+        click.echo(json.dumps(document, indent=1, default=str))
+        return
+    for line in lines:
+        click.echo(line)
+
+
 def layout_option(function: Any, name: str = "store_layout") -> Any:
     """Add the option that names the file with the names of areas and folders; it comes as ``name``."""
-    return click.option(
+    return option(
         "--store-layout",
         name,
         type=GivenPath(),
@@ -116,7 +132,7 @@ def layout_option(function: Any, name: str = "store_layout") -> Any:
 
 def unconditional_option(function: Any) -> Any:
     """Add the option that lets a store be written to which cannot keep two writers apart."""
-    return click.option(
+    return option(
         "--unconditional",
         is_flag=True,
         help="Write to a store that ignores conditional writes: nothing else may write at the same time.",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.evidence import ChosenSet, current_time, set_options
 from rocm_wheels.cli.options import GivenPath, combine_options, layout_option, unconditional_option
 from rocm_wheels.core import (
@@ -196,18 +197,18 @@ def format_demote_command(store: str, done: RefreshResult, set_id: str, layout: 
     return shlex.join([*words, *(["--store-layout", str(layout)] if layout else [])])
 
 
-@click.command("refresh")
+@command("set refresh")
 @click.argument("store", metavar="STORE")
-@click.option("--family", metavar="F", help="Only this family [default: all that have releases].")
-@click.option("--channel", metavar="CHANNEL", help="Only this channel [default: all that show sets].")
-@click.option("--policy", type=GivenPath(), help="What channels need [default: data/release_policy.yaml].")
-@click.option(
+@option("--family", metavar="F", help="Only this family [default: all that have releases].")
+@option("--channel", metavar="CHANNEL", help="Only this channel [default: all that show sets].")
+@option("--policy", type=GivenPath(), help="What channels need [default: data/release_policy.yaml].")
+@option(
     "--public-url",
     metavar="URL",
     help="Where people see STORE, for support.json. What serves a bucket must give index.html for URLs "
     "that end in /. It is kept in the store; '' forgets it.",
 )
-@click.option(
+@option(
     "--other-index",
     "other_indexes",
     multiple=True,
@@ -216,8 +217,8 @@ def format_demote_command(store: str, done: RefreshResult, set_id: str, layout: 
 )
 @layout_option
 @unconditional_option
-@click.option("--dry-run", is_flag=True, help="Print each write that would be made, and make none.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@option("--dry-run", is_flag=True, help="Print each write that would be made, and make none.")
+@option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def refresh_command(  # noqa: PLR0917 - click passes them by name
     store: str,
     family: str | None,
@@ -237,6 +238,10 @@ def refresh_command(  # noqa: PLR0917 - click passes them by name
     of the newest torch, whichever came last. promote and demote do the same in the end. A run that was killed
     is finished by the same command; what is as it should be is not written. A channel that another process is
     changing is left as it is (exit code 15).
+
+    \b
+    Examples:
+      rocm-wheels set refresh s3://wheels --dry-run
     """
     from rocm_wheels.core import DryRunStore, open_existing_store, require_conditional_writes
     from rocm_wheels.release import load_layout, load_policy_for, update_public
@@ -257,7 +262,7 @@ def refresh_command(  # noqa: PLR0917 - click passes them by name
         update_public(used, layout, public_url, other_indexes or None)
     refresher = make_refresher(used, layout, rules)
     if not channels:  # of a promotion that was killed early there are only files
-        log_note(f"there is no channel in {opened.url} yet: `rocm-wheels promote` makes them")
+        log_note(f"there is no channel in {opened.url} yet: `rocm-wheels set promote` makes them")
     done, failures = _refresh_channels(refresher, channels)
     changed = refresher.refresh_support(families)
     _print_refreshed(
@@ -317,7 +322,7 @@ def find_released_families(store: Store, layout: StoreLayout, family: str | None
 
     available = list_families(store, area="release", layout=layout)
     if not available:
-        tip = "`rocm-wheels promote` shows a staged set; `rocm-wheels releases` lists those"
+        tip = "`rocm-wheels set promote` shows a staged set; `rocm-wheels set list` lists those"
         raise ReleaseError(f"nothing was promoted in {store.url}", tip=tip)
     if family is None:
         return available
@@ -395,25 +400,25 @@ class _ChangeOptions:
 
 # how either command writes, and where
 _change_options = combine_options(
-    click.option("--channel", required=True, metavar="CHANNEL", help="nightly, prerelease or stable."),
+    option("--channel", required=True, metavar="CHANNEL", help="nightly, prerelease or stable."),
     unconditional_option,
-    click.option("--dry-run", is_flag=True, help="Print each write that would be made, and make none."),
-    click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+    option("--dry-run", is_flag=True, help="Print each write that would be made, and make none."),
+    option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
 )
 
 
-@click.command("promote")
+@command("set promote")
 @set_options
 @_change_options
-@click.option("--policy", type=GivenPath(), help="What channels need [default: data/release_policy.yaml].")
-@click.option("--abandon", "undo", is_flag=True, help="Undo a change of the set that a killed run has begun.")
-@click.option(
+@option("--policy", type=GivenPath(), help="What channels need [default: data/release_policy.yaml].")
+@option("--abandon", "undo", is_flag=True, help="Undo a change of the set that a killed run has begun.")
+@option(
     "--allow-unpinned",
     is_flag=True,
     help="Show wheels that do not pin each other, too: installers may mix them with those of other sets, "
     "and the pages say so.",
 )
-@click.option(
+@option(
     "--allow-fewer-targets",
     is_flag=True,
     help="Show a set for all GPUs without code for some that the newest set on the channel has code for.",
@@ -435,7 +440,11 @@ def promote(  # noqa: PLR0917 - click passes them by name
     one at any moment: pages of dependencies change first. A run that was killed is finished by the same
     command, or undone with --abandon.
 
-    For some of its targets alone a set is made by `rocm-wheels finalize --keep-targets`, and tested.
+    For some of its targets alone a set is made by `rocm-wheels set finalize --keep-gfx`, and tested.
+
+    \b
+    Examples:
+      rocm-wheels set promote s3://wheels --set 2.9.1-93bf --channel nightly
     """
     from rocm_wheels.release import FamilyPaths, load_policy_for
 
@@ -456,16 +465,16 @@ def promote(  # noqa: PLR0917 - click passes them by name
     _apply_change(promoter, change, partial(make_refresher, policy=rules), settings)
 
 
-@click.command("demote")
+@command("set demote")
 @click.argument("store", metavar="STORE")
-@click.option("--family", metavar="F", help="The family, where the store has several.")
-@click.option(
+@option("--family", metavar="F", help="The family, where the store has several.")
+@option(
     "--set", "set_id", metavar="ID", help="The set to take away, or how its id begins [default: the newest]."
 )
-@click.option(
+@option(
     "--to", "back_to", metavar="ID", help="Take all away that came after this one (or how its id begins)."
 )
-@click.option("--policy", type=GivenPath(), help="Judge what is left by it [default: as it was judged].")
+@option("--policy", type=GivenPath(), help="Judge what is left by it [default: as it was judged].")
 @_change_options
 @layout_option
 def demote(  # noqa: PLR0917 - click passes them by name
@@ -484,6 +493,10 @@ def demote(  # noqa: PLR0917 - click passes them by name
 
     People get what is left. The files stay: each set can be installed from its own index. Name the set where
     the command may be repeated: without --set another one is the newest then.
+
+    \b
+    Examples:
+      rocm-wheels set demote s3://wheels --channel nightly --family gfx110X-all --to 2.9.1-51aa
     """
     from rocm_wheels.core import open_existing_store
     from rocm_wheels.release import FamilyPaths, list_newer_sets, load_layout, load_policy_for, resolve_set_id
@@ -556,7 +569,7 @@ def _apply_change(
         raise ReleaseError(
             f"the change is made and people get it ({channel.channel} of {channel.family} is at "
             f"{channel.current or 'no set'}), but views and support.json do not follow it yet: "
-            f"`rocm-wheels refresh {promoter.store.url}` completes it"
+            f"`rocm-wheels set refresh {promoter.store.url}` completes it"
         ) from failure
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.evidence import current_time
 from rocm_wheels.cli.options import GivenPath, layout_option
 from rocm_wheels.core import ReleaseError, UsageError, format_count, log_note
@@ -114,12 +115,12 @@ _HELP = """List the staged sets of STORE, newest first: version, ROCm, what is m
 
 A set that is staged only in part is no set yet; how many there are is said.
 
-With --channel: the sets that people get there, since when and by whom, what their pages say of tests and what
-is known now (`rocm-wheels refresh` has pages say it). With --passed: the newest set that passed its tests on
-a GPU target, of each platform: that of the newest torch, and of those the one made last. With --last-good:
-the newest that passed, of those that nobody took back; for each target, or for that of --passed. All count
-results as the gate does: a failure stands until passes made it good. The exit code is 15 where the target
-that was asked for has no such set.
+With --channel: the sets that people get there, since when and by whom, what their pages say of tests, and
+what is known now (`rocm-wheels set refresh` has pages say it). With --passed: the newest set that passed
+its tests on a GPU target, of each platform: that of the newest torch, and of those the one made last. With
+--last-good: the newest that passed, of those that nobody took back; for each target, or for that of
+--passed. All count results as the gate does: a failure stands until passes made it good. The exit code is
+15 where the target that was asked for has no such set.
 
 \b
 JSON (keys are added, never renamed):
@@ -129,27 +130,30 @@ JSON (keys are added, never renamed):
       now: {state, told, targets: [gfx, state, by, pythons, when]}]]
   channel, kind, answers: [gfx, set, family, version, rocm, created, why,
     index, install, newer: [set, family, why], os]      set is null: none; an answer for each platform
+
+\b
+Examples:
+  rocm-wheels set list s3://wheels
+  rocm-wheels set list s3://wheels --last-good --passed gfx942
 """
 
 
-@click.command("releases", help=_HELP)
+@command("set list", help=_HELP)
 @click.argument("store", metavar="STORE")
-@click.option("--family", metavar="NAME", help="Only the sets of this GPU family.")
-@click.option(
-    "--channel", metavar="CHANNEL", help="Only what this channel shows: nightly, prerelease, stable."
-)
-@click.option("--passed", metavar="GFX", help="Find the newest set that passed on this GPU target: gfx942.")
-@click.option(
+@option("--family", metavar="NAME", help="Only the sets of this GPU family.")
+@option("--channel", metavar="CHANNEL", help="Only what this channel shows: nightly, prerelease, stable.")
+@option("--passed", metavar="GFX", help="Find the newest set that passed on this GPU target: gfx942.")
+@option(
     "--kind",
     type=click.Choice(["any", "smoke", "tests"]),
     help="What it must have passed, with --passed: smoke tests, torch's own tests, or any and failed none"
     "  [default: any].",
 )
-@click.option("--last-good", is_flag=True, help="Find the last known good set of each GPU target.")
-@click.option("--policy", type=GivenPath(), help="What channels need [default: data/release_policy.yaml].")
+@option("--last-good", is_flag=True, help="Find the last known good set of each GPU target.")
+@option("--policy", type=GivenPath(), help="What channels need [default: data/release_policy.yaml].")
 @layout_option
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-def command(  # noqa: PLR0917 - click passes them by name
+@option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def list_command(  # noqa: PLR0917 - click passes them by name
     store: str,
     family: str | None,
     channel: str | None,
@@ -246,7 +250,7 @@ def _print_channels(inquiry: StoreQuery, channel: str, *, as_json: bool) -> None
     if any(
         entry.channel_set.state != entry.now.state for channel_now in channels for entry in channel_now.sets
     ):
-        log_note("what is known is not what pages say: `rocm-wheels refresh` brings it there")
+        log_note("what is known is not what pages say: `rocm-wheels set refresh` brings it there")
     if not channels:
         where = f" of {inquiry.family}" if inquiry.family else ""
         log_note(f"nothing was promoted to {channel}{where} in {inquiry.store.url}")
@@ -282,5 +286,5 @@ def _print_answers(
 
 def _make_not_found_error(answer: QueryAnswer, where: str, *, good: bool) -> ReleaseError:
     message = "no set is known to be good" if good else "no set passed"
-    tip = "`rocm-wheels evidence add` writes results down; `rocm-wheels releases STORE` lists all sets"
+    tip = "`rocm-wheels set evidence add` writes results down; `rocm-wheels set list STORE` lists all sets"
     return ReleaseError(f"{message} on {answer.gfx} in {where}: {answer.why}", tip=tip)

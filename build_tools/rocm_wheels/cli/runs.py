@@ -14,7 +14,8 @@ import click
 
 from rocm_wheels.cli.boundary import INTERRUPTED, read_build_environment
 from rocm_wheels.cli.build_options import find_run, find_workspace, work_options
-from rocm_wheels.cli.options import GivenPath
+from rocm_wheels.cli.command import command, complete_with, option
+from rocm_wheels.cli.options import GivenPath, json_option, print_result
 from rocm_wheels.core import (
     RocmWheelsError,
     UsageError,
@@ -113,11 +114,10 @@ def describe_run(run: RecordedRun, *, width: int | None) -> str:
             [
                 join_lines(w.get("path") or "?").rpartition("/")[2],
                 format_size(w.get("size"), unknown=""),
-                join_lines(w.get("sha256") or ""),
             ]
             for w in wheels
         ]
-        blocks.append(format_table(["output", "size", "sha256"], rows))
+        blocks.append(format_table(["output", "size"], rows))
     blocks += ["\n".join(lines)] if (lines := list(_cache_lines(run))) else []
     blocks += [failure for step in run.steps.values() if (failure := _describe_failure(step))]
     return "\n\n".join(blocks)
@@ -230,9 +230,9 @@ _REDRAW_SECONDS = 1.0
 _CLEAR = "\033[H\033[2J"
 
 
-@click.group("runs", invoke_without_command=True)
+@command("runs list")
 @work_options
-@click.option(
+@option(
     "--limit",
     type=click.IntRange(min=1),
     default=20,
@@ -240,17 +240,17 @@ _CLEAR = "\033[H\033[2J"
     metavar="N",
     help="List the newest N runs.",
 )
-@click.option("--all", "everything", is_flag=True, help="List every run.")
-@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON on stdout.")
-@click.pass_context
-def runs_group(ctx: click.Context, /, limit: int, everything: bool, as_json: bool, **options: Any) -> None:
-    """List the runs of a work directory, newest first, or show one.
+@option("--all", "everything", is_flag=True, help="List every run.")
+@option("--json", "as_json", is_flag=True, help="Print the list as JSON on stdout.")
+def list_command(limit: int, everything: bool, as_json: bool, **options: Any) -> None:
+    """List the runs of a work directory, newest first.
 
     A run without an end whose process is gone is called killed.
+
+    \b
+    Examples:
+      rocm-wheels runs list --limit 5
     """
-    ctx.obj = options
-    if ctx.invoked_subcommand is not None:
-        return
     from rocm_wheels.pipeline import list_run_ids, list_runs
 
     workspace = find_workspace(options)
@@ -266,16 +266,19 @@ def runs_group(ctx: click.Context, /, limit: int, everything: bool, as_json: boo
         log_note(f"and {more} older; --all lists them")
 
 
-@runs_group.command("show", short_help="Show one run in full [default: the newest].")
+@command("runs show")
 @click.argument("run", required=False, metavar="[RUN]")
 @work_options
-@click.option("--json", "as_json", is_flag=True, help="Print the run, with every event, as JSON on stdout.")
-@click.pass_context
-def show_command(ctx: click.Context, /, run: str | None, as_json: bool, **options: Any) -> None:
-    """Show a run in full: its steps, wheels and failures [default: the newest]."""
+@option("--json", "as_json", is_flag=True, help="Print the run, with every event, as JSON on stdout.")
+def show_command(run: str | None, as_json: bool, **options: Any) -> None:
+    """Show a run in full: its steps, wheels and failures [default: the newest].
 
-    merged_options = {name: value if value is not None else ctx.obj[name] for name, value in options.items()}
-    chosen_run = find_run(find_workspace(merged_options), run)
+    \b
+    Examples:
+      rocm-wheels runs show
+      rocm-wheels runs show 20261122-101500-1a2b --json
+    """
+    chosen_run = find_run(find_workspace(options), run)
     if as_json:
         outputs = {step.id: step.outputs for step in chosen_run.steps.values()}
         click.echo(
@@ -287,16 +290,20 @@ def show_command(ctx: click.Context, /, run: str | None, as_json: bool, **option
         click.echo(describe_run(chosen_run, width=get_output_width()))
 
 
-@click.command("status")
+@command("status")
 @click.argument("run", required=False, metavar="[RUN]")
 @work_options
-@click.option("--watch", is_flag=True, help="Redraw it every second until the run ends, or Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON on stdout.")
+@option("--watch", is_flag=True, help="Redraw it every second until the run ends, or Ctrl-C.")
+@option("--json", "as_json", is_flag=True, help="Print it as JSON on stdout.")
 def status_command(run: str | None, watch: bool, as_json: bool, **options: Any) -> None:
     """Show what a run is at now, from another terminal [default: the newest at work, else the newest].
 
     For every step at work: how long, how much longer (when that can be estimated), the memory that its
     programs hold, and the last line of its log.
+
+    \b
+    Examples:
+      rocm-wheels status --watch
     """
     from rocm_wheels.pipeline import read_moment, read_run_status
 
@@ -329,10 +336,10 @@ def _draw_status(run: RecordedRun, *, again: bool) -> None:
         run = read_run(run.folder)
 
 
-@click.command("report")
+@command("runs report")
 @click.argument("run", required=False, metavar="[RUN]")
 @work_options
-@click.option(
+@option(
     "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -340,14 +347,22 @@ def _draw_status(run: RecordedRun, *, again: bool) -> None:
     show_default=True,
     help="Where the page goes; - is stdout.",
 )
-def report_command(run: str | None, output: Path, **options: Any) -> None:
-    """Write what a run did as one web page that needs no network [default: the newest run]."""
+@json_option
+def report_command(run: str | None, output: Path, as_json: bool, **options: Any) -> None:
+    """Write what a run did as one web page that needs no network [default: the newest run].
+
+    \b
+    Examples:
+      rocm-wheels runs report -o report.html
+    """
     from rocm_wheels.core import write_atomically
     from rocm_wheels.pipeline import render_report
 
     chosen_run = find_run(find_workspace(options), run)
     page = render_report(chosen_run)
     if str(output) == "-":
+        if as_json:
+            raise UsageError("-o - and --json both print on stdout", tip="name a file for the page")
         click.echo(page, nl=False)
         return
     nearest = next(folder for folder in output.absolute().parents if folder.exists())
@@ -355,6 +370,8 @@ def report_command(run: str | None, output: Path, **options: Any) -> None:
         raise UsageError(f"-o {output}: {nearest} is not a folder", tip="choose another path")
     write_atomically(output.absolute(), page)
     log_note(f"{output}: run {chosen_run.id}, {chosen_run.state}")
+    document = {"file": output.absolute(), "run": chosen_run.id, "state": chosen_run.state}
+    print_result(document, (), as_json=as_json)
 
 
 def _run_as_json(run: RecordedRun) -> dict[str, object]:
@@ -382,9 +399,9 @@ def _run_as_json(run: RecordedRun) -> dict[str, object]:
     }
 
 
-@click.command("run-step")
-@click.argument("step")
-@click.option(
+@command("run-step")
+@click.argument("step", shell_complete=complete_with("list_steps"))
+@option(
     "--plan",
     "plan_file",
     type=GivenPath(),
@@ -392,13 +409,14 @@ def _run_as_json(run: RecordedRun) -> dict[str, object]:
     metavar="FILE",
     help="A plan that `plan -o` or a run (plan.json in its folder) has written.",
 )
-@click.option(
-    "--index-url",
+@option(
+    "--rocm-index",
+    "index_url",
     envvar="ROCM_WHEELS_INDEX_URL",
     metavar="URL",
     help="Package index of the ROCm packages, where its address has a password.",
 )
-@click.option(
+@option(
     "--find-links",
     envvar="ROCM_WHEELS_FIND_LINKS",
     metavar="DIR|URL",
@@ -408,6 +426,10 @@ def run_step(step: str, plan_file: Path, **addresses: str | None) -> None:
     """Do one step of a plan, if it is not done: here, in a cluster job or in CI.
 
     `build` itself starts exactly this line for each of its steps. What the step needs must be done.
+
+    \b
+    Examples:
+      rocm-wheels run-step build-pytorch-cp312 --plan plan.json
     """
     from rocm_wheels.core import write_json_file
     from rocm_wheels.pipeline import (

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.evidence import ChosenSet, set_options
 from rocm_wheels.cli.index import read_source_date
 from rocm_wheels.cli.options import GivenPath, layout_option, unconditional_option
@@ -27,10 +28,10 @@ _LAYOUT_NAMES = ("per-family", "multi-arch", "variants")
 _MOST_CELLS = 10
 
 
-@click.command("stage")
+@command("set stage")
 @click.argument("store", metavar="STORE")
 @click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="WHEEL...")
-@click.option(
+@option(
     "--lock",
     "lock_files",
     required=True,
@@ -38,31 +39,37 @@ _MOST_CELLS = 10
     type=_FILE,
     help="The lock that they were built from; for variants there may be several.",
 )
-@click.option(
+@option(
     "--family",
     required=True,
     metavar="NAME",
     help="The GPU family that they are for, or multi-arch: wheels for all families (--layout multi-arch).",
 )
-@click.option(
+@option(
     "--layout",
     type=click.Choice(_LAYOUT_NAMES),
     default="per-family",
     show_default=True,
     help="What kind of wheels they are: for one family, for all GPUs, or variants with labels.",
 )
-@click.option("--version", metavar="V", help="The version of the set, where no torch is in it.")
-@click.option("--origin", metavar="ID", help="The set that these wheels were rewritten from.")
+@option("--version", metavar="V", help="The version of the set, where no torch is in it.")
+@option(
+    "--rewritten-from",
+    "origin",
+    aliases=("--origin",),
+    metavar="ID",
+    help="The set that these wheels were rewritten from.",
+)
 @layout_option
 @unconditional_option
-@click.option("--dry-run", is_flag=True, help="Read and check all, say what would be sent, and send nothing.")
-@click.option(
+@option("--dry-run", is_flag=True, help="Read and check all, say what would be sent, and send nothing.")
+@option(
     "--outputs",
     is_flag=True,
     help="Set `set` and `index` as outputs of the step of a workflow (GITHUB_OUTPUT): the index as it is seen"
     " from outside, if `refresh --public-url` said so.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def stage_command(  # noqa: PLR0917 - click passes them by name
     store: str,
     wheels: tuple[Path, ...],
@@ -84,6 +91,10 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
     with several --lock; each wheel is of the one inside it. The set is visible when all of it is there and
     was compared; a run that was killed is carried on by the same command. A name that other bytes have is
     refused.
+
+    \b
+    Examples:
+      rocm-wheels set stage s3://wheels dist/*.whl --lock set.lock --family gfx110X-all
     """
     from rocm_wheels.core import open_store, require_conditional_writes
     from rocm_wheels.release import FamilyPaths, find_set, load_layout, plan_stage, stage_set, update_listing
@@ -196,55 +207,54 @@ def _warn_of_missing(plan: StagePlan) -> None:
         )
 
 
-@click.command("finalize")
+@command("set finalize")
 @set_options
-@click.option(
+@option(
     "--to", multiple=True, metavar="PROJECT=V", help="The whole new version, where the rule is not meant."
 )
-@click.option("--keep", multiple=True, metavar="PROJECT", help="Have its wheels in the new set as they are.")
-@click.option(
-    "--rocm-version",
-    "rocm",
+@option("--keep", multiple=True, metavar="PROJECT", help="Have its wheels in the new set as they are.")
+@option(
+    "--rocm",
     multiple=True,
     metavar="[OLD=]V",
     help="What the set's ROCm is called now (7.1.0 for 7.1.0rc1): labels and pins follow.",
 )
-@click.option(
+@option(
     "--build-tag",
     "build",
     default="",
     metavar="TAG",
     help="Build tag of the new wheels, where an earlier set of the same version has their names: 1.",
 )
-@click.option(
-    "--keep-targets",
-    "--multi-arch-targets",
+@option(
+    "--keep-gfx",
     "targets",
+    aliases=("--keep-targets", "--multi-arch-targets"),
     default="",
     metavar="GFX,…",
     help="Leave out wheels for other GPUs alone, their extras, and requirements on them.",
 )
-@click.option(
+@option(
     "--skip-version-promotion",
     "same_versions",
     is_flag=True,
-    help="Keep all versions: only --keep-targets has an effect, and --build-tag names what is rewritten.",
+    help="Keep all versions: only --keep-gfx has an effect, and --build-tag names what is rewritten.",
 )
-@click.option(
+@option(
     "--output-dir",
     "output",
     type=GivenPath(file_okay=False),
     help="Copy the wheels of the new set there, to verify them [default: they are in the store alone].",
 )
-@click.option(
+@option(
     "--work-dir",
     type=GivenPath(),
     help="Folder in which wheels are fetched and written; one for the set is made in it, and removed at the "
     "end [default: here].",
 )
 @unconditional_option
-@click.option("--dry-run", is_flag=True, help="Print what becomes of each wheel, and write nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@option("--dry-run", is_flag=True, help="Print what becomes of each wheel, and write nothing.")
+@option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def finalize_command(  # noqa: PLR0917 - click passes them by name
     chosen: ChosenSet,
     to: tuple[str, ...],
@@ -265,6 +275,10 @@ def finalize_command(  # noqa: PLR0917 - click passes them by name
     between the wheels, and the versions that its Python files state. All else is copied as it is, and
     compared. The new set names the old one, has no evidence (its bytes are others), and goes through the gate
     like any other. A run that was killed is carried on by the same command.
+
+    \b
+    Examples:
+      rocm-wheels set finalize s3://wheels --set 2.9.1-93bf --rocm 7.1.0 --output-dir final
     """
     from rocm_wheels.core import require_conditional_writes
     from rocm_wheels.release import (
@@ -282,8 +296,8 @@ def finalize_command(  # noqa: PLR0917 - click passes them by name
         wishes = replace(wishes, targets=read_keep_list(targets, document))
     if same_versions and (not wishes.targets or to or keep or rocm):
         raise UsageError(
-            "--skip-version-promotion goes with --keep-targets, and with no option about versions",
-            tip="leave --to, --keep and --rocm-version out",
+            "--skip-version-promotion goes with --keep-gfx, and with no option about versions",
+            tip="leave --to, --keep and --rocm out",
         )
     plan = plan_finalize(store, places, document, replace(wishes, same_versions=same_versions))
     _warn_of_prerelease(plan)
@@ -310,9 +324,7 @@ def _warn_of_prerelease(plan: FinalPlan) -> None:
 
     for rocm in sorted(set(plan.renamed.values())):
         if Version(rocm).is_prerelease:
-            log_warning(
-                f"ROCm stays {rocm}, a pre-release; --rocm-version gives labels and pins its final name"
-            )
+            log_warning(f"ROCm stays {rocm}, a pre-release; --rocm gives labels and pins its final name")
 
 
 def _list_changed_members(store: Store, places: FamilyPaths, plan: FinalPlan) -> Mapping[str, Sequence[str]]:

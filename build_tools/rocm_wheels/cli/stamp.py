@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.options import combine_options
 from rocm_wheels.core import UsageError, log_note
 
@@ -22,22 +23,22 @@ _PROVIDERS = click.Choice(["rocm-bootstrap", "own", "static"])
 _PROPERTIES = click.Choice(["bundled", "host"])
 
 _release_options = combine_options(
-    click.option(
+    option(
         "--i-own-the-name",
         is_flag=True,
         help="With --provider own: nobody else can publish rocm-variant-provider where users look.",
     ),
-    click.option(
+    option(
         "--static-targets",
         metavar="LIST",
         help="With --provider static: all targets of the release, best first; by default of these wheels.",
     ),
-    click.option(
+    option(
         "--rocm-versions",
         metavar="LIST",
         help="All ROCm versions that the release will ever have wheels for; by default any that may come.",
     ),
-    click.option(
+    option(
         "--join",
         type=_FILE,
         multiple=True,
@@ -45,47 +46,42 @@ _release_options = combine_options(
     ),
 )
 _output_options = combine_options(
-    click.option("--replace", is_flag=True, help="Replace what is there: an old stamp, a file of that name."),
-    click.option("--output-dir", type=_FOLDER, help="Where to write; by default beside each file."),
-    click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON."),
+    option("--replace", is_flag=True, help="Replace what is there: an old stamp, a file of that name."),
+    option("--output-dir", type=_FOLDER, help="Where to write; by default beside each file."),
+    option("--json", "as_json", is_flag=True, help="Print what was written as JSON."),
 )
 _truth_options = combine_options(
-    click.option(
-        "--allow-claim", is_flag=True, help="Let a stamp name targets that the wheel has no code for."
-    ),
-    click.option(
-        "--allow-hide", is_flag=True, help="Let a stamp leave out targets that the wheel has code for."
-    ),
+    option("--allow-claim", is_flag=True, help="Let a stamp name targets that the wheel has no code for."),
+    option("--allow-hide", is_flag=True, help="Let a stamp leave out targets that the wheel has code for."),
 )
 
 
-@click.command(name="stamp")
+@command("wheel stamp")
 @click.argument("wheels", nargs=-1, type=_FILE, metavar="WHEEL...")
-@click.option(
-    "--targets",
+@option(
+    "--gfx",
+    "targets",
     default="from-wheel",
     show_default=True,
     metavar="LIST|none|from-wheel",
     help="GPU targets: gfx942,gfx1100, none, or what the wheel has device code for.",
 )
-@click.option(
-    "--label", metavar="L", help="Label instead of one made from the properties, like rocm7.2_gfx942."
+@option("--label", metavar="L", help="Label instead of one made from the properties, like rocm7.2_gfx942.")
+@option(
+    "--rocm", "rocm_version", metavar="V", help="ROCm the wheel was made with; by default its metadata tell."
 )
-@click.option(
-    "--rocm-version", metavar="V", help="ROCm the wheel was made with; by default its metadata tell."
-)
-@click.option(
+@option(
     "--rocm-property",
     type=_PROPERTIES,
     default="bundled",
     show_default=True,
     help="bundled: the wheel brings or requires its ROCm. host: it needs that version on the machine.",
 )
-@click.option(
+@option(
     "--provider", type=_PROVIDERS, default="rocm-bootstrap", show_default=True, help="Who reports the GPUs."
 )
-@click.option("--null", is_flag=True, help="Stamp as the variant for every machine, without any property.")
-@click.option("--keep-local-version", is_flag=True, help="Keep +rocm7.2 or +cpu in the version.")
+@option("--null", is_flag=True, help="Stamp as the variant for every machine, without any property.")
+@option("--keep-local-version", is_flag=True, help="Keep +rocm7.2 or +cpu in the version.")
 @_release_options
 @_truth_options
 @_output_options
@@ -110,6 +106,10 @@ def stamp(  # noqa: PLR0917 - click passes them by name
     Targets are read from the device code. The wheels themselves stay; all stamps are decided before one
     is written. +rocm7.2 and +cpu leave the version, and the pins on sibling wheels: all variants of a
     release have one version.
+
+    \b
+    Examples:
+      rocm-wheels wheel stamp dist/torch-*.whl --output-dir variants
     """
     from rocm_wheels.package import StampRequest, plan_stamps, write_stamps
 
@@ -128,9 +128,9 @@ def stamp(  # noqa: PLR0917 - click passes them by name
     _print_stamped(write_stamps(plan_stamps(wheels, request), output_dir, replace=replace), as_json=as_json)
 
 
-@click.command(name="unstamp")
+@command("wheel unstamp")
 @click.argument("wheels", nargs=-1, type=_FILE, metavar="WHEEL...")
-@click.option("--local-version", metavar="L", help="Local version to give back: rocm7.2.0.")
+@option("--local-version", metavar="L", help="Local version to give back: rocm7.2.0.")
 @_output_options
 def unstamp(
     wheels: tuple[Path, ...],
@@ -142,6 +142,10 @@ def unstamp(
     """Make plain wheels of variant wheels: without a label and without variant.json.
 
     Pins on sibling wheels stay as the stamp left them: without +rocm7.2.
+
+    \b
+    Examples:
+      rocm-wheels wheel unstamp variants/*.whl --output-dir plain
     """
     from rocm_wheels.package import unstamp_wheel
     from rocm_wheels.wheels import WheelEdit, get_edited_name, require_distinct_targets
@@ -155,14 +159,14 @@ def unstamp(
     _print_stamped(done, as_json=as_json)
 
 
-@click.command(name="restamp")
+@command("wheel restamp")
 @click.argument("files", nargs=-1, type=_FILE, metavar="FILE...")
-@click.option(
+@option(
     "--provider",
     type=_PROVIDERS,
     help="Who reports the GPUs; by default as it is, rocm-bootstrap for dead ones.",
 )
-@click.option(
+@option(
     "--rocm-property",
     type=_PROPERTIES,
     help="What amd :: rocm_version becomes: bundled moves it to rocm :: version.",
@@ -185,6 +189,10 @@ def restamp(  # noqa: PLR0917 - click passes them by name
 
     Labels stay. The targets are compared with the device code; keys and providers that nobody has any
     more go; requirements with variant markers are decided for each wheel; RECORD gets right digests.
+
+    \b
+    Examples:
+      rocm-wheels wheel restamp old/*.whl --output-dir variants
     """
     from rocm_wheels.core import write_atomically
     from rocm_wheels.package import (

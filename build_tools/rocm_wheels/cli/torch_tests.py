@@ -5,9 +5,10 @@ torch's own tests are those of the commit that the installed torch was built fro
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,8 @@ from click.core import ParameterSource
 
 from rocm_wheels.cli.boundary import pop_starting_python, read_environment
 from rocm_wheels.cli.checkout_options import make_transport
-from rocm_wheels.cli.options import GivenPath, combine_options
+from rocm_wheels.cli.command import Command, command, option
+from rocm_wheels.cli.options import GivenPath, combine_options, json_option, print_result
 from rocm_wheels.core import ChecksError, UsageError, log_note, log_warning
 
 if TYPE_CHECKING:
@@ -35,12 +37,13 @@ if TYPE_CHECKING:
 
 # which GPUs are tested
 gpu_options = combine_options(
-    click.option(
-        "--amdgpu-family",
+    option(
+        "--family",
+        "amdgpu_family",
         metavar="FAMILY",
         help="Test only GPUs of this family or target: gfx94X-dcgpu, gfx1100.  [default: any]",
     ),
-    click.option(
+    option(
         "--gpu-policy",
         type=click.Choice(["unique", "all", "first", "single"]),
         default="unique",
@@ -50,13 +53,14 @@ gpu_options = combine_options(
 )
 # where torch is installed, and of which wheels
 installed_options = combine_options(
-    click.option(
-        "--target-python",
+    option(
+        "--python",
+        "target_python",
         type=GivenPath(),
         metavar="PATH",
         help="Python or virtual environment with torch and pytest.  [default: the one that runs this]",
     ),
-    click.option(
+    option(
         "--wheels",
         type=GivenPath(),
         multiple=True,
@@ -84,7 +88,7 @@ def resolve_python(python: Path) -> Path:
         if (path / relative).is_file():
             return (path / relative).absolute()
     if not path.is_file():
-        raise UsageError(f"there is no Python {python}", tip="name one: --target-python .venv/bin/python")
+        raise UsageError(f"there is no Python {python}", tip="name one: --python .venv/bin/python")
     return path.absolute()  # not resolved: the link of a virtual environment is what makes it one
 
 
@@ -98,34 +102,35 @@ The exit code is pytest's; 16 where torch is not installed. A Python without pyt
 
 \b
 Example:
-  rocm-wheels smoke-tests --target-python .venv/bin/python --amdgpu-family gfx94X-dcgpu -- -k attention
+  rocm-wheels tests smoke --python .venv/bin/python --family gfx94X-dcgpu -- -k attention
 """
 
 
-@click.command("run-pytorch-smoke-tests", help=_SMOKE_HELP)
+@command("tests smoke", help=_SMOKE_HELP)
 @gpu_options
-@click.option("--require-gpu", is_flag=True, help="It is a failure when there is no GPU to test.")
+@option("--require-gpu", is_flag=True, help="It is a failure when there is no GPU to test.")
 @installed_options
-@click.option(
+@option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
     help="Limit of each test.  [default: 180, and more where a test says so]",
 )
-@click.option(
+@option(
     "--timeout-scale",
     type=click.FloatRange(min=0, min_open=True),
     default=1.0,
     metavar="FACTOR",
     help="Multiply the limit of each test: 3 for a slow or an emulated GPU.",
 )
-@click.option(
+@option(
     "--output-dir",
     type=GivenPath(file_okay=False),
     default="smoke-results",
     show_default=True,
     help="Where results.json and junit.xml go.",
 )
+@json_option
 @click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTEST ARGS]...")
 def smoke_command(  # noqa: PLR0917 - one parameter an option
     amdgpu_family: str | None,
@@ -136,6 +141,7 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
     timeout: float | None,
     timeout_scale: float,
     output_dir: Path,
+    as_json: bool,
     pytest_args: tuple[str, ...],
 ) -> int:
     """Run the tests, write down the results, show them."""
@@ -149,7 +155,7 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
         python=find_tested_python(target_python, env),
         folder=get_project_home() / "smoke-tests",
         policy=next(policy for policy in DEVICE_POLICIES if policy == gpu_policy),
-        targets=parse_targets(amdgpu_family, input_name="--amdgpu-family") if amdgpu_family else None,
+        targets=parse_targets(amdgpu_family, input_name="--family") if amdgpu_family else None,
         require_gpu=require_gpu,
         wheels=wheels,
         words=pytest_args,
@@ -166,10 +172,10 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
         request,
         hardware.usable,
         env,
-        show=click.echo,
+        show=log_note if as_json else click.echo,
         keep=lambda so_far: _write_progress(so_far, output_dir),
     )
-    _write_outcome(ran, output_dir, env)
+    _write_outcome(ran, output_dir, env, as_json=as_json)
     return ran.code if ran.code >= 0 else ChecksError.exit_code  # killed: what it did not come to, is told
 
 
@@ -181,11 +187,14 @@ def _write_progress(ran: SmokeRun, folder: Path) -> None:
         write_results(folder / f"results-{gfx}.json", results)
 
 
-def _write_outcome(ran: SmokeRun, folder: Path, env: Mapping[str, str]) -> None:
+def _write_outcome(ran: SmokeRun, folder: Path, env: Mapping[str, str], *, as_json: bool) -> None:
     from rocm_wheels.testing import format_smoke_markdown, format_smoke_table, write_junit
 
     write_junit(folder / "junit.xml", ran.results)
-    click.echo("\n" + format_smoke_table(ran.results))
+    if as_json:
+        click.echo((folder / "results.json").read_text(encoding="utf-8"), nl=False)
+    else:
+        click.echo("\n" + format_smoke_table(ran.results))
     if not ran.results.files:
         log_note("the results name no wheel, so they are evidence for none: --wheels says what is installed")
     log_note(f"results: {folder / 'results.json'}")
@@ -286,12 +295,12 @@ known to fail, 1 when not, or something was not run, 5 for no tests, 16 where to
 
 \b
 Examples:
-  rocm-wheels torch-tests --target-python .venv/bin/python --wheels wheels --amdgpu-family gfx94X-dcgpu
-  rocm-wheels torch-tests --lock sources.lock.json --include test_nn -k Conv --dry-run
+  rocm-wheels tests torch --python .venv/bin/python --wheels wheels --family gfx94X-dcgpu
+  rocm-wheels tests torch --lock sources.lock.json --include test_nn -k Conv --dry-run
 """
 
 
-class _SeveralWords(click.Command):
+class _SeveralWords(Command):
     """A command whose ``--include`` and ``--exclude`` take all words up to the next option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -308,9 +317,9 @@ class _SeveralWords(click.Command):
         return super().parse_args(ctx, [*spread, *args[end:]])
 
 
-@click.command("run-pytorch-tests", cls=_SeveralWords, help=_TORCH_TESTS_HELP)
+@command("tests torch", cls=_SeveralWords, help=_TORCH_TESTS_HELP)
 @gpu_options
-@click.option(
+@option(
     "--device-query",
     type=click.Choice(["auto", "unique", "all"]),
     default="auto",
@@ -318,82 +327,76 @@ class _SeveralWords(click.Command):
     help="GPUs to choose from: one of each target, or all. Then --gpu-policy single takes the first of them,"
     " and all shows tests all of a target at once; auto leaves that to --gpu-policy and the suite.",
 )
-@click.option("--require-gpu", is_flag=True, help="Refuse to test on the CPU.")
+@option("--require-gpu", is_flag=True, help="Refuse to test on the CPU.")
 @installed_options
-@click.option(
+@option(
     "--lock", type=GivenPath(), metavar="FILE", help="Take the tests of this lock [default: of torch's own]."
 )
-@click.option(
+@option(
     "--pytorch-dir",
     type=GivenPath(file_okay=False),
     metavar="DIR",
     help="Folder with torch's sources; with --lock they are checked out there [torch-test-sources].",
 )
-@click.option("--allow-version-mismatch", is_flag=True, help="Run tests of another torch: no evidence.")
-@click.option("--suite", "--test-config", default="default", show_default=True, help="Which files to run.")
-@click.option(
+@option("--allow-version-mismatch", is_flag=True, help="Run tests of another torch: no evidence.")
+@option("--suite", "--test-config", default="default", show_default=True, help="Which files to run.")
+@option(
     "--exclude-distributed/--no-exclude-distributed",
     default=None,
     help="Leave distributed tests out, or not.",
 )
-@click.option(
+@option(
     "--exclude-jit-executor/--no-exclude-jit-executor",
     default=None,
     help="Leave tests of TorchScript's executors out, or not.  [default of all three: as the suite]",
 )
-@click.option(
+@option(
     "--exclude-quantization/--no-exclude-quantization",
     default=None,
     help="Leave test_quantization out, or not.",
 )
-@click.option("--include", multiple=True, metavar="FILE", help="Run these files of test/ instead (test_nn).")
-@click.option("--exclude", multiple=True, metavar="FILE", help="Leave these files out.")
-@click.option("--shard", type=click.IntRange(1), metavar="N", help="Run the Nth part of the files.")
-@click.option("--num-shards", type=click.IntRange(1), metavar="N", help="Share the files out into N parts.")
-@click.option(
-    "-k", "expression", default="", metavar="EXPR", help="Run the tests that match, as pytest has it."
-)
-@click.option(
+@option("--include", multiple=True, metavar="FILE", help="Run these files of test/ instead (test_nn).")
+@option("--exclude", multiple=True, metavar="FILE", help="Leave these files out.")
+@option("--shard", type=click.IntRange(1), metavar="N", help="Run the Nth part of the files.")
+@option("--num-shards", type=click.IntRange(1), metavar="N", help="Share the files out into N parts.")
+@option("-k", "expression", default="", metavar="EXPR", help="Run the tests that match, as pytest has it.")
+@option(
     "--debug/--no-debug",
     default=False,
     help="Run only what is known to fail, hang or crash.",
 )
-@click.option(
-    "--pytorch-version",
+@option(
+    "--torch",
+    "pytorch_version",
     metavar="VERSION",
     help="Known failures of this torch (2.12), or of all.  [default: the installed one]",
 )
-@click.option(
+@option(
     "--cache/--no-cache",
     default=False,
     show_default=True,
     help="Let pytest keep its cache, in the folder of the sources.",
 )
-@click.option(
-    "--timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="Limit of a test.  [900]"
-)
-@click.option(
-    "--file-timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="Of a file.  [7200]"
-)
-@click.option(
-    "--after", type=GivenPath(), metavar="FILE", help="Only if these smoke tests' results are good."
-)
-@click.option("--fresh", is_flag=True, help="Start over, even where an interrupted run could continue.")
-@click.option("--dry-run", is_flag=True, help="Show which files would be run, and run none.")
-@click.option(
+@option("--timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="Limit of a test.  [900]")
+@option("--file-timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="Of a file.  [7200]")
+@option("--after", type=GivenPath(), metavar="FILE", help="Only if these smoke tests' results are good.")
+@option("--fresh", is_flag=True, help="Start over, even where an interrupted run could continue.")
+@option("--dry-run", is_flag=True, help="Show which files would be run, and run none.")
+@option(
     "--output-dir",
     type=GivenPath(file_okay=False),
     default="torch-test-results",
     show_default=True,
     help="Where results go: a folder for each GPU.",
 )
-@click.option(
+@option(
     "--mirror-dir",
     metavar="DIR",
     envvar="ROCM_WHEELS_MIRROR_DIR",
     show_envvar=True,
     help="Folder of bare repositories that all checkouts share; made when missing.",
 )
+@json_option
 @click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTEST ARGS]...")
 def torch_tests_command(**given: Any) -> int:
     """Find torch, its tests and GPUs, run, show what came of it."""
@@ -422,7 +425,12 @@ def torch_tests_command(**given: Any) -> int:
     if given["dry_run"]:
         _print_plan(order, test_places)
         return 0
-    results = [_run_in_place(order, place, Path(given["output_dir"]), env) for place in test_places]
+    folder = Path(given["output_dir"])
+    show = log_note if given["as_json"] else click.echo
+    results = [_run_in_place(order, place, folder, env, show) for place in test_places]
+    if given["as_json"]:
+        files = [folder / place.label / "results.json" for place in test_places]
+        print_result([json.loads(file.read_text(encoding="utf-8")) for file in files], (), as_json=True)
     if not any(result.counts.get("passed") or result.counts.get("skipped") for result in results) and all(
         result.good for result in results
     ):
@@ -444,7 +452,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
     _check_suite(options["suite"])
     _check_version(options["pytorch_version"])
     if options["amdgpu_family"]:
-        parse_targets(options["amdgpu_family"], input_name="--amdgpu-family")
+        parse_targets(options["amdgpu_family"], input_name="--family")
 
 
 def _refuse_after_failures(file: Path) -> None:
@@ -458,7 +466,11 @@ def _refuse_after_failures(file: Path) -> None:
 
 
 def _run_in_place(
-    order: TorchTestRequest, place: GpuPlace, folder: Path, env: Mapping[str, str]
+    order: TorchTestRequest,
+    place: GpuPlace,
+    folder: Path,
+    env: Mapping[str, str],
+    show: Callable[[str], None],
 ) -> TorchResults:
     """Run in one place; show what came of it, also where that was interrupted."""
     from rocm_wheels.testing import (
@@ -471,13 +483,13 @@ def _run_in_place(
 
     place_folder = folder / place.label
     try:
-        results = run_in_place(order, place, place_folder, click.echo)
+        results = run_in_place(order, place, place_folder, show)
     except KeyboardInterrupt:
         if (so_far := read_torch_results(place_folder)) is not None:
-            click.echo("\n" + format_torch_table(so_far))
+            show("\n" + format_torch_table(so_far))
         raise
-    click.echo("\n" + format_torch_table(results))
-    click.echo(describe_next_command(results, place_folder))
+    show("\n" + format_torch_table(results))
+    show(describe_next_command(results, place_folder))
     if page := env.get("GITHUB_STEP_SUMMARY"):
         try:
             with open(page, "a", encoding="utf-8") as file:
@@ -589,7 +601,7 @@ def _choose_places(
     from rocm_wheels.testing import choose_gpus, list_places, refuse_unseen_gpus, resolve_device_query
 
     family = options["amdgpu_family"]
-    targets = parse_targets(family, input_name="--amdgpu-family") if family else None
+    targets = parse_targets(family, input_name="--family") if family else None
     every = load_torch_tests().suites[_check_suite(options["suite"])].gpus == "every"
     hardware = detect_hardware(env, vendors=("amd",))
     for fault in hardware.faults:

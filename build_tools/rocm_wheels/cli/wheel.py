@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.evidence import describe_origin
+from rocm_wheels.cli.options import print_result
 from rocm_wheels.core import (
     AuditError,
     DataError,
@@ -33,17 +35,20 @@ if TYPE_CHECKING:
 CodeByFile = dict[Path, "FoundDeviceCode"]
 
 
-@click.command("targets")
+@command("targets")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print the result as JSON, every code object on its own."
-)
+@option("--json", "as_json", is_flag=True, help="Print the result as JSON, every code object on its own.")
 def targets_command(files: tuple[Path, ...], as_json: bool) -> None:
     """List the gfx targets of the device code in FILES.
 
     A FILE is a wheel, a shared or static library (Linux or Windows), an object file, an
     offload bundle, a code object (.hsaco) or an archive of them (.kpack). A damaged file is reported
     after the result of the others, with the place of the damage; the exit code is 2.
+
+    \b
+    Examples:
+      rocm-wheels targets dist/torch-*.whl
+      rocm-wheels targets /opt/rocm/lib/librocblas.so --json
     """
     contents, unread = read_targets(files)
     if as_json and contents:
@@ -179,20 +184,24 @@ def _list_objects(inside: FoundDeviceCode) -> list[CodeObject]:
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
-@click.command(name="verify")
+@command("verify")
 @click.argument("wheels", nargs=-1, type=_FILE, metavar="WHEEL...")
-@click.option(
-    "--pytorch-rocm-arch", metavar="LIST", help="Targets that the wheels were built for: gfx942,gfx1100."
+@option(
+    "--gfx",
+    "pytorch_rocm_arch",
+    metavar="LIST",
+    help="Targets that the wheels were built for: gfx942,gfx1100.",
 )
-@click.option(
-    "--rocm-version", metavar="V", help="Version of the ROCm packages that the wheels were built with."
+@option(
+    "--rocm",
+    "rocm_version",
+    metavar="V",
+    help="Version of the ROCm packages that the wheels were built with.",
 )
-@click.option(
-    "--project", metavar="NAME", help="Recipe to check against; by default the wheel's own name tells."
-)
-@click.option("--python", type=_FILE, help="Import each wheel too, with this interpreter and its packages.")
-@click.option("--json", "as_json", is_flag=True, help="Print the reports as JSON.")
-@click.option("--list-checks", is_flag=True, help="List the checks and leave.")
+@option("--project", metavar="NAME", help="Recipe to check against; by default the wheel's own name tells.")
+@option("--python", type=_FILE, help="Import each wheel too, with this interpreter and its packages.")
+@option("--json", "as_json", is_flag=True, help="Print the reports as JSON.")
+@option("--list-checks", is_flag=True, help="List the checks and leave.")
 def verify_command(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
     pytorch_rocm_arch: str | None,
@@ -209,8 +218,12 @@ def verify_command(  # noqa: PLR0917 - click passes them by name
 
     Device wheels (amd_torch_device_gfx942-….whl) are read with the wheel that they were split off from.
 
-    Without --pytorch-rocm-arch the libraries of a wheel are compared with each other. The exit code
+    Without --gfx the libraries of a wheel are compared with each other. The exit code
     is 14 when a wheel fails; what was not checked is listed with the reason.
+
+    \b
+    Examples:
+      rocm-wheels verify dist/*.whl --gfx gfx942,gfx1100
     """
     from rocm_wheels.audit import group_device_wheels
     from rocm_wheels.models import parse_targets
@@ -302,23 +315,19 @@ def _print_checks() -> None:
 
 _LONGEST_LIST = 12
 _WHEELS = click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="WHEEL...")
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+_JSON = option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
-@click.group("wheel")
-def group() -> None:
-    """Show, check, retag and compare wheel files, of any project.
-
-    Nothing here needs a recipe, and what a wheel holds is never compressed again. Whether a wheel is the
-    build that was asked for (targets, requirements, ROCm version) is what `rocm-wheels verify` tells.
-    """
-
-
-@group.command("show")
+@command("wheel show")
 @_WHEELS
 @_JSON
 def show(wheels: tuple[Path, ...], as_json: bool) -> None:
-    """Show what WHEELs say of themselves: name, tags, label, requirements, variant."""
+    """Show what WHEELs say of themselves: name, tags, label, requirements, variant.
+
+    \b
+    Examples:
+      rocm-wheels wheel show dist/torch-*.whl
+    """
     documents = [_wheel_as_json(wheel) for wheel in wheels]
     if as_json:
         click.echo(json.dumps(documents, indent=1))
@@ -382,16 +391,25 @@ def _wheel_as_json(wheel: Path) -> dict[str, Any]:
     }
 
 
-@group.command("verify")
+@command("wheel check")
 @click.argument("wheels", nargs=-1, type=_FILE, metavar="WHEEL...")
 @_JSON
-@click.option("--list-faults", is_flag=True, help="List the faults that archives are refused for, and leave.")
+@option(
+    "--list-checks",
+    "list_faults",
+    is_flag=True,
+    help="List the faults that archives are refused for, and leave.",
+)
 def verify(wheels: tuple[Path, ...], as_json: bool, list_faults: bool) -> None:
     """Check WHEELs as files: archive, CRCs, RECORD, names, variant.json. Exit code 14 with any fault.
 
     Every fault is named; each member is inflated and hashed once. This is what PyPI and uv refuse, and
     more. `rocm-wheels verify` checks that (but variants), and whether the wheel is the build that was asked
     for; it needs a recipe.
+
+    \b
+    Examples:
+      rocm-wheels wheel check dist/*.whl
     """
     from rocm_wheels.wheels import ARCHIVE_FAULTS
 
@@ -434,24 +452,36 @@ def _check_wheel(wheel: Path) -> dict[str, Any]:
     return {"file": str(wheel), "members": len(scan.members), "sha256": scan.sha256, "faults": faults}
 
 
-@group.command("retag")
+@command("wheel retag")
 @_WHEELS
-@click.option("--version", metavar="V", help="The whole version, local part included.")
-@click.option("--local", metavar="L", help="The local part of the version (rocm7.2.0); '' takes it away.")
-@click.option("--build", metavar="TAG", help="The build tag, beginning with a digit; '' takes it away.")
-@click.option("--platform-tag", "platforms", multiple=True, metavar="TAG", help="May be given several times.")
-@click.option("--label", metavar="LABEL", help="The variant label in the file name; '' takes it away.")
-@click.option("--add-requirement", "added", multiple=True, metavar="R", help="As in Requires-Dist.")
-@click.option("--drop-requirement", "dropped", multiple=True, metavar="NAME", help="All of this project.")
-@click.option(
-    "--output-dir", type=click.Path(path_type=Path, file_okay=False), help="Default: beside the old."
+@option("--version", metavar="V", help="The whole version, local part included.")
+@option(
+    "--local-version",
+    "local",
+    metavar="L",
+    help="The local part of the version (rocm7.2.0); '' takes it away.",
 )
-@click.option("--in-place", is_flag=True, help="The new wheel takes the place of the old one.")
-def retag(wheels: tuple[Path, ...], output_dir: Path | None, in_place: bool, **options: Any) -> None:
+@option(
+    "--build-tag", "build", metavar="TAG", help="The build tag, beginning with a digit; '' takes it away."
+)
+@option("--platform-tag", "platforms", multiple=True, metavar="TAG", help="May be given several times.")
+@option("--label", metavar="LABEL", help="The variant label in the file name; '' takes it away.")
+@option("--add-requirement", "added", multiple=True, metavar="R", help="As in Requires-Dist.")
+@option("--drop-requirement", "dropped", multiple=True, metavar="NAME", help="All of this project.")
+@option("--output-dir", type=click.Path(path_type=Path, file_okay=False), help="Default: beside the old.")
+@option("--in-place", is_flag=True, help="The new wheel takes the place of the old one.")
+@_JSON
+def retag(
+    wheels: tuple[Path, ...], output_dir: Path | None, in_place: bool, as_json: bool, **options: Any
+) -> None:
     """Rewrite WHEELs under another version, tag, label or with other requirements.
 
     File name, METADATA, WHEEL, the names of folders and RECORD follow; all else is copied as it is. The
-    path of each new wheel is printed. `rocm-wheels stamp` gives a label its variant.json.
+    path of each new wheel is printed. `rocm-wheels wheel stamp` gives a label its variant.json.
+
+    \b
+    Examples:
+      rocm-wheels wheel retag dist/*.whl --local-version rocm7.2.0 --output-dir final
     """
     from rocm_wheels.wheels import get_edited_name, require_distinct_targets, rewrite_wheel
 
@@ -462,6 +492,7 @@ def retag(wheels: tuple[Path, ...], output_dir: Path | None, in_place: bool, **o
         _require_no_variant(wheels)
     # what cannot be is told before the first is written
     require_distinct_targets((w, (output_dir or w.parent) / get_edited_name(w.name, edit)) for w in wheels)
+    written = []
     for wheel in wheels:
         folder = output_dir or wheel.parent
         same = get_edited_name(wheel.name, edit) == wheel.name
@@ -470,7 +501,11 @@ def retag(wheels: tuple[Path, ...], output_dir: Path | None, in_place: bool, **o
         done = rewrite_wheel(wheel, folder, edit, replace=in_place and same)
         if in_place and not same:
             wheel.unlink()
-        click.echo(done.path)
+        written.append(done.path)
+        if not as_json:
+            click.echo(done.path)
+    if as_json:
+        print_result({"wheels": written}, (), as_json=True)
 
 
 def _require_no_variant(wheels: Sequence[Path]) -> None:
@@ -479,7 +514,9 @@ def _require_no_variant(wheels: Sequence[Path]) -> None:
 
     for wheel in wheels:
         if VARIANT_FILE_NAME in read_dist_info_files(wheel):
-            tip = "rocm-wheels stamp --replace --label gives it another, rocm-wheels unstamp takes it away"
+            tip = (
+                "`rocm-wheels wheel stamp --replace --label` gives it another, `wheel unstamp` takes it away"
+            )
             raise UsageError(f"{wheel}: its {VARIANT_FILE_NAME} names its label, too", tip=tip)
 
 
@@ -524,14 +561,19 @@ def _make_requirement_change(
     return change
 
 
-@group.command("diff")
+@command("wheel diff")
 @click.argument("old", type=_FILE)
 @click.argument("new", type=_FILE)
 @_JSON
-@click.option("--exit-code", is_flag=True, help="Leave with 1 when there is a difference.")
+@option("--exit-code", is_flag=True, help="Leave with 1 when there is a difference.")
 @click.pass_context
 def diff(ctx: click.Context, old: Path, new: Path, as_json: bool, exit_code: bool) -> None:
-    """Tell what two wheels differ in, from sizes and CRCs: nothing but METADATA and RECORD is inflated."""
+    """Tell what two wheels differ in, from sizes and CRCs: nothing but METADATA and RECORD is inflated.
+
+    \b
+    Examples:
+      rocm-wheels wheel diff old/torch-2.9.whl new/torch-2.9.whl
+    """
     from dataclasses import asdict
 
     from rocm_wheels.wheels import compare_wheels
@@ -566,16 +608,23 @@ def diff(ctx: click.Context, old: Path, new: Path, as_json: bool, exit_code: boo
         ctx.exit(1)
 
 
-@group.command("extract-metadata")
+@command("wheel extract-metadata")
 @_WHEELS
-@click.option("--beside", is_flag=True, help="Write WHEEL.metadata beside each wheel (PEP 658).")
-def extract_metadata(wheels: tuple[Path, ...], beside: bool) -> None:
-    """Print the METADATA of a wheel, or write it beside the wheel as an index serves it."""
+@option("--beside", is_flag=True, help="Write WHEEL.metadata beside each wheel (PEP 658).")
+@_JSON
+def extract_metadata(wheels: tuple[Path, ...], beside: bool, as_json: bool) -> None:
+    """Print the METADATA of a wheel, or write it beside the wheel as an index serves it.
+
+    \b
+    Examples:
+      rocm-wheels wheel extract-metadata dist/*.whl --beside
+    """
     from rocm_wheels.core import write_atomically
     from rocm_wheels.wheels import read_dist_info_files
 
-    if len(wheels) > 1 and not beside:
+    if len(wheels) > 1 and not beside and not as_json:
         raise UsageError("one wheel at a time can be printed", tip="--beside writes a file for each")
+    contents: dict[str, str] = {}
     for wheel in wheels:
         content = read_dist_info_files(wheel).get("METADATA")
         if content is None:
@@ -583,6 +632,10 @@ def extract_metadata(wheels: tuple[Path, ...], beside: bool) -> None:
         if beside:
             path = wheel.with_name(wheel.name + ".metadata")
             write_atomically(path, content)
-            click.echo(path)
-        else:
+            if not as_json:
+                click.echo(path)
+        elif not as_json:
             click.echo(content, nl=False)
+        contents[str(wheel)] = content.decode("utf-8", "replace") if isinstance(content, bytes) else content
+    if as_json:
+        print_result(contents, (), as_json=True)

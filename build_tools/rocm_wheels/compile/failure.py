@@ -9,6 +9,7 @@ running out of memory or disk. Of the patterns the first that matches a line dec
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -173,9 +174,20 @@ def find_first_failure(lines: Iterable[str]) -> BuildFailure | None:
 
 
 def explain_failure(summary: str, failure: BuildFailure | None, *, log: Path, command: str) -> str:
-    """Write what the screen ends with: what failed, the first error, the log, a command that repeats it."""
+    """Write what the screen ends with: what failed, the first error, the log, what repeats it.
+
+    That is a script beside the log with ``command``, a line of some kilobytes; the line itself where the
+    script cannot be written.
+    """
     first = str(failure) if failure else "none was recognised; read the log"
-    return f"{summary}\n  first error: {first}\n  log: {log}\n  repeat: {command}"
+    script = log.with_suffix(".repeat.sh")
+    try:
+        script.write_text(f"#!/bin/sh\n{command}\n", encoding="utf-8")
+        script.chmod(0o755)
+        repeat = shlex.quote(str(script))
+    except OSError:  # a full disk is a frequent reason of failures
+        repeat = command
+    return f"{summary}\n  first error: {first}\n  log: {log}\n  repeat: {repeat}"
 
 
 def format_repeat_command(

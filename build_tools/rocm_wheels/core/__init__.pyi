@@ -52,6 +52,7 @@ from .junit import read_junit_report as read_junit_report
 from .junit import write_junit_file as write_junit_file
 from .log import configure_log as configure_log
 from .log import is_log_on_github as is_log_on_github
+from .log import log_detail as log_detail
 from .log import log_error as log_error
 from .log import log_note as log_note
 from .log import log_warning as log_warning
@@ -59,6 +60,7 @@ from .log import name_log_line as name_log_line
 from .log import paint_result as paint_result
 from .log import paint_text as paint_text
 from .log import prefix_log_lines as prefix_log_lines
+from .log import set_log_level as set_log_level
 from .log import write_log_to as write_log_to
 from .machine import MachineResources as MachineResources
 from .machine import count_compile_jobs as count_compile_jobs

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TextIO
+from typing import Literal, TextIO
 
 from rocm_wheels.core.shell import hide_credentials
 
@@ -27,6 +27,7 @@ class _Screen:
     result_colour: bool = False
     github: bool = False
     quiet: bool = False
+    detailed: bool = False
     print_above: Callable[[str], None] | None = None  # while progress is drawn
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -49,7 +50,23 @@ def configure_log(env: Mapping[str, str], *, stream: TextIO | None = None, quiet
     forced, refused = bool(env.get("FORCE_COLOR")), bool(env.get("NO_COLOR"))
     _screen.colour = (_screen.terminal or forced) and not refused
     _screen.result_colour = (forced or (sys.stdout.isatty() and env.get("TERM") != "dumb")) and not refused
-    _screen.quiet = quiet
+    _screen.quiet, _screen.detailed = quiet, False
+
+
+def set_log_level(level: Literal["quiet", "detail"]) -> None:
+    """Show warnings and errors only (quiet), or also every program that is started (detail)."""
+    _screen.quiet, _screen.detailed = level == "quiet", level == "detail"
+
+
+def log_detail(text: str) -> None:
+    """Print a line that only those want who look for a reason (``--verbose``)."""
+    if _screen.detailed:
+        _write_line(paint_text(add_line_prefix(text), "dim"))
+
+
+def is_log_detailed() -> bool:
+    """Tell whether ``log_detail`` prints."""
+    return _screen.detailed
 
 
 @contextmanager

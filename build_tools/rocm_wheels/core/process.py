@@ -37,6 +37,7 @@ from types import TracebackType
 from typing import IO
 
 from rocm_wheels.core.errors import BuildError, RocmWheelsError, name_failed_file
+from rocm_wheels.core.log import is_log_detailed, log_detail
 from rocm_wheels.core.shell import (
     choose_failure_tip,
     describe_failure,
@@ -520,6 +521,8 @@ def _start_process(
 ) -> subprocess.Popen[bytes]:
     if is_interrupted():
         raise error(f"{name} was not begun: interrupted")
+    if is_log_detailed():
+        log_detail(hide_secrets(f"$ {format_command(argv, cwd=cwd)}", find_secrets(env)))
     try:
         child = subprocess.Popen(
             [os.fspath(word) for word in argv],

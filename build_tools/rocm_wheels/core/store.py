@@ -375,7 +375,7 @@ def open_existing_store(url: str, env: Mapping[str, str]) -> Store:
     if store.folder is not None and not store.folder.is_dir():
         raise UsageError(
             f"there is no store at {store.url}: the folder does not exist",
-            tip=f"correct the path, or `rocm-wheels stage {shlex.quote(url)} …` makes a store there",
+            tip=f"correct the path, or `rocm-wheels set stage {shlex.quote(url)} …` makes a store there",
         )
     return store
 

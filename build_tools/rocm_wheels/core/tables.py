@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
 from itertools import zip_longest
@@ -16,9 +15,9 @@ _CELL_WIDTHS = (68, 50, 34)  # characters of a cell before it goes on in the nex
 Row = Sequence[str]
 
 
-def get_output_width() -> int | None:
-    """Return how many characters a line of stdout has; ``None`` when it goes to a file or a pipe."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+def get_output_width() -> int:
+    """Return how many characters a line of stdout has: ``COLUMNS``, the terminal's, or 80 in a pipe."""
+    return shutil.get_terminal_size().columns
 
 
 def format_table(
@@ -31,9 +30,9 @@ def format_table(
 ) -> str:
     """Return rows as aligned columns below their header; columns in ``right`` are aligned to the right.
 
-    ``width`` is that of a terminal: what is wider is broken between the words of cells, else printed as a
-    block a row; with ``cut`` lines end with ``…`` instead. Without ``width`` (a file, grep) every row is
-    one line, however long. No word is ever broken: names and digests are there to be copied.
+    What is wider than ``width`` is broken between the words of cells, else printed as a block a row; with
+    ``cut`` lines end with ``…`` instead. Without ``width`` every row is one line, however long. No word is
+    ever broken: names are there to be copied.
     """
     lines = _align_columns([header, *rows], right, None)
     if width is not None and cut:

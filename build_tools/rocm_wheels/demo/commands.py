@@ -92,21 +92,21 @@ def list_build_commands(folder: Path, urls: Mapping[str, str]) -> Sequence[DemoC
         DemoCommand(
             ROCM_WHEELS,
             (
-                "lock",
+                *("lock", "make"),
                 *(word for name in NAMED_PROJECTS for word in (f"--{name}-origin", urls[name])),
-                *("--rocm-version", ROCM_VERSION),
-                *("--pytorch-rocm-arch", ",".join(TARGETS)),
+                *("--rocm", ROCM_VERSION),
+                *("--gfx", ",".join(TARGETS)),
                 *("-o", lock),
             ),
         ),
-        DemoCommand(ROCM_WHEELS, ("checkout", "--lock", lock, "--repo", sources)),
+        DemoCommand(ROCM_WHEELS, ("checkout", "--lock", lock, "--source-dir", sources)),
         DemoCommand(
             BUILD_SCRIPT,
             (
                 "build",
                 *("--lock", lock),
                 *_make_install_options(folder / "rocm-packages", TARGETS),
-                *("--root-checkout-dir", sources),
+                *("--source-dir", sources),
                 *("--output-dir", str(folder / "wheels")),
             ),
         ),
@@ -125,16 +125,16 @@ def list_earlier_commands(folder: Path) -> Sequence[DemoCommand]:
         _make_packages_command(earlier / "artifacts", earlier / "packages"),
         DemoCommand(
             ROCM_WHEELS,
-            ("checkout", *RELEASED_PROJECTS, "--lock", str(folder / LOCK_NAME), "--repo", sources),
+            ("checkout", *RELEASED_PROJECTS, "--lock", str(folder / LOCK_NAME), "--source-dir", sources),
         ),
         DemoCommand(
             BUILD_SCRIPT,
             (
                 "build",
-                *("--rocm-sdk-version", f"=={EARLIER_ROCM_VERSION}"),
-                *("--pytorch-rocm-arch", ",".join(EARLIER_TARGETS)),
+                *("--rocm", f"=={EARLIER_ROCM_VERSION}"),
+                *("--gfx", ",".join(EARLIER_TARGETS)),
                 *_make_install_options(earlier / "packages", EARLIER_TARGETS),
-                *("--root-checkout-dir", sources),
+                *("--source-dir", sources),
                 *("--output-dir", str(earlier / "wheels")),
             ),
         ),
@@ -147,7 +147,7 @@ def earlier_folder(folder: Path) -> Path:
 
 
 def _make_packages_command(artifacts: Path, packages: Path) -> DemoCommand:
-    return DemoCommand(PACKAGES_SCRIPT, ("--artifact-dir", str(artifacts), "--dest-dir", str(packages)))
+    return DemoCommand(PACKAGES_SCRIPT, ("--artifact-dir", str(artifacts), "--output-dir", str(packages)))
 
 
 def _make_install_options(packages: Path, targets: Sequence[str]) -> tuple[str, ...]:
@@ -168,8 +168,8 @@ def list_stamp_commands(built: Mapping[str, Sequence[Path]], release: Path) -> S
     """Return the commands that make the variants of the release."""
     variants = ("--output-dir", str(release / "variants"))
     return [
-        DemoCommand(ROCM_WHEELS, ("stamp", *map(str, built["torch"]), *variants)),
-        DemoCommand(ROCM_WHEELS, ("stamp", "--null", str(built["triton"][0]), *variants)),
+        DemoCommand(ROCM_WHEELS, ("wheel", "stamp", *map(str, built["torch"]), *variants)),
+        DemoCommand(ROCM_WHEELS, ("wheel", "stamp", "--null", str(built["triton"][0]), *variants)),
     ]
 
 
@@ -180,7 +180,8 @@ def list_plain_commands(release: Path) -> Sequence[DemoCommand]:
     chosen = [*variants.glob(f"torch-*-rocm{rocm}_*.whl"), *variants.glob("triton-*-null.whl")]
     return [
         DemoCommand(
-            ROCM_WHEELS, ("unstamp", *map(str, sorted(chosen)), "--output-dir", str(release / "plain"))
+            ROCM_WHEELS,
+            ("wheel", "unstamp", *map(str, sorted(chosen)), "--output-dir", str(release / "plain")),
         )
     ]
 
@@ -227,7 +228,7 @@ def list_user_commands(folder: Path, index: str, uv: Path) -> Sequence[DemoComma
         *chosen,
         *([] if environment.is_dir() else [make_environment]),
         DemoCommand(
-            ROCM_WHEELS, ("install", *RELEASED_PROJECTS, "--index", index, *stated, "--target-python", python)
+            ROCM_WHEELS, ("install", *RELEASED_PROJECTS, "--index", index, *stated, "--python", python)
         ),
         DemoCommand(ROCM_WHEELS, ("doctor", "--python", python, *stated)),
     ]
@@ -343,7 +344,9 @@ class DemoRelease:
         """Make a set of the wheels."""
         lock = ("--lock", str(self.folder / LOCK_NAME))
         kind = ("--family", FAMILY, "--layout", "multi-arch")
-        return DemoCommand(ROCM_WHEELS, ("stage", str(self.store), *map(str, self.wheels), *lock, *kind))
+        return DemoCommand(
+            ROCM_WHEELS, ("set", "stage", str(self.store), *map(str, self.wheels), *lock, *kind)
+        )
 
     def make_serve_command(self, port: int) -> DemoCommand:
         """Serve the store as any static server does."""
@@ -358,9 +361,9 @@ class DemoRelease:
     def make_test_commands(self, server: str) -> Sequence[DemoCommand]:
         """Find out all that can be found out about the set without a GPU."""
         wheels = tuple(map(str, self.wheels))
-        python = ("--target-python", str(find_program(self.test_environment, "python")))
+        python = ("--python", str(find_program(self.test_environment, "python")))
         into = ("--wheels", str(self.folder / "wheels"), "--output-dir", str(self.results / "smoke"))
-        resolve_words = ("resolve-check", self._make_staged_index(server), *wheels, "--json")
+        resolve_words = ("index", "resolve-check", self._make_staged_index(server), *wheels, "--json")
         return [
             DemoCommand(SMOKE_SCRIPT, (*python, *into, "--", "-k", SMOKE_SELECTION)),
             DemoCommand(ROCM_WHEELS, ("verify", *wheels, "--json"), self.results / "verify.json"),
@@ -373,22 +376,24 @@ class DemoRelease:
         named = (word for file in files for word in ("--from", str(self.results / file)))
         wheels = ("--wheels", str(self.folder / "wheels"))
         return DemoCommand(
-            ROCM_WHEELS, ("evidence", "add", str(self.store), *self._make_set_options(), *named, *wheels)
+            ROCM_WHEELS,
+            ("set", "evidence", "add", str(self.store), *self._make_set_options(), *named, *wheels),
         )
 
     def make_gate_command(self, *, excused: bool) -> DemoCommand:
         """Ask whether the set may go to the channel; ``excused``: with the named exception."""
         more = ("--policy", str(self.policy)) if excused else ("--explain",)
         return DemoCommand(
-            ROCM_WHEELS, ("gate", str(self.store), *self._make_set_options(), "--channel", CHANNEL, *more)
+            ROCM_WHEELS,
+            ("set", "gate", str(self.store), *self._make_set_options(), "--channel", CHANNEL, *more),
         )
 
     def make_promote_commands(self) -> Sequence[DemoCommand]:
         """Show the set on the channel, and list what people see there."""
         words = (*self._make_set_options(), "--channel", CHANNEL, "--policy", str(self.policy))
         return [
-            DemoCommand(ROCM_WHEELS, ("promote", str(self.store), *words)),
-            DemoCommand(ROCM_WHEELS, ("releases", str(self.store), "--channel", CHANNEL)),
+            DemoCommand(ROCM_WHEELS, ("set", "promote", str(self.store), *words)),
+            DemoCommand(ROCM_WHEELS, ("set", "list", str(self.store), "--channel", CHANNEL)),
         ]
 
     def make_user_install_commands(self, server: str) -> Sequence[DemoCommand]:
@@ -426,7 +431,8 @@ def format_summary(folder: Path, duration: str) -> str:
     names = ", ".join(wheel.name.split("-")[0] for wheel in wheels)
     show = DemoCommand(ROCM_WHEELS, ("wheel", "show", str(torch)))
     report = DemoCommand(
-        ROCM_WHEELS, ("report", "--repo", str(folder / "sources"), "-o", str(folder / "report.html"))
+        ROCM_WHEELS,
+        ("runs", "report", "--source-dir", str(folder / "sources"), "-o", str(folder / "report.html")),
     )
     return "\n".join(
         [

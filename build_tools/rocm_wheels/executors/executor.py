@@ -35,7 +35,7 @@ class ExecutorUnreachableError(UsageError):
 
 @dataclass(frozen=True)
 class ExecutorOption:
-    """An option of ``submit`` for one executor: a ``flag`` has no value, ``words`` can be given again."""
+    """An option of ``jobs submit`` for one executor: a ``flag`` has no value, ``words`` can be repeated."""
 
     name: str
     help: str
@@ -51,7 +51,7 @@ class ExecutorOption:
 
 
 class Preview(NamedTuple):
-    """What ``submit`` would do: about each step, in lines for people, by so many requests."""
+    """What ``jobs submit`` would do: about each step, in lines for people, by so many requests."""
 
     decisions: list[Decision]
     lines: list[str]
@@ -68,7 +68,7 @@ class Executor(Protocol):
 
     @classmethod
     def open_plan(cls, plan: Path, options: Mapping[str, Any], env: Mapping[str, str]) -> Executor:
-        """Return the executor of a plan; ``options`` of ``submit``, ``env`` of the jobs."""
+        """Return the executor of a plan; ``options`` of ``jobs submit``, ``env`` of the jobs."""
 
     def preview(self, *, retry_failed: bool) -> Preview:
         """Return what would be submitted; write nothing."""

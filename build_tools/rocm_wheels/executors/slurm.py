@@ -446,7 +446,7 @@ class SlurmExecutor:
         steps = self._find_steps(names)
         if not self.folder.path.is_dir():
             return []
-        with self.hold_lock("submit --cancel"):
+        with self.hold_lock("cancel"):
             ledger, step_states = self.read_jobs()
             going = {
                 step_state.step: step_state.job

@@ -11,7 +11,7 @@ the processors of a job rather than for the machine that the plan was made on.
 The script notes its begin, does its step, has its end judged, and asks for another turn. A task of an array
 finds its step by its number, in the script itself, which Slurm keeps: nothing that is changed or seen late
 afterwards can give it another. Bash does what must work outside a container, and when no Python starts:
-records, signals, ``scontrol``. What an end means is decided by ``rocm-wheels submit --job-ended``. SIGUSR1
+records, signals, ``scontrol``. What an end means is decided by ``rocm-wheels jobs judge``. SIGUSR1
 comes to the script alone, ``NOTICE_SECONDS`` before the limit of time (a quarter of it, if that is less);
 SIGTERM comes to everything when a job is cancelled or preempted. The step then ends cleanly; whether a job
 that was asked to end is wanted again, its state tells: that of a cancelled one is not RUNNING any more.
@@ -227,7 +227,7 @@ def _find_ended_state(
     if end is not None and end.exit_code == 0:
         return StepState(step.id, "done", job, "", end)
     if cancelled:
-        return StepState(step.id, "cancelled", job, "by submit --cancel", end)
+        return StepState(step.id, "cancelled", job, "by jobs cancel", end)
     if end is not None and end.kind == "signal":
         why = "cancelled: no longer in the queue (scancel, or preempted for good)"
         return StepState(step.id, "cancelled", job, why, end)
@@ -470,7 +470,7 @@ class SlurmSite:
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> SlurmSite:
-        """Return what options of ``submit`` say. Raises UsageError."""
+        """Return what options of ``jobs submit`` say. Raises UsageError."""
         try:
             prefix = tuple(shlex.split(options["container_prefix"] or ""))
         except ValueError as cause:
@@ -505,7 +505,7 @@ class SlurmSite:
             if format_command([word]) != shlex.quote(word):
                 raise UsageError(
                     "--container-prefix has a secret in it, and scripts of jobs are there to be read",
-                    tip="set it in the environment: jobs get that of `submit`",
+                    tip="set it in the environment: jobs get that of `jobs submit`",
                 )
 
 
@@ -533,7 +533,7 @@ def _check_option(option: str) -> None:
     if format_command([option]) != shlex.quote(option):
         raise UsageError(
             f"--sbatch-option --{name}: it has a secret in it, and scripts of jobs are there to be read",
-            tip="set it in the environment: jobs get that of `submit`",
+            tip="set it in the environment: jobs get that of `jobs submit`",
         )
 
 
@@ -591,7 +591,7 @@ def make_job_script(folder: JobFolder, array: JobArray, size: JobSize, site: Slu
     """Return the script of a step's job, or of an array. Slurm keeps it as it is submitted."""
     ours = [*site.prefix, *site.program]
     head = "\n".join(f"#SBATCH {word}" for word in make_directives(folder, array, size, site))
-    judge = [*ours, "submit", str(folder.plan), "--attempts", str(site.attempts)]
+    judge = [*ours, "jobs", "judge", str(folder.plan), "--attempts", str(site.attempts)]
     judge += ["--network-delay", f"{site.network_delay:g}s"]
     return _SCRIPT_TEMPLATE.format(
         head=head,
@@ -688,7 +688,7 @@ done
 child=""
 trap '' USR1
 
-verdict=$({judge} --job-ended "$step" --exit-code "$code" --because "$because")
+verdict=$({judge} "$step" --exit-code "$code" --because "$because")
 verdict=${{verdict##*$'\\n'}}  # the last line: what starts a container may speak, too
 if [ -z "$verdict" ]; then
   this="$this, \\"ended\\": \\"$(now)\\", \\"exit_code\\": $code, \\"kind\\": \\"unknown\\""

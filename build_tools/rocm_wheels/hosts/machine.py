@@ -330,7 +330,7 @@ class DoctorSubject:
 
     def make_install_line(self, *projects: str) -> str:
         """Return the line that installs projects for this machine's GPUs."""
-        python = ["--target-python", str(self.installed.environment.python)] if self.python else []
+        python = ["--python", str(self.installed.environment.python)] if self.python else []
         gfx_list = ",".join(dict.fromkeys(gpu.gfx for gpu in self.amd_gpus if gpu.gfx)) if self.stated else ""
         return format_command(
             ["rocm-wheels", "install", *projects, *python, *(["--gfx", gfx_list] if gfx_list else [])]

@@ -22,7 +22,7 @@ from rocm_wheels.core import Record, UsageError, load_record, make_record_error,
 from rocm_wheels.models.facts import Fact, FactSource, FactTable
 from rocm_wheels.models.project_names import get_data_folder
 
-TARGETS_OPTION = "--pytorch-rocm-arch"
+TARGETS_OPTION = "--gfx"
 TARGETS_VARIABLE = "PYTORCH_ROCM_ARCH"
 _FEATURES = re.compile(r"(?::(?:xnack|sramecc)[+-])*")
 

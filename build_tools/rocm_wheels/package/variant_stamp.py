@@ -102,20 +102,20 @@ def find_rocm_versions(local: str | None, requirements: Sequence[str]) -> dict[s
 def read_rocm_version(
     wheel: str, local: str | None, requirements: Sequence[str], requested: str | None
 ) -> str:
-    """Return the ROCm version (major.minor) of a wheel; ``requested`` is ``--rocm-version``.
+    """Return the ROCm version (major.minor) of a wheel; ``requested`` is ``--rocm``.
 
     DataError when nothing states one, or when two places differ.
     """
     versions = find_rocm_versions(local, requirements)
     if requested is not None:
         versions = {
-            f"--rocm-version {requested}": parse_minor_version(requested, input_name="--rocm-version"),
+            f"--rocm {requested}": parse_minor_version(requested, input_name="--rocm"),
             **versions,
         }
     if not versions:
         raise DataError(
             f"{wheel} does not say which ROCm it was made with: neither its version nor a requirement does",
-            tip="name it: --rocm-version 7.2",
+            tip="name it: --rocm 7.2",
         )
     if len(set(versions.values())) > 1:
         statements = "; ".join(f"{origin} says {version}" for origin, version in versions.items())
@@ -292,12 +292,12 @@ def _shorten_list(values: Sequence[str]) -> str:
     return ", ".join(values if len(values) < 10 else (values[0], "…", values[-1])) or "nothing"
 
 
-_RESTAMP_TIP = "rocm-wheels restamp repairs it; --replace gives it a new stamp"
+_RESTAMP_TIP = "rocm-wheels wheel restamp repairs it; --replace gives it a new stamp"
 
 
 @dataclass(frozen=True)
 class StampRequest:
-    """What a stamp shall say, for all wheels of a call (see ``rocm-wheels stamp --help``)."""
+    """What a stamp shall say, for all wheels of a call (see ``rocm-wheels wheel stamp --help``)."""
 
     targets: str = FROM_WHEEL
     label: str | None = None
@@ -316,7 +316,7 @@ class StampRequest:
             for option, value in (
                 ("--targets", self.targets != FROM_WHEEL),
                 ("--label", self.label not in (None, "null")),
-                ("--rocm-version", self.rocm_version is not None),
+                ("--rocm", self.rocm_version is not None),
                 ("--allow-claim", self.allow_claim),
             )
             if value
@@ -359,7 +359,7 @@ def plan_stamps(
     ``wheel_targets`` is what is known of the device code of wheels already; that of others is read.
     """
     if not wheels:
-        raise UsageError("no wheels were named", tip="for example: rocm-wheels stamp dist/torch-*.whl")
+        raise UsageError("no wheels were named", tip="for example: rocm-wheels wheel stamp dist/torch-*.whl")
     facts = [read_wheel_facts(wheel) for wheel in wheels]
     for wheel_facts in facts:
         _require_stampable(wheel_facts, replace=request.replace)
@@ -443,7 +443,7 @@ def _require_stampable(wheel: WheelFacts, *, replace: bool) -> None:
     if marked := [requirement for requirement in wheel.requirements if has_variant_marker(requirement)]:
         raise DataError(
             f"{wheel.path}: METADATA has a variant marker, which no installer reads: {marked[0]}",
-            tip="rocm-wheels restamp decides such requirements for the wheel",
+            tip="rocm-wheels wheel restamp decides such requirements for the wheel",
         )
 
 
@@ -555,14 +555,14 @@ def restamp_index(path: Path, request: RestampRequest) -> tuple[VariantMetadata,
 
 def _read_old_document(wheel: WheelFacts) -> OldDocument:
     if wheel.document is None:
-        raise DataError(f"{wheel.path} has no {VARIANT_FILE_NAME}", tip="rocm-wheels stamp makes one")
+        raise DataError(f"{wheel.path} has no {VARIANT_FILE_NAME}", tip="rocm-wheels wheel stamp makes one")
     if wheel.name.label is None:
         raise DataError(
             (
                 f"{wheel.path} has a {VARIANT_FILE_NAME} and no label in its name: installers "
                 "take it for a plain wheel"
             ),
-            tip="rocm-wheels stamp --replace makes a variant of it",
+            tip="rocm-wheels wheel stamp --replace makes a variant of it",
         )
     return read_any_format(wheel.document, name=f"{wheel.path}: {VARIANT_FILE_NAME}", label=wheel.name.label)
 

@@ -267,7 +267,7 @@ def _python_tag(version: str) -> str:
 def _missing_environment_error(sdk: SdkRequest, workspace: Workspace) -> UsageError:
     return UsageError(
         f"no build environment with rocm{sdk.rocm_spec} for {sdk.python} is in {workspace.environments}",
-        tip="add --install-rocm, or run install-rocm with the same --rocm-sdk-version first",
+        tip="add --install-rocm, or run install-rocm with the same --rocm first",
     )
 
 

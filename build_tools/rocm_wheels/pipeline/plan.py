@@ -290,7 +290,7 @@ def _check_folders(request: WheelsRequest, projects: Sequence[Project]) -> None:
 def _list_unused_options(request: SdkRequest) -> list[str]:
     """Name the options given that say where ROCm packages would come from."""
     option_values = {
-        "--index-url": request.index_url,
+        "--rocm-index": request.index_url,
         "--find-links": request.find_links,
         "--rocm-extras": request.extras,
     }
@@ -299,7 +299,7 @@ def _list_unused_options(request: SdkRequest) -> list[str]:
 
 PLAN_FORMAT = 1
 _STEP_ID = re.compile(r"\w[\w.-]*")
-_ADDRESS_OPTIONS = {"index_url": "--index-url", "find_links": "--find-links"}
+_ADDRESS_OPTIONS = {"index_url": "--rocm-index", "find_links": "--find-links"}
 _REQUEST_ADAPTER = TypeAdapter(WheelsRequest)
 
 

@@ -408,7 +408,7 @@ def check_sdk_targets(subject: PreflightSubject) -> Iterator[Finding]:
             "warning",
             f"the installed ROCm serves {', '.join(sorted(served))}: its libraries have no kernels for"
             f" {', '.join(missing)}",
-            "install the ROCm packages of these targets (--rocm-extras device-…, or another --index-url)",
+            "install the ROCm packages of these targets (--rocm-extras device-…, or another --rocm-index)",
         )
 
 

@@ -158,6 +158,6 @@ def select_projects(request: WheelsRequest) -> list[Project]:
         )
         raise UsageError(
             f"there is nothing to build; looked for source trees at\n{searched}",
-            tip="run repos/pytorch_torch_repo.py checkout first, or give --root-checkout-dir",
+            tip="run repos/pytorch_torch_repo.py checkout first, or give --source-dir",
         )
     return sort_projects(selected)

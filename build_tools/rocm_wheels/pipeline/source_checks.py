@@ -128,7 +128,7 @@ class LockedBuild:
         if self.lock.rocm is not None and Version(version) != Version(self.lock.rocm):
             raise UsageError(
                 f"ROCm {version} is installed, and {self.path} says {self.lock.rocm}",
-                tip=f"install that one (--install-rocm), or make a lock with --rocm-version {version}",
+                tip=f"install that one (--install-rocm), or make a lock with --rocm {version}",
             )
 
 
@@ -174,7 +174,7 @@ def _locked_rocm_specifier(file: LockFile, request: WheelsRequest) -> str:
         return specifier
     if not SpecifierSet(specifier).contains(locked, prereleases=True):
         raise UsageError(
-            f"--rocm-sdk-version {specifier!r} contradicts {file.path}, which says ROCm {locked}",
+            f"--rocm {specifier!r} contradicts {file.path}, which says ROCm {locked}",
             tip="leave it out: the lock says which",
         )
     return f"=={locked}"
@@ -272,7 +272,9 @@ def _repair_command(file: LockFile, request: WheelsRequest, wrong: Mapping[str, 
         else:
             elsewhere.append(f"its script's checkout --lock {file.path} --checkout-dir {tree}")
     lines = [
-        "`" + format_command(["rocm-wheels", "checkout", "--lock", file.path, "--repo", folder, *names]) + "`"
+        "`"
+        + format_command(["rocm-wheels", "checkout", "--lock", file.path, "--source-dir", folder, *names])
+        + "`"
         for folder, names in folders.items()
     ]
     return " and ".join([*lines, *elsewhere]) or "leave out what is not in the lock, or make the lock with it"

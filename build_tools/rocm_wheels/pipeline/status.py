@@ -11,12 +11,11 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 
 from rocm_wheels.core import (
-    align_rows,
     can_draw,
     format_duration,
     format_markdown_table,
@@ -406,15 +405,13 @@ def _format_targets(row: SummaryRow) -> str:
 def format_summary(rows: Sequence[SummaryRow], *, width: int | None = None) -> str:
     """Write the table in aligned columns, or as some lines a wheel where ``width`` is too small for that.
 
-    Names and digests are whole, to be copied; only a table that would fit but for them has 12
-    digits of each digest.
+    Names are whole, to be copied; digests are in JSON and Markdown only.
     """
-    short = [replace(row, sha256=row.sha256[:12]) for row in rows]
-    for table_rows in (rows, short):
-        cells = [format_cells(row) for row in table_rows]
-        if width is None or max(map(len, align_rows([SUMMARY_HEADERS, *cells]))) <= width:
-            return format_table(SUMMARY_HEADERS, cells)
-    return format_table(SUMMARY_HEADERS, [format_cells(row) for row in rows], width=width)
+    digest = SUMMARY_HEADERS.index("sha256")
+    header, *cells = (
+        (*line[:digest], *line[digest + 1 :]) for line in (SUMMARY_HEADERS, *map(format_cells, rows))
+    )
+    return format_table(header, cells, width=width)
 
 
 def format_markdown_summary(rows: Sequence[SummaryRow]) -> str:

@@ -271,7 +271,7 @@ def find_line(
         )
     if find_set_platform(old) != find_set_platform(new):
         message = " and ".join(f"{end.id} is for {find_set_platform(end)}" for end in ends)
-        tip = "name two sets of one platform: `rocm-wheels releases STORE` says which set is for which"
+        tip = "name two sets of one platform: `rocm-wheels set list STORE` says which set is for which"
         raise ReleaseError(f"there is no line between them: {message}", tip=tip)
     if old.layout == "variants":
         tip = "bisect the plain wheels that they were made of"

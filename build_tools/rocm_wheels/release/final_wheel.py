@@ -152,23 +152,19 @@ def _parse_rocm_rename(document: SetDocument, word: str) -> tuple[str, str]:
     if not equals:
         if len(rocms) != 1:
             listed = ", ".join(rocms) or "of no version that its lock names"
-            raise UsageError(f"the set is for ROCm {listed}", tip="name it with --rocm-version OLD=NEW")
+            raise UsageError(f"the set is for ROCm {listed}", tip="name it with --rocm OLD=NEW")
         old, new = rocms[0], word
     if old not in rocms:
         raise UsageError(
             f"the set has no ROCm {old}{suggest_name(old, rocms)}", tip=f"it has {', '.join(rocms)}"
         )
-    before, after = _parse_version(old, "the ROCm of the set"), _parse_version(new, f"--rocm-version {word}")
+    before, after = _parse_version(old, "the ROCm of the set"), _parse_version(new, f"--rocm {word}")
     if (before.epoch, before.release) != (after.epoch, after.release):
         raise UsageError(f"ROCm {old} cannot become {new}: that is another ROCm, to be built with")
     if before.local and not after.local:
-        raise UsageError(
-            f"ROCm {old} would lose its label", tip=f"say all: --rocm-version {new}+{before.local}"
-        )
+        raise UsageError(f"ROCm {old} would lose its label", tip=f"say all: --rocm {new}+{before.local}")
     if after.is_prerelease or after == before:
-        raise UsageError(
-            f"--rocm-version {word}: {new} is {'a pre-release' if after != before else 'the old one'}"
-        )
+        raise UsageError(f"--rocm {word}: {new} is {'a pre-release' if after != before else 'the old one'}")
     return old, new
 
 
@@ -218,13 +214,13 @@ def _find_duplicate(versions: Iterable[Version]) -> Version | None:
     return None
 
 
-KEEP_TARGETS_OPTION = "--keep-targets"
+KEEP_TARGETS_OPTION = "--keep-gfx"
 _DEVICE_PROJECT = re.compile(r"(?:.*-)?device-(?P<gfx>gfx[0-9a-f]+x?)")
 _EXTRA_IN_MARKER = re.compile(r"""extra\s*==\s*["'](?P<extra>[^"']+)["']""")
 
 
 def read_keep_list(text: str, document: SetDocument) -> tuple[str, ...]:
-    """Return the targets of ``--keep-targets``, families expanded. Raises UsageError for one without code."""
+    """Return the targets of ``--keep-gfx``, families expanded. Raises UsageError for one without code."""
     targets = tuple(
         dict.fromkeys(
             strip_features(target) for target in parse_targets(text, input_name=KEEP_TARGETS_OPTION)

@@ -339,11 +339,11 @@ _ANY_EVIDENCE_AGE = timedelta(days=36500)
 _GPU_EVIDENCE_KINDS: tuple[EvidenceKind, ...] = ("smoke", "tests")
 _TEST_COMMANDS = {
     "smoke": (
-        " (build_tools/run_pytorch_smoke_tests.py --amdgpu-family GFX --require-gpu --wheels WHEELS)",
+        " (build_tools/run_pytorch_smoke_tests.py --family GFX --require-gpu --wheels WHEELS)",
         "smoke-results/results.json",
     ),
     "tests": (
-        " (build_tools/run_pytorch_tests.py --amdgpu-family GFX --wheels WHEELS)",
+        " (build_tools/run_pytorch_tests.py --family GFX --wheels WHEELS)",
         "torch-test-results",
     ),
 }
@@ -470,7 +470,9 @@ def _apply_exceptions(case: GateCase, result: RuleResult, *, some: bool) -> Rule
             f"a machine with a {result.gfx}",
         )
     run, results = _TEST_COMMANDS[result.rule]
-    add = f"rocm-wheels evidence add STORE --set {document.id} --from {results}".replace("GFX", result.gfx)
+    add = f"rocm-wheels set evidence add STORE --set {document.id} --from {results}".replace(
+        "GFX", result.gfx
+    )
     tip = f"run {_TEST_NAMES[result.rule]} on {runner}{run.replace('GFX', result.gfx)}, then: {add}"
     return case.apply_waivers(replace(result, why=why, tip=tip))
 
@@ -516,7 +518,7 @@ _MOST_CELLS_SHOWN = 5
 _FILE_CHECK_COMMANDS = {
     "verify": ("rocm-wheels verify --json WHEELS > RESULTS", ""),
     "resolver": (
-        "rocm-wheels resolve-check INDEX WHEELS --json > RESULTS",
+        "rocm-wheels index resolve-check INDEX WHEELS --json > RESULTS",
         " --wheels WHEELS",
     ),  # no hashes in it
 }
@@ -637,7 +639,7 @@ def _judge_files(case: GateCase, kind: EvidenceKind, rule: FreshRule) -> RuleRes
     weighed = weigh_evidence(kind, None, case.evidence, measure)
     result = RuleResult(kind, "fail", "", "", list_deciding_ids(weighed), list_overcome_ids(weighed))
     command, more = _FILE_CHECK_COMMANDS[kind]
-    tip = f"{command}, then: rocm-wheels evidence add STORE --set {document.id} --from RESULTS{more}"
+    tip = f"{command}, then: rocm-wheels set evidence add STORE --set {document.id} --from RESULTS{more}"
     uncovered = [file.name for file in files if file.sha256 not in weighed.covered]
     if weighed.failing:
         why = describe_failures(weighed)

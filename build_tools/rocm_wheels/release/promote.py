@@ -105,7 +105,7 @@ def make_pending_error(channel: Channel) -> ReleaseError:
     if pending.action == "abandon":
         tip = f"wait for it; if that run is gone, finish it: {_undo_command(channel)}"
     if pending.action == "refresh":
-        tip = "wait for it; if that run is gone, `rocm-wheels refresh STORE` finishes it"
+        tip = "wait for it; if that run is gone, `rocm-wheels set refresh STORE` finishes it"
     return ReleaseError(f"{channel.channel} of {channel.family} is being changed: {pending}", tip=tip)
 
 
@@ -126,7 +126,7 @@ def make_busy_error(channel: Channel) -> ReleaseError:
 def _undo_command(channel: Channel) -> str:
     assert channel.pending is not None
     options = f"--channel {channel.channel} --family {channel.family} --set {channel.pending.sets[0]}"
-    return f"rocm-wheels promote STORE {options} --abandon"
+    return f"rocm-wheels set promote STORE {options} --abandon"
 
 
 _CLAIM_ATTEMPTS = 5
@@ -278,7 +278,7 @@ class Promoter:
             pending = record.channel.pending
             if pending is None:
                 message = f"nothing is pending on {self.channel} of {record.channel.family}"
-                raise ReleaseError(message, tip="to take away what was promoted: rocm-wheels demote")
+                raise ReleaseError(message, tip="to take away what was promoted: rocm-wheels set demote")
             if set_id not in pending.sets:
                 raise make_pending_error(record.channel)
             if pending.action == "abandon":

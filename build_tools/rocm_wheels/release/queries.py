@@ -261,7 +261,7 @@ def list_queried_families(query: StoreQuery) -> list[str]:
         return present
     if query.family not in present:
         message = f"there are no sets of {query.family} in {query.store.url}"
-        tip = f"it has {', '.join(present)}" if present else "rocm-wheels stage puts sets there"
+        tip = f"it has {', '.join(present)}" if present else "rocm-wheels set stage puts sets there"
         raise ReleaseError(f"{message}{suggest_name(query.family, present)}", tip=tip)
     return [query.family]
 

@@ -548,7 +548,7 @@ def _read_support(store: Store, paths: FamilyPaths) -> SupportDocument | None:
     try:
         return SupportDocument.model_validate_json(content)
     except ValidationError as cause:
-        tip = f"`rocm-wheels refresh {store.url} --family {paths.family}` makes it again"
+        tip = f"`rocm-wheels set refresh {store.url} --family {paths.family}` makes it again"
         raise ReleaseError(f"{store.url_of(path)} is damaged", tip=tip) from cause
 
 

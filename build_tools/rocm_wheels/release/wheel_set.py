@@ -257,7 +257,7 @@ def read_set(
         ids = list(list_set_ids(store, family, area=area, layout=layout))
         raise ReleaseError(
             f"there is no set {set_id} of {family}{suggest_name(set_id, ids)}",
-            tip=f"`rocm-wheels releases {store.url}` lists those that are there",
+            tip=f"`rocm-wheels set list {store.url}` lists those that are there",
         ) from cause
     return parse_set(content, where=store.url_of(path), expected=set_id)
 
@@ -284,7 +284,7 @@ def find_set(
     """
     if not set_id:
         raise UsageError(
-            "the id of the set is empty", tip=f"`rocm-wheels releases {store.url}` lists the sets"
+            "the id of the set is empty", tip=f"`rocm-wheels set list {store.url}` lists the sets"
         )
     names = layout or load_layout()
     matches = [
@@ -301,7 +301,7 @@ def find_set(
         where = f" of {family}" if family else ""
         raise ReleaseError(
             f"there is no set {set_id}{where} in {store.url}",
-            tip=f"`rocm-wheels releases {store.url}` lists those that are there",
+            tip=f"`rocm-wheels set list {store.url}` lists those that are there",
         )
     raise ReleaseError(
         (

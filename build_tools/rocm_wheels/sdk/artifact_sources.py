@@ -129,7 +129,7 @@ def _select_for_gpus(
         available = ", ".join(sort_targets(families)) or "no GPU in particular"
         raise SdkError(
             f"no artifact for {', '.join(missing)} in {where}; there are some for {available}",
-            tip="name targets that the build has with --amdgpu-targets, or another run",
+            tip="name targets that the build has with --gfx, or another run",
         )
     meant = {GENERIC} | required | others
     return [archive for archive in archives if strip_features(archive.family) in meant]

@@ -74,7 +74,7 @@ class EnvironmentSpec:
             SpecifierSet(self.rocm_spec)
         except InvalidSpecifier as cause:
             raise SdkError(
-                f"--rocm-sdk-version {self.rocm_spec!r} is not a version specifier",
+                f"--rocm {self.rocm_spec!r} is not a version specifier",
                 tip="it begins with an operator: '==7.1.0', '>=7.0,<8'",
             ) from cause
         for extra in self.extras:
@@ -451,7 +451,7 @@ def _check_extras(python: Path, spec: EnvironmentSpec, env: Mapping[str, str]) -
     if missing:
         raise SdkError(
             f"the rocm that fits {spec.requirement} has no extra {', '.join(missing)}",
-            tip=f"it has {', '.join(sorted(available)) or 'none: is it the ROCm of AMD? check --index-url'}",
+            tip=f"it has {', '.join(sorted(available)) or 'none: is it the ROCm of AMD? check --rocm-index'}",
         )
 
 

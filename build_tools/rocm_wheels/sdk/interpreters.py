@@ -181,7 +181,7 @@ def _suggest_fix(output: str) -> str | None:
     if "externally managed" in low:
         return "this Python belongs to the system; use a virtual environment, or leave --current-env out"
     if "no solution found" in low or "not found in the package registry" in low:
-        return "check --rocm-sdk-version, --rocm-extras, --index-url and --find-links; --pre for pre-releases"
+        return "check --rocm, --rocm-extras, --rocm-index and --find-links; --pre for pre-releases"
     if "no virtual environment" in low or "no interpreter found" in low:
         return "check that this Python exists and runs"
     if any(word in low for word in _NETWORK):

@@ -76,6 +76,7 @@ from .patches import save_patches as save_patches
 from .pins import ONE_PROJECT_OPTIONS as ONE_PROJECT_OPTIONS
 from .pins import SEVERAL_PROJECTS_OPTIONS as SEVERAL_PROJECTS_OPTIONS
 from .pins import FolderFiles as FolderFiles
+from .pins import OptionNames as OptionNames
 from .pins import Pin as Pin
 from .pins import choose_pin as choose_pin
 from .pins import parse_pin_commit as parse_pin_commit

@@ -242,7 +242,7 @@ def ensure_folder(folder: Path) -> Iterator[None]:
     above = created[-1].parent if created else folder
     for path in (*created, above):
         if os.path.lexists(path) and not path.is_dir():
-            raise SourceError(f"{path} is not a folder", tip="name another one with --repo")
+            raise SourceError(f"{path} is not a folder", tip="name another one with --source-dir")
     folder.mkdir(parents=True, exist_ok=True)
     try:
         yield

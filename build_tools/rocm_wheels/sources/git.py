@@ -60,7 +60,7 @@ def find_advice(output: str, damaged: str = "") -> str | None:
     if damaged and _DAMAGE.search(local_output):
         return (
             f"{damaged} is damaged; `git fsck` says more. Move it away, "
-            "or check out into another folder with --repo"
+            "or check out into another folder with --source-dir"
         )
     return next((tip for words, tip in _ADVICE if words.search(local_output)), None)
 

@@ -96,7 +96,7 @@ def refuse_own_work(parts: Sequence[TreePart], state: CheckoutState | None) -> b
         raise SourceError(
             _format_list(f"{parts[0].git.directory} has changes of yours", files),
             tip="keep them with `git stash -u` in that repository, or move the files away; "
-            "or check out into another folder with --repo",
+            "or check out into another folder with --source-dir",
         )
     return not changed and not any(part.hidden for part in parts)
 

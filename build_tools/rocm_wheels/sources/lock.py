@@ -245,7 +245,7 @@ def format_manifest(lock: Lock, therock: ManifestEntry | None = None) -> str:
     if lock.rocm is None:
         raise UsageError(
             "a manifest says which ROCm its wheels carry, and the lock names none",
-            tip="make the lock with --rocm-version",
+            tip="make the lock with --rocm",
         )
     suffix = make_version_suffix(lock.rocm)
     data: dict[str, Any] = {_VERSION_KEY: 1}
@@ -290,7 +290,7 @@ def _read_rocm_version(version: str | None) -> str | None:
 # letters that JSON may hold as they are and YAML may not (YAML 1.1, c-printable and line breaks)
 _NO_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _LOCK_TIP = "name another file"
-_MISSING_LOCK_TIP = "create it with `rocm-wheels lock -o FILE`, or name another file"
+_MISSING_LOCK_TIP = "create it with `rocm-wheels lock make -o FILE`, or name another file"
 _OWN_KEYS = {"lock_version", "projects"}
 
 
@@ -325,7 +325,7 @@ def read_lock(path: Path) -> Lock:
     try:
         return parse_lock(read_text_file(path, tip=_LOCK_TIP, missing_tip=_MISSING_LOCK_TIP), name=str(path))
     except DataError as error:
-        error.tip = error.tip or "correct it, or make another one with `rocm-wheels lock -o FILE`"
+        error.tip = error.tip or "correct it, or make another one with `rocm-wheels lock make -o FILE`"
         raise
 
 
@@ -333,7 +333,7 @@ def parse_lock(text: str, *, name: str) -> Lock:
     """Read the text of a lock or a manifest; ``name`` stands for the file in messages (see ``read_lock``)."""
     keys = parse_record(text, _LockKeys, name=name).model_extra or {}
     if not keys:
-        raise DataError(f"{name} is empty", tip="make a lock with `rocm-wheels lock -o FILE`")
+        raise DataError(f"{name} is empty", tip="make a lock with `rocm-wheels lock make -o FILE`")
     if not keys.keys() & _OWN_KEYS and looks_like_manifest(keys):
         return parse_manifest(text, name=name)
     return Lock.model_validate(dict(parse_record(text, _CheckedLock, name=name)))
@@ -441,7 +441,7 @@ def read_locked_pin(file: LockFile, name: str, *, origin: str | None = None) -> 
     locked = file.project(name)
     why = f"lock {file.path}"
     if origin is not None:
-        why += "; origin: --gitrepo-origin"
+        why += "; origin: --origin"
     return Pin(origin or locked.origin, locked.ref, why, locked.commit)
 
 

@@ -216,7 +216,7 @@ def resolve_ref(
     ref: str,
     *,
     transport: Transport,
-    options: tuple[str, str] = ("--gitrepo-origin", "--repo-hashtag"),
+    options: tuple[str, str] = ("--origin", "--ref"),
 ) -> tuple[str, str]:
     """Ask ``origin`` what ``ref`` is; return (commit, what to fetch). A commit id is not asked for.
 

@@ -177,7 +177,7 @@ def _require_names(names: Iterable[str]) -> None:
         try:
             _check_name(name)
         except ValueError as cause:
-            tip = "name the folder above it with --repo"
+            tip = "name the folder above it with --source-dir"
             raise SourceError(str(cause), tip=tip) from None
 
 
@@ -299,7 +299,7 @@ def _compare_with_folder(
             outcome[name] = "there already"
         else:
             raise SourceError(
-                f"{target} is there, and holds something else", tip="name another folder with --repo"
+                f"{target} is there, and holds something else", tip="name another folder with --source-dir"
             )
     return outcome
 

@@ -26,7 +26,7 @@ from rocm_wheels.models import Platform, Project, ProjectSource
 if TYPE_CHECKING:
     from rocm_wheels.models import TorchLine
 
-REF_OPTION = "--repo-hashtag"
+REF_OPTION = "--ref"
 _UNREADABLE_TIP = "is it a torch tree? Correct the file, or name another torch tree"
 _MOST_LETTERS = 160  # letters of a line that cannot be understood
 _PIN_COMMIT = re.compile(r"[0-9a-fA-F]{40}")
@@ -196,13 +196,13 @@ class OptionNames:
     """
 
     ref: str = REF_OPTION
-    origin: str = "--gitrepo-origin"
+    origin: str = "--origin"
     folder: str = "--checkout-dir"
-    torch: str = "check out torch first (--torch-dir says where it is)"
+    torch: str = "check out torch first (--pytorch-dir says where it is)"
 
 
 ONE_PROJECT_OPTIONS = OptionNames()
-SEVERAL_PROJECTS_OPTIONS = OptionNames(ref="--lock", origin="", folder="--repo")
+SEVERAL_PROJECTS_OPTIONS = OptionNames(ref="--lock", origin="", folder="--source-dir")
 
 
 @dataclass(frozen=True)

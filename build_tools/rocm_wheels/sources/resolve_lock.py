@@ -574,7 +574,7 @@ def check_rocm_version(rocm: str, line: TorchLine | None) -> None:
         version = Version(rocm)
     except InvalidVersion:
         raise UsageError(
-            f"--rocm-version {rocm!r} is not a version (PEP 440)", tip="for example: 7.10.0a20260501"
+            f"--rocm {rocm!r} is not a version (PEP 440)", tip="for example: 7.10.0a20260501"
         ) from None
     if line is None or not line.rocm.list_versions():
         return

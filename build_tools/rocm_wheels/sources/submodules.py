@@ -390,7 +390,7 @@ def _remove_beginning(folder: Path) -> None:
     if names and not names & {"objects", "refs", "config", "config.lock"}:
         raise SourceError(
             f"{folder} is to be a submodule's repository, and others are in it already: {sorted(names)[0]}",
-            tip="check out into another folder with --repo",
+            tip="check out into another folder with --source-dir",
         )
     shutil.rmtree(folder)
 

@@ -97,7 +97,7 @@ def inspect_target_python(
     looking_script: Path,
     env: Mapping[str, str],
     *,
-    option: str = "--target-python",
+    option: str = "--python",
     device: str = "",
     limit: float = 180.0,
 ) -> TargetPython:
@@ -147,7 +147,7 @@ def require_torch(target: TargetPython) -> None:
     if "torch" in target.missing:
         raise ChecksError(
             f"torch is not installed in {target.python}",
-            tip="name the Python that has it: --target-python .venv/bin/python",
+            tip="name the Python that has it: --python .venv/bin/python",
         )
 
 

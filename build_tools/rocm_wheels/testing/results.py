@@ -628,7 +628,7 @@ def describe_next_command(results: TorchResults, folder: Path) -> str:
         return "the results name no wheel, so they are evidence for none: --wheels says what is installed"
     if not results.counts:
         return "no evidence: no test was run"
-    words = ["rocm-wheels", "evidence", "add", "STORE", "--set", "ID", "--from", str(folder)]
+    words = ["rocm-wheels", "set", "evidence", "add", "STORE", "--set", "ID", "--from", str(folder)]
     line = f"evidence: {format_command(words)}"
     return f"a gate takes them for no whole run: {results.of.doubt}\n{line}" if results.of.doubt else line
 

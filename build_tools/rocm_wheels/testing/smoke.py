@@ -303,7 +303,7 @@ _LENT_PYTHON = (3, 10)  # older ones cannot run our pytest
 class SmokeRequest:
     """What is to be tested: the torch of ``python``, by the tests in ``folder``, on which GPUs.
 
-    ``targets`` are those of ``--amdgpu-family``, None for any. ``wheels`` are files or folders of the wheels
+    ``targets`` are those of ``--family``, None for any. ``wheels`` are files or folders of the wheels
     that are installed. ``words`` go to pytest, which runs in ``folder``. ``limit``: seconds for each test,
     None as the tests say; all limits are multiplied by ``scale``.
     """

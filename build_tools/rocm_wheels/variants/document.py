@@ -118,7 +118,7 @@ LABEL_PATTERN = VALUE_PATTERN
 _PLUGIN_API_PATTERN = re.compile(r"[\w.]+(?::[\w.]+)?", re.ASCII)
 _BUILTINS = ("abi_dependency",)
 _PROVIDER_KINDS = ("requires", "static-properties", "builtin")
-_REPAIR_TIP = "rocm-wheels restamp repairs what was written for earlier formats"
+_REPAIR_TIP = "rocm-wheels wheel restamp repairs what was written for earlier formats"
 
 
 def raise_fault(name: str, key: str, message: str, *, tip: str | None = None) -> NoReturn:
@@ -342,7 +342,7 @@ def parse_wheel_document(content: bytes, *, name: str, label: str) -> VariantMet
         labels = ", ".join(sorted(document.variants)) or "none"
         raise DataError(
             f"{name}: variants: the file name says {label}, here is {labels}",
-            tip="a wheel states exactly its own variant; rocm-wheels restamp repairs it",
+            tip="a wheel states exactly its own variant; rocm-wheels wheel restamp repairs it",
         )
     return document
 

@@ -188,7 +188,7 @@ def refuse_foreign_files(target: Path, names: Set[str]) -> None:
         raise SdkError(
             f"{target} holds {', '.join(strangers[:3])}{' …' if strangers[3:] else ''},"
             " which this run does not make",
-            tip="give another --dest-dir, or remove these files",
+            tip="give another --output-dir, or remove these files",
         )
 
 

@@ -1,6 +1,6 @@
 """``variant`` (``build --packaging variant``): stamp a wheel's variant, in ``variants/`` of its folder.
 
-It is stamped for AMD's provider with the ROCm version of the run; ``rocm-wheels stamp`` has the other
+It is stamped for AMD's provider with the ROCm version of the run; ``rocm-wheels wheel stamp`` has the other
 choices. A wheel without device code serves what the torch of the run serves, and is stamped so: an
 installer that chose it for another machine would put it beside another torch.
 """
@@ -36,7 +36,7 @@ def settle_stamp_variant(planner: Planner, step: Step) -> Step:
         "output folder": ", ".join(map(str, folders)),
         "step": VARIANT_VERSION,
     }
-    return decide_verdict(planner, step, inputs, command="rocm-wheels stamp")
+    return decide_verdict(planner, step, inputs, command="rocm-wheels wheel stamp")
 
 
 def run_stamp_variant(step_run: StepRun) -> None:

@@ -147,7 +147,7 @@ def make_resolver_evidence(value: object, source: Path, submission: EvidenceSubm
     if not about:
         raise UsageError(
             f"{source} speaks of none of the wheels that were given: what was picked are others",
-            tip="check the wheels of the set: rocm-wheels resolve-check INDEX WHEELS --json",
+            tip="check the wheels of the set: rocm-wheels index resolve-check INDEX WHEELS --json",
         )
     bad = [
         f"{check.requirement}, Python {check.python}, {check.tool}: {(check.fault.splitlines() or [''])[0]}"
@@ -161,7 +161,7 @@ def make_resolver_evidence(value: object, source: Path, submission: EvidenceSubm
             counts,
             submission.require_set_hashes(about, source),
             source=source,
-            tool=result.tool or "rocm-wheels resolve-check",
+            tool=result.tool or "rocm-wheels index resolve-check",
             when=result.when,
             digest=hash_file(source) if result.when else "",
             detail=format_count(len(about), "wheel"),

@@ -1,0 +1,354 @@
+"""Commands, groups and options as all of rocm-wheels has them.
+
+A concept has one spelling in all commands (``CONCEPTS``); older ones, and those of other projects' scripts,
+are read as well and not shown. A command knows its words (``rocm install``), under which a configuration file
+has its options. A group imports a command only to run or to explain it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+from click.shell_completion import CompletionItem
+
+
+@dataclass(frozen=True)
+class Concept:
+    """What an option means wherever it stands, and the other spellings that are read for it.
+
+    ``completer``: a function of ``rocm_wheels.cli.completion`` that lists its values for a shell.
+    """
+
+    meaning: str
+    aliases: tuple[str, ...] = ()
+    completer: str = ""
+
+
+CONCEPTS: dict[str, Concept] = {
+    "--source-dir": Concept("folder that holds the source trees", ("--repo", "--root-checkout-dir")),
+    "--work-dir": Concept("environments, runs and build trees of builds"),
+    "--output-dir": Concept("folder that results are written to", ("--dest-dir",)),
+    "--output": Concept("file that the result is written to"),
+    "--lock": Concept("lock file"),
+    "--plan": Concept("plan file"),
+    "--project": Concept("projects that are meant", ("--only",), "list_projects"),
+    "--pytorch-dir": Concept("source tree of torch", ("--torch-dir",)),
+    "--ref": Concept("branch, tag or commit to check out", ("--repo-hashtag",)),
+    "--origin": Concept("repository to check out from", ("--gitrepo-origin",)),
+    "--line": Concept("release line of torch", ("--lines",), "list_lines"),
+    "--gfx": Concept(
+        "GPU targets",
+        ("--pytorch-rocm-arch", "--amdgpu-targets", "--targets"),
+        "list_targets",
+    ),
+    "--family": Concept("family of GPU targets", ("--families", "--amdgpu-family"), "list_families"),
+    "--rocm": Concept("version of ROCm", ("--rocm-version", "--rocm-sdk-version")),
+    "--torch": Concept("version of torch", ("--pytorch-version",)),
+    "--python": Concept("Python, by version or by path", ("--pythons", "--target-python")),
+    "--platform": Concept("linux or windows"),
+    "--index": Concept("index of the wheels of torch", ("--index-url",)),
+    "--rocm-index": Concept("index of the ROCm packages", ("--index-url",)),
+    "--dependency-index": Concept("index of everything else", ("--extra-index",)),
+    "--find-links": Concept("folder or page with packages"),
+    "--pre": Concept("take pre-releases too"),
+    "--cache-dir": Concept("folder of the installer's cache", ("--pip-cache-dir",)),
+    "--mirror-dir": Concept("folder of bare repositories that checkouts share"),
+    "--patch-dir": Concept("folder of the patch sets"),
+    "--retries": Concept("attempts after a failure of the network"),
+    "--timeout": Concept("longest wait"),
+    "--jobs": Concept("how many things at a time"),
+    "--set": Concept("set of a store"),
+    "--channel": Concept("channel of a store or index"),
+    "--policy": Concept("file of the channels' policies"),
+    "--store-layout": Concept("file with the names of a store's areas"),
+    "--layout": Concept("one set for each family, or one for all"),
+    "--wheels": Concept("wheels that are meant"),
+    "--local-version": Concept("local version of a wheel", ("--local",)),
+    "--build-tag": Concept("build tag of a wheel's name", ("--build",)),
+    "--kind": Concept("kinds of things that are meant", ("--what",)),
+    "--list-checks": Concept("list the checks, and stop", ("--list-faults",)),
+    "--dry-run": Concept("say what would be done, and do nothing"),
+    "--json": Concept("result as JSON"),
+}
+
+
+class Option(click.Option):
+    """An option that also reads the older spellings of its concept, and names the file a value came from."""
+
+    def __init__(self, *args: Any, aliases: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.concept = next((CONCEPTS[name] for name in self.opts if name in CONCEPTS), None)
+        self.aliases = tuple(aliases)
+
+    @property
+    def takes_list(self) -> bool:
+        """Tell whether one value is a list, by commas."""
+        return any(word in (self.metavar or "") for word in ("LIST", ",…"))
+
+    @property
+    def spelling(self) -> str:
+        """The long name that people and configuration files use, with its dashes."""
+        return next((name for name in self.opts if name in CONCEPTS), max(self.opts, key=len))
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Have the older spellings parsed too, where no other option of the command has that name."""
+        opts, secondary = self.opts, self.secondary_opts
+        taken = {name for param in ctx.command.params for name in (*param.opts, *param.secondary_opts)}
+        concept_aliases = self.concept.aliases if self.concept else ()
+        for alias in (*self.aliases, *concept_aliases):
+            positive, _, negative = alias.partition("/")
+            if positive not in taken:
+                self.opts = [*self.opts, positive]
+                self.secondary_opts = [*self.secondary_opts, *([negative] if negative else [])]
+        try:
+            super().add_to_parser(parser, ctx)
+        finally:
+            self.opts, self.secondary_opts = opts, secondary
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return the line of help, with the value of a configuration file where one has it."""
+        record = super().get_help_record(ctx)
+        origin = get_config_origin(ctx, self)
+        if record is None or origin is None:
+            return record
+        return record[0], f"{record[1]}  [{origin}]"
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        """Convert the value; an error names the place in the configuration file that the value is from."""
+        try:
+            return super().type_cast_value(ctx, value)
+        except click.BadParameter as wrong:
+            origin = get_config_origin(ctx, self)
+            if origin and ctx.get_parameter_source(str(self.name)) is ParameterSource.DEFAULT_MAP:
+                raise click.BadParameter(f"{wrong.message} ({origin})", ctx, self) from None
+            raise
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """List the values that begin so; of a list by commas, the last."""
+        if self.concept is None or not self.concept.completer:
+            return super().shell_complete(ctx, incomplete)
+        return complete_values(self.concept.completer, incomplete)
+
+
+def complete_values(completer: str, incomplete: str) -> list[CompletionItem]:
+    """Return what a function of ``completion`` lists, as far as it begins with the last word by commas."""
+    done, comma, start = incomplete.rpartition(",")
+    values = getattr(import_module("rocm_wheels.cli.completion"), completer)()
+    return [CompletionItem(f"{done}{comma}{value}") for value in values if value.startswith(start)]
+
+
+def complete_with(completer: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Return the ``shell_complete`` of an argument: what a function of ``completion`` lists."""
+    return lambda ctx, param, incomplete: complete_values(completer, incomplete)
+
+
+def get_config_origin(ctx: click.Context, param: click.Parameter) -> str | None:
+    """Return ``FILE:LINE: VALUE`` of an option that a configuration file sets for this command."""
+    origins: Mapping[str, str] = ctx.meta.get(_ORIGINS, {}).get(id(ctx.command), {})
+    return origins.get(str(param.name))
+
+
+_ORIGINS = "rocm_wheels.config_origins"
+CONFIG_FILE = "rocm_wheels.config_file"  # in a context's meta: what --config names
+
+
+def _set_verbosity(ctx: click.Context, param: click.Parameter, value: int | bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from rocm_wheels.core import set_log_level
+
+        set_log_level("quiet" if param.name == "quiet" else "detail")
+
+
+def _make_global_options() -> list[click.Parameter]:
+    return [
+        click.Option(
+            ["-v", "--verbose"],
+            is_flag=True,
+            expose_value=False,
+            callback=_set_verbosity,
+            help="Also show every command that is run.",
+        ),
+        click.Option(
+            ["-q", "--quiet"],
+            is_flag=True,
+            expose_value=False,
+            callback=_set_verbosity,
+            help="Show warnings, errors and results only.",
+        ),
+    ]
+
+
+class Command(click.Command):
+    """A command by all its words (``rocm install``): the last is its name, all are its section in a file."""
+
+    def __init__(self, name: str | None, *args: Any, **kwargs: Any) -> None:
+        words = (name or "").split()
+        super().__init__(words[-1] if words else None, *args, **kwargs)
+        self.context_settings.setdefault("help_option_names", ["-h", "--help"])
+        self.words = tuple(words)
+        self.global_options = _make_global_options()
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the command's own parameters, then those that every command has."""
+        return [*self.global_options, *super().get_params(ctx)]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the command's options, and below them those of every command."""
+        rows = [param.get_help_record(ctx) for param in self.params]
+        if records := [row for row in rows if row is not None]:
+            with formatter.section("Options"):
+                formatter.write_dl(records)
+        help_option = self.get_help_option(ctx)
+        common = [*self.global_options, *([help_option] if help_option else [])]
+        records = [row for param in common if (row := param.get_help_record(ctx)) is not None]
+        with formatter.section("Global options"):
+            formatter.write_dl(records)
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Begin with what a configuration file says of this command. Raises DataError."""
+        if self.words and not isinstance(self, click.Group):
+            from rocm_wheels.cli.config import read_command_defaults
+
+            named = parent.meta.get(CONFIG_FILE) if parent else None
+            values, origins = read_command_defaults(self, named)
+            given = (parent.default_map or {}).get(info_name or "") if parent else None
+            extra["default_map"] = {**values, **(given or {})}
+            self._origins = {key: origin for key, origin in origins.items() if key not in (given or {})}
+        return super().make_context(info_name, args, parent, **extra)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Note where values come from, then parse."""
+        ctx.meta.setdefault(_ORIGINS, {})[id(self)] = getattr(self, "_origins", {})
+        return super().parse_args(ctx, args)
+
+
+# name: (module:attribute under rocm_wheels.cli, one line for --help)
+Commands = Mapping[str, tuple[str, str]]
+
+
+class Group(Command, click.Group):
+    """A group that may know its commands by name only, and imports one to run or to explain it.
+
+    ``lazy`` is the table of them; ``sections`` are headings of the help with names; ``aliases`` are older
+    names, which are read and not listed: the words below this group. ``default``: what is meant by options
+    without a name of a command (the group was once a command), and ``default_when_bare`` by nothing at all.
+    """
+
+    command_class = Command
+
+    def __init__(
+        self,
+        *args: Any,
+        lazy: Commands | None = None,
+        sections: Mapping[str, Sequence[str]] | None = None,
+        aliases: Mapping[str, str] | None = None,
+        default: str | None = None,
+        default_when_bare: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._lazy = dict(lazy or {})
+        self._sections = sections
+        self._aliases = dict(aliases or {})
+        self._default = default
+        self._default_when_bare = default_when_bare
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names, in the order of the work."""
+        return [*self._lazy, *self.commands]
+
+    def list_aliases(self) -> dict[str, str]:
+        """Return the older names with the words that they stand for."""
+        return dict(self._aliases)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command, or ``None`` when there is none of that name."""
+        if cmd_name in self._aliases:
+            command: click.Command | None = self
+            for word in self._aliases[cmd_name].split():
+                command = command.get_command(ctx, word) if isinstance(command, Group) else None
+            return command
+        if cmd_name not in self._lazy:
+            return self.commands.get(cmd_name)
+        module, _, attribute = self._lazy[cmd_name][0].partition(":")
+        loaded: click.Command = getattr(import_module(f"rocm_wheels.cli.{module}"), attribute)
+        return loaded
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands, under their headings where there are some, without importing them."""
+        sections = self._sections or {"Commands": self.list_commands(ctx)}
+        width = max(map(len, self.list_commands(ctx)), default=0)
+        for heading, names in sections.items():
+            with formatter.section(heading):
+                rows = [(name.ljust(width), self._describe_command(name)) for name in names]
+                formatter.write_dl(rows)
+
+    def _describe_command(self, name: str) -> str:
+        if name in self._lazy:
+            return self._lazy[name][1]
+        return self.commands[name].get_short_help_str(120)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, then the commands."""
+        Command.format_options(self, ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the default command where options stand without one."""
+        own = {name for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts)}
+        options_first = bool(args) and args[0].startswith("-") and args[0].partition("=")[0] not in own
+        if self._default and (options_first or (not args and self._default_when_bare)):
+            args = [self._default, *args]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; a name that is nearly one is named in the error."""
+        names = [*self.list_commands(ctx), *self._aliases]
+        if args and args[0] not in names and not args[0].startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(args[0], names, n=1)
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            ctx.fail(f"No such command '{args[0]}'.{hint}")
+        return super().resolve_command(ctx, args)
+
+
+Group.group_class = Group
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def option(*param_decls: str, **attrs: Any) -> Callable[[F], F]:
+    """Return what adds an ``Option`` to a command."""
+    return click.option(*param_decls, cls=Option, **attrs)
+
+
+def command(words: str, *, cls: type[Command] = Command, **attrs: Any) -> Callable[[Any], Command]:
+    """Return what makes a ``Command`` of a function; ``words`` are all that people type before options."""
+    return click.command(words, cls=cls, **attrs)
+
+
+def group(words: str, **attrs: Any) -> Callable[[Any], Group]:
+    """Return what makes a ``Group`` of a function."""
+    return click.group(words, cls=Group, **attrs)
+
+
+def list_project_aliases(project: str, pattern: str) -> tuple[str, ...]:
+    """Return an option of a project by the name of its wheel: ``--torchaudio-dir`` for ``pytorch_audio``."""
+    if not project.startswith("pytorch"):
+        return ()
+    return (pattern.format(project.replace("pytorch_", "torch").replace("pytorch", "torch")),)
+
+
+def list_options(command: click.Command) -> Iterable[Option]:
+    """Return the options that people can give to a command, hidden ones left out."""
+    return [param for param in command.params if isinstance(param, Option) and not param.hidden]

@@ -1,0 +1,346 @@
+"""The configuration file: ``rocm-wheels.toml``, or ``[tool.rocm-wheels]`` of a ``pyproject.toml``.
+
+Looked for from the current folder upward; ``ROCM_WHEELS_CONFIG`` or ``--config`` names another (empty: none).
+A table is a command (``[build]``, ``[rocm.install]``), its keys are options without their dashes. Keys above
+the first table are options of all commands that have them, as far as they are a concept of several commands.
+The command line wins, then variables, then the command's table, then the keys above. Relative paths are
+relative to the file's folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from rocm_wheels.cli.command import (
+    CONCEPTS,
+    CONFIG_FILE,
+    Command,
+    Group,
+    Option,
+    get_config_origin,
+    group,
+    list_options,
+    option,
+)
+from rocm_wheels.core import DataError, UsageError, suggest_name
+
+CONFIG_NAME = "rocm-wheels.toml"
+_VARIABLE = "ROCM_WHEELS_CONFIG"
+_PROJECT_TABLE = ("tool", "rocm-wheels")
+_HEADER = re.compile(r"\s*\[\s*(?P<words>[^\[\]]+?)\s*\]\s*(#.*)?$")
+_KEY = re.compile(r"""\s*(?P<key>[\w.-]+|"[^"]*"|'[^']*')\s*=""")
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """A file with options: ``table`` as it was read, ``lines`` by the words of a table and a key."""
+
+    path: Path
+    table: Mapping[str, Any]
+    lines: Mapping[tuple[str, ...], int]
+
+    def locate(self, *words: str) -> str:
+        """Return FILE:LINE of a key or a table."""
+        line = next((self.lines[words[:n]] for n in range(len(words), 0, -1) if words[:n] in self.lines), 1)
+        return f"{_shorten_path(self.path)}:{line}"
+
+
+def find_config_file(folder: Path, env: Mapping[str, str], named: str | None = None) -> ConfigFile | None:
+    """Return the file that holds for a folder, if there is one. Raises UsageError and DataError.
+
+    ``named``: what ``--config`` says; it wins over ``ROCM_WHEELS_CONFIG``; empty text means no file at all.
+    """
+    name, origin = (named, "--config") if named is not None else (env.get(_VARIABLE), _VARIABLE)
+    if name is not None:
+        if not name:
+            return None
+        if not Path(name).is_file():
+            raise UsageError(f"{origin}: there is no file {name}", tip="an empty name means no configuration")
+        return read_config_file(Path(name).absolute())
+    for parent in (folder, *folder.parents):
+        if (parent / CONFIG_NAME).is_file():
+            return read_config_file(parent / CONFIG_NAME)
+        if (parent / "pyproject.toml").is_file():
+            config = read_config_file(parent / "pyproject.toml")
+            if config is not None:
+                return config
+    return None
+
+
+@cache
+def read_config_file(path: Path) -> ConfigFile | None:
+    """Read a file; ``None`` for a ``pyproject.toml`` that has no ``[tool.rocm-wheels]``. Raises DataError."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as cause:
+        raise DataError(f"cannot read {path}: {cause.strerror}") from cause
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is not UTF-8 text", tip="save it as UTF-8") from None
+    if path.name == "pyproject.toml" and "rocm-wheels" not in text:
+        return None
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as wrong:
+        if path.name == "pyproject.toml":
+            return None  # the project's own tools say so; it may be a template
+        where = re.search(r"at line (\d+), column (\d+)", str(wrong))
+        place = f"{path}:{where[1]}:{where[2]}" if where else str(path)
+        raise DataError(f"{place}: not valid TOML: {str(wrong).partition(' (at ')[0]}") from None
+    prefix: tuple[str, ...] = ()
+    if path.name == "pyproject.toml":
+        prefix = _PROJECT_TABLE
+        table = table.get("tool", {}).get("rocm-wheels")
+        if not isinstance(table, dict):
+            return None
+    return ConfigFile(path, table, dict(_locate_keys(text, prefix)))
+
+
+def _locate_keys(text: str, prefix: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Yield the words of each table and key below ``prefix`` with the line that it begins in."""
+    section: tuple[str, ...] = ()
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := _HEADER.match(line):
+            section = _split_words(header["words"])
+            words = section
+        elif key := _KEY.match(line):
+            words = (*section, *_split_words(key["key"]))
+        else:
+            continue
+        if words[: len(prefix)] == prefix:
+            yield words[len(prefix) :], number
+
+
+def _split_words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip().strip("\"'") for word in text.split("."))
+
+
+def read_command_defaults(command: Command, named: str | None) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return what the file sets for a command: values by parameter, and ``FILE:LINE: VALUE`` of each.
+
+    Raises DataError for a key that is no option, and for a value of another shape than the option takes.
+    """
+    config = find_config_file(Path.cwd(), os.environ, named)
+    if config is None:
+        return {}, {}
+    _check_top_level(config)
+    options = {name.lstrip("-"): option for option in list_options(command) for name in _list_names(option)}
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for words, table in _list_tables(config, command.words):
+        for key, value in table.items():
+            if isinstance(value, dict):
+                continue  # the table of a command below
+            option = options.get(key)
+            if option is None:
+                if not words:
+                    continue  # of other commands
+                raise DataError(
+                    f"{config.locate(*words, key)}: `{' '.join(words)}` has no option --{key}"
+                    f"{suggest_name(key, options)}",
+                    tip=f"`rocm-wheels {' '.join(words)} --help` lists its options",
+                )
+            place = config.locate(*words, key)
+            values[str(option.name)] = _convert_value(option, value, place, config.path.parent)
+            origins[str(option.name)] = f"{place}: {_format_value(value)}"
+    return values, origins
+
+
+def _list_names(option: Option) -> list[str]:
+    """Return the long names of an option that a file may have: no ``--no-X``, which is ``X = false``."""
+    return [name for name in option.opts if name.startswith("--")]
+
+
+def _list_tables(
+    config: ConfigFile, words: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
+    """Yield the keys above all tables, then the command's table; a later one wins."""
+    yield (), config.table
+    table: Any = config.table
+    for word in words:
+        table = table.get(word) if isinstance(table, dict) else None
+    if isinstance(table, dict):
+        yield words, table
+
+
+def _check_top_level(config: ConfigFile) -> None:
+    """Raise DataError for a key or a table that no command reads."""
+    from rocm_wheels.cli.main import cli
+
+    shared = [name.lstrip("-") for name in CONCEPTS]
+    context = click.Context(cli, info_name="rocm-wheels")
+    commands = cli.list_commands(context)
+    for key, value in config.table.items():
+        if isinstance(value, dict):
+            if key not in commands:
+                new = cli.list_aliases().get(key)
+                raise DataError(
+                    f"{config.locate(key)}: there is no command {key}"
+                    + (f"; it is [{new.replace(' ', '.')}]" if new else suggest_name(key, commands))
+                )
+        elif key not in shared:
+            raise DataError(
+                f"{config.locate(key)}: {key} is no option that several commands share"
+                f"{suggest_name(key, shared)}",
+                tip="an option of one command stands in the command's table, such as [build]",
+            )
+
+
+def _convert_value(option: Option, value: Any, place: str, folder: Path) -> Any:
+    """Return a value as click takes it: text, truth or a list of texts. Raises DataError."""
+    name = option.spelling.lstrip("-")
+    if option.is_flag:
+        if not isinstance(value, bool):
+            raise DataError(f"{place}: {name} is true or false, not {_format_value(value)}")
+        return value
+    items = value if isinstance(value, list) else [value]
+    if any(isinstance(item, (bool, dict, list)) for item in items):
+        raise DataError(f"{place}: {name} takes text or a number, not {_format_value(value)}")
+    texts = [_resolve_path(option, str(item), folder) for item in items]
+    if option.multiple:
+        return texts
+    if isinstance(value, list) and not option.takes_list:
+        raise DataError(f"{place}: {name} takes one value, not a list")
+    return ",".join(texts)
+
+
+def _resolve_path(option: Option, text: str, folder: Path) -> str:
+    """Return a relative path as it is seen from the file's folder; other values as they are."""
+    places = re.split(r"[|…\[\]]", option.metavar or "")
+    is_path = isinstance(option.type, (click.Path, click.File)) or {"DIR", "FILE"} & set(places)
+    if not is_path or not text or "://" in text:
+        return text
+    return str(folder / Path(text).expanduser())
+
+
+def _format_value(value: Any) -> str:
+    import json
+
+    return json.dumps(value, default=str, ensure_ascii=False)
+
+
+def _shorten_path(path: Path) -> str:
+    """Return a path below the current folder as relative."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def check_config_file(config: ConfigFile, root: Group) -> list[tuple[str, str, str]]:
+    """Return every entry of a file: command (empty: all), option, value. Raises DataError for a wrong one."""
+    _check_top_level(config)
+    rows = [
+        ("", key, _format_value(value)) for key, value in config.table.items() if not isinstance(value, dict)
+    ]
+    context = click.Context(root, info_name="rocm-wheels")
+    for key, table in config.table.items():
+        if isinstance(table, dict):
+            rows += _check_table(config, (key,), table, root.get_command(context, key))
+    return rows
+
+
+def _check_table(
+    config: ConfigFile, words: tuple[str, ...], table: Mapping[str, Any], command: click.Command | None
+) -> list[tuple[str, str, str]]:
+    if isinstance(command, Group):
+        context = click.Context(command, info_name=words[-1])
+        rows = []
+        for key, value in table.items():
+            names = command.list_commands(context)
+            if not isinstance(value, dict) or key not in names:
+                raise DataError(
+                    f"{config.locate(*words, key)}: `{' '.join(words)}` has no command {key}"
+                    f"{suggest_name(key, names)}"
+                )
+            rows += _check_table(config, (*words, key), value, command.get_command(context, key))
+        return rows
+    assert isinstance(command, Command)
+    for key, value in table.items():
+        if isinstance(value, dict):
+            raise DataError(f"{config.locate(*words, key)}: `{' '.join(words)}` has no command {key}")
+    read_command_defaults(command, str(config.path))
+    return [(" ".join(words), key, _format_value(value)) for key, value in table.items()]
+
+
+@group("config")
+def config_group() -> None:
+    """Look at the configuration file: options that need not be typed each time."""
+
+
+@config_group.command("config show")
+@click.argument("words", nargs=-1, metavar="[COMMAND]...")
+@option("--json", "as_json", is_flag=True, help="Print the entries (or the options) as JSON.")
+@click.pass_context
+def show_config(ctx: click.Context, words: tuple[str, ...], as_json: bool) -> None:
+    """Check the configuration file and print it; with a COMMAND, every option with its value and its origin.
+
+    \b
+    Examples:
+      rocm-wheels config show
+      rocm-wheels config show build
+    """
+    import json
+
+    from rocm_wheels.core import format_table, get_output_width
+
+    root = ctx.find_root().command
+    assert isinstance(root, Group)
+    config = find_config_file(Path.cwd(), os.environ, ctx.meta.get(CONFIG_FILE))
+    entries = check_config_file(config, root) if config else []
+    path = str(config.path) if config else None
+    if words:
+        rows = _list_values(ctx, root, words)
+        keys = ("option", "value", "from")
+    else:
+        rows = [(command or "(all)", key, value) for command, key, value in entries]
+        keys = ("command", "option", "value")
+    if as_json:
+        name = "options" if words else "entries"
+        click.echo(
+            json.dumps({"file": path, name: [dict(zip(keys, row, strict=True)) for row in rows]}, indent=1)
+        )
+        return
+    click.echo(path or f"no {CONFIG_NAME} here or above, and no pyproject.toml with [tool.rocm-wheels]")
+    if rows:
+        click.echo(format_table(keys, rows, width=get_output_width()))
+
+
+def _list_values(ctx: click.Context, root: Group, words: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Return each option of a command with its value, and where that is from. Raises UsageError."""
+    command: click.Command | None = root
+    for word in words:
+        command = command.get_command(ctx, word) if isinstance(command, Group) else None
+    if not isinstance(command, Command) or isinstance(command, Group):
+        raise UsageError(f"there is no command {' '.join(words)}", tip="`rocm-wheels --help` lists them")
+    context = command.make_context(words[-1], [], parent=ctx.find_root(), resilient_parsing=True)
+    rows = []
+    for entry in list_options(command):
+        name = str(entry.name)
+        source, origin = context.get_parameter_source(name), get_config_origin(context, entry)
+        place = "default"
+        if source is ParameterSource.ENVIRONMENT:
+            place = f"variable {entry.envvar}"
+        elif source is ParameterSource.DEFAULT_MAP and origin is not None:
+            place = origin.partition(": ")[0]
+        rows.append((entry.spelling, _describe_value(context.params.get(name)), place))
+    return rows
+
+
+def _describe_value(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else str(value)

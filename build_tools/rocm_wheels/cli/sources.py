@@ -1,0 +1,318 @@
+"""``sources``: look at source trees, hipify and patch them, take them to other machines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.checkout_options import (
+    find_checkouts_folder,
+    patch_folder_option,
+    patchset_option,
+    resolve_patch_folder,
+)
+from rocm_wheels.cli.command import Command, Option, command, complete_with, option
+from rocm_wheels.cli.options import GivenPath, json_option, print_result
+from rocm_wheels.core import SourceError, UsageError, format_count, format_size, is_clone, log_note
+from rocm_wheels.models import list_project_names
+
+if TYPE_CHECKING:
+    from rocm_wheels.sources import SavedPatches, TreeStatus
+
+_MOST_CHANGES = 12
+_PROJECTS = click.argument(
+    "projects", nargs=-1, metavar="[PROJECT]…", shell_complete=complete_with("list_projects")
+)
+
+
+def _repo_option(function: Any) -> Any:
+    return option(
+        "--source-dir",
+        "repo",
+        type=GivenPath(file_okay=False),
+        help="Folder of the source trees [default: the clone's repos/, or here].",
+    )(function)
+
+
+def _choose_trees(names: Sequence[str], repo: Path | None) -> dict[str, Path]:
+    """Return the trees that are named, else all that are there. Raises UsageError and SourceError."""
+    from rocm_wheels.cli.checkout import find_project_name
+
+    folder = find_checkouts_folder(repo).absolute()
+    projects = dict.fromkeys(map(find_project_name, names)) if names else list_project_names()
+    trees = {name: folder / name for name in projects if names or (folder / name / ".git").exists()}
+    if not trees:
+        raise SourceError(f"there are no source trees in {folder}", tip="name their folder with --source-dir")
+    return trees
+
+
+@command("sources status")
+@_PROJECTS
+@_repo_option
+@option("--json", "as_json", is_flag=True, help="Print what each tree is as JSON.")
+def status_command(projects: tuple[str, ...], repo: Path | None, as_json: bool) -> None:
+    """Say what source trees are: upstream, patched, hipified, changed by you, and by how much.
+
+    \b
+    Examples:
+      rocm-wheels sources status
+      rocm-wheels sources status torch --json
+    """
+    statuses = {name: _read_status(name, tree) for name, tree in _choose_trees(projects, repo).items()}
+    if as_json:
+        click.echo(json.dumps([_status_as_json(name, status) for name, status in statuses.items()], indent=1))
+        return
+    for name, status in statuses.items():
+        _print_status(name, status)
+
+
+@command("sources hipify")
+@_PROJECTS
+@_repo_option
+@option(
+    "--commit-hipify/--no-commit-hipify",
+    default=True,
+    show_default=True,
+    help="Commit what hipify wrote; without, HEAD stays the upstream commit.",
+)
+@json_option
+def hipify_command(projects: tuple[str, ...], repo: Path | None, commit_hipify: bool, as_json: bool) -> None:
+    """Hipify source trees again, after an edit; only files whose content changes get a new time.
+
+    All that are there, or the PROJECTs named.
+
+    \b
+    Examples:
+      rocm-wheels sources hipify torch
+    """
+    trees = _choose_trees(projects, repo)
+    for name, tree in trees.items():
+        hipify_tree(name, tree, commit=commit_hipify)
+    if as_json:
+        statuses = {name: _read_status(name, tree) for name, tree in trees.items()}
+        document = [_status_as_json(name, status) for name, status in statuses.items()]
+        print_result(document, (), as_json=True)
+
+
+def hipify_tree(project: str, tree: Path, *, commit: bool) -> None:
+    """Hipify a source tree again. Raises SourceError."""
+    from rocm_wheels.models import load_project
+    from rocm_wheels.sources import hipify_checkout
+
+    hipify_checkout(
+        load_project(project), tree, commit=commit, env=read_environment(), python=Path(sys.executable)
+    )
+
+
+@command("sources save-patches")
+@click.argument("project", metavar="PROJECT", shell_complete=complete_with("list_projects"))
+@_repo_option
+@option(
+    "--patchset", metavar="NAME", help="Patch set to write [default: the tree's own, else the ref's line]."
+)
+@option("--patch-dir", type=GivenPath(), help="Folder of the patch sets [default: the clone's patches/].")
+@option("--replace", is_flag=True, help="Also over patches that the tree was made without.")
+@json_option
+def save_patches_command(project: str, repo: Path | None, as_json: bool, **options: Any) -> None:
+    """Write the commits on top of a tree's diffbase tags to a patch set, for checkout to apply.
+
+    \b
+    Examples:
+      rocm-wheels sources save-patches torch --patchset release-2.9
+    """
+    [(name, tree)] = _choose_trees([project], repo).items()
+    saved = _save_tree_patches(name, tree, options)
+    document = {"folder": saved.folder, "written": list(saved.written), "removed": list(saved.removed)}
+    print_result(document, (), as_json=as_json)
+
+
+@command("sources pack")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@_PROJECTS
+@_repo_option
+@option("--json", "as_json", is_flag=True, help="Print what each tree holds as JSON.")
+def pack_command(file: Path, projects: tuple[str, ...], repo: Path | None, as_json: bool) -> None:
+    """Write source trees into FILE (a tar with zstd): all that are there, or the PROJECTs named.
+
+    Build trees stay behind. The trees can be built from as they were: commits, tags and times are in it.
+
+    \b
+    Examples:
+      rocm-wheels sources pack src.tar.zst torch triton
+    """
+    from rocm_wheels.sources import pack_checkouts
+
+    folder = find_checkouts_folder(repo).absolute()
+    checked_out = tuple(name for name in list_project_names() if (folder / name / ".git").is_dir())
+    names = tuple(dict.fromkeys(_find_checkout_name(name, folder) for name in projects)) or checked_out
+    if not names:
+        raise SourceError(f"there are no source trees in {folder}", tip="name their folder with --source-dir")
+    packed = pack_checkouts({name: folder / name for name in names}, file.absolute(), env=read_environment())
+    if as_json:
+        click.echo(json.dumps({name: asdict(identity) for name, identity in packed.trees.items()}, indent=1))
+        return
+    for name, identity in packed.trees.items():
+        click.echo(f"{name} {identity.commit}{' (changed)' if identity.dirty else ''}")
+    click.echo(f"{file}: {format_size(file.stat().st_size)}")
+
+
+def _find_checkout_name(name: str, folder: Path) -> str:
+    """Return what a checkout's folder is named: as people say, or as its project is. Raises UsageError."""
+    from rocm_wheels.cli.checkout import find_project_name
+
+    return name if name and (folder / name).is_dir() else find_project_name(name)
+
+
+@command("sources unpack")
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@_repo_option
+@option("--json", "as_json", is_flag=True, help="Print what became of each tree as JSON.")
+def unpack_command(file: Path, repo: Path | None, as_json: bool) -> None:
+    """Put the source trees of FILE in place. One that is there and holds the same is left alone.
+
+    \b
+    Examples:
+      rocm-wheels sources unpack src.tar.zst --source-dir /build/src
+    """
+    from rocm_wheels.sources import unpack_checkouts
+
+    folder = find_checkouts_folder(repo).absolute()
+    outcomes = unpack_checkouts(file, folder, env=read_environment())
+    if as_json:
+        click.echo(
+            json.dumps(
+                {
+                    name: {"tree": str(folder / name), "outcome": outcome}
+                    for name, outcome in outcomes.items()
+                },
+                indent=1,
+            )
+        )
+        return
+    for name, outcome in outcomes.items():
+        click.echo(f"{folder / name}: {outcome}")
+
+
+def make_patch_commands(
+    project: str, options: Sequence[click.Parameter], find_tree: Callable[[Mapping[str, Any]], Path]
+) -> list[click.Command]:
+    """Return `save-patches` and `status`; ``options`` and ``find_tree`` say where the checkout is."""
+    return [
+        Command(
+            "sources save-patches",
+            params=[
+                *options,
+                patchset_option("Patch set to write [default: the tree's own, else the ref's line]."),
+                patch_folder_option(),
+                Option(["--replace"], is_flag=True, help="Also over patches that the tree was made without."),
+            ],
+            callback=lambda **values: _save_tree_patches(project, find_tree(values), values),
+            help="Write the commits on top of the diffbase tags to a patch set, for checkout to apply.",
+        ),
+        Command(
+            "sources status",
+            params=[*options, Option(["--json", "as_json"], is_flag=True, help="For programs.")],
+            callback=lambda **values: _print_tree_status(
+                project, find_tree(values), as_json=values["as_json"]
+            ),
+            help="Say what the tree is: upstream, patched, hipified, changed by you, and by how much.",
+        ),
+    ]
+
+
+def _save_tree_patches(project: str, directory: Path, options: Mapping[str, Any]) -> SavedPatches:
+    from rocm_wheels.models import load_project
+    from rocm_wheels.sources import choose_patch_folder, read_patch_origin, save_patches
+
+    if options["patch_dir"] is None and not is_clone():
+        raise UsageError(
+            "there is no clone whose patches/ could be written", tip="name a folder with --patch-dir"
+        )
+    made_with, ref = read_patch_origin(directory, env=read_environment())
+    folder = choose_patch_folder(
+        project,
+        resolve_patch_folder(options["patch_dir"]),
+        name=options["patchset"],
+        made_with=made_with,
+        ref=ref,
+    )
+    saved = save_patches(
+        load_project(project), directory, folder, replace_others=options["replace"], env=read_environment()
+    )
+    for name in saved.written:
+        log_note(f"wrote {saved.folder / name}")
+    for name in saved.removed:
+        log_note(f"removed {saved.folder / name}")
+    log_note(
+        f"{saved.folder} has {format_count(len(saved.patches), 'patch', 'patches')}, "
+        f"{len(saved.written)} written now"
+    )
+    return saved
+
+
+def _print_tree_status(project: str, directory: Path, *, as_json: bool) -> None:
+    status = _read_status(project, directory)
+    if as_json:
+        click.echo(json.dumps(_status_as_json(project, status), indent=1))
+    else:
+        _print_status(project, status)
+
+
+def _read_status(project: str, directory: Path) -> TreeStatus:
+    from rocm_wheels.models import load_project
+    from rocm_wheels.sources import read_tree_status
+
+    return read_tree_status(load_project(project), directory, env=read_environment())
+
+
+def _status_as_json(project: str, status: TreeStatus) -> dict[str, Any]:
+    return {"project": project, "words": status.labels, **asdict(status)}
+
+
+def _print_status(project: str, status: TreeStatus) -> None:
+    for line in _describe_tree(project, status):
+        click.echo(line.replace("\n", "\\n").encode("utf-8", "backslashreplace"))
+
+
+def _describe_tree(project: str, status: TreeStatus) -> list[str]:
+    """Return what a person reads."""
+    origin = f" ({status.ref} of {status.origin})" if status.ref else ""
+    lines = [
+        f"{project}: {', '.join(status.labels)}",
+        f"  tree      {status.directory}",
+        f"  upstream  {status.upstream}{origin}",
+        f"  HEAD      {status.head}",
+        f"  hipify    {status.hipify}"
+        + (
+            "; files changed since: `hipify` or `build` translates them"
+            if status.changed_since_hipify
+            else ""
+        ),
+    ]
+    if status.interrupted:
+        lines.append(f"  interrupted: {status.interrupted}; run it again, it continues")
+    for repository in status.repositories:
+        where = repository.path or "the root"
+        if repository.base or repository.hipified:
+            lines.append(f"  patches in {where}: {repository.base} base, {repository.hipified} hipified")
+        if repository.commits or repository.files:
+            lines.append(
+                f"  changed by you in {where}: {format_count(len(repository.commits), 'commit')}, "
+                f"{format_count(len(repository.files), 'file')} not committed, "
+                f"+{repository.added} -{repository.removed} lines"
+            )
+            changes = [f"commit {commit}" for commit in repository.commits] + [
+                f"{word} {path}" for word, path in repository.files
+            ]
+            lines += [f"    {line}" for line in changes[:_MOST_CHANGES]]
+            lines += (
+                [f"    … and {len(changes) - _MOST_CHANGES} more"] if len(changes) > _MOST_CHANGES else []
+            )
+    return lines

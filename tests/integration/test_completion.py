@@ -1,0 +1,62 @@
+"""Completion as shells ask for it: the script that is sourced, and the values behind options."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = [str(Path(sys.executable).with_name("rocm-wheels"))]
+
+
+def complete(*words: str) -> list[str]:
+    """Return what bash would be told for these words, of which the last is not finished."""
+    env = {
+        **os.environ,
+        "_ROCM_WHEELS_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(["rocm-wheels", *words]),
+        "COMP_CWORD": str(len(words)),
+    }
+    out = subprocess.run(PROGRAM, env=env, capture_output=True, text=True, check=True).stdout
+    return [line.partition(",")[2] for line in out.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        (("wh",), "wheel"),
+        (("set", "prom"), "promote"),
+        (("build", "--gf"), "--gfx"),
+        (("build", "--gfx", "gfx94"), "gfx942"),
+        (("build", "--gfx", "gfx942,gfx110"), "gfx942,gfx1100"),
+        (("matrix", "--family", "gfx94X"), "gfx94X-dcgpu"),
+        (("lock", "make", "--line", "2."), "2.9"),
+        (("build", "--project", "pyt"), "pytorch"),
+        (("checkout", "tri"), "triton"),
+    ],
+)
+def test_values_are_completed(words: tuple[str, ...], value: str) -> None:
+    assert value in complete(*words)
+
+
+def test_older_names_are_not_offered() -> None:
+    assert "install-rocm" not in complete("inst")
+    assert "install" in complete("inst")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_script_is_read_by_its_shell(shell: str, tmp_path: Path) -> None:
+    script = subprocess.run(
+        [*PROGRAM, "completion", shell], capture_output=True, text=True, check=True
+    ).stdout
+    assert "_ROCM_WHEELS_COMPLETE" in script
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"no {shell} here")
+    path = tmp_path / "script"
+    path.write_text(script)
+    subprocess.run([program, "-n", str(path)], check=True)

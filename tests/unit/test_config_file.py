@@ -1,0 +1,132 @@
+"""The configuration file: which holds, what it sets, what wins over it, and what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
+
+CONFIG = """\
+source-dir = "trees"  # of all commands that have it
+
+[build]
+gfx = ["gfx942", "gfx1100"]
+install-rocm = true
+output-dir = "dist"
+
+[rocm.install]
+rocm-index = "https://example.org/whl/"
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ROCM_WHEELS_CONFIG", raising=False)
+    return tmp_path
+
+
+def show(
+    capsys: pytest.CaptureFixture[str], *words: str, before: tuple[str, ...] = ()
+) -> dict[str, tuple[str, str]]:
+    """Return option: (value, where it is from) of ``config show COMMAND``."""
+    assert run_command(cli, ["config", "show", *words, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["options"]
+    return {row["option"]: (row["value"], row["from"]) for row in rows}
+
+
+def test_options_of_a_command_and_of_all(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "rocm-wheels.toml").write_text(CONFIG)
+    build = show(capsys, "build")
+    assert build["--gfx"] == ("gfx942,gfx1100", "rocm-wheels.toml:4")
+    assert build["--install-rocm"] == ("true", "rocm-wheels.toml:5")
+    assert build["--output-dir"] == (str(folder / "dist"), "rocm-wheels.toml:6")
+    assert build["--source-dir"] == (str(folder / "trees"), "rocm-wheels.toml:1")
+    assert build["--work-dir"][1] == "default"
+    assert show(capsys, "rocm", "install")["--rocm-index"][1] == "rocm-wheels.toml:9"
+    assert run_command(cli, ["config", "show", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["file"] == str(folder / "rocm-wheels.toml")
+    assert len(shown["entries"]) == 5
+
+
+def test_help_says_where_a_value_is_from(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "rocm-wheels.toml").write_text(CONFIG)
+    assert run_command(cli, ["build", "--help"]) == 0
+    assert 'rocm-wheels.toml:4:["gfx942","gfx1100"]' in "".join(capsys.readouterr().out.split())
+
+
+def test_it_is_looked_for_upward_and_paths_are_from_its_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "[project]\nname = 'x'\n[tool.rocm-wheels.build]\noutput-dir = 'dist'\n"
+    (folder / "pyproject.toml").write_text(text)
+    below = folder / "a" / "b"
+    below.mkdir(parents=True)
+    (folder / "a" / "pyproject.toml").write_text("[project]\nname = 'no table of ours'\n")
+    monkeypatch.chdir(below)
+    assert show(capsys, "build")["--output-dir"] == (str(folder / "dist"), f"{folder / 'pyproject.toml'}:4")
+
+
+def test_the_command_line_wins_and_another_file_can_be_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "rocm-wheels.toml").write_text("[matrix]\nplatform = 'windows'\n")
+    (folder / "other.toml").write_text("[matrix]\nplatform = 'linux'\n")
+    words = ["matrix", "--line", "2.9", "--family", "gfx94X-dcgpu", "--python", "3.12"]
+    assert run_command(cli, [*words, "--platform", "linux", "--json"]) == 0
+    named = capsys.readouterr().out
+    assert run_command(cli, ["--config", "other.toml", *words, "--json"]) == 0
+    assert capsys.readouterr().out == named
+    assert show(capsys, "matrix")["--platform"] == ("windows", "rocm-wheels.toml:2")
+    monkeypatch.setenv("ROCM_WHEELS_PLATFORM", "linux")
+    assert show(capsys, "matrix")["--platform"] == ("linux", "variable ROCM_WHEELS_PLATFORM")
+    monkeypatch.delenv("ROCM_WHEELS_PLATFORM")
+    monkeypatch.setenv("ROCM_WHEELS_CONFIG", "")
+    assert show(capsys, "matrix")["--platform"][1] == "default"
+
+
+WRONG = [
+    ("[biuld]\n", "rocm-wheels.toml:1: there is no command biuld", "build"),
+    ("[build]\n\ngfxx = 'gfx942'\n", "rocm-wheels.toml:3: `build` has no option --gfxx", "gfx"),
+    ("[build]\ninstall-rocm = 'yes'\n", "rocm-wheels.toml:2: install-rocm is true or false", ""),
+    ("[build]\nwork-dir = ['a', 'b']\n", "rocm-wheels.toml:2: work-dir takes one value, not a list", ""),
+    ("[build]\ngfx = {a = 1}\n", "rocm-wheels.toml:2: ", ""),
+    ("[rocm.instal]\npre = true\n", "rocm-wheels.toml:1: `rocm` has no command instal", "install"),
+    (
+        "[install-rocm]\npre = true\n",
+        "there is no command install-rocm; it is [rocm.install]",
+        "",
+    ),
+    ("retag = 1\n", "rocm-wheels.toml:1: retag is no option that several commands share", ""),
+    ("[build\n", "rocm-wheels.toml:1:", ""),
+]
+
+
+@pytest.mark.parametrize(("text", "error", "near"), WRONG)
+def test_wrong_file_is_one_error_with_its_line(
+    text: str, error: str, near: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "rocm-wheels.toml").write_text(text)
+    assert run_command(cli, ["config", "show"]) != 0
+    errors = capsys.readouterr().err
+    assert error in errors
+    assert near in errors
+    assert "Traceback" not in errors
+
+
+def test_wrong_value_names_its_line_when_the_command_runs(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "rocm-wheels.toml").write_text("[matrix]\nplatform = 'linx'\n")
+    assert run_command(cli, ["matrix"]) == 2
+    assert "rocm-wheels.toml:2" in capsys.readouterr().err
+
+
+def test_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(cli, ["--config", "none.toml", "matrix"]) == 2
+    assert "there is no file none.toml" in capsys.readouterr().err
