@@ -69,8 +69,8 @@ def test_a_tip_names_options_of_this_command_alone(world: World, tmp_path: Path)
         moved.rename(upstream)
     assert said.code == 10
     assert "tip: check --origin and the network; nothing was changed" in said.err
-    assert "for a commit (--lock)" in said.err
-    assert not re.search("--origin|--ref|--checkout-dir", said.err)
+    assert "for a commit (--ref)" in said.err
+    assert not re.search("--checkout-dir|--repo-hashtag", said.err)
 
 
 def test_nothing_begins_that_reads_in_a_torch_which_failed(world: World, tmp_path: Path) -> None:

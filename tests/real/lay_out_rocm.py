@@ -141,6 +141,7 @@ def _add_version(prefix: Path, version: str) -> None:
     header.write_text(
         f"#pragma once\n#define ROCM_VERSION_MAJOR {major}\n"
         f"#define ROCM_VERSION_MINOR {minor}\n#define ROCM_VERSION_PATCH {patch}\n"
+        f'#define ROCM_BUILD_INFO "{version}"\n'  # which ATen's Tunable.cpp asks for
     )
     info = prefix / ".info/version"
     info.parent.mkdir(exist_ok=True)

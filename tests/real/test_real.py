@@ -57,8 +57,8 @@ class Chain:
         """Return the words of ``build`` and ``plan``, but for where the wheels go."""
         settings = " ".join(f"--set-env pytorch:{name}={value}" for name, value in SETTINGS.items())
         return (
-            f"--only pytorch --pytorch-dir {INSIDE}/src/pytorch --work-dir {INSIDE}/work --install-rocm"
-            f" --find-links {INSIDE}/sdk/dist --pytorch-rocm-arch {TARGET} {settings}"
+            f"--project pytorch --pytorch-dir {INSIDE}/src/pytorch --work-dir {INSIDE}/work --install-rocm"
+            f" --find-links {INSIDE}/sdk/dist --gfx {TARGET} {settings}"
         )
 
     @property
@@ -95,7 +95,7 @@ def sdk(chain: Chain) -> Path:
     """Make ROCm's Python packages from the installed ROCm."""
     dist = INSIDE / "sdk/dist"
     if not dist.exists():
-        words = f"--from-prefix {INSIDE}/opt-rocm --dest-dir {INSIDE}/sdk --targets {','.join(TARGETS)}"
+        words = f"--from-prefix {INSIDE}/opt-rocm --output-dir {INSIDE}/sdk --targets {','.join(TARGETS)}"
         chain.run(f"python3 build_tools/build_python_packages.py {words} --no-wheel-compression")
     return dist
 
@@ -103,8 +103,8 @@ def sdk(chain: Chain) -> Path:
 @pytest.fixture(scope="module")
 def hipified(chain: Chain) -> Path:
     """Check torch out and hipify it."""
-    line = f"--gitrepo-origin file://{INSIDE}/src/upstream --repo-hashtag release/2.6 --repo {INSIDE}/src"
-    chain.run(f"python3 repos/pytorch_torch_repo.py checkout {line}")
+    line = f"--origin file://{INSIDE}/src/upstream --ref release/2.6 --source-dir {INSIDE}/src"
+    chain.run(f"python3 repos/pytorch_torch_repo.py checkout {line} --patch-dir tests/real/patches")
     return chain.tree
 
 
@@ -132,7 +132,7 @@ def test_packages_hold_the_kernels_of_their_target(sdk: Path) -> None:
 def test_hipify_again_changes_nothing(chain: Chain, hipified: Path) -> None:
     head = (hipified / ".git/HEAD").read_text()
     before = real_root.run(["git", "-C", str(hipified), "rev-parse", "HEAD"])
-    chain.run(f"python3 repos/pytorch_torch_repo.py hipify --repo {INSIDE}/src")
+    chain.run(f"python3 repos/pytorch_torch_repo.py hipify --source-dir {INSIDE}/src")
     assert (hipified / ".git/HEAD").read_text() == head
     assert real_root.run(["git", "-C", str(hipified), "rev-parse", "HEAD"]) == before
 
