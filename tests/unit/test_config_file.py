@@ -127,6 +127,18 @@ def test_wrong_value_names_its_line_when_the_command_runs(
     assert "rocm-wheels.toml:2" in capsys.readouterr().err
 
 
+def test_pyproject_with_a_mistake_is_an_error_where_it_has_our_table(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "pyproject.toml").write_text("{{ a template for rocm-wheels }}\n")
+    assert run_command(cli, ["config", "show"]) == 0
+    (folder / "ours").mkdir()
+    (folder / "ours" / "pyproject.toml").write_text("[tool.rocm-wheels.build]\ngfx = \n")
+    monkeypatch.chdir(folder / "ours")
+    assert run_command(cli, ["config", "show"]) != 0
+    assert "pyproject.toml:2:" in capsys.readouterr().err
+
+
 def test_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(cli, ["--config", "none.toml", "matrix"]) == 2
     assert "there is no file none.toml" in capsys.readouterr().err

@@ -96,8 +96,8 @@ def read_config_file(path: Path) -> ConfigFile | None:
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as wrong:
-        if path.name == "pyproject.toml":
-            return None  # the project's own tools say so; it may be a template
+        if path.name == "pyproject.toml" and "[tool.rocm-wheels" not in text:
+            return None  # nothing of ours; it may be a template
         where = re.search(r"at line (\d+), column (\d+)", str(wrong))
         place = f"{path}:{where[1]}:{where[2]}" if where else str(path)
         raise DataError(f"{place}: not valid TOML: {str(wrong).partition(' (at ')[0]}") from None

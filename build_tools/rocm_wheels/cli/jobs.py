@@ -117,24 +117,20 @@ def submit_command(plan: Path, **options: Any) -> None:
 @jobs_group.command("jobs status")
 @_plan_argument
 @_executor_option
-@_add_executor_options
 @option("--json", "as_json", is_flag=True, help="Print the steps as JSON.")
-def status_command(plan: Path, **options: Any) -> None:
+def status_command(plan: Path, executor: str, as_json: bool) -> None:
     """Show where the steps of a plan are.
-
-    Options of jobs are those that they were submitted with, as far as they say where jobs are.
 
     \b
     Example:
       rocm-wheels jobs status /shared/plan.json
     """
-    _print_states(_open_submitted(plan, options).read_states(), as_json=options["as_json"])
+    _print_states(_open_submitted(plan, executor).read_states(), as_json=as_json)
 
 
 @jobs_group.command("jobs cancel")
 @_plan_argument
 @_executor_option
-@_add_executor_options
 @option(
     "--step",
     "steps",
@@ -143,15 +139,15 @@ def status_command(plan: Path, **options: Any) -> None:
     help="The jobs of this step, or of this array, alone; can be given several times.",
 )
 @option("--json", "as_json", is_flag=True, help="Print the names of the jobs as JSON.")
-def cancel_command(plan: Path, **options: Any) -> None:
+def cancel_command(plan: Path, executor: str, steps: tuple[str, ...], as_json: bool) -> None:
     """Take the jobs of a plan from the queue.
 
     \b
     Example:
       rocm-wheels jobs cancel /shared/plan.json --step build-pytorch-cp312
     """
-    names = _open_submitted(plan, options).cancel(options["steps"])
-    if options["as_json"]:
+    names = _open_submitted(plan, executor).cancel(steps)
+    if as_json:
         click.echo(json.dumps({"cancelled": names}, indent=1))
     else:
         log_note(f"cancelled: {', '.join(names)}" if names else "no such job is in the queue")
@@ -161,21 +157,28 @@ def cancel_command(plan: Path, **options: Any) -> None:
 @_plan_argument
 @click.argument("step")
 @_executor_option
-@_add_executor_options
 @_attempts_option
 @_delay_option
 @option("--exit-code", type=int, default=0, help="Exit code of the step.")
 @option("--because", type=click.Choice(["", "time", "signal"]), default="", help="Why the job was ended.")
-def judge_command(plan: Path, step: str, **options: Any) -> None:
+def judge_command(
+    plan: Path,
+    step: str,
+    executor: str,
+    exit_code: int,
+    because: str,
+    **options: Any,
+) -> None:
     """Write down how a job ended, and print what its script is to do: ``stop``, or ``again SECONDS``."""
-    executor = _open_submitted(plan, options)
-    click.echo(executor.judge_job(step, options["exit_code"], options["because"]))
+    submitted = _open_submitted(plan, executor, **options)
+    click.echo(submitted.judge_job(step, exit_code, because))
 
 
-def _open_submitted(plan: Path, options: Mapping[str, Any]) -> Executor:
-    """Return the executor of a plan whose jobs are looked at, judged or ended."""
-    settings = {**_NEW_JOBS_DEFAULTS, **options}
-    return load_executor(options["executor"]).open_plan(plan, settings, read_environment())
+def _open_submitted(plan: Path, executor: str, **settings: Any) -> Executor:
+    """Return the executor of a plan whose jobs are looked at, judged or ended: it makes no new ones."""
+    unset = {row.name: () if row.kind == "words" else None for row in _EXECUTOR_OPTIONS[executor]}
+    options = {**unset, **_NEW_JOBS_DEFAULTS, **settings}
+    return load_executor(executor).open_plan(plan, options, read_environment())
 
 
 def _refuse_unused(ctx: click.Context) -> None:

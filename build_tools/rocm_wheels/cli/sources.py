@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -66,11 +65,9 @@ def status_command(projects: tuple[str, ...], repo: Path | None, as_json: bool) 
       rocm-wheels sources status torch --json
     """
     statuses = {name: _read_status(name, tree) for name, tree in _choose_trees(projects, repo).items()}
-    if as_json:
-        click.echo(json.dumps([_status_as_json(name, status) for name, status in statuses.items()], indent=1))
-        return
-    for name, status in statuses.items():
-        _print_status(name, status)
+    document = [_status_as_json(name, status) for name, status in statuses.items()]
+    lines = [line for name, status in statuses.items() for line in _describe_tree(name, status)]
+    print_result(document, lines, as_json=as_json)
 
 
 @command("sources hipify")
@@ -155,12 +152,13 @@ def pack_command(file: Path, projects: tuple[str, ...], repo: Path | None, as_js
     if not names:
         raise SourceError(f"there are no source trees in {folder}", tip="name their folder with --source-dir")
     packed = pack_checkouts({name: folder / name for name in names}, file.absolute(), env=read_environment())
-    if as_json:
-        click.echo(json.dumps({name: asdict(identity) for name, identity in packed.trees.items()}, indent=1))
-        return
-    for name, identity in packed.trees.items():
-        click.echo(f"{name} {identity.commit}{' (changed)' if identity.dirty else ''}")
-    click.echo(f"{file}: {format_size(file.stat().st_size)}")
+    document = {name: asdict(identity) for name, identity in packed.trees.items()}
+    lines = [
+        f"{name} {identity.commit}{' (changed)' if identity.dirty else ''}"
+        for name, identity in packed.trees.items()
+    ]
+    lines.append(f"{file}: {format_size(file.stat().st_size)}")
+    print_result(document, lines, as_json=as_json)
 
 
 def _find_checkout_name(name: str, folder: Path) -> str:
@@ -185,19 +183,9 @@ def unpack_command(file: Path, repo: Path | None, as_json: bool) -> None:
 
     folder = find_checkouts_folder(repo).absolute()
     outcomes = unpack_checkouts(file, folder, env=read_environment())
-    if as_json:
-        click.echo(
-            json.dumps(
-                {
-                    name: {"tree": str(folder / name), "outcome": outcome}
-                    for name, outcome in outcomes.items()
-                },
-                indent=1,
-            )
-        )
-        return
-    for name, outcome in outcomes.items():
-        click.echo(f"{folder / name}: {outcome}")
+    document = {name: {"tree": folder / name, "outcome": outcome} for name, outcome in outcomes.items()}
+    lines = [f"{folder / name}: {outcome}" for name, outcome in outcomes.items()]
+    print_result(document, lines, as_json=as_json)
 
 
 def make_patch_commands(
@@ -259,10 +247,7 @@ def _save_tree_patches(project: str, directory: Path, options: Mapping[str, Any]
 
 def _print_tree_status(project: str, directory: Path, *, as_json: bool) -> None:
     status = _read_status(project, directory)
-    if as_json:
-        click.echo(json.dumps(_status_as_json(project, status), indent=1))
-    else:
-        _print_status(project, status)
+    print_result(_status_as_json(project, status), _describe_tree(project, status), as_json=as_json)
 
 
 def _read_status(project: str, directory: Path) -> TreeStatus:
@@ -276,13 +261,13 @@ def _status_as_json(project: str, status: TreeStatus) -> dict[str, Any]:
     return {"project": project, "words": status.labels, **asdict(status)}
 
 
-def _print_status(project: str, status: TreeStatus) -> None:
-    for line in _describe_tree(project, status):
-        click.echo(line.replace("\n", "\\n").encode("utf-8", "backslashreplace"))
+def _describe_tree(project: str, status: TreeStatus) -> list[bytes]:
+    """Return what a person reads, line by line; names of files may have any bytes and line ends."""
+    lines = _list_tree_lines(project, status)
+    return [line.replace("\n", "\\n").encode("utf-8", "backslashreplace") for line in lines]
 
 
-def _describe_tree(project: str, status: TreeStatus) -> list[str]:
-    """Return what a person reads."""
+def _list_tree_lines(project: str, status: TreeStatus) -> list[str]:
     origin = f" ({status.ref} of {status.origin})" if status.ref else ""
     lines = [
         f"{project}: {', '.join(status.labels)}",
