@@ -14,7 +14,7 @@ from packaging.tags import sys_tags
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, torch_draft
 
-from rocm_wheels.audit import ImportEnvironment, WheelExpectation, check_import, verify_wheel
+from rocm_wheels.audit import ImportEnvironment, SkippedCheck, WheelExpectation, check_import, verify_wheel
 from rocm_wheels.core import Finding
 from rocm_wheels.models import load_project
 
@@ -26,7 +26,7 @@ leaks = sorted(name for name in os.environ if name.startswith(("PYTHONPATH", "LD
 assert not leaks, leaks
 assert not os.listdir(), os.getcwd()
 print("noise on stdout")
-from . import version
+from . import _rocm_init, version
 from .version import __version__
 class _C:
     _cuda_getArchFlags = staticmethod(lambda: "gfx942 gfx1100")
@@ -57,7 +57,8 @@ def expectation(**changes: object) -> WheelExpectation:
     return replace(known, **changes)  # type: ignore[arg-type]
 
 
-def said(findings: list[Finding]) -> str:
+def said(findings: list[Finding] | SkippedCheck) -> str:
+    assert isinstance(findings, list), findings
     return "\n".join(finding.message for finding in findings)
 
 
@@ -111,7 +112,7 @@ CASES = [
 @pytest.mark.parametrize(("init", "what"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_what_an_import_brings_to_light(tmp_path: Path, python: Path, init: str, what: str) -> None:
     findings = check_import(make(tmp_path, init), expectation(), ImportEnvironment(python, DIRTY, timeout=3))
-    assert len(findings) == 1, findings
+    assert isinstance(findings, list) and len(findings) == 1, findings
     assert what in findings[0].message
 
 
@@ -153,11 +154,17 @@ def test_a_wheel_for_windows_is_not_imported_and_says_so(tmp_path: Path, python:
     )
 
 
-def test_a_recipe_may_say_why_its_wheel_is_not_imported(tmp_path: Path, python: Path) -> None:
-    checks = load_project("pytorch").checks.model_copy(update={"import_skipped": "no compiler is here"})
-    project = load_project("pytorch").model_copy(update={"checks": checks})
-    expected = replace(expectation(), project=project)
-    report = verify_wheel(
-        make(tmp_path, "raise SystemError"), expected, environment=ImportEnvironment(python)
-    )
-    assert {skip.check: skip.reason for skip in report.skipped}["import"].endswith("no compiler is here")
+def test_what_a_wheel_requires_comes_from_a_folder_beside_the_environment(
+    tmp_path: Path, python: Path
+) -> None:
+    (tmp_path / "additions").mkdir()
+    (tmp_path / "additions" / "pillow_of_a_test.py").write_text("")
+    wheel = make(tmp_path, f"import pillow_of_a_test\n{GOOD}")
+    place = ImportEnvironment(python, additions=tmp_path / "additions")
+    assert check_import(wheel, expectation(), place) == []
+    # nowhere to be had: not checked, and that is said; the wheel's own faults stay faults
+    place = ImportEnvironment(python, lacking=("pillow",))
+    outcome = check_import(wheel, expectation(), place)
+    assert isinstance(outcome, SkippedCheck) and "requires pillow" in outcome.reason
+    for init in ("import torch.gone", "from . import gone", "raise SystemError"):
+        assert isinstance(check_import(make(tmp_path, init), expectation(), place), list), init

@@ -95,3 +95,19 @@ def test_what_lies_in_the_tree_is_not_what_builds_it(world: World, tree: Path) -
         (tree / name).write_text("raise SystemExit('the tree is on the path of the front end')\n")
     ended = world.build("--project", "pytorch")
     assert ended.code == 0, ended.err
+
+
+def test_what_a_wheel_requires_is_there_for_its_import_and_leaves_no_trace(world: World) -> None:
+    """As torchvision requires pillow, which its build does not."""
+    needs = "global REQUIRES, INIT; REQUIRES = ['iniconfig{0}']; INIT = 'import iniconfig\\n'"
+    world.disturb("pytorch_audio", needs.format(""))
+    ended = world.build()
+    assert ended.code == 0, ended.err
+    assert "requires iniconfig" not in ended.err
+    assert list(world.work.rglob("iniconfig*")) == []
+    # a version that is nowhere: the import is left out, and that is said
+    world.reset()
+    world.disturb("pytorch_audio", needs.format("==0.0.1.dev99"))
+    ended = world.build()
+    assert ended.code == 0, ended.err
+    assert "not imported: it requires iniconfig==0.0.1.dev99" in " ".join(ended.err.split())

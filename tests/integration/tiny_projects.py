@@ -44,6 +44,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 PROJECT, DISTRIBUTION = (HERE / "name.txt").read_text().split()
 TAG = "cp{0}{1}-cp{0}{1}-linux_x86_64".format(*sys.version_info)
+REQUIRES, INIT = [], ""  # what is in the way may set them
 
 
 def note(text):
@@ -62,16 +63,18 @@ def make(folder):
         version = base + os.environ["TRITON_WHEEL_VERSION_SUFFIX"]
     info = f"{DISTRIBUTION}-{version}.dist-info"
     files = {f"{DISTRIBUTION}/__init__.py": f"__version__ = {version!r}\\n".encode()}
+    files[f"{DISTRIBUTION}/__init__.py"] += INIT.encode()
     requires = [r for r in os.environ.get("PYTORCH_EXTRA_INSTALL_REQUIREMENTS", "").split("|") if r]
+    requires += REQUIRES
     if PROJECT == "pytorch":
-        files["torch/__init__.py"] += b"from torch import version\\n"
+        files["torch/__init__.py"] += b"from torch import _rocm_init, version\\n"
         files["torch/version.py"] = f"__version__ = {version!r}\\nhip = '7.1'\\ncuda = None\\n".encode()
         files["torch/_rocm_init.py"] = (HERE / "torch/_rocm_init.py").read_bytes()
         files["torch/lib/libtorch_hip.so"] = (HERE / "libtorch_hip.so").read_bytes()
     files[f"{DISTRIBUTION}/source.txt"] = (HERE / "source.txt").read_bytes()
     lines = ["Metadata-Version: 2.1", f"Name: {DISTRIBUTION}", f"Version: {version}"]
     lines += ["Requires-Python: >=3.10"]
-    lines += [f"Requires-Dist: {r}" for r in requires if PROJECT == "pytorch"]
+    lines += [f"Requires-Dist: {r}" for r in requires if PROJECT == "pytorch" or r in REQUIRES]
     files[f"{info}/METADATA"] = "\\n".join([*lines, ""]).encode()
     wheel = f"Wheel-Version: 1.0\\nGenerator: t\\nRoot-Is-Purelib: false\\nTag: {TAG}\\n"
     files[f"{info}/WHEEL"] = wheel.encode()

@@ -143,7 +143,7 @@ def torch_draft() -> Draft:
     """Return a torch for gfx942 and gfx1100 in which nothing is wrong."""
     return Draft(
         members={
-            "torch/__init__.py": b"",
+            "torch/__init__.py": b"from . import _rocm_init\n",
             "torch/version.py": VERSION.encode(),
             "torch/_rocm_init.py": INIT.encode(),
             "torch/lib/libtorch_hip.so": library(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -79,8 +80,9 @@ def wrong_digest(draft: Draft) -> None:
 
 
 def hex_digest(draft: Draft) -> None:
-    digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-    draft.record["torch/__init__.py"] = f"torch/__init__.py,sha256={digest},0"
+    content = draft.members["torch/__init__.py"]
+    digest = hashlib.sha256(content).hexdigest()
+    draft.record["torch/__init__.py"] = f"torch/__init__.py,sha256={digest},{len(content)}"
 
 
 def installer_file(draft: Draft) -> None:
@@ -154,6 +156,7 @@ FAULTS: list[tuple[str, Callable[[Draft], None], str, str]] = [
     ("direct-url", installer_file, "installer-files", "is written by installers"),
     ("no-init", drop(INIT_FILE), "rocm-init", "is missing"),
     ("broken-init", put(INIT_FILE, "def initialize(:"), "rocm-init", "does not compile: line 1"),
+    ("unused-init", put("torch/__init__.py", "# _rocm_init"), "rocm-init", "never uses `_rocm_init`"),
     ("null-init", put(INIT_FILE, b"a = 1\0"), "rocm-init", "does not compile"),
     ("idle-init", put(INIT_FILE, NO_CALL), "rocm-init", "does not call `initialize_process`"),
     (

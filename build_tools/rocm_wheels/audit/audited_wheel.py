@@ -169,6 +169,7 @@ class AuditReport:
     wheels that were read with it, ``held_targets`` is what a variant may say of the wheel. ``libraries``: the
     targets of each member with device code. ``ran`` and ``skipped`` together name every check.
     ``jit_sources``: the HIP sources that the user's machine compiles. ``record``: its RECORD, as it was read.
+    ``requirements``: what it requires on its platform without an extra.
     """
 
     wheel: Path
@@ -184,6 +185,7 @@ class AuditReport:
     libraries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     jit_sources: tuple[str, ...] = ()
     record: tuple[RecordEntry, ...] = ()
+    requirements: tuple[str, ...] = ()
 
     @property
     def errors(self) -> tuple[Finding, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 
 from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck
 from rocm_wheels.core import DataError, Finding
@@ -117,7 +118,26 @@ def check_rocm_init(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     call = _find_init_call(tree)
     if call is None:
         return [Finding("error", f"`initialize()` does not call `{_INIT_CALL}`", _WRITE_TIP, subject=member)]
-    return _judge_init_call(wheel, member, call, _read_constants(tree))
+    faults = _judge_init_call(wheel, member, call, _read_constants(tree))
+    return [*faults, *_check_init_use(wheel, PurePosixPath(member))]
+
+
+def _check_init_use(wheel: AuditedWheel, member: PurePosixPath) -> list[Finding]:
+    """The package's ``__init__`` uses the module: torch before 2.9 does not do so by itself."""
+    package = str(member.with_name("__init__.py"))
+    message = f"never uses `{member.stem}`: the ROCm packages are not started before its libraries are loaded"
+    fault = Finding("error", message, "the sources need a patch that calls it first", subject=package)
+    if package not in wheel.scan.texts:
+        return []  # that a file is missing is said by another check
+    try:
+        tree = _parse_module(wheel, package)
+    except DataError as error:
+        return [Finding("error", str(error), subject=package)]
+    for node in ast.walk(tree):
+        names = [getattr(node, field, None) for field in ("id", "attr", "name", "module")]
+        if any(str(name).rpartition(".")[2] == member.stem for name in names):
+            return []
+    return [fault]
 
 
 def _judge_init_call(

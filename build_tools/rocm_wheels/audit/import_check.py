@@ -3,7 +3,7 @@
 The process gets no PYTHONPATH, no loader variables and no ROCm variables of the builder,
 starts in an empty folder, and has a time limit. A wheel that is not installed in the
 environment is put into a throw-away folder that comes first on ``sys.path``; what it
-requires comes from the environment.
+requires comes from the environment, and from a folder of what that lacks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.audit.audited_wheel import WheelExpectation, list_base_targets
+from rocm_wheels.audit.audited_wheel import SkippedCheck, WheelExpectation, list_base_targets
 from rocm_wheels.audit.metadata import is_same_version
 from rocm_wheels.core import BuildError, Finding, find_uv, run_command
 
@@ -29,6 +29,7 @@ _PROBE = Path(__file__).with_name("import_probe.py")
 _BUILDER_VARIABLES = re.compile(
     r"(PYTHON|LD_|DYLD_|ROCM_|HIP_|HSA_|PYTORCH_|TORCH_|TRITON_|CONDA_|VIRTUAL_ENV$|__PYVENV)", re.IGNORECASE
 )
+_MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<name>[^'.]+)[^']*'")
 _SHOWN_LINES = 15
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 _SYSTEMS = {"linux": "linux", "win32": "windows", "darwin": "macos"}
@@ -54,13 +55,16 @@ class ImportEnvironment:
     """Where a wheel is imported: an environment's interpreter, whose packages the wheel may require.
 
     ``installed``: the wheel is in that environment already, in the folder ``packages`` where that is not the
-    interpreter's own. ``timeout`` is in seconds; ``log`` receives, appended, what the process printed.
+    interpreter's own. ``additions``: a folder of packages that the environment lacks; ``lacking``: the names
+    of those that are nowhere. ``timeout`` is in seconds; ``log`` receives what the process printed.
     """
 
     python: Path
     env: Mapping[str, str] = field(default_factory=dict)
     installed: bool = False
     packages: Path | None = None
+    additions: Path | None = None
+    lacking: tuple[str, ...] = ()
     timeout: float = 600.0
     log: Path | None = None
 
@@ -83,11 +87,14 @@ def explain_no_import(wheel_name: str, expected: WheelExpectation, host: ImportH
     return None
 
 
-def check_import(wheel: Path, expected: WheelExpectation, environment: ImportEnvironment) -> list[Finding]:
+def check_import(
+    wheel: Path, expected: WheelExpectation, environment: ImportEnvironment
+) -> list[Finding] | SkippedCheck:
     """Import the wheel in a clean process and compare what it says of itself with ``expected``.
 
-    A crash is named by its signal, with the last lines printed. Raises AuditError only
-    when uv, which fills the throw-away folder, is not there.
+    A crash is named by its signal, with the last lines printed. A module of another project that is not there
+    is no fault of the wheel where the environment lacks what it requires: then it is not checked, and that is
+    said. Raises AuditError only when uv, which fills the throw-away folder, is not there.
     """
     env = make_clean_environment(environment.env)
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-import-") as name:
@@ -103,11 +110,16 @@ def check_import(wheel: Path, expected: WheelExpectation, environment: ImportEnv
         checks = expected.project.checks
         answer = scratch / "answer.json"
         argv = [environment.python, "-I", "-X", "faulthandler", _PROBE, answer]
+        if environment.additions is not None:
+            folders.append(str(environment.additions))
         names = [checks.import_name, expected.project.distribution, *folders]
         fault = _run_or_find(
             [*map(str, argv), *names], environment, env, f"`import {checks.import_name}`", start
         )
         if fault is not None:
+            if environment.lacking and _lacks_other_module(fault.message, checks.import_name):
+                names_text = ", ".join(environment.lacking)
+                return SkippedCheck(f"not imported: it requires {names_text}, not in the build environment")
             return [fault]
         if not answer.is_file():
             return [
@@ -116,7 +128,15 @@ def check_import(wheel: Path, expected: WheelExpectation, environment: ImportEnv
         stated = json.loads(answer.read_text(encoding="utf-8"))
         if environment.packages is not None:
             stated["places"] = [str(environment.packages)]
+        elif not environment.installed:
+            stated["places"] = folders[:1]
         return _judge_import(stated, expected)
+
+
+def _lacks_other_module(message: str, import_name: str) -> bool:
+    """Tell whether Python did not find a module of another project."""
+    match = _MISSING_MODULE.search(message)
+    return match is not None and match["name"] != import_name.partition(".")[0]
 
 
 def make_clean_environment(env: Mapping[str, str]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from typing import Any
 def main(answer: str, module_name: str, distribution: str, *folders: str) -> None:
     """Import the module; what it says of itself goes to ``answer``."""
     sys.path[:0] = folders
-    places = [*folders] or [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    places = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     module = importlib.import_module(module_name)
     report = {
         "file": getattr(module, "__file__", None),

@@ -168,7 +168,7 @@ def check_rocm_requirement(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     if wheel.scan.metadata is None:
         return _METADATA_UNREAD
     where = f"{wheel.dist_info}/METADATA"
-    requirements = [r for r in _list_requirements(wheel) if is_same_name(r.name, _ROCM)]
+    requirements = [r for r in list_requirements(wheel) if is_same_name(r.name, _ROCM)]
     if not wheel.expected.project.checks.requires_rocm:
         message = "by the recipe this project requires no ROCm of its own"
         return [
@@ -204,7 +204,7 @@ def _find_loose_pins(wheel: AuditedWheel, stated: Iterable[Requirement]) -> Iter
     """Yield a warning for each project that the recipe pins, and the wheel takes in other versions too."""
     for pin in wheel.expected.project.build.pins:
         name = load_project(pin.project).distribution
-        requirements = [r for r in _list_requirements(wheel) if is_same_name(r.name, name)]
+        requirements = [r for r in list_requirements(wheel) if is_same_name(r.name, name)]
         if not any(is_same_name(r.name, name) for r in stated) and not any(
             map(_get_exact_version, requirements)
         ):
@@ -215,7 +215,7 @@ def _find_loose_pins(wheel: AuditedWheel, stated: Iterable[Requirement]) -> Iter
 
 def _check_pin(wheel: AuditedWheel, pin: Requirement) -> list[Finding]:
     member = f"{wheel.dist_info}/METADATA"
-    requirements = [r for r in _list_requirements(wheel) if is_same_name(r.name, pin.name)]
+    requirements = [r for r in list_requirements(wheel) if is_same_name(r.name, pin.name)]
     version = _get_exact_version(pin)
     assert version is not None, f"{pin} is an exact pin"
     if not any(
@@ -233,7 +233,7 @@ def _check_pin(wheel: AuditedWheel, pin: Requirement) -> list[Finding]:
     ]
 
 
-def _list_requirements(wheel: AuditedWheel) -> Iterable[Requirement]:
+def list_requirements(wheel: AuditedWheel) -> Iterable[Requirement]:
     """Yield the requirements that hold on the wheel's platform without an extra."""
     windows = wheel.expected.platform == "windows"
     marker_environment = {

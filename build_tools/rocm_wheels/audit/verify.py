@@ -40,6 +40,7 @@ from rocm_wheels.audit.metadata import (
     check_requirements,
     check_requires_python,
     check_rocm_requirement,
+    list_requirements,
 )
 from rocm_wheels.core import (
     Finding,
@@ -116,7 +117,8 @@ def verify_wheel(
     """
     checks = expected.project.checks
     version_module = f"{checks.import_name}/version.py"
-    scan = scan_wheel(path, keep=(version_module, checks.rocm_init or version_module))
+    package_module = f"{checks.import_name}/__init__.py"
+    scan = scan_wheel(path, keep=(version_module, package_module, checks.rocm_init or version_module))
     subject = AuditedWheel(scan, expected, tuple(scan_wheel(part) for part in parts))
     findings: list[Finding] = []
     ran: list[str] = []
@@ -148,6 +150,7 @@ def verify_wheel(
         },
         jit_sources=subject.jit_sources,
         record=tuple(member.recorded for member in scan.members if member.recorded is not None),
+        requirements=tuple(map(str, list_requirements(subject))),
     )
 
 
@@ -236,7 +239,5 @@ def _check_import_here(
         return SkippedCheck("not imported: its archive is damaged or does not agree with itself")
     if environment is None:
         return SkippedCheck(_NO_ENVIRONMENT)
-    if skipped := expected.project.checks.import_skipped:
-        return SkippedCheck(f"not imported: {skipped}")
     reason = explain_no_import(path.name, expected, detect_import_host())
     return SkippedCheck(reason) if reason else check_import(path, expected, environment)

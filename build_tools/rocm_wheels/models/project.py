@@ -257,13 +257,9 @@ class DeviceCodeRule(Record):
 
 
 class WheelChecks(Record):
-    """What a finished wheel must be.
-
-    ``import_skipped``: why it is not imported after its build, such as a requirement that no build installs.
-    """
+    """What a finished wheel must be."""
 
     import_name: str
-    import_skipped: str | None = None
     rocm: Literal["torch.version.hip", "device code", "none"]
     rocm_init: str | None = None  # the generated module that starts the ROCm packages
     jit_sources: str | None = None  # a glob: HIP sources, for kernels that the user's machine compiles

@@ -19,6 +19,7 @@ from .build_environment import EnvironmentSpec as EnvironmentSpec
 from .build_environment import check_environment as check_environment
 from .build_environment import ensure_environment as ensure_environment
 from .build_environment import ensure_layer as ensure_layer
+from .build_environment import install_additions as install_additions
 from .build_environment import install_into as install_into
 from .build_environment import install_requirements as install_requirements
 from .build_environment import install_wheel as install_wheel

@@ -13,7 +13,8 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -347,15 +348,47 @@ def install_requirements(
     names = ", ".join(
         requirement.name if isinstance(requirement, Path) else requirement for requirement in requirements
     )
-    override_text = "".join(f"{name}; sys_platform == 'none'\n" for name in list_unusable_tools(platform))
-    with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as folder:
-        overrides = Path(folder, "overrides.txt")
-        overrides.write_text(override_text, encoding="utf-8")
+    with _write_overrides(list_unusable_tools(platform)) as options:
         pip_install(
-            environment.python, [*words, *(["--overrides", str(overrides)] if override_text else [])],
-            source or PackageSource(), env,
+            environment.python, [*words, *options], source or PackageSource(), env,
             activity=f"installing {names}", cwd=environment.prefix, on_line=on_line,
         )  # fmt: skip
+
+
+def install_additions(
+    environment: BuildEnvironment,
+    requirements: Sequence[str],
+    folder: Path,
+    *,
+    without: Sequence[str],
+    env: Mapping[str, str],
+    on_line: OnLine = None,
+    source: PackageSource | None = None,
+) -> None:
+    """Install requirements, and what they require, into a folder beside an environment, which stays as it is.
+
+    Nothing named in ``without`` is installed, whoever requires it. Raises SdkError.
+    """
+    with _write_overrides(without) as options:
+        pip_install(
+            environment.python, ["--target", str(folder), *requirements, *options],
+            source or PackageSource(), env,
+            activity=f"installing {', '.join(requirements)}", cwd=environment.prefix, on_line=on_line,
+        )  # fmt: skip
+
+
+@contextmanager
+def _write_overrides(without: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the installer's options by which none of these packages is installed."""
+    if not without:
+        yield []
+        return
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as folder:
+        overrides = Path(folder, "overrides.txt")
+        overrides.write_text(
+            "".join(f"{name}; sys_platform == 'none'\n" for name in without), encoding="utf-8"
+        )
+        yield ["--overrides", str(overrides)]
 
 
 def install_wheel(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,9 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from rocm_wheels.compile import (
     BuildRequest,
@@ -33,6 +37,7 @@ from rocm_wheels.core import (
     BuildError,
     DataError,
     FinishedProcess,
+    SdkError,
     UsageError,
     compare_environments,
     copy_atomically,
@@ -44,12 +49,15 @@ from rocm_wheels.core import (
     log_warning,
     redact_environment,
 )
-from rocm_wheels.models import Project, load_project
+from rocm_wheels.models import Project, list_project_names, load_project
 from rocm_wheels.pipeline.build_environment import (
     find_importing_python,
     find_project_layer,
     hold_environment,
     install_built_wheel,
+    layer_packages_folder,
+    list_installed_packages,
+    list_packages_below,
     uninstall_built_wheel,
 )
 from rocm_wheels.pipeline.estimates import estimate_step
@@ -65,6 +73,7 @@ from rocm_wheels.pipeline.provided_wheel_checks import find_project_misfits
 from rocm_wheels.pipeline.provided_wheels import ProvidedWheel, inspect_installed_wheel
 from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput, configure_step_id
 from rocm_wheels.pipeline.step_run import StepRun
+from rocm_wheels.sdk import PackageSource, install_additions
 from rocm_wheels.sources import hold_checkout, restore_links
 
 if TYPE_CHECKING:
@@ -490,7 +499,13 @@ class BuildStep:
     def _verify_wheel(self, wheel: BuiltWheel, inside: str) -> AuditReport:
         """Check a wheel as a file; then, where it is right, import it where others will need it."""
         # only a process that builds needs the audit: planning does not load it
-        from rocm_wheels.audit import ImportEnvironment, WheelExpectation, add_import_check, verify_wheel
+        from rocm_wheels.audit import (
+            IMPORT_CHECK,
+            ImportEnvironment,
+            WheelExpectation,
+            add_import_check,
+            verify_wheel,
+        )
 
         facts, ready, others = (
             self.step_run.facts,
@@ -508,20 +523,73 @@ class BuildStep:
             rocm_version=ready.sdk.version,
             requirements=(*triton, *self.planned_build.pins),
         )
-        python = find_importing_python(self.project.name, ready, facts.workspace)
-        packages = ready.site_packages if others else None
-        import_place = ImportEnvironment(
-            python, env=facts.env, installed=others, packages=packages, log=self.step_run.log
-        )
-        report = verify_wheel(wheel.path, expected, environment=None if others else import_place)
-        if report.passed and others:
+        report = verify_wheel(wheel.path, expected)
+        if not report.passed:
+            return self._judge_report(wheel, report)
+        if others:
             inside = inside or self._digest_wheel(wheel, report)
             install_project_wheel(self.step_run, self.project, wheel.path, inside)
+        with self._provide_requirements(report.requirements) as (additions, lacking):
+            import_place = ImportEnvironment(
+                find_importing_python(self.project.name, ready, facts.workspace),
+                env=facts.env,
+                installed=others,
+                packages=ready.site_packages if others else None,
+                additions=additions,
+                lacking=lacking,
+                log=self.step_run.log,
+            )
             report = add_import_check(report, expected, import_place)
-            if not report.passed:
-                with hold_environment(ready, facts.workspace, purpose=self.step_run.step.id):
-                    uninstall_built_wheel(ready, distribution=self.project.distribution, env=facts.env)
+            for skip in report.skipped:
+                if lacking and skip.check == IMPORT_CHECK:
+                    log_warning(f"{wheel.path.name}: {skip.reason}")
+        if others and not report.passed:
+            with hold_environment(ready, facts.workspace, purpose=self.step_run.step.id):
+                uninstall_built_wheel(ready, distribution=self.project.distribution, env=facts.env)
         return self._judge_report(wheel, report)
+
+    @contextmanager
+    def _provide_requirements(self, requirements: Sequence[str]) -> Iterator[tuple[Path, tuple[str, ...]]]:
+        """Yield a folder with what the wheel requires and its build did not, and the names still lacking.
+
+        The environment stays as it is: what lies in it may change what is compiled next. Wheels of ours and
+        ROCm are never taken from an index: another build of them says nothing of this one.
+        """
+        ready, facts = self.step_run.ready, self.step_run.facts
+        layer = find_project_layer(self.project.name, ready, facts.workspace)
+        folders = [
+            layer_packages_folder(self.project.name, ready, facts.workspace),
+            *list_packages_below(self.project, ready, facts.workspace),
+        ]
+        installed = {name for folder in folders for name in list_installed_packages(folder)}
+        built = {canonicalize_name(load_project(name).distribution) for name in list_project_names()}
+        missing: list[str] = []
+        lacking: list[str] = []
+        for requirement in map(Requirement, requirements):
+            name = canonicalize_name(requirement.name)
+            if name in built or name.startswith("rocm"):
+                lacking += [] if name in installed else [requirement.name]
+            elif name not in installed:
+                requirement.marker = None
+                missing.append(str(requirement))
+        with tempfile.TemporaryDirectory(prefix="rocm-wheels-requirements-") as folder:
+            if missing:
+                try:
+                    install_additions(
+                        layer if layer.python.exists() else ready.environment,
+                        missing,
+                        Path(folder),
+                        without=sorted(installed | built),
+                        env=facts.env,
+                        on_line=self.step_run.echo_line,
+                        source=PackageSource(cache_dir=facts.request.sdk.cache_dir),
+                    )
+                except SdkError as error:
+                    log_warning(
+                        f"what the wheel requires, to import it, could not be installed: {error.message}"
+                    )
+                    lacking += missing
+            yield Path(folder), tuple(lacking)
 
     def _judge_report(self, wheel: BuiltWheel, report: AuditReport) -> AuditReport:
         """Write the report into the log; set a wheel that failed aside and raise AuditError."""
