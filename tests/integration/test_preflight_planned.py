@@ -132,3 +132,23 @@ def test_what_builds_download_is_told_and_offline_it_must_be_there(root: Path, t
     )
     assert len(rest) == 1 and "JSON_SYSPATH" in rest[0][1]
     assert planned(root, "--offline").facts.env["UV_OFFLINE"] == "1"
+
+
+def test_a_download_that_a_variable_leaves_out(root: Path) -> None:
+    """As torchaudio's of FFmpeg; the variable of the recipe holds, not one that happens to be set."""
+    multi = root / "pytorch_audio" / "third_party" / "ffmpeg" / "multi" / "CMakeLists.txt"
+    multi.parent.mkdir(parents=True)
+    multi.write_text("")
+    (root / "pytorch_audio" / "setup.py").write_text("")
+    (root / "pytorch_audio" / "version.txt").write_text("2.9.0\n")
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "x"]):
+        subprocess.run([*GIT, *words], cwd=root / "pytorch_audio", check=True)
+
+    def list_tips(*words: str) -> list[str]:
+        findings = preflight_plan(planned(root, *words, USE_FFMPEG="0"))
+        return [f.tip for f in findings if f.check == "downloads" and "pytorch_audio" in f.message]
+
+    [tip] = list_tips("--offline")
+    assert "FFMPEG_ROOT=DIR" in tip
+    assert "USE_FFMPEG=0" in tip
+    assert list_tips("--offline", "--set-env", "pytorch_audio:USE_FFMPEG=0") == []

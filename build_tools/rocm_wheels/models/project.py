@@ -192,7 +192,8 @@ class BuildDownload(Record):
     """What a project's own build downloads, unless ``variable`` names a folder that ``contains`` it.
 
     A tree without the file that it is ``named_in`` downloads none. Without ``variable`` an offline build does
-    without. ``flash_attention``: only a build with it downloads this.
+    without. ``flash_attention``: only a build with it downloads this. A variable leaves it out: ``switch``,
+    where it is 0.
     """
 
     what: str
@@ -201,6 +202,7 @@ class BuildDownload(Record):
     variable: str | None = None
     contains: tuple[str, ...] = ()
     flash_attention: bool = False
+    switch: str | None = None
 
     @field_validator("named_in")
     @classmethod

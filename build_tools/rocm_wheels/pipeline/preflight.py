@@ -307,7 +307,11 @@ def make_subject(planned: PlannedRun) -> PreflightSubject:
             for fetch in list_fetches(
                 project,
                 request.sources[project.name],
-                {**facts.env, **request.set_env.get(project.name, {})},
+                {
+                    **facts.env,
+                    **project.get_environment(request.platform),
+                    **request.set_env.get(project.name, {}),
+                },
                 flash_attention=attention,
             )
         ),

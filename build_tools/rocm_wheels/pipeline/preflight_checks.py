@@ -136,6 +136,8 @@ def list_fetches(
     for download in project.build.downloads:
         if not (source / download.named_in).is_file() or (download.flash_attention and not flash_attention):
             continue
+        if env.get(download.switch or "") in ("0", "OFF"):
+            continue
         folder_text = env.get(download.variable or "")
         folder = Path(folder_text) if folder_text else None
         lacks = tuple(name for name in download.contains if folder and not (folder / name).exists())
@@ -147,6 +149,7 @@ def check_downloads(subject: PreflightSubject) -> Iterator[Finding]:
     for fetch in subject.fetches:
         download, variable = fetch.download, fetch.download.variable
         content = f" (a folder with {', '.join(download.contains)})" if download.contains else ""
+        leave_out = f"; {download.switch}=0 leaves it out" if download.switch else ""
         fetched = f"the build of {fetch.project} downloads {download.what} from {download.origin}"
         if fetch.lacks:
             text = f"{variable} is {fetch.folder}, which lacks {', '.join(fetch.lacks)}"
@@ -155,9 +158,9 @@ def check_downloads(subject: PreflightSubject) -> Iterator[Finding]:
             continue
         elif not subject.offline:
             tip = f"{variable}=DIR{content} is used instead" if variable else "--offline does without"
-            yield Finding("warning", fetched, tip)
+            yield Finding("warning", fetched, f"{tip}{leave_out}")
         elif variable is not None:
-            tip = f"unpack it on this machine, and set {variable}=DIR{content}"
+            tip = f"unpack it on this machine, and set {variable}=DIR{content}{leave_out}"
             yield Finding("error", f"--offline, but {fetched}", tip)
 
 
