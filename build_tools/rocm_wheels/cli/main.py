@@ -91,6 +91,7 @@ wheel_group = Group(
         "diff": ("wheel:diff", "Show what differs between two wheels."),
         "retag": ("wheel:retag", "Write wheels again with other versions, tags or requirements."),
         "extract-metadata": ("wheel:extract_metadata", "Write the METADATA of wheels into files."),
+        "prune": ("thin:prune_command", "Make thin wheels out of fat ones, with the code of some targets."),
         "stamp": ("stamp:stamp", "Make variant wheels: an installer takes the one for its GPU."),
         "unstamp": ("stamp:unstamp", "Make plain wheels of variant wheels."),
         "restamp": ("stamp:restamp", "Repair variant wheels of 2025 and of other producers."),
@@ -98,7 +99,7 @@ wheel_group = Group(
     aliases={"verify": "check"},
     help="""Show, check, retag and compare wheel files, of any project.
 
-    Nothing here needs a recipe, and what a wheel holds is never compressed again. Whether a wheel is the
+    Nothing here needs a recipe, and what does not change is never compressed again. Whether a wheel is the
     build that was asked for (targets, requirements, ROCm version) is what `rocm-wheels verify` tells.
     """,
 )

@@ -15,6 +15,7 @@ from .errors import Finding as Finding
 from .errors import HostError as HostError
 from .errors import InterruptedRunError as InterruptedRunError
 from .errors import MissingExtraError as MissingExtraError
+from .errors import PackageError as PackageError
 from .errors import ReleaseError as ReleaseError
 from .errors import RocmWheelsError as RocmWheelsError
 from .errors import SdkError as SdkError
@@ -147,3 +148,4 @@ from .zstd import CompressionParameter as CompressionParameter
 from .zstd import ZstdDecompressor as ZstdDecompressor
 from .zstd import ZstdError as ZstdError
 from .zstd import ZstdFile as ZstdFile
+from .zstd import compress_zstd as compress_zstd

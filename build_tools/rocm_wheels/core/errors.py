@@ -55,6 +55,12 @@ class BuildError(RocmWheelsError):
     exit_code = 12
 
 
+class PackageError(RocmWheelsError):
+    """What was asked cannot be done to a finished wheel."""
+
+    exit_code = 13
+
+
 class AuditError(RocmWheelsError):
     """A finished wheel is not what was asked for."""
 

@@ -5,6 +5,14 @@ from .provenance import digest_record as digest_record
 from .provenance import embed_provenance as embed_provenance
 from .provenance import extract_lock_part as extract_lock_part
 from .provenance import narrow_requirements as narrow_requirements
+from .prune import MemberChange as MemberChange
+from .prune import PrunedMembers as PrunedMembers
+from .prune import PrunePlan as PrunePlan
+from .prune import TargetFilter as TargetFilter
+from .prune import list_database_labels as list_database_labels
+from .prune import plan_prune as plan_prune
+from .prune import prune_members as prune_members
+from .prune import write_pruned_wheel as write_pruned_wheel
 from .variant_stamp import VARIANT_INDEX_SUFFIX as VARIANT_INDEX_SUFFIX
 from .variant_stamp import JoinedDocuments as JoinedDocuments
 from .variant_stamp import RestampRequest as RestampRequest

@@ -5,8 +5,10 @@ from .device_code.code_objects import ELF_MACHINES as ELF_MACHINES
 from .device_code.code_objects import BundleEntryId as BundleEntryId
 from .device_code.code_objects import CodeObject as CodeObject
 from .device_code.code_objects import FoundDeviceCode as FoundDeviceCode
+from .device_code.code_objects import HeldCode as HeldCode
 from .device_code.code_objects import LibraryTargets as LibraryTargets
 from .device_code.code_objects import TargetId as TargetId
+from .device_code.code_objects import find_held_code as find_held_code
 from .device_code.code_objects import list_code_targets as list_code_targets
 from .device_code.code_objects import list_named_archives as list_named_archives
 from .device_code.code_objects import may_hold_code as may_hold_code
@@ -19,6 +21,8 @@ from .device_code.kpack import KPACK_SUFFIX as KPACK_SUFFIX
 from .device_code.kpack import find_kpack_archives as find_kpack_archives
 from .device_code.kpack import is_kernel_of as is_kernel_of
 from .device_code.kpack import unpack_messagepack as unpack_messagepack
+from .device_code.repack import RepackedBundle as RepackedBundle
+from .device_code.repack import repack_bundles as repack_bundles
 from .dist_info import RecordEntry as RecordEntry
 from .dist_info import WheelMetadata as WheelMetadata
 from .dist_info import WheelName as WheelName
@@ -30,6 +34,7 @@ from .dist_info import parse_wheel_file as parse_wheel_file
 from .dist_info import parse_wheel_name as parse_wheel_name
 from .dist_info import parse_wheel_record as parse_wheel_record
 from .dist_info import split_wheel_name as split_wheel_name
+from .edit import StoredMember as StoredMember
 from .edit import WheelDiff as WheelDiff
 from .edit import WheelEdit as WheelEdit
 from .edit import compare_wheels as compare_wheels
@@ -40,7 +45,11 @@ from .edit import read_metadata_fields as read_metadata_fields
 from .elf import BinarySpan as BinarySpan
 from .elf import LoaderInfo as LoaderInfo
 from .elf import read_loader_info_of_file as read_loader_info_of_file
+from .elf_pages import FilePiece as FilePiece
+from .elf_pages import cut_section_pages as cut_section_pages
+from .elf_pages import replace_section as replace_section
 from .rewrite import RangeCopier as RangeCopier
+from .rewrite import RewrittenWheel as RewrittenWheel
 from .rewrite import read_dist_info_files as read_dist_info_files
 from .rewrite import require_distinct_targets as require_distinct_targets
 from .rewrite import rewrite_wheel as rewrite_wheel
@@ -64,5 +73,6 @@ from .zip_format import pack_end_records as pack_end_records
 from .zip_format import pack_local_header as pack_local_header
 from .zip_layout import ArchiveLayout as ArchiveLayout
 from .zip_layout import UnreadableError as UnreadableError
+from .zip_layout import exceeds_ratio as exceeds_ratio
 from .zip_layout import make_reader as make_reader
 from .zip_layout import read_archive_layout as read_archive_layout

@@ -217,6 +217,20 @@ _EDITED_FILES = ("METADATA", "WHEEL", "RECORD")
 
 
 @dataclass(frozen=True)
+class StoredMember:
+    """A member whose packed bytes are in a file: of another wheel, or written for this one.
+
+    ``entry`` has its sizes, CRC, method, mode and date; its packed bytes are those of the open file
+    ``descriptor`` from ``offset`` on. ``digest`` is spelled as in RECORD.
+    """
+
+    entry: ZipEntry
+    digest: str
+    descriptor: int
+    offset: int
+
+
+@dataclass(frozen=True)
 class WheelEdit:
     """What a wheel becomes. None: as it is; "" takes a part away.
 
@@ -225,7 +239,9 @@ class WheelEdit:
     platform is no longer said to be pure.
     ``requirements`` maps the old Requires-Dist values to the new ones, ``extras`` those of Provides-Extra.
     ``put`` and ``drop`` are files in ``*.dist-info``, named without that folder. ``members`` are new contents
-    of files elsewhere, by the whole names that they have.
+    of files elsewhere, by the whole names that they have; ``stored`` are larger ones, new files among them,
+    and ``drop_members`` the files elsewhere that go. ``license_files`` maps the old License-File values to
+    the new.
     """
 
     version: str | None = None
@@ -238,6 +254,9 @@ class WheelEdit:
     put: Mapping[str, bytes] = field(default_factory=dict)
     drop: frozenset[str] = frozenset()
     members: Mapping[str, bytes] = field(default_factory=dict)
+    stored: Mapping[str, StoredMember] = field(default_factory=dict)
+    drop_members: frozenset[str] = frozenset()
+    license_files: Callable[[tuple[str, ...]], Sequence[str]] | None = None
 
 
 @dataclass(frozen=True)
@@ -302,12 +321,19 @@ def plan_wheel_edit(
         name for name in edit.members if name not in sizes or name.startswith(f"{folder}/")
     ):
         raise UsageError(f"{file_name} has no {', '.join(unknown_members)} outside {folder}")
+    if absent := sorted(edit.drop_members - sizes.keys()):
+        raise DataError(f"{file_name} has no {', '.join(absent)} to leave out")
+    _require_free_names(edit.stored.keys() - sizes.keys(), sizes)
+    dropped |= edit.drop_members
     new_texts = {**changed, **put, **edit.members}
     contents = {name: text for name, text in new_texts.items() if texts.get(name) != text}
     lines: dict[str, RecordEntry | None] = {plan.get_new_name(name): None for name in dropped}
     lines |= {
         plan.get_new_name(name): _make_record_entry(plan.get_new_name(name), text)
         for name, text in contents.items()
+    }
+    lines |= {
+        name: RecordEntry(name, stored.digest, stored.entry.size) for name, stored in edit.stored.items()
     }
     signed = {record + suffix for suffix in SIGNATURE_SUFFIXES} & sizes.keys()
     content, entries = edit_record(
@@ -402,6 +428,9 @@ def _edit_metadata(content: bytes, name: str, edit: WheelEdit, version: Version 
     if edit.extras is not None:
         old_extras = get_field_values(read_metadata_fields(content, name)[0], "Provides-Extra")
         changes["Provides-Extra"] = list(edit.extras(old_extras))
+    if edit.license_files is not None:
+        old_files = get_field_values(read_metadata_fields(content, name)[0], "License-File")
+        changes["License-File"] = list(edit.license_files(old_files))
     return replace_field_values(content, changes, name)
 
 
@@ -453,6 +482,21 @@ def _require_free(name: str, names: Iterable[str]) -> None:
             raise UsageError(f"{name} is a folder of the wheel")
         if name.startswith(existing + "/"):
             raise UsageError(f"{existing} is a file of the wheel")
+
+
+def _require_free_names(new_names: Iterable[str], names: Iterable[str]) -> None:
+    """Raise UsageError when one of many new files would be in the way of a file or folder of the wheel."""
+    files = {name.casefold() for name in names}
+    folders = {
+        "/".join(parts[:depth])
+        for parts in (name.split("/") for name in files)
+        for depth in range(1, len(parts))
+    }
+    for name in sorted(new_names):
+        parts = name.casefold().split("/")
+        parents = {"/".join(parts[:depth]) for depth in range(1, len(parts))}
+        if name.casefold() in files or name.casefold() in folders or parents & files:
+            raise UsageError(f"{name} cannot be put into the wheel: a file or folder of it has that name")
 
 
 def _make_record_entry(path: str, content: bytes) -> RecordEntry:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,7 @@ from types import TracebackType
 from rocm_wheels.core import DataError, UsageError, hash_file, log_note, open_hidden_file
 from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.dist_info import SIGNATURE_SUFFIXES, RecordEntry, list_dist_info_folders
-from rocm_wheels.wheels.edit import EditPlan, WheelEdit, get_edited_name, plan_wheel_edit
+from rocm_wheels.wheels.edit import EditPlan, StoredMember, WheelEdit, get_edited_name, plan_wheel_edit
 from rocm_wheels.wheels.zip_format import (
     ZipEntry,
     make_zip_entry,
@@ -143,6 +143,7 @@ class ArchiveWriter:
         self.position = 0
         self._copier = RangeCopier(source, target, name)
         self._target = target
+        self._name = name
         self._begin = self._end = 0
         self._bytes = bytearray()
         self._ahead: Thread | None = None
@@ -189,6 +190,12 @@ class ArchiveWriter:
         if not self._end:
             self._begin = begin
         self._end = end
+        self.position += end - begin
+
+    def copy_from(self, descriptor: int, begin: int, end: int) -> None:
+        """Take over a range of another open file."""
+        self.flush()
+        RangeCopier(descriptor, self._target, self._name).copy_range(begin, end)
         self.position += end - begin
 
     def write(self, content: bytes) -> None:
@@ -256,7 +263,7 @@ def rewrite_wheel(source: Path, folder: Path, edit: WheelEdit, *, replace: bool 
                     _find_unchanged_end(archive, edit)
                 )  # while we look at METADATA, WHEEL and RECORD
                 plan = _plan_rewrite(archive, edit)
-                size = _write_archive(archive, plan, sink)
+                size = _write_archive(archive, plan, edit.stored, sink)
             archive.require_unchanged()
             hidden.commit(replace=replace)
     signatures = tuple(sorted(name for name in plan.dropped if name.endswith(SIGNATURE_SUFFIXES)))
@@ -302,7 +309,8 @@ def _find_unchanged_end(archive: WheelArchive, edit: WheelEdit) -> int:
     end = 0
     for entry in archive.entries:
         top = entry.name.partition("/")[0]
-        named = entry.name in edit.members or top.endswith((".dist-info", ".data"))
+        changed = entry.name in edit.members or entry.name in edit.stored or entry.name in edit.drop_members
+        named = changed or top.endswith((".dist-info", ".data"))
         if entry.header != end or not entry.keeps_header or named:
             break
         end = entry.end
@@ -318,15 +326,17 @@ def _read_texts(archive: WheelArchive) -> dict[str, bytes]:
     return texts
 
 
-def _order_members(archive: WheelArchive, plan: EditPlan) -> Iterator[ZipEntry]:
-    """Yield the members of the source that stay: the dist-info folder last, in it RECORD."""
+def _order_members(archive: WheelArchive, plan: EditPlan) -> tuple[list[ZipEntry], list[ZipEntry]]:
+    """Return the members of the source that stay: those elsewhere, and the dist-info folder's but RECORD."""
     entries = [entry for entry in archive.entries if entry.name not in plan.dropped]
     folder = list_dist_info_folders(entry.name for entry in entries)[0] + "/"
-    yield from (entry for entry in entries if not entry.name.startswith(folder))
-    yield from (e for e in entries if e.name.startswith(folder) and e.name != folder + "RECORD")
+    outside = [entry for entry in entries if not entry.name.startswith(folder)]
+    return outside, [e for e in entries if e.name.startswith(folder) and e.name != folder + "RECORD"]
 
 
-def _write_archive(archive: WheelArchive, plan: EditPlan, sink: ArchiveWriter) -> int:
+def _write_archive(
+    archive: WheelArchive, plan: EditPlan, stored: Mapping[str, StoredMember], sink: ArchiveWriter
+) -> int:
     """Write the archive; return its size."""
     directory = []
     remaining = dict(plan.texts)
@@ -355,12 +365,28 @@ def _write_archive(archive: WheelArchive, plan: EditPlan, sink: ArchiveWriter) -
             sink.write(pack_local_header(entry))
             sink.copy_range(entry.data, entry.data + entry.compressed)
 
-    for entry in _order_members(archive, plan):
+    def put_stored(name: str, member: StoredMember) -> None:
+        entry = member.entry.with_name(name)
+        directory.append(pack_central_entry(entry, sink.position))
+        sink.write(pack_local_header(entry))
+        sink.copy_from(member.descriptor, member.offset, member.offset + entry.compressed)
+
+    def put_or_keep(entry: ZipEntry) -> None:
         name = plan.get_new_name(entry.name)
         if name in remaining:
             put_member(name, remaining.pop(name), entry)
+        elif entry.name in stored:
+            put_stored(name, stored[entry.name])
         else:
             keep_member(entry)
+
+    outside, inside = _order_members(archive, plan)
+    for entry in outside:
+        put_or_keep(entry)
+    for name in sorted(stored.keys() - entry_by_name.keys()):
+        put_stored(name, stored[name])
+    for entry in inside:
+        put_or_keep(entry)
     last = remaining.pop(record, None)
     for name in sorted(remaining):
         put_member(name, remaining[name], None)

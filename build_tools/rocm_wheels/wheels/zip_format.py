@@ -96,6 +96,19 @@ class ZipEntry(NamedTuple):
             name=name, raw=name.encode(), flags=flags, extra=extras[0], local_extra=extras[1]
         )
 
+    def as_deflated(self, *, crc: int, compressed: int, size: int) -> ZipEntry:
+        """Return the member with another content, deflated; its local header has to be written anew."""
+        return self._replace(
+            method=METHOD_DEFLATED,
+            needed=_PLAIN_VERSION,
+            flags=self.flags & FLAG_UTF8,
+            crc=crc,
+            compressed=compressed,
+            size=size,
+            extra=b"",
+            local_extra=b"",
+        )
+
 
 def read_extra_fields(extra: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield the fields of an extra area; ValueError when it is cut short."""

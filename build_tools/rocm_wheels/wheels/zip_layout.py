@@ -315,6 +315,11 @@ _DESCRIPTORS = [
 ]
 
 
+def exceeds_ratio(content: int, length: int) -> bool:
+    """Tell whether PyPI takes an archive of ``length`` bytes with so many bytes of content for a bomb."""
+    return content > max(_MOST_RATIO * length, _HARMLESS_CONTENT)
+
+
 @dataclass(frozen=True)
 class ArchiveLayout:
     """An archive: its members in the order of the directory, where that begins, and every fault."""
@@ -362,7 +367,7 @@ def read_archive_layout(read: ReadAt, length: int, *, folding: bool = True) -> A
     faults += _check_extents(read, entries, ending.directory, _list_broken_members(faults))
     broken = _list_broken_members(faults)
     content = sum(entry.size for entry in entries if entry.name not in broken)
-    if content > max(_MOST_RATIO * length, _HARMLESS_CONTENT):  # nobody shall inflate it to look for more
+    if exceeds_ratio(content, length):  # nobody shall inflate it to look for more
         raise UnreadableError("ratio", f"{content} bytes of content in {length} bytes")
     faults += find_collisions(entries, folding=folding)
     return ArchiveLayout(tuple(entries), ending.directory, tuple(faults))

@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -220,7 +220,9 @@ class BundleEntry:
 
 
 @dataclass(frozen=True)
-class _CompressedBundle:
+class CompressedBundle:
+    """A compressed bundle as its header tells: ``data`` is the stream, ``end`` its end in the bundle."""
+
     method: str
     version: int
     data: memoryview
@@ -234,26 +236,26 @@ def read_bundles(span: BinarySpan) -> Iterator[BundleEntry]:
 
     ``packing`` is ``plain`` or like ``zstd v3``. DataError names the bundle and its fault.
     """
-    number, at = 0, _skip_zeros(span, 0)
+    number, at = 0, skip_zeros(span, 0)
     while at < len(span):
         bundle = BinarySpan(span.data[at:], f"{span.place}: bundle {number} at {at}")
         if bundle.starts_with(PLAIN_BUNDLE_MAGIC):
-            entries, end = _read_entries(StoredBundle(bundle), bundle)
+            entries, end = read_entries(StoredBundle(bundle), bundle)
             packing = "plain"
         elif bundle.starts_with(COMPRESSED_BUNDLE_MAGIC):
-            packed = _read_lead(bundle)
+            packed = read_lead(bundle)
             packing, end = f"{packed.method} v{packed.version}", packed.end
             reader = make_zlib_reader if packed.method == "zlib" else make_zstd_reader
             plain = InflatedBundle(
                 reader(packed.data, bundle), size=packed.size, hash8=packed.hash8, place=bundle
             )
-            entries, _ = _read_entries(plain, bundle)
+            entries, _ = read_entries(plain, bundle)
             plain.check_rest()
         else:
-            raise _make_no_bundle_error(span, number, at)
+            raise make_no_bundle_error(span, number, at)
         for name, offset, size, head in entries:
             yield BundleEntry(number, packing, name, offset, size, head)
-        number, at = number + 1, _skip_zeros(span, at + end)
+        number, at = number + 1, skip_zeros(span, at + end)
 
 
 def read_bundle_tables(span: BinarySpan) -> Iterator[tuple[str, int]]:
@@ -261,7 +263,7 @@ def read_bundle_tables(span: BinarySpan) -> Iterator[tuple[str, int]]:
 
     So no content is looked at, and no hash is checked.
     """
-    number, at = 0, _skip_zeros(span, 0)
+    number, at = 0, skip_zeros(span, 0)
     while at < len(span):
         bundle = BinarySpan(span.data[at:], f"{span.place}: bundle {number} at {at}")
         if bundle.starts_with(PLAIN_BUNDLE_MAGIC):
@@ -270,24 +272,26 @@ def read_bundle_tables(span: BinarySpan) -> Iterator[tuple[str, int]]:
             if end > len(bundle):
                 raise bundle.make_fault(f"cut short: declares {end} bytes, {len(bundle)} are there")
         elif bundle.starts_with(COMPRESSED_BUNDLE_MAGIC):
-            packed = _read_lead(bundle)
+            packed = read_lead(bundle)
             reader = make_zlib_reader if packed.method == "zlib" else make_zstd_reader
             plain = InflatedBundle(
                 reader(packed.data, bundle), size=packed.size, hash8=packed.hash8, place=bundle
             )
             (rows, _), end = _read_table(plain, bundle), packed.end
         else:
-            raise _make_no_bundle_error(span, number, at)
+            raise make_no_bundle_error(span, number, at)
         yield from ((name, size) for _, name, _, size in rows)
-        number, at = number + 1, _skip_zeros(span, at + end)
+        number, at = number + 1, skip_zeros(span, at + end)
 
 
-def _make_no_bundle_error(span: BinarySpan, number: int, at: int) -> DataError:
+def make_no_bundle_error(span: BinarySpan, number: int, at: int) -> DataError:
+    """Return the error that neither a bundle nor padding stands behind ``number`` bundles."""
     first_bytes = bytes(span.data[at : at + 16]).hex(" ")
     return span.make_fault(f"after {number} bundles, neither a bundle nor padding at {at}: {first_bytes}")
 
 
-def _read_lead(bundle: BinarySpan) -> _CompressedBundle:
+def read_lead(bundle: BinarySpan) -> CompressedBundle:
+    """Read the header of the compressed bundle that ``bundle`` begins with; DataError when it is broken."""
     _, version, method_number = bundle.unpack_numbers(_LEAD, 0, "the header of a compressed bundle")
     form, method = _SIZES.get(version), _METHODS.get(method_number)
     if form is None:
@@ -312,7 +316,7 @@ def _read_lead(bundle: BinarySpan) -> _CompressedBundle:
         end = sizes[0]
         if not start <= end <= len(bundle):
             raise bundle.make_fault(f"cut short: declares {end} bytes, {len(bundle)} are there")
-    return _CompressedBundle(method, version, bundle.data[start:end], end, plain_size, hash8)
+    return CompressedBundle(method, version, bundle.data[start:end], end, plain_size, hash8)
 
 
 def _read_table(plain: PlainBundle, bundle: BinarySpan) -> tuple[list[tuple[int, str, int, int]], int]:
@@ -333,7 +337,7 @@ def _read_table(plain: PlainBundle, bundle: BinarySpan) -> tuple[list[tuple[int,
     return rows, at
 
 
-def _read_entries(plain: PlainBundle, bundle: BinarySpan) -> tuple[list[tuple[str, int, int, bytes]], int]:
+def read_entries(plain: PlainBundle, bundle: BinarySpan) -> tuple[list[tuple[str, int, int, bytes]], int]:
     """Return (ID, offset, size, head) of each entry in the order of the table, and the bundle's end."""
     rows, end = _read_table(plain, bundle)
     heads: dict[int, bytes] = {}
@@ -353,7 +357,7 @@ def _read_entries(plain: PlainBundle, bundle: BinarySpan) -> tuple[list[tuple[st
     return [(name, offset, size, heads[number]) for number, name, offset, size in rows], end
 
 
-def _skip_zeros(span: BinarySpan, at: int) -> int:
+def skip_zeros(span: BinarySpan, at: int) -> int:
     """Return where the next byte that is not zero stands, at most the end."""
     step = 1 << 12
     while at < len(span):
@@ -364,3 +368,34 @@ def _skip_zeros(span: BinarySpan, at: int) -> int:
         at += len(piece)
         step = min(step * 2, 1 << 20)
     return at
+
+
+def pack_bundle(entries: Sequence[tuple[str, memoryview]], alignment: int) -> bytes:
+    """Return a plain bundle of entries (ID, content) in this order; content begins at ``alignment``."""
+    table_size = len(PLAIN_BUNDLE_MAGIC) + _COUNT.size
+    table_size += sum(_ENTRY.size + len(name.encode()) for name, _ in entries)
+    at = -(-table_size // alignment) * alignment
+    table, places = [PLAIN_BUNDLE_MAGIC, _COUNT.pack(len(entries))], []
+    for name, content in entries:
+        if content:
+            at = -(-at // alignment) * alignment
+        raw = name.encode()
+        table += [_ENTRY.pack(at, len(content), len(raw)), raw]
+        places.append(at)
+        at += len(content)
+    bundle = bytearray(at)
+    head = b"".join(table)
+    bundle[: len(head)] = head
+    for place, (_, content) in zip(places, entries, strict=True):
+        bundle[place : place + len(content)] = content
+    return bytes(bundle)
+
+
+def pack_compressed_bundle(stream: bytes, old: CompressedBundle, *, size: int, hash8: bytes) -> bytes:
+    """Return a compressed bundle around ``stream``, in the version and by the method of an old one."""
+    form = _SIZES[old.version]
+    method = next(number for number, name in _METHODS.items() if name == old.method)
+    whole = _LEAD.size + form.size + len(stream)
+    sizes = (size,) if old.version == 1 else (whole, size)
+    lead = _LEAD.pack(COMPRESSED_BUNDLE_MAGIC, old.version, method)
+    return lead + form.pack(*sizes, hash8) + stream

@@ -320,6 +320,38 @@ def _read_members(path: Path) -> FoundDeviceCode:
     )
 
 
+@dataclass(frozen=True)
+class HeldCode:
+    """Where a file has its device code.
+
+    ``bundle_spans`` are the sections, or the file, that are bundles; ``section_begin`` is where the first
+    begins in the file. Without any, ``targets`` are those of code in other forms. ``is_whole_file``: the file
+    is nothing but device code.
+    """
+
+    bundle_spans: tuple[BinarySpan, ...] = ()
+    section_begin: int = 0
+    targets: tuple[TargetId, ...] = ()
+    is_whole_file: bool = False
+
+
+def find_held_code(data: memoryview, name: str) -> HeldCode:
+    """Say where a file's content has device code; ``name`` stands for it in messages. Raises DataError."""
+    span = BinarySpan(data, name)
+    if span.starts_with(PLAIN_BUNDLE_MAGIC) or span.starts_with(COMPRESSED_BUNDLE_MAGIC):
+        return HeldCode((span,), is_whole_file=True)
+    head = bytes(span.data[:_HEAD_SIZE])
+    sections = _read_host_sections(span, head)
+    if any(section.name in KPACK_SECTIONS for section in sections):
+        return HeldCode()  # its code is elsewhere, and what is left here is never loaded
+    fat = [section for section in sections if section.name in FATBIN_SECTIONS and section.size]
+    if fat:
+        spans = [span.get_span(s.offset, s.size, f"section {s.name}") for s in fat]
+        return HeldCode(tuple(spans), fat[0].offset)
+    targets = tuple(code.target for code in read_code_objects(data, name))
+    return HeldCode((), 0, targets, is_whole_file=not sections and not span.starts_with(AR_MAGIC))
+
+
 def may_hold_code(name: str, head: bytes) -> bool:
     """Tell from a file's first 4096 bytes whether it is worth reading on.
 

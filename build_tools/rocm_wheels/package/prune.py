@@ -1,0 +1,399 @@
+"""Make thin wheels out of fat ones: keep the device code and kernel databases of some targets.
+
+Bundles in ``.hip_fatbin`` are written again where they are, with their host entry and the targets that stay;
+pages that become empty are given back to the file, or are zeros. A code object or ``.kpack`` archive of its
+own, and a file of a kernel database that is labelled with another target, goes; unlabelled files stay. Code
+stays that runs on a target that was asked for: its own, that of a generic target it is one of, and SPIR-V.
+
+Sources of labels: rocBLAS, hipBLASLt and hipSPARSELt (``library/*_<gfx>[-xnack+].*``, ``library/<gfx>/*``),
+MIOpen (``share/miopen/db/<gfx><compute units>*``, ``libMIOpenCK*_<gfx>.so``), aotriton
+(``aotriton.images/amd-gfx11xx``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tempfile
+import zlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from rocm_wheels.core import DataError, PackageError, format_count, require_extras, run_in_parallel
+from rocm_wheels.variants import COMPILER_GENERICS
+from rocm_wheels.wheels import (
+    ELF_MACHINES,
+    BundleEntryId,
+    FilePiece,
+    HeldCode,
+    RepackedBundle,
+    RewrittenWheel,
+    StoredMember,
+    TargetId,
+    WheelArchive,
+    WheelEdit,
+    ZipEntry,
+    cut_section_pages,
+    exceeds_ratio,
+    find_held_code,
+    list_dist_info_folders,
+    may_hold_code,
+    repack_bundles,
+    replace_section,
+    rewrite_wheel,
+)
+
+_PORTABLE = ("amdgcnspirv", "spirv")
+_PIECE = 1 << 20
+_ISAL_LEVEL = 3
+
+_DATABASE = re.compile(
+    r"(?:^|/)(?:rocblas|hipblaslt|hipsparselt)/(?:[^/]+/)*library/"
+    r"|(?:^|/)share/miopen/db/|(?:^|/)aotriton\.images/|(?:^|/)(?=libMIOpenCK[^/]*$)"
+)
+_LABEL = re.compile(
+    r"(?<![a-z0-9])gfx(?P<number>[0-9][0-9a-fx]*(?:-[0-9]+)*(?:-generic)?)(?P<features>(?:-[a-z]+[+-])*)"
+)
+_FEATURE = re.compile(r"-([a-z]+)([+-])")
+_KNOWN_PROCESSORS = sorted(ELF_MACHINES.values(), key=lambda name: (-len(name), name))
+
+ChangeAction = Literal["pruned", "dropped"]
+
+
+class TargetFilter:
+    """Says which code runs on one of some targets, and notes for which of them there was any."""
+
+    def __init__(self, targets: Iterable[str]) -> None:
+        self._targets = [TargetId.parse(target) for target in targets]
+        self._seen: set[TargetId] = set()
+
+    def keeps(self, code: TargetId) -> bool:
+        """Tell whether code for a target ID runs on one of the targets."""
+        running = [target for target in self._targets if _runs_on(code, target)]
+        self._seen.update(running)
+        return bool(running)
+
+    def keeps_entry(self, name: str) -> bool:
+        """Tell so of an entry of a bundle by its ID; ValueError when it is none."""
+        return self.keeps(TargetId.parse(BundleEntryId.parse(name).target))
+
+    def keeps_label(self, label: str) -> bool:
+        """Tell so of the label of a file: ``gfx90a-xnack+``, ``gfx942130``, ``gfx11xx``."""
+        match = _LABEL.fullmatch(label)
+        assert match, label
+        features = "".join(f":{name}{sign}" for name, sign in _FEATURE.findall(match["features"]))
+        processor = f"gfx{match['number']}"
+        if "x" in match["number"]:
+            shape = processor.replace("gfx", "", 1).replace("x", "[0-9a-f]")
+            family = [t for t in self._targets if re.fullmatch(f"gfx{shape}", t.processor)]
+            self._seen.update(family)
+            return bool(family)
+        if processor not in _KNOWN_PROCESSORS:  # MIOpen writes the number of compute units behind it
+            processor = next((name for name in _KNOWN_PROCESSORS if processor.startswith(name)), processor)
+        return self.keeps(TargetId.parse(processor + features))
+
+    def list_missing(self) -> list[str]:
+        """Return the targets for which no code was seen."""
+        return [str(target) for target in self._targets if target not in self._seen]
+
+
+def _runs_on(code: TargetId, target: TargetId) -> bool:
+    """Tell whether code runs on a target; a feature that one leaves open agrees with either setting."""
+    if code.processor in _PORTABLE:
+        return True
+    covered = {code.processor, *COMPILER_GENERICS.get(code.processor, ())}
+    asked = dict(target.features)
+    return target.processor in covered and all(asked.get(name, sign) == sign for name, sign in code.features)
+
+
+def list_database_labels(name: str) -> list[str]:
+    """Return the targets that the name of a kernel database's file has; [] for all other files."""
+    place = _DATABASE.search(name)
+    return [match[0] for match in _LABEL.finditer(name, place.end())] if place else []
+
+
+@dataclass(frozen=True)
+class MemberChange:
+    """What becomes of a member: ``kept`` and ``removed`` are targets, sizes are (content, in the archive)."""
+
+    name: str
+    action: ChangeAction
+    kept: tuple[str, ...]
+    removed: tuple[str, ...]
+    before: tuple[int, int]
+    after: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class PrunedMembers:
+    """What pruning makes of an archive: changes by name, and the new content of those that stay."""
+
+    changes: Mapping[str, MemberChange] = field(default_factory=dict)
+    stored: Mapping[str, StoredMember] = field(default_factory=dict)
+    targets: tuple[str, ...] = ()
+
+    @property
+    def dropped(self) -> frozenset[str]:
+        """The members that go."""
+        return frozenset(name for name, change in self.changes.items() if change.action == "dropped")
+
+
+@dataclass(frozen=True)
+class PrunePlan:
+    """What a wheel becomes: ``targets`` are those that it keeps; sizes are (content, archive)."""
+
+    wheel: Path
+    targets: tuple[str, ...]
+    changes: tuple[MemberChange, ...]
+    before: tuple[int, int]
+    after: tuple[int, int]
+    edit: WheelEdit = field(repr=False, default_factory=WheelEdit)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the plan as plain JSON values."""
+        return {
+            "wheel": str(self.wheel),
+            "targets": list(self.targets),
+            "content": {"before": self.before[0], "after": self.after[0]},
+            "archive": {"before": self.before[1], "after": self.after[1]},
+            "changes": [
+                {
+                    "member": change.name,
+                    "action": change.action,
+                    "kept": list(change.kept),
+                    "removed": list(change.removed),
+                    "content": {"before": change.before[0], "after": change.after[0]},
+                    "archive": {"before": change.before[1], "after": change.after[1]},
+                }
+                for change in self.changes
+            ],
+        }
+
+
+def plan_prune(
+    wheels: Sequence[Path],
+    targets: Sequence[str],
+    stack: ExitStack,
+    *,
+    give_back: bool = True,
+    jobs: int = 1,
+) -> list[PrunePlan]:
+    """Plan thin wheels; new contents are compressed into files without a name, which ``stack`` closes.
+
+    With ``give_back`` libraries lose their empty pages where that can be done. PackageError for a target
+    without code in a wheel, for a wheel without device code, and for what an index would refuse.
+    """
+    require_extras("pruning", "build")
+    work = partial(_plan_wheel, targets=targets, stack=stack, give_back=give_back)
+    return run_in_parallel(work, wheels, jobs=jobs)
+
+
+def write_pruned_wheel(plan: PrunePlan, folder: Path) -> RewrittenWheel:
+    """Write a thin wheel into ``folder``; it is there whole or not at all. Raises as ``rewrite_wheel``."""
+    return rewrite_wheel(plan.wheel, folder, plan.edit)
+
+
+def _plan_wheel(wheel: Path, *, targets: Sequence[str], stack: ExitStack, give_back: bool) -> PrunePlan:
+    target_filter = TargetFilter(targets)
+    with WheelArchive.open(wheel) as archive:
+        archive.require_sound()
+        folders = tuple(
+            f"{name}/" for name in list_dist_info_folders(entry.name for entry in archive.members)
+        )
+        names = {entry.name for entry in archive.members if not entry.name.startswith(folders)}
+        pruned = prune_members(archive, names, target_filter, stack, give_back=give_back)
+        content = sum(entry.size for entry in archive.members)
+        size, packed = archive.size, sum(entry.compressed for entry in archive.members)
+    if not pruned.targets:
+        raise PackageError(
+            f"{wheel}: no device code inside",
+            tip="a wheel whose code is in device wheels is thin already: see `rocm-wheels targets`",
+        )
+    if missing := target_filter.list_missing():
+        raise PackageError(
+            f"{wheel} has no code for {', '.join(missing)}", tip=f"it has {' '.join(pruned.targets)}"
+        )
+    changes = tuple(pruned.changes[name] for name in sorted(pruned.changes))
+    content_after = content + sum(change.after[0] - change.before[0] for change in changes)
+    packed_after = packed + sum(change.after[1] - change.before[1] for change in changes)
+    if exceeds_ratio(content_after, packed_after):
+        raise PackageError(
+            f"{wheel}: pruned, its content ({content_after} bytes) would be more than 50 times its archive"
+            f" ({packed_after} bytes), which PyPI refuses",
+            tip="give the empty pages back: leave out --keep-pages",
+        )
+    edit = WheelEdit(stored=pruned.stored, drop_members=pruned.dropped)
+    kept = tuple(target for target in pruned.targets if TargetFilter(targets).keeps(TargetId.parse(target)))
+    return PrunePlan(
+        wheel, kept, changes, (content, size), (content_after, size + packed_after - packed), edit
+    )
+
+
+def prune_members(
+    archive: WheelArchive,
+    names: Collection[str],
+    target_filter: TargetFilter,
+    stack: ExitStack,
+    *,
+    give_back: bool = True,
+) -> PrunedMembers:
+    """Return what becomes of members of an open archive; all others are not looked at."""
+    entry_by_name = {entry.name: entry for entry in archive.members}
+    outcomes: dict[str, _Outcome] = {}
+
+    def choose_reader(name: str, head: bytes) -> Callable[[memoryview], _Outcome] | None:
+        if name not in names or name in outcomes or not may_hold_code(name, head):
+            return None
+        return partial(
+            _prune_content,
+            wheel=archive.path,
+            entry=entry_by_name[name],
+            target_filter=target_filter,
+            stack=stack,
+            give_back=give_back,
+        )
+
+    for name in sorted(names):
+        if labels := list_database_labels(name):
+            keeping = [label for label in labels if target_filter.keeps_label(label)]
+            outcomes[name] = _Outcome(tuple(labels), () if keeping else None)
+    for content in archive.read_all(choose_reader, digest=False):
+        if content.fault and content.name in names:
+            raise DataError(content.fault)
+        if content.result is not None:
+            outcomes[content.name] = content.result
+    changes, stored = {}, {}
+    for name, outcome in outcomes.items():
+        entry = entry_by_name[name]
+        if outcome.stored is not None:
+            stored[name] = outcome.stored
+        if change := outcome.make_change(entry):
+            changes[name] = change
+    targets = {target for outcome in outcomes.values() for target in outcome.code_targets}
+    ordered = sorted(map(TargetId.parse, targets), key=TargetId.get_sort_key)
+    return PrunedMembers(changes, stored, tuple(map(str, ordered)))
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What becomes of one member: ``removed`` is None for all of ``targets``; nothing removed: it stays."""
+
+    targets: tuple[str, ...]
+    removed: tuple[str, ...] | None
+    stored: StoredMember | None = None
+
+    @property
+    def code_targets(self) -> tuple[str, ...]:
+        """The target IDs, those of labels as far as they are some."""
+        return tuple(target for target in self.targets if _TARGET.fullmatch(target))
+
+    def make_change(self, entry: ZipEntry) -> MemberChange | None:
+        before = (entry.size, entry.compressed)
+        if self.removed is None:
+            return MemberChange(entry.name, "dropped", (), self.targets, before)
+        if self.stored is None:
+            return None
+        kept = tuple(target for target in self.targets if target not in self.removed)
+        after = (self.stored.entry.size, self.stored.entry.compressed)
+        return MemberChange(entry.name, "pruned", kept, self.removed, before, after)
+
+
+_TARGET = re.compile(r"[A-Za-z]\w*(?:-[\w-]+)?(?::[a-z]+[+-])*")
+
+
+def _prune_content(
+    data: memoryview,
+    *,
+    wheel: Path,
+    entry: ZipEntry,
+    target_filter: TargetFilter,
+    stack: ExitStack,
+    give_back: bool,
+) -> _Outcome:
+    """Return what becomes of a file that may hold device code."""
+    place = f"{wheel}: {entry.name}"
+    held = find_held_code(data, place)
+    if not held.bundle_spans:
+        keeping = [target for target in held.targets if target_filter.keeps(target)]
+        targets = _format_targets(held.targets)
+        if len(keeping) == len(held.targets):
+            return _Outcome(targets, ())
+        if keeping or not held.is_whole_file:
+            raise PackageError(
+                f"{place}: code for several targets in a file that cannot be pruned ({' '.join(targets)})",
+                tip="leave the file out of the wheel, or prune the linked library instead",
+            )
+        return _Outcome(targets, None)
+    repacked = []
+    for span in held.bundle_spans:
+        try:
+            repacked.append(repack_bundles(span, target_filter.keeps_entry))
+        except ValueError as cause:
+            raise span.make_fault(str(cause)) from None
+    bundles = [bundle for group in repacked for bundle in group]
+    kept = _parse_entries(name for bundle in bundles for name in bundle.kept)
+    removed = _parse_entries(name for bundle in bundles for name in bundle.dropped)
+    targets = _format_targets(kept | removed)
+    if all(bundle.content is None for bundle in bundles):
+        return _Outcome(targets, ())
+    if held.is_whole_file and not kept:
+        return _Outcome(targets, None)
+    pieces = _make_pieces(data, place, held, repacked, give_back=give_back)
+    return _Outcome(targets, _format_targets(removed - kept), _pack_member(entry, pieces, stack))
+
+
+def _make_pieces(
+    data: memoryview,
+    place: str,
+    held: HeldCode,
+    repacked: Sequence[Sequence[RepackedBundle]],
+    *,
+    give_back: bool,
+) -> Sequence[FilePiece]:
+    """Return the new content of a file, piece by piece."""
+    if len(repacked) != 1:
+        raise PackageError(f"{place}: {format_count(len(repacked), 'section')} with device code, not one")
+    span, begin = held.bundle_spans[0], held.section_begin
+    chunks: list[tuple[int, FilePiece]] = []
+    for bundle in repacked[0]:
+        old = span.data[bundle.begin : bundle.begin + bundle.room]
+        chunks.append((bundle.begin, old if bundle.content is None else bundle.content))
+    if held.is_whole_file:
+        end = chunks[-1][0] + len(chunks[-1][1])
+        return replace_section(data[:end], 0, end, chunks)
+    cut = cut_section_pages(data, place, begin, len(span), chunks) if give_back else None
+    return cut if cut is not None else replace_section(data, begin, len(span), chunks)
+
+
+def _pack_member(entry: ZipEntry, pieces: Iterable[FilePiece], stack: ExitStack) -> StoredMember:
+    """Deflate the new content of a member into a file without a name."""
+    from isal import isal_zlib
+
+    from rocm_wheels.wheels import encode_record_digest
+
+    file = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
+    packer = isal_zlib.compressobj(_ISAL_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+    digest, checksum, size = hashlib.sha256(), 0, 0
+    for whole in pieces:
+        for at in range(0, len(whole), _PIECE):
+            piece = memoryview(whole)[at : at + _PIECE]
+            digest.update(piece)
+            checksum = isal_zlib.crc32(piece, checksum)
+            size += len(piece)
+            file.write(packer.compress(piece))
+    file.write(packer.flush())
+    file.flush()
+    packed = entry.as_deflated(crc=checksum, compressed=file.tell(), size=size)
+    return StoredMember(packed, encode_record_digest(digest.digest()), file.fileno(), 0)
+
+
+def _parse_entries(names: Iterable[str]) -> set[TargetId]:
+    return {TargetId.parse(BundleEntryId.parse(name).target) for name in names}
+
+
+def _format_targets(targets: Iterable[TargetId]) -> tuple[str, ...]:
+    return tuple(str(target) for target in sorted(set(targets), key=TargetId.get_sort_key))

@@ -1,0 +1,280 @@
+"""Thin wheels out of fat ones: which code stays, byte for byte, and what is refused."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from binary_writer import HOST, bundle, coff, compress, elf, hip, kpack, pad, wheel
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
+from rocm_wheels.package import TargetFilter, list_database_labels
+from rocm_wheels.wheels import TargetId, compare_wheels, list_code_targets, read_code_objects, scan_wheel
+
+ALL_PACKINGS = [None, *((v, m) for v in (1, 2, 3) for m in ("zlib", "zstd"))]
+FOUR = ("gfx906", "gfx90a", "gfx942", "gfx1100")
+
+
+def code(target: str, *, seed: int = 0, size: int = 4096) -> tuple[str, bytes]:
+    """An entry whose code object is like no other: a header, then bytes that do not compress."""
+    name, head = hip(target)
+    filler = b"".join(hashlib.sha256(f"{target} {seed} {i}".encode()).digest() for i in range(size // 32))
+    return name, head[:64] + filler
+
+
+def packed(plain: bytes, packing: tuple[int, str] | None) -> bytes:
+    return plain if packing is None else compress(plain, *packing)
+
+
+def prune(*words: str | Path) -> int:
+    return run_command(cli, ["wheel", "prune", *map(str, words)])
+
+
+def read(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        return {info.filename: archive.read(info) for info in archive.infolist()}
+
+
+def targets_of(path: Path, member: str) -> list[str]:
+    return list_code_targets(read_code_objects(read(path)[member], member))
+
+
+@pytest.mark.parametrize("packing", ALL_PACKINGS, ids=str)
+@pytest.mark.parametrize("pages", [[], ["--keep-pages"]], ids=["cut", "zeros"])
+def test_bundles_keep_what_they_had_for_a_target(
+    tmp_path: Path, packing: tuple[int, str] | None, pages: list[str]
+) -> None:
+    """Each bundle stays where it is; the kept code objects are the same bytes, in the same order."""
+    plains = [bundle(HOST, *(code(t, seed=i) for t in FOUR)) for i in range(3)]
+    section = b"".join(pad(packed(plain, packing)) for plain in plains)
+    source = wheel(tmp_path, {"demo/lib.so": elf({".text": b"x", ".hip_fatbin": section, ".data": b"y"})})
+    assert prune(source, "--gfx", "gfx942,gfx906", "-o", tmp_path / "thin", *pages) == 0
+    library = read(tmp_path / "thin" / source.name)["demo/lib.so"]
+    objects = read_code_objects(library, "lib.so")
+    assert [str(o.target) for o in objects] == ["gfx906", "gfx942"] * 3
+    assert {o.bundle for o in objects} == {0, 1, 2}
+    if packing is None:
+        begin = library.index(b"__CLANG_OFFLOAD_BUNDLE__")
+        for i, place in enumerate(range(0, len(section), len(section) // 3)):
+            head = library[begin + place :]
+            held = [o for o in objects if o.bundle == i]
+            for target, o in zip(("gfx906", "gfx942"), held, strict=True):
+                assert head[o.offset : o.offset + o.size] == code(target, seed=i)[1]
+    assert not scan_wheel(tmp_path / "thin" / source.name).faults
+
+
+def test_nothing_but_the_named_files_and_record_changes(tmp_path: Path) -> None:
+    files = {
+        "demo/__init__.py": b"x = 1\n",
+        "demo/fat.so": elf({".hip_fatbin": compress(bundle(HOST, *map(code, FOUR)), 3, "zstd")}),
+        "demo/thin.so": elf({".hip_fatbin": compress(bundle(HOST, code("gfx942")), 3, "zstd")}),
+        "demo/plain.so": elf({".text": b"no device code"}),
+        "demo/one.hsaco": code("gfx1100")[1],
+        "demo/bundle.co": compress(bundle(HOST, *map(code, FOUR)), 2, "zstd"),
+        "demo/foreign.co": compress(bundle(HOST, code("gfx1100")), 2, "zstd"),
+        "demo/.kpack/demo_gfx1100.kpack": kpack({("demo.so#0", "gfx1100"): code("gfx1100")[1]}),
+        "demo/.kpack/demo_gfx942.kpack": kpack({("demo.so#0", "gfx942"): code("gfx942")[1]}),
+    }
+    source = wheel(tmp_path, files)
+    for folder in ("first", "second"):
+        assert prune(source, "--gfx", "gfx942", "-o", tmp_path / folder) == 0
+    first, second = (tmp_path / folder / source.name for folder in ("first", "second"))
+    assert first.read_bytes() == second.read_bytes()
+    difference = compare_wheels(source, first)
+    assert difference.changed == ["demo/bundle.co", "demo/fat.so"]
+    assert difference.removed == ["demo/.kpack/demo_gfx1100.kpack", "demo/foreign.co", "demo/one.hsaco"]
+    assert (difference.added, difference.modes, difference.metadata) == ([], {}, {})
+    assert targets_of(first, "demo/fat.so") == targets_of(first, "demo/bundle.co") == ["gfx942"]
+    assert not scan_wheel(first).faults
+
+
+def test_windows_library_keeps_its_size(tmp_path: Path) -> None:
+    dll = coff({".text": b"abc", ".hip_fatbin": bundle(HOST, *map(code, FOUR))}, image=True)
+    source = wheel(tmp_path, {"demo/lib.dll": dll})
+    assert prune(source, "--gfx", "gfx90a", "-o", tmp_path / "thin") == 0
+    thin = tmp_path / "thin" / source.name
+    assert targets_of(thin, "demo/lib.dll") == ["gfx90a"]
+    assert len(read(thin)["demo/lib.dll"]) == len(dll)
+
+
+@pytest.mark.parametrize(
+    ("asked", "held", "stays"),
+    [
+        ("gfx90a", "gfx90a", True),
+        ("gfx90a", "gfx90a:xnack+", True),
+        ("gfx90a", "gfx90a:sramecc+:xnack-", True),
+        ("gfx90a:xnack-", "gfx90a", True),
+        ("gfx90a:xnack-", "gfx90a:xnack-", True),
+        ("gfx90a:xnack-", "gfx90a:xnack+", False),
+        ("gfx90a", "gfx90", False),
+        ("gfx90a", "gfx906", False),
+        ("gfx1100", "gfx110", False),
+        ("gfx1100", "gfx11-generic", True),
+        ("gfx1030", "gfx11-generic", False),
+        ("gfx1030", "amdgcnspirv", True),
+    ],
+)
+def test_code_stays_that_runs_on_a_target(asked: str, held: str, stays: bool) -> None:
+    assert TargetFilter([asked]).keeps(TargetId.parse(held)) is stays
+
+
+DATABASES = {
+    "torch/_rocm/lib/rocblas/library/TensileLibrary_lazy_gfx90a.dat": True,
+    "torch/_rocm/lib/rocblas/4.4.1/library/Kernels.so-000-gfx90a-xnack+.hsaco": True,
+    "torch/_rocm/lib/rocblas/4.4.1/library/Kernels.so-000-gfx1100.hsaco": False,
+    "torch/lib/rocblas/library/gfx942/TensileLibrary_lazy.dat": False,
+    "torch/lib/rocblas/library/gfx90a/TensileLibrary_lazy.dat": True,
+    "lib/rocblas/library/TensileLibrary_Type_SS_Contraction_l_Ailk_Bljk_Cijk_Dijk_fallback.dat": True,
+    "lib/hipblaslt/library/extop_gfx1100.co": False,
+    "lib/hipblaslt/library/TensileLiteLibrary_lazy_Mapping.dat": True,
+    "lib/hipsparselt/library/TensileLibrary_gfx942.co": False,
+    "share/miopen/db/gfx90a68.HIP.fdb.txt": True,
+    "share/miopen/db/gfx90878.db.txt": False,
+    "share/miopen/db/gfx942130.db.txt": False,
+    "share/miopen/db/gfx1030_36.kdb": True,
+    "lib/libMIOpenCKGroupedConv_gfx942.so": False,
+    "torch/lib/aotriton.images/amd-gfx90a/flash/x.aks2": True,
+    "torch/lib/aotriton.images/amd-gfx11xx/flash/x.aks2": False,
+    "torch/lib/aotriton.images/amd-gfx103x/flash/x.aks2": True,
+    "demo/tuning_gfx1100.json": True,
+}
+
+
+def test_databases_go_by_the_target_in_their_name(tmp_path: Path) -> None:
+    """A file without a label stays, and so does one outside of the databases, whatever its name."""
+    files = dict.fromkeys(DATABASES, b"kernels") | {
+        "demo/lib.so": elf({".hip_fatbin": bundle(HOST, code("gfx90a"))})
+    }
+    source = wheel(tmp_path, files)
+    assert prune(source, "--gfx", "gfx90a,gfx1030", "-o", tmp_path / "thin") == 0
+    held = read(tmp_path / "thin" / source.name)
+    assert {name: name in held for name in DATABASES} == DATABASES
+    assert list_database_labels("demo/tuning_gfx1100.json") == []
+
+
+def test_refusals_leave_nothing_behind(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Of several wheels none is written when one cannot be."""
+    library = elf({".hip_fatbin": bundle(HOST, code("gfx942"), code("gfx1100"))})
+    good = wheel(tmp_path, {"demo/lib.so": library})
+    (tmp_path / "more").mkdir()
+    name = "demo-1.0-py3-none-linux_x86_64.whl"
+    other = wheel(
+        tmp_path / "more", {"demo/x.so": elf({".hip_fatbin": bundle(HOST, code("gfx1100"))})}, name=name
+    )
+    assert prune(good, other, "--gfx", "gfx942", "-o", tmp_path / "thin") == 13
+    told = capfd.readouterr().err
+    assert "gfx942" in told
+    assert "tip: it has gfx1100" in told
+    assert not (tmp_path / "thin").exists()
+    bare = wheel(tmp_path / "more", {"demo/x.so": elf({".text": b"x"})})
+    assert prune(bare, "--gfx", "gfx942", "-o", tmp_path / "thin") == 13
+    assert prune(good, "--gfx", "gfx9999", "-o", tmp_path / "thin") == 2
+    assert not (tmp_path / "thin").exists()
+
+
+def test_dry_run_tells_all_and_writes_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    section = compress(bundle(HOST, *map(code, FOUR)), 3, "zstd")
+    source = wheel(tmp_path, {"demo/lib.so": elf({".hip_fatbin": section}), "demo/a.co": code("gfx906")[1]})
+    words = (source, "--gfx", "gfx1100", "-o", tmp_path / "thin", "--json")
+    assert prune(*words, "--dry-run") == 0
+    planned = json.loads(capfd.readouterr().out)["wheels"]
+    assert not (tmp_path / "thin").exists()
+    assert prune(*words) == 0
+    [written] = json.loads(capfd.readouterr().out)["wheels"]
+    assert [planned[0] | {"written": written["written"]}] == [written]
+    by_member: dict[str, Any] = {change["member"]: change for change in written["changes"]}
+    assert by_member["demo/a.co"]["action"] == "dropped"
+    assert by_member["demo/lib.so"]["kept"] == ["gfx1100"]
+    assert by_member["demo/lib.so"]["removed"] == ["gfx906", "gfx90a", "gfx942"]
+
+
+needs_compiler = pytest.mark.skipif(
+    sys.platform != "linux" or shutil.which("cc") is None, reason="links and loads an ELF library"
+)
+
+SOURCE = """
+    .section .hip_fatbin,"a",@progbits
+    .p2align 12
+    .globl fatbin
+fatbin:
+    .incbin "section"
+fatbin_end:
+    .globl fatbin_size
+    .section .rodata
+    .p2align 3
+fatbin_size:
+    .quad fatbin_end - fatbin
+    .section .note.GNU-stack,"",@progbits
+"""
+CODE = """
+extern unsigned char fatbin[]; extern unsigned long fatbin_size; int counter = 41; int zero[3000];
+unsigned char *address(void) { return fatbin; } unsigned long size(void) { return fatbin_size; }
+int count(void) { return ++counter + zero[2999]; }
+"""
+
+
+def link_library(folder: Path, section: bytes) -> bytes:
+    folder.mkdir()
+    (folder / "section").write_bytes(section)
+    (folder / "fat.s").write_text(SOURCE)
+    (folder / "code.c").write_text(CODE)
+    words = ["cc", "-shared", "-fPIC", "-o", "lib.so", "fat.s", "code.c", "-Wl,-z,max-page-size=4096"]
+    subprocess.run(words, cwd=folder, check=True)
+    return (folder / "lib.so").read_bytes()
+
+
+def load_section(library: bytes, path: Path) -> tuple[bytes, int]:
+    """Load a library as programs do; return what stands in its memory, and what a function says."""
+    path.write_bytes(library)
+    loaded = ctypes.CDLL(os.fspath(path))
+    loaded.address.restype, loaded.size.restype = ctypes.c_void_p, ctypes.c_ulong
+    return ctypes.string_at(loaded.address(), loaded.size()), loaded.count()
+
+
+@needs_compiler
+def test_loaded_library_has_its_bundles_where_they_were(tmp_path: Path) -> None:
+    """Pages are given back: a shorter file, the same memory, the rest of it as it was."""
+    plains = [bundle(HOST, *(code(t, seed=i, size=1 << 18) for t in FOUR)) for i in range(3)]
+    section = b"".join(map(pad, plains))
+    whole = link_library(tmp_path / "link", section)
+    (tmp_path / "in").mkdir()
+    source = wheel(tmp_path / "in", {"demo/lib.so": whole})
+    memories = []
+    for folder, pages in (("cut", []), ("zeros", ["--keep-pages"])):
+        assert prune(source, "--gfx", "gfx942", "-o", tmp_path / folder, *pages) == 0
+        library = read(tmp_path / folder / source.name)["demo/lib.so"]
+        memory, number = load_section(library, tmp_path / f"{folder}.so")
+        assert number == 42
+        assert list_code_targets(read_code_objects(library, "lib.so")) == ["gfx942"]
+        memories.append(memory)
+        assert (len(library) < len(whole) / 3) is (folder == "cut")
+    assert memories[0] == memories[1]
+    assert len(memories[0]) == len(section)
+    for i, plain in enumerate(plains):
+        held = memories[0][len(pad(plain)) * i :]
+        assert held.startswith(b"__CLANG_OFFLOAD_BUNDLE__")
+        assert held.count(code("gfx942", seed=i, size=1 << 18)[1], 0, len(plain)) == 1
+
+
+@needs_compiler
+def test_content_that_an_index_refuses_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Zeros for 70 MB of code are more than 50 times what is left; without their pages it is a wheel."""
+    big = ("hipv4-amdgcn-amd-amdhsa--gfx1100", code("gfx1100")[1] + os.urandom(70 << 20))
+    whole = link_library(tmp_path / "link", bundle(HOST, code("gfx942"), big))
+    source = wheel(tmp_path, {"demo/lib.so": whole})
+    assert prune(source, "--gfx", "gfx942", "-o", tmp_path / "thin", "--keep-pages") == 13
+    assert "--keep-pages" in capfd.readouterr().err
+    assert not (tmp_path / "thin").exists()
+    assert prune(source, "--gfx", "gfx942", "-o", tmp_path / "thin") == 0
+    assert (tmp_path / "thin" / source.name).stat().st_size < 1 << 20
