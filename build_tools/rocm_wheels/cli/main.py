@@ -31,7 +31,7 @@ SECTIONS = {
     "Wheels": {
         "targets": ("wheel:targets_command", "List the GPU targets of the device code in files."),
         "verify": ("wheel:verify_command", "Check finished wheels without a GPU."),
-        "wheel": ("main:wheel_group", "Show, compare, retag and stamp wheel files."),
+        "wheel": ("main:wheel_group", "Show, compare, retag, repair and stamp wheel files."),
         "index": ("index:index_group", "Make, change, check and serve static package indexes."),
     },
     "Release": {
@@ -92,6 +92,7 @@ wheel_group = Group(
         "retag": ("wheel:retag", "Write wheels again with other versions, tags or requirements."),
         "extract-metadata": ("wheel:extract_metadata", "Write the METADATA of wheels into files."),
         "prune": ("thin:prune_command", "Make thin wheels out of fat ones, with the code of some targets."),
+        "repair": ("repair:repair", "Make wheels fit for other machines: tag, libraries, run paths."),
         "stamp": ("stamp:stamp", "Make variant wheels: an installer takes the one for its GPU."),
         "unstamp": ("stamp:unstamp", "Make plain wheels of variant wheels."),
         "restamp": ("stamp:restamp", "Repair variant wheels of 2025 and of other producers."),

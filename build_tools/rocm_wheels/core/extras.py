@@ -19,7 +19,7 @@ from rocm_wheels.core.errors import MissingExtraError
 
 # extra: the modules of it that are imported; a test compares them with pyproject.toml and the code
 EXTRAS: Mapping[str, tuple[str, ...]] = {
-    "build": ("git", "gitdb", "isal", "jinja2", "markupsafe", "uv"),
+    "build": ("auditwheel", "delvewheel", "git", "gitdb", "isal", "jinja2", "markupsafe", "uv"),
     "release": ("fsspec", "pytest", "uv"),
     "s3": ("botocore",),
 }

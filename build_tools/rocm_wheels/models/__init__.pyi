@@ -69,6 +69,7 @@ from .libraries import LibraryTable as LibraryTable
 from .libraries import RocmLibrary as RocmLibrary
 from .libraries import find_conflicts as find_conflicts
 from .libraries import find_obstacles as find_obstacles
+from .libraries import find_rocm_package as find_rocm_package
 from .libraries import get_domain_libraries as get_domain_libraries
 from .libraries import get_exclusions as get_exclusions
 from .libraries import get_rocm_libraries as get_rocm_libraries

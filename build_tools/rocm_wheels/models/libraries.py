@@ -180,6 +180,14 @@ def get_rocm_libraries() -> Mapping[str, RocmLibrary]:
     return load_library_table().libraries
 
 
+def find_rocm_package(library: str) -> str | None:
+    """Return the package of ROCm that has a library, by the name that others need it by; None: not ours."""
+    for row in get_rocm_libraries().values():
+        if row.therock is not None and row.therock.file and library.startswith(row.therock.file):
+            return f"rocm-sdk-{row.therock.package}"
+    return None
+
+
 def list_hip_types(name: str) -> tuple[str, ...]:
     """Return the types of HIP that a library calculates with; none, when the precision page has not got it.
 

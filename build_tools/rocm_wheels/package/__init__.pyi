@@ -13,6 +13,13 @@ from .prune import list_database_labels as list_database_labels
 from .prune import plan_prune as plan_prune
 from .prune import prune_members as prune_members
 from .prune import write_pruned_wheel as write_pruned_wheel
+from .repair import RepairedWheel as RepairedWheel
+from .repair import RepairPlan as RepairPlan
+from .repair import RepairRequest as RepairRequest
+from .repair import plan_repairs as plan_repairs
+from .repair import require_repairable as require_repairable
+from .repair import write_repairs as write_repairs
+from .required_packages import PackageOffers as PackageOffers
 from .variant_stamp import VARIANT_INDEX_SUFFIX as VARIANT_INDEX_SUFFIX
 from .variant_stamp import JoinedDocuments as JoinedDocuments
 from .variant_stamp import RestampRequest as RestampRequest

@@ -12,10 +12,7 @@ MIOpen (``share/miopen/db/<gfx><compute units>*``, ``libMIOpenCK*_<gfx>.so``), a
 
 from __future__ import annotations
 
-import hashlib
 import re
-import tempfile
-import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -42,14 +39,13 @@ from rocm_wheels.wheels import (
     find_held_code,
     list_dist_info_folders,
     may_hold_code,
+    pack_member,
     repack_bundles,
     replace_section,
     rewrite_wheel,
 )
 
 _PORTABLE = ("amdgcnspirv", "spirv")
-_PIECE = 1 << 20
-_ISAL_LEVEL = 3
 
 _DATABASE = re.compile(
     r"(?:^|/)(?:rocblas|hipblaslt|hipsparselt)/(?:[^/]+/)*library/"
@@ -343,7 +339,7 @@ def _prune_content(
     if held.is_whole_file and not kept:
         return _Outcome(targets, None)
     pieces = _make_pieces(data, place, held, repacked, give_back=give_back)
-    return _Outcome(targets, _format_targets(removed - kept), _pack_member(entry, pieces, stack))
+    return _Outcome(targets, _format_targets(removed - kept), pack_member(entry, pieces, stack))
 
 
 def _make_pieces(
@@ -367,28 +363,6 @@ def _make_pieces(
         return replace_section(data[:end], 0, end, chunks)
     cut = cut_section_pages(data, place, begin, len(span), chunks) if give_back else None
     return cut if cut is not None else replace_section(data, begin, len(span), chunks)
-
-
-def _pack_member(entry: ZipEntry, pieces: Iterable[FilePiece], stack: ExitStack) -> StoredMember:
-    """Deflate the new content of a member into a file without a name."""
-    from isal import isal_zlib
-
-    from rocm_wheels.wheels import encode_record_digest
-
-    file = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
-    packer = isal_zlib.compressobj(_ISAL_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
-    digest, checksum, size = hashlib.sha256(), 0, 0
-    for whole in pieces:
-        for at in range(0, len(whole), _PIECE):
-            piece = memoryview(whole)[at : at + _PIECE]
-            digest.update(piece)
-            checksum = isal_zlib.crc32(piece, checksum)
-            size += len(piece)
-            file.write(packer.compress(piece))
-    file.write(packer.flush())
-    file.flush()
-    packed = entry.as_deflated(crc=checksum, compressed=file.tell(), size=size)
-    return StoredMember(packed, encode_record_digest(digest.digest()), file.fileno(), 0)
 
 
 def _parse_entries(names: Iterable[str]) -> set[TargetId]:

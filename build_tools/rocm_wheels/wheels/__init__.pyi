@@ -26,6 +26,7 @@ from .device_code.repack import repack_bundles as repack_bundles
 from .dist_info import RecordEntry as RecordEntry
 from .dist_info import WheelMetadata as WheelMetadata
 from .dist_info import WheelName as WheelName
+from .dist_info import WheelNameFields as WheelNameFields
 from .dist_info import compare_names as compare_names
 from .dist_info import encode_record_digest as encode_record_digest
 from .dist_info import list_dist_info_folders as list_dist_info_folders
@@ -40,6 +41,7 @@ from .edit import WheelEdit as WheelEdit
 from .edit import compare_wheels as compare_wheels
 from .edit import get_edited_name as get_edited_name
 from .edit import get_field_values as get_field_values
+from .edit import pack_member as pack_member
 from .edit import plan_wheel_edit as plan_wheel_edit
 from .edit import read_metadata_fields as read_metadata_fields
 from .elf import BinarySpan as BinarySpan
@@ -48,6 +50,16 @@ from .elf import read_loader_info_of_file as read_loader_info_of_file
 from .elf_pages import FilePiece as FilePiece
 from .elf_pages import cut_section_pages as cut_section_pages
 from .elf_pages import replace_section as replace_section
+from .loader import ELF_ARCHITECTURES as ELF_ARCHITECTURES
+from .loader import HostBinary as HostBinary
+from .loader import RunPath as RunPath
+from .loader import apply_patches as apply_patches
+from .loader import digest_loaded_bytes as digest_loaded_bytes
+from .loader import plan_clear_stack as plan_clear_stack
+from .loader import plan_run_path as plan_run_path
+from .loader import read_host_binary as read_host_binary
+from .loader import read_host_binary_file as read_host_binary_file
+from .loader import read_pe_imports as read_pe_imports
 from .rewrite import RangeCopier as RangeCopier
 from .rewrite import RewrittenWheel as RewrittenWheel
 from .rewrite import read_dist_info_files as read_dist_info_files

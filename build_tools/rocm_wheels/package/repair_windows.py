@@ -1,0 +1,170 @@
+"""Repair wheels for Windows, on any system: what DLLs import, and grafts by delvewheel.
+
+Imports and delayed imports of every .dll and .pyd are read here. A DLL that is needed is in the wheel, in a
+package that METADATA requires (names compared without case), part of Windows or Python by delvewheel's
+list, of the VC runtime, or it is grafted from a folder that was named; else it is a fault.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rocm_wheels.core import DataError, PackageError, capture_output
+from rocm_wheels.package.repair import Graft, RepairPlan, RepairRequest, Surroundings, shorten_list
+from rocm_wheels.package.required_packages import PackageOffers, WheelPlatform
+from rocm_wheels.wheels import DEFAULT_EPOCH, WheelArchive, read_pe_imports
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_LIBRARY_SUFFIXES = (".dll", ".pyd")
+_VC_OWNER = "the VC runtime, which torch asks users to have"
+
+
+def plan_windows_repair(
+    wheel: Path, platform: WheelPlatform, offers: PackageOffers, request: RepairRequest
+) -> RepairPlan:
+    """Read a wheel once, and return what becomes of it; DataError when it cannot be read."""
+    imports = read_imports(wheel)
+    if not imports:
+        return RepairPlan(wheel, "windows", wheel.name, notes=("it holds no DLL: nothing to look at",))
+    around = Surroundings(platform, offers.find_required(wheel, platform), offers, request)
+    inside = {posixpath.basename(member).lower() for member in imports}
+    is_system_dll = make_system_test(platform)
+    needed_by: dict[str, list[str]] = {}
+    for member, libraries in sorted(imports.items()):
+        for library in sorted({name.lower() for name in libraries} - inside):
+            if not is_system_dll(library):
+                needed_by.setdefault(library, []).append(member)
+    excluded, grafts, faults = _meet_needs(needed_by, around)
+    return RepairPlan(
+        wheel,
+        "windows",
+        wheel.name,
+        grafts=tuple(grafts),
+        excluded=excluded,
+        faults=tuple(faults),
+    )
+
+
+def read_imports(wheel: Path) -> dict[str, tuple[str, ...]]:
+    """Return what each .dll and .pyd of a wheel imports, by member; DataError when one is damaged."""
+
+    def choose(name: str, head: bytes) -> Callable[[memoryview], tuple[str, ...] | None] | None:
+        is_library = name.lower().endswith(_LIBRARY_SUFFIXES) and head.startswith(b"MZ")
+        return (lambda data: read_pe_imports(data, f"{wheel}: {name}")) if is_library else None
+
+    with WheelArchive.open(wheel) as archive:
+        archive.require_sound()
+        contents = archive.read_all(choose, digest=False)
+    if faults := [content.fault for content in contents if content.fault]:
+        raise DataError(faults[0])
+    return {content.name: content.result for content in contents if content.result is not None}
+
+
+def make_system_test(platform: WheelPlatform) -> Callable[[str], bool]:
+    """Return what tells whether delvewheel takes a DLL for part of Windows, or of Python itself."""
+    from delvewheel import _dll_list  # type: ignore[import-untyped]
+
+    tag = f"win_{platform.architecture}"
+    kind = _dll_list.MachineType.platform_tag_to_type(tag)
+    if kind is None:
+        raise DataError(f"delvewheel knows nothing of {tag}")
+    fields = platform.fields
+    by_tags = (
+        _dll_list.ignore_abi3.items() if "abi3" in fields.abi else _dll_list.ignore_by_abi_platform.items()
+    )
+    python_tag = f"{fields.python if 'abi3' in fields.abi else fields.abi}-{tag}"
+    of_python = {name for pattern, names in by_tags if re.fullmatch(pattern, python_tag) for name in names}
+    names = {*_dll_list.ignore_names[kind], *of_python}
+    return lambda name: name in names or any(p.fullmatch(name) for p in _dll_list.ignore_regexes)
+
+
+def is_vc_runtime(library: str) -> bool:
+    """Tell whether a DLL is of the VC runtime, which users install beside Python."""
+    from delvewheel import _dll_list
+
+    return re.fullmatch(_dll_list.vc_redist, library.lower()) is not None
+
+
+def _meet_needs(
+    needed_by: dict[str, list[str]], around: Surroundings
+) -> tuple[dict[str, str], list[Graft], list[str]]:
+    """Decide for each DLL where it is; what is grafted needs others."""
+    request, required = around.request, around.required
+    is_system_dll = make_system_test(around.platform)
+    excludes = {name.lower() for name in request.excludes}
+    files = {
+        file.name.lower(): file
+        for folder in reversed(request.library_dirs)
+        for file in sorted(folder.iterdir())
+        if file.is_file()
+    }
+    excluded: dict[str, str] = {}
+    grafts: dict[str, Graft] = {}
+    faults: list[str] = []
+    waiting = sorted(needed_by)
+    while waiting:
+        library = waiting.pop(0)
+        members = needed_by[library]
+        if library in required.libraries:
+            excluded[library] = required.owners[library]
+        elif library in excludes:
+            excluded[library] = "--exclude"
+        elif is_vc_runtime(library) and request.vc_runtime == "exclude":
+            excluded[library] = _VC_OWNER
+        elif owner := around.find_rocm_owner(library):
+            faults.append(around.explain_rocm_need(library, members, owner))
+        elif library in files:
+            grafts[library] = Graft(library, files[library], tuple(members))
+            for name in _read_file_imports(files[library]):
+                if name not in needed_by and not is_system_dll(name):
+                    needed_by[name] = [library]
+                    waiting.append(name)
+        else:
+            faults.append(
+                f"{library}, needed by {shorten_list(members)}, is neither in the wheel, in what it requires,"
+                " nor part of Windows: --library-dir names a folder to graft it from"
+            )
+    return excluded, list(grafts.values()), faults
+
+
+def _read_file_imports(path: Path) -> list[str]:
+    """Return what a DLL to graft imports, in lower case, but for what delvewheel knows that nobody needs."""
+    from delvewheel import _dll_list
+
+    imports = read_pe_imports(memoryview(path.read_bytes()), str(path))
+    if imports is None:
+        raise DataError(f"{path} is no DLL")
+    ignored = _dll_list.ignore_dependency.get(path.name.lower(), set())
+    return sorted({name.lower() for name in imports} - ignored)
+
+
+def write_windows_repair(plan: RepairPlan, stage: Path, env: Mapping[str, str]) -> Path:
+    """Have delvewheel graft what was planned, and nothing else; PackageError when it took anything else."""
+    folders = list(dict.fromkeys(str(graft.source.parent.absolute()) for graft in plan.grafts))
+    words = [sys.executable, "-m", "delvewheel", "repair", "--analyze-existing", "--ignore-existing"]
+    words += ["--no-mangle-all", "--add-path", os.pathsep.join(folders), "--wheel-dir", str(stage)]
+    if plan.excluded:
+        words += ["--exclude", os.pathsep.join(sorted(plan.excluded))]
+    tool_env = {**env, "SOURCE_DATE_EPOCH": env.get("SOURCE_DATE_EPOCH", str(DEFAULT_EPOCH))}
+    capture_output(
+        [*words, plan.source], env=tool_env, check=PackageError, timeout=None, description="delvewheel repair"
+    )
+    repaired = stage / plan.file_name
+    taken = _list_added_dlls(plan.source, repaired)
+    if taken != sorted(graft.library for graft in plan.grafts):
+        raise PackageError(f"delvewheel took {', '.join(taken) or 'nothing'} into {plan.source.name}")
+    return repaired
+
+
+def _list_added_dlls(old: Path, new: Path) -> Sequence[str]:
+    with WheelArchive.open(old) as before, WheelArchive.open(new) as after:
+        names = {entry.name for entry in after.members} - {entry.name for entry in before.members}
+    return sorted(posixpath.basename(name).lower() for name in names if name.lower().endswith(".dll"))

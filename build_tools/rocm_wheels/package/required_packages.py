@@ -1,0 +1,280 @@
+"""Find what a wheel requires, all the way down, among wheels at hand or in an environment: its libraries.
+
+METADATA says what will be installed beside a wheel, with extras and markers; the libraries of those packages
+are found at run time, and belong into no other wheel. They are read from the files themselves: SONAMEs of
+ELF libraries, names of DLLs. What a wheel requires only with an extra of its own may be absent: it does not
+count.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PathDistribution, distributions
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from rocm_wheels.core import DataError, UsageError, capture_output
+from rocm_wheels.wheels import (
+    WheelArchive,
+    parse_metadata,
+    parse_wheel_name,
+    read_dist_info_files,
+    read_host_binary,
+    read_host_binary_file,
+    split_wheel_name,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocm_wheels.wheels import WheelNameFields
+
+_SITE_QUERY = "import json, sysconfig as s; print(json.dumps([s.get_path('purelib'), s.get_path('platlib')]))"
+_ANY_PYTHON = {"py3", "py2.py3"}
+_MARKERS = {
+    "linux": {"os_name": "posix", "sys_platform": "linux", "platform_system": "Linux"},
+    "windows": {"os_name": "nt", "sys_platform": "win32", "platform_system": "Windows"},
+}
+_WINDOWS_MACHINES = {"win_amd64": "AMD64", "win_arm64": "ARM64"}
+
+
+@dataclass(frozen=True)
+class WheelPlatform:
+    """Where a wheel is for: ``linux`` or ``windows``, its architecture, and the tags of its name."""
+
+    system: str
+    architecture: str
+    fields: WheelNameFields
+
+    @property
+    def markers(self) -> dict[str, str]:
+        """The environment that requirements are read for, as far as a wheel's name says."""
+        machine = _WINDOWS_MACHINES.get(f"win_{self.architecture}", self.architecture)
+        markers = {**_MARKERS[self.system], "platform_machine": machine}
+        python = self.fields.python.split(".")[0]
+        if python.startswith("cp3") and python[3:].isdigit():
+            markers["python_version"] = f"3.{python[3:]}"
+            markers["python_full_version"] = f"3.{python[3:]}.0"
+        return markers
+
+    def accepts(self, other: WheelNameFields) -> bool:
+        """Tell whether a wheel can be installed beside this one: same system, same Python."""
+        platforms = other.platform.split(".")
+        prefix = "win" if self.system == "windows" else ("linux", "manylinux")
+        here = any(tag.startswith(prefix) and tag.endswith(self.architecture) for tag in platforms)
+        same_python = {*other.python.split(".")} & {*self.fields.python.split(".")} or other.abi == "abi3"
+        any_python = other.python in _ANY_PYTHON or self.fields.python in _ANY_PYTHON
+        return (here or platforms == ["any"]) and bool(same_python or any_python)
+
+
+def read_wheel_platform(wheel: Path) -> WheelPlatform | None:
+    """Return where a wheel is for; None when it is for any machine. DataError for other systems."""
+    fields = split_wheel_name(wheel.name)
+    tags = fields.platform.split(".")
+    if tags == ["any"]:
+        return None
+    for tag in tags:
+        if tag.startswith("win_"):
+            return WheelPlatform("windows", tag.removeprefix("win_"), fields)
+        if tag.startswith(("linux_", "manylinux")):
+            for architecture in ("x86_64", "aarch64"):
+                if tag.endswith(f"_{architecture}"):
+                    return WheelPlatform("linux", architecture, fields)
+    raise DataError(f"{wheel} is for {fields.platform}", tip="wheels for linux and win_amd64 can be repaired")
+
+
+@dataclass(frozen=True)
+class OfferedPackage:
+    """A package at hand: a wheel, or installed. ``origin`` names it to people."""
+
+    name: str
+    version: Version
+    origin: str
+    wheel: Path | None = None
+    installed: PathDistribution | None = None
+
+    def read_requirements(self) -> tuple[str, ...]:
+        """Return Requires-Dist; DataError when METADATA cannot be read."""
+        if self.wheel is not None:
+            return _read_metadata_requirements(self.wheel)
+        assert self.installed is not None
+        return tuple(self.installed.requires or ())
+
+    def read_libraries(self, system: str) -> dict[str, str]:
+        """Return its libraries, by the names that others need them by, with their paths in site-packages."""
+        if self.wheel is not None:
+            return _read_wheel_dlls(self.wheel) if system == "windows" else _read_wheel_sonames(self.wheel)
+        assert self.installed is not None
+        libraries: dict[str, str] = {}
+        for file in self.installed.files or ():
+            path = Path(str(self.installed.locate_file(file)))
+            if system == "windows":
+                libraries |= _name_dll(str(file))
+            elif ".so" in path.name and path.is_file() and (binary := read_host_binary_file(path)):
+                libraries.setdefault(binary.loader.soname or path.name, str(file))
+        return libraries
+
+
+@dataclass(frozen=True)
+class RequiredPackages:
+    """What a wheel requires, as far as it is at hand, and the libraries of that.
+
+    ``libraries``: by the name that is needed, where it is in site-packages; ``owners``: which package has it;
+    ``missing``: requirements that nothing at hand meets.
+    """
+
+    packages: tuple[OfferedPackage, ...]
+    libraries: Mapping[str, str]
+    owners: Mapping[str, str]
+    missing: tuple[str, ...]
+
+
+class PackageOffers:
+    """All packages at hand. Each is read once, however many wheels require it."""
+
+    def __init__(self, packages: Iterable[OfferedPackage]) -> None:
+        self._packages = list(packages)
+        self._requirements: dict[str, tuple[str, ...]] = {}
+        self._libraries: dict[tuple[str, str], dict[str, str]] = {}
+
+    @classmethod
+    def collect(
+        cls, wheels: Sequence[Path], places: Sequence[Path], python: Path | None, env: Mapping[str, str]
+    ) -> PackageOffers:
+        """Collect wheels, those in ``places`` (files or folders), and what a Python has installed."""
+        files = list(wheels)
+        for place in places:
+            if place.is_dir():
+                files += sorted(place.glob("*.whl"))
+            elif place.suffix == ".whl" and place.is_file():
+                files.append(place)
+            else:
+                raise UsageError(
+                    f"--find-links: {place} is neither a folder nor a wheel", tip="download it first"
+                )
+        packages = []
+        for file in dict.fromkeys(path.resolve() for path in files):
+            name = parse_wheel_name(file.name)
+            packages.append(OfferedPackage(name.name, name.version, file.name, wheel=file))
+        return cls([*packages, *(_list_installed(python, env) if python is not None else ())])
+
+    def find_required(self, wheel: Path, platform: WheelPlatform) -> RequiredPackages:
+        """Follow the requirements of a wheel; DataError when a METADATA cannot be read."""
+        waiting = [(text, "") for text in _read_metadata_requirements(wheel)]
+        reached: dict[tuple[str, str], OfferedPackage] = {}
+        missing: list[str] = []
+        while waiting:
+            text, extra = waiting.pop(0)
+            requirement = Requirement(text)
+            if requirement.marker and not requirement.marker.evaluate({**platform.markers, "extra": extra}):
+                continue
+            package = self._choose(requirement, platform)
+            if package is None:
+                missing.append(text)
+                continue
+            for wanted_extra in ("", *sorted(requirement.extras)):
+                if (package.name, wanted_extra) not in reached:
+                    reached[package.name, wanted_extra] = package
+                    waiting += [(line, wanted_extra) for line in self._get_requirements(package)]
+        packages = tuple({package.name: package for package in reached.values()}.values())
+        libraries: dict[str, str] = {}
+        owners: dict[str, str] = {}
+        for package in packages:
+            for library, place in self.get_libraries(package, platform.system).items():
+                libraries.setdefault(library, place)
+                owners.setdefault(library, package.origin)
+        return RequiredPackages(packages, libraries, owners, tuple(dict.fromkeys(missing)))
+
+    def find_owner(self, library: str, platform: WheelPlatform) -> str | None:
+        """Return the package at hand that has a library, required or not."""
+        for package in self._packages:
+            fits = package.wheel is None or platform.accepts(split_wheel_name(package.wheel.name))
+            if fits and library in self.get_libraries(package, platform.system):
+                return package.origin
+        return None
+
+    def get_libraries(self, package: OfferedPackage, system: str) -> dict[str, str]:
+        """Return the libraries of a package; read once."""
+        key = package.origin, system
+        if key not in self._libraries:
+            self._libraries[key] = package.read_libraries(system)
+        return self._libraries[key]
+
+    def _get_requirements(self, package: OfferedPackage) -> tuple[str, ...]:
+        if package.origin not in self._requirements:
+            self._requirements[package.origin] = package.read_requirements()
+        return self._requirements[package.origin]
+
+    def _choose(self, requirement: Requirement, platform: WheelPlatform) -> OfferedPackage | None:
+        """Return the newest package that meets a requirement beside a wheel."""
+        name = canonicalize_name(requirement.name)
+        fitting = [
+            package
+            for package in self._packages
+            if package.name == name
+            and requirement.specifier.contains(package.version, prereleases=True)
+            and (package.wheel is None or platform.accepts(split_wheel_name(package.wheel.name)))
+        ]
+        return max(fitting, key=lambda package: package.version, default=None)
+
+
+def _read_metadata_requirements(wheel: Path) -> tuple[str, ...]:
+    content = read_dist_info_files(wheel).get("METADATA")
+    if content is None:
+        raise DataError(f"{wheel} has no METADATA")
+    return parse_metadata(content, name=f"{wheel}: METADATA").requires_dist
+
+
+def _read_wheel_sonames(wheel: Path) -> dict[str, str]:
+    def choose(name: str, head: bytes) -> Callable[[memoryview], tuple[str, str] | None] | None:
+        return (lambda data: _read_soname(data, name)) if head.startswith(b"\x7fELF") else None
+
+    with WheelArchive.open(wheel) as archive:
+        contents = archive.read_all(choose, digest=False)
+    if faults := [content.fault for content in contents if content.fault]:
+        raise DataError(faults[0])
+    return dict(reversed([content.result for content in contents if content.result]))
+
+
+def _read_soname(data: memoryview, name: str) -> tuple[str, str] | None:
+    try:
+        binary = read_host_binary(data, name)
+    except DataError:  # says that it is ELF and breaks off: the loader will not take it
+        return None
+    if binary is None or binary.loader.program:
+        return None
+    return binary.loader.soname or name.rpartition("/")[2], name
+
+
+def _read_wheel_dlls(wheel: Path) -> dict[str, str]:
+    libraries: dict[str, str] = {}
+    with WheelArchive.open(wheel) as archive:
+        for entry in archive.members:
+            libraries |= _name_dll(entry.name)
+    return libraries
+
+
+def _name_dll(path: str) -> dict[str, str]:
+    """Return the entry of a DLL: Windows compares names without case."""
+    name = path.rpartition("/")[2].lower()
+    return {name: path} if name.endswith((".dll", ".pyd")) else {}
+
+
+def _list_installed(python: Path, env: Mapping[str, str]) -> Iterator[OfferedPackage]:
+    answer = capture_output(
+        [python, "-c", _SITE_QUERY],
+        env=env,
+        check=UsageError,
+        description=f"asking {python} for its packages",
+    )
+    for distribution in distributions(path=list(dict.fromkeys(json.loads(answer)))):
+        if isinstance(distribution, PathDistribution) and distribution.metadata["Name"]:
+            name, version = canonicalize_name(distribution.metadata["Name"]), distribution.version
+            origin = f"{name} {version} of {python}"
+            yield OfferedPackage(name, Version(version), origin, installed=distribution)

@@ -1,0 +1,389 @@
+"""Read what loaders read of a library: ELF's dynamic section and flags, PE's import tables; change the first.
+
+Changes are pieces of bytes at places of the file (``BytePatch``), of the same length as what they replace:
+nothing moves, and device code stays where it is. What does not fit is for ``patchelf``.
+
+Sources: System V ABI, "Dynamic Section"; Linux Standard Base, "Symbol Versioning"; ld.so(8); Microsoft, "PE
+Format", "Import Directory Table" and "Delay-Load Directory Table".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels.core import DataError
+from rocm_wheels.wheels.elf import (
+    EM_AMDGPU,
+    PE_MAGIC,
+    BinarySpan,
+    LoaderInfo,
+    find_pe_signature,
+    is_elf,
+    read_loader_info,
+    read_text_at,
+)
+
+_HEADER = struct.Struct("<16xHHIQQQIHHHHHH")
+_PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
+_SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
+_DYNAMIC_ENTRY = struct.Struct("<qQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_VERNEED = struct.Struct("<HHIII")
+_VERNAUX = struct.Struct("<IHHII")
+_VERDEF = struct.Struct("<HHHHIII")
+_VERDAUX = struct.Struct("<II")
+_PT_LOAD, _PT_DYNAMIC, _PT_GNU_STACK = 1, 2, 0x6474E551
+_PF_X = 1
+_SHT_DYNSYM = 11
+_DT_STRTAB, _DT_RPATH, _DT_RUNPATH = 5, 15, 29
+_DT_VERDEF, _DT_VERDEFNUM, _DT_VERNEED, _DT_VERNEEDNUM = 0x6FFFFFFC, 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF
+# entries whose value is a place in the string table
+_DT_NAMES = {1, 14, _DT_RPATH, _DT_RUNPATH, 0x6FFFFEFC, 0x6FFFFEFB, 0x6FFFFEFA, 0x7FFFFFFD, 0x7FFFFFFF}
+_READ_PIECE = 1 << 20
+_MOST_LINKS = 1 << 16  # of a list in a file, so that one that leads back to itself ends
+
+ELF_ARCHITECTURES: Mapping[int, str] = {62: "x86_64", 183: "aarch64"}
+"""Machines that HIP has hosts for, as platform tags spell them."""
+
+
+@dataclass(frozen=True)
+class BytePatch:
+    """Bytes that stand at a place of a file from now on; the file keeps its length."""
+
+    offset: int
+    content: bytes
+
+
+@dataclass(frozen=True)
+class RunPath:
+    """DT_RPATH or DT_RUNPATH as written; ``is_shared``: other names are, or may be, kept in its text."""
+
+    text: str
+    is_rpath: bool
+    text_at: int
+    entry: int
+    is_shared: bool
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """What stands between the colons. An empty one means the current folder to the loader."""
+        return tuple(self.text.split(":")) if self.text else ()
+
+
+@dataclass(frozen=True)
+class HostBinary:
+    """A program or library for the host, as the loader sees it.
+
+    ``versions``: by library, the symbol versions that it must have (.gnu.version_r). ``stack_flags_at``:
+    where the flags of PT_GNU_STACK are, None without one: its stack is executable then, too. ``dynamic`` is
+    the table of DT entries, from ``dynamic_at`` on. ``has_debug``: it has sections that
+    stripping debug information takes away.
+    """
+
+    machine: int
+    loader: LoaderInfo
+    versions: Mapping[str, frozenset[str]]
+    run_paths: tuple[RunPath, ...]
+    has_executable_stack: bool
+    stack_flags_at: int | None
+    stack_flags: int
+    dynamic_at: int
+    dynamic: bytes
+    has_debug: bool = False
+
+    @property
+    def architecture(self) -> str:
+        """The machine as platform tags spell it; its number where they have no name."""
+        return ELF_ARCHITECTURES.get(self.machine, f"machine {self.machine}")
+
+
+def read_host_binary(data: memoryview, name: str) -> HostBinary | None:
+    """Read what the loader would; None for what it would not take: objects, device code, other files.
+
+    DataError when a table reaches past the end; ``name`` stands for the file.
+    """
+    loader = read_loader_info(data, name)
+    if loader is None:
+        return None
+    span = BinarySpan(data, name)
+    header = span.unpack_numbers(_HEADER, 0, "the ELF header")
+    machine, programs_at, count = header[1], header[4], header[9]
+    if machine == EM_AMDGPU:
+        return None
+    table = span.get_part(programs_at, _PROGRAM_HEADER.size * count, "the program headers")
+    segments = list(_PROGRAM_HEADER.iter_unpack(table))
+    dynamic_segment = next((segment for segment in segments if segment[0] == _PT_DYNAMIC), None)
+    entries: list[tuple[int, int]] = []
+    dynamic_at, dynamic = 0, b""
+    if dynamic_segment is not None:
+        dynamic_at, size = dynamic_segment[2], dynamic_segment[5]
+        dynamic = bytes(span.get_part(dynamic_at, size - size % _DYNAMIC_ENTRY.size, "the dynamic section"))
+        entries = _read_until_null(dynamic)
+    reader = _DynamicReader(span, segments, entries)
+    stack = next((number for number, row in enumerate(segments) if row[0] == _PT_GNU_STACK), None)
+    flags = _PF_X if stack is None else segments[stack][1]
+    return HostBinary(
+        machine=machine,
+        loader=loader,
+        versions=reader.read_versions(),
+        run_paths=reader.read_run_paths(header),
+        has_executable_stack=bool(flags & _PF_X) and dynamic_segment is not None,
+        stack_flags_at=None if stack is None else programs_at + stack * _PROGRAM_HEADER.size + 4,
+        stack_flags=flags,
+        dynamic_at=dynamic_at,
+        dynamic=dynamic,
+        has_debug=_has_debug_sections(span, header),
+    )
+
+
+def read_host_binary_file(path: Path) -> HostBinary | None:
+    """Read a file as ``read_host_binary`` does; None for one that breaks off: the loader will not take it."""
+    with path.open("rb") as file:
+        if not is_elf(file.read(8)):
+            return None
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as data:
+            try:
+                return read_host_binary(data, str(path))
+            except DataError:
+                return None
+
+
+def digest_loaded_bytes(path: Path) -> tuple[tuple[int, ...], ...]:
+    """Return what the loader maps of a library: place, address, sizes and digest of each segment.
+
+    The file's own header, which also says where the section table is, is left out. A file in which these
+    are the same is loaded the same, device code included.
+    """
+    with path.open("rb") as file:
+        header = _HEADER.unpack(file.read(_HEADER.size))
+        file.seek(header[4])
+        segments = [_PROGRAM_HEADER.unpack(file.read(_PROGRAM_HEADER.size)) for _ in range(header[9])]
+        digests = []
+        for kind, flags, offset, virtual, _, size, in_memory, _ in segments:
+            if kind != _PT_LOAD:
+                continue
+            start = max(offset, _HEADER.size)
+            digest = hashlib.sha256()
+            file.seek(start)
+            remaining = offset + size - start
+            while remaining > 0 and (piece := file.read(min(remaining, _READ_PIECE))):
+                digest.update(piece)
+                remaining -= len(piece)
+            value = int.from_bytes(digest.digest(), "big")
+            digests.append((flags, offset, virtual, size, in_memory, value))
+    return tuple(digests)
+
+
+def plan_run_path(binary: HostBinary, texts: Sequence[str]) -> list[BytePatch] | None:
+    """Return the patches that give each of ``run_paths`` a text ("": none); None when one does not fit."""
+    patches: list[BytePatch] = []
+    removed: set[int] = set()
+    for run_path, text in zip(binary.run_paths, texts, strict=True):
+        if text == run_path.text:
+            continue
+        content, size = text.encode(), len(run_path.text.encode())
+        if text and (len(content) > size or run_path.is_shared):
+            return None
+        if not text:
+            removed.add(run_path.entry)
+        if not run_path.is_shared:
+            patches.append(BytePatch(run_path.text_at, content.ljust(size, b"\0")))
+    if removed:
+        rows = list(_DYNAMIC_ENTRY.iter_unpack(binary.dynamic))
+        kept = [row for number, row in enumerate(rows) if number not in removed]
+        content = b"".join(_DYNAMIC_ENTRY.pack(*row) for row in kept)
+        patches.append(BytePatch(binary.dynamic_at, content.ljust(len(binary.dynamic), b"\0")))
+    return patches
+
+
+def plan_clear_stack(binary: HostBinary) -> list[BytePatch] | None:
+    """Return the patch that takes PF_X from PT_GNU_STACK; None when there is no such header to change."""
+    if binary.stack_flags_at is None:
+        return None
+    return [BytePatch(binary.stack_flags_at, struct.pack("<I", binary.stack_flags & ~_PF_X))]
+
+
+def apply_patches(path: Path, patches: Sequence[BytePatch]) -> None:
+    """Write patches into a file."""
+    with path.open("r+b") as file:
+        for patch in patches:
+            file.seek(patch.offset)
+            file.write(patch.content)
+
+
+_PE_HEADER = struct.Struct("<4sHHIIIHH")
+_PE_SECTION = struct.Struct("<8sIIIIIIHHI")
+_PE_DIRECTORIES = {0x10B: 96, 0x20B: 112}  # by the magic of the optional header: where the directories begin
+_PE_IMPORTS, _PE_DELAY_IMPORTS = 1, 13
+_IMPORT = struct.Struct("<IIIII")
+_DELAY_IMPORT = struct.Struct("<IIIIIIII")
+
+
+def read_pe_imports(data: memoryview, name: str) -> tuple[str, ...] | None:
+    """Return the DLLs that a PE file imports, at once or delayed, as spelled; None for another file.
+
+    DataError when a table reaches past the end; ``name`` stands for the file.
+    """
+    span = BinarySpan(data, name)
+    signature = find_pe_signature(span) if span.starts_with(PE_MAGIC) else None
+    if signature is None:
+        return None
+    header = span.unpack_numbers(_PE_HEADER, signature, "the PE header")
+    optional = signature + _PE_HEADER.size
+    (magic,) = span.unpack_numbers(struct.Struct("<H"), optional, "the optional header")
+    if magic not in _PE_DIRECTORIES:
+        raise span.make_fault(f"an optional header of the unknown kind {magic:#x}")
+    (count,) = span.unpack_numbers(struct.Struct("<I"), optional + _PE_DIRECTORIES[magic] - 4, "a count")
+    table = span.get_part(optional + header[6], header[2] * _PE_SECTION.size, "the section table")
+    sections: list[tuple[int, int, int]] = [
+        (row[2], max(row[1], row[3]), row[4]) for row in _PE_SECTION.iter_unpack(table)
+    ]
+
+    def find_offset(address: int) -> int:
+        for virtual, size, offset in sections:
+            if virtual <= address < virtual + size:
+                return address - virtual + offset
+        raise span.make_fault(f"the address {address:#x} is in no section")
+
+    names: list[str] = []
+    for directory, form, column in ((_PE_IMPORTS, _IMPORT, 3), (_PE_DELAY_IMPORTS, _DELAY_IMPORT, 1)):
+        if directory >= count:
+            continue
+        place = optional + _PE_DIRECTORIES[magic] + 8 * directory
+        address, size = span.unpack_numbers(struct.Struct("<II"), place, "a data directory")
+        if not address or not size:
+            continue
+        at = find_offset(address)
+        while (row := span.unpack_numbers(form, at, "the import table"))[column]:
+            names.append(read_text_at(data, find_offset(row[column])))
+            at += form.size
+    return tuple(dict.fromkeys(names))
+
+
+def _read_until_null(dynamic: bytes) -> list[tuple[int, int]]:
+    entries: list[tuple[int, int]] = []
+    for tag, value in _DYNAMIC_ENTRY.iter_unpack(dynamic):
+        if tag == 0:
+            break
+        entries.append((tag, value))
+    return entries
+
+
+def _has_debug_sections(span: BinarySpan, header: tuple[int, ...]) -> bool:
+    """Tell whether a section is named like debug information; False without a section table."""
+    sections_at, size, count, names_index = header[5], header[10], header[11], header[12]
+    if not sections_at or size != _SECTION_HEADER.size or names_index >= count:
+        return False
+    rows = list(_SECTION_HEADER.iter_unpack(span.get_part(sections_at, size * count, "the section table")))
+    names_at, names_size = rows[names_index][4], rows[names_index][5]
+    names = bytes(span.get_part(names_at, names_size, "the section names"))
+    return any(names.startswith((b".debug_", b".zdebug_"), row[0]) for row in rows)
+
+
+class _DynamicReader:
+    """Reads what the dynamic section points to."""
+
+    def __init__(
+        self, span: BinarySpan, segments: Sequence[tuple[int, ...]], entries: Sequence[tuple[int, int]]
+    ) -> None:
+        self._span = span
+        self._segments = segments
+        self._entries = entries
+        self._values = dict(reversed(entries))  # the first of each
+        self._names_at = self._find_offset(self._values.get(_DT_STRTAB))
+
+    def read_versions(self) -> dict[str, frozenset[str]]:
+        """Return .gnu.version_r: by library, the versions."""
+        versions: dict[str, set[str]] = {}
+        for library, version in self._read_needs():
+            versions.setdefault(self._read_name(library), set()).add(self._read_name(version))
+        return {library: frozenset(names) for library, names in versions.items()}
+
+    def read_run_paths(self, header: tuple[int, ...]) -> tuple[RunPath, ...]:
+        """Return DT_RPATH and DT_RUNPATH; whether other names share their text costs a look at all names."""
+        paths = [(n, tag, v) for n, (tag, v) in enumerate(self._entries) if tag in (_DT_RPATH, _DT_RUNPATH)]
+        if not paths or self._names_at is None:
+            return ()
+        places = self._list_name_places(header)
+        run_paths = []
+        for number, tag, value in paths:
+            text = self._read_name(value)
+            offset = self._names_at + value
+            shared = places is None or self._is_shared(number, value, len(text.encode()), places)
+            run_paths.append(RunPath(text, tag == _DT_RPATH, offset, number, shared))
+        return tuple(run_paths)
+
+    def _is_shared(self, number: int, value: int, size: int, places: set[int]) -> bool:
+        """Tell whether another name begins in the text that holds a run path, before or within it."""
+        assert self._names_at is not None
+        data = self._span.data
+        start = value
+        while start and data[self._names_at + start - 1]:
+            start -= 1
+        others = {v for n, (tag, v) in enumerate(self._entries) if tag in _DT_NAMES and n != number}
+        return any(place in places or place in others for place in range(start, value + size))
+
+    def _list_name_places(self, header: tuple[int, ...]) -> set[int] | None:
+        """Return where symbols' and versions' names begin; None when nobody can say how many there are."""
+        sections_at, size, count = header[5], header[10], header[11]
+        if not sections_at or size != _SECTION_HEADER.size or not count:
+            return None
+        rows = list(
+            _SECTION_HEADER.iter_unpack(self._span.get_part(sections_at, size * count, "the section table"))
+        )
+        symbols = [row for row in rows if row[1] == _SHT_DYNSYM]
+        if len(symbols) != 1:
+            return None
+        table = self._span.get_part(symbols[0][4], symbols[0][5] - symbols[0][5] % _SYMBOL.size, ".dynsym")
+        places = {row[0] for row in _SYMBOL.iter_unpack(table)}
+        for library, version in self._read_needs():
+            places |= {library, version}
+        return places | set(self._read_definitions())
+
+    def _read_needs(self) -> Iterator[tuple[int, int]]:
+        """Yield places of names: of a library, and of a version that it must have."""
+        offset, count = self._find_offset(self._values.get(_DT_VERNEED)), self._values.get(_DT_VERNEEDNUM, 0)
+        for _ in range(min(count, _MOST_LINKS) if offset is not None else 0):
+            assert offset is not None
+            _, versions, library, first, following = self._unpack(_VERNEED, offset)
+            at = offset + first
+            for _ in range(versions):
+                _, _, _, name, next_version = self._unpack(_VERNAUX, at)
+                yield library, name
+                at += next_version
+            if not following:
+                break
+            offset += following
+
+    def _read_definitions(self) -> Iterator[int]:
+        """Yield places of the names of versions that the library itself defines."""
+        offset, count = self._find_offset(self._values.get(_DT_VERDEF)), self._values.get(_DT_VERDEFNUM, 0)
+        for _ in range(min(count, _MOST_LINKS) if offset is not None else 0):
+            assert offset is not None
+            _, _, _, names, _, first, following = self._unpack(_VERDEF, offset)
+            at = offset + first
+            for _ in range(names):
+                name, next_name = self._unpack(_VERDAUX, at)
+                yield name
+                at += next_name
+            if not following:
+                break
+            offset += following
+
+    def _unpack(self, form: struct.Struct, offset: int) -> tuple[int, ...]:
+        return self._span.unpack_numbers(form, offset, "the table of symbol versions")
+
+    def _read_name(self, value: int) -> str:
+        return "" if self._names_at is None else read_text_at(self._span.data, self._names_at + value)
+
+    def _find_offset(self, address: int | None) -> int | None:
+        """Return where in the file an address is loaded from."""
+        for kind, _, offset, virtual, _, in_file, *_ in self._segments:
+            if address is not None and kind == _PT_LOAD and virtual <= address < virtual + in_file:
+                return address - virtual + offset
+        return None

@@ -1,0 +1,384 @@
+"""``wheel repair`` of wheels for Linux: libraries of a compiler, auditwheel and the loader as judges."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from audit_wheels import Draft, bundle, elf_header
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
+from rocm_wheels.wheels import compare_wheels, read_host_binary_file, scan_wheel
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or shutil.which("cc") is None, reason="needs a C compiler for Linux"
+)
+MACHINE = os.uname().machine if sys.platform != "win32" else ""
+TAG = f"cp311-cp311-linux_{MACHINE}"
+
+
+def compile_library(folder: Path, name: str, *words: str, source: str = "", soname: str = "") -> Path:
+    """Compile a shared library of a source; ``words`` are for the linker."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    argv = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(path)]
+    argv += ["-Wl,--no-as-needed", f"-Wl,-soname,{soname or name}", "-x", "none", *words]
+    subprocess.run(argv, input=source or f"int of_{folder.name.replace('-', '_')};", text=True, check=True)
+    return path
+
+
+class World:
+    """A torch that needs libamdhip64.so.7, which rocm[libraries] brings in the wheel rocm_sdk_core."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.sdk = folder / "sdk"
+        self.links = folder / "links"
+        self.links.mkdir()
+        self.out = folder / "out"
+        self.hip = compile_library(self.sdk, "libamdhip64.so.7", source="int hipInit(void) { return 0; }")
+
+    def write_rocm(self, soname: str = "libamdhip64.so.7") -> None:
+        """Write the wheels of ROCm: rocm leads to the runtime with an extra only."""
+        place = f"_rocm_sdk_core/lib/{soname}"
+        core = Draft("rocm_sdk_core", "7.1.0", f"py3-none-linux_{MACHINE}")
+        core.members[place] = (self.sdk / soname).read_bytes()
+        core.write(self.links)
+        requires = ['rocm-sdk-core==7.1.0; extra == "libraries"']
+        Draft("rocm", "7.1.0", "py3-none-any", fields=["Provides-Extra: libraries"], requires=requires).write(
+            self.links
+        )
+
+    def write_torch(self, *words: str, name: str = "torch", needs: str = "", **members: bytes) -> Path:
+        """Write a wheel whose one library is linked with ``words``, and needs the runtime."""
+        library = compile_library(
+            self.folder / f"build-{len(list(self.folder.iterdir()))}",
+            f"lib{name}_hip.so",
+            *words,
+            needs or str(self.hip),
+            source="#include <math.h>\ndouble f(double x) { return exp(x); }",
+        )
+        draft = Draft(name, "2.9.0", TAG, requires=["rocm[libraries]==7.1.0"])
+        draft.members = {
+            f"{name}/__init__.py": b"",
+            f"{name}/lib/{library.name}": library.read_bytes(),
+            f"{name}/lib/notes.bin": os.urandom(1000),
+            **members,
+        }
+        return draft.write(self.folder)
+
+    def read_library(self, wheel: Path, suffix: str = ".so") -> Path:
+        """Unpack the first library of a wheel of that name."""
+        with zipfile.ZipFile(wheel) as archive:
+            name = next(name for name in archive.namelist() if name.endswith(suffix))
+            return Path(archive.extract(name, self.folder / "unpacked" / wheel.stem))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(tmp_path)
+    made.write_rocm()
+    return made
+
+
+Run = Callable[..., tuple[int, Any]]
+
+
+@pytest.fixture
+def run(world: World, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Run ``wheel repair --json``; return the exit code and the first wheel, or what stderr says."""
+
+    def repair(*words: object, links: bool = True) -> tuple[int, Any]:
+        given = ["--find-links", world.links] if links else []
+        argv = ["wheel", "repair", "--json", "--output-dir", world.out, *given, *words]
+        code = run_command(cli, [str(word) for word in argv])
+        told = capfd.readouterr()
+        return code, json.loads(told.out)["wheels"][0] if code == 0 else told.err
+
+    return repair
+
+
+def ask_auditwheel(wheel: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "auditwheel", "show", "--json", str(wheel)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    tag: str = json.loads(done.stdout)["sym_tag"]
+    return tag
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_only_name_and_wheel_file_change(world: World, run: Run) -> None:
+    wheel = world.write_torch("-Wl,-rpath,$ORIGIN", "-lm")
+    code, repaired = run(wheel)
+    assert code == 0
+    tag = ask_auditwheel(wheel)
+    assert tag.startswith("manylinux") and repaired["platforms"][0] == tag
+    assert repaired["excluded"] == {"libamdhip64.so.7": f"rocm_sdk_core-7.1.0-py3-none-linux_{MACHINE}.whl"}
+    path = Path(repaired["path"])
+    difference = compare_wheels(wheel, path)
+    assert [name.partition("/")[2] for name in difference.changed] == ["WHEEL"]
+    assert not difference.added and not difference.removed and not difference.metadata
+    assert scan_wheel(path).faults == ()
+    again = world.folder / "again"
+    assert run(wheel, "--output-dir", again)[0] == 0
+    assert (again / path.name).read_bytes() == path.read_bytes()
+    assert run(path)[1]["platforms"] == []
+
+
+def test_sdk_on_the_search_path_is_not_grafted(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = world.write_torch()
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(world.sdk))
+    code, repaired = run(wheel)
+    assert code == 0 and repaired["grafts"] == []
+    shutil.rmtree(world.links)
+    world.links.mkdir()
+    for options in ([], ["--library-dir", world.sdk]):
+        code, told = run(wheel, *options)
+        assert code == 13
+        assert "libamdhip64.so.7" in told and "torch/lib/libtorch_hip.so" in told
+        assert "rocm[libraries]==7.1.0" in told
+
+
+def test_sonames_come_from_the_packages(world: World, run: Run) -> None:
+    renamed = compile_library(world.sdk, "libhip_of_tomorrow.so.9")
+    world.write_rocm(renamed.name)
+    code, repaired = run(world.write_torch(needs=str(renamed)))
+    assert code == 0 and list(repaired["excluded"]) == [renamed.name]
+
+
+def test_library_of_an_extra_that_is_not_required_is_a_fault(world: World, run: Run) -> None:
+    wheel = world.write_torch()
+    draft = Draft("torch", "2.9.0", TAG, requires=["rocm==7.1.0"])
+    draft.members = {name: data for name, data in contents(wheel).items() if ".dist-info" not in name}
+    code, told = run(draft.write(world.folder))
+    assert code == 13 and "rocm_sdk_core" in told and "does not require" in told
+
+
+def test_packages_of_an_environment_count(world: World, run: Run) -> None:
+    environment = world.folder / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
+    (site,) = environment.glob("lib/python*/site-packages")
+    for wheel in world.links.glob("*.whl"):
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(site)
+    code, repaired = run(world.write_torch(), "--python", environment / "bin" / "python", links=False)
+    assert code == 0 and "rocm-sdk-core 7.1.0" in repaired["excluded"]["libamdhip64.so.7"]
+
+
+def test_companion_counts_on_what_torch_has_and_requires(world: World, run: Run) -> None:
+    torch = world.write_torch()
+    library = world.folder / "build-libs" / "libtorch_hip.so"
+    compile_library(library.parent, library.name)
+    companion = world.write_torch(str(library), name="torchvision")
+    draft = Draft("torchvision", "0.24.0", TAG, requires=["torch==2.9.0"])
+    draft.members = {name: data for name, data in contents(companion).items() if ".dist-info" not in name}
+    code, repaired = run(draft.write(world.folder), "--find-links", torch)
+    assert code == 0
+    assert set(repaired["excluded"]) == {"libtorch_hip.so", "libamdhip64.so.7"}
+
+
+def test_need_from_nowhere_is_a_fault_and_nothing_is_written(world: World, run: Run) -> None:
+    stray = compile_library(world.folder / "strays", "libstray.so.1")
+    code, told = run(world.write_torch(), world.write_torch(str(stray), name="other"))
+    assert code == 13
+    assert "1 of 2 wheels" in told and "libstray.so.1, needed by other/lib/libother_hip.so" in told
+    assert not world.out.exists() or list(world.out.iterdir()) == []
+
+
+def test_stray_library_and_what_it_needs_are_grafted(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strays = world.folder / "strays"
+    deep = compile_library(strays, "libdeep.so.2", source="int deep(void) { return 42; }")
+    stray = compile_library(
+        strays, "libstray.so.1", str(deep), source="int deep(void); int stray(void) { return deep(); }"
+    )
+    wheel = world.write_torch(str(stray), f"-Wl,-rpath,{strays}")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(world.sdk))
+    code, repaired = run(wheel, "--library-dir", strays)
+    assert code == 0
+    assert [graft["library"] for graft in repaired["grafts"]] == ["libdeep.so.2", "libstray.so.1"]
+    assert repaired["grafts"][1]["needed_by"] == ["torch/lib/libtorch_hip.so"]
+    path = Path(repaired["path"])
+    grafts = [name for name in contents(path) if ".so." in name]
+    assert len(grafts) == 2 and all(name.startswith("torch.libs/") for name in grafts)
+    assert scan_wheel(path).faults == ()
+    again = world.folder / "again"
+    assert run(wheel, "--library-dir", strays, "--output-dir", again)[0] == 0
+    assert (again / path.name).read_bytes() == path.read_bytes()
+    unpacked = world.folder / "site"
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(unpacked)
+    shutil.rmtree(strays)
+    library = unpacked / "torch" / "lib" / "libtorch_hip.so"
+    script = f"import ctypes as c; c.CDLL({str(world.hip)!r}); print(c.CDLL({str(library)!r}).stray())"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout == "42\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("/opt/build/lib:$ORIGIN:$ORIGIN/../x", "$ORIGIN:$ORIGIN/../x"),
+        ("$ORIGIN::relative:", "$ORIGIN"),
+        ("/opt/build/lib", None),
+        (":", None),
+    ],
+)
+@pytest.mark.parametrize("tag", ["enable", "disable"])
+def test_run_paths_of_builders_go_in_place(
+    world: World, run: Run, before: str, after: str | None, tag: str
+) -> None:
+    wheel = world.write_torch(f"-Wl,-rpath,{before}", f"-Wl,--{tag}-new-dtags")
+    old = world.read_library(wheel)
+    code, repaired = run(wheel)
+    assert code == 0
+    (change,) = repaired["changes"]
+    assert change["in_place"] and change["run_paths"] == [{"old": before, "new": after or ""}]
+    new = world.read_library(Path(repaired["path"]))
+    binary = read_host_binary_file(new)
+    assert binary is not None
+    assert [path.text for path in binary.run_paths] == ([after] if after else [])
+    assert all(path.is_rpath == (tag == "disable") for path in binary.run_paths)
+    assert new.stat().st_size == old.stat().st_size and b"/opt/build" not in new.read_bytes()
+    assert stat.S_IMODE(new.stat().st_mode) == stat.S_IMODE(old.stat().st_mode)
+    ctypes.CDLL(str(world.hip))
+    assert ctypes.CDLL(str(new)).f
+    assert scan_wheel(Path(repaired["path"])).faults == ()
+
+
+def test_run_path_that_shares_its_text_is_written_by_patchelf(world: World, run: Run) -> None:
+    """The linker keeps the symbol ``lib`` in the end of the run path: other text there would rename it."""
+    source = 'const char *ORIGIN(void) { return "kept"; }'
+    shared = compile_library(
+        world.folder / "shared", "libshared.so", "-Wl,-rpath,/opt/build:$ORIGIN", source=source
+    )
+    binary = read_host_binary_file(shared)
+    assert binary is not None and binary.run_paths[0].is_shared, "this linker shares no text"
+    code, repaired = run(world.write_torch(**{"torch/lib/libshared.so": shared.read_bytes()}))
+    assert code == 0
+    (change,) = repaired["changes"]
+    assert not change["in_place"]
+    new = world.read_library(Path(repaired["path"]), "libshared.so")
+    assert [path.text for path in read_host_binary_file(new).run_paths] == ["$ORIGIN"]  # type: ignore[union-attr]
+    function = ctypes.CDLL(str(new)).ORIGIN
+    function.restype = ctypes.c_char_p
+    assert function() == b"kept"
+
+
+def test_folders_of_required_packages_can_be_added(world: World, run: Run) -> None:
+    code, repaired = run(world.write_torch("-Wl,-rpath,$ORIGIN"), "--rocm-run-paths")
+    assert code == 0
+    binary = read_host_binary_file(world.read_library(Path(repaired["path"])))
+    assert binary is not None
+    assert binary.run_paths[0].entries == ("$ORIGIN", "$ORIGIN/../../_rocm_sdk_core/lib")
+
+
+def test_executable_stack_is_refused_or_cleared(world: World, run: Run) -> None:
+    wheel = world.write_torch("-Wl,-z,execstack")
+    code, told = run(wheel)
+    assert code == 13 and "torch/lib/libtorch_hip.so" in told and "--clear-exec-stack" in told
+    code, repaired = run(wheel, "--clear-exec-stack")
+    assert code == 0 and repaired["changes"][0]["clears_stack"]
+    binary = read_host_binary_file(world.read_library(Path(repaired["path"])))
+    assert binary is not None and not binary.has_executable_stack
+    assert (
+        world.read_library(wheel).stat().st_size == world.read_library(Path(repaired["path"])).stat().st_size
+    )
+
+
+@pytest.mark.skipif(shutil.which("objcopy") is None, reason="needs objcopy")
+def test_debug_sections_go_to_an_archive(world: World, run: Run) -> None:
+    wheel = world.write_torch("-g")
+    assert run(wheel)[1]["debug_archive"] is None
+    shutil.rmtree(world.out)
+    code, repaired = run(wheel, "--strip")
+    assert code == 0
+    names = list(contents(Path(repaired["debug_archive"])))
+    assert names == ["torch/lib/libtorch_hip.so.debug"]
+    new = world.read_library(Path(repaired["path"]))
+    assert b".debug_info" not in new.read_bytes() and b".gnu_debuglink" in new.read_bytes()
+    ctypes.CDLL(str(world.hip))
+    assert ctypes.CDLL(str(new)).f
+    assert scan_wheel(Path(repaired["path"])).faults == ()
+
+
+def test_tag_can_be_asked_for_and_is_not_made_up(world: World, run: Run) -> None:
+    wheel = world.write_torch("-lm")
+    code, told = run(wheel, "--plat", f"manylinux_2_5_{MACHINE}" if MACHINE == "x86_64" else "manylinux_2_17")
+    assert code == 13 and "GLIBC_2." in told and "libtorch_hip.so" in told
+    code, repaired = run(wheel, "--plat", "manylinux_2_39")
+    assert code == 0 and repaired["platforms"] == [f"manylinux_2_39_{MACHINE}"]
+
+
+def test_device_code_has_no_tag(world: World, run: Run) -> None:
+    kernels = {
+        "torch/k.hsaco": elf_header(224, 0x4C) + b"kernel code",
+        "torch/k.co": bundle("gfx942"),
+        "torch/cut.so": b"\x7fELF\x02\x01",
+    }
+    draft = Draft("torch_device", "2.9.0", TAG, members={**kernels})
+    code, repaired = run(draft.write(world.folder))
+    assert code == 0 and repaired["platforms"] == []
+    assert "no libc to compute a tag from" in repaired["notes"][0]
+    assert Path(repaired["path"]).read_bytes() == Path(repaired["source"]).read_bytes()
+    code, repaired = run(world.write_torch(**kernels))
+    assert code == 0 and repaired["platforms"]
+
+
+def test_user_can_say_what_is_there(world: World, run: Run) -> None:
+    stray = compile_library(world.folder / "strays", "libstray.so.1")
+    code, repaired = run(world.write_torch(str(stray)), "--exclude", "libstray.so.1")
+    assert code == 0 and repaired["excluded"]["libstray.so.1"] == "--exclude"
+
+
+def test_dry_run_writes_nothing_and_files_are_not_overwritten(world: World, run: Run) -> None:
+    wheel = world.write_torch()
+    code, planned = run(wheel, "--dry-run")
+    assert code == 0 and not world.out.exists()
+    world.out.mkdir()
+    target = world.out / planned["file_name"]
+    target.write_bytes(b"another")
+    assert run(wheel)[0] == 2 and target.read_bytes() == b"another"
+    assert run(wheel, "--replace")[0] == 0 and target.read_bytes() != b"another"
+    assert [path.name for path in world.out.iterdir()] == [target.name]
+
+
+def test_wrong_input_leaves_with_2(world: World, run: Run) -> None:
+    wheel = world.write_torch()
+    variant = wheel.with_name(wheel.name.replace(".whl", "-rocm7.whl"))
+    shutil.copy(wheel, variant)
+    mac = shutil.copy(wheel, wheel.with_name("torch-2.9.0-cp311-cp311-macosx_11_0_arm64.whl"))
+    for words, text in [
+        ([variant], "wheel stamp"),
+        ([mac], "macosx"),
+        ([wheel, "--plat", "manylinux_9_9"], "manylinux_2_28"),
+        ([wheel, "--find-links", world.folder / "none"], "--find-links"),
+        ([wheel, "--library-dir", world.folder / "none"], "--library-dir"),
+        ([wheel, "--vc-runtime", "hope"], "--vc-runtime"),
+    ]:
+        code, told = run(*words)
+        assert code == 2 and text in told, words
+    assert not world.out.exists()
