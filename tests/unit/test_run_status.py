@@ -157,6 +157,8 @@ def test_shown_text_is_printable(text: str) -> None:
         (b"a\rb\r\n", "b"),
         (b"a\n\x1b[0m\n", "a"),
         (b"\xff\xfe x\n", "\ufffd\ufffd x"),
+        (b"[7/9] /opt/clang++ -DX=1 -c a/b.hip -o out/a/b.hip.o -O2\n", "[7/9] b.hip.o"),
+        (b"[8/9] Linking\n", "[8/9] Linking"),
     ],
 )
 def test_the_last_line_with_anything_on_it(tail: bytes, line: str) -> None:

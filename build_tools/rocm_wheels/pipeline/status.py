@@ -99,7 +99,7 @@ class ResourceUsage:
 
 _REDRAW_SECONDS = 0.5
 _HEARTBEAT_SECONDS = 60.0
-_TAIL_BYTES = 4096
+_TAIL_BYTES = 32768  # a few commands of a compiler
 
 
 class StepDisplay:
@@ -348,10 +348,18 @@ def shorten_digests(text: str) -> str:
     return _LONG_DIGEST.sub(r"\1…", text)
 
 
+_NINJA_EDGE = re.compile(r"(?P<count>\[\d+/\d+\]) .* -o (?P<file>[^\s\"]+)")
+
+
 def find_last_line(tail: bytes) -> str:
-    """Return the last line with anything on it; of one that was drawn over, what was drawn last."""
+    """Return the last line with anything on it; of one that was drawn over, what was drawn last.
+
+    Of a command that ninja runs, it is the count and the file that is written.
+    """
     text = tail.decode("utf-8", "replace")
-    return next((line for part in reversed(re.split("[\r\n]+", text)) if (line := join_lines(part))), "")
+    line = next((line for part in reversed(re.split("[\r\n]+", text)) if (line := join_lines(part))), "")
+    edge = _NINJA_EDGE.match(line)
+    return f"{edge['count']} {edge['file'].rpartition('/')[2]}" if edge else line
 
 
 @dataclass(frozen=True)
