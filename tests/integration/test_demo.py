@@ -21,11 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 from docs_pages import list_blocks
 from warm_python import warm_python
 
 from rocm_wheels.demo import EARLIER_ROCM_VERSION, ROCM_VERSION, TARGETS
-from rocm_wheels.wheels import read_wheel_code
+from rocm_wheels.wheels import SBOM_MEMBER, read_wheel_code
 
 CLONE = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.network]
@@ -509,6 +511,29 @@ def test_each_wheel_holds_what_it_was_built_from(demo: Demo) -> None:
         version = torch.read("torch/version.py").decode()
     upstream = whole["projects"]["pytorch"]["commit"]
     assert f"git_version = {upstream!r}\n" in version  # not the commit of hipify, which is HEAD
+
+
+def test_each_wheel_lists_its_parts(demo: Demo) -> None:
+    """The repositories of its lock and their submodules, the ROCm packages; no path, no name of a user."""
+    projects = json.loads((demo.folder / "sources.lock.json").read_text())["projects"]
+    recipes = {"torch": "pytorch", "torchaudio": "pytorch_audio", "torchvision": "pytorch_vision"}
+    for distribution, wheel in demo.wheels().items():
+        with zipfile.ZipFile(wheel) as archive:
+            name = next(n for n in archive.namelist() if n.endswith(f".dist-info/{SBOM_MEMBER}"))
+            content = archive.read(name)
+        assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(content.decode()) is None
+        assert str(demo.folder).encode() not in content
+        assert str(Path.home()).encode() not in content
+        components = {part["purl"]: part for part in json.loads(content)["components"]}
+        locked = projects[recipes.get(distribution, distribution)]
+        commits = {locked["commit"], *(each["commit"] for each in (locked["submodules"] or {}).values())}
+        assert {purl.rpartition("@")[2] for purl in components if "pypi" not in purl} == commits
+        packages = {purl for purl in components if purl.startswith("pkg:pypi/rocm")}
+        assert bool(packages) == (distribution not in ("triton", "torchaudio")), (distribution, packages)
+        for purl in packages:
+            assert [entry["name"] for entry in components[purl]["properties"]] == [
+                "rocm-wheels:record-sha256"
+            ]
 
 
 def test_another_lock_of_the_same_sources_rebuilds_nothing(demo: Demo, tmp_path: Path) -> None:

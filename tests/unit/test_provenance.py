@@ -18,6 +18,9 @@ from rocm_wheels.package import (
     extract_lock_part,
     narrow_requirements,
 )
+from rocm_wheels.wheels import SourcePart, WheelParts
+
+PARTS = WheelParts(tool="1", sources=(SourcePart("pytorch", "", "1" * 40),))
 
 
 def lock(**why: str) -> Lock:
@@ -43,7 +46,7 @@ def test_the_content_of_a_wheel_does_not_depend_on_its_lock(tmp_path: Path) -> N
     wheel = torch_draft().write(tmp_path)
     before = digest_content(wheel)
     for text in (b"{}\n", b'{"a": 1}\n'):
-        path, now = embed_provenance(wheel, tmp_path, text)
+        path, now = embed_provenance(wheel, tmp_path, text, PARTS)
         assert (path, now, digest_content(path)) == (wheel, before, before)
         with zipfile.ZipFile(wheel) as archive:
             (name,) = (name for name in archive.namelist() if name.endswith(LOCK_MEMBER))
@@ -58,7 +61,7 @@ def test_a_damaged_wheel_stays_as_it_is(tmp_path: Path) -> None:
     wheel.write_bytes(wheel.read_bytes()[:-30])
     damaged = wheel.read_bytes()
     with pytest.raises(DataError):
-        embed_provenance(wheel, tmp_path, b"{}\n")
+        embed_provenance(wheel, tmp_path, b"{}\n", PARTS)
     assert wheel.read_bytes() == damaged
     assert [path.name for path in tmp_path.iterdir()] == [wheel.name]
 
@@ -91,9 +94,9 @@ def test_requirements_are_narrowed_to_what_a_wheel_was_built_against(
 def test_pins_are_part_of_the_content_and_the_lock_is_not(tmp_path: Path) -> None:
     wheel = torch_draft().write(tmp_path)
     before, required = digest_content(wheel), torch_draft().requires
-    _, pinned = embed_provenance(wheel, tmp_path, None, ["numpy==2.0"])
+    _, pinned = embed_provenance(wheel, tmp_path, None, PARTS, ["numpy==2.0"])
     assert pinned == digest_content(wheel) != before
-    assert embed_provenance(wheel, tmp_path, b"{}\n", ["numpy==2.0"])[1] == pinned
+    assert embed_provenance(wheel, tmp_path, b"{}\n", PARTS, ["numpy==2.0"])[1] == pinned
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
         lines = archive.read(name).decode().splitlines()

@@ -523,6 +523,8 @@ def _require_no_variant(wheels: Sequence[Path]) -> None:
 def _make_edit(
     *, platforms: tuple[str, ...], added: tuple[str, ...], dropped: tuple[str, ...], **parts: str | None
 ) -> WheelEdit:
+    from dataclasses import replace
+
     from rocm_wheels.wheels import WheelEdit
 
     tags = tuple(tag for platform in platforms for tag in platform.split("."))
@@ -536,7 +538,7 @@ def _make_edit(
     )
     if edit == WheelEdit():
         raise UsageError("nothing is to be changed", tip="for example: --local rocm7.2.0")
-    return edit
+    return replace(edit, step="retag")
 
 
 def _make_requirement_change(

@@ -4,6 +4,7 @@ from .provenance import digest_lock_part as digest_lock_part
 from .provenance import digest_record as digest_record
 from .provenance import embed_provenance as embed_provenance
 from .provenance import extract_lock_part as extract_lock_part
+from .provenance import list_source_parts as list_source_parts
 from .provenance import narrow_requirements as narrow_requirements
 from .prune import MemberChange as MemberChange
 from .prune import PrunedMembers as PrunedMembers

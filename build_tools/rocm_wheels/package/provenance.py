@@ -1,4 +1,4 @@
-"""Write into a finished wheel what it was built from: its lock, and the pins of what it was built against.
+"""Write into a finished wheel what it was built from: its lock, its bill of materials, and pins.
 
 The lock is ``*.dist-info/sources.lock.json``: the part of the lock that made the wheel, its project and
 those that it is built against. What else the lock pins may change without another byte in this wheel.
@@ -19,12 +19,23 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from rocm_wheels.models import load_project
-from rocm_wheels.wheels import RecordEntry, WheelEdit, parse_wheel_record, read_dist_info_files, rewrite_wheel
+from rocm_wheels.wheels import (
+    SBOM_MEMBER,
+    RecordEntry,
+    SourcePart,
+    WheelEdit,
+    WheelParts,
+    parse_wheel_record,
+    read_dist_info_files,
+    rewrite_wheel,
+)
 
 if TYPE_CHECKING:
-    from rocm_wheels.models import Lock
+    from rocm_wheels.models import Lock, Project
+    from rocm_wheels.sources import TreeIdentity
 
 LOCK_MEMBER = "sources.lock.json"
+_NOT_CONTENT = tuple(f".dist-info/{name}" for name in (LOCK_MEMBER, SBOM_MEMBER, "RECORD"))
 
 
 def extract_lock_part(lock: Lock, name: str) -> bytes:
@@ -49,17 +60,34 @@ def digest_lock_part(lock: Lock, name: str) -> str:
     return hashlib.sha256(extract_lock_part(lock, name)).hexdigest()
 
 
+def list_source_parts(project: Project, lock: Lock | None, identity: TreeIdentity) -> tuple[SourcePart, ...]:
+    """Return the repositories of one project: those of its lock, else the commit of its tree alone.
+
+    A tree that somebody has changed since its commit says so by its digest.
+    """
+    changed = identity.tree if identity.dirty else None
+    locked = lock.projects.get(project.name) if lock is not None else None
+    if locked is None:
+        return (SourcePart(project.name, "", identity.source or identity.commit, tree=changed),)
+    patches = locked.patches.digest if locked.patches is not None else None
+    root = SourcePart(project.name, locked.origin, locked.commit, patches=patches, tree=changed)
+    submodules = [
+        SourcePart(path.rpartition("/")[2], submodule.origin, submodule.commit, path)
+        for path, submodule in sorted((locked.submodules or {}).items())
+    ]
+    return (root, *submodules)
+
+
 def embed_provenance(
-    wheel: Path, folder: Path, text: bytes | None, pins: Sequence[str] = ()
+    wheel: Path, folder: Path, text: bytes | None, parts: WheelParts, pins: Sequence[str] = ()
 ) -> tuple[Path, str]:
-    """Write a wheel with lock and pins inside into ``folder`` (its own: in its place).
+    """Write a wheel with lock, bill of materials and pins inside into ``folder`` (its own: in its place).
 
     Return it and its content. ``text`` is the lock, if there is one; ``pins``: see ``narrow_requirements``.
     DataError for a wheel that is damaged; it is left as it was.
     """
-    edit = WheelEdit(
-        put={} if text is None else {LOCK_MEMBER: text}, requirements=partial(narrow_requirements, pins=pins)
-    )
+    put = {} if text is None else {LOCK_MEMBER: text}
+    edit = WheelEdit(put=put, parts=parts, requirements=partial(narrow_requirements, pins=pins))
     written = rewrite_wheel(wheel, folder, edit, replace=True)
     return written.path, digest_record(written.record)
 
@@ -96,7 +124,10 @@ def _contradicts_pin(text: str, name: str, version: str) -> bool:
 
 
 def digest_content(wheel: Path) -> str:
-    """Return a digest of all that a wheel holds but its lock, as its RECORD lists it; nothing is inflated."""
+    """Return a digest of all that a wheel holds, as its RECORD lists it, but for what says where it is from.
+
+    Nothing is inflated.
+    """
     files = read_dist_info_files(wheel)
     return digest_record(parse_wheel_record(files["RECORD"], name=f"RECORD of {wheel.name}"))
 
@@ -106,6 +137,6 @@ def digest_record(record: Iterable[RecordEntry]) -> str:
     lines = sorted(
         f"{entry.path}\0{entry.digest}\0{entry.size}\n"
         for entry in record
-        if not entry.path.endswith((f".dist-info/{LOCK_MEMBER}", ".dist-info/RECORD"))
+        if not entry.path.endswith(_NOT_CONTENT)
     )
     return hashlib.sha256("".join(lines).encode("utf-8")).hexdigest()

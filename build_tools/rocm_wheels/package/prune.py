@@ -222,8 +222,10 @@ def _plan_wheel(wheel: Path, *, targets: Sequence[str], stack: ExitStack, give_b
             f" ({packed_after} bytes), which PyPI refuses",
             tip="give the empty pages back: leave out --keep-pages",
         )
-    edit = WheelEdit(stored=pruned.stored, drop_members=pruned.dropped)
     kept = tuple(target for target in pruned.targets if TargetFilter(targets).keeps(TargetId.parse(target)))
+    edit = WheelEdit(
+        stored=pruned.stored, drop_members=pruned.dropped, step=f"prune {' '.join(kept)}" if changes else ""
+    )
     return PrunePlan(
         wheel, kept, changes, (content, size), (content_after, size + packed_after - packed), edit
     )

@@ -353,7 +353,8 @@ def write_linux_repair(plan: RepairPlan, stage: Path, env: Mapping[str, str]) ->
                 stored[change.member] = member
                 if debug is not None:
                     debug_files[change.member] = debug
-        edit = WheelEdit(platforms=plan.platforms or None, stored=stored)
+        step = "repair" if plan.platforms or stored else ""
+        edit = WheelEdit(platforms=plan.platforms or None, stored=stored, step=step)
         folder = place / "edited" if plan.grafts else stage
         written = rewrite_wheel(plan.source, folder, edit).path
         if debug_files and plan.debug_archive:

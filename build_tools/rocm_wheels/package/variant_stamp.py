@@ -429,7 +429,10 @@ def unstamp_wheel(
         raise DataError(f"{wheel} is not a variant wheel: its name has no label")
     drop = frozenset([VARIANT_FILE_NAME] if facts.document is not None else [])
     rewritten = rewrite_wheel(
-        wheel, folder or wheel.parent, WheelEdit(label="", local=local, drop=drop), replace=replace
+        wheel,
+        folder or wheel.parent,
+        WheelEdit(label="", local=local, drop=drop, undone="stamp"),
+        replace=replace,
     )
     return StampedWheel(wheel, rewritten.path, "", {}, rewritten.size)
 
@@ -474,13 +477,14 @@ def _make_edit(wheel: WheelFacts, document: VariantMetadata, request: StampReque
     (label,) = document.variants
     put = {VARIANT_FILE_NAME: document.to_json()}
     if request.keep_local:
-        return WheelEdit(label=label, put=put)
+        return WheelEdit(label=label, put=put, step=f"stamp {label}")
     remaining = strip_rocm_local(wheel.name.version.local)
     return WheelEdit(
         label=label,
         put=put,
         local=remaining if remaining != (wheel.name.version.local or "") else None,
         requirements=strip_local_pins,
+        step=f"stamp {label}",
     )
 
 
@@ -676,7 +680,8 @@ def _make_restamp(
     def requirements(texts: tuple[str, ...]) -> list[str]:
         return [new for text in texts if (new := decided.get(text, text)) is not None]
 
-    edit = WheelEdit(label=label, put={VARIANT_FILE_NAME: document.to_json()}, requirements=requirements)
+    put = {VARIANT_FILE_NAME: document.to_json()}
+    edit = WheelEdit(label=label, put=put, requirements=requirements, step=f"stamp {label}", undone="stamp")
     return VariantStamp(wheel.path, label, properties, document, edit, tuple(notes))
 
 

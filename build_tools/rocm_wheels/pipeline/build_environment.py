@@ -66,8 +66,12 @@ class EnvironmentPackage:
     requires: tuple[str, ...]
 
     def identity(self) -> str:
-        """Return version and a digest of the installed files, as RECORD lists them."""
-        return f"{self.version} {hashlib.sha256(read_record_lines(self.record)).hexdigest()[:12]}"
+        """Return version and a digest of the installed files."""
+        return f"{self.version} {self.hash_files()[:12]}"
+
+    def hash_files(self) -> str:
+        """Return a digest (SHA-256, hex) of the installed files, as RECORD lists them."""
+        return hashlib.sha256(read_record_lines(self.record)).hexdigest()
 
 
 def read_record_lines(record: Path) -> bytes:

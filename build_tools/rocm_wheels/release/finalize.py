@@ -49,6 +49,7 @@ from rocm_wheels.release.staged_wheels import find_recipe, list_lock_projects
 from rocm_wheels.release.wheel_set import SetDocument, SetFile, SetLock
 from rocm_wheels.sources import parse_lock
 from rocm_wheels.wheels import (
+    SBOM_MEMBER,
     WheelArchive,
     WheelDiff,
     WheelEdit,
@@ -56,11 +57,14 @@ from rocm_wheels.wheels import (
     compare_wheels,
     get_edited_name,
     parse_metadata,
+    read_dist_info_files,
+    revise_sbom,
     rewrite_wheel,
     split_wheel_name,
 )
 
 _READ_JOBS = 8
+_STEP = "finalize"  # as the bill of materials of a wheel says it
 _PUT_BACK_TIP = "a set never changes: put the file back from a copy of the store, or stage the wheels again"
 
 
@@ -283,6 +287,7 @@ def _write_wheel(store: Store, paths: FamilyPaths, change: WheelChange, folder: 
             requirements=change.rewrite_requirements,
             extras=change.select_extras,
             members=members,
+            step=_STEP,
         )
         rewrite_wheel(source, target.parent, edit, replace=True)
         log_note(f"wrote {target.name}")
@@ -345,6 +350,7 @@ def _find_unintended(
             actual_members = {
                 member.name: archive.read(member) for member in archive.members if member.name in members
             }
+        old_sbom, new_sbom = (read_dist_info_files(wheel).get(SBOM_MEMBER) for wheel in (source, target))
     except DataError as damaged:
         return [str(damaged)]
     dropped = sorted(old for old, _ in change.requires)
@@ -358,10 +364,18 @@ def _find_unintended(
     fields = {name: pair for name, pair in parts.items() if pair[0] != pair[1]}
     intended_difference = WheelDiff(
         fields=fields,
-        changed=sorted([*members, *(["*.dist-info/WHEEL"] if "build" in fields else [])]),
+        changed=sorted(
+            [
+                *members,
+                *(["*.dist-info/WHEEL"] if "build" in fields else []),
+                *([f"*.dist-info/{SBOM_MEMBER}"] if old_sbom is not None else []),
+            ]
+        ),
         metadata={name: pair for name, pair in metadata.items() if pair[0] != pair[1]},
     )
     faults = [name for name, text in members.items() if actual_members.get(name) != text]
+    if old_sbom is not None and new_sbom != revise_sbom(old_sbom, version=change.version, step=_STEP):
+        faults.append(SBOM_MEMBER)
     for name in WheelDiff.__dataclass_fields__:
         actual, intended = (
             _sort_lines(getattr(difference, name)),

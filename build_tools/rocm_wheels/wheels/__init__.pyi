@@ -65,6 +65,14 @@ from .rewrite import RewrittenWheel as RewrittenWheel
 from .rewrite import read_dist_info_files as read_dist_info_files
 from .rewrite import require_distinct_targets as require_distinct_targets
 from .rewrite import rewrite_wheel as rewrite_wheel
+from .sbom import SBOM_MEMBER as SBOM_MEMBER
+from .sbom import PackagePart as PackagePart
+from .sbom import SourcePart as SourcePart
+from .sbom import WheelParts as WheelParts
+from .sbom import describe_file as describe_file
+from .sbom import format_sbom as format_sbom
+from .sbom import list_steps as list_steps
+from .sbom import revise_sbom as revise_sbom
 from .scan import WheelScan as WheelScan
 from .scan import scan_wheel as scan_wheel
 from .wheel_writer import DEFAULT_EPOCH as DEFAULT_EPOCH

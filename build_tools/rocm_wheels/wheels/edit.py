@@ -45,6 +45,7 @@ from rocm_wheels.wheels.dist_info import (
     require_record_size,
     split_wheel_name,
 )
+from rocm_wheels.wheels.sbom import SBOM_MEMBER, WheelParts, format_sbom, revise_sbom
 from rocm_wheels.wheels.zip_format import ZipEntry
 
 MetadataField = tuple[
@@ -267,6 +268,8 @@ class WheelEdit:
     of files elsewhere, by the whole names that they have; ``stored`` are larger ones, new files among them,
     and ``drop_members`` the files elsewhere that go. ``license_files`` maps the old License-File values to
     the new.
+    ``step`` is what the wheel's bill of materials, where it has one of ours, says was done (``retag``);
+    ``undone`` begins the step that is taken back. The version in it follows by itself. ``parts``: a new one.
     """
 
     version: str | None = None
@@ -282,6 +285,9 @@ class WheelEdit:
     stored: Mapping[str, StoredMember] = field(default_factory=dict)
     drop_members: frozenset[str] = frozenset()
     license_files: Callable[[tuple[str, ...]], Sequence[str]] | None = None
+    step: str = ""
+    undone: str = ""
+    parts: WheelParts | None = None
 
 
 @dataclass(frozen=True)
@@ -317,7 +323,8 @@ def plan_wheel_edit(
 ) -> EditPlan:
     """Return what a wheel becomes; DataError or UsageError when it cannot.
 
-    ``sizes`` are those of all files in it, ``texts`` the contents of METADATA, WHEEL and RECORD.
+    ``sizes`` are those of all files in it, ``texts`` the contents of METADATA, WHEEL, RECORD and the bill of
+    materials, if it has one.
     """
     folder = get_dist_info_folder(sizes)
     record = f"{folder}/RECORD"
@@ -334,6 +341,14 @@ def plan_wheel_edit(
     if version is not None and edit.version is None:  # only the local part is new: the rest must be one
         _require_agreement(file_name, folder, texts[f"{folder}/METADATA"])
     _check_plan(plan, folder, texts, changed)
+    sbom = f"{folder}/{SBOM_MEMBER}"
+    if edit.parts is not None:
+        fields, _ = read_metadata_fields(changed[f"{folder}/METADATA"], f"{folder}/METADATA")
+        values = {name: get_field_values(fields, name) for name in ("Name", "Version", "License-Expression")}
+        changed[sbom] = format_sbom(edit.parts, *("".join(value) for value in values.values()))
+    elif sbom in texts and (version is not None or edit.step or edit.undone):
+        new_version = None if version is None else str(version)
+        changed[sbom] = revise_sbom(texts[sbom], version=new_version, step=edit.step, undone=edit.undone)
     put = {f"{folder}/{_check_file_name(name)}": content for name, content in edit.put.items()}
     dropped = {f"{folder}/{_check_file_name(name)}" for name in edit.drop}
     if absent := sorted(dropped - sizes.keys()):

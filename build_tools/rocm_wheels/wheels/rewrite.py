@@ -27,6 +27,7 @@ from rocm_wheels.core import DataError, UsageError, hash_file, log_note, open_hi
 from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.dist_info import SIGNATURE_SUFFIXES, RecordEntry, list_dist_info_folders
 from rocm_wheels.wheels.edit import EditPlan, StoredMember, WheelEdit, get_edited_name, plan_wheel_edit
+from rocm_wheels.wheels.sbom import SBOM_MEMBER
 from rocm_wheels.wheels.zip_format import (
     ZipEntry,
     make_zip_entry,
@@ -320,7 +321,8 @@ def _find_unchanged_end(archive: WheelArchive, edit: WheelEdit) -> int:
 def _read_texts(archive: WheelArchive) -> dict[str, bytes]:
     folders = list_dist_info_folders(entry.name for entry in archive.members)
     names = {f"{folder}/{name}" for folder in folders for name in _EDITED_TEXTS}
-    texts = {entry.name: archive.read(entry) for entry in archive.members if entry.name in names}
+    optional = {f"{folder}/{SBOM_MEMBER}" for folder in folders}
+    texts = {entry.name: archive.read(entry) for entry in archive.members if entry.name in names | optional}
     if len(folders) == 1 and (missing := sorted(names - texts.keys())):
         raise DataError(f"{archive.path}: {', '.join(missing)} is missing")
     return texts

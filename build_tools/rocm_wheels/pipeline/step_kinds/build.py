@@ -75,6 +75,7 @@ from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput, configure_ste
 from rocm_wheels.pipeline.step_run import StepRun
 from rocm_wheels.sdk import PackageSource, install_additions
 from rocm_wheels.sources import hold_checkout, restore_links
+from rocm_wheels.wheels import PackagePart, WheelParts
 
 if TYPE_CHECKING:
     from rocm_wheels.audit import AuditReport
@@ -374,9 +375,8 @@ class BuildStep:
         if self._lock_text is not None and facts["lock"] != self._lock_digest:
             from rocm_wheels.package import embed_provenance
 
-            source, _ = embed_provenance(
-                source, self.step_run.facts.workspace.fresh_wheels / self.step_run.step.id, self._lock_text
-            )
+            fresh = self.step_run.facts.workspace.fresh_wheels / self.step_run.step.id
+            source, _ = embed_provenance(source, fresh, self._lock_text, self._list_parts())
             digest, facts["lock"], renewed = hash_file(source), self._lock_digest, source
             log_note(f"the lock of this run is put into {source.name}")
         outputs = []
@@ -489,12 +489,33 @@ class BuildStep:
         return digest_content(wheel.path) if report is None else digest_record(report.record)
 
     def _embed_provenance(self, wheel: Path) -> str:
-        """Put lock and pins into a wheel; return its content, "" where nothing goes in."""
+        """Put lock, bill of materials and pins into a wheel; return its content."""
         from rocm_wheels.package import embed_provenance
 
-        if self._lock_text is None and not self.planned_build.pins:
-            return ""
-        return embed_provenance(wheel, wheel.parent, self._lock_text, self.planned_build.pins)[1]
+        pins = self.planned_build.pins
+        return embed_provenance(wheel, wheel.parent, self._lock_text, self._list_parts(), pins)[1]
+
+    def _list_parts(self) -> WheelParts:
+        """Return what goes into the wheel: its sources, and the packages that it is built against.
+
+        A wheel that is the same for all families does not name the ROCm that it happened to be built with.
+        """
+        from rocm_wheels import __version__
+        from rocm_wheels.package import list_source_parts
+
+        facts, ready, request = self.step_run.facts, self.step_run.ready, self.planned_build.request
+        lock = facts.locked.lock if facts.locked is not None else None
+        sources = list_source_parts(self.project, lock, facts.trees[self.project.name].identity)
+        packages = [
+            PackagePart(load_project(name).distribution, version) for name, version in request.against.items()
+        ]
+        if self.project.serves_every_family(request.platform):
+            return WheelParts(__version__, sources=sources, packages=tuple(packages))
+        for package in list_installed_packages(ready.site_packages).values():
+            if package.name.startswith("rocm"):
+                packages.append(PackagePart(package.name, package.version, package.hash_files()))
+        targets = request.targets if self.project.has_device_code else ()
+        return WheelParts(__version__, targets, ready.sdk.version, sources, tuple(packages))
 
     def _verify_wheel(self, wheel: BuiltWheel, inside: str) -> AuditReport:
         """Check a wheel as a file; then, where it is right, import it where others will need it."""
