@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -30,18 +31,24 @@ def lay_out(artifacts: Path, root: Path) -> Path:
     return root
 
 
-def beside_ziglang(artifacts: Path, factory: pytest.TempPathFactory) -> Path:
-    """Lay out a ROCm beside ziglang, as in site-packages (the installer's cache keeps its 101 MB)."""
+def install_ziglang(factory: pytest.TempPathFactory, wanted: Sequence[str] = ()) -> Path:
+    """Install ziglang once for all workers (the installer's cache keeps its 101 MB); return its folder."""
     base = factory.getbasetemp()
     shared = base.parent if base.name.startswith("popen-") else base
-    wanted = read_requirements(read_artifacts(artifacts))
+    wanted = wanted or [path.read_text().strip() for path in SOURCE.rglob("python_requirements.txt")]
     with FileLock(shared / "ziglang.lock"):
         if not (shared / "ziglang" / "done").exists():
             to = ["--target", shared / "ziglang", "--python", sys.executable, "--no-deps", *wanted]
             subprocess.run([sys.executable, "-m", "uv", "pip", "install", "--quiet", *to], check=True)
             (shared / "ziglang" / "done").touch()
+    return shared / "ziglang" / "ziglang"
+
+
+def beside_ziglang(artifacts: Path, factory: pytest.TempPathFactory) -> Path:
+    """Lay out a ROCm beside ziglang, as in site-packages."""
+    ziglang = install_ziglang(factory, read_requirements(read_artifacts(artifacts)))
     site = factory.mktemp("site packages")
-    (site / "ziglang").symlink_to(shared / "ziglang" / "ziglang")
+    (site / "ziglang").symlink_to(ziglang)
     return lay_out(artifacts, site / "_rocm_sdk_devel")
 
 

@@ -132,7 +132,7 @@ def _meet_needs(
                 f"{library}, needed by {shorten_list(members)}, is neither in the wheel, in what it requires,"
                 " nor part of Windows: --library-dir names a folder to graft it from"
             )
-    return excluded, list(grafts.values()), faults
+    return excluded, [grafts[library] for library in sorted(grafts)], faults
 
 
 def _read_file_imports(path: Path) -> list[str]:
