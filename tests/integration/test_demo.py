@@ -831,6 +831,44 @@ def test_wheels_install_and_run_where_a_user_has_them(demo: Demo, tmp_path: Path
     assert version.endswith("+rocm7.1.0.miniature")
 
 
+@pytest.mark.parametrize("installer", ["uv", "pip"])
+def test_a_fat_torch_needs_no_rocm_packages(demo: Demo, tmp_path: Path, installer: str) -> None:
+    """Installed without an index, with its companions; its ROCm is its own, and goes with it."""
+    import uv
+
+    program = uv.find_uv_bin()
+    wheels = demo.wheels()
+    links = demo.folder / "rocm-packages" / "dist"
+    words = ["wheel", "fat", wheels["torch"], "--find-links", links, "--gfx", "gfx942", "-o", tmp_path]
+    subprocess.run([*warm_python(), "-m", "rocm_wheels", *words], env=demo.env, check=True)
+    wheels["torch"] = tmp_path / wheels["torch"].name
+    python = tmp_path / "user" / "bin" / "python"
+    subprocess.run(
+        [program, "venv", "-q", "--seed", "--python", sys.executable, python.parents[1]], check=True
+    )
+    tool = {"uv": [program, "pip"], "pip": [python, "-m", "pip"]}[installer]
+    into = ["--python", python] if installer == "uv" else []
+    named = [wheels[name] for name in ("torch", "triton", "torchaudio", "torchvision")]
+    subprocess.run([*tool, "install", "-q", *into, "--no-index", *named], env=demo.env, check=True)
+    subprocess.run([*tool, "check", *into], env=demo.env, check=True)
+    code = "import torch, torchaudio, torchvision\nprint(torch.version.hip, torch.cuda.is_available())\n"
+    code += "print(*{line.split()[-1] for line in open('/proc/self/maps') if '.so' in line}, sep='\\n')"
+    ended = subprocess.run(
+        [python, "-I", "-c", code], env=demo.env, capture_output=True, text=True, check=True
+    )
+    said, *maps = ended.stdout.splitlines()
+    assert said == f"{ROCM_VERSION.partition('+')[0]}.miniature False" or said.endswith(" False")
+    site = next(python.parents[1].glob("lib/python*/site-packages"))
+    ours = [name for name in maps if name.startswith(str(site))]
+    assert f"{site}/torch/_rocm/lib/libamdhip64.so.7" in ours
+    system = (str(Path(sys.base_prefix).resolve()), "/lib", "/usr")
+    assert [name for name in maps if name not in ours and not name.startswith(system)] == []
+    assert "rocm" not in " ".join(path.name for path in site.iterdir()).replace("rocm7.1.0", "")
+    removal = [*tool, "uninstall", "-q", *into, *(["-y"] if installer == "pip" else []), "torch"]
+    subprocess.run(removal, env=demo.env, check=True)
+    assert not (site / "torch" / "_rocm").exists()
+
+
 def targets_in(wheel: Path) -> set[str]:
     return {str(code.target) for objects in read_wheel_code(wheel).values() for code in objects}
 

@@ -111,6 +111,12 @@ class AuditedWheel:
         return tuple(list_code_targets(code for code in objects if is_kernel_of(code.section, member)))
 
     @cached_property
+    def rocm_folder(self) -> str | None:
+        """The folder of the ROCm that the wheel carries (``torch/_rocm/``); None when it carries none."""
+        folder = f"{self.expected.project.checks.import_name}/_rocm/"
+        return folder if any(name.startswith(folder) for name in self.members) else None
+
+    @cached_property
     def libraries(self) -> tuple[str, ...]:
         """The members that are native libraries by their name, sorted."""
         return tuple(sorted(name for name in self.members if _LIBRARY_NAME.search(name)))

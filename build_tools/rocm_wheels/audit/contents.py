@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 
 from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck
 from rocm_wheels.core import DataError, Finding
+from rocm_wheels.models import is_rocm_library
 
 # files that installers write; in a wheel they tell lies about the machine that it lands on
 _INSTALLER_FILES = ("direct_url.json", "INSTALLER", "REQUESTED")
@@ -74,6 +75,7 @@ def check_run_paths(wheel: AuditedWheel) -> list[Finding]:
 
 
 _INIT_CALL = "initialize_process"
+_FAT_TIP = "`rocm-wheels wheel fat` makes such a wheel from a thin one"
 _WRITE_TIP = "write the module again: the build makes it right before the front end runs"
 _CPU_TIP = "HIP was not found or switched off at configure time: look in the log for `USE_ROCM`"
 
@@ -115,11 +117,59 @@ def check_rocm_init(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
         tree = _parse_module(wheel, member)
     except DataError as error:
         return [Finding("error", str(error), _WRITE_TIP, subject=member)]
+    if wheel.rocm_folder is not None:
+        return [*_judge_carried_init(wheel, member, tree), *_check_init_use(wheel, PurePosixPath(member))]
     call = _find_init_call(tree)
     if call is None:
         return [Finding("error", f"`initialize()` does not call `{_INIT_CALL}`", _WRITE_TIP, subject=member)]
     faults = _judge_init_call(wheel, member, call, _read_constants(tree))
     return [*faults, *_check_init_use(wheel, PurePosixPath(member))]
+
+
+def _judge_carried_init(wheel: AuditedWheel, member: str, tree: ast.Module) -> list[Finding]:
+    """The module of a wheel that carries its ROCm loads files that are inside, and no ROCm package."""
+    stated = _read_constants(tree)
+    imported = {name for node in ast.walk(tree) for name in _list_imported(node)}
+    findings = []
+    if "rocm_sdk" in imported:
+        message = f"imports rocm_sdk, although the wheel carries its ROCm in {wheel.rocm_folder}"
+        findings.append(Finding("error", message, _FAT_TIP, subject=member))
+    libraries = stated.get("LIBRARIES")
+    if not isinstance(libraries, Sequence) or isinstance(libraries, str) or not libraries:
+        message = "does not say which libraries it loads (LIBRARIES)"
+        return [*findings, Finding("error", message, _FAT_TIP, subject=member)]
+    absent = [name for name in libraries if f"{wheel.rocm_folder}{name}" not in wheel.members]
+    if absent:
+        message = f"loads {', '.join(map(str, absent))}, which the wheel does not carry"
+        findings.append(Finding("error", message, _FAT_TIP, subject=member))
+    version, expected = stated.get("ROCM_VERSION"), wheel.expected.rocm_version
+    if expected is not None and version != expected:
+        message = f"carries ROCm {version}, but was to carry {expected}"
+        findings.append(Finding("error", message, _FAT_TIP, subject=member))
+    return findings
+
+
+def _list_imported(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.ImportFrom):
+        return [(node.module or "").partition(".")[0]]
+    return [alias.name.partition(".")[0] for alias in node.names] if isinstance(node, ast.Import) else []
+
+
+def check_carried_rocm(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+    """What libraries are linked to of ROCm is in the ROCm that the wheel carries."""
+    if wheel.rocm_folder is None:
+        return SkippedCheck("carries no ROCm of its own")
+    inside = {PurePosixPath(name).name for name in wheel.members}
+    return [
+        Finding(
+            "error",
+            f"is linked to {', '.join(missing)}, which the wheel does not carry",
+            _FAT_TIP,
+            subject=member,
+        )
+        for member, needed in sorted(wheel.scan.needed.items())
+        if (missing := [name for name in needed if is_rocm_library(name) and name not in inside])
+    ]
 
 
 def _check_init_use(wheel: AuditedWheel, member: PurePosixPath) -> list[Finding]:

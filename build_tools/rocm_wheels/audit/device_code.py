@@ -22,6 +22,7 @@ from packaging.utils import canonicalize_name
 from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck, is_same_name, list_base_targets
 from rocm_wheels.core import Finding, UsageError
 from rocm_wheels.models import DeviceCodeRule, strip_features
+from rocm_wheels.variants import COMPILER_GENERICS
 from rocm_wheels.wheels import WheelName, parse_wheel_name
 
 _REBUILD_TIP = "build again with a clean tree and look in the log for the target that was left out"
@@ -173,7 +174,11 @@ def _judge_library(wheel: AuditedWheel, member: str, rule: DeviceCodeRule) -> li
         ]
     if expected_targets is None:
         return []
-    foreign = sorted(set(list_base_targets(targets)) - set(list_base_targets(expected_targets)))
+    bases = set(list_base_targets(expected_targets))
+    foreign = sorted(set(list_base_targets(targets)) - bases)
+    if wheel.rocm_folder is not None and member.startswith(wheel.rocm_folder):
+        # ROCm's own build has generic code where it has no other: not for us to choose
+        foreign = [t for t in foreign if bases.isdisjoint(COMPILER_GENERICS.get(t, ()))]
     missing = [
         requested
         for requested in expected_targets

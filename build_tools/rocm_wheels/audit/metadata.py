@@ -164,11 +164,20 @@ def check_requirements(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
 
 
 def check_rocm_requirement(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
-    """``rocm[libraries]==<the SDK's version>`` is required exactly when the recipe says so."""
+    """``rocm[libraries]==<the SDK's version>`` is required exactly when the recipe says so.
+
+    A wheel that carries its ROCm requires none.
+    """
     if wheel.scan.metadata is None:
         return _METADATA_UNREAD
     where = f"{wheel.dist_info}/METADATA"
     requirements = [r for r in list_requirements(wheel) if is_same_name(r.name, _ROCM)]
+    if wheel.rocm_folder is not None:
+        message = f"carries its ROCm in {wheel.rocm_folder}, and installers would add another"
+        return [
+            Finding("error", f"requires {requirement}; {message}", subject=where)
+            for requirement in requirements
+        ]
     if not wheel.expected.project.checks.requires_rocm:
         message = "by the recipe this project requires no ROCm of its own"
         return [

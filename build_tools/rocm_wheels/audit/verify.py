@@ -12,6 +12,7 @@ from pathlib import Path
 from rocm_wheels.audit.audited_wheel import AuditedWheel, AuditReport, SkippedCheck, WheelExpectation
 from rocm_wheels.audit.contents import (
     check_archive,
+    check_carried_rocm,
     check_files,
     check_installer_files,
     check_rocm_init,
@@ -80,6 +81,9 @@ CHECKS: tuple[WheelCheck, ...] = (
     WheelCheck("files", "the files that the recipe names are inside", check_files),
     WheelCheck("installer-files", "no file that only installers may write", check_installer_files),
     WheelCheck("rocm-init", "the module that starts ROCm asks for the SDK's version", check_rocm_init),
+    WheelCheck(
+        "carried-rocm", "of a wheel that carries its ROCm: what it is linked to is inside", check_carried_rocm
+    ),
     WheelCheck("rocm-build", "a ROCm build, not a CPU-only one", check_rocm_build),
     WheelCheck(
         "device-libraries",

@@ -93,6 +93,7 @@ wheel_group = Group(
         "extract-metadata": ("wheel:extract_metadata", "Write the METADATA of wheels into files."),
         "prune": ("thin:prune_command", "Make thin wheels out of fat ones, with the code of some targets."),
         "repair": ("repair:repair", "Make wheels fit for other machines: tag, libraries, run paths."),
+        "fat": ("thin:fat_command", "Make a wheel of torch that carries its ROCm."),
         "stamp": ("stamp:stamp", "Make variant wheels: an installer takes the one for its GPU."),
         "unstamp": ("stamp:unstamp", "Make plain wheels of variant wheels."),
         "restamp": ("stamp:restamp", "Repair variant wheels of 2025 and of other producers."),

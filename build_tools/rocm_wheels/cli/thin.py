@@ -1,8 +1,9 @@
-"""``wheel prune``: thin wheels out of fat ones."""
+"""``wheel prune`` and ``wheel fat``: thin wheels out of fat ones, and a torch that carries its ROCm."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,12 +11,12 @@ import click
 
 from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.options import GivenPath, print_result
-from rocm_wheels.core import format_count, format_size
+from rocm_wheels.core import UsageError, format_count, format_size, log_note, log_warning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rocm_wheels.package import PrunePlan
+    from rocm_wheels.package import FatPlan, PrunePlan
 
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
@@ -84,3 +85,114 @@ def _describe_plan(plan: PrunePlan, path: Path | None) -> Iterator[str]:
     for change in plan.changes:
         if change.action == "pruned" and not change.kept:
             yield f"  {change.name}: has no code for these targets"
+
+
+@command("wheel fat")
+@click.argument("wheel", type=_FILE, metavar="TORCH.whl")
+@option("--find-links", type=GivenPath(file_okay=False), metavar="DIR", help="Folder with ROCm's wheels.")
+@option("--rocm-index", "index_url", metavar="URL", help="Index with ROCm's wheels, to download them.")
+@option("--gfx", "targets", required=True, metavar="LIST", help="Targets that it is for: gfx942,gfx1100.")
+@option(
+    "-o", "--output-dir", type=GivenPath(file_okay=False), required=True, help="Folder for the fat wheel."
+)
+@option("--build-tag", metavar="TAG", help="Build tag of its name: 1fat beside the thin one in a store.")
+@option("--dry-run", is_flag=True, help="Tell what would be inside, and write nothing.")
+@option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def fat_command(  # noqa: PLR0917 - click passes them by name
+    wheel: Path,
+    find_links: Path | None,
+    index_url: str | None,
+    targets: str,
+    output_dir: Path,
+    build_tag: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Make a wheel of torch that carries its ROCm: one file, which needs no ROCm package.
+
+    What torch's libraries need of ROCm's wheels is taken from them, with kernels for the targets only, and
+    loaded from inside torch. The version stays, because companions pin it: so a fat and a thin wheel must
+    not share an index; --build-tag lets them share a folder. A missing library, or a target without kernels
+    of a library, is refused with exit code 13.
+
+    \b
+    Examples:
+      rocm-wheels wheel fat dist/torch-2.9.whl --find-links rocm/dist --gfx gfx942 -o fat
+      rocm-wheels wheel fat dist/torch-2.9.whl --rocm-index https://example.org/ --gfx gfx90a -o fat --dry-run
+    """
+    from tempfile import TemporaryDirectory
+
+    from rocm_wheels.models import parse_targets
+    from rocm_wheels.package import FatRequest, fetch_rocm_wheels, plan_fat, write_fat_wheel
+
+    if (find_links is None) == (index_url is None):
+        raise UsageError("name ROCm's wheels with one of --find-links and --rocm-index")
+    parsed = parse_targets(targets)
+    with ExitStack() as stack:
+        request = FatRequest(wheel, (), parsed, build_tag)
+        if find_links is not None:
+            rocm_wheels = tuple(sorted(find_links.glob("rocm*.whl")))
+        else:
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="rocm-wheels-fat-")))
+            rocm_wheels = fetch_rocm_wheels(str(index_url), request, folder)
+        plan = plan_fat(replace(request, rocm_wheels=rocm_wheels), stack)
+        path = None if dry_run else write_fat_wheel(plan, output_dir).path
+    _print_fat_plan(plan, path, as_json=as_json)
+
+
+@command("patch-fat-wheel")
+@click.argument("wheel", type=_FILE, metavar="WHEEL")
+@click.argument("rocm_path", type=GivenPath(file_okay=False), metavar="ROCM")
+@option("--output-path", type=GivenPath(), help="File to write [default: beside WHEEL, with a build tag].")
+@option("--gfx", "targets", metavar="LIST", help="Targets that it is for; by default all of WHEEL.")
+@option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def patch_command(
+    wheel: Path, rocm_path: Path, output_path: Path | None, targets: str | None, as_json: bool
+) -> None:
+    """Put ROCm into a wheel of torch, as `rocm-wheels wheel fat` does; ROCM is a folder with ROCm's wheels.
+
+    \b
+    Examples:
+      rocm-wheels wheel fat dist/torch-2.9.whl --find-links rocm/dist --gfx gfx942 -o fat
+    """
+    from rocm_wheels.models import parse_targets
+    from rocm_wheels.package import FatRequest, plan_fat, write_fat_wheel
+    from rocm_wheels.wheels import list_code_targets, read_wheel_code, split_wheel_name
+
+    rocm_wheels = tuple(sorted(rocm_path.glob("rocm*.whl")))
+    if not rocm_wheels:
+        raise UsageError(
+            f"{rocm_path} has no wheels of ROCm",
+            tip="make them of a ROCm tree: rocm-wheels rocm packages --from-prefix",
+        )
+    build_tag = split_wheel_name((output_path or wheel).name).build or (None if output_path else "1fat")
+    name = split_wheel_name(wheel.name)
+    if output_path and split_wheel_name(output_path.name) != replace(name, build=build_tag or ""):
+        raise UsageError(
+            f"{output_path.name} is not the name of this wheel: its version stays, for others pin it",
+            tip=f"only the build tag may be another: {replace(name, build='1fat').file_name}",
+        )
+    code = [item for objects in read_wheel_code(wheel).values() for item in objects]
+    chosen = parse_targets(
+        targets or ",".join(dict.fromkeys(t.partition(":")[0] for t in list_code_targets(code)))
+    )
+    with ExitStack() as stack:
+        plan = plan_fat(FatRequest(wheel, rocm_wheels, chosen, build_tag), stack)
+        path = write_fat_wheel(plan, (output_path or wheel).parent).path
+    _print_fat_plan(plan, path, as_json=as_json)
+
+
+def _print_fat_plan(plan: FatPlan, path: Path | None, *, as_json: bool) -> None:
+    for project in plan.unlicensed:
+        log_warning(f"{project}: its wheel has no text of a licence to take over")
+    if plan.from_system:
+        log_note(f"from the system of the user: {', '.join(plan.from_system)}")
+    lines = [
+        f"{path or plan.wheel.name}: ROCm {plan.rocm_version} for {' '.join(plan.targets)};"
+        f" {format_count(len(plan.libraries), 'library', 'libraries')} and"
+        f" {format_count(plan.files - len(plan.libraries), 'other file')} from"
+        f" {format_count(len(plan.parts), 'wheel')};"
+        f" {format_size(plan.before[1])} -> {format_size(plan.after[1])}"
+        f" (unpacked {format_size(plan.before[0])} -> {format_size(plan.after[0])})"
+    ]
+    print_result({**plan.to_json(), "written": path and str(path)}, lines, as_json=as_json)

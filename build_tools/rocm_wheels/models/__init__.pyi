@@ -73,6 +73,7 @@ from .libraries import find_rocm_package as find_rocm_package
 from .libraries import get_domain_libraries as get_domain_libraries
 from .libraries import get_exclusions as get_exclusions
 from .libraries import get_rocm_libraries as get_rocm_libraries
+from .libraries import is_rocm_library as is_rocm_library
 from .libraries import list_hip_types as list_hip_types
 from .libraries import list_missing_libraries as list_missing_libraries
 from .libraries import list_unknown_exclusions as list_unknown_exclusions

@@ -8,6 +8,7 @@ headers explain their words.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,6 +24,10 @@ from rocm_wheels.models.gfx import get_gfx_targets, strip_features
 from rocm_wheels.models.project_names import get_data_folder
 
 LIBRARIES_TABLE = "rocm_libraries.yaml"
+# how ROCm names its libraries; librocm_sysdeps_* are copies of system libraries that its packages have
+_ROCM_LIBRARY = re.compile(
+    r"(?:lib)?(?:amd_|amdhip|hip|hsa-|roc|rccl|MIOpen|origami|rpp\b|composable|mscclpp)", re.IGNORECASE
+)
 
 LibraryUse = Literal["linked", "compiled-in", "beside"]
 _Api = Annotated[
@@ -186,6 +191,11 @@ def find_rocm_package(library: str) -> str | None:
         if row.therock is not None and row.therock.file and library.startswith(row.therock.file):
             return f"rocm-sdk-{row.therock.package}"
     return None
+
+
+def is_rocm_library(name: str) -> bool:
+    """Tell from a library's file name (``libamdhip64.so.7``, ``rocblas.dll``) whether it is one of ROCm."""
+    return _ROCM_LIBRARY.match(name) is not None
 
 
 def list_hip_types(name: str) -> tuple[str, ...]:

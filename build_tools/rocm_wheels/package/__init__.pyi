@@ -1,3 +1,10 @@
+from .fat import INIT_MODULE as INIT_MODULE
+from .fat import ROCM_FOLDER as ROCM_FOLDER
+from .fat import FatPlan as FatPlan
+from .fat import FatRequest as FatRequest
+from .fat import fetch_rocm_wheels as fetch_rocm_wheels
+from .fat import plan_fat as plan_fat
+from .fat import write_fat_wheel as write_fat_wheel
 from .provenance import LOCK_MEMBER as LOCK_MEMBER
 from .provenance import digest_content as digest_content
 from .provenance import digest_lock_part as digest_lock_part
@@ -6,7 +13,7 @@ from .provenance import embed_provenance as embed_provenance
 from .provenance import extract_lock_part as extract_lock_part
 from .provenance import list_source_parts as list_source_parts
 from .provenance import narrow_requirements as narrow_requirements
-from .prune import MemberChange as MemberChange
+from .prune import PruneChange as PruneChange
 from .prune import PrunedMembers as PrunedMembers
 from .prune import PrunePlan as PrunePlan
 from .prune import TargetFilter as TargetFilter

@@ -3,7 +3,8 @@
 Bundles in ``.hip_fatbin`` are written again where they are, with their host entry and the targets that stay;
 pages that become empty are given back to the file, or are zeros. A code object or ``.kpack`` archive of its
 own, and a file of a kernel database that is labelled with another target, goes; unlabelled files stay. Code
-stays that runs on a target that was asked for: its own, that of a generic target it is one of, and SPIR-V.
+stays that runs on a target that was asked for: its own, else that of a generic target it is one of, else
+SPIR-V.
 
 Sources of labels: rocBLAS, hipBLASLt and hipSPARSELt (``library/*_<gfx>[-xnack+].*``, ``library/<gfx>/*``),
 MIOpen (``share/miopen/db/<gfx><compute units>*``, ``libMIOpenCK*_<gfx>.so``), aotriton
@@ -24,6 +25,7 @@ from rocm_wheels.core import DataError, PackageError, format_count, require_extr
 from rocm_wheels.variants import COMPILER_GENERICS
 from rocm_wheels.wheels import (
     ELF_MACHINES,
+    PE_MAGIC,
     BundleEntryId,
     FilePiece,
     HeldCode,
@@ -58,6 +60,7 @@ _FEATURE = re.compile(r"-([a-z]+)([+-])")
 _KNOWN_PROCESSORS = sorted(ELF_MACHINES.values(), key=lambda name: (-len(name), name))
 
 ChangeAction = Literal["pruned", "dropped"]
+InspectContent = Callable[[str, memoryview], None]
 
 
 class TargetFilter:
@@ -73,9 +76,24 @@ class TargetFilter:
         self._seen.update(running)
         return bool(running)
 
-    def keeps_entry(self, name: str) -> bool:
-        """Tell so of an entry of a bundle by its ID; ValueError when it is none."""
-        return self.keeps(TargetId.parse(BundleEntryId.parse(name).target))
+    def choose_entries(self, names: Sequence[str]) -> set[str]:
+        """Return the entries of a bundle that are needed, by their IDs; ValueError for what is none.
+
+        The runtime takes a target's own code first, then that of a generic target, then SPIR-V: what it
+        would never come to is not needed.
+        """
+        code_by_name = {name: TargetId.parse(BundleEntryId.parse(name).target) for name in names}
+        chosen: set[str] = set()
+        for target in self._targets:
+            running = {name: code for name, code in code_by_name.items() if _runs_on(code, target)}
+            for kind in (_is_own, _is_generic, _is_portable):
+                group = {name: code for name, code in running.items() if kind(code, target)}
+                chosen.update(group)
+                if group:
+                    self._seen.add(target)
+                if _serves_all_settings(group.values(), target):
+                    break
+        return chosen
 
     def keeps_label(self, label: str) -> bool:
         """Tell so of the label of a file: ``gfx90a-xnack+``, ``gfx942130``, ``gfx11xx``."""
@@ -97,6 +115,25 @@ class TargetFilter:
         return [str(target) for target in self._targets if target not in self._seen]
 
 
+def _is_own(code: TargetId, target: TargetId) -> bool:
+    return code.processor == target.processor
+
+
+def _is_portable(code: TargetId, target: TargetId) -> bool:
+    return code.processor in _PORTABLE
+
+
+def _is_generic(code: TargetId, target: TargetId) -> bool:
+    return not _is_own(code, target) and not _is_portable(code, target)
+
+
+def _serves_all_settings(codes: Iterable[TargetId], target: TargetId) -> bool:
+    """Tell whether code runs in every setting of a GPU's features that the target leaves open."""
+    stated = dict(target.features)
+    settings = {tuple(item for item in code.features if item[0] not in stated) for code in codes}
+    return () in settings or len(settings) > 1
+
+
 def _runs_on(code: TargetId, target: TargetId) -> bool:
     """Tell whether code runs on a target; a feature that one leaves open agrees with either setting."""
     if code.processor in _PORTABLE:
@@ -113,7 +150,7 @@ def list_database_labels(name: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class MemberChange:
+class PruneChange:
     """What becomes of a member: ``kept`` and ``removed`` are targets, sizes are (content, in the archive)."""
 
     name: str
@@ -126,11 +163,15 @@ class MemberChange:
 
 @dataclass(frozen=True)
 class PrunedMembers:
-    """What pruning makes of an archive: changes by name, and the new content of those that stay."""
+    """What pruning makes of an archive: changes by name, and the new content of those that stay.
 
-    changes: Mapping[str, MemberChange] = field(default_factory=dict)
+    ``held``: the targets that members with code had it for.
+    """
+
+    changes: Mapping[str, PruneChange] = field(default_factory=dict)
     stored: Mapping[str, StoredMember] = field(default_factory=dict)
     targets: tuple[str, ...] = ()
+    held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def dropped(self) -> frozenset[str]:
@@ -144,7 +185,7 @@ class PrunePlan:
 
     wheel: Path
     targets: tuple[str, ...]
-    changes: tuple[MemberChange, ...]
+    changes: tuple[PruneChange, ...]
     before: tuple[int, int]
     after: tuple[int, int]
     edit: WheelEdit = field(repr=False, default_factory=WheelEdit)
@@ -238,13 +279,19 @@ def prune_members(
     stack: ExitStack,
     *,
     give_back: bool = True,
+    inspect: InspectContent | None = None,
 ) -> PrunedMembers:
-    """Return what becomes of members of an open archive; all others are not looked at."""
+    """Return what becomes of members of an open archive; all others are not looked at.
+
+    ``inspect`` gets the name and the content of each native binary among them, in a thread.
+    """
     entry_by_name = {entry.name: entry for entry in archive.members}
     outcomes: dict[str, _Outcome] = {}
 
     def choose_reader(name: str, head: bytes) -> Callable[[memoryview], _Outcome] | None:
-        if name not in names or name in outcomes or not may_hold_code(name, head):
+        if name not in names or name in outcomes:
+            return None
+        if not may_hold_code(name, head) and not (inspect and head.startswith(PE_MAGIC)):
             return None
         return partial(
             _prune_content,
@@ -253,6 +300,7 @@ def prune_members(
             target_filter=target_filter,
             stack=stack,
             give_back=give_back,
+            inspect=inspect,
         )
 
     for name in sorted(names):
@@ -273,7 +321,8 @@ def prune_members(
             changes[name] = change
     targets = {target for outcome in outcomes.values() for target in outcome.code_targets}
     ordered = sorted(map(TargetId.parse, targets), key=TargetId.get_sort_key)
-    return PrunedMembers(changes, stored, tuple(map(str, ordered)))
+    held = {name: outcome.targets for name, outcome in outcomes.items() if outcome.targets}
+    return PrunedMembers(changes, stored, tuple(map(str, ordered)), held)
 
 
 @dataclass(frozen=True)
@@ -289,15 +338,15 @@ class _Outcome:
         """The target IDs, those of labels as far as they are some."""
         return tuple(target for target in self.targets if _TARGET.fullmatch(target))
 
-    def make_change(self, entry: ZipEntry) -> MemberChange | None:
+    def make_change(self, entry: ZipEntry) -> PruneChange | None:
         before = (entry.size, entry.compressed)
         if self.removed is None:
-            return MemberChange(entry.name, "dropped", (), self.targets, before)
+            return PruneChange(entry.name, "dropped", (), self.targets, before)
         if self.stored is None:
             return None
         kept = tuple(target for target in self.targets if target not in self.removed)
         after = (self.stored.entry.size, self.stored.entry.compressed)
-        return MemberChange(entry.name, "pruned", kept, self.removed, before, after)
+        return PruneChange(entry.name, "pruned", kept, self.removed, before, after)
 
 
 _TARGET = re.compile(r"[A-Za-z]\w*(?:-[\w-]+)?(?::[a-z]+[+-])*")
@@ -311,8 +360,11 @@ def _prune_content(
     target_filter: TargetFilter,
     stack: ExitStack,
     give_back: bool,
+    inspect: InspectContent | None,
 ) -> _Outcome:
     """Return what becomes of a file that may hold device code."""
+    if inspect is not None:
+        inspect(entry.name, data)
     place = f"{wheel}: {entry.name}"
     held = find_held_code(data, place)
     if not held.bundle_spans:
@@ -329,7 +381,7 @@ def _prune_content(
     repacked = []
     for span in held.bundle_spans:
         try:
-            repacked.append(repack_bundles(span, target_filter.keeps_entry))
+            repacked.append(repack_bundles(span, target_filter.choose_entries))
         except ValueError as cause:
             raise span.make_fault(str(cause)) from None
     bundles = [bundle for group in repacked for bundle in group]

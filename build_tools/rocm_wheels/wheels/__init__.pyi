@@ -39,13 +39,16 @@ from .edit import StoredMember as StoredMember
 from .edit import WheelDiff as WheelDiff
 from .edit import WheelEdit as WheelEdit
 from .edit import compare_wheels as compare_wheels
+from .edit import correct_record_digest as correct_record_digest
 from .edit import get_edited_name as get_edited_name
 from .edit import get_field_values as get_field_values
 from .edit import pack_member as pack_member
 from .edit import plan_wheel_edit as plan_wheel_edit
 from .edit import read_metadata_fields as read_metadata_fields
+from .elf import PE_MAGIC as PE_MAGIC
 from .elf import BinarySpan as BinarySpan
 from .elf import LoaderInfo as LoaderInfo
+from .elf import read_loader_info as read_loader_info
 from .elf import read_loader_info_of_file as read_loader_info_of_file
 from .elf_pages import FilePiece as FilePiece
 from .elf_pages import cut_section_pages as cut_section_pages

@@ -143,7 +143,7 @@ def edit_record(
         if new is None or path == record:
             continue
         if new is entry and (name is not path or not _RIGHT_DIGEST.fullmatch(entry.digest)):
-            new = RecordEntry(name, _correct_digest(entry.digest) or entry.digest, entry.size)
+            new = RecordEntry(name, correct_record_digest(entry.digest) or entry.digest, entry.size)
         entries.append(new)
         lines.append(text if (new is entry or new == entry) and text.endswith("\n") else _format_row(new))
     faults += [
@@ -192,15 +192,17 @@ def _find_row_fault(
         return "is listed but not in the wheel"
     if path in exempt:
         return None
-    if not _RIGHT_DIGEST.fullmatch(entry.digest) and _correct_digest(entry.digest) is None:
+    if not _RIGHT_DIGEST.fullmatch(entry.digest) and correct_record_digest(entry.digest) is None:
         return "is listed without a sha256 digest"
     if entry.size != sizes[path]:
         return f"has {sizes[path]} bytes, listed with {entry.size}"
     return None
 
 
-def _correct_digest(digest: str) -> str | None:
+def correct_record_digest(digest: str) -> str | None:
     """Return a digest as RECORD must spell it; None when it is none."""
+    if _RIGHT_DIGEST.fullmatch(digest):
+        return digest
     if match := _HEX_DIGEST.fullmatch(digest):
         return encode_record_digest(bytes.fromhex(match[1]))
     return f"sha256={match[1]}" if (match := _PADDED_DIGEST.fullmatch(digest)) else None

@@ -51,10 +51,11 @@ class WheelScan:
 
     ``device_code`` has the members that hold some, ``moved_code`` those whose code was moved out, with
     the ``.kpack`` archives that they name, ``run_paths`` the ELF libraries with entries of DT_RUNPATH or
-    DT_RPATH, ``texts`` the members that were asked for with ``keep``. A part that could not be read is
-    None, and ``faults`` says why; ``damaged_members`` are the members that cannot be relied on. No faults
-    means: every member is whole and listed, and name, METADATA, WHEEL and folder agree. ``repairable``
-    is what PyPI refuses beyond that, and what a rewritten wheel no longer has.
+    DT_RPATH, ``needed`` what ELF libraries are linked to, ``texts`` the members that were asked for with
+    ``keep``. A part that could not be read is None, and ``faults`` says why; ``damaged_members`` are the
+    members that cannot be relied on. No faults means: every member is whole and listed, and name, METADATA,
+    WHEEL and folder agree. ``repairable`` is what PyPI refuses beyond that, and what a rewritten wheel no
+    longer has.
     """
 
     path: Path
@@ -68,6 +69,7 @@ class WheelScan:
     texts: Mapping[str, bytes]
     faults: tuple[str, ...]
     run_paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    needed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     moved_code: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     damaged_members: frozenset[str] = frozenset()
     repairable: tuple[str, ...] = ()
@@ -86,6 +88,7 @@ class _MemberReading:
     code: tuple[CodeObject, ...] = ()
     moved_code: tuple[str, ...] = ()
     run_paths: tuple[str, ...] = ()
+    needed: tuple[str, ...] = ()
     fault: str | None = None
 
 
@@ -133,6 +136,7 @@ def scan_wheel(path: Path, *, keep: tuple[str, ...] = (), device_code: bool = Tr
         device_code={c.name: c.result.code for c in contents if c.result and c.result.code},
         texts=texts,
         run_paths={c.name: c.result.run_paths for c in contents if c.result and c.result.run_paths},
+        needed={c.name: c.result.needed for c in contents if c.result and c.result.needed},
         moved_code={c.name: c.result.moved_code for c in contents if c.result and c.result.moved_code},
         faults=(*faults, *(f"{path}: {fault}" for fault in dist_info.faults)),
         repairable=repairable,
@@ -159,6 +163,7 @@ def _read_code(data: memoryview, name: str) -> _MemberReading:
             code=tuple(read_code_objects(data, name)),
             moved_code=list_named_archives(data, name),
             run_paths=loading.search_paths if loading else (),
+            needed=loading.needed if loading else (),
         )
     except DataError as fault:
         return _MemberReading(fault=explain_error(fault))

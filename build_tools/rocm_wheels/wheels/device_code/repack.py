@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -34,7 +34,7 @@ _ZSTD_LEVELS = (5, 12, 19)
 _ZLIB_LEVELS = (6, 9)
 _LARGEST_ALIGNMENT = 4096
 
-KeepEntry = Callable[[str], bool]
+ChooseEntries = Callable[[Sequence[str]], Collection[str]]
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,16 @@ class RepackedBundle:
     dropped: tuple[str, ...]
 
 
-def repack_bundles(span: BinarySpan, keep: KeepEntry, *, jobs: int | None = None) -> list[RepackedBundle]:
-    """Return all bundles of a section or file without the entries that ``keep`` does not want.
+def repack_bundles(
+    span: BinarySpan, choose: ChooseEntries, *, jobs: int | None = None
+) -> list[RepackedBundle]:
+    """Return all bundles of a section or file with the entries that ``choose`` returns.
 
-    ``keep`` gets the ID of an entry; the host's are not asked about. DataError names bundle and fault.
+    ``choose`` gets the IDs of a bundle's entries; the host's are not asked about, and stay. DataError names
+    bundle and fault.
     """
     places = list(_locate_bundles(span))
-    work = partial(_repack_bundle, keep=keep)
+    work = partial(_repack_bundle, choose=choose)
     return run_in_parallel(work, places, jobs=jobs or os.cpu_count() or 1)
 
 
@@ -85,11 +88,12 @@ def _locate_bundles(span: BinarySpan) -> Iterator[_Place]:
         number, at = number + 1, skip_zeros(span, at + end)
 
 
-def _repack_bundle(place: _Place, *, keep: KeepEntry) -> RepackedBundle:
+def _repack_bundle(place: _Place, *, choose: ChooseEntries) -> RepackedBundle:
     bundle, packed = place.bundle, place.packed
     plain = bundle if packed is None else BinarySpan(inflate_bundle(packed, bundle), bundle.place)
     rows, _ = read_entries(StoredBundle(plain), bundle)
-    staying = [(name, offset, size) for name, offset, size, _ in rows if _is_host(name) or keep(name)]
+    chosen = choose([name for name, *_ in rows if not _is_host(name)])
+    staying = [(name, offset, size) for name, offset, size, _ in rows if _is_host(name) or name in chosen]
     kept = tuple(name for name, _, size in staying if size and not _is_host(name))
     names = {name for name, _, _ in staying}
     dropped = tuple(name for name, _, size, _ in rows if size and name not in names)

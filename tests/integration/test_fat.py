@@ -1,0 +1,412 @@
+"""A torch that carries its ROCm: what is taken, what is left out, what is refused, and that it loads."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from audit_wheels import Draft
+from binary_writer import HOST, bundle, code_object, compress, hip
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
+from rocm_wheels.wheels import list_code_targets, read_wheel_code, scan_wheel
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or shutil.which("cc") is None, reason="links and loads ELF libraries"
+)
+CLONE = Path(__file__).resolve().parents[2]
+ROCM = "7.1.0"
+TARGETS = ("gfx942", "gfx1100")
+INIT = """
+def initialize():
+    import rocm_sdk
+    rocm_sdk.initialize_process(preload_shortnames=["amdhip64", "hipblas"], check_version="7.1.0")
+"""
+PACKAGE = """
+from . import _rocm_init
+_rocm_init.initialize()
+import ctypes, os
+answer = ctypes.CDLL(os.path.join(os.path.dirname(__file__), "lib", "libtorch_hip.so")).torch_answer
+"""
+VERSION = "__version__ = '2.9.0+rocm7.1.0'\ncuda: str | None = None\nhip: str | None = '7.1.25424'\n"
+
+
+@dataclass(frozen=True)
+class World:
+    """A torch and the packages of ROCm as drafts of wheels: a test may change some before."""
+
+    torch: Draft
+    rocm: Mapping[str, Draft]
+
+    def write(self, folder: Path) -> tuple[Path, Path]:
+        """Write all wheels; return torch and the folder of the others."""
+        links = folder / "rocm"
+        links.mkdir(parents=True)
+        for draft in self.rocm.values():
+            deflate(draft.write(links))
+        return deflate(self.torch.write(folder)), links
+
+
+def deflate(path: Path) -> Path:
+    """Write an archive again with deflated members, as wheels are."""
+    with zipfile.ZipFile(path) as archive:
+        contents = [(info, archive.read(info)) for info in archive.infolist()]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for info, content in contents:
+            info.compress_type, info.date_time = zipfile.ZIP_DEFLATED, (2026, 1, 1, 0, 0, 0)
+            archive.writestr(info, content)
+    return path
+
+
+def link(folder: Path, name: str, source: str, *needed: str, code: bool = False) -> bytes:
+    """Link a library; with ``code`` it has a bundle for both targets."""
+    (folder / "lib.c").write_text(source)
+    words = ["cc", "-shared", "-fPIC", "-Wl,--no-as-needed", f"-Wl,-soname,{name}", "-o", name, "lib.c"]
+    if code:
+        entries = [hip(target, code_object(target, size=1 << 16)) for target in TARGETS]
+        (folder / "section").write_bytes(compress(bundle(HOST, *entries), 3, "zstd"))
+        text = '.section .hip_fatbin,"a",@progbits\n.p2align 12\n.incbin "section"\n'
+        (folder / "fat.s").write_text(text + '.section .note.GNU-stack,"",@progbits\n')
+        words.append("fat.s")
+    subprocess.run([*words, "-L.", *(f"-l:{need}" for need in needed)], cwd=folder, check=True)
+    return (folder / name).read_bytes()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """amdhip64 is linked to hsa-runtime64, hipblas to rocblas, which has kernels; rocfft to nothing."""
+    folder = tmp_path_factory.mktemp("link")
+    hsa = link(folder, "libhsa-runtime64.so.1", "int hsa_answer(void) { return 42; }")
+    hip64 = link(
+        folder,
+        "libamdhip64.so.7",
+        "int hsa_answer(void); int hip_answer(void) { return hsa_answer(); }",
+        "libhsa-runtime64.so.1",
+    )
+    rocblas = link(folder, "librocblas.so.5", "int roc = 1;", "libamdhip64.so.7", code=True)
+    hipblas = link(folder, "libhipblas.so.3", "int blas = 1;", "librocblas.so.5")
+    rocfft = link(folder, "librocfft.so.0", "int fft = 1;")
+    torch_hip = link(
+        folder,
+        "libtorch_hip.so",
+        "int hip_answer(void); int torch_answer(void) { return hip_answer(); }",
+        "libamdhip64.so.7",
+        "libhipblas.so.3",
+        code=True,
+    )
+    torch = Draft(
+        members={
+            "torch/__init__.py": PACKAGE.encode(),
+            "torch/version.py": VERSION.encode(),
+            "torch/_rocm_init.py": INIT.encode(),
+            "torch/lib/libtorch_hip.so": torch_hip,
+        },
+        requires=["filelock", f"rocm[libraries]=={ROCM}", "triton==3.5.0; platform_system == 'Linux'"],
+        fields=["License-File: LICENSE"],
+    )
+    core = {
+        ".info/version": b"7.1.0\n",
+        "bin/hipcc": b"#!/bin/sh\n",
+        "include/hip/hip_runtime.h": b"",
+        "lib/libhsa-runtime64.so.1": hsa,
+        "lib/libamdhip64.so.7": hip64,
+        "share/doc/hip/LICENSE.txt": b"MIT, of HIP",
+    }
+    libraries = {
+        "lib/librocblas.so.5": rocblas,
+        "lib/libhipblas.so.3": hipblas,
+        "lib/librocfft.so.0": rocfft,
+        "lib/rocblas/library/TensileLibrary_fallback.dat": b"for all",
+        "share/doc/rocblas/LICENSE.md": b"MIT, of rocBLAS",
+    }
+    drafts = {
+        "core": make_part("rocm_sdk_core", "_rocm_sdk_core", core),
+        "libraries": make_part("rocm_sdk_libraries", "_rocm_sdk_libraries", libraries),
+    }
+    for target in TARGETS:
+        kernels = {
+            f"lib/rocblas/library/TensileLibrary_lazy_{target}.dat": target.encode(),
+            f"lib/rocblas/library/Kernels.so-000-{target}.hsaco": code_object(target, size=4096),
+        }
+        drafts[target] = make_part(f"rocm_sdk_device_{target}", "_rocm_sdk_libraries", kernels)
+    return World(torch, drafts)
+
+
+def make_part(distribution: str, tree: str, files: Mapping[str, bytes]) -> Draft:
+    members = {f"{tree}/__init__.py": b"", **{f"{tree}/{name}": data for name, data in files.items()}}
+    return Draft(distribution, ROCM, tag="py3-none-linux_x86_64", members=members)
+
+
+def fat(*words: str | Path) -> int:
+    return run_command(cli, ["wheel", "fat", *map(str, words)])
+
+
+def make_fat(world: World, folder: Path, gfx: str = "gfx942", *more: str) -> Path:
+    torch, links = world.write(folder)
+    assert fat(torch, "--find-links", links, "--gfx", gfx, "-o", folder / "fat", *more) == 0
+    (path,) = (folder / "fat").iterdir()
+    return path
+
+
+def read(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        return {info.filename: archive.read(info) for info in archive.infolist()}
+
+
+def without(draft: Draft, *names: str) -> Draft:
+    return replace(draft, members={n: d for n, d in draft.members.items() if not n.endswith(names)})
+
+
+def test_only_what_torch_needs_is_taken_for_its_targets(world: World, tmp_path: Path) -> None:
+    path = make_fat(world, tmp_path)
+    files = read(path)
+    assert sorted(name.removeprefix("torch/_rocm/") for name in files if "/_rocm/" in name) == [
+        ".info/version",
+        "lib/libamdhip64.so.7",
+        "lib/libhipblas.so.3",
+        "lib/libhsa-runtime64.so.1",
+        "lib/librocblas.so.5",
+        "lib/rocblas/library/Kernels.so-000-gfx942.hsaco",
+        "lib/rocblas/library/TensileLibrary_fallback.dat",
+        "lib/rocblas/library/TensileLibrary_lazy_gfx942.dat",
+    ]
+    code = read_wheel_code(path)
+    assert {name: list_code_targets(objects) for name, objects in code.items()} == {
+        "torch/_rocm/lib/librocblas.so.5": ["gfx942"],
+        "torch/_rocm/lib/rocblas/library/Kernels.so-000-gfx942.hsaco": ["gfx942"],
+        "torch/lib/libtorch_hip.so": ["gfx942"],
+    }
+    whole = world.rocm["core"].members["_rocm_sdk_core/lib/libamdhip64.so.7"]
+    assert files["torch/_rocm/lib/libamdhip64.so.7"] == whole
+    assert files["torch/__init__.py"] == PACKAGE.encode()
+
+
+def test_metadata_differs_in_requirement_and_licences_only(world: World, tmp_path: Path) -> None:
+    torch, _ = world.write(tmp_path / "other")
+    path = make_fat(world, tmp_path)
+    info = "torch-2.9.0+rocm7.1.0.dist-info"
+    old, new = (read(wheel)[f"{info}/METADATA"].decode().splitlines() for wheel in (torch, path))
+    assert [line for line in old if line not in new] == [f"Requires-Dist: rocm[libraries]=={ROCM}"]
+    added = [line for line in new if line not in old]
+    assert added == [
+        "License-File: rocm/hip/LICENSE.txt",
+        "License-File: rocm/rocblas/LICENSE.md",
+    ]
+    assert read(path)[f"{info}/licenses/rocm/hip/LICENSE.txt"] == b"MIT, of HIP"
+    assert path.name == torch.name
+    assert not scan_wheel(path).faults
+
+
+def test_same_bytes_twice_and_whole_members_are_copied_raw(world: World, tmp_path: Path) -> None:
+    first, second = make_fat(world, tmp_path / "1"), make_fat(world, tmp_path / "2")
+    assert first.read_bytes() == second.read_bytes()
+    (core,) = (tmp_path / "1" / "rocm").glob("rocm_sdk_core-*")
+    packed = [
+        raw(core, "_rocm_sdk_core/lib/libamdhip64.so.7"),
+        raw(first, "torch/_rocm/lib/libamdhip64.so.7"),
+    ]
+    assert packed[0] == packed[1]
+
+
+def raw(path: Path, name: str) -> bytes:
+    """The compressed bytes of a member as they lie in the archive."""
+    with zipfile.ZipFile(path) as archive:
+        info = archive.getinfo(name)
+    data = path.read_bytes()
+    at = info.header_offset
+    lengths = data[at + 26 : at + 30]
+    start = at + 30 + int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
+    return data[start : start + info.compress_size]
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside-rocm"])
+def test_it_loads_its_own_files(world: World, tmp_path: Path, beside: bool) -> None:
+    """Also where the packages of ROCm are installed: theirs are not opened."""
+    path = make_fat(world, tmp_path)
+    site = tmp_path / "site"
+    for wheel in [path, *((tmp_path / "rocm").glob("*.whl") if beside else ())]:
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(site)
+    code = (
+        f"import sys; sys.path.insert(0, {str(site)!r}); import torch; print(torch.answer())\n"
+        "print(*sorted({line.split()[5] for line in open('/proc/self/maps') if '.so' in line}), sep='\\n')"
+    )
+    env = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    words = [sys.executable, "-I", "-c", code]
+    ended = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    answer, *maps = ended.stdout.splitlines()
+    assert answer == "42"
+    inside = [name for name in maps if name.startswith(str(site))]
+    assert [name for name in inside if "/torch/_rocm/" not in name] == [f"{site}/torch/lib/libtorch_hip.so"]
+    assert len(inside) == 5
+
+
+def test_verify_knows_a_wheel_that_carries_its_rocm(
+    world: World, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = make_fat(world, tmp_path)
+    assert verify(path, capfd) == {}
+
+
+def verify(path: Path, capfd: pytest.CaptureFixture[str]) -> dict[str, str]:
+    """Return the errors of a wheel by the names of checks."""
+    capfd.readouterr()
+    code = run_command(cli, ["verify", str(path), "--gfx", "gfx942", "--rocm", ROCM, "--json"])
+    report = json.loads(capfd.readouterr().out)[0]
+    errors = {f["check"]: f["what"] for f in report["findings"] if f["severity"] == "error"}
+    assert code == (14 if errors else 0)
+    return errors
+
+
+def test_what_a_script_that_only_copies_makes_is_found_out(
+    world: World, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The whole tree copied in, the version changed in the file name only, RECORD and METADATA as before."""
+    torch, _ = world.write(tmp_path)
+    path = tmp_path / torch.name.replace("+rocm7.1.0", "+rocm_rocm7.1.0")
+    shutil.copyfile(torch, path)
+    with zipfile.ZipFile(path, "a") as archive:
+        for draft in world.rocm.values():
+            for name, content in draft.members.items():
+                if not name.endswith("__init__.py"):
+                    archive.writestr(f"torch/_rocm/{name.partition('/')[2]}", content)
+    errors = verify(path, capfd)
+    assert {"archive", "rocm-requirement", "rocm-init", "device-code"} <= errors.keys()
+    assert "rocm[libraries]==7.1.0" in errors["rocm-requirement"]
+    assert "rocm_sdk" in errors["rocm-init"] or "LIBRARIES" in errors["rocm-init"]
+
+
+@pytest.mark.parametrize("gone", ["lib/libhsa-runtime64.so.1", "lib/librocblas.so.5", "lib/libhipblas.so.3"])
+def test_a_missing_library_is_named(
+    world: World, tmp_path: Path, gone: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    poorer = World(world.torch, {name: without(draft, gone) for name, draft in world.rocm.items()})
+    torch, links = poorer.write(tmp_path)
+    assert fat(torch, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "fat") == 13
+    said = capfd.readouterr().err
+    assert gone.rpartition("/")[2] in said or "hipblas" in said
+    assert not (tmp_path / "fat").exists()
+
+
+def test_a_target_without_kernels_is_refused_unless_rocm_has_none(
+    world: World, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """hipBLASLt is not built for gfx1030, says TheRock's table: that is no fault of the packages."""
+    parts = {name: draft for name, draft in world.rocm.items() if name != "gfx942"}
+    torch, links = World(world.torch, parts).write(tmp_path / "1")
+    assert fat(torch, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "fat") == 13
+    said = capfd.readouterr().err
+    assert "rocBLAS" in said and "rocm-sdk-device-gfx942 7.1.0" in said
+    assert not (tmp_path / "fat").exists()
+    torch, links = world.write(tmp_path / "2")
+    assert fat(torch, "--find-links", links, "--gfx", "gfx1201", "-o", tmp_path / "fat") == 13
+    assert "has no code for gfx1201" in capfd.readouterr().err
+
+
+def test_links_and_full_versions_become_the_file_of_the_soname(world: World, tmp_path: Path) -> None:
+    """Packages may have a library under its full version, and its SONAME as a link to that."""
+    tree = "_rocm_sdk_core/lib"
+    core = world.rocm["core"].members
+    renamed = {name.replace("libamdhip64.so.7", "libamdhip64.so.7.1.25424"): d for name, d in core.items()}
+    renamed = {n.replace("runtime64.so.1", "runtime64.so.1.18.0"): data for n, data in renamed.items()}
+    changed = replace(
+        world.rocm["core"],
+        members={**renamed, f"{tree}/libamdhip64.so.7": b"libamdhip64.so.7.1.25424"},
+    )
+    torch, links = World(world.torch, {**world.rocm, "core": changed}).write(tmp_path)
+    (path,) = links.glob("rocm_sdk_core-*")
+    with zipfile.ZipFile(path) as archive:
+        contents = [(info, archive.read(info)) for info in archive.infolist()]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for info, content in contents:
+            if info.filename == f"{tree}/libamdhip64.so.7":
+                info.external_attr = (stat.S_IFLNK | 0o777) << 16
+                info.create_system = 3
+            archive.writestr(info, content)
+    assert fat(torch, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "fat") == 0
+    (made,) = (tmp_path / "fat").iterdir()
+    files = read(made)
+    assert files["torch/_rocm/lib/libamdhip64.so.7"] == core[f"{tree}/libamdhip64.so.7"]
+    assert files["torch/_rocm/lib/libhsa-runtime64.so.1"] == core[f"{tree}/libhsa-runtime64.so.1"]
+    tree_of_init = ast.parse(files["torch/_rocm_init.py"])
+    (loaded,) = (
+        ast.literal_eval(node.value)
+        for node in tree_of_init.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "LIBRARIES"
+    )
+    assert [name for name in loaded if f"torch/_rocm/{name}" not in files] == []
+    assert loaded.index("lib/libhsa-runtime64.so.1") < loaded.index("lib/libamdhip64.so.7")
+
+
+def test_dry_run_and_build_tag(world: World, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    torch, links = world.write(tmp_path)
+    words = (torch, "--find-links", links, "--gfx", "gfx942;gfx1100", "-o", tmp_path / "fat", "--json")
+    assert fat(*words, "--dry-run", "--build-tag", "1fat") == 0
+    planned: dict[str, Any] = json.loads(capfd.readouterr().out)
+    assert planned["libraries"][0] == "lib/libhsa-runtime64.so.1"
+    assert not (tmp_path / "fat").exists()
+    assert fat(*words, "--build-tag", "1fat") == 0
+    written = json.loads(capfd.readouterr().out)
+    assert planned == written | {"written": None}
+    assert Path(written["written"]).name == torch.name.replace("-cp311", "-1fat-cp311", 1)
+    assert not scan_wheel(Path(written["written"])).faults
+    assert fat(*words, "--build-tag", "fat") == 2
+
+
+def test_what_is_no_thin_torch_is_refused(world: World, tmp_path: Path) -> None:
+    path = make_fat(world, tmp_path / "1")
+    links = tmp_path / "1" / "rocm"
+    assert fat(path, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "fat") == 13
+    bare = World(replace(world.torch, requires=["filelock"]), world.rocm)
+    torch, links = bare.write(tmp_path / "2")
+    assert fat(torch, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "fat") == 13
+    assert fat(torch, "--gfx", "gfx942", "-o", tmp_path / "fat") == 2
+    other = replace(world.rocm["core"], version="7.0.0")
+    torch, links = World(world.torch, {**world.rocm, "core": other}).write(tmp_path / "3")
+    assert fat(torch, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "fat") == 13
+    assert not (tmp_path / "fat").exists()
+
+
+def test_packages_come_from_an_index(world: World, tmp_path: Path) -> None:
+    torch, links = world.write(tmp_path)
+    index = tmp_path / "index"
+    assert run_command(cli, ["index", "add", str(index), *map(str, sorted(links.iterdir()))]) == 0
+    words = ("--rocm-index", index, "--gfx", "gfx942", "-o", tmp_path / "fat")
+    assert fat(torch, *words) == 0
+    (path,) = (tmp_path / "fat").iterdir()
+    again = make_fat(world, tmp_path / "2")
+    assert hashlib.sha256(path.read_bytes()).digest() == hashlib.sha256(again.read_bytes()).digest()
+
+
+@pytest.mark.parametrize("script", ["patch_fat_wheel.py", "windows_patch_fat_wheel.py"])
+def test_scripts_make_the_same_wheel(world: World, tmp_path: Path, script: str) -> None:
+    """All targets of the wheel where none are named; the version in the file's name is no other."""
+    torch, links = world.write(tmp_path)
+    name = torch.name.replace("-cp311", "-1fat-cp311", 1)
+    path = CLONE / "build_tools" / script
+    words = [sys.executable, path, torch, links]
+    assert subprocess.run([*words, "--output-path", tmp_path / "out" / name], check=True).returncode == 0
+    assert subprocess.run(words, check=True).returncode == 0
+    assert (tmp_path / "out" / name).read_bytes() == (tmp_path / name).read_bytes()
+    assert fat(torch, "--find-links", links, "--gfx", "gfx942,gfx1100", "-o", tmp_path / "fat") == 0
+    assert read(tmp_path / "fat" / torch.name).keys() == read(tmp_path / name).keys()
+    other = tmp_path / torch.name.replace("2.9.0", "2.9.1")
+    assert subprocess.run([*words, "--output-path", other], check=False).returncode == 2
+    assert subprocess.run([*words[:3], tmp_path], check=False).returncode == 2
