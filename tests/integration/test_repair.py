@@ -382,3 +382,22 @@ def test_wrong_input_leaves_with_2(world: World, run: Run) -> None:
         code, told = run(*words)
         assert code == 2 and text in told, words
     assert not world.out.exists()
+
+
+def test_symbols_that_no_tag_allows_are_the_only_fault(world: World, run: Run) -> None:
+    """As of a compiler on a distribution that is newer than auditwheel's tables."""
+    (world.folder / "map").write_text("GLIBC_9.99 { global: of_tomorrow; };")
+    script = f"-Wl,--version-script={world.folder / 'map'}"
+    libc = compile_library(
+        world.folder / "libc", "libc.so", script, source="int of_tomorrow;", soname="libc.so.6"
+    )
+    user = compile_library(
+        world.folder / "user",
+        "libuser.so",
+        str(libc),
+        source="extern int of_tomorrow; int *f(void) { return &of_tomorrow; }",
+    )
+    code, text = run(world.write_torch(**{"torch/lib/libuser.so": user.read_bytes()}))
+    assert code == 13
+    assert "GLIBC_9.99 in torch/lib/libuser.so" in text
+    assert "--library-dir" not in text

@@ -202,7 +202,7 @@ def _meet_needs(binaries: Mapping[str, HostBinary], policies: WheelPolicies, aro
     policy = _choose_policy(policies, binaries.values(), around)
     for _ in range(_MOST_ROUNDS):
         grafted_before, policy_before = set(grafted), policy
-        needs = _collect_needs(binaries, grafted, policy, around)
+        needs = _collect_needs(binaries, grafted, _find_promises(policies, policy), around)
         for graft in needs.grafts:
             binary = read_host_binary_file(graft.source)
             assert binary is not None
@@ -233,6 +233,13 @@ def _choose_policy(policies: WheelPolicies, binaries: Iterable[HostBinary], arou
             return policy
     names = ", ".join(policy.name for policy in policies if policy.name != policies.linux.name)
     raise UsageError(f"--plat: {name} is no tag of auditwheel for {architecture}", tip=names)
+
+
+def _find_promises(policies: WheelPolicies, policy: Policy) -> Policy:
+    """Return the policy that says what a system has: where no tag allows the symbols, the newest tag."""
+    if policy.name != policies.linux.name:
+        return policy
+    return min((each for each in policies if each.whitelist), key=lambda each: each.priority)
 
 
 def _collect_needs(
