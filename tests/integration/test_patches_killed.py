@@ -1,12 +1,13 @@
 """`kill -9` while patches change in a tree: the next run carries on, and nothing is rescued that is ours.
 
-Of each kind of command, one of the first and the last is cut before it, the other within; the
-exhaustive test cuts both in both ways.
+Of every other kind of command one is cut before it, of the rest within, the first or the last; the
+exhaustive tests cut both in both ways.
 """
 
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -17,17 +18,28 @@ from test_checkout_killed import SHIM, begin_count, commands, counting, in_a_pro
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["before", "within"])
-def test_killed_and_run_again(tmp_path: Path, how: str, exhaustive: bool) -> None:
-    upstream = make_upstream(tmp_path / "upstream", isolated_environment(tmp_path / "home"))
-    tree = Patched(upstream, tmp_path / "tree", tmp_path / "one")
+@dataclass(frozen=True)
+class Changing:
+    """A tree as it is before its patches change (``template``), and what they make of it."""
+
+    tree: Patched
+    template: Path
+    head: str
+    files: dict[str, bytes]
+    branches: str  # of the commits that were made by hand
+
+
+@pytest.fixture(scope="module")
+def changing(tmp_path_factory: pytest.TempPathFactory) -> Changing:
+    folder = tmp_path_factory.mktemp("changing")
+    upstream = make_upstream(folder / "upstream", isolated_environment(folder / "home"))
+    tree = Patched(upstream, folder / "tree", folder / "one")
     tree.checkout(hipify=False)
     tree.commit("Base", {"a.cu": "cuda patched\n"})
     tree.commit("Deep", {"deep.cu": "cuda patched\n"}, DEEP)
     tree.save()
     tree.checkout()
-    tree.folder = Path(shutil.copytree(tree.folder, tmp_path / "two"))
+    tree.folder = Path(shutil.copytree(tree.folder, folder / "two"))
     tree.commit("Hipified", {"hip/a.hip": "hip edited\n"})
     tree.commit("Hipified deep", {"hip/deep.hip": "hip edited\n"}, DEEP)
     tree.save()
@@ -36,20 +48,28 @@ def test_killed_and_run_again(tmp_path: Path, how: str, exhaustive: bool) -> Non
     (tree.folder / "hipified/0001-Hipified.patch").write_text(
         text.replace("-hip patched", "-hip a").replace("index", "was")
     )
-    Patched(upstream, tree.directory, tmp_path / "one").checkout()
-    template = Path(shutil.copytree(tree.directory, tmp_path / "template", symlinks=True))
+    Patched(upstream, tree.directory, folder / "one").checkout()
+    template = Path(shutil.copytree(tree.directory, folder / "template", symlinks=True))
     head = tree.checkout()
-    wanted = content(tree.directory)
     assert (tree.directory / "hip/a.hip").read_text() == "hip edited\n"
-    branches = tree.git("for-each-ref", "refs/heads")  # of the commits that were made by hand above
+    return Changing(tree, template, head, content(tree.directory), tree.git("for-each-ref", "refs/heads"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["before", "within"])
+def test_killed_and_run_again(changing: Changing, how: str, exhaustive: bool) -> None:
+    tree, template = changing.tree, changing.template
     log = cut(tree, template, 0, how)
     chosen = points(log, turn=int(how == "within"), exhaustive=exhaustive)
-    assert len(chosen) >= 6
+    assert len(chosen) >= (6 if exhaustive else 3)
     for at in chosen:
         cut(tree, template, at, how)
-        assert (tree.checkout(), content(tree.directory)) == (head, wanted), (at, log[at - 1])
+        assert (tree.checkout(), content(tree.directory)) == (changing.head, changing.files), (
+            at,
+            log[at - 1],
+        )
         assert not tree.git("status", "--porcelain", "-uall", "--ignore-submodules=none"), (at, log[at - 1])
-        assert tree.git("for-each-ref", "refs/heads") == branches, (at, log[at - 1])
+        assert tree.git("for-each-ref", "refs/heads") == changing.branches, (at, log[at - 1])
         if how == "before" and log[at - 1] == "checkout":  # elsewhere half-written files may be kept
             assert not tree.git("for-each-ref", "refs/rocm-wheels/rescued"), (at, log[at - 1])
 
