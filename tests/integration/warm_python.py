@@ -16,12 +16,14 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
     from typing import NoReturn
 
 COUNT = 8  # bytes of a number on the line
 FILES = 3  # stdin, stdout, stderr
 STEPS = "--steps"
 STARTED: list[tuple[object, list[str]]] = []  # what serves this process, and the words
+SCRIPTS: list[tuple[object, list[str]]] = []  # the same of each script that was made to begin so
 
 
 def warm_python(*, steps: bool = False) -> list[str]:
@@ -32,17 +34,32 @@ def warm_python(*, steps: bool = False) -> list[str]:
     if sys.platform != "linux":
         return [sys.executable]
     if not STARTED:
-        import subprocess
-        import tempfile
-
-        place = tempfile.mkdtemp(prefix="warm-") + "/socket"
-        words = [sys.executable, __file__, "--serve", place]
-        env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        server = subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert server.stdout is not None
-        assert server.stdout.readline() == b"ready\n"
-        STARTED.append((server, [sys.executable, "-I", "-S", __file__, place]))
+        STARTED.append(start_server(sys.executable))
     return [*STARTED[0][1], *([STEPS] if steps else [])]
+
+
+def warm_script(script: Path) -> None:
+    """Have the script of an environment's rocm-wheels begin in a warm Python of that environment."""
+    import shlex
+
+    if sys.platform == "linux" and not script.read_text(encoding="utf-8").startswith("#!/bin/sh\n"):
+        SCRIPTS.append(start_server(str(script.with_name("python"))))
+        begin = shlex.join([*SCRIPTS[-1][1], "-m", "rocm_wheels"])
+        script.write_text(f'#!/bin/sh\nexec {begin} "$@"\n', encoding="utf-8")
+
+
+def start_server(python: str) -> tuple[object, list[str]]:
+    """Start what serves commands of a Python; return it, and the words that stand for that Python."""
+    import subprocess
+    import tempfile
+
+    place = tempfile.mkdtemp(prefix="warm-") + "/socket"
+    words = [python, __file__, "--serve", place]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    server = subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert server.stdout is not None
+    assert server.stdout.readline() == b"ready\n"
+    return server, [python, "-I", "-S", __file__, place]
 
 
 # -- in place of a command ----------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ class Services:
     """What a run of GitHub keeps: artifacts, caches, and what was asked of others.
 
     ``history`` is what jobs fetch from which want more than one commit. Runs share the machines
-    of a ``folder``; each is a ``run`` of its own.
+    of a ``folder``; each is a ``run`` of its own. ``warm``: rocm-wheels begins on them in a warm Python.
     """
 
     folder: Path
@@ -41,6 +41,7 @@ class Services:
     left_out: Sequence[str] = ()
     history: Path | None = None
     run: str = "run"
+    warm: bool = False
     artifacts: dict[str, Path] = field(default_factory=dict)
     caches: dict[str, Path] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from warm_python import warm_script
 from workflow_actions import ACTIONS, At, Failed, Services, workspace_of
 from workflow_expressions import PURE, Optional, Unknown, as_text, condition, fill
 
@@ -233,6 +234,8 @@ class Runner:
         if ended.returncode:
             raise Failed(f"exit code {ended.returncode}\n{ended.stdout}")
         self.lines.add((*self._at, step["run"]))
+        if at.services.warm and "quickstart.py setup" in step["run"]:
+            warm_script(at.workspace / ".venv" / "bin" / "rocm-wheels")
         return ended.stdout
 
     def _github(self, workspace: Path | None) -> dict[str, Any]:

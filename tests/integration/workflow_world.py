@@ -130,7 +130,8 @@ class Night:
         """
         mine = self.runner.services
         here = {python: path for python, path in mine.pythons.items() if only in {"", python}}
-        services = Services(mine.folder, CLONE, here, mine.left_out, history, f"run-{len(self.others)}")
+        run = f"run-{len(self.others)}"
+        services = Services(mine.folder, CLONE, here, mine.left_out, history, run, mine.warm)
         services.caches.update(mine.caches)
         kept = after.services.artifacts if after else {}
         services.artifacts |= {name: kept[name] for name in kept if name.startswith(tuple(artifacts))}
@@ -182,7 +183,8 @@ def run_night(folder: Path, *, whole: bool) -> Night:
     pythons = two_pythons(here)[: 2 if whole else 1]
     here.setdefault("3.12", next(iter(here.values())))  # what the tool itself runs with, where it is not here
     projects = ["torch", "triton", "torchaudio", *(["torchvision", "apex"] if whole else [])]
-    services = Services(folder / "github", CLONE, here, left_out=() if whole else LEFT_OUT)
+    left_out = () if whole else LEFT_OUT
+    services = Services(folder / "github", CLONE, here, left_out, warm=not whole)
     store = folder / "store"
     store.mkdir()
     given = {
