@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-import resource
 import shutil
 import statistics
 import subprocess
@@ -24,6 +23,7 @@ from pathlib import Path
 
 from isal import isal_zlib
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft
 from binary_writer import HOST, bundle, code_object, compress, hip, pad
@@ -96,13 +96,16 @@ def pack_members(path: Path, names: list[str]) -> None:
         list(pool.map(pack, [archive.read(name) for name in names]))
 
 
-def measure(work: Callable[[], None], runs: int) -> float:
-    seconds = []
+def measure(work: Callable[[], None], runs: int) -> str:
+    """Return the medians of seconds and of processor time, ours and that of processes we started."""
+    rows = []
     for _ in range(runs):
-        begun = time.monotonic()
+        begun, before = time.monotonic(), os.times()
         work()
-        seconds.append(time.monotonic() - begun)
-    return statistics.median(seconds)
+        after = os.times()
+        rows.append((time.monotonic() - begun, sum(after[:4]) - sum(before[:4])))
+    seconds, processor = (statistics.median(column) for column in zip(*rows, strict=True))
+    return f"{seconds:6.2f} s, {processor:6.2f} s of processor time"
 
 
 def main() -> None:
@@ -148,18 +151,17 @@ def compare(folder: Path, size: int, runs: int) -> None:
         shutil.rmtree(out, ignore_errors=True)
         run("wheel", "fat", wheel, "--find-links", links, "--gfx", KEPT, "-o", out)
 
+    print(f"wheel of {sdk.stat().st_size >> 20} MB, a library of {library.stat().st_size >> 20} MB")
+    print(f"cp and sync                 {measure(lambda: copy([sdk], copies), runs)}")
     pruned = measure(prune, runs)
     thin = out / sdk.name
+    print(f"wheel prune, 4 -> 2 targets {pruned} -> {thin.stat().st_size >> 20} MB")
     packed = measure(lambda: pack_members(thin, ["_rocm_sdk_core/lib/librocblas.so.5"]), runs)
-    print(f"wheel of {sdk.stat().st_size >> 20} MB, a library of {library.stat().st_size >> 20} MB")
-    print(f"cp and sync                 {measure(lambda: copy([sdk], copies), runs):6.2f} s")
-    print(f"isal on the pruned library  {packed:6.2f} s (inflated once more)")
-    print(f"wheel prune, 4 -> 2 targets {pruned:6.2f} s -> {thin.stat().st_size >> 20} MB")
+    print(f"isal on the pruned library  {packed}, inflating it included")
     fat = measure(make_fat, runs)
     made = next(out.iterdir())
-    print(f"wheel fat                   {fat:6.2f} s -> {made.stat().st_size >> 20} MB")
-    print(f"cp and sync of that         {measure(lambda: copy([made], copies), runs):6.2f} s")
-    print(f"memory of the largest child {resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10} MB")
+    print(f"wheel fat                   {fat} -> {made.stat().st_size >> 20} MB")
+    print(f"cp and sync of that         {measure(lambda: copy([made], copies), runs)}")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft
@@ -24,7 +26,14 @@ from binary_writer import HOST, bundle, code_object, compress, hip
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.wheels import list_code_targets, read_wheel_code, scan_wheel
+from rocm_wheels.wheels import (
+    PackagePart,
+    WheelParts,
+    format_sbom,
+    list_code_targets,
+    read_wheel_code,
+    scan_wheel,
+)
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or shutil.which("cc") is None, reason="links and loads ELF libraries"
@@ -213,6 +222,23 @@ def test_metadata_differs_in_requirement_and_licences_only(world: World, tmp_pat
     assert not scan_wheel(path).faults
 
 
+def test_the_bill_of_materials_names_the_packages_inside(world: World, tmp_path: Path) -> None:
+    """Also where they are named as what torch was built against: no reference is there twice."""
+    built_against = (PackagePart("rocm-sdk-core", ROCM),)
+    bill = format_sbom(WheelParts("0.1.0", TARGETS, ROCM, packages=built_against), "torch", "2.9.0+rocm7.1.0")
+    member = "torch-2.9.0+rocm7.1.0.dist-info/sboms/rocm-wheels.cdx.json"
+    torch = replace(world.torch, members={**world.torch.members, member: bill})
+    content = read(make_fat(replace(world, torch=torch), tmp_path))[member]
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(content.decode()) is None
+    component = json.loads(content)["metadata"]["component"]
+    (core,) = (tmp_path / "rocm").glob("rocm_sdk_core-*")
+    record = read(core)[f"rocm_sdk_core-{ROCM}.dist-info/RECORD"]
+    held = {part["name"]: part["properties"] for part in component["components"]}
+    assert held.keys() == {"rocm-sdk-core", "rocm-sdk-libraries", "rocm-sdk-device-gfx942"}
+    assert held["rocm-sdk-core"][0]["value"] == hashlib.sha256(record).hexdigest()
+    assert component["properties"][-1]["value"] == "fat gfx942"
+
+
 def test_same_bytes_twice_and_whole_members_are_copied_raw(world: World, tmp_path: Path) -> None:
     first, second = make_fat(world, tmp_path / "1"), make_fat(world, tmp_path / "2")
     assert first.read_bytes() == second.read_bytes()
@@ -382,6 +408,89 @@ def test_what_is_no_thin_torch_is_refused(world: World, tmp_path: Path) -> None:
     torch, links = World(world.torch, {**world.rocm, "core": other}).write(tmp_path / "3")
     assert fat(torch, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "fat") == 13
     assert not (tmp_path / "fat").exists()
+
+
+@pytest.fixture(scope="module")
+def windows_world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """The same of DLLs that clang links: torch_hip needs libhipblas, that rocblas, that amdhip64_7."""
+    from small_rocm import install_ziglang
+
+    zig, folder = install_ziglang(tmp_path_factory) / "zig", tmp_path_factory.mktemp("dll")
+    entries = [hip(target, code_object(target, size=1 << 16)) for target in TARGETS]
+    (folder / "section").write_bytes(compress(bundle(HOST, *entries), 3, "zstd"))
+    (folder / "fat.s").write_text('.section .hip_fat,"dr"\n.p2align 12\n.incbin "section"\n')
+    env = {"ZIG_GLOBAL_CACHE_DIR": str(folder), "ZIG_LOCAL_CACHE_DIR": str(folder), "HOME": str(folder)}
+
+    def link_dll(name: str, *needs: str, code: bool = False) -> bytes:
+        calls = [need.replace(".dll", "_answer") for need in needs]
+        text = "".join(f"__declspec(dllimport) int {call}(void);\n" for call in calls)
+        text += f"__declspec(dllexport) int {name.replace('.dll', '_answer')}(void) {{ return "
+        text += " + ".join(["1", *(f"{call}()" for call in calls)]) + "; }\n"
+        (folder / "lib.c").write_text(text + "int DllMainCRTStartup(void *a, int b, void *c) { return 1; }\n")
+        words = [zig, "cc", "-target", "x86_64-windows-gnu", "-shared", "-nostdlib", "-O1", "lib.c"]
+        words += [
+            "-o",
+            name,
+            f"-Wl,--out-implib,{name}.lib",
+            *(["fat.s"] if code else ()),
+            *(f"{n}.lib" for n in needs),
+        ]
+        subprocess.run(words, cwd=folder, env=env, check=True, capture_output=True)
+        return (folder / name).read_bytes()
+
+    core = {".info/version": b"7.1.0", "bin/amdhip64_7.dll": link_dll("amdhip64_7.dll")}
+    libraries = {
+        "bin/rocblas.dll": link_dll("rocblas.dll", "amdhip64_7.dll", code=True),
+        "bin/libhipblas.dll": link_dll("libhipblas.dll", "rocblas.dll"),
+        "bin/rocfft.dll": link_dll("rocfft.dll"),
+    }
+    torch = Draft(
+        tag="cp311-cp311-win_amd64",
+        members={
+            "torch/__init__.py": PACKAGE.encode(),
+            "torch/version.py": VERSION.encode(),
+            "torch/_rocm_init.py": INIT.encode(),
+            "torch/lib/torch_hip.dll": link_dll("torch_hip.dll", "libhipblas.dll", code=True),
+        },
+        requires=[f"rocm[libraries]=={ROCM}"],
+    )
+    parts = {
+        "core": make_part("rocm_sdk_core", "_rocm_sdk_core", core),
+        "libraries": make_part("rocm_sdk_libraries", "_rocm_sdk_libraries", libraries),
+    }
+    for target in TARGETS:
+        files = {f"bin/rocblas/library/TensileLibrary_lazy_{target}.dat": b"kernels"}
+        parts[target] = make_part(f"rocm_sdk_device_{target}", "_rocm_sdk_libraries", files)
+    rocm = {name: replace(draft, tag="py3-none-win_amd64") for name, draft in parts.items()}
+    return World(torch, rocm)
+
+
+@pytest.mark.slow
+@pytest.mark.network
+def test_a_torch_for_windows(windows_world: World, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Looked at, not run: imports lead the way as NEEDED does, DLLs are pruned and keep their size."""
+    path = make_fat(windows_world, tmp_path)
+    files = read(path)
+    assert sorted(name.removeprefix("torch/_rocm/") for name in files if "/_rocm/" in name) == [
+        ".info/version",
+        "bin/amdhip64_7.dll",
+        "bin/libhipblas.dll",
+        "bin/rocblas.dll",
+        "bin/rocblas/library/TensileLibrary_lazy_gfx942.dat",
+    ]
+    code = read_wheel_code(path)
+    assert {name: list_code_targets(objects) for name, objects in code.items()} == {
+        "torch/_rocm/bin/rocblas.dll": ["gfx942"],
+        "torch/lib/torch_hip.dll": ["gfx942"],
+    }
+    whole = windows_world.rocm["libraries"].members["_rocm_sdk_libraries/bin/rocblas.dll"]
+    assert len(files["torch/_rocm/bin/rocblas.dll"]) == len(whole)
+    assert b'"bin/amdhip64_7.dll",\n    "bin/rocblas.dll",' in files["torch/_rocm_init.py"]
+    assert verify(path, capfd) == {}
+    poorer = {n: without(draft, "bin/rocblas.dll") for n, draft in windows_world.rocm.items()}
+    torch, links = World(windows_world.torch, poorer).write(tmp_path / "2")
+    assert fat(torch, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "fat2") == 13
+    assert "rocblas.dll" in capfd.readouterr().err
 
 
 def test_packages_come_from_an_index(world: World, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ast
 import fnmatch
+import hashlib
 import posixpath
 import re
 import stat
@@ -56,6 +57,7 @@ from rocm_wheels.index import (
 from rocm_wheels.models import get_data_folder, get_gfx_targets, is_rocm_library, strip_features
 from rocm_wheels.package.prune import PrunedMembers, TargetFilter, list_database_labels, prune_members
 from rocm_wheels.wheels import (
+    PackagePart,
     RewrittenWheel,
     StoredMember,
     TargetId,
@@ -251,12 +253,13 @@ def write_fat_wheel(plan: FatPlan, folder: Path) -> RewrittenWheel:
 
 @dataclass(frozen=True)
 class _Part:
-    """A rocm wheel: ``names`` are its members by their path in the ROCm tree."""
+    """A rocm wheel: ``names`` are its members by their path in the ROCm tree, ``record`` digests RECORD."""
 
     archive: WheelArchive
     project: str
     names: Mapping[str, str]
     digests: Mapping[str, str]
+    record: str
 
 
 class _FatMaker:
@@ -296,6 +299,8 @@ class _FatMaker:
             members={INIT_MODULE: init.encode()},
             stored={**pruned_torch.stored, **stored},
             drop_members=pruned_torch.dropped,
+            step=f"fat {' '.join(self._request.targets)}",
+            contained=self._list_packages(),
         )
         before = (sum(entry.size for entry in self._torch.members), self._torch.size)
         after = self._measure(edit, before)
@@ -578,6 +583,13 @@ class _FatMaker:
                 unlicensed.append(part.project)
         return dict(sorted(texts.items())), tuple(unlicensed)
 
+    def _list_packages(self) -> tuple[PackagePart, ...]:
+        """Return the rocm packages that files are taken from, for the bill of materials."""
+        projects = {part.project: part for part, _ in self._chosen.values()}
+        return tuple(
+            PackagePart(project, self._version, projects[project].record) for project in sorted(projects)
+        )
+
     def _measure(self, edit: WheelEdit, before: tuple[int, int]) -> tuple[int, int]:
         content, packed = before
         old = {entry.name: entry for entry in self._torch.members}
@@ -618,13 +630,13 @@ def _read_part(archive: WheelArchive, project: str) -> _Part:
         match = _ROCM_TREE.fullmatch(entry.name)
         if match and match["path"] != "__init__.py" and not match["path"].startswith(".devel_links/"):
             names[match["path"]] = _follow_link(archive, entry)
-    record = parse_wheel_record(
-        _read_dist_info(archive, "RECORD"), name=f"{archive.path}: RECORD", files=len(archive.members)
-    )
+    content = _read_dist_info(archive, "RECORD")
+    record = parse_wheel_record(content, name=f"{archive.path}: RECORD", files=len(archive.members))
     digests = {entry.path: correct_record_digest(entry.digest) for entry in record}
     if bare := sorted(name for name in names.values() if not digests.get(name)):
         raise DataError(f"{archive.path}: RECORD has no sha256 digest of {', '.join(bare[:3])}")
-    return _Part(archive, project, names, {name: digest or "" for name, digest in digests.items()})
+    spelled = {name: digest or "" for name, digest in digests.items()}
+    return _Part(archive, project, names, spelled, hashlib.sha256(content).hexdigest())
 
 
 def _follow_link(archive: WheelArchive, entry: ZipEntry) -> str:

@@ -45,7 +45,14 @@ from rocm_wheels.wheels.dist_info import (
     require_record_size,
     split_wheel_name,
 )
-from rocm_wheels.wheels.sbom import SBOM_MEMBER, WheelParts, format_sbom, revise_sbom
+from rocm_wheels.wheels.sbom import (
+    SBOM_MEMBER,
+    PackagePart,
+    WheelParts,
+    describe_contained,
+    format_sbom,
+    revise_sbom,
+)
 from rocm_wheels.wheels.zip_format import ZipEntry
 
 MetadataField = tuple[
@@ -271,7 +278,8 @@ class WheelEdit:
     and ``drop_members`` the files elsewhere that go. ``license_files`` maps the old License-File values to
     the new.
     ``step`` is what the wheel's bill of materials, where it has one of ours, says was done (``retag``);
-    ``undone`` begins the step that is taken back. The version in it follows by itself. ``parts``: a new one.
+    ``undone`` begins the step that is taken back, ``contained`` are packages whose files are now inside. The
+    version in it follows by itself. ``parts``: a new one.
     """
 
     version: str | None = None
@@ -289,6 +297,7 @@ class WheelEdit:
     license_files: Callable[[tuple[str, ...]], Sequence[str]] | None = None
     step: str = ""
     undone: str = ""
+    contained: tuple[PackagePart, ...] = ()
     parts: WheelParts | None = None
 
 
@@ -350,7 +359,13 @@ def plan_wheel_edit(
         changed[sbom] = format_sbom(edit.parts, *("".join(value) for value in values.values()))
     elif sbom in texts and (version is not None or edit.step or edit.undone):
         new_version = None if version is None else str(version)
-        changed[sbom] = revise_sbom(texts[sbom], version=new_version, step=edit.step, undone=edit.undone)
+        changed[sbom] = revise_sbom(
+            texts[sbom],
+            version=new_version,
+            step=edit.step,
+            undone=edit.undone,
+            contained=[describe_contained(part) for part in edit.contained],
+        )
     put = {f"{folder}/{_check_file_name(name)}": content for name, content in edit.put.items()}
     dropped = {f"{folder}/{_check_file_name(name)}" for name in edit.drop}
     if absent := sorted(dropped - sizes.keys()):

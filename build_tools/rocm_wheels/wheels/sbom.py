@@ -152,6 +152,15 @@ def describe_file(name: str, sha256: str, licence: str | None = None) -> dict[st
     return component
 
 
+def describe_contained(part: PackagePart) -> dict[str, Any]:
+    """Return the component of a package whose files are inside a wheel, which need not be all of them.
+
+    The same package may be named as what the wheel was built against: this is another reference.
+    """
+    component = _describe_package(part)
+    return {**component, "bom-ref": f"contained:{component['bom-ref']}"}
+
+
 def _describe_sources(sources: Iterable[SourcePart]) -> list[dict[str, Any]]:
     """Return a component a repository and commit; a commit that lies in several places is one of them."""
     components: dict[str, dict[str, Any]] = {}

@@ -30,7 +30,7 @@ from rocm_wheels.wheels.device_code.bundles import (
 from rocm_wheels.wheels.elf import BinarySpan
 
 # clang: level 3 with long matches (clang/lib/Driver/OffloadBundler.cpp); ours must not be longer than its own
-_ZSTD_LEVELS = (5, 12, 19)
+_ZSTD_LEVELS = (3, 9, 19)
 _ZLIB_LEVELS = (6, 9)
 _LARGEST_ALIGNMENT = 4096
 
