@@ -82,12 +82,12 @@ def deflate(path: Path) -> Path:
     return path
 
 
-def link(folder: Path, name: str, source: str, *needed: str, code: bool = False) -> bytes:
-    """Link a library; with ``code`` it has a bundle for both targets."""
+def link(folder: Path, name: str, source: str, *needed: str, code: tuple[str, ...] = ()) -> bytes:
+    """Link a library, with a bundle of ``code`` for targets."""
     (folder / "lib.c").write_text(source)
     words = ["cc", "-shared", "-fPIC", "-Wl,--no-as-needed", f"-Wl,-soname,{name}", "-o", name, "lib.c"]
     if code:
-        entries = [hip(target, code_object(target, size=1 << 16)) for target in TARGETS]
+        entries = [hip(target, code_object(target, size=1 << 16)) for target in code]
         (folder / "section").write_bytes(compress(bundle(HOST, *entries), 3, "zstd"))
         text = '.section .hip_fatbin,"a",@progbits\n.p2align 12\n.incbin "section"\n'
         (folder / "fat.s").write_text(text + '.section .note.GNU-stack,"",@progbits\n')
@@ -107,7 +107,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         "int hsa_answer(void); int hip_answer(void) { return hsa_answer(); }",
         "libhsa-runtime64.so.1",
     )
-    rocblas = link(folder, "librocblas.so.5", "int roc = 1;", "libamdhip64.so.7", code=True)
+    rocblas = link(folder, "librocblas.so.5", "int roc = 1;", "libamdhip64.so.7", code=TARGETS)
     hipblas = link(folder, "libhipblas.so.3", "int blas = 1;", "librocblas.so.5")
     rocfft = link(folder, "librocfft.so.0", "int fft = 1;")
     torch_hip = link(
@@ -116,7 +116,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         "int hip_answer(void); int torch_answer(void) { return hip_answer(); }",
         "libamdhip64.so.7",
         "libhipblas.so.3",
-        code=True,
+        code=TARGETS,
     )
     torch = Draft(
         members={
@@ -344,6 +344,25 @@ def test_a_target_without_kernels_is_refused_unless_rocm_has_none(
     torch, links = world.write(tmp_path / "2")
     assert fat(torch, "--find-links", links, "--gfx", "gfx1201", "-o", tmp_path / "fat") == 13
     assert "has no code for gfx1201" in capfd.readouterr().err
+
+
+def test_a_library_of_generic_code_serves_its_targets(
+    world: World, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As rocSOLVER of Debian has it: no code of gfx942's own. Its build is ROCm's, so verify says nothing."""
+    tree = "_rocm_sdk_libraries/lib/librocblas.so.5"
+    library = link(tmp_path, "librocblas.so.5", "int roc = 1;", code=("gfx9-4-generic", "gfx1100"))
+    old = world.rocm["libraries"]
+    changed = replace(old, members={**old.members, tree: library})
+    path = make_fat(replace(world, rocm={**world.rocm, "libraries": changed}), tmp_path / "fat")
+    code = read_wheel_code(path)
+    assert list_code_targets(code["torch/_rocm/lib/librocblas.so.5"]) == ["gfx9-4-generic"]
+    assert verify(path, capfd) == {}
+    without_code = link(tmp_path, "librocblas.so.5", "int roc = 1;", code=("gfx1100",))
+    changed = replace(old, members={**old.members, tree: without_code})
+    torch, links = replace(world, rocm={**world.rocm, "libraries": changed}).write(tmp_path / "2")
+    assert fat(torch, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "none") == 13
+    assert "librocblas.so.5 of the ROCm packages has no code for gfx942" in capfd.readouterr().err
 
 
 def test_links_and_full_versions_become_the_file_of_the_soname(world: World, tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ DATABASES = {
 }
 
 
-def test_databases_go_by_the_target_in_their_name(tmp_path: Path) -> None:
+def test_databases_go_by_the_target_in_their_name(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A file without a label stays, and so does one outside of the databases, whatever its name."""
     files = dict.fromkeys(DATABASES, b"kernels") | {
         "demo/lib.so": elf({".hip_fatbin": bundle(HOST, code("gfx90a"))})
@@ -159,6 +159,8 @@ def test_databases_go_by_the_target_in_their_name(tmp_path: Path) -> None:
     source = wheel(tmp_path, files)
     assert prune(source, "--gfx", "gfx90a,gfx1030", "-o", tmp_path / "thin") == 0
     held = read(tmp_path / "thin" / source.name)
+    assert prune(source, "--gfx", "gfx1201", "-o", tmp_path / "thin") == 13
+    assert "tip: it has gfx908 gfx90a gfx90a:xnack+ gfx942 gfx1030 gfx1100\n" in capfd.readouterr().err
     assert {name: name in held for name in DATABASES} == DATABASES
     assert list_database_labels("demo/tuning_gfx1100.json") == []
 
@@ -197,6 +199,30 @@ def test_dry_run_tells_all_and_writes_nothing(tmp_path: Path, capfd: pytest.Capt
     assert by_member["demo/a.co"]["action"] == "dropped"
     assert by_member["demo/lib.so"]["kept"] == ["gfx1100"]
     assert by_member["demo/lib.so"]["removed"] == ["gfx906", "gfx90a", "gfx942"]
+
+
+def test_generic_code_goes_where_a_target_has_its_own(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Bundle by bundle, what the runtime would take is kept; code for one XNACK setting is not all of it."""
+    bundles = [
+        bundle(HOST, code("gfx942"), code("gfx9-4-generic")),
+        bundle(HOST, code("gfx942:xnack+"), code("gfx9-4-generic")),
+        bundle(HOST, code("gfx942:xnack+"), code("gfx942:xnack-"), code("gfx9-4-generic")),
+    ]
+    source = wheel(tmp_path, {"demo/lib.so": elf({".hip_fatbin": b"".join(map(pad, bundles))})})
+    assert prune(source, "--gfx", "gfx942", "-o", tmp_path / "thin", "--json") == 0
+    (report,) = json.loads(capfd.readouterr().out)["wheels"]
+    library = read(tmp_path / "thin" / source.name)["demo/lib.so"]
+    held = [(o.bundle, str(o.target)) for o in read_code_objects(library, "lib.so")]
+    assert held == [
+        (0, "gfx942"),
+        (1, "gfx942:xnack+"),
+        (1, "gfx9-4-generic"),
+        (2, "gfx942:xnack+"),
+        (2, "gfx942:xnack-"),
+    ]
+    assert report["targets"] == ["gfx942", "gfx942:xnack+", "gfx942:xnack-", "gfx9-4-generic"]
 
 
 needs_compiler = pytest.mark.skipif(

@@ -475,7 +475,8 @@ class _FatMaker:
     def _require_code(self, path: str, held: Sequence[str]) -> None:
         """Raise PackageError for a library that has code for other targets, and not for one of ours."""
         stem = get_stem(path).lower()
-        for target in self._request.targets if _LIBRARY.search(path) and held else ():
+        is_database = bool(list_database_labels(path))  # a library a target: others have others
+        for target in self._request.targets if _LIBRARY.search(path) and held and not is_database else ():
             target_filter = TargetFilter([target])
             excluded = {name.lower() for name in get_gfx_targets()[strip_features(target)].excluded}
             if stem not in excluded and not any(target_filter.keeps(TargetId.parse(name)) for name in held):

@@ -97,18 +97,13 @@ class TargetFilter:
 
     def keeps_label(self, label: str) -> bool:
         """Tell so of the label of a file: ``gfx90a-xnack+``, ``gfx942130``, ``gfx11xx``."""
-        match = _LABEL.fullmatch(label)
-        assert match, label
-        features = "".join(f":{name}{sign}" for name, sign in _FEATURE.findall(match["features"]))
-        processor = f"gfx{match['number']}"
-        if "x" in match["number"]:
-            shape = processor.replace("gfx", "", 1).replace("x", "[0-9a-f]")
-            family = [t for t in self._targets if re.fullmatch(f"gfx{shape}", t.processor)]
-            self._seen.update(family)
-            return bool(family)
-        if processor not in _KNOWN_PROCESSORS:  # MIOpen writes the number of compute units behind it
-            processor = next((name for name in _KNOWN_PROCESSORS if processor.startswith(name)), processor)
-        return self.keeps(TargetId.parse(processor + features))
+        code = parse_label(label)
+        if code is not None:
+            return self.keeps(code)
+        shape = label.removeprefix("gfx").replace("x", "[0-9a-f]")
+        family = [target for target in self._targets if re.fullmatch(f"gfx{shape}", target.processor)]
+        self._seen.update(family)
+        return bool(family)
 
     def list_missing(self) -> list[str]:
         """Return the targets for which no code was seen."""
@@ -143,6 +138,19 @@ def _runs_on(code: TargetId, target: TargetId) -> bool:
     return target.processor in covered and all(asked.get(name, sign) == sign for name, sign in code.features)
 
 
+def parse_label(label: str) -> TargetId | None:
+    """Return the target that a label names; None for one that names a family (``gfx11xx``)."""
+    match = _LABEL.fullmatch(label)
+    assert match, label
+    if "x" in match["number"]:
+        return None
+    processor = f"gfx{match['number']}"
+    if processor not in _KNOWN_PROCESSORS:  # MIOpen writes the number of compute units behind it
+        processor = next((name for name in _KNOWN_PROCESSORS if processor.startswith(name)), processor)
+    features = "".join(f":{name}{sign}" for name, sign in _FEATURE.findall(match["features"]))
+    return TargetId.parse(processor + features)
+
+
 def list_database_labels(name: str) -> list[str]:
     """Return the targets that the name of a kernel database's file has; [] for all other files."""
     place = _DATABASE.search(name)
@@ -165,12 +173,14 @@ class PruneChange:
 class PrunedMembers:
     """What pruning makes of an archive: changes by name, and the new content of those that stay.
 
-    ``held``: the targets that members with code had it for.
+    ``targets`` are those that there was code for, ``kept`` those that there still is, ``held`` those of each
+    member with code, before.
     """
 
     changes: Mapping[str, PruneChange] = field(default_factory=dict)
     stored: Mapping[str, StoredMember] = field(default_factory=dict)
     targets: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
     held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
@@ -263,12 +273,10 @@ def _plan_wheel(wheel: Path, *, targets: Sequence[str], stack: ExitStack, give_b
             f" ({packed_after} bytes), which PyPI refuses",
             tip="give the empty pages back: leave out --keep-pages",
         )
-    kept = tuple(target for target in pruned.targets if TargetFilter(targets).keeps(TargetId.parse(target)))
-    edit = WheelEdit(
-        stored=pruned.stored, drop_members=pruned.dropped, step=f"prune {' '.join(kept)}" if changes else ""
-    )
+    step = f"prune {' '.join(pruned.kept)}" if changes else ""
+    edit = WheelEdit(stored=pruned.stored, drop_members=pruned.dropped, step=step)
     return PrunePlan(
-        wheel, kept, changes, (content, size), (content_after, size + packed_after - packed), edit
+        wheel, pruned.kept, changes, (content, size), (content_after, size + packed_after - packed), edit
     )
 
 
@@ -306,7 +314,8 @@ def prune_members(
     for name in sorted(names):
         if labels := list_database_labels(name):
             keeping = [label for label in labels if target_filter.keeps_label(label)]
-            outcomes[name] = _Outcome(tuple(labels), () if keeping else None)
+            targets = tuple(dict.fromkeys(str(parse_label(label) or label) for label in labels))
+            outcomes[name] = _Outcome(targets, () if keeping else None)
     for content in archive.read_all(choose_reader, digest=False):
         if content.fault and content.name in names:
             raise DataError(content.fault)
@@ -319,10 +328,10 @@ def prune_members(
             stored[name] = outcome.stored
         if change := outcome.make_change(entry):
             changes[name] = change
-    targets = {target for outcome in outcomes.values() for target in outcome.code_targets}
-    ordered = sorted(map(TargetId.parse, targets), key=TargetId.get_sort_key)
+    held_texts = (target for outcome in outcomes.values() for target in outcome.targets)
+    kept_texts = (target for outcome in outcomes.values() for target in outcome.kept)
     held = {name: outcome.targets for name, outcome in outcomes.items() if outcome.targets}
-    return PrunedMembers(changes, stored, tuple(map(str, ordered)), held)
+    return PrunedMembers(changes, stored, _sort_targets(held_texts), _sort_targets(kept_texts), held)
 
 
 @dataclass(frozen=True)
@@ -334,9 +343,10 @@ class _Outcome:
     stored: StoredMember | None = None
 
     @property
-    def code_targets(self) -> tuple[str, ...]:
-        """The target IDs, those of labels as far as they are some."""
-        return tuple(target for target in self.targets if _TARGET.fullmatch(target))
+    def kept(self) -> tuple[str, ...]:
+        """The targets that are left."""
+        gone = self.targets if self.removed is None else self.removed
+        return tuple(target for target in self.targets if target not in gone)
 
     def make_change(self, entry: ZipEntry) -> PruneChange | None:
         before = (entry.size, entry.compressed)
@@ -344,12 +354,8 @@ class _Outcome:
             return PruneChange(entry.name, "dropped", (), self.targets, before)
         if self.stored is None:
             return None
-        kept = tuple(target for target in self.targets if target not in self.removed)
         after = (self.stored.entry.size, self.stored.entry.compressed)
-        return PruneChange(entry.name, "pruned", kept, self.removed, before, after)
-
-
-_TARGET = re.compile(r"[A-Za-z]\w*(?:-[\w-]+)?(?::[a-z]+[+-])*")
+        return PruneChange(entry.name, "pruned", self.kept, self.removed, before, after)
 
 
 def _prune_content(
@@ -421,6 +427,12 @@ def _make_pieces(
 
 def _parse_entries(names: Iterable[str]) -> set[TargetId]:
     return {TargetId.parse(BundleEntryId.parse(name).target) for name in names}
+
+
+def _sort_targets(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return targets once each, sorted as people do; families of labels (``gfx11xx``) are left out."""
+    named = {text for text in texts if not (_LABEL.fullmatch(text) and parse_label(text) is None)}
+    return _format_targets(map(TargetId.parse, named))
 
 
 def _format_targets(targets: Iterable[TargetId]) -> tuple[str, ...]:
