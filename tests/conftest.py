@@ -28,6 +28,7 @@ SHARED = (
         "test_build_again",
         "test_build_against",
         "test_build_current_env",
+        "test_repair_demo",
     ),
     (
         *("test_build_faults", "test_build_faults_disk", "test_build_faults_killed", "test_slurm_faked"),

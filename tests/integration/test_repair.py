@@ -27,6 +27,7 @@ pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or shutil.which("cc") is None, reason="needs a C compiler for Linux"
 )
 MACHINE = os.uname().machine if sys.platform != "win32" else ""
+LONG_PATH = ":".join(f"$ORIGIN/../{number:0100}" for number in range(60))
 TAG = f"cp311-cp311-linux_{MACHINE}"
 
 
@@ -159,6 +160,7 @@ def test_sdk_on_the_search_path_is_not_grafted(
         assert code == 13
         assert "libamdhip64.so.7" in told and "torch/lib/libtorch_hip.so" in told
         assert "rocm[libraries]==7.1.0" in told
+        assert ("is not searched" in told) == bool(options)
 
 
 def test_sonames_come_from_the_packages(world: World, run: Run) -> None:
@@ -245,7 +247,9 @@ def test_stray_library_and_what_it_needs_are_grafted(
         ("$ORIGIN::relative:", "$ORIGIN"),
         ("/opt/build/lib", None),
         (":", None),
+        (f"{LONG_PATH}:/opt/build/lib", LONG_PATH),
     ],
+    ids=["absolute", "empty", "nothing-left", "only-empty", "long"],
 )
 @pytest.mark.parametrize("tag", ["enable", "disable"])
 def test_run_paths_of_builders_go_in_place(

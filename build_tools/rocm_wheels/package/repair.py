@@ -17,7 +17,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -68,10 +68,14 @@ class LibraryChange:
     def describe(self) -> list[str]:
         """Return the change as lines."""
         way = "" if self.in_place else " (by patchelf)"
-        lines = [
-            f"{self.member}: run path {old or '(empty)'} -> {new or 'none'}{way}"
-            for old, new in self.run_paths
-        ]
+        lines = []
+        for old, new in self.run_paths:
+            before, after = old.split(":") if old else [], new.split(":") if new else []
+            gone = [entry or "(empty)" for entry in before if entry not in after]
+            come = [entry for entry in after if entry not in before]
+            parts = [f"without {', '.join(gone)}"] if gone else []
+            parts += [f"with {', '.join(come)}"] if come else []
+            lines.append(f"{self.member}: run path {' and '.join(parts) or 'without repetitions'}{way}")
         if self.clears_stack:
             lines.append(f"{self.member}: executable stack cleared{way}")
         if self.strips:
@@ -190,13 +194,8 @@ class Surroundings:
 
     def find_rocm_owner(self, library: str) -> str | None:
         """Return the package that has a library of ROCm: at hand, by our table, or by what torch preloads."""
-        system: Platform = "windows" if self.platform.system == "windows" else "linux"
-        prefix, suffix = ("", r"(_?\d+)*\.dll") if system == "windows" else ("lib", r"\.so.*")
-        spelled = library if prefix else f"lib{library.removesuffix('.dll')}.so"
-        if owner := self.offers.find_owner(library, self.platform) or find_rocm_package(spelled):
-            return owner
-        names = "|".join(map(re.escape, list_preload_names(system)))
-        return "rocm" if re.fullmatch(f"{prefix}({names}){suffix}", library) else None
+        owner = self.offers.find_owner(library, self.platform)
+        return owner or find_table_owner(library, "windows" if self.platform.system == "windows" else "linux")
 
     def explain_rocm_need(self, library: str, members: Sequence[str], owner: str) -> str:
         """Return the fault of a library that a package has which METADATA does not lead to."""
@@ -205,6 +204,24 @@ class Surroundings:
             return f"{text}, which the wheel does not require: METADATA must say so"
         missing = shorten_list(self.required.missing)
         return f"{text}; of what the wheel requires, --find-links and --python lead to no {missing}"
+
+
+def find_table_owner(library: str, system: Platform) -> str | None:
+    """Return the package of ROCm that has a library, by our table and what torch preloads; None: no ROCm."""
+    prefix, suffix = ("", r"(_?\d+)*\.dll") if system == "windows" else ("lib", r"\.so.*")
+    spelled = library if prefix else f"lib{library.removesuffix('.dll')}.so"
+    names = "|".join(map(re.escape, list_preload_names(system)))
+    preloaded = "rocm" if re.fullmatch(f"{prefix}({names}){suffix}", library) else None
+    return find_rocm_package(spelled) or preloaded
+
+
+def find_rocm_library(folder: Path) -> str | None:
+    """Return a library of ROCm that lies in a folder; None when there is none."""
+    systems: tuple[Platform, ...] = ("linux", "windows")
+    for file in sorted(folder.iterdir()):
+        if any(find_table_owner(file.name, system) for system in systems):
+            return file.name
+    return None
 
 
 def shorten_list(names: Sequence[str]) -> str:
@@ -226,12 +243,19 @@ def plan_repairs(
                 f"{wheel} is a variant wheel: {label}",
                 tip="repair before `wheel stamp`; `wheel unstamp` makes a plain wheel of it",
             )
+    searched, notes = [], []
     for folder in request.library_dirs:
         if not folder.is_dir():
             raise UsageError(f"--library-dir: there is no folder {folder}")
-    return tuple(
-        run_in_parallel(lambda wheel: _plan_repair(wheel, offers, request), wheels, jobs=os.cpu_count() or 1)
+        if name := find_rocm_library(folder):
+            notes.append(f"{folder} is not searched: it has {name}, and nothing of ROCm is grafted")
+        else:
+            searched.append(folder)
+    searching = replace(request, library_dirs=tuple(searched))
+    plans = run_in_parallel(
+        lambda wheel: _plan_repair(wheel, offers, searching), wheels, jobs=os.cpu_count() or 1
     )
+    return tuple(replace(plan, notes=(*plan.notes, *notes)) for plan in plans)
 
 
 def _plan_repair(wheel: Path, offers: PackageOffers, request: RepairRequest) -> RepairPlan:
@@ -250,7 +274,9 @@ def _plan_repair(wheel: Path, offers: PackageOffers, request: RepairRequest) -> 
 
 def require_repairable(plans: Sequence[RepairPlan]) -> None:
     """Raise PackageError with every fault of every wheel."""
-    faults = [f"{plan.source.name}: {fault}" for plan in plans for fault in plan.faults]
+    faults = [
+        f"{plan.source.name}: {text}" for plan in plans if plan.faults for text in (*plan.faults, *plan.notes)
+    ]
     if not faults:
         return
     failed = sum(bool(plan.faults) for plan in plans)

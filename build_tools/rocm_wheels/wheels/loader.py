@@ -186,7 +186,7 @@ def plan_run_path(binary: HostBinary, texts: Sequence[str]) -> list[BytePatch] |
     for run_path, text in zip(binary.run_paths, texts, strict=True):
         if text == run_path.text:
             continue
-        content, size = text.encode(), len(run_path.text.encode())
+        content, size = _encode(text), len(_encode(run_path.text))
         if text and (len(content) > size or run_path.is_shared):
             return None
         if not text:
@@ -265,6 +265,10 @@ def read_pe_imports(data: memoryview, name: str) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(names))
 
 
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
 def _read_until_null(dynamic: bytes) -> list[tuple[int, int]]:
     entries: list[tuple[int, int]] = []
     for tag, value in _DYNAMIC_ENTRY.iter_unpack(dynamic):
@@ -312,9 +316,9 @@ class _DynamicReader:
         places = self._list_name_places(header)
         run_paths = []
         for number, tag, value in paths:
-            text = self._read_name(value)
             offset = self._names_at + value
-            shared = places is None or self._is_shared(number, value, len(text.encode()), places)
+            text = self._read_whole_text(offset)
+            shared = places is None or self._is_shared(number, value, len(_encode(text)), places)
             run_paths.append(RunPath(text, tag == _DT_RPATH, offset, number, shared))
         return tuple(run_paths)
 
@@ -380,6 +384,18 @@ class _DynamicReader:
 
     def _read_name(self, value: int) -> str:
         return "" if self._names_at is None else read_text_at(self._span.data, self._names_at + value)
+
+    def _read_whole_text(self, offset: int) -> str:
+        """Return a text however long it is: run paths of some kilobytes have been published."""
+        pieces = []
+        while offset < len(self._span):
+            piece = bytes(self._span.data[offset : offset + 4096])
+            end = piece.find(b"\0")
+            pieces.append(piece if end < 0 else piece[:end])
+            if end >= 0:
+                break
+            offset += len(piece)
+        return b"".join(pieces).decode("utf-8", "surrogateescape")
 
     def _find_offset(self, address: int | None) -> int | None:
         """Return where in the file an address is loaded from."""
