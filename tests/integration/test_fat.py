@@ -415,10 +415,18 @@ def test_dry_run_and_build_tag(world: World, tmp_path: Path, capfd: pytest.Captu
     assert fat(*words, "--build-tag", "fat") == 2
 
 
+def torch_variant(folder: Path) -> str:
+    """Give the torch in a folder the name of a variant wheel."""
+    (torch,) = folder.glob("torch-*.whl")
+    return torch.rename(torch.with_name(torch.name.replace(".whl", "-rocm7.1.whl"))).name
+
+
 def test_what_is_no_thin_torch_is_refused(world: World, tmp_path: Path) -> None:
     path = make_fat(world, tmp_path / "1")
     links = tmp_path / "1" / "rocm"
     assert fat(path, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "fat") == 13
+    variant = links.parent / torch_variant(links.parent)
+    assert fat(variant, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "fat") == 13
     bare = World(replace(world.torch, requires=["filelock"]), world.rocm)
     torch, links = bare.write(tmp_path / "2")
     assert fat(torch, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "fat") == 13
@@ -510,6 +518,23 @@ def test_a_torch_for_windows(windows_world: World, tmp_path: Path, capfd: pytest
     torch, links = World(windows_world.torch, poorer).write(tmp_path / "2")
     assert fat(torch, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "fat2") == 13
     assert "rocblas.dll" in capfd.readouterr().err
+
+
+def test_killed_at_any_time_it_leaves_no_half_wheel(world: World, tmp_path: Path) -> None:
+    torch, links = world.write(tmp_path)
+    words = ["wheel", "fat", torch, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "fat"]
+    argv = [sys.executable, "-m", "rocm_wheels", *map(str, words)]
+    whole = make_fat(world, tmp_path / "whole").read_bytes()
+    for wait in (0.2, 0.5, 0.8, 1.1):
+        process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            process.wait(wait)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        found = list((tmp_path / "fat").glob("*")) if (tmp_path / "fat").exists() else []
+        assert [path.name for path in found] in ([], [torch.name])
+        assert all(path.read_bytes() == whole for path in found)
 
 
 def test_packages_come_from_an_index(world: World, tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from rocm_wheels.core import (
     FileDownload,
     PackageError,
     Record,
+    format_count,
     hide_credentials,
     host_of_url,
     load_record,
@@ -55,7 +56,13 @@ from rocm_wheels.index import (
     resolve_index_url,
 )
 from rocm_wheels.models import get_data_folder, get_gfx_targets, is_rocm_library, strip_features
-from rocm_wheels.package.prune import PrunedMembers, TargetFilter, list_database_labels, prune_members
+from rocm_wheels.package.prune import (
+    PrunedMembers,
+    TargetFilter,
+    list_database_labels,
+    prune_members,
+    require_plain_wheel,
+)
 from rocm_wheels.wheels import (
     PackagePart,
     RewrittenWheel,
@@ -243,6 +250,7 @@ def plan_fat(request: FatRequest, stack: ExitStack) -> FatPlan:
     PackageError names the library, file or target that is missing.
     """
     require_extras("making a fat wheel", "build")
+    require_plain_wheel(request.wheel)
     return _FatMaker(request, stack).make_plan()
 
 
@@ -458,6 +466,7 @@ class _FatMaker:
             names = {part.names[path] for path in mine}
             if not names:
                 continue
+            log_note(f"reading {format_count(len(names), 'file')} of {part.archive.path.name}")
             needs: dict[str, tuple[str, ...]] = {}
             sonames: dict[str, str] = {}
             target_filter = TargetFilter(self._request.targets)

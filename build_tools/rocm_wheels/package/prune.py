@@ -21,7 +21,15 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from rocm_wheels.core import DataError, PackageError, format_count, require_extras, run_in_parallel
+from rocm_wheels.core import (
+    DataError,
+    PackageError,
+    format_count,
+    format_size,
+    log_note,
+    require_extras,
+    run_in_parallel,
+)
 from rocm_wheels.variants import COMPILER_GENERICS
 from rocm_wheels.wheels import (
     ELF_MACHINES,
@@ -45,6 +53,7 @@ from rocm_wheels.wheels import (
     repack_bundles,
     replace_section,
     rewrite_wheel,
+    split_wheel_name,
 )
 
 _PORTABLE = ("amdgcnspirv", "spirv")
@@ -235,6 +244,8 @@ def plan_prune(
     without code in a wheel, for a wheel without device code, and for what an index would refuse.
     """
     require_extras("pruning", "build")
+    for wheel in wheels:
+        require_plain_wheel(wheel)
     work = partial(_plan_wheel, targets=targets, stack=stack, give_back=give_back)
     return run_in_parallel(work, wheels, jobs=jobs)
 
@@ -244,8 +255,18 @@ def write_pruned_wheel(plan: PrunePlan, folder: Path) -> RewrittenWheel:
     return rewrite_wheel(plan.wheel, folder, plan.edit)
 
 
+def require_plain_wheel(wheel: Path) -> None:
+    """Raise PackageError for a variant wheel: its properties would name GPUs that it has no code for."""
+    if split_wheel_name(wheel.name).label:
+        raise PackageError(
+            f"{wheel.name} is a variant, whose properties would no longer be true",
+            tip="`rocm-wheels wheel unstamp` makes a plain wheel of it; stamp the new one afterwards",
+        )
+
+
 def _plan_wheel(wheel: Path, *, targets: Sequence[str], stack: ExitStack, give_back: bool) -> PrunePlan:
     target_filter = TargetFilter(targets)
+    log_note(f"pruning {wheel.name} ({format_size(wheel.stat().st_size)})")
     with WheelArchive.open(wheel) as archive:
         archive.require_sound()
         folders = tuple(
