@@ -46,13 +46,6 @@ def test_another_torch_in_the_environment_is_another_input(demo: Demo) -> None:
     assert "nothing to do" in demo.build(*ONLY_AUDIO).err
 
 
-def test_other_packages_do_not_reach_the_build_environment(demo: Demo, tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("raise ImportError('a torch of somebody else')")
-    ended = demo.build(*ONLY_AUDIO, "--clean", PYTHONPATH=str(tmp_path))
-    assert ended.code == 0, ended.err
-    assert "PYTHONPATH: not for the build environment" in ended.err
-
-
 def test_variables_of_the_user_that_reach_a_wheel_are_inputs(demo: Demo) -> None:
     mine = {"SOURCE_DATE_EPOCH": "1700000000"}
     assert demo.build(*ONLY_AUDIO).code == 0
@@ -102,7 +95,8 @@ def test_what_nobody_read_is_not_called_none(demo: Demo) -> None:
     cache = demo.folder / "installer cache"
     for stamp in (demo.folder / "sources" / ".rocm-wheels" / "steps").glob("install-tools-*.json"):
         stamp.unlink()  # else there is nothing to install
-    options = ["--no-verify", "--clean", *ONLY_TORCH, "--cache-dir", str(cache)]
+    demo.wheels()["torch"].unlink()
+    options = ["--no-verify", *ONLY_TORCH, "--cache-dir", str(cache)]
     ended = demo.build(*options)
     row = next(line for line in ended.out.splitlines() if line.startswith("torch-"))
     assert "  not read  " in row and "NOT VERIFIED" in row
@@ -113,19 +107,13 @@ def test_what_nobody_read_is_not_called_none(demo: Demo) -> None:
     assert " -m build " not in demo.last_log("pytorch"), "it is checked, and not built again"
 
 
-def test_a_run_inside_a_git_hook_writes_into_its_own_checkout(demo: Demo, tmp_path: Path) -> None:
-    """Git sets GIT_DIR and more for hooks."""
+def test_what_lies_around_a_run_does_not_reach_it(demo: Demo, tmp_path: Path) -> None:
+    """A module on PYTHONPATH, the repository of a hook (git sets GIT_DIR), pieces of a killed run."""
+    (tmp_path / "torch.py").write_text("raise ImportError('a torch of somebody else')")
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     notes = tmp_path / ".git" / "info" / "exclude"
     notes.parent.mkdir(exist_ok=True)
     notes.write_text("")
-    options = ["--clean", *ONLY_AUDIO]
-    ended = demo.build(*options, GIT_DIR=str(tmp_path / ".git"), GIT_INDEX_FILE=str(tmp_path / "index"))
-    assert ended.code == 0, ended.err
-    assert notes.read_text() == ""
-
-
-def test_pieces_of_a_killed_run_do_not_stay(demo: Demo) -> None:
     name = demo.wheels()["torchaudio"].name
     pieces = [demo.folder / "wheels" / f".{name}.x1.part"]
     work = demo.folder / "sources" / ".rocm-wheels"
@@ -134,5 +122,9 @@ def test_pieces_of_a_killed_run_do_not_stay(demo: Demo) -> None:
     for piece in pieces:
         piece.parent.mkdir(exist_ok=True)
         piece.write_text("half a wheel")
-    assert demo.build("--clean", *ONLY_AUDIO).code == 0
+    around = {"GIT_DIR": str(tmp_path / ".git"), "GIT_INDEX_FILE": str(tmp_path / "index")}
+    ended = demo.build("--clean", *ONLY_AUDIO, PYTHONPATH=str(tmp_path), **around)
+    assert ended.code == 0, ended.err
+    assert "PYTHONPATH: not for the build environment" in ended.err
+    assert notes.read_text() == ""
     assert [piece for piece in pieces if piece.exists()] == []

@@ -191,7 +191,9 @@ def test_an_installed_torch_is_asked_and_ours_comes_back(demo: Demo, tmp_path: P
     assert "`torch.version.hip` is None: a CPU-only or CUDA build" in ended.err
     (place / SITE / "torch" / "version.py").write_text("raise ImportError('no version')\n")
     assert "it cannot be imported: " in demo.build(*ONLY_VISION, "--dry-run").err
-    ended = demo.build("--build-pytorch-vision", "--no-build-triton", "--no-build-pytorch-audio", "--clean")
+    for name in ("torch", "torchvision"):
+        demo.wheels()[name].unlink()
+    ended = demo.build("--build-pytorch-vision", "--no-build-triton", "--no-build-pytorch-audio")
     assert ended.code == 0, ended.err
     assert "hip = '7.1.0" in (place / SITE / "torch" / "version.py").read_text()
 
@@ -245,10 +247,10 @@ def test_triton_counts_without_being_built(demo: Demo) -> None:
     for more in ((), ("--triton-wheel", triton)):
         ended = demo.build(*ONLY_TORCH, *more)
         assert "nothing to do" in ended.err, ended.err
-    ended = demo.build(*ONLY_TORCH, "--triton-wheel", triton, "--clean", output="alone")
+    demo.wheels()["torch"].unlink()
+    ended = demo.build(*ONLY_TORCH, "--triton-wheel", triton)
     assert "flash attention: on" in ended.err
-    (alone,) = (demo.folder / "alone").glob("torch-*.whl")
-    assert required(alone) == both
+    assert required(demo.wheels()["torch"]) == both
 
 
 def test_the_torch_of_an_active_environment(demo: Demo, tmp_path: Path) -> None:

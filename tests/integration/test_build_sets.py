@@ -50,18 +50,6 @@ def test_a_target_that_no_variant_can_state_is_refused_before_the_build(demo: De
     assert "holds gfx942:xnack+ and no plain code for it" in ended.err
 
 
-def test_test_programs_are_in_the_wheel_of_who_asks_for_them(demo: Demo) -> None:
-    """torch's own default is to build and install them; their kernels are for the targets of the build."""
-    words = ("--no-build-triton", "--no-build-pytorch-audio")
-    asked = [word for name in ("BUILD_TEST", "INSTALL_TEST") for word in ("--set-env", f"pytorch:{name}=1")]
-    ended = demo.build(*words, *asked, output="with tests")
-    assert ended.code == 0, ended.err
-    (torch,) = (demo.folder / "with tests").glob("torch-*.whl")
-    code = read_wheel_code(torch)
-    assert {held.target.processor for held in code["torch/test/hip_saxpy_test"]} == {"gfx942", "gfx1100"}
-    assert "torch/test/hip_saxpy_test" not in read_wheel_code(demo.wheels()["torch"])
-
-
 def rocm_wheels(demo: Demo, *words: str) -> tuple[int, str, str]:
     ended = demo.run(*words, door="build_tools/rocm_wheels/__main__.py")
     return ended.code, ended.out, ended.err
@@ -72,20 +60,25 @@ def work(demo: Demo) -> Path:
 
 
 def test_a_plan_changes_nothing_and_each_of_its_steps_runs_alone(demo: Demo, tmp_path: Path) -> None:
-    """Plan for other targets; then the very lines that a run would start, in the order of the plan."""
+    """Plan for other targets; then the very lines that a run would start, in the order of the plan.
+
+    With torch's test programs: its own default is to build and install them, ours is not. Their kernels are
+    for the targets of the build.
+    """
     assert demo.build().code == 0
     before = snapshot(demo.folder)
-    words = ("plan", *demo.build_words(targets="gfx942", output="alone")[1:])
+    tests = [word for name in ("BUILD_TEST", "INSTALL_TEST") for word in ("--set-env", f"pytorch:{name}=1")]
+    words = ("plan", *demo.build_words(*tests, targets="gfx942", output="alone")[1:])
     code, out, err = rocm_wheels(demo, *words, "--json", "-o", str(tmp_path / "plan.json"))
     assert code == 0, err
     assert changed_since(before, demo.folder) == set()
     assert json.loads(out) == json.loads((tmp_path / "plan.json").read_text())
-    dry = demo.build("--dry-run", "--json", targets="gfx942", output="alone")
+    dry = demo.build(*tests, "--dry-run", "--json", targets="gfx942", output="alone")
     assert json.loads(dry.out) == json.loads(out)
     steps = {step["id"]: step for step in json.loads(out)["steps"]}
     tag = next(iter(steps)).rsplit("-", 1)[1]
     torch = steps[f"build-pytorch-{tag}"]
-    assert torch["why"] == "inputs changed: PYTORCH_ROCM_ARCH (gfx942;gfx1100 → gfx942)"
+    assert torch["why"] == "inputs changed: BUILD_TEST (0 → 1), INSTALL_TEST, PYTORCH_ROCM_ARCH"
     assert torch["inputs"]["PYTORCH_ROCM_ARCH"] == "gfx942"
     assert torch["estimate"]["source"].startswith("run ")
     late = steps[f"build-pytorch_audio-{tag}"]
@@ -98,8 +91,16 @@ def test_a_plan_changes_nothing_and_each_of_its_steps_runs_alone(demo: Demo, tmp
     for name in steps:
         code, _, err = rocm_wheels(demo, "run-step", name, "--plan", str(tmp_path / "plan.json"))
         assert code == 0, err
-    assert "nothing to do" in demo.build(targets="gfx942", output="alone").err
-    assert targets_in(next((demo.folder / "alone").glob("torch-*.whl"))) == {"gfx942"}
+    assert "nothing to do" in demo.build(*tests, targets="gfx942", output="alone").err
+    made = read_targets(demo.folder / "alone")
+    assert made["torch/test/hip_saxpy_test"] == {"gfx942"} == set().union(*made.values())
+    assert "torch/test/hip_saxpy_test" not in read_targets(demo.folder / "wheels")
+
+
+def read_targets(folder: Path) -> dict[str, set[str]]:
+    """Return the files of a folder's torch that hold device code, and for what."""
+    code = read_wheel_code(next(folder.glob("torch-*.whl")))
+    return {name: {str(held.target) for held in objects} for name, objects in code.items()}
 
 
 def test_why_a_step_would_run(demo: Demo) -> None:
