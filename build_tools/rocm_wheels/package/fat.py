@@ -267,6 +267,7 @@ class _Part:
     project: str
     names: Mapping[str, str]
     digests: Mapping[str, str]
+    entries: Mapping[str, ZipEntry]
     record: str
 
 
@@ -566,7 +567,7 @@ class _FatMaker:
             if name in pruned.stored:
                 stored[target] = pruned.stored[name]
                 continue
-            entry = next(entry for entry in part.archive.members if entry.name == name)
+            entry = part.entries[name]
             stored[target] = StoredMember(entry, part.digests[name], part.archive.descriptor, entry.data)
             copied += 1
         return stored, removed, copied
@@ -577,7 +578,6 @@ class _FatMaker:
         unlicensed = []
         used = {id(part): part for part, _ in self._chosen.values()}
         for part in sorted(used.values(), key=lambda part: part.project):
-            entry_by_name = {entry.name: entry for entry in part.archive.members}
             own = {
                 f"licenses/rocm/{'/'.join(path.split('/')[2:])}": name
                 for path, name in part.names.items()
@@ -585,10 +585,10 @@ class _FatMaker:
             }
             own |= {
                 f"licenses/rocm/{part.project}/{name.partition('/licenses/')[2]}": name
-                for name in entry_by_name
+                for name in part.entries
                 if ".dist-info/licenses/" in name
             }
-            texts |= {target: part.archive.read(entry_by_name[name]) for target, name in own.items()}
+            texts |= {target: part.archive.read(part.entries[name]) for target, name in own.items()}
             if not own and not part.project.startswith(_DEVICE_PREFIX):
                 unlicensed.append(part.project)
         return dict(sorted(texts.items())), tuple(unlicensed)
@@ -646,7 +646,8 @@ def _read_part(archive: WheelArchive, project: str) -> _Part:
     if bare := sorted(name for name in names.values() if not digests.get(name)):
         raise DataError(f"{archive.path}: RECORD has no sha256 digest of {', '.join(bare[:3])}")
     spelled = {name: digest or "" for name, digest in digests.items()}
-    return _Part(archive, project, names, spelled, hashlib.sha256(content).hexdigest())
+    entries = {entry.name: entry for entry in archive.members}
+    return _Part(archive, project, names, spelled, entries, hashlib.sha256(content).hexdigest())
 
 
 def _follow_link(archive: WheelArchive, entry: ZipEntry) -> str:

@@ -315,10 +315,11 @@ def prune_members(
     ``inspect`` gets the name and the content of each native binary among them, in a thread.
     """
     entry_by_name = {entry.name: entry for entry in archive.members}
+    selected = frozenset(names)
     outcomes: dict[str, _Outcome] = {}
 
     def choose_reader(name: str, head: bytes) -> Callable[[memoryview], _Outcome] | None:
-        if name not in names or name in outcomes:
+        if name not in selected or name in outcomes:
             return None
         if not may_hold_code(name, head) and not (inspect and head.startswith(PE_MAGIC)):
             return None
@@ -332,13 +333,13 @@ def prune_members(
             inspect=inspect,
         )
 
-    for name in sorted(names):
+    for name in sorted(selected):
         if labels := list_database_labels(name):
             keeping = [label for label in labels if target_filter.keeps_label(label)]
             targets = tuple(dict.fromkeys(str(parse_label(label) or label) for label in labels))
             outcomes[name] = _Outcome(targets, () if keeping else None)
     for content in archive.read_all(choose_reader, digest=False):
-        if content.fault and content.name in names:
+        if content.fault and content.name in selected:
             raise DataError(content.fault)
         if content.result is not None:
             outcomes[content.name] = content.result
