@@ -18,6 +18,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, bundle, elf_header
+from binary_writer import kpack_reference
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
@@ -327,6 +328,18 @@ def test_debug_sections_go_to_an_archive(world: World, run: Run) -> None:
     ctypes.CDLL(str(world.hip))
     assert ctypes.CDLL(str(new)).f
     assert scan_wheel(Path(repaired["path"])).faults == ()
+
+
+@pytest.mark.skipif(shutil.which("objcopy") is None, reason="needs objcopy")
+def test_library_that_was_split_is_not_stripped(world: World, run: Run) -> None:
+    split = compile_library(world.folder / "split", "libsplit.so", "-g", source="int f(void) { return 1; }")
+    marker = world.folder / "marker"
+    marker.write_bytes(kpack_reference("../.kpack/torch_gfx942.kpack"))
+    subprocess.run(["objcopy", f"--add-section=.rocm_kpack_ref={marker}", str(split)], check=True)
+    wheel = world.write_torch(**{"torch/lib/libsplit.so": split.read_bytes()})
+    assert run(wheel)[0] == 0
+    code, told = run(wheel, "--strip")
+    assert code == 13 and "torch/lib/libsplit.so" in told and "strip before" in told
 
 
 def test_tag_can_be_asked_for_and_is_not_made_up(world: World, run: Run) -> None:

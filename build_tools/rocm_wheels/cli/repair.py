@@ -10,7 +10,7 @@ import click
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.options import json_option, print_result
-from rocm_wheels.core import log_note
+from rocm_wheels.core import format_count, log_note, show_live_line
 
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
@@ -105,6 +105,8 @@ def repair(  # noqa: PLR0917 - click passes them by name
 
     require_extras("a repair", "build")
     env = read_environment()
+    counted = format_count(len(wheels), "wheel")
+    show_live_line(f"repair: reading {counted} …")
     offers = PackageOffers.collect(wheels, find_links, python.absolute() if python else None, env)
     platform = request.pop("plat")
     plans = plan_repairs(
@@ -117,12 +119,15 @@ def repair(  # noqa: PLR0917 - click passes them by name
             **request,
         ),
     )
+    show_live_line("")
     if dry_run:
         lines = [line for plan in plans for line in plan.describe()]
         print_result({"wheels": [plan.to_json() for plan in plans]}, lines, as_json=as_json)
         require_repairable(plans)
         return
+    show_live_line(f"repair: writing {counted} …")
     repaired = write_repairs(plans, output_dir, env, replace_files=replace)
+    show_live_line("")
     documents = []
     for wheel in repaired:
         for line in wheel.plan.describe():

@@ -45,7 +45,7 @@ _DT_VERDEF, _DT_VERDEFNUM, _DT_VERNEED, _DT_VERNEEDNUM = 0x6FFFFFFC, 0x6FFFFFFD,
 # entries whose value is a place in the string table
 _DT_NAMES = {1, 14, _DT_RPATH, _DT_RUNPATH, 0x6FFFFEFC, 0x6FFFFEFB, 0x6FFFFEFA, 0x7FFFFFFD, 0x7FFFFFFF}
 _READ_PIECE = 1 << 20
-_MOST_LINKS = 1 << 16  # of a list in a file, so that one that leads back to itself ends
+_MOST_LINKS = 1 << 12  # of a list in a file, so that one that leads back to itself ends
 
 ELF_ARCHITECTURES: Mapping[int, str] = {62: "x86_64", 183: "aarch64"}
 """Machines that HIP has hosts for, as platform tags spell them."""
@@ -351,33 +351,38 @@ class _DynamicReader:
 
     def _read_needs(self) -> Iterator[tuple[int, int]]:
         """Yield places of names: of a library, and of a version that it must have."""
-        offset, count = self._find_offset(self._values.get(_DT_VERNEED)), self._values.get(_DT_VERNEEDNUM, 0)
-        for _ in range(min(count, _MOST_LINKS) if offset is not None else 0):
-            assert offset is not None
-            _, versions, library, first, following = self._unpack(_VERNEED, offset)
-            at = offset + first
-            for _ in range(versions):
-                _, _, _, name, next_version = self._unpack(_VERNAUX, at)
+        for at, (_, count, library, first, _) in self._walk(_DT_VERNEED, _DT_VERNEEDNUM, _VERNEED):
+            place = at + first
+            for _ in range(count):
+                _, _, _, name, following = self._unpack(_VERNAUX, place)
                 yield library, name
-                at += next_version
-            if not following:
-                break
-            offset += following
+                if not following:
+                    break
+                place += following
 
     def _read_definitions(self) -> Iterator[int]:
         """Yield places of the names of versions that the library itself defines."""
-        offset, count = self._find_offset(self._values.get(_DT_VERDEF)), self._values.get(_DT_VERDEFNUM, 0)
-        for _ in range(min(count, _MOST_LINKS) if offset is not None else 0):
-            assert offset is not None
-            _, _, _, names, _, first, following = self._unpack(_VERDEF, offset)
-            at = offset + first
-            for _ in range(names):
-                name, next_name = self._unpack(_VERDAUX, at)
+        for at, (_, _, _, count, _, first, _) in self._walk(_DT_VERDEF, _DT_VERDEFNUM, _VERDEF):
+            place = at + first
+            for _ in range(count):
+                name, following = self._unpack(_VERDAUX, place)
                 yield name
-                at += next_name
-            if not following:
+                if not following:
+                    break
+                place += following
+
+    def _walk(self, table: int, number: int, form: struct.Struct) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Yield the entries of a list that each say how far off the next is, with where they are."""
+        at, count = self._find_offset(self._values.get(table)), self._values.get(number, 0)
+        for done in range(count if at is not None else 0):
+            if done == _MOST_LINKS:
+                raise self._span.make_fault(f"{count} tables of symbol versions are too many")
+            assert at is not None
+            entry = self._unpack(form, at)
+            yield at, entry
+            if not entry[-1]:
                 break
-            offset += following
+            at += entry[-1]
 
     def _unpack(self, form: struct.Struct, offset: int) -> tuple[int, ...]:
         return self._span.unpack_numbers(form, offset, "the table of symbol versions")
