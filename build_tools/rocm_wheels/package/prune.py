@@ -416,7 +416,7 @@ def _prune_content(
     kept = _parse_entries(name for bundle in bundles for name in bundle.kept)
     removed = _parse_entries(name for bundle in bundles for name in bundle.dropped)
     targets = _format_targets(kept | removed)
-    if all(bundle.content is None for bundle in bundles):
+    if not any(bundle.is_changed for bundle in bundles):
         return _Outcome(targets, ())
     if held.is_whole_file and not kept:
         return _Outcome(targets, None)
@@ -436,10 +436,7 @@ def _make_pieces(
     if len(repacked) != 1:
         raise PackageError(f"{place}: {format_count(len(repacked), 'section')} with device code, not one")
     span, begin = held.bundle_spans[0], held.section_begin
-    chunks: list[tuple[int, FilePiece]] = []
-    for bundle in repacked[0]:
-        old = span.data[bundle.begin : bundle.begin + bundle.room]
-        chunks.append((bundle.begin, old if bundle.content is None else bundle.content))
+    chunks = [chunk for bundle in repacked[0] for chunk in bundle.chunks]
     if held.is_whole_file:
         end = chunks[-1][0] + len(chunks[-1][1])
         return replace_section(data[:end], 0, end, chunks)

@@ -64,19 +64,24 @@ class _Segment:
 
 
 def replace_section(
-    data: memoryview, begin: int, size: int, chunks: Sequence[tuple[int, bytes | memoryview]]
+    data: memoryview, begin: int, size: int, chunks: Sequence[tuple[int, FilePiece]]
 ) -> list[FilePiece]:
     """Return a file with ``chunks`` (offset in the section, bytes) in a section, and zeros in its rest."""
-    pieces: list[FilePiece] = [data[:begin]]
+    return [data[:begin], *fill_gaps([*chunks, (size, b"")]), data[begin + size :]]
+
+
+def fill_gaps(chunks: Sequence[tuple[int, FilePiece]]) -> list[FilePiece]:
+    """Return bytes by their offset as pieces one after another, with zeros between them."""
+    pieces: list[FilePiece] = []
     at = 0
     for offset, content in chunks:
         pieces += [bytes(offset - at), content]
         at = offset + len(content)
-    return [*pieces, bytes(size - at), data[begin + size :]]
+    return pieces
 
 
 def cut_section_pages(
-    data: memoryview, name: str, begin: int, size: int, chunks: Sequence[tuple[int, bytes | memoryview]]
+    data: memoryview, name: str, begin: int, size: int, chunks: Sequence[tuple[int, FilePiece]]
 ) -> list[FilePiece] | None:
     """Return what ``replace_section`` does without its pages of zeros; None when none can be given back.
 
@@ -122,7 +127,7 @@ def cut_section_pages(
 def _find_holes(
     begin: int,
     size: int,
-    chunks: Sequence[tuple[int, bytes | memoryview]],
+    chunks: Sequence[tuple[int, FilePiece]],
     page: int,
     owner: _Segment,
 ) -> Iterator[_Hole]:

@@ -370,25 +370,20 @@ def skip_zeros(span: BinarySpan, at: int) -> int:
     return at
 
 
-def pack_bundle(entries: Sequence[tuple[str, memoryview]], alignment: int) -> bytes:
-    """Return a plain bundle of entries (ID, content) in this order; content begins at ``alignment``."""
+def lay_out_bundle(entries: Sequence[tuple[str, int]], alignment: int) -> tuple[bytes, list[int]]:
+    """Return the table of a plain bundle, and where the content of its entries (ID, size) goes, in order."""
     table_size = len(PLAIN_BUNDLE_MAGIC) + _COUNT.size
     table_size += sum(_ENTRY.size + len(name.encode()) for name, _ in entries)
     at = -(-table_size // alignment) * alignment
     table, places = [PLAIN_BUNDLE_MAGIC, _COUNT.pack(len(entries))], []
-    for name, content in entries:
-        if content:
+    for name, size in entries:
+        if size:
             at = -(-at // alignment) * alignment
         raw = name.encode()
-        table += [_ENTRY.pack(at, len(content), len(raw)), raw]
+        table += [_ENTRY.pack(at, size, len(raw)), raw]
         places.append(at)
-        at += len(content)
-    bundle = bytearray(at)
-    head = b"".join(table)
-    bundle[: len(head)] = head
-    for place, (_, content) in zip(places, entries, strict=True):
-        bundle[place : place + len(content)] = content
-    return bytes(bundle)
+        at += size
+    return b"".join(table), places
 
 
 def pack_compressed_bundle(stream: bytes, old: CompressedBundle, *, size: int, hash8: bytes) -> bytes:

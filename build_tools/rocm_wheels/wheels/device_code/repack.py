@@ -20,14 +20,15 @@ from rocm_wheels.wheels.device_code.bundles import (
     PLAIN_BUNDLE_MAGIC,
     CompressedBundle,
     StoredBundle,
+    lay_out_bundle,
     make_no_bundle_error,
-    pack_bundle,
     pack_compressed_bundle,
     read_entries,
     read_lead,
     skip_zeros,
 )
 from rocm_wheels.wheels.elf import BinarySpan
+from rocm_wheels.wheels.elf_pages import FilePiece, fill_gaps
 
 # clang: level 3 with long matches (clang/lib/Driver/OffloadBundler.cpp); ours must not be longer than its own
 _ZSTD_LEVELS = (3, 9, 19)
@@ -39,15 +40,13 @@ ChooseEntries = Callable[[Sequence[str]], Collection[str]]
 
 @dataclass(frozen=True)
 class RepackedBundle:
-    """A bundle where it was: ``begin`` counts in the section, ``room`` is how long the old one was.
+    """A bundle where it was: ``chunks`` are its bytes by their offset in the section; zeros are between them.
 
-    ``content`` is the new bundle, None when nothing left it; ``kept`` and ``dropped`` are the IDs of its
-    entries that have content, those of the host left out.
+    ``kept`` and ``dropped`` are the IDs of its entries that have content, those of the host left out.
     """
 
-    begin: int
-    room: int
-    content: bytes | None
+    chunks: tuple[tuple[int, FilePiece], ...]
+    is_changed: bool
     kept: tuple[str, ...]
     dropped: tuple[str, ...]
 
@@ -97,16 +96,17 @@ def _repack_bundle(place: _Place, *, choose: ChooseEntries) -> RepackedBundle:
     kept = tuple(name for name, _, size in staying if size and not _is_host(name))
     names = {name for name, _, _ in staying}
     dropped = tuple(name for name, _, size, _ in rows if size and name not in names)
-    room = len(bundle)
     if len(staying) == len(rows):
-        return RepackedBundle(place.begin, room, None, kept, dropped)
+        return RepackedBundle(((place.begin, bundle.data),), False, kept, dropped)
     alignment = _find_alignment([offset for _, offset, size, _ in rows if size])
-    content = pack_bundle(
-        [(name, plain.data[offset : offset + size]) for name, offset, size in staying], alignment
-    )
+    table, places = lay_out_bundle([(name, size) for name, _, size in staying], alignment)
+    chunks: list[tuple[int, FilePiece]] = [(0, table)]
+    for at, (_, offset, size) in zip(places, staying, strict=True):
+        if size:
+            chunks.append((at, plain.data[offset : offset + size]))
     if packed is not None:
-        content = _compress_bundle(content, packed, bundle)
-    return RepackedBundle(place.begin, room, content, kept, dropped)
+        chunks = [(0, _compress_bundle(b"".join(fill_gaps(chunks)), packed, bundle))]
+    return RepackedBundle(tuple((place.begin + at, chunk) for at, chunk in chunks), True, kept, dropped)
 
 
 def inflate_bundle(packed: CompressedBundle, bundle: BinarySpan) -> memoryview:
