@@ -324,7 +324,9 @@ def test_debug_sections_go_to_an_archive(world: World, run: Run) -> None:
     names = list(contents(Path(repaired["debug_archive"])))
     assert names == ["torch/lib/libtorch_hip.so.debug"]
     new = world.read_library(Path(repaired["path"]))
-    assert b".debug_info" not in new.read_bytes() and b".gnu_debuglink" in new.read_bytes()
+    content = new.read_bytes()
+    assert b".debug_info" not in content and b".gnu_debuglink" in content
+    assert b"libtorch_hip.so.debug\0" in content
     ctypes.CDLL(str(world.hip))
     assert ctypes.CDLL(str(new)).f
     assert scan_wheel(Path(repaired["path"])).faults == ()
@@ -361,8 +363,12 @@ def test_device_code_has_no_tag(world: World, run: Run) -> None:
     assert code == 0 and repaired["platforms"] == []
     assert "no libc to compute a tag from" in repaired["notes"][0]
     assert Path(repaired["path"]).read_bytes() == Path(repaired["source"]).read_bytes()
-    code, repaired = run(world.write_torch(**kernels))
+    wheel = world.write_torch(**kernels)
+    code, repaired = run(wheel)
     assert code == 0 and repaired["platforms"]
+    everywhere = shutil.copy(wheel, wheel.with_name("torch-2.9.0-py3-none-any.whl"))
+    code, told = run(everywhere)
+    assert code == 13 and "torch/lib/libtorch_hip.so" in told
 
 
 def test_user_can_say_what_is_there(world: World, run: Run) -> None:

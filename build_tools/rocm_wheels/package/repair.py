@@ -259,14 +259,15 @@ def plan_repairs(
 
 
 def _plan_repair(wheel: Path, offers: PackageOffers, request: RepairRequest) -> RepairPlan:
-    from rocm_wheels.package.repair_linux import plan_linux_repair
+    from rocm_wheels.package.repair_linux import plan_linux_repair, read_libraries
     from rocm_wheels.package.repair_windows import plan_windows_repair
     from rocm_wheels.package.required_packages import read_wheel_platform
 
     platform = read_wheel_platform(wheel)
     if platform is None:
-        note = "for any machine: it holds no libraries to repair"
-        return RepairPlan(wheel, "any", wheel.name, notes=(note,))
+        libraries, _ = read_libraries(wheel)
+        fault = f"its name says any machine, and it holds {shorten_list(sorted(libraries))}"
+        return RepairPlan(wheel, "any", wheel.name, faults=(fault,) if libraries else ())
     if platform.system == "windows":
         return plan_windows_repair(wheel, platform, offers, request)
     return plan_linux_repair(wheel, platform, offers, request)

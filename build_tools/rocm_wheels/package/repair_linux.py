@@ -346,7 +346,8 @@ def write_linux_repair(plan: RepairPlan, stage: Path, env: Mapping[str, str]) ->
 
             def change_member(item: tuple[int, LibraryChange]) -> tuple[StoredMember, Path | None]:
                 number, change = item
-                path = place / str(number)
+                path = place / str(number) / posixpath.basename(change.member)
+                path.parent.mkdir()
                 archive.extract(entries[change.member], path)
                 debug = _strip_library(path, change.member, env) if change.strips else None
                 _change_library(path, change, env)
@@ -458,18 +459,20 @@ def _write_debug_archive(path: Path, files: Mapping[str, Path]) -> None:
 def _graft_libraries(plan: RepairPlan, wheel: Path, work: Path, env: Mapping[str, str]) -> Path:
     """Have auditwheel take libraries into a wheel; it finds those of the plan, and no others.
 
-    Its search path is that of the folders alone: what a machine has on LD_LIBRARY_PATH, as an SDK, is not
-    looked at. PackageError when it took anything else.
+    Its search path is a folder with links to these: what a machine has on LD_LIBRARY_PATH, as an SDK, is
+    not looked at. PackageError when it took anything else.
     """
-    folders = list(dict.fromkeys(str(graft.source.parent.absolute()) for graft in plan.grafts))
+    libraries = work / "libraries"
+    libraries.mkdir()
+    for graft in plan.grafts:  # these very files, whatever else lies beside them
+        (libraries / graft.library).symlink_to(graft.source.resolve())
     tools = [str(Path(sys.executable).parent), env.get("PATH", "")]
     tool_env = {
-        **env,
+        **{name: value for name, value in env.items() if not name.startswith("AUDITWHEEL_")},
         "PATH": ":".join(tools),
-        "LD_LIBRARY_PATH": ":".join(folders),
+        "LD_LIBRARY_PATH": str(libraries),
         "SOURCE_DATE_EPOCH": env.get("SOURCE_DATE_EPOCH", str(DEFAULT_EPOCH)),
     }
-    tool_env.pop("AUDITWHEEL_LD_LIBRARY_PATH", None)
     target = work / "grafted"
     words = [sys.executable, "-m", "auditwheel", "repair", "--only-plat", "--wheel-dir", str(target)]
     platform = (plan.platforms or tuple(plan.file_name.removesuffix(".whl").split("-")[-1].split(".")))[0]

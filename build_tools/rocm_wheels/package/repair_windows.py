@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -148,9 +149,12 @@ def _read_file_imports(path: Path) -> list[str]:
 
 def write_windows_repair(plan: RepairPlan, stage: Path, env: Mapping[str, str]) -> Path:
     """Have delvewheel graft what was planned, and nothing else; PackageError when it took anything else."""
-    folders = list(dict.fromkeys(str(graft.source.parent.absolute()) for graft in plan.grafts))
+    libraries = stage / "libraries"
+    libraries.mkdir()
+    for graft in plan.grafts:  # these very files, whatever else lies beside them
+        shutil.copy(graft.source, libraries)
     words = [sys.executable, "-m", "delvewheel", "repair", "--analyze-existing", "--ignore-existing"]
-    words += ["--no-mangle-all", "--add-path", os.pathsep.join(folders), "--wheel-dir", str(stage)]
+    words += ["--no-mangle-all", "--add-path", str(libraries), "--wheel-dir", str(stage)]
     if plan.excluded:
         words += ["--exclude", os.pathsep.join(sorted(plan.excluded))]
     tool_env = {**env, "SOURCE_DATE_EPOCH": env.get("SOURCE_DATE_EPOCH", str(DEFAULT_EPOCH))}

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PathDistribution, distributions
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
@@ -141,6 +142,7 @@ class PackageOffers:
     def __init__(self, packages: Iterable[OfferedPackage]) -> None:
         self._packages = list(packages)
         self._requirements: dict[str, tuple[str, ...]] = {}
+        self._lock = Lock()
         self._libraries: dict[tuple[str, str], dict[str, str]] = {}
 
     @classmethod
@@ -202,9 +204,10 @@ class PackageOffers:
     def get_libraries(self, package: OfferedPackage, system: str) -> dict[str, str]:
         """Return the libraries of a package; read once."""
         key = package.origin, system
-        if key not in self._libraries:
-            self._libraries[key] = package.read_libraries(system)
-        return self._libraries[key]
+        with self._lock:  # reading uses all cores already
+            if key not in self._libraries:
+                self._libraries[key] = package.read_libraries(system)
+            return self._libraries[key]
 
     def _get_requirements(self, package: OfferedPackage) -> tuple[str, ...]:
         if package.origin not in self._requirements:
