@@ -218,9 +218,18 @@ def test_stray_library_and_what_it_needs_are_grafted(
     stray = compile_library(
         strays, "libstray.so.1", str(deep), source="int deep(void); int stray(void) { return deep(); }"
     )
-    wheel = world.write_torch(str(stray), f"-Wl,-rpath,{strays}")
+    beside = compile_library(world.folder / "beside", "libbeside.so", source="int beside(void) { return 1; }")
+    deep.rename(strays / "libdeep.so.2.0.1")
+    deep.symlink_to("libdeep.so.2.0.1")
+    wheel = world.write_torch(
+        str(stray),
+        str(beside),  # in the wheel, and no run path leads to it: torch loads such libraries by their paths
+        f"-Wl,-rpath,{strays}",
+        **{"torch/lib/libbeside.so": beside.read_bytes()},
+    )
     monkeypatch.setenv("LD_LIBRARY_PATH", str(world.sdk))
-    code, repaired = run(wheel, "--library-dir", strays)
+    monkeypatch.chdir(world.folder)
+    code, repaired = run(wheel, "--library-dir", "strays", "--output-dir", "out")
     assert code == 0
     assert [graft["library"] for graft in repaired["grafts"]] == ["libdeep.so.2", "libstray.so.1"]
     assert repaired["grafts"][1]["needed_by"] == ["torch/lib/libtorch_hip.so"]
@@ -236,7 +245,8 @@ def test_stray_library_and_what_it_needs_are_grafted(
         archive.extractall(unpacked)
     shutil.rmtree(strays)
     library = unpacked / "torch" / "lib" / "libtorch_hip.so"
-    script = f"import ctypes as c; c.CDLL({str(world.hip)!r}); print(c.CDLL({str(library)!r}).stray())"
+    first = [str(world.hip), str(library.with_name("libbeside.so"))]
+    script = f"import ctypes as c; [c.CDLL(p) for p in {first}]; print(c.CDLL({str(library)!r}).stray())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout == "42\n", done.stderr
 

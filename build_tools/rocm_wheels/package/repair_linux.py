@@ -248,9 +248,7 @@ def _collect_needs(
     policy: Policy,
     around: Surroundings,
 ) -> Needs:
-    inside = {binary.loader.soname for binary in binaries.values()} | {
-        posixpath.basename(member) for member in binaries
-    }
+    inside = list_own_names(binaries)
     needed_by: dict[str, list[str]] = {}
     for member, binary in [*sorted(binaries.items()), *sorted(grafted.items())]:
         for library in binary.loader.needed:
@@ -274,6 +272,12 @@ def _collect_needs(
                 " --library-dir names a folder to graft it from"
             )
     return Needs(policy, tuple(grafts), excluded, tuple(faults))
+
+
+def list_own_names(binaries: Mapping[str, HostBinary]) -> set[str]:
+    """Return the names that others can need the libraries of a wheel by."""
+    sonames = {binary.loader.soname for binary in binaries.values() if binary.loader.soname}
+    return sonames | {posixpath.basename(member) for member in binaries}
 
 
 def _find_library(library: str, around: Surroundings) -> Path | None:
@@ -462,7 +466,7 @@ def _graft_libraries(plan: RepairPlan, wheel: Path, work: Path, env: Mapping[str
     Its search path is a folder with links to these: what a machine has on LD_LIBRARY_PATH, as an SDK, is
     not looked at. PackageError when it took anything else.
     """
-    libraries = work / "libraries"
+    libraries = work.absolute() / "libraries"
     libraries.mkdir()
     for graft in plan.grafts:  # these very files, whatever else lies beside them
         (libraries / graft.library).symlink_to(graft.source.resolve())
@@ -476,15 +480,18 @@ def _graft_libraries(plan: RepairPlan, wheel: Path, work: Path, env: Mapping[str
     target = work / "grafted"
     words = [sys.executable, "-m", "auditwheel", "repair", "--only-plat", "--wheel-dir", str(target)]
     platform = (plan.platforms or tuple(plan.file_name.removesuffix(".whl").split("-")[-1].split(".")))[0]
-    words += ["--plat", platform, *(word for name in sorted(plan.excluded) for word in ("--exclude", name))]
+    before, _ = read_libraries(wheel)
+    # a library of the wheel that only its SONAME leads to is no run path away: auditwheel would look for it
+    inside = list_own_names({name: library.binary for name, library in before.items()})
+    outside = sorted({*plan.excluded, *inside})
+    words += ["--plat", platform, *(word for name in outside for word in ("--exclude", name))]
     capture_output(
         [*words, wheel], env=tool_env, check=PackageError, timeout=None, description="auditwheel repair"
     )
     (grafted,) = target.glob("*.whl")
-    before, _ = read_libraries(wheel)
     after, _ = read_libraries(grafted)
     taken = sorted(_strip_hash(posixpath.basename(name)) for name in after.keys() - before.keys())
-    if taken != sorted(graft.library for graft in plan.grafts):
+    if taken != sorted(graft.source.resolve().name for graft in plan.grafts):
         raise PackageError(f"auditwheel took {', '.join(taken) or 'nothing'} into {plan.source.name}")
     return grafted
 

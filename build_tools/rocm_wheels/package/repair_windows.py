@@ -149,7 +149,7 @@ def _read_file_imports(path: Path) -> list[str]:
 
 def write_windows_repair(plan: RepairPlan, stage: Path, env: Mapping[str, str]) -> Path:
     """Have delvewheel graft what was planned, and nothing else; PackageError when it took anything else."""
-    libraries = stage / "libraries"
+    libraries = stage.absolute() / "libraries"
     libraries.mkdir()
     for graft in plan.grafts:  # these very files, whatever else lies beside them
         shutil.copy(graft.source, libraries)
@@ -163,7 +163,7 @@ def write_windows_repair(plan: RepairPlan, stage: Path, env: Mapping[str, str]) 
     )
     repaired = stage / plan.file_name
     taken = _list_added_dlls(plan.source, repaired)
-    if taken != sorted(graft.library for graft in plan.grafts):
+    if taken != sorted(graft.source.name.lower() for graft in plan.grafts):
         raise PackageError(f"delvewheel took {', '.join(taken) or 'nothing'} into {plan.source.name}")
     return repaired
 
