@@ -41,14 +41,22 @@ FEW = 4
 # that no worker is left with a long one at the end; where in the list exactly says only how even the end is.
 LONG = (
     *SHARED[0],
+    "test_workflows_run",
     *SHARED[1],
-    *("test_workflows_run", "test_slurm_real", "test_patches", "test_lock", "test_torch_across_pythons"),
-    *("test_checkout_killed", "test_patches_killed", "test_checkout", "test_index", "test_submodules"),
-    *("test_build_trees", "test_status", "test_checkout_triton_vision_apex", "test_wheel_rewrite_installs"),
-    *("test_clean", "test_sources_names", "test_quickstart", "test_hipify"),
-    *("test_mirrors", "test_smoke_tests", "test_network", "test_views", "test_build_locked"),
-    *("test_checkout_several", "test_checkout_locked", "test_sources_wrong_inputs", "test_stage"),
-    *("test_static_checks", "test_promote"),
+    *("test_slurm_real", "test_torch_across_pythons", "test_patches", "test_checkout_killed"),
+    *("test_quickstart", "test_checkout", "test_lock", "test_static_checks", "test_submodules"),
+    *(
+        "test_build_trees",
+        "test_status",
+        "test_sources_wrong_inputs",
+        "test_selftest",
+        "test_compiler_caches",
+    ),
+    *("test_views_platforms", "test_patches_killed", "test_hipify", "test_install", "test_python_packages"),
+    *("test_index", "test_smoke_tests", "test_mirrors", "test_fetch_artifacts", "test_sdk_install"),
+    *("test_sources_names", "test_network", "test_promote", "test_checkout_several", "test_torch_tests_run"),
+    *("test_views", "test_wheel_rewrite_installs", "test_real_torch", "test_build_locked", "test_stage"),
+    *("test_checkout_triton_vision_apex", "test_clean", "test_checkout_locked"),
 )
 
 
@@ -70,11 +78,13 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the long modules where several workers share the suite, and always with the demo itself."""
-    order = LONG if hasattr(config, "workerinput") else SHARED[0]
+    shared = hasattr(config, "workerinput")
+    order = LONG if shared else SHARED[0]
     rank = {INTEGRATION / f"{name}.py": n for n, name in enumerate(order)}
     if gone := [path.name for path in rank if not path.exists()]:
         raise pytest.UsageError(f"tests/conftest.py orders modules that are not there: {', '.join(gone)}")
-    items.sort(key=lambda item: rank.get(item.path, len(rank)))
+    # workers then take what is left of integration, and at the end the units, which take a second
+    items.sort(key=lambda item: rank.get(item.path, len(rank) + (shared and item.path.parent != INTEGRATION)))
 
 
 @pytest.fixture(
