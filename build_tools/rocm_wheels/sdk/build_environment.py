@@ -392,24 +392,23 @@ def _write_overrides(without: Sequence[str]) -> Iterator[list[str]]:
 
 
 def install_wheel(
-    environment: BuildEnvironment,
-    wheel: Path,
-    *,
-    env: Mapping[str, str],
-    on_line: OnLine = None,
-    dependencies: bool = False,
-    source: PackageSource | None = None,
+    environment: BuildEnvironment, wheel: Path, *, env: Mapping[str, str], on_line: OnLine = None
 ) -> None:
-    """Install one wheel in place of what there is of that name, the same version included.
+    """Install one wheel in place of what there is of that name, the same version included; no index is asked.
 
-    Without ``dependencies`` no index is asked; with them, what is installed and fits stays.
+    The installer's cache is for this once, in the environment: it would keep an unpacked copy of each wheel
+    that was ever built, gigabytes of a torch.
     """
-    name = wheel.name.split("-")[0].replace("_", "-")
-    how = ["--reinstall-package", name] if dependencies else ["--reinstall", "--no-deps", "--no-index"]
-    pip_install(
-        environment.python, [*how, str(wheel.resolve())], source or PackageSource(), env,
-        activity=f"installing {wheel.name}", cwd=environment.prefix, on_line=on_line,
-    )  # fmt: skip
+    cache = environment.prefix / ".wheel-cache"
+    shutil.rmtree(cache, ignore_errors=True)  # of an installer that was killed
+    try:
+        pip_install(
+            environment.python, ["--reinstall", "--no-deps", "--no-index", str(wheel.resolve())],
+            PackageSource(cache_dir=cache), env,
+            activity=f"installing {wheel.name}", cwd=environment.prefix, on_line=on_line,
+        )  # fmt: skip
+    finally:
+        shutil.rmtree(cache, ignore_errors=True)
 
 
 def uninstall_distribution(
