@@ -362,6 +362,18 @@ def test_tag_can_be_asked_for_and_is_not_made_up(world: World, run: Run) -> None
     assert code == 0 and repaired["platforms"] == [f"manylinux_2_39_{MACHINE}"]
 
 
+@pytest.mark.skipif(MACHINE != "x86_64", reason="manylinux1 is of x86_64")
+def test_right_tags_in_another_order_stay(world: World, run: Run) -> None:
+    draft = Draft("plain", "1.0", "cp311-cp311-manylinux1_x86_64.manylinux_2_5_x86_64")
+    library = compile_library(world.folder / "plain", "libplain.so", source="int f(void) { return 1; }")
+    draft.members = {"plain/libplain.so": library.read_bytes()}
+    wheel = draft.write(world.folder)
+    code, repaired = run(wheel)
+    assert code == 0 and repaired["platforms"] == []
+    path = Path(repaired["path"])
+    assert path.name == wheel.name and path.read_bytes() == wheel.read_bytes()
+
+
 def test_device_code_has_no_tag(world: World, run: Run) -> None:
     kernels = {
         "torch/k.hsaco": elf_header(224, 0x4C) + b"kernel code",

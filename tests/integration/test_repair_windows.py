@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 import subprocess
 import sys
 import zipfile
@@ -179,6 +180,18 @@ def test_imports_are_those_that_pefile_reads(world: World) -> None:
     names = tuple(entry.dll.decode() for entry in oracle.DIRECTORY_ENTRY_IMPORT)
     assert read_pe_imports(memoryview(content), "x") == names == ("amdhip64_7.dll",)
     assert read_pe_imports(memoryview(b"MZ"), "x") is None
+    delayed = bytearray(content)
+    section = max(oracle.sections, key=lambda row: row.SizeOfRawData - row.Misc_VirtualSize)
+    place = section.Misc_VirtualSize + 7 & ~7  # in what pads the section in the file
+    address, offset = section.VirtualAddress + place, section.PointerToRawData + place
+    thunks = address + 96
+    table = struct.pack("<8I32x", 1, address + 64, 0, thunks, thunks, 0, 0, 0)
+    table += b"Later.dll".ljust(32, b"\0") + struct.pack("<QQ", 1 << 63 | 1, 0)  # by its number 1
+    delayed[offset : offset + len(table)] = table
+    directory = oracle.OPTIONAL_HEADER.DATA_DIRECTORY[13].get_file_offset()
+    delayed[directory : directory + 8] = struct.pack("<II", address, 64)
+    assert [e.dll for e in pefile.PE(data=bytes(delayed)).DIRECTORY_ENTRY_DELAY_IMPORT] == [b"Later.dll"]
+    assert read_pe_imports(memoryview(delayed), "x") == ("amdhip64_7.dll", "Later.dll")
     for size in range(64, len(content), 97):
         try:
             read_pe_imports(memoryview(content)[:size], "x")

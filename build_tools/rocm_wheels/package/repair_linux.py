@@ -109,13 +109,15 @@ def plan_linux_repair(
     changes, faults = _plan_changes(libraries, around)
     policy = needs.policy
     platforms: tuple[str, ...] = (policy.name, *policy.aliases)
-    edited = get_edited_name(wheel.name, WheelEdit(platforms=platforms))
+    if set(platforms) == set(platform.fields.platform.split(".")):
+        platforms = ()
+    edited = get_edited_name(wheel.name, WheelEdit(platforms=platforms or None))
     strips = any(change.strips for change in changes)
     return RepairPlan(
         source=wheel,
         system="linux",
         file_name=edited,
-        platforms=() if set(platforms) == set(platform.fields.platform.split(".")) else platforms,
+        platforms=platforms,
         reason=_explain_policy(policies, policy, binaries),
         changes=changes,
         grafts=needs.grafts,
@@ -128,20 +130,16 @@ def plan_linux_repair(
 
 def read_libraries(wheel: Path) -> tuple[dict[str, ReadLibrary], bool]:
     """Read a wheel once: its host libraries by member, and whether it holds device code beside them."""
-
-    def choose(name: str, head: bytes) -> Callable[[memoryview], ReadLibrary | None] | None:
-        return (lambda data: _read_library(data, name)) if head.startswith(b"\x7fELF") else None
-
     holds_code = False
 
-    def choose_and_note(name: str, head: bytes) -> Callable[[memoryview], ReadLibrary | None] | None:
+    def choose(name: str, head: bytes) -> Callable[[memoryview], ReadLibrary | None] | None:
         nonlocal holds_code
         holds_code = holds_code or may_hold_code(name, head)
-        return choose(name, head)
+        return (lambda data: _read_library(data, name)) if head.startswith(b"\x7fELF") else None
 
     with WheelArchive.open(wheel) as archive:
         archive.require_sound()
-        contents = archive.read_all(choose_and_note, digest=False)
+        contents = archive.read_all(choose, digest=False)
     if faults := [content.fault for content in contents if content.fault]:
         raise DataError(faults[0])
     return {content.name: content.result for content in contents if content.result}, holds_code

@@ -180,10 +180,10 @@ class PackageOffers:
             if package is None:
                 missing.append(text)
                 continue
-            for wanted_extra in ("", *sorted(requirement.extras)):
-                if (package.name, wanted_extra) not in reached:
-                    reached[package.name, wanted_extra] = package
-                    waiting += [(line, wanted_extra) for line in self._get_requirements(package)]
+            for own_extra in ("", *sorted(requirement.extras)):
+                if (package.name, own_extra) not in reached:
+                    reached[package.name, own_extra] = package
+                    waiting += [(line, own_extra) for line in self._get_requirements(package)]
         packages = tuple({package.name: package for package in reached.values()}.values())
         libraries: dict[str, str] = {}
         owners: dict[str, str] = {}
