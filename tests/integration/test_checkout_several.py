@@ -167,8 +167,9 @@ def test_an_interruption_ends_what_waits(world: World, tmp_path: Path) -> None:
             while said not in (line := child.stderr.readline()):
                 assert line
             child.send_signal(signal.SIGTERM)  # as Ctrl-C, and never ignored
-            child.communicate(timeout=60)
+            _, rest = child.communicate(timeout=60)
             assert child.returncode == 130, "and not that of what it waited for"
+            assert "(3 of " not in rest, "at once, not when all attempts have failed"
 
 
 # what is given → what is said, exit code; the disk is as it was

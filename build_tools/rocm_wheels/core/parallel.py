@@ -16,6 +16,10 @@ from rocm_wheels.core.process import block_new_work, end_all_processes
 ItemT = TypeVar("ItemT")
 WorkResultT = TypeVar("WorkResultT")
 
+# a signal that comes while the main thread passes the interpreter's lock on to another one, on its way into a
+# wait, does not cut that wait: Python heeds it when the wait is over
+_SIGNAL_SECONDS = 0.2
+
 ResultAndMore = tuple[WorkResultT, Iterable[ItemT]]
 
 
@@ -53,7 +57,7 @@ def run_growing_work(
                 while waiting and not failed and len(running) < max(jobs, 1):
                     number, item = waiting.pop(0)
                     running[pool.submit(copy_context().run, work, item)] = number
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                done, _ = wait(running, timeout=_SIGNAL_SECONDS, return_when=FIRST_COMPLETED)
                 for future in done:
                     number = running.pop(future)
                     cause = future.exception()
