@@ -108,6 +108,11 @@ def test_changed_inputs_make_it_anew(spec: EnvironmentSpec, tmp_path: Path) -> N
     write_wheel(plan, core.parent)
     assert ensure(spec, tmp_path).created
     assert list(made.prefix.glob("lib/python*/site-packages/rebuilt.py"))
+    # without a network as well
+    core.unlink()
+    write_wheel(replace(plan, files={"again.py": PlannedMember(b"")}), core.parent)
+    assert ensure_environment(spec, Workspace(tmp_path / "work"), NO_NETWORK).created
+    assert list(made.prefix.glob("lib/python*/site-packages/again.py"))
 
 
 def test_each_target_family_gets_its_own_build_of_rocm(spec: EnvironmentSpec, tmp_path: Path) -> None:

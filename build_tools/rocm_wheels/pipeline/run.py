@@ -144,8 +144,8 @@ def build_wheels(
         checked.request.work, purpose="build", tip=f"{WAIT_TIP}, or give this run another --work-dir"
     ):
         _end_orphans(Workspace(checked.request.work))
-        if checked.locked is None:  # else the trees are as they were left
-            hipify_stale_sources(checked.projects, checked.request.sources, checked.env)
+        identities = checked.locked.identities if checked.locked is not None else {}
+        hipify_stale_sources(checked.projects, checked.request.sources, checked.env, identities)
         planned = plan_run(checked)
         if all(step.verdict in ("skip", "left out") for step in planned.plan):
             outcomes = {

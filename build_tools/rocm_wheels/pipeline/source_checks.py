@@ -46,12 +46,20 @@ if TYPE_CHECKING:
 
 
 def hipify_stale_sources(
-    projects: Sequence[Project], sources: Mapping[str, Path], env: Mapping[str, str]
+    projects: Sequence[Project],
+    sources: Mapping[str, Path],
+    env: Mapping[str, str],
+    identities: Mapping[str, TreeIdentity],
 ) -> None:
-    """Hipify what changed in the trees of projects. Raises SourceError for one that is hipified no more."""
+    """Hipify what changed in the trees of projects. Raises SourceError for one that is hipified no more.
+
+    ``identities`` of trees that were just looked at: as a lock wants them. Edited, built and put back, such a
+    tree is hipified again without a change.
+    """
     for project in projects:
         tree = sources[project.name]
-        state = read_hipify_state(project, tree, env)
+        identity = identities.get(project.name)
+        state = read_hipify_state(project, tree, env, identity.tree if identity is not None else "")
         if state == "no":
             raise not_hipified_error(project, tree)
         if state == "stale":
@@ -83,12 +91,15 @@ def refuse_stale_source(project: Project, tree: Path, env: Mapping[str, str]) ->
         )
 
 
-def read_hipify_state(project: Project, tree: Path, env: Mapping[str, str]) -> str:
-    """Say whether a project's tree is hipified, as ``check_hipify`` does; of no checkout nothing is known."""
+def read_hipify_state(project: Project, tree: Path, env: Mapping[str, str], whole: str = "") -> str:
+    """Say whether a project's tree is hipified, as ``check_hipify`` does; of no checkout nothing is known.
+
+    ``whole``: the digest of the tree, if it is known already.
+    """
     if project.hipify.by != "script" or not (tree / ".git").exists():
         return "unknown"
     return check_hipify(
-        project, disable_private_filters(Git(tree, env, variables={"GIT_OPTIONAL_LOCKS": "0"}))
+        project, disable_private_filters(Git(tree, env, variables={"GIT_OPTIONAL_LOCKS": "0"})), whole
     )
 
 

@@ -30,7 +30,14 @@ from rocm_wheels.core import (
     write_json_file,
 )
 from rocm_wheels.models import Platform, list_unusable_tools
-from rocm_wheels.sdk.interpreters import PackageSource, locate_python, make_venv, pip_install, pip_uninstall
+from rocm_wheels.sdk.interpreters import (
+    PackageSource,
+    clean_installer_cache,
+    locate_python,
+    make_venv,
+    pip_install,
+    pip_uninstall,
+)
 from rocm_wheels.sdk.rocm_sdk import SHARED_FOLDER, forget_shared_sdk
 
 _FORMAT = 1
@@ -454,6 +461,9 @@ def _install_rocm(
 ) -> None:
     # Packages made anew keep their names and versions: uv's cache must look at the files again.
     refresh = [word for name in spec.local_packages for word in ("--refresh-package", name)]
+    if refresh and env.get("UV_OFFLINE"):  # which uv does not take together
+        refresh = []
+        clean_installer_cache(spec.local_packages, spec.cache_dir, env, cwd=cwd)
     # ROCm's own rocm is built where it is installed, for a target family. uv keeps that build, and
     # would give it out for every other family: it keeps one for each set of such settings.
     family = ["--config-settings-package", f"rocm:target-family={read_target_family(env)}"]

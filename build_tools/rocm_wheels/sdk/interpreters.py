@@ -134,6 +134,14 @@ def pip_uninstall(python: Path, names: Sequence[str], env: Mapping[str, str], *,
     _run_uv(words, env, cwd=cwd, activity=f"removing {', '.join(names)}", on_line=None)
 
 
+def clean_installer_cache(
+    names: Sequence[str], cache_dir: Path | None, env: Mapping[str, str], *, cwd: Path
+) -> None:
+    """Take what the installer's cache has of some packages away."""
+    words = ["cache", "clean", *PackageSource(cache_dir=cache_dir).options, *names]
+    _run_uv(words, env, cwd=cwd, activity=f"removing {', '.join(names)} from uv's cache", on_line=None)
+
+
 def _run_uv(
     words: Sequence[str],
     env: Mapping[str, str],
