@@ -225,6 +225,17 @@ def test_generic_code_goes_where_a_target_has_its_own(
     assert report["targets"] == ["gfx942", "gfx942:xnack+", "gfx942:xnack-", "gfx9-4-generic"]
 
 
+def test_wheels_without_device_code_come_along(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    library = elf({".hip_fatbin": bundle(HOST, code("gfx942"), code("gfx90a"))})
+    source = wheel(tmp_path, {"demo/lib.so": library})
+    plain = wheel(tmp_path, {"demo/__init__.py": b""}, name="demo-1.0-1-py3-none-any.whl")
+    assert prune(source, plain, "--gfx", "gfx942", "-o", tmp_path / "thin", "--json") == 0
+    assert (tmp_path / "thin" / plain.name).read_bytes() == plain.read_bytes()
+    assert prune(plain, "--gfx", "gfx942", "-o", tmp_path / "alone") == 13  # nothing to prune at all
+    assert not (tmp_path / "alone").exists()
+    capfd.readouterr()
+
+
 needs_compiler = pytest.mark.skipif(
     sys.platform != "linux" or shutil.which("cc") is None, reason="links and loads an ELF library"
 )

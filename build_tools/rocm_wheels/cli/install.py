@@ -262,7 +262,7 @@ Examples:
     "--uv/--pip",
     "by_uv",
     default=True,
-    help="Install by uv, which comes with this program [default], or by the pip of the environment.",
+    help="Install by uv [default], or by the pip of the environment; uv resolves for both.",
 )
 @option(
     "--python",

@@ -76,6 +76,9 @@ def prune_command(  # noqa: PLR0917 - click passes them by name
 def _describe_plan(plan: PrunePlan, path: Path | None) -> Iterator[str]:
     pruned = sum(change.action == "pruned" for change in plan.changes)
     dropped = len(plan.changes) - pruned
+    if not plan.targets:
+        yield f"{path or plan.wheel.name}: no device code, copied as it is"
+        return
     yield (
         f"{path or plan.wheel.name}: {' '.join(plan.targets)}; {format_size(plan.before[1])} ->"
         f" {format_size(plan.after[1])} (unpacked {format_size(plan.before[0])} ->"

@@ -8,12 +8,16 @@ late, or starts programs of an extra, calls ``require_extras`` before it begins.
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from rocm_wheels.core.errors import MissingExtraError
 
@@ -61,11 +65,21 @@ def find_uv() -> Path:
         return Path(program)
 
 
+def _find_origin() -> str:
+    """Return what installs us again: the clone or the wheel that we came from, else our name."""
+    try:
+        text = distribution("rocm-wheels").read_text("direct_url.json")
+        address = urlsplit(json.loads(text or "{}").get("url", ""))
+    except (PackageNotFoundError, ValueError):
+        return "rocm-wheels"
+    return url2pathname(address.path) if address.scheme == "file" else "rocm-wheels"
+
+
 def _make_error(purpose: str, missing: Mapping[str, list[str]]) -> MissingExtraError:
     installer = next((line for name, line in _INSTALLERS.items() if Path(sys.prefix, name).is_file()), None)
     modules = ", ".join(dict.fromkeys(name for names in missing.values() for name in names))
     noun = "the extra" if len(missing) == 1 else "the extras"
     return MissingExtraError(
         f"{purpose} needs {noun} {' and '.join(missing)} of rocm-wheels: {modules} not installed",
-        tip=f"{installer or 'pip install'} 'rocm-wheels[{','.join(missing)}]'",
+        tip=f"{installer or 'pip install'} '{_find_origin()}[{','.join(missing)}]'",
     )

@@ -247,7 +247,13 @@ def plan_prune(
     for wheel in wheels:
         require_plain_wheel(wheel)
     work = partial(_plan_wheel, targets=targets, stack=stack, give_back=give_back)
-    return run_in_parallel(work, wheels, jobs=jobs)
+    plans = run_in_parallel(work, wheels, jobs=jobs)
+    if not any(plan.targets for plan in plans):
+        raise PackageError(
+            f"no device code inside: {', '.join(map(str, wheels))}",
+            tip="a wheel whose code is in device wheels is thin already: see `rocm-wheels targets`",
+        )
+    return plans
 
 
 def write_pruned_wheel(plan: PrunePlan, folder: Path) -> RewrittenWheel:
@@ -277,10 +283,7 @@ def _plan_wheel(wheel: Path, *, targets: Sequence[str], stack: ExitStack, give_b
         content = sum(entry.size for entry in archive.members)
         size, packed = archive.size, sum(entry.compressed for entry in archive.members)
     if not pruned.targets:
-        raise PackageError(
-            f"{wheel}: no device code inside",
-            tip="a wheel whose code is in device wheels is thin already: see `rocm-wheels targets`",
-        )
+        return PrunePlan(wheel, (), (), (content, size), (content, size), WheelEdit())
     if missing := target_filter.list_missing():
         raise PackageError(
             f"{wheel} has no code for {', '.join(missing)}", tip=f"it has {' '.join(pruned.targets)}"
