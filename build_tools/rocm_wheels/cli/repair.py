@@ -96,7 +96,7 @@ def repair(  # noqa: PLR0917 - click passes them by name
     """
     from rocm_wheels.core import require_extras
     from rocm_wheels.package import (
-        PackageOffers,
+        PackagePool,
         RepairRequest,
         plan_repairs,
         require_repairable,
@@ -107,7 +107,7 @@ def repair(  # noqa: PLR0917 - click passes them by name
     env = read_environment()
     counted = format_count(len(wheels), "wheel")
     show_live_line(f"repair: reading {counted} …")
-    offers = PackageOffers.collect(wheels, find_links, python.absolute() if python else None, env)
+    offers = PackagePool.collect(wheels, find_links, python.absolute() if python else None, env)
     platform = request.pop("plat")
     plans = plan_repairs(
         wheels,

@@ -27,7 +27,7 @@ from .repair import RepairRequest as RepairRequest
 from .repair import plan_repairs as plan_repairs
 from .repair import require_repairable as require_repairable
 from .repair import write_repairs as write_repairs
-from .required_packages import PackageOffers as PackageOffers
+from .required_packages import PackagePool as PackagePool
 from .variant_stamp import VARIANT_INDEX_SUFFIX as VARIANT_INDEX_SUFFIX
 from .variant_stamp import JoinedDocuments as JoinedDocuments
 from .variant_stamp import RestampRequest as RestampRequest

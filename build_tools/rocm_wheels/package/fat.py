@@ -537,9 +537,9 @@ class _FatMaker:
             if path in ordered or path in above:
                 return
             for need in self._needs.get(path, ()):
-                found = self._find_library(need)
-                if found is not None:
-                    add(found, (*above, path))
+                library = self._find_library(need)
+                if library is not None:
+                    add(library, (*above, path))
             ordered[path] = None
 
         for path in sorted(path for path in self._chosen if self._is_loaded(path)):

@@ -143,8 +143,10 @@ def _runs_on(code: TargetId, target: TargetId) -> bool:
     if code.processor in _PORTABLE:
         return True
     covered = {code.processor, *COMPILER_GENERICS.get(code.processor, ())}
-    asked = dict(target.features)
-    return target.processor in covered and all(asked.get(name, sign) == sign for name, sign in code.features)
+    features = dict(target.features)
+    return target.processor in covered and all(
+        features.get(name, sign) == sign for name, sign in code.features
+    )
 
 
 def parse_label(label: str) -> TargetId | None:

@@ -28,7 +28,7 @@ from rocm_wheels.wheels import parse_wheel_name, require_distinct_targets
 
 if TYPE_CHECKING:
     from rocm_wheels.models import Platform
-    from rocm_wheels.package.required_packages import PackageOffers, RequiredPackages, WheelPlatform
+    from rocm_wheels.package.required_packages import PackagePool, RequiredPackages, WheelPlatform
 
 VcRuntime = Literal["exclude", "graft"]
 
@@ -189,7 +189,7 @@ class Surroundings:
 
     platform: WheelPlatform
     required: RequiredPackages
-    offers: PackageOffers
+    offers: PackagePool
     request: RepairRequest
 
     def find_rocm_owner(self, library: str) -> str | None:
@@ -231,7 +231,7 @@ def shorten_list(names: Sequence[str]) -> str:
 
 
 def plan_repairs(
-    wheels: Sequence[Path], offers: PackageOffers, request: RepairRequest
+    wheels: Sequence[Path], offers: PackagePool, request: RepairRequest
 ) -> tuple[RepairPlan, ...]:
     """Return what becomes of each wheel, in their order; faults are in the plans.
 
@@ -258,7 +258,7 @@ def plan_repairs(
     return tuple(replace(plan, notes=(*plan.notes, *notes)) for plan in plans)
 
 
-def _plan_repair(wheel: Path, offers: PackageOffers, request: RepairRequest) -> RepairPlan:
+def _plan_repair(wheel: Path, offers: PackagePool, request: RepairRequest) -> RepairPlan:
     from rocm_wheels.package.repair_linux import plan_linux_repair, read_libraries
     from rocm_wheels.package.repair_windows import plan_windows_repair
     from rocm_wheels.package.required_packages import read_wheel_platform

@@ -36,7 +36,7 @@ from rocm_wheels.package.repair import (
     Surroundings,
     shorten_list,
 )
-from rocm_wheels.package.required_packages import PackageOffers, WheelPlatform
+from rocm_wheels.package.required_packages import PackagePool, WheelPlatform
 from rocm_wheels.sdk import find_patchelf
 from rocm_wheels.wheels import (
     DEFAULT_EPOCH,
@@ -87,7 +87,7 @@ class Needs:
 
 
 def plan_linux_repair(
-    wheel: Path, platform: WheelPlatform, offers: PackageOffers, request: RepairRequest
+    wheel: Path, platform: WheelPlatform, offers: PackagePool, request: RepairRequest
 ) -> RepairPlan:
     """Read a wheel once, and return what becomes of it; DataError when it cannot be read."""
     libraries, has_code = read_libraries(wheel)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from rocm_wheels.core import DataError, PackageError, capture_output
 from rocm_wheels.package.repair import Graft, RepairPlan, RepairRequest, Surroundings, shorten_list
-from rocm_wheels.package.required_packages import PackageOffers, WheelPlatform
+from rocm_wheels.package.required_packages import PackagePool, WheelPlatform
 from rocm_wheels.wheels import DEFAULT_EPOCH, WheelArchive, read_pe_imports
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _VC_OWNER = "the VC runtime, which torch asks users to have"
 
 
 def plan_windows_repair(
-    wheel: Path, platform: WheelPlatform, offers: PackageOffers, request: RepairRequest
+    wheel: Path, platform: WheelPlatform, offers: PackagePool, request: RepairRequest
 ) -> RepairPlan:
     """Read a wheel once, and return what becomes of it; DataError when it cannot be read."""
     imports = read_imports(wheel)

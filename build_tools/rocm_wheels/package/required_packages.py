@@ -136,7 +136,7 @@ class RequiredPackages:
     missing: tuple[str, ...]
 
 
-class PackageOffers:
+class PackagePool:
     """All packages at hand. Each is read once, however many wheels require it."""
 
     def __init__(self, packages: Iterable[OfferedPackage]) -> None:
@@ -148,7 +148,7 @@ class PackageOffers:
     @classmethod
     def collect(
         cls, wheels: Sequence[Path], places: Sequence[Path], python: Path | None, env: Mapping[str, str]
-    ) -> PackageOffers:
+    ) -> PackagePool:
         """Collect wheels, those in ``places`` (files or folders), and what a Python has installed."""
         files = list(wheels)
         for place in places:
