@@ -46,6 +46,7 @@ def kill():
 PARENTS = ("run-begun", "preflight", "step-skipped", "step-begun", "step-ended", "run-ended")
 
 def write(file, data):
+    data = bytes(data)  # wheels are written by views of memory
     line = json.loads(data) if data.lstrip().startswith(b'{"time"') else {}
     if (line.get("event"), line.get("step", "-")) != (event, step):
         return real(file, data)

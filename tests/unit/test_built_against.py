@@ -125,7 +125,7 @@ WRONG: list[tuple[str, Callable[[Draft], object], list[str]]] = [
     ("Requires-Python", lambda d: setattr(d, "python", ">=3.12"), ["Requires-Python >=3.12 shuts out 3.11"]),
     (
         "changed since it was packed",
-        lambda d: d.record.update({"torch/__init__.py": "torch/__init__.py,sha256=AAAA,0"}),
+        lambda d: d.record.update({"torch/__init__.py": "torch/__init__.py,sha256=AAAA,25"}),
         ["torch/__init__.py"],
     ),
 ]  # fmt: skip

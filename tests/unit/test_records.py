@@ -414,6 +414,7 @@ TABLES = {
     "domain_libraries": "models.libraries:DomainTable",
     "dtypes": "models.dtypes:DtypeTable",
     "estimates": "models.estimates:_EstimateTable",
+    "fat_contents": "package.fat:_FatTable",
     "gfx_families": "models.gfx:_GfxTable",
     "isa_overrides": "models.gfx:OverrideTable",
     "known_issues": "models.torch_builds:IssueTable",

@@ -75,10 +75,10 @@ from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput, configure_ste
 from rocm_wheels.pipeline.step_run import StepRun
 from rocm_wheels.sdk import PackageSource, install_additions
 from rocm_wheels.sources import hold_checkout, restore_links
-from rocm_wheels.wheels import PackagePart, WheelParts
 
 if TYPE_CHECKING:
     from rocm_wheels.audit import AuditReport
+    from rocm_wheels.wheels import WheelParts
 
 
 def settle_build(planner: Planner, step: Step) -> Step:
@@ -502,6 +502,7 @@ class BuildStep:
         """
         from rocm_wheels import __version__
         from rocm_wheels.package import list_source_parts
+        from rocm_wheels.wheels import PackagePart, WheelParts
 
         facts, ready, request = self.step_run.facts, self.step_run.ready, self.planned_build.request
         lock = facts.locked.lock if facts.locked is not None else None
