@@ -431,6 +431,7 @@ def test_what_is_no_thin_torch_is_refused(world: World, tmp_path: Path) -> None:
     torch, links = bare.write(tmp_path / "2")
     assert fat(torch, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "fat") == 13
     assert fat(torch, "--gfx", "gfx942", "-o", tmp_path / "fat") == 2
+    assert fat(torch, "--find-links", tmp_path / "none", "--gfx", "gfx942", "-o", tmp_path / "fat") == 2
     other = replace(world.rocm["core"], version="7.0.0")
     torch, links = World(world.torch, {**world.rocm, "core": other}).write(tmp_path / "3")
     assert fat(torch, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "fat") == 13

@@ -92,7 +92,12 @@ def _describe_plan(plan: PrunePlan, path: Path | None) -> Iterator[str]:
 
 @command("wheel fat")
 @click.argument("wheel", type=_FILE, metavar="TORCH.whl")
-@option("--find-links", type=GivenPath(file_okay=False), metavar="DIR", help="Folder with ROCm's wheels.")
+@option(
+    "--find-links",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    help="Folder with ROCm's wheels.",
+)
 @option("--rocm-index", "index_url", metavar="URL", help="Index with ROCm's wheels, to download them.")
 @option("--gfx", "targets", required=True, metavar="LIST", help="Targets that it is for: gfx942,gfx1100.")
 @option(
