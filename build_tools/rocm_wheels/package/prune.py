@@ -242,8 +242,9 @@ def plan_prune(
 ) -> list[PrunePlan]:
     """Plan thin wheels; new contents are compressed into files without a name, which ``stack`` closes.
 
-    With ``give_back`` libraries lose their empty pages where that can be done. PackageError for a target
-    without code in a wheel, for a wheel without device code, and for what an index would refuse.
+    With ``give_back`` libraries lose their empty pages where that can be done. A wheel without device code
+    stays as it is. PackageError where no wheel has any, for a target without code in a wheel that has some,
+    and for what an index would refuse.
     """
     require_extras("pruning", "build")
     for wheel in wheels:
