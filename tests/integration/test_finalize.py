@@ -41,7 +41,7 @@ from rocm_wheels.release import (
     stage_set,
 )
 from rocm_wheels.sources import format_lock
-from rocm_wheels.wheels import rewrite_wheel
+from rocm_wheels.wheels import SBOM_MEMBER, WheelParts, format_sbom, list_steps, rewrite_wheel
 
 RC = "7.1.0rc1"
 LOCK = a_lock().model_copy(update={"rocm": RC})
@@ -79,6 +79,8 @@ def drafts() -> list[Draft]:
     ]
     for draft in made:
         draft.members[f"{draft.folder}/sources.lock.json"] = format_lock(LOCK).encode()
+        sbom = format_sbom(WheelParts("0.1.0"), draft.distribution, draft.version)
+        draft.members[f"{draft.folder}/{SBOM_MEMBER}"] = sbom
     return made
 
 
@@ -145,7 +147,11 @@ def test_a_candidate_becomes_a_set_that_uv_installs_and_the_gate_knows_nothing_o
     before, after = contents(wheels[1]), contents(place / torch)
     renamed = {name.replace(f"2.9.1rc1+rocm{RC}.", "2.9.1+rocm7.1.0."): text for name, text in before.items()}
     changed = {name.rpartition("/")[2] for name, text in renamed.items() if after.get(name) != text}
-    assert changed == {"version.py", "_rocm_init.py", "METADATA", "RECORD"} and renamed.keys() == after.keys()
+    sbom = f"torch-2.9.1+rocm7.1.0.dist-info/{SBOM_MEMBER}"
+    assert changed == {"version.py", "_rocm_init.py", "METADATA", "RECORD", Path(sbom).name}
+    assert renamed.keys() == after.keys()
+    assert json.loads(after[sbom])["metadata"]["component"]["version"] == "2.9.1+rocm7.1.0"
+    assert list_steps(after[sbom]) == ["finalize"]
     assert after["torch/version.py"] == f"__version__ = '2.9.1+rocm7.1.0'\nhip = '{RC}'\n".encode()
     assert run_command(cli, ["wheel", "verify", str(place / torch)]) == 0
     assert run_command(cli, ["gate", str(place), "--set", new.id, "--channel", "nightly"]) == 15
