@@ -28,8 +28,8 @@ def run(target: str, *arguments: str) -> NoReturn:
 
     With ``arguments`` the attribute is a function that makes the command from them.
     """
-    own = own_environment()
-    if own is None or Path(sys.prefix).resolve() != own.resolve():
+    environment = find_environment()
+    if environment is None or Path(sys.prefix).resolve() != environment.resolve():
         os.environ[_STARTED_BY] = sys.executable  # it is meant, whoever goes on
     if sys.version_info < (3, 10) or not _installed_here():
         _use_clone_environment()
@@ -50,10 +50,10 @@ def _leave(message: str) -> NoReturn:
 def _installed_here() -> bool:
     """Tell whether rocm-wheels, and so all it needs, is installed for the running interpreter."""
     places = [Path(entry) for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))]
-    return any(found for place in places for found in place.glob("rocm_wheels-*.dist-info"))
+    return any(True for place in places for _ in place.glob("rocm_wheels-*.dist-info"))
 
 
-def own_environment() -> "Path | None":
+def find_environment() -> "Path | None":
     """Return the environment that quickstart made in the clone; one that somebody else made is not meant."""
     for place in (CLONE / ".venv", CLONE / ".venv.rocm-wheels"):
         if any(place.glob(("Lib" if _WINDOWS else "lib/*") + "/site-packages/rocm_wheels-*.dist-info")):
@@ -62,11 +62,15 @@ def own_environment() -> "Path | None":
 
 
 def _use_clone_environment() -> NoReturn:
-    own = own_environment()
-    if own is None or not venv_python(own).exists() or Path(sys.prefix).resolve() == own.resolve():
+    environment = find_environment()
+    if (
+        environment is None
+        or not venv_python(environment).exists()
+        or Path(sys.prefix).resolve() == environment.resolve()
+    ):
         setup = f"python3 {BUILD_TOOLS / 'quickstart.py'} setup"
         _leave(f"error: {sys.executable} lacks what rocm-wheels needs; run `{setup}` once, then this again")
-    argv = [str(venv_python(own)), *sys.argv]
+    argv = [str(venv_python(environment)), *sys.argv]
     if _WINDOWS:
         import subprocess
 

@@ -142,22 +142,26 @@ def hand_over(command: str, output_dir: "str | None", rest: "list[str]") -> int:
 
 def make_environment(with_tests: bool, with_cache: bool = False) -> int:
     """Make, complete or renew ``.venv``; nothing is done when it already is what the locks say."""
-    wanted = {
+    base = {
         "lock": digest(LOCK),
         "project": digest(CLONE / "pyproject.toml"),
         "python": sys.version,
         "base": os.path.realpath(getattr(sys, "_base_executable", sys.executable)),
         "place": str(VENV),
     }
-    found = read_state()
-    more = {"tests": "", "cache": ""}
-    made = found is not None and {**found, **more} == {**wanted, **more} and venv_python().exists()
-    have = {**more, **(found or {})} if made else more
-    had = {**have, "tests": digest(TEST_LOCK)} if with_tests else have
-    has = {**had, "cache": digest(CACHE_LOCK)} if with_cache else had
-    if made and has == have:
+    state = read_state()
+    no_additions = {"tests": "", "cache": ""}
+    made = state is not None and {**state, **no_additions} == {**base, **no_additions}
+    made = made and venv_python().exists()
+    additions = {name: (state or {}).get(name, "") if made else "" for name in no_additions}
+    complete = dict(additions)
+    if with_tests:
+        complete["tests"] = digest(TEST_LOCK)
+    if with_cache:
+        complete["cache"] = digest(CACHE_LOCK)
+    if made and complete == additions:
         return 0
-    if VENV.exists() and found is None:
+    if VENV.exists() and state is None:
         return fail(
             f"{VENV} exists and was not made by this script", None, "move it away, then run this again"
         )
@@ -173,7 +177,7 @@ def make_environment(with_tests: bool, with_cache: bool = False) -> int:
     )
     write_state({"state": "unfinished"})
     argvs = installation(uv, lock, anew=not made) if lock != CACHE_LOCK else []
-    argvs += installation(uv, CACHE_LOCK, anew=False) if has["cache"] != have["cache"] else []
+    argvs += installation(uv, CACHE_LOCK, anew=False) if complete["cache"] != additions["cache"] else []
     for argv in argvs:
         ended = subprocess.run(argv, cwd=str(CLONE), env=clean_environment(), check=False)
         if ended.returncode and uv is None and argv[1:3] == ["-m", "venv"]:
@@ -184,7 +188,7 @@ def make_environment(with_tests: bool, with_cache: bool = False) -> int:
                 None,
                 "check the network and the package index, then run this again",
             )
-    write_state({**wanted, "tests": has["tests"], "cache": has["cache"]})
+    write_state({**base, **complete})
     return 0
 
 

@@ -27,7 +27,7 @@ import yaml
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from rocm_wheels import models, release
+from rocm_wheels import audit, models, release
 from rocm_wheels.cli.main import cli
 from rocm_wheels.core import RocmWheelsError, format_markdown_table
 
@@ -105,7 +105,22 @@ def list_needs() -> str:
     return ", ".join(f"`{name}`" for name in ast.literal_eval(values[0]))
 
 
+def list_audit_checks() -> str:
+    """Return the checks of wheels as a table."""
+    rows = [
+        [
+            f"{check.id} `{check.name}`",
+            "note" if check.severity == "info" else check.severity,
+            escape_markdown(check.summary + (" (needs a recipe)" if check.needs_recipe else "")),
+            escape_markdown(f"{check.reason} {check.fix}"),
+        ]
+        for check in audit.CHECKS
+    ]
+    return format_markdown_table(["Check", "At most", "Looks for", "Why, and what to do"], rows)
+
+
 FILLED = {
+    "audit_checks": list_audit_checks,
     "packages": format_packages,
     "package_count": lambda: str(len(list_packages())),
     "floors": format_floors,
@@ -387,7 +402,8 @@ def make_store_page() -> str:
     return "\n".join(parts)
 
 
-STAGED = {"sets_folder", "set_folder", "set_document", "set_lock", "set_index", "wheel_file", "name_claims",
+STAGED = {"sets_folder", "set_folder", "set_document", "set_lock", "set_statement", "set_statement_signature",
+          "set_index", "wheel_file", "name_claims",
           "name_claim", "evidence_folder", "set_listing"}  # fmt: skip
 EXAMPLES = {
     "set_id": "SET",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,10 @@ import pytest
 # an example that takes long on a busy machine is no fault of what it tests
 hypothesis.settings.register_profile("any-machine", deadline=None)
 hypothesis.settings.load_profile("any-machine")
+
+# A test, its fixtures included, takes at most two minutes on a busy machine: after this long it waits for
+# what will not come. What it does when it is told so may wait for ever too, and is told so again.
+LIMIT, AGAIN = 900.0, 60.0  # seconds
 
 INTEGRATION = Path(__file__).with_name("integration")
 
@@ -28,6 +34,7 @@ SHARED = (
         "test_build_again",
         "test_build_against",
         "test_build_current_env",
+        "test_build_packaging",
         "test_repair_demo",
     ),
     (
@@ -35,7 +42,7 @@ SHARED = (
         *("test_build_configured_first", "test_build_tools", "test_build_counts"),
     ),
 )
-FEW = 4
+FEW = 6
 
 # The modules that take longest, longest first (`--durations=0` tells). They begin before all others, so
 # that no worker is left with a long one at the end; where in the list exactly says only how even the end is.
@@ -43,8 +50,8 @@ LONG = (
     *SHARED[0],
     "test_workflows_run",
     *SHARED[1],
-    *("test_slurm_real", "test_torch_across_pythons", "test_patches", "test_checkout_killed"),
-    *("test_quickstart", "test_checkout", "test_lock", "test_static_checks", "test_submodules"),
+    *("test_slurm_real", "test_quickstart", "test_torch_across_pythons", "test_patches"),
+    *("test_checkout_killed", "test_checkout", "test_lock", "test_static_checks", "test_submodules"),
     *(
         "test_build_trees",
         "test_status",
@@ -76,6 +83,31 @@ def pytest_configure() -> None:
         signal.signal(hangup, signal.SIG_DFL)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Have a test that hangs fail with the stacks of all threads, wherever it hangs, and the suite go on.
+
+    pytest-timeout has no clock any more once a test has failed, so none for fixtures that end after that;
+    with workers its other way, to end the process, has the scheduler begin the same test again.
+    """
+    if not hasattr(signal, "SIGALRM"):
+        return (yield)
+    signal.signal(signal.SIGALRM, fail_with_stacks)
+    signal.setitimer(signal.ITIMER_REAL, LIMIT, AGAIN)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def fail_with_stacks(*_: object) -> None:
+    """Fail the test that runs, with what every thread of this process does."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as stacks:
+        faulthandler.dump_traceback(stacks)
+        stacks.seek(0)
+        pytest.fail(f"the test has not ended in {LIMIT:.0f} s\n{stacks.read()}")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the long modules where several workers share the suite, and always with the demo itself."""
     shared = hasattr(config, "workerinput")
@@ -101,9 +133,12 @@ def exhaustive(request: pytest.FixtureRequest) -> bool:
 
 @pytest.hookimpl(optionalhook=True, wrapper=True)
 def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
-    """Start half as many workers again as there are cores: tests wait for what they start, and for disks."""
+    """Start half as many workers again as there are cores: tests wait for what they start, and for disks.
+
+    Two more at least: three left two cores idle for a third of the time.
+    """
     cores = yield
-    return cores if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS") else cores + cores // 2
+    return cores if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS") else cores + max(2, cores // 2)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -119,5 +154,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             folder, _, name = super()._split_scope(nodeid).rpartition("/")
             return f"{folder}/{first.get(name, name) if self.numnodes <= FEW else name}"
+
+        def schedule(self) -> None:
+            """Give a worker that takes the place of one that crashed enough to begin.
+
+            It gets one module then, and a worker begins its last test when it hears of another, or of the
+            end: with a module of one test neither would come, and the run would stand still.
+            """
+            is_replacing = self.collection is not None
+            super().schedule()
+            if is_replacing:
+                super().schedule()
 
     return Modules(config, log)

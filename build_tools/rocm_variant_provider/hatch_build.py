@@ -22,13 +22,15 @@ class RoomOfGpus(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add the files. FileNotFoundError when they are neither beside this project nor in it."""
         here = Path(self.root)
-        own = here / "src" / "rocm_variant_provider" / "gpus"
+        packaged = here / "src" / "rocm_variant_provider" / "gpus"
         beside = here.parent / "rocm_wheels" / "gpus"
-        if own.is_dir():
+        if packaged.is_dir():
             return  # a source distribution, whose files are packaged as they lie
         files = sorted(path for path in beside.glob("*") if path.suffix in _KINDS)
         if not files:
-            raise FileNotFoundError(f"neither {own} nor {beside} is there: build from a checkout or an sdist")
+            raise FileNotFoundError(
+                f"neither {packaged} nor {beside} is there: build from a checkout or an sdist"
+            )
         folder = (
             "rocm_variant_provider/gpus" if self.target_name == "wheel" else "src/rocm_variant_provider/gpus"
         )

@@ -1,15 +1,24 @@
 """Checkouts of a tree shaped like PyTorch's: plain git beside ours, in one run, all over ``file://``.
 
-Run by hand: ``python tests/bench/bench_checkout.py [--files N] [--submodules N] [--each N] [PEER]``; PEER
-is ``external-builds/pytorch`` of a ROCm/TheRock checkout. Rows run in the order shown, each new tree goes
-into a folder of its own. Two submodules hold one more each. Nothing is hipified where a row does not say
-so, since git does not. A ratio compares a row with the row of git that stands last above it, of the same run.
+Run by hand: ``python tests/bench/bench_checkout.py [--files N] [--submodules N] [--nested N] [--each N]
+[--rounds N] [--pytorch FOLDER] [PEER]``; PEER is ``external-builds/pytorch`` of a ROCm/TheRock checkout.
+The tree has as many files, folders, .cu files and submodules as PyTorch 2.6 (its submodules are smaller).
+Rows run in the order shown, each new tree goes into a folder of its own; a ratio compares a row with the row
+of git that stands last above it, of the same run. Nothing is hipified where a row does not say so.
+
+Going to another ref is measured by turns: whole commands, from main to next and back, with all commits here.
+Five submodules move, with those that are nested in them. Git's side is ``git switch`` (or, as ours asks the
+server for the ref, ``git fetch`` and ``git checkout``) and ``git submodule update --init --recursive``.
+``--pytorch``: the unpacked sources of PyTorch, on which its ``build_amd.py`` alone and our ``hipify`` are
+measured by turns. Ratios by turns are of the least times of processors.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -23,7 +32,7 @@ from types import MappingProxyType
 CLONE = Path(__file__).resolve().parents[2]
 DOOR = CLONE / "repos" / "pytorch_torch_repo.py"
 LINES = 60  # of a file
-ROUNDS = 5  # of a command that changes nothing; the median counts
+ROUNDS = 5  # of what is repeated
 HIPIFY = """\
 import os
 for folder, folders, files in os.walk("."):
@@ -50,10 +59,11 @@ Tips = tuple[str, str]  # the commits of main and next
 
 @dataclass(frozen=True)
 class Shape:
-    """Files in the root, submodules (two of them nested in others), files in each, commits before."""
+    """Files in the root, submodules in all, those of them nested in others, files in each, commits before."""
 
     files: int
     submodules: int
+    nested: int
     each: int
     commits: int = 20
 
@@ -64,12 +74,13 @@ def make_upstream(folder: Path, shape: Shape, env: dict[str, str]) -> str:
     Torch pins four small companions, found where a git that asks GitHub is led to.
     """
     names = [f"module{number:02}" for number in range(shape.submodules)]
-    inner = dict(zip(names[:2], names[-2:], strict=True)) if shape.submodules >= 4 else {}
+    holders, held = names[: len(names) // 6], names[len(names) - shape.nested :]
+    inner: dict[str, list[str]] = {name: held[number :: len(holders)] for number, name in enumerate(holders)}
     tips: dict[str, Tips] = {}
     for name in reversed(names):
-        links = {inner[name]: tips[inner[name]]} if name in inner else {}
+        links = {below: tips[below] for below in inner.get(name, ())}
         tips[name] = _repository(folder, name, shape.each, shape.commits, env, links=links)
-    outer = {name: tips[name] for name in names if name not in inner.values()}
+    outer = {name: tips[name] for name in names if name not in held}
     links = {
         name: tip if number < 5 else (tip[0], tip[0]) for number, (name, tip) in enumerate(outer.items())
     }
@@ -138,7 +149,7 @@ def _history(
 
 def _path(number: int) -> str:
     kind = ".cu" if number % 40 == 0 else (".h", ".cpp", ".py", ".txt")[number % 4]
-    return f"part{number % 20:02}/group{number // 20 % 15:02}/file{number:05}{kind}"
+    return f"part{number // 140:03}/group{number // 14 % 10}/file{number:05}{kind}"
 
 
 def _text(name: str, number: int) -> str:
@@ -155,13 +166,15 @@ def git(env: dict[str, str], where: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def run(commands: list[list[str]], env: dict[str, str], folder: Path) -> float:
-    begin = time.perf_counter()
+def run(commands: list[list[str]], env: dict[str, str], folder: Path) -> tuple[float, float]:
+    """Run commands; return the seconds that passed, and those of processors."""
+    begin, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     for argv in commands:
         ended = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, check=False)
         if ended.returncode:
             sys.exit(f"{' '.join(argv)} failed:\n{ended.stdout[-3000:]}{ended.stderr[-3000:]}")
-    return time.perf_counter() - begin
+    seconds, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def rows(url: str, peer: Path | None) -> list[tuple[str, int, list[list[str]]]]:
@@ -172,7 +185,6 @@ def rows(url: str, peer: Path | None) -> list[tuple[str, int, list[list[str]]]]:
         return [[sys.executable, str(DOOR), "checkout", *where, *words]]
 
     clone = ["git", "clone", "--quiet", "--recurse-submodules", "--branch", "main"]
-    moved = ["-C", "clone", "submodule", "--quiet", "update", "--init", "--recursive"]
     mirror, plain = ("--mirror-dir", "mirrors"), "--no-hipify"
     every = [[sys.executable, "-m", "rocm_wheels", "checkout", "--all", "--source-dir", "five"]]
     theirs = []
@@ -189,26 +201,78 @@ def rows(url: str, peer: Path | None) -> list[tuple[str, int, list[list[str]]]]:
         ("checkout", 1, ours("main", "bare", plain)),
         ("checkout, cold mirror", 1, ours("main", "cold", plain, *mirror)),
         ("checkout, warm mirror", 1, ours("main", "warm", plain, *mirror)),
-        (
-            "git switch, submodule update",
-            1,
-            [["git", "-C", "clone", "switch", "-q", "next"], ["git", *moved]],
-        ),
-        ("checkout of another ref", 1, ours("next", "bare", plain)),
-        ("another ref, warm mirror", 1, ours("next", "warm", plain, *mirror)),
         *theirs,
         ("checkout, hipified", 1, ours("main", "hipified")),
-        ("another ref, hipified", 1, ours("next", "hipified")),
-        ("nothing to do", ROUNDS, ours("next", "hipified")),
+        ("nothing to do", ROUNDS, ours("main", "hipified")),
         ("five projects", 1, every),
         ("five projects, nothing to do", ROUNDS, every),
     ]
 
 
+def list_moves(url: str, ref: str) -> dict[str, list[list[str]]]:
+    """Return by name what brings a tree to a ref."""
+    update = ["git", "-C", "clone", "submodule", "--quiet", "update", "--init", "--recursive"]
+    fetched = [["git", "-C", "clone-8", "fetch", "-q", "origin", ref]]
+    fetched += [
+        ["git", "-C", "clone-8", "checkout", "-q", "FETCH_HEAD"],
+        [*update[:2], "clone-8", *update[3:]],
+    ]
+    door = [sys.executable, str(DOOR), "checkout", "--origin", url, "--ref", ref, "--checkout-dir"]
+    return {
+        "git switch, submodule update": [["git", "-C", "clone", "switch", "-q", ref], update],
+        "git fetch, checkout, submodule update": fetched,
+        "checkout of another ref": [[*door, "bare", "--no-hipify"]],
+        "another ref, hipified": [[*door, "hipified"]],
+    }
+
+
+def measure_moves(url: str, env: dict[str, str], folder: Path, rounds: int) -> None:
+    """Go to next and back by turns; print medians, and ratios of processor time to both rows of git."""
+    measured: dict[str, list[tuple[float, float]]] = {}
+    for number in range(2 * rounds + 2):
+        for what, commands in list_moves(url, ("next", "main")[number % 2]).items():
+            timing = run(commands, env, folder)
+            if number >= 2:  # before, not all commits are here
+                measured.setdefault(what, []).append(timing)
+    print_turns(measured)
+
+
+def measure_hipify(sources: Path, env: dict[str, str], folder: Path, rounds: int) -> None:
+    """Hipify fresh clones of PyTorch's sources by its own script, and by ours."""
+    shutil.copytree(sources, folder / "pytorch", symlinks=True)
+    person = ("-c", "user.name=Up Stream", "-c", "user.email=up@stream.example")
+    for words in (("init", "-q"), ("add", "-A", "-f"), (*person, "commit", "-q", "-m", "PyTorch")):
+        git(env, folder / "pytorch", *words)
+    script = [[sys.executable, "tools/amd_build/build_amd.py"]]
+    ours = [[sys.executable, str(DOOR), "hipify", "--checkout-dir", "."]]
+    measured: dict[str, list[tuple[float, float]]] = {}
+    for _ in range(rounds):
+        for what, commands in (("git clone, build_amd.py alone", script), ("hipify", ours)):
+            git(env, folder, "clone", "-q", "pytorch", "translated")
+            measured.setdefault(what, []).append(run(commands, env, folder / "translated"))
+            shutil.rmtree(folder / "translated")
+    print_turns(measured)
+
+
+def print_turns(measured: dict[str, list[tuple[float, float]]]) -> None:
+    least = {what: min(processor for _, processor in timings) for what, timings in measured.items()}
+    for what, timings in measured.items():
+        median = statistics.median(seconds for seconds, _ in timings)
+        processor = statistics.median(processor for _, processor in timings)
+        ratios = [f"{least[what] / least[other]:5.2f}" for other in measured if other.startswith("git ")]
+        print(
+            f"{what:38} {median:7.2f} s; of processor {processor:6.3f} s, at least {least[what]:6.3f} s; "
+            f"ratios {' '.join(ratios)}",
+            flush=True,
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("peer", type=Path, nargs="?")
-    for name, default in (("files", 5000), ("submodules", 20), ("each", 200)):
+    parser.add_argument("--pytorch", type=Path)
+    numbers = (("files", 15_000), ("submodules", 58), ("nested", 20), ("each", 200), ("rounds", ROUNDS))
+    for name, default in numbers:
         parser.add_argument(f"--{name}", type=int, default=default)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -217,15 +281,21 @@ def main() -> None:
         (folder / "work").mkdir()
         env = {k: v for k, v in os.environ.items() if not k.startswith(("GIT_", "PYTHON"))}
         env |= {"HOME": str(folder / "home"), "PYTHONPATH": str(CLONE / "build_tools")}
-        shape = Shape(given.files, given.submodules, given.each)
+        shape = Shape(given.files, given.submodules, given.nested, given.each)
         url = make_upstream(folder / "upstream", shape, env)
         print(f"{shape.files} files and {shape.submodules} submodules of {shape.each}")
-        git_seconds = 0.0
+        git_seconds = git_processor = 0.0
         for what, often, commands in rows(url, given.peer and given.peer.resolve()):
-            seconds = statistics.median(run(commands, env, folder / "work") for _ in range(often))
+            timings = [run(commands, env, folder / "work") for _ in range(often)]
+            seconds, processor = (statistics.median(values) for values in zip(*timings, strict=True))
             if what.startswith("git "):
-                git_seconds = seconds
-            print(f"{what:32} {seconds:7.2f} s  ratio {seconds / git_seconds:5.2f}", flush=True)
+                git_seconds, git_processor = seconds, processor
+            ratios = (seconds / git_seconds, processor / git_processor)
+            line = f"{what:36} {seconds:7.2f} s {ratios[0]:5.2f}; of processor {processor:6.3f} s"
+            print(f"{line} {ratios[1]:5.2f}", flush=True)
+        measure_moves(url, env, folder / "work", given.rounds)
+        if given.pytorch is not None:
+            measure_hipify(given.pytorch.resolve(), env, folder / "work", given.rounds)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
-"""Time what is done to finished wheels: `bench_package.py [--size MB] [--runs N] [--folder DIR]`, by hand.
+"""Time what is done to finished wheels, by hand.
 
-`wheel prune` of a library of SIZE MB of device code for four targets to two, and `wheel fat` with an SDK of
-twice as much, each as a process of its own; beside them `cp` and sync of the same bytes, and isal at the same
-level on what is compressed anew, on as many cores.
+``bench_package.py [--size MB] [--runs N] [--folder DIR] [--peers PYTHON]``: `wheel stamp` of a torch with a
+library of SIZE MB of device code for four targets and as much other data, `targets`, `wheel prune` of such a
+library to two targets, `wheel fat` with an SDK of twice as much, `wheel split` and `wheel join` of that
+torch, each as a process of its own; beside them `cp` and sync of the same bytes, isal and zstd at the same
+level on what is compressed anew, and, where PYTHON has them, `auditwheel show` and variantlib's
+`make-variant`.
 """
 
 from __future__ import annotations
@@ -17,7 +20,6 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -28,9 +30,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft
 from binary_writer import HOST, bundle, code_object, compress, hip, pad
 
+from rocm_wheels.wheels import BundlePlace, compress_kernel, find_held_code, locate_bundles
+
 TARGETS = ("gfx906", "gfx90a", "gfx942", "gfx1100")
 KEPT = "gfx942,gfx1100"
 BUNDLE = 16 << 20  # of plain code
+PYPROJECT = """
+[variant.default-priorities]
+namespace = ["bench"]
+[variant.providers.bench]
+static-properties = { version = ["1"] }
+"""
 INIT = 'import rocm_sdk\nrocm_sdk.initialize_process(preload_shortnames=["rocblas"])\n'
 
 
@@ -45,13 +55,16 @@ def make_code(target: str, seed: int) -> tuple[str, bytes]:
 def link_library(folder: Path, name: str, megabytes: int) -> Path:
     """Link a library with so many megabytes of bundles in its file."""
     section = folder / "section"
+    places = []
     with section.open("wb") as file:
-        seed = 0
         while file.tell() < megabytes << 20:
-            file.write(pad(compress(bundle(HOST, *(make_code(t, seed) for t in TARGETS)), 3, "zstd")))
-            seed += 1
+            codes = [make_code(target, len(places)) for target in TARGETS]
+            places.append(file.tell())
+            file.write(pad(compress(bundle(HOST, *codes), 3, "zstd")))
+    records = "".join(f".long 0x48495046, 1\n.quad bundles + {place}, 0\n" for place in places)
     (folder / "fat.s").write_text(
-        '.section .hip_fatbin,"a",@progbits\n.p2align 12\n.incbin "section"\n'
+        '.section .hip_fatbin,"a",@progbits\n.p2align 12\nbundles:\n.incbin "section"\n'
+        f'.section .hipFatBinSegment,"aw",@progbits\n.p2align 3\n{records}'
         '.section .note.GNU-stack,"",@progbits\n'
     )
     words = ["cc", "-shared", "-nostdlib", f"-Wl,-soname,{name}", "-Wl,-z,max-page-size=4096"]
@@ -71,18 +84,20 @@ def deflate(path: Path) -> Path:
     return packed.rename(path)
 
 
-def run(*words: str | Path) -> None:
-    argv = [sys.executable, "-m", "rocm_wheels", "-q", *map(str, words)]
-    subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
+def run(*words: str | Path) -> list[str]:
+    """Return a command of ours."""
+    return [sys.executable, "-m", "rocm_wheels", "-q", *map(str, words)]
 
 
-def copy(paths: list[Path], folder: Path) -> None:
-    """Copy files as cp does, and have them on the disk."""
-    for path in paths:
-        subprocess.run(["cp", path, folder], check=True)
-        descriptor = os.open(folder / path.name, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.close(descriptor)
+def measure(words: list[str]) -> tuple[float, float, float]:
+    """Run a program; return its seconds, those of its processor time, and its peak memory in MB."""
+    begun = time.monotonic()
+    child = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise SystemExit(f"{' '.join(words)}: exit code {child.returncode}")
+    return time.monotonic() - begun, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
 def pack_members(path: Path, names: list[str]) -> None:
@@ -96,72 +111,119 @@ def pack_members(path: Path, names: list[str]) -> None:
         list(pool.map(pack, [archive.read(name) for name in names]))
 
 
-def measure(work: Callable[[], None], runs: int) -> str:
-    """Return the medians of seconds and of processor time, ours and that of processes we started."""
-    rows = []
+def compress_code(library: Path) -> None:
+    """Inflate the bundles of a library, compress their code objects, in threads: the least for archives."""
+    data = memoryview(library.read_bytes())
+    (span,) = find_held_code(data, library.name).bundle_spans
+
+    def work(place: BundlePlace) -> int:
+        return sum(len(compress_kernel(content)) for _, content in place.read_contents())
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(work, locate_bundles(span)))
+
+
+def make_world(folder: Path, size: int) -> None:
+    """Make a torch with a library of device code, one without, and a wheel of ROCm with another."""
+    library = link_library(folder, "librocblas.so.5", size)
+    content = b"".join(hashlib.sha256(str(i).encode()).digest() for i in range((size << 20) // 32))
+    for name, needed in (("torch-thin", 1), ("torch", size)):
+        members = {
+            "torch/__init__.py": b"from . import _rocm_init\n",
+            "torch/_rocm_init.py": INIT.encode(),
+            "torch/lib/libtorch_hip.so": link_library(folder, "libtorch_hip.so", needed).read_bytes(),
+        }
+        if needed == size:
+            members["torch/lib/data.bin"] = content
+            members |= {f"torch/include/{i}.h": b"int x;\n" * i for i in range(2000)}
+        (folder / name).mkdir()
+        deflate(Draft(members=members, requires=["rocm[libraries]==7.1.0"]).write(folder / name))
+    rocm = {
+        "_rocm_sdk_core/.info/version": b"7.1.0\n",
+        "_rocm_sdk_core/lib/librocblas.so.5": library.read_bytes(),
+        "_rocm_sdk_core/lib/rocblas/library/TensileLibrary_gfx942.co": content,
+        "_rocm_sdk_core/lib/rocblas/library/TensileLibrary_gfx1100.co": b"kernels",
+    }
+    (folder / "links").mkdir()
+    sdk = Draft("rocm_sdk_core", "7.1.0", "py3-none-linux_x86_64", members=rocm)
+    deflate(sdk.write(folder / "links"))
+
+
+def list_ways(folder: Path, peers: Path | None) -> dict[str, list[str]]:
+    """Return what is timed, by name; each finds an empty folder ``out``."""
+    (torch,), (thin,) = (folder / "torch").iterdir(), (folder / "torch-thin").iterdir()
+    (sdk,) = (folder / "links").iterdir()
+    library, out = folder / "librocblas.so.5", folder / "out"
+    copy = "cp --reflink=never {0} {1} && sync {1}/*"
+    ways = {
+        "cp and sync of torch": ["sh", "-c", copy.format(torch, out)],
+        "wheel stamp": run("wheel", "stamp", torch, "-o", out),
+        "targets of that wheel": run("targets", torch),
+        "targets of a library": run("targets", library),
+        "the same, --details": run("targets", library, "--details"),
+        "cp and sync of the SDK": ["sh", "-c", copy.format(sdk, out)],
+        "wheel prune, 4 -> 2 targets": run("wheel", "prune", sdk, "--gfx", KEPT, "-o", out),
+        "isal on the pruned library": [sys.executable, __file__, "--pack", str(folder / "thin" / sdk.name)],
+        "wheel fat": run("wheel", "fat", thin, "--find-links", sdk.parent, "--gfx", KEPT, "-o", out),
+        "wheel split": run("wheel", "split", torch, "-o", out),
+        "zstd on the code objects": [sys.executable, __file__, "--compress", str(library)],
+        "wheel join": run("wheel", "join", *(folder / "parts").iterdir(), "-o", out),
+    }
+    if peers is not None:
+        project = folder / "pyproject.toml"
+        project.write_text(PYPROJECT)
+        ways["auditwheel show"] = [str(peers.parent / "auditwheel"), "show", str(torch)]
+        ways["variantlib make-variant"] = [
+            *(str(peers.parent / "variantlib"), "make-variant", "-f", str(torch), "-o", str(out)),
+            *("--no-isolation", "--pyproject-toml", str(project)),
+            *("--property", "bench :: version :: 1", "--variant-label", "bench1"),
+        ]
+    return ways
+
+
+def compare(folder: Path, runs: int, peers: Path | None) -> None:
+    """Print the medians of alternated runs, and the ratio of processor time to ``cp`` and sync."""
+    (sdk,) = (folder / "links").iterdir()
+    (torch,) = (folder / "torch").iterdir()
+    measure(run("wheel", "prune", sdk, "--gfx", KEPT, "-o", folder / "thin"))
+    measure(run("wheel", "split", torch, "-o", folder / "parts"))
+    for kind in ("torch", "links", "thin"):
+        (wheel,) = (folder / kind).iterdir()
+        print(f"{kind}: {wheel.stat().st_size >> 20} MB")
+    ways = list_ways(folder, peers)
+    rows: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
     for _ in range(runs):
-        begun, before = time.monotonic(), os.times()
-        work()
-        after = os.times()
-        rows.append((time.monotonic() - begun, sum(after[:4]) - sum(before[:4])))
-    seconds, processor = (statistics.median(column) for column in zip(*rows, strict=True))
-    return f"{seconds:6.2f} s, {processor:6.2f} s of processor time"
+        for name, words in ways.items():
+            shutil.rmtree(folder / "out", ignore_errors=True)
+            (folder / "out").mkdir()
+            rows[name].append(measure(words))
+    for name, figures in rows.items():
+        seconds, processor, memory = (statistics.median(column) for column in zip(*figures, strict=True))
+        print(f"{name:28} {seconds:7.2f} s {processor:7.2f} s of processor time {memory:5.0f} MB")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--size", type=int, default=256, help="MB of device code in the library")
+    parser.add_argument("--size", type=int, default=256, help="MB of device code in a library")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=None)
+    parser.add_argument("--peers", type=Path, metavar="PYTHON", help="one that has auditwheel and variantlib")
+    parser.add_argument("--make", type=Path, help="only make the wheels")
+    parser.add_argument("--pack", type=Path, help="only pack the library of a wheel")
+    parser.add_argument("--compress", type=Path, help="only compress the code objects of a library")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=options.folder) as name:
-        compare(Path(name), options.size, options.runs)
-
-
-def compare(folder: Path, size: int, runs: int) -> None:
-    library = link_library(folder, "librocblas.so.5", size)
-    torch_hip = link_library(folder, "libtorch_hip.so", 1)
-    torch = Draft(
-        members={
-            "torch/__init__.py": b"from . import _rocm_init\n",
-            "torch/_rocm_init.py": INIT.encode(),
-            "torch/lib/libtorch_hip.so": torch_hip.read_bytes(),
-        },
-        requires=["rocm[libraries]==7.1.0"],
-    )
-    rocm = {
-        "_rocm_sdk_core/.info/version": b"7.1.0\n",
-        "_rocm_sdk_core/lib/librocblas.so.5": library.read_bytes(),
-    }
-    content = b"".join(hashlib.sha256(str(i).encode()).digest() for i in range((size << 20) // 32))
-    rocm["_rocm_sdk_core/lib/rocblas/library/TensileLibrary_gfx942.co"] = content
-    rocm["_rocm_sdk_core/lib/rocblas/library/TensileLibrary_gfx1100.co"] = b"kernels"
-    links = folder / "links"
-    links.mkdir()
-    sdk = deflate(Draft("rocm_sdk_core", "7.1.0", "py3-none-linux_x86_64", members=rocm).write(links))
-    wheel = deflate(torch.write(folder))
-    out, copies = folder / "out", folder / "copies"
-    copies.mkdir()
-
-    def prune() -> None:
-        shutil.rmtree(out, ignore_errors=True)
-        run("wheel", "prune", sdk, "--gfx", KEPT, "-o", out)
-
-    def make_fat() -> None:
-        shutil.rmtree(out, ignore_errors=True)
-        run("wheel", "fat", wheel, "--find-links", links, "--gfx", KEPT, "-o", out)
-
-    print(f"wheel of {sdk.stat().st_size >> 20} MB, a library of {library.stat().st_size >> 20} MB")
-    print(f"cp and sync                 {measure(lambda: copy([sdk], copies), runs)}")
-    pruned = measure(prune, runs)
-    thin = out / sdk.name
-    print(f"wheel prune, 4 -> 2 targets {pruned} -> {thin.stat().st_size >> 20} MB")
-    packed = measure(lambda: pack_members(thin, ["_rocm_sdk_core/lib/librocblas.so.5"]), runs)
-    print(f"isal on the pruned library  {packed}, inflating it included")
-    fat = measure(make_fat, runs)
-    made = next(out.iterdir())
-    print(f"wheel fat                   {fat} -> {made.stat().st_size >> 20} MB")
-    print(f"cp and sync of that         {measure(lambda: copy([made], copies), runs)}")
+    if options.make:
+        make_world(options.make, options.size)
+    elif options.compress:
+        compress_code(options.compress)
+    elif options.pack:
+        pack_members(options.pack, ["_rocm_sdk_core/lib/librocblas.so.5"])
+    else:
+        with tempfile.TemporaryDirectory(dir=options.folder) as name:
+            # in a process of its own: what it took would count as the peak of all that are started later
+            words = [sys.executable, __file__, "--make", name, "--size", str(options.size)]
+            subprocess.run(words, check=True)
+            compare(Path(name), options.runs, options.peers)
 
 
 if __name__ == "__main__":

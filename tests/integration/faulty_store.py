@@ -108,3 +108,17 @@ class FaultyStore:
         if self.fault in ("after", "kill -9 after"):
             self._end()
         return tag
+
+
+class Watched(FaultyStore):
+    """A store that tells the second write of a file from the first; a guest comes before the one ``at``."""
+
+    guest: Callable[[], object] | None = None
+
+    def _write(self, what: str, work: Callable[[], str], path: str) -> str:
+        again = sum(one.split(" again")[0] == what for one in self.writes)
+        named = f"{what} again {again}" if again else what
+        if self.guest is not None and named == self.at:
+            guest, self.guest = self.guest, None
+            guest()
+        return super()._write(named, work, path)

@@ -147,14 +147,3 @@ def bad_line(faults: Callable[[str, str], str]) -> Iterator[Line]:
     line.faults = faults
     yield line
     line.faults = lambda *_: ""
-
-
-@contextmanager
-def quiet_server(handler: Any) -> Iterator[str]:
-    """Have requests of a handler answered while the block runs, and give the URL."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()

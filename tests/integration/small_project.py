@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from source_trees import GIT, commit_files
 from uv import find_uv_bin
 
 from rocm_wheels.compile import BuildRequest, BuiltWheel, build_wheel, compose_environment, inspect_sdk
 from rocm_wheels.models import BuildRecipe, Project, load_project
-
-GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false"]
 
 # A setup.py in the manner of torch's: ninja compiles in build/, the library lands beside the Python files.
 SETUP = """
@@ -63,11 +62,7 @@ def source(tmp_path: Path) -> Path:
         "src/c.c": "c\n",
         ".gitignore": "/build/\n*.so\n*.egg-info/\n/compiled.txt\n/asleep\n/stop\n/mine.so\n",
     }
-    for name, text in files.items():
-        (tree / name).parent.mkdir(parents=True, exist_ok=True)
-        (tree / name).write_text(text)
-    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "small"]):
-        subprocess.run([*GIT, *command], cwd=tree, check=True)
+    commit_files(tree, files, "small")
     (tree / "mine.so").write_text("the user's own\n")
     return tree
 

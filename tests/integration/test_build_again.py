@@ -8,13 +8,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from test_build_against import required
-from test_demo import Demo, demo
+from finished_demo import Demo, required
 
 from rocm_wheels.core import lock_folder
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
-__all__ = ["demo"]
 OTHERS = ("--no-build-triton", "--no-build-pytorch-vision", "--no-build-apex")
 ONLY_TORCH = (*OTHERS, "--no-build-pytorch-audio")
 ONLY_AUDIO = (*OTHERS, "--no-build-pytorch")
@@ -39,6 +37,8 @@ def test_another_torch_in_the_environment_is_another_input(demo: Demo) -> None:
     assert demo.build(*OTHERS).code == 0
     assert "nothing to do" in demo.build(*ONLY_AUDIO).err
     assert demo.build(*ONLY_TORCH, "--pytorch-build-number", "2").code == 0
+    (demo.folder / "second").mkdir()
+    shutil.copy2(demo.wheels()["torch"], demo.folder / "second")  # test_build_against has use for it
     ended = demo.build(*ONLY_AUDIO)
     assert re.search(r"inputs changed: PYTORCH_VERSION .+\.post2\), pins, wheel of pytorch", ended.err), (
         ended.err
@@ -95,6 +95,7 @@ def test_what_nobody_read_is_not_called_none(demo: Demo) -> None:
     cache = demo.folder / "installer cache"
     for stamp in (demo.folder / "sources" / ".rocm-wheels" / "steps").glob("install-tools-*.json"):
         stamp.unlink()  # else there is nothing to install
+    next((demo.folder / "sources/.rocm-wheels/built").glob("build-pytorch-cp3??/*.whl")).unlink()
     demo.wheels()["torch"].unlink()
     options = ["--no-verify", *ONLY_TORCH, "--cache-dir", str(cache)]
     ended = demo.build(*options)
@@ -115,6 +116,7 @@ def test_what_lies_around_a_run_does_not_reach_it(demo: Demo, tmp_path: Path) ->
     notes.parent.mkdir(exist_ok=True)
     notes.write_text("")
     name = demo.wheels()["torchaudio"].name
+    demo.wheels()["torchaudio"].unlink()  # so that one is delivered
     pieces = [demo.folder / "wheels" / f".{name}.x1.part"]
     work = demo.folder / "sources" / ".rocm-wheels"
     step = next((work / "steps").glob("build-pytorch_audio-cp3??.json")).stem  # others are of a set a target

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tiny_projects import World, made_world, world
+from tiny_projects import World, finish, made_world, world
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 __all__ = ["made_world", "world"]
@@ -24,7 +24,8 @@ COUNTED = {
     "scan_wheel": "scan.py",
     "read_archive_layout": "zip_layout.py",  # whatever opens a wheel begins with it
 }
-PROCESS = next((word for word in sys.orig_argv[2:] if word.startswith(("build-", "install-"))), "build")
+STEPS = ("build-", "repair-", "install-")
+PROCESS = next((word for word in sys.orig_argv[2:] if word.startswith(STEPS)), "build")
 
 def note_call(frame, event, _):
     code = frame.f_code
@@ -46,19 +47,22 @@ threading.setprofile(note_call)
 def test_a_run_plans_once_and_a_step_looks_at_itself_alone(world: World, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(COUNTER)
     file = tmp_path / "counts"
-    ended = world.build(PYTHONPATH=str(tmp_path), COUNTS=str(file))
+    ended = finish(world.start(*world.words(), PYTHONPATH=str(tmp_path), COUNTS=str(file)))
     assert ended.code == 0, ended.err
     calls = [json.loads(line) for line in file.read_text().splitlines()]
     counts = Counter((process, name) for process, name, _ in calls)
     steps = {process for process, _ in counts} - {"build"}
     builds = {step for step in steps if step.startswith("build-")}
-    assert (len(steps), len(builds)) == (4, 3)
+    repairs = {step for step in steps if step.startswith("repair-")}
+    assert (len(steps), len(builds), len(repairs)) == (7, 3, 3)
     assert counts["build", "plan_run"] == counts["build", "gather_facts"] == 1
     assert {counts[step, "plan_run"] for step in steps} == {0}
     assert {counts[step, "gather_facts"] for step in steps} == {1}
     assert {counts[step, "settle_step"] for step in steps} == {1}  # its own, no other
     assert {counts[process, "parse_targets"] for process in ("build", *steps)} == {1}
-    assert {counts[step, "scan_wheel"] for step in builds} == {1}
+    assert {counts[step, "scan_wheel"] for step in (*builds, *repairs)} == {1}
     opened = Counter((process, wheel) for process, name, wheel in calls if name == "read_archive_layout")
-    assert {*opened.values()} == {1} and {process for process, _ in opened} == builds
+    assert {process for process, _ in opened} == builds | repairs
+    # a finished wheel once by its checks, and its lock once for its statement
+    assert {count for (process, _), count in opened.items() if process in builds} == {1, 2}
     assert counts["build", "scan_wheel"] == 0

@@ -7,13 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_demo import Demo, demo
+from finished_demo import Demo
 from uv import find_uv_bin
 
 from rocm_wheels.demo import TARGETS
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
-__all__ = ["demo"]
 ONLY_TRITON = ("--no-build-pytorch", "--no-build-pytorch-audio", "--build-triton")
 
 

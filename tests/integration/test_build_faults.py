@@ -9,12 +9,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from tiny_projects import GIT, TAG, Ended, World, finish, made_world, wait_until, world
+from flaky_server import serve_requests
+from programs import Ended
+from source_trees import GIT
+from tiny_projects import TAG, World, finish, made_world, wait_until, world
 
 from rocm_wheels.core import DataError
 from rocm_wheels.pipeline import read_plan
@@ -31,6 +34,7 @@ TWO = ("--no-build-pytorch-audio",)
 BESIDE = ("--jobs", "2", "--no-build-pytorch")  # triton and torchaudio, which then do not wait for each other
 TRITON, TORCH, AUDIO = (f"build-{name}-{TAG}" for name in ("triton", "pytorch", "pytorch_audio"))
 TOOLS = f"install-tools-{TAG}"
+REPAIR = f"repair-pytorch-{TAG}"
 
 
 @pytest.fixture
@@ -46,8 +50,13 @@ def wheel(world: World, name: str) -> Path:
     return next(world.output.glob(f"{name}-*.whl"))
 
 
+def built_wheel(world: World, project: str) -> Path:
+    """A wheel as it was built, and before it is packaged."""
+    return next((world.work / "built").glob(f"build-{project}-*/*.whl"))
+
+
 def tampered(world: World) -> None:
-    path = wheel(world, "torch")
+    path = built_wheel(world, "pytorch")
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
@@ -58,7 +67,7 @@ def cut(path: Path) -> None:
 
 
 def of_another_version(world: World) -> None:
-    for step, other in ((TRITON, {"format": 2}), (TORCH, {"inputs": ["a list"]})):
+    for step, other in ((TRITON, {"format": 99}), (TORCH, {"inputs": ["a list"]})):
         path = world.work / "steps" / f"{step}.json"
         path.write_text(json.dumps({**world.stamp(step), **other}))
 
@@ -67,19 +76,24 @@ def half_installed(world: World) -> None:
     """As a kill in the middle of an installation leaves it; and torch has to be built again."""
     site = next(world.work.glob(f"environments/*/lib/python{sys.version_info[0]}.{sys.version_info[1]}"))
     shutil.rmtree(next((site / "site-packages").glob("triton-*.dist-info")))
-    wheel(world, "torch").unlink()
+    built_wheel(world, "pytorch").unlink()
 
 
 DAMAGES: list[tuple[Callable[[World], object], str, set[str]]] = [
-    (tampered, f"{TORCH}: starting ({{output}}/torch-", {"pytorch"}),
-    (lambda world: wheel(world, "triton").unlink(), f"{TRITON}: starting ({{output}}/triton-", {"triton"}),
+    (tampered, f"{TORCH}: starting ({{built}}/{TORCH}/torch-", {"pytorch"}),
+    (
+        lambda world: built_wheel(world, "triton").unlink(),
+        f"{TRITON}: starting ({{built}}/{TRITON}/triton-",
+        {"triton"},
+    ),
+    (lambda world: wheel(world, "torch").unlink(), f"{REPAIR}: starting ({{output}}/torch-", set()),
     (
         lambda world: cut(world.work / "steps" / f"{TRITON}.json"),
         f"{TRITON}: starting (no earlier result)",
         {"triton"},
     ),
     (of_another_version, f"{TORCH}: starting (no earlier result)", {"triton", "pytorch"}),
-    (half_installed, f"{TORCH}: starting ({{output}}/torch-", {"pytorch"}),
+    (half_installed, f"{TORCH}: starting ({{built}}/{TORCH}/torch-", {"pytorch"}),
 ]
 
 
@@ -89,7 +103,7 @@ def test_what_is_damaged_is_built_again_and_nothing_else(built: World) -> None:
         damage(built)
         ended = built.build(*TWO)
         assert ended.code == 0, ended.err
-        assert why.format(output=built.output) in ended.err
+        assert why.format(output=built.output, built=built.work / "built") in ended.err
         assert {call.split()[0] for call in built.calls()} == projects
         assert built.wheels() == wheels
 
@@ -151,7 +165,11 @@ def test_after_a_failure(world: World) -> None:
     """What runs ends, nothing begins; --keep-going: only what needs the failed step does not begin."""
     fails = "while not Path({!r}).exists(): time.sleep(0.02)\nraise SystemExit('error: broken')"
     world.disturb("triton", fails.format(str(world.place / "fail")))
-    world.disturb("pytorch_audio", f"Path({str(world.place / 'fail')!r}).touch(); time.sleep(1)")
+    runs = str(world.work / "runs")
+    over = f'any("step-ended" in line and "{TRITON}" in line for line in lines())'
+    lines = f"lambda: ''.join(p.read_text() for p in Path({runs!r}).glob('*/events.jsonl')).splitlines()"
+    touch = f"Path({str(world.place / 'fail')!r}).touch()"
+    world.disturb("pytorch_audio", f"lines = {lines}\n{touch}\nwhile not {over}: time.sleep(0.02)")
     ended = world.build(*BESIDE)
     assert ended.code == 12
     assert "error: broken" in ended.err
@@ -159,6 +177,7 @@ def test_after_a_failure(world: World) -> None:
     assert [line.split()[-1] for line in ended.out.splitlines()[1:]] == ["verified", "failed"]
 
     shutil.rmtree(world.output)
+    shutil.rmtree(world.work / "built")
     world.disturb("pytorch_audio", "raise SystemExit(3)")
     world.disturb("triton")
     ended = world.build("--no-build-pytorch")  # one at a time: torchaudio is first
@@ -174,6 +193,28 @@ def test_after_a_failure(world: World) -> None:
     assert (ended.code, states(world)) == (12, {TRITON: "skipped", TORCH: "failed"})
     rows = [line for line in ended.out.splitlines() if "audio" in line]
     assert len(rows) == 1 and "not built" in rows[0]
+
+
+def test_a_wheel_that_cannot_be_repaired_ends_the_run_and_is_not_built_again(world: World) -> None:
+    """It asks for an executable stack. What was built stays, for the next run with other options."""
+    library = world.sources / "pytorch" / "libtorch_hip.so"
+    content = library.read_bytes()
+    stack = (0x6474E551).to_bytes(4, "little")
+    library.write_bytes(content.replace(stack + b"\6", stack + b"\7", 1))
+    try:
+        ended = world.build(*TWO)
+        assert ended.code == 13 and "executable stack" in ended.err, ended.err
+        assert "--no-repair keeps wheels as they were built" in ended.err
+        assert [name.split("-")[0] for name in world.wheels()] == ["triton"]
+        world.calls()
+        assert world.build(*TWO, "--no-repair").code == 14, "its last check finds the stack"
+        ended = world.build(*TWO, "--clear-exec-stack")
+        assert ended.code == 0, ended.err
+        assert world.calls() == []
+        (output,) = world.runs()[-1].steps[REPAIR].outputs
+        assert "executable stack cleared" in output["note"]
+    finally:
+        library.write_bytes(content)
 
 
 def states(world: World) -> dict[str, str]:
@@ -228,7 +269,7 @@ def test_runs_in_each_others_way(world: World) -> None:
     holder = run.steps[AUDIO].begun["pid"]
     assert f"error: {tree} is in use by process {holder} ({AUDIO})" in third.err
     assert "or build from another checkout" in third.err
-    assert [path.name.split("-")[0] for path in (elsewhere / "wheels").iterdir()] == ["triton"]
+    assert [path.name.split("-")[0] for path in (elsewhere / "wheels").glob("*.whl")] == ["triton"]
     shutil.rmtree(elsewhere)
     go.touch()
     ended = finish(first)
@@ -246,7 +287,7 @@ def test_a_build_meets_a_step_that_somebody_does(world: World) -> None:
     """The run fails with the name of who is at it, and its record says so."""
     assert world.build("--no-build-pytorch").code == 0
     plan = world.runs()[-1].folder / "plan.json"
-    wheel(world, "triton").unlink()
+    built_wheel(world, "triton").unlink()
     go = world.place / "go"
     world.disturb("triton", f"while not Path({str(go)!r}).exists(): time.sleep(0.02)")
     world.calls()
@@ -300,9 +341,9 @@ def test_each_step_alone_and_what_keeps_it_from_running(world: World, tmp_path: 
         assert (said.code, f"{step}: done (" in said.err) == (0, True), said.err
     said = alone(world, TORCH, plan)
     assert (said.code, said.err.count(f"{TORCH}: up to date")) == (0, 1), said.err
-    wheel(world, "triton").unlink()
+    built_wheel(world, "triton").unlink()
     said = alone(world, TORCH, plan)
-    assert f"error: {TORCH} needs {TRITON}, but {world.output}/triton-" in said.err
+    assert f"error: {TORCH} needs {TRITON}, but {world.work}/built/{TRITON}/triton-" in said.err
 
     world.disturb("triton", "raise SystemExit(3)")
     said = alone(world, TRITON, plan)
@@ -312,20 +353,20 @@ def test_each_step_alone_and_what_keeps_it_from_running(world: World, tmp_path: 
 
 WRONG_PLANS = [
     ("", "is no plan: it is not JSON"),
-    ('{"format": 1, "req', "is no plan: it is not JSON"),
+    ('{"format": 2, "req', "is no plan: it is not JSON"),
     ("[]", "is no plan of this version"),
     ('{"format": 0}', "is no plan of this version"),
-    ('{"format": 1}', "is a damaged plan"),
+    ('{"format": 2}', "is a damaged plan"),
     (
-        '{"format": 1, "request": 7, "lock": null, "targets": [], "trees": {}, "steps": []}',
+        '{"format": 2, "request": 7, "lock": null, "targets": [], "trees": {}, "steps": []}',
         "is a damaged plan",
     ),
     (
-        '{"format": 1, "request": {}, "lock": null, "targets": 7, "trees": [], "steps": [7]}',
+        '{"format": 2, "request": {}, "lock": null, "targets": 7, "trees": [], "steps": [7]}',
         "is a damaged plan",
     ),
     (
-        '{"format": 1, "request": {}, "lock": 7, "targets": [], "trees": [], "steps": "x"}',
+        '{"format": 2, "request": {}, "lock": 7, "targets": [], "trees": [], "steps": "x"}',
         "is a damaged plan",
     ),
 ]
@@ -412,13 +453,11 @@ class _Index(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def index() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Index)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
     _Index.seen.clear()
     _Index.go.clear()
-    yield f"127.0.0.1:{server.server_port}/simple"
-    _Index.go.set()
-    server.shutdown()
+    with serve_requests(_Index) as url:
+        yield f"{url.removeprefix('http://')}/simple"
+        _Index.go.set()
 
 
 def test_the_password_of_an_index_is_seen_by_nobody_but_the_index(

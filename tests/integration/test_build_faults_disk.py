@@ -110,7 +110,7 @@ def test_an_output_that_becomes_read_only(world: World, mount: Mount) -> None:
     remount(world.output, "rw")
     world.calls()
     assert world.build(*TWO).code == 0
-    assert world.calls() == ["pytorch begun", "pytorch done"]
+    assert world.calls() == [], "it was built, and is delivered now"
     assert sorted(world.wheels()) == [torch(world), triton(world)]
 
 
@@ -128,4 +128,4 @@ def triton(world: World) -> str:
 
 
 def torch(world: World) -> str:
-    return f"torch-2.9.0+rocm7.1.0-{TAG}-{TAG}-linux_x86_64.whl"
+    return f"torch-2.9.0+rocm7.1.0-{TAG}-{TAG}-manylinux_2_5_x86_64.manylinux1_x86_64.whl"

@@ -1,7 +1,6 @@
 """Builds that are killed, wherever: the next run makes the same wheels, and makes nothing twice.
 
-Events that come once a step are killed on one side of each: before at one step, after at the next; the
-exhaustive test kills on every side at every step.
+Each kind of event is killed on one side, at one step; the exhaustive test kills on every side at every step.
 """
 
 from __future__ import annotations
@@ -80,8 +79,16 @@ def killed(world: World, killer: Path, side: str, event: str, step: str, *more: 
 
 
 TWO = ("--no-build-pytorch-audio",)
-STEPS = (f"install-tools-{TAG}", f"build-triton-{TAG}", f"build-pytorch-{TAG}")
-LATE = ("output", "step-ended", "run-ended")  # by then the step is stamped
+STEPS = (
+    f"install-tools-{TAG}",
+    *(f"{kind}-{project}-{TAG}" for project in ("triton", "pytorch") for kind in ("build", "repair")),
+)
+EVENTS = {
+    "install": ("step-begun", "step-ended"),
+    "build": ("step-begun", "command", "built", "step-ended"),
+    "repair": ("step-begun", "output", "step-ended"),
+}
+LATE = ("built", "output", "step-ended", "run-ended")  # by then the step is stamped
 
 
 def test_killed_at_every_event_a_run_loses_nothing(world: World, killer: Path, exhaustive: bool) -> None:
@@ -91,8 +98,7 @@ def test_killed_at_every_event_a_run_loses_nothing(world: World, killer: Path, e
     events = [(event["event"], event.get("step", "-")) for event in world.runs()[-1].events]
     assert events == [
         *(("run-begun", "-"), ("preflight", "-"), ("step-skipped", f"install-rocm-{TAG}")),
-        *(("step-begun", STEPS[0]), ("step-ended", STEPS[0])),
-        *((name, step) for step in STEPS[1:] for name in ("step-begun", "command", "output", "step-ended")),
+        *((name, step) for step in STEPS for name in EVENTS[step.partition("-")[0]]),
         ("run-ended", "-"),
     ]
     world.reset()
@@ -118,17 +124,16 @@ def test_killed_at_every_event_a_run_loses_nothing(world: World, killer: Path, e
     assert world.wheels() == wheels
 
 
-# where the suite kills: at each kind of event, on each side of one
+# where the suite kills: at each kind of event, on one side of it
 SAMPLE = {
     ("run-begun", "-"): "within",
     ("preflight", "-"): "before",
     ("step-skipped", f"install-rocm-{TAG}"): "after",
     ("step-begun", STEPS[0]): "before",
-    ("step-ended", STEPS[0]): "after",
     ("command", STEPS[1]): "after",
-    ("output", STEPS[1]): "within",
-    ("output", STEPS[2]): "after",
-    ("step-ended", STEPS[2]): "before",
+    ("built", STEPS[1]): "within",
+    ("output", STEPS[4]): "after",
+    ("step-ended", STEPS[4]): "before",
     ("run-ended", "-"): "after",
 }
 
@@ -136,14 +141,18 @@ SAMPLE = {
 def choose_sides(event: str, step: str, exhaustive: bool) -> tuple[str, ...]:
     """Choose where to kill: on every side of every event, or at samples."""
     if exhaustive:
-        return ("before", "within", "after") if event in ("run-begun", "output") else ("before", "after")
+        return (
+            ("before", "within", "after")
+            if event in ("run-begun", "built", "output")
+            else ("before", "after")
+        )
     return (SAMPLE[event, step],) if (event, step) in SAMPLE else ()
 
 
 def forget(world: World, step: str) -> None:
     """Have a step that was done not be done."""
     stamp = world.work / "steps" / f"{step}.json"
-    if stamp.exists() and step.startswith("build-"):
+    if stamp.exists() and step.startswith(("build-", "repair-")):
         for output in world.stamp(step)["outputs"]:
             Path(output["path"]).unlink()
     stamp.unlink(missing_ok=True)
@@ -151,6 +160,16 @@ def forget(world: World, step: str) -> None:
 
 SLEEPS = "subprocess.Popen(['sleep', '1000']); time.sleep(1000)"
 STUBBORN = "signal.signal(signal.SIGTERM, signal.SIG_IGN); note('stubborn'); " + SLEEPS
+# ends when it was asked to, and may
+SLOW = """
+global asked
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(note("asked")))
+note("slow")
+while not asked or not Path({go!r}).exists():
+    time.sleep(0.02)
+raise SystemExit("ended")
+"""
 BESIDE = ("--jobs", "2", "--no-build-pytorch")  # triton and torchaudio, which then do not wait for each other
 
 
@@ -198,18 +217,20 @@ def test_when_a_step_is_killed_its_programs_end_and_others_go_on(world: World) -
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda one: one.name)
 def test_an_interrupted_run_ends_its_whole_tree(world: World, number: signal.Signals) -> None:
     """Also what does not listen: within the seconds that each is given, all at the same time."""
-    stubborn = number == signal.SIGTERM
+    stubborn, impatient, go = number == signal.SIGTERM, number == signal.SIGINT, world.place / "go"
     for name in ("triton", "pytorch_audio"):
-        world.disturb(name, STUBBORN if stubborn else SLEEPS)
+        world.disturb(name, STUBBORN if stubborn else SLOW.format(go=str(go)) if impatient else SLEEPS)
     process = world.start(*world.words(*BESIDE))
     for name in ("triton", "pytorch_audio"):
-        world.wait_for(f"{name} stubborn" if stubborn else f"{name} begun")
+        world.wait_for(f"{name} {'stubborn' if stubborn else 'slow' if impatient else 'begun'}")
     begin = time.monotonic()
     process.send_signal(number)
-    if number == signal.SIGINT:
-        time.sleep(0.05)
-        process.send_signal(number)  # impatience
+    if impatient:
+        world.wait_for("triton asked")
+        process.send_signal(number)
+        go.touch()
     ended = finish(process)
+    go.unlink(missing_ok=True)
     assert time.monotonic() - begin < (20 if stubborn else 10)
     assert world.processes() == []
     assert ended.code == 130, ended.err

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from five_projects import ALL, CLONE, Said, World, first_commits, make_world, write_lock
-from source_trees import content
+from programs import Ended
+from source_trees import ALL, CLONE, Upstream, content, write_lock
 
 from rocm_wheels.core import SourceError, UsageError
 from rocm_wheels.pipeline import LockedBuild
@@ -23,25 +23,25 @@ LAST = "no build environment with rocm==7.1.0+x for "  # all was as the lock say
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return make_world(tmp_path_factory.mktemp("world"))
-
-
-@pytest.fixture(scope="module")
-def trees(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trees(github: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All five as a lock has them; tests that change one put it back."""
     folder = tmp_path_factory.mktemp("trees")
-    lock = {**first_commits(world), "rocm": "7.1.0+x", "targets": ["gfx942", "gfx1100"], "pythons": [PYTHON]}
+    lock = {
+        **github.first_commits(),
+        "rocm": "7.1.0+x",
+        "targets": ["gfx942", "gfx1100"],
+        "pythons": [PYTHON],
+    }
     write_lock(folder / "l.json", lock)
-    said = world.run(folder, "--lock", "l.json", "--source-dir", folder)
+    said = github.checkout(folder, "--lock", "l.json", "--source-dir", folder)
     assert said.code == 0, said.err
     return folder
 
 
-def build(world: World, trees: Path, *words: str, lock: str | Path = "l.json", **env: str) -> Said:
+def build(github: Upstream, trees: Path, *words: str, lock: str | Path = "l.json", **env: str) -> Ended:
     script = CLONE / "build_tools/build_prod_wheels.py"
     root = [] if "--source-dir" in words else ["--source-dir", "."]
-    return world.start(trees, script, "build", "--lock", lock, *root, "--output-dir", "dist", *words, **env)
+    return github.start(trees, script, "build", "--lock", lock, *root, "--output-dir", "dist", *words, **env)
 
 
 def other(trees: Path, tmp_path: Path, **changes: Any) -> Path:
@@ -49,21 +49,21 @@ def other(trees: Path, tmp_path: Path, **changes: Any) -> Path:
     return write_lock(tmp_path / "other.json", {**lock, **changes})
 
 
-def test_trees_that_are_as_locked(world: World, trees: Path) -> None:
-    said = build(world, trees)
+def test_trees_that_are_as_locked(github: Upstream, trees: Path) -> None:
+    said = build(github, trees)
     assert (said.code, LAST in said.err) == (2, True), said.err
     assert re.search(r"lock l.json: 5 source trees match the lock \(sha256 [0-9a-f]{64}\)", said.err)
-    some = build(world, trees, "--no-build-pytorch-audio", "--gfx", "gfx1100;gfx942")
+    some = build(github, trees, "--no-build-pytorch-audio", "--gfx", "gfx1100;gfx942")
     assert "lock l.json: 4 source trees match the lock" in some.err
-    variable = build(world, trees, "--rocm", ">=7,<8", PYTORCH_ROCM_ARCH="gfx942 gfx1100")
+    variable = build(github, trees, "--rocm", ">=7,<8", PYTORCH_ROCM_ARCH="gfx942 gfx1100")
     assert LAST in variable.err
 
 
 def test_every_tree_that_differs_is_named_with_the_way_back(
-    world: World, trees: Path, tmp_path: Path
+    github: Upstream, trees: Path, tmp_path: Path
 ) -> None:
     """Changed, committed on top, interrupted, at another commit, gone: one error, and one command."""
-    git = world.upstream.git
+    git = github.git
     (trees / "pytorch/plain.txt").write_text("mine\n")
     git("", "-C", str(trees / "apex"), "commit", "-q", "--allow-empty", "-m", "mine")
     for name in ("triton", "pytorch_vision"):
@@ -73,7 +73,7 @@ def test_every_tree_that_differs_is_named_with_the_way_back(
         file.write_text(json.dumps(state))
     (trees / "pytorch_audio").rename(tmp_path / "away")
     before = content(trees)
-    said = build(world, trees)
+    said = build(github, trees)
     assert said.code == 10
     assert content(trees) == before
     for line in (
@@ -90,26 +90,26 @@ def test_every_tree_that_differs_is_named_with_the_way_back(
     # what the tip says puts right what is nobody's work
     git("", "-C", str(trees / "pytorch"), "checkout", "-q", "plain.txt")
     git("", "-C", str(trees / "apex"), "reset", "-q", "--hard", "HEAD^")
-    back = world.run(trees, "--lock", "l.json", "--source-dir", trees, *ALL)
+    back = github.checkout(trees, "--lock", "l.json", "--source-dir", trees, *ALL)
     assert back.code == 0, back.err
-    assert LAST in build(world, trees).err
+    assert LAST in build(github, trees).err
 
 
-def test_what_is_hipified_with_it_stays_yours(world: World, trees: Path) -> None:
-    git, torch = world.upstream.git, trees / "pytorch"
+def test_what_is_hipified_with_it_stays_yours(github: Upstream, trees: Path) -> None:
+    git, torch = github.git, trees / "pytorch"
     script = CLONE / "repos/pytorch_torch_repo.py"
     (torch / "a.cu").write_text("cuda mine\n")
-    hipified = world.start(trees, script, "hipify", "--source-dir", ".", "--no-commit-hipify")
+    hipified = github.start(trees, script, "hipify", "--source-dir", ".", "--no-commit-hipify")
     assert hipified.code == 0, hipified.err
-    assert "  pytorch: it was changed since its checkout" in build(world, trees).err
+    assert "  pytorch: it was changed since its checkout" in build(github, trees).err
     git("", "-C", str(torch), "add", "-A")
     git("", "-C", str(torch), "commit", "-q", "-m", "Mine")
-    assert world.start(trees, script, "hipify", "--source-dir", ".").code == 0
-    said = build(world, trees)
+    assert github.start(trees, script, "hipify", "--source-dir", ".").code == 0
+    said = build(github, trees)
     assert (said.code, "  pytorch: it was changed since its checkout" in said.err) == (10, True), said.err
-    back = world.run(trees, "--lock", "l.json", "--source-dir", ".", "torch")
+    back = github.checkout(trees, "--lock", "l.json", "--source-dir", ".", "torch")
     assert (back.code, "commits of yours" in back.err) == (0, True), back.err
-    assert LAST in build(world, trees).err
+    assert LAST in build(github, trees).err
 
 
 def _submodule(lock: dict[str, Any]) -> None:
@@ -133,29 +133,29 @@ def _fewer(lock: dict[str, Any]) -> None:
     [
         (_submodule, r"  pytorch: submodule third_party/middle is [0-9a-f]{40}, not 1{40}\n"),
         (_patches, r"  triton: its patches are none, not 2\.9 \(a{12}\)\n"),
-        (_commit, r"  apex: it is at [0-9a-f]{40}, not 1{40} \(master\)\n"),
+        (_commit, r"  apex: it is at [0-9a-f]{40}, not 1{40} \(main\)\n"),
         (_fewer, r"  apex: it is not in the lock \(--no-build-apex leaves it out\)\n"),
     ],
 )
 def test_a_lock_of_other_sources(
-    world: World, trees: Path, tmp_path: Path, change: Callable[[dict[str, Any]], None], said: str
+    github: Upstream, trees: Path, tmp_path: Path, change: Callable[[dict[str, Any]], None], said: str
 ) -> None:
     lock = json.loads((trees / "l.json").read_text())
     change(lock)
-    ended = build(world, trees, lock=write_lock(tmp_path / "other.json", lock))
+    ended = build(github, trees, lock=write_lock(tmp_path / "other.json", lock))
     assert (ended.code, bool(re.search(said, ended.err))) == (10, True), ended.err
 
 
-def test_what_changes_while_a_build_goes_on(world: World, trees: Path) -> None:
+def test_what_changes_while_a_build_goes_on(github: Upstream, trees: Path) -> None:
     apex = trees / "apex"
-    known = identify_tree(apex, env=world.env)
+    known = identify_tree(apex, env=github.env)
     locked = LockedBuild(trees / "l.json", "0" * 64, read_lock(trees / "l.json"), {"apex": known})
     begun = replace(locked, begun=True)
-    assert begun.identify_tree("apex", apex, world.env) == known
+    assert begun.identify_tree("apex", apex, github.env) == known
     (apex / "new.txt").write_text("mine\n")
-    assert locked.identify_tree("apex", apex, world.env) == known  # nothing was built: no time has passed
+    assert locked.identify_tree("apex", apex, github.env) == known  # nothing was built: no time has passed
     with pytest.raises(SourceError, match=r"apex was changed after it had been compared with .*l\.json"):
-        begun.identify_tree("apex", apex, world.env)
+        begun.identify_tree("apex", apex, github.env)
     (apex / "new.txt").unlink()
 
 
@@ -186,16 +186,16 @@ WRONG: list[tuple[dict[str, Any], list[str], int, str]] = [
 
 @pytest.mark.parametrize("row", WRONG, ids=[said for *_, said in WRONG])
 def test_wrong_input(
-    world: World, trees: Path, tmp_path: Path, row: tuple[dict[str, Any], list[str], int, str]
+    github: Upstream, trees: Path, tmp_path: Path, row: tuple[dict[str, Any], list[str], int, str]
 ) -> None:
     changes, words, code, message = row
     lock = other(trees, tmp_path, **changes)
     (trees / "plain").mkdir(exist_ok=True)
     if not (trees / "cloned").exists():
-        world.upstream.git(trees, "clone", "-q", (world.base / "triton").as_uri(), "cloned")
+        github.git(trees, "clone", "-q", (github.folder / "triton").as_uri(), "cloned")
     before = content(trees)
     env = dict(word.split("=", 1) for word in words if word.startswith("PYTORCH"))
-    said = build(world, trees, *(word for word in words if not word.startswith("PYTORCH")), lock=lock, **env)
+    said = build(github, trees, *(word for word in words if not word.startswith("PYTORCH")), lock=lock, **env)
     wanted = message.format(lock=lock, trees=trees)
     assert (said.code, wanted in said.err) == (code, True), said.err
     assert content(trees) == before

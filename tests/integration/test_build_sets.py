@@ -7,15 +7,12 @@ import os
 from pathlib import Path
 
 import pytest
-from test_demo import Demo, changed_since, demo, snapshot, targets_in
+from finished_demo import Demo, changed_since, snapshot, targets_in
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.build import production
 from rocm_wheels.variants import merge_documents, parse_wheel_document
 from rocm_wheels.wheels import parse_wheel_name, read_dist_info_files, read_wheel_code
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
-__all__ = ["demo"]
 VARIANT = ("--packaging", "variant")
 
 
@@ -179,34 +176,3 @@ def test_a_target_that_does_not_compile_is_found_before_anything_long(demo: Demo
     events = [json.loads(line) for line in record.read_text().splitlines()]
     (probe,) = [event for event in events if event["event"] == "probe"]
     assert (probe["dropped"], list(probe["targets"])) == (["gfx1100"], ["gfx942", "gfx1100"])
-
-
-WRONG = [
-    (["--set-env", "USE_NCCL=0"], "--set-env 'USE_NCCL=0' is not PROJECT:NAME=VALUE"),
-    (["--set-env", "torch:USE_NCCL=0"], "there is no project torch; did you mean pytorch?"),
-    (
-        ["--set-env", "pytorch:PYTORCH_ROCM_ARCH=gfx90a"],
-        "PYTORCH_ROCM_ARCH is what --gfx decides",
-    ),
-    (["--set-env", "pytorch:MY_TOKEN=x"], "MY_TOKEN is a secret by its name, and a plan is no place for one"),
-    (["--set-env", "pytorch:A=1", "--set-env", "pytorch:A=2"], "--set-env gives A of pytorch twice"),
-    (["--python", "3.4"], "--python"),
-    (["--python", "3.12", "--current-env"], "--python and --current-env exclude each other"),
-    (
-        ["--drop-bad-targets", "--no-probe"],
-        "--drop-bad-targets goes by the probes that --no-probe leaves out",
-    ),
-    (["--min-cache-hits", "50"], "--min-cache-hits needs --use-ccache or --use-sccache"),
-    (["--step-timeout", "soon"], "'soon' is not a length of time: 30s, 90m, 6h, 7d"),
-    (["--step-timeout", "0"], "'0' is not a length of time"),
-    (["--per-target", "--gfx", "gfx942,gfx942"], "names gfx942 twice"),
-]
-
-
-def test_wrong_input(demo: Demo, capsys: pytest.CaptureFixture[str]) -> None:
-    before = snapshot(demo.folder)
-    for words, said in WRONG:
-        code = run_command(production, demo.build_words(*words))
-        err = capsys.readouterr().err
-        assert (code, said in err) == (2, True), (words, err)
-    assert {path.name for path in changed_since(before, demo.folder)} <= {".lock"}

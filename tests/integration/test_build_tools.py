@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tiny_projects import GIT, World, made_world, world
+from source_trees import GIT
+from tiny_projects import World, made_world, world
 
 pytestmark = [
     pytest.mark.slow,

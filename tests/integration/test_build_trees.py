@@ -18,7 +18,8 @@ from typing import Any
 
 import psutil
 import pytest
-from small_project import GIT, Make, base, compiled, library, make, python, recipe, source, status
+from small_project import Make, base, compiled, library, make, python, recipe, source, status
+from source_trees import GIT
 
 from rocm_wheels.compile import TREE_KEY_FILE
 from rocm_wheels.core import BuildError

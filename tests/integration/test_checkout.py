@@ -11,51 +11,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from source_trees import ODD, Upstream, content, isolated_environment, make_upstream, times
+from source_trees import ODD, Tree, Upstream, content, isolated_environment, times
 
 from rocm_wheels.core import SourceError, UsageError
-from rocm_wheels.models import load_project
-from rocm_wheels.sources import CheckoutRequest, CheckoutResult, Pin, checkout_project, identify_tree
+from rocm_wheels.sources import Pin, checkout_project, identify_tree
 
 TAGS = ("THEROCK_UPSTREAM_DIFFBASE", "THEROCK_HIPIFY_DIFFBASE")
 MODULES = ("", "third_party/middle", "third_party/middle/deep dir")
 
 
-@pytest.fixture(scope="module")
-def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
-    folder = tmp_path_factory.mktemp("upstream")
-    return make_upstream(folder / "repositories", isolated_environment(folder / "home"))
-
-
-class Trees:
-    """Checks out into one folder; every option of a request can be given."""
-
-    def __init__(self, upstream: Upstream, directory: Path) -> None:
-        self.upstream = upstream
-        self.directory = directory
-        self.env = upstream.env
-
-    def request(self, ref: str = "main", **options: object) -> CheckoutRequest:
-        pin = Pin(self.upstream.url, ref, "test")
-        base = CheckoutRequest(load_project("pytorch"), self.directory, pin, local_origin=True)
-        return replace(base, **options)  # type: ignore[arg-type]
-
-    def checkout(self, ref: str = "main", **options: object) -> CheckoutResult:
-        return checkout_project(self.request(ref, **options), env=self.env, python=Path(sys.executable))
-
-    def git(self, *arguments: str, where: str = "") -> str:
-        return self.upstream.git(self.directory / where, *arguments)
-
-    def is_clean(self) -> bool:
-        return not self.git("status", "--porcelain", "--ignore-submodules=none", "-uall")
-
-
 @pytest.fixture
-def trees(upstream: Upstream, tmp_path: Path) -> Trees:
-    return Trees(upstream, tmp_path / "tree")
+def trees(upstream: Upstream, tmp_path: Path) -> Tree:
+    return Tree(upstream, tmp_path / "tree")
 
 
-def test_tags_commits_and_clean_status(trees: Trees) -> None:
+def test_tags_commits_and_clean_status(trees: Tree) -> None:
     result = trees.checkout("v1")
     assert result.upstream.commit == trees.upstream.git("root", "rev-parse", "v1^{commit}")
     assert trees.git("rev-parse", "HEAD") == result.head != result.upstream.commit
@@ -79,10 +49,10 @@ def test_tags_commits_and_clean_status(trees: Trees) -> None:
     assert (trees.directory / "third_party/middle/deep dir/hip/deep.hip").exists()
 
 
-def test_same_commit_by_anybody_on_any_day(trees: Trees, tmp_path: Path) -> None:
+def test_same_commit_by_anybody_on_any_day(trees: Tree, tmp_path: Path) -> None:
     first = trees.checkout()
     home = tmp_path / "other home"
-    other = Trees(trees.upstream, tmp_path / "other 'tree'")
+    other = Tree(trees.upstream, tmp_path / "other 'tree'")
     other.env = {
         **isolated_environment(home),
         "GIT_AUTHOR_NAME": "Somebody",
@@ -113,7 +83,7 @@ def test_same_commit_by_anybody_on_any_day(trees: Trees, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("way", [{}, {"commit_hipify": False}, {"hipify": False}, {"submodules": False}])
-def test_again_does_nothing_and_other_refs_work(trees: Trees, way: dict[str, bool], tmp_path: Path) -> None:
+def test_again_does_nothing_and_other_refs_work(trees: Tree, way: dict[str, bool], tmp_path: Path) -> None:
     first = trees.checkout(**way)
     assert first.changed
     begin = time.monotonic()
@@ -122,7 +92,7 @@ def test_again_does_nothing_and_other_refs_work(trees: Trees, way: dict[str, boo
     assert (again.changed, again.head) == (False, first.head)
     here = content(trees.directory)
     assert trees.checkout("feature", **way).changed
-    straight = Trees(trees.upstream, tmp_path / "straight")
+    straight = Tree(trees.upstream, tmp_path / "straight")
     straight.checkout("feature", **way)
     assert content(trees.directory) == content(straight.directory)
     assert trees.checkout("main", **way).head == first.head
@@ -135,7 +105,7 @@ def test_again_does_nothing_and_other_refs_work(trees: Trees, way: dict[str, boo
         assert not identify_tree(trees.directory, env=trees.env).dirty
 
 
-def test_from_one_way_to_another(trees: Trees) -> None:
+def test_from_one_way_to_another(trees: Tree) -> None:
     committed = trees.checkout()
     files = content(trees.directory)
     plain = trees.checkout(commit_hipify=False)
@@ -152,7 +122,7 @@ def test_from_one_way_to_another(trees: Trees) -> None:
 
 
 @pytest.mark.parametrize("way", [{}, {"commit_hipify": False}, {"hipify": False}])
-def test_unchanged_content_keeps_its_time(trees: Trees, way: dict[str, bool]) -> None:
+def test_unchanged_content_keeps_its_time(trees: Tree, way: dict[str, bool]) -> None:
     trees.checkout(**way)
     os.utime(trees.directory / "CMakeLists.txt", ns=(1, 1))  # git's index does not know of it
     before, files = times(trees.directory), content(trees.directory)
@@ -167,14 +137,14 @@ def test_unchanged_content_keeps_its_time(trees: Trees, way: dict[str, bool]) ->
 
 
 @pytest.mark.parametrize("ref", ["main", "refs/heads/main", "heads/main", "v1", "tags/v1", "COMMIT"])
-def test_any_kind_of_ref(trees: Trees, ref: str) -> None:
+def test_any_kind_of_ref(trees: Tree, ref: str) -> None:
     commit = trees.upstream.git("root", "rev-parse", "main")
     result = trees.checkout(commit if ref == "COMMIT" else ref, hipify=False, submodules=False, depth=1)
     assert result.upstream.commit == result.head == commit
     assert trees.git("rev-list", "--count", "HEAD") == "1"
 
 
-def test_a_pull_request_and_a_commit_that_is_there_needs_no_network(trees: Trees) -> None:
+def test_a_pull_request_and_a_commit_that_is_there_needs_no_network(trees: Tree) -> None:
     pull = trees.checkout("refs/pull/7/head", depth=1)
     assert (trees.directory / "a.cu").read_text() == "cuda a3\n"
     offline = replace(trees.request(pull.upstream.commit), pin=Pin("file:///gone", pull.upstream.commit, "x"))
@@ -183,7 +153,7 @@ def test_a_pull_request_and_a_commit_that_is_there_needs_no_network(trees: Trees
 
 
 def test_shallow_submodule_whose_server_gives_out_only_tips(
-    trees: Trees, capsys: pytest.CaptureFixture[str]
+    trees: Tree, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trees.env = {
         **trees.env,
@@ -212,7 +182,7 @@ OWN_WORK: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("way", [{}, {"commit_hipify": False}])
 @pytest.mark.parametrize("what", OWN_WORK)
-def test_somebodys_own_files_are_refused(trees: Trees, what: str, way: dict[str, bool]) -> None:
+def test_somebodys_own_files_are_refused(trees: Tree, what: str, way: dict[str, bool]) -> None:
     trees.checkout(**way)
     OWN_WORK[what](trees.directory)
     files, head = content(trees.directory), trees.git("rev-parse", "HEAD")
@@ -225,7 +195,7 @@ def test_somebodys_own_files_are_refused(trees: Trees, what: str, way: dict[str,
     assert trees.git("rev-parse", "HEAD") == head
 
 
-def test_a_refused_checkout_leaves_the_configuration(trees: Trees, tmp_path: Path) -> None:
+def test_a_refused_checkout_leaves_the_configuration(trees: Tree, tmp_path: Path) -> None:
     trees.checkout()
     (trees.directory / "a.cu").write_text("mine")
     trees.git("config", "core.autocrlf", "input")
@@ -240,7 +210,7 @@ def test_a_refused_checkout_leaves_the_configuration(trees: Trees, tmp_path: Pat
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_a_commit_without_its_files_is_fetched_again(trees: Trees, interrupted: bool) -> None:
+def test_a_commit_without_its_files_is_fetched_again(trees: Tree, interrupted: bool) -> None:
     """A fetch that was killed leaves the commit, and not what it needs."""
     trees.checkout()
     origin = ["git", "-C", str(trees.upstream.folder / "root")]
@@ -258,7 +228,7 @@ def test_a_commit_without_its_files_is_fetched_again(trees: Trees, interrupted: 
     assert trees.git("fsck", "--connectivity-only", "--no-dangling") == ""
 
 
-def test_the_tips_work(trees: Trees, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_tips_work(trees: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     trees.checkout()
     (trees.directory / "a.cu").write_text("mine")
     (trees.directory / "new").write_text("mine")
@@ -272,7 +242,7 @@ def test_the_tips_work(trees: Trees, capsys: pytest.CaptureFixture[str]) -> None
     assert trees.git("log", "-1", "--format=%s") == "My work"
 
 
-def test_commits_staged_content_and_files_in_the_way(trees: Trees) -> None:
+def test_commits_staged_content_and_files_in_the_way(trees: Tree) -> None:
     trees.checkout(hipify=False)
     module = trees.directory / "third_party/middle"
     (module / "mid.cu").write_text("mine")
@@ -296,7 +266,7 @@ def test_commits_staged_content_and_files_in_the_way(trees: Trees) -> None:
     trees.checkout("feature", hipify=False)
 
 
-def test_a_clone_of_somebodys(trees: Trees, tmp_path: Path) -> None:
+def test_a_clone_of_somebodys(trees: Tree, tmp_path: Path) -> None:
     trees.upstream.git(tmp_path, "clone", "-q", trees.upstream.url, "tree")
     (trees.directory / "mine").write_text("mine")
     with pytest.raises(SourceError, match="new mine"):
@@ -309,7 +279,7 @@ def test_a_clone_of_somebodys(trees: Trees, tmp_path: Path) -> None:
         trees.checkout()
 
 
-def test_a_submodule_that_vanishes_keeps_what_git_ignores(trees: Trees, upstream: Upstream) -> None:
+def test_a_submodule_that_vanishes_keeps_what_git_ignores(trees: Tree, upstream: Upstream) -> None:
     upstream.git("root", "checkout", "-q", "-B", "without", "main")
     upstream.git("root", "rm", "-q", "-f", "third_party/middle")
     (upstream.root / "third_party").mkdir(exist_ok=True)
@@ -330,7 +300,7 @@ def test_a_submodule_that_vanishes_keeps_what_git_ignores(trees: Trees, upstream
     assert trees.is_clean()
 
 
-def test_one_run_at_a_time(trees: Trees) -> None:
+def test_one_run_at_a_time(trees: Tree) -> None:
     from rocm_wheels.core import lock_folder
 
     trees.checkout(hipify=False)
@@ -341,7 +311,7 @@ def test_one_run_at_a_time(trees: Trees) -> None:
         trees.checkout("feature", hipify=False)
 
 
-def test_one_run_at_a_time_makes_a_tree(trees: Trees) -> None:
+def test_one_run_at_a_time_makes_a_tree(trees: Tree) -> None:
     from rocm_wheels.core import lock_folder
 
     unfinished = trees.directory.with_name(f".{trees.directory.name}.unfinished")
@@ -355,7 +325,7 @@ def test_one_run_at_a_time_makes_a_tree(trees: Trees) -> None:
     assert not unfinished.exists()
 
 
-def test_an_empty_folder_is_filled_as_it_stands(trees: Trees) -> None:
+def test_an_empty_folder_is_filled_as_it_stands(trees: Tree) -> None:
     trees.directory.mkdir(mode=0o750)
     before = trees.directory.stat()
     assert trees.checkout(hipify=False).changed
@@ -363,7 +333,7 @@ def test_an_empty_folder_is_filled_as_it_stands(trees: Trees) -> None:
     assert (before.st_ino, before.st_mode) == (after.st_ino, after.st_mode)
 
 
-def test_a_submodule_from_this_machine_needs_the_users_word(trees: Trees) -> None:
+def test_a_submodule_from_this_machine_needs_the_users_word(trees: Tree) -> None:
     with pytest.raises(SourceError, match="transport 'file' not allowed"):
         trees.checkout(local_origin=False)
     assert trees.checkout().changed

@@ -5,25 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from source_trees import Upstream, content, enter, isolated_environment, make_upstream
-from warm_python import warm_python
+from programs import Ended
+from source_trees import CLONE, Upstream, content
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.checkout import make_recipe_group
-
-CLONE = Path(__file__).resolve().parents[2]
 TORCH, AUDIO = "pytorch_torch_repo.py", "pytorch_audio_repo.py"
-PROJECTS = {TORCH: "pytorch", AUDIO: "pytorch_audio"}  # what each door hands to its command
-
-
-@dataclass(frozen=True)
-class Said:
-    code: int
-    err: str
 
 
 class Doors:
@@ -32,26 +20,8 @@ class Doors:
     def __init__(self, upstream: Upstream, folder: Path) -> None:
         self.upstream, self.folder = upstream, folder
 
-    def __call__(self, door: str, *arguments: str | Path) -> Said:
-        command = [*warm_python(), str(CLONE / "repos" / door), *map(str, arguments)]
-        env = {**self.upstream.env, "PYTHONPATH": ""}
-        done = subprocess.run(
-            command, cwd=self.folder, env=env, capture_output=True, text=True, check=False, timeout=120
-        )
-        return Said(done.returncode, done.stderr)
-
-    def everything(self) -> dict[str, bytes]:
-        return {
-            str(path.relative_to(self.folder)): b"" if path.is_dir() else path.read_bytes()
-            for path in sorted(self.folder.rglob("*"))
-            if path.name not in (".lock", ".owner", "rocm-wheels")
-        }
-
-
-@pytest.fixture(scope="module")
-def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
-    folder = tmp_path_factory.mktemp("upstream")
-    return make_upstream(folder / "repositories", isolated_environment(folder / "home"))
+    def __call__(self, door: str, *arguments: str | Path) -> Ended:
+        return self.upstream.script(self.folder, door, *arguments)
 
 
 @pytest.fixture
@@ -120,72 +90,10 @@ def test_credentials_are_not_printed(doors: Doors) -> None:
     assert "127.0.0.1" in said.err
 
 
-# what is given → what is said, exit code; the disk is as it was
-WRONG: list[tuple[str, list[str], int, str]] = [
-    (TORCH, ["--ref", "nowhere"], 10, "has no branch, tag or ref nowhere"),
-    (TORCH, ["--ref", "abcdef0123"], 10, "a commit needs all 40 digits"),
-    (TORCH, ["--ref", "0" * 39 + "1"], 10, "the server may not have this commit"),
-    (TORCH, ["--ref", "refs/pull/8/head"], 10, "has no branch, tag or ref refs/pull/8/head"),
-    (TORCH, ["--ref", "same"], 10, "is ambiguous: refs/heads/same is"),
-    (TORCH, ["--ref", "--upload-pack=x"], 2, "is not a ref"),
-    (TORCH, ["--ref", "two words"], 2, "is not a ref"),
-    (TORCH, ["--ref", ""], 2, "'' is not a ref"),
-    (TORCH, ["--ref", "main~1"], 2, "is not a ref"),
-    (TORCH, ["--origin", "file:///nowhere"], 10, "does not appear to be a git repository"),
-    (TORCH, ["--origin", "no/such/folder"], 10, "no/such/folder"),
-    (TORCH, ["--origin", "--upload-pack=x"], 2, "is not a repository"),
-    (TORCH, ["--origin", ""], 2, "'' is not a repository"),
-    (TORCH, ["--checkout-dir", "a-file"], 10, "a-file is not a folder"),
-    (TORCH, ["--checkout-dir", "full"], 10, "full is not empty and not a git checkout"),
-    (TORCH, ["--checkout-dir", "other"], 10, "is a clone of file:///elsewhere"),
-    (TORCH, ["--checkout-dir", "a-file/tree"], 10, "a-file is not a folder"),
-    (TORCH, ["--repo-name", "../up"], 2, "is not the name of a folder"),
-    (TORCH, ["--depth", "0"], 2, "0 is not in the range 1<=x"),
-    (TORCH, ["--jobs", "many"], 2, "'many' is not a valid integer"),
-    (TORCH, ["--pytorch-dir", "x"], 2, "No such option"),
-    (AUDIO, ["--pytorch-dir", "nowhere"], 2, "--pytorch-dir nowhere is not a folder"),
-    (AUDIO, ["--pytorch-dir", "bad-pins"], 2, "related_commits:2: a row has 6 fields"),
-    (AUDIO, ["--pytorch-dir", "full", "--require-related-commit"], 10, "there is no full/related_commits"),
-]
-
-
-@pytest.mark.parametrize("row", WRONG, ids=[message for *_, message in WRONG])
-def test_wrong_input(
-    doors: Doors,
-    upstream: Upstream,
-    row: tuple[str, list[str], int, str],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Through the commands of the doors, in this process."""
-    name, options, code, message = row
-    upstream.git("root", "branch", "-f", "same", "feature")
-    upstream.git("root", "tag", "-f", "same", "main")
-    (doors.folder / "a-file").write_text("a file")
-    (doors.folder / "full").mkdir()
-    (doors.folder / "full/x").write_text("x")
-    (doors.folder / "bad-pins").mkdir()
-    (doors.folder / "bad-pins/related_commits").write_text("# pins\nhello\n")
-    upstream.git(doors.folder, "init", "-q", "other")
-    upstream.git(doors.folder / "other", "remote", "add", "origin", "file:///elsewhere")
-    before = doors.everything()
-    default = ["--source-dir", "deep/er", "--origin", upstream.url]
-    if "--ref" not in options and "--pytorch-dir" not in options:
-        default += ["--ref", "main"]
-    enter(monkeypatch, doors.folder, upstream.env)
-    ended, err = (
-        run_command(make_recipe_group(PROJECTS[name]), ["checkout", *default, *options]),
-        capsys.readouterr().err,
-    )
-    assert (ended, message in err) == (code, True), err
-    assert "Traceback" not in err
-    assert doors.everything() == before
-
-
 def test_hipify_of_what_is_no_checkout(doors: Doors) -> None:
     said = doors(TORCH, "hipify", "--checkout-dir", "nowhere")
     assert (said.code, "nowhere is not a git checkout" in said.err) == (10, True), said.err
-    assert doors.everything() == {}
+    assert not list(doors.folder.iterdir())
 
 
 def test_a_state_of_another_version(doors: Doors, upstream: Upstream) -> None:

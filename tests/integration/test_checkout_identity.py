@@ -6,16 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from source_trees import Upstream, isolated_environment, make_upstream
+from source_trees import Upstream, isolated_environment
 
 from rocm_wheels.core import SourceError
 from rocm_wheels.sources import TreeIdentity, identify_tree
-
-
-@pytest.fixture(scope="module")
-def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
-    folder = tmp_path_factory.mktemp("upstream")
-    return make_upstream(folder / "repositories", isolated_environment(folder / "home"))
 
 
 @pytest.fixture

@@ -10,45 +10,18 @@ import os
 import shutil
 import signal
 import sys
-import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from source_trees import Upstream, content, isolated_environment, make_upstream
+from cut_commands import SHIM, begin_count, commands, counting, in_a_process, points
+from source_trees import Tree, Upstream, content
 
-from rocm_wheels.models import load_project
-from rocm_wheels.sources import CheckoutRequest, CheckoutResult, Pin, checkout_project
+from rocm_wheels.sources import CheckoutRequest, CheckoutResult, checkout_project
 
 # Pythons from 3.12 on warn of every fork where threads are; ours (xdist's, which waits) holds no lock
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-WRITES = ("init", "config", "fetch", "checkout", "submodule", "update-ref", "update-index", "reset", "add")
-# Counts the commands that we start (several at a time: each takes the first number whose file nobody has
-# made, and begins to look behind one that was taken), writes them down, and at number KILL_AT ends us, as
-# `kill -9` would, before or after the command did its work.
-SHIM = """#!/bin/sh
-seen=; for word in "$@"; do
-  if [ "$word" = -c ]; then seen=c; elif [ "$seen" = c ]; then seen=
-  else break; fi
-done
-set -C; n=; read -r n 2> /dev/null < "$SHIM_FOLDER/taken"; n=$((n + 1))
-until { echo "$word" > "$SHIM_FOLDER/started/$n"; } 2> /dev/null; do n=$((n + 1)); done
-echo $n >| "$SHIM_FOLDER/taken"
-if [ $n = "$KILL_AT" ] && [ "$KILL_HOW" = before ]; then kill -9 $PPID; exit 1; fi
-if [ $n = "$KILL_AT" ] && [ "$KILL_HOW" = within ]; then
-  REAL "$@" & sleep 0.008; kill -9 $PPID $!; exit 1
-fi
-REAL "$@"; code=$?
-if [ $n = "$KILL_AT" ]; then kill -9 $PPID; fi
-exit $code
-"""
-
-
-@pytest.fixture(scope="module")
-def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
-    folder = tmp_path_factory.mktemp("upstream")
-    return make_upstream(folder / "repositories", isolated_environment(folder / "home"))
 
 
 @dataclass(frozen=True)
@@ -92,15 +65,8 @@ class Killed:
         return commands(self.folder)
 
     def request(self, ref: str, commit: bool) -> CheckoutRequest:
-        pin = Pin(self.upstream.url, ref, "test")
-        return CheckoutRequest(
-            load_project("pytorch"),
-            self.tree,
-            pin,
-            hipify=self.hipify,
-            commit_hipify=commit,
-            local_origin=True,
-        )
+        tree = Tree(self.upstream, self.tree)
+        return tree.request(ref, hipify=self.hipify, commit_hipify=commit)
 
     def again(self, ref: str, *, commit: bool = True) -> CheckoutResult:
         return checkout_project(self.request(ref, commit), env=self.upstream.env, python=Path(sys.executable))
@@ -108,62 +74,6 @@ class Killed:
     def rescued(self) -> list[str]:
         refs = self.upstream.git(self.tree, "for-each-ref", "--format=%(refname)", "refs/rocm-wheels/rescued")
         return refs.splitlines()
-
-
-def in_a_process(work: Callable[[], object], env: Mapping[str, str]) -> int:
-    """Do something in a process of its own; return its exit code, or minus the signal that ended it.
-
-    A copy of this one: a fresh Python would take longer to import what it needs than to be killed.
-    """
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            os.environ.clear()
-            os.environ.update(env)
-            work()
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def counting(env: Mapping[str, str], programs: Path, folder: Path, at: int, how: str) -> dict[str, str]:
-    """Return the environment in which the shims in ``programs`` count, and cut at a number."""
-    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
-    return {**env, "PATH": path, "SHIM_FOLDER": str(folder), "KILL_AT": str(at), "KILL_HOW": how}
-
-
-def begin_count(folder: Path) -> None:
-    """Let the commands of a run be counted from one."""
-    shutil.rmtree(folder / "started", ignore_errors=True)
-    (folder / "started").mkdir()
-    (folder / "taken").unlink(missing_ok=True)
-
-
-def commands(folder: Path) -> list[str]:
-    """Return the commands that were started (their first word), in that order."""
-    started = sorted((folder / "started").iterdir(), key=lambda file: int(file.name))
-    return [file.read_text().strip() for file in started]
-
-
-def points(log: list[str], turn: int, exhaustive: bool) -> list[int]:
-    """Choose commands of the kinds that write, and the script: of every other kind, the first or the last.
-
-    Four ``turn``s in a row choose all of them.
-    """
-    found = set()
-    for number, kind in enumerate(kind for kind in (*WRITES, "tools/amd_build/build_amd.py") if kind in log):
-        both = (log.index(kind), len(log) - 1 - log[::-1].index(kind))
-        if exhaustive:
-            found.update(both)
-        elif (number + turn) % 2 == 0:
-            found.add(both[(number + turn) // 2 % 2])
-    return sorted(n + 1 for n in found)
 
 
 @pytest.mark.slow
@@ -190,7 +100,7 @@ def test_killed_and_run_again(
     wanted, head = content(killed.tree), upstream.git(killed.tree, "rev-parse", "HEAD")
     chosen = points(log, turn, exhaustive)
     assert len(chosen) >= (7 if killed.hipify else 4) // (1 if exhaustive else 2)
-    for at in chosen:
+    for at in chosen if exhaustive else chosen[turn // 2 :: 2]:  # every second one, in turns
         shutil.rmtree(killed.tree)
         if start != "nothing":
             shutil.copytree(template, killed.tree, symlinks=True)
@@ -207,6 +117,8 @@ def test_what_was_written_after_the_crash_is_kept(
     upstream: Upstream, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     killed = Killed(upstream, tmp_path)
+    killed.again("main")
+    killed.again("feature")
     killed.again("main")
     log = killed.run("feature", 0, "after")
     killed.again("main")
@@ -229,6 +141,8 @@ def test_what_was_written_after_the_crash_is_kept(
 
 def test_a_crash_alone_rescues_nothing_that_upstream_has(upstream: Upstream, tmp_path: Path) -> None:
     killed = Killed(upstream, tmp_path)
+    killed.again("main")
+    killed.again("feature")  # what is here once is not fetched again
     killed.again("main")
     log = killed.run("feature", 0, "after")
     killed.again("main")

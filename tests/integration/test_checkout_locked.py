@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from five_projects import ALL, World, first_commits, make_world, write_lock
-from source_trees import content
+from source_trees import ALL, Upstream, content, write_lock
 
 from rocm_wheels.core import SourceError
 from rocm_wheels.sources import (
@@ -33,79 +32,89 @@ diff --git a/version.txt b/version.txt
 --- a/version.txt
 +++ b/version.txt
 @@ -1 +1 @@
--audio 1.0
-+audio 1.0.1
+-2.9.0
++2.9.0.1
 --
 2.39.0
 """
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return make_world(tmp_path_factory.mktemp("world"))
-
-
-def test_all_of_the_lock_then_nothing_to_do_then_back(world: World, tmp_path: Path) -> None:
-    assert world.run(tmp_path, "torch", "--source-dir", "trees").code == 0  # a newer one
-    lock = first_commits(world)
+def test_all_of_the_lock_then_nothing_to_do_then_back(github: Upstream, tmp_path: Path) -> None:
+    assert github.checkout(tmp_path, "torch", "--source-dir", "trees").code == 0  # a newer one
+    lock = github.first_commits()
     write_lock(tmp_path / "l.json", lock)
-    said = world.run(tmp_path, "--lock", "l.json", "--source-dir", "trees")
+    said = github.checkout(tmp_path, "--lock", "l.json", "--source-dir", "trees")
     assert said.code == 0, said.err
     lines = dict(line.split("  ", 1) for line in said.out.splitlines())
     assert sorted(lines) == sorted(ALL)
     for name, project in lock["projects"].items():
         tree = tmp_path / "trees" / name
-        assert world.head(tree, "THEROCK_UPSTREAM_DIFFBASE") == project["commit"]
+        assert github.git(tree, "rev-parse", "THEROCK_UPSTREAM_DIFFBASE") == project["commit"]
         state = json.loads((tree / ".git/rocm-wheels/state.json").read_text())
         assert (state["ref"], state["origin"]) == (project["ref"], project["origin"])
         assert f"at {project['commit'][:12]} ({project['ref']})" in lines[name]
     assert "[pytorch] v1 at " in said.err
     assert "(lock l.json)" in said.err
-    again = world.run(tmp_path, "--lock", "l.json", "--source-dir", "trees")
+    again = github.checkout(tmp_path, "--lock", "l.json", "--source-dir", "trees")
     assert (again.code, again.err.count("nothing to do")) == (0, 5), again.err
 
 
-def test_named_ones_and_the_doors(world: World, tmp_path: Path) -> None:
-    lock = write_lock(tmp_path / "l.json", first_commits(world))
-    said = world.run(tmp_path, "torchvision", "apex", "--lock", lock, "--source-dir", "trees")
+def test_named_ones_and_the_doors(github: Upstream, tmp_path: Path) -> None:
+    lock = write_lock(tmp_path / "l.json", github.first_commits())
+    said = github.checkout(tmp_path, "torchvision", "apex", "--lock", lock, "--source-dir", "trees")
     assert said.code == 0, said.err
     assert sorted(path.name for path in (tmp_path / "trees").iterdir()) == ["apex", "pytorch_vision"]
     # the doors: the same, and --origin is another place for the locked commit
-    audio = world.door(tmp_path, AUDIO, "--lock", lock, "--checkout-dir", "mine")
+    audio = github.script(tmp_path, AUDIO, "checkout", "--lock", lock, "--checkout-dir", "mine")
     assert audio.code == 0, audio.err
-    assert world.head(tmp_path / "mine") == first_commits(world)["projects"]["pytorch_audio"]["commit"]
-    there = world.door(
-        tmp_path, AUDIO, "--lock", lock, "--checkout-dir", "other", "--origin", world.base / "audio"
+    assert (
+        github.git(tmp_path / "mine", "rev-parse", "HEAD")
+        == github.first_commits()["projects"]["pytorch_audio"]["commit"]
+    )
+    there = github.script(
+        tmp_path,
+        AUDIO,
+        "checkout",
+        "--lock",
+        lock,
+        "--checkout-dir",
+        "other",
+        "--origin",
+        github.folder / "audio",
     )
     assert there.code == 0, there.err
     assert "(lock " in there.err
     assert "origin: --origin" in there.err
-    assert world.head(tmp_path / "other") == world.head(tmp_path / "mine")
-    torch = world.door(tmp_path, TORCH, "--lock", lock, "--source-dir", "trees", "--no-submodules")
+    assert github.git(tmp_path / "other", "rev-parse", "HEAD") == github.git(
+        tmp_path / "mine", "rev-parse", "HEAD"
+    )
+    torch = github.script(
+        tmp_path, TORCH, "checkout", "--lock", lock, "--source-dir", "trees", "--no-submodules"
+    )
     assert torch.code == 0, torch.err
     assert "--no-submodules: the 2 in " in torch.err
 
 
-def test_the_patch_set_is_the_locked_one(world: World, tmp_path: Path) -> None:
+def test_the_patch_set_is_the_locked_one(github: Upstream, tmp_path: Path) -> None:
     patch = tmp_path / "patches/pytorch_audio/2.9/base/0001-Say.patch"
     patch.parent.mkdir(parents=True)
     patch.write_text(PATCH)
     digest = read_patch_set(tmp_path / "patches/pytorch_audio/2.9").digest
-    lock = first_commits(world)
+    lock = github.first_commits()
     lock["projects"]["pytorch_audio"]["patches"] = {"name": "2.9", "digest": digest}
     where = ("--patch-dir", "patches", "--source-dir", "trees")
-    said = world.run(tmp_path, "torchaudio", "--lock", write_lock(tmp_path / "l.json", lock), *where)
+    said = github.checkout(tmp_path, "torchaudio", "--lock", write_lock(tmp_path / "l.json", lock), *where)
     assert said.code == 0, said.err
-    assert (tmp_path / "trees/pytorch_audio/version.txt").read_text() == "audio 1.0.1\n"
+    assert (tmp_path / "trees/pytorch_audio/version.txt").read_text() == "2.9.0.1\n"
     before = content(tmp_path / "trees")
-    patch.write_text(PATCH.replace("1.0.1", "1.0.2"))
-    other = world.run(tmp_path, "torchaudio", "--lock", "l.json", *where)
+    patch.write_text(PATCH.replace("2.9.0.1", "2.9.0.2"))
+    other = github.checkout(tmp_path, "torchaudio", "--lock", "l.json", *where)
     assert other.code == 10
     now = read_patch_set(tmp_path / "patches/pytorch_audio/2.9").digest
     assert re.search(rf"patch set patches/pytorch_audio/2.9 has the digest {now}.* says {digest}", other.err)
     assert "`rocm-wheels lock update l.json pytorch_audio`" in other.err
     patch.unlink()
-    gone = world.run(tmp_path, "torchaudio", "--lock", "l.json", *where)
+    gone = github.checkout(tmp_path, "torchaudio", "--lock", "l.json", *where)
     assert (gone.code, "patches/pytorch_audio/2.9 has no patches, and l.json says" in gone.err) == (10, True)
     assert content(tmp_path / "trees") == before
 
@@ -113,35 +122,35 @@ def test_the_patch_set_is_the_locked_one(world: World, tmp_path: Path) -> None:
     patch.write_text(PATCH)
     lock["line"] = "2.9"
     del lock["projects"]["pytorch_audio"]["patches"]
-    bare = world.run(tmp_path, "torchaudio", "--lock", write_lock(tmp_path / "l.json", lock), *where)
+    bare = github.checkout(tmp_path, "torchaudio", "--lock", write_lock(tmp_path / "l.json", lock), *where)
     assert bare.code == 0, bare.err
     assert "no patches: " in bare.err
     assert "patches/pytorch_audio/2.9 is left out" in bare.err
-    assert (tmp_path / "trees/pytorch_audio/version.txt").read_text() == "audio 1.0\n"
+    assert (tmp_path / "trees/pytorch_audio/version.txt").read_text() == "2.9.0\n"
 
 
-def test_a_manifest_is_a_lock(world: World, tmp_path: Path) -> None:
-    projects = first_commits(world)["projects"]
+def test_a_manifest_is_a_lock(github: Upstream, tmp_path: Path) -> None:
+    projects = github.first_commits()["projects"]
     manifest: dict[str, Any] = {"schema_version": 1}
     for name in ("pytorch", "apex"):
         manifest[name] = {"repo": projects[name]["origin"], "commit": projects[name]["commit"]}
     (tmp_path / "m.json").write_text(json.dumps(manifest))
-    said = world.run(tmp_path, "--lock", "m.json", "--source-dir", "trees")
+    said = github.checkout(tmp_path, "--lock", "m.json", "--source-dir", "trees")
     assert said.code == 0, said.err
-    assert world.head(tmp_path / "trees/apex") == projects["apex"]["commit"]
+    assert github.git(tmp_path / "trees/apex", "rev-parse", "HEAD") == projects["apex"]["commit"]
 
 
-def test_one_that_fails_takes_no_other_away(world: World, tmp_path: Path) -> None:
+def test_one_that_fails_takes_no_other_away(github: Upstream, tmp_path: Path) -> None:
     """In a folder that none of them had found there."""
-    lock = first_commits(world)
+    lock = github.first_commits()
     lock["projects"]["apex"]["commit"] = "1" * 40
     write_lock(tmp_path / "l.json", lock)
-    said = world.run(tmp_path, "--lock", "l.json", "--source-dir", "deep/er")
+    said = github.checkout(tmp_path, "--lock", "l.json", "--source-dir", "deep/er")
     assert said.code == 10
     assert [line.split()[0] for line in said.out.splitlines() if line.endswith("failed")] == ["apex"]
     trees = tmp_path / "deep/er"
     assert sorted(path.name for path in trees.iterdir()) == [name for name in ALL if name != "apex"]
-    alone = world.run(tmp_path, "apex", "--lock", "l.json", "--source-dir", "other/place")
+    alone = github.checkout(tmp_path, "apex", "--lock", "l.json", "--source-dir", "other/place")
     assert (alone.code, (tmp_path / "other").exists()) == (10, False)
 
 
@@ -176,54 +185,13 @@ def _wrong_tree(lock: dict[str, Any]) -> None:
     ],
 )
 def test_a_lock_that_was_changed_by_hand(
-    world: World, tmp_path: Path, change: Callable[[dict[str, Any]], None], said: str
+    github: Upstream, tmp_path: Path, change: Callable[[dict[str, Any]], None], said: str
 ) -> None:
-    lock = first_commits(world)
+    lock = github.first_commits()
     change(lock)
-    ended = world.run(
+    ended = github.checkout(
         tmp_path, "torch", "--lock", write_lock(tmp_path / "l.json", lock), "--source-dir", "trees"
     )
     assert ended.code == 10
     assert re.search(said, ended.err), ended.err
     assert f"changed the lock by hand; `rocm-wheels lock update {tmp_path}/l.json pytorch`" in ended.err
-
-
-# what is given → exit code, what is said; the disk is as it was
-BOTH = "--lock says which commits and patches, and so do"
-WRONG: list[tuple[list[str], int, str]] = [
-    (["--line", "2.9"], 2, f"{BOTH}es --line\n"),
-    (["--pytorch-dir", "."], 2, f"{BOTH}es --pytorch-dir\n"),
-    (["--no-patch", "--require-related-commit"], 2, f"{BOTH} --require-related-commit, --no-patch\n"),
-    (["--all"], 2, "--all and --lock exclude each other"),
-    (["torch", "torchaudio", "apex"], 2, "l.json has no apex; it has pytorch, pytorch_audio"),
-    (["tourch"], 2, "did you mean torch?"),
-    (["--patch-dir", "nowhere"], 2, "--patch-dir nowhere is not a folder"),
-    ([AUDIO, "--ref", "main"], 2, f"{BOTH}es --ref\n"),
-    ([AUDIO, "--patchset", "x"], 2, f"{BOTH}es --patchset\n"),
-    ([AUDIO, "--pytorch-dir", "."], 2, f"{BOTH}es --pytorch-dir\n"),
-    (["pytorch_triton_repo.py", "--release"], 2, f"{BOTH}es --release\n"),
-    (["pytorch_triton_repo.py"], 2, "l.json has no triton; it has pytorch, pytorch_audio"),
-    ([TORCH, "--lock", "nowhere.json"], 2, "cannot read nowhere.json"),
-    ([TORCH, "--lock", "windows.json"], 2, "windows.json is a lock for windows, and this is linux"),
-    ([TORCH, "--lock", "empty.json"], 2, "empty.json"),
-    ([TORCH, "--origin", "no/such/place"], 10, "no/such/place"),
-]
-
-
-@pytest.mark.parametrize("row", WRONG, ids=[" ".join(words) for words, *_ in WRONG])
-def test_wrong_input(world: World, tmp_path: Path, row: tuple[list[str], int, str]) -> None:
-    words, code, message = row
-    lock = first_commits(world)
-    lock["projects"] = {name: lock["projects"][name] for name in ("pytorch", "pytorch_audio")}
-    write_lock(tmp_path / "l.json", lock)
-    write_lock(tmp_path / "windows.json", {**lock, "platform": "windows"})
-    (tmp_path / "empty.json").write_text("")
-    before = content(tmp_path)
-    options = ["--lock", "l.json", "--source-dir", "deep/er"]
-    if words[0].endswith(".py"):
-        said = world.door(tmp_path, words[0], *options, *words[1:])
-    else:
-        said = world.run(tmp_path, *options, *words)
-    assert (said.code, message in said.err) == (code, True), said.err
-    assert content(tmp_path) == before
-    assert not (tmp_path / "deep").exists()

@@ -11,19 +11,12 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
 from filelock import FileLock
-from five_projects import ALL, COMPANIONS, World, make_world
-from source_trees import content
+from source_trees import ALL, COMPANIONS, Upstream
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return make_world(tmp_path_factory.mktemp("world"))
-
-
-def test_all_five_then_nothing_to_do(world: World, tmp_path: Path) -> None:
-    said = world.run(tmp_path, "--all", "--source-dir", "trees")
+def test_all_five_then_nothing_to_do(github: Upstream, tmp_path: Path) -> None:
+    said = github.checkout(tmp_path, "--all", "--source-dir", "trees")
     assert said.code == 0, said.err
     lines = said.out.splitlines()
     assert [line.split()[0] for line in lines] == list(ALL)
@@ -32,24 +25,26 @@ def test_all_five_then_nothing_to_do(world: World, tmp_path: Path) -> None:
     for name in COMPANIONS:
         assert f"[{name}] " in said.err
         upstream = name.removeprefix("pytorch_")
-        assert world.head(tmp_path / "trees" / name) == world.head(world.base / upstream, "HEAD^")
+        assert github.git(tmp_path / "trees" / name, "rev-parse", "HEAD") == github.git(
+            github.folder / upstream, "rev-parse", "HEAD^"
+        )
     assert "[pytorch_audio] " in said.err
     assert "related_commits line 2, branch release/x" in said.err
     assert (tmp_path / "trees/pytorch/hip/a.hip").exists()
 
-    again = world.run(tmp_path, "torch", *COMPANIONS, "pytorch", "--source-dir", "trees")
+    again = github.checkout(tmp_path, "torch", *COMPANIONS, "pytorch", "--source-dir", "trees")
     assert again.code == 0, again.err
     assert again.out.count("  as it was at ") == 5
     assert again.err.count("nothing to do") == 5
     assert again.out.splitlines()[0].startswith("pytorch ")
 
 
-def test_a_failure_stops_none_of_the_others(world: World, tmp_path: Path) -> None:
+def test_a_failure_stops_none_of_the_others(github: Upstream, tmp_path: Path) -> None:
     trees = tmp_path / "trees"
     for name in ("pytorch_audio", "triton"):
         (trees / name).mkdir(parents=True)
         (trees / name / "mine.txt").write_text("mine\n")
-    said = world.run(tmp_path, "--all", "--source-dir", trees)
+    said = github.checkout(tmp_path, "--all", "--source-dir", trees)
     assert said.code == 10
     assert re.findall(r"^(\S+) +failed$", said.out, re.MULTILINE) == ["pytorch_audio", "triton"]
     assert said.out.count("checked out at") == 3
@@ -58,11 +53,11 @@ def test_a_failure_stops_none_of_the_others(world: World, tmp_path: Path) -> Non
         assert [path.name for path in (trees / name).iterdir()] == ["mine.txt"]
 
 
-def test_a_tip_names_options_of_this_command_alone(world: World, tmp_path: Path) -> None:
-    upstream = world.base / "root"
-    moved = upstream.rename(world.base / "moved")
+def test_a_tip_names_options_of_this_command_alone(github: Upstream, tmp_path: Path) -> None:
+    upstream = github.folder / "root"
+    moved = upstream.rename(github.folder / "moved")
     try:
-        said = world.run(
+        said = github.checkout(
             tmp_path, "torch", "--source-dir", "trees", "--retries", "0", "--mirror-dir", tmp_path / "m"
         )
     finally:
@@ -73,10 +68,10 @@ def test_a_tip_names_options_of_this_command_alone(world: World, tmp_path: Path)
     assert not re.search("--checkout-dir|--repo-hashtag", said.err)
 
 
-def test_nothing_begins_that_reads_in_a_torch_which_failed(world: World, tmp_path: Path) -> None:
+def test_nothing_begins_that_reads_in_a_torch_which_failed(github: Upstream, tmp_path: Path) -> None:
     (tmp_path / "pytorch").mkdir()
     (tmp_path / "pytorch/mine.txt").write_text("mine\n")
-    said = world.run(tmp_path, "torchaudio", "torch", "--source-dir", tmp_path)
+    said = github.checkout(tmp_path, "torchaudio", "torch", "--source-dir", tmp_path)
     assert said.code == 10
     assert said.out.splitlines() == [
         "pytorch_audio  not begun: its commit is read in pytorch",
@@ -85,9 +80,9 @@ def test_nothing_begins_that_reads_in_a_torch_which_failed(world: World, tmp_pat
     assert not (tmp_path / "pytorch_audio").exists()
 
 
-def test_companions_of_a_torch_that_is_elsewhere(world: World, tmp_path: Path) -> None:
-    assert world.run(tmp_path, "torch", "--source-dir", "a", "--no-hipify", "--no-submodules").code == 0
-    said = world.run(
+def test_companions_of_a_torch_that_is_elsewhere(github: Upstream, tmp_path: Path) -> None:
+    assert github.checkout(tmp_path, "torch", "--source-dir", "a", "--no-hipify", "--no-submodules").code == 0
+    said = github.checkout(
         tmp_path,
         "apex",
         "torchvision",
@@ -100,7 +95,7 @@ def test_companions_of_a_torch_that_is_elsewhere(world: World, tmp_path: Path) -
     assert said.code == 0, said.err
     assert sorted(path.name for path in (tmp_path / "b").iterdir()) == ["apex", "pytorch_vision"]
     (tmp_path / "a/pytorch/related_commits").unlink()
-    missing = world.run(
+    missing = github.checkout(
         tmp_path,
         "apex",
         "torchvision",
@@ -115,15 +110,18 @@ def test_companions_of_a_torch_that_is_elsewhere(world: World, tmp_path: Path) -
     assert not (tmp_path / "c").exists()
 
 
-def test_an_interruption_ends_them_all(world: World, tmp_path: Path) -> None:
+def test_an_interruption_ends_them_all(github: Upstream, tmp_path: Path) -> None:
     slow = tmp_path / "bin"
     slow.mkdir()
     real = subprocess.run(["which", "git"], capture_output=True, text=True, check=True).stdout.strip()
     stall = f'case "$*" in *" fetch "*) touch "{tmp_path}/fetching-$$"; sleep 600;; esac'
     (slow / "git").write_text(f'#!/bin/sh\n{stall}\nexec {real} "$@"\n')
     (slow / "git").chmod(0o755)
-    assert world.run(tmp_path, "torch", "--source-dir", "trees", "--no-hipify", "--no-submodules").code == 0
-    env = {**world.env, "PATH": f"{slow}{os.pathsep}{world.env['PATH']}"}
+    assert (
+        github.checkout(tmp_path, "torch", "--source-dir", "trees", "--no-hipify", "--no-submodules").code
+        == 0
+    )
+    env = {**github.env, "PATH": f"{slow}{os.pathsep}{github.env['PATH']}"}
     argv = [sys.executable, "-m", "rocm_wheels", "checkout", *COMPANIONS, "--source-dir", "trees"]
     child = subprocess.Popen(argv, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 30
@@ -135,10 +133,10 @@ def test_an_interruption_ends_them_all(world: World, tmp_path: Path) -> None:
     assert "Traceback" not in err
     for note in tmp_path.glob("fetching-*"):
         assert not Path(f"/proc/{note.name.split('-')[1]}").exists()
-    assert world.run(tmp_path, *COMPANIONS, "--source-dir", "trees").code == 0
+    assert github.checkout(tmp_path, *COMPANIONS, "--source-dir", "trees").code == 0
 
 
-def test_an_interruption_ends_what_waits(world: World, tmp_path: Path) -> None:
+def test_an_interruption_ends_what_waits(github: Upstream, tmp_path: Path) -> None:
     """For its next attempt (a server that hangs up), and for another run that fills the same mirror."""
     flaky = tmp_path / "bin"
     flaky.mkdir()
@@ -146,12 +144,15 @@ def test_an_interruption_ends_what_waits(world: World, tmp_path: Path) -> None:
     fail = 'case "$*" in *" fetch "*) echo "fatal: the remote end hung up unexpectedly" >&2; exit 128;; esac'
     (flaky / "git").write_text(f'#!/bin/sh\n{fail}\nexec {real} "$@"\n')
     (flaky / "git").chmod(0o755)
-    assert world.run(tmp_path, "torch", "--source-dir", "trees", "--no-hipify", "--no-submodules").code == 0
-    assert world.run(tmp_path, "apex", "--source-dir", "trees", "--mirror-dir", "mirrors").code == 0
+    assert (
+        github.checkout(tmp_path, "torch", "--source-dir", "trees", "--no-hipify", "--no-submodules").code
+        == 0
+    )
+    assert github.checkout(tmp_path, "apex", "--source-dir", "trees", "--mirror-dir", "mirrors").code == 0
     (mirror,) = (path.parent for path in tmp_path.glob("mirrors/**/HEAD"))
     shutil.rmtree(tmp_path / "trees/apex")
     rows: list[tuple[list[str], dict[str, str], str]] = [
-        (["apex", "triton"], {"PATH": f"{flaky}{os.pathsep}{world.env['PATH']}"}, "trying again in"),
+        (["apex", "triton"], {"PATH": f"{flaky}{os.pathsep}{github.env['PATH']}"}, "trying again in"),
         (["apex", "--mirror-dir", "mirrors"], {}, "; waiting"),
     ]
     for words, env, said in rows:
@@ -161,7 +162,7 @@ def test_an_interruption_ends_what_waits(world: World, tmp_path: Path) -> None:
                     ref.unlink()  # so that there is something to fetch
             argv = [sys.executable, "-m", "rocm_wheels", "checkout", *words, "--source-dir", "trees"]
             child = subprocess.Popen(
-                argv, cwd=tmp_path, env={**world.env, **env}, stderr=subprocess.PIPE, text=True
+                argv, cwd=tmp_path, env={**github.env, **env}, stderr=subprocess.PIPE, text=True
             )
             assert child.stderr is not None
             while said not in (line := child.stderr.readline()):
@@ -172,45 +173,9 @@ def test_an_interruption_ends_what_waits(world: World, tmp_path: Path) -> None:
             assert "(3 of " not in rest, "at once, not when all attempts have failed"
 
 
-# what is given → what is said, exit code; the disk is as it was
-WRONG: list[tuple[list[str], int, str]] = [
-    ([], 2, "name projects, or give --all, or a --lock\ntip: projects: apex, pytorch, "),
-    (["torch", "--all"], 2, "--all and names of projects exclude each other"),
-    (["tourch"], 2, "there is no project 'tourch'; did you mean torch?"),
-    (["torch", "pytorch_vison"], 2, "there is no project 'pytorch_vison'; did you mean pytorch_vision?"),
-    ([""], 2, "there is no project ''"),
-    (["../apex"], 2, "there is no project '../apex'"),
-    (["torch", "--line", "2.99"], 2, "there is no release line '2.99'"),
-    (["apex", "--pytorch-dir", "nowhere"], 2, "--pytorch-dir nowhere is not a folder"),
-    (["apex", "torch", "--pytorch-dir", "."], 2, "--pytorch-dir says where torch is, but pytorch is among"),
-    (["torch", "--require-related-commit"], 2, "--require-related-commit: no tree has pins of pytorch"),
-    (["--all", "--patch-dir", "nowhere"], 2, "--patch-dir nowhere is not a folder"),
-    (["--all", "--patch-dir", ".", "--no-patch"], 2, "--no-patch and --patch-dir contradict each other"),
-    (["--all", "--mirror-dir", "deep/er/apex/m"], 2, "deep/er/apex/m is inside the checkout"),
-    (["--all", "--depth", "0"], 2, "0 is not in the range"),
-    (["torch", "--reff", "main"], 2, "No such option"),
-    (["triton"], 10, "error: triton: triton must be pinned, and there is no deep/er/pytorch/"),
-    (["torch", "--source-dir", "a-file"], 10, "a-file is not a folder"),
-    (["torch", "--source-dir", "a-file/deep/er"], 10, "a-file is not a folder"),
-    (["torch", "--source-dir", "dangling"], 10, "dangling is not a folder"),
-]
-
-
-@pytest.mark.parametrize("row", WRONG, ids=[message for *_, message in WRONG])
-def test_wrong_input(world: World, tmp_path: Path, row: tuple[list[str], int, str]) -> None:
-    words, code, message = row
-    (tmp_path / "a-file").write_text("a file")
-    (tmp_path / "dangling").symlink_to("nowhere")
-    before = content(tmp_path)
-    said = world.run(tmp_path, "--source-dir", "deep/er", *words)
-    assert (said.code, message in said.err) == (code, True), said.err
-    assert content(tmp_path) == before
-    assert not (tmp_path / "deep").exists()
-
-
-def test_help_reads_no_recipe(world: World, tmp_path: Path) -> None:
+def test_help_reads_no_recipe(github: Upstream, tmp_path: Path) -> None:
     argv = [sys.executable, "-X", "importtime", "-m", "rocm_wheels", "checkout", "--help"]
-    done = subprocess.run(argv, cwd=tmp_path, env=world.env, capture_output=True, text=True, check=True)
+    done = subprocess.run(argv, cwd=tmp_path, env=github.env, capture_output=True, text=True, check=True)
     assert "--all" in done.stdout
     for heavy in ("pydantic", "yaml", "rocm_wheels.sources", "git"):
         assert f" {heavy}\n" not in done.stderr, heavy

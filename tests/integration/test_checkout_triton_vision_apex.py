@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from source_trees import Upstream, isolated_environment, make_upstream
-from warm_python import warm_python
+from source_trees import CLONE, TRITON_PIN, Upstream, write_files
 
-CLONE = Path(__file__).resolve().parents[2]
 AUDIO, VISION, APEX, TRITON = (f"pytorch_{name}_repo.py" for name in ("audio", "vision", "apex", "triton"))
-PIN, VERSION = ".ci/docker/ci_commit_pins/triton.txt", ".ci/docker/triton_version.txt"
+VERSION = ".ci/docker/triton_version.txt"
 
 
 @dataclass(frozen=True)
@@ -27,12 +25,9 @@ class Place:
 
     def __call__(self, door: str, *words: str | Path, code: int = 0) -> str:
         """Run a door in the folder; return what it said."""
-        argv = [*warm_python(), str(CLONE / "repos" / door), *map(str, words)]
-        env = {**self.upstream.env, "PYTHONPATH": ""}
-        done = subprocess.run(argv, cwd=self.folder, env=env, capture_output=True, text=True, check=False)
-        assert done.returncode == code, done.stderr
-        assert "Traceback" not in done.stderr
-        return done.stderr
+        ended = self.upstream.script(self.folder, door, *words)
+        assert ended.code == code, ended.err
+        return ended.err
 
     def checkout(self, door: str, *words: str | Path, code: int = 0) -> str:
         """Check out of the upstream, below the folder `here`."""
@@ -42,26 +37,10 @@ class Place:
 
     def write(self, name: str, text: str) -> None:
         """Write a file of the torch tree."""
-        path = self.folder / "here/pytorch" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        write_files(self.folder / "here/pytorch", {name: text})
 
     def git(self, tree: str, *words: str) -> str:
         return self.upstream.git(self.folder / "here" / tree, *words)
-
-    def everything(self) -> dict[str, bytes]:
-        """Every file, but for the locks."""
-        return {
-            str(path): path.read_bytes()
-            for path in sorted(self.folder.rglob("*"))
-            if path.is_file() and path.name not in (".lock", ".owner")
-        }
-
-
-@pytest.fixture(scope="module")
-def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
-    folder = tmp_path_factory.mktemp("upstream")
-    return make_upstream(folder / "repositories", isolated_environment(folder / "home"))
 
 
 @pytest.fixture
@@ -86,9 +65,9 @@ def test_vision_and_apex_by_the_pins_of_torch(place: Place) -> None:
 
 def test_triton_by_its_pin_leaves_variables_and_not_a_commit(place: Place) -> None:
     feature = place.upstream.git("root", "rev-parse", "feature")
-    place.write(PIN, f"{feature}\n")
+    place.write(TRITON_PIN, f"{feature}\n")
     said = place.checkout(TRITON)
-    assert f"({Path('here/pytorch') / PIN}; origin: --origin)" in said
+    assert f"({Path('here/pytorch') / TRITON_PIN}; origin: --origin)" in said
     tree = place.folder / "here/triton"
     left = tree / "build_env.json"
     assert json.loads(left.read_text()) == {"TRITON_WHEEL_VERSION_SUFFIX": ""}
@@ -117,39 +96,6 @@ def test_release_branch_that_goes_with_torch(place: Place) -> None:
     place.upstream.git("root", "branch", "-f", "release/3.7.x", "main")
     place.checkout(TRITON, "--release")
     assert place.git("triton", "rev-parse", "HEAD") == place.upstream.git("root", "rev-parse", "main")
-
-
-# files of the torch tree, door, options → exit code, what is said; the disk is as it was
-WRONG: list[tuple[dict[str, str], str, list[str], int, str]] = [
-    ({}, TRITON, [], 10, f"triton must be pinned, and there is no {Path('here/pytorch') / PIN}"),
-    ({}, TRITON, ["--pytorch-dir", "elsewhere"], 2, "--pytorch-dir elsewhere is not a folder"),
-    ({PIN: "main\n"}, TRITON, [], 2, "triton.txt:1: a pin must be a commit of 40 hex digits, not 'main'"),
-    ({PIN: "\n# later\n"}, TRITON, [], 2, "triton.txt: there is no commit in it"),
-    ({PIN: "1" * 40 + "\n" + "2" * 40}, TRITON, [], 2, "triton.txt:2: a second commit; line 1 has one"),
-    ({PIN: "1" * 40}, TRITON, [], 10, "the server may not have this commit"),
-    ({PIN: "1" * 40}, TRITON, ["--release"], 10, f"--release: there is no {Path('here/pytorch') / VERSION}"),
-    ({VERSION: "three\n"}, TRITON, ["--release"], 2, "triton_version.txt:1: a version of a release is like"),
-    ({VERSION: "9.9.0\n"}, TRITON, ["--release"], 10, "has no branch, tag or ref release/9.9.x"),
-    ({VERSION: "3.7.0"}, TRITON, ["--release", "--ref", "main"], 2, "exclude each other"),
-    ({}, TRITON, ["--ref", "no such"], 2, "is not a ref"),
-    ({}, VISION, ["--release"], 2, "No such option"),
-    ({}, VISION, ["--require-related-commit"], 10, "pytorch_vision must be pinned, and there is no "),
-    ({".github/ci_commit_pins/vision.txt": "r2.9"}, VISION, [], 2, "vision.txt:1: a pin must be a commit"),
-    ({"related_commits/x": ""}, VISION, [], 2, "cannot read here/pytorch/related_commits"),
-    ({}, APEX, ["--require-related-commit"], 10, "apex must be pinned, and there is no "),
-    ({"related_commits": "apex"}, APEX, [], 2, "related_commits:1: a row has 6 fields"),
-    ({}, APEX, ["--repo-name", "a/b"], 2, "is not the name of a folder"),
-]
-
-
-@pytest.mark.parametrize("row", WRONG, ids=[message for *_, message in WRONG])
-def test_wrong_input(place: Place, row: tuple[dict[str, str], str, list[str], int, str]) -> None:
-    files, door, options, code, message = row
-    for name, text in files.items():
-        place.write(name, text)
-    before = place.everything()
-    assert message in place.checkout(door, *options, code=code)
-    assert place.everything() == before
 
 
 def test_a_sixth_project_is_one_new_file(place: Place, tmp_path: Path) -> None:

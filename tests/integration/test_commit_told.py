@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from patch_trees import MIDDLE, Patched
-from source_trees import Upstream, isolated_environment, make_upstream
+from source_trees import MIDDLE, Tree, Upstream
 
 from rocm_wheels.compile import BuildRequest, SdkTree, set_wheel_commit
 from rocm_wheels.models import load_project
@@ -17,15 +16,9 @@ from rocm_wheels.sources import identify_tree
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="only an .exe would be started there")
 
 
-@pytest.fixture(scope="module")
-def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
-    folder = tmp_path_factory.mktemp("upstream")
-    return make_upstream(folder / "repositories", isolated_environment(folder / "home"))
-
-
 def test_git_tells_a_build_upstreams_commit(upstream: Upstream, tmp_path: Path) -> None:
-    tree = Patched(upstream, tmp_path / "it's a $(tree)", tmp_path / "patches/pytorch/main")
-    head = tree.checkout(patch=False)
+    tree = Tree(upstream, tmp_path / "it's a $(tree)", tmp_path / "patches/pytorch/main")
+    head = tree.checkout(patch=False).head
     main = upstream.git("root", "rev-parse", "main")
     assert head != main
     assert identify_tree(tree.directory, env=tree.upstream.env).source == main
@@ -50,7 +43,7 @@ def test_git_tells_a_build_upstreams_commit(upstream: Upstream, tmp_path: Path) 
 
 
 def test_patches_are_ours_and_commits_on_top_are_somebodys(upstream: Upstream, tmp_path: Path) -> None:
-    tree = Patched(upstream, tmp_path / "tree", tmp_path / "patches/pytorch/main")
+    tree = Tree(upstream, tmp_path / "tree", tmp_path / "patches/pytorch/main")
     tree.checkout(hipify=False, patch=False)
     tree.commit("Base", {"a.cu": "cuda patched\n"})
     tree.save()

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from small_project import GIT, Make, base, compiled, library, make, python, recipe, source, status
+from small_project import Make, base, compiled, library, make, python, recipe, source, status
+from source_trees import GIT
 
 from rocm_wheels.compile import (
     BuildFailed,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from flaky_server import serve_requests
 from small_rocm import ENV, another, small_sdk
 
 from rocm_wheels.compile import (
@@ -376,11 +377,8 @@ class _Store(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def store() -> Iterator[tuple[str, type[_Store]]]:
     handler = type("Store", (_Store,), {"files": {}, "seen": set()})
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", handler
-    server.shutdown()
-    server.server_close()
+    with serve_requests(handler) as url:
+        yield url, handler
 
 
 def test_a_remote_cache_gets_its_credentials(

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_project import GIT, Make, base, make, recipe, source
+from small_project import Make, base, make, recipe, source
+from source_trees import GIT
 from uv import find_uv_bin
 
 from rocm_wheels.compile import BuildFailed

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from five_projects import CLONE, Said, World, make_world
+from programs import Ended
+from source_trees import CLONE, Upstream
 
 from rocm_wheels.sources import identify_tree, restore_links
 
@@ -15,9 +16,9 @@ LINKS = {"apex/csrc": "../csrc", "apex/name.txt": "../version.txt"}
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    made = make_world(tmp_path)
-    upstream = made.base / "apex"
+def github(sources: Upstream, tmp_path: Path) -> Upstream:
+    made = sources.copy(tmp_path / "servers", github=True)
+    upstream = made.folder / "apex"
     for name, text in {
         "csrc/sgd.cu": "kernels\n",
         "csrc/deep/a.h": "header\n",
@@ -28,20 +29,20 @@ def world(tmp_path: Path) -> World:
     (upstream / "apex").mkdir()
     for link, target in LINKS.items():
         (upstream / link).symlink_to(target)
-    made.upstream.commit("apex", "links")
+    made.commit("apex", "links")
     (upstream / "version.txt").write_text("apex 4.0\n")
-    made.upstream.commit("apex", "newer")
+    made.commit("apex", "newer")
     return made
 
 
-def checkout(world: World, folder: Path, ref: str) -> Said:
-    words = ("--origin", (world.base / "apex").as_uri(), "--checkout-dir", "apex")
-    return world.door(folder, "pytorch_apex_repo.py", "--ref", ref, *words)
+def checkout(github: Upstream, folder: Path, ref: str) -> Ended:
+    words = ("--origin", (github.folder / "apex").as_uri(), "--checkout-dir", "apex")
+    return github.script(folder, "pytorch_apex_repo.py", "checkout", "--ref", ref, *words)
 
 
-def checked_out(world: World, folder: Path) -> Path:
-    commit = world.head(world.base / "apex", "master~1")
-    said = checkout(world, folder, commit)
+def checked_out(github: Upstream, folder: Path) -> Path:
+    commit = github.git(github.folder / "apex", "rev-parse", "main~1")
+    said = checkout(github, folder, commit)
     assert said.code == 0, said.err
     return folder / "apex"
 
@@ -55,29 +56,31 @@ def copy_in_place(tree: Path) -> None:
         (shutil.copytree if target.is_dir() else shutil.copy2)(target, tree / link)
 
 
-def test_a_tree_with_copies_is_unchanged_and_goes_on_to_another_commit(world: World, tmp_path: Path) -> None:
-    tree = checked_out(world, tmp_path)
-    before = identify_tree(tree, env=world.env)
+def test_a_tree_with_copies_is_unchanged_and_goes_on_to_another_commit(
+    github: Upstream, tmp_path: Path
+) -> None:
+    tree = checked_out(github, tmp_path)
+    before = identify_tree(tree, env=github.env)
     copy_in_place(tree)
     (tree / "apex/csrc/older.hip").write_text("translated by a build before\n")  # git ignores it
-    assert identify_tree(tree, env=world.env) == before
-    status = world.start(tmp_path, CLONE / "repos/pytorch_apex_repo.py", "status",
+    assert identify_tree(tree, env=github.env) == before
+    status = github.start(tmp_path, CLONE / "repos/pytorch_apex_repo.py", "status",
                          "--checkout-dir", "apex", "--json")  # fmt: skip
     assert '"files": []' in status.out
-    said = checkout(world, tmp_path, "master")
+    said = checkout(github, tmp_path, "main")
     assert said.code == 0, said.err
     assert {link: str((tree / link).readlink()) for link in LINKS} == LINKS
     assert (tree / "apex/name.txt").read_text() == "apex 4.0\n"
-    assert world.upstream.git(tree, "status", "--porcelain") == ""
+    assert github.git(tree, "status", "--porcelain") == ""
 
 
-def test_copies_become_links_again(world: World, tmp_path: Path) -> None:
-    tree = checked_out(world, tmp_path)
+def test_copies_become_links_again(github: Upstream, tmp_path: Path) -> None:
+    tree = checked_out(github, tmp_path)
     copy_in_place(tree)
     (tree / "csrc/sgd.cu").write_text("mine, after a build was killed\n")
-    restore_links(tree, world.env)
+    restore_links(tree, github.env)
     assert {link: str((tree / link).readlink()) for link in LINKS} == LINKS
-    assert world.upstream.git(tree, "status", "--porcelain").split() == ["M", "csrc/sgd.cu"]
+    assert github.git(tree, "status", "--porcelain").split() == ["M", "csrc/sgd.cu"]
     assert (tree / "csrc/sgd.hip").read_text() == "translated\n"
 
 
@@ -90,14 +93,14 @@ OWN_WORK: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("where", OWN_WORK)
-def test_work_in_a_copy_is_never_lost(world: World, tmp_path: Path, where: str) -> None:
-    tree = checked_out(world, tmp_path)
-    before = identify_tree(tree, env=world.env)
+def test_work_in_a_copy_is_never_lost(github: Upstream, tmp_path: Path, where: str) -> None:
+    tree = checked_out(github, tmp_path)
+    before = identify_tree(tree, env=github.env)
     copy_in_place(tree)
     OWN_WORK[where](tree)
-    assert identify_tree(tree, env=world.env).tree != before.tree
-    restore_links(tree, world.env)
-    said = checkout(world, tmp_path, "master")
+    assert identify_tree(tree, env=github.env).tree != before.tree
+    restore_links(tree, github.env)
+    said = checkout(github, tmp_path, "main")
     assert said.code == 10
     assert "has changes of yours" in said.err and where in said.err
     assert (tree / where).is_symlink() or (tree / where).read_text() == "mine"

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import platform
 import re
 import shlex
 import signal
@@ -15,123 +16,20 @@ import sys
 import time
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 from docs_pages import list_blocks
+from finished_demo import Demo, changed_since, dist_info_file, run_demo, snapshot, targets_in
+from sbom_schema import require_valid
+from source_trees import CLONE
 from warm_python import warm_python
 
 from rocm_wheels.demo import EARLIER_ROCM_VERSION, ROCM_VERSION, TARGETS
-from rocm_wheels.wheels import SBOM_MEMBER, read_wheel_code
+from rocm_wheels.wheels import SBOM_MEMBER, TOOL_URN
 
-CLONE = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.network]
-
-
-@dataclass(frozen=True)
-class Demo:
-    """A finished demo, and how its commands are called again with other options."""
-
-    folder: Path
-    env: dict[str, str]
-
-    def command(self, *words: str, door: str = "build_tools/build_prod_wheels.py") -> list[str]:
-        return [sys.executable, str(CLONE / door), *words]
-
-    def build_words(self, *more: str, output: str = "wheels", targets: str = ",".join(TARGETS)) -> list[str]:
-        """Build triton, torch and torchaudio: three say what five would, in less time."""
-        return [
-            "build",
-            *("--rocm", f"=={ROCM_VERSION}"),
-            *("--source-dir", str(self.folder / "sources")),
-            *("--output-dir", str(self.folder / output)),
-            *("--gfx", targets),
-            *("--no-build-pytorch-vision", "--no-build-apex"),
-            *more,
-        ]
-
-    def build(
-        self, *more: str, output: str = "wheels", targets: str = ",".join(TARGETS), **env: str
-    ) -> Ended:
-        return self.run(*self.build_words(*more, output=output, targets=targets), **env)
-
-    def run(self, *words: str, door: str = "build_tools/build_prod_wheels.py", **env: str) -> Ended:
-        ended = subprocess.run(
-            [*warm_python(steps=True), *self.command(*words, door=door)[1:]],
-            env={**self.env, **env},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return Ended(ended.returncode, ended.stdout, ended.stderr)
-
-    def log(self) -> str:
-        """All that the commands of the first demo printed."""
-        return (self.folder.parent / "log.txt").read_text()
-
-    @property
-    def torch(self) -> Path:
-        return self.folder / "sources" / "pytorch"
-
-    def wheels(self) -> dict[str, Path]:
-        return {path.name.split("-")[0]: path for path in sorted((self.folder / "wheels").glob("*.whl"))}
-
-    def digests(self) -> dict[str, str]:
-        return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in self.wheels().items()}
-
-    def last_log(self, project: str) -> str:
-        logs = sorted((self.folder / "sources" / ".rocm-wheels" / "runs").glob(f"*/build-{project}-*.log"))
-        return logs[-1].read_text()
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-_finished: list[Demo] = []  # modules share one: each has this fixture of its own
-
-
-@pytest.fixture(scope="session")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
-    """A finished demo. It is as new for this module only, which conftest lets begin before the others."""
-    if not _finished:
-        _finished.append(finish_demo(tmp_path_factory))
-    return _finished[0]
-
-
-def finish_demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
-    env = {
-        k: v
-        for k, v in os.environ.items()
-        if not k.startswith(("PYTHON", "GITHUB_", "ROCM", "HIP", "PYTORCH"))
-    }
-    env["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
-    env["UV_CACHE_DIR"] = os.environ.get("UV_CACHE_DIR") or str(Path.home() / ".cache" / "uv")
-    folder = tmp_path_factory.mktemp("a demo") / "with spaces"
-    demo = Demo(folder, env)
-    ended = run_demo(demo)
-    assert ended.code == 0, ended.out + ended.err
-    (folder.parent / "screen.txt").write_text(ended.err + ended.out)
-    (folder.parent / "digests.json").write_text(json.dumps(demo.digests()))
-    (folder.parent / "log.txt").write_text((folder / "demo.log").read_text())  # a later demo begins it anew
-    return demo
-
-
-def run_demo(demo: Demo) -> Ended:
-    argv = [*warm_python(steps=True), "-m", "rocm_wheels", "demo", "--output-dir", str(demo.folder)]
-    ended = subprocess.run(
-        argv, env=demo.env, cwd=demo.folder.parent, capture_output=True, text=True, check=False
-    )
-    return Ended(ended.returncode, ended.stdout, ended.stderr)
 
 
 def test_wheels_hold_real_code_for_exactly_the_targets(demo: Demo) -> None:
@@ -162,14 +60,14 @@ def test_pages_show_what_a_demo_prints(demo: Demo, page: str) -> None:
         assert any(re.fullmatch(pattern, " ".join(printed.split())) for printed in lines), line
 
 
-def test_a_demo_ends_with_ten_lines_that_name_what_is_there(demo: Demo) -> None:
-    summary = (demo.folder.parent / "screen.txt").read_text().splitlines()[-10:]
+def test_a_demo_ends_with_eleven_lines_that_name_what_is_there(demo: Demo) -> None:
+    summary = (demo.folder.parent / "screen.txt").read_text().splitlines()[-11:]
     assert re.fullmatch(rf"done in .+; in {re.escape(str(demo.folder))} there are now:", summary[0])
-    for line in summary[1:6]:
-        assert (demo.folder / line.split()[0]).exists()
-    for line in summary[7:9]:
+    for line in summary[1:7]:
+        assert (demo.folder / line.split()[0].rstrip(",")).exists()
+    for line in summary[8:10]:
         assert paste(line, demo).returncode == 0
-    assert (CLONE / summary[9].split(",")[0].strip()).is_file()
+    assert (CLONE / summary[10].split(",")[0].strip()).is_file()
 
 
 def test_the_index_holds_the_variants_of_one_release(demo: Demo) -> None:
@@ -275,7 +173,8 @@ def test_people_are_told_which_wheel_is_for_their_machine(demo: Demo, machine: s
     )
     assert begin
     (choice,) = json.loads(chosen.stdout)["choices"]
-    expected = f"-{label}_gfx942_gfx1100.whl" if label else "-linux_x86_64.whl"
+    plain = next((demo.folder / "release" / "plain").glob("torch-*.whl")).name
+    expected = f"-{label}_gfx942_gfx1100.whl" if label else plain
     assert choice["picked"]["name"].endswith(expected)
     reasons = {one["label"]: one["reason"] for one in choice["candidates"] if one["rank"] is None}
     assert ("rocm7.0_gfx942" in reasons) == (machine != "gfx942")
@@ -378,13 +277,6 @@ def test_the_smoke_tests_of_a_demo_were_run_and_the_rest_is_named(demo: Demo) ->
     assert "of the CPU half of the smoke tests those that calculate nothing" in said
 
 
-def dist_info_file(wheel: Path, name: str) -> str:
-    """A file of the dist-info folder as text, empty when there is none."""
-    with zipfile.ZipFile(wheel) as archive:
-        found = [n for n in archive.namelist() if n.endswith(f".dist-info/{name}")]
-        return archive.read(found[0]).decode() if found else ""
-
-
 def test_torch_requires_its_rocm_and_its_triton(demo: Demo) -> None:
     with zipfile.ZipFile(demo.wheels()["torch"]) as torch:
         metadata = next(torch.read(n).decode() for n in torch.namelist() if n.endswith("/METADATA"))
@@ -404,7 +296,8 @@ def test_a_second_run_does_nothing_and_says_so(demo: Demo) -> None:
     ended = run_demo(demo)
     assert ended.code == 0, ended.err
     log = (demo.folder / "demo.log").read_text()
-    assert log.count("nothing to do: every wheel is up to date") == 2
+    assert log.count("nothing to do: every wheel is up to date") == 4
+    assert "fat is up to date" in log and "split is up to date" in log
     assert "by-pip is up to date" in log and "by-uv is up to date" in log
     assert "the results of 2.13.0a0-rocm7.1.0.miniature-" in log
     assert "nothing to do; nightly of multi-arch is at 2.13.0a0-rocm7.1.0.miniature-" in log
@@ -417,20 +310,21 @@ def test_a_second_run_does_nothing_and_says_so(demo: Demo) -> None:
     assert not [p for p in changed if places & set(p.parts) and not ignored & set(p.parts)]
 
 
-def kind_of(line: str) -> tuple[str, bool, bool]:
+def kind_of(line: str) -> tuple[str, str, bool, bool]:
     """Return what tells how a command is pasted: its program, whether a file takes its output, its exit code.
 
-    The demo has run the same words, all of them.
+    The demo has run the same words, all of them. What uv empties, uv fills.
     """
     program, *words = shlex.split(line)
-    return Path(program).name, ">" in words, "--explain" in words
+    name = Path(program).name
+    return name, words[0] if name == "uv" else "", ">" in words, "--explain" in words
 
 
 def test_every_command_that_it_printed_can_be_pasted(demo: Demo, exhaustive: bool) -> None:
     """In the clone, by somebody who activated nothing. The sample has the first command of each kind."""
     said = demo.log()
     lines = [line.removeprefix("$ ") for line in said.splitlines() if line.startswith("$ ")]
-    assert len(lines) == 38
+    assert len(lines) == 46
     if not exhaustive:
         kinds = {kind_of(line): line for line in reversed(lines)}
         lines = [line for line in lines if line in kinds.values()]
@@ -526,10 +420,10 @@ def test_each_wheel_lists_its_parts(demo: Demo) -> None:
         with zipfile.ZipFile(wheel) as archive:
             name = next(n for n in archive.namelist() if n.endswith(f".dist-info/{SBOM_MEMBER}"))
             content = archive.read(name)
-        assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(content.decode()) is None
+        document = require_valid(content)
         assert str(demo.folder).encode() not in content
         assert str(Path.home()).encode() not in content
-        components = {part["purl"]: part for part in json.loads(content)["components"]}
+        components = {part["purl"]: part for part in document["components"]}
         locked = projects[recipes.get(distribution, distribution)]
         commits = {locked["commit"], *(each["commit"] for each in (locked["submodules"] or {}).values())}
         assert {purl.rpartition("@")[2] for purl in components if "pypi" not in purl} == commits
@@ -539,6 +433,27 @@ def test_each_wheel_lists_its_parts(demo: Demo) -> None:
             assert [entry["name"] for entry in components[purl]["properties"]] == [
                 "rocm-wheels:record-sha256"
             ]
+
+
+def test_each_wheel_says_how_it_was_built(demo: Demo) -> None:
+    """Its statement is of these bytes, follows what was done to it, and comes back without a build."""
+    wheels = demo.wheels()
+    made = [*wheels.values(), *(demo.folder / "release").rglob("*.whl")]
+    named = [str(path) for path in made if path.with_name(f"{path.name}.intoto.json").is_file()]
+    assert set(map(str, wheels.values())) < set(named)  # variants have them, too
+    checked = demo.run("provenance", "verify", *named, "--json", door="build_tools/rocm_wheels/__main__.py")
+    assert checked.code == 0, checked.out
+    assert {report["builder"] for report in json.loads(checked.out)} == {TOOL_URN}
+    statements = [Path(f"{name}.intoto.json").read_text() for name in named]
+    for secret in (str(demo.folder), str(Path.home()), platform.node(), demo.env["XDG_CACHE_HOME"]):
+        assert not any(secret in text for text in statements)
+    statement = wheels["torch"].with_name(f"{wheels['torch'].name}.intoto.json")
+    content = statement.read_bytes()
+    statement.unlink()
+    again = demo.build()
+    assert again.code == 0, again.err
+    assert "nothing had to be built" in again.err
+    assert statement.read_bytes() == content
 
 
 def test_another_lock_of_the_same_sources_rebuilds_nothing(demo: Demo, tmp_path: Path) -> None:
@@ -873,29 +788,6 @@ def test_a_fat_torch_needs_no_rocm_packages(demo: Demo, tmp_path: Path, installe
     removal = [*tool, "uninstall", "-q", *into, *(["-y"] if installer == "pip" else []), "torch"]
     subprocess.run(removal, env=demo.env, check=True)
     assert not (site / "torch" / "_rocm").exists()
-
-
-def targets_in(wheel: Path) -> set[str]:
-    return {str(code.target) for objects in read_wheel_code(wheel).values() for code in objects}
-
-
-def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
-    """The files below a folder: when each was written, and how long it is. A demo has a hundred thousand."""
-    found, waiting = {}, [str(folder)]
-    while waiting:
-        with os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-                elif entry.is_file(follow_symlinks=False):
-                    state = entry.stat(follow_symlinks=False)
-                    found[entry.path] = (state.st_mtime_ns, state.st_size)
-    return found
-
-
-def changed_since(before: dict[str, tuple[int, int]], folder: Path) -> set[Path]:
-    """The files that are new, or were written since."""
-    return {Path(path) for path, state in snapshot(folder).items() if before.get(path) != state}
 
 
 def objects_in(source: Path) -> dict[Path, int]:

@@ -10,25 +10,33 @@ from pathlib import Path
 
 import pytest
 from docs_pages import CLONE, PAGES, DocsBlock, list_blocks
-from test_demo import Demo, demo
+from finished_demo import Demo
+from warm_python import warm_python, write_script
 
-__all__ = ["demo"]
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 RUN = [page for page in PAGES if any(block.is_run for block in list_blocks(page))]
 
 
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for PATH, with a rocm-wheels that begins in a warm Python."""
+    folder = tmp_path_factory.mktemp("programs")
+    write_script(folder / "rocm-wheels", [*warm_python(steps=True), "-m", "rocm_wheels"])
+    return folder
+
+
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.relative_to(CLONE).as_posix())
-def test_commands_of_a_page_run_as_it_shows(page: Path, demo: Demo, tmp_path: Path) -> None:
+def test_commands_of_a_page_run_as_it_shows(page: Path, demo: Demo, programs: Path, tmp_path: Path) -> None:
     """All blocks of a page in their order, in a folder that has a finished demo."""
     (tmp_path / "demo-output").symlink_to(demo.folder, target_is_directory=True)
     for block in list_blocks(page):
         if block.is_run:
-            run_block(block, demo, tmp_path)
+            run_block(block, demo, programs, tmp_path)
 
 
-def run_block(block: DocsBlock, demo: Demo, folder: Path) -> None:
+def run_block(block: DocsBlock, demo: Demo, programs: Path, folder: Path) -> None:
     script = "\n".join(command for command, _ in block.commands)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{demo.env['PATH']}"
+    path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), demo.env["PATH"]])
     ended = subprocess.run(
         ["bash", "-e", "-c", script],
         cwd=folder,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import s3_servers
-from flaky_downloads import FileServer, serving
+from flaky_server import FileServer, serving
 from packed_artifacts import compressed, pack, packed_tree, page, put, with_digests
 from rocm_artifacts import add, make_artifacts
 from warm_python import warm_python
@@ -57,7 +57,7 @@ def files(tmp_path: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def server(files: dict[str, bytes]) -> Iterator[FileServer]:
-    with serving({**files, "index.html": page(sorted(files))}) as running:
+    with serving(FileServer({**files, "index.html": page(sorted(files))})) as running:
         yield running
 
 
@@ -79,7 +79,7 @@ def number() -> str:
 
 def names(server: FileServer) -> list[str]:
     """The archives that were read."""
-    return [name for name, _, status in server.asked if name.endswith(("zst", "xz")) and status < 300]
+    return [name for name, _, status in server.requests if name.endswith(("zst", "xz")) and status < 300]
 
 
 def test_a_run_is_found_in_its_bucket_and_packages_are_made_of_it(
@@ -203,14 +203,14 @@ def test_a_page_is_read_and_zstd_preferred(
     other = packed_tree(tmp_path / "xz", form="xz")
     only = {name: content for name, content in other.items() if "prim" in name}
     server.files |= {**other, "index.html": page(sorted({*files, *other}))}
-    got, _ = fetch("--source", f"{server.url}index.html")
+    got, _ = fetch("--source", f"{server.url}/index.html")
     assert len(got) == 8 and {name.rpartition(".")[2] for name in names(server)} == {"zst"}
     server.files = {**only, "index.html": page([name for name in only if not name.endswith("sum")])}
-    assert fetch("--source", f"{server.url}index.html", to="xz")[0] == ["prim_dev_generic"]
+    assert fetch("--source", f"{server.url}/index.html", to="xz")[0] == ["prim_dev_generic"]
     assert (tmp_path / "xz/prim_dev_generic/math-libs/rocPRIM/stage/include/rocprim/a, b.hpp").is_file()
-    assert "answers 404" in fetch("--source", f"{server.url}nothing.html", code=11)[1]
+    assert "answers 404" in fetch("--source", f"{server.url}/nothing.html", code=11)[1]
     server.files["empty.html"] = page([])
-    assert "no artifact in" in fetch("--source", f"{server.url}empty.html", code=11)[1]
+    assert "no artifact in" in fetch("--source", f"{server.url}/empty.html", code=11)[1]
 
 
 def test_a_folder_is_a_source(fetch: Fetch, files: dict[str, bytes], tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_what_is_asked_for_and_not_there_is_an_error(
 ) -> None:
     import re
 
-    assert re.search(said, fetch("--source", f"{server.url}index.html", *words, code=11)[1])
+    assert re.search(said, fetch("--source", f"{server.url}/index.html", *words, code=11)[1])
     assert not (tmp_path / "got").exists()
 
 
@@ -270,7 +270,7 @@ def test_what_cannot_be_meant(fetch: Fetch, words: list[str]) -> None:
 def test_the_door_takes_the_words_of_therocks_script(server: FileServer, tmp_path: Path) -> None:
     words = [
         "--source",
-        f"{server.url}index.html",
+        f"{server.url}/index.html",
         "base",
         "core-(hip|ocl)",
         "--exclude",
@@ -289,7 +289,7 @@ def test_the_door_takes_the_words_of_therocks_script(server: FileServer, tmp_pat
 def test_digests_are_held_to(
     fetch: Fetch, server: FileServer, files: dict[str, bytes], tmp_path: Path
 ) -> None:
-    source = ["--source", f"{server.url}index.html", "blas_lib"]
+    source = ["--source", f"{server.url}/index.html", "blas_lib"]
     server.files[BLAS] = files[BLAS][:-1] + b"x"
     assert "must have" in fetch(*source, code=11)[1]
     assert not (tmp_path / "got" / "blas_lib_gfx942").exists()
@@ -307,7 +307,7 @@ def test_digests_are_held_to(
 def test_without_a_digest_nothing_is_taken_unless_that_is_meant(
     fetch: Fetch, server: FileServer, tmp_path: Path
 ) -> None:
-    source = ["--source", f"{server.url}index.html", "blas_lib"]
+    source = ["--source", f"{server.url}/index.html", "blas_lib"]
     del server.files[f"{BLAS}.sha256sum"]
     server.files["index.html"] = page([name for name in server.files if name.endswith("zst")])
     assert f"has no {BLAS}.sha256sum" in fetch(*source, code=11)[1]
@@ -328,7 +328,7 @@ def test_what_is_there_is_not_taken_for_whole(
     (state / "unpacking-blas_lib_gfx942").mkdir()
     (state / "done.json").write_text('{"blas_lib_gfx942": {"blas_')
     (tmp_path / "got" / "blas_lib_gfx942").mkdir()
-    fetch("--source", f"{server.url}index.html", "blas_lib_gfx942")
+    fetch("--source", f"{server.url}/index.html", "blas_lib_gfx942")
     assert (tmp_path / "got/blas_lib_gfx942/math-libs/BLAS/stage/.kpack/blas_gfx942.kpack").is_file()
     assert sorted(path.name for path in state.iterdir() if not path.name.startswith(".")) == [
         "done.json",
@@ -337,17 +337,17 @@ def test_what_is_there_is_not_taken_for_whole(
 
 
 def test_archives_are_kept_where_they_are_wanted(fetch: Fetch, server: FileServer, tmp_path: Path) -> None:
-    source = ["--source", f"{server.url}index.html", "blas_lib_gfx942"]
+    source = ["--source", f"{server.url}/index.html", "blas_lib_gfx942"]
     assert fetch(*source, "--no-extract")[0] == [BLAS]
     (tmp_path / "got" / BLAS).write_bytes(b"half")
     assert "is not the published file" in fetch(*source, "--no-extract")[1]
-    server.asked.clear()
+    server.requests.clear()
     assert fetch(*source, "--no-delete-after-extract")[0] == ["blas_lib_gfx942"]
     assert names(server) == [] and (tmp_path / "got" / BLAS).is_file()
 
 
 def test_one_tree_of_all(fetch: Fetch, server: FileServer, tmp_path: Path) -> None:
-    source = ["--source", f"{server.url}index.html", "--flatten"]
+    source = ["--source", f"{server.url}/index.html", "--flatten"]
     assert fetch(*source)[0] == ["got"]
     tree = tmp_path / "got"
     assert (tree / "bin/hipcc").stat().st_mode & 0o111 and (tree / "llvm").readlink() == Path("lib/llvm")
@@ -398,7 +398,7 @@ def test_nothing_is_written_outside(fetch: Fetch, server: FileServer, evil: str,
         return {path for path in near if "got" not in path.parts}
 
     before = list_outside()
-    fetch("--source", f"{server.url}index.html", "evil", code=11)
+    fetch("--source", f"{server.url}/index.html", "evil", code=11)
     assert list_outside() == before
     assert not (tmp_path / "got" / "evil_lib_generic").exists()
 
@@ -408,7 +408,7 @@ def test_hard_links_stay(fetch: Fetch, server: FileServer, tmp_path: Path) -> No
     stage = tree / "core/hipcc/stage/bin"
     (stage / "hipconfig").hardlink_to(stage / "hipcc")
     server.files |= with_digests({"core-hip_lib_generic.tar.zst": pack(tree)})
-    fetch("--source", f"{server.url}index.html", "core-hip_lib")
+    fetch("--source", f"{server.url}/index.html", "core-hip_lib")
     got = tmp_path / "got/core-hip_lib_generic/core/hipcc/stage/bin"
     assert (got / "hipcc").samefile(got / "hipconfig")
 
@@ -421,12 +421,12 @@ def test_a_cut_archive_with_the_digest_of_a_cut_archive(
     server.files |= with_digests(
         {BLAS: files[BLAS][:-cut] if cut < len(files[BLAS]) else b""} if cut else {BLAS: b""}
     )
-    said = fetch("--source", f"{server.url}index.html", "blas_lib_gfx942", code=11)[1]
+    said = fetch("--source", f"{server.url}/index.html", "blas_lib_gfx942", code=11)[1]
     assert BLAS in said
 
 
 def start(server: FileServer, folder: Path, *words: str, **more: object) -> subprocess.Popen[str]:
-    argv = [sys.executable, "-m", "rocm_wheels", "fetch-artifacts", "--source", f"{server.url}index.html"]
+    argv = [sys.executable, "-m", "rocm_wheels", "fetch-artifacts", "--source", f"{server.url}/index.html"]
     argv += ["--output-dir", str(folder), *words]
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more)  # type: ignore[call-overload,no-any-return]
 
@@ -448,7 +448,7 @@ def until(happened: Callable[[], object]) -> None:
 
 
 def test_a_killed_run_is_carried_on(fetch: Fetch, server: FileServer, large: str, tmp_path: Path) -> None:
-    server.ways = ["", "", "slow"]  # the page, the digest, the archive
+    server.fail("", "", "slow")  # the page, the digest, the archive
     part = tmp_path / "got/.fetch/parts/big_lib_generic.tar.zst/part"
     run = start(server, tmp_path / "got", large)
     until(lambda: part.exists() and part.stat().st_size)
@@ -456,8 +456,8 @@ def test_a_killed_run_is_carried_on(fetch: Fetch, server: FileServer, large: str
     run.communicate()
     there = part.stat().st_size
     assert 0 < there < 3 << 20
-    assert fetch("--source", f"{server.url}index.html", large)[0] == [large]
-    assert server.asked[-1][1] == f"bytes={there}-"
+    assert fetch("--source", f"{server.url}/index.html", large)[0] == [large]
+    assert server.requests[-1][1] == f"bytes={there}-"
     assert (tmp_path / "got" / large / "x/stage/noise").stat().st_size == 3 << 20
 
 
@@ -478,8 +478,8 @@ def test_a_full_disk_keeps_what_is_there(
     state = tmp_path / "got" / ".fetch"
     assert not (tmp_path / "got" / "big_lib_generic").exists() and not list(state.glob("unpacking-*"))
     asked = len(names(server))
-    assert fetch("--source", f"{server.url}index.html", "big_lib")[0] == ["big_lib_generic"]
-    again = [span for name, span, _ in server.asked if name == "big_lib_generic.tar.zst"][asked:]
+    assert fetch("--source", f"{server.url}/index.html", "big_lib")[0] == ["big_lib_generic"]
+    again = [span for name, span, _ in server.requests if name == "big_lib_generic.tar.zst"][asked:]
     assert again == ([f"bytes={limit}-"] if any(content) else [])
 
 
@@ -502,12 +502,12 @@ def test_no_room_is_said_before_anything_is_fetched(
 
     listed = PageSource.list_files
     monkeypatch.setattr(PageSource, "list_files", lambda page: dict.fromkeys(listed(page), 1 << 60))
-    assert "has room for" in fetch("--source", f"{server.url}index.html", "blas", code=11)[1]
+    assert "has room for" in fetch("--source", f"{server.url}/index.html", "blas", code=11)[1]
     assert names(server) == []
 
 
 def test_an_interruption_is_no_failure(server: FileServer, large: str, tmp_path: Path) -> None:
-    server.ways = ["", "", "slow"]
+    server.fail("", "", "slow")
     run = start(server, tmp_path / "got", large)
     until((tmp_path / "got/.fetch/parts").exists)
     os.kill(run.pid, signal.SIGINT)

@@ -7,56 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from source_trees import Upstream, content, isolated_environment, make_upstream, times
+from source_trees import Tree, Upstream, content, times
 
 from rocm_wheels.core import SourceError
-from rocm_wheels.models import load_project
 from rocm_wheels.sources import (
-    CheckoutRequest,
-    HipifyResult,
-    Pin,
-    checkout_project,
-    hipify_checkout,
     identify_tree,
 )
 
 UPSTREAM_TAG, HIPIFY_TAG = "THEROCK_UPSTREAM_DIFFBASE", "THEROCK_HIPIFY_DIFFBASE"
 PYTHON = Path(sys.executable)
-
-
-@pytest.fixture(scope="module")
-def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
-    folder = tmp_path_factory.mktemp("upstream")
-    return make_upstream(folder / "repositories", isolated_environment(folder / "home"))
-
-
-class Tree:
-    """One checkout and the two commands."""
-
-    def __init__(self, upstream: Upstream, directory: Path) -> None:
-        self.upstream, self.directory = upstream, directory
-
-    def checkout(self, project: str = "pytorch", ref: str = "main", **options: bool) -> str:
-        pin = Pin(self.upstream.url, ref, "test")
-        request = CheckoutRequest(
-            load_project(project),
-            self.directory,
-            pin,
-            local_origin=True,
-            **options,  # type: ignore[arg-type]
-        )
-        return checkout_project(request, env=self.upstream.env, python=PYTHON).head
-
-    def hipify(self, project: str = "pytorch", *, commit: bool = True) -> HipifyResult:
-        return hipify_checkout(
-            load_project(project), self.directory, commit=commit, env=self.upstream.env, python=PYTHON
-        )
-
-    def git(self, *arguments: str, where: str = "") -> str:
-        return self.upstream.git(self.directory / where, *arguments)
-
-    def new_times(self, before: dict[str, int]) -> set[str]:
-        return {path for path, time in times(self.directory).items() if time != before.get(path)}
 
 
 @pytest.fixture
@@ -70,21 +29,21 @@ def test_one_edit_gives_one_new_file(tree: Tree, committed: bool) -> None:
     source = tree.directory / "a.cu"
     before = times(tree.directory)
     assert tree.hipify(commit=committed).changed == ()
-    assert tree.new_times(before) == set()
+    assert tree.list_new_times(before) == set()
     source.touch()
     assert tree.hipify(commit=committed).changed == ()
-    assert tree.new_times(before) == {"a.cu"}
+    assert tree.list_new_times(before) == {"a.cu"}
     source.write_text("cuda edited\n")
     before = times(tree.directory)
     # git ignores the second one; a build sees it all the same
     written = {"hip/a.hip", "ignored_hip/a.hip"}
     assert set(tree.hipify(commit=False).changed) == written
-    assert tree.new_times(before) == written
+    assert tree.list_new_times(before) == written
     assert (tree.directory / "hip/a.hip").read_text() == "hip edited\n"
 
 
 def test_own_changes_are_not_mixed_into_the_commit(tree: Tree) -> None:
-    head = tree.checkout()
+    head = tree.checkout().head
     (tree.directory / "third_party/middle/mid.cu").write_text("cuda mine\n")
     files = content(tree.directory)
     with pytest.raises(SourceError, match=r"modified third_party/middle/mid.cu") as refused:
@@ -105,7 +64,7 @@ def test_own_changes_are_not_mixed_into_the_commit(tree: Tree) -> None:
 
 
 def test_commits_on_top_stay_between_tag_and_head(tree: Tree) -> None:
-    first = tree.checkout()
+    first = tree.checkout().head
     (tree.directory / "a.cu").write_text("cuda mine\n")
     tree.git("commit", "-qam", "Mine")
     mine = tree.git("rev-parse", "HEAD")
@@ -130,12 +89,12 @@ def test_uncommitted_then_committed_is_the_same_commit(tree: Tree, tmp_path: Pat
     committed = tree.hipify()
     assert committed.changed == ()
     straight = Tree(tree.upstream, tmp_path / "straight")
-    assert straight.checkout() == committed.head
+    assert straight.checkout().head == committed.head
     assert not tree.git("status", "--porcelain", "-uall")
 
 
 def test_nothing_to_change_is_tagged_too(tree: Tree) -> None:
-    commit = tree.checkout("pytorch_audio")
+    commit = tree.checkout(project="pytorch_audio").head
     assert tree.git("rev-parse", UPSTREAM_TAG) == tree.git("rev-parse", HIPIFY_TAG) == commit
     assert tree.git("rev-parse", HIPIFY_TAG, where="third_party/middle/deep dir")
     tree.hipify("pytorch_audio")
@@ -149,11 +108,11 @@ def test_a_clone_of_somebodys(tree: Tree, tmp_path: Path) -> None:
     assert tree.git("rev-parse", UPSTREAM_TAG) == tree.upstream.git("root", "rev-parse", "main")
     assert tree.git("symbolic-ref", "HEAD") == "refs/heads/main"
     straight = Tree(tree.upstream, tmp_path / "straight")
-    assert straight.checkout() == result.head
+    assert straight.checkout().head == result.head
 
 
 def test_a_script_that_fails_leaves_a_tree_to_carry_on_with(tree: Tree) -> None:
-    head = tree.checkout()
+    head = tree.checkout().head
     files = content(tree.directory)
     (tree.directory / ".git/info").mkdir(exist_ok=True)
     (tree.directory / ".git/info/exclude").write_text("fail-hipify\n")
@@ -202,18 +161,18 @@ def twice(upstream: Upstream, tree: Tree) -> Tree:
 @pytest.mark.parametrize("committed", [True, False])
 def test_what_is_translated_in_place_is_translated_once(twice: Tree, committed: bool) -> None:
     source = twice.directory / "bind.cpp"
-    head = twice.checkout(ref="twice", commit_hipify=committed)
+    head = twice.checkout(ref="twice", commit_hipify=committed).head
     assert source.read_text() == "// in hip.h or hip/types.h\nfirst\n// hip\n"
     before = times(twice.directory)
     for _ in range(2):
         again = twice.hipify(commit=committed)
         assert (again.changed, again.head) == ((), head)
-    assert twice.new_times(before) == set()
+    assert twice.list_new_times(before) == set()
     # the script runs again, for a file that it has nothing to do with
     (twice.directory / "plain.txt").write_text("edited\n")
     before = times(twice.directory)
     assert twice.hipify(commit=False).changed == ()
-    assert twice.new_times(before) == set()
+    assert twice.list_new_times(before) == set()
     # of an edited file, the new lines are translated
     source.write_text("// in hip.h or hip/types.h\nfirst\n// hip\n// cuda, types.h\n")
     assert twice.hipify(commit=False).changed == ("bind.cpp",)

@@ -18,7 +18,7 @@ from uv import find_uv_bin
 from warm_python import warm_python
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
-from index_wheels import NOW, Properties, files, variant, wheel
+from index_wheels import NOW, Properties, files, make_object, variant, wheel
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
@@ -306,7 +306,7 @@ def test_a_copy_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
     script = """
         import resource, sys
         from pathlib import Path
-        from rocm_wheels.index.update import add_wheels
+        from rocm_wheels.index import add_wheels
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
         add_wheels(Path(sys.argv[1]), [Path(sys.argv[2])], now="2026-01-01T00:00:00Z")
     """
@@ -364,74 +364,6 @@ def serve(*words: str) -> int:
     return run_command(cli, ["index", *words])
 
 
-WRONG = [
-    ("no folder", ["remove", "{box}/none", "torch==1"], 2, "none is not there"),
-    ("no index", ["yank", "{box}/fresh", "torch==1"], 2, "is not an index"),
-    ("folder a file", ["add", "{box}/note", "{wheel}"], 2, "note is not a folder"),
-    ("build of nothing", ["build", "{box}/none"], 2, "none is not there"),
-    ("missing wheel", ["add", "{box}/index", "{box}/no-1-py3-none-any.whl"], 2, "does not exist"),
-    ("no wheel", ["add", "{box}/index", "{box}/note"], 2, "note is not the name of a wheel"),
-    ("no wheels", ["add", "{box}/index"], 2, "Missing argument"),
-    (
-        "family is a project",
-        ["add", "{box}/index", "{wheel}", "--family", "torch"],
-        2,
-        "has a project of that name",
-    ),
-    ("family leads out", ["add", "{box}/index", "{wheel}", "--family", "../x"], 2, "is no name for a folder"),
-    ("family without folder", ["build", "{box}/index", "--family", "gfx1"], 2, "there is no folder"),
-    (
-        "unknown family",
-        ["remove", "{box}/index", "torch==2", "--family", "gfx1"],
-        2,
-        "the index has no families",
-    ),
-    (
-        "link and url",
-        ["add", "{box}/index", "{wheel}", "--link", "--files-url", "x"],
-        2,
-        "exclude each other",
-    ),
-    (
-        "url with a query",
-        ["add", "{box}/index", "{wheel}", "--files-url", "x?y"],
-        2,
-        "not the URL of a folder",
-    ),
-    (
-        "list of digests",
-        ["add", "{box}/index", "{wheel}", "--digests", "{box}/note"],
-        2,
-        "not a line of sha256sum",
-    ),
-    (
-        "reason for unyank",
-        ["yank", "{box}/index", "torch==2", "--unyank", "--reason", "x"],
-        2,
-        "takes no --reason",
-    ),
-    ("page of somebody else", ["build", "{box}/site"], 2, "is not the page of an index made here"),
-    ("serve no index", ["serve", "{box}/fresh"], 2, "is not an index"),
-]
-
-
-@pytest.mark.parametrize(("words", "code", "said"), [row[1:] for row in WRONG], ids=[row[0] for row in WRONG])
-def test_wrong_input(
-    words: list[str], code: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = wheel(tmp_path / "fresh")
-    (tmp_path / "note").write_text("a note\n")
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site/index.html").write_text("<h1>My page</h1>\n")
-    add_wheels(tmp_path / "index", [path], now=NOW)
-    before = files(tmp_path)
-    given = [word.format(box=tmp_path, wheel=path) for word in words]
-    assert run_command(cli, ["index", *given]) == code
-    told = capsys.readouterr()
-    assert said in told.out + told.err
-    assert files(tmp_path) == before
-
-
 def test_dates_are_refused_and_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -444,3 +376,21 @@ def test_dates_are_refused_and_taken(
     page = json.loads((tmp_path / "index/torch/index.json").read_text())
     assert page["files"][0]["upload-time"] == "2023-11-14T22:13:20Z"
     assert path.samefile(tmp_path / "index/torch" / path.name)
+
+
+def test_installers_take_wheels_whose_provenance_is_offered(tool: list[str], tmp_path: Path) -> None:
+    """As pages name it to both: HTML and JSON; what it says is for those who verify it."""
+    fresh = wheel(tmp_path / "fresh", "triton", "3.5.0+rocm7.1.0")
+    fresh.with_name(f"{fresh.name}.provenance").write_bytes(make_object(fresh))
+    root, home = tmp_path / "index", tmp_path / "home"
+    root.mkdir()
+    home.mkdir()
+    with serve_folder(root) as served:
+        add_wheels(root, [fresh], now=NOW, public_url=served.url)
+        link = f"{served.url}triton/{fresh.name.replace('+', '%2B')}.provenance"
+        assert f'data-provenance="{link}"' in (root / "triton" / "index.html").read_text()
+        (file,) = json.loads((root / "triton" / "index.json").read_text())["files"]
+        assert file["provenance"] == link
+        assert verify_index(served.url).findings == ()
+        versions, _ = install(tool, ["--index-url", served.url], home, "triton")
+    assert versions == {"triton": "3.5.0+rocm7.1.0"}

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
-from flaky_downloads import serving as serving_files
-from index_wheels import wheel
+from flaky_server import FileServer, serving
+from index_wheels import NOW, wheel
 from install_world import (
     CUDA,
     Environment,
@@ -29,9 +29,11 @@ from install_world import (
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.install import install_command
-from rocm_wheels.core import HostError, lock_folder
+from rocm_wheels.core import HostError, hash_file, lock_folder
 from rocm_wheels.hosts import InstallRequest, WheelCache, carry_out_plan, plan_installation
-from rocm_wheels.index import IndexServer
+from rocm_wheels.index import IndexServer, add_wheels, remove_wheels
+from rocm_wheels.package import sign_statement
+from rocm_wheels.wheels import format_statement, write_statement
 
 SET = {
     "mpmath": "1.3.0",
@@ -343,7 +345,7 @@ def test_a_plain_server_of_a_folder_will_do(
     """No ranges, no digests, no METADATA beside the wheel, one page: ``python -m http.server``."""
     path = torch(tmp_path, "2.9.1+rocm7.2", "sympy")
     page = f'<a href="{path.name.replace("+", "%2B")}">{path.name}</a>'.encode()
-    with serving_files({"": page, path.name: path.read_bytes()}) as server:
+    with serving(FileServer({"": page, path.name: path.read_bytes()})) as server:
         server.ranges = False
         assert install(server.url, venv, "torch", "--require-hashes") == 17
         assert "states no sha256 of torch-2.9.1+rocm7.2" in capsys.readouterr().err
@@ -407,3 +409,33 @@ def test_wrong_input(
         assert (words, install(index.url, venv, "--dry-run", *words)) == (words, code)
         assert said in capsys.readouterr().err, words
     assert venv.packages() == {}
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not installed")
+def test_wheels_that_nobody_asked_for_has_signed_are_not_installed(
+    venv: Environment, tmp_path: Path, rest: IndexServer
+) -> None:
+    """A statement beside the wheel, as an index has it, must be of these bytes and by one of the keys."""
+    keys = [tmp_path / "ann", tmp_path / "bob"]
+    for key in keys:
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    wheel_file, root = torch(tmp_path / "raw", "2.9.1+rocm7.2", "sympy>=1.13"), tmp_path / "signed"
+
+    def ask(key: Path) -> int:
+        words = ["torch", "--dependency-index", rest.url, "--dry-run", "--signed-by", f"{key}.pub"]
+        return install(str(root), venv, *words)
+
+    add_wheels(root, [wheel_file], now=NOW)
+    assert ask(keys[0]) == 17  # there is none
+    definition = {"buildType": "urn:test", "externalParameters": {}, "resolvedDependencies": []}
+    predicate = {"buildDefinition": definition, "runDetails": {"builder": {"id": "urn:test"}}}
+    write_statement(wheel_file, format_statement(wheel_file.name, hash_file(wheel_file), predicate))
+    sign_statement(wheel_file, keys[0], dict(os.environ))
+    add_wheels(root, [wheel_file], now=NOW)
+    assert ask(keys[0]) == 0
+    assert ask(keys[1]) == 17
+    statement = root / "torch" / f"{wheel_file.name}.intoto.json"
+    statement.write_bytes(statement.read_bytes() + b"\n")
+    assert ask(keys[0]) == 17
+    remove_wheels(root, [wheel_file.name])
+    assert not list(root.rglob("*.intoto*"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import random
 import resource
@@ -11,14 +10,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from flaky_downloads import FileServer, serving
+from flaky_server import FileServer, serving
 
 from rocm_wheels.core import DownloadPolicy, DownloadTarget, HostError, RocmWheelsError
 from rocm_wheels.hosts import WheelCache, download_wheels
@@ -31,9 +29,9 @@ QUICK = DownloadPolicy(retries=2, first_wait=0.01, silence=5)
 RUN = """
 import sys
 from pathlib import Path
-from rocm_wheels.core.errors import explain_error, RocmWheelsError
-from rocm_wheels.core.download import DownloadTarget
-from rocm_wheels.hosts.wheel_cache import WheelCache, download_wheels
+from rocm_wheels.core import explain_error, RocmWheelsError
+from rocm_wheels.core import DownloadTarget
+from rocm_wheels.hosts import WheelCache, download_wheels
 url, digest, folder, name = sys.argv[1:]
 try:
     target = DownloadTarget(name, url, digest or None)
@@ -45,12 +43,12 @@ except RocmWheelsError as error:
 
 @pytest.fixture
 def server() -> Iterator[FileServer]:
-    with serving({NAME: CONTENT}) as running:
+    with serving(FileServer({NAME: CONTENT})) as running:
         yield running
 
 
 def wanted(server: FileServer, digest: str | None = DIGEST, name: str = NAME) -> DownloadTarget:
-    return DownloadTarget(name, f"{server.url}{name}", digest, None)
+    return DownloadTarget(name, f"{server.url}/{name}", digest, None)
 
 
 def fetch(server: FileServer, cache: Path, digest: str | None = DIGEST) -> Path:
@@ -82,22 +80,23 @@ def test_what_may_pass_is_survived(
     server: FileServer, tmp_path: Path, ways: list[str], statuses: list[int], ranges: list[str]
 ) -> None:
     for digest in (DIGEST, None):
-        server.ways, server.asked = list(ways), []
+        server.fail(*ways)
+        server.requests.clear()
         cache = tmp_path / str(digest)
         path = fetch(server, cache, digest)
         assert path.read_bytes() == CONTENT
         assert path == cache / "wheels" / "sha256" / DIGEST[:2] / DIGEST / NAME
-        assert [status for _, _, status in server.asked] == statuses
-        assert [asked for _, asked, _ in server.asked] == ranges
+        assert [status for _, _, status in server.requests] == statuses
+        assert [asked for _, asked, _ in server.requests] == ranges
         assert list((cache / "parts").iterdir()) == []
-        server.asked.clear()
+        server.requests.clear()
         assert fetch(server, cache, digest) == path
-        assert server.asked == []  # a digest tells, or the server that nothing has changed
+        assert server.requests == []  # a digest tells, or the server that nothing has changed
 
 
 FAILED = [
     (["missing"], "answers 404", 0),
-    (["closed"], "answers 403", 0),
+    (["forbidden"], "answers 403", 0),
     (["busy"] * 9, "answers 503, 3 times without any progress", 0),
     (["cut", *["busy"] * 9], "answers 503, 3 times without any progress", HALF),
     (["other"], f"must have {DIGEST}", 0),
@@ -110,21 +109,21 @@ def test_what_does_not_pass_is_said_and_what_there_is_is_kept(
     server: FileServer, tmp_path: Path, ways: list[str], said: str, kept: int
 ) -> None:
     if ways[0] == "unsatisfied":
-        server.ways = ["cut", "busy", "busy", "busy"]
+        server.fail("cut", "busy", "busy", "busy")
         with pytest.raises(HostError):
             fetch(server, tmp_path)
-    server.ways = list(ways)
+    server.fail(*ways)
     with pytest.raises(HostError, match=said) as failure:
         fetch(server, tmp_path)
     assert failure.value.exit_code == 17 and failure.value.tip
     assert sum(path.stat().st_size for path in parts(tmp_path)) == kept
     assert not (tmp_path / "wheels").exists()
-    server.ways = []
+    server.fail()
     assert fetch(server, tmp_path).read_bytes() == CONTENT  # the same command again
 
 
 def test_a_file_that_changes_meanwhile_is_never_mixed(server: FileServer, tmp_path: Path) -> None:
-    server.ways = ["cut", "busy", "busy", "busy"]
+    server.fail("cut", "busy", "busy", "busy")
     with pytest.raises(HostError):
         fetch(server, tmp_path, None)
     server.files[NAME] = other = CONTENT[::-1]
@@ -138,11 +137,12 @@ def test_without_validators_only_a_digest_lets_a_part_be_carried_on(
 ) -> None:
     server.validators = False
     for digest, ranges in ((DIGEST, ["", f"bytes={HALF}-"]), (None, ["", ""])):
-        server.ways, server.asked = ["cut"], []
+        server.fail("cut")
+        server.requests.clear()
         assert fetch(server, tmp_path / str(digest), digest).read_bytes() == CONTENT
-        assert [asked for _, asked, _ in server.asked] == ranges
+        assert [asked for _, asked, _ in server.requests] == ranges
     # a part of other bytes is found out by the digest, and thrown away once
-    server.ways = ["cut", "busy", "busy", "busy"]
+    server.fail("cut", "busy", "busy", "busy")
     with pytest.raises(HostError):
         fetch(server, tmp_path / "mixed")
     part = parts(tmp_path / "mixed")[0]
@@ -152,17 +152,17 @@ def test_without_validators_only_a_digest_lets_a_part_be_carried_on(
 
 def test_no_password_of_an_index_is_written_down(server: FileServer, tmp_path: Path) -> None:
     for digest in (DIGEST, None):
-        server.ways = ["cut", "busy", "busy"]
-        one = replace(wanted(server, digest), url=f"{server.url.replace('//', '//me:s3cret@')}{NAME}")
+        server.fail("cut", "busy", "busy")
+        one = replace(wanted(server, digest), url=f"{server.url.replace('//', '//me:s3cret@')}/{NAME}")
         with pytest.raises(HostError):
             download_wheels([one], WheelCache(tmp_path), policy=QUICK)
         assert len(parts(tmp_path)) == 1
         said = [path.read_text() for path in tmp_path.rglob("*.json")]
         # somebody else's password changes nothing: what is there of the file is carried on
-        download_wheels([replace(one, url=f"{server.url}{NAME}")], WheelCache(tmp_path), policy=QUICK)
+        download_wheels([replace(one, url=f"{server.url}/{NAME}")], WheelCache(tmp_path), policy=QUICK)
         said += [path.read_text() for path in tmp_path.rglob("*.json")]
         assert said and not any("s3cret" in text for text in said)
-        assert server.asked[-1][1] == f"bytes={HALF}-"
+        assert server.requests[-1][1] == f"bytes={HALF}-"
         shutil.rmtree(tmp_path / "wheels")
 
 
@@ -170,7 +170,7 @@ def test_a_server_without_ranges_starts_again_and_says_so(
     server: FileServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.ranges = False
-    server.ways = ["cut"]
+    server.fail("cut")
     assert fetch(server, tmp_path).read_bytes() == CONTENT
     assert "sends no parts" in capsys.readouterr().err
 
@@ -179,16 +179,16 @@ def test_a_kept_file_that_has_rotted_is_fetched_again(server: FileServer, tmp_pa
     path = fetch(server, tmp_path)
     path.write_bytes(b"rotten")
     assert fetch(server, tmp_path).read_bytes() == CONTENT
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
 def start(server: FileServer, cache: Path, **more: object) -> subprocess.Popen[str]:
-    words = [sys.executable, "-c", RUN, f"{server.url}{NAME}", DIGEST, str(cache), NAME]
+    words = [sys.executable, "-c", RUN, f"{server.url}/{NAME}", DIGEST, str(cache), NAME]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more)  # type: ignore[call-overload,no-any-return]
 
 
 def test_a_killed_run_is_carried_on(server: FileServer, tmp_path: Path) -> None:
-    server.ways = ["slow"]
+    server.fail("slow")
     run = start(server, tmp_path)
     deadline = time.monotonic() + 30
     while not (parts(tmp_path) and parts(tmp_path)[0].stat().st_size) and time.monotonic() < deadline:
@@ -198,7 +198,7 @@ def test_a_killed_run_is_carried_on(server: FileServer, tmp_path: Path) -> None:
     there = parts(tmp_path)[0].stat().st_size
     assert 0 < there < len(CONTENT)
     assert fetch(server, tmp_path).read_bytes() == CONTENT
-    assert [asked for _, asked, _ in server.asked] == ["", f"bytes={there}-"]
+    assert [asked for _, asked, _ in server.requests] == ["", f"bytes={there}-"]
 
 
 def test_a_full_disk_keeps_the_part(server: FileServer, tmp_path: Path) -> None:
@@ -212,14 +212,14 @@ def test_a_full_disk_keeps_the_part(server: FileServer, tmp_path: Path) -> None:
     assert "the disk is full; 2.0 MiB of " in said
     assert "--cache-dir" in said
     assert fetch(server, tmp_path).read_bytes() == CONTENT
-    assert server.asked[-1][1] == f"bytes={limit}-"
+    assert server.requests[-1][1] == f"bytes={limit}-"
 
 
 def test_two_runs_at_once_fetch_once(server: FileServer, tmp_path: Path) -> None:
-    server.ways = ["slow"]
+    server.fail("slow")
     first = start(server, tmp_path)
     deadline = time.monotonic() + 60
-    while not server.asked and time.monotonic() < deadline:
+    while not server.requests and time.monotonic() < deadline:
         time.sleep(0.01)
     first.send_signal(signal.SIGSTOP)  # until the second waits, however long that takes to start
     second = start(server, tmp_path)
@@ -228,7 +228,7 @@ def test_two_runs_at_once_fetch_once(server: FileServer, tmp_path: Path) -> None
     first.send_signal(signal.SIGCONT)
     said = [run.communicate(timeout=60)[0] for run in (first, second)]
     assert [first.returncode, second.returncode] == [0, 0], said
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     assert "in use by process" in told and "waiting" in told
 
 
@@ -239,15 +239,15 @@ def test_a_cache_that_cannot_be_written_is_said_before_anything_is_asked_for(
     with pytest.raises(HostError, match="cannot be written") as failure:
         fetch(server, tmp_path / "file")
     assert "--no-cache" in str(failure.value.tip)
-    huge = DownloadTarget("huge.whl", f"{server.url}huge.whl", DIGEST, 1 << 60)
+    huge = DownloadTarget("huge.whl", f"{server.url}/huge.whl", DIGEST, 1 << 60)
     with pytest.raises(HostError, match="has room for"):
         download_wheels([huge], WheelCache(tmp_path / "cache"))
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_a_failure_leaves_the_other_files(server: FileServer, tmp_path: Path) -> None:
     server.files["good.whl"] = b"good"
-    good = DownloadTarget("good.whl", f"{server.url}good.whl", hashlib.sha256(b"good").hexdigest())
+    good = DownloadTarget("good.whl", f"{server.url}/good.whl", hashlib.sha256(b"good").hexdigest())
     with pytest.raises(RocmWheelsError, match="404"):
         download_wheels([good, wanted(server, DIGEST, "none.whl")], WheelCache(tmp_path), policy=QUICK)
     assert WheelCache(tmp_path).wheel_path(str(good.sha256), "good.whl").read_bytes() == b"good"
@@ -265,18 +265,8 @@ def test_files_of_the_disk_are_checked_where_they_are(tmp_path: Path) -> None:
 
 
 def test_a_stalled_server_is_left(server: FileServer, tmp_path: Path) -> None:
-    held = threading.Event()
-    answer = server.answer
-
-    def silent(handler: object, *, body: bool) -> None:
-        if len(server.asked) == 0:
-            server.asked.append(("silence", "", 0))
-            held.wait(5)
-        answer(handler, body=body)  # type: ignore[arg-type]
-
-    server.answer = silent  # type: ignore[method-assign,assignment]
+    server.fail("mute")
     one = wanted(server)
     quick = DownloadPolicy(retries=2, first_wait=0.01, silence=0.3)
     assert download_wheels([one], WheelCache(tmp_path), policy=quick)[one].path.read_bytes() == CONTENT
-    held.set()
-    assert json.dumps(server.asked[0]) == '["silence", "", 0]'
+    assert [status for _, _, status in server.requests] == [0, 200]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import s3_servers
-from flaky_downloads import FileServer, serving
+from flaky_server import FileServer, serving
 from packed_artifacts import pack, packed_tree, page, put, with_digests
 from rocm_artifacts import add
 from warm_python import warm_python
@@ -51,7 +51,7 @@ def server(tmp_path: Path) -> Iterator[FileServer]:
         add(tree, name, "math-libs/rocRAND/stage", {f"lib/{name}": name})
         more[f"{name}.tar.xz"] = pack(tree / name, "xz")
     files |= with_digests(more)
-    with serving({**files, "index.html": page(sorted(files))}) as running:
+    with serving(FileServer({**files, "index.html": page(sorted(files))})) as running:
         yield running
 
 
@@ -72,23 +72,25 @@ def tree_of(folder: Path) -> set[str]:
 
 
 def archives(server: FileServer) -> list[str]:
-    return [name for name, _, status in server.asked if name.endswith(("zst", "xz", "gz")) and status < 300]
+    return [
+        name for name, _, status in server.requests if name.endswith(("zst", "xz", "gz")) and status < 300
+    ]
 
 
 def test_a_tree_of_a_family_is_made_and_made_again_only_when_it_is_another(
     install: Install, server: FileServer, tmp_path: Path
 ) -> None:
-    said = ["--source", f"{server.url}index.html", *FAMILY]
+    said = ["--source", f"{server.url}/index.html", *FAMILY]
     install(*said)
     rocm = tmp_path / "rocm"
     assert {".kpack/blas_gfx942.kpack", "bin/hipcc", "llvm", "lib/rand_lib_generic"} <= tree_of(rocm)
     assert not {".kpack/blas_gfx1100.kpack", "lib/rand_test_generic"} & tree_of(rocm)
-    server.asked.clear()
+    server.requests.clear()
     assert "up to date" in install(*said)[1] and archives(server) == []
     (rocm / "of-mine").write_text("is lost with the old tree, as with TheRock's script")
     install(*said, "--tests")
     assert "lib/rand_test_generic" in tree_of(rocm) and not (rocm / "of-mine").exists()
-    install("--source", f"{server.url}index.html", "--artifact-group", "gfx110X-all", "--base-only")
+    install("--source", f"{server.url}/index.html", "--artifact-group", "gfx110X-all", "--base-only")
     assert tree_of(rocm) == {
         *("bin/hipcc", "lib/.hipInfo", "include/hip/hip_runtime.h", "lib/cmake/hip/hip-config.cmake"),
         *("share/therock/therock_manifest.json", "share/therock/dist_info.json"),
@@ -112,7 +114,7 @@ def test_parts_are_those_of_therocks_script(
 ) -> None:
     base = {"base_lib_generic.tar.zst", "amd-llvm_run_generic.tar.zst"}
     base |= {"core-hip_lib_generic.tar.zst", "core-hip_dev_generic.tar.zst"}
-    said = ["--source", f"{server.url}index.html", *FAMILY, "--dry-run"]
+    said = ["--source", f"{server.url}/index.html", *FAMILY, "--dry-run"]
     assert set(install(*said, *words)[0]) == base | more
     assert archives(server) == []
 
@@ -136,14 +138,14 @@ def test_parts_are_those_of_therocks_script(
 def test_what_is_not_there_or_not_meant(
     install: Install, server: FileServer, words: list[str], code: int, said: str
 ) -> None:
-    given = [word.replace("{page}", f"{server.url}index.html") for word in words]
+    given = [word.replace("{page}", f"{server.url}/index.html") for word in words]
     assert said in install(*given, "--dry-run", code=code)[1]
 
 
 def test_a_folder_of_something_else_is_not_replaced(
     install: Install, server: FileServer, tmp_path: Path
 ) -> None:
-    said = ["--source", f"{server.url}index.html", *FAMILY]
+    said = ["--source", f"{server.url}/index.html", *FAMILY]
     rocm = tmp_path / "rocm"
     (rocm / "letters").mkdir(parents=True)
     assert "holds something else" in install(*said, code=11)[1]
@@ -158,7 +160,7 @@ def test_a_folder_of_something_else_is_not_replaced(
 def test_the_old_tree_stays_until_the_new_one_is_whole(
     install: Install, server: FileServer, tmp_path: Path
 ) -> None:
-    said = ["--source", f"{server.url}index.html", *FAMILY]
+    said = ["--source", f"{server.url}/index.html", *FAMILY]
     install(*said)
     before = tree_of(tmp_path / "rocm")
     right = server.files["rand_test_generic.tar.xz"]
@@ -166,7 +168,7 @@ def test_the_old_tree_stays_until_the_new_one_is_whole(
     assert "must have" in install(*said, "--tests", code=11)[1]
     assert tree_of(tmp_path / "rocm") == before
     server.files["rand_test_generic.tar.xz"] = right
-    server.asked.clear()
+    server.requests.clear()
     install(*said, "--tests")
     assert archives(server) == ["rand_test_generic.tar.xz"]  # the others had come
     assert "lib/rand_test_generic" in tree_of(tmp_path / "rocm")
@@ -263,9 +265,9 @@ def test_tarballs_of_a_page_that_lists_them_by_a_script(
 ) -> None:
     listed = ", ".join(f'{{"name": "{name}", "mtime": 1}}' for name in PUBLISHED)
     server.files = {**PUBLISHED, "index.html": f"<script>const files = [{listed}];</script>".encode()}
-    said = [*FAMILY, "--source", f"{server.url}index.html"]
+    said = [*FAMILY, "--source", f"{server.url}/index.html"]
     name = "therock-dist-linux-gfx94X-dcgpu-7.11.0a20260119.tar.gz"
-    server.ways = ["", "cut", "", "cut"]  # the page, the digest that there is not, the tarball
+    server.fail("", "cut", "", "cut")  # the page, the digest that there is not, the tarball
     install(*said, "--latest-release")
     assert archives(server) == [name, name]
     server.files[name] = server.files[name][:-9]
@@ -275,7 +277,7 @@ def test_tarballs_of_a_page_that_lists_them_by_a_script(
 
 
 def test_a_tree_is_copied(install: Install, server: FileServer, tmp_path: Path) -> None:
-    install("--source", f"{server.url}index.html", *FAMILY)
+    install("--source", f"{server.url}/index.html", *FAMILY)
     (tmp_path / "rocm").rename(tmp_path / "other")
     install("--input-dir", str(tmp_path / "other"), *FAMILY)
     assert tree_of(tmp_path / "rocm") == tree_of(tmp_path / "other")
@@ -285,7 +287,7 @@ def test_a_tree_is_copied(install: Install, server: FileServer, tmp_path: Path) 
 
 
 def test_the_door(server: FileServer, tmp_path: Path) -> None:
-    words = ["--source", f"{server.url}index.html", *FAMILY, "--no-rand", "--base-only", "--no-tests"]
+    words = ["--source", f"{server.url}/index.html", *FAMILY, "--no-rand", "--base-only", "--no-tests"]
     done = subprocess.run(
         [*warm_python(), DOOR, *words], cwd=tmp_path, capture_output=True, text=True, check=True
     )

@@ -3,29 +3,77 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
-from flaky_server import serving
-from lock_trees import PIN, Servers, make_servers
-from source_trees import enter
+from flaky_server import FileServer, GitServer, serving
+from source_trees import TRITON_PIN, Upstream, write_files
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
 from rocm_wheels.sources import read_lock
 
 OPTIONS = ["--rocm", "7.10.0a1", "--gfx", "gfx942,gfx1100", "--python", "3.12,3.14t"]
 
 
+@dataclass(frozen=True)
+class Servers:
+    """Upstreams whose torch pins audio and triton on its branch main, and a folder to work in."""
+
+    up: Upstream
+    work: Path
+
+    def run(self, *words: str | Path, code: int = 0, **variables: str) -> tuple[str, str]:
+        """Run ``rocm-wheels`` in the folder; return what it printed and what it said."""
+        ended = self.up.start(self.work, "-m", "rocm_wheels", *words, **variables)
+        assert ended.code == code, ended.out + ended.err
+        return ended.out, ended.err
+
+    def lock(self, *words: str | Path, code: int = 0, **variables: str) -> str:
+        """Lock torch of branch main and what it pins; return what was said."""
+        return "".join(self.run("lock", *self.torch(), *words, code=code, **variables))
+
+    def torch(self, ref: str = "main") -> list[str]:
+        """The options of a lock of three projects."""
+        projects = [word for name in ("pytorch", "pytorch_audio", "triton") for word in ("--project", name)]
+        origin = ["--pytorch-origin", self.up.url, "--pytorch-ref", ref]
+        return [*projects, *origin, "--source-dir", str(self.work)]
+
+    def read(self, name: str = "set.lock") -> dict[str, Any]:
+        """Return a lock as JSON."""
+        lock: dict[str, Any] = json.loads((self.work / name).read_text())
+        return lock
+
+    def pin(self) -> str:
+        """Have torch pin the tips of the two others; return its commit."""
+        audio, triton = (self.up.git(name, "rev-parse", "main") for name in ("audio", "triton"))
+        url = (self.up.folder / "audio").as_uri()
+        row = f"ubuntu|pytorch|torchaudio|main|{audio}|{url}\n"
+        write_files(self.up.root, {TRITON_PIN: f"{triton}\n", "related_commits": row})
+        return self.up.commit("root", "pin the others")
+
+
+def make_servers(sources: Upstream, folder: Path) -> Servers:
+    up = sources.copy(folder / "servers")
+    # no test asks a server of the world: git is told where the recipes' repositories are
+    for url, name in (("ROCm/triton", "triton"), ("pytorch/audio", "audio")):
+        place = f"url.{(up.folder / name).as_uri()}.insteadOf"
+        up.git("", "config", "--global", place, f"https://github.com/{url}.git")
+    servers = Servers(up, folder / "work")
+    servers.work.mkdir()
+    servers.pin()
+    return servers
+
+
 @pytest.fixture
-def servers(tmp_path: Path) -> Servers:
+def servers(sources: Upstream, tmp_path: Path) -> Servers:
     """Upstreams of one's own, to change."""
-    return make_servers(tmp_path)
+    return make_servers(sources, tmp_path)
 
 
 @pytest.fixture(scope="module")
-def standing(tmp_path_factory: pytest.TempPathFactory) -> Servers:
-    return make_servers(tmp_path_factory.mktemp("standing"))
+def standing(sources: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Servers:
+    return make_servers(sources, tmp_path_factory.mktemp("standing"))
 
 
 @pytest.fixture
@@ -158,7 +206,7 @@ def test_servers_of_every_kind_give_the_same_lock(servers: Servers, settings: di
 
 def test_a_ref_outside_of_branches_on_a_server_that_gives_out_refs_only(servers: Servers) -> None:
     up = servers.up
-    up.git("root", "update-ref", "refs/pull/8/head", servers.change("root", "of a pull request"))
+    up.git("root", "update-ref", "refs/pull/8/head", servers.up.append("root", "of a pull request"))
     up.git("root", "reset", "-q", "--hard", "HEAD^")
     configure(servers, protocol_version="0")
     servers.run("lock", *servers.torch("refs/pull/8/head"), "-o", "set.lock")
@@ -168,7 +216,7 @@ def test_a_ref_outside_of_branches_on_a_server_that_gives_out_refs_only(servers:
 @pytest.mark.slow
 def test_a_network_that_fails_for_a_moment(servers: Servers) -> None:
     servers.lock("-o", "set.lock")
-    with serving(servers.up.folder) as server:
+    with serving(GitServer(servers.up.folder)) as server:
         words = ("-o", "net.lock", "--pytorch-origin", f"{server.url}/root", "--timeout", "3")
         server.fail("busy", "cut", "stall")
         said = servers.lock(*words)
@@ -186,7 +234,7 @@ def test_a_network_that_fails_for_a_moment(servers: Servers) -> None:
 
 def test_options_go_before_pins_and_pins_before_a_line(servers: Servers) -> None:
     up = servers.up
-    moved = servers.change("audio", "audio 2")
+    moved = servers.up.append("audio", "audio 2")
     url = (up.folder / "audio").as_uri()
     servers.lock("-o", "a", "--pytorch-audio-ref", "main", "--pytorch-audio-origin", url)
     assert servers.read("a")["projects"]["pytorch_audio"]["commit"] == moved
@@ -202,7 +250,7 @@ def test_options_go_before_pins_and_pins_before_a_line(servers: Servers) -> None
 
 def test_all_five_by_one_line(servers: Servers) -> None:
     up = servers.up
-    up.git("root", "rm", "-q", "related_commits", PIN)
+    up.git("root", "rm", "-q", "related_commits", TRITON_PIN)
     (up.root / "version.txt").write_text("2.13.0\n")
     up.commit("root", "without pins")
     places = [
@@ -267,60 +315,6 @@ def test_a_submodule_cannot_name_a_folder_of_this_machine(servers: Servers) -> N
     assert list(servers.work.iterdir()) == []
 
 
-A = "a" * 40
-WRONG = [
-    ((), 2, "no output file given"),
-    (("-o", "."), 2, "-o . is a folder"),
-    (("-o", "old/x"), 2, "is not a folder"),
-    (("-o", "x", "--line", "2.31"), 2, "there is no release line '2.31'"),
-    (("-o", "x", "--project", "torchaudoi"), 2, "there is no project 'torchaudoi'; did you mean torchaudio?"),
-    (("-o", "x", "--apex-ref", "main"), 2, "--apex-ref would have no effect: apex is not locked"),
-    (("-o", "x", "--pytorch-ref", "a b"), 2, "'a b' is not a ref"),
-    (("-o", "x", "--pytorch-ref", ""), 2, "'' is not a ref"),
-    (("-o", "x", "--pytorch-ref", "nowhere"), 10, "has no branch, tag or ref nowhere"),
-    (("-o", "x", "--pytorch-ref", A), 10, "not our ref"),
-    (("-o", "x", "--pytorch-ref", "main", "--pytorch-origin", "--x"), 2, "'--x' is not a repository"),
-    (("-o", "x", "--pytorch-origin", "file:///nowhere"), 10, "does not appear to be a git repository"),
-    (("-o", "x", "--rocm", "new"), 2, "--rocm 'new' is not a version"),
-    (("-o", "x", "--gfx", "gfx9999"), 2, "gfx9999 is no GPU target"),
-    (("-o", "x", "--gfx", ""), 2, "names no GPU target"),
-    (("-o", "x", "--python", "python3"), 2, "--python: 'python3' is not a Python"),
-    (("-o", "x", "--python", ","), 2, "--python names no Python"),
-    (("-o", "x", "--local-version", "A"), 2, "--local-version 'A': it must be small letters and digits"),
-    (("-o", "x", "--local-version", "n{day}"), 2, "--local-version 'n{day}': it must be small letters"),
-    (("-o", "x", "--local-version", "n.cu128"), 2, "cu128 would say what the wheels are built for"),
-    (("-o", "x", "--platform", "plan9"), 2, "'plan9' is not one of"),
-    (("-o", "x", "--platform", "windows", "--project", "apex"), 2, "apex is not built on windows"),
-    (("-o", "x", "--patch-dir", "nowhere"), 2, "--patch-dir nowhere is not a folder"),
-    (("-o", "x", "--patch-dir", ".", "--no-patch"), 2, "--no-patch and --patch-dir contradict"),
-    (("-o", "x", "--source-dir", "nowhere"), 2, "--source-dir nowhere is not a folder"),
-    (("-o", "x", "--pytorch-audio-ref", "nowhere"), 10, "has no branch, tag or ref nowhere"),
-    (("-o", "x", "--line", "2.9"), 10, "is torch 1.0: its pins are not those of release line 2.9"),
-    (("--line", "2.9", "update", "x"), 2, "unexpected extra arguments (update x)"),
-    (("updat",), 2, "No such command 'updat'"),
-    (("update", "nowhere", "triton"), 2, "cannot read nowhere"),
-    (("manifest", "nowhere", "-o", "x"), 2, "cannot read nowhere"),
-]
-
-
-@pytest.mark.slow
-def test_wrong_input_leaves_the_disk_as_it_was(
-    shared: Servers, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Through the command, in this process; the last one as a program."""
-    old = shared.work / "old"
-    old.write_text("somebody's own\n")
-    enter(monkeypatch, shared.work, shared.up.env)
-    for words, code, message in WRONG:
-        torch = [] if words and words[0] in ("update", "updat", "manifest") else shared.torch()
-        ended, said = run_command(cli, ["lock", *torch, *words]), "".join(capsys.readouterr())
-        assert (ended, message in said) == (code, True), (words, said)
-        assert [path.name for path in shared.work.iterdir()] == ["old"], words
-    said = shared.lock("-o", "old", "--pytorch-origin", "file:///nowhere", code=10)
-    assert "tip: check --pytorch-origin and the network" in said
-    assert old.read_text() == "somebody's own\n"
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -358,12 +352,12 @@ def test_an_update_takes_what_refs_are_now_and_says_what_changed(servers: Server
     up = servers.up
     servers.lock("-o", "set.lock")
     before = servers.read()
-    audio = servers.change("audio", "audio of another day")
+    audio = servers.up.append("audio", "audio of another day")
     assert (
         "set.lock is up to date" in servers.run("lock", "update", "set.lock", "--all", "--source-dir", ".")[1]
     )
     servers.pin()
-    torch = servers.change("root", "torch of another day")
+    torch = servers.up.append("root", "torch of another day")
     printed, said = servers.run("lock", "update", "set.lock", "torch", "--source-dir", ".")
     assert "torch of another day" in printed and "unchanged: pytorch_audio, triton" in printed
     old = before["projects"]["pytorch_audio"]["commit"]
@@ -458,27 +452,28 @@ def test_help_names_every_recipe(shared: Servers) -> None:
 
 def test_a_lock_of_a_manifest_by_file_or_url(shared: Servers, tmp_path: Path) -> None:
     """What the manifest names at its commits, branches moved on or not, with what a manifest has not."""
-    from flaky_downloads import serving as serving_files
-
     from rocm_wheels.sources import parse_lock
 
     shared.lock("-o", "set.lock", "--rocm", "7.10.0")
     shared.run("lock", "manifest", "set.lock", "-o", "m.json")
     before, manifest = shared.read("set.lock"), (shared.work / "m.json").read_bytes()
     old = before["projects"]["pytorch"]["commit"]
-    branch, newer = shared.up.git("root", "rev-parse", "--abbrev-ref", "HEAD"), shared.change("root", "newer")
+    branch, newer = (
+        shared.up.git("root", "rev-parse", "--abbrev-ref", "HEAD"),
+        shared.up.append("root", "newer"),
+    )
     assert branch == "main" and newer != old
     repo = ("--source-dir", shared.work)
     name = "therock-manifest_torch_windows_main.json"
     broken = b'{"schema_version": 1, "pytorch": {"repo": "https://git.invalid/x"}}'
-    with serving_files({name: manifest, "broken": broken, "binary": b"\xff"}) as server:
-        server.ways = ["busy"]
-        url = ("--manifest-url", f"{server.url}{name}", *repo)
+    with serving(FileServer({name: manifest, "broken": broken, "binary": b"\xff"})) as server:
+        server.fail("busy")
+        url = ("--manifest-url", f"{server.url}/{name}", *repo)
         shared.run("lock", *url, "--expected-pytorch-git-ref", "main", "-o", "w.lock")
         for words, code, message in [
-            (("--manifest-url", f"{server.url}none"), 10, "answers 404"),
-            (("--manifest-url", f"{server.url}broken"), 2, "commit: Field required"),
-            (("--manifest-url", f"{server.url}binary"), 10, "not text"),
+            (("--manifest-url", f"{server.url}/none"), 10, "answers 404"),
+            (("--manifest-url", f"{server.url}/broken"), 2, "commit: Field required"),
+            (("--manifest-url", f"{server.url}/binary"), 10, "not text"),
             (("--manifest-url", "http://127.0.0.1:9/x"), 10, "be reached"),
             (("--manifest-url", "m.json"), 2, "is not the URL"),
             ((*url, "--expected-pytorch-git-ref", "release/2.9"), 2, "the branch main of pytorch, not"),

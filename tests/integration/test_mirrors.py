@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from flaky_server import Server, serving
-from network_trees import Tree
-from source_trees import Upstream, content, isolated_environment, make_upstream
+from flaky_server import GitServer, serving
+from source_trees import Tree, Upstream, content
 
 from rocm_wheels.core import SourceError
 from rocm_wheels.sources import Transport, make_origin_slug, name_repository
@@ -25,9 +24,9 @@ DRIVER = """
 import os, sys
 from pathlib import Path
 from rocm_wheels.models import load_project
-from rocm_wheels.sources.checkout import CheckoutRequest, checkout_project
-from rocm_wheels.sources.network import Transport
-from rocm_wheels.sources.pins import Pin
+from rocm_wheels.sources import CheckoutRequest, checkout_project
+from rocm_wheels.sources import Transport
+from rocm_wheels.sources import Pin
 url, ref, tree, folder = sys.argv[1:]
 transport = Transport(retries=0, timeout=60, mirrors=Path(folder) if folder else None)
 request = CheckoutRequest(load_project("pytorch"), Path(tree), Pin(url, ref, "test"), hipify=False,
@@ -37,9 +36,9 @@ checkout_project(request, env=os.environ, python=Path(sys.executable))
 
 
 @pytest.fixture(scope="module")
-def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
-    folder = tmp_path_factory.mktemp("upstream")
-    up = make_upstream(folder / "repositories", isolated_environment(folder / "home"))
+def upstream(sources: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Upstream:
+    """Torch has a fork, whose submodules are those of torch."""
+    up = sources.copy(tmp_path_factory.mktemp("upstream"))
     up.git("", "clone", "-q", "--bare", "root", "forks/root.git")
     up.git("", "clone", "-q", "root", "work")
     (up.folder / "work/fork.txt").write_text("fork\n")
@@ -51,8 +50,8 @@ def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
 
 
 @pytest.fixture
-def server(upstream: Upstream) -> Iterator[Server]:
-    with serving(upstream.folder) as server:
+def server(upstream: Upstream) -> Iterator[GitServer]:
+    with serving(GitServer(upstream.folder)) as server:
         yield server
 
 
@@ -62,8 +61,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tree(upstream: Upstream, server: Server, tmp_path: Path, folder: Path) -> Tree:
-    return Tree(upstream, tmp_path / "first", f"{server.url}/root", Transport(retries=0, mirrors=folder))
+def tree(upstream: Upstream, server: GitServer, tmp_path: Path, folder: Path) -> Tree:
+    transport = Transport(retries=0, mirrors=folder)
+    return Tree(
+        upstream, tmp_path / "first", origin=f"{server.url}/root", transport=transport, hipifies=False
+    )
 
 
 def another(tree: Tree, name: str, **changes: object) -> Tree:
@@ -71,7 +73,7 @@ def another(tree: Tree, name: str, **changes: object) -> Tree:
     return Tree(**values)  # type: ignore[arg-type]
 
 
-def test_a_second_checkout_fetches_only_what_is_new(tree: Tree, server: Server, folder: Path) -> None:
+def test_a_second_checkout_fetches_only_what_is_new(tree: Tree, server: GitServer, folder: Path) -> None:
     tree.checkout()
     assert sorted(server.packs) == ["inner", "middle", "root"]
     server.packs.clear()
@@ -93,7 +95,7 @@ def test_a_second_checkout_fetches_only_what_is_new(tree: Tree, server: Server, 
     assert content(second.directory) == content(plain.directory)
 
 
-def test_forks_share_one_mirror(tree: Tree, server: Server, folder: Path) -> None:
+def test_forks_share_one_mirror(tree: Tree, server: GitServer, folder: Path) -> None:
     tree.checkout()
     before = set((folder / "root.git/objects/pack").glob("*.pack"))
     server.packs.clear()
@@ -136,14 +138,14 @@ def test_a_mirror_may_be_repacked_and_removed(tree: Tree, folder: Path) -> None:
     assert (folder / "root.git").is_dir()
 
 
-def test_a_commit_of_the_mirror_needs_no_server_and_a_branch_does(tree: Tree, server: Server) -> None:
+def test_a_commit_of_the_mirror_needs_no_server_and_a_branch_does(tree: Tree, server: GitServer) -> None:
     tree.checkout("feature")
     commit = tree.upstream.git("root", "rev-parse", "feature")
-    server.asked.clear()
+    server.requests.clear()
     server.fail(*["forbidden"] * 20)
     away = another(tree, "away")
     away.checkout(commit)
-    assert server.asked == []
+    assert server.requests == []
     assert content(away.directory) == content(tree.directory)
     with pytest.raises(SourceError, match=r"asking http://.*/root for feature failed") as refused:
         another(tree, "branch").checkout("feature")
@@ -151,7 +153,7 @@ def test_a_commit_of_the_mirror_needs_no_server_and_a_branch_does(tree: Tree, se
     assert not tree.directory.with_name("branch").exists()
 
 
-def test_with_depth_the_objects_are_copied(tree: Tree, server: Server, folder: Path) -> None:
+def test_with_depth_the_objects_are_copied(tree: Tree, server: GitServer, folder: Path) -> None:
     tree.checkout()
     server.packs.clear()
     shallow = another(tree, "shallow")
@@ -248,7 +250,7 @@ def test_a_mirror_that_cannot_vouch_is_refused(tree: Tree, folder: Path, kind: s
     assert not (tree.directory / "plain.txt").exists()
 
 
-def test_somebody_s_own_mirror_is_taken_over(tree: Tree, server: Server, folder: Path) -> None:
+def test_somebody_s_own_mirror_is_taken_over(tree: Tree, server: GitServer, folder: Path) -> None:
     folder.mkdir()
     tree.upstream.git("", "clone", "-q", "--mirror", "root", str(folder / "root.git"))
     tree.checkout()
@@ -284,7 +286,7 @@ def start(tree: Tree, folder: Path | str, ref: str = "main") -> subprocess.Popen
     return subprocess.Popen(command, env=tree.upstream.env, stderr=subprocess.PIPE, text=True)
 
 
-def test_two_runs_on_one_mirror(tree: Tree, server: Server, folder: Path) -> None:
+def test_two_runs_on_one_mirror(tree: Tree, server: GitServer, folder: Path) -> None:
     server.delay = 0.5
     trees = [tree, another(tree, "second")]
     runs = [start(one, folder) for one in trees]
@@ -299,7 +301,7 @@ def test_two_runs_on_one_mirror(tree: Tree, server: Server, folder: Path) -> Non
     ("where", "mirrored"), [("/root", True), ("/root", False), ("/middle", True), ("/inner", False)]
 )
 def test_killed_while_a_transfer_stands_still(
-    tree: Tree, server: Server, folder: Path, where: str, mirrored: bool
+    tree: Tree, server: GitServer, folder: Path, where: str, mirrored: bool
 ) -> None:
     server.fail("stall", where=f"{where}/git-upload-pack")
     run = start(tree, folder if mirrored else "")

@@ -6,12 +6,12 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from flaky_server import Server, serving
-from network_trees import Tree
-from source_trees import Upstream, content, isolated_environment, make_upstream
+from flaky_server import GitServer, serving
+from source_trees import Tree, Upstream, content
 from warm_python import warm_python
 
 from rocm_wheels.core import SourceError, UsageError
@@ -20,27 +20,22 @@ from rocm_wheels.sources import Transport, find_case_clash
 DOOR = Path(__file__).resolve().parents[2] / "repos/pytorch_torch_repo.py"
 
 
-@pytest.fixture(scope="module")
-def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
-    folder = tmp_path_factory.mktemp("upstream")
-    return make_upstream(folder / "repositories", isolated_environment(folder / "home"))
-
-
 @pytest.fixture
-def server(upstream: Upstream) -> Iterator[Server]:
-    with serving(upstream.folder) as server:
+def server(upstream: Upstream) -> Iterator[GitServer]:
+    with serving(GitServer(upstream.folder)) as server:
         yield server
 
 
 @pytest.fixture
-def tree(upstream: Upstream, server: Server, tmp_path: Path) -> Tree:
-    return Tree(upstream, tmp_path / "tree", f"{server.url}/root", Transport(retries=1, timeout=20))
+def tree(upstream: Upstream, server: GitServer, tmp_path: Path) -> Tree:
+    transport = Transport(retries=1, timeout=20)
+    return Tree(upstream, tmp_path / "tree", origin=f"{server.url}/root", transport=transport, hipifies=False)
 
 
 @pytest.mark.parametrize("where", ["/root", "/middle/git-upload-pack"])
 @pytest.mark.parametrize("way", ["busy", "cut"])
 def test_what_passes_is_tried_again(
-    tree: Tree, server: Server, way: str, where: str, capsys: pytest.CaptureFixture[str]
+    tree: Tree, server: GitServer, way: str, where: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.fail(way, where=where)
     tree.checkout()
@@ -50,7 +45,7 @@ def test_what_passes_is_tried_again(
 
 
 def test_a_transfer_that_stands_still_is_cut(
-    tree: Tree, server: Server, capsys: pytest.CaptureFixture[str]
+    tree: Tree, server: GitServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tree.transport = Transport(retries=1, timeout=1)
     server.fail("stall", where="/middle/git-upload-pack")
@@ -62,8 +57,7 @@ def test_a_transfer_that_stands_still_is_cut(
 
 
 def test_a_program_that_says_nothing_is_ended(tree: Tree) -> None:
-    env = {**tree.upstream.env, "GIT_SSH_COMMAND": "sleep 60 #"}
-    tree.upstream = Upstream(tree.upstream.folder, env)
+    tree.env = {**tree.env, "GIT_SSH_COMMAND": "sleep 60 #"}
     tree.origin, tree.transport = "ssh://nowhere/root", Transport(retries=0, timeout=1)
     for ref, end in (("1234" * 10, "without any progress"), ("main", "without an end")):
         with pytest.raises(SourceError, match=f"was stopped after 1 s {end}"):
@@ -71,7 +65,7 @@ def test_a_program_that_says_nothing_is_ended(tree: Tree) -> None:
     assert not (tree.directory / "plain.txt").exists()
 
 
-def test_a_failure_leaves_every_file_and_a_later_run_carries_on(tree: Tree, server: Server) -> None:
+def test_a_failure_leaves_every_file_and_a_later_run_carries_on(tree: Tree, server: GitServer) -> None:
     tree.checkout()
     before, head = content(tree.directory), tree.git("rev-parse", "HEAD")
     configured = (tree.directory / ".git/config").read_bytes()
@@ -92,14 +86,14 @@ def test_a_failure_leaves_every_file_and_a_later_run_carries_on(tree: Tree, serv
 
 
 def test_what_lasts_is_not_tried_again_and_no_password_is_shown(
-    tree: Tree, server: Server, capsys: pytest.CaptureFixture[str]
+    tree: Tree, server: GitServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tree.origin = tree.origin.replace("http://", "http://somebody:s3cr%40t@")
     tree.transport = Transport(retries=3, mirrors=tree.directory.parent / "mirrors")
     server.fail("forbidden", where="/middle")
     with pytest.raises(SourceError, match="403") as refused:
         tree.checkout()
-    assert len([path for path in server.asked if path.startswith("/middle")]) == 1
+    assert len([one for one in server.requests if one.name.startswith("middle")]) == 1
     assert "let git know how to log in" in str(refused.value.tip)
     tree.checkout()
     said = str(refused.value) + capsys.readouterr().err
@@ -126,9 +120,10 @@ def test_a_damaged_repository_is_asked_once(
     file.write_bytes(b"garbled")
     if damage == "gone":
         file.unlink()
-    with serving(folder) as server:
+    with serving(GitServer(folder)) as server:
         transport = Transport(retries=3, timeout=20)
-        tree = Tree(upstream, tmp_path / "tree", f"{server.url}/root", transport)
+        url = f"{server.url}/root"
+        tree = Tree(upstream, tmp_path / "tree", origin=url, transport=transport, hipifies=False)
         with pytest.raises(SourceError, match="repository corruption on the remote side") as refused:
             tree.checkout()
         assert server.packs == ["root"]
@@ -137,7 +132,7 @@ def test_a_damaged_repository_is_asked_once(
 
 
 def test_a_server_that_gives_out_names_only(
-    tree: Tree, server: Server, upstream: Upstream, capsys: pytest.CaptureFixture[str]
+    tree: Tree, server: GitServer, upstream: Upstream, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.first_protocol = True
     old = upstream.git("root", "rev-parse", "main")
@@ -147,9 +142,8 @@ def test_a_server_that_gives_out_names_only(
         said = capsys.readouterr().err
         assert "the server gives out branches and tags only" in said
         assert tree.is_sound()
-    mirrored = Tree(
-        upstream, tree.directory.with_name("m"), tree.origin, Transport(0, mirrors=tree.directory.parent)
-    )
+    mirrors = Transport(0, mirrors=tree.directory.parent)
+    mirrored = replace(tree, directory=tree.directory.with_name("m"), transport=mirrors)
     mirrored.checkout(old)
     assert mirrored.is_sound()
     with pytest.raises(SourceError, match=r"no branch or tag of .*/root holds 1234"):
@@ -165,7 +159,7 @@ def test_the_history_of_submodules_is_cut_with_depth_and_stays_so(tree: Tree) ->
     assert tree.is_sound()
 
 
-def test_sha256_is_refused(upstream: Upstream, server: Server, tree: Tree, tmp_path: Path) -> None:
+def test_sha256_is_refused(upstream: Upstream, server: GitServer, tree: Tree, tmp_path: Path) -> None:
     upstream.git(tmp_path, "init", "-q", "--object-format=sha256", "long")
     (tmp_path / "long/a").write_text("a")
     commit = upstream.commit(str(tmp_path / "long"), "a")
@@ -177,10 +171,9 @@ def test_sha256_is_refused(upstream: Upstream, server: Server, tree: Tree, tmp_p
         assert not tree.directory.exists()
     short = "1234" * 10
     with pytest.raises(SourceError, match=why):
-        Tree(upstream, tree.directory, (tmp_path / "long").as_uri(), tree.transport).checkout(short)
-    there = Tree(upstream, tmp_path / "long", f"{server.url}/root", tree.transport)
+        replace(tree, origin=(tmp_path / "long").as_uri()).checkout(short)
     with pytest.raises(SourceError, match=why):
-        there.checkout()
+        replace(tree, directory=tmp_path / "long", origin=f"{server.url}/root").checkout()
     assert (tmp_path / "long/a").read_text() == "a"
 
 
@@ -218,7 +211,7 @@ def test_clash(paths: list[str], pair: tuple[str, str] | None) -> None:
     assert find_case_clash(paths) == pair
 
 
-def test_the_options_of_a_door(upstream: Upstream, server: Server, tmp_path: Path) -> None:
+def test_the_options_of_a_door(upstream: Upstream, server: GitServer, tmp_path: Path) -> None:
     def door(*options: str, **variables: str) -> tuple[int, str]:
         command = [*warm_python(), str(DOOR), "checkout", "--checkout-dir", "tree", "--no-hipify"]
         command += ["--origin", f"{server.url}/root", "--ref", "main", *options]

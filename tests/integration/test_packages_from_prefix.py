@@ -113,7 +113,7 @@ def test_kernels_of_a_target_that_nobody_here_knows(
         assert f"{target} ({prefix / relative})" in result.stderr
         assert "data/gfx_families.yaml" in result.stderr
         assert not (tmp_path / "made").exists()
-    (tip,) = re.findall(r"tip: .*(--targets \S+),", result.stderr)
+    (tip,) = re.findall(r"tip: .*(--gfx \S+),", result.stderr)
     assert target not in tip
     result = make_packages(tmp_path / "made", "--from-prefix", prefix, *tip.split())
     assert result.returncode == 0, result.stderr

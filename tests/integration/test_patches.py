@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from patch_trees import DEEP, MIDDLE, Patched
-from source_trees import ODD, Upstream, isolated_environment, make_upstream, times
+from source_trees import DEEP, MIDDLE, ODD, Tree, Upstream, times
 
 from rocm_wheels.core import RocmWheelsError, SourceError, explain_error
 from rocm_wheels.models import load_project
@@ -19,27 +18,21 @@ from rocm_wheels.sources import PatchRefusedError, hipify_checkout
 UPSTREAM, HIPIFIED = "THEROCK_UPSTREAM_DIFFBASE", "THEROCK_HIPIFY_DIFFBASE"
 
 
-@pytest.fixture(scope="module")
-def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
-    folder = tmp_path_factory.mktemp("upstream")
-    return make_upstream(folder / "repositories", isolated_environment(folder / "home"))
-
-
 @pytest.fixture
-def tree(upstream: Upstream, tmp_path: Path) -> Patched:
-    return Patched(upstream, tmp_path / "tree", tmp_path / "patches/pytorch/main")
+def tree(upstream: Upstream, tmp_path: Path) -> Tree:
+    return Tree(upstream, tmp_path / "tree", tmp_path / "patches/pytorch/main")
 
 
 @pytest.fixture(scope="module")
 def saved(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A set with all that is awkward, written from two trees as a developer would."""
     folder = tmp_path_factory.mktemp("saved")
-    tree = Patched(upstream, folder / "tree", folder / "patches/pytorch/main")
+    tree = Tree(upstream, folder / "tree", folder / "patches/pytorch/main")
     awkward(tree)
-    return tree.folder
+    return tree.patch_set
 
 
-def awkward(tree: Patched) -> None:
+def awkward(tree: Tree) -> None:
     """Make patches of every kind: base ones without hipify, then hipified ones on top."""
     tree.checkout(hipify=False)
     tree.commit("Deep base", {"deep.cu": "cuda patched deep\n"}, DEEP)
@@ -66,8 +59,8 @@ def awkward(tree: Patched) -> None:
 
 
 def test_save_checkout_save_is_the_identity(upstream: Upstream, saved: Path, tmp_path: Path) -> None:
-    first = Patched(upstream, tmp_path / "first", shutil.copytree(saved, tmp_path / "a/main"))
-    head, before = first.checkout(), first.patches()
+    first = Tree(upstream, tmp_path / "first", shutil.copytree(saved, tmp_path / "a/main"))
+    head, before = first.checkout().head, first.patches()
     assert sorted(before) == [
         "base/0001-ROCm-Base-n-code-and-a-subject-that-is-much-longer-t.patch",
         "base/0002-Change-them.patch",
@@ -104,19 +97,20 @@ def test_save_checkout_save_is_the_identity(upstream: Upstream, saved: Path, tmp
     assert first.git("log", "-1", "--format=%an %ai|%cn %ci", "HEAD^") == (
         "Up Stream 2023-11-15 03:43:20 +0530|rocm-wheels 2023-11-15 03:43:20 +0530"
     )
-    second = Patched(upstream, tmp_path / "second", first.folder)
+    second = Tree(upstream, tmp_path / "second", first.patch_set)
     second.env = {
+        **second.env,
         "TZ": "Asia/Tokyo",
         "GIT_AUTHOR_NAME": "X",
         "EMAIL": "x@y.z",
         "HOME": str(hostile(tmp_path)),
     }
-    assert second.checkout() == head
+    assert second.checkout().head == head
     assert second.save().written == ()
 
 
 def test_git_am_takes_the_files(upstream: Upstream, saved: Path, tmp_path: Path) -> None:
-    tree = Patched(upstream, tmp_path / "tree", saved)
+    tree = Tree(upstream, tmp_path / "tree", saved)
     tree.checkout(hipify=False)
     wanted = tree.git("log", "--format=%an %ae %ai %B", f"{UPSTREAM}..HEAD", "--", ".", f":!{MIDDLE}")
     tree.git("checkout", "-q", UPSTREAM)
@@ -147,27 +141,27 @@ def hostile(folder: Path) -> Path:
 def test_a_changed_set_is_applied_again_and_unchanged_files_keep_their_times(
     upstream: Upstream, saved: Path, tmp_path: Path
 ) -> None:
-    tree = Patched(upstream, tmp_path / "tree", shutil.copytree(saved, tmp_path / "main"))
-    head = tree.checkout()
+    tree = Tree(upstream, tmp_path / "tree", shutil.copytree(saved, tmp_path / "main"))
+    head = tree.checkout().head
     before = times(tree.directory)
-    assert tree.checkout() == head
+    assert tree.checkout().head == head
     assert times(tree.directory) == before
-    (tree.folder / "hipified/0001-Hipified-root.patch").unlink()
-    assert tree.checkout() != head
+    (tree.patch_set / "hipified/0001-Hipified-root.patch").unlink()
+    assert tree.checkout().head != head
     assert (tree.directory / "hip/a.hip").read_text() == "hip patched\n"
     after = times(tree.directory)
     changed = {name for name in before if after.get(name) != before[name]}
     translated = ODD.removesuffix(".cu") + ".hip"
     assert changed == {"hip/a.hip", ODD, f"hip/{translated}", f"ignored_hip/{translated}"}
-    plain = tree.checkout(patch=False, hipify=False)
+    plain = tree.checkout(patch=False, hipify=False).head
     assert plain == upstream.git("root", "rev-parse", "main")
-    assert tree.checkout(commit_hipify=False, patch=False) == plain
+    assert tree.checkout(commit_hipify=False, patch=False).head == plain
 
 
 def test_where_the_sets_lead_without_hipify_or_commit(
     upstream: Upstream, saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tree = Patched(upstream, tmp_path / "tree", shutil.copytree(saved, tmp_path / "main"))
+    tree = Tree(upstream, tmp_path / "tree", shutil.copytree(saved, tmp_path / "main"))
     with pytest.raises(PatchRefusedError, match=r"hipified has patches, which go on top of the commit"):
         tree.checkout(commit_hipify=False)
     with pytest.raises(PatchRefusedError, match=r"for submodules \(third_party/middle.*there are to be none"):
@@ -180,7 +174,7 @@ def test_where_the_sets_lead_without_hipify_or_commit(
     assert tree.save().written == ()
     assert tree.patches() == before
     assert "stays as it is" in capsys.readouterr().err
-    shutil.rmtree(tree.folder / "hipified")
+    shutil.rmtree(tree.patch_set / "hipified")
     tree.checkout(commit_hipify=False)
     assert (tree.directory / "hip/a.hip").read_text() == "hip patched\n"
     tree.git("commit", "-q", "--allow-empty", "-m", "Mine")
@@ -215,9 +209,9 @@ def test_a_patch_that_does_not_apply_leaves_the_tree_as_it_was(
     upstream: Upstream, saved: Path, tmp_path: Path, what: str, exhaustive: bool
 ) -> None:
     """Of trees that were checked out in three ways; a sample has one of them for each patch."""
-    good = Patched(upstream, tmp_path / "tree", saved)
-    bad = Patched(upstream, tmp_path / "tree", shutil.copytree(saved, tmp_path / "main"))
-    name = BREAKS[what](bad.folder)
+    good = Tree(upstream, tmp_path / "tree", saved)
+    bad = Tree(upstream, tmp_path / "tree", shutil.copytree(saved, tmp_path / "main"))
+    name = BREAKS[what](bad.patch_set)
     middle = upstream.git("root", "rev-parse", f"main:{MIDDLE}")
     deep = upstream.git("middle", "rev-parse", f"{middle}:deep dir")
     needed = deep if what == "deep" else upstream.git("root", "rev-parse", "main")
@@ -235,7 +229,7 @@ def test_a_patch_that_does_not_apply_leaves_the_tree_as_it_was(
         assert f"it needs commit {needed}" in refused.value.message
         assert good.everything() == before
         assert times(good.directory) == seen
-        assert good.checkout(**way) == good.git("rev-parse", "HEAD")  # type: ignore[arg-type]
+        assert good.checkout(**way).head == good.git("rev-parse", "HEAD")  # type: ignore[arg-type]
         assert times(good.directory) == seen
     shutil.rmtree(good.directory)
     with pytest.raises(PatchRefusedError, match=name):
@@ -243,13 +237,13 @@ def test_a_patch_that_does_not_apply_leaves_the_tree_as_it_was(
     assert not bad.directory.exists()
     assert [path.name for path in (tmp_path / ".tree.unfinished/tree").iterdir()] == [".git"]
     good.checkout()
-    fresh = Patched(upstream, tmp_path / "fresh", saved)
+    fresh = Tree(upstream, tmp_path / "fresh", saved)
     fresh.checkout()
     assert good.everything()[:6] == fresh.everything()[:6]
 
 
 def test_a_line_that_moved_on(upstream: Upstream, saved: Path, tmp_path: Path) -> None:
-    tree = Patched(upstream, tmp_path / "tree", saved)
+    tree = Tree(upstream, tmp_path / "tree", saved)
     tree.checkout()
     before = tree.everything()
     needed = upstream.git("root", "rev-parse", "main")
@@ -264,8 +258,8 @@ def test_a_clone_of_somebodys_is_put_back_onto_its_branch(
     upstream: Upstream, saved: Path, tmp_path: Path
 ) -> None:
     upstream.git(tmp_path, "clone", "-q", "--recursive", upstream.url, "tree")
-    tree = Patched(upstream, tmp_path / "tree", shutil.copytree(saved, tmp_path / "main"))
-    break_hipified(tree.folder)
+    tree = Tree(upstream, tmp_path / "tree", shutil.copytree(saved, tmp_path / "main"))
+    break_hipified(tree.patch_set)
     before = tree.everything()
     with pytest.raises(PatchRefusedError):
         tree.checkout("main")
@@ -274,7 +268,7 @@ def test_a_clone_of_somebodys_is_put_back_onto_its_branch(
 
 
 def test_commits_of_ones_own_are_kept_on_a_named_branch(
-    tree: Patched, capsys: pytest.CaptureFixture[str]
+    tree: Tree, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tree.checkout(patch=False)
     mine = tree.commit("Mine", {"a.cu": "cuda mine\n"})
@@ -296,11 +290,11 @@ def test_commits_of_ones_own_are_kept_on_a_named_branch(
 
 def test_a_patch_of_a_source_brings_what_hipify_makes_of_it(upstream: Upstream, tmp_path: Path) -> None:
     sets = tmp_path / "patches/pytorch/main"
-    mine = Patched(upstream, tmp_path / "mine", sets)
+    mine = Tree(upstream, tmp_path / "mine", sets)
     mine.checkout(patch=False)
     mine.commit("Edit a kernel", {"a.cu": "cuda mine\n"})
     assert mine.save().written == ("hipified/0001-Edit-a-kernel.patch",)
-    other = Patched(upstream, tmp_path / "other", sets)
+    other = Tree(upstream, tmp_path / "other", sets)
     other.checkout()
     assert (other.directory / "hip/a.hip").read_text() == "hip mine\n"
     assert (other.directory / "ignored_hip/a.hip").read_text() == "hip mine\n"
@@ -314,7 +308,7 @@ def test_a_patch_of_a_source_brings_what_hipify_makes_of_it(upstream: Upstream, 
         "hipified/0001-Edit-a-kernel.patch",
         "hipified/0002-Edit-what-it-makes.patch",
     }
-    third = Patched(upstream, tmp_path / "third", sets)
+    third = Tree(upstream, tmp_path / "third", sets)
     third.checkout()
     assert (third.directory / "hip/a.hip").read_text() == "hip mine, and more\n"
     assert (third.directory / "a.cu").read_text() == "cuda mine\n"
@@ -324,7 +318,7 @@ def test_a_patch_of_a_source_brings_what_hipify_makes_of_it(upstream: Upstream, 
 def test_commits_after_an_uncommitted_hipify_of_a_hipified_tree_are_saved(
     upstream: Upstream, tmp_path: Path
 ) -> None:
-    mine = Patched(upstream, tmp_path / "mine", tmp_path / "patches/pytorch/main")
+    mine = Tree(upstream, tmp_path / "mine", tmp_path / "patches/pytorch/main")
     mine.checkout(patch=False)
     (mine.directory / "a.cu").write_text("cuda mine\n")
     recipe, python = load_project("pytorch"), Path(sys.executable)
@@ -365,7 +359,7 @@ WRONG_SETS = [
 
 @pytest.fixture(scope="module")
 def plain(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    tree = Patched(upstream, tmp_path_factory.mktemp("plain") / "tree", Path("none"))
+    tree = Tree(upstream, tmp_path_factory.mktemp("plain") / "tree", Path("none"))
     tree.checkout(hipify=False, patch=False)
     (tree.directory / "x.o").write_text("ignored, and somebody's")
     return tree.directory
@@ -374,9 +368,11 @@ def plain(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("row", WRONG_SETS)
 def test_wrong_sets(upstream: Upstream, plain: Path, tmp_path: Path, row: tuple[str, str, str]) -> None:
     name, text, said = row
-    tree = Patched(upstream, plain, tmp_path / "main")
-    (tree.folder / name).parent.mkdir(parents=True)
-    (tree.folder / name).write_text(text.replace("OLD", upstream.git("root", "rev-parse", f"main:{MIDDLE}")))
+    tree = Tree(upstream, plain, tmp_path / "main")
+    (tree.patch_set / name).parent.mkdir(parents=True)
+    (tree.patch_set / name).write_text(
+        text.replace("OLD", upstream.git("root", "rev-parse", f"main:{MIDDLE}"))
+    )
     before = tree.everything()
     with pytest.raises(RocmWheelsError) as refused:
         tree.checkout(hipify=False)
@@ -385,7 +381,7 @@ def test_wrong_sets(upstream: Upstream, plain: Path, tmp_path: Path, row: tuple[
     assert tree.everything() == before
 
 
-def unsaveable(tree: Patched, what: str) -> None:
+def unsaveable(tree: Tree, what: str) -> None:
     if what == "dirty":
         (tree.directory / "a.cu").write_text("mine")
     elif what == "merge":
@@ -406,8 +402,8 @@ def unsaveable(tree: Patched, what: str) -> None:
     elif what == "prefix":
         tree.commit("[PATCH 1/2] One", {"x": "y"})
     elif what == "others":
-        (tree.folder / "base").mkdir(parents=True)
-        (tree.folder / "base/0001-x.patch").write_text("not of this tree")
+        (tree.patch_set / "base").mkdir(parents=True)
+        (tree.patch_set / "base/0001-x.patch").write_text("not of this tree")
 
 
 @pytest.mark.parametrize(
@@ -424,18 +420,18 @@ def unsaveable(tree: Patched, what: str) -> None:
         ("others", "was not made with"),
     ],
 )
-def test_what_cannot_be_saved(tree: Patched, what: str, said: str) -> None:
+def test_what_cannot_be_saved(tree: Tree, what: str, said: str) -> None:
     tree.checkout(patch=False)
     unsaveable(tree, what)
-    before = (tree.everything(), tree.patches() if tree.folder.exists() else None)
+    before = (tree.everything(), tree.patches() if tree.patch_set.exists() else None)
     with pytest.raises(SourceError) as refused:
         tree.save()
     assert said in refused.value.message
     assert refused.value.tip
-    assert (tree.everything(), tree.patches() if tree.folder.exists() else None) == before
+    assert (tree.everything(), tree.patches() if tree.patch_set.exists() else None) == before
 
 
-def test_saving_twice_and_less(tree: Patched) -> None:
+def test_saving_twice_and_less(tree: Tree) -> None:
     tree.checkout(patch=False)
     tree.commit("One", {"x": "y"})
     tree.commit("Two", {"x": "z"})
@@ -444,4 +440,4 @@ def test_saving_twice_and_less(tree: Patched) -> None:
     assert tree.save().removed == ("hipified/0002-Two.patch",)
     tree.git("reset", "-q", "--hard", "HEAD^")
     tree.save()
-    assert not list(tree.folder.iterdir())
+    assert not list(tree.patch_set.iterdir())

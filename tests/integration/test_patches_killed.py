@@ -7,13 +7,12 @@ exhaustive tests cut both in both ways.
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from patch_trees import DEEP, Patched
-from source_trees import Upstream, content, isolated_environment, make_upstream
-from test_checkout_killed import SHIM, begin_count, commands, counting, in_a_process, points
+from cut_commands import SHIM, begin_count, commands, counting, in_a_process, points
+from source_trees import DEEP, Tree, Upstream, content
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
@@ -22,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threade
 class Changing:
     """A tree as it is before its patches change (``template``), and what they make of it."""
 
-    tree: Patched
+    tree: Tree
     template: Path
     head: str
     files: dict[str, bytes]
@@ -30,27 +29,26 @@ class Changing:
 
 
 @pytest.fixture(scope="module")
-def changing(tmp_path_factory: pytest.TempPathFactory) -> Changing:
+def changing(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Changing:
     folder = tmp_path_factory.mktemp("changing")
-    upstream = make_upstream(folder / "upstream", isolated_environment(folder / "home"))
-    tree = Patched(upstream, folder / "tree", folder / "one")
+    tree = Tree(upstream, folder / "tree", folder / "one")
     tree.checkout(hipify=False)
     tree.commit("Base", {"a.cu": "cuda patched\n"})
     tree.commit("Deep", {"deep.cu": "cuda patched\n"}, DEEP)
     tree.save()
     tree.checkout()
-    tree.folder = Path(shutil.copytree(tree.folder, folder / "two"))
+    tree.patch_set = Path(shutil.copytree(tree.patch_set, folder / "two"))
     tree.commit("Hipified", {"hip/a.hip": "hip edited\n"})
     tree.commit("Hipified deep", {"hip/deep.hip": "hip edited\n"}, DEEP)
     tree.save()
-    (tree.folder / "base/0001-Base.patch").unlink()
-    text = (tree.folder / "hipified/0001-Hipified.patch").read_text()
-    (tree.folder / "hipified/0001-Hipified.patch").write_text(
+    (tree.patch_set / "base/0001-Base.patch").unlink()
+    text = (tree.patch_set / "hipified/0001-Hipified.patch").read_text()
+    (tree.patch_set / "hipified/0001-Hipified.patch").write_text(
         text.replace("-hip patched", "-hip a").replace("index", "was")
     )
-    Patched(upstream, tree.directory, folder / "one").checkout()
+    Tree(upstream, tree.directory, folder / "one").checkout()
     template = Path(shutil.copytree(tree.directory, folder / "template", symlinks=True))
-    head = tree.checkout()
+    head = tree.checkout().head
     assert (tree.directory / "hip/a.hip").read_text() == "hip edited\n"
     return Changing(tree, template, head, content(tree.directory), tree.git("for-each-ref", "refs/heads"))
 
@@ -64,7 +62,7 @@ def test_killed_and_run_again(changing: Changing, how: str, exhaustive: bool) ->
     assert len(chosen) >= (6 if exhaustive else 3)
     for at in chosen:
         cut(tree, template, at, how)
-        assert (tree.checkout(), content(tree.directory)) == (changing.head, changing.files), (
+        assert (tree.checkout().head, content(tree.directory)) == (changing.head, changing.files), (
             at,
             log[at - 1],
         )
@@ -74,7 +72,7 @@ def test_killed_and_run_again(changing: Changing, how: str, exhaustive: bool) ->
             assert not tree.git("for-each-ref", "refs/rocm-wheels/rescued"), (at, log[at - 1])
 
 
-def cut(tree: Patched, template: Path, at: int, how: str) -> list[str]:
+def cut(tree: Tree, template: Path, at: int, how: str) -> list[str]:
     """Check out from the template on, cut at command ``at``; return the commands that were started."""
     folder = template.parent / "shim"
     folder.mkdir(exist_ok=True)
@@ -84,6 +82,6 @@ def cut(tree: Patched, template: Path, at: int, how: str) -> list[str]:
     shutil.rmtree(tree.directory)
     shutil.copytree(template, tree.directory, symlinks=True)
     env = counting(tree.upstream.env, folder, folder, at, how)
-    there = Patched(Upstream(tree.upstream.folder, env), tree.directory, tree.folder)
+    there = replace(tree, env=env)
     assert in_a_process(there.checkout, env) == (-9 if at else 0)
     return commands(folder)

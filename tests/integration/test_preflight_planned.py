@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import sysconfig
 import time
 from pathlib import Path
 
 import pytest
+from source_trees import commit_files
 
 from rocm_wheels.cli.build import build
 from rocm_wheels.cli.build_options import make_wheels_request
@@ -25,18 +25,13 @@ from rocm_wheels.pipeline import (
 )
 
 TAG = f"cp3{sys.version_info[1]}"
-GIT = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "init.defaultBranch=main"]
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A checkout of torch, as far as a plan looks into it."""
     tree = tmp_path / "root" / "pytorch"
-    tree.mkdir(parents=True)
-    (tree / "setup.py").write_text("")
-    (tree / "version.txt").write_text("2.9.0\n")
-    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "torch", "--date", "2026-01-01"]):
-        subprocess.run([*GIT, *words], cwd=tree, check=True)
+    commit_files(tree, {"setup.py": "", "version.txt": "2.9.0\n"}, "torch")
     return tmp_path / "root"
 
 
@@ -97,15 +92,12 @@ def test_headers_where_they_usually_are_and_where_python_says(tmp_path: Path) ->
 
 def test_what_builds_download_is_told_and_offline_it_must_be_there(root: Path, tmp_path: Path) -> None:
     triton, llvm = root / "triton", tmp_path / "llvm"
-    (triton / "cmake").mkdir(parents=True)
-    for name in ("setup.py", "cmake/llvm-hash.txt", "cmake/json-version.txt"):
-        (triton / name).write_text("")
-    (triton / "cmake" / "nvidia-toolchain-version.json").write_text("{}")
+    files = {"setup.py": "", "cmake/llvm-hash.txt": "", "cmake/json-version.txt": ""}
+    files["cmake/nvidia-toolchain-version.json"] = "{}"
     pins = root / "pytorch" / "cmake" / "External" / "aotriton.cmake"
     pins.parent.mkdir(parents=True)
     pins.write_text('set(__AOTRITON_VER "0.11b")\n')
-    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "x"]):
-        subprocess.run([*GIT, *words], cwd=triton, check=True)
+    commit_files(triton, files, "triton")
 
     def told(*words: str, **env: str) -> list[tuple[str, str]]:
         plain = {"LLVM_SYSPATH": "", "JSON_SYSPATH": "", "AOTRITON_INSTALLED_PREFIX": ""}
@@ -136,13 +128,8 @@ def test_what_builds_download_is_told_and_offline_it_must_be_there(root: Path, t
 
 def test_a_download_that_a_variable_leaves_out(root: Path) -> None:
     """As torchaudio's of FFmpeg; the variable of the recipe holds, not one that happens to be set."""
-    multi = root / "pytorch_audio" / "third_party" / "ffmpeg" / "multi" / "CMakeLists.txt"
-    multi.parent.mkdir(parents=True)
-    multi.write_text("")
-    (root / "pytorch_audio" / "setup.py").write_text("")
-    (root / "pytorch_audio" / "version.txt").write_text("2.9.0\n")
-    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "x"]):
-        subprocess.run([*GIT, *words], cwd=root / "pytorch_audio", check=True)
+    files = {"setup.py": "", "version.txt": "2.9.0\n", "third_party/ffmpeg/multi/CMakeLists.txt": ""}
+    commit_files(root / "pytorch_audio", files, "audio")
 
     def list_tips(*words: str) -> list[str]:
         findings = preflight_plan(planned(root, *words, USE_FFMPEG="0"))

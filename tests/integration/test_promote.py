@@ -3,150 +3,29 @@
 from __future__ import annotations
 
 import errno
-import hashlib
-import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 import s3_servers
-from faulty_store import FaultyStore, Killed
-from release_world import FAMILY, NOW, ROCM, World, rocm_wheel
-from test_stage import PIP, UV, stage
+from faulty_store import FaultyStore, Killed, Watched
+from promoted_sets import PAGES, Sets, channel_of, linked, promote, promoter, sets, watched_point
 
-from rocm_wheels.core import FolderStore, ReleaseError, Store, capture_output, run_in_parallel
-from rocm_wheels.index import add_wheels, point_link, publish, serve_folder
+from rocm_wheels.core import FolderStore, ReleaseError, Store, run_in_parallel
+from rocm_wheels.index import publish
 from rocm_wheels.release import (
-    Channel,
-    ChannelActor,
     ChannelChange,
-    FamilyPaths,
-    Promoter,
-    RuleResult,
-    SetDocument,
-    Verdict,
-    find_set,
-    load_layout,
-    read_channel,
 )
 
-RELEASE = FamilyPaths(load_layout(), FAMILY, "release")
-PAGES = RELEASE.channel_pages("nightly")
-PASSED = Verdict("x", FAMILY, "nightly", datetime.now(timezone.utc), (RuleResult("hashes", "pass", "yes"),))
-OLD, NEW = (("torch", f"2.9.{n}+rocm{ROCM}", f"0.24.{n}+rocm{ROCM}") for n in (1, 2))
-_point = point_link
-
-
-def promoter(store: Store, by: str = "ann@here") -> Promoter:
-    return Promoter(store, FamilyPaths(load_layout(), FAMILY), "nightly", ChannelActor(by, NOW))
-
-
-def promote(store: Store, document: SetDocument, by: str = "ann@here") -> ChannelChange:
-    return promoter(store, by).promote(document, lambda: PASSED)
-
-
-def channel_of(store: Store) -> Channel:
-    return read_channel(store, RELEASE, "nightly").channel
-
-
-class Counted(FaultyStore):
-    """A store that tells the second write of a file from the first."""
-
-    def _write(self, what: str, work: Callable[[], str], path: str) -> str:
-        again = sum(one == what for one in self.writes)
-        return super()._write(f"{what} again" if again else what, work, path)
-
-
-class Sets:
-    """A folder in which two sets are staged, and the first is promoted."""
-
-    def __init__(self, folder: Path, root: Path, url: str) -> None:
-        self.root, self.url = root, url
-        self.worlds = [World(folder / "1"), World(folder / "2", "2.9.2")]
-        self.worlds[1].wheels[0] = self.worlds[0].wheels[0]  # triton is the same
-        self.rename, self.pages = folder / "rename", folder / "pages"
-        for place in (self.rename, self.pages):
-            store = FolderStore(place)
-            self.fill(self.store(place))
-            add_wheels(place / "rocm", [rocm_wheel(folder)], now=NOW)
-        self.documents = [find_set(store, world.plan().document.id) for world in self.worlds]
-        self.asked: dict[str, str] = {}
-        self.home = folder
-
-    def fill(self, store: Store) -> None:
-        plans = [world.plan() for world in self.worlds]
-        for plan in plans:
-            stage(store, plan)
-        promote(store, find_set(store, plans[0].document.id))
-
-    @staticmethod
-    def store(place: Path, at: str = "", fault: str = "") -> FaultyStore:
-        """Return the store of a copy: pages are replaced one by one where its name says so."""
-        store = Counted(FolderStore(place), at=at, fault=fault)
-        if "pages" in place.name:
-            store.folder = None
-        return store
-
-    def copy(self, mode: str, place: Path) -> Path:
-        target = place.with_name(f"{mode} {place.name}")
-        return linked(getattr(self, mode), target)
-
-    def get(self, place: Path, tool: str = "uv") -> str:
-        """Return what real installers take from the channel: OLD or NEW; anything else is a mixture."""
-        pages = sorted((place / PAGES).rglob("index.*"))
-        seen = hashlib.sha256(b"".join(str(p.relative_to(place)).encode() + p.read_bytes() for p in pages))
-        key = f"{tool} {seen.hexdigest()}"
-        if key not in self.asked:
-            self.asked[key] = self._ask(place, tool, ALL)
-        return self.asked[key]
-
-    def _ask(self, place: Path, tool: str, words: list[str]) -> str:
-        options = ["--dry-run", "--target", str(self.home / "none")]
-        env = {
-            "PATH": "/usr/bin:/bin",
-            "HOME": str(self.home),
-            "NO_PROXY": "127.0.0.1",
-            "no_proxy": "127.0.0.1",
-        }
-        url = f"{self.url}{quote(place.relative_to(self.root).as_posix())}/"
-        index = ["--index-url", f"{url}{PAGES}/", "--extra-index-url", f"{url}rocm/"]
-        if tool == "pip":
-            said = capture_output([*PIP, "--quiet", "--report", "-", *options, *index, *words], env=env)
-            listed = [one["metadata"] for one in json.loads(said)["install"]]
-            found = {one["name"]: one["version"] for one in listed}
-        else:
-            command = [*UV, *options, *index, *words]
-            said = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stderr
-            lines = [line.split()[1] for line in said.splitlines() if line.strip().startswith("+ ")]
-            found = dict(line.split("==") for line in lines)
-        assert set(found) == {"torch", "torchvision", "triton", "rocm"}
-        return {OLD: "old", NEW: "new"}[("torch", found["torch"], found["torchvision"])]
-
-
-ALL = ["triton", "torch", "torchvision"]
-
-
-def linked(source: Path, target: Path) -> Path:
-    """Copy a store by hard links: nothing in one is ever written in place."""
-    return shutil.copytree(source, target, symlinks=True, copy_function=os.link)
-
-
-@pytest.fixture(scope="module")
-def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sets]:
-    root = tmp_path_factory.getbasetemp()
-    with pytest.MonkeyPatch.context() as patch, serve_folder(root) as server:
-        patch.setattr(os, "fsync", lambda _: None)
-        yield Sets(tmp_path_factory.mktemp("sets"), root, server.url)
+_ = sets  # a fixture
 
 
 @pytest.fixture(autouse=True)
@@ -154,13 +33,6 @@ def rename_is_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the wrapper count the rename of a folder, too; leave out what only a loss of power would show."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(publish, "point_link", watched_point)
-
-
-def watched_point(store: Store, link: str, target: str) -> None:
-    if isinstance(store, FaultyStore):
-        store._write(f"point {link}", lambda: _point(store.inner, link, target) or "", link)
-    else:
-        _point(store, link, target)
 
 
 def staged_files(place: Path) -> dict[str, int]:
@@ -195,7 +67,7 @@ def test_the_same_command_finishes_what_was_killed_and_people_never_see_a_mixtur
             continue  # nothing differs so far
         place = sets.copy(mode, tmp_path / str(number))
         before = staged_files(place)
-        if number % 4 == 2 and not write.endswith("again"):
+        if number % 4 == 2 and " again " not in write:
             killed_promote(sets, place, write, "error")
         killed_promote(sets, place, write, "after")
         seen.append(sets.get(place))
@@ -302,16 +174,18 @@ KILLED = """
 import os, sys
 sys.path[:0] = {path!r}
 from pathlib import Path
-import test_promote as t
+import promoted_sets
+from rocm_wheels.index import publish
+from rocm_wheels.release import find_set
 os.fsync = lambda _: None
-t.publish.point_link = t.watched_point
+publish.point_link = promoted_sets.watched_point
 for number, write in enumerate({writes!r}):
     child = os.fork()
     if not child:
         fault = "kill -9 after" if write.startswith("remove") else "kill -9 in"
         place = Path({place!r}) / f"rename {{number}}"
-        store = t.Sets.store(place, write, fault)
-        t.promote(store, t.find_set(store, {new!r}))
+        store = promoted_sets.Sets.store(place, write, fault)
+        promoted_sets.promote(store, find_set(store, {new!r}))
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9, write
 """
@@ -456,12 +330,12 @@ def test_every_write_to_s3_that_people_see_may_be_killed(sets: Sets, tmp_path: P
     staged = {one.path: one.tag for one in bucket.store.listing("v2-staging")}
     clean = writes_of(sets, "pages", tmp_path, lambda store: promote(store, new))
     writes = bucket.killed_again_and_again(lambda store: promote(store, new))
-    assert sorted(writes) == sorted(write.removesuffix(" again") for write in clean)
+    assert sorted(writes) == sorted(write.partition(" again ")[0] for write in clean)
     assert (bucket.seen, channel_of(bucket.store).shown) == (["old", "new"], (old.id, new.id))
     writes = bucket.killed_again_and_again(lambda store: promoter(store).demote([new.id]))
     assert (len(writes), bucket.seen) == (10, ["old", "new", "old"])
     with pytest.raises(Killed):
-        promote(Counted(bucket.store, at=f"replace {PAGES}/torchvision/index.html", fault="after"), new)
+        promote(Watched(bucket.store, at=f"replace {PAGES}/torchvision/index.html", fault="after"), new)
     bucket.look()
     assert promoter(bucket.store).abandon(new.id).channel.shown == (old.id,)
     bucket.look()

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 from faulty_store import FaultyStore, Killed
+from promoted_sets import PAGES, PASSED, RELEASE, Sets, channel_of, promote, promoter, sets, watched_point
 from release_world import FAMILY, NOW, World
-from test_promote import PAGES, PASSED, RELEASE, Sets, channel_of, promote, promoter, watched_point
-from test_promote import sets as sets  # noqa: PLC0414 - the fixture
-from test_stage import stage
+from staged import stage
 
 from rocm_wheels.core import DryRunStore, FolderStore, ReleaseError
 from rocm_wheels.index import publish
@@ -29,6 +28,7 @@ from rocm_wheels.release import (
 )
 from rocm_wheels.release import promote as promoting
 
+_ = sets  # a fixture
 HELD = Verdict(
     "x", FAMILY, "nightly", datetime.now(timezone.utc), (RuleResult("smoke", "fail", "2 tests failed"),)
 )

@@ -25,12 +25,16 @@ BASE_PYTHON = Path(getattr(sys, "_base_executable", sys.executable))
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
 
+# what no stranger's first minutes need, and more than half of all files
+OF_TESTS = ("tests/unit/", "tests/integration/", "tests/bench/", "tests/data/", "tests/real/")
+
+
 def copy_project(target: Path) -> Path:
     listed = subprocess.run(
         ["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=CLONE, capture_output=True, check=True
     )
     for name in listed.stdout.decode().split("\0"):
-        if name and (CLONE / name).is_file():
+        if name and not name.startswith(OF_TESTS) and (CLONE / name).is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(CLONE / name, target / name)
     return target
@@ -170,7 +174,7 @@ def python_with(folder: Path, *parts: str) -> Path:
         (("ensurepip",), True),
         (("uv",), True),
         (("uv", "pip", "ensurepip"), True),
-        (("pip", "ensurepip without wheels"), True),
+        pytest.param(("pip", "ensurepip without wheels"), True, marks=pytest.mark.exhaustive),
         (("ensurepip without wheels",), False),
         ((), False),
     ],

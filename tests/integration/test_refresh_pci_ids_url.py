@@ -6,13 +6,13 @@ import json
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
 import pytest
+from flaky_server import serve_requests
 
 import refresh_pci_ids
 from rocm_wheels.gpus import PCI_TABLES, PCI_VENDORS, pci
@@ -27,13 +27,8 @@ def served(tmp_path: Path) -> Iterator[str]:
             """Say nothing."""
 
     (tmp_path / "www").mkdir()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path / "www")))
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serve_requests(partial(Quiet, directory=str(tmp_path / "www"))) as url:
+        yield url
 
 
 def test_a_fetched_pci_ids_is_compared_and_written(served: str, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from messages import take_down, transcript
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from judged_sets import FAMILY, NOW, a_set, said, wheel
@@ -39,6 +40,9 @@ from rocm_wheels.release import (
     update_listing,
     update_public,
 )
+
+_ = transcript  # a fixture for every test here
+MESSAGES = "releases"
 
 LAYOUT = load_layout()
 STAGED, RELEASED = FamilyPaths(LAYOUT, FAMILY), FamilyPaths(LAYOUT, FAMILY, "release")
@@ -83,6 +87,8 @@ def ask(store: FolderStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         policy = ["--policy", str(tmp_path / "policy.yaml")]
         assert run_command(cli, ["releases", store.url, *words, *policy]) == code
         both = capsys.readouterr()
+        if "--json" not in words:
+            take_down(["releases", store.url, *words], code, both.out + both.err)
         return json.loads(both.out) if "--json" in words else both.out + both.err
 
     return answer
@@ -146,11 +152,10 @@ def test_the_newest_that_passed(store: FolderStore, ask: Ask) -> None:
         ],
     }
     lines = ask("--passed", "gfx1030")
-    assert IDS[1] in lines and shlex.split(install)[-1] in lines and f"newer: {IDS[2]}: tests failed" in lines
+    assert IDS[1] in lines and shlex.split(install)[-1] in lines
     assert ask("--passed", "gfx1030", "--kind", "smoke", "--json")["answers"][0]["set"] == IDS[2]
     assert ask("--passed", "gfx1031", "--json")["answers"][0]["set"] == IDS[3]
-    none = ask("--passed", "gfx1030", "--kind", "tests", code=15)
-    assert f"no set passed on gfx1030 in {store.url}: none of 5 sets for it" in none
+    ask("--passed", "gfx1030", "--kind", "tests", code=15)
     assert ask("--passed", "gfx942", "--json", code=15)["answers"][0]["why"] == "no set is for it"
 
 
@@ -185,8 +190,7 @@ def test_the_last_known_good_is_one_that_nobody_took_back(store: FolderStore, as
     )
     known(store, 3, "tests", "crash", hours=3)
     assert "tests failed" in ask("--last-good", "--channel", "stable", "--passed", "gfx1030", code=15)
-    plain = ask("--last-good", "--channel", "stable")
-    assert f"gfx1030: none of 1 set for it\n  not: {IDS[3]}: tests failed on gfx1030" in plain
+    ask("--last-good", "--channel", "stable")
 
 
 def test_what_people_see_is_said_where_that_is_known(store: FolderStore, ask: Ask) -> None:
@@ -229,7 +233,7 @@ def test_a_set_that_is_being_taken_away_is_not_good(store: FolderStore, ask: Ask
 
 
 def test_what_a_channel_shows_and_what_is_known_now(store: FolderStore, ask: Ask) -> None:
-    assert "nothing was promoted to nightly" in ask("--channel", "nightly")
+    ask("--channel", "nightly")
     pending = PendingChange(
         action="promote",
         sets=(IDS[3],),
@@ -261,12 +265,7 @@ def test_what_a_channel_shows_and_what_is_known_now(store: FolderStore, ask: Ask
         "pythons": ["3.10"],
         "when": "2026-11-21",
     }
-    lines = ask("--channel", "nightly")
-    assert (
-        f"nightly of {FAMILY} shows 2 sets" in lines and f"pending: promote of {IDS[3]} by bob@here" in lines
-    )
-    assert "pages say: untested (gfx1030: untested; gfx1031: untested)" in lines
-    assert "known now: partly tested (gfx1030: tested (smoke tests with Python 3.10, 2026-11-21)" in lines
+    ask("--channel", "nightly")
 
 
 @pytest.mark.parametrize(
@@ -308,8 +307,7 @@ def test_what_failed_since_is_what_refresh_tells_of(  # noqa: PLR0917
     for one in results:
         known(store, 1, *one)
     lines = ask("--channel", "nightly")
-    assert f"known now: {state} (" in lines and told in lines
-    assert "what is known is not what pages say: `rocm-wheels set refresh` brings it there" in lines
+    assert told in lines
     (known_now,) = ask("--channel", "nightly", "--json")["channels"][0]["sets"]
     monkeypatch.setattr(promote, "current_time", lambda: NOW)
     policy = str(tmp_path / "policy.yaml")
@@ -325,10 +323,9 @@ def test_what_failed_since_is_what_refresh_tells_of(  # noqa: PLR0917
 def test_what_cannot_be_read_is_no_answer(store: FolderStore, ask: Ask) -> None:
     known(store, 1, "smoke")
     store.create(f"{STAGED.evidence_folder(IDS[2])}/20261121T100000Z-000000000000.json", b"{")
-    said_so = ask("--passed", "gfx1030", code=2)
-    assert "20261121T100000Z-000000000000.json cannot be read as evidence" in said_so
+    ask("--passed", "gfx1030", code=2)
     store.create(STAGED.set_document("2.9.5-000000000000"), b"{}")
-    assert "is not the document of a set" in ask("--last-good", code=15)
+    ask("--last-good", code=15)
 
 
 def test_a_hundred_sets_are_asked_in_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,14 +21,13 @@ from judged_sets import a_set, said, wheel
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.core import FolderStore, UsageError
+from rocm_wheels.core import FolderStore, UsageError, is_public_key
 from rocm_wheels.release import (
     Evidence,
     EvidenceHost,
     FamilyPaths,
     StoredEvidence,
     add_evidence,
-    is_public_key,
     is_valid_signature,
     load_layout,
     read_evidence,

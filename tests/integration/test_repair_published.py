@@ -6,14 +6,13 @@ The large ones are of the marker ``exhaustive``: auditwheel unpacks them for min
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from filelock import FileLock
+from published_wheels import download
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
@@ -57,21 +56,6 @@ LARGE = {
 }  # fmt: skip
 WINDOWS = ("bitsandbytes==0.50.2", "c697963c8fda3dcd0d7ebd9b5211ae4067feef7cd06e0350d4e816a434fe683d")
 HIP_DLLS = ("amdhip64_7.dll", "hipblas.dll", "rocblas.dll", "libhipblaslt.dll")
-
-
-def download(requirement: str, digest: str, platform: str, *words: str) -> Path:
-    """Download a wheel once into the user's cache; pip compares its digest."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    folder = Path(base) / "rocm-wheels-tests" / digest[:16]
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / "lock"):
-        if not list(folder.glob("*.whl")):
-            (folder / "requirements.txt").write_text(f"{requirement} --hash=sha256:{digest}\n")
-            pip = [sys.executable, "-m", "pip", "download", "--quiet", "--require-hashes", "--no-deps"]
-            pip += ["--only-binary=:all:", "--platform", platform, *words, "--dest", str(folder)]
-            subprocess.run([*pip, "-r", str(folder / "requirements.txt")], check=True)
-    (wheel,) = folder.glob("*.whl")
-    return wheel
 
 
 def repair(capfd: pytest.CaptureFixture[str], *words: object) -> tuple[int, Any]:

@@ -239,9 +239,9 @@ def test_one_run_at_a_time(spec: EnvironmentSpec, tmp_path: Path) -> None:
 _ENSURE = """
 import os, sys
 from pathlib import Path
-from rocm_wheels.sdk.build_environment import ensure_environment
-from rocm_wheels.sdk.build_environment import EnvironmentSpec
-from rocm_wheels.core.workspace import Workspace
+from rocm_wheels.sdk import ensure_environment
+from rocm_wheels.sdk import EnvironmentSpec
+from rocm_wheels.core import Workspace
 spec = EnvironmentSpec(Path(sys.executable), "==7.1.0", find_links=sys.argv[1])
 ensure_environment(spec, Workspace(Path(sys.argv[2])), os.environ)
 """

@@ -9,91 +9,18 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pytest
+from faked_slurm import AUDIO, TORCH, TRITON, Arrays, Faked, Submitted, fake
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
-from planned_runs import make_facts, settled
-from tiny_projects import TAG, Ended, World, make_world
+from tiny_projects import TAG, make_world
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.jobs import jobs_group
-from rocm_wheels.executors import JobArray, JobFolder, JobSize, SlurmExecutor, SlurmSite, make_job_script
-from rocm_wheels.pipeline import Plan, PlanFile, write_plan
+from rocm_wheels.executors import JobArray, JobFolder, JobSize, SlurmSite, make_job_script
 
-TRITON, TORCH, AUDIO = (f"build-{name}-{TAG}" for name in ("triton", "pytorch", "pytorch_audio"))
-# as Slurm 22.05.8 answers
-FAKES = {
-    "sbatch": """
-echo "sbatch $*" >> "$FAKE/calls"
-[ ! -e "$FAKE/refusal" ] || { cat "$FAKE/refusal" >&2; exit 1; }
-id=$(( $(cat "$FAKE/last" 2> /dev/null || echo 0) + 1 ))
-echo $id > "$FAKE/last"
-for script; do :; done
-name=${SBATCH_JOB_NAME-$(sed -n 's/^#SBATCH --job-name=//p' "$script")}
-tasks=$(printf '%s\\n' "$@" | sed -n 's/^--array=\\(.*\\)/_[\\1]/p')
-echo "$id$tasks|PENDING|Dependency|$name" >> "$FAKE/queue"
-echo $id
-""",
-    "squeue": """
-[ ! -e "$FAKE/silent" ] || { cat "$FAKE/silent" >&2; exit 1; }
-[ -n "${SQUEUE_STATES-}" ] || cat "$FAKE/queue" 2> /dev/null; exit 0
-""",
-    "scancel": """
-echo "scancel $*" >> "$FAKE/calls"
-[ ! -e "$FAKE/silent" ] || { cat "$FAKE/silent" >&2; exit 1; }
-for id; do sed -i "/^$id[|_]/d" "$FAKE/queue"; done
-""",
-    "sinfo": """
-case "$*" in *--Node*) cat "$FAKE/nodes";; *) echo 'debug*|2|4000|20000|2:00:00|up|1';; esac
-""",
-    "scontrol": """
-[ "$2" != config ] || { echo "MaxArraySize            = $(cat "$FAKE/size")"; exit; }
-echo "scontrol $*" >> "$FAKE/calls"
-[ "$1" != show ] || echo "JobId=7 JobName=x UserId=u(0) JobState=$(cat "$FAKE/state") Reason=None"
-""",
-    "rocm-wheels": """
-echo "rocm-wheels $* MAX_JOBS=${MAX_JOBS-}" >> "$FAKE/calls"
-case "$1" in
-  run-step) trap 'exit 130' TERM; echo $$ > "$FAKE/pid"; . "$FAKE/step";;
-  jobs) cat "$FAKE/verdict";;
-esac
-""",
-}
-
-
-class Faked:
-    """A folder of programs that write down what they are asked."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (folder / "bin").mkdir(parents=True)
-        for name, text in FAKES.items():
-            (folder / "bin" / name).write_text(f"#!/bin/bash\n{text}")
-            (folder / "bin" / name).chmod(0o755)
-        for name, text in {"state": "RUNNING", "verdict": "stop\n", "step": "exit 0", "size": "1001"}.items():
-            (folder / name).write_text(text)
-        (folder / "nodes").write_text(platform.node().split(".")[0])
-        self.env = {"FAKE": str(folder), "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
-
-    def write(self, **files: str) -> None:
-        for name, text in files.items():
-            (self.folder / name).write_text(text)
-
-    def calls(self) -> list[str]:
-        """Return what was asked since the last question."""
-        path = self.folder / "calls"
-        found = path.read_text().splitlines() if path.exists() else []
-        path.unlink(missing_ok=True)
-        return found
-
-
-@pytest.fixture
-def fake(tmp_path: Path) -> Faked:
-    """A faked Slurm."""
-    return Faked(tmp_path / "fake")
+_ = fake  # a fixture
 
 
 class Job:
@@ -180,32 +107,6 @@ def test_a_job_near_its_limit_ends_its_step(fake: Faked, tmp_path: Path) -> None
     assert "--exit-code 130 --because time" in fake.calls()[-1]
 
 
-class Submitted:
-    """A plan of tiny projects and the faked Slurm. Commands run in this process: a start takes longer."""
-
-    def __init__(self, world: World, fake: Faked, capfd: pytest.CaptureFixture[str]) -> None:
-        self.world, self.fake, self.plan, self.said = world, fake, world.folder / "faked.json", capfd
-        made = world.run(*world.words("-o", str(self.plan), command="plan"))
-        assert made.code == 0, made.err
-
-    def submit(self, *words: str, **env: str) -> Ended:
-        return self.jobs("submit", *words, **env)
-
-    def jobs(self, subcommand: str, *words: str, **env: str) -> Ended:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.chdir(self.world.folder)
-            for name in set(os.environ) - set(self.world.env):
-                patch.delenv(name)
-            for name, value in {**self.world.env, **self.fake.env, **env}.items():
-                patch.setenv(name, value)
-            self.said.readouterr()
-            code = run_command(jobs_group, [subcommand, str(self.plan), *words])
-            return Ended(code, *self.said.readouterr())
-
-    def states(self) -> dict[str, Any]:
-        return {one["step"]: one["state"] for one in json.loads(self.jobs("status", "--json").out)}
-
-
 def test_a_task_of_an_array_does_the_step_of_its_number(fake: Faked, tmp_path: Path) -> None:
     job = Job(fake, tmp_path, JobArray("build-x", {0: "build-x-cp310", 4: "build-x-cp314"}))
     fake.write(verdict="again 0\n", step="exit 12")
@@ -224,21 +125,6 @@ def test_a_task_of_an_array_does_the_step_of_its_number(fake: Faked, tmp_path: P
     assert (code, "cannot write to" in out, fake.calls()) == (2, True, [])
 
 
-class Arrays(Submitted):
-    """A plan for five Pythons, which is taken to be what could be planned now."""
-
-    def __init__(self, folder: Path, fake: Faked, capfd: pytest.CaptureFixture[str]) -> None:
-        facts = make_facts(folder, tags=[f"cp31{n}" for n in range(5)], targets="gfx942", rocm=False)
-        self.steps = settled(facts)[1]
-        self.world, self.fake, self.plan, self.said = World(folder, {}), fake, folder / "p.json", capfd
-        write_plan(self.plan, PlanFile(facts.request, Plan(self.steps, ("gfx942",)), {}))
-
-    def jobs(self, subcommand: str, *words: str, **env: str) -> Ended:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(SlurmExecutor, "settle_plan", lambda submission: submission.file.plan)
-            return super().jobs(subcommand, *words, **env)
-
-
 def test_several_pythons_are_submitted_as_arrays(
     tmp_path: Path, fake: Faked, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -247,11 +133,11 @@ def test_several_pythons_are_submitted_as_arrays(
     assert "sbatch --parsable --array=0-4%2 /" in dry.out
     assert "'--dependency=aftercorr:<install-tools>:<build-triton>,afterok:<probe-targets>'" in dry.out
     assert f"  3: rocm-wheels run-step build-triton-cp313 --plan {site.plan}\n" in dry.out
-    assert "36 jobs would be submitted by 8 requests" in dry.err
+    assert "61 jobs would be submitted by 13 requests" in dry.err
     assert fake.calls() == []
     first = site.submit()
-    assert "36 jobs submitted by 8 requests" in first.err
-    assert len(fake.calls()) == 8
+    assert "61 jobs submitted by 13 requests" in first.err
+    assert len(fake.calls()) == 13
     (tmp_path / "p.slurm" / "jobs.json").unlink()  # cut off before it was written down
     assert ("0 jobs submitted" in site.submit().err, fake.calls()) == (True, [])
     assert site.states()["build-pytorch-cp313"] == "waiting"
@@ -260,7 +146,7 @@ def test_several_pythons_are_submitted_as_arrays(
         silent = site.jobs(name)
         assert (silent.code, "Unable to contact slurm controller" in silent.err) == (2, True)
     known = json.loads((tmp_path / "p.slurm" / "jobs.json").read_text())
-    assert (len(known["jobs"]), known["cancelled"]) == (36, [])
+    assert (len(known["jobs"]), known["cancelled"]) == (61, [])
     (fake.folder / "silent").unlink()
     wrong = site.jobs("cancel", "--step", "build-tritn")
     assert (wrong.code, "has no step or array build-tritn; did you mean build-triton?" in wrong.err) == (
@@ -269,13 +155,13 @@ def test_several_pythons_are_submitted_as_arrays(
     )
     ended = site.jobs("cancel", "--step", "build-pytorch_vision", "--step", "build-apex-cp312")
     assert "build-apex-cp312, build-pytorch_vision-cp312, build-pytorch_vision-cp313" in ended.err
-    assert fake.calls() == ["scancel 6_2 8"]
+    assert fake.calls() == ["scancel 8_2 10"]
     assert site.jobs("cancel").code == 0
-    assert fake.calls() == ["scancel 1 2 3 4 5 6 7"]
+    assert fake.calls() == ["scancel 1 2 3 4 5 6 7 8 9 11 12 13"]
     assert {*site.states().values()} == {"cancelled"}
     fake.write(size="0")
     for words in ((), ("--no-array",)):
-        assert "36 jobs would be submitted\n" in site.submit("--dry-run", *words).err
+        assert "61 jobs would be submitted\n" in site.submit("--dry-run", *words).err
 
 
 @pytest.mark.slow
@@ -299,8 +185,9 @@ def test_a_plan_is_submitted_once(tmp_path: Path, fake: Faked, capfd: pytest.Cap
     assert first.code == 0, first.err
     sent = fake.calls()
     steps = [call.rsplit("/", 1)[1].removesuffix(".sbatch") for call in sent]
-    assert steps == [f"install-rocm-{TAG}", f"install-tools-{TAG}", TRITON, TORCH, AUDIO]
-    assert "--dependency=afterok:2:3 " in sent[-2]
+    packaged = {step: step.replace("build-", "repair-") for step in (TRITON, TORCH, AUDIO)}
+    assert steps == [f"install-rocm-{TAG}", f"install-tools-{TAG}", *chain.from_iterable(packaged.items())]
+    assert "--dependency=afterok:2:3 " in sent[4]
     (world.folder / "faked.slurm" / "jobs.json").unlink()  # cut off before it was written down
     again = site.submit("--assume-shared", SQUEUE_STATES="RUNNING")
     assert "0 jobs submitted" in again.err

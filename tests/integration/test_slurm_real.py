@@ -5,91 +5,21 @@ Where Slurm is not installed, this is skipped; ``test_slurm_faked`` holds the sa
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from slurm_cluster import Cluster, missing
-from tiny_projects import TAG, Ended, World, made_world, world
+from slurm_cluster import COMPILE_ERROR, NETWORK, OUT_OF_MEMORY, SLOW_ONCE, Cluster, Site, cluster, missing
+from tiny_projects import TAG, World, made_world, world
 
-_ = made_world, world  # fixtures
+_ = made_world, world, cluster  # fixtures
 
 if "slurmctld" in missing():
     pytest.skip("no slurmctld (Debian: apt-get install slurm-wlm munge)", allow_module_level=True)
 
 pytestmark = pytest.mark.slow
 TRITON, TORCH, AUDIO = (f"build-{name}-{TAG}" for name in ("triton", "pytorch", "pytorch_audio"))
-OUT_OF_MEMORY = """
-if os.environ.get("MAX_JOBS") != "2":
-    print("g++: fatal error: Killed signal terminated program cc1plus", flush=True)
-    sys.exit(1)
-"""
-COMPILE_ERROR = 'print("x.cpp:1:2: error: no such thing", flush=True); sys.exit(1)'
-NETWORK = """
-if not Path(os.environ["TINY_PLACE"], "seen").exists():
-    Path(os.environ["TINY_PLACE"], "seen").touch()
-    print("URLError: <urlopen error [Errno -3] Temporary failure in name resolution>", flush=True)
-    sys.exit(1)
-"""
-SLOW_ONCE = """
-if not Path(os.environ["TINY_PLACE"], "seen").exists():
-    Path(os.environ["TINY_PLACE"], "seen").touch()
-    time.sleep(600)
-"""
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A running Slurm."""
-    made = Cluster(tmp_path_factory.mktemp("slurm"))
-    try:
-        made.start()
-        yield made
-    finally:
-        made.stop()
-
-
-class Site:
-    """A plan of tiny projects, and the cluster that does it."""
-
-    def __init__(self, world: World, cluster: Cluster, *more: str) -> None:
-        self.world, self.cluster = world, cluster
-        self.plan = world.folder / "plan.json"
-        made = world.run(*world.words("-o", str(self.plan), *more, command="plan"))
-        assert made.code == 0, made.err
-        (world.place / "seen").unlink(missing_ok=True)
-        self.started: list[Any] = []
-
-    def submit(self, *words: str, **env: str) -> Ended:
-        return self.jobs("submit", *words, "--cpus", "1", "--network-delay", "1s", **env)
-
-    def jobs(self, name: str, *words: str, **env: str) -> Ended:
-        return self.world.run("jobs", name, str(self.plan), *words, **self.cluster.env, **env)
-
-    def status(self) -> dict[str, dict[str, Any]]:
-        ended = self.jobs("status", "--json")
-        assert ended.code == 0, ended.err
-        return {one["step"]: one for one in json.loads(ended.out)}
-
-    def states(self) -> list[str]:
-        return [one["state"] for one in self.status().values()]
-
-    def log(self, step: str) -> str:
-        return self.folder(f"{step}.log").read_text()
-
-    def folder(self, name: str) -> Path:
-        return self.world.folder / "plan.slurm" / name
-
-    def until(self, happened: Any, what: str, seconds: float = 60) -> None:
-        end = time.monotonic() + seconds
-        while not happened():
-            assert time.monotonic() < end, f"in vain waited for {what}: {self.status()}"
-            time.sleep(0.1)
 
 
 @pytest.fixture

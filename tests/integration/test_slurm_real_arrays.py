@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from slurm_cluster import Cluster, missing
-from test_slurm_real import COMPILE_ERROR, OUT_OF_MEMORY, SLOW_ONCE, Site, cluster
+from slurm_cluster import COMPILE_ERROR, OUT_OF_MEMORY, SLOW_ONCE, Cluster, Site, cluster, missing
 from tiny_projects import TAG, World, made_world, world
 
 _ = made_world, world, cluster  # fixtures

@@ -265,8 +265,8 @@ def test_a_gpu_that_is_there_and_does_not_calculate_fails_at_once(
 RUNNER = """
 import os, sys
 from pathlib import Path
-from rocm_wheels.testing.results import write_results
-from rocm_wheels.testing.smoke import SmokeRequest, run_smoke_tests
+from rocm_wheels.testing import write_results
+from rocm_wheels.testing import SmokeRequest, run_smoke_tests
 place = Path(sys.argv[1])
 words = ("-k", "passes or hangs or of_gpu")
 request = SmokeRequest(Path(sys.executable), place / "smoke-tests", words=words, limit=60)

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from patch_trees import Patched
-from source_trees import HIPIFY, Upstream, isolated_environment, make_upstream
+from source_trees import HIPIFY, Tree, Upstream, isolated_environment
 
 from rocm_wheels.core import RocmWheelsError, SourceError
 from rocm_wheels.models import load_project
@@ -135,16 +134,16 @@ def by_git(odd: Odd, folder: Path, commit: str) -> dict[str, tuple[object, ...]]
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_everything_turns_into_something_else_and_back(odd: Odd, tmp_path: Path, way: str) -> None:
-    tree = Patched(odd, tmp_path / "tree", tmp_path / "none")
+    tree = Tree(odd, tmp_path / "tree", tmp_path / "none")
     first, second, third = odd.commits
     straight: dict[str, tuple[str, dict[str, tuple[object, ...]]]] = {}
     for commit in odd.commits:
-        one = Patched(odd, tmp_path / commit, tmp_path / "none")
-        straight[commit] = (one.checkout(commit, patch=False, **WAYS[way]), files(one.directory))
+        one = Tree(odd, tmp_path / commit, tmp_path / "none")
+        straight[commit] = (one.checkout(commit, patch=False, **WAYS[way]).head, files(one.directory))
         if way == "plain":
             assert straight[commit][1] == by_git(odd, tmp_path / f"git-{commit}", commit)
     for commit in (first, second, third, second, first):
-        head = tree.checkout(commit, patch=False, **WAYS[way])
+        head = tree.checkout(commit, patch=False, **WAYS[way]).head
         assert (head, files(tree.directory)) == straight[commit]
         if way != "uncommitted":
             assert not tree.git("status", "--porcelain", "-uall", "--ignore-submodules=none")
@@ -153,7 +152,7 @@ def test_everything_turns_into_something_else_and_back(odd: Odd, tmp_path: Path,
 
 @pytest.mark.slow
 def test_own_changes_stay_and_come_back_from_patches(odd: Odd, tmp_path: Path) -> None:
-    tree = Patched(odd, tmp_path / "tree", tmp_path / "patches/pytorch/main")
+    tree = Tree(odd, tmp_path / "tree", tmp_path / "patches/pytorch/main")
     first, second, _ = odd.commits
     tree.checkout(second, patch=False)
     for name in ("a b.cu", "new\nline.cu", "--help", "HEAD", NO_TEXT, 'un"tracked\n'):
@@ -192,7 +191,7 @@ def test_own_changes_stay_and_come_back_from_patches(odd: Odd, tmp_path: Path) -
 
 
 def test_a_file_in_the_way_is_named_by_its_outermost_part(odd: Odd, tmp_path: Path) -> None:
-    tree = Patched(odd, tmp_path / "tree", tmp_path / "none")
+    tree = Tree(odd, tmp_path / "tree", tmp_path / "none")
     first, second, third = odd.commits
     tree.checkout(second, patch=False, hipify=False, submodules=False)
     write(tree.directory, "module/s.cu", "mine, where git does not look\n")
@@ -211,10 +210,9 @@ def test_a_file_in_the_way_is_named_by_its_outermost_part(odd: Odd, tmp_path: Pa
 
 
 @pytest.fixture(scope="module")
-def refs(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
+def refs(upstream: Upstream) -> Upstream:
     """An upstream with a ref of every kind; each name says where it leads."""
-    folder = tmp_path_factory.mktemp("refs")
-    up = make_upstream(folder / "repositories", isolated_environment(folder / "home"))
+    up = upstream
     feature = up.git("root", "rev-parse", "feature")
     for words in (
         ("tag", "-a", "twice", "-m", "x", "v1"),
@@ -263,11 +261,11 @@ ONE_COMMIT = {
 
 @pytest.mark.slow
 def test_a_ref_means_one_commit(refs: Upstream, tmp_path: Path) -> None:
-    tree = Patched(refs, tmp_path / "tree", tmp_path / "none")
+    tree = Tree(refs, tmp_path / "tree", tmp_path / "none")
     feature, tag = refs.git("root", "rev-parse", "feature"), refs.git("root", "rev-parse", "v1")
     for name, commit in ONE_COMMIT.items():
         ref = {"feature upper": feature.upper(), "v1 object": tag}.get(name, name.replace("FEATURE", feature))
-        head = tree.checkout(ref, patch=False, hipify=False, submodules=False, depth=1)
+        head = tree.checkout(ref, patch=False, hipify=False, submodules=False, depth=1).head
         assert head == refs.git("root", "rev-parse", f"{commit}^{{commit}}"), name
 
 
@@ -286,7 +284,7 @@ NO_COMMIT = {
 
 @pytest.mark.parametrize("name", NO_COMMIT)
 def test_a_ref_that_means_none_or_two(refs: Upstream, tmp_path: Path, name: str) -> None:
-    tree = Patched(refs, tmp_path / "tree", tmp_path / "none")
+    tree = Tree(refs, tmp_path / "tree", tmp_path / "none")
     ref = refs.git("root", "rev-parse", "main^{tree}") if name == "TREE" else name
     with pytest.raises(RocmWheelsError, match=NO_COMMIT[name]) as refused:
         tree.checkout(ref, patch=False)

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import click
 import pytest
-from source_trees import Upstream, isolated_environment, make_upstream
+from messages import generalize, require_entries, require_good_failure
+from source_trees import Upstream
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.checkout import make_recipe_group
@@ -90,12 +91,11 @@ class Box:
 
 @dataclass(frozen=True)
 class Row:
-    """A command line and the state of the disk → exit code, and what must be said."""
+    """A command line and the state of the disk → exit code; what is said is in the file of messages."""
 
     what: str
     line: list[str]
     code: int
-    said: tuple[str, ...]
     before: Callable[[Box], object] = lambda box: None
     env: Mapping[str, str] = field(default_factory=dict)
 
@@ -209,154 +209,148 @@ NO_GIT = "tip: have git 2.28 or newer on the PATH"
 SET = ("--patch-dir", "sets", "--patchset", "main")
 
 REFS = [
-    Row("ref of an option", checkout(ref="-x"), 2, ("'-x' is not a ref", NOT_A_REF)),
-    Row("ref of a range", checkout(ref="a..b"), 2, ("'a..b' is not a ref", NOT_A_REF)),
-    Row("ref of a tree", checkout(ref="main^{{tree}}"), 2, ("'main^{tree}' is not a ref",)),
-    Row("ref of a pattern", checkout(ref="m*n"), 2, ("'m*n' is not a ref",)),
-    Row("ref of two lines", checkout(ref="main\n"), 2, (r"'main\n' is not a ref",)),
-    Row("ref of a folder", checkout(ref="refs/heads/"), 2, ("'refs/heads/' is not a ref",)),
-    Row("ref of a lock", checkout(ref="main.lock"), 2, ("'main.lock' is not a ref",)),
-    Row("half a commit", checkout(ref="a" * 39), 10, ("no branch, tag or ref aaa", "a commit needs all 40 digits")),
-    Row("no such tag", checkout(ref="refs/tags/no"), 10, ("has no branch, tag or ref refs/tags/no", "git ls-remote")),
-    Row("no such word", checkout(ref="é"), 10, ("has no branch, tag or ref é",)),
-    Row("a commit of nobody", checkout("--no-hipify", at="tree", ref=ONE), 10, ("not our ref", "may not have this commit"), Box.tree),
+    Row("ref of an option", checkout(ref="-x"), 2),
+    Row("ref of a range", checkout(ref="a..b"), 2),
+    Row("ref of a tree", checkout(ref="main^{{tree}}"), 2),
+    Row("ref of a pattern", checkout(ref="m*n"), 2),
+    Row("ref of two lines", checkout(ref="main\n"), 2),
+    Row("ref of a folder", checkout(ref="refs/heads/"), 2),
+    Row("ref of a lock", checkout(ref="main.lock"), 2),
+    Row("half a commit", checkout(ref="a" * 39), 10),
+    Row("no such tag", checkout(ref="refs/tags/no"), 10),
+    Row("no such word", checkout(ref="é"), 10),
+    Row("a commit of nobody", checkout("--no-hipify", at="tree", ref=ONE), 10, Box.tree),
 ]  # fmt: skip
 ORIGINS = [
-    Row("origin of an option", checkout(origin="-upload-pack=x"), 2, ("'-upload-pack=x' is not a repository", "a URL or a folder")),
-    Row("origin of two lines", checkout(origin="a\nb"), 2, (r"'a\nb' is not a repository",)),
-    Row("origin missing", checkout(origin="no/where"), 10, ("/no/where", "does not appear to be a git repository", "check --origin")),
-    Row("origin a file", checkout(origin="note"), 10, ("/note for main failed", "check --origin"), lambda box: box.write("note", "x")),
-    Row("origin no repository", checkout(origin="box"), 10, ("/box for main failed",), lambda box: box.write("box/x", "x")),
-    Row("origin a command", checkout(origin="ext::sh -c touch% pwned"), 10, ("transport 'ext' not allowed",)),
-    Row("origin of another program", checkout(origin="nosuch::x"), 10, ("asking nosuch::x for main failed",)),
-    Row("origin with an option for ssh", checkout(origin="ssh://-oProxyCommand=touch pwned/x"), 10, ("strange hostname",)),
-    Row("origin without a path", checkout(origin="file://"), 10, ("no path specified",)),
+    Row("origin of an option", checkout(origin="-upload-pack=x"), 2),
+    Row("origin of two lines", checkout(origin="a\nb"), 2),
+    Row("origin missing", checkout(origin="no/where"), 10),
+    Row("origin a file", checkout(origin="note"), 10, lambda box: box.write("note", "x")),
+    Row("origin no repository", checkout(origin="box"), 10, lambda box: box.write("box/x", "x")),
+    Row("origin a command", checkout(origin="ext::sh -c touch% pwned"), 10),
+    Row("origin of another program", checkout(origin="nosuch::x"), 10),
+    Row("origin with an option for ssh", checkout(origin="ssh://-oProxyCommand=touch pwned/x"), 10),
+    Row("origin without a path", checkout(origin="file://"), 10),
 ]  # fmt: skip
 FOLDERS = [
-    Row("folder empty", checkout(at=""), 2, ("--checkout-dir", "the path is empty; is a variable not set?")),
-    Row("folder of checkouts empty", ["torch", "status", "--source-dir", ""], 2, ("--source-dir", "the path is empty")),
-    Row("torch folder empty", pinned("--pytorch-dir", ""), 2, ("--pytorch-dir", "the path is empty")),
-    Row("patch folder empty", checkout("--patch-dir", ""), 2, ("--patch-dir", "the path is empty")),
-    Row("folder a loop", checkout(at="loop/x"), 10, ("/loop is not a folder", "--checkout-dir"), lambda box: (box / "loop").symlink_to("loop")),
-    Row("folder dangling", checkout(at="gone"), 10, ("/gone is not a folder",), lambda box: (box / "gone").symlink_to("no/where")),
-    Row("folder with a long name", checkout(at="n" * 300), 2, ("File name too long", "choose another path")),
-    Row("folder of a bare repository", checkout(at="bare"), 10, ("/bare is not empty and not a git checkout",), lambda box: box.git("", "init", "-q", "--bare", "bare")),
-    Row("folder of a repository just made", checkout(at="tree"), 10, ("is no clone of ",), lambda box: box.git("", "init", "-q", "tree")),
-    Row("worktree of something else", again(), 10, ("is no clone of ",), worktree),
-    Row("pointer to nowhere", again(), 10, ("not a git repository: /no/where", DAMAGED), lambda box: box.write("tree/.git", "gitdir: /no/where\n")),
-    Row("name of git's own folder", ["torch", "checkout", "--repo-name", ".git"], 2, ("'.git' is not the name of a folder",)),
-    Row("hipify where nothing is", ["torch", "hipify", "--checkout-dir", "."], 10, ("is not a git checkout", "--checkout-dir")),
-    Row("hipify of another project", ["torch", "hipify", "--checkout-dir", "tree"], 10, ("has no tools/amd_build/build_amd.py", "is this the right folder?"), worktree),
+    Row("folder empty", checkout(at=""), 2),
+    Row("folder of checkouts empty", ["torch", "status", "--source-dir", ""], 2),
+    Row("torch folder empty", pinned("--pytorch-dir", ""), 2),
+    Row("patch folder empty", checkout("--patch-dir", ""), 2),
+    Row("folder a loop", checkout(at="loop/x"), 10, lambda box: (box / "loop").symlink_to("loop")),
+    Row("folder dangling", checkout(at="gone"), 10, lambda box: (box / "gone").symlink_to("no/where")),
+    Row("folder with a long name", checkout(at="n" * 300), 2),
+    Row("folder of a bare repository", checkout(at="bare"), 10, lambda box: box.git("", "init", "-q", "--bare", "bare")),
+    Row("folder of a repository just made", checkout(at="tree"), 10, lambda box: box.git("", "init", "-q", "tree")),
+    Row("worktree of something else", again(), 10, worktree),
+    Row("pointer to nowhere", again(), 10, lambda box: box.write("tree/.git", "gitdir: /no/where\n")),
+    Row("name of git's own folder", ["torch", "checkout", "--repo-name", ".git"], 2),
+    Row("hipify where nothing is", ["torch", "hipify", "--checkout-dir", "."], 10),
+    Row("hipify of another project", ["torch", "hipify", "--checkout-dir", "tree"], 10, worktree),
 ]  # fmt: skip
 NUMBERS = [
-    Row("depth below nothing", checkout("--depth", "-1"), 2, ("'--depth': -1 is not in the range",)),
-    Row("depth a word", checkout("--depth", "x"), 2, ("'--depth': 'x' is not a valid integer",)),
-    Row("depth too deep", checkout("--depth", "2147483648"), 2, ("'--depth': 2147483648 is not in the range",)),
-    Row("jobs none", checkout("--jobs", "0"), 2, ("'--jobs': 0 is not in the range",)),
-    Row("line unknown", checkout("--line", "2.99"), 2, ("there is no release line '2.99'; did you mean 2.9?", "known lines")),
-    Row("line by its branch", ["all", "lines", "release/2.9"], 2, ("there is no release line 'release/2.9'; did you mean 2.9?",)),
-    Row("line empty", ["all", "lines", ""], 2, ("there is no release line ''", "known lines: 2.6")),
-    Row("two forms of lines", ["all", "lines", "--json", "--markdown"], 2, ("--json and --markdown exclude each other",)),
-    Row("two lines", ["all", "lines", "2.9", "2.8"], 2, ("unexpected extra argument (2.8)",)),
+    Row("depth below nothing", checkout("--depth", "-1"), 2),
+    Row("depth a word", checkout("--depth", "x"), 2),
+    Row("depth too deep", checkout("--depth", "2147483648"), 2),
+    Row("jobs none", checkout("--jobs", "0"), 2),
+    Row("line unknown", checkout("--line", "2.99"), 2),
+    Row("line by its branch", ["all", "lines", "release/2.9"], 2),
+    Row("line empty", ["all", "lines", ""], 2),
+    Row("two forms of lines", ["all", "lines", "--json", "--markdown"], 2),
+    Row("two lines", ["all", "lines", "2.9", "2.8"], 2),
 ]  # fmt: skip
 SERVERS = [
-    Row("nobody listens", checkout("--retries", "0", origin="http://127.0.0.1:9/x.git"), 10, ("Failed to connect to 127.0.0.1 port 9", "check --origin and the network")),
-    Row("retries below nothing", checkout("--retries", "-1"), 2, ("'--retries': -1 is not in the range",)),
-    Row("timeout nothing", checkout("--timeout", "0"), 2, ("'--timeout': 0 is not in the range",)),
-    Row("timeout of ages", checkout("--timeout", "99999999999"), 2, ("'--timeout': 99999999999 is not in the range",)),
-    Row("mirrors nowhere", checkout("--mirror-dir", ""), 2, ("--mirror-dir is empty", "name a folder")),
-    Row("mirrors a file", checkout("--mirror-dir", "note"), 2, ("/note is not a folder",), lambda box: box.write("note", "x")),
-    Row("mirrors below a file", checkout("--mirror-dir", "note/x"), 2, ("Not a directory", "choose another path"), lambda box: box.write("note", "x")),
-    Row("mirrors and no origin", checkout("--mirror-dir", "mirrors", origin="no/where"), 10, ("does not appear to be a git repository", "A mirror never answers for a branch")),
+    Row("nobody listens", checkout("--retries", "0", origin="http://127.0.0.1:9/x.git"), 10),
+    Row("retries below nothing", checkout("--retries", "-1"), 2),
+    Row("timeout nothing", checkout("--timeout", "0"), 2),
+    Row("timeout of ages", checkout("--timeout", "99999999999"), 2),
+    Row("mirrors nowhere", checkout("--mirror-dir", ""), 2),
+    Row("mirrors a file", checkout("--mirror-dir", "note"), 2, lambda box: box.write("note", "x")),
+    Row("mirrors below a file", checkout("--mirror-dir", "note/x"), 2, lambda box: box.write("note", "x")),
+    Row("mirrors and no origin", checkout("--mirror-dir", "mirrors", origin="no/where"), 10),
 ]  # fmt: skip
 LOCKS = [
-    Row("lock missing", locked(), 2, ("cannot read lock.json", "create it with `rocm-wheels lock make -o FILE`, or name another file")),
-    Row("lock nowhere", locked("--lock", ""), 2, ("--lock", "the path is empty")),
-    Row("lock a folder", locked(), 2, ("cannot read lock.json",), lambda box: (box / "lock.json").mkdir()),
-    Row("lock not UTF-8", locked(), 2, ("lock.json is not UTF-8 text",), lambda box: box.write("lock.json", b"\xff")),
-    Row("lock empty", locked(), 2, ("lock.json is empty", "make a lock with `rocm-wheels lock make -o FILE`"), lambda box: box.write("lock.json", "")),
-    Row("lock no text", locked(), 2, ("lock.json:1:1: Input should be a valid dictionary (found 'x')", "make another one with `rocm-wheels lock make -o FILE`"), lambda box: box.write("lock.json", "x")),
-    Row("lock torn", locked(), 2, ("lock.json:2:1: ", "make another one"), lambda box: box.write("lock.json", "{{\n")),
-    Row("lock of another format", locked(), 2, ("lock.json:1:2: schema_version", "make another one"), lambda box: box.write("lock.json", '{"schema_version": 99}')),
-    Row("lock of no commit", ["all", "lock", "diff", "lock.json", "lock.json"], 2, ("pytorch.commit: Field required",), lambda box: box.write("lock.json", '{"schema_version": 1, "pytorch": {"repo": "https://x.invalid/y"}}')),
-    Row("lock to be made nowhere", ["all", "lock", "--line", "2.9", "-o", "note/x"], 2, ("/note is not a folder", "choose another file"), lambda box: box.write("note", "x")),
-    Row("lock without a name", ["all", "lock", "--line", "2.9"], 2, ("no output file given", "-o FILE")),
-    Row("lock and a ref", locked("--ref", "main"), 2, ("--lock says which commits", "--ref", "leave one of them out"), lambda box: box.write("lock.json", "{{}}")),
-    Row("lock and no patches", locked("--no-patch"), 2, ("--lock says which commits", "--no-patch"), lambda box: box.write("lock.json", "{{}}")),
-    Row("no project", ["all", "checkout"], 2, ("name projects, or give --all", "projects: apex")),
-    Row("unknown project", ["all", "checkout", "torhc"], 2, ("there is no project 'torhc'; did you mean torch?", "projects: apex")),
+    Row("lock missing", locked(), 2),
+    Row("lock nowhere", locked("--lock", ""), 2),
+    Row("lock a folder", locked(), 2, lambda box: (box / "lock.json").mkdir()),
+    Row("lock not UTF-8", locked(), 2, lambda box: box.write("lock.json", b"\xff")),
+    Row("lock empty", locked(), 2, lambda box: box.write("lock.json", "")),
+    Row("lock no text", locked(), 2, lambda box: box.write("lock.json", "x")),
+    Row("lock torn", locked(), 2, lambda box: box.write("lock.json", "{{\n")),
+    Row("lock of another format", locked(), 2, lambda box: box.write("lock.json", '{"schema_version": 99}')),
+    Row("lock of no commit", ["all", "lock", "diff", "lock.json", "lock.json"], 2, lambda box: box.write("lock.json", '{"schema_version": 1, "pytorch": {"repo": "https://x.invalid/y"}}')),
+    Row("lock to be made nowhere", ["all", "lock", "--line", "2.9", "-o", "note/x"], 2, lambda box: box.write("note", "x")),
+    Row("lock without a name", ["all", "lock", "--line", "2.9"], 2),
+    Row("lock and a ref", locked("--ref", "main"), 2, lambda box: box.write("lock.json", "{{}}")),
+    Row("lock and no patches", locked("--no-patch"), 2, lambda box: box.write("lock.json", "{{}}")),
+    Row("no project", ["all", "checkout"], 2),
+    Row("unknown project", ["all", "checkout", "torhc"], 2),
 ]  # fmt: skip
 PINS = [
-    Row("row short", pinned(), 2, ("torch/related_commits:2: a row has 6 fields", "this one has 3: 'a|b|c'", "correct the row"), related(row() + "a|b|c\n")),
-    Row("row endless", pinned(), 2, ("torch/related_commits:1: a row has 6 fields", "xxx…'"), related("x" * 100000)),
-    Row("row of a branch", pinned(), 2, ("related_commits:1: the commit of torchaudio must be 40 hex digits, not 'main'",), related(row(commit="main"))),
-    Row("rows that disagree", pinned(), 2, (f"related_commits:2: torchaudio is {TWO} of ", f"but {ONE} of ", "make the rows of a project agree"), related(row() + row(commit=TWO))),
-    Row("row of an option", pinned(), 2, ("the origin of torchaudio is not a repository: '--upload-pack=x'",), related(row(origin="--upload-pack=x"))),
-    Row("row of a relative path", pinned(), 2, ("the origin of torchaudio is not a repository: '../audio'", "give a URL"), related(row(origin="../audio"))),
-    Row("row of no project", pinned(), 2, ("related_commits:1: no project is named",), related(row(project=" "))),
-    Row("rows not UTF-8", pinned(), 2, ("related_commits is not UTF-8 text", "is it a torch tree?"), related(row().encode("utf-16"))),
-    Row("rows a loop", pinned(), 2, ("cannot read torch/related_commits", "is it a torch tree?"), lambda box: [(box / "torch").mkdir(), (box / "torch/related_commits").symlink_to("related_commits")]),
-    Row("rows of others, and a pin is required", pinned("--require-related-commit"), 10, ("has no row for torchaudio (it has apex)", "check out torch first"), related(row(project="apex"))),
-    Row("pin empty", pinned(), 2, ("audio.txt: there is no commit in it", "--ref"), pin("\n# none\n")),
-    Row("pin twice", pinned(), 2, ("audio.txt:2: a second commit; line 1 has one already", "leave one"), pin(f"{ONE}\n{TWO}\n")),
-    Row("pin not UTF-8", pinned(), 2, ("audio.txt is not UTF-8 text",), pin(b"\xff\xfe")),
-    Row("pin a folder", pinned(), 2, ("cannot read torch/.github/ci_commit_pins/audio.txt",), lambda box: (box / "torch/.github/ci_commit_pins/audio.txt").mkdir(parents=True)),
-    Row("version of torch missing", pinned("--line", "2.9"), 2, ("there is no torch/version.txt", "--line 2.9 first"), related(row())),
-    Row("version of torch two", pinned("--line", "2.9"), 2, (r"version.txt: '2.9.0\n2.8' is not a version", "such as 2.9.0"), version("2.9.0\n2.8\n")),
-    Row("version of torch empty", pinned("--line", "2.9"), 2, ("version.txt is empty", "such as 2.9.0"), version("")),
-    Row("version of another torch", pinned("--line", "2.9"), 10, ("torch is torch 2.8.0a0: its pins are not those of release line 2.9", "--line 2.9 first"), version("2.8.0a0\n")),
-    Row("torch folder a file", pinned(), 2, ("--pytorch-dir torch is not a folder", "check out torch first"), lambda box: box.write("torch", "x")),
-    Row("triton without a torch", pinned(by="triton"), 10, ("triton must be pinned, and there is no torch/", "check out torch first"), lambda box: (box / "torch").mkdir()),
+    Row("row short", pinned(), 2, related(row() + "a|b|c\n")),
+    Row("row endless", pinned(), 2, related("x" * 100000)),
+    Row("row of a branch", pinned(), 2, related(row(commit="main"))),
+    Row("rows that disagree", pinned(), 2, related(row() + row(commit=TWO))),
+    Row("row of an option", pinned(), 2, related(row(origin="--upload-pack=x"))),
+    Row("row of a relative path", pinned(), 2, related(row(origin="../audio"))),
+    Row("row of no project", pinned(), 2, related(row(project=" "))),
+    Row("rows not UTF-8", pinned(), 2, related(row().encode("utf-16"))),
+    Row("rows a loop", pinned(), 2, lambda box: [(box / "torch").mkdir(), (box / "torch/related_commits").symlink_to("related_commits")]),
+    Row("rows of others, and a pin is required", pinned("--require-related-commit"), 10, related(row(project="apex"))),
+    Row("pin empty", pinned(), 2, pin("\n# none\n")),
+    Row("pin twice", pinned(), 2, pin(f"{ONE}\n{TWO}\n")),
+    Row("pin not UTF-8", pinned(), 2, pin(b"\xff\xfe")),
+    Row("pin a folder", pinned(), 2, lambda box: (box / "torch/.github/ci_commit_pins/audio.txt").mkdir(parents=True)),
+    Row("version of torch missing", pinned("--line", "2.9"), 2, related(row())),
+    Row("version of torch two", pinned("--line", "2.9"), 2, version("2.9.0\n2.8\n")),
+    Row("version of torch empty", pinned("--line", "2.9"), 2, version("")),
+    Row("version of another torch", pinned("--line", "2.9"), 10, version("2.8.0a0\n")),
+    Row("torch folder a file", pinned(), 2, lambda box: box.write("torch", "x")),
+    Row("triton without a torch", pinned(by="triton"), 10, lambda box: (box / "torch").mkdir()),
 ]  # fmt: skip
 GIT = [
-    Row("no git", checkout(), 10, ("there is no git that can be started", NO_GIT), env={"PATH": "/no/where"}),
-    Row("no PATH", ["torch", "status", "--checkout-dir", "tree"], 10, ("there is no git that can be started", NO_GIT), Box.tree, {"PATH": ""}),
-    Row("git too old", checkout(), 10, ("git 2.10 is too old: 2.28 is needed", NO_GIT), fake_git('echo "git version 2.10.0"')),
-    Row("git too old for a tree", ["torch", "hipify", "--checkout-dir", "tree"], 10, ("git 2.27 is too old",), lambda box: [box.tree(), fake_git('echo "git version 2.27.9"')(box)]),
-    Row("git that says nothing", again(), 10, ("`git version` says ''", NO_GIT), lambda box: [box.tree(), fake_git("exit 0")(box)]),
-    Row("git that dies", checkout(), 10, ("git was killed by signal 9", NO_GIT), fake_git("kill -9 $$")),
-    Row("git's configuration broken", checkout(), 10, ("bad config line 1 in file",), lambda box: box.write("home/.gitconfig", "[broken\n")),
+    Row("no git", checkout(), 10, env={"PATH": "/no/where"}),
+    Row("no PATH", ["torch", "status", "--checkout-dir", "tree"], 10, Box.tree, {"PATH": ""}),
+    Row("git too old", checkout(), 10, fake_git('echo "git version 2.10.0"')),
+    Row("git too old for a tree", ["torch", "hipify", "--checkout-dir", "tree"], 10, lambda box: [box.tree(), fake_git('echo "git version 2.27.9"')(box)]),
+    Row("git that says nothing", again(), 10, lambda box: [box.tree(), fake_git("exit 0")(box)]),
+    Row("git that dies", checkout(), 10, fake_git("kill -9 $$")),
+    Row("git's configuration broken", checkout(), 10, lambda box: box.write("home/.gitconfig", "[broken\n")),
 ]  # fmt: skip
 TREES = [
-    Row("merge", again(), 10, ("`git merge` is under way in ", "`git merge --continue` or `--abort`"), begun("merge", "one")),
-    Row("rebase put right", again(), 10, ("`git rebase` is under way in ",), rebase_to_edit),
-    Row("hipify in a rebase", ["torch", "hipify", "--checkout-dir", "tree"], 10, ("`git rebase` is under way",), rebase_to_edit),
-    Row("save-patches in a rebase", ["torch", "save-patches", "--checkout-dir", "tree", *SET], 10, ("`git rebase` is under way",), rebase_to_edit),
-    Row("cherry-pick", again(), 10, ("`git cherry-pick` is under way",), begun("cherry-pick", "one")),
-    Row("revert", again(), 10, ("`git revert` is under way",), begun("revert", "one~1")),
-    Row("am", again(), 10, ("`git am` is under way",), patch_that_stopped),
-    Row("bisect", again(), 10, ("`git bisect` is under way", "`git bisect reset`"), bisecting),
-    Row("git at work", again(), 10, ("another git is at work in ", "index.lock", "wait for it to end"), broken(".git/index.lock", b"")),
-    Row("git at work in a submodule", again(), 10, (f"{MIDDLE}/index.lock",), broken(f"{MIDDLE}/index.lock", b"")),
-    Row("index damaged", again(), 10, ("index file smaller than expected", DAMAGED), broken(".git/index", b"x")),
-    Row("HEAD damaged", again(), 10, ("not a git repository", DAMAGED), broken(".git/HEAD", b"x")),
-    Row("HEAD gone, status", ["torch", "status", "--checkout-dir", "tree"], 10, ("not a git repository", DAMAGED), broken(".git/HEAD", None)),
-    Row("configuration damaged", again(), 10, ("bad config line 1", "correct git's configuration"), broken(".git/config", b"[x\n")),
-    Row("object damaged", again(), 10, ("is corrupt", DAMAGED), broken_tree_object),
-    Row("object damaged, status", ["torch", "status", "--checkout-dir", "tree"], 10, ("is corrupt", DAMAGED), broken_tree_object),
-    Row("state torn", again(), 10, (f"{STATE} cannot be understood", "remove that file"), broken(STATE, b'{"format": 1')),
-    Row("state not UTF-8", ["torch", "status", "--checkout-dir", "tree"], 10, (f"{STATE} cannot be understood",), broken(STATE, b"\xff")),
-    Row("state of another kind", again(), 10, (f"{STATE} cannot be understood",), broken(STATE, b'{"format": 1, "left": {}, "generated": [1], "origin": "", "ref": "", "upstream": ""}')),
-    Row("state of another format, hipify", ["torch", "hipify", "--checkout-dir", "tree"], 10, (f"{STATE} cannot be understood",), broken(STATE, b'{"format": 99}')),
+    Row("merge", again(), 10, begun("merge", "one")),
+    Row("rebase put right", again(), 10, rebase_to_edit),
+    Row("hipify in a rebase", ["torch", "hipify", "--checkout-dir", "tree"], 10, rebase_to_edit),
+    Row("save-patches in a rebase", ["torch", "save-patches", "--checkout-dir", "tree", *SET], 10, rebase_to_edit),
+    Row("cherry-pick", again(), 10, begun("cherry-pick", "one")),
+    Row("revert", again(), 10, begun("revert", "one~1")),
+    Row("am", again(), 10, patch_that_stopped),
+    Row("bisect", again(), 10, bisecting),
+    Row("git at work", again(), 10, broken(".git/index.lock", b"")),
+    Row("git at work in a submodule", again(), 10, broken(f"{MIDDLE}/index.lock", b"")),
+    Row("index damaged", again(), 10, broken(".git/index", b"x")),
+    Row("HEAD damaged", again(), 10, broken(".git/HEAD", b"x")),
+    Row("HEAD gone, status", ["torch", "status", "--checkout-dir", "tree"], 10, broken(".git/HEAD", None)),
+    Row("configuration damaged", again(), 10, broken(".git/config", b"[x\n")),
+    Row("object damaged", again(), 10, broken_tree_object),
+    Row("object damaged, status", ["torch", "status", "--checkout-dir", "tree"], 10, broken_tree_object),
+    Row("state torn", again(), 10, broken(STATE, b'{"format": 1')),
+    Row("state not UTF-8", ["torch", "status", "--checkout-dir", "tree"], 10, broken(STATE, b"\xff")),
+    Row("state of another kind", again(), 10, broken(STATE, b'{"format": 1, "left": {}, "generated": [1], "origin": "", "ref": "", "upstream": ""}')),
+    Row("state of another format, hipify", ["torch", "hipify", "--checkout-dir", "tree"], 10, broken(STATE, b'{"format": 99}')),
 ]  # fmt: skip
 PATCHES = [
-    Row("no patches and a set", checkout("--no-patch", *SET), 2, ("--no-patch and --patchset contradict each other",)),
-    Row("patch folder a file", checkout("--patch-dir", "note"), 2, ("--patch-dir note is not a folder",), lambda box: box.write("note", "x")),
-    Row("patch outside", checkout(*SET), 2, ("main/0001-x.patch is neither in base/ nor in hipified/",), patched("0001-x.patch")),
-    Row("patch no patch", checkout(*SET), 2, ("x.txt would not be applied",), patched("base/x.txt")),
-    Row("patch dangling", checkout(*SET), 2, ("base/x.patch cannot be read", "remove it from the set"), lambda box: [patched("base/README")(box), (box / "sets/pytorch/main/base/x.patch").symlink_to("gone")]),
-    Row("patch of nonsense", again(*SET), 10, ("base/x.patch has no author and date", "save-patches"), lambda box: [box.tree(), patched("base/x.patch", "nonsense\n")(box)]),
-    Row("patches and no submodules", checkout(*SET, "--no-submodules"), 10, ("has patches for submodules (third_party/middle)", "--no-submodules"), patched("base/third_party/middle/x.patch")),
-    Row("patches on hipify without a commit", checkout(*SET, "--no-commit-hipify"), 10, ("which go on top of the commit that hipify makes",), patched("hipified/x.patch")),
-    Row("patches to nowhere", ["torch", "save-patches", "--checkout-dir", "tree", "--patch-dir", "note", "--patchset", "x"], 2, ("Not a directory (note/pytorch/x/", "choose another path"), lambda box: [box.tree(), box.write("note", "x"), box.write("tree/y", "y"), box.git("tree", "add", "y"), box.git("tree", "commit", "-qm", "y")]),
+    Row("no patches and a set", checkout("--no-patch", *SET), 2),
+    Row("patch folder a file", checkout("--patch-dir", "note"), 2, lambda box: box.write("note", "x")),
+    Row("patch outside", checkout(*SET), 2, patched("0001-x.patch")),
+    Row("patch no patch", checkout(*SET), 2, patched("base/x.txt")),
+    Row("patch dangling", checkout(*SET), 2, lambda box: [patched("base/README")(box), (box / "sets/pytorch/main/base/x.patch").symlink_to("gone")]),
+    Row("patch of nonsense", again(*SET), 10, lambda box: [box.tree(), patched("base/x.patch", "nonsense\n")(box)]),
+    Row("patches and no submodules", checkout(*SET, "--no-submodules"), 10, patched("base/third_party/middle/x.patch")),
+    Row("patches on hipify without a commit", checkout(*SET, "--no-commit-hipify"), 10, patched("hipified/x.patch")),
+    Row("patches to nowhere", ["torch", "save-patches", "--checkout-dir", "tree", "--patch-dir", "note", "--patchset", "x"], 2, lambda box: [box.tree(), box.write("note", "x"), box.write("tree/y", "y"), box.git("tree", "add", "y"), box.git("tree", "commit", "-qm", "y")]),
 ]  # fmt: skip
 TABLE = [*REFS, *ORIGINS, *FOLDERS, *NUMBERS, *SERVERS, *LOCKS, *PINS, *GIT, *TREES, *PATCHES]
-
-
-@pytest.fixture(scope="module")
-def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
-    folder = tmp_path_factory.mktemp("upstream")
-    return make_upstream(folder / "repositories", isolated_environment(folder / "home"))
 
 
 @pytest.fixture(scope="module")
@@ -401,12 +395,11 @@ def test_wrong_input(
     code = run_command(DOORS[line[0]](), line[1:])
     shown = "".join(capsys.readouterr())
     assert code == row.code, shown
-    for part in row.said:
-        assert part in shown, shown
+    require_good_failure(row.what, shown)
     assert len(re.findall("^(error|Error): ", shown, re.MULTILINE)) == 1, shown
-    assert "\ntip: " in shown or "\nTry '" in shown, shown
-    assert "Traceback" not in shown
     assert box.everything() == before
+    places = {"BOX": str(box.folder), "UPSTREAM": str(box.upstream.folder)}
+    require_entries("sources", {f"# {row.what}": generalize(shown, code, places)})
 
 
 def test_the_table_is_long_enough() -> None:

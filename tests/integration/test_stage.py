@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from tempfile import mkdtemp
 
 import pytest
 import s3_servers
-from faulty_store import FaultyStore, Killed
-from release_world import FAMILY, NOW, ROCM, World, links_of, rocm_wheel
-from staged import small_plan, stage
-from uv import find_uv_bin
+from faulty_store import FaultyStore
+from our_pip import PIP, UV
+from release_world import NOW, ROCM, World, rocm_wheel
+from staged import LATER, killed_again_and_again, require_whole, small_plan, stage, visible
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.core import FolderStore, FsspecStore, ReleaseError, Store, capture_output
+from rocm_wheels.core import FolderStore, FsspecStore, ReleaseError, capture_output
 from rocm_wheels.index import add_wheels, serve_folder
-from rocm_wheels.release import SetDocument, StagePlan, list_set_ids, load_layout, read_set, stage_set
-
-LAYOUT = load_layout()
-LATER = "2026-11-22T12:00:00Z"
+from rocm_wheels.release import StagePlan, stage_set
 
 
 @pytest.fixture(scope="module")
@@ -44,31 +38,6 @@ def plan(world: World) -> StagePlan:
 @pytest.fixture(scope="module")
 def small(world: World) -> StagePlan:
     return small_plan(world)
-
-
-def visible(store: Store) -> list[str]:
-    return list(list_set_ids(store, FAMILY, layout=LAYOUT))
-
-
-def require_whole(store: Store, plan: StagePlan) -> SetDocument:
-    """Require that a set is there to the last byte, its links included."""
-    document = read_set(store, FAMILY, plan.document.id, layout=LAYOUT)
-    for file in document.files:
-        page = f"{plan.index}{file.project}/"
-        links = links_of(store.read(f"{page}index.json").content)
-        for suffix, digest in (("", file.sha256), (".metadata", file.metadata_sha256)):
-            path = _joined(page, links[file.name] + suffix)
-            assert hashlib.sha256(store.read(path).content).hexdigest() == digest
-    lock = store.read(f"{plan.paths.set_folder(document.id)}/sources.lock.json").content
-    assert plan.locks == {"sources.lock.json": lock}
-    return document
-
-
-def _joined(page: str, link: str) -> str:
-    parts = page.rstrip("/").split("/")
-    while link.startswith("../"):
-        link, parts = link[3:], parts[:-1]
-    return "/".join([*parts, link.replace("%2B", "+")])
 
 
 def test_what_is_staged_is_there_and_nothing_is_sent_twice(
@@ -109,11 +78,6 @@ def test_what_is_staged_is_there_and_nothing_is_sent_twice(
 def alone(folder: Path) -> dict[str, str]:
     """Return an environment of which nothing is anybody's."""
     return {"PATH": "/usr/bin:/bin", "HOME": str(folder), "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
-
-
-QUICK = ["--disable-pip-version-check", "--no-cache-dir", "--no-compile", "--ignore-installed"]
-PIP = [sys.executable, "-m", "pip", "install", *QUICK]
-UV = [find_uv_bin(), "pip", "install", "--no-cache", "--no-config", "--python", sys.executable]
 
 
 @pytest.mark.parametrize("tool", ["pip", "uv"])
@@ -244,42 +208,6 @@ def test_every_write_may_fail(plan: StagePlan, tmp_path: Path) -> None:
         assert {one.path: one.size for one in store.listing("")} == expected
 
 
-class Killed1(FaultyStore):
-    """A store whose process ends after its first write that is new."""
-
-    def _write(self, what: str, work: Callable[[], str], path: str) -> str:
-        super()._write(what, work, path)
-        self.done.append(path)
-        self._end()
-
-    def __init__(self, inner: Store) -> None:
-        super().__init__(inner)
-        self.done: list[str] = []
-
-
-def killed_again_and_again(store: Store, plan: StagePlan) -> Iterator[list[str]]:
-    """Kill each run one write further on, and look after each; the last one is not killed.
-
-    So each write is the last one of some run, and each run carries on from what the one before has left.
-    """
-    clean, done = FolderStore(Path(mkdtemp())), list[str]()
-    stage(clean, plan)
-    expected = {one.path: one.size for one in clean.listing("")}
-    shutil.rmtree(clean.folder)
-    document = plan.paths.set_document(plan.document.id)
-    while len(done) < len(expected):
-        one = Killed1(store)
-        with pytest.raises(Killed):
-            stage(one, plan, LATER if done else NOW)
-        done += one.done
-        assert visible(store) == [plan.document.id] * (document in done)
-        yield done
-    assert set(done) == set(expected)
-    assert not stage(store, plan, LATER).new
-    assert require_whole(store, plan).created == NOW
-    assert {one.path: one.size for one in store.listing("")} == expected
-
-
 def test_every_write_to_s3_may_be_the_last_one(small: StagePlan) -> None:
     assert len(list(killed_again_and_again(s3_servers.a_store(), small))) >= 10  # two at a time are one
 
@@ -374,8 +302,8 @@ sys.path[:0] = {path!r}
 from pathlib import Path
 from faulty_store import FaultyStore
 from release_world import World
-from rocm_wheels.core.store_folder import FolderStore
-from rocm_wheels.core.store_fsspec import FsspecStore
+from rocm_wheels.core import FolderStore
+from rocm_wheels.core import FsspecStore
 from staged import small_plan, stage
 os.fsync = lambda _: None
 world = World(Path({world!r}))

@@ -5,44 +5,30 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from patch_trees import DEEP, MIDDLE, Patched
-from source_trees import Upstream, content, isolated_environment, make_upstream
-from warm_python import warm_python
+from source_trees import DEEP, MIDDLE, Tree, Upstream, content
 
 from rocm_wheels.core import SourceError
 from rocm_wheels.models import load_project
 from rocm_wheels.sources import hipify_changes, hipify_checkout, identify_tree
 
-CLONE = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="module")
-def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
-    folder = tmp_path_factory.mktemp("upstream")
-    return make_upstream(folder / "repositories", isolated_environment(folder / "home"))
-
 
 @pytest.fixture
-def tree(upstream: Upstream, tmp_path: Path) -> Patched:
-    return Patched(upstream, tmp_path / "tree", tmp_path / "patches/pytorch/main")
+def tree(upstream: Upstream, tmp_path: Path) -> Tree:
+    return Tree(upstream, tmp_path / "tree", tmp_path / "patches/pytorch/main")
 
 
-def door(tree: Patched, *arguments: str) -> tuple[int, str, str]:
+def door(tree: Tree, *arguments: str) -> tuple[int, str, str]:
     """Start torch's door on the tree; return exit code, stdout, stderr."""
-    command = [*warm_python(), str(CLONE / "repos/pytorch_torch_repo.py"), arguments[0]]
-    command += ["--checkout-dir", str(tree.directory), *arguments[1:]]
-    done = subprocess.run(
-        command, cwd=tree.directory.parent, env=tree.upstream.env, capture_output=True, text=True, check=False
-    )
-    return done.returncode, done.stdout, done.stderr
+    words = (arguments[0], "--checkout-dir", tree.directory, *arguments[1:])
+    ended = tree.upstream.script(tree.directory.parent, "pytorch_torch_repo.py", *words)
+    return ended.code, ended.out, ended.err
 
 
-def test_own_commits_below_another_hipify_are_no_patches(tree: Patched) -> None:
+def test_own_commits_below_another_hipify_are_no_patches(tree: Tree) -> None:
     tree.checkout(patch=False)
     tree.commit("Mine", {"plain.txt": "one\ntwo\n", "e.cu": "cuda e\n"})
     tree.commit("Mine again", {"plain.txt": "three\n"})
@@ -60,7 +46,7 @@ def test_own_commits_below_another_hipify_are_no_patches(tree: Patched) -> None:
     assert (root.added, root.removed) == (4, 3)  # each commit for itself
 
 
-def test_from_upstream_to_changed(tree: Patched) -> None:
+def test_from_upstream_to_changed(tree: Tree) -> None:
     tree.checkout(hipify=False, patch=False)
     assert tree.status().labels == ("upstream",)
     tree.commit("Base", {"a.cu": "cuda base\n"})
@@ -96,14 +82,14 @@ def test_from_upstream_to_changed(tree: Patched) -> None:
 
 
 def test_uncommitted_hipify_is_ours_and_a_foreign_clone_has_tags_at_most(
-    tree: Patched, upstream: Upstream, tmp_path: Path
+    tree: Tree, upstream: Upstream, tmp_path: Path
 ) -> None:
     tree.checkout(commit_hipify=False, patch=False)
     assert (tree.status().labels, tree.status().hipify) == (("hipified",), "uncommitted")
     (tree.directory / "hip/a.hip").write_text("mine\n")
     assert tree.status().repositories[0].files == (("modified", "hip/a.hip"),)
     upstream.git(tmp_path, "clone", "-q", upstream.url, "clone")
-    clone = Patched(upstream, tmp_path / "clone", tree.folder)
+    clone = Tree(upstream, tmp_path / "clone", tree.patch_set)
     assert clone.status().labels == ("upstream",)
     clone.git("tag", "THEROCK_UPSTREAM_DIFFBASE")
     clone.commit("DO NOT SUBMIT: HIPIFY", {"hip/x": "x"})
@@ -113,7 +99,7 @@ def test_uncommitted_hipify_is_ours_and_a_foreign_clone_has_tags_at_most(
     assert clone.save().written == ("hipified/0001-Mine.patch",)  # also from trees of other scripts
 
 
-def test_what_is_yours_stays_yours_when_it_is_hipified(tree: Patched) -> None:
+def test_what_is_yours_stays_yours_when_it_is_hipified(tree: Tree) -> None:
     def again(*, commit: bool) -> None:
         recipe, python = load_project("pytorch"), Path(sys.executable)
         hipify_checkout(recipe, tree.directory, commit=commit, env=tree.env, python=python)
@@ -135,10 +121,10 @@ def test_what_is_yours_stays_yours_when_it_is_hipified(tree: Patched) -> None:
     assert tree.git("branch", "--list", "kept-*") != ""
 
 
-def test_a_tree_is_hipified_by_what_lies_in_it(tree: Patched) -> None:
-    head = tree.checkout(patch=False)
+def test_a_tree_is_hipified_by_what_lies_in_it(tree: Tree) -> None:
+    head = tree.checkout(patch=False).head
     tree.git("switch", "-q", "--detach", "THEROCK_UPSTREAM_DIFFBASE")
-    assert (tree.status().labels, tree.status().hipify) == (("upstream",), "no")
+    assert (tree.status().labels, tree.status().hipify) == (("not hipified",), "no")
     tree.git("switch", "-q", "--detach", head)
     assert (tree.status().labels, tree.status().changed_since_hipify) == (("hipified",), False)
     (tree.directory / "a.cu").write_text("cuda mine\n")
@@ -151,11 +137,40 @@ def test_a_tree_is_hipified_by_what_lies_in_it(tree: Patched) -> None:
     }
     status = tree.status()
     assert (status.labels, status.changed_since_hipify) == (("hipified", "changed"), False)
-    # both are changes of whoever edits: they go into one commit
-    assert status.repositories[0].files == (("modified", "a.cu"), ("modified", "hip/a.hip"))
+    assert status.repositories[0].files == (("modified", "a.cu"),)
+    assert (status.repositories[0].added, status.repositories[0].removed) == (1, 1)
 
 
-def test_interrupted(tree: Patched) -> None:
+def test_what_hipify_makes_of_your_edits_is_not_yours(tree: Tree) -> None:
+    def build() -> None:
+        env, python = tree.upstream.env, Path(sys.executable)
+        hipify_changes(load_project("pytorch"), tree.directory, env=env, python=python)
+
+    tree.checkout(patch=False)
+    (tree.directory / "a.cu").write_text("cuda mine\n")
+    (tree.directory / "new.cu").write_text("cuda new\n")
+    build()
+    with pytest.raises(SourceError, match=r"not committed: a\.cu, new\.cu$"):
+        tree.save()
+    tree.git("add", "a.cu", "new.cu")
+    tree.git("commit", "-q", "-m", "Mine")
+    assert "hip/new.hip" in tree.git("status", "--porcelain", "-uall")
+    assert tree.save().written == ("hipified/0001-Mine.patch",)
+    (patch,) = tree.patches().values()
+    assert b"new.cu" in patch
+    assert b".hip" not in patch
+    (tree.directory / "hip/a.hip").write_text("hip by hand\n")
+    assert tree.status().repositories[0].files == (("modified", "hip/a.hip"),)
+    with pytest.raises(SourceError, match="changes of yours"):
+        tree.checkout(patch=False)
+    tree.git("checkout", "-q", "--force", "--detach", "THEROCK_UPSTREAM_DIFFBASE")
+    assert "not hipified" in tree.status().labels  # though new.hip is there, which git does not know
+    assert tree.checkout(patch=False)
+    assert tree.git("status", "--porcelain", "--ignore-submodules=none") == ""
+    assert not (tree.directory / "hip/new.hip").exists()
+
+
+def test_interrupted(tree: Tree) -> None:
     tree.checkout(hipify=False, patch=False)
     (tree.directory / "fail-hipify").write_text("x")
     tree.commit("Fails", {})
@@ -169,15 +184,15 @@ def test_interrupted(tree: Patched) -> None:
         tree.save()
 
 
-def test_a_submodule_that_went_and_came_back(tree: Patched, upstream: Upstream) -> None:
+def test_a_submodule_that_went_and_came_back(tree: Tree, upstream: Upstream) -> None:
     upstream.git("root", "checkout", "-q", "-B", "without", "main")
     upstream.git("root", "rm", "-q", "-f", MIDDLE)
     upstream.commit("root", "without submodule")
     upstream.git("root", "checkout", "-q", "main")
     tree.checkout(patch=False)
     before = tree.everything()
-    tree.folder = tree.folder.parent / "bad"
-    patch = tree.folder / "hipified/x.patch"
+    tree.patch_set = tree.patch_set.parent / "bad"
+    patch = tree.patch_set / "hipified/x.patch"
     patch.parent.mkdir(parents=True)
     mail = "From: A <a@b.c>\nDate: Sat, 21 Nov 2026 11:25:01 +0000\nSubject: x\n\n---\n"
     patch.write_text(f"{mail}diff --git a/n b/n\n--- a/n\n+++ b/n\n@@ -1 +1 @@\n-a\n+b\n")
@@ -186,8 +201,8 @@ def test_a_submodule_that_went_and_came_back(tree: Patched, upstream: Upstream) 
     assert tree.everything() == before
 
 
-def test_doors(tree: Patched, upstream: Upstream) -> None:
-    sets = tree.folder.parent.parent
+def test_doors(tree: Tree, upstream: Upstream) -> None:
+    sets = tree.patch_set.parent.parent
     sets.mkdir()
     given = ("--patch-dir", str(sets))
     origin = ("--origin", upstream.url, "--ref", "main")
@@ -217,30 +232,8 @@ def test_doors(tree: Patched, upstream: Upstream) -> None:
     assert (code, "1 hipified patches applied" in said) == (0, True), said
 
 
-WRONG: list[tuple[str, list[str], int, str]] = [
-    ("checkout", ["--no-patch", "--patchset", "2.9"], 2, "contradict each other"),
-    ("checkout", ["--patch-dir", "nowhere"], 2, "--patch-dir nowhere is not a folder"),
-    ("checkout", ["--patchset", "nope", "--patch-dir", "."], 2, "has no patch set 'nope'"),
-    ("checkout", ["--patchset", "../pytorch", "--patch-dir", "."], 2, "has no patch set '../pytorch'"),
-    ("checkout", ["--patchset", "", "--patch-dir", "."], 2, "has no patch set ''"),
-    ("save-patches", ["--patch-dir", "."], 10, "is not a git checkout"),
-    ("status", [], 10, "is not a git checkout"),
-    ("status", ["--patchset", "x"], 2, "No such option"),
-]
-
-
-@pytest.mark.parametrize("row", WRONG)
-def test_wrong_options(tree: Patched, row: tuple[str, list[str], int, str]) -> None:
-    command, arguments, code, said = row
-    if command == "checkout":
-        arguments = [*arguments, "--origin", tree.upstream.url, "--ref", "main"]
-    got, _, err = door(tree, command, *arguments)
-    assert (got, said in err) == (code, True), err
-    assert not tree.directory.exists()
-
-
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "-x", "new\nline"])
-def test_names_that_no_set_can_have(tree: Patched, name: str) -> None:
+def test_names_that_no_set_can_have(tree: Tree, name: str) -> None:
     tree.checkout(patch=False)
     code, _, err = door(
         tree, "save-patches", "--patch-dir", os.fspath(tree.directory.parent), f"--patchset={name}"

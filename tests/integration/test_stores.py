@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 import s3_servers
+from flaky_server import serve_requests
+from store_promises import require_promises, require_source_is_held, send_and_copy_in_parts
 
 from rocm_wheels.core import (
     AlreadyInStoreError,
     ChangedInStoreError,
     FolderStore,
     FsspecStore,
-    NotInStoreError,
     ReleaseError,
     RocmWheelsError,
     S3Client,
@@ -47,42 +48,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 def test_every_store_keeps_the_same_promises(store: Store, tmp_path: Path) -> None:
-    first = store.create("v2/f/a+1.json", b"one")
-    head = store.head("v2/f/a+1.json")
-    assert (store.read("v2/f/a+1.json").content, store.read("v2/f/a+1.json").tag) == (b"one", first)
-    assert head is not None and (head.size, head.tag) == (3, first)
-    with pytest.raises(AlreadyInStoreError):
-        store.create("v2/f/a+1.json", b"one")
-    second = store.replace("v2/f/a+1.json", b"two", first)
-    for tag in (first, None):
-        with pytest.raises(ChangedInStoreError):
-            store.replace("v2/f/a+1.json", b"six", tag)
-    with pytest.raises(ChangedInStoreError):
-        store.replace("v2/f/other.json", b"six", second)
-    assert store.replace("v2/f/new.json", b"new", None) == store.read("v2/f/new.json").tag
-    for work in (store.read, store.digest, lambda path: store.copy(path, "c")):
-        with pytest.raises(NotInStoreError):
-            work("v2/f/missing")
-    with pytest.raises(NotInStoreError):
-        store.fetch("v2/f/missing", tmp_path / "none")
-    store.copy("v2/f/a+1.json", "w/b")
-    with pytest.raises(AlreadyInStoreError):
-        store.copy("v2/f/new.json", "w/b")
-    assert store.read("w/b").content == b"two"
-    assert store.digest("w/b") == hashlib.sha256(b"two").hexdigest()
-    store.fetch("w/b", tmp_path / "new" / "fetched")
-    assert [one.name for one in (tmp_path / "new").iterdir()] == ["fetched"]
-    with pytest.raises(ReleaseError, match="has other bytes than when it was looked at"):
-        store.create("w/c", tmp_path / "new" / "fetched", sha256="0" * 64)
-    assert store.head("w/c") is None
-    listed = {one.path: (one.size, one.tag) for one in store.listing("v2")}
-    assert listed["v2/f/a+1.json"] == (3, second)
-    assert list(listed) == ["v2/f/a+1.json", "v2/f/new.json"]
-    assert [one.path for one in store.listing("")][-1] == "w/b"
-    assert (store.folders(""), store.folders("v2"), store.folders("v3")) == (["v2", "w"], ["f"], [])
-    store.remove("w/b")
-    store.remove("w/b")
-    assert store.head("w/b") is None
+    require_promises(store, tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["folder", "s3"])
@@ -120,25 +86,6 @@ def test_a_large_file_goes_in_parts_and_comes_whole(tmp_path: Path, monkeypatch:
     send_and_copy_in_parts(s3_servers.a_store(), tmp_path, monkeypatch)
 
 
-def send_and_copy_in_parts(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a file of 11 MiB go in parts of 5, as small as S3 takes them."""
-    path = tmp_path / "big"
-    monkeypatch.setattr(store_s3, "PART_SIZE", 5 << 20)
-    monkeypatch.setattr(store_s3, "_COPIED_PART_SIZE", 5 << 20)
-    path.write_bytes(bytes(range(256)) * (11 << 12))  # 11 MiB
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    store.create("big", path)
-    store.copy("big", "copied")
-    for name in ("big", "copied"):
-        head = store.head(name)
-        assert head is not None and (head.size, head.sha256, head.tag[-3:-1]) == (11 << 20, digest, "-3")
-        assert store.digest(name) == digest
-    with pytest.raises(AlreadyInStoreError):
-        store.create("big", path)
-    store.fetch("copied", tmp_path / "back")
-    assert (tmp_path / "back").read_bytes() == path.read_bytes()
-
-
 def test_a_large_file_that_changes_while_it_is_sent_is_never_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,22 +120,6 @@ def test_a_copy_whose_source_is_exchanged_meanwhile_is_not_said_to_be_there() ->
 
 def test_a_copy_is_of_what_was_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     require_source_is_held(s3_servers.a_store(), monkeypatch)
-
-
-def require_source_is_held(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exchange the source just before the copy, of which the server thinks nothing."""
-    tag, ask = store.create("a", b"old"), store._client.call
-
-    def exchanged(operation: str, **words: Any) -> Any:
-        if operation == "copy_object":
-            monkeypatch.undo()
-            store.replace("a", b"new", tag)
-        return ask(operation, **words)
-
-    monkeypatch.setattr(store._client, "call", exchanged)
-    with pytest.raises(ReleaseError, match=r"where/a changed while it was copied"):
-        store.copy("a", "b")
-    assert store.head("b") is None
 
 
 def test_listings_of_many_pages_hold_the_files_of_a_store_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -443,7 +374,7 @@ def test_a_store_that_can_only_be_read_says_so(tmp_path: Path) -> None:
     (tmp_path / "v2" / "f").mkdir(parents=True)
     (tmp_path / "v2" / "f" / "a.json").write_bytes(b"{}")
     handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
-    with s3_servers.quiet_server(handler) as url:
+    with serve_requests(handler) as url:
         store = open_store(url, {})
         assert (store.folders("v2"), store.read("v2/f/a.json").content) == (["f"], b"{}")
         assert [(one.path, one.size) for one in store.listing("")] == [("v2/f/a.json", 2)]

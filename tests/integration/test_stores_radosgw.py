@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 import s3_servers
-import test_stage
-import test_stores
 from release_world import FAMILY, World
+from staged import killed_again_and_again
+from store_promises import require_promises, require_source_is_held, send_and_copy_in_parts
 
 from rocm_wheels.core import AlreadyInStoreError, ReleaseError, S3Store, find_broken_promise
 from rocm_wheels.release import load_layout, read_set
@@ -120,8 +120,8 @@ def test_it_keeps_the_promises_of_a_store(
     store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert find_broken_promise(store) is None
-    test_stores.test_every_store_keeps_the_same_promises(store, tmp_path)
-    test_stores.send_and_copy_in_parts(store, tmp_path, monkeypatch)
+    require_promises(store, tmp_path)
+    send_and_copy_in_parts(store, tmp_path, monkeypatch)
 
 
 def test_it_knows_who_may_write(gateway: str) -> None:
@@ -150,7 +150,7 @@ def test_of_many_writers_one_is_told_that_it_won(store: S3Store) -> None:
 
 def test_sets_are_staged_whatever_write_was_the_last(store: S3Store, tmp_path: Path) -> None:
     plan = World(tmp_path).plan()
-    for _ in test_stage.killed_again_and_again(store, plan):
+    for _ in killed_again_and_again(store, plan):
         assert next(store.listing("")).path.startswith("v2-staging/")
     found = read_set(store, FAMILY, plan.document.id, layout=load_layout())
     assert all(
@@ -159,4 +159,4 @@ def test_sets_are_staged_whatever_write_was_the_last(store: S3Store, tmp_path: P
 
 
 def test_a_copy_is_of_what_was_looked_at(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    test_stores.require_source_is_held(store, monkeypatch)
+    require_source_is_held(store, monkeypatch)

@@ -64,7 +64,8 @@ def test_json_holds_every_wheel_also_one_that_cannot_be_read(
     assert len({report["when"] for report in reports}) == 1
     assert reports[0]["targets"] == ["gfx1100", "gfx942"]
     assert "not a readable wheel" in reports[1]["unreadable"]
-    assert {*reports[2]["ran"], *reports[2]["skipped"]} == {*(check.name for check in CHECKS), "import"}
+    named = {*reports[2]["ran"], *reports[2]["skipped"]}
+    assert named == {check.name for check in CHECKS} - {"exceptions"}
     assert "1 of 3 wheels failed" in told.err
 
 
@@ -78,36 +79,7 @@ def test_an_interpreter_imports_the_wheel(tmp_path: Path, capfd: pytest.CaptureF
     assert "| ImportError: no libtriton" in told
 
 
-WRONG = [
-    ([], "no wheels were named"),
-    (["{wheel}", "--gfx", "gfx9999"], "gfx9999 is no GPU target or family"),
-    (["{wheel}", "--gfx", ""], "--gfx names no GPU target"),
-    (["{wheel}", "--project", "pytorhc"], "there is no project pytorhc; did you mean pytorch?"),
-    (["{wheel}", "--python", "/no/such/python"], "'/no/such/python' does not exist"),
-    (["{folder}/torch-1.0-py3-none-any.whl"], "does not exist"),
-    (["{folder}/notes.txt"], "notes.txt is not the name of a wheel"),
-    (["{folder}/numpy-1.0-py3-none-any.whl"], "no recipe builds numpy"),
-    (["{wheel}", "{folder}/numpy-1.0-py3-none-any.whl"], "no recipe builds numpy"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "said"), WRONG)
-def test_wrong_input_leaves_with_2(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], arguments: list[str], said: str
-) -> None:
-    wheel = torch_draft().write(tmp_path)
-    (tmp_path / "notes.txt").write_text("")
-    (tmp_path / "numpy-1.0-py3-none-any.whl").write_bytes(b"")
-    filled = [argument.format(wheel=wheel, folder=tmp_path) for argument in arguments]
-    before = sorted(tmp_path.iterdir())
-    assert verify(*filled) == 2
-    told = capfd.readouterr()
-    assert said in told.err
-    assert told.out == ""
-    assert sorted(tmp_path.iterdir()) == before
-
-
 def test_the_checks_can_be_listed(capfd: pytest.CaptureFixture[str]) -> None:
     assert verify("--list-checks") == 0
     lines = capfd.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == [*(check.name for check in CHECKS), "import"]
+    assert [line.split()[0] for line in lines] == [check.name for check in CHECKS]

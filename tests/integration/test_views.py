@@ -9,16 +9,17 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 import s3_servers
-from faulty_store import FaultyStore, Killed
+from faulty_store import FaultyStore, Killed, Watched
+from our_pip import PIP, UV
 from release_world import FAMILY, NOW, ROCM, TARGET, World, rocm_wheel
-from test_stage import PIP, UV, stage
+from staged import stage
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from judged_sets import policy, said
@@ -51,20 +52,6 @@ MOMENT = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 ALL = ["triton", "torch", "torchvision"]
 NEEDED = {"triton": f"3.5.0+rocm{ROCM}", "rocm": ROCM}
 _point, _unpoint = point_link, remove_link
-
-
-class Watched(FaultyStore):
-    """A store that tells the second write of a file from the first; a guest comes before the one ``at``."""
-
-    guest: Callable[[], object] | None = None
-
-    def _write(self, what: str, work: Callable[[], str], path: str) -> str:
-        again = sum(one.split(" again")[0] == what for one in self.writes)
-        named = f"{what} again {again}" if again else what
-        if self.guest is not None and named == self.at:
-            guest, self.guest = self.guest, None
-            guest()
-        return super()._write(named, work, path)
 
 
 @pytest.fixture(autouse=True)

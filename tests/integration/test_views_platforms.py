@@ -15,12 +15,11 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
-from faulty_store import FaultyStore, Killed
+from faulty_store import FaultyStore, Killed, Watched
 from judged_sets import policy
 from nights import FAMILY, GPUS, TAGS, Night, hours_ago, know
+from our_pip import PIP, UV
 from release_world import NOW, rocm_wheel
-from test_stage import PIP, UV
-from test_views import Watched
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
@@ -104,6 +103,7 @@ class Shop:
             "--dry-run",
         ]
         env = {"PATH": "/usr/bin:/bin", "HOME": str(self.folder), "NO_PROXY": "*", "no_proxy": "*"}
+        env["PIP_CONFIG_FILE"] = os.devnull  # a machine's constraints are not those of the test
         wanted = list(projects or ("torch", "torchvision"))
         if tool == "pip":
             more = ["--platform", PLATFORMS[platform], "--only-binary", ":all:", "--quiet", "--report", "-"]

@@ -54,6 +54,7 @@ def install(installer: str, wheel: Path, to: Path) -> Path:
         words = [uv_program(), "pip", "install", "-q", "--python", str(python)]
     else:
         words = [*PIP, "--python", str(python), "install", "-q", "--disable-pip-version-check"]
+        words.append("--no-compile")
     subprocess.run([*words, "--no-index", "--no-deps", str(wheel)], check=True)
     return next(to.glob("lib/python*/site-packages"))
 

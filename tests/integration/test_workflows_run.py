@@ -324,6 +324,8 @@ def test_our_own_tests(night: Night) -> None:
 # what cannot succeed without a GPU, and what no run here gets to because of that
 _OF_SET = "release-set.yml"
 NOT_HERE = {
+    (_OF_SET, "stage", "split into host and device wheels"): "test_build_packaging runs `set package`",
+    (_OF_SET, "stage", "put ROCm into torch"): "as the one before",
     (_OF_SET, "test", "whether torch starts, and sees a GPU"): "no family that asks for it has machines",
     (_OF_SET, "test", "smoke tests"): "ran, and said that there is no GPU",
     (_OF_SET, "tests", "rocm-wheels"): "a job that tests nothing without smoke tests that passed",

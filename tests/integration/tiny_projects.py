@@ -23,14 +23,14 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import library
+from programs import Ended
+from source_trees import CLONE, commit_files
 from warm_python import warm_python
 
 from rocm_wheels.core import get_project_home
 from rocm_wheels.demo import make_artifacts
 from rocm_wheels.pipeline import RecordedRun, list_run_ids, read_run
 
-CLONE = Path(__file__).resolve().parents[2]
-GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false"]
 TAG = f"cp{sys.version_info[0]}{sys.version_info[1]}"
 TARGET = "gfx942"
 PROJECTS = ("triton", "pytorch", "pytorch_audio")
@@ -101,15 +101,6 @@ if __name__ == "__main__":
 PYPROJECT = '[build-system]\nrequires = []\nbuild-backend = "setup"\nbackend-path = ["."]\n'
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-
 @dataclass
 class World:
     """Trees of tiny projects, ROCm packages, and a work directory in which ROCm is installed."""
@@ -178,8 +169,9 @@ class World:
         wait_until(lambda: call in (self.place / "calls").read_text().splitlines(), self.place / "calls")
 
     def wheels(self) -> dict[str, str]:
-        """Return the output: every file's name and digest."""
-        files = [path for path in self.output.rglob("*") if path.is_file()] if self.output.exists() else []
+        """Return the output: every file's name and digest. Statements are left out: they say when."""
+        paths = self.output.rglob("*") if self.output.exists() else []
+        files = [path for path in paths if path.is_file() and not path.name.endswith(".intoto.json")]
         return {
             path.relative_to(self.output).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
             for path in files
@@ -187,7 +179,7 @@ class World:
 
     def reset(self) -> None:
         """Forget all that was done, but for the environments: what is installed there counts no more."""
-        for name in ("runs", "steps", "fresh", "trees", "rejected"):
+        for name in ("runs", "steps", "built", "fresh", "trees", "rejected"):
             shutil.rmtree(self.work / name, ignore_errors=True)
         (self.work / "collected.json").unlink(missing_ok=True)
         for record in self.work.glob("environments/*/rocm-wheels-installed.json"):
@@ -270,13 +262,7 @@ def make_tree(tree: Path, project: str) -> None:
         files["pyproject.toml"] = PYPROJECT
         files["libtorch_hip.so"] = library(TARGET, run_path="$ORIGIN")
         files["torch/README"] = ""
-    for name, content in files.items():
-        path = tree / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    dates = {"GIT_AUTHOR_DATE": "2026-01-01T00:00:00Z", "GIT_COMMITTER_DATE": "2026-01-01T00:00:00Z"}
-    for command in (["init", "-q"], ["add", "-f", "."], ["commit", "-q", "-m", project]):
-        subprocess.run([*GIT, *command], cwd=tree, env={**os.environ, **dates}, check=True)
+    commit_files(tree, files, project)
 
 
 _made: list[World] = []  # modules share one: each has this fixture of its own

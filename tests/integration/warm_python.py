@@ -1,29 +1,32 @@
 """A Python that has imported rocm-wheels already: commands of tests start in a fifth of the time.
 
 ``[*warm_python(), "-m", "rocm_wheels", …]`` is for the caller what ``[sys.executable, …]`` is: a process with
-the caller's environment, folder and files. What begins there is a few lines (``main``), which hand all of it
-to a process that imports everything once and forks for each command. A command that its caller kills is
-killed. What differs is how processes are called and numbered: tests that look for processes, or kill them,
-start Python itself.
+the caller's environment, folder and files. What begins there is a small program (``warm_client.c``), which
+hands all of it to a process that imports everything once and forks for each command. A command that its
+caller kills is killed. What differs is how processes are called and numbered: tests that look for processes,
+or kill them, start Python itself.
 """
 
 from __future__ import annotations
 
-import _socket  # this file is also what begins in place of a command, and socket takes 5 ms
 import os
+import subprocess
 import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-    from typing import NoReturn
+    import socket
 
 COUNT = 8  # bytes of a number on the line
 FILES = 3  # stdin, stdout, stderr
 STEPS = "--steps"
+CLIENT: list[str] = []  # the small program, once it is compiled
 STARTED: list[tuple[object, list[str]]] = []  # what serves this process, and the words
 SCRIPTS: list[tuple[object, list[str]]] = []  # the same of each script that was made to begin so
+ENDED: list[int] = []  # in a command that has ended: its exit code
 
 
 def warm_python(*, steps: bool = False) -> list[str]:
@@ -39,77 +42,56 @@ def warm_python(*, steps: bool = False) -> list[str]:
 
 
 def warm_script(script: Path) -> None:
-    """Have the script of an environment's rocm-wheels begin in a warm Python of that environment."""
-    import shlex
+    """Have the script of an environment's rocm-wheels begin in a warm Python of that environment.
 
+    Beside it is then ``warm-python``, which is that Python.
+    """
     if sys.platform == "linux" and not script.read_text(encoding="utf-8").startswith("#!/bin/sh\n"):
         SCRIPTS.append(start_server(str(script.with_name("python"))))
-        begin = shlex.join([*SCRIPTS[-1][1], "-m", "rocm_wheels"])
-        script.write_text(f'#!/bin/sh\nexec {begin} "$@"\n', encoding="utf-8")
+        begin = [*SCRIPTS[-1][1], STEPS]
+        write_script(script, [*begin, "-m", "rocm_wheels"])
+        write_script(script.with_name("warm-python"), begin)
+
+
+def write_script(script: Path, words: list[str]) -> None:
+    """Write a program that is these words, and those that it is called with."""
+    import shlex
+
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
+    script.chmod(0o755)
 
 
 def start_server(python: str) -> tuple[object, list[str]]:
     """Start what serves commands of a Python; return it, and the words that stand for that Python."""
-    import subprocess
-    import tempfile
+    import atexit
+    import shutil
 
+    if not CLIENT:
+        folder = tempfile.mkdtemp(prefix="warm-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        CLIENT.append(folder + "/client")
+        source = str(Path(__file__).with_name("warm_client.c"))
+        subprocess.run(["cc", "-O1", "-o", CLIENT[0], source], check=True)
     place = tempfile.mkdtemp(prefix="warm-") + "/socket"
-    words = [python, __file__, "--serve", place]
+    words = [python, __file__, place, CLIENT[0]]
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     server = subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert server.stdout is not None
     assert server.stdout.readline() == b"ready\n"
-    return server, [python, "-I", "-S", __file__, place]
-
-
-# -- in place of a command ----------------------------------------------------------------------------------
-
-
-def main(place: str, words: list[str]) -> None:
-    """Have the server fork, pass on signals, and end as the command ended."""
-    import signal
-
-    line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
-    line.connect(place)
-    env = [name + b"=" + value for name, value in os.environb.items()]
-    parts = [os.getcwdb(), str(len(words)).encode(), *map(os.fsencode, words), *env]  # noqa: PTH109
-    message = b"\0".join(parts)
-    files = b"".join(number.to_bytes(4, sys.byteorder) for number in range(FILES))
-    first = len(message).to_bytes(COUNT, "big")
-    line.sendmsg([first], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, files)])
-    line.sendall(message)
-    pid = int.from_bytes(receive(line, COUNT), "big")
-    if not pid:
-        os.execv(sys.executable, [sys.executable, *(word for word in words if word != STEPS)])
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda got, _frame: os.kill(pid, got))
-    status = int.from_bytes(receive(line, COUNT), "big")
-    if os.WIFSIGNALED(status):
-        if os.WTERMSIG(status) != signal.SIGKILL:
-            signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
-        os.kill(os.getpid(), os.WTERMSIG(status))
-    os._exit(os.WEXITSTATUS(status))
-
-
-def receive(line: _socket.socket, size: int) -> bytes:
-    """Read so many bytes; the other side is gone when there are fewer."""
-    got = b""
-    while len(got) < size:
-        more = line.recv(size - len(got))
-        if not more:
-            raise SystemExit("the warm Python is gone")
-        got += more
-    return got
+    return server, [CLIENT[0], place, python]
 
 
 # -- the server ---------------------------------------------------------------------------------------------
 
 READ_AT_START = ("LANG", "LC_", "PYTHON")
 HARMLESS = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}
+HARMLESS |= {"PYTHON", "PYTHONS"}  # of our workflows: no Python reads them
 
 
-def serve(place: str) -> None:
+def serve(place: str, client: str) -> None:
     """Import all, then fork for each command, until the process that started this is gone."""
+    import atexit
+    import contextlib
     import gc
     import importlib
     import pkgutil
@@ -117,8 +99,8 @@ def serve(place: str) -> None:
     import shutil
     import signal
     import socket
-    from pathlib import Path
 
+    atexit.register(_end)  # first, so that it is called last
     import rocm_wheels
 
     for module in pkgutil.walk_packages(rocm_wheels.__path__, "rocm_wheels."):
@@ -127,7 +109,9 @@ def serve(place: str) -> None:
     sys.path.pop(0)  # where this file is
     gc.collect()
     gc.freeze()
-    own = _read_at_start(os.environb)
+    first = dict(part.split(b"=", 1) for part in Path("/proc/self/environ").read_bytes().split(b"\0")[:-1])
+    own = _read_at_start(first)
+    set_by_python = {name: value for name, value in os.environb.items() if name not in first}  # LC_CTYPE
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(place)
     listener.listen(16)
@@ -146,6 +130,7 @@ def serve(place: str) -> None:
         for key, _ in sources.select():
             if key.fileobj == 0:
                 shutil.rmtree(Path(place).parent)
+                shutil.rmtree(Path(client).parent, ignore_errors=True)  # all servers end at once
                 os._exit(0)
             elif key.fileobj is awake:
                 awake.recv(4096)
@@ -155,7 +140,15 @@ def serve(place: str) -> None:
             else:
                 line, _ = listener.accept()
                 size, files, _, _ = socket.recv_fds(line, COUNT, FILES)
-                parts = receive(line, int.from_bytes(size, "big")).split(b"\0")
+                try:
+                    parts = receive(line, int.from_bytes(size, "big")).split(b"\0")
+                    if len(size) < COUNT:
+                        raise EOFError
+                except (EOFError, OSError):  # who asked was killed before it had said what for
+                    line.close()
+                    for file in files:
+                        os.close(file)
+                    continue
                 count = 2 + int(parts[1])
                 env = dict(part.split(b"=", 1) for part in parts[count:])
                 pid = os.fork() if _read_at_start(env) == own else None
@@ -164,14 +157,15 @@ def serve(place: str) -> None:
                     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                     signal.signal(signal.SIGINT, interrupted)
                     sources.close()
-                    _take(files, parts[0], env)
-                    _run([os.fsdecode(word) for word in parts[2:count]], place)
+                    _take(files, parts[0], {**set_by_python, **env})
+                    _run([os.fsdecode(word) for word in parts[2:count]], [client, place, sys.executable])
                 for file in files:
                     os.close(file)
-                line.send((pid or 0).to_bytes(COUNT, "big"))
                 if pid:
                     lines[pid] = line
                     sources.register(line, selectors.EVENT_READ, pid)
+                with contextlib.suppress(OSError):  # it was killed: its end of the line tells, too
+                    line.send((pid or 0).to_bytes(COUNT, "big"))
         while lines:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if not pid:
@@ -179,13 +173,23 @@ def serve(place: str) -> None:
             with lines.pop(pid) as line:
                 if line in sources.get_map():
                     sources.unregister(line)
-                    line.send(status.to_bytes(COUNT, "big"))
+                    with contextlib.suppress(OSError):
+                        line.send(status.to_bytes(COUNT, "big"))
+
+
+def receive(line: socket.socket, size: int) -> bytes:
+    """Read so many bytes; the other side is gone when there are fewer."""
+    got = b""
+    while len(got) < size:
+        more = line.recv(size - len(got))
+        if not more:
+            raise EOFError("who asked for a command is gone")
+        got += more
+    return got
 
 
 def _read_at_start(env: Mapping[bytes, bytes]) -> set[tuple[str, str]]:
     """Return what Python reads when it starts: a command with other things than the server is not for it."""
-    from pathlib import Path
-
     import rocm_wheels
 
     own = Path(rocm_wheels.__file__).parent
@@ -214,17 +218,37 @@ def _take(files: list[int], folder: bytes, env: Mapping[bytes, bytes]) -> None:
         setattr(sys, f"__{name}__", new)
 
 
-def _run(words: list[str], place: str) -> NoReturn:
+def _run(words: list[str], python: list[str]) -> NoReturn:
     """Run ``-m MODULE …``, ``-c CODE …`` or ``SCRIPT …`` as Python does, and end."""
-    import runpy
-    from pathlib import Path
-
     from rocm_wheels.pipeline import run_step
 
     if words[0] == STEPS:
         words = words[1:]
-        begin = [sys.executable, "-I", "-S", __file__, place, "-m", "rocm_wheels"]
+        begin = [*python, "-m", "rocm_wheels"]
         run_step.get_own_command = lambda: begin
+    try:
+        _run_words(words)
+        sys.exit()
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            ENDED.append(end.code or 0)
+        raise
+
+
+def _end() -> None:
+    """End the process when Python has done all that it promises to do at the end.
+
+    It would then take everything apart: every module, 60 ms, most of them for copies of the server's pages.
+    """
+    if ENDED:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(ENDED[0] & 0xFF)
+
+
+def _run_words(words: list[str]) -> None:
+    import runpy
+
     how = words.pop(0) if words[0] in ("-c", "-m") else ""
     first = Path(words[0]).absolute().parent if not how else Path.cwd()
     places = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -236,11 +260,7 @@ def _run(words: list[str], place: str) -> NoReturn:
         runpy.run_module(words[0], run_name="__main__", alter_sys=True)
     else:
         runpy.run_path(words[0], run_name="__main__")
-    sys.exit()
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--serve":
-        serve(sys.argv[2])
-    else:
-        main(sys.argv[1], sys.argv[2:])
+    serve(*sys.argv[1:])

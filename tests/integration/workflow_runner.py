@@ -29,6 +29,16 @@ _OF_JOB = {
 }
 _OF_STEP = {"name", "id", "if", "env", "run", "uses", "with", "continue-on-error", "timeout-minutes"}
 _SHELL = {"run": {"shell": "bash"}}
+# python3 of a machine that is warm: the scripts of the clone begin in the warm Python of its environment
+_PYTHON = """\
+#!/bin/sh
+PATH="${PATH#*:}"
+case "$(command -v python3) $1" in
+*/quickstart.py) ;;
+*/.venv/bin/python3\\ build_tools/*) exec .venv/bin/warm-python "$@" ;;
+esac
+exec python3 "$@"
+"""
 
 
 @dataclass
@@ -217,7 +227,7 @@ class Runner:
         script.write_text(step["run"] + "\n", encoding="utf-8")
         env = {
             **self.env,
-            "PATH": os.pathsep.join([*at.paths, self.env["PATH"]]),
+            "PATH": os.pathsep.join([*self._programs(), *at.paths, self.env["PATH"]]),
             "GITHUB_ACTIONS": "true",
             "GITHUB_ACTOR": "somebody",
             "GITHUB_WORKSPACE": str(at.workspace),
@@ -237,6 +247,16 @@ class Runner:
         if at.services.warm and "quickstart.py setup" in step["run"]:
             warm_script(at.workspace / ".venv" / "bin" / "rocm-wheels")
         return ended.stdout
+
+    def _programs(self) -> list[str]:
+        if not self.services.warm:
+            return []
+        python = self.services.folder / "programs" / "python3"
+        if not python.exists():
+            python.parent.mkdir(parents=True)
+            python.write_text(_PYTHON, encoding="utf-8")
+            python.chmod(0o755)
+        return [str(python.parent)]
 
     def _github(self, workspace: Path | None) -> dict[str, Any]:
         said = {

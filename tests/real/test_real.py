@@ -115,7 +115,7 @@ def configured(chain: Chain, sdk: Path, hipified: Path) -> Path:
     chain.run(f"{door} plan {chain.build_words()} --output-dir {INSIDE}/work/dist -o {INSIDE}/work/plan.json")
     plan = json.loads((INSIDE / "work/plan.json").read_text())
     for step in plan["steps"]:
-        if not step["id"].startswith("build-"):
+        if not step["id"].startswith(("build-", "repair-")):
             chain.run(f"{door} run-step {step['id']} --plan {INSIDE}/work/plan.json")
     return hipified / "build"
 

@@ -16,9 +16,11 @@ SRAMECC = {"": 0x400, "-": 0x800, "+": 0xC00}
 
 
 def code_object(
-    processor: str | int, *, xnack: str = "", sramecc: str = "", size: int = 256, abi: int = 2
+    processor: str | int, *, xnack: str = "", sramecc: str = "", size: int = 256, abi: int | None = None
 ) -> bytes:
-    """An AMDGPU ELF header with that processor (or number), and filler."""
+    """An AMDGPU ELF header with that processor (or number), and filler; generic ones are of version 6."""
+    if abi is None:
+        abi = 4 if str(processor).endswith("-generic") else 2
     number = processor if isinstance(processor, int) else MACH[processor]
     flags = number | (XNACK[xnack] | SRAMECC[sramecc] if abi >= 2 else 0)
     ident = b"\x7fELF\x02\x01\x01\x40" + bytes([abi]) + bytes(7)

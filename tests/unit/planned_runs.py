@@ -9,6 +9,7 @@ from typing import Any
 from rocm_wheels.core import MachineResources
 from rocm_wheels.models import load_project, sort_projects
 from rocm_wheels.pipeline import (
+    PACKAGING_KINDS,
     DoneStep,
     Facts,
     History,
@@ -127,8 +128,10 @@ def _did(step: Step, graph: StepGraph, facts: Facts) -> DoneStep:
         known = {"packages": {name: {"numpy": "2.0 digest"} for name in NAMES}}
     if step.kind == "probe-targets":
         known = {"faults": dict.fromkeys(inputs["targets"].split(","))}
-    if step.kind in ("build", "variant"):
-        folders = graph.output_folders(step, facts.request.output)
+    if step.kind == "build" or step.kind in PACKAGING_KINDS:
+        folders: Sequence[Path] = [facts.workspace.built_wheels / step.id]
+        if step.delivers:
+            folders = graph.output_folders(step, facts.request.output)
         outputs = [
             OutputFile(str(folder / f"{step.id}.whl"), 1, 1, f"sha-of-{step.id}") for folder in folders
         ]

@@ -324,6 +324,18 @@ def test_machines_that_build_share_builds_and_not_cells() -> None:
     assert set(labels) == {"a", "b"} and abs(labels.count("a") - labels.count("b")) <= 1
 
 
+def test_sets_are_packaged_as_the_trigger_or_somebody_says() -> None:
+    table = with_text("    about: every night\n", "    about: every night\n    packaging: split\n")
+    chosen = MatrixSelection(lines=("2.13",), layout="multi-arch")
+    assert {cell.packaging for cell in plan_matrix(table, chosen).built} == {"split"}
+    assert plan_matrix(table, replace(chosen, packaging="fat")).packaging == "fat"
+    matrix = plan_matrix(TABLE, chosen)
+    assert matrix.packaging == "multi-arch"
+    assert {row["packaging"] for row in make_rows(list(matrix.built), PRICES, "sets")} == {"multi-arch"}
+    with pytest.raises(UsageError, match="the layout is multi-arch"):
+        plan_matrix(TABLE, replace(chosen, packaging="per-family"))
+
+
 def test_the_layout_is_that_of_the_trigger_unless_somebody_says_another() -> None:
     table = with_text("    about: every night\n", "    about: every night\n    layout: multi-arch\n")
     for chosen, staged in ((None, {"multi-arch"}), ("per-family", None)):
@@ -394,9 +406,9 @@ def test_rows_share_cells_out() -> None:
     assert sum(row["cells"] for row in families.values()) == len(cells)
     assert {name for name, row in families.items() if row["tested"]} == {row["family"] for row in tested}
     # what an artifact is made of: each wheel in one
-    made = ["wheels/apex-*.whl", "wheels/torch-*.whl", "wheels/torchvision-*.whl"]
+    made = ["wheels/apex-*.whl*", "wheels/torch-*.whl*", "wheels/torchvision-*.whl*"]
     assert all(sorted(row["wheels"].split()) == made for row in (*first, *others))
-    assert {row["wheels"] for row in make_rows(cells, PRICES, "companions")} == {"wheels/torchaudio-*.whl"}
+    assert {row["wheels"] for row in make_rows(cells, PRICES, "companions")} == {"wheels/torchaudio-*.whl*"}
     assert {row["shared"] for row in others} == {row["name"] for row in make_rows(cells, PRICES, "pythons")}
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
 
+import rocm_wheels
 from rocm_wheels.cli.build import production
 from rocm_wheels.cli.checkout import make_recipe_group
 from rocm_wheels.cli.command import CONCEPTS, Command, Group, Option
@@ -47,7 +50,7 @@ def list_shown_options(command: click.Command) -> list[Option]:
 
 def test_top_level_is_one_screen_in_headings() -> None:
     names = [name for rows in SECTIONS.values() for name in rows]
-    assert len(names) == len(set(names)) <= 30
+    assert len(names) == len(set(names)) <= 31
     assert not set(names) & set(ALIASES)
 
 
@@ -112,6 +115,33 @@ def test_examples_of_the_help_can_be_parsed(words: str) -> None:
             match shlex.split(part.partition(" > ")[0].partition(" >> ")[0]):
                 case ["rocm-wheels", *rest]:
                     parse_words(cli, rest)
+
+
+OLDER = {alias.partition("/")[0] for concept in CONCEPTS.values() for alias in concept.aliases} - {
+    name for command in TREE.values() for option in list_shown_options(command) for name in option.opts
+}
+
+
+def list_message_texts(module: Path) -> Iterator[str]:
+    """Yield the literals of what a module prints or raises, and of the tips of it."""
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+            if name.endswith("Error") or name in ("log_note", "log_warning"):
+                for part in ast.walk(node):
+                    if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                        yield part.value
+
+
+def test_messages_and_help_name_options_as_they_are_shown() -> None:
+    package = Path(rocm_wheels.__file__).parent
+    texts = {words: command.help or "" for words, command in TREE.items()}
+    for module in sorted(package.rglob("*.py")):
+        texts[str(module.relative_to(package))] = "\n".join(list_message_texts(module))
+    older = {
+        place: set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) & OLDER for place, text in texts.items()
+    }
+    assert {place: options for place, options in older.items() if options} == {}
 
 
 def parse_words(command: click.Command, words: list[str]) -> None:

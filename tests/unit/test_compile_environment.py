@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from build_requests import BARE, FULL, VERSION, request
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rocm_wheels.compile import (
-    BuildRequest,
     CompilerCache,
-    SdkTree,
     compose_environment,
     find_compiler_cache,
     find_windows_libraries,
@@ -25,18 +24,7 @@ from rocm_wheels.compile import (
 from rocm_wheels.core import BuildError, DataError, RocmWheelsError, SdkError, UsageError
 from rocm_wheels.models import Platform, load_project
 
-ROOT = Path("/sdk")
-BARE = SdkTree("7.1.0", ROOT, ROOT / "lib/cmake", ROOT / "bin")
-FULL = replace(
-    BARE,
-    sysdeps=ROOT / "lib/rocm_sysdeps",
-    clang=ROOT / "lib/llvm/bin",
-    bitcode=ROOT / "lib/llvm/amdgcn/bitcode",
-    host_math=ROOT / "lib/host-math",
-    roctracer=ROOT / "include/roctracer",
-)
 QUIET = "-Wno-error=maybe-uninitialized -Wno-error=uninitialized -Wno-error=restrict"
-VERSION = "2.9.0+rocm7.1.0"
 VARIABLE = "PYTORCH_VERSION"
 BASE = {"PATH": "/bin", "HOME": "/home/me"}
 
@@ -102,22 +90,6 @@ TRITON = {
     "TRITON_BUILD_WITH_CCACHE": "OFF",
 }
 SDK_ONLY = {"DISTUTILS_USE_SDK": "1"}
-
-
-def request(name: str, platform: Platform = "linux", **more: Any) -> BuildRequest:
-    values: dict[str, Any] = {
-        "project": load_project(name),
-        "source": Path("/src") / name,
-        "platform": platform,
-        "sdk": FULL,
-        "targets": ("gfx942", "gfx1100"),
-        "version": None if name == "triton" else VERSION,
-        "suffix": "+rocm7.1.0",
-    }
-    if name == "pytorch":
-        values |= {"flash_attention": True, "triton_requirement": "triton==3.7.0"}
-    values["against"] = {pin.project: VERSION for pin in load_project(name).build.pins}
-    return BuildRequest(**(values | more))
 
 
 GOLDEN: list[tuple[str, Platform, dict[str, str]]] = [

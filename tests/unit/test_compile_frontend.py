@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from test_compile_environment import request
+from build_requests import request
 
 from rocm_wheels.compile import (
     Preloads,

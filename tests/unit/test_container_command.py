@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from messages import refused, transcript
 
 from rocm_wheels.ci import (
     ContainerHost,
@@ -36,6 +37,9 @@ from rocm_wheels.ci import (
 )
 from rocm_wheels.core import DataError, HostError, RocmWheelsError, UsageError
 from rocm_wheels.models import PinnedImage, load_container_table, read_container_table
+
+_ = transcript  # a fixture for every test here
+MESSAGES = "containers"
 
 CLONE = Path(__file__).resolve().parents[2]
 DOCKER = Engine("docker", "docker", "28.2.2")
@@ -108,24 +112,23 @@ def test_every_part_says_why_it_is_there() -> None:
 
 
 REFUSED = [
-    (replace(DOCKER, rootless=True), ME, {"gpu": GPUS}, "rootless docker cannot hand on your groups"),
-    (replace(PODMAN, runtime="runc"), ME, {"gpu": GPUS}, "keeps your groups only with crun, and uses runc"),
+    (replace(DOCKER, rootless=True), ME, {"gpu": GPUS}),
+    (replace(PODMAN, runtime="runc"), ME, {"gpu": GPUS}),
     (
         DOCKER,
         replace(ME, selinux=True),
         {"mounts": (ContainerMount(Path("/home/ada"), Path("/home/ada")),)},
-        "SELinux would have to label all of /home/ada",
     ),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("engine", "machine", "changes", "said"), REFUSED)
+@pytest.mark.parametrize(("engine", "machine", "changes"), REFUSED)
 def test_what_an_engine_could_not_do_is_said_before(
-    engine: Engine, machine: ContainerHost, changes: dict[str, object], said: str
+    engine: Engine, machine: ContainerHost, changes: dict[str, object]
 ) -> None:
-    with pytest.raises(RocmWheelsError, match=said) as refused:
+    with refused(RocmWheelsError) as caught:
         words(engine, machine, **changes)
-    assert refused.value.tip
+    assert caught.value.tip
 
 
 NAMES = [
@@ -145,19 +148,19 @@ def test_names_of_images(text: str, allowed: bool, reference: str) -> None:
 
 
 WRONG_NAMES = [
-    ("open", "the digest of image open .* is unresolved"),
-    ("ubuntu:24.04", "image ubuntu:24.04 has no digest"),
-    ("knwon", "image knwon has no digest.*did you mean known"),
-    ("UBUNTU", "is no name of an image"),
-    ("--privileged", "is no name of an image"),
-    ("", "is no name of an image"),
-    ("ubuntu@sha256:12", "is no name of an image"),
+    "open",
+    "ubuntu:24.04",
+    "knwon",
+    "UBUNTU",
+    "--privileged",
+    "",
+    "ubuntu@sha256:12",
 ]
 
 
-@pytest.mark.parametrize(("text", "said"), WRONG_NAMES)
-def test_what_is_not_known_is_not_run(text: str, said: str) -> None:
-    with pytest.raises((DataError, UsageError), match=said) as wrong:
+@pytest.mark.parametrize("text", WRONG_NAMES)
+def test_what_is_not_known_is_not_run(text: str) -> None:
+    with refused((DataError, UsageError)) as wrong:
         choose_image(text, IMAGES, None, allow_unresolved=False)
     assert "--allow-unresolved" in f"{wrong.value.tip}" or "name@sha256" in f"{wrong.value.tip}"
 
@@ -196,7 +199,7 @@ def test_a_tag_stands_for_all_that_an_image_is_made_of(tmp_path: Path) -> None:
     copied.write_text("2")
     assert first.startswith("localhost/rocm-wheels-x:")
     assert make_image_recipe("x", known, tmp_path).reference != first
-    with pytest.raises(UsageError, match="made from a clone"):
+    with refused(UsageError):
         make_image_recipe("x", known, None)
 
 
@@ -208,7 +211,7 @@ def test_a_table_takes_no_digest_that_is_none(tmp_path: Path) -> None:
     table = tmp_path / "containers.yaml"
     row = "{about: a, image: b, digest: sha256:12, source: x, kind: documented}"
     table.write_text(f"sources: {{x: {{url: 'https://x', retrieved: 2026-01-01}}}}\nimages:\n  a: {row}\n")
-    with pytest.raises(DataError, match=r"containers.yaml:3:.*sha256:12 is no digest"):
+    with refused(DataError):
         read_container_table(table)
 
 
@@ -235,24 +238,24 @@ def test_the_repository_of_a_worktree_is_mounted_as_well(tmp_path: Path) -> None
 
 
 WRONG_MOUNTS = [
-    ("/nowhere/at/all", "there is no /nowhere/at/all"),
-    ("~nobody-of-this-name/x", "there is no home folder ~nobody-of-this-name"),
-    ("/tmp:relative", "relative is inside of the container, and no absolute path"),
-    ("/tmp:/a:/b:ro", "this is none of PATH"),
-    (":/a", "this is none of PATH"),
-    ("", "this is none of PATH"),
-    ("/tmp:/usr", "/usr of the image would be hidden"),
-    ("/tmp:/", "/ of the image would be hidden"),
-    ("/tmp:/x/../etc", "/etc of the image would be hidden"),
-    ("/tmp:/usr/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu of the image would be hidden"),
-    ("/tmp:/opt", "/opt of the image would be hidden"),
+    "/nowhere/at/all",
+    "~nobody-of-this-name/x",
+    "/tmp:relative",
+    "/tmp:/a:/b:ro",
+    ":/a",
+    "",
+    "/tmp:/usr",
+    "/tmp:/",
+    "/tmp:/x/../etc",
+    "/tmp:/usr/lib/x86_64-linux-gnu",
+    "/tmp:/opt",
 ]
 
 
-@pytest.mark.parametrize(("text", "said"), WRONG_MOUNTS)
-def test_mounts_that_cannot_be(text: str, said: str) -> None:
+@pytest.mark.parametrize("text", WRONG_MOUNTS)
+def test_mounts_that_cannot_be(text: str) -> None:
     here = Path("/home/ada/work")
-    with pytest.raises(UsageError, match=re.escape(said)):
+    with refused(UsageError):
         collect_mounts(None, here, here, parse_mounts([text]), [])
 
 
@@ -263,17 +266,14 @@ def test_of_two_mounts_at_one_place_none_is_lost(tmp_path: Path) -> None:
     given = parse_mounts([f"{tmp_path}/a/b/../b", f"{tmp_path}/a/b", f"{tmp_path}/link/../b:/x"])
     mounts = {one.inside: one.path for one in collect_mounts(None, here, here, given, [])}
     assert mounts == {here: here, tmp_path / "a/b": tmp_path / "a/b", Path("/x"): tmp_path / "a/b"}
-    for other, said in (
-        (f"{tmp_path}/a:/x", "/a would be at"),
-        (f"{tmp_path}/a/b:/x:ro", "with ro and without"),
-    ):
-        with pytest.raises(UsageError, match=f"{said}.* one place inside, /x"):
+    for other in (f"{tmp_path}/a:/x", f"{tmp_path}/a/b:/x:ro"):
+        with refused(UsageError):
             collect_mounts(None, here, here, [*given, *parse_mounts([other])], [])
 
 
 def test_a_folder_with_a_colon_cannot_be_mounted() -> None:
     here = Path("/home/ada/a:b")
-    with pytest.raises(UsageError, match="has a colon"):
+    with refused(UsageError):
         collect_mounts(None, here, here, [], [])
 
 
@@ -298,28 +298,28 @@ def test_only_named_variables_go_inside_and_no_value_from_outside(tmp_path: Path
 
 
 WRONG_VARIABLES = [
-    ("HF_TOKEN=abc", "--env HF_TOKEN=… would show a secret"),
-    ("INDEX=https://ada:hunter2@host/", "--env INDEX=… would show a secret"),
-    ("NOT_SET", "there is no such variable here"),
-    ("1A=x", "'1A' is no name of a variable"),
-    ("=x", "'' is no name of a variable"),
+    "HF_TOKEN=abc",
+    "INDEX=https://ada:hunter2@host/",
+    "NOT_SET",
+    "1A=x",
+    "=x",
 ]
 
 
-@pytest.mark.parametrize(("text", "said"), WRONG_VARIABLES)
-def test_variables_that_are_refused_do_not_show_their_value(text: str, said: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(said)) as wrong:
+@pytest.mark.parametrize("text", WRONG_VARIABLES)
+def test_variables_that_are_refused_do_not_show_their_value(text: str) -> None:
+    with refused(UsageError) as wrong:
         parse_variables([text], {})
     assert "hunter2" not in f"{wrong.value.message}{wrong.value.tip}"
 
 
 def test_devices_of_a_machine(tmp_path: Path) -> None:
-    with pytest.raises(HostError, match="no /dev/kfd"):
+    with refused(HostError):
         find_gpu_devices(tmp_path)
     (tmp_path / "dev/dri").mkdir(parents=True)
     for name in ("kfd", "dri/card0"):
         (tmp_path / "dev" / name).touch()
-    with pytest.raises(HostError, match="no render node"):
+    with refused(HostError):
         find_gpu_devices(tmp_path)
     for name in ("dri/renderD129", "dri/renderD1280", "dri/renderD128"):
         (tmp_path / "dev" / name).touch()
@@ -337,7 +337,7 @@ def test_a_line_for_a_machine_with_gpus_is_shown_where_there_are_none(
     asked = ContainerOptions(
         "therock-test", ("ls", "group-of:/dev/x"), tmp_path, tmp_path / "c", None, gpu=True
     )
-    with pytest.raises(HostError, match="no /dev/kfd"):
+    with refused(HostError):
         make_container_request(asked, ME, {}, tmp_path)
     shown = make_container_request(replace(asked, for_any_machine=True), ME, {}, tmp_path)
     line = format_pasteable_line(flatten_parts(compose_command(DOCKER, ME, shown)), asked.cache)

@@ -7,7 +7,8 @@ messages of tools are nobody's: no tool is started.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from audit_wheels import library
 from binary_writer import elf, kpack_reference
 from installed_trees import environment, install, install_torch
+from messages import take_down, transcript
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.machine import doctor_command
@@ -35,6 +37,9 @@ from rocm_wheels.hosts import (
     run_checks,
     summarize_findings,
 )
+
+_ = transcript  # a fixture for every test here
+MESSAGES = "doctor"
 
 USER = ProcessUser("ada", 1000, frozenset([1000]))
 IN_GROUP = ProcessUser("ada", 1000, frozenset([1000, 992]))
@@ -149,163 +154,175 @@ def posing(native: str, gfx: str, version: str) -> Make:
     return having(gpu(gfx, native=native), HSA_OVERRIDE_GFX_VERSION=version)
 
 
-CASES: list[tuple[str, Make, str, str, str]] = [
-    # check, machine, severity, what is said, what is to be done
+def count_rows(rows: Iterable[tuple[str, Any, str]]) -> list[str]:
+    """Return names of rows: their checks, numbered."""
+    counts = Counter[str]()
+    names = []
+    for check, *_ in rows:
+        counts[check] += 1
+        names.append(f"{check} {counts[check]}")
+    return names
+
+
+def take_down_findings(findings: Sequence[Finding]) -> None:
+    for finding in findings:
+        text = f"{finding.severity}: {finding.message}\ntip: {finding.tip}"
+        take_down(["doctor", "--checks", finding.check], 0, text)
+
+
+CASES: list[tuple[str, Make, str]] = [  # check, machine, severity; what is said is taken down
     ("driver", on(without=["sys/module/amdgpu"]),
-     "error", "the driver amdgpu is not loaded", "sudo modprobe amdgpu"),
+     "error"),
     ("driver", on({"etc/modprobe.d/no.conf": "# x\nblacklist amdgpu\n"}),
-     "warning", "blacklisted in /etc/modprobe.d/no.conf", "take the line out"),
+     "warning"),
     ("driver", on({"proc/cmdline": "modprobe.blacklist=nouveau,amdgpu"}),
-     "warning", "blacklisted in /proc/cmdline", "take the line out"),
+     "warning"),
     ("driver", on(without=["sys/bus/pci/devices/0000:03:00.0/driver"]),
-     "warning", "1002:744c at 0000:03:00.0 is taken by no driver", "dmesg"),
+     "warning"),
     ("kfd", on(refused=errno.EACCES, render=False, without=["sys/class/drm/renderD128/device/vendor"]),
-     "error", "/dev/kfd cannot be opened by ada: group render (992), mode 0660",
-     "sudo usermod -aG render,video ada"),
+     "error"),
     ("kfd", on({"etc/group": "render:x:992:bob,ada\n"}, refused=errno.EACCES),
-     "error", "was added to it after logging in", "newgrp render"),
-    ("kfd", on(refused=errno.EACCES, user=IN_GROUP), "error", "which this user is in", "getfacl /dev/kfd"),
+     "error"),
+    ("kfd", on(refused=errno.EACCES, user=IN_GROUP), "error"),
     ("kfd", on({**DOCKER, "etc/group": ""}, refused=errno.EACCES),
-     "error", "group 992 (992), mode 0660; the group has no name in this", "--group-add 992"),
+     "error"),
     ("kfd", on(DOCKER, refused=errno.EPERM),
-     "error", "the rules of this docker container forbid it", "--device /dev/kfd"),
+     "error"),
     ("kfd", on(DOCKER, without=["dev/kfd"]),
-     "error", "/dev/kfd is not in this docker container", "docker run --device /dev/kfd --device /dev/dri"),
+     "error"),
     ("kfd", on({"run/.containerenv": ""}, without=["dev/kfd"]),
-     "error", "not in this podman container", "podman run --device /dev/kfd"),
+     "error"),
     ("kfd", on({"proc/1/cgroup": "0::/kubepods/x\n"}, without=["dev/kfd"]),
-     "error", "not in this kubernetes container", "amd.com/gpu"),
+     "error"),
     ("kfd", on({".singularity.d/runscript": ""}, without=["dev/kfd"]),
-     "error", "not in this apptainer container", "apptainer exec --rocm"),
-    ("kfd", on(without=["dev/kfd"]), "error", "but there is no /dev/kfd", "dmesg"),
-    ("kfd", on(refused=errno.ENXIO), "error", "cannot be opened (ENXIO)", "dmesg"),
-    ("render", on(render=False), "error", "/dev/dri/renderD128: not there, and the kernel has it", "udevadm"),
-    ("render", on(DOCKER, render=False), "error", "/dev/dri/renderD128: not there", "--device /dev/dri"),
-    ("wsl", on({"proc/version": WSL}, without=["dev/kfd"]), "error", "WSL without /dev/dxg", "wsl --update"),
+     "error"),
+    ("kfd", on(without=["dev/kfd"]), "error"),
+    ("kfd", on(refused=errno.ENXIO), "error"),
+    ("render", on(render=False), "error"),
+    ("render", on(DOCKER, render=False), "error"),
+    ("wsl", on({"proc/version": WSL}, without=["dev/kfd"]), "error"),
     ("wsl", on({"proc/version": WSL, "dev/dxg": ""}, without=["dev/kfd"]),
-     "info", "over /dev/dxg", "HSA_ENABLE_DXG_DETECTION=1"),
-    ("shared-memory", on(DOCKER, shared_memory=64 << 20), "info", "/dev/shm has 64.0 MiB", "--ipc=host"),
-    ("iommu", having(*TWO), "warning", "2 GPUs, and the kernel was started without iommu=pt", "GRUB_CMDLINE"),
+     "info"),
+    ("shared-memory", on(DOCKER, shared_memory=64 << 20), "info"),
+    ("iommu", having(*TWO), "warning"),
     ("numa", on({"proc/sys/kernel/numa_balancing": "1\n"}, cards=TWO),
-     "info", "NUMA balancing is on", "sysctl kernel.numa_balancing=0"),
-    ("locked-memory", on(cards=TWO, locked_memory=8 << 20), "info", "may lock 8.0 MiB", "ulimit -l"),
+     "info"),
+    ("locked-memory", on(cards=TWO, locked_memory=8 << 20), "info"),
     ("caches", on(home=Path("/nowhere"), home_writable=False),
-     "warning", "/nowhere cannot be written to", "MIOPEN_USER_DB_PATH"),
+     "warning"),
     ("gpus", lambda p: subject(p, hardware=Hardware((Gpu("nvidia"),)), machine=MachineFacts("linux")),
-     "info", "no AMD GPU, but one of NVIDIA", "rocm-wheels install torch"),
+     "info"),
     ("hidden-gpus", having(gpu(visible=False, hidden_by="HIP_VISIBLE_DEVICES"), HIP_VISIBLE_DEVICES="-1"),
-     "warning", "HIP_VISIBLE_DEVICES=-1 hides AMD GPU (gfx1100): no AMD GPU is left", "unset HIP_VISIBLE"),
+     "warning"),
     ("hidden-gpus", having(gpu(), gpu("gfx942", visible=False, hidden_by="/dev/dri/renderD9, which is")),
-     "info", "AMD GPU (gfx942): not for this process, by /dev/dri/renderD9, which", "--device /dev/dri"),
+     "info"),
     ("hidden-gpus", having(gpu(), gpu("gfx803", visible=False, hidden_by="kfd, which does not list it")),
-     "info", "AMD GPU (gfx803): not for this process, by kfd, which does not list it", "rocminfo"),
+     "info"),
     ("odd-gpus", having(gpu("gfx1032", confidence="derived", notes=("revision df is gfx1031",))),
-     "info", "looked up, not read from the driver; revision df is gfx1031", "see the check `driver`"),
+     "info"),
     ("unknown-gpus", having(gpu(None, address="0000:03:00.0")),
-     "warning", "the target of AMD GPU at 0000:03:00.0 is not known", "FORCE_GFX_ARCH=gfx"),
+     "warning"),
     ("odd-gpus", lambda p: subject(p, hardware=Hardware((gpu(),), faults=("X_GPU=7 is",)), env={"X_GPU": ""}),
-     "warning", "X_GPU=7 is", "unset X_GPU"),
+     "warning"),
     ("torch-kernels", having(gpu("gfx1101")),
-     "error", "kernels of torch for gfx1101: no: ", "rocm-wheels install torch torchvision torchaudio"),
+     "error"),
     ("torch-kernels", having(gpu("gfx90a")),
-     "error", "only code for gfx90a:xnack+, which this process's setting does not", "export HSA_XNACK=1"),
+     "error"),
     ("harmful", having(AMD_SERIALIZE_KERNEL="3"),
-     "warning", "AMD_SERIALIZE_KERNEL=3: a switch for debugging", "unset AMD_SERIALIZE_KERNEL"),
+     "warning"),
     ("harmful", having(CUDA_VISIBLE_DEVICES=""),
-     "warning", "CUDA_VISIBLE_DEVICES=: it is set and empty", "unset CUDA_VISIBLE_DEVICES"),
-    ("harmful", having(HSA_ENABLE_SDMA="0"), "info", "no longer by the copy engines", "unset HSA"),
+     "warning"),
+    ("harmful", having(HSA_ENABLE_SDMA="0"), "info"),
     ("devices", having(HIP_VISIBLE_DEVICES="0,1", ROCR_VISIBLE_DEVICES="0"),
-     "error", "names more GPUs than ROCR_VISIBLE_DEVICES=0", "unset HIP_VISIBLE_DEVICES"),
+     "error"),
     ("override", posing("gfx1100", "gfx1101", "11.0.1"),
-     "warning", "makes gfx1100 pose as gfx1101, although torch has kernels for gfx1100", "unset HSA_OV"),
+     "warning"),
     ("override", posing("gfx1030", "gfx1100", "11.0.0"),
-     "error", "gfx1030 cannot run code for gfx1100: another generation", "unset HSA_OVERRIDE_GFX_VERSION"),
+     "error"),
     ("override", posing("gfx1103", "gfx1100", "11.0.0"),
-     "info", "makes gfx1103 pose as gfx1100, which is untested", "configure --print"),
-    ("override", having(HSA_OVERRIDE_GFX_VERSION="11.0.0"), "info", "changes nothing here", "unset"),
+     "info"),
+    ("override", having(HSA_OVERRIDE_GFX_VERSION="11.0.0"), "info"),
     ("architectures", having(PYTORCH_ROCM_ARCH="gfx942"),
-     "warning", "get no kernels for gfx1100", "unset PYTORCH_ROCM_ARCH"),
+     "warning"),
     ("architectures", having(PYTORCH_ROCM_ARCH="gfx9000"),
-     "warning", "gfx9000 is no GPU target", "unset PYTORCH_ROCM_ARCH"),
+     "warning"),
     ("allocator", having(PYTORCH_HIP_ALLOC_CONF="max_split_size:128"),
-     "error", "not know, like 'max_split_size'; did you mean max_split_size_mb?", "unset PYTORCH_HIP"),
+     "error"),
     ("allocator", having(PYTORCH_HIP_ALLOC_CONF="expandable_segments=True"),
-     "error", "is not KEY:VALUE", "expandable_segments:True"),
-    ("allocator", having(PYTORCH_ALLOC_CONF="backend:jemalloc"), "error", "no allocator 'jemalloc'", "unset"),
+     "error"),
+    ("allocator", having(PYTORCH_ALLOC_CONF="backend:jemalloc"), "error"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("check", "make", "severity", "text", "fix"), CASES)
-def test_each_fault_is_found_and_has_a_fix(  # noqa: PLR0917
-    tmp_path: Path, check: str, make: Make, severity: str, text: str, fix: str
-) -> None:
+@pytest.mark.parametrize(("check", "make", "severity"), CASES, ids=count_rows(CASES))
+def test_each_fault_is_found_and_has_a_fix(tmp_path: Path, check: str, make: Make, severity: str) -> None:
     findings = run_checks(make(tmp_path))
     said = found(findings, check)
-    assert [(one.severity, text in one.message, fix in one.tip) for one in said] == [
-        (severity, True, True)
-    ], said
+    assert [one.severity for one in said] == [severity]
+    take_down_findings(said)
     assert all(one.tip for one in findings if one.severity != "ok")
 
 
-INSTALLED: list[tuple[str, Callable[[Path], object], str, str, str]] = [
+SPLIT = elf({".rocm_kpack_ref": kpack_reference("../.kpack/torch_@GFXARCH@.kpack")})
+INSTALLED: list[tuple[str, Callable[[Path], object], str]] = [
     ("torch", lambda s: install_torch(s, hip=None, cuda="12.8", version="2.9.1"),
-     "error", "torch 2.9.1 is built for CUDA 12.8, and this machine has an AMD GPU: it is never used; PyPI",
-     "pip uninstall -y torch && rocm-wheels install torch torchvision torchaudio"),
+     "error"),
     ("torch", lambda s: install_torch(s, hip=None, version="2.9.1+cpu"),
-     "error", "is built for processors alone (CPU)", "rocm-wheels install"),
+     "error"),
     ("torch", lambda s: install(s, "torch", "2.9.1+rocm7.1"),
-     "error", "listed as installed, and its folder is not there", "&& rocm-wheels install torch"),
+     "error"),
     ("torch-kernels", install_torch,
-     "error", "no library of it holds device code", "pip uninstall -y torch"),
+     "error"),
     ("torch-kernels", lambda s: install_torch(s, **{"torch/lib/libtorch_hip.so": library("gfx1100")[:-9]}),
-     "error", "damaged: ", "pip uninstall -y torch"),
+     "error"),
     ("torch-kernels", lambda s: install_torch(s, version="2.9.1", **{"torch/lib/libtorch_hip.so": elf(
         {".rocm_kpack_ref": kpack_reference("../.kpack/torch_@GFXARCH@.kpack")})}),
-     "error", "has ../.kpack/torch_@GFXARCH@.kpack, which no installed package brought",
-     "pip install 'torch[device-gfx1100]==2.9.1' --index-url https://"),
+     "error"),
+    ("torch-kernels", lambda s: install_torch(s, version="2.9.1", **{"torch/lib/libtorch_hip.so": SPLIT}),
+     "error"),
+    ("companion-kernels", lambda s: (install_torch(s, "gfx1100"), install(
+        s, "torchvision", "0.24.1", files={"torchvision/_C.so": SPLIT})),
+     "warning"),
+    ("archive-runtime", lambda s: (install_torch(s, **{"torch/lib/libtorch_hip.so": SPLIT}), install(
+        s, "rocm-sdk-core", "7.2.0", files={"_rocm_sdk_core/lib/libamdhip64.so.7": b""})),
+     "error"),
     ("kinds", lambda s: (install_torch(s, "gfx1100"), install(s, "torchvision", "0.24.1+cpu")),
-     "error", "torchvision 0.24.1+cpu is built for processors alone (CPU), torch 2.9.1+rocm7.1.0 for ROCm",
-     "rocm-wheels install torch torchvision"),
+     "error"),
     ("triton", lambda s: (install_torch(s, "gfx1100", requires=["pytorch-triton-rocm==3.5.1"]),
                           install(s, "triton", "3.5.0"), install(s, "pytorch-triton-rocm", "3.5.1")),
-     "error", "all of them are the module `triton`",
-     "pip uninstall -y pytorch-triton-rocm triton && rocm-wheels install torch pytorch-triton-rocm==3.5.1"),
+     "error"),
     ("requirements", lambda s: install_torch(s, "gfx1100", requires=["rocm[libraries]==7.1.0"]),
-     "error", "requires rocm[libraries]==7.1.0, which is not", "pip install 'rocm[libraries]==7.1.0'"),
+     "error"),
     ("requirements", lambda s: (install_torch(s, "gfx1100", requires=["rocm[libraries]==7.1.0"]),
                                 install(s, "rocm", "7.1.0", requires=[
                                     'rocm-sdk-libraries==7.1.0; extra == "libraries"',
                                     'rocm-sdk-devel==7.1.0; extra == "devel"'])),
-     "error", "rocm 7.1.0 requires rocm-sdk-libraries==7.1.0, which is not installed",
-     "pip install rocm-sdk-libraries==7.1.0"),
+     "error"),
     ("requirements", lambda s: (install_torch(s, "gfx1100"),
                                 install(s, "torchaudio", "2.8.0", requires=["torch==2.8.0"])),
-     "error", "torchaudio 2.8.0 requires torch==2.8.0, and 2.9.1+rocm7.1.0 is installed",
-     "rocm-wheels install torch torchaudio"),
+     "error"),
     ("release-line", lambda s: (install_torch(s, "gfx1100"), install(s, "torchvision", "0.23.0")),
-     "warning", "torchvision 0.23.0 does not belong to torch 2.9.1+rocm7.1.0: 0.24 does", "install torch"),
+     "warning"),
     ("interpreter", lambda s: (install_torch(s, "gfx1100"),
                                install(s, "torchao", "0.14.0", tag="cp312-cp312-linux_x86_64")),
-     "error", "torchao 0.14.0 is built for cp312-cp312-linux_x86_64, and this is Python 3.11",
-     "&& rocm-wheels install torch torchao"),
+     "error"),
     ("rocm-packages", lambda s: (install_torch(s, "gfx1100"), install(s, "rocm", "7.1.0"),
                                  install(s, "rocm-sdk-core", "7.2.0"), install(s, "rocm-sdk-devel", "7.1.0"),
                                  (s / "_rocm_sdk_devel").mkdir()),
-     "error", "not of one release: rocm 7.1.0, rocm-sdk-core 7.2.0", "pip install 'rocm[libraries]==7.1.0'"),
+     "error"),
     ("companion-kernels", lambda s: (install_torch(s, "gfx1100"), install(
         s, "torchvision", "0.24.1", files={"torchvision/_C.so": library("gfx942")})),
-     "warning", "kernels of torchvision for gfx1100: no (_C.so)", "rocm-wheels install torchvision"),
+     "warning"),
     ("unreadable", lambda s: (install_torch(s, "gfx1100"), (s / "torchao-1.dist-info").mkdir()),
-     "warning", "torchao-1.dist-info cannot be read", "delete it"),
+     "warning"),
     ("twice", lambda s: (install_torch(s, "gfx1100"), install(s, "torch", "2.8.0")),
-     "error", "lists torch as 2.8.0 and as 2.9.1+rocm7.1.0: an upgrade was broken off",
-     "&& rocm-wheels install torch"),
+     "error"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("check", "fill", "severity", "text", "fix"), INSTALLED)
-def test_each_fault_of_an_environment_is_found(  # noqa: PLR0917
-    tmp_path: Path, check: str, fill: Callable[[Path], object], severity: str, text: str, fix: str
+@pytest.mark.parametrize(("check", "fill", "severity"), INSTALLED, ids=count_rows(INSTALLED))
+def test_each_fault_of_an_environment_is_found(
+    tmp_path: Path, check: str, fill: Callable[[Path], object], severity: str
 ) -> None:
     place = environment(tmp_path / "venv")
     fill(place.site_packages)
@@ -313,7 +330,8 @@ def test_each_fault_of_an_environment_is_found(  # noqa: PLR0917
         one for one in found(run_checks(subject(tmp_path, place=place)), check)
         if one.severity == severity
     ]  # fmt: skip
-    assert len(said) == 1 and text in said[0].message and fix in said[0].tip, said
+    assert len(said) == 1 and said[0].tip
+    take_down_findings(said)
 
 
 def test_a_torch_of_the_user_and_one_of_the_environment(tmp_path: Path) -> None:

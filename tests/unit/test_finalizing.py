@@ -10,6 +10,7 @@ from packaging.version import Version
 
 from rocm_wheels.core import ReleaseError, RocmWheelsError
 from rocm_wheels.models import load_project
+from rocm_wheels.package import rewrite_requirement, rewrite_version_files
 from rocm_wheels.release import (
     SetDocument,
     SetFile,
@@ -19,8 +20,6 @@ from rocm_wheels.release import (
     make_set_id,
     map_versions,
     parse_finalize_request,
-    rewrite_requirement,
-    rewrite_version_files,
 )
 
 RC = "7.1.0rc1"

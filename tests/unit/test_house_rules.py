@@ -152,3 +152,19 @@ def test_no_two_test_modules_have_one_name() -> None:
     """pytest imports them by their name alone: where both are collected, the second one is an error."""
     names = [path.name for path in (CLONE / "tests").rglob("test_*.py")]
     assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+def test_tests_import_faces_and_no_other_test() -> None:
+    """What tests share is in support modules, so that each module can be moved, split and run alone."""
+    faults = []
+    for path in sorted((CLONE / "tests").glob("*/*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                modules = [node.module or ""]
+                room = re.match(r"rocm_wheels\.(?!cli\.)\w+\.", f"{node.module}")
+                public = [alias.name for alias in node.names if not alias.name.startswith("_")]
+                if room and public not in ([], ["take_steps"]):  # the engine below the publishing functions
+                    faults.append(f"{path.name}:{node.lineno} {node.module}")
+            faults += [f"{path.name}:{node.lineno} {name}" for name in modules if name.startswith("test_")]
+    assert faults == []

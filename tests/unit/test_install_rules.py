@@ -165,7 +165,7 @@ def test_torch_is_pinned_and_its_companions_say_themselves_what_they_go_with() -
 
 CLOSED = """torch torchvision torchaudio apex triton triton-rocm pytorch-triton pytorch-triton-rocm rocm
 rocm-sdk-core rocm-sdk-device-gfx942 amd-torch-device-gfx942 amd-anything amdsmi fbgemm-gpu-genai"""
-OPEN = "numpy sympy filelock networkx jinja2 tritonclient rocketry"
+OPEN = "numpy sympy filelock networkx jinja2 tritonclient rocketry rocm-bootstrap"
 TORCH_PROJECTS = "torchao torchtune tensordict torch-geometric"
 
 

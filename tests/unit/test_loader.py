@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rocm_wheels.core import DataError
 from rocm_wheels.wheels import plan_clear_stack, plan_run_path, read_host_binary, read_pe_imports
 
-CONTENT = library("gfx942", run_path="/opt/build:$ORIGIN")
+CONTENT = library("gfx942", run_path="/opt/build:$ORIGIN", stack=None)
 
 
 def test_library_without_a_stack_header_asks_for_an_executable_one() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from messages import refused, transcript
 
 from rocm_wheels.core import DataError, UsageError
 from rocm_wheels.models import Lock, LockedPatches, LockedProject, LockedSubmodule
@@ -22,6 +23,9 @@ from rocm_wheels.sources import (
     read_lock,
     write_lock,
 )
+
+_ = transcript  # a fixture for every test here
+MESSAGES = "lock-files"
 
 KEYS = st.sampled_from(
     [
@@ -129,76 +133,76 @@ def test_a_write_that_cannot_be_leaves_the_file(tmp_path: Path) -> None:
     write_lock(path, full())
     before = path.read_bytes()
     wrong = full().model_copy(update={"projects": {"pytorch": project(ref="a b")}})
-    with pytest.raises(DataError, match=r"the new l:\d+:\d+: projects.pytorch.ref: 'a b' is not a ref"):
+    with refused(DataError):
         write_lock(path, wrong)
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
-    with pytest.raises(DataError, match="is a folder"):
+    with refused(DataError):
         write_lock(tmp_path, full())
 
 
 @pytest.mark.parametrize(
-    ("found", "replacement", "message"),
+    ("found", "replacement"),
     [
-        ('"lock_version": "1"', '"lock_version": "2"', "l:2:2: lock_version: Input should be '1' .found '2'"),
-        ('"pytorch": {', '"pytroch": {', r"l:\d+:3: .*there is no project pytroch; did you"),
-        ('"commit": "aaaa', '"commit": "main', r"projects.triton.commit: it must be 40 hexadecimal digits"),
-        ('"ref": "main"', '"ref": "a..b"', "projects.pytorch.ref: 'a..b' is not a ref"),
-        ('"ref": "main"', '"rev": "main"', "rev: Extra inputs are not permitted; did you mean ref"),
-        ('"ref": "main"', '"ref": "main", "ref": "x"', r"ref is given twice"),
-        ('"origin": "https://h/x.git"', '"origin": "--upload-pack=x"', "is not a repository"),
-        ('"origin": "https://h/x.git"', '"origin": "../x"', "neither a URL nor a path from the root"),
-        ('"origin": "https://h/x.git"', '"origin": "https://u:pw@h/x"', "origin: it carries credentials"),
-        ('"origin": "git@h:o/z"', '"origin": "ssh://u:pw@h/x"', "third_party/z.origin: it carries"),
-        ('"third_party/z"', '"../z"', r"projects.pytorch.submodules.../z: .* does not stay in the tree"),
-        ('"third_party/z"', '"/z"', "does not stay in the tree"),
-        ('"third_party/z"', '"x/.git/hooks"', "does not stay in the tree"),
-        ('"version": "2.9.0"', '"version": "2.9.0+x"', "version: a base version has no local"),
-        ('"version": "2.9.0"', '"version": "two"', "projects.pytorch.version: it is not a version"),
-        ('"name": "2.9"', '"name": "../2.9"', "patches.name: it is not the name of a patch set"),
-        ('"dddd', '"zzzz', "patches.digest: it must be a SHA-256: 64 hexadecimal digits"),
-        ('"7.10.0a1+x"', '"new"', "l:5:2: rocm: it is not a version"),
-        ('"gfx942"', '"gfx9999"', "l:6:2: targets: .*gfx9999 is no GPU"),
-        ('"3.12"', '"2.7"', "pythons.0: it is not a Python"),
-        ('"nightly20261122.17"', '"rocm7"', "local_version: rocm7 would say what the wheels are built for"),
-        ('"platform": "linux"', '"platform": "plan9"', "l:3:2: platform: Input should be 'linux'"),
-        ('"submodules": {}', '"submodules": null', "submodules: Input should be a valid dict"),
-        ("{", "", "not valid YAML|not permitted|should be"),
+        ('"lock_version": "1"', '"lock_version": "2"'),
+        ('"pytorch": {', '"pytroch": {'),
+        ('"commit": "aaaa', '"commit": "main'),
+        ('"ref": "main"', '"ref": "a..b"'),
+        ('"ref": "main"', '"rev": "main"'),
+        ('"ref": "main"', '"ref": "main", "ref": "x"'),
+        ('"origin": "https://h/x.git"', '"origin": "--upload-pack=x"'),
+        ('"origin": "https://h/x.git"', '"origin": "../x"'),
+        ('"origin": "https://h/x.git"', '"origin": "https://u:pw@h/x"'),
+        ('"origin": "git@h:o/z"', '"origin": "ssh://u:pw@h/x"'),
+        ('"third_party/z"', '"../z"'),
+        ('"third_party/z"', '"/z"'),
+        ('"third_party/z"', '"x/.git/hooks"'),
+        ('"version": "2.9.0"', '"version": "2.9.0+x"'),
+        ('"version": "2.9.0"', '"version": "two"'),
+        ('"name": "2.9"', '"name": "../2.9"'),
+        ('"dddd', '"zzzz'),
+        ('"7.10.0a1+x"', '"new"'),
+        ('"gfx942"', '"gfx9999"'),
+        ('"3.12"', '"2.7"'),
+        ('"nightly20261122.17"', '"rocm7"'),
+        ('"platform": "linux"', '"platform": "plan9"'),
+        ('"submodules": {}', '"submodules": null'),
+        ("{", ""),
     ],
 )  # fmt: skip
-def test_what_a_lock_cannot_hold(found: str, replacement: str, message: str) -> None:
+def test_what_a_lock_cannot_hold(found: str, replacement: str) -> None:
     text = format_lock(full())
     assert found in text
-    with pytest.raises(DataError, match=message) as refused:
+    with refused(DataError) as caught:
         parse_lock(text.replace(found, replacement, 1), name="l")
-    assert str(refused.value).startswith("l:") and "pw" not in str(refused.value)
+    assert str(caught.value).startswith("l:") and "pw" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text",
     [
-        ("", "l is empty"),
-        ("{}", "l is empty"),
-        ("[]", "l:1:1: "),
-        ("hello", "l:1:1: "),
-        ('{"projects": {}}', "l:1:2: projects: there is no project in it"),
-        ('{"lock_version": "1"}', "projects: Field required"),
-        ('{"pytroch": {"repo": "x", "commit": "y"}}', "l:1:"),
-        ('{"schema_version": 2}', "l:1:2: schema_version: Input should be '1'"),
-        ('{"schema_version": 1}', "l:1:1: there is no project in it"),
+        "",
+        "{}",
+        "[]",
+        "hello",
+        '{"projects": {}}',
+        '{"lock_version": "1"}',
+        '{"pytroch": {"repo": "x", "commit": "y"}}',
+        '{"schema_version": 2}',
+        '{"schema_version": 1}',
     ],
 )
-def test_files_that_are_no_locks(text: str, message: str) -> None:
-    with pytest.raises(DataError, match=message):
+def test_files_that_are_no_locks(text: str) -> None:
+    with refused(DataError):
         parse_lock(text, name="l")
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"cannot read .*/l"):
+    with refused(DataError):
         read_lock(tmp_path / "l")
-    with pytest.raises(DataError, match="cannot read"):
+    with refused(DataError):
         read_lock(tmp_path)
     (tmp_path / "l").write_bytes(b"\xff")
-    with pytest.raises(DataError, match="not UTF-8"):
+    with refused(DataError):
         read_lock(tmp_path / "l")
 
 
@@ -245,35 +249,33 @@ def test_a_manifest_without_what_may_be_left_out() -> None:
     lock = parse_lock(json.dumps(bare), name="m.json")
     assert (lock.platform, lock.rocm, lock.projects["apex"].version) == ("linux", "7.1.0.dev0+abc", "1.0")
     assert format_manifest(lock).count("1.0+devrocm7.1.0.dev0-abc") == 1
-    with pytest.raises(UsageError, match="the lock names none"):
+    with refused(UsageError):
         format_manifest(lock.model_copy(update={"rocm": None}))
 
 
 @pytest.mark.parametrize(
-    ("name", "key", "value", "message"),
+    ("name", "key", "value"),
     [
-        ("pytorch", "commit", "main", "pytorch.commit: it must be 40 hexadecimal digits"),
-        ("pytorch", "repo", "", "pytorch.repo: '' is not a repository"),
-        ("pytorch", "repo", None, "pytorch.repo: Field required"),
-        ("pytorch", "branch", "a b", "pytorch.branch: 'a b' is not a ref"),
-        ("pytorch", "version", "1+2+3", "pytorch.version: it is not a version"),
-        ("pytorch", "sha", "x", "pytorch.sha: Extra inputs are not permitted"),
-        ("torchdoc", "repo", "x", "torchdoc.commit: Field required"),
-        ("therock", "version", "new", "therock.version: it is not a version"),
+        ("pytorch", "commit", "main"),
+        ("pytorch", "repo", ""),
+        ("pytorch", "repo", None),
+        ("pytorch", "branch", "a b"),
+        ("pytorch", "version", "1+2+3"),
+        ("pytorch", "sha", "x"),
+        ("torchdoc", "repo", "x"),
+        ("therock", "version", "new"),
     ],
 )
-def test_a_manifest_with_a_mistake(name: str, key: str, value: str | None, message: str) -> None:
+def test_a_manifest_with_a_mistake(name: str, key: str, value: str | None) -> None:
     text = json.loads(json.dumps(MANIFEST))
     text.setdefault(name, {})[key] = value
     if value is None:
         del text[name][key]
-    with pytest.raises(DataError, match=rf"m:\d+:\d+: {message}"):
+    with refused(DataError):
         parse_lock(json.dumps(text, indent=1), name="m")
 
 
 def test_a_manifest_with_a_project_that_has_no_recipe() -> None:
     text = json.dumps({**MANIFEST, "pytorch_vison": MANIFEST["pytorch"]}, indent=1)
-    with pytest.raises(
-        DataError, match=r"m:\d+:2: .*there is no project pytorch_vison; did you mean pytorch_vis"
-    ):
+    with refused(DataError):
         parse_lock(text, name="m")

@@ -36,6 +36,8 @@ from rocm_wheels.pipeline import (
 CHECKED = ["install-tools-cp312", "probe-targets", "build-triton-cp312"]
 BUILDS = [f"build-{name}-cp312" for name in ("triton", "pytorch", "apex", "pytorch_audio", "pytorch_vision")]
 
+REPAIRS = [name.replace("build-", "repair-") for name in BUILDS]
+
 
 def before(graph: StepGraph, name: str) -> set[str]:
     """All steps that must have ended before one begins."""
@@ -220,7 +222,7 @@ CHANGES: list[tuple[Callable[[Facts], Facts], list[str], str, list[str]]] = [
         [*BUILDS[:3], BUILDS[4]],
     ),
     (_other_rocm, ["install-tools-cp312", "probe-targets"], "inputs changed: ROCm packages", []),
-    (_elsewhere, BUILDS, "the wheel is missing in ", ["install-tools-cp312"]),
+    (_elsewhere, REPAIRS, "the wheel is missing in ", ["install-tools-cp312", *BUILDS]),
 ]
 
 
@@ -365,10 +367,10 @@ def test_the_password_of_an_index_is_not_in_a_plan(tmp_path: Path, name: str) ->
         ("", "it is not JSON"),
         ("[]", "is no plan of this version"),
         ('{"format": 99}', "is no plan of this version"),
-        ('{"format": 1, "steps": []}', "is a damaged plan"),
-        ('{"format": 1, "steps": [{}], "lock": null, "request": {}, "targets": [], "trees": {}}', "damaged"),
+        ('{"format": 2, "steps": []}', "is a damaged plan"),
+        ('{"format": 2, "steps": [{}], "lock": null, "request": {}, "targets": [], "trees": {}}', "damaged"),
         (
-            '{"format": 1, "steps": [], "lock": null, "request": {"sdk": 7}, "targets": [], "trees": {}}',
+            '{"format": 2, "steps": [], "lock": null, "request": {"sdk": 7}, "targets": [], "trees": {}}',
             r"is a damaged plan: its request: sdk: .* \(found 7\); .*: Field required",
         ),
         ("[" * 100_000, r"is no plan: it is not JSON \(nested too deep\)"),
@@ -383,7 +385,7 @@ def test_a_file_that_is_no_plan(tmp_path: Path, text: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"id": "../../x"}, r"\.\./\.\./x \(build\) is no step"),
+        ({"id": "../../x"}, r"\.\./\.\./x \(repair\) is no step"),
         ({"kind": "other"}, r"\(other\) is no step"),
         ({"after": ["nobody"]}, "waits for nobody, which the plan has not"),
     ],
@@ -404,9 +406,9 @@ def test_an_unknown_step_is_named_with_the_nearest(tmp_path: Path) -> None:
 
 def test_the_text_says_what_runs_why_and_what_it_takes(tmp_path: Path) -> None:
     text = format_plan(plan_file(make_facts(tmp_path)).plan, details=True)
-    assert "runs  build-pytorch-cp312         no earlier result  (about " in text
+    assert "runs  build-pytorch-cp312          no earlier result  (about " in text
     assert "input        everything else: known after install-tools-cp312" in text
-    assert f"{3 + len(NAMES)} steps: {2 + len(NAMES)} to run, 1 done" in text
+    assert f"{3 + 2 * len(NAMES)} steps: {2 + 2 * len(NAMES)} to run, 1 done" in text
     assert "expected, one after another: " in text
     assert not [line for line in text.splitlines() if line != line.rstrip()]
 

@@ -1,105 +1,268 @@
-"""The lock inside a wheel: which part of it, and what stays the same whatever it says."""
+"""Statements beside wheels: what they are about, how they follow a wheel, and every break of one named."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
-import zipfile
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from audit_wheels import torch_draft
 
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
 from rocm_wheels.core import DataError
-from rocm_wheels.models import Lock, LockedProject
-from rocm_wheels.package import (
-    LOCK_MEMBER,
-    digest_content,
-    embed_provenance,
-    extract_lock_part,
-    narrow_requirements,
+from rocm_wheels.package import embed_provenance, plan_unstamps, verify_provenance, write_stamps
+from rocm_wheels.wheels import (
+    BUILD_TYPE,
+    PackagePart,
+    SourcePart,
+    WheelEdit,
+    WheelParts,
+    describe_package_dependency,
+    format_statement,
+    has_statement,
+    locate_statement,
+    locate_statement_signature,
+    make_repository_url,
+    parse_statement,
+    read_statement,
+    rewrite_wheel,
+    walk_statements,
+    write_statement,
 )
-from rocm_wheels.wheels import SourcePart, WheelParts
 
-PARTS = WheelParts(tool="1", sources=(SourcePart("pytorch", "", "1" * 40),))
+ENV = dict(os.environ)
+LOCK = b'{"a lock": 1}\n'
+SOURCE = SourcePart("pytorch", "https://github.com/ROCm/pytorch.git", "1" * 40)
+PACKAGE = PackagePart("rocm-sdk-core", "7.1.0", "b" * 64)
+PARTS = WheelParts(tool="0.1.0", targets=("gfx942",), rocm="7.1.0", sources=(SOURCE,), packages=(PACKAGE,))
+
+needs_ssh = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH's client is missing")
 
 
-def lock(**why: str) -> Lock:
-    projects = {
-        name: LockedProject(
-            origin=f"https://h/{name}.git", ref="main", why=why.get(name, "test"), commit="1" * 40
-        )
-        for name in ("triton", "pytorch", "pytorch_audio", "apex")
+def make_predicate(*, lock: bytes = LOCK, source: SourcePart = SOURCE) -> dict[str, Any]:
+    """Return what a build would say."""
+    commit = {
+        "name": source.name,
+        "uri": make_repository_url(source),
+        "digest": {"gitCommit": source.commit},
     }
-    return Lock(rocm="7.1.0", targets=("gfx942",), projects=projects)
+    definition = {
+        "buildType": BUILD_TYPE,
+        "externalParameters": {"lock": {"sha256": hashlib.sha256(lock).hexdigest()}},
+        "internalParameters": {},
+        "resolvedDependencies": [commit, describe_package_dependency(PACKAGE)],
+    }
+    return {"buildDefinition": definition, "runDetails": {"builder": {"id": "urn:test"}}}
 
 
-def test_a_wheel_tells_its_own_project_and_those_it_is_built_against() -> None:
-    assert list(json.loads(extract_lock_part(lock(), "pytorch"))["projects"]) == ["triton", "pytorch"]
-    assert list(json.loads(extract_lock_part(lock(), "apex"))["projects"]) == ["triton", "pytorch", "apex"]
-    assert extract_lock_part(lock(), "apex") == extract_lock_part(
-        lock(pytorch_audio="something else"), "apex"
-    )
-    assert extract_lock_part(lock(), "apex") != extract_lock_part(lock(triton="something else"), "apex")
+def make_wheel(folder: Path, **changed: Any) -> Path:
+    """Return a torch with lock, bill of materials, and a statement beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    wheel = embed_provenance(torch_draft().write(folder), folder, LOCK, PARTS)[0]
+    write_statement(wheel, format_statement(wheel.name, hash_bytes(wheel), make_predicate(**changed)))
+    return wheel
 
 
-def test_the_content_of_a_wheel_does_not_depend_on_its_lock(tmp_path: Path) -> None:
-    wheel = torch_draft().write(tmp_path)
-    before = digest_content(wheel)
-    for text in (b"{}\n", b'{"a": 1}\n'):
-        path, now = embed_provenance(wheel, tmp_path, text, PARTS)
-        assert (path, now, digest_content(path)) == (wheel, before, before)
-        with zipfile.ZipFile(wheel) as archive:
-            (name,) = (name for name in archive.namelist() if name.endswith(LOCK_MEMBER))
-            assert archive.read(name) == text
-    other = torch_draft()
-    other.members["torch/other.py"] = b"x = 1\n"
-    assert digest_content(other.write(tmp_path)) != before
+def hash_bytes(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_a_damaged_wheel_stays_as_it_is(tmp_path: Path) -> None:
-    wheel = torch_draft().write(tmp_path)
-    wheel.write_bytes(wheel.read_bytes()[:-30])
-    damaged = wheel.read_bytes()
+def list_faults(wheel: Path, signers: dict[str, str] | None = None) -> list[str]:
+    return [finding.check for finding in verify_provenance(wheel, ENV, signers).findings]
+
+
+def stamp(wheel: Path, folder: Path) -> Path:
+    edit = WheelEdit(label="gfx942", put={"variant.json": b"{}"}, step="stamp gfx942")
+    return rewrite_wheel(wheel, folder, edit).path
+
+
+def unstamp(wheel: Path, folder: Path) -> Path:
+    (written,) = write_stamps(plan_unstamps([wheel]), folder)
+    return written.path
+
+
+def make_key(path: Path) -> Path:
+    argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "somebody", "-f", str(path)]
+    subprocess.run(argv, check=True)
+    return path
+
+
+def test_what_is_done_to_a_wheel_is_said_with_all_that_was_said_before(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path)
+    edit = WheelEdit(version="2.9.0", platforms=("manylinux_2_28_x86_64",), step="retag")
+    retagged = rewrite_wheel(wheel, tmp_path / "a", edit).path
+    stamped = stamp(retagged, tmp_path / "b")
+    report = verify_provenance(stamped, ENV)
+    assert (report.findings, report.steps) == ([], ("retag", "stamp gfx942"))
+    assert report.build is not None and report.build.content == locate_statement(wheel).read_bytes()
+    names = [entry["name"] for entry in report.statement.dependencies] if report.statement else []
+    assert names == [retagged.name, locate_statement(retagged).name]
+    again = stamp(retagged, tmp_path / "c")
+    assert locate_statement(again).read_bytes() == locate_statement(stamped).read_bytes()
+
+
+def test_a_wheel_that_is_given_back_has_its_statement_back(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path)
+    plain = unstamp(stamp(wheel, tmp_path / "variant"), tmp_path / "plain")
+    assert plain.read_bytes() == wheel.read_bytes()
+    assert locate_statement(plain).read_bytes() == locate_statement(wheel).read_bytes()
+
+
+def test_a_wheel_without_a_statement_gets_none_and_a_stale_one_is_no_origin(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path)
+    other = make_wheel(tmp_path / "other")
+    locate_statement(other).unlink()
+    assert not has_statement(stamp(other, tmp_path / "none"))
+    (tmp_path / "stale").mkdir()
+    stale = shutil.copy(stamp(wheel, tmp_path / "variant"), tmp_path / "stale" / wheel.name)
+    shutil.copy(locate_statement(wheel), tmp_path / "stale")
     with pytest.raises(DataError):
-        embed_provenance(wheel, tmp_path, b"{}\n", PARTS)
-    assert wheel.read_bytes() == damaged
-    assert [path.name for path in tmp_path.iterdir()] == [wheel.name]
+        rewrite_wheel(Path(stale), tmp_path / "new", WheelEdit(version="2.9.0", step="retag"))
+    assert not (tmp_path / "new").exists() or not list((tmp_path / "new").iterdir())
 
 
-PIN = "torch==2.13.0a0+rocm7.1.0"
+def test_a_replaced_wheel_does_not_keep_the_statement_of_another(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path)
+    locate_statement_signature(wheel).write_text("of the old one\n")
+    rewrite_wheel(wheel, tmp_path, WheelEdit(put={"note.txt": b"x"}, step="note"), replace=True)
+    assert verify_provenance(wheel, ENV).steps == ("note",)
+    assert not locate_statement_signature(wheel).exists()
+
+
+def cut_wheel(wheel: Path) -> None:
+    content = bytearray(wheel.read_bytes())
+    content[100] ^= 1
+    wheel.write_bytes(content)
+
+
+def flip_statement(wheel: Path) -> None:
+    path = locate_statement(wheel)
+    path.write_bytes(path.read_bytes().replace(b"https://in-toto.io", b"https://in-toto.iO"))
+
+
+def say_other(**changed: Any) -> Callable[[Path], None]:
+    def rewrite(wheel: Path) -> None:
+        write_statement(wheel, format_statement(wheel.name, hash_bytes(wheel), make_predicate(**changed)))
+
+    return rewrite
+
+
+def exchange_inner(wheel: Path) -> None:
+    """Have the statement inside be about another wheel."""
+    document = json.loads(locate_statement(wheel).read_bytes())
+    entry = document["predicate"]["buildDefinition"]["resolvedDependencies"][1]
+    inner = json.loads(base64.b64decode(entry["content"]))
+    inner["subject"][0]["digest"]["sha256"] = "f" * 64
+    content = json.dumps(inner).encode()
+    entry["content"] = base64.b64encode(content).decode()
+    entry["digest"]["sha256"] = hashlib.sha256(content).hexdigest()
+    locate_statement(wheel).write_text(json.dumps(document))
 
 
 @pytest.mark.parametrize(
-    ("stated", "written"),
+    ("damage", "fault"),
     [
-        (["numpy"], ["numpy", PIN]),  # torchaudio 2.11.0, apex
-        (["numpy", "torch", "pillow"], ["numpy", PIN, "pillow"]),
-        (["torch>=2.11"], [PIN]),  # torchaudio 2.11.1; a pre-release counts
-        (["torch==2.13.0a0"], [PIN]),  # any local part would do
-        (["Torch ; os_name == 'posix'", "torch"], [PIN]),
-        ([PIN], [PIN]),
-        (["torch==2.12.0"], ["torch==2.12.0"]),  # another version: the checks refuse it
-        (["torch @ https://h/torch.whl"], ["torch @ https://h/torch.whl"]),
-        (["torch-tool", "torch>1; extra == 'all'"], ["torch-tool", "torch>1; extra == 'all'", PIN]),
+        (lambda wheel: locate_statement(wheel).unlink(), "no-statement"),
+        (cut_wheel, "wrong-wheel"),
+        (flip_statement, "bad-statement"),
+        (lambda wheel: locate_statement(wheel).write_bytes(b"\xff{}"), "bad-statement"),
+        (say_other(lock=b"another"), "wrong-lock"),
+        (say_other(source=SourcePart("pytorch", SOURCE.origin, "2" * 40)), "wrong-sbom"),
     ],
 )
-def test_requirements_are_narrowed_to_what_a_wheel_was_built_against(
-    stated: list[str], written: list[str]
-) -> None:
-    assert narrow_requirements(stated, pins=[PIN]) == written
-    assert narrow_requirements(written, pins=[PIN]) == written
-    assert narrow_requirements(stated, pins=[]) == stated
+def test_each_break_is_named(damage: Callable[[Path], None], fault: str, tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path)
+    assert list_faults(wheel) == []
+    damage(wheel)
+    assert list_faults(wheel) == [fault]
 
 
-def test_pins_are_part_of_the_content_and_the_lock_is_not(tmp_path: Path) -> None:
-    wheel = torch_draft().write(tmp_path)
-    before, required = digest_content(wheel), torch_draft().requires
-    _, pinned = embed_provenance(wheel, tmp_path, None, PARTS, ["numpy==2.0"])
-    assert pinned == digest_content(wheel) != before
-    assert embed_provenance(wheel, tmp_path, b"{}\n", PARTS, ["numpy==2.0"])[1] == pinned
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
-        lines = archive.read(name).decode().splitlines()
-    assert [one for one in lines if one.startswith("Requires-Dist")] == [
-        f"Requires-Dist: {one}" for one in (*required, "numpy==2.0")
-    ]
+def test_a_chain_that_does_not_hold_is_named(tmp_path: Path) -> None:
+    stamped = stamp(make_wheel(tmp_path), tmp_path / "new")
+    exchange_inner(stamped)
+    assert list_faults(stamped) == ["wrong-step"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{}", b"1", b'{"subject": [{}]}', b"[" * 100_000, b'{"subject": [1, 2]}']
+)
+def test_anything_else_is_no_statement(content: bytes) -> None:
+    with pytest.raises(DataError):
+        parse_statement(content, name="it")
+
+
+@pytest.mark.parametrize("text", ["\x1b[2J", "two\nlines", "\u202egnp", "\x9b"])
+def test_what_is_said_cannot_move_a_terminal(text: str, tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path)
+    document = json.loads(locate_statement(wheel).read_bytes())
+    document["predicate"]["runDetails"]["builder"]["id"] = text
+    for ascii_only in (True, False):
+        locate_statement(wheel).write_text(json.dumps(document, ensure_ascii=ascii_only), encoding="utf-8")
+        assert list_faults(wheel) == ["bad-statement"]
+    document["predicate"]["runDetails"]["builder"]["id"] = "C:\\new"  # a backslash is none
+    locate_statement(wheel).write_text(json.dumps(document))
+    assert list_faults(wheel) == []
+
+
+def test_a_statement_that_is_no_file_is_refused(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path)
+    locate_statement(wheel).unlink()
+    locate_statement(wheel).mkdir()
+    assert list_faults(wheel) == ["bad-statement"]
+    if hasattr(os, "mkfifo"):
+        locate_statement(wheel).rmdir()
+        os.mkfifo(locate_statement(wheel))
+        assert list_faults(wheel) == ["bad-statement"]
+
+
+@needs_ssh
+def test_signatures_are_by_a_key_of_those_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wheel, key, other = make_wheel(tmp_path), make_key(tmp_path / "ann"), make_key(tmp_path / "bob")
+    words = ["provenance", "verify", str(wheel), "--json", "--signed-by"]
+
+    def verify(*more: str) -> tuple[int, list[str]]:
+        capsys.readouterr()
+        code = run_command(cli, [*words, f"{key}.pub", *more])
+        (report,) = json.loads(capsys.readouterr().out)
+        return code, [finding["fault"] for finding in report["findings"]]
+
+    assert verify() == (13, ["unsigned"])
+    assert run_command(cli, ["provenance", "sign", str(wheel), "--sign-with", str(key)]) == 0
+    assert verify() == (0, [])
+    signature = locate_statement_signature(wheel)
+    allowed = tmp_path / "allowed"  # anybody can check it without us
+    allowed.write_text(f"ann {Path(f'{key}.pub').read_text()}")
+    by_hand = ["ssh-keygen", "-Y", "verify", "-f", str(allowed), "-I", "ann", "-n", "provenance@rocm-wheels"]
+    with locate_statement(wheel).open("rb") as statement:
+        subprocess.run([*by_hand, "-s", str(signature)], stdin=statement, check=True, capture_output=True)
+    kept = signature.read_text()
+    signature.write_text(kept.replace(kept.splitlines()[3][:8], kept.splitlines()[3][:8].swapcase()))
+    assert verify() == (13, ["wrong-signature"])
+    signature.write_text(kept)
+    locate_statement(wheel).write_bytes(locate_statement(wheel).read_bytes() + b"\n")
+    assert verify() == (13, ["wrong-signature"])
+    assert run_command(cli, ["provenance", "sign", str(wheel), "--sign-with", str(other)]) == 0
+    assert verify() == (13, ["unknown-signer"])
+    cut_wheel(wheel)
+    assert run_command(cli, ["provenance", "sign", str(wheel), "--sign-with", str(key)]) == 2
+
+
+@needs_ssh
+def test_a_signature_is_kept_by_what_follows(tmp_path: Path) -> None:
+    wheel, key = make_wheel(tmp_path), make_key(tmp_path / "ann")
+    assert run_command(cli, ["provenance", "sign", str(wheel), "--sign-with", str(key)]) == 0
+    statement = read_statement(stamp(wheel, tmp_path / "new"))
+    assert statement is not None
+    ((inner, signature),) = walk_statements(statement)
+    assert signature == locate_statement_signature(wheel).read_bytes()
+    assert inner.content == locate_statement(wheel).read_bytes()
+    back = unstamp(tmp_path / "new" / statement.name, tmp_path / "back")
+    assert locate_statement_signature(back).read_bytes() == signature

@@ -18,8 +18,15 @@ from binary_writer import HOST, bundle, coff, compress, elf, hip, kpack, pad, wh
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.package import TargetFilter, list_database_labels
-from rocm_wheels.wheels import TargetId, compare_wheels, list_code_targets, read_code_objects, scan_wheel
+from rocm_wheels.package import TargetFilter
+from rocm_wheels.wheels import (
+    TargetId,
+    compare_wheels,
+    list_code_targets,
+    list_database_labels,
+    read_code_objects,
+    scan_wheel,
+)
 
 ALL_PACKINGS = [None, *((v, m) for v in (1, 2, 3) for m in ("zlib", "zstd"))]
 FOUR = ("gfx906", "gfx90a", "gfx942", "gfx1100")

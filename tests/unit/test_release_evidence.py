@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from judged_sets import NOW, SET, a_set, said, sha, wheel
+from junit_files import BAD, CASE, ERROR, SKIP, WHOLE, junit
 from pydantic import ValidationError
 
 from rocm_wheels.core import DataError, FolderStore, ReleaseError, UsageError
@@ -121,23 +122,6 @@ def test_a_file_gives_back_what_was_written(hour: int, detail: str, zone: int):
     one = said(when=when, added=when, detail=detail).evidence
     assert parse_evidence(one.to_json(), where="x", name=one.id) == one
     assert Evidence.model_validate(json.loads(one.to_json())).id == one.id
-
-
-# JUnit: attributes of the suite, what is in it; outcome, passed, failed, what is said
-CASE = '<testcase classname="TestNN" name="test_conv"/>'
-BAD = '<testcase classname="TestNN" name="test_bad"><failure message="x">no</failure></testcase>'
-ERROR = '<testcase classname="TestNN" name="test_err"><error message="x">no</error></testcase>'
-SKIP = '<testcase classname="TestNN" name="test_skip"><skipped message="x"/></testcase>'
-
-
-def junit(*cases: str, **attributes: object) -> str:
-    said = " ".join(f'{name}="{value}"' for name, value in attributes.items())
-    return f"<testsuites><testsuite {said}>{''.join(cases)}</testsuite></testsuites>"
-
-
-WHOLE = junit(
-    CASE, SKIP, tests=2, failures=0, errors=0, hostname="runner-7", timestamp="2026-11-21T10:00:00+02:00"
-)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from judged_sets import a_set, wheel
-from test_release_evidence import CASE, WHOLE, junit
+from junit_files import CASE, WHOLE, junit
+from messages import take_down, transcript
 
 from rocm_wheels.audit import AuditReport, SkippedCheck
 from rocm_wheels.cli import evidence
@@ -23,6 +24,8 @@ from rocm_wheels.index import ResolveCheck
 from rocm_wheels.release import FamilyPaths, SetDocument, SetFile, load_layout
 from rocm_wheels.testing import Results, TestResult, count_outcomes
 
+_ = transcript  # a fixture for every test here
+MESSAGES = "evidence"
 POLICY = """
 channels:
   nightly:
@@ -50,6 +53,8 @@ class World:
     def run(self, *words: str | Path) -> tuple[int, str, str]:
         code = run_command(cli, [str(word) for word in words])
         printed = self.capsys.readouterr()
+        if "--json" not in words:
+            take_down(words, code, printed.out + printed.err)
         return code, printed.out, printed.err
 
     def add(self, *words: str | Path) -> tuple[int, str, str]:
@@ -132,21 +137,12 @@ def with_age(path: Path) -> Path:
 
 
 def test_a_set_is_held_until_all_its_evidence_is_there(world: World):
-    code, out, err = world.gate()
-    assert code == 15
-    assert (
-        f"{world.document.id} of gfx103X-all cannot go to nightly (untested): blocked by 4 of 6 rules" in out
-    )
-    assert "4 rules do not pass" in err
-    assert "tip: rocm-wheels verify --json WHEELS > RESULTS, then: rocm-wheels set evidence add " in err
-    assert f" add {world.root / 'store'} --set {world.document.id} --from RESULTS\n" in err
+    assert world.gate()[0] == 15
     assert world.add("--from", with_age(world.verified()))[0] == 0
-    step = f"--set {world.document.id} --from RESULTS --wheels WHEELS"  # or `evidence add` would refuse them
-    assert f" add {world.root / 'store'} {step}" in world.gate()[2]
+    world.gate()
     assert world.add("--from", with_age(world.resolved()), "--wheels", world.root / "wheels")[0] == 0
-    code, out, err = world.gate("--explain")
-    assert (code, "2 rules do not pass" in err) == (15, True)
-    assert "tip: run the smoke tests on linux-gfx1030-gpu-rocm" in err
+    code, out, _err = world.gate("--explain")
+    assert code == 15
     assert world.add("--from", world.smoke("passed", "passed", "skipped"))[0] == 0
     junit_xml = world.write("report.xml", WHOLE)
     torch = (
@@ -156,15 +152,24 @@ def test_a_set_is_held_until_all_its_evidence_is_there(world: World):
     assert world.add("--from", junit_xml, *torch, "--gfx", "gfx1030", "--log", "https://ci/1")[0] == 0
     code, out, _ = world.gate("--explain")
     assert code == 0, out
-    assert (
-        "smoke on gfx1030  passed with Python 3.11, 3.12 (2 passed, 1 skipped; 2 h ago on runner-3, by ann)"
-        in out
-    )
     assert "      20261121T100000Z-" in out
-    assert "users see: gfx1031: untested" in out
     said = json.loads(world.gate("--json")[1])
     assert (said["passed"], said["state"]["word"], said["next"]) == (True, "partly tested", "")
     assert {rule["outcome"] for rule in said["rules"]} == {"pass"}
+
+
+def test_an_audit_counts_like_verify_where_recipes_were_held_to(world: World):
+    reports = json.loads(world.verified(recipe="pytorch").read_text())
+    audit = {"tool": "rocm-wheels 1.2 audit", "when": "2026-11-20T09:00:00+00:00", "wheels": reports}
+    code, out, _ = world.add("--from", world.write("audit.json", audit), "--json")
+    (made,) = json.loads(out)
+    assert (code, made["kind"], made["tool"]) == (0, "verify", audit["tool"])
+    error = {"severity": "error", "what": "asks for an executable stack", "check": "executable-stack"}
+    let_pass = {**audit, "wheels": [{**reports[0], "ignored": [error]}]}
+    (made,) = json.loads(world.add("--from", world.write("passed.json", let_pass), "--json")[1])
+    assert "asks for an executable stack" in made["detail"]
+    anybody = {**audit, "wheels": [{**reports[0], "recipe": ""}]}
+    assert world.add("--from", world.write("anybody.json", anybody))[0] == 2
 
 
 def test_results_that_say_when_they_were_found_do_not_become_younger_with_their_file(world: World):
@@ -176,32 +181,24 @@ def test_results_that_say_when_they_were_found_do_not_become_younger_with_their_
     words = ("--from", with_age(world.write("said.json", said)), "--wheels", world.root / "wheels")
     (made,) = json.loads(world.add(*words, "--json")[1])
     assert (made["when"], len(made["source"])) == ("2026-11-20T09:00:00Z", 64)
-    code, _, err = world.add(*words, "--when", "2026-11-21T10:00:00Z")
-    assert (code, "no result becomes younger" in err) == (2, True)
+    assert world.add(*words, "--when", "2026-11-21T10:00:00Z")[0] == 2
 
 
 def test_a_failure_that_comes_later_holds_the_set_again(world: World):
     assert world.add("--from", world.smoke("passed"))[0] == 0
     assert world.add("--from", world.smoke("passed", "failed", when="2026-11-21T11:30:00Z"))[0] == 0
-    code, out, _ = world.gate()
-    assert code == 15
-    assert (
-        "smoke on gfx1030  fail (1 passed, 1 failed), 2026-11-21 11:30 UTC on runner-3: t.py::test_1[gpu]"
-        in out
-    )
+    assert world.gate()[0] == 15
 
 
 def test_the_same_result_twice_is_one_and_failures_are_named(world: World):
     results = world.smoke("passed", "crashed", "timeout", gfx=("gfx1030:sramecc-",))
     first, again = world.add("--from", results), world.add("--from", results)
     assert (first[0], again[0]) == (0, 0)
-    assert "smoke on gfx1030: crash (1 passed, 1 crashed, 1 timeout)" in first[1]
     assert again[1].count("(was there already)") == 1
     listed = world.run("evidence", "list", world.root / "store", "--set", world.document.id)[1].splitlines()
     assert len(listed) == 1
     name = listed[0].split()[0]
     shown = world.run("evidence", "show", world.root / "store", "--set", world.document.id, name)[1]
-    assert "failed: t.py::test_1[gpu]" in shown
     assert all(path.name in shown for path in world.wheels)
 
 
@@ -224,35 +221,25 @@ def test_reports_of_shards_that_are_not_all_there_are_no_pass(world: World):
     (shards / "1.xml").write_text(WHOLE)
     wheels = ("--wheels", world.wheels[1], "--gfx", "gfx1030")
     code, out, _ = world.add("--from", shards, "--reports", "2", *wheels)
-    assert (code, "tests on gfx1030: missing (1 passed, 1 skipped)" in out, "1 of 2 reports" in out) == (
-        0,
-        True,
-        True,
-    )
+    assert (code, "1 of 2 reports" in out) == (0, True)
     for less in (
         ("--from", shards / "1.xml", *wheels),
         ("--from", shards / "1.xml", *wheels[:2], "--gfx", "gfx1031"),
     ):
-        code, _, err = world.add(*less)
-        assert (
-            code,
-            "these results were handed in before, for other wheels, another GPU or more" in err,
-        ) == (15, True)
+        assert world.add(*less)[0] == 15
     (shards / "2.xml").write_text(junit(CASE, tests=1)[:-12])
     code, out, _ = world.add("--from", shards, "--reports", "2", *wheels)
-    assert (code, "tests on gfx1030: crash" in out, "2.xml is truncated" in out) == (0, True, True)
+    assert code == 0
     assert world.gate()[0] == 15
 
 
 def test_a_result_on_a_gpu_that_the_set_is_not_for_is_kept_and_named(world: World):
-    code, _, err = world.add("--from", world.smoke("passed", gfx=("gfx90a",)))
-    assert (code, "no rule asks for results on gfx90a" in err) == (0, True)
+    assert world.add("--from", world.smoke("passed", gfx=("gfx90a",)))[0] == 0
     assert "no rule asks" not in world.add("--from", world.smoke("passed"))[2]
 
 
 def test_a_result_that_died_before_it_saw_a_gpu_can_be_given_one(world: World):
-    code, out, _ = world.add("--from", world.smoke("crashed", gfx=()), "--gfx", "gfx1030")
-    assert (code, "smoke on gfx1030: crash" in out) == (0, True)
+    assert world.add("--from", world.smoke("crashed", gfx=()), "--gfx", "gfx1030")[0] == 0
 
 
 def test_results_of_chosen_tests_say_so(world: World):
@@ -271,16 +258,11 @@ def test_results_of_chosen_tests_say_so(world: World):
         results = world.smoke("passed", "passed", selection=selection, **old)
         (made,) = json.loads(world.add("--from", results, "--json")[1])
         assert made.get("selected", "") == says
-    gate = world.gate()[1]
-    assert (
-        "  pass  smoke on gfx1030  passed with Python 3.11, 3.12 (2 passed; 2 h ago on runner-3, by ann)"
-        in gate
-    )
+    world.gate()
 
 
 def test_tests_that_were_not_come_to_are_no_pass(world: World):
-    code, out, _ = world.add("--from", world.smoke("passed", "missing"))
-    assert (code, "smoke on gfx1030: missing (1 passed, 1 missing)" in out) == (0, True)
+    assert world.add("--from", world.smoke("passed", "missing"))[0] == 0
     assert (
         world.add("--from", world.smoke("passed", "failed", "missing"))[1].count(
             "fail (1 passed, 1 failed, 1 miss"
@@ -296,12 +278,11 @@ def test_a_failure_that_is_removed_is_missed(world: World):
     again = json.loads(world.add("--from", world.smoke("failed"), "--json")[1])
     assert [(one["id"], one["new"]) for one in again] == [(file.stem, False)]
     file.unlink()
-    code, out, err = world.gate()
+    code, out, _err = world.gate()
     assert code == 15
     assert out.splitlines()[1].startswith(
         f"  FAIL  evidence          a result is gone: {file.stem}, which did not"
     )
-    assert "tip: put it back from a copy of the store" in err
 
 
 def test_a_failure_that_was_released_with_the_set_counts_wherever_it_is_removed(world: World):
@@ -310,7 +291,7 @@ def test_a_failure_that_was_released_with_the_set_counts_wherever_it_is_removed(
     copy = world.root / "store" / "v2" / file.relative_to(world.root / "store" / "v2-staging")
     copy.parent.mkdir(parents=True)
     file.rename(copy)
-    assert "  FAIL  smoke on gfx1030  fail (1 failed)" in world.gate()[1]
+    world.gate()
     listed = world.run("evidence", "list", world.root / "store", "--set", world.document.id)[1]
     assert listed.startswith(file.stem)
 
@@ -347,8 +328,6 @@ def test_json_has_all_that_is_told_and_what_holds_it_is_told_first(world: World)
     assert words == ["FAIL"] * 4 + ["pass"] * 3 + ["users"] * 2
     failed = [line for line in lines if "failed: t.py" in line]
     assert len(failed) == 4
-    show = f"rocm-wheels set evidence show {world.root / 'store'} --set {world.document.id} 2026"
-    assert f"        all of them: {show}" in "\n".join(lines)
 
 
 Write = Callable[[World], list[Any]]
@@ -360,57 +339,48 @@ def _other_bytes(world: World) -> list[Any]:
     return ["--from", world.verified() if results else ""]
 
 
-WRONG: dict[str, tuple[Write, int, str]] = {
-    "no results": (lambda w: ["--from", w.root / "none.json"], 2, "there is no "),
-    "an empty file": (lambda w: ["--from", w.write("a.json", "")], 2, "truncated or no JSON"),
+WRONG: dict[str, tuple[Write, int]] = {
+    "no results": (lambda w: ["--from", w.root / "none.json"], 2),
+    "an empty file": (lambda w: ["--from", w.write("a.json", "")], 2),
     "truncated": (
         lambda w: ["--from", w.write("a.json", w.verified().read_text()[:-9])],
         2,
-        "truncated or no JSON",
     ),
-    "something else": (lambda w: ["--from", w.write("a.json", {"a": 1})], 2, "holds no known results"),
+    "something else": (lambda w: ["--from", w.write("a.json", {"a": 1})], 2),
     "a list of something else": (
         lambda w: ["--from", w.write("a.json", [{"a": 1}])],
         2,
-        "0.wheel: Field required; 0.passed: Field required",
     ),
-    "no reports": (lambda w: ["--from", w.write("a.json", [])], 2, "has no report in it"),
-    "another build": (_other_bytes, 15, "has other bytes than in the set: sha256"),
+    "no reports": (lambda w: ["--from", w.write("a.json", [])], 2),
+    "another build": (_other_bytes, 15),
     "another set": (
         lambda w: ["--from", w.verified(wheel="numpy-1-py3-none-any.whl", sha256="0" * 64)],
         15,
-        "numpy-1-py3-none-any.whl is not in 2.9.1-rocm7.1.0-",
     ),
     "unreadable and not named": (
         lambda w: ["--from", w.verified(passed=False, sha256=None)],
         2,
-        "could not be read, so nothing says which it was",
     ),
-    "smoke without wheels": (lambda w: ["--from", w.smoke("passed", files={})], 2, "names no wheel of 2.9.1"),
+    "smoke without wheels": (lambda w: ["--from", w.smoke("passed", files={})], 2),
     "smoke with other counts": (
         lambda w: ["--from", w.smoke("passed", counts={"passed": 2})],
         2,
-        "counts 2 passed, and lists 1 passed",
     ),
     "smoke of a later form": (
         lambda w: ["--from", w.smoke("passed", schema=2)],
         2,
-        "schema: Input should be 1 (found 2)",
     ),
     "smoke on another GPU": (
         lambda w: ["--from", w.smoke("passed"), "--gfx", "gfx942"],
         2,
-        "ran on gfx1030, not on gfx942",
     ),
     "smoke without a GPU as if with one": (
         lambda w: ["--from", w.smoke("passed", gfx=()), "--gfx", "gfx1030"],
         2,
-        "saw no GPU, not on gfx1030",
     ),
     "smoke on two kinds of GPU": (
         lambda w: ["--from", w.smoke("passed", gfx=("gfx1030", "gfx1031"))],
         2,
-        "is of gfx1030 and gfx1031 together",
     ),
     "smoke as if it were torch's own tests": (
         lambda w: [
@@ -418,12 +388,10 @@ WRONG: dict[str, tuple[Write, int, str]] = {
             *("--wheels", w.wheels[0], "--gfx", "gfx1030"),
         ],
         2,
-        "is a report of the smoke tests",
     ),
     "smoke of another tool": (
         lambda w: ["--from", w.smoke("passed", tool="tox 4")],
         2,
-        "is of another tool (tox 4)",
     ),
     "smoke on a GPU by the half of the CPU": (
         lambda w: [
@@ -433,99 +401,84 @@ WRONG: dict[str, tuple[Write, int, str]] = {
             ),
         ],
         2,
-        "names gfx1030, and no test passed on a GPU",
     ),
     "younger than it says": (
         lambda w: ["--from", w.smoke("passed"), "--when", "2026-11-21T11:30:00Z"],
         2,
-        "says that it was found at 2026-11-21 10:00 UTC, and --when says later",
     ),
     "of the year 0": (
         lambda w: ["--from", w.smoke("passed", when="0001-01-01T00:00:00+14:00")],
         2,
-        "there is no such time in UTC",
     ),
-    "nested without end": (lambda w: ["--from", w.write("a.json", "[" * 200_000)], 2, "truncated or no JSON"),
+    "nested without end": (lambda w: ["--from", w.write("a.json", "[" * 200_000)], 2),
     "a resolver that picked others": (
         lambda w: [
             *("--from", w.resolved(picked="2.9.0"), "--wheels", w.root / "wheels"),
         ],
         2,
-        "speaks of none of the wheels that were given: what was picked are others",
     ),
     "from the future": (
         lambda w: ["--from", w.smoke("passed", when="2027-01-01T00:00:00Z")],
         2,
-        "the result is from the future: 2027-01-01",
     ),
-    "no such target": (lambda w: ["--from", w.verified(), "--gfx", "gfx1033x"], 2, "did you mean gfx1033?"),
+    "no such target": (lambda w: ["--from", w.verified(), "--gfx", "gfx1033x"], 2),
     "a time without a zone": (
         lambda w: ["--from", w.verified(), "--when", "2026-11-21 10:00"],
         2,
-        "is no time with its zone",
     ),
-    "a resolver without wheels": (lambda w: ["--from", w.resolved()], 2, "does not say by hash which wheels"),
+    "a resolver without wheels": (lambda w: ["--from", w.resolved()], 2),
     "no wheels in a folder": (
         lambda w: ["--from", w.resolved(), "--wheels", w.root],
         2,
-        "no wheels are in ",
     ),
     "JUnit without a GPU": (
         lambda w: ["--from", w.write("a.xml", WHOLE), "--wheels", w.wheels[0]],
         2,
-        "do not say which GPU the tests ran on",
     ),
     "JUnit of two Pythons": (
         lambda w: ["--from", w.write("a.xml", WHOLE), "--wheels", w.root / "wheels", "--gfx", "gfx1030"],
         2,
-        "tests run with one Python, and the wheels are for 3.11, 3.12",
     ),
     "a folder of JUnit": (
         lambda w: ["--from", w.root / "wheels", "--wheels", w.wheels[0], "--gfx", "gfx1030"],
         2,
-        "is a folder: a shard that died left no file in it",
     ),
     "counted reports that are none": (
         lambda w: ["--from", w.verified(), "--reports", "3"],
         2,
-        "--reports counts JUnit",
     ),
-    "no such key": (lambda w: ["--from", w.verified(), "--sign-with", w.root / "key"], 2, "there is no key"),
+    "no such key": (lambda w: ["--from", w.verified(), "--sign-with", w.root / "key"], 2),
 }
 
 
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_input_is_refused_and_nothing_is_written(world: World, case: str):
-    write, expected, says = WRONG[case]
+    write, expected = WRONG[case]
     words = write(world)
     for path in world.root.glob("*.json"):
         if case != "from the future":
             with_age(path)
-    code, _, err = world.add(*words)
-    assert (code, says in err) == (expected, True), err
+    assert world.add(*words)[0] == expected
     assert not list((world.root / "store").rglob("evidence/*/*"))
 
 
 @pytest.mark.parametrize(
-    ("words", "expected", "says"),
+    ("words", "expected"),
     [
-        (("gate", "STORE", "--set", "2.9.2", "--channel", "nightly"), 15, "there is no set 2.9.2"),
+        (("gate", "STORE", "--set", "2.9.2", "--channel", "nightly"), 15),
         (
             ("gate", "STORE", "--set", "2.9.1", "--channel", "nightli"),
             2,
-            "no channel nightli; did you mean nightly?",
         ),
-        (("gate", "STORE", "--set", "2.9.1", "--channel", "nightly", "--policy", "p"), 2, "cannot read p"),
+        (("gate", "STORE", "--set", "2.9.1", "--channel", "nightly", "--policy", "p"), 2),
         (
             ("evidence", "list", "STORE", "--set", "2.9.1", "--family", "gfx942"),
             15,
-            "there is no set 2.9.1 of gfx942",
         ),
-        (("evidence", "show", "STORE", "--set", "2.9.1", "2026"), 2, "of 0 evidence of 2.9.1-rocm7.1.0-"),
-        (("gate", "STORE", "--set", "2.9.1"), 2, "Missing option '--channel'"),
+        (("evidence", "show", "STORE", "--set", "2.9.1", "2026"), 2),
+        (("gate", "STORE", "--set", "2.9.1"), 2),
     ],
 )
-def test_wrong_questions(world: World, words: tuple[str, ...], expected: int, says: str):
+def test_wrong_questions(world: World, words: tuple[str, ...], expected: int):
     store = str(world.root / "store")
-    code, _, err = world.run(*(store if word == "STORE" else word for word in words))
-    assert (code, says in err) == (expected, True), err
+    assert world.run(*(store if word == "STORE" else word for word in words))[0] == expected

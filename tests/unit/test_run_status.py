@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_records import WrittenRun
 
+from rocm_wheels.core import strip_controls
 from rocm_wheels.pipeline import (
     RunStatus,
     find_last_line,
@@ -20,7 +21,6 @@ from rocm_wheels.pipeline import (
     read_run,
     read_run_status,
     shorten_digests,
-    strip_controls,
 )
 
 

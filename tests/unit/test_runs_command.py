@@ -7,12 +7,16 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from messages import take_down, transcript
 from run_records import NOON, WrittenRun, night
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
 from rocm_wheels.cli.runs import describe_work
 from rocm_wheels.pipeline import read_run, read_run_status
+
+_ = transcript  # a fixture for every test here
+MESSAGES = "runs"
 
 
 @pytest.fixture
@@ -32,6 +36,9 @@ def work(tmp_path: Path) -> Path:
 def told(argv: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
     code = run_command(cli, argv)
     said = capsys.readouterr()
+    # how long a run runs is another each time, and a page is no message
+    if "--json" not in argv and (code or argv[0] not in {"report", "status"}):
+        take_down(argv, code, said.out + said.err)
     return code, said.out, said.err
 
 
@@ -40,14 +47,11 @@ def test_runs_are_listed_newest_first(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     code, out, _ = told(["runs", "--work-dir", str(work)], capsys)
-    head, first, second = out.splitlines()
+    head, first, _second = out.splitlines()
     assert code == 0
     assert head.split() == ["run", "state", "began", "time", "steps", "command"]
     assert first.startswith("20261121-170000  running  2026-11-21 12:00:00")
     assert first.endswith("rocm-wheels build --output-dir dist")
-    assert (
-        "20261121-120000  failed   2026-11-21 12:00:00  3 h 28 min  6 done, 1 failed, 1 interrupted" in second
-    )
 
 
 def test_runs_as_json_and_a_limit(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,29 +183,25 @@ def test_nothing_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 WRONG = [
-    (
-        ["runs", "show", "20261121-12000"],
-        "there is no run 20261121-12000 in {work}/runs; the nearest are 20261121-120000",
-    ),
-    (["report", "nonsense"], "there is no run nonsense in {work}/runs; the nearest are 20261121-"),
-    (["status", "../runs/20261121-120000"], "there is no run ../runs/20261121-120000 in"),
-    (["status", "--watch", "--json"], "--watch and --json exclude each other"),
-    (["runs", "--limit", "0"], "0 is not in the range"),
-    (["report", "-o", "{work}"], "is a directory"),
-    (["report", "-o", "{work}/runs/20261121-120000/events.jsonl/page.html"], "events.jsonl is not a folder"),
-    (["runs", "sohw"], "No such command 'sohw'"),
-    (["status", "--work-dir", ""], "the path is empty"),
-    (["status", "--work-dir", "{work}/missing"], "there is no work directory {work}/missing"),
-    (["status", "--source-dir", "{work}"], "there is no work directory {work}/.rocm-wheels"),
-    (["report", "--work-dir", "{work}/runs"], "there are no runs in {work}/runs/runs"),
-    (["runs", "show", "x", "--work-dir", "{work}/runs"], "there is no run x: {work}/runs/runs has none"),
+    ["runs", "show", "20261121-12000"],
+    ["report", "nonsense"],
+    ["status", "../runs/20261121-120000"],
+    ["status", "--watch", "--json"],
+    ["runs", "--limit", "0"],
+    ["report", "-o", "{work}"],
+    ["report", "-o", "{work}/runs/20261121-120000/events.jsonl/page.html"],
+    ["runs", "sohw"],
+    ["status", "--work-dir", ""],
+    ["status", "--work-dir", "{work}/missing"],
+    ["status", "--source-dir", "{work}"],
+    ["report", "--work-dir", "{work}/runs"],
+    ["runs", "show", "x", "--work-dir", "{work}/runs"],
 ]
 
 
-@pytest.mark.parametrize(("argv", "said"), WRONG)
+@pytest.mark.parametrize("argv", WRONG)
 def test_what_is_wrong_is_said(
     argv: list[str],
-    said: str,
     work: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -212,5 +212,4 @@ def test_what_is_wrong_is_said(
         given += ["--work-dir", str(work)]
     code, out, err = told(given, capsys)
     assert (code, out) == (2, "")
-    assert said.format(work=work) in err
     assert "Traceback" not in err

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from messages import refused, transcript
 
 from rocm_wheels.core import RocmWheelsError, SdkError, UsageError
 from rocm_wheels.sdk import (
@@ -41,6 +42,9 @@ from rocm_wheels.wheels import (
     read_loader_info_of_file,
     write_wheel,
 )
+
+_ = transcript  # a fixture for every test here
+MESSAGES = "sdk"
 
 BASE = "base_lib_generic/base/aux-overlay/stage/share/therock"
 BLAS = "math-libs/BLAS/stage"
@@ -154,64 +158,62 @@ def drop(folder: str) -> Callable[[Path], None]:
     return lambda tree: (tree / folder).rename(tree.parent / "dropped") and None
 
 
-WRONG: list[tuple[Callable[[Path], None], str]] = [
-    (drop("base_lib_generic"), "has no base_lib_generic with share/therock/therock_manifest.json"),
-    (drop("core-hip_lib_generic"), "has nothing for rocm-sdk-core"),
-    (drop("blas_lib_generic"), "has nothing for rocm-sdk-libraries"),
-    (drop("core-hip_dev_generic"), "has nothing for rocm-sdk-devel"),
-    (drop("blas_lib_gfx942"), "no artifacts for gfx942; there are some for no target"),
-    (remove("core-hip_lib_generic/hip/stage/bin/hipcc"), "the artifacts hold none of ROCm's programs"),
-    (remove("blas_lib_gfx942/artifact_manifest.txt"), "blas_lib_gfx942 has no artifact_manifest.txt"),
-    (remove(f"blas_lib_gfx942/{BLAS}/lib/kernels_gfx942.dat"), "the artifacts for gfx942 are empty"),
-    (text("fft_lib_generic.tar.zst", ""), "fft_lib_generic.tar.zst is not unpacked"),
-    (text("blas_lib_generic/artifact_manifest.txt", "\n"), "artifact_manifest.txt is empty"),
-    (text("blas_lib_generic/artifact_manifest.txt", "ok\n../other\n"), "txt:2: '../other' leads out of the artifact"),
-    (text("blas_lib_generic/artifact_manifest.txt", "/etc\n"), "txt:1: '/etc' leads out of the artifact"),
-    (text("blas_lib_gfx94X-dcgpu/artifact_manifest.txt", "x\n"), "'gfx94X-dcgpu' is neither 'generic' nor a gfx"),
-    (text(f"{BASE}/therock_manifest.json", "{"), "therock_manifest.json is not JSON"),
-    (text(f"{BASE}/therock_manifest.json", "[]"), "therock_manifest.json is not a JSON object"),
-    (text(f"{BASE}/therock_manifest.json", "{}"), "therock_manifest.json says no rocm_package_version"),
-    (text(f"{BASE}/therock_manifest.json", '{"rocm_package_version": "x.y"}'), "'x.y' is not a version (PEP 440)"),
-    (text(f"{BASE}/therock_manifest.json", '{"flags": {"KPACK_SPLIT_ARTIFACTS": false}}'), "did not split device code"),
-    (text(f"{BASE}/dist_info.json", "{}"), "does not name its dist_amdgpu_targets"),
-    (text(f"{BASE}/dist_info.json", '{"dist_amdgpu_targets": "gfx942;gfx1100"}'), "no artifacts for gfx1100;"),
-    (text(f"{BASE}/dist_info.json", '{"dist_amdgpu_targets": "gfx90a"}'), "no artifacts for gfx90a; there are some for gfx942"),
-    (link("core-hip_lib_generic/hip/stage/bin/cc", "/usr/bin/cc"), "core-hip_lib_generic: the link bin/cc leads out"),
-    (link("core-hip_lib_generic/hip/stage/bin/up", "../../x"), "the link bin/up leads out of the ROCm tree, to ../../x"),
-    (text("core-hip_dev_generic/hip/stage/bin/hipcc", "other"), "hold different files for bin/hipcc"),
-    (link("core-hip_dev_generic/hip/stage/bin", "include"), "has bin/hipcc, but in core-hip_dev_generic bin is a link"),
-    (text(f"blas_lib_gfx942/{BLAS}/share/notice", "mine"), "holds share/notice, which rocm-sdk-libraries has otherwise"),
-    (raw("blas_lib_gfx942/artifact_manifest.txt", b"\xff"), "artifact_manifest.txt is not text in UTF-8"),
-    (raw(f"{BASE}/python_requirements.txt", b"\xff"), "python_requirements.txt is not text in UTF-8"),
-    (text(f"blas_lib_gfx942/{BLAS}/lib/two\nlines.dat", ""), "blas_lib_gfx942: the file name 'lib/two\\nlines.dat' cannot be"),
-    (text(os.fsdecode(os.fsencode(f"blas_lib_gfx942/{BLAS}/lib/") + b"\xff.dat"), ""), "the file name 'lib/\\udcff.dat' cannot be"),
-    (lambda tree: os.mkfifo(tree / f"blas_lib_gfx942/{BLAS}/lib/pipe"), "lib/pipe is neither file, folder nor link"),
-    (text(f"{BASE}/python_requirements.txt", "# fine\nfine==1\nnot a requirement\n"), "txt:3: 'not a requirement' is not a"),
+WRONG: list[Callable[[Path], None]] = [
+    drop("base_lib_generic"),
+    drop("core-hip_lib_generic"),
+    drop("blas_lib_generic"),
+    drop("core-hip_dev_generic"),
+    drop("blas_lib_gfx942"),
+    remove("core-hip_lib_generic/hip/stage/bin/hipcc"),
+    remove("blas_lib_gfx942/artifact_manifest.txt"),
+    remove(f"blas_lib_gfx942/{BLAS}/lib/kernels_gfx942.dat"),
+    text("fft_lib_generic.tar.zst", ""),
+    text("blas_lib_generic/artifact_manifest.txt", "\n"),
+    text("blas_lib_generic/artifact_manifest.txt", "ok\n../other\n"),
+    text("blas_lib_generic/artifact_manifest.txt", "/etc\n"),
+    text("blas_lib_gfx94X-dcgpu/artifact_manifest.txt", "x\n"),
+    text(f"{BASE}/therock_manifest.json", "{"),
+    text(f"{BASE}/therock_manifest.json", "[]"),
+    text(f"{BASE}/therock_manifest.json", "{}"),
+    text(f"{BASE}/therock_manifest.json", '{"rocm_package_version": "x.y"}'),
+    text(f"{BASE}/therock_manifest.json", '{"flags": {"KPACK_SPLIT_ARTIFACTS": false}}'),
+    text(f"{BASE}/dist_info.json", "{}"),
+    text(f"{BASE}/dist_info.json", '{"dist_amdgpu_targets": "gfx942;gfx1100"}'),
+    text(f"{BASE}/dist_info.json", '{"dist_amdgpu_targets": "gfx90a"}'),
+    link("core-hip_lib_generic/hip/stage/bin/cc", "/usr/bin/cc"),
+    link("core-hip_lib_generic/hip/stage/bin/up", "../../x"),
+    text("core-hip_dev_generic/hip/stage/bin/hipcc", "other"),
+    link("core-hip_dev_generic/hip/stage/bin", "include"),
+    text(f"blas_lib_gfx942/{BLAS}/share/notice", "mine"),
+    raw("blas_lib_gfx942/artifact_manifest.txt", b"\xff"),
+    raw(f"{BASE}/python_requirements.txt", b"\xff"),
+    text(f"blas_lib_gfx942/{BLAS}/lib/two\nlines.dat", ""),
+    text(os.fsdecode(os.fsencode(f"blas_lib_gfx942/{BLAS}/lib/") + b"\xff.dat"), ""),
+    lambda tree: os.mkfifo(tree / f"blas_lib_gfx942/{BLAS}/lib/pipe"),
+    text(f"{BASE}/python_requirements.txt", "# fine\nfine==1\nnot a requirement\n"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("change", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
-def test_wrong_artifacts_write_nothing(tree: Path, change: Callable[[Path], None], message: str) -> None:
-    change(tree)
-    with pytest.raises(SdkError) as caught:
+@pytest.mark.parametrize("number", range(len(WRONG)))
+def test_wrong_artifacts_write_nothing(tree: Path, number: int) -> None:
+    WRONG[number](tree)
+    with refused(SdkError):
         make(tree)
-    assert message in str(caught.value)
     assert not (tree.parent / "out").exists()
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options",
     [
-        ({"version": "seven"}, "'seven' is not a version"),
-        ({"suffix": "-x"}, "--version-suffix '-x' becomes part of Python names"),
-        ({"platform_tag": "Linux x"}, "--platform-tag 'Linux x' is no platform tag"),
-        ({"targets": ("gfx1100",)}, "no artifacts for gfx1100"),
+        {"version": "seven"},
+        {"suffix": "-x"},
+        {"platform_tag": "Linux x"},
+        {"targets": ("gfx1100",)},
     ],
 )
-def test_wrong_options(tree: Path, options: dict[str, object], message: str) -> None:
-    with pytest.raises(RocmWheelsError) as caught:
+def test_wrong_options(tree: Path, options: dict[str, object]) -> None:
+    with refused(RocmWheelsError):
         make(tree, **options)
-    assert message in str(caught.value)
 
 
 def test_a_folder_that_cannot_be_read_is_not_left_out(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,16 +225,14 @@ def test_a_folder_that_cannot_be_read_is_not_left_out(tree: Path, monkeypatch: p
         return scan(folder)
 
     monkeypatch.setattr(os, "scandir", closed)
-    with pytest.raises(
-        SdkError, match=r"cannot read the folder .*/blas_lib_gfx942/.*/lib: Permission denied"
-    ):
+    with refused(SdkError):
         make(tree)
 
 
 def test_no_artifacts(tmp_path: Path) -> None:
-    with pytest.raises(SdkError, match="no artifact in"):
+    with refused(SdkError):
         read_artifacts(tmp_path)
-    with pytest.raises(SdkError, match="is not a folder"):
+    with refused(SdkError):
         read_artifacts(tmp_path / "x")
 
 
@@ -241,7 +241,7 @@ def test_the_date_comes_from_the_environment(tree: Path) -> None:
     wheel = build_rocm_packages(request, {"SOURCE_DATE_EPOCH": "1700000000"})[0]
     assert zipfile.ZipFile(wheel).infolist()[0].date_time == (2023, 11, 14, 22, 13, 20)
     for wrong in ("yesterday", "4354819200"):
-        with pytest.raises(UsageError, match=f"SOURCE_DATE_EPOCH='{wrong}' is not a number"):
+        with refused(UsageError):
             build_rocm_packages(request, {"SOURCE_DATE_EPOCH": wrong})
     latest = build_rocm_packages(request, {"SOURCE_DATE_EPOCH": "4354819199"})[0]
     assert zipfile.ZipFile(latest).infolist()[0].date_time[:3] == (2107, 12, 31)
@@ -251,7 +251,7 @@ def test_other_work_in_the_destination_is_left_alone(tree: Path, monkeypatch: py
     # and refused before hours of compression, not after them
     monkeypatch.setattr("rocm_wheels.sdk.build_packages.write_wheel", pytest.fail)
     put(tree.parent / "out" / "dist", {"rocm-6.4-py3-none-any.whl": "mine"})
-    with pytest.raises(SdkError, match=r"holds rocm-6\.4-py3-none-any\.whl, which this run does not make"):
+    with refused(SdkError):
         make(tree)
     assert os.listdir(tree.parent / "out" / "dist") == ["rocm-6.4-py3-none-any.whl"]  # noqa: PTH208
     assert not list(tree.parent.glob("out/.packages-*"))
@@ -336,7 +336,7 @@ def test_no_file_breaks_the_elf_reader(
 
 def test_a_wheel_is_written_whole_or_not(tmp_path: Path) -> None:
     plan = WheelPlan("a-b.c", "1.0", "s", "py3-none-any", {"x": PlannedMember(tmp_path / "missing")})
-    with pytest.raises(SdkError, match=r"a_b_c-1\.0-py3-none-any\.whl cannot be written"):
+    with refused(SdkError):
         write_wheel(plan, tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -397,9 +397,9 @@ def test_rocm_of_two_platforms_has_the_extras_of_both_and_is_one_wheel(tree: Pat
 
 
 def test_a_family_without_artifacts_is_refused(tree: Path) -> None:
-    with pytest.raises(SdkError, match="no artifacts for gfx1100"):
+    with refused(SdkError):
         make(tree, platform_tag="linux_x86_64", published={"linux": ("gfx942", "gfx1100")})
-    with pytest.raises(UsageError, match="say two things"):
+    with refused(UsageError):
         make(tree, platform_tag="linux_x86_64", published={"linux": ("gfx942",)}, targets=("gfx942",))
     wheels = make(tree, platform_tag="linux_x86_64", published={"win32": ("gfx1151",)})
     text = metadata_of(wheels, "rocm")

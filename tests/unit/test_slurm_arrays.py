@@ -82,12 +82,13 @@ def test_steps_of_several_pythons_are_an_array(tmp_path: Path) -> None:
         ("install-tools", "0-4", "aftercorr:100,afterany:100"),
         ("probe-targets", "", "afterok:100_0,afterany:100"),
         ("build-triton", "0-4%1", "aftercorr:101,afterok:102"),
+        ("repair-triton", "0-4", "aftercorr:103"),
         ("build-pytorch-gfx942", "0-4%1", "aftercorr:101:103,afterok:102"),
-        ("build-apex-gfx942", "0-4%1", "aftercorr:101:104,afterok:102"),
     ]
+    assert known["build-apex-gfx942"][1:] == ("0-4%1", "aftercorr:101:105,afterok:102")
     _, tasks, waits = known["build-pytorch-gfx1100"]
     assert (tasks, waits.split(",")[:2]) == ("0-4%1", ["aftercorr:101:103", "afterok:102"])
-    assert waits.split(",")[2].startswith("afterany:104:105:")  # they have another torch in the environments
+    assert waits.split(",")[2].startswith("afterany:105:107:")  # they have another torch in the environments
     plain = group_arrays(plan, 1)  # MaxArraySize=1: the number 0 alone
     assert ({one.plain for one in plain}, len(submitted(plan, plain, {}))) == ({True}, len(plan.steps))
     assert group_arrays(plan, 5) == group_arrays(plan)
@@ -126,12 +127,12 @@ def test_tasks_that_were_lost_are_submitted_again_and_those_that_waited_for_them
     is_now("build-triton-cp311", "lost")
     is_now("build-triton-cp312", "running")
     is_now("build-pytorch-cp310", "running")
-    assert [one.name for one in arrays[3:5]] == ["build-triton", "build-pytorch"]
+    assert [one.name for one in arrays[3:6]] == ["build-triton", "repair-triton", "build-pytorch"]
     again = submitted(plan, arrays, found)
     assert again[:3] == [
         ("build-triton", "1", "afterany:4"),  # in one tree with what is left of the old array
-        ("build-pytorch", "1", "aftercorr:100,afterany:5"),
-        ("build-apex", "1", "aftercorr:101,afterany:6"),
+        ("repair-triton", "1", "aftercorr:100"),
+        ("build-pytorch", "1", "aftercorr:100,afterany:6"),
     ]
     found["build-triton-cp311"] = replace(found["build-triton-cp311"], state="again", end=NO_NETWORK)
     is_now("build-triton-cp313", "lost")  # it need not wait for the network of another
@@ -144,8 +145,8 @@ def test_tasks_that_were_lost_are_submitted_again_and_those_that_waited_for_them
     again = submitted(plan, arrays, found)
     assert again[0] == ("build-triton", "1,3%1", "afterany:4")
     assert [one for one in again if one[0] == "build-apex"] == [
-        ("build-apex", "1,3%1", "aftercorr:101,afterany:6"),
-        ("build-apex", "2", "aftercorr:5,afterany:6:102"),
+        ("build-apex", "1,3%1", "aftercorr:102,afterany:8"),
+        ("build-apex", "2", "aftercorr:6,afterany:8:104"),
     ]
 
 

@@ -470,7 +470,7 @@ def test_torchs_own_tests_come_after_good_smoke_tests(tmp_path: Path) -> None:
     [
         (["--shard", "2"], "--shard and --num-shards belong together"),
         (["--shard", "3", "--num-shards", "2"], "--shard 3: there are 2, numbered from 1"),
-        (["--pytorch-version", "newest"], "--pytorch-version newest is no version of torch"),
+        (["--pytorch-version", "newest"], "--torch newest is no version of torch"),
         (["--suite", "defalt"], "there is no suite defalt; did you mean default?"),
         (["--family", "gfx94Y"], "gfx94Y"),
     ],

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from messages import refused, transcript
 from variantlib.variants_json import VariantsJson
 
 from rocm_wheels.core import DataError
@@ -25,6 +26,9 @@ from rocm_wheels.variants import (
     parse_document,
     parse_wheel_document,
 )
+
+_ = transcript  # a fixture for every test here
+MESSAGES = "variants"
 
 PLUGIN = {"requires": ["rocm-bootstrap>=0.3,<1"], "plugin-api": "rocm_bootstrap.variant_provider:Plugin"}
 
@@ -66,116 +70,76 @@ def test_the_format_without_providers_is_read_and_stays_without() -> None:
 
 
 Change = Callable[[dict[str, Any]], object]
-WRONG: list[tuple[Change, str]] = [
-    (lambda d: d.pop("$schema"), "variant.json: $schema: is missing"),
-    (
-        lambda d: d.update({"$schema": "https://x/1.0.json"}),
-        "$schema: 'https://x/1.0.json' is an unknown format",
-    ),
-    (lambda d: d.update({"$schema": SCHEMA_WITHOUT_PROVIDERS}), "providers: is not a key of the format"),
-    (lambda d: d.pop("providers"), "providers: is missing"),
-    (lambda d: d.update(variant={}), "variant: is not a known key; did you mean variants?"),
-    (lambda d: d.pop("default-priorities"), "default-priorities: is missing"),
-    (lambda d: d["default-priorities"].update(feature={}), "default-priorities.feature: is not a known key"),
-    (
-        lambda d: d["default-priorities"].update(namespace=[]),
-        "default-priorities.namespace: is not a list with",
-    ),
-    (lambda d: d["default-priorities"].pop("namespace"), "default-priorities.namespace: is missing"),
-    (lambda d: d["default-priorities"].update(namespace=["amd"] * 2), "namespace: amd is given twice"),
-    (lambda d: d["default-priorities"].update(namespace=["amd", "ROCm"]), "namespace[1]: 'ROCm' has other"),
-    (lambda d: d["default-priorities"].update(namespace=["amd", 1]), "namespace[1]: 1 is not a text"),
-    (
-        lambda d: d["default-priorities"].update(namespace=["amd"]),
-        "rocm is not in default-priorities.namespace",
-    ),
-    (
-        lambda d: d["default-priorities"].update(namespace=["amd", "rocm", "x"]),
-        "providers: is for amd, rocm;",
-    ),
-    (lambda d: d.update(variants=[]), "variants: is not an object of JSON"),
-    (lambda d: d["variants"].update({"ROCm-7": {}}), "variants.ROCm-7: 'ROCm-7' is not a variant label"),
-    (lambda d: d["variants"].update(cpu={}), "variants.cpu: has no properties: its label must be null"),
-    (lambda d: d["variants"].update(null={"amd": {"gfx_arch": ["gfx942"]}}), "variants.null: stands for no"),
-    (lambda d: d["variants"].update(x={"amd": {"gfx_arch": ["gfx90a:xnack+"]}}), "'gfx90a:xnack+' has other"),
-    (lambda d: d["variants"].update(x={"amd": {"gfx-arch": ["gfx942"]}}), "variants.x.amd: 'gfx-arch' has"),
-    (lambda d: d["variants"].update(x={"amd": {"gfx_arch": []}}), "variants.x.amd.gfx_arch: is not a list"),
-    (lambda d: d["variants"].update(x={"amd": {"gfx_arch": "gfx942"}}), "variants.x.amd.gfx_arch: is not a"),
-    (lambda d: d["variants"].update(x={"amd": {"a": ["2", "1"]}}), "variants.x.amd.a: 2, 1 are not sorted"),
-    (lambda d: d["variants"].update(x={"amd": {"a": ["1", "1"]}}), "variants.x.amd.a: 1 is given twice"),
-    (lambda d: d["variants"].update(x={"amd": {"a": ["1\n"]}}), "variants.x.amd.a[0]: '1\\n' has other"),
-    (
-        lambda d: d["providers"]["amd"].pop("requires"),
-        "providers.amd: must have exactly one of requires, sta",
-    ),
-    (lambda d: d["providers"]["amd"].update(builtin="abi_dependency"), "has requires and builtin"),
-    (
-        lambda d: d["providers"]["amd"].update(requires=["a b c"]),
-        "providers.amd.requires: 'a b c' is not a req",
-    ),
-    (
-        lambda d: d["providers"]["amd"].update({"install-time": True}),
-        "providers.amd.install-time: is not a kn",
-    ),
-    (
-        lambda d: d["providers"]["amd"].update({"build-requires": ["x"]}),
-        "providers.amd.build-requires: is not",
-    ),
-    (lambda d: d["providers"]["amd"].update({"plugin-api": "a-b"}), "providers.amd.plugin-api: 'a-b' is not"),
-    (lambda d: d["providers"]["amd"].update(optional="no"), "providers.amd.optional: 'no' is neither true"),
-    (
-        lambda d: d["providers"]["rocm"].update({"plugin-api": "a"}),
-        "providers.rocm.plugin-api: goes with requ",
-    ),
-    (
-        lambda d: d["providers"]["amd"].update({"feature-order": ["a"]}),
-        "feature-order: goes with static-prop",
-    ),
-    (lambda d: d["providers"]["rocm"]["static-properties"].update(a=["1"]), "feature-order: is missing: it"),
-    (
-        lambda d: d["providers"]["rocm"].update({"feature-order": ["a"]}),
-        "ranks a; static-properties has version",
-    ),
-    (
-        lambda d: d["providers"]["rocm"].update({"static-properties": {}}),
-        "static-properties: lists no feature",
-    ),
-    (lambda d: d["providers"].update(rocm={"builtin": "gpu"}), "providers.rocm.builtin: 'gpu' is not one of"),
-    (lambda d: d["providers"].update(rocm=None), "providers.rocm: is not an object of JSON"),
+WRONG: list[Change] = [
+    lambda d: d.pop("$schema"),
+    lambda d: d.update({"$schema": "https://x/1.0.json"}),
+    lambda d: d.update({"$schema": SCHEMA_WITHOUT_PROVIDERS}),
+    lambda d: d.pop("providers"),
+    lambda d: d.update(variant={}),
+    lambda d: d.pop("default-priorities"),
+    lambda d: d["default-priorities"].update(feature={}),
+    lambda d: d["default-priorities"].update(namespace=[]),
+    lambda d: d["default-priorities"].pop("namespace"),
+    lambda d: d["default-priorities"].update(namespace=["amd"] * 2),
+    lambda d: d["default-priorities"].update(namespace=["amd", "ROCm"]),
+    lambda d: d["default-priorities"].update(namespace=["amd", 1]),
+    lambda d: d["default-priorities"].update(namespace=["amd"]),
+    lambda d: d["default-priorities"].update(namespace=["amd", "rocm", "x"]),
+    lambda d: d.update(variants=[]),
+    lambda d: d["variants"].update({"ROCm-7": {}}),
+    lambda d: d["variants"].update(cpu={}),
+    lambda d: d["variants"].update(null={"amd": {"gfx_arch": ["gfx942"]}}),
+    lambda d: d["variants"].update(x={"amd": {"gfx_arch": ["gfx90a:xnack+"]}}),
+    lambda d: d["variants"].update(x={"amd": {"gfx-arch": ["gfx942"]}}),
+    lambda d: d["variants"].update(x={"amd": {"gfx_arch": []}}),
+    lambda d: d["variants"].update(x={"amd": {"gfx_arch": "gfx942"}}),
+    lambda d: d["variants"].update(x={"amd": {"a": ["2", "1"]}}),
+    lambda d: d["variants"].update(x={"amd": {"a": ["1", "1"]}}),
+    lambda d: d["variants"].update(x={"amd": {"a": ["1\n"]}}),
+    lambda d: d["providers"]["amd"].pop("requires"),
+    lambda d: d["providers"]["amd"].update(builtin="abi_dependency"),
+    lambda d: d["providers"]["amd"].update(requires=["a b c"]),
+    lambda d: d["providers"]["amd"].update({"install-time": True}),
+    lambda d: d["providers"]["amd"].update({"build-requires": ["x"]}),
+    lambda d: d["providers"]["amd"].update({"plugin-api": "a-b"}),
+    lambda d: d["providers"]["amd"].update(optional="no"),
+    lambda d: d["providers"]["rocm"].update({"plugin-api": "a"}),
+    lambda d: d["providers"]["amd"].update({"feature-order": ["a"]}),
+    lambda d: d["providers"]["rocm"]["static-properties"].update(a=["1"]),
+    lambda d: d["providers"]["rocm"].update({"feature-order": ["a"]}),
+    lambda d: d["providers"]["rocm"].update({"static-properties": {}}),
+    lambda d: d["providers"].update(rocm={"builtin": "gpu"}),
+    lambda d: d["providers"].update(rocm=None),
 ]
 
 
-@pytest.mark.parametrize(("change", "message"), WRONG)
-def test_what_breaks_a_rule_is_refused_with_file_and_key(change: Change, message: str) -> None:
+@pytest.mark.parametrize("number", range(len(WRONG)))
+def test_what_breaks_a_rule_is_refused_with_file_and_key(number: int) -> None:
     value = document()
-    change(value)
-    with pytest.raises(DataError) as failure:
+    WRONG[number](value)
+    with refused(DataError) as failure:
         read(value)
-    assert message in str(failure.value)
     assert str(failure.value).startswith("variant.json: ")
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content",
     [
-        (b"", "x.json is not JSON"),
-        (b"\xff\xfe", "x.json is not JSON"),
-        (b"[" * 100_000, "x.json is not JSON"),
-        (b"[]", "x.json: is not an object of JSON"),
-        (b'{"variants": {}, "variants": {}}', "x.json: variants: is given twice"),
+        b"",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b"[]",
+        b'{"variants": {}, "variants": {}}',
     ],
 )
-def test_what_is_no_document_is_refused(content: bytes, message: str) -> None:
-    with pytest.raises(DataError) as failure:
+def test_what_is_no_document_is_refused(content: bytes) -> None:
+    with refused(DataError):
         parse_document(content, name="x.json")
-    assert message in str(failure.value)
 
 
 def test_a_wheel_states_its_own_variant_and_no_other() -> None:
     value = document()
-    with pytest.raises(
-        DataError, match=r"the file name says null, here is null, rocm7.1_gfx942, rocm7.2_gfx9"
-    ):
+    with refused(DataError):
         parse_wheel_document(json.dumps(value).encode(), name="x.whl", label="null")
     value["variants"] = {"null": {}}
     assert parse_wheel_document(json.dumps(value).encode(), name="x.whl", label="null").variants == {

@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 from binary_writer import digest_of, wheel
+from messages import take_down, transcript
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import wheel_group as group
 from rocm_wheels.variants import ROCM_BOOTSTRAP_PROVIDER, ProviderChoice, VariantMetadata, make_properties
 from rocm_wheels.wheels import scan_wheel
+
+_ = transcript  # a fixture for every test here
+MESSAGES = "wheel"
 
 INFO = "demo-1.0.dist-info"
 METADATA = (
@@ -32,15 +36,16 @@ def made(folder: Path, files: dict[str, bytes] | None = None, **how: str) -> Pat
 def run(capsys: pytest.CaptureFixture[str], *argv: object, code: int = 0) -> tuple[str, str]:
     """Run a command of the group; return stdout and stderr."""
     assert run_command(group, [*map(str, argv)]) == code
-    return capsys.readouterr()
+    printed = capsys.readouterr()
+    if "--json" not in argv:
+        take_down(argv, code, printed.out + printed.err)
+    return printed
 
 
 def test_show_tells_what_a_wheel_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = "demo-1.0-7local-py3-none-any-rocm7.2_gfx942.whl"
     path = made(tmp_path, {f"{INFO}/variant.json": b'{"variants": {}}'}, name=name)
-    out, _ = run(capsys, "show", path)
-    assert "label            rocm7.2_gfx942\n" in out
-    assert "requires         triton==3.5\n                 Jinja2; extra == 'x'\n" in out
+    run(capsys, "show", path)
     [shown] = json.loads(run(capsys, "show", path, "--json")[0])
     assert shown == {
         "file": str(path),
@@ -65,15 +70,15 @@ def test_verify_names_every_fault_of_every_wheel(tmp_path: Path, capsys: pytest.
     (tmp_path / "cut").mkdir()
     cut = tmp_path / "cut" / good.name
     cut.write_bytes(good.read_bytes()[:-9])
-    out, err = run(capsys, "verify", good, bad, cut, code=14)
+    out, _ = run(capsys, "verify", good, bad, cut, code=14)
     assert out.splitlines() == [
         f"{good}: no fault in 5 files",
         f"{bad}: 4 bytes behind its end record",
         f"{bad}: /etc/x: this name leads out of the folder it is unpacked to: absolute",
         f"{cut} is not a readable wheel: cut short or damaged",
         "  because it has no end record: cut short, or no archive",
+        "tip: build it, or fetch it, again",
     ]
-    assert "2 of 3 wheels failed" in err
     whole, faulty, unread = json.loads(run(capsys, "verify", good, bad, cut, "--json", code=14)[0])
     assert (whole["faults"], whole["members"], len(whole["sha256"])) == ([], 5, 64)
     assert len(faulty["faults"]) == 2
@@ -84,7 +89,7 @@ def test_verify_names_what_only_pypi_refuses(tmp_path: Path, capsys: pytest.Capt
     path = made(tmp_path)
     with zipfile.ZipFile(path, "a") as archive:
         archive.comment = b"hello"
-    assert f"{path}: a comment of 5 bytes" in run(capsys, "verify", path, code=14)[0]
+    run(capsys, "verify", path, code=14)
     run(capsys, "retag", path, "--local", "x", "--in-place")
     run(capsys, "verify", tmp_path / "demo-1.0+x-py3-none-any.whl")
 
@@ -104,19 +109,18 @@ def test_a_label_and_what_variant_json_says_are_one(
     assert '"12.29",' in shown and "more ..." in shown and "7.2" in shown
     assert len(shown.splitlines()) < 60
     wrong = made(tmp_path, files, name="demo-1.0-py3-none-any-mi200.whl")
-    assert "the file name says mi200, here is mi300" in run(capsys, "verify", wrong, code=14)[0]
+    run(capsys, "verify", wrong, code=14)
     none = made(tmp_path, name="demo-1.0-py3-none-any-null.whl")
-    assert "variant.json is missing" in run(capsys, "verify", none, code=14)[0]
+    run(capsys, "verify", none, code=14)
     for label in ("mi200x", ""):
-        error = run(capsys, "retag", right, "--label", label, "--output-dir", tmp_path / "out", code=2)[1]
-        assert "its variant.json names its label, too" in error
+        run(capsys, "retag", right, "--label", label, "--output-dir", tmp_path / "out", code=2)
     assert not (tmp_path / "out").exists()
 
 
 def test_faults_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     lines = run(capsys, "verify", "--list-checks")[0].splitlines()
     assert any(line.startswith("overlap ") for line in lines)
-    assert "no wheels were named" in run(capsys, "verify", code=2)[1]
+    run(capsys, "verify", code=2)
 
 
 def test_retag_writes_beside_and_prints_the_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,35 +144,31 @@ def test_retag_in_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     other = made(tmp_path)
     wanted = tmp_path / "demo-2-py3-none-any.whl"
     before = wanted.read_bytes()
-    _, err = run(capsys, "retag", other, "--version", "2", "--in-place", code=2)
-    assert "exists with other bytes" in err
+    run(capsys, "retag", other, "--version", "2", "--in-place", code=2)
     assert wanted.read_bytes() == before
     assert other.exists()
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options",
     [
-        ([], "nothing is to be changed"),
-        (["--version", "x"], "the new version is none\n  because Invalid version: 'x'"),
-        (["--build", "a"], "'a' is not a build tag"),
-        (["--label", "Big"], "'Big' is not a variant label"),
-        (["--platform-tag", "a-b"], "'a-b' is not a platform tag"),
-        (
-            ["--drop-requirement", "numpy", "--in-place"],
-            "does not require numpy\ntip: it requires jinja2, triton",
-        ),
-        (["--add-requirement", "x ==", "--in-place"], "'x ==' is not a requirement"),
-        (["--drop-requirement", "triton"], "would be replaced\ntip: ask for --in-place"),
-        (["--label", "a", "--in-place", "--output-dir", "."], "exclude each other"),
+        [],
+        ["--version", "x"],
+        ["--build", "a"],
+        ["--label", "Big"],
+        ["--platform-tag", "a-b"],
+        ["--drop-requirement", "numpy", "--in-place"],
+        ["--add-requirement", "x ==", "--in-place"],
+        ["--drop-requirement", "triton"],
+        ["--label", "a", "--in-place", "--output-dir", "."],
     ],
 )
 def test_what_cannot_be_retagged_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str]
 ) -> None:
     path = made(tmp_path)
     before = path.read_bytes()
-    assert message in run(capsys, "retag", path, *options, code=2)[1]
+    run(capsys, "retag", path, *options, code=2)
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
     assert path.read_bytes() == before
 
@@ -177,17 +177,17 @@ def test_two_wheels_do_not_become_one(tmp_path: Path, capsys: pytest.CaptureFixt
     path = made(tmp_path)
     (other,) = run(capsys, "retag", path, "--local", "a")[0].split()
     argv = ["retag", path, other, "--local", "b", "--output-dir", tmp_path / "out"]
-    assert f"{path} and {other} would both become {tmp_path}/out/" in run(capsys, *argv, code=2)[1]
+    run(capsys, *argv, code=2)
     assert not (tmp_path / "out").exists()
 
 
 def test_deep_nesting_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     deep = made(tmp_path / "a", {"demo-1.0.dist-info/variant.json": b"[" * 100_000})
-    assert "variant.json is not JSON" in run(capsys, "show", deep, code=2)[1]
+    run(capsys, "show", deep, code=2)
     marker = "Name: demo\nVersion: 1.0\nRequires-Dist: a; " + "(" * 10_000 + "\n"
     deep = made(tmp_path / "b", metadata=f"Metadata-Version: 2.1\n{marker}")
-    assert "a field cannot be read" in run(capsys, "verify", deep, code=14)[0]
-    assert "a field cannot be read" in run(capsys, "retag", deep, "--local", "x", code=2)[1]
+    run(capsys, "verify", deep, code=14)
+    run(capsys, "retag", deep, "--local", "x", code=2)
 
 
 def test_diff_tells_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -223,13 +223,13 @@ def test_diff_sees_lines_of_record_and_modes(tmp_path: Path, capsys: pytest.Capt
     assert run(capsys, "diff", old, new)[0] == "RECORD: another line for demo/b.py\n"
     data = new.read_bytes()
     new.write_bytes(data.replace((0o600 << 16).to_bytes(4, "little"), (0o755 << 16).to_bytes(4, "little")))
-    assert "mode: demo/a.py 600 -> 755" in run(capsys, "diff", old, new)[0]
+    run(capsys, "diff", old, new)
 
 
 def test_metadata_is_extracted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, other = made(tmp_path), made(tmp_path / "other")
     assert run(capsys, "extract-metadata", path)[0] == METADATA
-    assert "one wheel at a time" in run(capsys, "extract-metadata", path, other, code=2)[1]
+    run(capsys, "extract-metadata", path, other, code=2)
     out, _ = run(capsys, "extract-metadata", path, other, "--beside")
     assert [Path(line).read_text() for line in out.splitlines()] == [METADATA, METADATA]
     assert out.splitlines()[0] == f"{path}.metadata"
@@ -242,7 +242,5 @@ def test_what_is_no_wheel_is_refused(
     path = tmp_path / "demo-1.0-py3-none-any.whl"
     path.write_text("<html>404</html>")
     name, *more = command.format(path=path).split()
-    out, err = run(capsys, name, path, *more, code=2)
+    out, _ = run(capsys, name, path, *more, code=2)
     assert out == ""
-    assert f"{path} is not a readable wheel" in err
-    assert "because it has no end record" in err

@@ -26,6 +26,7 @@ def files(tmp_path: Path) -> tuple[Path, ...]:
 
 def table(files: tuple[Path, ...]) -> str:
     found, unread = read_targets(files)
+    assert targets_as_table(found) == targets_as_table(read_targets(files, whole=True)[0])
     assert unread == []
     return targets_as_table(found)
 
@@ -58,10 +59,10 @@ def test_the_table_has_a_line_a_library(files: tuple[Path, ...]) -> None:
 
 
 def test_json_keeps_its_form(files: tuple[Path, ...]) -> None:
-    printed = CliRunner().invoke(targets_command, [*map(str, files), "--json"])
+    printed = CliRunner().invoke(targets_command, [*map(str, files), "--json", "--details"])
     assert printed.exit_code == 0
     result = json.loads(printed.stdout)
-    assert result == targets_as_json(read_targets(files)[0])
+    assert result == targets_as_json(read_targets(files, whole=True)[0])
     assert result["total"] == {
         "targets": ["gfx90a", "gfx942:xnack-", "gfx1100"],
         "code_objects": 5,
@@ -84,6 +85,24 @@ def test_json_keeps_its_form(files: tuple[Path, ...]) -> None:
     }
     assert alone["code"][0]["member"] is None
     assert none == {"file": str(files[2]), "targets": [], "code": [], "elsewhere": []}
+    printed = CliRunner().invoke(targets_command, [*map(str, files), "--json"])
+    in_wheel["code"][0]["code_objects"][0] |= {"form": None, "machine": None}  # not in the table
+    tables = json.loads(printed.stdout)
+    assert tables["total"] == result["total"]
+    assert tables["files"][0]["code"][0]["code_objects"][0] == in_wheel["code"][0]["code_objects"][0]
+    assert tables["files"][1:] == result["files"][1:]
+
+
+def test_only_details_look_behind_the_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Code of another processor than the table says: the runtime would load it, the GPU would not run it."""
+    wrong = bundle(HOST, hip("gfx942", code_object("gfx90a")), hip("gfx1100"))
+    made = wheel(tmp_path, {"demo/a.so": elf({".hip_fatbin": compress(wrong, 3, "zstd")})})
+    assert run_command(targets_command, [str(made)]) == 0
+    assert "gfx942 gfx1100" in capsys.readouterr().out
+    assert run_command(targets_command, [str(made), "--details"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "demo/a.so: section .hip_fatbin: bundle 0: entry hipv4-amdgcn-amd-amdhsa--gfx942" in err
 
 
 @pytest.mark.parametrize(

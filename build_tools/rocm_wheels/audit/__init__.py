@@ -2,7 +2,8 @@
 
 ``verify_wheel`` scans a wheel once into an ``AuditedWheel`` (with the ``WheelExpectation``), runs every
 ``WheelCheck`` of ``CHECKS`` and the import in a clean process, and returns an ``AuditReport`` of
-``Finding`` and ``SkippedCheck``. A new check is a function and a line in ``verify``.
+``Finding`` and ``SkippedCheck``. Anybody's wheel can be audited; a recipe adds expectations. A new check is
+a function and a row in ``checks``.
 """
 
 import lazy_loader

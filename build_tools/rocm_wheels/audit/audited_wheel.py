@@ -19,12 +19,16 @@ from rocm_wheels.models import Platform, Project, strip_features
 from rocm_wheels.variants import WheelTargets
 from rocm_wheels.wheels import (
     CodeObject,
+    HostBinary,
     RecordEntry,
+    RequiredPackages,
+    WheelPlatform,
     WheelScan,
     find_kpack_archives,
     is_kernel_of,
     list_code_targets,
     list_dist_info_folders,
+    read_wheel_platform,
 )
 
 _LIBRARY_NAME = re.compile(r"\.(so|dll|pyd)$|\.so\.[\d.]+$", re.IGNORECASE)
@@ -35,12 +39,13 @@ _ABI_TAG = re.compile(r"cp3(\d+)t?")
 class WheelExpectation:
     """What a wheel was asked to be. ``None`` means "not known": a check that needs it is skipped by name.
 
-    ``targets`` are spelled as in ``--gfx``; ``python_tag`` is the ABI of the
-    interpreter it is for (``cp312``, ``cp313t``); ``rocm_version`` is the SDK's;
-    ``requirements`` are exact pins that METADATA must hold besides the recipe's own (``triton==3.5.0``).
+    ``project`` is the recipe that it is held to: without one it is anybody's wheel. ``targets`` are spelled
+    as in ``--gfx``; ``python_tag`` is the ABI of the interpreter it is for (``cp312``, ``cp313t``);
+    ``rocm_version`` is the SDK's; ``requirements`` are exact pins that METADATA must hold besides the
+    recipe's own (``triton==3.5.0``).
     """
 
-    project: Project
+    project: Project | None
     platform: Platform
     version: str | None = None
     python_tag: str | None = None
@@ -48,14 +53,56 @@ class WheelExpectation:
     rocm_version: str | None = None
     requirements: tuple[str, ...] = ()
 
+    @property
+    def recipe(self) -> Project:
+        """The recipe, for what is only done where there is one."""
+        assert self.project is not None, "this needs a recipe"
+        return self.project
+
 
 @dataclass(frozen=True)
 class AuditedWheel:
-    """A wheel as one pass found it, and its expectation; ``parts`` are device wheels split off from it."""
+    """A wheel as one pass found it, and its expectation; ``parts`` are device wheels split off from it.
+
+    ``required``: the packages that it requires, where some were given to look for them in.
+    """
 
     scan: WheelScan
     expected: WheelExpectation
     parts: tuple[WheelScan, ...] = ()
+    required: RequiredPackages | None = None
+
+    @property
+    def project(self) -> Project:
+        """The recipe, for checks that are only run where there is one."""
+        return self.expected.recipe
+
+    @property
+    def has_recipe(self) -> bool:
+        """Tell whether it is held to a recipe: then it is a wheel of ours."""
+        return self.expected.project is not None
+
+    @cached_property
+    def wheel_platform(self) -> WheelPlatform | None:
+        """Where its tags say it is for; None for any machine, and for systems that have no ROCm."""
+        try:
+            return read_wheel_platform(self.scan.path)
+        except DataError:
+            return None
+
+    @cached_property
+    def binaries(self) -> dict[str, HostBinary]:
+        """The ELF programs and libraries of the architecture that it is for, by member."""
+        binaries = dict(sorted(self.scan.binaries.items()))
+        if self.wheel_platform is None or self.wheel_platform.system != "linux":
+            return binaries
+        architecture = self.wheel_platform.architecture
+        return {name: binary for name, binary in binaries.items() if binary.architecture == architecture}
+
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """The digest of each whole member."""
+        return {member.name: member.digest for member in self.scan.members}
 
     @cached_property
     def members(self) -> frozenset[str]:
@@ -107,14 +154,24 @@ class AuditedWheel:
         """Return the targets (features included) that a member has code for, moved out or not."""
         if member not in self.moved_code:
             return self.device_code.get(member, ())
+        return tuple(list_code_targets(self.list_moved_objects(member)))
+
+    def list_moved_objects(self, member: str) -> list[CodeObject]:
+        """Return the code objects of a library whose code was moved out, as far as it is here."""
         objects = [code for archive in self.find_archives(member) for code in self._all_code[archive]]
-        return tuple(list_code_targets(code for code in objects if is_kernel_of(code.section, member)))
+        return [code for code in objects if is_kernel_of(code.section, member)]
+
+    def has_moved_kernels(self, member: str) -> bool:
+        """Tell whether an archive, here or in a device wheel, has kernels of a library."""
+        codes = (code for objects in self._all_code.values() for code in objects)
+        return any(code.kind == "kpack" and is_kernel_of(code.section, member) for code in codes)
 
     @cached_property
     def rocm_folder(self) -> str | None:
         """The folder of the ROCm that the wheel carries (``torch/_rocm/``); None when it carries none."""
-        folder = f"{self.expected.project.checks.import_name}/_rocm/"
-        return folder if any(name.startswith(folder) for name in self.members) else None
+        name = self.project.checks.import_name if self.has_recipe else "[^/]+"
+        folders = (re.match(f"{name}/_rocm/", member) for member in self.members)
+        return next((folder[0] for folder in folders if folder), None)
 
     @cached_property
     def libraries(self) -> tuple[str, ...]:
@@ -124,7 +181,7 @@ class AuditedWheel:
     @cached_property
     def jit_sources(self) -> tuple[str, ...]:
         """The HIP sources that the user's machine compiles into kernels, as the recipe names them, sorted."""
-        pattern = self.expected.project.checks.jit_sources
+        pattern = self.project.checks.jit_sources if self.has_recipe else None
         return tuple(sorted(self.find_members(pattern))) if pattern is not None else ()
 
     def find_members(self, pattern: str) -> frozenset[str]:
@@ -166,16 +223,32 @@ class SkippedCheck:
     check: str = ""
 
 
+def describe_finding(finding: Finding) -> dict[str, str]:
+    """Return a finding as plain JSON values."""
+    from rocm_wheels.audit.checks import get_check_id  # the table knows the checks, which know this module
+
+    return {
+        "id": get_check_id(finding.check),
+        "check": finding.check,
+        "severity": finding.severity,
+        "what": finding.message,
+        "where": finding.subject,
+        "tip": finding.tip,
+    }
+
+
 @dataclass(frozen=True)
 class AuditReport:
     """What the checks said about one wheel.
 
-    ``targets`` are the base gfx targets of all device code inside, ``size`` is in bytes.
-    ``archives`` are the ``.kpack`` archives that libraries name as the place of theirs, ``parts`` the device
-    wheels that were read with it, ``held_targets`` is what a variant may say of the wheel. ``libraries``: the
-    targets of each member with device code. ``ran`` and ``skipped`` together name every check.
-    ``jit_sources``: the HIP sources that the user's machine compiles. ``record``: its RECORD, as it was read.
-    ``requirements``: what it requires on its platform without an extra.
+    ``targets`` are the base gfx targets of all device code inside, ``size`` is in bytes. ``archives`` are
+    the ``.kpack`` archives that libraries name as the place of theirs, ``parts`` the device wheels that
+    were read with it, with their SHA-256, ``held_targets`` is what a variant may say of the wheel.
+    ``libraries``: the targets of each member with device code. ``ran`` and ``skipped`` together name every
+    check. ``ignored``: findings that exceptions cover. ``jit_sources``: the HIP sources that the user's
+    machine compiles. ``record``: its RECORD, as it was read. ``requirements``: what it requires on its
+    platform without an extra. ``recipe``: the one that it was held to. ``largest``: its largest members,
+    with their bytes.
     """
 
     wheel: Path
@@ -186,12 +259,15 @@ class AuditReport:
     ran: tuple[str, ...]
     skipped: tuple[SkippedCheck, ...]
     archives: tuple[str, ...] = ()
-    parts: tuple[str, ...] = ()
+    parts: Mapping[str, str] = field(default_factory=dict)
     held_targets: WheelTargets = field(default_factory=WheelTargets)
     libraries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     jit_sources: tuple[str, ...] = ()
     record: tuple[RecordEntry, ...] = ()
     requirements: tuple[str, ...] = ()
+    ignored: tuple[Finding, ...] = ()
+    recipe: str = ""
+    largest: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -209,21 +285,16 @@ class AuditReport:
             "wheel": self.wheel.name,
             "size": self.size,
             "sha256": self.sha256,
+            "recipe": self.recipe,
+            "largest": dict(self.largest),
             "targets": list(self.targets),
             "archives": list(self.archives),
             "device_wheels": list(self.parts),
+            "device_wheels_sha256": dict(self.parts),
             "jit_sources": list(self.jit_sources),
             "passed": self.passed,
-            "findings": [
-                {
-                    "check": f.check,
-                    "severity": f.severity,
-                    "what": f.message,
-                    "where": f.subject,
-                    "tip": f.tip,
-                }
-                for f in self.findings
-            ],
+            "findings": [describe_finding(finding) for finding in self.findings],
+            "ignored": [describe_finding(finding) for finding in self.ignored],
             "ran": list(self.ran),
             "skipped": {skip.check: skip.reason for skip in self.skipped},
         }

@@ -1,5 +1,4 @@
-"""Check what is inside a wheel: archive, the recipe's files, generated modules, traces of the builder's
-machine.
+"""Check what is inside a wheel: archive, RECORD, the recipe's files, generated modules.
 
 Generated Python modules are read as syntax trees: nothing of a wheel runs here.
 """
@@ -7,34 +6,66 @@ Generated Python modules are read as syntax trees: nothing of a wheel runs here.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck
-from rocm_wheels.core import DataError, Finding
+from rocm_wheels.core import DataError, Finding, Severity
 from rocm_wheels.models import is_rocm_library
+from rocm_wheels.wheels import get_fault_kind
 
 # files that installers write; in a wheel they tell lies about the machine that it lands on
 _INSTALLER_FILES = ("direct_url.json", "INSTALLER", "REQUESTED")
-_SYSTEM_FOLDER = re.compile(r"/(usr/)?lib(32|64)?(/|$)")
 
 
 def check_archive(wheel: AuditedWheel) -> list[Finding]:
     """Every member is whole and listed in RECORD; name, folder, METADATA and WHEEL agree.
 
-    Device code that is damaged is told here as well: see ``scan_wheel``.
+    Device code and libraries that are damaged are told here as well: see ``scan_wheel``.
     """
     tip = "something changed or cut the wheel after it was packed, or packed it wrongly: build it again"
+    return _list_scan_faults(wheel, "archive", "error", tip)
+
+
+def check_wheel_tags(wheel: AuditedWheel) -> list[Finding]:
+    """WHEEL states the tags of the file name."""
+    tip = "`rocm-wheels wheel retag` changes both"
+    return _list_scan_faults(wheel, "tags", "error" if wheel.has_recipe else "warning", tip)
+
+
+def check_purelib(wheel: AuditedWheel) -> list[Finding]:
+    """A wheel for a platform does not call itself pure."""
+    tip = "the project's setup must tell that it has binary modules"
+    return _list_scan_faults(wheel, "purelib", "error" if wheel.has_recipe else "warning", tip)
+
+
+def check_record_digests(wheel: AuditedWheel) -> list[Finding]:
+    """RECORD has a digest and a size of each file, spelled as the specification wants them."""
+    tip = "pack the wheel again: `rocm-wheels wheel retag` writes a RECORD with digests"
+    findings = _list_scan_faults(wheel, "digests", "warning", tip)
+    broken = {fault.removeprefix(f"{wheel.scan.path}: ") for fault in wheel.scan.breaking_faults}
+    if not wheel.has_recipe:
+        return findings
+    return [replace(each, severity="error") if each.message in broken else each for each in findings]
+
+
+def check_archive_form(wheel: AuditedWheel) -> list[Finding]:
+    """The archive has nothing that PyPI refuses although installers can read it."""
+    tip = "`rocm-wheels wheel retag` writes the archive again, without it"
     prefix = f"{wheel.scan.path}: "
-    broken = [Finding("error", fault.removeprefix(prefix), tip) for fault in wheel.scan.breaking_faults]
-    spelled = [fault for fault in wheel.scan.faults if fault not in wheel.scan.breaking_faults]
-    return [*broken, *(Finding("warning", fault.removeprefix(prefix)) for fault in spelled)]
+    return [Finding("error", fault.removeprefix(prefix), tip) for fault in wheel.scan.repairable]
+
+
+def _list_scan_faults(wheel: AuditedWheel, kind: str, severity: Severity, tip: str) -> list[Finding]:
+    prefix = f"{wheel.scan.path}: "
+    faults = [fault for fault in wheel.scan.faults if get_fault_kind(fault) == kind]
+    return [Finding(severity, fault.removeprefix(prefix), tip) for fault in faults]
 
 
 def check_files(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     """Every file that the recipe names is there."""
-    patterns = wheel.expected.project.checks.files
+    patterns = wheel.project.checks.files
     if not patterns:
         return SkippedCheck("the recipe names no files")
     tip = "the build back end left it out, or the tree was not complete when the build began"
@@ -58,22 +89,6 @@ def check_installer_files(wheel: AuditedWheel) -> list[Finding]:
     ]
 
 
-def check_run_paths(wheel: AuditedWheel) -> list[Finding]:
-    """No library looks for others in a folder of the builder's machine (DT_RUNPATH, DT_RPATH).
-
-    A warning: link steps of upstream projects leave such entries behind, and the loader passes
-    over a folder that is not there; on a machine where somebody else can make it, it is a hole.
-    """
-    tip = "link with entries relative to $ORIGIN, or take the entry out when the wheel is repaired"
-    findings = []
-    for member, entries in sorted(wheel.scan.run_paths.items()):
-        outside = [entry for entry in entries if entry.startswith("/") and not _SYSTEM_FOLDER.match(entry)]
-        if outside:
-            message = f"looks for libraries in {', '.join(outside)}"
-            findings.append(Finding("warning", message, tip, subject=member))
-    return findings
-
-
 _INIT_CALL = "initialize_process"
 _FAT_TIP = "`rocm-wheels wheel fat` makes such a wheel from a thin one"
 _WRITE_TIP = "write the module again: the build makes it right before the front end runs"
@@ -82,7 +97,7 @@ _CPU_TIP = "HIP was not found or switched off at configure time: look in the log
 
 def check_version_module(wheel: AuditedWheel) -> list[Finding]:
     """``version.py`` of the package states a ``hip`` version, and no ``cuda`` version."""
-    member = f"{wheel.expected.project.checks.import_name}/version.py"
+    member = f"{wheel.project.checks.import_name}/version.py"
     if member not in wheel.scan.texts:
         return [
             Finding("error", "the module that states the HIP version is missing", _CPU_TIP, subject=member)
@@ -107,7 +122,7 @@ def check_version_module(wheel: AuditedWheel) -> list[Finding]:
 
 def check_rocm_init(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     """The module that starts the ROCm packages is there, compiles, and checks for the SDK's version."""
-    member = wheel.expected.project.checks.rocm_init
+    member = wheel.project.checks.rocm_init
     if member is None:
         return SkippedCheck("the recipe names no such module for this project")
     if member not in wheel.scan.texts:
@@ -167,8 +182,10 @@ def check_carried_rocm(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
             _FAT_TIP,
             subject=member,
         )
-        for member, needed in sorted(wheel.scan.needed.items())
-        if (missing := [name for name in needed if is_rocm_library(name) and name not in inside])
+        for member, binary in sorted(wheel.scan.binaries.items())
+        if (
+            missing := [name for name in binary.loader.needed if is_rocm_library(name) and name not in inside]
+        )
     ]
 
 

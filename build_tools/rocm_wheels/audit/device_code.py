@@ -3,27 +3,16 @@
 The recipe's rules are tried in their order; the first whose glob matches a member decides.
 Targets are compared by processor; a feature (``:xnack+``) counts where it was asked for, and is
 shown in messages always.
-
-Device wheels of a split host wheel are read with it. Source: ROCm/rocm-systems,
-``shared/kpack/python/rocm_kpack/wheel_splitter.py``. The parts of ``torch`` are called
-``amd-torch-device-gfx942``, have its version and tags, and require it; their archives lie where its
-libraries look for them, ``torch/.kpack/torch_gfx942.kpack``.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-
-from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck, is_same_name, list_base_targets
-from rocm_wheels.core import Finding, UsageError
+from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck, list_base_targets
+from rocm_wheels.core import Finding
 from rocm_wheels.models import DeviceCodeRule, strip_features
 from rocm_wheels.variants import COMPILER_GENERICS
-from rocm_wheels.wheels import WheelName, parse_wheel_name
 
 _REBUILD_TIP = "build again with a clean tree and look in the log for the target that was left out"
 _FOREIGN_TIP = "the list of targets did not reach the compiler: look for another --offload-arch in the log"
@@ -48,7 +37,7 @@ def check_device_libraries(wheel: AuditedWheel) -> list[Finding]:
             f"no library matches {rule.files}, which must hold device code ({rule.reason})",
             "the ROCm part was not built: look in the log for what configure said about HIP",
         )
-        for rule in wheel.expected.project.list_device_code_rules(wheel.expected.platform)
+        for rule in wheel.project.list_device_code_rules(wheel.expected.platform)
         if rule.required and not any(rule == other for _, other in ruled)
     ]
 
@@ -91,7 +80,7 @@ def check_consistency(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
 
 def check_rocm_build(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     """The wheel is a ROCm build: it states ``torch.version.hip``, or holds device code or HIP sources."""
-    evidence = wheel.expected.project.checks.rocm
+    evidence = wheel.project.checks.rocm
     if evidence == "none":
         return SkippedCheck("the recipe says that nothing in this project tells a ROCm build from another")
     if evidence == "torch.version.hip":
@@ -109,7 +98,7 @@ def check_rocm_build(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     if present or wheel.moved_code or wheel.jit_sources:  # only libraries with device code are split
         return []
     requested = f" of {' '.join(expected_targets)}" if expected_targets else ""
-    jit = wheel.expected.project.checks.jit_sources
+    jit = wheel.project.checks.jit_sources
     sources = f", and no {jit} to compile where it is used" if jit else ""
     return [
         Finding(
@@ -125,7 +114,7 @@ def _match_rules(wheel: AuditedWheel, *, damaged: bool = False) -> Iterable[tupl
 
     Damaged ones only when asked for: the archive's check has named them.
     """
-    rules = wheel.expected.project.list_device_code_rules(wheel.expected.platform)
+    rules = wheel.project.list_device_code_rules(wheel.expected.platform)
     matches = [(rule, wheel.find_members(rule.files)) for rule in rules]
     left_out = frozenset() if damaged else wheel.damaged_members
     for member in sorted({*wheel.libraries, *wheel.device_code, *wheel.moved_code} - left_out):
@@ -223,67 +212,3 @@ def _join_targets(targets: Iterable[str]) -> str:
 
 def _get_first_member(groups: dict[tuple[str, ...], list[str]]) -> Sequence[str]:
     return next(iter(groups.values()))[0]
-
-
-_DEVICE_WHEEL_NAME = re.compile(r"(?:amd-)?(?P<host>.+)-device-gfx[\w-]+")
-
-
-def group_device_wheels(wheels: Sequence[Path]) -> dict[Path, tuple[Path, ...]]:
-    """Return each wheel with its device wheels among them. UsageError for one without its host wheel."""
-    names = {wheel: parse_wheel_name(wheel.name) for wheel in wheels}
-    groups: dict[Path, list[Path]] = {wheel: [] for wheel in wheels if _get_host_name(names[wheel]) is None}
-    for part in (wheel for wheel in wheels if wheel not in groups):
-        hosts = [host for host in groups if _belongs_to_host(names[part], names[host])]
-        if not hosts:
-            raise UsageError(
-                (
-                    f"{part.name} holds device code for a wheel of {_get_host_name(names[part])} "
-                    "that is not named"
-                ),
-                tip=f"name the wheel of {_get_host_name(names[part])} of the same version and tags beside it",
-            )
-        for host in hosts:
-            groups[host].append(part)
-    return {host: tuple(parts) for host, parts in groups.items()}
-
-
-def find_device_wheels(wheel: Path) -> tuple[Path, ...]:
-    """Return the device wheels of a wheel that lie in its folder, sorted."""
-    name = parse_wheel_name(wheel.name)
-    near = sorted(wheel.parent.glob(f"*_device_gfx*-{wheel.name.split('-')[1]}-*.whl"))
-    return tuple(path for path in near if _belongs_to_host(parse_wheel_name(path.name), name))
-
-
-def check_device_wheels(wheel: AuditedWheel) -> list[Finding]:
-    """The device wheels that were named with it are whole, and require it at its version."""
-    findings = []
-    for part in wheel.parts:
-        where = part.path.name
-        findings += [
-            Finding("error", fault.removeprefix(f"{part.path}: "), subject=where)
-            for fault in part.breaking_faults
-        ]
-        host, version = wheel.expected.project.distribution, wheel.scan.name and wheel.scan.name.version
-        requires = map(Requirement, part.metadata.requires_dist if part.metadata else ())
-        pins = {
-            str(requirement.specifier) for requirement in requires if is_same_name(requirement.name, host)
-        }
-        if part.metadata is not None and pins != {f"=={version}"}:
-            stated = ", ".join(sorted(pins)) or "nothing of it"
-            message = f"must require {host}=={version}, whose device code it holds, and requires {stated}"
-            findings.append(
-                Finding("error", message, "split the wheel again: both come out of one split", subject=where)
-            )
-    return findings
-
-
-def _get_host_name(name: WheelName) -> str | None:
-    """Return the distribution that a device wheel is a part of, None for any other wheel."""
-    match = _DEVICE_WHEEL_NAME.fullmatch(canonicalize_name(name.distribution))
-    return match["host"] if match else None
-
-
-def _belongs_to_host(part: WheelName, host: WheelName) -> bool:
-    host_name = _get_host_name(part)
-    matches = (part.version, part.tags) == (host.version, host.tags)
-    return host_name is not None and is_same_name(host_name, host.distribution) and matches

@@ -107,12 +107,12 @@ def check_import(
                 return [fault]
         start = scratch / "start"
         start.mkdir()
-        checks = expected.project.checks
+        checks = expected.recipe.checks
         answer = scratch / "answer.json"
         argv = [environment.python, "-I", "-X", "faulthandler", _PROBE, answer]
         if environment.additions is not None:
             folders.append(str(environment.additions))
-        names = [checks.import_name, expected.project.distribution, *folders]
+        names = [checks.import_name, expected.recipe.distribution, *folders]
         fault = _run_or_find(
             [*map(str, argv), *names], environment, env, f"`import {checks.import_name}`", start
         )
@@ -209,7 +209,7 @@ def _format_last_lines(lines: deque[str]) -> str:
 
 
 def _judge_import(stated: Mapping[str, object], expected: WheelExpectation) -> list[Finding]:
-    name = expected.project.checks.import_name
+    name = expected.recipe.checks.import_name
     findings = []
     folders = stated["places"]
     assert isinstance(folders, list)
@@ -221,7 +221,7 @@ def _judge_import(stated: Mapping[str, object], expected: WheelExpectation) -> l
         findings.append(Finding("error", f"`import {name}` took {file}, not the wheel's", tip))
     if expected.version is not None:
         findings += _judge_versions(stated, expected, expected.version)
-    if expected.project.checks.rocm == "torch.version.hip":
+    if expected.recipe.checks.rocm == "torch.version.hip":
         findings += _judge_torch(stated, expected)
     return findings
 
@@ -238,17 +238,17 @@ def _judge_versions(
     # a project that is not told its version by the build states only the public part of it
     allowed = (
         {expected_version}
-        if expected.project.version.variables
+        if expected.recipe.version.variables
         else {expected_version, _get_public_version(expected_version)}
     )
     if stated is not None and not any(is_same_version(str(stated), version) for version in allowed):
-        name = expected.project.checks.import_name
+        name = expected.recipe.checks.import_name
         findings.append(Finding("error", f"`{name}.__version__` is {stated}, not {expected_version}"))
     return findings
 
 
 def _judge_torch(stated: Mapping[str, object], expected: WheelExpectation) -> list[Finding]:
-    name = expected.project.checks.import_name
+    name = expected.recipe.checks.import_name
     findings = []
     if not stated["hip"]:
         findings.append(Finding("error", f"`{name}.version.hip` is {stated['hip']}: a CPU-only build"))

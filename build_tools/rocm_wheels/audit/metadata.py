@@ -30,7 +30,7 @@ def check_file_name(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     if name is None:
         return _FILE_NAME_UNREAD
     findings = []
-    project = wheel.expected.project
+    project = wheel.project
     if not is_same_name(name.distribution, project.distribution):
         tip = "the front end built another project: check the folder it ran in"
         findings.append(
@@ -56,6 +56,8 @@ def check_platform(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
             return []
         tip = "the project's setup must tell that the wheel is not pure"
         return [Finding("error", f"is tagged for any platform, but holds {wheel.libraries[0]}", tip)]
+    if not wheel.has_recipe:
+        return []
     expected_platform = wheel.expected.platform
     other = [name for name in platforms if not _PLATFORM_TAGS[expected_platform].match(name)]
     return [Finding("error", f"is for {', '.join(other)}, not for {expected_platform}")] if other else []
@@ -178,7 +180,7 @@ def check_rocm_requirement(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
             Finding("error", f"requires {requirement}; {message}", subject=where)
             for requirement in requirements
         ]
-    if not wheel.expected.project.checks.requires_rocm:
+    if not wheel.project.checks.requires_rocm:
         message = "by the recipe this project requires no ROCm of its own"
         return [
             Finding("error", f"requires {requirement}; {message}", subject=where)
@@ -204,14 +206,14 @@ def check_pins(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     if wheel.scan.metadata is None:
         return _METADATA_UNREAD
     stated = [Requirement(line) for line in wheel.expected.requirements]
-    if not stated and not wheel.expected.project.build.pins:
+    if not stated and not wheel.project.build.pins:
         return SkippedCheck("no pin of another built wheel was stated")
     return [*(fault for pin in stated for fault in _check_pin(wheel, pin)), *_find_loose_pins(wheel, stated)]
 
 
 def _find_loose_pins(wheel: AuditedWheel, stated: Iterable[Requirement]) -> Iterable[Finding]:
     """Yield a warning for each project that the recipe pins, and the wheel takes in other versions too."""
-    for pin in wheel.expected.project.build.pins:
+    for pin in wheel.project.build.pins:
         name = load_project(pin.project).distribution
         requirements = [r for r in list_requirements(wheel) if is_same_name(r.name, name)]
         if not any(is_same_name(r.name, name) for r in stated) and not any(
@@ -230,7 +232,7 @@ def _check_pin(wheel: AuditedWheel, pin: Requirement) -> list[Finding]:
     if not any(
         is_same_version(_get_exact_version(r) or "", version) and pin.extras <= r.extras for r in requirements
     ):
-        tip = _PIN_TIP if wheel.expected.project.checks.requires_rocm else _OTHERS_TIP
+        tip = _PIN_TIP if wheel.project.checks.requires_rocm else _OTHERS_TIP
         return [
             Finding("error", f"does not require {pin}{_describe_instead(requirements)}", tip, subject=member)
         ]

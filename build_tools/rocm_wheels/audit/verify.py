@@ -1,108 +1,42 @@
-"""Verify a wheel: the table of checks, what each is given, and the report that they make."""
+"""Verify a wheel: read it once, run every check of the table, and make the report."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rocm_wheels.audit.audited_wheel import AuditedWheel, AuditReport, SkippedCheck, WheelExpectation
-from rocm_wheels.audit.contents import (
-    check_archive,
-    check_carried_rocm,
-    check_files,
-    check_installer_files,
-    check_rocm_init,
-    check_run_paths,
-)
-from rocm_wheels.audit.device_code import (
-    check_consistency,
-    check_coverage,
-    check_device_code,
-    check_device_libraries,
-    check_device_wheels,
-    check_rocm_build,
-)
+from rocm_wheels.audit.checks import CHECKS, IMPORT_CHECK
 from rocm_wheels.audit.import_check import (
     ImportEnvironment,
     check_import,
     detect_import_host,
     explain_no_import,
 )
-from rocm_wheels.audit.metadata import (
-    check_file_name,
-    check_metadata,
-    check_pins,
-    check_platform,
-    check_python,
-    check_requirements,
-    check_requires_python,
-    check_rocm_requirement,
-    list_requirements,
-)
+from rocm_wheels.audit.metadata import list_requirements
 from rocm_wheels.core import (
+    DataError,
     Finding,
     copy_atomically,
+    explain_error,
     format_count,
     format_finding,
     format_size,
+    hash_file,
     link_or_copy,
     replace_folder,
     write_json_file,
 )
 from rocm_wheels.variants import collect_wheel_targets
-from rocm_wheels.wheels import scan_wheel
-
-CheckFunction = Callable[[AuditedWheel], Sequence[Finding] | SkippedCheck]
-
-
-@dataclass(frozen=True)
-class WheelCheck:
-    """A named check: ``run_check`` returns what is wrong ([] when nothing is), or why it could not look."""
-
-    name: str
-    summary: str
-    run_check: CheckFunction
-
-
-CHECKS: tuple[WheelCheck, ...] = (
-    WheelCheck("archive", "members are whole; RECORD, METADATA, WHEEL and names agree", check_archive),
-    WheelCheck("file-name", "the distribution and version that were to be built", check_file_name),
-    WheelCheck("platform", "the tags say the platform it is for", check_platform),
-    WheelCheck("python", "the interpreter it was built for accepts its tags", check_python),
-    WheelCheck("metadata", "every field of METADATA is valid", check_metadata),
-    WheelCheck("requires-python", "Requires-Python admits that interpreter", check_requires_python),
-    WheelCheck("requirements", "no requirement points at a place", check_requirements),
-    WheelCheck("rocm-requirement", "rocm[libraries] is pinned where it must be", check_rocm_requirement),
-    WheelCheck("pins", "what was built with it is required at that version", check_pins),
-    WheelCheck("files", "the files that the recipe names are inside", check_files),
-    WheelCheck("installer-files", "no file that only installers may write", check_installer_files),
-    WheelCheck("rocm-init", "the module that starts ROCm asks for the SDK's version", check_rocm_init),
-    WheelCheck(
-        "carried-rocm", "of a wheel that carries its ROCm: what it is linked to is inside", check_carried_rocm
-    ),
-    WheelCheck("rocm-build", "a ROCm build, not a CPU-only one", check_rocm_build),
-    WheelCheck(
-        "device-libraries",
-        "the libraries that must hold device code exist",
-        check_device_libraries,
-    ),
-    WheelCheck("device-code", "each library holds all, some or none of the targets", check_device_code),
-    WheelCheck("device-consistency", "without stated targets: libraries agree", check_consistency),
-    WheelCheck("device-coverage", "device code only where the recipe has a rule", check_coverage),
-    WheelCheck(
-        "device-wheels", "parts that were split off are whole and of this version", check_device_wheels
-    ),
-    WheelCheck("run-paths", "no library looks into the builder's folders", check_run_paths),
-)
-IMPORT_CHECK = "import"  # not in the table: it needs an environment; see imports.check_import
-IMPORT_SUMMARY = "it can be imported in a clean process, and says of itself what was built"
-
+from rocm_wheels.wheels import PackagePool, RequiredPackages, scan_wheel
 
 _NO_ENVIRONMENT = "not imported: no environment to import it in"
+_LARGEST = 10  # members whose size is told
+_NO_RECIPE = SkippedCheck("needs a recipe")
 
 
 def verify_wheel(
@@ -111,23 +45,27 @@ def verify_wheel(
     *,
     environment: ImportEnvironment | None = None,
     parts: Sequence[Path] = (),
+    packages: PackagePool | None = None,
 ) -> AuditReport:
     """Run every check of the table, then the import in ``environment``; ``parts`` are device wheels split
-    off.
+    off, ``packages`` those at hand to look for what it requires in.
 
-    The import is skipped, with the reason in the report, when no place is given, when this
-    machine is not what the wheel is for, and when the archive itself is damaged. DataError only
-    when the file is not there or is no archive.
+    Without a recipe, checks that need one are skipped by name. The import is skipped, with the reason in the
+    report, when no place is given, when this machine is not what the wheel is for, and when the archive
+    itself is damaged. DataError only when the file is not there or is no archive.
     """
-    checks = expected.project.checks
-    version_module = f"{checks.import_name}/version.py"
-    package_module = f"{checks.import_name}/__init__.py"
-    scan = scan_wheel(path, keep=(version_module, package_module, checks.rocm_init or version_module))
+    scan = scan_wheel(path, keep=_list_read_modules(expected), leaks=True)
     subject = AuditedWheel(scan, expected, tuple(scan_wheel(part) for part in parts))
+    if packages is not None:
+        subject = replace(subject, required=_find_required(subject, packages))
     findings: list[Finding] = []
     ran: list[str] = []
     skipped: list[SkippedCheck] = []
-    outcomes = [(check.name, check.run_check(subject)) for check in CHECKS]
+    outcomes: list[tuple[str, Sequence[Finding] | SkippedCheck]] = []
+    for check in CHECKS:
+        if check.run_check is not None:
+            is_run = expected.project is not None or not check.needs_recipe
+            outcomes.append((check.name, check.run_check(subject) if is_run else _NO_RECIPE))
     outcomes.append(
         (IMPORT_CHECK, _check_import_here(path, expected, environment, damaged=bool(scan.breaking_faults)))
     )
@@ -146,7 +84,7 @@ def verify_wheel(
         ran=tuple(ran),
         skipped=tuple(skipped),
         archives=tuple(sorted({name for names in scan.moved_code.values() for name in names})),
-        parts=tuple(part.name for part in parts),
+        parts={part.path.name: part.sha256 for part in subject.parts},
         held_targets=collect_wheel_targets(scan.device_code, scan.moved_code),
         libraries={
             name: tuple(sorted({str(code.target) for code in objects}))
@@ -155,7 +93,33 @@ def verify_wheel(
         jit_sources=subject.jit_sources,
         record=tuple(member.recorded for member in scan.members if member.recorded is not None),
         requirements=tuple(map(str, list_requirements(subject))),
+        recipe=expected.project.name if expected.project is not None else "",
+        largest={
+            member.name: member.size for member in sorted(scan.members, key=lambda m: -m.size)[:_LARGEST]
+        },
     )
+
+
+def _list_read_modules(expected: WheelExpectation) -> tuple[str, ...]:
+    if expected.project is None:
+        return ()
+    checks = expected.project.checks
+    modules = (f"{checks.import_name}/version.py", f"{checks.import_name}/__init__.py", checks.rocm_init)
+    return tuple(module for module in modules if module)
+
+
+def _find_required(subject: AuditedWheel, packages: PackagePool) -> RequiredPackages | None:
+    if subject.wheel_platform is None or subject.scan.metadata is None:
+        return None
+    return packages.find_required(subject.scan.path, subject.wheel_platform)
+
+
+def make_unreadable_report(path: Path, damage: DataError) -> AuditReport:
+    """Return the report of a file that is no archive: one finding, of the check of archives."""
+    archive = CHECKS[0].name
+    message = explain_error(damage).removeprefix(f"{path} ")
+    finding = Finding("error", message, CHECKS[0].fix, check=archive)
+    return AuditReport(path, path.stat().st_size, hash_file(path), (), (finding,), (archive,), ())
 
 
 def add_import_check(
@@ -239,6 +203,8 @@ def _findings_name(wheel: Path) -> str:
 def _check_import_here(
     path: Path, expected: WheelExpectation, environment: ImportEnvironment | None, *, damaged: bool
 ) -> Sequence[Finding] | SkippedCheck:
+    if expected.project is None:
+        return _NO_RECIPE
     if damaged:
         return SkippedCheck("not imported: its archive is damaged or does not agree with itself")
     if environment is None:

@@ -33,6 +33,7 @@ from rocm_wheels.ci.container_host import (
     select_passed_variables,
 )
 from rocm_wheels.core import (
+    IMAGE_VARIABLE,
     EngineError,
     HostError,
     UsageError,
@@ -293,7 +294,7 @@ def make_container_request(
         variable.name: variable
         for variable in (
             *select_passed_variables(env, tty=options.tty),
-            *_make_own_variables(options, machine),
+            *_make_own_variables(options, machine, image),
             *extra_variables,
         )
     }
@@ -356,11 +357,14 @@ def resolve_groups_in_shell(line: str) -> str:
     return re.sub(rf"(--group-add ){GROUP_PLACEHOLDER}(/dev/\S+)", r'\1"$(stat -c %g \2)"', line)
 
 
-def _make_own_variables(options: ContainerOptions, machine: ContainerHost) -> list[ContainerVariable]:
+def _make_own_variables(
+    options: ContainerOptions, machine: ContainerHost, image: ChosenImage
+) -> list[ContainerVariable]:
     variables = [
         ContainerVariable(name, str(options.cache / folder)) for name, folder in _CACHE_FOLDERS.items()
     ]
     variables += [ContainerVariable(name, machine.user) for name in ("USER", "LOGNAME")]
+    variables.append(ContainerVariable(IMAGE_VARIABLE, image.reference))  # statements of wheels name it
     if options.clone is not None:
         variables.append(ContainerVariable(CHECKOUT_VARIABLE, str(options.clone)))
     return variables

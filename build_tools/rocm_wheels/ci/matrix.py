@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from packaging.version import InvalidVersion, Version
 
@@ -22,7 +22,8 @@ from rocm_wheels.models import (
     CiTable,
     CiTest,
     FamilyPlatform,
-    PackagingMode,
+    MatrixLayout,
+    MatrixPackaging,
     Platform,
     TorchLine,
     UntestedCells,
@@ -56,7 +57,8 @@ class MatrixSelection:
     lines: tuple[str, ...] = ()
     platforms: tuple[Platform, ...] = ()
     rocm: str | None = None
-    layout: PackagingMode | None = None
+    layout: MatrixLayout | None = None
+    packaging: MatrixPackaging | None = None
 
 
 def parse_cell(text: str) -> MatrixCell:
@@ -69,7 +71,7 @@ def parse_cell(text: str) -> MatrixCell:
 
 
 def check_selection(table: CiTable, selection: MatrixSelection) -> MatrixSelection:
-    """Return a selection that says its layout. Raises UsageError for names that there are not."""
+    """Return a selection that says its layout and packaging. Raises UsageError for unknown names."""
     lines = [line.name for line in get_release_lines()]
     pythons = {
         python
@@ -93,12 +95,25 @@ def check_selection(table: CiTable, selection: MatrixSelection) -> MatrixSelecti
         selection.pythons,
         sorted(known_pythons, key=_python_order),
     )
-    return replace(selection, layout=find_layout(table, selection))
+    packaging = find_packaging(table, selection)
+    return replace(selection, layout=find_layout(table, selection), packaging=packaging)
 
 
-def find_layout(table: CiTable, selection: MatrixSelection) -> PackagingMode:
+def find_layout(table: CiTable, selection: MatrixSelection) -> MatrixLayout:
     """Return the layout that a selection names, or else its trigger has."""
     return selection.layout or table.triggers[selection.trigger].layout
+
+
+def find_packaging(table: CiTable, selection: MatrixSelection) -> MatrixPackaging:
+    """Return how the sets of a selection are packaged: as it says, or its trigger, else as they are built.
+
+    Raises UsageError for one that is the other layout.
+    """
+    layout = find_layout(table, selection)
+    packaging = selection.packaging or table.triggers[selection.trigger].packaging or layout
+    if packaging in get_args(MatrixLayout) and packaging != layout:
+        raise UsageError(f"--packaging {packaging}: the layout is {layout}", tip=f"--layout {packaging}")
+    return packaging
 
 
 def _explain_no_family(table: CiTable, name: str) -> str:
@@ -168,6 +183,7 @@ class BuiltCell:
     tests: tuple[CiTest, ...] = ()
     tester: str = ""
     untested: str = ""
+    packaging: MatrixPackaging = "per-family"
 
     @property
     def build(self) -> MatrixCell:
@@ -175,7 +191,7 @@ class BuiltCell:
         return replace(self.cell, family=self.staged_as)
 
     @property
-    def layout(self) -> PackagingMode:
+    def layout(self) -> MatrixLayout:
         """Whether its wheels are for its family, or for others, too."""
         return MULTI_ARCH if self.staged_as == MULTI_ARCH else "per-family"
 
@@ -194,7 +210,8 @@ class Matrix:
     """All cells of a selection: those that are built, and those that are left out."""
 
     trigger: str
-    layout: PackagingMode
+    layout: MatrixLayout
+    packaging: MatrixPackaging
     built: tuple[BuiltCell, ...]
     excluded: tuple[ExcludedCell, ...] = field(default=())
 
@@ -203,7 +220,7 @@ def plan_matrix(table: CiTable, selection: MatrixSelection) -> Matrix:
     """Return the cells of a selection. Raises UsageError for names that there are not."""
     chosen = check_selection(table, selection)
     built, excluded = _sort_cells(table, chosen)
-    whole = MatrixSelection(chosen.trigger, layout=chosen.layout)
+    whole = MatrixSelection(chosen.trigger, layout=chosen.layout, packaging=chosen.packaging)
     before = built if chosen == whole else _sort_cells(table, whole)[0]
     # workflows plan each line by itself: its cells have the machines that they have in the whole
     every = {built_cell.cell: built_cell for built_cell in (*before, *built)}
@@ -211,6 +228,7 @@ def plan_matrix(table: CiTable, selection: MatrixSelection) -> Matrix:
     return Matrix(
         chosen.trigger,
         find_layout(table, chosen),
+        find_packaging(table, chosen),
         tuple(assigned[built_cell.cell] for built_cell in built),
         tuple(excluded),
     )
@@ -302,7 +320,15 @@ def _make_built_cell(table: CiTable, selection: MatrixSelection, cell: MatrixCel
     tests, untested = _choose_tests(table, selection.trigger, cell, on)
     rocm = selection.rocm or find_line(cell.line).rocm.amd.values[-1]
     staged_as = MULTI_ARCH if selection.layout == MULTI_ARCH else cell.family
-    return BuiltCell(cell, get_gfx_families()[cell.family], staged_as, rocm, tests=tests, untested=untested)
+    return BuiltCell(
+        cell,
+        get_gfx_families()[cell.family],
+        staged_as,
+        rocm,
+        tests=tests,
+        untested=untested,
+        packaging=find_packaging(table, selection),
+    )
 
 
 def _choose_tests(

@@ -193,6 +193,7 @@ def matrix_as_json(matrix: Matrix, cells: Sequence[BuiltCell], prices: Prices) -
         "schema": 1,
         "trigger": matrix.trigger,
         "layout": matrix.layout,
+        "packaging": matrix.packaging,
         "cells": [_cell_as_json(entry, prices) for entry in cells],
         "builds": [_build_as_json(entry, prices) for entry in combine_builds(cells)],
         "left_out": [
@@ -424,6 +425,7 @@ def _make_line_row(group: Sequence[BuiltCell], prices: Prices) -> MatrixRow:
         "pythons": " ".join(dict.fromkeys(each.cell.python for each in group)),
         "families": " ".join(dict.fromkeys(each.cell.family for each in group)),
         "layout": first.layout,
+        "packaging": first.packaging,
         "targets": ",".join(collect_targets(group)),
         "cells": len(group),
         "builder": first.builder,
@@ -441,6 +443,7 @@ def _make_set_row(group: Sequence[BuiltCell], prices: Prices, label: str) -> Mat
         "family": first.staged_as,
         "families": " ".join(dict.fromkeys(each.cell.family for each in group)),
         "layout": first.layout,
+        "packaging": first.packaging,
         "targets": ",".join(collect_targets(group)),
         "line": cell.line,
         "platform": cell.platform,
@@ -455,7 +458,7 @@ def _make_set_row(group: Sequence[BuiltCell], prices: Prices, label: str) -> Mat
 
 def _list_wheel_globs(projects: Iterable[Project]) -> str:
     """Return the names of the wheels of projects, as globs in lines: what an artifact is made of."""
-    return "\n".join(f"wheels/{project.distribution.replace('-', '_')}-*.whl" for project in projects)
+    return "\n".join(f"wheels/{project.distribution.replace('-', '_')}-*.whl*" for project in projects)
 
 
 def _list_device_extras(targets: Iterable[str]) -> str:

@@ -29,13 +29,13 @@ exits with counts as for `git bisect run`: 0 is good, 125 cannot be tested, 1 to
 stops. Sets that cannot be installed are skipped. What is found is noted at once: a run that was killed is
 carried on by the same command, also where more sets were staged after the bad one.
 
-What the sets require comes from them first, then from --extra-index, then from PyPI or UV_DEFAULT_INDEX, and
-from --find-links beside these.
+What the sets require comes from them first, then from --dependency-index, then from PyPI or
+UV_DEFAULT_INDEX, and from --find-links beside these.
 
 \b
 Example:
   rocm-wheels set bisect s3://wheels --good 2.9.1-93bf --bad 2.9.1-51aa --gfx gfx942 \\
-    --extra-index https://example.org/rocm -- python -c 'import torch; torch.ones(1).cuda()'
+    --dependency-index https://example.org/rocm -- python -c 'import torch; torch.ones(1).cuda()'
 
 \b
 JSON (keys are added, never renamed):

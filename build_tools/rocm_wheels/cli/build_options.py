@@ -16,10 +16,16 @@ from rocm_wheels.cli.boundary import pop_starting_python
 from rocm_wheels.cli.command import list_project_aliases, option
 from rocm_wheels.cli.options import GivenPath, combine_options
 from rocm_wheels.core import DataError, UsageError, Workspace, get_project_home, is_clone
-from rocm_wheels.models import RELEASE_TYPES, get_option_name, list_project_names, list_shared_projects
+from rocm_wheels.models import (
+    PACKAGING_MODES,
+    RELEASE_TYPES,
+    get_option_name,
+    list_project_names,
+    list_shared_projects,
+)
 
 if TYPE_CHECKING:
-    from rocm_wheels.pipeline import RecordedRun, SdkRequest, WheelsRequest
+    from rocm_wheels.pipeline import RecordedRun, RepairSettings, SdkRequest, WheelsRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
 _FOLDER = GivenPath(file_okay=False)
@@ -266,10 +272,46 @@ _compiler_options = combine_options(
 _extra_options = combine_options(
     option(
         "--packaging",
-        type=click.Choice(["per-family", "variant"]),
+        type=click.Choice(PACKAGING_MODES),
         default="per-family",
         show_default=True,
-        help="variant: also stamp the wheels as variants, into variants/ of the output folder.",
+        help="per-family: for the index of a family; multi-arch: one set for all targets; split: host wheels"
+        " and device wheels; fat: torch carries its ROCm; variant: stamped wheels too, in variants/.",
+    ),
+    option(
+        "--group",
+        type=click.Choice(["target", "family"]),
+        help="With --packaging split: a device wheel for each target, or for each family of targets"
+        " [default: target].",
+    ),
+    option(
+        "--repair/--no-repair",
+        default=True,
+        show_default=True,
+        help="Repair built wheels (`wheel repair`): tag, run paths, libraries from outside.",
+    ),
+    option(
+        "--strip",
+        is_flag=True,
+        help="Move debug sections into an archive beside the wheel, .debug.zip, before it is packaged.",
+    ),
+    option(
+        "--library-dir",
+        multiple=True,
+        metavar="DIR",
+        type=_FOLDER,
+        help="Folder with libraries that a repair may graft. May be given several times.",
+    ),
+    option(
+        "--exclude",
+        multiple=True,
+        metavar="NAME",
+        help="Library that users have, on your word: libnuma.so.1. May be given several times.",
+    ),
+    option(
+        "--clear-exec-stack",
+        is_flag=True,
+        help="Take the flag of executable stacks away instead of refusing.",
     ),
     option(
         "--clean/--no-clean",
@@ -328,7 +370,9 @@ def make_sdk_request(options: Mapping[str, Any], env: MutableMapping[str, str]) 
     if links and "://" not in links:
         links = str(Path(links).absolute())
         if not Path(links).is_dir():
-            raise UsageError(f"--find-links: there is no folder {links}")
+            raise UsageError(
+                f"--find-links: there is no folder {links}", tip="name a folder of wheels, or a page of links"
+            )
     cache, starting_python = options["pip_cache_dir"], pop_starting_python(env)
     return SdkRequest(
         python=_find_active_python(env)
@@ -351,13 +395,20 @@ def make_wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str
     options = {**options, **_parse_only(options)}
     wheels = _read_given_wheels(options)
     if options["use_ccache"] and options["use_sccache"]:
-        raise UsageError("--use-ccache and --use-sccache exclude each other")
+        raise UsageError("--use-ccache and --use-sccache exclude each other", tip="leave one of them out")
     if options["sccache_no_wrap"] and not options["use_sccache"]:
-        raise UsageError("--sccache-no-wrap says how --use-sccache works; give both")
+        raise UsageError("--sccache-no-wrap says how --use-sccache works", tip="give both, or neither")
     if options["min_cache_hits"] is not None and not (options["use_ccache"] or options["use_sccache"]):
-        raise UsageError("--min-cache-hits needs --use-ccache or --use-sccache")
+        raise UsageError("--min-cache-hits needs --use-ccache or --use-sccache", tip="give one of them")
     if options["drop_bad_targets"] and not options["probe"]:
-        raise UsageError("--drop-bad-targets goes by the probes that --no-probe leaves out")
+        raise UsageError(
+            "--drop-bad-targets goes by the probes that --no-probe leaves out", tip="leave one of them out"
+        )
+    if options["group"] and options["packaging"] != "split":
+        raise UsageError(
+            "--group says what device wheels are for, which --packaging split makes",
+            tip="add --packaging split, or leave --group out",
+        )
     root, work = resolve_folders(options)
     source_dirs = {name: options[f"{name}_dir"] for name in list_project_names() if options[f"{name}_dir"]}
     output = options["output_dir"].absolute()
@@ -397,7 +448,28 @@ def make_wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str
         verify=options["verify"],
         lock=options["lock"],
         packaging=options["packaging"],
+        repair=_make_repair_settings(options),
+        split_group=options["group"] or "target",
     )
+
+
+def _make_repair_settings(options: Mapping[str, Any]) -> RepairSettings:
+    """Return how wheels are repaired. Raises UsageError for options of a repair with ``--no-repair``."""
+    from rocm_wheels.pipeline import RepairSettings
+
+    settings = RepairSettings(
+        enabled=options["repair"],
+        strip=options["strip"],
+        clear_exec_stack=options["clear_exec_stack"],
+        library_dirs=tuple(folder.absolute() for folder in options["library_dir"]),
+        excludes=options["exclude"],
+    )
+    if not settings.enabled and settings != RepairSettings(enabled=False):
+        raise UsageError("--strip, --library-dir, --exclude and --clear-exec-stack say how --repair works")
+    for folder in settings.library_dirs:
+        if not folder.is_dir():
+            raise UsageError(f"--library-dir: there is no folder {folder}")
+    return settings
 
 
 def _parse_only(options: Mapping[str, Any]) -> dict[str, bool]:
@@ -412,7 +484,8 @@ def _parse_only(options: Mapping[str, Any]) -> dict[str, bool]:
     for name in names:
         if name not in list_project_names():
             raise UsageError(
-                f"--project: there is no project {name}{suggest_name(name, list_project_names())}"
+                f"--project: there is no project {name}{suggest_name(name, list_project_names())}",
+                tip=f"projects: {', '.join(list_project_names())}",
             )
     for name in list_project_names():
         if options[f"build_{name}"] is not None:
@@ -465,7 +538,8 @@ def _find_pythons(options: Mapping[str, Any], env: Mapping[str, str]) -> tuple[P
         return ()
     if options["current_env"]:
         raise UsageError(
-            "--python and --current-env exclude each other: the active environment has its Python"
+            "--python and --current-env exclude each other: the active environment has its Python",
+            tip="leave one of them out",
         )
     from rocm_wheels.sdk import find_interpreters
 
@@ -487,7 +561,8 @@ def _parse_set_env(words: Sequence[str]) -> dict[str, dict[str, str]]:
         if project not in list_project_names():
             raise UsageError(
                 f"--set-env {word}: there is no project "
-                f"{project}{suggest_name(project, list_project_names())}"
+                f"{project}{suggest_name(project, list_project_names())}",
+                tip=f"projects: {', '.join(list_project_names())}",
             )
         if (option := _DECIDED_BY_OPTIONS.get(name)) is not None:
             raise UsageError(f"--set-env {word}: {name} is what {option} decides", tip=f"give {option}")
@@ -498,7 +573,7 @@ def _parse_set_env(words: Sequence[str]) -> dict[str, dict[str, str]]:
                 tip=f"export {name} where the build runs: it is passed on, and never shown",
             )
         if name in variables.setdefault(project, {}):
-            raise UsageError(f"--set-env gives {name} of {project} twice")
+            raise UsageError(f"--set-env gives {name} of {project} twice", tip="give it once")
         variables[project][name] = match["value"]
     return variables
 

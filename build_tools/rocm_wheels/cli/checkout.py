@@ -194,7 +194,10 @@ def _make_tasks(recipes: Sequence[Project], options: Mapping[str, Any]) -> list[
         )
     pinned = [recipe.name for recipe in recipes if _is_pinned(recipe)]
     if options["require_related_commit"] and not pinned:
-        raise UsageError(f"--require-related-commit: no tree has pins of {', '.join(names)}")
+        raise UsageError(
+            f"--require-related-commit: no tree has pins of {', '.join(names)}",
+            tip="name a project that torch pins, or leave --require-related-commit out",
+        )
 
     return [
         CheckoutTask(

@@ -64,7 +64,7 @@ CONCEPTS: dict[str, Concept] = {
     "--jobs": Concept("how many things at a time"),
     "--set": Concept("set of a store"),
     "--channel": Concept("channel of a store or index"),
-    "--policy": Concept("file of the channels' policies"),
+    "--policy": Concept("file of a policy: what is needed, and what is let pass"),
     "--store-layout": Concept("file with the names of a store's areas"),
     "--layout": Concept("one set for each family, or one for all"),
     "--wheels": Concept("wheels that are meant"),
@@ -218,9 +218,9 @@ class Command(click.Command):
 
             named = parent.meta.get(CONFIG_FILE) if parent else None
             values, origins = read_command_defaults(self, named)
-            given = (parent.default_map or {}).get(info_name or "") if parent else None
-            extra["default_map"] = {**values, **(given or {})}
-            self._origins = {key: origin for key, origin in origins.items() if key not in (given or {})}
+            presets = (parent.default_map or {}).get(info_name or "") if parent else None
+            extra["default_map"] = {**values, **(presets or {})}
+            self._origins = {key: origin for key, origin in origins.items() if key not in (presets or {})}
         return super().make_context(info_name, args, parent, **extra)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -302,8 +302,8 @@ class Group(Command, click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the default command where options stand without one."""
-        own = {name for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts)}
-        options_first = bool(args) and args[0].startswith("-") and args[0].partition("=")[0] not in own
+        names = {name for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts)}
+        options_first = bool(args) and args[0].startswith("-") and args[0].partition("=")[0] not in names
         if self._default and (options_first or (not args and self._default_when_bare)):
             args = [self._default, *args]
         return super().parse_args(ctx, args)

@@ -53,6 +53,8 @@ from rocm_wheels.demo import (
     list_earlier_commands,
     list_index_commands,
     list_install_commands,
+    list_packaged_install_commands,
+    list_packaging_commands,
     list_plain_commands,
     list_stamp_commands,
     list_user_commands,
@@ -109,7 +111,7 @@ _BUILD_TITLES = (
     "check out and hipify",
     f"build and check five wheels for {' and '.join(TARGETS)}",
 )
-_STEP_COUNT = 14
+_STEP_COUNT = 15
 _COUNTS_SECONDS = 7 * 24 * 3600  # the gate of the channel wants results that are not much older
 
 
@@ -233,6 +235,9 @@ def run_steps(folder: Path, env: Mapping[str, str], progress: DemoProgress) -> N
     for title, call in zip(_BUILD_TITLES, list_build_commands(folder, urls), strict=True):
         with progress.run_step(title):
             run_calls([call])
+    with progress.run_step("make a fat and a split torch of it, install both"):
+        run_calls(list_packaging_commands(folder))
+        install_packaged(folder, env)
     with progress.run_step(f"build torch and triton for ROCm {EARLIER_ROCM_VERSION} as well"):
         run_calls(list_earlier_commands(folder))
     with progress.run_step("make variant wheels, and an index of them"):
@@ -302,6 +307,22 @@ def install_release(folder: Path, release: Path, env: Mapping[str, str]) -> None
             mark_folder(place, made_of)
         taken = ", ".join(f"{name} {describe_installed_wheel(place, name)}" for name in RELEASED_PROJECTS)
         log_note(f"{place.name} {'is up to date' if current else 'has'}: {taken}")
+
+
+def install_packaged(folder: Path, env: Mapping[str, str]) -> None:
+    """Install the fat and the split torch, and say what they load; not again while they are the same."""
+    from rocm_wheels.core import find_uv, hash_file
+    from rocm_wheels.demo import fingerprint_folders, mark_folder, read_mark
+    from rocm_wheels.sdk import compose_uv_environment
+
+    for place, demo_calls in list_packaged_install_commands(folder, find_uv()).items():
+        wheels = sorted((folder / place.name).glob("*.whl"))
+        made_of = fingerprint_folders([], *map(hash_file, wheels), *(c.format_line() for c in demo_calls))
+        if read_mark(place) == made_of:
+            log_note(f"{place.name} is up to date")
+            continue
+        run_programs(demo_calls, compose_uv_environment(env))
+        mark_folder(place, made_of)
 
 
 def choose_and_install(folder: Path, release: Path, env: Mapping[str, str]) -> None:

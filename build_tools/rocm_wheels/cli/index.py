@@ -40,6 +40,11 @@ _wait_option = option(
     help="How long to wait for another writer of this index.",
 )
 _family_option = option("--family", default="", metavar="NAME", help="The index of this GPU family.")
+_public_url_option = option(
+    "--public-url",
+    metavar="URL",
+    help="Where people see DIR: pages name provenance objects (FILE.provenance, PEP 740) by their whole URL.",
+)
 _DIGESTS_HELP = "Digests that are known, as sha256sum writes them: taken at their word instead of hashing"
 
 
@@ -58,6 +63,7 @@ _DIGESTS_HELP = "Digests that are known, as sha256sum writes them: taken at thei
     help=f"{_DIGESTS_HELP}; where a .metadata file lies beside such a wheel, that is not opened at all.",
 )
 @option("--drop-missing", is_flag=True, help="Drop wheels that are gone from the pages.")
+@_public_url_option
 @_wait_option
 @json_option
 def build(  # noqa: PLR0917 - click passes them by name
@@ -65,6 +71,7 @@ def build(  # noqa: PLR0917 - click passes them by name
     families: tuple[str, ...],
     digests: Path | None,
     drop_missing: bool,
+    public_url: str | None,
     wait: int,
     as_json: bool,
 ) -> None:
@@ -85,6 +92,7 @@ def build(  # noqa: PLR0917 - click passes them by name
         new_families=families,
         digests=_read_given_digests(digests),
         drop_missing=drop_missing,
+        public_url=public_url,
         patience=wait,
     )
     for name in built.missing:
@@ -105,6 +113,7 @@ def build(  # noqa: PLR0917 - click passes them by name
     "beside them. URL may be relative to a project page (../../files/).",
 )
 @option("--digests", type=_FILE, help=f"{_DIGESTS_HELP}.")
+@_public_url_option
 @_wait_option
 @json_option
 def add(  # noqa: PLR0917 - click passes them by name
@@ -114,13 +123,15 @@ def add(  # noqa: PLR0917 - click passes them by name
     link: bool,
     files_url: str | None,
     digests: Path | None,
+    public_url: str | None,
     wait: int,
     as_json: bool,
 ) -> None:
     """Add wheels and source distributions to the index DIR, all or none; DIR is made when it is missing.
 
     Only the pages of their projects change. A wheel that the index has with the same bytes is left; with
-    other bytes it is an error, since what is published is never replaced.
+    other bytes it is an error, since what is published is never replaced. A provenance object beside a FILE
+    (FILE.provenance, PEP 740) comes along; one that is not of that file is an error.
 
     \b
     Examples:
@@ -140,6 +151,7 @@ def add(  # noqa: PLR0917 - click passes them by name
         link=link,
         files_url=files_url,
         digests=_read_given_digests(digests),
+        public_url=public_url,
         patience=wait,
     )
     lines = [*(f"added {name}" for name in added.new), *(f"had {name}" for name in added.unchanged)]

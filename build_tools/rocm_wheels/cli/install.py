@@ -302,6 +302,15 @@ Examples:
 @option("--cache-dir", type=GivenPath(file_okay=False), metavar="DIR", help="Where downloads are kept.")
 @option("--no-cache", is_flag=True, help="Keep no downloads.")
 @option("--require-hashes", is_flag=True, help="Refuse files of which the index states no sha256.")
+@option(
+    "--signed-by",
+    "keys",
+    multiple=True,
+    type=GivenPath(),
+    metavar="KEY.pub",
+    help="Refuse wheels of torch and its companions unless one of these public keys (Ed25519, SSH) has signed"
+    " the statement beside them.",
+)
 @option("--json", "as_json", is_flag=True, help="Print the plan, and what came of it, as JSON.")
 def install_command(  # noqa: PLR0917 - click passes them by name
     packages: tuple[str, ...],
@@ -319,10 +328,11 @@ def install_command(  # noqa: PLR0917 - click passes them by name
     cache_dir: Path | None,
     no_cache: bool,
     require_hashes: bool,
+    keys: tuple[Path, ...],
     as_json: bool,
 ) -> None:
     """Plan, and unless it is a dry run carry out; non-zero when anything did not happen."""
-    from rocm_wheels.core import UsageError
+    from rocm_wheels.core import UsageError, read_public_key
     from rocm_wheels.hosts import InstallRequest, carry_out_plan, plan_installation
 
     if cache_dir is not None and no_cache:
@@ -342,6 +352,7 @@ def install_command(  # noqa: PLR0917 - click passes them by name
         gfx=gfx,
         rocm=rocm,
         require_hashes=require_hashes,
+        signers={key.name: read_public_key(key, env) for key in keys} or None,
     )
     with _open_cache(cache_dir, no_cache=no_cache, env=env) as cache:
         planned = plan_installation(request, cache, env)

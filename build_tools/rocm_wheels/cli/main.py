@@ -25,12 +25,14 @@ SECTIONS = {
         "run-step": ("runs:run_step", "Do one step of a plan."),
         "status": ("runs:status_command", "Show what a build is at now."),
         "runs": ("main:runs_group", "List, show and explain the runs of a work directory."),
-        "clean": ("clean:clean_command", "Delete what builds left, by kind, age, size or step."),
+        "clean": ("build:clean_command", "Delete what builds left, by kind, age, size or step."),
         "rocm": ("main:rocm_group", "Get the ROCm to build against: packages, artifacts."),
     },
     "Wheels": {
         "targets": ("wheel:targets_command", "List the GPU targets of the device code in files."),
-        "verify": ("wheel:verify_command", "Check finished wheels without a GPU."),
+        "audit": ("audit:audit_command", "Say what is wrong with anybody's wheels, without a GPU."),
+        "verify": ("wheel:verify_command", "Check finished wheels against what was to be built."),
+        "provenance": ("main:provenance_group", "Show, sign and verify how wheels were made."),
         "wheel": ("main:wheel_group", "Show, compare, retag, repair and stamp wheel files."),
         "index": ("index:index_group", "Make, change, check and serve static package indexes."),
     },
@@ -94,6 +96,8 @@ wheel_group = Group(
         "prune": ("thin:prune_command", "Make thin wheels out of fat ones, with the code of some targets."),
         "repair": ("repair:repair", "Make wheels fit for other machines: tag, libraries, run paths."),
         "fat": ("thin:fat_command", "Make a wheel of torch that carries its ROCm."),
+        "split": ("split:split_command", "Split wheels into a host wheel and device wheels."),
+        "join": ("split:join_command", "Join host wheels with their device wheels."),
         "stamp": ("stamp:stamp", "Make variant wheels: an installer takes the one for its GPU."),
         "unstamp": ("stamp:unstamp", "Make plain wheels of variant wheels."),
         "restamp": ("stamp:restamp", "Repair variant wheels of 2025 and of other producers."),
@@ -103,6 +107,19 @@ wheel_group = Group(
 
     Nothing here needs a recipe, and what does not change is never compressed again. Whether a wheel is the
     build that was asked for (targets, requirements, ROCm version) is what `rocm-wheels verify` tells.
+    """,
+)
+provenance_group = Group(
+    "provenance",
+    lazy={
+        "verify": ("provenance:verify", "Compare wheels with their statements, and check signatures."),
+        "show": ("provenance:show", "Show what statements say: from what, with what, by whom."),
+        "sign": ("provenance:sign", "Sign statements with an SSH key."),
+    },
+    help="""Show, sign and verify the statements beside wheels, which say how they were made.
+
+    `rocm-wheels build` writes WHEEL.intoto.json beside each wheel: an in-toto statement with SLSA's
+    provenance. What is done to such a wheel later writes another one, which holds that of before.
     """,
 )
 lock_group = Group(
@@ -152,6 +169,7 @@ rocm_group = Group(
 set_group = Group(
     "set",
     lazy={
+        "package": ("package_set:package_command", "Package the wheels of a folder: split, or fat."),
         "stage": ("stage:stage_command", "Make a set of wheels in a store, with an index of its own."),
         "list": ("releases:list_command", "List the sets of a store."),
         "evidence": ("evidence:evidence_group", "Add and list what was found out about a set."),

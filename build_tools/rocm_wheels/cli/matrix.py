@@ -12,6 +12,7 @@ from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.options import combine_options
 from rocm_wheels.core import format_count, get_output_width, log_note, log_warning
+from rocm_wheels.models import MATRIX_PACKAGINGS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -244,6 +245,13 @@ _selection_options = combine_options(
         help="Wheels for each family, or one set of them for all together [default: as the trigger has it].",
     ),
     option(
+        "--packaging",
+        envvar="ROCM_WHEELS_PACKAGING",
+        type=click.Choice(MATRIX_PACKAGINGS),
+        help="How sets are packaged: host and device wheels, fat, or as the layout [default: as the"
+        " trigger has it].",
+    ),
+    option(
         "--rocm",
         "rocm_version",
         envvar="ROCM_WHEELS_ROCM_VERSION",
@@ -367,12 +375,13 @@ def _make_selection(
     lines: str | None,
     platform: Any,
     layout: Any,
+    packaging: Any,
     rocm_version: str | None,
 ) -> MatrixSelection:
     from rocm_wheels.ci import MatrixSelection
 
     lists = _parse_list(families), _parse_list(pythons), _parse_list(lines)
-    return MatrixSelection(trigger, *lists, (platform,) if platform else (), rocm_version, layout)
+    return MatrixSelection(trigger, *lists, (platform,) if platform else (), rocm_version, layout, packaging)
 
 
 def _refuse_conflicts(**flags: bool) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from rocm_wheels.cli.command import option
+from rocm_wheels.core import format_count, show_live_line
 
 if TYPE_CHECKING:
     from click import Context, Parameter
@@ -55,7 +57,7 @@ _BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 class _Quantity(_Base):
     """A number with a unit. A number that is not text (of code) is taken as it is."""
 
-    what = ""
+    description = ""
     units: dict[str, int]
     ignored = ""  # what may follow a unit
 
@@ -65,7 +67,7 @@ class _Quantity(_Base):
             return value
         match = re.fullmatch(rf"(\d+(?:\.\d+)?)\s*([a-z]*?){self.ignored}", str(value).strip().lower())
         if match is None or match[2] not in self.units:
-            self.fail(f"{value!r} is not {self.what}", param, ctx)
+            self.fail(f"{value!r} is not {self.description}", param, ctx)
         return self.check_number(float(match[1]) * self.units[match[2]], str(value), param, ctx)
 
     def check_number(
@@ -79,7 +81,7 @@ class Duration(_Quantity):
     """A length of time in seconds: ``90m``, ``1.5h``, ``7d``, ``30s``; not none at all."""
 
     name = "duration"
-    what = "a length of time: 30s, 90m, 6h, 7d"
+    description = "a length of time: 30s, 90m, 6h, 7d"
     units = _SECONDS
 
     def check_number(
@@ -87,7 +89,7 @@ class Duration(_Quantity):
     ) -> float:
         """Refuse no time at all."""
         if not number:
-            self.fail(f"{text!r} is not {self.what}", param, ctx)
+            self.fail(f"{text!r} is not {self.description}", param, ctx)
         return number
 
 
@@ -95,7 +97,7 @@ class ByteSize(_Quantity):
     """A size in bytes, units being powers of 1024: ``50G``, ``500M``, ``1.5TiB``."""
 
     name = "size"
-    what = "a size: 500M, 50G, 1.5T"
+    description = "a size: 500M, 50G, 1.5T"
     units = _BYTES
     ignored = "(?:i?b)?"
 
@@ -107,6 +109,42 @@ class ByteSize(_Quantity):
 
 
 json_option = option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
+
+
+wheel_file = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+
+def _drop_repetitions(_ctx: Context, _param: Parameter, paths: tuple[Path, ...]) -> tuple[Path, ...]:
+    return tuple(dict.fromkeys(paths))
+
+
+wheels_argument = click.argument(
+    "wheels", nargs=-1, required=True, type=wheel_file, metavar="WHEEL...", callback=_drop_repetitions
+)
+
+new_wheels_options = combine_options(
+    option(
+        "-o",
+        "--output-dir",
+        type=GivenPath(file_okay=False),
+        metavar="DIR",
+        help="Folder for what is written; by default beside each file.",
+    ),
+    option("--replace", is_flag=True, help="Replace what is there: a file of that name with other content."),
+    option("--dry-run", is_flag=True, help="Tell what would be done, and why; write nothing."),
+    json_option,
+)
+"""What every command that makes new wheels out of wheels takes."""
+
+
+@contextmanager
+def show_activity(activity: str, count: int) -> Iterator[None]:
+    """Show on a terminal what a block does with so many wheels."""
+    show_live_line(f"{activity} {format_count(count, 'wheel')} …")
+    try:
+        yield
+    finally:
+        show_live_line("")
 
 
 def print_result(document: object, lines: Iterable[object], *, as_json: bool) -> None:

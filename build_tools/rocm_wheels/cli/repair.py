@@ -9,20 +9,18 @@ import click
 
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.command import command, option
-from rocm_wheels.cli.options import json_option, print_result
-from rocm_wheels.core import format_count, log_note, show_live_line
-
-_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+from rocm_wheels.cli.options import (
+    new_wheels_options,
+    print_result,
+    show_activity,
+    wheel_file,
+    wheels_argument,
+)
+from rocm_wheels.core import log_note
 
 
 @command("wheel repair")
-@click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="WHEEL...")
-@option(
-    "--output-dir",
-    "-o",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Where to write; by default beside each wheel.",
-)
+@wheels_argument
 @option(
     "--plat",
     default="auto",
@@ -38,7 +36,9 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
     help="Wheels that METADATA requires: what they have stays outside. May be given several times.",
 )
 @option(
-    "--python", type=_FILE, help="Interpreter whose installed packages count as those of --find-links do."
+    "--python",
+    type=wheel_file,
+    help="Interpreter whose installed packages count as those of --find-links do.",
 )
 @option(
     "--library-dir",
@@ -69,9 +69,7 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
     show_default=True,
     help="On Windows: users have msvcp140.dll and its like, or they are grafted from --library-dir.",
 )
-@option("--replace", is_flag=True, help="Replace a file of that name that has another content.")
-@option("--dry-run", is_flag=True, help="Say what would be done, and why; write nothing.")
-@json_option
+@new_wheels_options
 def repair(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
     find_links: tuple[Path, ...],
@@ -96,47 +94,34 @@ def repair(  # noqa: PLR0917 - click passes them by name
     """
     from rocm_wheels.core import require_extras
     from rocm_wheels.package import (
-        PackagePool,
         RepairRequest,
         plan_repairs,
         require_repairable,
         write_repairs,
     )
+    from rocm_wheels.wheels import PackagePool
 
     require_extras("a repair", "build")
     env = read_environment()
-    counted = format_count(len(wheels), "wheel")
-    show_live_line(f"repair: reading {counted} …")
-    offers = PackagePool.collect(wheels, find_links, python.absolute() if python else None, env)
     platform = request.pop("plat")
-    plans = plan_repairs(
-        wheels,
-        offers,
-        RepairRequest(
-            platform=None if platform == "auto" else platform,
-            excludes=frozenset(request.pop("exclude")),
-            library_dirs=request.pop("library_dir"),
-            **request,
-        ),
+    repair_request = RepairRequest(
+        platform=None if platform == "auto" else platform,
+        excludes=frozenset(request.pop("exclude")),
+        library_dirs=request.pop("library_dir"),
+        **request,
     )
-    show_live_line("")
+    with show_activity("repair: reading", len(wheels)):
+        offers = PackagePool.collect(wheels, find_links, python.absolute() if python else None, env)
+        plans = plan_repairs(wheels, offers, repair_request)
     if dry_run:
         lines = [line for plan in plans for line in plan.describe()]
         print_result({"wheels": [plan.to_json() for plan in plans]}, lines, as_json=as_json)
         require_repairable(plans)
         return
-    show_live_line(f"repair: writing {counted} …")
-    repaired = write_repairs(plans, output_dir, env, replace_files=replace)
-    show_live_line("")
-    documents = []
+    with show_activity("repair: writing", len(wheels)):
+        repaired = write_repairs(plans, output_dir, env, replace_files=replace)
     for wheel in repaired:
         for line in wheel.plan.describe():
             log_note(line)
-        documents.append(
-            {
-                **wheel.plan.to_json(),
-                "path": str(wheel.path),
-                "debug_archive": None if wheel.debug_archive is None else str(wheel.debug_archive),
-            }
-        )
+    documents = [wheel.to_json() for wheel in repaired]
     print_result({"wheels": documents}, (wheel.path for wheel in repaired), as_json=as_json)

@@ -29,8 +29,9 @@ from rocm_wheels.core import (
     get_output_width,
     log_note,
     paint_result,
+    strip_controls,
 )
-from rocm_wheels.pipeline import join_lines, shorten_digests, strip_controls
+from rocm_wheels.pipeline import join_lines, shorten_digests
 
 if TYPE_CHECKING:
     from rocm_wheels.pipeline import RecordedRun, RecordedStep, RunStatus, StepStatus

@@ -267,6 +267,14 @@ def _describe_tree(project: str, status: TreeStatus) -> list[bytes]:
     return [line.replace("\n", "\\n").encode("utf-8", "backslashreplace") for line in lines]
 
 
+def _describe_hipify(status: TreeStatus) -> str:
+    if status.hipify_lost:
+        return "; it was, and then something else was checked out: `hipify` translates it"
+    if status.changed_since_hipify:
+        return "; files changed since: `hipify` or `build` translates them"
+    return ""
+
+
 def _list_tree_lines(project: str, status: TreeStatus) -> list[str]:
     origin = f" ({status.ref} of {status.origin})" if status.ref else ""
     lines = [
@@ -274,12 +282,7 @@ def _list_tree_lines(project: str, status: TreeStatus) -> list[str]:
         f"  tree      {status.directory}",
         f"  upstream  {status.upstream}{origin}",
         f"  HEAD      {status.head}",
-        f"  hipify    {status.hipify}"
-        + (
-            "; files changed since: `hipify` or `build` translates them"
-            if status.changed_since_hipify
-            else ""
-        ),
+        f"  hipify    {status.hipify}{_describe_hipify(status)}",
     ]
     if status.interrupted:
         lines.append(f"  interrupted: {status.interrupted}; run it again, it continues")

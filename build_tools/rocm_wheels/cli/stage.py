@@ -162,7 +162,7 @@ def _print_staged(store: Store, plan: StagePlan, as_json: bool, **figures: Any) 
             "planned": len(document.planned),
             "missing": [cell.model_dump() for cell in document.missing],
             "rocm": list(document.rocms),
-            "without_lock": [wheel.file.name for wheel in plan.wheels if wheel.lock is None],
+            "without_lock": plan.list_unlocked(),
             **figures,
         }
         click.echo(json.dumps(summary, indent=1))
@@ -199,7 +199,7 @@ def _warn_of_missing(plan: StagePlan) -> None:
         log_warning(
             f"missing {len(missing)} of {format_count(len(document.planned), 'planned cell')}: {cells}{more}"
         )
-    if unknown := [wheel.file.name for wheel in plan.wheels if wheel.lock is None]:
+    if unknown := plan.list_unlocked():
         which = "this lock" if len(document.sources) == 1 else "the only one that fits them"
         log_warning(
             f"{format_count(len(unknown), 'wheel')} without a lock inside: "

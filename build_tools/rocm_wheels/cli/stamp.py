@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli.command import command, option
-from rocm_wheels.cli.options import combine_options
+from rocm_wheels.cli.options import (
+    combine_options,
+    new_wheels_options,
+    show_activity,
+    wheel_file,
+    wheels_argument,
+)
 from rocm_wheels.core import UsageError, log_note
 
 if TYPE_CHECKING:
-    from rocm_wheels.package import JoinedDocuments, StampedWheel
+    from rocm_wheels.package import JoinedDocuments, StampedWheel, VariantStamp
     from rocm_wheels.variants import ProviderChoice
 
-_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
-_FOLDER = click.Path(path_type=Path, file_okay=False)
 _PROVIDERS = click.Choice(["rocm-bootstrap", "own", "static"])
 _PROPERTIES = click.Choice(["bundled", "host"])
 
@@ -40,15 +44,10 @@ _release_options = combine_options(
     ),
     option(
         "--join",
-        type=_FILE,
+        type=wheel_file,
         multiple=True,
         help="A stamped wheel or -variants.json of the release: its namespaces and providers are taken over.",
     ),
-)
-_output_options = combine_options(
-    option("--replace", is_flag=True, help="Replace what is there: an old stamp, a file of that name."),
-    option("--output-dir", type=_FOLDER, help="Where to write; by default beside each file."),
-    option("--json", "as_json", is_flag=True, help="Print what was written as JSON."),
 )
 _truth_options = combine_options(
     option("--allow-claim", is_flag=True, help="Let a stamp name targets that the wheel has no code for."),
@@ -57,7 +56,7 @@ _truth_options = combine_options(
 
 
 @command("wheel stamp")
-@click.argument("wheels", nargs=-1, type=_FILE, metavar="WHEEL...")
+@wheels_argument
 @option(
     "--gfx",
     "targets",
@@ -84,7 +83,7 @@ _truth_options = combine_options(
 @option("--keep-local-version", is_flag=True, help="Keep +rocm7.2 or +cpu in the version.")
 @_release_options
 @_truth_options
-@_output_options
+@new_wheels_options
 def stamp(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
     targets: str,
@@ -98,20 +97,21 @@ def stamp(  # noqa: PLR0917 - click passes them by name
     allow_hide: bool,
     replace: bool,
     output_dir: Path | None,
+    dry_run: bool,
     as_json: bool,
     **release: Any,
 ) -> None:
     """Make variant wheels (PEP 825) of plain ones.
 
-    Targets are read from the device code. The wheels themselves stay; all stamps are decided before one
-    is written. +rocm7.2 and +cpu leave the version, and the pins on sibling wheels: all variants of a
-    release have one version.
+    Targets are what the tables of the device code say. The wheels themselves stay; all stamps are decided
+    before one is there. +rocm7.2 and +cpu leave the version, and the pins on sibling wheels: all variants of
+    a release have one version. --replace gives a variant wheel a new stamp, too.
 
     \b
     Examples:
       rocm-wheels wheel stamp dist/torch-*.whl --output-dir variants
     """
-    from rocm_wheels.package import StampRequest, plan_stamps, write_stamps
+    from rocm_wheels.package import StampRequest, plan_stamps, stamp_wheels
 
     request = StampRequest(
         targets=targets,
@@ -125,18 +125,24 @@ def stamp(  # noqa: PLR0917 - click passes them by name
         replace=replace,
         joined=_read_release_documents(release["join"]),
     )
-    _print_stamped(write_stamps(plan_stamps(wheels, request), output_dir, replace=replace), as_json=as_json)
+    with show_activity("stamping", len(wheels)):
+        if dry_run:
+            done = [stamp.describe(stamp.find_target(output_dir)) for stamp in plan_stamps(wheels, request)]
+        else:
+            done = stamp_wheels(wheels, request, output_dir, replace=replace)
+    _print_stamped(done, as_json=as_json)
 
 
 @command("wheel unstamp")
-@click.argument("wheels", nargs=-1, type=_FILE, metavar="WHEEL...")
+@wheels_argument
 @option("--local-version", metavar="L", help="Local version to give back: rocm7.2.0.")
-@_output_options
-def unstamp(
+@new_wheels_options
+def unstamp(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
     local_version: str | None,
     replace: bool,
     output_dir: Path | None,
+    dry_run: bool,
     as_json: bool,
 ) -> None:
     """Make plain wheels of variant wheels: without a label and without variant.json.
@@ -147,20 +153,14 @@ def unstamp(
     Examples:
       rocm-wheels wheel unstamp variants/*.whl --output-dir plain
     """
-    from rocm_wheels.package import unstamp_wheel
-    from rocm_wheels.wheels import WheelEdit, get_edited_name, require_distinct_targets
+    from rocm_wheels.package import plan_unstamps
 
-    _require_files(wheels, "unstamp")
-    plain = WheelEdit(label="", local=local_version)
-    require_distinct_targets(
-        (wheel, (output_dir or wheel.parent) / get_edited_name(wheel.name, plain)) for wheel in wheels
-    )
-    done = [unstamp_wheel(wheel, output_dir, local=local_version, replace=replace) for wheel in wheels]
-    _print_stamped(done, as_json=as_json)
+    planned = plan_unstamps(wheels, local=local_version)
+    _print_stamped(_write_planned(planned, output_dir, replace=replace, dry_run=dry_run), as_json=as_json)
 
 
 @command("wheel restamp")
-@click.argument("files", nargs=-1, type=_FILE, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, type=wheel_file, metavar="FILE...")
 @option(
     "--provider",
     type=_PROVIDERS,
@@ -173,7 +173,7 @@ def unstamp(
 )
 @_release_options
 @_truth_options
-@_output_options
+@new_wheels_options
 def restamp(  # noqa: PLR0917 - click passes them by name
     files: tuple[Path, ...],
     provider: str | None,
@@ -182,6 +182,7 @@ def restamp(  # noqa: PLR0917 - click passes them by name
     allow_hide: bool,
     replace: bool,
     output_dir: Path | None,
+    dry_run: bool,
     as_json: bool,
     **release: Any,
 ) -> None:
@@ -201,11 +202,9 @@ def restamp(  # noqa: PLR0917 - click passes them by name
         StampedWheel,
         plan_restamps,
         restamp_index,
-        write_stamps,
     )
     from rocm_wheels.wheels import require_distinct_targets
 
-    _require_files(files, "restamp")
     if wrong := [
         file for file in files if file.suffix != ".whl" and not file.name.endswith(VARIANT_INDEX_SUFFIX)
     ]:
@@ -230,11 +229,23 @@ def restamp(  # noqa: PLR0917 - click passes them by name
         _require_free(place, content, replace=replace)
         indexes.append((StampedWheel(file, place, "", {}, len(content), notes), content))
     require_distinct_targets((stamped.source, stamped.path) for stamped, _ in indexes)
-    done = write_stamps(planned, output_dir, replace=replace)
+    done = _write_planned(planned, output_dir, replace=replace, dry_run=dry_run)
     for stamped, content in indexes:
-        write_atomically(stamped.path, content)
+        if not dry_run:
+            write_atomically(stamped.path, content)
         done.append(stamped)
     _print_stamped(done, as_json=as_json)
+
+
+def _write_planned(
+    planned: Sequence[VariantStamp], output_dir: Path | None, *, replace: bool, dry_run: bool
+) -> list[StampedWheel]:
+    from rocm_wheels.package import write_stamps
+
+    if dry_run:
+        return [stamp.describe(stamp.find_target(output_dir)) for stamp in planned]
+    with show_activity("writing", len(planned)):
+        return write_stamps(planned, output_dir, replace=replace)
 
 
 def _make_choice(provider: str, rocm_property: str, release: dict[str, Any]) -> ProviderChoice:
@@ -256,11 +267,6 @@ def _read_release_documents(paths: Sequence[Path]) -> JoinedDocuments:
     from rocm_wheels.package import read_joined_document
 
     return [(path.name, read_joined_document(path)) for path in paths]
-
-
-def _require_files(files: Sequence[Path], command: str) -> None:
-    if not files:
-        raise UsageError("no files were named", tip=f"for example: rocm-wheels {command} dist/*.whl")
 
 
 def _require_free(place: Path, content: bytes, *, replace: bool) -> None:

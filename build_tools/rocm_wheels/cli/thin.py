@@ -2,53 +2,63 @@
 
 from __future__ import annotations
 
+import dataclasses
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from rocm_wheels.cli.command import command, option
-from rocm_wheels.cli.options import GivenPath, print_result
-from rocm_wheels.core import UsageError, format_count, format_size, log_note, log_warning
+from rocm_wheels.cli.options import (
+    GivenPath,
+    new_wheels_options,
+    print_result,
+    show_activity,
+    wheel_file,
+    wheels_argument,
+)
+from rocm_wheels.core import (
+    UsageError,
+    format_count,
+    format_size,
+    log_note,
+    log_warning,
+    run_in_parallel,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from rocm_wheels.package import FatPlan, PrunePlan
 
-_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
-
 
 @command("wheel prune")
-@click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="WHEEL...")
+@wheels_argument
 @option("--gfx", "targets", required=True, metavar="LIST", help="Targets that stay: gfx942,gfx1100.")
-@option(
-    "-o",
-    "--output-dir",
-    type=GivenPath(file_okay=False),
-    required=True,
-    help="Folder for the new wheels, whose names are the old ones.",
-)
 @option(
     "--keep-pages",
     is_flag=True,
     help="Fill what becomes empty in libraries with zeros; by default the files become shorter.",
 )
-@option("--dry-run", is_flag=True, help="Tell what would become of the wheels, and write none.")
-@option("--json", "as_json", is_flag=True, help="Print the result as JSON, every changed file on its own.")
+@new_wheels_options
 def prune_command(  # noqa: PLR0917 - click passes them by name
-    wheels: tuple[Path, ...], targets: str, output_dir: Path, keep_pages: bool, dry_run: bool, as_json: bool
+    wheels: tuple[Path, ...],
+    targets: str,
+    keep_pages: bool,
+    output_dir: Path | None,
+    replace: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Make thin wheels out of fat ones: keep the device code of some targets only.
 
     WHEELs may be anybody's. Code objects in libraries (Linux and Windows), on their own, and kernel databases
     (rocBLAS, hipBLASLt, hipSPARSELt, MIOpen, aotriton) are kept where they run on a target of the list;
-    METADATA and all else stays, and RECORD follows. A target that a wheel has no code for is refused with
-    exit code 13, and so is what PyPI would refuse; then no wheel is written.
+    METADATA and all else stays, the name too, and RECORD follows. A target that a wheel has no code for is
+    refused with exit code 13, and so is what PyPI would refuse; then no wheel is written.
 
-    Libraries lose their empty pages: strip them before, not afterwards.
+    Libraries of Linux lose their empty pages: strip them before, not afterwards. DLLs keep zeros in them.
 
     \b
     Examples:
@@ -62,10 +72,21 @@ def prune_command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.wheels import require_distinct_targets
 
     parsed = parse_targets(targets)
-    require_distinct_targets((wheel, output_dir / wheel.name) for wheel in wheels)
-    with ExitStack() as stack:
-        plans = plan_prune(wheels, parsed, stack, give_back=not keep_pages, jobs=os.cpu_count() or 1)
-        paths = [None if dry_run else write_pruned_wheel(plan, output_dir).path for plan in plans]
+    if output_dir is None and not replace:
+        raise UsageError(
+            "a pruned wheel has the name of the old one", tip="say --output-dir DIR, or --replace"
+        )
+    targets_by_wheel = [(wheel, (output_dir or wheel.parent) / wheel.name) for wheel in wheels]
+    require_distinct_targets(targets_by_wheel)
+    jobs = os.cpu_count() or 1
+
+    def write(plan: PrunePlan) -> Path:
+        folder = output_dir or plan.wheel.parent
+        return write_pruned_wheel(plan, folder, replace=replace).path
+
+    with ExitStack() as stack, show_activity("pruning", len(wheels)):
+        plans = plan_prune(wheels, parsed, stack, give_back=not keep_pages, jobs=jobs)
+        paths = [None] * len(plans) if dry_run else run_in_parallel(write, plans, jobs=jobs)
     documents = [
         {**plan.to_json(), "written": path and str(path)} for plan, path in zip(plans, paths, strict=True)
     ]
@@ -91,7 +112,7 @@ def _describe_plan(plan: PrunePlan, path: Path | None) -> Iterator[str]:
 
 
 @command("wheel fat")
-@click.argument("wheel", type=_FILE, metavar="TORCH.whl")
+@wheels_argument
 @option(
     "--find-links",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
@@ -100,28 +121,25 @@ def _describe_plan(plan: PrunePlan, path: Path | None) -> Iterator[str]:
 )
 @option("--rocm-index", "index_url", metavar="URL", help="Index with ROCm's wheels, to download them.")
 @option("--gfx", "targets", required=True, metavar="LIST", help="Targets that it is for: gfx942,gfx1100.")
-@option(
-    "-o", "--output-dir", type=GivenPath(file_okay=False), required=True, help="Folder for the fat wheel."
-)
 @option("--build-tag", metavar="TAG", help="Build tag of its name: 1fat beside the thin one in a store.")
-@option("--dry-run", is_flag=True, help="Tell what would be inside, and write nothing.")
-@option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@new_wheels_options
 def fat_command(  # noqa: PLR0917 - click passes them by name
-    wheel: Path,
+    wheels: tuple[Path, ...],
     find_links: Path | None,
     index_url: str | None,
     targets: str,
-    output_dir: Path,
     build_tag: str | None,
+    output_dir: Path | None,
+    replace: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Make a wheel of torch that carries its ROCm: one file, which needs no ROCm package.
+    """Make WHEELs of torch that carry their ROCm: one file, which needs no ROCm package.
 
     What torch's libraries need of ROCm's wheels is taken from them, with kernels for the targets only, and
     loaded from inside torch. The version stays, because companions pin it: so a fat and a thin wheel must
     not share an index; --build-tag lets them share a folder. A missing library, or a target without kernels
-    of a library, is refused with exit code 13.
+    of a library, is refused with exit code 13; then no wheel is written.
 
     \b
     Examples:
@@ -132,24 +150,38 @@ def fat_command(  # noqa: PLR0917 - click passes them by name
 
     from rocm_wheels.models import parse_targets
     from rocm_wheels.package import FatRequest, fetch_rocm_wheels, plan_fat, write_fat_wheel
+    from rocm_wheels.wheels import require_distinct_targets
 
     if (find_links is None) == (index_url is None):
         raise UsageError("name ROCm's wheels with one of --find-links and --rocm-index")
+    if output_dir is None and not replace and build_tag is None:
+        raise UsageError(
+            "a fat wheel has the name of the thin one",
+            tip="say --output-dir DIR, --build-tag 1fat or --replace",
+        )
     parsed = parse_targets(targets)
-    with ExitStack() as stack:
-        request = FatRequest(wheel, (), parsed, build_tag)
-        if find_links is not None:
-            rocm_wheels = tuple(sorted(find_links.glob("rocm*.whl")))
-        else:
-            folder = Path(stack.enter_context(TemporaryDirectory(prefix="rocm-wheels-fat-")))
-            rocm_wheels = fetch_rocm_wheels(str(index_url), request, folder)
-        plan = plan_fat(replace(request, rocm_wheels=rocm_wheels), stack)
-        path = None if dry_run else write_fat_wheel(plan, output_dir).path
-    _print_fat_plan(plan, path, as_json=as_json)
+    with ExitStack() as stack, show_activity("making fat", len(wheels)):
+        plans = []
+        for wheel in wheels:  # one by one: each is on all cores
+            request = FatRequest(wheel, (), parsed, build_tag)
+            if find_links is not None:
+                rocm_wheels = tuple(sorted(find_links.glob("rocm*.whl")))
+            else:
+                folder = Path(stack.enter_context(TemporaryDirectory(prefix="rocm-wheels-fat-")))
+                rocm_wheels = fetch_rocm_wheels(str(index_url), request, folder)
+            plans.append(plan_fat(dataclasses.replace(request, rocm_wheels=rocm_wheels), stack))
+        paths = [plan.find_target(output_dir) for plan in plans]
+        require_distinct_targets(zip(wheels, paths, strict=True))
+        for plan, path in zip(plans, paths, strict=True):
+            if not dry_run:
+                write_fat_wheel(plan, path.parent, replace=replace)
+    _print_fat_plans(
+        [(plan, None if dry_run else path) for plan, path in zip(plans, paths, strict=True)], as_json=as_json
+    )
 
 
 @command("patch-fat-wheel")
-@click.argument("wheel", type=_FILE, metavar="WHEEL")
+@click.argument("wheel", type=wheel_file, metavar="WHEEL")
 @click.argument("rocm_path", type=GivenPath(file_okay=False), metavar="ROCM")
 @option("--output-path", type=GivenPath(), help="File to write [default: beside WHEEL, with a build tag].")
 @option("--gfx", "targets", metavar="LIST", help="Targets that it is for; by default all of WHEEL.")
@@ -175,10 +207,10 @@ def patch_command(
         )
     build_tag = split_wheel_name((output_path or wheel).name).build or (None if output_path else "1fat")
     name = split_wheel_name(wheel.name)
-    if output_path and split_wheel_name(output_path.name) != replace(name, build=build_tag or ""):
+    if output_path and split_wheel_name(output_path.name) != dataclasses.replace(name, build=build_tag or ""):
         raise UsageError(
             f"{output_path.name} is not the name of this wheel: its version stays, for others pin it",
-            tip=f"only the build tag may be another: {replace(name, build='1fat').file_name}",
+            tip=f"only the build tag may be another: {dataclasses.replace(name, build='1fat').file_name}",
         )
     code = [item for objects in read_wheel_code(wheel).values() for item in objects]
     chosen = parse_targets(
@@ -187,20 +219,26 @@ def patch_command(
     with ExitStack() as stack:
         plan = plan_fat(FatRequest(wheel, rocm_wheels, chosen, build_tag), stack)
         path = write_fat_wheel(plan, (output_path or wheel).parent).path
-    _print_fat_plan(plan, path, as_json=as_json)
+    _print_fat_plans([(plan, path)], as_json=as_json)
 
 
-def _print_fat_plan(plan: FatPlan, path: Path | None, *, as_json: bool) -> None:
-    for project in plan.unlicensed:
-        log_warning(f"{project}: its wheel has no text of a licence to take over")
-    if plan.from_system:
-        log_note(f"from the system of the user: {', '.join(plan.from_system)}")
-    lines = [
+def _print_fat_plans(plans: Sequence[tuple[FatPlan, Path | None]], *, as_json: bool) -> None:
+    for plan, _ in plans:
+        for project in plan.unlicensed:
+            log_warning(f"{project}: its wheel has no text of a licence to take over")
+        if plan.from_system:
+            log_note(f"from the system of the user: {', '.join(plan.from_system)}")
+    documents = [{**plan.to_json(), "written": path and str(path)} for plan, path in plans]
+    lines = [_describe_fat_plan(plan, path) for plan, path in plans]
+    print_result({"wheels": documents}, lines, as_json=as_json)
+
+
+def _describe_fat_plan(plan: FatPlan, path: Path | None) -> str:
+    return (
         f"{path or plan.wheel.name}: ROCm {plan.rocm_version} for {' '.join(plan.targets)};"
         f" {format_count(len(plan.libraries), 'library', 'libraries')} and"
         f" {format_count(plan.files - len(plan.libraries), 'other file')} from"
         f" {format_count(len(plan.parts), 'wheel')};"
         f" {format_size(plan.before[1])} -> {format_size(plan.after[1])}"
         f" (unpacked {format_size(plan.before[0])} -> {format_size(plan.after[0])})"
-    ]
-    print_result({**plan.to_json(), "written": path and str(path)}, lines, as_json=as_json)
+    )

@@ -585,7 +585,7 @@ def _check_version(version: str | None) -> str:
         return str(Version(version))
     except InvalidVersion:
         tip = "such as 2.12, or all; without it, that of the installed torch"
-        raise UsageError(f"--pytorch-version {version} is no version of torch", tip=tip) from None
+        raise UsageError(f"--torch {version} is no version of torch", tip=tip) from None
 
 
 def _split_file_names(names: Sequence[str]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,14 @@ import click
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.evidence import describe_origin
-from rocm_wheels.cli.options import print_result
+from rocm_wheels.cli.options import (
+    json_option,
+    new_wheels_options,
+    print_result,
+    show_activity,
+    wheel_file,
+    wheels_argument,
+)
 from rocm_wheels.core import (
     AuditError,
     DataError,
@@ -23,6 +31,7 @@ from rocm_wheels.core import (
     get_output_width,
     log_error,
     log_note,
+    run_in_parallel,
 )
 
 if TYPE_CHECKING:
@@ -37,20 +46,28 @@ CodeByFile = dict[Path, "FoundDeviceCode"]
 
 @command("targets")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@option(
+    "--details",
+    is_flag=True,
+    help="Read all code: inflate every bundle, check its hash, compare each code object with the table.",
+)
 @option("--json", "as_json", is_flag=True, help="Print the result as JSON, every code object on its own.")
-def targets_command(files: tuple[Path, ...], as_json: bool) -> None:
+def targets_command(files: tuple[Path, ...], details: bool, as_json: bool) -> None:
     """List the gfx targets of the device code in FILES.
 
     A FILE is a wheel, a shared or static library (Linux or Windows), an object file, an
     offload bundle, a code object (.hsaco) or an archive of them (.kpack). A damaged file is reported
     after the result of the others, with the place of the damage; the exit code is 2.
 
+    What compressed bundles hold is what their tables say, by which HIP goes, too; --details looks at the code
+    itself, and so does `rocm-wheels verify`.
+
     \b
     Examples:
       rocm-wheels targets dist/torch-*.whl
-      rocm-wheels targets /opt/rocm/lib/librocblas.so --json
+      rocm-wheels targets /opt/rocm/lib/librocblas.so --json --details
     """
-    contents, unread = read_targets(files)
+    contents, unread = read_targets(files, whole=details)
     if as_json and contents:
         import json
 
@@ -65,7 +82,7 @@ def targets_command(files: tuple[Path, ...], as_json: bool) -> None:
         raise DataError(f"{len(unread)} of {format_count(len(files), 'file')} could not be read")
 
 
-def read_targets(files: tuple[Path, ...]) -> tuple[CodeByFile, list[DataError]]:
+def read_targets(files: tuple[Path, ...], *, whole: bool = False) -> tuple[CodeByFile, list[DataError]]:
     """Read each file; return what was found, and why others are not there, are folders or are damaged."""
     from rocm_wheels.wheels import read_device_code
 
@@ -73,7 +90,7 @@ def read_targets(files: tuple[Path, ...]) -> tuple[CodeByFile, list[DataError]]:
     unread: list[DataError] = []
     for path in files:
         try:
-            contents[path] = read_device_code(path)
+            contents[path] = read_device_code(path, whole=whole)
         except DataError as fault:
             unread.append(fault)
     return contents, unread
@@ -86,7 +103,8 @@ def targets_as_json(contents: CodeByFile) -> dict[str, Any]:
     "processor", "features", "kind", "form", "machine", "section", "bundle", "packing", "offset",
     "size"}]}], "elsewhere": [{"member", "archives"}]}], "total": {"targets", "code_objects",
     "bytes"}}``. ``member`` is null when the file is no archive; ``features`` is like ``{"xnack": "-"}``;
-    sizes are bytes of plain code; ``archives`` are those of ``FoundDeviceCode.moved_code``.
+    sizes are bytes of plain code; ``archives`` are those of ``FoundDeviceCode.moved_code``. ``form`` and
+    ``machine`` are null for what only the table of a compressed bundle was read of.
     """
     from rocm_wheels.wheels import list_code_targets
 
@@ -181,11 +199,8 @@ def _list_objects(inside: FoundDeviceCode) -> list[CodeObject]:
     return [item for objects in inside.code.values() for item in objects]
 
 
-_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
-
-
 @command("verify")
-@click.argument("wheels", nargs=-1, type=_FILE, metavar="WHEEL...")
+@click.argument("wheels", nargs=-1, type=wheel_file, metavar="WHEEL...")
 @option(
     "--gfx",
     "pytorch_rocm_arch",
@@ -199,7 +214,7 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
     help="Version of the ROCm packages that the wheels were built with.",
 )
 @option("--project", metavar="NAME", help="Recipe to check against; by default the wheel's own name tells.")
-@option("--python", type=_FILE, help="Import each wheel too, with this interpreter and its packages.")
+@option("--python", type=wheel_file, help="Import each wheel too, with this interpreter and its packages.")
 @option("--json", "as_json", is_flag=True, help="Print the reports as JSON.")
 @option("--list-checks", is_flag=True, help="List the checks and leave.")
 def verify_command(  # noqa: PLR0917 - click passes them by name
@@ -295,7 +310,8 @@ def _guess_recipe(wheel: Path, distribution: str) -> Project:
             return recipe
     names = ", ".join(f"{recipe.distribution} ({recipe.name})" for recipe in recipes)
     raise UsageError(
-        f"{wheel.name}: no recipe builds {distribution}", tip=f"name one with --project; there are: {names}"
+        f"{wheel.name}: no recipe builds {distribution}",
+        tip=f"name one with --project ({names}); `rocm-wheels audit` takes any wheel",
     )
 
 
@@ -307,20 +323,17 @@ def _make_import_place(python: Path | None) -> ImportEnvironment | None:
 
 
 def _print_checks() -> None:
-    from rocm_wheels.audit import CHECKS, IMPORT_CHECK, IMPORT_SUMMARY
+    from rocm_wheels.audit import CHECKS
 
-    rows = [*((check.name, check.summary) for check in CHECKS), (IMPORT_CHECK, IMPORT_SUMMARY)]
-    click.echo("\n".join(align_rows(rows)))
+    click.echo("\n".join(align_rows([(check.name, check.summary) for check in CHECKS])))
 
 
 _LONGEST_LIST = 12
-_WHEELS = click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="WHEEL...")
-_JSON = option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
 @command("wheel show")
-@_WHEELS
-@_JSON
+@wheels_argument
+@json_option
 def show(wheels: tuple[Path, ...], as_json: bool) -> None:
     """Show what WHEELs say of themselves: name, tags, label, requirements, variant.
 
@@ -392,8 +405,8 @@ def _wheel_as_json(wheel: Path) -> dict[str, Any]:
 
 
 @command("wheel check")
-@click.argument("wheels", nargs=-1, type=_FILE, metavar="WHEEL...")
-@_JSON
+@click.argument("wheels", nargs=-1, type=wheel_file, metavar="WHEEL...")
+@json_option
 @option(
     "--list-checks",
     "list_faults",
@@ -453,7 +466,7 @@ def _check_wheel(wheel: Path) -> dict[str, Any]:
 
 
 @command("wheel retag")
-@_WHEELS
+@wheels_argument
 @option("--version", metavar="V", help="The whole version, local part included.")
 @option(
     "--local-version",
@@ -468,11 +481,16 @@ def _check_wheel(wheel: Path) -> dict[str, Any]:
 @option("--label", metavar="LABEL", help="The variant label in the file name; '' takes it away.")
 @option("--add-requirement", "added", multiple=True, metavar="R", help="As in Requires-Dist.")
 @option("--drop-requirement", "dropped", multiple=True, metavar="NAME", help="All of this project.")
-@option("--output-dir", type=click.Path(path_type=Path, file_okay=False), help="Default: beside the old.")
 @option("--in-place", is_flag=True, help="The new wheel takes the place of the old one.")
-@_JSON
-def retag(
-    wheels: tuple[Path, ...], output_dir: Path | None, in_place: bool, as_json: bool, **options: Any
+@new_wheels_options
+def retag(  # noqa: PLR0917 - click passes them by name
+    wheels: tuple[Path, ...],
+    in_place: bool,
+    output_dir: Path | None,
+    replace: bool,
+    dry_run: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Rewrite WHEELs under another version, tag, label or with other requirements.
 
@@ -483,7 +501,12 @@ def retag(
     Examples:
       rocm-wheels wheel retag dist/*.whl --local-version rocm7.2.0 --output-dir final
     """
-    from rocm_wheels.wheels import get_edited_name, require_distinct_targets, rewrite_wheel
+    from rocm_wheels.wheels import (
+        get_edited_name,
+        remove_statement,
+        require_distinct_targets,
+        rewrite_wheel,
+    )
 
     if in_place and output_dir:
         raise UsageError("--in-place and --output-dir exclude each other")
@@ -491,21 +514,25 @@ def retag(
     if edit.label is not None:
         _require_no_variant(wheels)
     # what cannot be is told before the first is written
-    require_distinct_targets((w, (output_dir or w.parent) / get_edited_name(w.name, edit)) for w in wheels)
-    written = []
-    for wheel in wheels:
-        folder = output_dir or wheel.parent
-        same = get_edited_name(wheel.name, edit) == wheel.name
-        if same and folder.resolve() == wheel.parent.resolve() and not in_place:
-            raise UsageError(f"{wheel} would be replaced", tip="ask for --in-place, or name an --output-dir")
-        done = rewrite_wheel(wheel, folder, edit, replace=in_place and same)
-        if in_place and not same:
+    paths = {wheel: (output_dir or wheel.parent) / get_edited_name(wheel.name, edit) for wheel in wheels}
+    require_distinct_targets(paths.items())
+    for wheel, path in paths.items():
+        if path.resolve() == wheel.resolve() and not (in_place or replace):
+            tip = "ask for --in-place or --replace, or name an --output-dir"
+            raise UsageError(f"{wheel} would be replaced", tip=tip)
+
+    def write(wheel: Path) -> None:
+        path = paths[wheel]
+        is_same = path.resolve() == wheel.resolve()
+        rewrite_wheel(wheel, path.parent, edit, replace=replace or (in_place and is_same))
+        if in_place and not is_same:
             wheel.unlink()
-        written.append(done.path)
-        if not as_json:
-            click.echo(done.path)
-    if as_json:
-        print_result({"wheels": written}, (), as_json=True)
+            remove_statement(wheel)
+
+    if not dry_run:
+        with show_activity("writing", len(wheels)):
+            run_in_parallel(write, wheels, jobs=os.cpu_count() or 1)
+    print_result({"wheels": list(paths.values())}, paths.values(), as_json=as_json)
 
 
 def _require_no_variant(wheels: Sequence[Path]) -> None:
@@ -537,7 +564,7 @@ def _make_edit(
         requirements=_make_requirement_change(added, dropped) if added or dropped else None,
     )
     if edit == WheelEdit():
-        raise UsageError("nothing is to be changed", tip="for example: --local rocm7.2.0")
+        raise UsageError("nothing is to be changed", tip="for example: --local-version rocm7.2.0")
     return replace(edit, step="retag")
 
 
@@ -564,9 +591,9 @@ def _make_requirement_change(
 
 
 @command("wheel diff")
-@click.argument("old", type=_FILE)
-@click.argument("new", type=_FILE)
-@_JSON
+@click.argument("old", type=wheel_file)
+@click.argument("new", type=wheel_file)
+@json_option
 @option("--exit-code", is_flag=True, help="Leave with 1 when there is a difference.")
 @click.pass_context
 def diff(ctx: click.Context, old: Path, new: Path, as_json: bool, exit_code: bool) -> None:
@@ -611,9 +638,9 @@ def diff(ctx: click.Context, old: Path, new: Path, as_json: bool, exit_code: boo
 
 
 @command("wheel extract-metadata")
-@_WHEELS
+@wheels_argument
 @option("--beside", is_flag=True, help="Write WHEEL.metadata beside each wheel (PEP 658).")
-@_JSON
+@json_option
 def extract_metadata(wheels: tuple[Path, ...], beside: bool, as_json: bool) -> None:
     """Print the METADATA of a wheel, or write it beside the wheel as an index serves it.
 

@@ -1,6 +1,8 @@
 from .build_request import BuildRequest as BuildRequest
 from .build_trees import TREE_KEY_FILE as TREE_KEY_FILE
 from .build_trees import find_parking_folder as find_parking_folder
+from .build_trees import hash_compilers as hash_compilers
+from .build_trees import is_configuration_variable as is_configuration_variable
 from .build_trees import keep_cmake_path as keep_cmake_path
 from .build_trees import make_tree_key as make_tree_key
 from .cache_trust import CACHE_TEST_VERSION as CACHE_TEST_VERSION

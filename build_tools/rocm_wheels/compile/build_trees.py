@@ -39,7 +39,14 @@ from pathlib import Path
 from rocm_wheels.compile.build_request import BuildRequest
 from rocm_wheels.compile.generated_files import ask_git, exclude_from_git, list_ignored_files
 from rocm_wheels.compile.variables import prepend_path
-from rocm_wheels.core import BuildError, capture_output, format_count, redact_for_comparison, write_json_file
+from rocm_wheels.core import (
+    BuildError,
+    capture_output,
+    format_count,
+    hash_file,
+    redact_for_comparison,
+    write_json_file,
+)
 
 # Variables that a first configure writes down for good, or that change what is compiled. The names of
 # torch's and triton's are listed closely: TORCH_LOGS or TRITON_CACHE_DIR must not cost a new tree.
@@ -112,7 +119,7 @@ def make_tree_key(request: BuildRequest, env: Mapping[str, str], *, python: Path
     parts = {
         n: redact_for_comparison(n, value)
         for n, value in env.items()
-        if n in alone or _is_configuration(n, value)
+        if n in alone or is_configuration_variable(n, value)
     }
     if request.platform == "windows":
         parts |= {
@@ -134,17 +141,28 @@ def _describe_compilers(env: Mapping[str, str]) -> str:
 
     An update of the system puts another compiler in the same place: size and time tell.
     """
+    return _describe_programs(_list_compiler_names(env), env.get("PATH", ""))
+
+
+def hash_compilers(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the SHA-256 (hex) of the files behind the same names, by the names of the files."""
+    locations = _locate_programs(_list_compiler_names(env), env.get("PATH", "")).values()
+    return {Path(location).name: hash_file(Path(location)) for location in locations}
+
+
+def _list_compiler_names(env: Mapping[str, str]) -> tuple[str, ...]:
     named_programs = [word for name in ("CC", "CXX") for word in env.get(name, "").split() if word[0] != "-"]
-    return _describe_programs(
-        tuple(dict.fromkeys([*named_programs, "cc", "c++", "gcc", "g++"])), env.get("PATH", "")
-    )
+    return tuple(dict.fromkeys([*named_programs, "cc", "c++", "gcc", "g++"]))
+
+
+def _locate_programs(names: Sequence[str], path: str) -> dict[str, str]:
+    located = {name: shutil.which(name, path=path) for name in names}
+    return {name: os.path.realpath(location) for name, location in located.items() if location}
 
 
 @lru_cache(maxsize=64)  # a plan of hundreds of builds asks the same for each; a step asks in its own process
 def _describe_programs(names: tuple[str, ...], path: str) -> str:
-    programs = {
-        name: os.path.realpath(location) for name in names if (location := shutil.which(name, path=path))
-    }
+    programs = _locate_programs(names, path)
     states = {location: Path(location).stat() for location in programs.values()}
     descriptions = {
         location: f"{state.st_size} bytes, {int(state.st_mtime)}" for location, state in states.items()
@@ -152,7 +170,8 @@ def _describe_programs(names: tuple[str, ...], path: str) -> str:
     return " ".join(f"{name}={location} ({descriptions[location]})" for name, location in programs.items())
 
 
-def _is_configuration(name: str, value: str) -> bool:
+def is_configuration_variable(name: str, value: str) -> bool:
+    """Tell whether a variable is one that configures builds, and no server's (``BUILD_ID``)."""
     if name.startswith("BUILD_") and name != "BUILD_TYPE":
         return bool(_SWITCH_VALUE.fullmatch(value)) and not _NO_SWITCH_NAME.fullmatch(name)
     return bool(_CONFIGURE_VARIABLES.fullmatch(name)) and name not in _SPEED_ONLY

@@ -45,8 +45,7 @@ from rocm_wheels.compile.failure import (
     join_paragraph,
 )
 from rocm_wheels.compile.generated_files import exclude_generated_files
-from rocm_wheels.compile.hooks import find_hooks
-from rocm_wheels.compile.hooks.hook import Preparation
+from rocm_wheels.compile.hooks import Preparation, find_hooks
 from rocm_wheels.compile.sdk_tree import Preloads
 from rocm_wheels.compile.variables import prepend_path
 from rocm_wheels.core import BuildError, FinishedProcess, log_warning, run_command, write_atomically

@@ -56,7 +56,7 @@ class BuildError(RocmWheelsError):
 
 
 class PackageError(RocmWheelsError):
-    """What was asked cannot be done to a finished wheel."""
+    """What was asked cannot be done to a finished wheel, or what is said of how it was made is wrong."""
 
     exit_code = 13
 

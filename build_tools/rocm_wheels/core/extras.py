@@ -13,11 +13,9 @@ import shutil
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from rocm_wheels.core.errors import MissingExtraError
 
@@ -67,6 +65,9 @@ def find_uv() -> Path:
 
 def _find_origin() -> str:
     """Return what installs us again: the clone or the wheel that we came from, else our name."""
+    from importlib.metadata import PackageNotFoundError, distribution  # slow to import, seldom needed
+    from urllib.request import url2pathname
+
     try:
         text = distribution("rocm-wheels").read_text("direct_url.json")
         address = urlsplit(json.loads(text or "{}").get("url", ""))

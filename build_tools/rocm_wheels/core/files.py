@@ -12,6 +12,7 @@ import errno
 import filecmp
 import hashlib
 import json
+import mmap
 import os
 import shutil
 import sys
@@ -93,6 +94,18 @@ def copy_content(source: BinaryIO, target: BinaryIO) -> None:
         target.write(piece)
 
 
+def move_file(source: Path, target: Path) -> Path:
+    """Move a file over another one, whole or not at all, also to another file system; return the target."""
+    try:
+        return source.replace(target)
+    except OSError as failure:
+        if failure.errno != errno.EXDEV:
+            raise
+    copy_atomically(source, target)
+    source.unlink()
+    return target
+
+
 def link_or_copy(source: Path, target: Path) -> None:
     """Give a file a second name; a copy where the file system has no hard links, or is another one."""
     try:
@@ -145,11 +158,13 @@ class HiddenFile:
         )
         self._name = Path(name)
 
-    def commit(self, *, replace: bool) -> None:
+    def commit(self, *, replace: bool, name: str | None = None) -> None:
         """Give the file its name when it is safe on disk, unless one of the same bytes has it.
 
-        DataError when a file of other bytes has it and is not to be replaced.
+        ``name`` is another one in the same folder. DataError when a file of other bytes has it and is not to
+        be replaced.
         """
+        self._target = self._target.with_name(name or self._target.name)
         os.fsync(self.descriptor)
         if self._name is None:
             self._name = self._give_hidden_name()
@@ -219,6 +234,13 @@ def open_hidden_file(target: Path) -> Iterator[HiddenFile]:
 def _make_hidden_prefix(target: Path) -> str:
     """Return what a hidden name begins with: short, for that of the target may be as long as names can be."""
     return f".{target.name[:40]}."
+
+
+def release_mapped_pages(data: memoryview) -> None:
+    """Give back the memory of the mapped file that ``data`` is of: what is read again is mapped again."""
+    mapped = data.obj
+    if isinstance(mapped, mmap.mmap) and data.readonly and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def read_pieces(file: BinaryIO) -> Iterator[bytes]:

@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from rocm_wheels.core.errors import UsageError
 from rocm_wheels.core.tables import format_size
 
+IMAGE_VARIABLE = "ROCM_WHEELS_IMAGE"  # in a container: the image that it was started from
 _NO_LIMIT = 2**60  # v1 says "no limit" by the largest number of pages
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from contextvars import copy_context
+from threading import Condition
 from typing import TypeVar
 
 from rocm_wheels.core.process import block_new_work, end_all_processes
@@ -21,6 +23,28 @@ WorkResultT = TypeVar("WorkResultT")
 _SIGNAL_SECONDS = 0.2
 
 ResultAndMore = tuple[WorkResultT, Iterable[ItemT]]
+
+
+class ByteBudget:
+    """Lets work in threads begin while all that it holds together stays below a limit of bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = self._free = limit
+        self._changed = Condition()
+
+    @contextmanager
+    def hold(self, size: int) -> Iterator[None]:
+        """Wait until ``size`` bytes are free, and hold them in the block; what is larger runs alone."""
+        held = min(size, self._limit)
+        with self._changed:
+            self._changed.wait_for(lambda: self._free >= held)
+            self._free -= held
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free += held
+                self._changed.notify_all()
 
 
 def run_in_parallel(

@@ -367,8 +367,8 @@ def parse_record(text: str, model: type[RecordT], *, name: str) -> RecordT:
     if not faults:
         return record
     faults.sort(key=lambda marked_fault: marked_fault[0])
-    shown = [f"{name}:{line}:{column}: {message}" for (line, column), message in faults[:_MOST_SHOWN]]
-    raise DataError("\n".join(shown + format_omitted(number - len(shown))))
+    lines = [f"{name}:{line}:{column}: {message}" for (line, column), message in faults[:_MOST_SHOWN]]
+    raise DataError("\n".join(lines + format_omitted(number - len(lines))))
 
 
 def _list_marked_faults(

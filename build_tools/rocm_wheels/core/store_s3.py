@@ -34,6 +34,7 @@ import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
@@ -245,7 +246,19 @@ def _make_session(env: Mapping[str, str]) -> Any:
     require_extras("a store in S3", "s3")
     from botocore.session import Session  # type: ignore[import-untyped]
 
-    return Session(profile=env.get("AWS_PROFILE") or None)
+    session = Session(profile=env.get("AWS_PROFILE") or None)
+    session.lazy_register_component(
+        "data_loader", lambda: _share_loader(session.get_config_variable("data_path"))
+    )
+    return session
+
+
+@cache
+def _share_loader(folders: str | None) -> Any:
+    """Return what reads botocore's descriptions of services, once for all clients: megabytes of JSON."""
+    from botocore.loaders import create_loader  # type: ignore[import-untyped]
+
+    return create_loader(folders)
 
 
 def _make_client(env: Mapping[str, str], endpoint: str, *, anonymous: bool) -> Any:

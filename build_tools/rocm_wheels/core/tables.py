@@ -116,8 +116,8 @@ def measure_text(text: str) -> int:
         return len(text)
     from unicodedata import category, east_asian_width
 
-    shown = (letter for letter in text if category(letter) not in ("Mn", "Me", "Cf"))
-    return sum(2 if east_asian_width(letter) in "WF" else 1 for letter in shown)
+    visible = (letter for letter in text if category(letter) not in ("Mn", "Me", "Cf"))
+    return sum(2 if east_asian_width(letter) in "WF" else 1 for letter in visible)
 
 
 def format_count(number: int, noun: str, plural: str = "") -> str:

@@ -94,6 +94,11 @@ class Workspace:
         return self.root / "rejected"
 
     @property
+    def built_wheels(self) -> Path:
+        """Wheels as they were built, and between the steps that package them: a folder for each step."""
+        return self.root / "built"
+
+    @property
     def fresh_wheels(self) -> Path:
         """Where front ends put wheels before they are checked."""
         return self.root / "fresh"

@@ -2,6 +2,7 @@ from .commands import BUILD_SCRIPT as BUILD_SCRIPT
 from .commands import EARLIER_ROCM_VERSION as EARLIER_ROCM_VERSION
 from .commands import EARLIER_TARGETS as EARLIER_TARGETS
 from .commands import LOG_NAME as LOG_NAME
+from .commands import PACKAGED_SETS as PACKAGED_SETS
 from .commands import PACKAGES_SCRIPT as PACKAGES_SCRIPT
 from .commands import POLICY_EXCEPTION as POLICY_EXCEPTION
 from .commands import RELEASED_PROJECTS as RELEASED_PROJECTS
@@ -21,6 +22,8 @@ from .commands import list_built_wheels as list_built_wheels
 from .commands import list_earlier_commands as list_earlier_commands
 from .commands import list_index_commands as list_index_commands
 from .commands import list_install_commands as list_install_commands
+from .commands import list_packaged_install_commands as list_packaged_install_commands
+from .commands import list_packaging_commands as list_packaging_commands
 from .commands import list_plain_commands as list_plain_commands
 from .commands import list_stamp_commands as list_stamp_commands
 from .commands import list_user_commands as list_user_commands

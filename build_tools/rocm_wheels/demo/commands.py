@@ -51,6 +51,14 @@ BUILD_SCRIPT = "build_tools/build_prod_wheels.py"
 SMOKE_SCRIPT = "build_tools/run_pytorch_smoke_tests.py"
 LOCK_NAME = "sources.lock.json"
 LOG_NAME = "demo.log"
+PACKAGED_SETS = ("fat", "split")
+# which HIP runtime torch has loaded, and the archives of device code that were installed beside it
+_PLACES_CODE = (
+    "import glob, os, torch; "
+    "loaded = {line.split()[-1] for line in open('/proc/self/maps') if 'libamdhip64' in line}; "
+    "archives = glob.glob(os.path.join(os.path.dirname(torch.__file__), '.kpack', '*')); "
+    "print(torch.__version__, *loaded, *map(os.path.basename, archives))"
+)
 NAMED_PROJECTS = ("pytorch", "triton")  # torch's tree names the other repositories, and all other commits
 
 
@@ -111,6 +119,53 @@ def list_build_commands(folder: Path, urls: Mapping[str, str]) -> Sequence[DemoC
             ),
         ),
     ]
+
+
+def list_packaging_commands(folder: Path) -> Sequence[DemoCommand]:
+    """Return the commands that package the torch that was built anew: it is not built again."""
+    return [
+        DemoCommand(
+            BUILD_SCRIPT,
+            (
+                "build",
+                *("--lock", str(folder / LOCK_NAME)),
+                *("--project", "pytorch", "--packaging", packaging),
+                *_make_install_options(folder / "rocm-packages", TARGETS),
+                *("--source-dir", str(folder / "sources")),
+                *("--output-dir", str(folder / packaging)),
+            ),
+        )
+        for packaging in PACKAGED_SETS
+    ]
+
+
+def list_packaged_install_commands(folder: Path, uv: Path) -> Mapping[Path, Sequence[DemoCommand]]:
+    """Return, for each throw-away environment, the commands that install a packaged torch and import it.
+
+    The fat one is installed without any package of ROCm; of the split one, the code for one GPU comes with an
+    extra. The triton that both require is that of the thin set.
+    """
+    fat, split = (folder / "installed" / name for name in PACKAGED_SETS)
+    (triton,) = (folder / "wheels").glob("triton-*.whl")
+    (carrying,) = (folder / "fat").glob("torch-*.whl")
+    (host,) = (folder / "split").glob("torch-*.whl")
+    pin = f"torch[device-{MACHINES[0]}]=={host.name.split('-')[1]}"
+    links = (folder / "split", folder / "rocm-packages" / "dist")
+    from_links = (word for place in links for word in ("--find-links", str(place)))
+    return {
+        place: [
+            DemoCommand(str(uv), (*make_venv_arguments(), str(place))),
+            DemoCommand(
+                str(uv),
+                ("pip", "install", "--quiet", "--python", str(find_program(place, "python")), *words),
+            ),
+            DemoCommand(str(find_program(place, "python")), ("-I", "-c", _PLACES_CODE)),
+        ]
+        for place, words in (
+            (fat, (str(carrying), str(triton))),
+            (split, (pin, str(triton), *from_links)),
+        )
+    }
 
 
 def list_earlier_commands(folder: Path) -> Sequence[DemoCommand]:
@@ -425,7 +480,7 @@ class DemoRelease:
 
 
 def format_summary(folder: Path, duration: str) -> str:
-    """Return what was made and where to look next, in ten lines."""
+    """Return what was made and where to look next, in eleven lines."""
     wheels = sorted((folder / "wheels").glob("*.whl"))
     torch = next(wheel for wheel in wheels if wheel.name.startswith("torch-"))
     names = ", ".join(wheel.name.split("-")[0] for wheel in wheels)
@@ -439,6 +494,7 @@ def format_summary(folder: Path, duration: str) -> str:
             f"done in {duration}; in {folder} there are now:",
             f"  {LOCK_NAME:18} the commits that everything was made from",
             f"  {'wheels/':18} {len(wheels)} wheels for {' and '.join(TARGETS)}: {names}",
+            f"  {'fat/, split/':18} that torch with ROCm inside, and with a device wheel for each target",
             f"  {'release/index/':18} a package index with variants of torch for two versions of ROCm",
             f"  {'releases/store/':18} a store of releases: the set, its evidence, the channel {CHANNEL}",
             f"  {LOG_NAME:18} every command that was run, ready to paste, and what it printed",

@@ -12,6 +12,7 @@ from rocm_wheels.core import Finding, Severity, UsageError, format_count
 from rocm_wheels.gpus import Hardware, detect_hardware
 from rocm_wheels.hosts.doctor_kernels import (
     KernelVerdict,
+    check_archive_runtime,
     check_companion_kernels,
     check_known_issues,
     check_library_kernels,
@@ -105,6 +106,7 @@ DOCTOR_CHECKS: tuple[DoctorCheck, ...] = (
     DoctorCheck("torch-kernels", _KERNELS, check_torch_kernels),
     DoctorCheck("torch-libraries", _KERNELS, check_torch_libraries),
     DoctorCheck("companion-kernels", _KERNELS, check_companion_kernels),
+    DoctorCheck("archive-runtime", _KERNELS, check_archive_runtime),
     DoctorCheck("library-kernels", _KERNELS, check_library_kernels),
     DoctorCheck("known-issues", _KERNELS, check_known_issues),
     DoctorCheck("harmful", _VARIABLES, check_harmful_variables),

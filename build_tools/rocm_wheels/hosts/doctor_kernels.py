@@ -33,6 +33,7 @@ _PROJECTS_WITH_CODE = (
     "bitsandbytes",
     "vllm",
 )
+_ARCHIVE_RUNTIME = "*/*rocm_kpack*"  # lib/librocm_kpack.so.0, bin/rocm_kpack.dll
 _UPGRADE_FIX = (
     "nothing, unless you need it (aotriton: flash attention, rccl: several GPUs); newer releases serve more"
 )
@@ -128,12 +129,43 @@ def check_companion_kernels(subject: DoctorSubject) -> Iterator[Finding]:
         if verdict.support.runs:
             yield Finding("ok", f"{message} ({files})")
         else:
-            yield Finding("warning", f"{message} ({files})", subject.make_install_line(verdict.project))
+            yield Finding("warning", f"{message} ({files})", _suggest_companion(subject, verdict))
     for name in _PROJECTS_WITH_CODE:
         package = subject.installed.get(name)
         for code in read_installed_code(package) if package else ():
             if code.fault:
                 yield Finding("error", f"damaged: {code.fault}", subject.make_install_line(name))
+
+
+def _suggest_companion(subject: DoctorSubject, verdict: KernelVerdict) -> str:
+    """Return the line that brings kernels: the device wheel of a package that has its code in archives."""
+    package = subject.installed.get(verdict.project)
+    if package and any(code.missing or code.archives for code in read_installed_code(package)):
+        requirement = f"{package.name}[device-{verdict.gfx}]=={package.version}"
+        return subject.make_rocm_pip_line(requirement, package.version)
+    return subject.make_install_line(verdict.project)
+
+
+def check_archive_runtime(subject: DoctorSubject) -> Iterator[Finding]:
+    """See that ROCm reads archives where a package has its kernels in them: HIP up to 7.2 does not say."""
+    roots = [
+        folder
+        for path in subject.installed.environment.path
+        for folder in [*sorted(path.glob("_rocm_sdk_core*")), path / "torch" / "_rocm"]
+        if folder.is_dir()
+    ]
+    if not roots or any(library for root in roots for library in root.glob(_ARCHIVE_RUNTIME)):
+        return
+    for name in ("torch", *_PROJECTS_WITH_CODE):
+        package = subject.installed.get(name)
+        codes = read_installed_code(package) if package else ()
+        if package and any(code.missing or code.archives for code in codes):
+            yield Finding(
+                "error",
+                f"{name} {package.version} has its kernels in archives, and {roots[0].name} has no"
+                " librocm_kpack to read them: every kernel fails",
+                subject.make_install_line("torch"),
+            )
 
 
 def check_library_kernels(subject: DoctorSubject) -> Iterator[Finding]:
@@ -169,6 +201,7 @@ def _judge_torch(
     line = make_visible_line(
         tuple((gpu, gpu.gfx is not None and served[gpu.gfx].runs) for gpu in subject.amd_gpus)
     )
+    is_split = any(code.missing or code.archives for code in codes)
     for gfx, support in served.items():
         text, file = (
             f"kernels of torch for {gfx}: {support.describe_support(gfx)}",
@@ -183,6 +216,8 @@ def _judge_torch(
             else _suggest_fix(subject, torch, codes, gfx, targets)
         )
         message = f"{text} ({file})" if support.kind == "setting" else f"{text}: {file} has {content}"
+        if is_split and support.kind == "no":
+            message += f"; the device wheel amd-torch-device-{gfx} is missing"
         if not line:
             yield Finding("error", message, fix)
         else:

@@ -9,7 +9,8 @@ No version number decides between two places. The rule, in this order:
    torchvision, torchaudio, every triton, ROCm's own packages, and all of ``amd-*``. Where the chosen index
    has none that is an error, never a look at PyPI: anybody can register ``amd-torch-device-gfx942`` there.
    ROCm's own packages alone (``is_rocm_project``) may then come from one other index, which somebody named
-   for them.
+   for them; rocm-bootstrap, which a split torch requires and AMD has on PyPI, has no code and is like the
+   rest.
 3. **The other torch projects** (torchao, torchtune, …) may come from the index of dependencies, but only
    as wheels without compiled code (``py3-none-any``): such a wheel is for every build of torch.
 4. **What is left** (sympy, numpy, …) comes from the index of dependencies: PyPI, or the mirror that
@@ -53,7 +54,8 @@ from rocm_wheels.wheels import parse_metadata, parse_wheel_name, split_wheel_nam
 PYPI_URL = "https://pypi.org/simple/"
 _CLOSED_PROJECT = re.compile(
     r"torch|torchvision|torchaudio|torchtext|torchcodec|apex|aotriton"
-    r"|triton|triton-.+|pytorch-triton.*|rocm|rocm-.+|rocm\d.*|hip-.+|amd-.+|amdsmi|jax-rocm.*|fbgemm-gpu.*"
+    r"|triton|triton-.+|pytorch-triton.*|rocm|rocm-(?!bootstrap$).+|rocm\d.*|hip-.+|amd-.+|amdsmi|jax-rocm.*"
+    r"|fbgemm-gpu.*"
 )
 _ROCM_PROJECT = re.compile(r"rocm|rocm-.+")
 _OTHER_PROJECTS = ("torchcodec",)
@@ -285,7 +287,7 @@ class PackageOffers:
         if torch is not None and is_closed_project(project):
             offers = select_same_build(offers, Version(torch.version))
         if not offers and self._sources.rocm is not None and is_rocm_project(project):
-            return self._list_page_offers(self._sources.rocm, project, "index")
+            offers = self._list_page_offers(self._sources.rocm, project, "index")
         if offers or is_closed_project(project):
             return offers
         dependency_offers = self._list_page_offers(self._sources.dependencies, project, "dependencies")

@@ -22,6 +22,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from rocm_wheels.core import (
+    DataError,
     HostError,
     UsageError,
     capture_output,
@@ -62,6 +63,7 @@ from rocm_wheels.hosts.package_offers import (
 from rocm_wheels.hosts.resolve import Resolver, make_installer_environment, serve_offers
 from rocm_wheels.hosts.wheel_cache import WheelCache, WholeReach
 from rocm_wheels.index import IndexReader, UnreachableError, path_of_url, resolve_index_url
+from rocm_wheels.models import list_project_names, load_project
 
 if TYPE_CHECKING:
     from rocm_wheels.hosts.host import TargetHost
@@ -287,7 +289,9 @@ Chooser = Callable[[Sequence[str], "str | None"], WheelChoice]
 class InstallRequest:
     """What a user wants. ``installer`` is ``uv`` or ``pip``; ``gfx`` and ``rocm`` state another machine.
 
-    ``venv`` is the folder of an environment that is made of ``python`` where it is not there.
+    ``venv`` is the folder of an environment that is made of ``python`` where it is not there. ``signers`` are
+    public keys by name: one of them must have signed how each wheel of torch and its companions was made;
+    None: nobody need have.
     """
 
     packages: tuple[str, ...] = ()
@@ -302,6 +306,7 @@ class InstallRequest:
     require_hashes: bool = False
     rocm_index: str | None = None
     venv: Path | None = None
+    signers: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -358,6 +363,8 @@ def plan_installation(request: InstallRequest, cache: WheelCache, env: Mapping[s
         )
     choice = _match_choice(choice, resolved, chooser)
     _require_hashes(request, items)
+    if request.signers is not None:
+        require_signed_origins(items, request.signers, reach, env)
     removed = list_conflicts(items, present)
     warnings = (
         *_warn_missing_triton(choice, resolved, host),
@@ -511,6 +518,58 @@ def _require_hashes(request: InstallRequest, items: Sequence[InstallItem]) -> No
     if request.require_hashes:
         raise HostError(message, tip="leave --require-hashes out to trust the connection alone")
     log_warning(f"{message}: only the connection vouches for the bytes")
+
+
+def require_signed_origins(
+    items: Sequence[InstallItem], signers: Mapping[str, str], reach: IndexReader, env: Mapping[str, str]
+) -> None:
+    """Raise HostError where a wheel of a recipe has no statement beside it that is signed by ``signers``.
+
+    ROCm's own packages are not asked for any, nor is what no index was asked for because it is installed.
+    """
+    wheels = [item.offer for item in items if not item.keep and _is_built_from_recipe(item.offer.project)]
+    faults = run_in_parallel(
+        lambda offer: _find_origin_fault(offer, signers, reach, env), wheels, jobs=_SIZE_JOBS
+    )
+    if listed := [fault for fault in faults if fault]:
+        raise HostError(
+            "\n".join(listed),
+            tip="nothing was installed; leave --signed-by out to install what nobody answers for",
+        )
+
+
+def _is_built_from_recipe(project: str) -> bool:
+    """Tell whether a project (normalized name) is one that recipes build, or device wheels of one."""
+    names = [canonicalize_name(load_project(name).distribution) for name in list_project_names()]
+    return project in names or any(project.startswith(f"amd-{name}-device-") for name in names)
+
+
+def _find_origin_fault(
+    offer: PackageOffer, signers: Mapping[str, str], reach: IndexReader, env: Mapping[str, str]
+) -> str:
+    """Return why nobody of ``signers`` answers for how a wheel was made, "" where somebody does."""
+    from rocm_wheels.package import check_signature, parse_stored_statement
+    from rocm_wheels.wheels import STATEMENT_SIGNATURE_SUFFIX, STATEMENT_SUFFIX
+
+    if not offer.sha256:
+        return f"{offer.name}: the index states no sha256, which a statement could be compared with"
+    contents = []
+    for suffix in (STATEMENT_SUFFIX, STATEMENT_SIGNATURE_SUFFIX):
+        try:
+            answer = reach.get(offer.url + suffix)
+        except UnreachableError as cause:
+            return f"{offer.name}: {offer.name}{suffix} cannot be read: {cause}"
+        if answer.status != 200:
+            return f"{offer.name}: the index has no {offer.name}{suffix}"
+        contents.append(answer.content)
+    statement, signature = contents
+    try:
+        parse_stored_statement(statement, name="its statement", wheel=offer.name, sha256=offer.sha256)
+    except DataError as fault:
+        return f"{offer.name}: {fault}"
+    if not check_signature(statement, signature, signers, env):
+        return f"{offer.name}: its statement is not signed by {' or '.join(signers)}"
+    return ""
 
 
 def _is_local(item: InstallItem) -> bool:

@@ -62,6 +62,8 @@ from .update import yank_wheels as yank_wheels
 from .verify import FAULTS as FAULTS
 from .verify import VerifiedIndex as VerifiedIndex
 from .verify import verify_index as verify_index
+from .wheel_file import find_mixed_rocm as find_mixed_rocm
 from .wheel_file import read_digests_file as read_digests_file
 from .wheel_file import read_metadata_and_variant as read_metadata_and_variant
 from .wheel_file import read_requires_python as read_requires_python
+from .wheel_file import requires_rocm as requires_rocm

@@ -18,7 +18,7 @@ from packaging.utils import InvalidSdistFilename, NormalizedName, canonicalize_n
 from packaging.version import Version
 
 from rocm_wheels.core import DataError, UsageError
-from rocm_wheels.wheels import parse_wheel_name
+from rocm_wheels.wheels import STATEMENT_SIGNATURE_SUFFIX, STATEMENT_SUFFIX, parse_wheel_name
 
 METADATA_SUFFIX = ".metadata"  # PEP 658
 SDIST_SUFFIX = ".tar.gz"  # PEP 625
@@ -32,7 +32,8 @@ class IndexEntry:
     ``place`` is the folder or URL that it lies in, relative to its project page ("" is beside it);
     ``metadata`` the digest of a wheel's METADATA, "" of a source distribution: installers do not ask for
     it; ``yanked`` the reason, None when it is not;
-    ``variant`` its ``variant.json``, None without a label; ``uploaded`` when it was added (ISO 8601, UTC).
+    ``variant`` its ``variant.json``, None without a label; ``uploaded`` when it was added (ISO 8601, UTC);
+    ``provenance`` the whole URL of its provenance object, "" without one.
     """
 
     name: str
@@ -45,6 +46,7 @@ class IndexEntry:
     yanked: str | None = None
     variant: str | None = None
     place: str = ""
+    provenance: str = ""
 
     @property
     def href(self) -> str:
@@ -153,7 +155,7 @@ def entry_from_line(line: str, *, where: str) -> IndexEntry:
 def _is_plain(entry: IndexEntry) -> bool:
     """Tell whether values are of their kinds, and the name that of a file in a folder."""
     texts = entry.name, entry.sha256, entry.uploaded, entry.metadata, entry.requires_python, entry.place
-    all_texts = *texts, entry.yanked or "", entry.variant or ""
+    all_texts = *texts, entry.yanked or "", entry.variant or "", entry.provenance
     numbers = entry.size, entry.changed
     right_types = all(isinstance(text, str) for text in all_texts) and all(
         isinstance(number, int) for number in numbers
@@ -197,6 +199,17 @@ class IndexFolder:
         return (self.file_of(project, entry) or self.project_folder(project) / entry.name).with_name(
             entry.name + ".metadata"
         )
+
+    def provenance_of(self, project: str, entry: IndexEntry) -> Path | None:
+        """Where the provenance object of a file lies: beside it; None when that is somewhere else."""
+        file = self.file_of(project, entry)
+        return None if file is None else file.with_name(entry.name + ".provenance")
+
+    def statements_of(self, project: str, entry: IndexEntry) -> list[Path]:
+        """Where the statement of a wheel lies, and its signature: beside it; none when that is elsewhere."""
+        file = self.file_of(project, entry)
+        suffixes = () if file is None else (STATEMENT_SUFFIX, STATEMENT_SIGNATURE_SUFFIX)
+        return [] if file is None else [file.with_name(entry.name + suffix) for suffix in suffixes]
 
     def list_own_projects(self) -> list[str]:
         """The projects that have wheels of their own here."""

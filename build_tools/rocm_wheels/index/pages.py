@@ -2,7 +2,7 @@
 
 Sources: PEP 503 (HTML), PEP 691 (JSON), PEP 658 and 714 (METADATA; JSON has the new key alone, as 714
 recommends: an old pip stumbled over the other), PEP 592 (yanked), PEP 629 and 700 (version 1.1), PEP 825
-(variants).
+(variants), PEP 740 (provenance; pages that have it are of version 1.3).
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from rocm_wheels.variants import VariantMetadata
 
 API_VERSION = "1.1"
+_PROVENANCE_API_VERSION = "1.3"
 _escape_cached = lru_cache(maxsize=512)(escape)  # few different values in many links
 HTML_TYPE = "application/vnd.pypi.simple.v1+html"
 JSON_TYPE = "application/vnd.pypi.simple.v1+json"
 REPOSITORY_VERSION = b"pypi:repository-version"  # PEP 629
 _PAGE_HEAD = (
     '<!DOCTYPE html>\n<html>\n<head>\n<meta charset="utf-8">\n'
-    f'<meta name="{REPOSITORY_VERSION.decode()}" content="{API_VERSION}">\n<title>%s</title>\n'
+    f'<meta name="{REPOSITORY_VERSION.decode()}" content="%s">\n<title>%s</title>\n'
     "</head>\n<body>\n"
 )
 PAGE_TAIL = b"</body>\n</html>\n"
@@ -60,22 +61,25 @@ class VariantsFile:
         return f"{self.folder}/{quote(self.name)}"
 
 
-def make_page_head(title: str) -> bytes:
+def make_page_head(title: str, version: str = API_VERSION) -> bytes:
     """Return how a page begins; what follows is a link a line, then ``PAGE_TAIL``."""
-    return (_PAGE_HEAD % escape(title)).encode()
+    return (_PAGE_HEAD % (version, escape(title))).encode()
+
+
+def _find_api_version(entries: Iterable[IndexEntry]) -> str:
+    return _PROVENANCE_API_VERSION if any(entry.provenance for entry in entries) else API_VERSION
 
 
 def make_project_html(
-    project: str, entries: Iterable[IndexEntry], variants: Sequence[VariantsFile] = ()
+    project: str, entries: Sequence[IndexEntry], variants: Sequence[VariantsFile] = ()
 ) -> bytes:
     """Return the page of a project (PEP 503)."""
     lines = [
         f'<a href="{escape(file.href)}#sha256={file.sha256}">{escape(file.name)}</a><br>' for file in variants
     ]
     lines += [_make_anchor(entry) for entry in entries]
-    return (
-        make_page_head(f"Links for {project}") + "".join(line + "\n" for line in lines).encode() + PAGE_TAIL
-    )
+    head = make_page_head(f"Links for {project}", _find_api_version(entries))
+    return head + "".join(line + "\n" for line in lines).encode() + PAGE_TAIL
 
 
 def _make_anchor(entry: IndexEntry) -> str:
@@ -87,6 +91,8 @@ def _make_anchor(entry: IndexEntry) -> str:
         anchor += f' data-core-metadata="{digest}" data-dist-info-metadata="{digest}"'
     if entry.yanked is not None:
         anchor += f' data-yanked="{escape(entry.yanked)}"'
+    if entry.provenance:
+        anchor += f' data-provenance="{escape(entry.provenance)}"'
     return f"{anchor}>{entry.name}</a><br>"  # no name of a wheel has anything to escape
 
 
@@ -108,7 +114,8 @@ def make_project_json(
         id(entry.version): entry.version for entry in entries
     }  # versions are kept, so that one is one
     versions = list(dict.fromkeys(map(str, distinct.values())))
-    return _format_json({"meta": {"api-version": API_VERSION}, "name": project, "versions": versions}, files)
+    meta = {"api-version": _find_api_version(entries)}
+    return _format_json({"meta": meta, "name": project, "versions": versions}, files)
 
 
 def _describe_file(entry: IndexEntry) -> dict[str, Any]:
@@ -125,6 +132,8 @@ def _describe_file(entry: IndexEntry) -> dict[str, Any]:
         description["requires-python"] = entry.requires_python
     if entry.yanked is not None:
         description["yanked"] = entry.yanked or True
+    if entry.provenance:
+        description["provenance"] = entry.provenance
     return description
 
 

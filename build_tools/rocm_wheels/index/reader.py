@@ -31,7 +31,13 @@ if TYPE_CHECKING:
 _AnswerT = TypeVar("_AnswerT")
 _METADATA_ATTRIBUTES = ("data-core-metadata", "data-dist-info-metadata")
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
-_LINK_ATTRIBUTES = (*_METADATA_ATTRIBUTES, "data-requires-python", "data-yanked", "data-gpg-sig")
+_LINK_ATTRIBUTES = (
+    *_METADATA_ATTRIBUTES,
+    "data-requires-python",
+    "data-yanked",
+    "data-gpg-sig",
+    "data-provenance",
+)
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,8 @@ class IndexLink:
     """A link of a page: ``href`` as it is written, ``url`` where it leads, without its fragment.
 
     ``sha256`` is None when there is none; ``metadata`` the digest of the METADATA that is offered, "" for one
-    without a digest, None for none; ``size`` None where the page does not say; ``keys`` what else is said.
+    without a digest, None for none; ``size`` None where the page does not say; ``keys`` what else is said;
+    ``provenance`` the URL of its provenance object, "" without one.
     """
 
     name: str
@@ -51,6 +58,7 @@ class IndexLink:
     yanked: str | None = None
     size: int | None = None
     keys: frozenset[str] = frozenset()
+    provenance: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,6 +136,7 @@ def _parse_anchor(anchor: _Anchor, base: str) -> IndexLink:
         metadata=None if metadata in (None, "false") else _strip_sha256_prefix(metadata or ""),
         requires_python=attributes.get("data-requires-python", ""),
         yanked=attributes.get("data-yanked"),
+        provenance=attributes.get("data-provenance", ""),
         keys=frozenset(key for key in attributes if key in _LINK_ATTRIBUTES),
     )
 
@@ -163,7 +172,7 @@ def _parse_json(content: bytes, url: str) -> IndexPage:
 
 def _is_plain(link: IndexLink) -> bool:
     """Tell whether the values of a page are of the kinds that PEP 691 says."""
-    texts = link.name, link.sha256 or "", link.metadata or "", link.requires_python
+    texts = link.name, link.sha256 or "", link.metadata or "", link.requires_python, link.provenance
     return all(isinstance(text, str) for text in texts) and isinstance(link.size, int | None)
 
 
@@ -187,6 +196,7 @@ def _parse_json_file(file: Mapping[str, Any], base: str) -> IndexLink:
         requires_python=file.get("requires-python") or "",
         yanked=None if yanked is False else yanked if isinstance(yanked, str) else "",
         size=file.get("size"),
+        provenance=file.get("provenance") or "",
         keys=frozenset(file),
     )
 

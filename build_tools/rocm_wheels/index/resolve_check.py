@@ -483,7 +483,9 @@ def find_candidates(base: str, project: str, new: Sequence[Path], reach: IndexRe
     try:
         answer = reach.get(url, accept=ACCEPT_PAGES)
     except UnreachableError as cause:
-        raise UsageError(f"{url} cannot be reached: {cause}") from None
+        raise UsageError(
+            f"{url} cannot be reached: {cause}", tip="check the address and the network"
+        ) from None
     if answer.status == 404:
         return wheels
     if answer.status != 200:

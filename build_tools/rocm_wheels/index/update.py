@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urljoin
 
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
@@ -46,6 +47,7 @@ from rocm_wheels.index.folder import (
     IndexFolder,
     check_family_name,
     combine_entries,
+    escape_file_name,
     list_families,
     parse_file_name,
     path_of_families,
@@ -67,8 +69,21 @@ from rocm_wheels.index.pages import (
     make_root_json,
     make_variants_files,
 )
+from rocm_wheels.index.provenance_object import (
+    PROVENANCE_SUFFIX,
+    check_provenance_base,
+    require_provenance_object,
+)
 from rocm_wheels.index.publish import FolderPublication, PublishRank, finish_publication
-from rocm_wheels.index.wheel_file import IndexedFile, WheelFileState, read_listed_wheel, read_wheel_file
+from rocm_wheels.index.wheel_file import (
+    IndexedFile,
+    WheelFileState,
+    find_mixed_rocm,
+    read_listed_wheel,
+    read_wheel_file,
+    requires_rocm,
+)
+from rocm_wheels.wheels import locate_statement, locate_statement_signature, read_statement
 
 _FILES_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^ /]|/|\.\./")  # how a URL of --files-url begins
 
@@ -92,12 +107,17 @@ def add_wheels(
     link: bool = False,
     files_url: str | None = None,
     digests: Mapping[str, str] | None = None,
+    public_url: str | None = None,
     patience: float = LOCK_PATIENCE,
 ) -> AddedWheels:
     """Add wheels; they are copied (reflink where the system can), or hard-linked with ``link``.
 
     With ``files_url`` they are not copied: the pages link to ``<files_url>/<file name>``. The same bytes
     again are left. DataError for a wheel that is damaged or of other bytes than the index has.
+
+    A provenance object beside a wheel (``<wheel>.provenance``) comes along; pages name it by its whole URL,
+    for which ``public_url`` says where the index is seen, unless ``files_url`` is whole. A statement and its
+    signature come along as well: installers look for them beside the wheel.
     """
     require_index(root, create=True)
     if family:
@@ -115,6 +135,8 @@ def add_wheels(
         parse_file_name(path.name)  # before anything is hashed
     wheels_read = run_in_parallel(take, wheels, jobs=os.cpu_count() or 1)
     new: list[str] = []
+    objects = _read_provenance_objects(wheels, wheels_read)
+    bases = PublicUrls(family, public_url and check_provenance_base(public_url), place)
     with change_index(root, action="index add", create=True, patience=patience) as change:
         for project in dict.fromkeys(wheel.project for wheel in wheels_read):
             refuse_family_name(root, project, list_families(root))
@@ -122,10 +144,74 @@ def add_wheels(
             for path, wheel in zip(wheels, wheels_read, strict=True):
                 if wheel.project == project and _add_wheel(change, view, wheel, path, entries, link=link):
                     new.append(wheel.entry.name)
+                if wheel.project == project and (content := objects.get(wheel.entry.name)) is not None:
+                    entry = bases.add_provenance(project, entries[wheel.entry.name])
+                    entries[entry.name] = entry
+                    if (target := view.provenance_of(project, entry)) is not None:
+                        change.put_metadata(target, content)
+                if wheel.project == project:
+                    _add_statements(change, view, path, wheel)
             change.set_entries(view, project, entries)
     return AddedWheels(
         tuple(new), tuple(wheel.entry.name for wheel in wheels_read if wheel.entry.name not in new)
     )
+
+
+def _read_provenance_objects(wheels: Sequence[Path], wheels_read: Sequence[IndexedFile]) -> dict[str, bytes]:
+    """Return the provenance objects beside wheels, by the names of the wheels; DataError for a wrong one."""
+    objects = {}
+    for path, wheel in zip(wheels, wheels_read, strict=True):
+        beside = path.with_name(path.name + PROVENANCE_SUFFIX)
+        if beside.is_file():
+            content, entry = beside.read_bytes(), wheel.entry
+            require_provenance_object(content, where=str(beside), file_name=entry.name, sha256=entry.sha256)
+            objects[entry.name] = content
+    return objects
+
+
+def _add_statements(change: IndexChange, view: IndexFolder, path: Path, wheel: IndexedFile) -> None:
+    """Take the statement beside a wheel along, and its signature; DataError for one about other bytes."""
+    statement = read_statement(path) if path.name.endswith(".whl") else None
+    if statement is None:
+        return
+    if (statement.name, statement.sha256) != (wheel.entry.name, wheel.entry.sha256):
+        raise DataError(
+            f"the statement beside {path} is about {statement.name} with sha256 {statement.sha256}"
+        )
+    sources = (locate_statement(path), locate_statement_signature(path))
+    for source, target in zip(sources, view.statements_of(wheel.project, wheel.entry), strict=False):
+        if source.is_file() and not (target.exists() and source.samefile(target)):
+            change.put_metadata(target, source.read_bytes())
+        elif target.exists() and not source.is_file():
+            change.remove_file(target)  # the signature of another statement
+
+
+@dataclass(frozen=True)
+class PublicUrls:
+    """Where the files of an index are seen: below its ``public_url``, or all in one place elsewhere."""
+
+    family: str
+    public_url: str | None
+    place: str = ""
+
+    def add_provenance(self, project: str, entry: IndexEntry) -> IndexEntry:
+        """Return an entry with the URL of its provenance object.
+
+        UsageError where nobody said where the index is seen, now or before.
+        """
+        name = escape_file_name(entry.name) + PROVENANCE_SUFFIX
+        if "://" in self.place:
+            return replace(entry, provenance=f"{self.place}{name}")
+        if self.public_url is not None:
+            folders = [self.family, project] if self.family else [project]
+            page = self.public_url + "".join(f"{folder}/" for folder in folders)
+            return replace(entry, provenance=urljoin(page, f"{entry.place}{name}"))
+        if entry.provenance:
+            return entry
+        raise UsageError(
+            f"{entry.name} has a provenance object, which pages name by its whole URL",
+            tip="say where people see the index: --public-url https://…",
+        )
 
 
 def _refuse_same_names(wheels: Sequence[Path]) -> None:
@@ -257,19 +343,25 @@ def build_index(
     new_families: Sequence[str] = (),
     digests: Mapping[str, str] | None = None,
     drop_missing: bool = False,
+    public_url: str | None = None,
     patience: float = LOCK_PATIENCE,
 ) -> BuiltIndex:
     """Write the pages for the wheels in ``root`` and in the folders of their projects, and of families.
 
     What is known of a wheel (by name, size and time) is not read again. DataError for wheels that are
     gone (unless ``drop_missing``), replaced by other bytes, damaged, or in a folder of another name.
+    ``public_url`` as in ``add_wheels``.
     """
     if not root.is_dir():
-        raise UsageError(f"{root} is {'not a folder' if root.exists() else 'not there'}")
+        state = "not a folder" if root.exists() else "not there"
+        raise UsageError(f"{root} is {state}", tip="name the folder of the index")
     for family in new_families:
         check_family_name(root, family)
         if not (root / family).is_dir():
-            raise UsageError(f"--family {family}: there is no folder {root / family}")
+            raise UsageError(
+                f"--family {family}: there is no folder {root / family}", tip="`index add` makes one"
+            )
+    base = public_url and check_provenance_base(public_url)
     count, new, projects, missing = 0, 0, set[str](), list[str]()
     with change_index(root, action="index build", create=True, everything=True, patience=patience) as change:
         reader = _EntryReader(change, now, digests or {})
@@ -279,6 +371,7 @@ def build_index(
                 refuse_family_name(root, project, names)
                 old_entries = change.read_entries(view, project)
                 entries = reader.read_entries(view, project, files, old_entries)
+                _follow_provenance_objects(PublicUrls(view.family, base), view, project, entries)
                 new += len(entries.keys() - old_entries.keys())
                 missing += [
                     str(view.file_of(project, e)) for name, e in old_entries.items() if name not in entries
@@ -293,6 +386,21 @@ def build_index(
                 tip="put them back, or drop them from the pages with --drop-missing",
             )
     return BuiltIndex(count, len(projects), new, tuple(sorted(missing)))
+
+
+def _follow_provenance_objects(
+    bases: PublicUrls, view: IndexFolder, project: str, entries: dict[str, IndexEntry]
+) -> None:
+    """Have the entries of files name the provenance objects beside them, and no others."""
+    for name, entry in entries.items():
+        path = view.provenance_of(project, entry)
+        if path is None:
+            continue
+        if path.is_file():
+            require_provenance_object(path.read_bytes(), where=str(path), file_name=name, sha256=entry.sha256)
+            entries[name] = bases.add_provenance(project, entry)
+        elif entry.provenance:
+            entries[name] = replace(entry, provenance="")
 
 
 def _scan_projects(
@@ -382,7 +490,12 @@ class _EntryReader:
             entry, old_entry = wheel.entry, old_entries.get(wheel.entry.name)
             if old_entry is not None:
                 refuse_other_bytes(entry.name, old_entry.sha256, entry.sha256, where=view.family or "for all")
-                entry = replace(entry, uploaded=old_entry.uploaded, yanked=old_entry.yanked)
+                entry = replace(
+                    entry,
+                    uploaded=old_entry.uploaded,
+                    yanked=old_entry.yanked,
+                    provenance=old_entry.provenance,
+                )
             if wheel.metadata is not None and not wheel.beside:
                 self.change.put_metadata(view.sidecar_of(project, entry), wheel.metadata)
             entries[entry.name] = entry
@@ -410,7 +523,12 @@ def remove_wheels(
             entries = change.read_entries(view, project)
             for entry in [entries.pop(name) for name in names]:
                 removed.append(entry.name)
-                files = (view.file_of(project, entry), view.sidecar_of(project, entry))
+                files = (
+                    view.file_of(project, entry),
+                    view.sidecar_of(project, entry),
+                    view.provenance_of(project, entry),
+                    *view.statements_of(project, entry),
+                )
                 for file in files:
                     if file is not None and file.exists():
                         change.remove_file(file)
@@ -439,7 +557,10 @@ def _find_names(change: IndexChange, root: Path, words: Sequence[str], family: s
     """Return the file names that are meant, by project; UsageError for one that is not there."""
     if family and family not in list_families(root):
         listed = list_families(root)
-        raise UsageError(f"--family {family}: the index has {', '.join(listed) or 'no families'}")
+        raise UsageError(
+            f"--family {family}: the index has {', '.join(listed) or 'no families'}",
+            tip="name another family, or leave --family out",
+        )
     view = IndexFolder(root, family)
     names_by_project: dict[str, list[str]] = {}
     for word in words:
@@ -575,6 +696,7 @@ class IndexChange:
     def set_entries(self, view: IndexFolder, project: str, entries: dict[str, IndexEntry]) -> None:
         """Say what the own wheels of a project are from now on."""
         self._keys[view.family, project] = None
+        self._refuse_mixed_rocm(view, project, entries)
         path = view.state_file(project)
         if entries:
             self._publication.stage_content(path, write_entries(entries), PublishRank.STATE)
@@ -582,6 +704,20 @@ class IndexChange:
             self._publication.stage_content(path, b"", PublishRank.STATE)
             self._publication.stage_removal(path)
         self._stage_project(view, project, entries)
+
+    def _refuse_mixed_rocm(self, view: IndexFolder, project: str, entries: Mapping[str, IndexEntry]) -> None:
+        """Raise DataError for a wheel that carries its ROCm beside one that requires ROCm's packages."""
+
+        def requires(name: str) -> bool:
+            path = self._publication.current_path(view.sidecar_of(project, entries[name]))
+            return path.is_file() and requires_rocm(path.read_bytes(), name)
+
+        if pair := find_mixed_rocm(entries, requires):
+            raise DataError(
+                f"{pair[0]} carries its ROCm, and {pair[1]} of the same version requires ROCm's packages:"
+                " installers take either",
+                tip="fat and thin wheels need an index each",
+            )
 
     def place_wheel(self, target: Path, part: Path) -> None:
         """Have a wheel that was written to ``new_part`` appear as ``target``."""

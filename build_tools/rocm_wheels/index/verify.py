@@ -53,6 +53,7 @@ from rocm_wheels.index.pages import (
     make_variants_files,
     make_variants_name,
 )
+from rocm_wheels.index.provenance_object import PROVENANCE_SUFFIX, find_object_faults, find_url_fault
 from rocm_wheels.index.reader import (
     ACCEPT_PAGES,
     IndexAnswer,
@@ -91,6 +92,9 @@ FAULTS = {
     "missing-variants": "variant wheels without a variants.json on their page: they are never chosen",
     "wrong-variants": "variants.json is not what the wheels say, or has another sha256 than its link",
     "variants-entry": "the entry of a variants.json has keys that are only for wheels (PEP 825)",
+    "missing-provenance": "a provenance object is offered and is not there",
+    "wrong-provenance": "a provenance object is not of the form of PEP 740, or is about other bytes",
+    "provenance-url": "the URL of a provenance object is not whole, or of no secure origin",
     "forms-differ": "the page as HTML and as JSON do not list the same",
     "stale-page": "a page differs from what follows from the known wheels",
     "not-listed": "a project has a page, and the root page does not link it",
@@ -171,6 +175,8 @@ def check_file(
         report.add_finding(link, "wrong-page", f"is of {project_of_file}, the page of {project}")
     if name.endswith(".whl"):
         _check_content(link, name, size, reach, report)
+    if link.provenance:
+        _check_provenance(link, name, reach, report)
     _check_digest(link, reach, report, full=full, find_digest=find_digest)
     return report
 
@@ -207,6 +213,26 @@ def _check_content(
         report.add_finding(
             link, "requires-python", f"the page says {link.requires_python!r}, METADATA {python!r}"
         )
+
+
+def _check_provenance(link: IndexLink, name: str, reach: IndexReader, report: FileReport) -> None:
+    """Check the provenance object of a file; of a file on this disk the one beside it, where there is one."""
+    if fault := find_url_fault(link.provenance):
+        report.add_finding(link, "provenance-url", fault)
+        return
+    path = path_of_url(link.url)
+    beside = link.url + PROVENANCE_SUFFIX
+    is_here = path is not None and path.with_name(path.name + PROVENANCE_SUFFIX).is_file()
+    try:
+        answer = reach.get(beside if is_here else link.provenance)
+    except UnreachableError as cause:
+        report.add_finding(link, "missing-provenance", str(cause))
+        return
+    if answer.status != 200:
+        report.add_finding(link, "missing-provenance", f"{answer.status} for {link.provenance}")
+        return
+    for fault in find_object_faults(answer.content, file_name=name, sha256=(link.sha256 or "").lower()):
+        report.add_finding(link, "wrong-provenance", fault)
 
 
 def _fetch_offered_metadata(link: IndexLink, reach: IndexReader, report: FileReport) -> bytes | None:
@@ -332,7 +358,9 @@ class IndexCrawl:
         try:
             answer = self._reach.get(self.base, accept=ACCEPT_PAGES)
         except UnreachableError as cause:
-            raise UsageError(f"{self.base} cannot be reached: {cause}") from None
+            raise UsageError(
+                f"{self.base} cannot be reached: {cause}", tip="check the address and the network"
+            ) from None
         if answer.status != 200:
             raise UsageError(
                 f"{self.base} is not an index: {answer.status}", tip="name the folder of its root page"
@@ -486,7 +514,7 @@ def _find_differences(first_page: IndexPage, second_page: IndexPage) -> Iterator
         if first is None or second is None:
             yield f"{file_name_of_link(first or second)} is in one only"  # type: ignore[arg-type]
             continue
-        for attribute in ("name", "sha256", "metadata", "requires_python", "yanked"):
+        for attribute in ("name", "sha256", "metadata", "requires_python", "yanked", "provenance"):
             if getattr(first, attribute) != getattr(second, attribute):
                 yield (
                     f"{first.name}: {attribute} is {getattr(first, attribute)!r} and "

@@ -9,11 +9,12 @@ import hashlib
 import re
 import tarfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
@@ -173,6 +174,35 @@ def read_requires_python(metadata: bytes, file_name: str) -> str:
     if not _is_specifier(python):
         raise DataError(f"METADATA of {file_name}: Requires-Python: {python!r} is not a specifier")
     return python
+
+
+def requires_rocm(metadata: bytes, name: str) -> bool:
+    """Tell whether METADATA require ROCm's packages, as every torch does that does not carry its ROCm."""
+    requirements = map(Requirement, parse_metadata(metadata, name=f"METADATA of {name}").requires_dist)
+    return any(canonicalize_name(requirement.name) == "rocm" for requirement in requirements)
+
+
+def find_mixed_rocm(names: Iterable[str], requires: Callable[[str], bool]) -> tuple[str, str] | None:
+    """Return a wheel that does not require ROCm's packages and one that does, between which installers
+    would choose: of one project, version, label, Python and system; only the build tag tells them apart.
+    """
+    by_slot: dict[tuple[str, ...], list[str]] = {}
+    for name in sorted(names):
+        if name.endswith(".whl"):
+            by_slot.setdefault(_find_installer_slot(name), []).append(name)
+    for same in by_slot.values():
+        thin = [name for name in same if requires(name)] if len(same) > 1 else []
+        if fat := [name for name in same if name not in thin] if thin else []:
+            return fat[0], thin[0]
+    return None
+
+
+def _find_installer_slot(name: str) -> tuple[str, ...]:
+    fields = name.removesuffix(".whl").split("-")
+    if fields[2][:1].isdigit():
+        del fields[2]  # the build tag
+    system = next((word for word in ("win", "macosx") if fields[4].startswith(word)), "linux")
+    return (*fields[:4], system, *fields[5:])
 
 
 @lru_cache(maxsize=4096)

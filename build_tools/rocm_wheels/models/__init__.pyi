@@ -1,7 +1,9 @@
 from .ci import CI_PLATFORMS as CI_PLATFORMS
 from .ci import HOSTED_RUNNER as HOSTED_RUNNER
 from .ci import IMAGE_DIGEST as IMAGE_DIGEST
+from .ci import MATRIX_PACKAGINGS as MATRIX_PACKAGINGS
 from .ci import MULTI_ARCH as MULTI_ARCH
+from .ci import PACKAGING_MODES as PACKAGING_MODES
 from .ci import ChangeScope as ChangeScope
 from .ci import CiFamily as CiFamily
 from .ci import CiRunner as CiRunner
@@ -9,6 +11,8 @@ from .ci import CiTable as CiTable
 from .ci import CiTest as CiTest
 from .ci import FamilyPlatform as FamilyPlatform
 from .ci import GithubLimits as GithubLimits
+from .ci import MatrixLayout as MatrixLayout
+from .ci import MatrixPackaging as MatrixPackaging
 from .ci import PackagingMode as PackagingMode
 from .ci import PinnedImage as PinnedImage
 from .ci import RunnerLabel as RunnerLabel

@@ -72,8 +72,12 @@ RunnerLabel = Annotated[
 ]  # workflows hold it
 CiTest = Literal["sanity", "smoke", "tests"]
 ChangeScope = Literal["project", "tests", "nothing", "everything"]
-PackagingMode = Literal["per-family", "multi-arch"]
-MULTI_ARCH: PackagingMode = (
+PackagingMode = Literal["per-family", "multi-arch", "split", "variant", "fat"]  # what people install
+PACKAGING_MODES: tuple[PackagingMode, ...] = get_args(PackagingMode)
+MatrixLayout = Literal["per-family", "multi-arch"]  # how cells share builds and sets
+MatrixPackaging = Literal["per-family", "multi-arch", "split", "fat"]  # of a set, as workflows stage it
+MATRIX_PACKAGINGS: tuple[MatrixPackaging, ...] = get_args(MatrixPackaging)
+MULTI_ARCH: MatrixLayout = (
     "multi-arch"  # also in the place of a family's name, where wheels are for all of them
 )
 HOSTED_RUNNER = (
@@ -137,14 +141,16 @@ class TriggerLines(Record):
 class CiTrigger(Record):
     """What a run of a kind holds; ``about`` says when there is one.
 
-    ``layout``: wheels for each family, or ``multi-arch``: for all families together.
+    ``layout``: wheels for each family, or ``multi-arch``: for all families together. ``packaging``: how the
+    sets are packaged, where that is not as they were built.
     """
 
     about: str
     pythons: tuple[str, ...] = Field(min_length=1)
     lines: TriggerLines
     tests: tuple[CiTest, ...]
-    layout: PackagingMode = "per-family"
+    layout: MatrixLayout = "per-family"
+    packaging: Literal["split", "fat"] | None = None
 
     @field_validator("pythons", "tests")
     @classmethod

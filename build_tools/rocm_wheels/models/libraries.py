@@ -26,7 +26,7 @@ from rocm_wheels.models.project_names import get_data_folder
 LIBRARIES_TABLE = "rocm_libraries.yaml"
 # how ROCm names its libraries; librocm_sysdeps_* are copies of system libraries that its packages have
 _ROCM_LIBRARY = re.compile(
-    r"(?:lib)?(?:amd_|amdhip|hip|hsa-|roc|rccl|MIOpen|origami|rpp\b|composable|mscclpp)", re.IGNORECASE
+    r"(?:lib)?(?:amd_|amdhip|hip|hsa-|roc(?!ks)|rccl|MIOpen|origami|rpp\b|composable|mscclpp)", re.IGNORECASE
 )
 
 LibraryUse = Literal["linked", "compiled-in", "beside"]
@@ -186,16 +186,20 @@ def get_rocm_libraries() -> Mapping[str, RocmLibrary]:
 
 
 def find_rocm_package(library: str) -> str | None:
-    """Return the package of ROCm that has a library, by the name that others need it by; None: not ours."""
+    """Return the package of ROCm that has a library (``libamdhip64.so.7``, ``hipblas.dll``); else None.
+
+    Our table knows the package; of other names that are like ROCm's it is ``rocm``.
+    """
+    spelled = f"lib{library.removeprefix('lib').removesuffix('.dll')}.so" if ".so" not in library else library
     for row in get_rocm_libraries().values():
-        if row.therock is not None and row.therock.file and library.startswith(row.therock.file):
+        if row.therock is not None and row.therock.file and spelled.startswith(row.therock.file):
             return f"rocm-sdk-{row.therock.package}"
-    return None
+    return "rocm" if _ROCM_LIBRARY.match(library) else None
 
 
 def is_rocm_library(name: str) -> bool:
-    """Tell from a library's file name (``libamdhip64.so.7``, ``rocblas.dll``) whether it is one of ROCm."""
-    return _ROCM_LIBRARY.match(name) is not None
+    """Tell from a library's file name whether it is one of ROCm."""
+    return find_rocm_package(name) is not None
 
 
 def list_hip_types(name: str) -> tuple[str, ...]:

@@ -2,7 +2,8 @@
 
 ``plan_stamps`` decides a ``VariantStamp`` for every wheel of a release, ``write_stamps`` writes the wheels;
 ``plan_restamps`` repairs what was stamped for earlier formats. ``embed_provenance`` puts its part of the lock
-into a wheel. The formats of variants are in ``variants/``, the rewriting of wheels in ``wheels/``.
+into a wheel; ``verify_provenance`` compares a wheel with the statement beside it. The formats of variants are
+in ``variants/``, the rewriting of wheels in ``wheels/``.
 """
 
 import lazy_loader

@@ -59,9 +59,9 @@ from rocm_wheels.models import get_data_folder, get_gfx_targets, is_rocm_library
 from rocm_wheels.package.prune import (
     PrunedMembers,
     TargetFilter,
-    list_database_labels,
     prune_members,
     require_plain_wheel,
+    sizes_as_json,
 )
 from rocm_wheels.wheels import (
     PackagePart,
@@ -73,6 +73,8 @@ from rocm_wheels.wheels import (
     ZipEntry,
     correct_record_digest,
     exceeds_ratio,
+    get_edited_name,
+    list_database_labels,
     list_dist_info_folders,
     parse_metadata,
     parse_wheel_name,
@@ -144,6 +146,10 @@ class FatPlan:
     after: tuple[int, int]
     edit: WheelEdit = field(repr=False, default_factory=WheelEdit)
 
+    def find_target(self, folder: Path | None) -> Path:
+        """Return the path of the fat wheel in ``folder`` (None: beside the thin one)."""
+        return (folder or self.wheel.parent) / get_edited_name(self.wheel.name, self.edit)
+
     def to_json(self) -> dict[str, object]:
         """Return the plan as plain JSON values."""
         return {
@@ -156,8 +162,7 @@ class FatPlan:
             "from_system": list(self.from_system),
             "licenses": list(self.licenses),
             "unlicensed": list(self.unlicensed),
-            "content": {"before": self.before[0], "after": self.after[0]},
-            "archive": {"before": self.before[1], "after": self.after[1]},
+            **sizes_as_json(self.before, self.after),
         }
 
 
@@ -254,9 +259,9 @@ def plan_fat(request: FatRequest, stack: ExitStack) -> FatPlan:
     return _FatMaker(request, stack).make_plan()
 
 
-def write_fat_wheel(plan: FatPlan, folder: Path) -> RewrittenWheel:
+def write_fat_wheel(plan: FatPlan, folder: Path, *, replace: bool = False) -> RewrittenWheel:
     """Write a fat wheel into ``folder``; it is there whole or not at all. Raises as ``rewrite_wheel``."""
-    return rewrite_wheel(plan.wheel, folder, plan.edit)
+    return rewrite_wheel(plan.wheel, folder, plan.edit, replace=replace)
 
 
 @dataclass(frozen=True)

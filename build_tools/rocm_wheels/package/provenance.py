@@ -1,142 +1,271 @@
-"""Write into a finished wheel what it was built from: its lock, its bill of materials, and pins.
+"""Verify the provenance of wheels: a statement against its file, its signature, and what is inside.
 
-The lock is ``*.dist-info/sources.lock.json``: the part of the lock that made the wheel, its project and
-those that it is built against. What else the lock pins may change without another byte in this wheel.
-
-Pins are in METADATA: exact versions of what the wheel was built against. Some builds write them when they
-are told the version (torchvision, torchaudio to 2.10), some never do (torchaudio since then, apex).
+The statement beside a wheel (``wheels/statement.py``) is only as good as who wrote it: unsigned it shows
+damage and mistakes, signed it also shows who answers for it. Each kind of break is a ``Finding`` with a name
+of ``PROVENANCE_FAULTS``.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from functools import partial
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-
-from rocm_wheels.models import load_project
+from rocm_wheels.core import (
+    DataError,
+    Finding,
+    SshSignature,
+    explain_error,
+    find_signer,
+    hash_file,
+    is_signature_of,
+    parse_signature,
+    sign_content,
+    write_atomically,
+)
+from rocm_wheels.package.sbom import LOCK_MEMBER
 from rocm_wheels.wheels import (
+    BUILD_TYPE,
     SBOM_MEMBER,
-    RecordEntry,
-    SourcePart,
-    WheelEdit,
-    WheelParts,
-    parse_wheel_record,
+    STATEMENT_NAMESPACE,
+    STEP_TYPE,
+    ProvenanceStatement,
+    locate_statement,
+    locate_statement_signature,
+    make_package_url,
+    parse_statement,
+    parse_wheel_name,
     read_dist_info_files,
-    rewrite_wheel,
+    read_statement,
+    walk_statements,
 )
 
-if TYPE_CHECKING:
-    from rocm_wheels.models import Lock, Project
-    from rocm_wheels.sources import TreeIdentity
-
-LOCK_MEMBER = "sources.lock.json"
-_NOT_CONTENT = tuple(f".dist-info/{name}" for name in (LOCK_MEMBER, SBOM_MEMBER, "RECORD"))
-
-
-def extract_lock_part(lock: Lock, name: str) -> bytes:
-    """Return the text of the lock of one project and, of those locked, all that it is built after."""
-    from rocm_wheels.sources import format_lock
-
-    selected: set[str] = set()
-    pending = [name]
-    while pending:
-        project_name = pending.pop()
-        if project_name in lock.projects and project_name not in selected:
-            selected.add(project_name)
-            pending += load_project(project_name).build.after
-    projects = {
-        project_name: project for project_name, project in lock.projects.items() if project_name in selected
-    }
-    return format_lock(lock.model_copy(update={"projects": projects})).encode("utf-8")
+# name: what it means
+PROVENANCE_FAULTS = {
+    "no-statement": "no statement lies beside the wheel: nothing says how it was made",
+    "bad-statement": "the statement is damaged, or not of the form that is written here",
+    "wrong-wheel": "the statement is about other bytes, or a file of another name, than the wheel",
+    "wrong-step": "a statement inside the statement is not about the wheel that was used, or is damaged",
+    "unsigned": "a signature is asked for, and there is none",
+    "wrong-signature": "the signature is none, or is of other bytes than the statement's",
+    "unknown-signer": "the signature is right, and by none of the keys that are asked for",
+    "wrong-lock": "the lock inside the wheel is not the one that the statement says",
+    "wrong-sbom": "the bill of materials inside is not the wheel's, or names other parts than the statement",
+}
 
 
-def digest_lock_part(lock: Lock, name: str) -> str:
-    """Return the SHA-256 of ``extract_lock_part``, in hex."""
-    return hashlib.sha256(extract_lock_part(lock, name)).hexdigest()
+@dataclass
+class ProvenanceReport:
+    """What came out: the statement, and those inside it, newest first; whose key signed it; the faults.
 
-
-def list_source_parts(project: Project, lock: Lock | None, identity: TreeIdentity) -> tuple[SourcePart, ...]:
-    """Return the repositories of one project: those of its lock, else the commit of its tree alone.
-
-    A tree that somebody has changed since its commit says so by its digest.
+    ``public_key`` is "" where nothing is signed, ``signer`` where the key is none of those asked for.
     """
-    changed = identity.tree if identity.dirty else None
-    locked = lock.projects.get(project.name) if lock is not None else None
-    if locked is None:
-        return (SourcePart(project.name, "", identity.source or identity.commit, tree=changed),)
-    patches = locked.patches.digest if locked.patches is not None else None
-    root = SourcePart(project.name, locked.origin, locked.commit, patches=patches, tree=changed)
-    submodules = [
-        SourcePart(path.rpartition("/")[2], submodule.origin, submodule.commit, path)
-        for path, submodule in sorted((locked.submodules or {}).items())
-    ]
-    return (root, *submodules)
+
+    wheel: Path
+    statement: ProvenanceStatement | None = None
+    earlier: tuple[ProvenanceStatement, ...] = ()
+    public_key: str = ""
+    signer: str = ""
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        """Whether there is no fault."""
+        return not self.findings
+
+    @property
+    def build(self) -> ProvenanceStatement | None:
+        """The statement of the build that all began with, where one is known."""
+        statements = [self.statement, *self.earlier]
+        builds = [item for item in statements if item is not None and item.build_type == BUILD_TYPE]
+        return builds[-1] if builds else None
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """What was done to the wheel since, in that order."""
+        statements = [self.statement, *self.earlier]
+        done = [item for item in statements if item is not None and item.build_type == STEP_TYPE]
+        steps: dict[object, str] = {}  # by what it was done to: of a split there are several wheels
+        for item in reversed(done):
+            step, first = str(item.parameters.get("step", "")), item.dependencies[:1]
+            steps[step, str([entry.get("digest") for entry in first])] = step
+        return tuple(steps.values())
+
+    def add_finding(self, fault: str, message: str, tip: str = "") -> None:
+        """Note a fault by its name in ``PROVENANCE_FAULTS``."""
+        self.findings.append(Finding("error", message, subject=self.wheel.name, check=fault, tip=tip))
 
 
-def embed_provenance(
-    wheel: Path, folder: Path, text: bytes | None, parts: WheelParts, pins: Sequence[str] = ()
-) -> tuple[Path, str]:
-    """Write a wheel with lock, bill of materials and pins inside into ``folder`` (its own: in its place).
+def verify_provenance(
+    wheel: Path,
+    env: Mapping[str, str] | None = None,
+    signers: Mapping[str, str] | None = None,
+    *,
+    sha256: str | None = None,
+) -> ProvenanceReport:
+    """Compare a wheel with the statement beside it; with ``signers`` (keys by name) one must have signed it.
 
-    Return it and its content. ``text`` is the lock, if there is one; ``pins``: see ``narrow_requirements``.
-    DataError for a wheel that is damaged; it is left as it was.
+    Without ``env`` signatures are not looked at. ``sha256`` (hex) is that of the wheel, where it is known.
+    DataError for a file that is no wheel; UsageError without ssh-keygen where something is signed.
     """
-    put = {} if text is None else {LOCK_MEMBER: text}
-    edit = WheelEdit(put=put, parts=parts, requirements=partial(narrow_requirements, pins=pins))
-    written = rewrite_wheel(wheel, folder, edit, replace=True)
-    return written.path, digest_record(written.record)
+    report = ProvenanceReport(wheel)
+    try:
+        report.statement = read_statement(wheel)
+    except DataError as damaged:
+        report.add_finding("bad-statement", explain_error(damaged))
+        return report
+    if report.statement is None:
+        report.add_finding("no-statement", f"there is no {locate_statement(wheel).name} beside it")
+        return report
+    _check_subject(report, report.statement, sha256 or hash_file(wheel))
+    if env is not None:
+        _check_signature(report, report.statement, signers, env)
+    _check_steps(report, report.statement)
+    if not report.findings:  # else it is about something else
+        _check_contents(report)
+    return report
 
 
-def narrow_requirements(requires: Sequence[str], *, pins: Sequence[str]) -> list[str]:
-    """Return requirements narrowed to ``pins``; one that is missing is added.
+def check_signature(
+    content: bytes, signature: bytes, signers: Mapping[str, str], env: Mapping[str, str]
+) -> str:
+    """Return who signed the bytes of a statement, "" for nobody of ``signers`` (keys by name)."""
+    parsed = parse_signature(signature.decode("ascii", "replace"))
+    if parsed is None or not (signer := find_signer(parsed.public_key, signers)):
+        return ""
+    return signer if is_signature_of(parsed, content, STATEMENT_NAMESPACE, env) else ""
 
-    A requirement that does not admit the version of a pin stays as it is: its build knows of another
-    version, and the checks of the wheel say so. So does one that holds only with an extra.
+
+def sign_statement(wheel: Path, key: Path, env: Mapping[str, str]) -> SshSignature:
+    """Sign the statement beside a wheel with the private key in a file, or by an agent; write the signature.
+
+    DataError without a statement, or for one about other bytes; UsageError as ``sign_content``.
     """
-    narrowed = list(requires)
-    for pin in pins:
-        pinned = Requirement(pin)
-        (exact,) = pinned.specifier
-        if not any(_contradicts_pin(text, pinned.name, exact.version) for text in narrowed):
-            others = [text for text in narrowed if not _names_project(text, pinned.name)]
-            position = next(
-                (n for n, text in enumerate(narrowed) if _names_project(text, pinned.name)), len(others)
-            )
-            narrowed = [*others[:position], pin, *others[position:]]
-    return narrowed
+    statement = read_statement(wheel)
+    if statement is None:
+        raise DataError(f"{wheel} has no statement beside it to sign")
+    if (statement.name, statement.sha256) != (wheel.name, hash_file(wheel)):
+        raise DataError(f"{locate_statement(wheel)} is about other bytes than {wheel.name} has")
+    signature = sign_content(statement.content, key, STATEMENT_NAMESPACE, env)
+    write_atomically(locate_statement_signature(wheel), signature.text)
+    return signature
 
 
-def _names_project(text: str, name: str) -> bool:
-    requirement = Requirement(text)
-    same = canonicalize_name(requirement.name) == canonicalize_name(name)
-    return same and "extra" not in str(requirement.marker or "")
+def _check_subject(report: ProvenanceReport, statement: ProvenanceStatement, sha256: str) -> None:
+    if statement.sha256 != sha256:
+        message = f"the wheel has sha256 {sha256}, the statement is about {statement.sha256}"
+        report.add_finding("wrong-wheel", message, "one of the two was changed or replaced afterwards")
+    elif statement.name != report.wheel.name:
+        report.add_finding("wrong-wheel", f"the statement is about a file of the name {statement.name}")
+    if statement.build_type not in {BUILD_TYPE, STEP_TYPE}:
+        message = f"it is of {statement.build_type}, by {statement.builder}: what that means is not known"
+        report.add_finding("bad-statement", message)
 
 
-def _contradicts_pin(text: str, name: str, version: str) -> bool:
-    requirement = Requirement(text)
-    admits = requirement.url is None and requirement.specifier.contains(version, prereleases=True)
-    return _names_project(text, name) and not admits
+def _check_signature(
+    report: ProvenanceReport,
+    statement: ProvenanceStatement,
+    signers: Mapping[str, str] | None,
+    env: Mapping[str, str],
+) -> None:
+    path = locate_statement_signature(report.wheel)
+    if not path.is_file():
+        if signers is not None:
+            report.add_finding("unsigned", f"there is no {path.name}")
+        return
+    signature = parse_signature(path.read_bytes().decode("ascii", "replace"))
+    if signature is None or not is_signature_of(signature, statement.content, STATEMENT_NAMESPACE, env):
+        report.add_finding("wrong-signature", f"{path.name} is no signature of the statement as it is")
+        return
+    report.public_key = signature.public_key
+    report.signer = find_signer(signature.public_key, signers or {})
+    if signers is not None and not report.signer:
+        report.add_finding("unknown-signer", f"it is signed by {signature.public_key}")
 
 
-def digest_content(wheel: Path) -> str:
-    """Return a digest of all that a wheel holds, as its RECORD lists it, but for what says where it is from.
+def _check_steps(report: ProvenanceReport, statement: ProvenanceStatement) -> None:
+    try:
+        report.earlier = tuple(inner for inner, _ in walk_statements(statement))
+    except DataError as broken:
+        report.add_finding("wrong-step", explain_error(broken))
+        return
+    if report.build is None and statement.build_type == STEP_TYPE:
+        report.add_finding("wrong-step", "no statement inside is that of a build")
 
-    Nothing is inflated.
+
+def _check_contents(report: ProvenanceReport) -> None:
+    """Compare the lock and the bill of materials inside the wheel with what the build says.
+
+    A device wheel is a part of the wheel that was built: it has no lock, and a bill of its own.
     """
-    files = read_dist_info_files(wheel)
-    return digest_record(parse_wheel_record(files["RECORD"], name=f"RECORD of {wheel.name}"))
+    files = read_dist_info_files(report.wheel)
+    statements = [item for item in (report.statement, *report.earlier) if item is not None]
+    builds = [item for item in statements if item.build_type == BUILD_TYPE]
+    project = _find_project(report.wheel.name)
+    is_part = all(_find_project(build.name) != project for build in builds)
+    lock = files.get(LOCK_MEMBER)
+    digest = "" if lock is None else hashlib.sha256(lock).hexdigest()
+    stated = {str(build.parameters.get("lock", {}).get("sha256", "")) for build in builds}
+    if digest not in stated and not (is_part and not digest):
+        inside = f"sha256 {digest[:12]}…" if digest else "none"
+        expected = " or ".join(sorted(f"{item[:12]}…" if item else "none" for item in stated))
+        report.add_finding("wrong-lock", f"{LOCK_MEMBER} inside is {inside}, the statement says {expected}")
+    sbom = files.get(SBOM_MEMBER)
+    if sbom is None:
+        report.add_finding("wrong-sbom", f"there is no {SBOM_MEMBER} inside")
+        return
+    try:
+        faults = list(_compare_sbom(json.loads(sbom), report.wheel.name, builds, is_part=is_part))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        faults = ["it is not as rocm-wheels writes it"]
+    if faults:
+        report.add_finding("wrong-sbom", f"{SBOM_MEMBER}: {'; '.join(faults)}")
 
 
-def digest_record(record: Iterable[RecordEntry]) -> str:
-    """Return the same digest of a RECORD that is read already."""
-    lines = sorted(
-        f"{entry.path}\0{entry.digest}\0{entry.size}\n"
-        for entry in record
-        if not entry.path.endswith(_NOT_CONTENT)
-    )
-    return hashlib.sha256("".join(lines).encode("utf-8")).hexdigest()
+def _compare_sbom(
+    document: Mapping[str, Any], wheel_name: str, builds: list[ProvenanceStatement], *, is_part: bool
+) -> Iterator[str]:
+    """Yield in what a bill of materials is not that of a wheel that was built so.
+
+    ``is_part``: the wheel was split off from what was built; not all sources need be in it.
+    """
+    name = parse_wheel_name(wheel_name)
+    if document["metadata"]["component"]["purl"] != make_package_url(name.name, str(name.version)):
+        yield f"it is of {document['metadata']['component']['purl']}"
+    records: dict[str, str | None] = {}
+    for dependency in (entry for build in builds for entry in build.dependencies):
+        if uri := dependency.get("uri"):
+            digest = dependency.get("digest", {})
+            records[uri] = digest.get("rocm-wheels-record-sha256")
+    components = {component["purl"]: component for component in document["components"]}
+    for purl, component in components.items():
+        inside = {entry["name"]: entry["value"] for entry in component.get("properties", [])}
+        if purl not in records:
+            yield f"the statement does not say {purl}"
+        elif inside.get("rocm-wheels:record-sha256") != records[purl]:
+            yield f"{purl} has other files than in the statement"
+    lacking = [sorted(_list_sources(build) - components.keys()) for build in builds]
+    if all(lacking) and not is_part:
+        yield f"it lacks {lacking[0][0]}"
+
+
+def _find_project(file_name: str) -> str:
+    try:
+        return str(parse_wheel_name(file_name).name)
+    except DataError:
+        return ""
+
+
+def _list_sources(build: ProvenanceStatement) -> set[str]:
+    return {str(entry["uri"]) for entry in build.dependencies if "gitCommit" in entry.get("digest", {})}
+
+
+def parse_stored_statement(content: bytes, *, name: str, wheel: str, sha256: str) -> ProvenanceStatement:
+    """Read a statement that must be about a wheel of this name and digest (hex). DataError else."""
+    statement = parse_statement(content, name=name)
+    if (statement.name, statement.sha256) != (wheel, sha256):
+        raise DataError(f"{name} is not about {wheel} with sha256 {sha256[:12]}…")
+    return statement

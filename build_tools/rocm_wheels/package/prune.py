@@ -5,10 +5,6 @@ pages that become empty are given back to the file, or are zeros. A code object 
 own, and a file of a kernel database that is labelled with another target, goes; unlabelled files stay. Code
 stays that runs on a target that was asked for: its own, else that of a generic target it is one of, else
 SPIR-V.
-
-Sources of labels: rocBLAS, hipBLASLt and hipSPARSELt (``library/*_<gfx>[-xnack+].*``, ``library/<gfx>/*``),
-MIOpen (``share/miopen/db/<gfx><compute units>*``, ``libMIOpenCK*_<gfx>.so``), aotriton
-(``aotriton.images/amd-gfx11xx``).
 """
 
 from __future__ import annotations
@@ -32,7 +28,6 @@ from rocm_wheels.core import (
 )
 from rocm_wheels.variants import COMPILER_GENERICS
 from rocm_wheels.wheels import (
-    ELF_MACHINES,
     PE_MAGIC,
     BundleEntryId,
     FilePiece,
@@ -47,9 +42,12 @@ from rocm_wheels.wheels import (
     cut_section_pages,
     exceeds_ratio,
     find_held_code,
+    is_label,
+    list_database_labels,
     list_dist_info_folders,
     may_hold_code,
     pack_member,
+    parse_label,
     repack_bundles,
     replace_section,
     rewrite_wheel,
@@ -57,16 +55,6 @@ from rocm_wheels.wheels import (
 )
 
 _PORTABLE = ("amdgcnspirv", "spirv")
-
-_DATABASE = re.compile(
-    r"(?:^|/)(?:rocblas|hipblaslt|hipsparselt)/(?:[^/]+/)*library/"
-    r"|(?:^|/)share/miopen/db/|(?:^|/)aotriton\.images/|(?:^|/)(?=libMIOpenCK[^/]*$)"
-)
-_LABEL = re.compile(
-    r"(?<![a-z0-9])gfx(?P<number>[0-9][0-9a-fx]*(?:-[0-9]+)*(?:-generic)?)(?P<features>(?:-[a-z]+[+-])*)"
-)
-_FEATURE = re.compile(r"-([a-z]+)([+-])")
-_KNOWN_PROCESSORS = sorted(ELF_MACHINES.values(), key=lambda name: (-len(name), name))
 
 ChangeAction = Literal["pruned", "dropped"]
 InspectContent = Callable[[str, memoryview], None]
@@ -149,23 +137,12 @@ def _runs_on(code: TargetId, target: TargetId) -> bool:
     )
 
 
-def parse_label(label: str) -> TargetId | None:
-    """Return the target that a label names; None for one that names a family (``gfx11xx``)."""
-    match = _LABEL.fullmatch(label)
-    assert match, label
-    if "x" in match["number"]:
-        return None
-    processor = f"gfx{match['number']}"
-    if processor not in _KNOWN_PROCESSORS:  # MIOpen writes the number of compute units behind it
-        processor = next((name for name in _KNOWN_PROCESSORS if processor.startswith(name)), processor)
-    features = "".join(f":{name}{sign}" for name, sign in _FEATURE.findall(match["features"]))
-    return TargetId.parse(processor + features)
-
-
-def list_database_labels(name: str) -> list[str]:
-    """Return the targets that the name of a kernel database's file has; [] for all other files."""
-    place = _DATABASE.search(name)
-    return [match[0] for match in _LABEL.finditer(name, place.end())] if place else []
+def sizes_as_json(before: tuple[int, int], after: tuple[int, int]) -> dict[str, dict[str, int]]:
+    """Return sizes (content, in the archive) before and after as plain JSON values."""
+    return {
+        name: {"before": before[number], "after": after[number]}
+        for number, name in enumerate(("content", "archive"))
+    }
 
 
 @dataclass(frozen=True)
@@ -216,16 +193,14 @@ class PrunePlan:
         return {
             "wheel": str(self.wheel),
             "targets": list(self.targets),
-            "content": {"before": self.before[0], "after": self.after[0]},
-            "archive": {"before": self.before[1], "after": self.after[1]},
+            **sizes_as_json(self.before, self.after),
             "changes": [
                 {
                     "member": change.name,
                     "action": change.action,
                     "kept": list(change.kept),
                     "removed": list(change.removed),
-                    "content": {"before": change.before[0], "after": change.after[0]},
-                    "archive": {"before": change.before[1], "after": change.after[1]},
+                    **sizes_as_json(change.before, change.after),
                 }
                 for change in self.changes
             ],
@@ -259,9 +234,9 @@ def plan_prune(
     return plans
 
 
-def write_pruned_wheel(plan: PrunePlan, folder: Path) -> RewrittenWheel:
+def write_pruned_wheel(plan: PrunePlan, folder: Path, *, replace: bool = False) -> RewrittenWheel:
     """Write a thin wheel into ``folder``; it is there whole or not at all. Raises as ``rewrite_wheel``."""
-    return rewrite_wheel(plan.wheel, folder, plan.edit)
+    return rewrite_wheel(plan.wheel, folder, plan.edit, replace=replace)
 
 
 def require_plain_wheel(wheel: Path) -> None:
@@ -415,7 +390,7 @@ def _prune_content(
     repacked = []
     for span in held.bundle_spans:
         try:
-            repacked.append(repack_bundles(span, target_filter.choose_entries))
+            repacked.append(repack_bundles(span, target_filter.choose_entries, stack))
         except ValueError as cause:
             raise span.make_fault(str(cause)) from None
     bundles = [bundle for group in repacked for bundle in group]
@@ -456,7 +431,7 @@ def _parse_entries(names: Iterable[str]) -> set[TargetId]:
 
 def _sort_targets(texts: Iterable[str]) -> tuple[str, ...]:
     """Return targets once each, sorted as people do; families of labels (``gfx11xx``) are left out."""
-    named = {text for text in texts if not (_LABEL.fullmatch(text) and parse_label(text) is None)}
+    named = {text for text in texts if not (is_label(text) and parse_label(text) is None)}
     return _format_targets(map(TargetId.parse, named))
 
 

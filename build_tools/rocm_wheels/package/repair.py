@@ -21,14 +21,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from rocm_wheels.compile import list_preload_names
-from rocm_wheels.core import PackageError, UsageError, format_count, run_in_parallel
-from rocm_wheels.models import find_rocm_package
-from rocm_wheels.wheels import parse_wheel_name, require_distinct_targets
+from rocm_wheels.core import PackageError, UsageError, format_count, hash_file, run_in_parallel
+from rocm_wheels.models import find_rocm_package, is_rocm_library
+from rocm_wheels.wheels import (
+    copy_statement,
+    parse_wheel_name,
+    read_origin,
+    require_distinct_targets,
+    write_step_statement,
+)
 
 if TYPE_CHECKING:
-    from rocm_wheels.models import Platform
-    from rocm_wheels.package.required_packages import PackagePool, RequiredPackages, WheelPlatform
+    from rocm_wheels.wheels import PackagePool, RequiredPackages, WheelPlatform
+
+_LIBRARY = re.compile(r"\.so(\.|$)|\.dll$", re.IGNORECASE)
 
 VcRuntime = Literal["exclude", "graft"]
 
@@ -175,6 +181,11 @@ class RepairedWheel:
         """Return the files that were written."""
         return [self.path, *([self.debug_archive] if self.debug_archive is not None else [])]
 
+    def to_json(self) -> dict[str, object]:
+        """Return plan and files as ``--json`` prints them."""
+        archive = None if self.debug_archive is None else str(self.debug_archive)
+        return {**self.plan.to_json(), "path": str(self.path), "debug_archive": archive}
+
     def move_to(self, moves: Mapping[Path, Path]) -> RepairedWheel:
         """Return the wheel as it lies after its files were moved."""
         archive = self.debug_archive
@@ -193,9 +204,8 @@ class Surroundings:
     request: RepairRequest
 
     def find_rocm_owner(self, library: str) -> str | None:
-        """Return the package that has a library of ROCm: at hand, by our table, or by what torch preloads."""
-        owner = self.offers.find_owner(library, self.platform)
-        return owner or find_table_owner(library, "windows" if self.platform.system == "windows" else "linux")
+        """Return the package that has a library of ROCm: one at hand, else by its name."""
+        return self.offers.find_owner(library, self.platform) or find_rocm_package(library)
 
     def explain_rocm_need(self, library: str, members: Sequence[str], owner: str) -> str:
         """Return the fault of a library that a package has which METADATA does not lead to."""
@@ -206,22 +216,10 @@ class Surroundings:
         return f"{text}; of what the wheel requires, --find-links and --python lead to no {missing}"
 
 
-def find_table_owner(library: str, system: Platform) -> str | None:
-    """Return the package of ROCm that has a library, by our table and what torch preloads; None: no ROCm."""
-    prefix, suffix = ("", r"(_?\d+)*\.dll") if system == "windows" else ("lib", r"\.so.*")
-    spelled = library if prefix else f"lib{library.removesuffix('.dll')}.so"
-    names = "|".join(map(re.escape, list_preload_names(system)))
-    preloaded = "rocm" if re.fullmatch(f"{prefix}({names}){suffix}", library) else None
-    return find_rocm_package(spelled) or preloaded
-
-
 def find_rocm_library(folder: Path) -> str | None:
     """Return a library of ROCm that lies in a folder; None when there is none."""
-    systems: tuple[Platform, ...] = ("linux", "windows")
-    for file in sorted(folder.iterdir()):
-        if any(find_table_owner(file.name, system) for system in systems):
-            return file.name
-    return None
+    names = sorted(file.name for file in folder.iterdir() if _LIBRARY.search(file.name))
+    return next(filter(is_rocm_library, names), None)
 
 
 def shorten_list(names: Sequence[str]) -> str:
@@ -261,7 +259,7 @@ def plan_repairs(
 def _plan_repair(wheel: Path, offers: PackagePool, request: RepairRequest) -> RepairPlan:
     from rocm_wheels.package.repair_linux import plan_linux_repair, read_libraries
     from rocm_wheels.package.repair_windows import plan_windows_repair
-    from rocm_wheels.package.required_packages import read_wheel_platform
+    from rocm_wheels.wheels import read_wheel_platform
 
     platform = read_wheel_platform(wheel)
     if platform is None:
@@ -318,6 +316,9 @@ def write_repairs(
             )
         for path, target in new.items():
             os.replace(path, target)
+        for wheel, target in zip(made, targets, strict=True):
+            if wheel.path != target:
+                copy_statement(wheel.path, target)
     return [wheel.move_to(moves) for wheel in made]
 
 
@@ -330,10 +331,12 @@ def _make_repaired(plan: RepairPlan, stage: Path, env: Mapping[str, str]) -> Rep
         if stage.parent.resolve() == plan.source.parent.resolve():
             return RepairedWheel(plan, plan.source)
         shutil.copyfile(plan.source, stage / plan.file_name)
+        copy_statement(plan.source, stage / plan.file_name)
         return RepairedWheel(plan, stage / plan.file_name)
-    if plan.system == "windows":
-        return RepairedWheel(plan, write_windows_repair(plan, stage, env))
-    path = write_linux_repair(plan, stage, env)
+    write = write_windows_repair if plan.system == "windows" else write_linux_repair
+    path = write(plan, stage, env)
+    if plan.grafts and (origin := read_origin(plan.source)) is not None:  # another tool wrote it
+        write_step_statement([origin], path, hash_file(path), "repair")
     archive = None if plan.debug_archive is None else stage / plan.debug_archive
     return RepairedWheel(plan, path, archive)
 

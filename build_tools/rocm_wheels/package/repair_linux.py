@@ -36,18 +36,24 @@ from rocm_wheels.package.repair import (
     Surroundings,
     shorten_list,
 )
-from rocm_wheels.package.required_packages import PackagePool, WheelPlatform
 from rocm_wheels.sdk import find_patchelf
 from rocm_wheels.wheels import (
     DEFAULT_EPOCH,
     HostBinary,
+    PackagePool,
     StoredMember,
     WheelArchive,
     WheelEdit,
+    WheelPlatform,
     apply_patches,
+    compute_policy,
     digest_loaded_bytes,
+    explain_policy,
     get_edited_name,
+    is_dynamic_linker,
     list_named_archives,
+    list_own_names,
+    load_policies,
     may_hold_code,
     pack_member,
     plan_clear_stack,
@@ -63,7 +69,6 @@ if TYPE_CHECKING:
     from auditwheel.policy import Policy, WheelPolicies  # type: ignore[import-untyped]
 
 _OWN_FOLDER = re.compile(r"\$(?:ORIGIN|\{ORIGIN\})(?:/|$)")
-_LOADER = "ld-linux"
 _MUSL = "libc.musl-"
 _MOST_ROUNDS = 8  # of a search that ends: each round takes libraries in, or is the last
 
@@ -118,7 +123,7 @@ def plan_linux_repair(
         system="linux",
         file_name=edited,
         platforms=platforms,
-        reason=_explain_policy(policies, policy, binaries),
+        reason=shorten_list(explain_policy(policies, policy, binaries)),
         changes=changes,
         grafts=needs.grafts,
         excluded=needs.excluded,
@@ -159,41 +164,6 @@ def _needs_musl(binary: HostBinary) -> bool:
     return any(name.startswith(_MUSL) for name in binary.loader.needed)
 
 
-def load_policies(architecture: str) -> WheelPolicies:
-    """Return auditwheel's table of what each manylinux tag promises."""
-    from auditwheel.architecture import Architecture  # type: ignore[import-untyped]
-    from auditwheel.libc import Libc  # type: ignore[import-untyped]
-    from auditwheel.policy import WheelPolicies
-
-    return WheelPolicies(libc=Libc.GLIBC, arch=Architecture(architecture))
-
-
-def compute_policy(policies: WheelPolicies, binaries: Iterable[HostBinary]) -> Policy:
-    """Return the oldest policy that allows the symbol versions that libraries need."""
-    versions: dict[str, set[str]] = {}
-    for binary in binaries:
-        for library, names in binary.versions.items():
-            if not library.startswith(_LOADER):
-                versions.setdefault(library, set()).update(names)
-    return policies.versioned_symbols_policy(versions)
-
-
-def _explain_policy(policies: WheelPolicies, policy: Policy, binaries: Mapping[str, HostBinary]) -> str:
-    """Return the symbol versions that the next older policy does not have, and who needs them."""
-    older = [other for other in policies if other.priority > policy.priority]
-    if not older:
-        return ""
-    allowed = min(older, key=lambda other: other.priority).symbol_versions
-    deciding: dict[str, str] = {}
-    for member, binary in sorted(binaries.items()):
-        for library, names in binary.versions.items():
-            for name in sorted(names) if not library.startswith(_LOADER) else ():
-                kind, _, version = name.partition("_")
-                if kind in allowed and version not in allowed[kind]:
-                    deciding.setdefault(name, member)
-    return shorten_list([f"{name} in {member}" for name, member in sorted(deciding.items())])
-
-
 def _meet_needs(binaries: Mapping[str, HostBinary], policies: WheelPolicies, around: Surroundings) -> Needs:
     """Decide for each library that is needed where it is; grafts need others, and newer symbols."""
     grafted: dict[str, HostBinary] = {}
@@ -210,7 +180,7 @@ def _meet_needs(binaries: Mapping[str, HostBinary], policies: WheelPolicies, aro
             break
     faults = list(needs.faults)
     computed = compute_policy(policies, [*binaries.values(), *grafted.values()])
-    reason = _explain_policy(policies, computed, {**binaries, **grafted})
+    reason = shorten_list(explain_policy(policies, computed, {**binaries, **grafted}))
     if computed.name == policies.linux.name:
         faults.append(f"no manylinux tag allows its symbols: {reason}")
     elif policy > computed:
@@ -250,7 +220,7 @@ def _collect_needs(
     needed_by: dict[str, list[str]] = {}
     for member, binary in [*sorted(binaries.items()), *sorted(grafted.items())]:
         for library in binary.loader.needed:
-            if not library.startswith(_LOADER) and library not in policy.whitelist and library not in inside:
+            if not is_dynamic_linker(library) and library not in policy.whitelist and library not in inside:
                 needed_by.setdefault(library, []).append(member)
     excluded: dict[str, str] = {}
     grafts, faults = [], []
@@ -270,12 +240,6 @@ def _collect_needs(
                 " --library-dir names a folder to graft it from"
             )
     return Needs(policy, tuple(grafts), excluded, tuple(faults))
-
-
-def list_own_names(binaries: Mapping[str, HostBinary]) -> set[str]:
-    """Return the names that others can need the libraries of a wheel by."""
-    sonames = {binary.loader.soname for binary in binaries.values() if binary.loader.soname}
-    return sonames | {posixpath.basename(member) for member in binaries}
 
 
 def _find_library(library: str, around: Surroundings) -> Path | None:

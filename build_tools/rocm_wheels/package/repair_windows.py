@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import posixpath
-import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,8 +17,15 @@ from typing import TYPE_CHECKING
 
 from rocm_wheels.core import DataError, PackageError, capture_output
 from rocm_wheels.package.repair import Graft, RepairPlan, RepairRequest, Surroundings, shorten_list
-from rocm_wheels.package.required_packages import PackagePool, WheelPlatform
-from rocm_wheels.wheels import DEFAULT_EPOCH, WheelArchive, read_pe_imports
+from rocm_wheels.wheels import (
+    DEFAULT_EPOCH,
+    PackagePool,
+    WheelArchive,
+    WheelPlatform,
+    is_vc_runtime,
+    make_system_test,
+    read_pe_imports,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,31 +75,6 @@ def read_imports(wheel: Path) -> dict[str, tuple[str, ...]]:
     return {content.name: content.result for content in contents if content.result is not None}
 
 
-def make_system_test(platform: WheelPlatform) -> Callable[[str], bool]:
-    """Return what tells whether delvewheel takes a DLL for part of Windows, or of Python itself."""
-    from delvewheel import _dll_list  # type: ignore[import-untyped]
-
-    tag = f"win_{platform.architecture}"
-    kind = _dll_list.MachineType.platform_tag_to_type(tag)
-    if kind is None:
-        raise DataError(f"delvewheel knows nothing of {tag}")
-    fields = platform.fields
-    by_tags = (
-        _dll_list.ignore_abi3.items() if "abi3" in fields.abi else _dll_list.ignore_by_abi_platform.items()
-    )
-    python_tag = f"{fields.python if 'abi3' in fields.abi else fields.abi}-{tag}"
-    of_python = {name for pattern, names in by_tags if re.fullmatch(pattern, python_tag) for name in names}
-    names = {*_dll_list.ignore_names[kind], *of_python}
-    return lambda name: name in names or any(p.fullmatch(name) for p in _dll_list.ignore_regexes)
-
-
-def is_vc_runtime(library: str) -> bool:
-    """Tell whether a DLL is of the VC runtime, which users install beside Python."""
-    from delvewheel import _dll_list
-
-    return re.fullmatch(_dll_list.vc_redist, library.lower()) is not None
-
-
 def _meet_needs(
     needed_by: dict[str, list[str]], around: Surroundings
 ) -> tuple[dict[str, str], list[Graft], list[str]]:
@@ -138,7 +119,7 @@ def _meet_needs(
 
 def _read_file_imports(path: Path) -> list[str]:
     """Return what a DLL to graft imports, in lower case, but for what delvewheel knows that nobody needs."""
-    from delvewheel import _dll_list
+    from delvewheel import _dll_list  # type: ignore[import-untyped]
 
     imports = read_pe_imports(memoryview(path.read_bytes()), str(path))
     if imports is None:

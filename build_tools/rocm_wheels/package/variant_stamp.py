@@ -14,8 +14,10 @@ wheel. RECORD gets right digests where its own are hex: every rewriting does tha
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -23,7 +25,7 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import DataError, UsageError, explain_error
+from rocm_wheels.core import DataError, UsageError, explain_error, run_in_parallel
 from rocm_wheels.variants import (
     AMD_NAMESPACE,
     FROM_WHEEL,
@@ -54,8 +56,10 @@ from rocm_wheels.variants import (
     read_wheel_targets,
 )
 from rocm_wheels.wheels import (
+    BegunRewrite,
     WheelEdit,
     WheelName,
+    begin_rewrite,
     get_edited_name,
     get_field_values,
     parse_wheel_name,
@@ -314,7 +318,7 @@ class StampRequest:
         options = [
             option
             for option, value in (
-                ("--targets", self.targets != FROM_WHEEL),
+                ("--gfx", self.targets != FROM_WHEEL),
                 ("--label", self.label not in (None, "null")),
                 ("--rocm", self.rocm_version is not None),
                 ("--allow-claim", self.allow_claim),
@@ -338,103 +342,134 @@ class VariantStamp:
     edit: WheelEdit
     notes: tuple[str, ...] = ()
 
+    def find_target(self, folder: Path | None) -> Path:
+        """Return the path of the new wheel in ``folder`` (None: beside the wheel)."""
+        return (folder or self.source.parent) / get_edited_name(self.source.name, self.edit)
+
+    def describe(self, path: Path, size: int | None = None) -> StampedWheel:
+        """Return what a command tells of it; ``size`` is None for a wheel that was not written."""
+        return StampedWheel(self.source, path, self.label, self.properties, size, self.notes)
+
 
 @dataclass(frozen=True)
 class StampedWheel:
-    """A wheel that was written."""
+    """A wheel that was written, or would be: its ``size`` is None then."""
 
     source: Path
     path: Path
     label: str
     properties: Properties
-    size: int
+    size: int | None
     notes: tuple[str, ...] = ()
 
 
+_MOST_BEGUN = 16  # wheels that are copied before all stamps are decided: each holds files open
+ReadTargets = Callable[[Path], WheelTargets]
+
+
 def plan_stamps(
-    wheels: Sequence[Path], request: StampRequest, *, wheel_targets: Mapping[Path, WheelTargets] | None = None
+    wheels: Sequence[Path], request: StampRequest, *, read_targets: ReadTargets = read_wheel_targets
 ) -> list[VariantStamp]:
     """Decide the stamps of wheels; nothing is written. DataError or UsageError when one cannot be.
 
-    ``wheel_targets`` is what is known of the device code of wheels already; that of others is read.
+    ``read_targets`` is asked for the device code of each wheel, several at a time, when all else is right.
     """
     if not wheels:
         raise UsageError("no wheels were named", tip="for example: rocm-wheels wheel stamp dist/torch-*.whl")
     facts = [read_wheel_facts(wheel) for wheel in wheels]
     for wheel_facts in facts:
         _require_stampable(wheel_facts, replace=request.replace)
+    versions = [_choose_version(wheel_facts, request) for wheel_facts in facts]
+    targets = run_in_parallel(read_targets, wheels, jobs=os.cpu_count() or 1)
     properties = {
-        wheel_facts.path: _choose_properties(
-            wheel_facts, request, (wheel_targets or {}).get(wheel_facts.path)
-        )
-        for wheel_facts in facts
+        wheel_facts.path: _choose_properties(wheel_facts, request, version, wheel_targets)
+        for wheel_facts, version, wheel_targets in zip(facts, versions, targets, strict=True)
     }
     stamps: list[tuple[WheelFacts, VariantStamp]] = []
     for group in group_by_release(facts, keep_local=request.keep_local):
-        release = settle_release(
-            request.choice, [properties[wheel_facts.path] for wheel_facts in group], request.joined
-        )
-        group_stamps = []
-        for wheel_facts in group:
-            label = check_label(
-                request.label or make_label(properties[wheel_facts.path]), properties[wheel_facts.path]
-            )
-            document = release.make_document(label, properties[wheel_facts.path])
-            edit = _make_edit(wheel_facts, document, request)
-            group_stamps.append(
-                (
-                    wheel_facts,
-                    VariantStamp(wheel_facts.path, label, properties[wheel_facts.path], document, edit),
-                )
-            )
-        merge_documents(
-            [*request.joined, *((stamp.source.name, stamp.document) for _, stamp in group_stamps)]
-        )
-        stamps += group_stamps
+        release_stamps = _plan_release(group, properties, request)
+        stamps += zip(group, release_stamps, strict=True)
     _require_different_files(stamps, keep_local=request.keep_local)
     return [stamp for _, stamp in stamps]
 
 
+def _plan_release(
+    group: Sequence[WheelFacts], properties: Mapping[Path, Properties], request: StampRequest
+) -> list[VariantStamp]:
+    """Return the stamps of the wheels of one release."""
+    release = settle_release(
+        request.choice, [properties[wheel_facts.path] for wheel_facts in group], request.joined
+    )
+    stamps = []
+    for wheel_facts in group:
+        wheel_properties = properties[wheel_facts.path]
+        label = check_label(request.label or make_label(wheel_properties), wheel_properties)
+        document = release.make_document(label, wheel_properties)
+        edit = _make_edit(wheel_facts, document, request)
+        stamps.append(VariantStamp(wheel_facts.path, label, wheel_properties, document, edit))
+    merge_documents([*request.joined, *((stamp.source.name, stamp.document) for stamp in stamps)])
+    return stamps
+
+
 def write_stamps(
-    stamps: Iterable[VariantStamp], folder: Path | None, *, replace: bool = False
+    stamps: Iterable[VariantStamp],
+    folder: Path | None,
+    *,
+    replace: bool = False,
+    begun: Mapping[Path, BegunRewrite] | None = None,
 ) -> list[StampedWheel]:
     """Write what was planned into ``folder`` (None: beside each wheel); the wheels themselves stay.
 
-    UsageError, and nothing is written, when two would become one file.
+    ``begun`` are wheels whose copying into that folder has begun. UsageError, and nothing is written, when
+    two would become one file.
     """
-    stamps, written = list(stamps), []
-    require_distinct_targets(
-        (stamp.source, (folder or stamp.source.parent) / get_edited_name(stamp.source.name, stamp.edit))
-        for stamp in stamps
-    )
-    for stamp in stamps:
-        rewritten = rewrite_wheel(stamp.source, folder or stamp.source.parent, stamp.edit, replace=replace)
-        written.append(
-            StampedWheel(
-                stamp.source, rewritten.path, stamp.label, stamp.properties, rewritten.size, stamp.notes
-            )
-        )
-    return written
+    stamps, ahead = list(stamps), begun or {}
+    require_distinct_targets((stamp.source, stamp.find_target(folder)) for stamp in stamps)
+
+    def write_stamp(stamp: VariantStamp) -> StampedWheel:
+        if (rewrite := ahead.get(stamp.source)) is not None:
+            rewritten = rewrite.stage(stamp.edit).commit(replace=replace)
+        else:
+            target = stamp.find_target(folder)
+            rewritten = rewrite_wheel(stamp.source, target.parent, stamp.edit, replace=replace)
+        return stamp.describe(rewritten.path, rewritten.size)
+
+    return run_in_parallel(write_stamp, stamps, jobs=os.cpu_count() or 1)
 
 
-def unstamp_wheel(
-    wheel: Path, folder: Path | None, *, local: str | None = None, replace: bool = False
-) -> StampedWheel:
-    """Write a variant wheel as a plain one, with local version ``local`` (None: as it is).
+def stamp_wheels(
+    wheels: Sequence[Path], request: StampRequest, folder: Path | None, *, replace: bool = False
+) -> list[StampedWheel]:
+    """Plan stamps and write them, as ``plan_stamps`` and ``write_stamps`` do; copying goes on meanwhile.
 
-    Its ``variant.json`` is left out, whatever it says. DataError when it is no variant wheel.
+    No file is there before all stamps are decided.
     """
-    facts = read_wheel_facts(wheel)
-    if not facts.is_stamped:
-        raise DataError(f"{wheel} is not a variant wheel: its name has no label")
-    drop = frozenset([VARIANT_FILE_NAME] if facts.document is not None else [])
-    rewritten = rewrite_wheel(
-        wheel,
-        folder or wheel.parent,
-        WheelEdit(label="", local=local, drop=drop, undone="stamp"),
-        replace=replace,
-    )
-    return StampedWheel(wheel, rewritten.path, "", {}, rewritten.size)
+    with ExitStack() as stack:
+        begun: dict[Path, BegunRewrite] = {}
+
+        def read_targets(wheel: Path) -> WheelTargets:
+            if len(begun) < _MOST_BEGUN:
+                begun[wheel] = stack.enter_context(begin_rewrite(wheel, folder or wheel.parent))
+            return read_wheel_targets(wheel)
+
+        stamps = plan_stamps(wheels, request, read_targets=read_targets)
+        return write_stamps(stamps, folder, replace=replace, begun=begun)
+
+
+def plan_unstamps(wheels: Sequence[Path], *, local: str | None = None) -> list[VariantStamp]:
+    """Decide how variant wheels become plain ones, with local version ``local`` (None: as it is).
+
+    Their ``variant.json`` is left out, whatever it says. DataError for one that is no variant wheel.
+    """
+    stamps = []
+    for wheel in wheels:
+        facts = read_wheel_facts(wheel)
+        if not facts.is_stamped:
+            raise DataError(f"{wheel} is not a variant wheel: its name has no label")
+        drop = frozenset([VARIANT_FILE_NAME] if facts.document is not None else [])
+        edit = WheelEdit(label="", local=local, drop=drop, undone="stamp")
+        stamps.append(VariantStamp(wheel, "", {}, VariantMetadata((), {}), edit))
+    return stamps
 
 
 def _require_stampable(wheel: WheelFacts, *, replace: bool) -> None:
@@ -450,21 +485,25 @@ def _require_stampable(wheel: WheelFacts, *, replace: bool) -> None:
         )
 
 
+def _choose_version(wheel: WheelFacts, request: StampRequest) -> list[str]:
+    """Return the ROCm version that a stamp states, [] for none."""
+    if request.null:
+        return []
+    local = wheel.name.version.local
+    return [read_rocm_version(str(wheel.path), local, wheel.requirements, request.rocm_version)]
+
+
 def _choose_properties(
-    wheel: WheelFacts, request: StampRequest, wheel_targets: WheelTargets | None
+    wheel: WheelFacts, request: StampRequest, version: Sequence[str], wheel_targets: WheelTargets
 ) -> Properties:
     version_feature = (
         (ROCM_NAMESPACE, ROCM_VERSION)
         if request.choice.rocm_property == "bundled"
         else (AMD_NAMESPACE, HOST_ROCM_VERSION)
     )
-    version = []
-    if not request.null:  # the quick question first: device code is read from the whole wheel
-        local = wheel.name.version.local
-        version = [read_rocm_version(str(wheel.path), local, wheel.requirements, request.rocm_version)]
     targets = choose_targets(
         str(wheel.path),
-        read_wheel_targets(wheel.path) if wheel_targets is None else wheel_targets,
+        wheel_targets,
         NO_TARGETS if request.null else request.targets,
         generics=request.choice.reports_generics,
         allow_claim=request.allow_claim,

@@ -1,6 +1,8 @@
 from .build_environment import ReadyEnvironment as ReadyEnvironment
 from .build_environment import digest_requirements_file as digest_requirements_file
 from .build_environment import read_required_names as read_required_names
+from .build_statement import BuildMoment as BuildMoment
+from .build_statement import write_build_statement as write_build_statement
 from .clean import DEFAULT_LEFTOVER_KINDS as DEFAULT_LEFTOVER_KINDS
 from .clean import Leftover as Leftover
 from .clean import LeftoverKind as LeftoverKind
@@ -74,6 +76,7 @@ from .report import assign_lanes as assign_lanes
 from .report import group_edges as group_edges
 from .report import read_ninja_log as read_ninja_log
 from .report import render_report as render_report
+from .request import RepairSettings as RepairSettings
 from .request import SdkRequest as SdkRequest
 from .request import WheelsRequest as WheelsRequest
 from .run import RunSummary as RunSummary
@@ -120,7 +123,7 @@ from .status import measure_tree_memory as measure_tree_memory
 from .status import read_last_log_line as read_last_log_line
 from .status import read_run_status as read_run_status
 from .status import shorten_digests as shorten_digests
-from .status import strip_controls as strip_controls
+from .step import PACKAGING_KINDS as PACKAGING_KINDS
 from .step import BuildCell as BuildCell
 from .step import KnownAfter as KnownAfter
 from .step import Plan as Plan

@@ -84,10 +84,10 @@ def read_record_lines(record: Path) -> bytes:
     return "\n".join(sorted(files)).encode("utf-8", "surrogateescape")
 
 
-def list_installed_packages(site_packages: Path) -> Mapping[str, EnvironmentPackage]:
-    """Return what is installed in a folder, by canonical name."""
+def list_installed_packages(site_packages: Path, names: str = "*") -> Mapping[str, EnvironmentPackage]:
+    """Return what is installed in a folder, by canonical name; ``names`` is a pattern for their folders."""
     packages: dict[str, EnvironmentPackage] = {}
-    for folder in sorted(site_packages.glob("*.dist-info")):
+    for folder in sorted(site_packages.glob(f"{names}.dist-info")):
         metadata = folder / "METADATA"
         if not metadata.is_file() or not (folder / "RECORD").is_file():
             continue
@@ -283,8 +283,12 @@ def _ask_environment(environment: BuildEnvironment, env: Mapping[str, str]) -> R
     return ReadyEnvironment(environment, sdk, tag, site_packages, _digest_rocm_packages(site_packages))
 
 
+# but for rocm-bootstrap, which a split torch requires: it names targets, and nothing is built with it
+_ROCM_PACKAGES = "rocm[-_][!b]*.dist-info"
+
+
 def _digest_rocm_packages(site_packages: Path) -> str:
-    return digest_records(site_packages, "rocm*.dist-info")
+    return digest_records(site_packages, _ROCM_PACKAGES)
 
 
 def _read_answers(
@@ -317,7 +321,7 @@ def _read_answers(
 
 def _list_rocm_packages(site_packages: Path) -> list[list[object]]:
     """Return the ROCm packages as they lie there: name, size and time of each RECORD."""
-    records = [(r.parent.name, r.stat()) for r in sorted(site_packages.glob("rocm*.dist-info/RECORD"))]
+    records = [(r.parent.name, r.stat()) for r in sorted(site_packages.glob(f"{_ROCM_PACKAGES}/RECORD"))]
     return [[name, state.st_size, state.st_mtime_ns] for name, state in records]
 
 

@@ -24,7 +24,9 @@ from rocm_wheels.core import WAIT_TIP, UsageError, Workspace, lock_folder, log_n
 from rocm_wheels.pipeline.run_record import PLAN_FILE, list_run_ids, read_run
 from rocm_wheels.sources import hold_checkout
 
-LeftoverKind = Literal["trees", "environments", "runs", "rejected", "fresh", "steps", "set-aside", "remains"]
+LeftoverKind = Literal[
+    "trees", "environments", "runs", "rejected", "fresh", "built", "steps", "set-aside", "remains"
+]
 
 LEFTOVER_KINDS: Mapping[LeftoverKind, str] = {
     "trees": "build trees waiting to be continued",
@@ -32,6 +34,7 @@ LEFTOVER_KINDS: Mapping[LeftoverKind, str] = {
     "runs": "records and logs of runs that have ended",
     "rejected": "wheels that failed their checks",
     "fresh": "wheels that a build left behind before they were checked",
+    "built": "wheels as they were built, which others are packaged from: without one, it is built again",
     "steps": "what each step last did: without it, it is done again",
     "set-aside": "build trees made by others that --clean set aside",
     "remains": "what a cleaning that was killed was deleting",
@@ -104,6 +107,9 @@ def find_leftovers(
             path for path in _list_entries(workspace.fresh_wheels) if not path.is_dir() or any(path.iterdir())
         ]
         leftovers += [_make_leftover("fresh", path, steps=frozenset({path.name})) for path in fresh_folders]
+    if "built" in selected_kinds:
+        built_folders = _list_entries(workspace.built_wheels)
+        leftovers += [_make_leftover("built", path, steps=frozenset({path.name})) for path in built_folders]
     if "steps" in selected_kinds:
         leftovers += [
             _make_leftover("steps", workspace.steps / f"{step}.json", name=step, steps=frozenset({step}))
@@ -115,6 +121,7 @@ def find_leftovers(
             workspace.runs,
             workspace.rejected_wheels,
             workspace.fresh_wheels,
+            workspace.built_wheels,
             workspace.steps,
         ):
             leftovers += [_make_leftover("remains", path) for path in _list_entries(parent, deleting=True)]

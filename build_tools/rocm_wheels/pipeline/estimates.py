@@ -22,9 +22,10 @@ _MAX_RUNS = 60  # the newest ones
 _MAX_SAMPLES = 5  # of them, in which a step was done; the longest counts, for the others may have gone on
 _HEAD, _TAIL = 1 << 16, 1 << 19
 _STEP_ID = re.compile(
-    r"(?:build-(?P<project>[\w-]+?)|(?P<kind>variant|[a-z-]+?)(?:(?<=variant)-[\w-]+?)?)-cp3\d+t?(?:-\S+)?"
+    r"(?:build-(?P<project>[\w-]+?)|(?P<packaging>repair|fat|split|variant)-[\w-]+?|(?P<kind>[a-z-]+?))"
+    r"-cp3\d+t?(?:-\S+)?"
 )
-_RELEVANT_EVENT = re.compile(rb'"event": ?"(?:run-begun|step-begun|output|step-ended)"')
+_RELEVANT_EVENT = re.compile(rb'"event": ?"(?:run-begun|step-begun|built|output|step-ended)"')
 _MEMORY_MARGIN = 1.25  # over the memory that a run was seen to take
 
 
@@ -144,7 +145,9 @@ def _read_past_steps(folder: Path) -> Iterator[tuple[str, PastStep]]:
                 run = event
             case "step-begun":
                 begun[step] = event
-            case "output" if event.get("targets") is not None:  # none at all, where there is no device code
+            case "built" | "output" if (
+                event.get("targets") is not None
+            ):  # none at all, where there is no device code
                 targets[step] = max(targets.get(step, 1), len(event["targets"]))
             case "step-ended" if event.get("outcome") == "done" and event.get("seconds"):
                 if name := _cost_name(step):
@@ -168,7 +171,7 @@ def _cost_name(step: str) -> str | None:
         return "configure"
     if match is None:
         return step or None  # probe-targets, check-cache
-    return match["project"] or match["kind"]
+    return match["project"] or match["packaging"] or match["kind"]
 
 
 def _read_events(path: Path) -> Iterator[Mapping[str, Any]]:

@@ -2,7 +2,7 @@
 
 A step begins when all it needs is there; then it is settled again with what is known by now, and does not
 run when that shows that nothing changed. After a failure nothing new begins (``keep_going``: only what
-needs the failed step does not); what is at work ends.
+needs the failed step does not) but the packaging of wheels that are built; what is at work ends.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from rocm_wheels.pipeline.run_step import (
     run_step_command,
 )
 from rocm_wheels.pipeline.status import ResourceUsage, StepDisplay
-from rocm_wheels.pipeline.step import Step, StepGraph
+from rocm_wheels.pipeline.step import PACKAGING_KINDS, Step, StepGraph
 
 _MAX_PARALLEL_STEPS = 8
 _THREAD_PREFIX = "step-at-work"
@@ -143,7 +143,7 @@ class LocalExecutor:
         """Deal with one step that is ready, if there is one to deal with now; say whether there was."""
         for name in pending:
             blocked = any(self._is_missing(needed) for needed in self.graph.steps[name].after)
-            if blocked or self._is_stopping():
+            if blocked or (self._is_stopping() and self.graph.steps[name].kind not in PACKAGING_KINDS):
                 outcome: StepOutcome | None = StepOutcome(self._latest_step(name), "not begun")
             else:
                 outcome = self._settle_step(name)
@@ -177,7 +177,7 @@ class LocalExecutor:
         if step.verdict not in ("skip", "left out"):
             return None
         done = self.facts.done.get(name)
-        outputs = done.stamp.outputs if done is not None and step.kind in ("build", "variant") else ()
+        outputs = done.stamp.outputs if done is not None and step.delivers else ()
         facts = done.stamp.facts if done is not None else {}
         self.record.write(
             "step-skipped",

@@ -12,7 +12,7 @@ is refused before it begins.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from rocm_wheels.core import (
 
 NO_EARLIER_RESULT = "no earlier result"
 INPUTS_CHANGED = "inputs changed:"
-_STAMP_FORMAT = 1  # raise it when steps come to need other facts of each other
+_STAMP_FORMAT = 2  # raise it when steps come to need other facts of each other
 
 
 @dataclass(frozen=True)
@@ -141,38 +141,53 @@ def refuse_foreign_wheels(workspace: Workspace, output: Path, distribution: str,
             )
 
 
-def collect_wheel(
-    workspace: Workspace, wheel: Path, output: Path, *, distribution: str, python_tag: str
-) -> Path:
-    """Copy a wheel into the output, whole or not at all, and remove those of ours that it replaces."""
-    target = output / wheel.name
+def deliver_files(
+    workspace: Workspace, files: Sequence[Path], output: Path, *, distribution: str, python_tag: str
+) -> list[Path]:
+    """Copy the files of one wheel into the output, each whole or not at all; then those of ours that they
+    replace go.
+
+    The first is the wheel; others are its device wheels, and the archive of its debug sections. The statement
+    of a wheel comes with it, after it.
+    """
+    targets = [output / file.name for file in files]
     with lock_folder(
-        workspace.steps / ".locks" / "collected", purpose=wheel.name, patience=_COLLECT_WAIT_SECONDS
+        workspace.steps / ".locks" / "collected", purpose=targets[0].name, patience=_COLLECT_WAIT_SECONDS
     ):
-        ours = _read_collected(workspace)
-        ours.add(str(target))
+        ours = _read_collected(workspace) | set(map(str, targets))
         write_json_file(
             _collected_path(workspace), sorted(ours)
         )  # before the copy: killed in between, it is still ours
-    for part in output.glob(f".{_wheel_pattern(distribution)}.*.part"):  # of a run that was killed in a copy
-        if f"-{python_tag}-" in part.name:
-            part.unlink()
-    copy_atomically(wheel, target)
+    for pattern in _list_patterns(distribution):
+        for part in output.glob(f".{pattern}.*.part"):  # of a run that was killed in a copy
+            if f"-{python_tag}-" in part.name:
+                part.unlink()
+    from rocm_wheels.wheels import copy_statement, remove_statement  # planning reads no wheels
+
+    for file, target in zip(files, targets, strict=True):
+        copy_atomically(file, target)
+        if file.suffix == ".whl":
+            copy_statement(file, target)
     for old in list_wheels(output, distribution, python_tag):
-        if old != target and str(old) in ours:
+        if old not in targets and str(old) in ours:
             old.unlink()
-            log_note(f"{old.name} is replaced by {target.name}")
-    return target
+            remove_statement(old)
+            log_note(f"{old.name} is replaced by {targets[0].name}")
+    return targets
 
 
 def list_wheels(output: Path, distribution: str, python_tag: str) -> list[Path]:
-    """Return the wheels of a distribution for one interpreter, sorted."""
-    wheels = sorted(output.glob(_wheel_pattern(distribution)))
-    return [wheel for wheel in wheels if f"-{python_tag}-" in wheel.name]
+    """Return what lies there of a distribution for one interpreter, sorted: wheels and what goes with them.
+
+    Those are its device wheels (``amd_torch_device_gfx942-…``) and archives of debug sections.
+    """
+    files = sorted(file for pattern in _list_patterns(distribution) for file in output.glob(pattern))
+    return [file for file in files if f"-{python_tag}-" in file.name]
 
 
-def _wheel_pattern(distribution: str) -> str:
-    return f"{distribution.replace('-', '_')}-*.whl"
+def _list_patterns(distribution: str) -> tuple[str, ...]:
+    name = distribution.replace("-", "_")
+    return f"{name}-*.whl", f"amd_{name}_device_*.whl", f"{name}-*.debug.zip"
 
 
 def _read_collected(workspace: Workspace) -> set[str]:

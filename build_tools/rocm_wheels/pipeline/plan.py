@@ -206,6 +206,7 @@ def check_request(request: WheelsRequest, env: Mapping[str, str]) -> CheckedRequ
     """Refuse what cannot be right, and compare the trees with the lock where there is one."""
     projects = select_projects(request)
     _check_folders(request, projects)
+    _check_packaging(request)
     refuse_stray_wheels(request, projects)
     env = clean_environment(request, env)
     locked = None
@@ -214,7 +215,11 @@ def check_request(request: WheelsRequest, env: Mapping[str, str]) -> CheckedRequ
     project_names = {project.name for project in projects}
     request = replace(request, chosen={name: name in project_names for name in request.sources})
     _ = request.target_sets
-    if not request.install_rocm and (unused := _list_unused_options(request.sdk)):
+    if (
+        not request.install_rocm
+        and request.packaging != "fat"
+        and (unused := _list_unused_options(request.sdk))
+    ):
         log_note(f"{', '.join(unused)}: of no effect on ROCm packages, which are taken as installed")
     return CheckedRequest(request, tuple(projects), env, locked)
 
@@ -287,6 +292,16 @@ def _check_folders(request: WheelsRequest, projects: Sequence[Project]) -> None:
     make_version_suffix("0", request.version_suffix)
 
 
+def _check_packaging(request: WheelsRequest) -> None:
+    """Raise UsageError where a way to package wheels lacks what it needs."""
+    links = request.sdk.find_links
+    if request.packaging == "fat" and ("://" in links if links else not request.sdk.index_url):
+        raise UsageError(
+            "--packaging fat takes ROCm's wheels from a folder or an index, and none is given",
+            tip="name what its ROCm is installed from: --find-links DIR or --rocm-index URL",
+        )
+
+
 def _list_unused_options(request: SdkRequest) -> list[str]:
     """Name the options given that say where ROCm packages would come from."""
     option_values = {
@@ -297,7 +312,7 @@ def _list_unused_options(request: SdkRequest) -> list[str]:
     return [option for option, value in option_values.items() if value]
 
 
-PLAN_FORMAT = 1
+PLAN_FORMAT = 2
 _STEP_ID = re.compile(r"\w[\w.-]*")
 _ADDRESS_OPTIONS = {"index_url": "--rocm-index", "find_links": "--find-links"}
 _REQUEST_ADAPTER = TypeAdapter(WheelsRequest)
@@ -365,6 +380,7 @@ def make_step_json(step: Step) -> dict[str, Any]:
         "project": step.project,
         "after": list(step.after),
         "behind": list(step.behind),
+        "delivers": step.delivers,
         "verdict": step.verdict,
         "why": step.why,
         "fingerprint": step.fingerprint,
@@ -413,7 +429,7 @@ def restore_addresses(file: PlanFile, step: str, addresses: Mapping[str, str | N
             address
             and HIDDEN in address
             and not addresses.get(name)
-            and file.plan.find_step(step).kind == "install-rocm"
+            and file.plan.find_step(step).kind in ("install-rocm", "fat")
         ):
             raise UsageError(
                 f"the plan has {option} {address}: its password is not in the plan",
@@ -445,6 +461,7 @@ def _parse_step(raw: Mapping[str, Any]) -> Step:
         project=raw["project"],
         after=tuple(raw["after"]),
         behind=tuple(raw["behind"]),
+        delivers=bool(raw["delivers"]),
         inputs=inputs,
         command=raw["command"],
         environment=raw["environment"],

@@ -280,6 +280,7 @@ def make_subject(planned: PlannedRun) -> PreflightSubject:
     facts, request = planned.facts, planned.facts.request
     steps = [step for step in planned.plan if step.may_run]
     builds = [(step, load_project(str(step.project))) for step in steps if step.kind == "build"]
+    delivering = [(step, load_project(str(step.project))) for step in steps if step.delivers]
     projects = list({project.name: project for _, project in builds}.values())
     tags = dict.fromkeys(step.cell.tag for step, _ in builds if step.cell.tag in facts.pythons)
     pythons = run_in_parallel(
@@ -327,7 +328,7 @@ def make_subject(planned: PlannedRun) -> PreflightSubject:
         sources=request.sources,
         wheels=[
             (project, step.cell.tag, folder)
-            for step, project in builds
+            for step, project in delivering
             for folder in planned.graph.output_folders(step, request.output)
         ],
         sdk=ready.sdk_tree if ready is not None else None,

@@ -51,7 +51,16 @@ if TYPE_CHECKING:
 _PROVIDED_FORMAT = "2"  # raise it when the same wheel would be described otherwise
 _MAX_SHOWN_FAULTS = 8
 # of the checks of finished wheels, those that decide whether others can be built against one
-_CHECKS_OF_DAMAGED = ("archive", "file-name", "platform", "python")  # also of a damaged one
+# also of a damaged one
+_CHECKS_OF_DAMAGED = (
+    "archive",
+    "wheel-tags",
+    "purelib",
+    "record-digests",
+    "file-name",
+    "platform",
+    "python",
+)
 _DECIDING_CHECKS = (
     *_CHECKS_OF_DAMAGED,
     "requires-python",
@@ -224,10 +233,12 @@ def _find_faults(subject: AuditedWheel) -> tuple[str, ...]:
     """Return what the deciding checks find."""
     from rocm_wheels.audit import CHECKS, SkippedCheck
 
-    project, faults = subject.expected.project, []
+    project, faults = subject.project, []
     names = _CHECKS_OF_DAMAGED if subject.scan.breaking_faults else _DECIDING_CHECKS
     for check in CHECKS:
-        if check.name not in names or (check.name == "rocm-requirement" and not project.checks.requires_rocm):
+        if check.run_check is None or check.name not in names:
+            continue
+        if check.name == "rocm-requirement" and not project.checks.requires_rocm:
             continue
         outcome = check.run_check(subject)
         findings = () if isinstance(outcome, SkippedCheck) else find_errors(outcome)

@@ -20,15 +20,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rocm_wheels.core import DataError, format_count, format_duration, format_size
+from rocm_wheels.core import DataError, format_count, format_duration, format_size, make_page_templates
 from rocm_wheels.pipeline.run_record import Event, RecordedRun, RecordedStep, parse_event_time
-from rocm_wheels.pipeline.status import shorten_digests, strip_controls
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
+from rocm_wheels.pipeline.status import shorten_digests
 
 _LOG_HEAD = re.compile(r"# ninja log v(\d+)")
 _LOG_VERSIONS = range(5, 8)
@@ -574,6 +570,7 @@ def describe_wheels(run: RecordedRun) -> dict[str, Any] | None:
                 "name": _read_output_name(output),
                 "sha256": output.get("sha256") or "?",
                 "is_older": step.state == "skipped",
+                "note": output.get("note") or "",
                 "size": format_size(output.get("size"), unknown=""),
                 "version": output.get("version") or step.begun.get("version") or "",
                 "targets": "not read" if targets is None else ", ".join(_sort_targets(targets)) or "none",
@@ -655,7 +652,7 @@ def render_report(run: RecordedRun) -> str:
         {"name": name, "title": title, "data": data} for name, title, data in _list_sections(run) if data
     ]
     return (
-        _make_environment()
+        make_page_templates(_TEMPLATES)
         .get_template("report.html")
         .render(
             run=run,
@@ -667,33 +664,6 @@ def render_report(run: RecordedRun) -> str:
             sections=sections,
         )
     )
-
-
-def _make_environment() -> Environment:
-    """Return what fills templates: every value is escaped, with nothing in it that controls or reorders."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
-
-    def finish_value(value: object) -> object:
-        if value is None:
-            return ""
-        if isinstance(value, float):
-            return f"{value:.2f}".rstrip("0").rstrip(".")
-        if isinstance(value, Markup):
-            return Markup(strip_controls(value))  # escaped before
-        return value if isinstance(value, int) else strip_controls(str(value))
-
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=finish_value,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["counted"] = format_count
-    return environment
 
 
 def _list_sections(run: RecordedRun) -> Iterator[tuple[str, str, Any]]:

@@ -12,6 +12,7 @@ from rocm_wheels.core import UsageError
 from rocm_wheels.models import (
     TARGETS_OPTION,
     TARGETS_VARIABLE,
+    PackagingMode,
     Platform,
     Project,
     get_option_name,
@@ -20,8 +21,6 @@ from rocm_wheels.models import (
     sort_projects,
 )
 from rocm_wheels.sdk import EnvironmentSpec
-
-PackagingMode = Literal["per-family", "variant"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,21 @@ class TargetSet:
 
     name: str
     targets: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class RepairSettings:
+    """How built wheels are repaired. ``enabled``: False keeps them as they were built.
+
+    ``excludes``: libraries that users have, on the word of who asks; ``library_dirs``: absolute folders of
+    libraries that may be grafted.
+    """
+
+    enabled: bool = True
+    strip: bool = False
+    clear_exec_stack: bool = False
+    library_dirs: tuple[Path, ...] = ()
+    excludes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,6 +94,10 @@ class WheelsRequest:
     verify: bool = True
     lock: Path | None = None
     packaging: PackagingMode = "per-family"
+    repair: RepairSettings = RepairSettings()
+    split_group: Literal["target", "family"] = (
+        "target"  # what a device wheel is for, where packaging is split
+    )
 
     @property
     def interpreters(self) -> tuple[Path, ...]:
@@ -102,6 +120,11 @@ class WheelsRequest:
         if not self.per_target:
             is_chosen = self.targets is not None or target_text
             return (TargetSet("", parse_targets(target_text, input_name=input_name) if is_chosen else None),)
+        if self.packaging == "multi-arch":
+            raise UsageError(
+                "--packaging multi-arch is one set of wheels for all targets, --per-target one for each",
+                tip="leave --per-target out, or build --packaging per-family",
+            )
         words = [word for word in target_text.replace(";", ",").replace(" ", ",").split(",") if word]
         if not words:
             raise UsageError(
@@ -109,7 +132,7 @@ class WheelsRequest:
                 tip=f"name targets or families: {TARGETS_OPTION} gfx942,gfx110X-all",
             )
         if twice := sorted({word for word in words if words.count(word) > 1}):
-            raise UsageError(f"{TARGETS_OPTION} names {', '.join(twice)} twice")
+            raise UsageError(f"{TARGETS_OPTION} names {', '.join(twice)} twice", tip="name it once")
         return tuple(
             TargetSet(_make_folder_name(word), parse_targets(word, input_name=input_name)) for word in words
         )

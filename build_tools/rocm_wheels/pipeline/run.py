@@ -40,36 +40,58 @@ from rocm_wheels.pipeline.run_record import RunRecord, create_run_record
 from rocm_wheels.pipeline.run_step import record_run_begin
 from rocm_wheels.pipeline.source_checks import hipify_stale_sources
 from rocm_wheels.pipeline.status import StepDisplay, SummaryRow
-from rocm_wheels.pipeline.step import Plan, Step
+from rocm_wheels.pipeline.step import PACKAGING_KINDS, Plan, Step
 
 _OUTCOME_WORDS = {"not begun": "not built", "timeout": "stopped"}
 
 
 def make_rows(plan: Plan, facts: Facts, outcomes: Mapping[str, StepOutcome]) -> tuple[SummaryRow, ...]:
     """Return a row for each wheel of a plan, in its order, with its variant and the targets it lacks."""
-    builds = [step for step in plan if step.kind == "build"]
+    chains: dict[str, list[Step]] = {}  # by the build: it, and the steps that package its wheel
+    for step in plan:
+        if step.kind == "build":
+            chains[step.id] = [step]
+        elif step.kind in PACKAGING_KINDS:
+            next(chain for chain in chains.values() if chain[-1].id == step.after[0]).append(step)
     rows = []
-    for step in builds:
-        row = _make_row(step, facts, outcomes[step.id])
-        variant = outcomes.get(f"variant-{step.project}-{step.cell.suffix}")
-        if variant is not None and variant.state in ("done", "skipped"):
-            label = facts.done[variant.step.id].stamp.facts["label"]
-            row = replace(row, note=", ".join(filter(None, (row.note, f"variant {label}"))))
-        rows.append(_add_dropped_targets(row, step, facts))
+    for chain in chains.values():
+        row = _make_chain_row(chain, facts, outcomes)
+        rows.append(_add_dropped_targets(row, chain[0], facts))
     return tuple(rows)
 
 
-def _make_row(step: Step, facts: Facts, outcome: StepOutcome) -> SummaryRow:
+def _make_chain_row(chain: Sequence[Step], facts: Facts, outcomes: Mapping[str, StepOutcome]) -> SummaryRow:
+    """Return the row of a wheel: as its build ended, else the first step after it that was not done."""
+    build, *packaging = [outcomes[step.id] for step in chain]
+    seconds = sum(outcome.seconds for outcome in (build, *packaging)) or None
+    if build.state not in ("done", "skipped"):
+        return _make_row(chain[0], chain[0], facts, build)
+    for outcome in packaging:
+        if outcome.state not in ("done", "skipped"):
+            row = replace(_make_row(chain[0], outcome.step, facts, outcome), seconds=seconds)
+            return replace(row, outcome="not packaged") if outcome.state == "not begun" else row
+    delivering = next(step for step in chain if step.delivers)
+    row = replace(_make_row(chain[0], delivering, facts, build), seconds=seconds)
+    if build.state == "skipped" and any(o.state == "done" and not o.reused for o in packaging):
+        row = replace(row, outcome="packaged")
+    if chain[-1].kind == "variant":
+        label = facts.done[chain[-1].id].stamp.facts["label"]
+        row = replace(row, note="; ".join(filter(None, (row.note, f"variant {label}"))))
+    return row
+
+
+def _make_row(build: Step, step: Step, facts: Facts, outcome: StepOutcome) -> SummaryRow:
+    """Return the row of a build, with the wheel that ``step`` delivered if all was done."""
     name, seconds = str(step.project), outcome.seconds or None
     common = SummaryRow(
-        name, outcome.state, python=step.cell.tag, target_set=step.cell.target_set, seconds=seconds
+        name, outcome.state, python=build.cell.tag, target_set=build.cell.target_set, seconds=seconds
     )
     if outcome.state not in ("done", "skipped"):
         outcome_word = _OUTCOME_WORDS.get(outcome.state, outcome.state)
         return replace(
             common,
             outcome=outcome_word,
-            note="" if outcome_word in ("not built", "left out") else _describe_remaining_wheel(step, facts),
+            note="" if outcome_word in ("not built", "left out") else _describe_remaining_wheel(build, facts),
         )
     stamp = facts.done[step.id].stamp
     output = stamp.outputs[0]
@@ -83,6 +105,7 @@ def _make_row(step: Step, facts: Facts, outcome: StepOutcome) -> SummaryRow:
         size=output.size,
         sha256=output.sha256,
         checked="verified" if verified else "NOT VERIFIED (--no-verify)",
+        note=str(stamp.facts.get("note") or ""),
         lock=facts.locked.digest if facts.locked else "",
     )
 
@@ -110,11 +133,11 @@ def _add_dropped_targets(row: SummaryRow, step: Step, facts: Facts) -> SummaryRo
 def _describe_remaining_wheel(step: Step, facts: Facts) -> str:
     """Say whose wheel the output has when a step failed: a cache that hit too seldom fails a finished one."""
     folder, before = facts.request.output / step.cell.target_set, facts.done.get(step.id)
-    if not list_wheels(folder, load_project(str(step.project)).distribution, step.cell.tag):
-        return ""
     now = read_stamp(facts.workspace.steps, step.id)
     if now is not None and (before is None or now != before.stamp):
-        return "its wheel is finished"
+        return "its wheel is finished; the next run packages it"
+    if not list_wheels(folder, load_project(str(step.project)).distribution, step.cell.tag):
+        return ""
     return "an earlier wheel is still in the output"
 
 

@@ -102,6 +102,14 @@ EVENT_FIELDS: Mapping[str, dict[str, Any]] = {
     },
     "probe": {"step": str, "targets": {_ANY_KEY: str}, "dropped": [str]},
     "ninja": {"step": str, "log": str, "began": SECONDS},
+    "built": {
+        "step": str,
+        **_FILE_SHAPE,
+        "project": str,
+        "version": str,
+        "targets": [str],
+        "content": str,
+    },
     "output": {
         "step": str,
         **_FILE_SHAPE,
@@ -110,6 +118,7 @@ EVENT_FIELDS: Mapping[str, dict[str, Any]] = {
         "targets": [str],
         "libraries": {_ANY_KEY: [str]},
         "content": str,
+        "note": str,
     },
     "step-ended": {
         "step": str,

@@ -25,6 +25,7 @@ from rocm_wheels.core import (
     log_note,
     paint_text,
     show_live_lines,
+    strip_controls,
 )
 from rocm_wheels.pipeline.run_record import Event, Moment, RecordedRun, RecordedStep, parse_event_time
 
@@ -323,19 +324,7 @@ def _seconds_since(run: RecordedRun, event: Event, now: Moment) -> float:
     return max(passed, 0.0)
 
 
-# colours and cursor moves (ECMA-48), titles of windows, then whatever else controls
-_ESCAPE_SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-_DIRECTION_MARKS = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # the direction of writing
-_CONTROLS = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_DIRECTION_MARKS}\ud800-\udfff]")
 _LONG_DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{12,}\b")
-
-
-def strip_controls(text: str) -> str:
-    """Return text without escape sequences; other controls and halves of characters become ``\ufffd``.
-
-    Line ends and tabs stay; marks that turn the direction of writing count as controls.
-    """
-    return _CONTROLS.sub("\ufffd", _ESCAPE_SEQUENCES.sub("", text))
 
 
 def join_lines(text: str) -> str:

@@ -21,15 +21,25 @@ from pathlib import Path
 from typing import Literal
 
 from rocm_wheels.core import UsageError, suggest_name
-from rocm_wheels.models import Project
+from rocm_wheels.models import PackagingMode, Project, load_project
 from rocm_wheels.pipeline.estimates import Estimate
 from rocm_wheels.pipeline.facts import Facts
 from rocm_wheels.pipeline.request import TargetSet
 
 StepKind = Literal[
-    "install-rocm", "install-tools", "probe-targets", "check-cache", "configure", "build", "variant"
+    "install-rocm",
+    "install-tools",
+    "probe-targets",
+    "check-cache",
+    "configure",
+    "build",
+    "repair",
+    "fat",
+    "split",
+    "variant",
 ]
 StepVerdict = Literal["run", "skip", "known later", "left out"]
+PACKAGING_KINDS: frozenset[StepKind] = frozenset({"repair", "fat", "split", "variant"})
 # kinds of which one that was done for more inputs serves for fewer: what is installed for others stays
 KINDS_SERVING_FEWER: frozenset[StepKind] = frozenset({"install-tools"})
 
@@ -65,6 +75,7 @@ class Step:
     """One step. ``after``: steps that must have succeeded; ``behind``: steps that must only have ended,
     because they work in the same tree or environment.
 
+    ``delivers``: its files go to the output folder; of other steps they stay in the work directory.
     ``brought``: it runs only to bring the wheel that is there to where it is wanted. ``command`` is what
     the step itself starts, ready for a shell; ``environment`` are the variables that it changes (``None``:
     removed). ``why`` says why it runs, or why that is not known yet.
@@ -82,6 +93,7 @@ class Step:
     verdict: StepVerdict = "known later"
     why: str = ""
     brought: bool = False
+    delivers: bool = False
     estimate: Estimate | None = None
 
     @property
@@ -162,9 +174,17 @@ class StepGraph:
     sets: Mapping[str, TargetSet]
 
     def output_folders(self, step: Step, output: Path) -> tuple[Path, ...]:
-        """Return the folders that a step's wheel goes to: one for each target set that it belongs to."""
+        """Return the folders that people find a step's wheel in: one for each target set that it is of."""
         names = [step.cell.target_set] if step.cell.target_set in self.sets else list(self.sets)
         return tuple(output / name for name in names)
+
+    def find_last_packaging_step(self, build: Step) -> Step:
+        """Return the last step of those that package a built wheel."""
+        last = build
+        for step in self.steps.values():
+            if step.after == (last.id,) and step.kind in PACKAGING_KINDS:
+                last = step
+        return last
 
 
 def build_step_id(project: str, cell: BuildCell) -> str:
@@ -218,11 +238,39 @@ def make_step_graph(facts: Facts) -> StepGraph:
             for project in facts.projects:
                 for step in builds.make_build_steps(project, BuildCell(tag, name), (*before[tag], *shared)):
                     add(step)
-    if request.packaging == "variant":
-        for step in [step for step in steps.values() if step.kind == "build"]:
-            name = f"variant-{step.project}-{step.cell.suffix}"
-            add(Step(name, "variant", step.cell, step.project, after=(step.id,)))
+                    for packaging_step in _make_packaging_steps(step, request.packaging):
+                        add(packaging_step)  # before the next build, which may take hours, or fail
     return StepGraph(steps, sets)
+
+
+def list_packaging_kinds(project: Project, packaging: PackagingMode) -> tuple[StepKind, ...]:
+    """Return what becomes of a built wheel, in order: every one is repaired, then packaged as asked.
+
+    A torch alone can carry ROCm; what is built against it finds it loaded.
+    """
+    if packaging == "fat" and project.checks.rocm_init is not None:
+        return ("repair", "fat")
+    if packaging == "split" and project.has_device_code:
+        return ("repair", "split")
+    if packaging == "variant":
+        return ("repair", "variant")
+    return ("repair",)
+
+
+def _make_packaging_steps(build: Step, packaging: PackagingMode) -> list[Step]:
+    """Return the steps that package a wheel, each after the one before.
+
+    The last delivers what people install. A variant has its plain wheel beside it, for installers that do not
+    know variants, so both are delivered.
+    """
+    kinds = list_packaging_kinds(load_project(str(build.project)), packaging)
+    steps, needed = [], build.id
+    for kind in kinds:
+        delivers = kind == kinds[-1] or kinds[-1] == "variant"
+        name = f"{kind}-{build.project}-{build.cell.suffix}"
+        steps.append(Step(name, kind, build.cell, build.project, after=(needed,), delivers=delivers))
+        needed = name
+    return steps
 
 
 def _projects_built_once(facts: Facts) -> frozenset[str]:

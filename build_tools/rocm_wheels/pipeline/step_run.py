@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rocm_wheels.core import FinishedProcess, format_command, is_log_on_github, log_note, redact_environment
+from rocm_wheels.core import (
+    FinishedProcess,
+    format_command,
+    is_log_on_github,
+    log_note,
+    move_file,
+    redact_environment,
+)
 from rocm_wheels.pipeline.build_environment import ReadyEnvironment
 from rocm_wheels.pipeline.facts import Facts
 from rocm_wheels.pipeline.outputs import OutputFile, StepStamp, write_stamp
@@ -57,6 +64,28 @@ class StepRun:
         """Take a line of a program's output: on GitHub, where log files are lost, people read it at once."""
         if is_log_on_github():
             log_note(line)
+
+    def keep_files(self, files: Sequence[Path]) -> list[Path]:
+        """Move wheels, with their statements, and what goes with them to where they stay for later steps."""
+        from rocm_wheels.wheels import copy_statement, remove_statement
+
+        folder = self.facts.workspace.built_wheels / self.step.id
+        folder.mkdir(parents=True, exist_ok=True)
+        older = set(folder.iterdir())
+        kept = []
+        for file in files:
+            kept.append(move_file(file, folder / file.name))
+            if file.suffix == ".whl":
+                copy_statement(file, kept[-1])
+                remove_statement(file)
+        for old in older - {path for file in kept for path in folder.glob(f"{file.name}*")}:
+            old.unlink()
+        return kept
+
+    def append_log(self, title: str, lines: Iterable[str]) -> None:
+        """Write lines into the step's log, below a title."""
+        with self.log.open("a", encoding="utf-8") as file:
+            file.write("\n".join(["", f"# {title}", *lines, ""]))
 
     def record_event(self, event: str, **fields: object) -> None:
         """Put an event of this step into the record."""

@@ -55,11 +55,13 @@ from rocm_wheels.release.set_list import SetRow, list_sets, make_set_row
 from rocm_wheels.release.wheel_set import (
     TORCH_PROJECT,
     SetDocument,
+    find_host_project,
     find_set,
     find_set_platform,
     list_families,
     list_set_targets,
     list_wheel_pythons,
+    make_device_extras,
     parse_torch_line,
     read_set,
 )
@@ -408,12 +410,11 @@ def provide_index(line: SetLine, request: ProbeRequest, document: SetDocument, f
 def _list_needed_files(line: SetLine, request: ProbeRequest, document: SetDocument) -> list[str]:
     """Return pages, and the wheels that this Python and these GPUs could take, with their METADATA."""
     paths = [listed.path for listed in line.store.listing(line.paths.set_index(document.id))]
-    device_suffixes = tuple(f"-device-{target}" for target in request.targets)
     for file in document.files:
         pythons = list_wheel_pythons(file.name)
-        is_part = "-device-" in file.project
+        is_part = find_host_project(file.project) is not None
         if (pythons and request.python_version not in pythons) or (
-            is_part and not file.project.endswith(device_suffixes)
+            is_part and not {*file.targets} & {*request.targets}
         ):
             continue
         path = line.paths.wheel_file(file.sha256, file.name)
@@ -520,12 +521,7 @@ class SetProber:
         versions = {file.project: file.version for file in document.files}
         requirements = []
         for project in self.request.projects:
-            devices = [
-                f"device-{target}"
-                for target in self.request.targets
-                if f"{project}-device-{target}" in versions
-            ]
-            extras = f"[{','.join(devices)}]" if devices else ""
+            extras = make_device_extras(document, project, self.request.targets)
             requirements.append(f"{project}{extras}=={versions[project]}")
         return requirements
 

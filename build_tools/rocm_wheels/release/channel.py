@@ -338,15 +338,19 @@ _DIGEST_FORM = 3  # of what is told: another one is another digest
 
 
 def drop_age_limits(policy: Policy) -> Policy:
-    """Return a policy for which evidence of any age is fresh."""
+    """Return a policy for which evidence of any age is fresh.
+
+    Statements of a released set were looked at when it was promoted; no result changes them.
+    """
 
     def of(rules: object) -> dict[str, object]:
         named_rules = ((name, getattr(rules, name)) for name in _RULES_WITH_AGE)
-        return {
+        changed: dict[str, object] = {
             name: rule.model_copy(update={"fresh": _ANY_STATUS_AGE})
             for name, rule in named_rules
             if rule is not None
         }
+        return {**changed, "provenance": None}
 
     channels = {
         name: policy_part.model_copy(

@@ -29,21 +29,24 @@ from rocm_wheels.core import (
 )
 from rocm_wheels.index import METADATA_SUFFIX
 from rocm_wheels.models import Lock, Project
-from rocm_wheels.release.final_wheel import (
-    FinalizeRequest,
+from rocm_wheels.package import (
     NewVersions,
-    decide_final_versions,
     list_version_files,
-    make_final_version,
-    map_versions,
     rewrite_requirement,
     rewrite_version_files,
+)
+from rocm_wheels.release.final_versions import (
+    FinalizeRequest,
+    decide_final_versions,
+    make_final_version,
+    map_versions,
     select_extras,
     select_files,
     select_requirements,
 )
 from rocm_wheels.release.layout import FamilyPaths
 from rocm_wheels.release.set_list import update_listing
+from rocm_wheels.release.set_statements import read_stored_origin
 from rocm_wheels.release.stage import StagedSet, StagePlan, plan_stage, stage_set
 from rocm_wheels.release.staged_wheels import find_recipe, list_lock_projects
 from rocm_wheels.release.wheel_set import SetDocument, SetFile, SetLock
@@ -54,13 +57,17 @@ from rocm_wheels.wheels import (
     WheelDiff,
     WheelEdit,
     WheelMetadata,
+    WheelOrigin,
     compare_wheels,
     get_edited_name,
     parse_metadata,
     read_dist_info_files,
+    read_origin,
     revise_sbom,
     rewrite_wheel,
     split_wheel_name,
+    write_statement,
+    write_step_statement,
 )
 
 _READ_JOBS = 8
@@ -244,11 +251,15 @@ def _read_metadata(store: Store, paths: FamilyPaths, file: SetFile) -> WheelMeta
 
 @dataclass(frozen=True)
 class WrittenWheel:
-    """A wheel of the new set: the file, and the members outside its dist-info that are other than before."""
+    """A wheel of the new set: the file, and the members outside its dist-info that are other than before.
+
+    ``origin`` is it with its statement, which there is where the old wheel had one.
+    """
 
     change: WheelChange
     path: Path
     members: tuple[str, ...] = ()
+    origin: WheelOrigin | None = None
 
 
 def write_final_wheels(store: Store, paths: FamilyPaths, plan: FinalPlan, folder: Path) -> list[WrittenWheel]:
@@ -260,7 +271,7 @@ def write_final_wheels(store: Store, paths: FamilyPaths, plan: FinalPlan, folder
     (folder / "new").mkdir(parents=True, exist_ok=True)
     _require_room(store, plan, folder)
     try:
-        return [_write_wheel(store, paths, change, folder) for change in plan.changes]
+        return [_write_wheel(store, paths, plan.document.id, change, folder) for change in plan.changes]
     except OSError as failure:
         message = f"cannot write to {folder}: {failure.strerror or failure}"
         raise ReleaseError(
@@ -273,10 +284,16 @@ def list_changed_members(source: Path, change: WheelChange) -> dict[str, bytes]:
     return {} if change.stays else _rewrite_members(source, change)
 
 
-def _write_wheel(store: Store, paths: FamilyPaths, change: WheelChange, folder: Path) -> WrittenWheel:
+def _write_wheel(
+    store: Store, paths: FamilyPaths, set_id: str, change: WheelChange, folder: Path
+) -> WrittenWheel:
     source = _fetch_old_wheel(store, paths, change, folder)
+    try:
+        origin = read_stored_origin(store, paths, set_id, change.file)
+    except DataError as fault:
+        raise ReleaseError(str(fault), tip=_PUT_BACK_TIP) from fault
     if change.stays:
-        return WrittenWheel(change, source)
+        return WrittenWheel(change, source, origin=origin)
     members = _rewrite_members(source, change)
     target = folder / "new" / change.name
     if not target.exists() or _find_unintended(source, target, change, members):
@@ -293,7 +310,9 @@ def _write_wheel(store: Store, paths: FamilyPaths, change: WheelChange, folder: 
         log_note(f"wrote {target.name}")
     if faults := _find_unintended(source, target, change, members):
         raise ReleaseError(f"{target} differs from {source.name} in what was not meant: {'; '.join(faults)}")
-    return WrittenWheel(change, target, tuple(members))
+    sha256 = hash_file(target)
+    write_step_statement([origin], target, sha256, _STEP)
+    return WrittenWheel(change, target, tuple(members), read_origin(target, sha256=sha256))
 
 
 def _fetch_old_wheel(store: Store, paths: FamilyPaths, change: WheelChange, folder: Path) -> Path:
@@ -441,14 +460,16 @@ def finalize_set(
         update_listing(store, paths)
         if output is not None:
             for written_wheel in written:
-                _copy_wheel(written_wheel.path, output / written_wheel.change.name)
+                _copy_wheel(written_wheel, output / written_wheel.change.name)
     shutil.rmtree(folder)  # not while its lock is open: Windows removes no open file
     return FinalizedSet(written, staged_plan, staged)
 
 
-def _copy_wheel(wheel: Path, target: Path) -> None:
+def _copy_wheel(wheel: WrittenWheel, target: Path) -> None:
     try:
-        copy_atomically(wheel, target)
+        copy_atomically(wheel.path, target)
+        if wheel.origin is not None:
+            write_statement(target, wheel.origin.statement, wheel.origin.signature)
     except OSError as failure:
         tip = f"the set is staged; name another --output-dir, then {RUN_AGAIN_TIP}"
         raise ReleaseError(f"cannot write {target}: {failure.strerror or failure}", tip=tip) from failure
@@ -456,6 +477,7 @@ def _copy_wheel(wheel: Path, target: Path) -> None:
 
 def plan_final_stage(paths: FamilyPaths, plan: FinalPlan, written: tuple[WrittenWheel, ...]) -> StagePlan:
     """Return the new set as it will be staged: all of it is read and checked as any other."""
+    origins = {wheel.path.name: wheel.origin for wheel in written if wheel.origin is not None}
     return plan_stage(
         [written_wheel.path for written_wheel in written],
         plan.locks,
@@ -465,4 +487,5 @@ def plan_final_stage(paths: FamilyPaths, plan: FinalPlan, written: tuple[Written
         origin=plan.document.id,
         renamed=plan.renamed,
         targets=plan.targets,
+        origins=origins,
     )

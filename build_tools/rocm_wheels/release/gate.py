@@ -25,12 +25,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 
 from rocm_wheels.core import Store, UsageError, format_count, format_duration, suggest_name
 from rocm_wheels.models import strip_features
 from rocm_wheels.release.evidence.evidence import CLOCK_SKEW, Evidence, EvidenceKind, summarize_evidence
 from rocm_wheels.release.evidence.store import StoredEvidence, read_all_evidence, warn_of_wrong_clocks
-from rocm_wheels.release.layout import StoreLayout
+from rocm_wheels.release.layout import FamilyPaths, StoreLayout
 from rocm_wheels.release.policy import (
     INTEGRITY_RULES,
     LONGEST_WAIVER,
@@ -44,11 +45,13 @@ from rocm_wheels.release.policy import (
     Waiver,
     load_policy,
 )
+from rocm_wheels.release.set_statements import StoredStatement, judge_provenance, read_set_statements
 from rocm_wheels.release.wheel_set import (
     InstalledWheels,
     SetCell,
     SetDocument,
     compute_needs_digest,
+    find_host_project,
     find_set_platform,
     list_families_of_target,
     list_installed_wheels,
@@ -525,9 +528,17 @@ _FILE_CHECK_COMMANDS = {
 
 
 def judge_set(
-    policy: Policy, channel: str, document: SetDocument, evidence: Sequence[StoredEvidence], now: datetime
+    policy: Policy,
+    channel: str,
+    document: SetDocument,
+    evidence: Sequence[StoredEvidence],
+    now: datetime,
+    *,
+    statements: Mapping[str, StoredStatement] = MappingProxyType({}),
 ) -> Verdict:
     """Return what a channel's rules come to for a set. ``now`` is a moment with its time zone.
+
+    ``statements`` say how wheels were made, by the sha256 of the wheel.
 
     Pure and total. More failures, or fewer passes, never make a better verdict; waivers that have ended
     never count.
@@ -542,6 +553,9 @@ def judge_set(
     results = [_judge_hashes(case), *_judge_lost_evidence(case), _judge_files(case, "verify", rules.verify)]
     if rules.complete is not None:
         results.append(_judge_completeness(case))
+    if rules.provenance is not None:
+        judged = judge_provenance(document, rules.provenance, statements)
+        results.append(case.apply_waivers(judged) if judged.outcome == "fail" else judged)
     if rules.resolver is not None:
         results.append(_judge_files(case, "resolver", rules.resolver))
     if rules.smoke is not None:
@@ -618,13 +632,13 @@ def _judge_completeness(case: GateCase) -> RuleResult:
 
 
 def _has_wheel_for_cell(cell: SetCell, document: SetDocument) -> bool:
-    """Tell whether a wheel fills a cell; its device code may be in parts of it (``torch-device-gfx942``)."""
+    """Tell whether a wheel fills a cell; its device code may be in parts of it."""
     files = [item for item in document.files if document.fits_cell(item, cell)]
     usable = [
         item for item in files if not (pythons := list_wheel_pythons(item.name)) or cell.python in pythons
     ]
     wheels = [file for file in usable if file.project == cell.project]
-    parts = [file for file in usable if file.project.startswith(f"{cell.project}-device-")]
+    parts = [file for file in usable if find_host_project(file.project) == cell.project]
     targets = {strip_features(item) for file in (*wheels, *parts) for item in file.targets}
     return bool(wheels) and (not cell.target or strip_features(cell.target) in targets)
 
@@ -672,7 +686,11 @@ def judge_staged_set(
     require_channel(policy, channel)
     evidence = read_all_evidence(store, layout, document, signers=policy.signers, env=env)
     warn_of_wrong_clocks(evidence, now)
-    return judge_set(policy, channel, document, evidence, now), evidence
+    statements: Mapping[str, StoredStatement] = {}
+    if policy.rules_for(channel, document.family).provenance is not None:
+        paths = FamilyPaths(layout, document.family)
+        statements = read_set_statements(store, paths, document, policy.signers, env)
+    return judge_set(policy, channel, document, evidence, now, statements=statements), evidence
 
 
 def require_channel(policy: Policy, channel: str) -> None:

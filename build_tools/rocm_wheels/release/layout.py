@@ -17,11 +17,13 @@ from pydantic_core import PydanticCustomError
 
 from rocm_wheels.core import Record, load_record
 from rocm_wheels.models import get_data_folder
+from rocm_wheels.wheels import STATEMENT_SIGNATURE_SUFFIX, STATEMENT_SUFFIX
 
 LOCK_FILE = "sources.lock.json"
 SET_FILE = "set.json"
 Area = Literal["staging", "release"]
 _SUMMARY_FILE = "sets.json"
+_STATEMENTS = "provenance"
 _NAMES_IN_FAMILY = ("sets", "files", "evidence", "pages", "channels", "views", "support", "public")
 _PATH_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
 
@@ -94,6 +96,14 @@ class FamilyPaths:
         """The lock of a set."""
         return f"{self.set_folder(set_id)}/{LOCK_FILE}"
 
+    def set_statement(self, set_id: str, file_name: str) -> str:
+        """The statement of a wheel of a set: other sets may have the same wheel with another one."""
+        return f"{self.set_folder(set_id)}/{_STATEMENTS}/{file_name}{STATEMENT_SUFFIX}"
+
+    def set_statement_signature(self, set_id: str, file_name: str) -> str:
+        """The signature of the statement of a wheel."""
+        return f"{self.set_folder(set_id)}/{_STATEMENTS}/{file_name}{STATEMENT_SIGNATURE_SUFFIX}"
+
     def set_index(self, set_id: str) -> str:
         """The index of a set, which never changes."""
         return f"{self.set_folder(set_id)}/{self.layout.pages}"
@@ -101,6 +111,14 @@ class FamilyPaths:
     def wheel_file(self, sha256: str, name: str) -> str:
         """The bytes of a wheel, for all sets that hold it."""
         return f"{self.family_folder}/{self.layout.files}/{sha256[:2]}/{sha256}/{name}"
+
+    def offered_statement(self, sha256: str, name: str) -> str:
+        """A statement beside a wheel, for installers: that of the first set that has the wheel."""
+        return self.wheel_file(sha256, name) + STATEMENT_SUFFIX
+
+    def offered_statement_signature(self, sha256: str, name: str) -> str:
+        """The signature of that statement."""
+        return self.wheel_file(sha256, name) + STATEMENT_SIGNATURE_SUFFIX
 
     @property
     def name_claims(self) -> str:

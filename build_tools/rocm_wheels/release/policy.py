@@ -17,7 +17,14 @@ from typing import Annotated, Literal, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from rocm_wheels.core import DataError, Record, load_record, make_record_error, suggest_name
+from rocm_wheels.core import (
+    DataError,
+    Record,
+    is_public_key,
+    load_record,
+    make_record_error,
+    suggest_name,
+)
 from rocm_wheels.models import (
     MULTI_ARCH,
     CiRunner,
@@ -31,11 +38,10 @@ from rocm_wheels.models import (
     load_ci_table,
 )
 from rocm_wheels.release.evidence.evidence import PrintableName
-from rocm_wheels.release.evidence.store import is_public_key
 
 ChannelName = Literal["nightly", "prerelease", "stable"]
 CHANNEL_NAMES: tuple[ChannelName, ...] = get_args(ChannelName)
-RuleName = Literal["hashes", "evidence", "verify", "complete", "resolver", "smoke", "tests"]
+RuleName = Literal["hashes", "evidence", "verify", "complete", "provenance", "resolver", "smoke", "tests"]
 RULE_NAMES: tuple[RuleName, ...] = get_args(RuleName)
 INTEGRITY_RULES = ("hashes", "evidence", "verify")  # what is not whole is not released, whoever says so
 _GPU_RULES = ("smoke", "tests")
@@ -100,6 +106,15 @@ class CompleteRule(Record):
     """``complete``: every planned wheel is there. Nothing to say of it."""
 
 
+class ProvenanceRule(Record):
+    """``provenance``: every wheel has a statement that says how it was made, and is about that wheel.
+
+    ``signed_by``: one of these ``signers`` of the policy has signed it; none: whoever wrote it.
+    """
+
+    signed_by: tuple[PrintableName, ...] = ()
+
+
 class FreshRule(Record):
     """A rule about the files. ``fresh``: how old its evidence may be."""
 
@@ -126,6 +141,7 @@ class ChannelRules(Record):
 
     verify: FreshRule
     complete: CompleteRule | None = None
+    provenance: ProvenanceRule | None = None
     resolver: FreshRule | None = None
     smoke: GpuRule | None = None
     tests: GpuRule | None = None
@@ -136,6 +152,7 @@ class ChangedRules(Record):
 
     verify: FreshRule | None = None
     complete: CompleteRule | None = None
+    provenance: ProvenanceRule | None = None
     resolver: FreshRule | None = None
     smoke: GpuRule | None = None
     tests: GpuRule | None = None
@@ -216,6 +233,11 @@ class Policy(Record):
             if channel.signed == "required" and not self.signers:
                 message = f"{name} needs signed evidence, and `signers` names nobody"
                 raise make_record_error(message, "channels", name, "signed")
+        for rules, rules_location in self._list_rules():
+            for signer in rules.provenance.signed_by if rules.provenance is not None else ():
+                if signer not in self.signers:
+                    message = f"there is no signer {signer}{suggest_name(signer, self.signers)}"
+                    raise make_record_error(message, *rules_location, "provenance", "signed_by")
         for channel_name, location in self._list_named_channels():
             if channel_name not in self.channels:
                 raise make_record_error(f"{channel_name} is no channel of this policy", *location)
@@ -230,6 +252,14 @@ class Policy(Record):
                     f"{other} and {name} have one key: who signs is one person", "signers", name
                 )
         return self
+
+    def _list_rules(self) -> Iterator[tuple[ChannelRules | ChangedRules, tuple[str, ...]]]:
+        """Yield all rules, and where each of them stands."""
+        for name, channel in self.channels.items():
+            yield channel.rules, ("channels", name, "rules")
+        for family, family_policy in self.families.items():
+            for name, changed in family_policy.channels.items():
+                yield changed, ("families", family, "channels", name)
 
     def _list_named_channels(self) -> Iterator[tuple[str, tuple[str | int, ...]]]:
         """Yield the channels that families and waivers are of, and where each is named."""

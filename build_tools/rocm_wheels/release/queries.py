@@ -46,8 +46,10 @@ from rocm_wheels.release.wheel_set import (
     PLATFORM_ORDER,
     SetDocument,
     SetRank,
+    find_host_project,
     list_families,
     list_set_targets,
+    make_device_extras,
     rank_set,
     read_set,
 )
@@ -319,8 +321,8 @@ def make_install_command(
     versions = {file.project: file.version for file in document.files}
     pins = []
     for project in sorted(versions):
-        if "-device-" not in project:
-            kernels = f"[device-{gfx}]" if f"{project}-device-{gfx}" in versions else ""
+        if find_host_project(project) is None:
+            kernels = make_device_extras(document, project, [gfx])
             pins.append(f"{project}{kernels}=={versions[project]}")
     if document.layout == "variants":  # uv does not ask what GPU there is
         rocm = [word for address in other_indexes[:1] for word in ("--rocm-index", address)]

@@ -32,6 +32,7 @@ from rocm_wheels.release.wheel_set import (
     SetDocument,
     SetFile,
     SetRank,
+    find_host_project,
     find_set_platform,
     parse_torch_line,
     rank_set,
@@ -281,6 +282,7 @@ def refuse_overlaps(document: SetDocument, other_documents: Sequence[SetDocument
             files_by_version.setdefault((slot.project, slot.version), []).append((slot, file.sha256))
     slots = {slot for listed in files_by_version.values() for slot, _ in listed}
     for other in other_documents:
+        _refuse_mixed_rocm(document, other)
         changed = {file.project for file in other.files if _replaces_file(files_by_version, file)}
         same_slots = {slot for file in other.files for slot in list_installer_slots(file)} == slots
         if changed and not (same_slots and len(changed) == 1):
@@ -289,6 +291,31 @@ def refuse_overlaps(document: SetDocument, other_documents: Sequence[SetDocument
                 "other bytes: installers would join wheels of both",
                 tip=f"demote {other.id} first, or give the new wheels a version of their own",
             )
+
+
+def find_mixed_rocm_files(
+    files: Iterable[SetFile], other_files: Sequence[SetFile]
+) -> tuple[SetFile, SetFile] | None:
+    """Return a wheel that carries its ROCm and one that requires ROCm's packages in its place."""
+    for file in files:
+        for other in other_files:
+            same = (file.project, file.version) == (other.project, other.version)
+            if same and file.carries_rocm and not other.carries_rocm:
+                slots = list_installer_slots(other)
+                if any(slot.overlaps(taken) for slot in list_installer_slots(file) for taken in slots):
+                    return file, other
+    return None
+
+
+def _refuse_mixed_rocm(document: SetDocument, other: SetDocument) -> None:
+    pair = find_mixed_rocm_files(document.files, other.files)
+    pair = pair or find_mixed_rocm_files(other.files, document.files)
+    if pair:
+        raise ReleaseError(
+            f"{pair[0].name} carries its ROCm, and {pair[1].name} requires ROCm's packages: with {other.id}"
+            " shown as well as the new set, installers would take either",
+            tip=f"demote {other.id} first, or show fat and thin wheels on channels of their own",
+        )
 
 
 def list_installer_slots(file: SetFile) -> Collection[InstallerSlot]:
@@ -391,7 +418,7 @@ def _list_code_targets(document: SetDocument) -> Mapping[str, set[str]]:
     """Return the targets of each project; parts that hold kernels (``torch-device-gfx942``) are of it."""
     targets_by_project: dict[str, set[str]] = {}
     for file in document.files:
-        project = file.project.partition("-device-")[0]
+        project = find_host_project(file.project) or file.project
         targets_by_project.setdefault(project, set()).update(
             strip_features(target) for target in file.targets
         )

@@ -43,6 +43,7 @@ from rocm_wheels.release.layout import SET_FILE, FamilyPaths, StoreLayout
 from rocm_wheels.release.pages import make_set_pages, read_released_sets
 from rocm_wheels.release.set_conflicts import RequirementsByFile, read_requirements, sort_by_dependencies
 from rocm_wheels.release.wheel_set import SetDocument, SetFile, find_set_platform, list_families, parse_set
+from rocm_wheels.wheels import STATEMENT_SIGNATURE_SUFFIX, STATEMENT_SUFFIX
 
 _READ_JOBS = 16
 
@@ -271,6 +272,11 @@ def _copy_wheel(store: Store, staging: FamilyPaths, release: FamilyPaths, file: 
     source, target = staging.wheel_file(file.sha256, file.name), release.wheel_file(file.sha256, file.name)
     new = int(_copy_file(store, source, target, file.sha256, size=file.size))
     new += _copy_file(store, source + METADATA_SUFFIX, target + METADATA_SUFFIX, file.metadata_sha256)
+    for suffix in (STATEMENT_SUFFIX, STATEMENT_SIGNATURE_SUFFIX) if file.statement else ():
+        if store.head(source + suffix) is not None and store.head(target + suffix) is None:
+            with contextlib.suppress(AlreadyInStoreError):
+                store.copy(source + suffix, target + suffix)
+                new += 1
     path = release.name_claim(file.name)
     name_content = create_or_read(store, path, f"{file.sha256}\n".encode())
     if name_content is None:
@@ -303,16 +309,21 @@ def _write_set_pages(store: Store, release: FamilyPaths, document: SetDocument) 
 def _list_copies(
     store: Store, staging: FamilyPaths, release: FamilyPaths, document: SetDocument
 ) -> list[_FileCopy]:
-    """Return the locks, what else lies beside them, and the evidence. Raises ReleaseError for gaps."""
+    """Return the locks, the statements, what else lies there, and the evidence. ReleaseError for gaps."""
     folder, index = staging.set_folder(document.id), staging.set_index(document.id)
-    locks = {f"{folder}/{item.path}": item.digest for item in document.sources}
+    bound = {f"{folder}/{item.path}": item.digest for item in document.sources}
+    bound |= {
+        staging.set_statement(document.id, file.name): file.statement
+        for file in document.files
+        if file.statement
+    }
     staged_paths = [item.path for item in store.listing(folder)]
     pages = {"", *(f"{project}/" for project in document.projects)}
     needed = {f"{index}/{page}{name}" for page in pages for name in (HTML_PAGE, JSON_PAGE)}
-    if lost := sorted((needed | set(locks)) - set(staged_paths)):
+    if lost := sorted((needed | set(bound)) - set(staged_paths)):
         raise ReleaseError(f"{document.id} has lost files in staging: {', '.join(lost)}", tip=_LOST_FILES_TIP)
     copies = [
-        (path, release.set_folder(document.id) + path[len(folder) :], locks.get(path, ""))
+        (path, release.set_folder(document.id) + path[len(folder) :], bound.get(path, ""))
         for path in staged_paths
         if path[len(folder) + 1 :] not in _STAGING_FILES and not path.startswith(f"{index}/")
     ]

@@ -9,7 +9,7 @@ Then it is written:
    bytes
 2. the bytes of the wheels, each at the place that its sha256 says; what is there is not sent again
 3. the lock and the pages, which nobody has a link to yet
-4. the names: from here on each belongs to its bytes
+4. the names: from here on each belongs to its bytes; the statements beside the wheels
 5. a look at all of it in the store
 6. ``set.json``: the set is there
 
@@ -55,10 +55,11 @@ from rocm_wheels.models import (
     parse_targets,
     strip_features,
 )
+from rocm_wheels.package import ROCM_PROJECT_NAMES
 from rocm_wheels.release.layout import FamilyPaths
 from rocm_wheels.release.pages import make_set_pages
+from rocm_wheels.release.set_conflicts import find_mixed_rocm_files
 from rocm_wheels.release.staged_wheels import (
-    ROCM_PROJECT_NAMES,
     SetSources,
     StagedWheel,
     accepts_python,
@@ -73,10 +74,12 @@ from rocm_wheels.release.wheel_set import (
     SetCell,
     SetDocument,
     SetLayout,
+    find_host_project,
     make_planned_cells,
     make_set_id,
     parse_set,
 )
+from rocm_wheels.wheels import WheelOrigin
 
 
 @dataclass(frozen=True)
@@ -238,11 +241,30 @@ def _find_faults(wheel: StagedWheel, subject: StageSubject) -> Iterator[str]:
         yield f"nothing in the lock builds {wheel.file.project}"
         return
     yield from _check_targets(wheel, subject)
+    yield from _check_parts(wheel, subject)
     yield from find_lock_faults(wheel, subject.sources.lock_of(wheel))
     machine = _make_marker_environment(wheel, subject)
     for requirement in wheel.requires:
         if requirement.marker is None or requirement.marker.evaluate(machine):
             yield from _check_requirement(requirement, wheel, subject)
+
+
+def _check_parts(wheel: StagedWheel, subject: StageSubject) -> Iterator[str]:
+    """Tell which device wheels of a host wheel are missing, and which thin wheel lies beside a fat one.
+
+    All device wheels are visible with their host or none is: an extra that leads nowhere cannot be installed.
+    """
+    required = {requirement.name: requirement.specifier for requirement in wheel.requires}
+    for name, specifier in required.items() if wheel.elsewhere else ():
+        if find_host_project(canonicalize_name(name)) == wheel.file.project and not any(
+            part.file.project == canonicalize_name(name)
+            and specifier.contains(part.file.version, prereleases=True)
+            and part.tags & wheel.tags
+            for part in subject.wheels
+        ):
+            yield f"its device wheel {name} {specifier} is not in the set"
+    if pair := find_mixed_rocm_files([wheel.file], [other.file for other in subject.wheels]):
+        yield f"it carries its ROCm, and {pair[1].name} requires ROCm's packages: installers take either"
 
 
 def _check_targets(wheel: StagedWheel, subject: StageSubject) -> Iterator[str]:
@@ -355,6 +377,11 @@ class StagePlan:
         """The path of the set's index."""
         return f"{self.paths.set_index(self.document.id)}/"
 
+    def list_unlocked(self) -> list[str]:
+        """Return the wheels without a lock inside; that of a device wheel is its host's."""
+        unlocked = [wheel.file for wheel in self.wheels if wheel.lock is None]
+        return [file.name for file in unlocked if find_host_project(file.project) is None]
+
     def list_files(self) -> Mapping[str, bytes | Path]:
         """Return the immutable files by their paths: wheels, with their METADATA beside (PEP 658)."""
         files: dict[str, bytes | Path] = {}
@@ -365,11 +392,22 @@ class StagePlan:
         return files
 
     def make_pages(self, when: str) -> Mapping[str, bytes]:
-        """Return the locks and the pages of the set, which belong to it alone."""
+        """Return the locks, the statements and the pages of the set, which belong to it alone."""
         folder = self.paths.set_index(self.document.id)
         pages = make_set_pages(folder, self.paths, ((file, when) for file in self.document.files))
         set_folder = self.paths.set_folder(self.document.id)
-        return {**{f"{set_folder}/{name}": text for name, text in self.locks.items()}, **pages}
+        locks = {f"{set_folder}/{name}": text for name, text in self.locks.items()}
+        return {**locks, **self._list_statements(), **pages}
+
+    def _list_statements(self) -> dict[str, bytes]:
+        files = {}
+        for wheel in self.wheels:
+            if wheel.origin is not None:
+                files[self.paths.set_statement(self.document.id, wheel.file.name)] = wheel.origin.statement
+            if wheel.origin is not None and wheel.origin.signature is not None:
+                path = self.paths.set_statement_signature(self.document.id, wheel.file.name)
+                files[path] = wheel.origin.signature
+        return files
 
     def finish_document(self, when: str) -> SetDocument:
         """Return the document as it will be."""
@@ -386,15 +424,17 @@ def plan_stage(
     origin: str | None = None,
     renamed: Mapping[str, str] = MappingProxyType({}),
     targets: tuple[str, ...] = (),
+    origins: Mapping[str, WheelOrigin] = MappingProxyType({}),
 ) -> StagePlan:
     """Read and check the wheels and say what is to be staged. Raises ReleaseError with all that is wrong.
 
     ``locks`` are one, or those that variants were built from. ``renamed`` maps a ROCm in them to what it is
     called since (``7.1.0rc1`` to ``7.1.0``), for wheels that were rewritten from those of ``origin``.
-    ``targets`` are those of a set that is meant for fewer than its locks.
+    ``targets`` are those of a set that is meant for fewer than its locks. ``origins`` are wheels, by their
+    file names, with statements that do not lie beside them.
     """
     check_family(paths.family, layout)
-    staged_wheels = sorted(read_staged_wheels(wheels), key=lambda wheel: wheel.file.name)
+    staged_wheels = sorted(read_staged_wheels(wheels, origins), key=lambda wheel: wheel.file.name)
     set_version = find_set_version(staged_wheels, version)
     sources, staged_wheels = find_sources(locks, staged_wheels, layout, renamed)
     check_set(StageSubject(staged_wheels, sources, paths.family, layout))
@@ -477,6 +517,7 @@ def stage_set(store: Store, plan: StagePlan, *, now: str) -> StagedSet:
     for item in plan.make_pages(begun_at).items():
         put_file(store, *item)
     _claim_names(store, plan)
+    _offer_statements(store, plan)
     _verify_files(store, plan, {**plan.list_files(), **plan.make_pages(begun_at)})
     document = plan.finish_document(begun_at)
     new = _publish_document(store, path, document)
@@ -498,6 +539,7 @@ def _put_back(store: Store, plan: StagePlan, document: SetDocument) -> StagedSet
     for item in lost_pages:
         put_file(store, *item)
     _claim_names(store, plan)
+    _offer_statements(store, plan)
     _verify_files(store, plan, dict([*missing.files, *lost_pages]))
     return StagedSet(document, len(missing.files), missing.already_there, missing.size, False)
 
@@ -608,6 +650,19 @@ def _claim_names(store: Store, plan: StagePlan) -> None:
         present = create_or_read(store, path, f"{wheel.file.sha256}\n".encode())
         if present is not None and present.decode().strip() != wheel.file.sha256:
             raise _make_taken_error([wheel.file.name], plan)
+
+
+def _offer_statements(store: Store, plan: StagePlan) -> None:
+    """Have statements lie beside the wheels, where installers look; of a wheel of several sets the first."""
+    for wheel in plan.wheels:
+        file, origin = wheel.file, wheel.origin
+        if origin is None:
+            continue
+        path = plan.paths.offered_statement(file.sha256, file.name)
+        present = create_or_read(store, path, origin.statement)
+        if origin.signature is not None and present in {None, origin.statement}:
+            path = plan.paths.offered_statement_signature(file.sha256, file.name)
+            create_or_read(store, path, origin.signature)
 
 
 def _verify_files(store: Store, plan: StagePlan, files: Mapping[str, bytes | Path]) -> None:

@@ -13,26 +13,51 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 
 from packaging.requirements import Requirement
 from packaging.tags import Tag
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from rocm_wheels.core import DataError, ReleaseError, UsageError, explain_error, run_in_parallel
+from rocm_wheels.core import (
+    DataError,
+    ReleaseError,
+    UsageError,
+    explain_error,
+    format_finding,
+    run_in_parallel,
+)
 from rocm_wheels.models import Lock, Project, load_project, parse_targets, sort_projects, strip_features
+from rocm_wheels.package import ROCM_PROJECT_NAMES, verify_provenance
 from rocm_wheels.release.layout import LOCK_FILE
-from rocm_wheels.release.wheel_set import SetFile, SetLayout, SetLock, join_lock_digests
+from rocm_wheels.release.wheel_set import (
+    SetFile,
+    SetLayout,
+    SetLock,
+    find_host_project,
+    join_lock_digests,
+)
 from rocm_wheels.sources import digest_lock, format_lock, parse_lock
-from rocm_wheels.wheels import WheelScan, list_code_targets, scan_wheel
+from rocm_wheels.wheels import (
+    WheelOrigin,
+    WheelScan,
+    has_statement,
+    list_code_targets,
+    read_origin,
+    scan_wheel,
+)
 
-ROCM_PROJECT_NAMES = re.compile(r"rocm|(rocm|amd|hip)-.+")  # what ROCm's own index has, by its names there
 _VARIANT_FILE = "variant.json"
+_CARRIED_ROCM = re.compile(r"[^/]+/_rocm/")
 
 
 @dataclass(frozen=True)
 class StagedWheel:
-    """A wheel of this machine, as it will be in a set; ``lock`` is the text of the one inside, if any."""
+    """A wheel of this machine, as it will be in a set; ``lock`` is the text of the one inside, if any.
+
+    ``origin`` is the wheel with the statement that says how it was made, if it has one.
+    """
 
     path: Path
     file: SetFile
@@ -41,6 +66,7 @@ class StagedWheel:
     tags: frozenset[Tag]
     lock: str | None
     elsewhere: bool  # device code of its libraries is in archives of other wheels
+    origin: WheelOrigin | None = None
 
     def restrict_to_targets(self, targets: Collection[str]) -> StagedWheel:
         """Return it as the set of a family has it: what code it has for others is no matter of this set."""
@@ -48,8 +74,13 @@ class StagedWheel:
         return replace(self, file=self.file.model_copy(update={"targets": family_targets}))
 
 
-def read_staged_wheels(paths: Sequence[Path]) -> list[StagedWheel]:
-    """Read wheels, several at a time. Raises ReleaseError that lists everything that is wrong with them."""
+def read_staged_wheels(
+    paths: Sequence[Path], origins: Mapping[str, WheelOrigin] = MappingProxyType({})
+) -> list[StagedWheel]:
+    """Read wheels, several at a time, with the statements beside them or, by file name, in ``origins``.
+
+    Raises ReleaseError that lists everything that is wrong with them.
+    """
     names: dict[str, Path] = {}
     for path in paths:
         if (other := names.setdefault(path.name, path)) != path:
@@ -59,7 +90,30 @@ def read_staged_wheels(paths: Sequence[Path]) -> list[StagedWheel]:
         raise ReleaseError(
             "\n".join(faults), tip="`rocm-wheels wheel verify` and `wheel retag` show and repair wheels"
         )
-    return [_make_staged_wheel(scan) for scan in scans]
+    wheels = [_make_staged_wheel(scan) for scan in scans]
+    known_origins = [origins.get(wheel.file.name) or _read_checked_origin(wheel) for wheel in wheels]
+    return [
+        wheel if origin is None else _add_origin(wheel, origin)
+        for wheel, origin in zip(wheels, known_origins, strict=True)
+    ]
+
+
+def _add_origin(wheel: StagedWheel, origin: WheelOrigin) -> StagedWheel:
+    digest = hashlib.sha256(origin.statement).hexdigest()
+    return replace(wheel, origin=origin, file=wheel.file.model_copy(update={"statement": digest}))
+
+
+def _read_checked_origin(wheel: StagedWheel) -> WheelOrigin | None:
+    """Return a wheel with its statement. Raises ReleaseError for one that is not about this wheel."""
+    if not has_statement(wheel.path):
+        return None
+    report = verify_provenance(wheel.path, sha256=wheel.file.sha256)
+    if not report.passed:
+        raise ReleaseError(
+            "\n".join(format_finding(finding) for finding in report.findings),
+            tip="a wheel may have no statement, and none that is wrong: see `rocm-wheels provenance verify`",
+        )
+    return read_origin(wheel.path, sha256=wheel.file.sha256)
 
 
 def _scan_for_set(path: Path) -> WheelScan:
@@ -84,6 +138,7 @@ def _make_staged_wheel(scan: WheelScan) -> StagedWheel:
         targets=tuple(sorted({strip_features(target) for target in targets})),
         label=name.label or "",
         variant=variant,
+        carries_rocm=any(_CARRIED_ROCM.match(member.name) for member in scan.members),
     )
     requires = tuple(Requirement(requirement) for requirement in metadata.requires_dist)
     lock = None if lock_content is None else lock_content.decode("utf-8", "replace")
@@ -201,10 +256,10 @@ def find_wheel_recipe(wheel: StagedWheel, projects: Sequence[Project]) -> Projec
 
 
 def find_recipe(name: str, projects: Sequence[Project]) -> Project | None:
-    """Return the recipe of a name, or of what that is a part of (``torch-device-gfx942``)."""
+    """Return the recipe of a name, or of what that is a part of (``amd-torch-device-gfx942``)."""
     for project in projects:
         distribution = canonicalize_name(project.distribution)
-        if name == distribution or name.startswith(f"{distribution}-device-"):
+        if name == distribution or find_host_project(name) == distribution:
             return project
     return None
 

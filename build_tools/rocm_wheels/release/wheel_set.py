@@ -64,10 +64,11 @@ class SetFile(_GrownRecord):
 
     Of a wheel that serves every family, the set of one has the targets of that one. ``requires_python`` and
     ``label`` are "" when there is none; ``variant`` is its ``variant.json``, where it is a variant. ``lock``
-    is the digest of its lock, where the set has several.
+    is the digest of its lock, where the set has several; ``statement`` that of the statement that says how it
+    was made, where it has one. ``carries_rocm``: it needs no package of ROCm.
     """
 
-    _later = frozenset({"lock"})
+    _later = frozenset({"lock", "statement", "carries_rocm"})
     name: str
     project: str
     version: str
@@ -79,6 +80,8 @@ class SetFile(_GrownRecord):
     label: str = ""
     variant: str = ""
     lock: str = ""
+    statement: Sha256Digest | Literal[""] = ""
+    carries_rocm: bool = False
 
     @property
     def for_any_rocm(self) -> bool:
@@ -341,14 +344,17 @@ class InstalledWheels:
 
 
 def compute_needs_digest(document: SetDocument) -> str:
-    """Return the sha256 of what a document says of tests that are needed, and its id says nothing of.
+    """Return the sha256 of what a document says that must be tested or shown, and its id says nothing of.
 
-    Who changes the targets of a wheel, so that nobody asks for tests of them, changes this.
+    Who changes the targets of a wheel, so that nobody asks for tests of them, changes this; so does who names
+    another statement.
     """
     files = sorted([f.name, f.sha256, f.label, *sorted(f.targets)] for f in document.files)
     cell_groups = (document.planned, document.missing)
     cells = [sorted([cell.project, cell.python, cell.target] for cell in cells) for cells in cell_groups]
-    text = json.dumps([document.id, document.family, document.layout, files, *cells])
+    statements = sorted([file.name, file.statement] for file in document.files if file.statement)
+    late_parts = [statements] if statements else []  # came later: sets without any have the digest of before
+    text = json.dumps([document.id, document.family, document.layout, files, *cells, *late_parts])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -423,9 +429,29 @@ def _find_wheels_for_gpu(document: SetDocument, gfx: str) -> list[SetFile]:
     ]
 
 
+_DEVICE_PROJECT = re.compile(r"(?:amd-)?(?P<host>.+)-device-gfx[\w-]+")
+
+
+def find_host_project(project: str) -> str | None:
+    """Return whose device code a wheel holds (``amd-torch-device-gfx942``: ``torch``); or None."""
+    match = _DEVICE_PROJECT.fullmatch(project)
+    return match["host"] if match else None
+
+
+def make_device_extras(document: SetDocument, project: str, targets: Iterable[str]) -> str:
+    """Return the extras that bring a project's kernels for targets (``[device-gfx942]``); "": it has none."""
+    held = {
+        strip_features(target)
+        for file in document.files
+        if find_host_project(file.project) == project
+        for target in file.targets
+    }
+    extras = [f"device-{target}" for target in targets if target in held]
+    return f"[{','.join(extras)}]" if extras else ""
+
+
 def _is_part_of(file: SetFile, project: str) -> bool:
-    """Tell whether a wheel is a project's, or a part of it (``torch-device-gfx942``)."""
-    return file.project == project or file.project.startswith(f"{project}-device-")
+    return file.project == project or find_host_project(file.project) == project
 
 
 @lru_cache(4096)

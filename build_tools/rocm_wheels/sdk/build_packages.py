@@ -315,7 +315,7 @@ def _refuse_shared(devices: Mapping[str, RuntimePackage]) -> None:
             if other != target and not filecmp.cmp(path, payload.path, shallow=False):
                 raise SdkError(
                     f"the artifacts for {other} and for {target} hold different files for {relative}",
-                    tip="both are installed into one tree; package one of them with --targets",
+                    tip="both are installed into one tree; package one of them with --gfx",
                 )
 
 
@@ -596,14 +596,14 @@ def _choose_targets(artifacts: Sequence[Artifact], requested: tuple[str, ...]) -
                 f"no artifacts for {', '.join(missing)}; there are some for "
                 f"{', '.join(available) or 'no target'}"
             ),
-            tip="fetch them, or package fewer targets with --targets",
+            tip="fetch them, or package fewer targets with --gfx",
         )
     if not promised:
         raise SdkError("no artifact holds device code", tip="fetch some like blas_lib_gfx942")
     if not requested and (extra := [target for target in available if target not in promised]):
         raise SdkError(
             f"there are artifacts for {', '.join(extra)}, of which {DIST_INFO_FILE} says nothing",
-            tip="the artifacts are of different builds; or choose with --targets",
+            tip="the artifacts are of different builds; or choose with --gfx",
         )
     return promised
 
@@ -613,7 +613,7 @@ def _read_requested_targets(request: PackageRequest, platform_tag: str) -> tuple
     published = request.published.get("win32" if platform_tag.startswith("win") else "linux", ())
     if published and request.targets:
         raise UsageError(
-            "--targets and the families of this platform say two things", tip="leave one of them out"
+            "--gfx and the families of this platform say two things", tip="leave one of them out"
         )
     return request.targets or published
 

@@ -302,7 +302,7 @@ def refuse_unknown_targets(artifacts: Sequence[Artifact], prefix: Path, requeste
             more = f" and {len(files) - 1} more" if len(files) > 1 else ""
             faults.append(f"{target} ({prefix / files[0]}{more})")
     if faults:
-        leave_out = f"package others, with --targets {','.join(known_targets)}, or " if known_targets else ""
+        leave_out = f"package others, with --gfx {','.join(known_targets)}, or " if known_targets else ""
         raise SdkError(
             f"kernels of what is no target of data/gfx_families.yaml: {', '.join(faults)}",
             tip=f"{leave_out}give each an entry there",

@@ -85,7 +85,12 @@ from rocm_wheels.sources.patches import (
     require_base_applies,
 )
 from rocm_wheels.sources.pins import ONE_PROJECT_OPTIONS, OptionNames, Pin
-from rocm_wheels.sources.submodules import RepositoryCommit, SubmoduleFetch, fetch_submodules
+from rocm_wheels.sources.submodules import (
+    RepositoryCommit,
+    SubmoduleFetch,
+    fetch_submodules,
+    find_moved_submodules,
+)
 from rocm_wheels.sources.tree_writer import (
     is_switch,
     list_all_files,
@@ -98,7 +103,9 @@ from rocm_wheels.sources.tree_writer import (
     write_commit_files,
 )
 from rocm_wheels.sources.trees import (
+    CommitComparison,
     TreePart,
+    compare_commits,
     has_head_commit,
     has_whole_commit,
     list_differences,
@@ -218,6 +225,8 @@ def prepare_repository(
             depth = None
         commit_request = CommitRequest(pin.origin, source)
         commit, tree = obtain_commit(plain, commit_request, commit, depth=depth, transport=request.transport)
+    elif source == commit:  # asked for by its id, which may be that of a tag
+        commit = plain.text("rev-parse", f"{commit}^{{commit}}")
     if created and not tree:
         tree = plain.text("rev-parse", f"{commit}^{{tree}}")
     return PreparedRepository(commit, config, created, noted, tree if created else "")
@@ -237,15 +246,18 @@ def bring_to_commit(
     git = disable_filters(Git(request.directory, env), config.values)
     require_base_applies(git, commit, request.patches)
     parts, clean = _secure_own_work(git, git_dir, state, ready)
-    ours = list_our_files(parts, state)
-    refuse_blocking_files(git, commit, ours)
-    modules = _fetch_submodules(request, git, git_dir, parts, ready, whole=clean)
+    ours = list_our_files(parts, state, clean=clean)
+    change = compare_commits(git, [(parts[0].head, commit)])[0] if clean and parts[0].head else None
+    refuse_blocking_files(git, commit, ours, change.changes if change is not None else None)
+    modules = _fetch_submodules(request, parts, ready, change)
     snapshot = take_snapshot(parts, state, ours) if request.patched_with else None
     with mark_under_way(git_dir):  # killed here, git leaves locks, and no operation is noted yet
         # refused, it stays; relative submodules need it from here on
         write_configuration(git, git_dir, config, request.pin.origin, created=ready.created)
         keep_commits(parts, state, commit)
-    same_submodules = clean and is_switch(parts, modules)
+    # with these, no others come or go, and the tree of the commit is known
+    tree = change.tree if change is not None and is_switch(parts, modules) else ready.tree
+    same_submodules = change is not None and bool(tree)
     switch = same_submodules and _needs_no_writing(request, state)
     times = {} if switch else _note_times(git_dir, list_all_files(parts, project, state, clean=clean))
     new = _plan_state(request, commit)
@@ -253,7 +265,7 @@ def bring_to_commit(
     if noted_state != ready.noted:
         write_state(git_dir, noted_state)
     if switch:
-        parts, touched = switch_files(parts, commit, modules)
+        parts, touched = switch_files(parts, commit, tree, modules)
     else:
         moved = any(part.path for part in parts) or config.knows_submodules
         parts = touched = write_commit_files(
@@ -263,9 +275,10 @@ def bring_to_commit(
             ours,
             modules=modules,
             moved=modules.redirected if same_submodules else moved,
-            same_submodules=same_submodules,
-            tree=ready.tree,
+            tree=tree,
         )
+    # nothing was changed before, and the user's configuration merges nothing: all is as the commits have it
+    as_planned = same_submodules and all(part.head == modules.parts[part.path].head for part in parts[1:])
     tree, final = parts[0].tree, request.patches is None
     records: Mapping[str, HipifyRecord] = {}
     hipified = _stays_plain(request) and request.commit_hipify
@@ -284,7 +297,7 @@ def bring_to_commit(
     if not final:  # until now the tree could be put back, without the tags
         git.text("update-ref", "-d", FETCHED_REF)
     parts = update_heads(parts, new.left)
-    new = settle_state(new, touched if switch else parts)
+    new = settle_state(replace(new, operation="checkout"), parts, clean=as_planned)
     write_hipify_records(parts, records, new.identity)
     write_state(git_dir, new)
     (git_dir / OWN_FOLDER / TIMES_FILE).unlink(missing_ok=True)
@@ -310,21 +323,23 @@ def _secure_own_work(
 
 def _fetch_submodules(
     request: CheckoutRequest,
-    git: Git,
-    git_dir: Path,
     parts: Sequence[TreePart],
     ready: PreparedRepository,
-    *,
-    whole: bool,
+    change: CommitComparison | None,
 ) -> SubmoduleFetch:
-    """Fetch the commits of all submodules; ``whole``: those that are checked out are there."""
-    submodule_git = git.with_settings("protocol.file.allow=always") if request.local_origin else git
+    """Fetch the commits of all submodules; ``change``: what the commit changes in a tree without changes."""
+    if change is not None and request.submodules and ready.config.origin == request.pin.origin:
+        by_path = {part.path: part for part in parts}
+        if (moved := find_moved_submodules(by_path, change, ready.config)) is not None:
+            return moved
+    root = parts[0]
+    submodule_git = root.git.with_settings("protocol.file.allow=always") if request.local_origin else root.git
     return fetch_submodules(
-        RepositoryCommit("", submodule_git, git_dir, request.pin.origin, ready.commit),
+        RepositoryCommit("", submodule_git, root.git_dir, request.pin.origin, ready.commit),
         {part.path: part for part in parts if part.path},
         ready.config,
         enabled=request.submodules,
-        whole=whole,
+        whole=change is not None,
         depth=request.depth,
         transport=request.transport,
     )

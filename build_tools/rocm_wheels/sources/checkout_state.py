@@ -29,6 +29,7 @@ HIPIFY_TAG = "THEROCK_HIPIFY_DIFFBASE"
 HIPIFY_MESSAGE = "DO NOT SUBMIT: HIPIFY"
 OWN_FOLDER = "rocm-wheels"  # inside the git directory
 SIDE_INDEX = "index"  # inside OWN_FOLDER: the index of a tree that hipify changed without a commit
+INDEXES_FILE = "indexes.json"  # inside OWN_FOLDER: what is in the indexes of the tree (``write_index_notes``)
 TIMES_FILE = "times.json"  # inside OWN_FOLDER: times of the files before the operation under way
 FETCHED_REF = "refs/rocm-wheels/fetched"
 LEFT_REF = "refs/rocm-wheels/left"  # keeps the tree of SIDE_INDEX from garbage collection

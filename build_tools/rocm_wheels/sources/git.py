@@ -7,6 +7,7 @@ Failures that git reports in its own words get the tip that helps.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -221,7 +222,7 @@ class Git:
         inherited = strip_repository_variables(self.env)
         fixed = {
             # never a repository further up: a broken one here must not send us into somebody else's
-            "GIT_CEILING_DIRECTORIES": str(self.directory.parent.resolve()),
+            "GIT_CEILING_DIRECTORIES": _resolve_folder(str(self.directory.parent)),
             "GIT_COMMITTER_EMAIL": OUR_EMAIL,  # for reflogs: people without user.name are served too
             "GIT_COMMITTER_NAME": OUR_NAME,
             "GIT_DEFAULT_HASH": "sha1",
@@ -236,6 +237,11 @@ class Git:
     def describe(self, arguments: Sequence[str]) -> str:
         """Name a command in a message, without our configuration."""
         return f"`{format_command(['git', *arguments], cwd=self.directory)}`"
+
+
+@functools.cache
+def _resolve_folder(folder: str) -> str:
+    return os.path.realpath(folder)
 
 
 def strip_repository_variables(env: Mapping[str, str]) -> dict[str, str]:

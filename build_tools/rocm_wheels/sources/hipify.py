@@ -81,7 +81,9 @@ from rocm_wheels.sources.trees import (
     read_current_tree,
     require_commit,
     run_side_by_side,
+    stamp_index,
     update_heads,
+    write_index_notes,
 )
 
 BUILD_ENV_FILE = "build_env.json"
@@ -622,14 +624,14 @@ def hipify_checkout(
             raise
         write_build_env(git, git_dir, project, hipified=True)
         now = update_heads(parts, new.left)
-        done = settle_state(new, now)
+        done = settle_state(new, now, clean=clean)
         write_hipify_records(now, records, done.identity)
         if state is not None:
             shared = replace(done, identity="")  # of a tree in which not all is ours
-            if any(
-                list_own_changes(part, done) or list_own_commits(part, shared, done.upstream) for part in now
-            ):
-                done = shared
+            for part in now:
+                edits = [] if clean else list_own_changes(part, done)
+                if edits or list_own_commits(part, shared, done.upstream):
+                    done = shared
             write_state(git_dir, done)
     return HipifyResult(directory, new.left[""].head, changed)
 
@@ -639,9 +641,9 @@ def hipify_changes(
 ) -> tuple[str, ...]:
     """Hipify what changed in a tree since it was hipified; return the files that are other ones now.
 
-    In a tree whose hipify is committed it stays among the changes of whoever changed the sources: they commit
-    both together. Raises SourceError as ``hipify_checkout`` does, and for a tree that is not hipified any
-    more.
+    In a tree whose hipify is committed what it makes of them is not: whoever commits the sources may commit
+    it with them, or leave it; it does not count as theirs. Raises SourceError as ``hipify_checkout`` does,
+    and for a tree that is not hipified any more.
     """
     plain = Git(directory.absolute(), env)
     git_dir = find_git_directory(plain)
@@ -670,16 +672,29 @@ def check_hipify(project: Project, git: Git, whole: str = "") -> str:
     record = read_hipify_record(git) if project.hipify.script else None
     if record is None:
         return "unknown" if project.hipify.script else "current"
-    if not record.is_hipified(git.directory):
+    if not record.is_hipified(git):
         return "no"
     whole = whole or read_current_tree(git, read_state(find_git_directory(git)))[1]
     return "current" if record.is_current(git.directory, whole) else "stale"
 
 
-def settle_state(state: CheckoutState, tree: Sequence[TreePart]) -> CheckoutState:
-    """Return the state of a tree (its repositories) on which nothing is under way, with its identity now."""
+def settle_state(state: CheckoutState, tree: Sequence[TreePart], *, clean: bool = False) -> CheckoutState:
+    """Return the state of a tree (its repositories) on which nothing is under way, with its identity now.
+
+    ``clean``: nothing was changed in it before, and so all that is in it are commits; it is not looked at.
+    What is in its indexes is noted. While something is under way, they are brought up to date: git reads a
+    file again, at each look, that was written in the same moment as its index.
+    """
+    if clean and not any(repository.uncommitted for repository in state.left.values()):
+        write_index_notes(tree, tree[0].git_dir)
+        return replace(state, operation=None, identity=state.left[""].tree)
+    locks = "0" if state.operation is None else "1"
+    looked_at = [replace(part, git=part.git.with_variables(GIT_OPTIONAL_LOCKS=locks)) for part in tree]
+    unchanged = [part for part in tree if part.index == stamp_index(part.git_dir)]
     state = replace(state, operation=None)
-    return replace(state, identity=hash_whole_tree(tree, state))
+    state = replace(state, identity=hash_whole_tree(looked_at, state))
+    write_index_notes([replace(part, index=stamp_index(part.git_dir)) for part in unchanged], tree[0].git_dir)
+    return state
 
 
 def read_hipify_records(tree: Sequence[TreePart]) -> dict[str, HipifyRecord | None]:

@@ -23,6 +23,7 @@ from rocm_wheels.core import SourceError
 from rocm_wheels.sources.checkout_state import HIPIFIED_REF, HIPIFY_MESSAGE, HIPIFY_TAG
 from rocm_wheels.sources.git import Git
 from rocm_wheels.sources.trees import (
+    TreeChange,
     TreePart,
     list_differences,
     list_tree,
@@ -59,11 +60,16 @@ class HipifyRecord:
     rewritten: Mapping[str, str] = field(default_factory=dict)
     whole: str = ""
 
-    def is_hipified(self, directory: Path) -> bool:
+    def is_hipified(self, git: Git) -> bool:
         """Tell whether a working tree is a hipified one: it has any file as hipify made or left it."""
-        if generated := self.made or self.ignored:  # what git ignores stays where git goes elsewhere
-            return any((directory / path).exists() for path in generated)
-        return not self.rewritten or bool(_list_unchanged(directory, self.rewritten))
+        directory = git.directory
+        if not (generated := self.made or self.ignored):
+            return not self.rewritten or bool(_list_unchanged(directory, self.rewritten))
+        present = {path for path in generated if (directory / path).exists()}
+        if not present or len(present) == len(generated) or _read_hipify_commit(git) is None:
+            return bool(present)
+        # where git goes elsewhere, what was committed goes, and what git does not know, or ignores, stays
+        return not present.isdisjoint(git.fields("ls-files", "-z"))
 
     def is_current(self, directory: Path, whole: str) -> bool:
         """Tell whether nothing changed: the ``hash_combined_tree`` (``whole``), and what git ignores."""
@@ -123,6 +129,31 @@ def write_hipify_records(parts: Sequence[TreePart], records: Mapping[str, Hipify
             _write_record(part.git, record)
 
     run_side_by_side(write, [part for part in parts if part.path in records])
+
+
+def list_own_outputs(git: Git, changes: Iterable[TreeChange]) -> set[str]:
+    """List those of the changes to a hipified repository that hipify made, and nobody edited since.
+
+    After an edit of a source it writes the file that it makes of it anew; that of a source that is gone goes.
+    """
+    record = read_hipify_record(git)
+    if record is None:
+        return set()
+    outputs = {change.path for change in changes if record.made.get(change.path) == change.after[1]}
+    removed = {change.path for change in changes if change.letter == "D"} - record.made.keys()
+    if removed and (commit := _read_hipify_commit(git)) is not None:
+        outputs |= removed & commit.made.keys()
+    return outputs
+
+
+def list_new_outputs(part: TreePart) -> list[str]:
+    """List the files in a repository that hipify made, nobody edited, and its commit does not have."""
+    record = read_hipify_record(part.git)
+    if record is None or not record.made:
+        return []
+    committed = {entry.path for entry in list_tree(part.git, part.head)}
+    made = {path: blob for path, blob in record.made.items() if path not in committed}
+    return _list_unchanged(part.git.directory, made)
 
 
 def accept_rewritten_files(part: TreePart, record: HipifyRecord) -> HipifyRecord:

@@ -21,9 +21,11 @@ from rocm_wheels.core import SourceError, log_note, log_warning
 from rocm_wheels.sources.checkout_state import FETCHED_REF, OWN_FOLDER, CheckoutState
 from rocm_wheels.sources.commits import list_foreign_commits, remove_files, write_commit
 from rocm_wheels.sources.git import Git, find_git_directory
+from rocm_wheels.sources.hipify_record import list_own_outputs
 from rocm_wheels.sources.network import SERVED_REFS
 from rocm_wheels.sources.trees import (
     GITLINK,
+    TreeChange,
     TreeEntry,
     TreePart,
     can_list_tree,
@@ -157,14 +159,20 @@ def refuse_uncommitted(parts: Sequence[TreePart], state: CheckoutState | None) -
     return not changed and not any(part.hidden for part in parts)
 
 
-def refuse_blocking_files(git: Git, target: str, ours: Sequence[str]) -> None:
-    """Raise SourceError for files on disk that git ignores or does not know, where ``target`` has files."""
+def refuse_blocking_files(
+    git: Git, target: str, ours: Sequence[str], changes: Sequence[TreeChange] | None = None
+) -> None:
+    """Raise SourceError for files on disk that git ignores or does not know, where ``target`` has files.
+
+    ``changes``: from the index to ``target``, where they are known.
+    """
     if {entry.name for entry in os.scandir(git.directory)} <= {".git"}:
         return  # nothing is there
+    if changes is None:
+        changes = list_differences(git, "diff-index", "-R", "--cached", target)
     # what index and target both have is in nobody's way
-    other = list_differences(git, "diff-index", "--cached", target)
-    new_entries = [TreeEntry(change.path, *change.before) for change in other if change.letter == "D"]
-    known_paths = set(ours) | {change.path for change in other if change.letter != "D"}
+    new_entries = [TreeEntry(change.path, *change.after) for change in changes if change.letter == "A"]
+    known_paths = set(ours) | {change.path for change in changes if change.letter != "A"}
     folders = {str(parent) for path in known_paths for parent in PurePosixPath(path).parents}
     blocking = set()
     for entry in new_entries:
@@ -223,12 +231,17 @@ def _list_changes(part: TreePart, state: CheckoutState | None, *, links: bool) -
         stage_files(index_git)
         now = index_git.text("write-tree")
         by_tree = [
-            _name_differences(index_git, "diff-tree", "-r", tree, now, links=links) for tree in expected
+            _list_differences(index_git, "diff-tree", "-r", tree, now, links=links) for tree in expected
         ]
-    staged = [_name_differences(git, "diff-index", "--cached", tree, links=links) for tree in expected]
-    words = {} if any(not paths for paths in by_tree) else by_tree[0]
+    staged = [_list_differences(git, "diff-index", "--cached", tree, links=links) for tree in expected]
+    changes = {} if not all(by_tree) else by_tree[0]
+    words = {path: _CHANGE_WORDS.get(change.letter, "changed") for path, change in changes.items()}
     for path in set.intersection(*(set(paths) for paths in staged)):
-        words.setdefault(path, f"staged ({staged[0][path]})")
+        word = _CHANGE_WORDS.get(staged[0][path].letter, "changed")
+        words.setdefault(path, f"staged ({word})")
+    if words:
+        for path in list_own_outputs(git, changes.values()):
+            del words[path]
     return sorted(((word, path) for path, word in words.items()), key=lambda item: item[1])
 
 
@@ -265,13 +278,10 @@ def _list_changed_files(
     ]
 
 
-def _name_differences(git: Git, *command: str, links: bool) -> dict[str, str]:
-    """Return path → word for what a diff command finds; submodules' other commits only with ``links``."""
-    return {
-        change.path: _CHANGE_WORDS.get(change.letter, "changed")
-        for change in list_differences(git, *command)
-        if links or not change.of_submodule
-    }
+def _list_differences(git: Git, *command: str, links: bool) -> dict[str, TreeChange]:
+    """Return by path what a diff command finds; submodules' other commits only with ``links``."""
+    changes = list_differences(git, *command)
+    return {change.path: change for change in changes if links or not change.of_submodule}
 
 
 def _format_list(head: str, lines: Sequence[str]) -> str:

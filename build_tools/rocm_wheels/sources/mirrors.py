@@ -35,7 +35,7 @@ from rocm_wheels.sources.network import (
     make_sha256_error,
     mark_under_way,
 )
-from rocm_wheels.sources.trees import has_object, has_whole_commit
+from rocm_wheels.sources.trees import has_object, is_held_commit
 
 _LINK_ATTEMPTS = 20
 # another file system, one without links, a file of somebody else's, too many names of one file
@@ -229,7 +229,7 @@ def ensure_mirrored(
 
 def mirror_has_commit(mirror: Mirror, commit: str) -> bool:
     """Tell whether a mirror has a commit with all that it needs."""
-    return has_object(mirror.git, f"{mirror.space}/commits/{commit}") or has_whole_commit(mirror.git, commit)
+    return has_object(mirror.git, f"{mirror.space}/commits/{commit}") or is_held_commit(mirror.git, commit)
 
 
 def _is_ready(mirror: Mirror) -> bool:

@@ -257,10 +257,11 @@ class CommitReader:
         activity = f"reading {location.commit[:12]} of {origin}" + (
             f" (submodule {location.path})" if location.path else ""
         )
+        tip = "the server may not have this commit (any more): lock a branch or tag that holds it"
 
         def attempt() -> None:
             with self._transport.hold_slot():
-                asking.run_network(*arguments, activity=activity, silence=self._transport.timeout)
+                asking.run_network(*arguments, activity=activity, silence=self._transport.timeout, tip=tip)
 
         attempt_with_retries(attempt, transport=self._transport, activity=activity)
 

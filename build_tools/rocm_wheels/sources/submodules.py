@@ -17,7 +17,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import NamedTuple
@@ -27,11 +27,22 @@ from rocm_wheels.sources.checkout_state import OWN_FOLDER
 from rocm_wheels.sources.git import Git, GitConfiguration, read_configuration
 from rocm_wheels.sources.mirrors import obtain_commit
 from rocm_wheels.sources.network import NEW_FOLDER_PREFIX, CommitRequest, Transport, is_server, mark_under_way
-from rocm_wheels.sources.trees import GITLINK, TreeEntry, TreePart, has_whole_commit, list_tree
+from rocm_wheels.sources.trees import (
+    GITLINK,
+    CommitComparison,
+    TreeEntry,
+    TreePart,
+    borrow_objects,
+    compare_commits,
+    has_whole_commit,
+    list_tree,
+    run_side_by_side,
+)
 
 GITMODULES_FILE = ".gitmodules"
 _REMOTE = re.compile(r"[^/]*:")  # a scheme, or host:path as for ssh
 _HOST = re.compile(r"[a-zA-Z][\w+.-]*://[^/]*")
+_UPDATE_KEY = re.compile(rb"\bupdate\b", re.IGNORECASE)  # git-config(1), submodule.<name>.update
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f]|\A-")
 
 
@@ -181,11 +192,63 @@ class SubmoduleFetch(NamedTuple):
     """``links``: the root's submodules. ``parts``: all that git updates, by path, as they will be.
 
     ``redirected``: a repository's configuration names another URL for one than its commit does.
+    ``only_moved``: those that are not at their commit yet need `git checkout` there, and no more.
     """
 
     links: Sequence[TreeEntry] = ()
     parts: Mapping[str, TreePart] = MappingProxyType({})
     redirected: bool = False
+    only_moved: bool = False
+
+
+def find_moved_submodules(
+    parts: Mapping[str, TreePart], root_change: CommitComparison, config: GitConfiguration
+) -> SubmoduleFetch | None:
+    """Follow a tree without changes to a commit whose submodules only move to commits that are here.
+
+    ``parts``: its repositories, by path; ``root_change``: what the commit changes in the root. ``None`` where
+    anything else may have to be done: a submodule comes, goes, is not checked out, or comes from elsewhere.
+    """
+    if _ignores_case(config) or any(
+        key.startswith("submodule.") and key.endswith(".update") for key in config.values
+    ):
+        return None
+    if any(part.path_from_root(link.path) not in parts for part in parts.values() for link in part.links):
+        return None
+    new_parts, moved = dict(parts), [(parts[""], parts[""].head, root_change)]
+    while moved:
+        targets: list[tuple[TreePart, str]] = []
+        for part, commit, (tree, changes) in moved:
+            if part.links and _names_update_mode(part):
+                return None
+            links = {link.path: link for link in part.links}
+            for change in changes:
+                if change.path == GITMODULES_FILE:
+                    return None
+                if change.of_submodule:
+                    if change.before[0] != change.after[0]:
+                        return None
+                    links[change.path] = TreeEntry(change.path, *change.after)
+                    targets.append((parts[part.path_from_root(change.path)], change.after[1]))
+            new_parts[part.path] = replace(
+                part, link=commit if part.path else "", head=commit, tree=tree, links=tuple(links.values())
+            )
+        moved = []
+        if targets:
+            # each in its own repository: another one may have a commit that is missing there
+            if not all(run_side_by_side(lambda target: has_whole_commit(target[0].git, target[1]), targets)):
+                return None
+            git = borrow_objects(parts[""].git, [part for part, _ in targets])
+            comparisons = compare_commits(git, [(part.head, commit) for part, commit in targets])
+            moved = [(*target, change) for target, change in zip(targets, comparisons, strict=True)]
+    root = new_parts.pop("")
+    return SubmoduleFetch(root.links, new_parts, only_moved=True)
+
+
+def _names_update_mode(part: TreePart) -> bool:
+    """Tell whether a repository may want submodules merged, or left alone: where in doubt, it may."""
+    files = [part.git_dir / "config", part.git.directory / GITMODULES_FILE]
+    return any(_UPDATE_KEY.search(file.read_bytes()) for file in files if file.is_file())
 
 
 def fetch_submodules(

@@ -51,6 +51,7 @@ class TreeStatus:
     """A tree. ``hipify``: no, committed, uncommitted; ``interrupted``: what was, else empty.
 
     ``changed_since_hipify``: some file, which hipify may translate, is not what it was then.
+    ``hipify_lost``: it was hipified, and then git went to a commit that is not.
     ``origin``, ``ref`` and ``patches`` (digest of the set) are empty where another program made it.
     ``repositories``: the root, and the submodules in which anything differs from upstream.
     """
@@ -64,6 +65,7 @@ class TreeStatus:
     patches: str
     interrupted: str
     changed_since_hipify: bool
+    hipify_lost: bool
     repositories: tuple[RepositoryStatus, ...]
 
     @property
@@ -79,7 +81,7 @@ class TreeStatus:
             sum(repository.hipified for repository in self.repositories),
         )
         labels = ["patched"] if base or hipified else []
-        labels += ["hipified"] if self.hipify != "no" else []
+        labels += ["hipified"] if self.hipify != "no" else ["not hipified"] if self.hipify_lost else []
         labels += ["changed"] if self.changed else []
         return (*(["interrupted"] if self.interrupted else []), *(labels or ["upstream"]))
 
@@ -128,6 +130,7 @@ def read_tree_status(project: Project, directory: Path, *, env: Mapping[str, str
         state.patches if state is not None else "",
         (state.operation or "") if state is not None else "",
         hipified == "stale",
+        hipified == "no",
         tuple(statuses),
     )
 
@@ -168,7 +171,9 @@ def _read_repository_status(part: TreePart, state: CheckoutState | None, untouch
         )
         with temporary_index(git, choose_seed_index(git_dir, head, state, part.path), keep=False) as now:
             stage_files(now)
-            more, fewer = _count_changed_lines(now, tree, now.text("write-tree"))
+            numstat = _list_line_changes(now, tree, now.text("write-tree"))
+        own_paths = {path for _, path in files}
+        more, fewer = _sum_numstat([line for line in numstat if line.split("\t", 2)[2] in own_paths])
         added, removed = added + more, removed + fewer
     return RepositoryStatus(
         part.path, upstream, head, len(base), len(above), tuple(commits), tuple(files), added, removed
@@ -208,10 +213,10 @@ def _count_commit_lines(git: Git, commits: Sequence[str]) -> tuple[int, int]:
     return _sum_numstat(fields)
 
 
-def _count_changed_lines(git: Git, old: str, new: str) -> tuple[int, int]:
-    """Count the lines added and removed between two trees or commits; submodules are left out."""
-    return _sum_numstat(
-        git.fields("diff-tree", "-r", "-z", "--numstat", "--no-renames", "--ignore-submodules=all", old, new)
+def _list_line_changes(git: Git, old: str, new: str) -> list[str]:
+    """List, as ``--numstat -z`` does, lines added and removed between two trees; submodules are left out."""
+    return git.fields(
+        "diff-tree", "-r", "-z", "--numstat", "--no-renames", "--ignore-submodules=all", old, new
     )
 
 

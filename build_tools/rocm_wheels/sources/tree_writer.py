@@ -38,6 +38,7 @@ from rocm_wheels.sources.commits import (
     tag_upstream,
 )
 from rocm_wheels.sources.git import Git
+from rocm_wheels.sources.hipify_record import list_new_outputs
 from rocm_wheels.sources.submodules import SubmoduleFetch
 from rocm_wheels.sources.trees import (
     TreePart,
@@ -52,14 +53,20 @@ from rocm_wheels.sources.trees import (
     require_commit,
     run_side_by_side,
     stage_files,
+    stamp_index,
     temporary_index,
 )
 
 
-def list_our_files(parts: Sequence[TreePart], state: CheckoutState | None) -> list[str]:
-    """List the files of a tree, from the root, that we wrote and did not commit; they may be removed."""
+def list_our_files(parts: Sequence[TreePart], state: CheckoutState | None, *, clean: bool) -> list[str]:
+    """List the files of a tree, from the root, that we wrote and did not commit; they may be removed.
+
+    ``clean``: git finds no change.
+    """
     paths = list(state.generated) if state is not None else []
     for part in parts:
+        if state is not None and state.hipify == "committed" and not clean and part.head:
+            paths += map(part.path_from_root, list_new_outputs(part))
         recorded = state.left.get(part.path) if state is not None else None
         if recorded is not None and recorded.uncommitted and has_object(part.git, recorded.head):
             committed = {entry.path for entry in list_tree(part.git, recorded.head)}
@@ -79,15 +86,13 @@ def write_commit_files(
     *,
     modules: SubmoduleFetch,
     moved: bool,
-    same_submodules: bool,
     tree: str,
 ) -> list[TreePart]:
     """Make the files of a tree those of ``commit``; what is not ``ours`` or tracked stays.
 
     The commits of its submodules, ``modules`` (none: not wanted), must be there: no server is asked.
-    ``moved``: those that git knows may come from elsewhere now. ``same_submodules``: nothing was changed, and
-    the tree has the submodules of the commit and no others. ``tree``: the commit's, known where the root was
-    just made. Returns the repositories then.
+    ``moved``: those that git knows may come from elsewhere now. ``tree``: the commit's, where the tree will
+    have the submodules of the commit and no others. Returns the repositories then.
     """
     git, links = old[0].git, {link.path for link in modules.links}
     remove_files(git.directory, ours)
@@ -99,10 +104,9 @@ def write_commit_files(
     git.text("checkout", "--quiet", "--force", "--detach", commit)
     if links:
         _update_submodules(git, "--force", sync=moved)
-    if same_submodules:
-        tree = git.text("rev-parse", f"{commit}^{{tree}}")
-    if tree:
-        return _describe_written(replace(old[0], head=commit, tree=tree), modules)
+    if tree and not any(part.hidden for part in old):
+        written = {"", *modules.parts}
+        return _describe_written(replace(old[0], head=commit, tree=tree), modules, written)
     new = list_repositories(git)
     if links:
         present = {part.path for part in new}
@@ -118,9 +122,9 @@ def is_switch(parts: Sequence[TreePart], modules: SubmoduleFetch) -> bool:
 
 
 def switch_files(
-    parts: Sequence[TreePart], commit: str, modules: SubmoduleFetch
+    parts: Sequence[TreePart], commit: str, tree: str, modules: SubmoduleFetch
 ) -> tuple[list[TreePart], list[TreePart]]:
-    """Switch a tree without changes to ``commit``; git touches no file whose content stays.
+    """Switch a tree without changes to ``commit`` (and its ``tree``); git touches no file that stays.
 
     For what ``is_switch`` allows; no server is asked. Returns the repositories then, and those of them that
     were switched.
@@ -128,26 +132,33 @@ def switch_files(
     root, git = parts[0], parts[0].git
     git.text("checkout", "--quiet", "--detach", commit)
     moved = {part.path for part in parts if part.path and part.head != modules.parts[part.path].head}
-    if outermost := [link.path for link in modules.links if link.path in moved]:
+    if modules.only_moved:
+        near = git.with_settings(_NO_SERVER)
+
+        def switch_submodule(path: str) -> None:
+            inside = near.in_directory(git.directory / path)
+            inside.text("checkout", "--quiet", "--detach", modules.parts[path].head)
+
+        run_side_by_side(switch_submodule, sorted(moved))
+    elif outermost := [link.path for link in modules.links if link.path in moved]:
         _update_submodules(git, "--", *outermost, sync=modules.redirected)
-    tree = git.text("rev-parse", f"{commit}^{{tree}}")
-    new = _describe_written(replace(root, head=commit, tree=tree), modules)
+    new = _describe_written(replace(root, head=commit, tree=tree), modules, {"", *moved})
     return new, [part for part in new if not part.path or part.path in moved]
 
 
-def _describe_written(root: TreePart, modules: SubmoduleFetch) -> list[TreePart]:
-    """Return the repositories of a tree that git has just written: what is in them is known."""
-    git = root.git
-    below = [
-        replace(part, git=git.in_directory(git.directory / part.path))
-        for part in sorted(modules.parts.values(), key=lambda part: part.path.split("/"))
-    ]
-    for part in below:  # the user's configuration may leave one out, or have its commit merged
-        if not is_populated(part.git.directory) or read_detached_head(part.git_dir) != part.head:
+def _describe_written(root: TreePart, modules: SubmoduleFetch, written: Collection[str]) -> list[TreePart]:
+    """Return the repositories of a tree that git has just ``written`` (paths): what is in them is known."""
+    git, tree = root.git, [replace(root, links=tuple(modules.links))]
+    for part in sorted(modules.parts.values(), key=lambda part: part.path.split("/")):
+        # the user's configuration may leave one out, or have its commit merged
+        part_git = git.in_directory(git.directory / part.path)
+        if not is_populated(part_git.directory) or read_detached_head(part.git_dir) != part.head:
             return list_repositories(git)
-    return [replace(root, links=tuple(modules.links)), *below]
+        tree.append(replace(part, git=part_git))
+    return [replace(part, index=stamp_index(part.git_dir)) if part.path in written else part for part in tree]
 
 
+_NO_SERVER = "protocol.allow=never"
 _WRITE_JOBS = min(2 * (os.cpu_count() or 1), 16)  # as many submodules are connected at a time
 
 
@@ -158,7 +169,7 @@ def _update_submodules(git: Git, *arguments: str, sync: bool) -> None:
     """
     if sync:
         git.text("submodule", "--quiet", "sync", "--recursive")
-    near = git.with_settings("protocol.allow=never").with_variables(GIT_LITERAL_PATHSPECS="1")
+    near = git.with_settings(_NO_SERVER).with_variables(GIT_LITERAL_PATHSPECS="1")
     options = ("--init", "--recursive", "--no-fetch", f"--jobs={_WRITE_JOBS}")
     near.text("submodule", "--quiet", "update", *options, *arguments)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import filecmp
 import hashlib
+import json
 import os
 import posixpath
 import re
@@ -28,9 +29,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from rocm_wheels.core import SourceError, log_note, run_growing_work, run_in_parallel
+from rocm_wheels.core import SourceError, log_note, run_growing_work, run_in_parallel, write_atomically
 from rocm_wheels.sources.checkout_state import (
     HIPIFY_MESSAGE,
+    INDEXES_FILE,
     OWN_FOLDER,
     SIDE_INDEX,
     UPSTREAM_TAG,
@@ -132,6 +134,9 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
+IndexStamp = tuple[int, ...]  # of the file: inode, bytes, ns of its last write and of its last change
+
+
 class TreeEntry(NamedTuple):
     """A path of a tree or index: octal mode and object id."""
 
@@ -146,7 +151,8 @@ class TreePart:
 
     As they were when it was listed: ``git_dir``, its folder; ``head`` and ``tree``, the commit that is
     checked out and that commit's tree (empty before the first commit); ``hidden``, the files on the
-    disk that git was told not to look at; ``links``, the submodules in its index.
+    disk that git was told not to look at; ``links``, the submodules in its index; ``index``, what tells
+    whether that is still the same one (``stamp_index``; empty: not known).
     """
 
     path: str
@@ -157,6 +163,7 @@ class TreePart:
     tree: str
     hidden: tuple[str, ...] = ()
     links: tuple[TreeEntry, ...] = ()
+    index: IndexStamp = ()
 
     def path_from_root(self, path: str) -> str:
         """Return a path of this repository as seen from the root."""
@@ -295,9 +302,40 @@ def list_differences(git: Git, command: str, *arguments: str) -> list[TreeChange
     fields = git.fields(command, *options, *arguments)
     changes = []
     for facts, path in zip(fields[::2], fields[1::2], strict=True):
-        old, new, old_object, new_object, letter = facts.lstrip(":").split(" ")
-        changes.append(TreeChange(path, letter[:1], (old, old_object), (new, new_object)))
+        changes.append(_parse_change(facts, path))
     return changes
+
+
+def _parse_change(facts: str, path: str) -> TreeChange:
+    old, new, old_object, new_object, letter = facts.lstrip(":").split(" ")
+    return TreeChange(path, letter[:1], (old, old_object), (new, new_object))
+
+
+class CommitComparison(NamedTuple):
+    """The tree of a commit, and what differs in it from another one."""
+
+    tree: str
+    changes: list[TreeChange]
+
+
+def compare_commits(git: Git, pairs: Iterable[tuple[str, str]]) -> list[CommitComparison]:
+    """Compare the second commit of each pair with the first, all by one git."""
+    stdin = "".join(f"{new} {old}\n" for old, new in pairs).encode("ascii")
+    options = ("--raw", "-z", "--no-renames", "--ignore-submodules=none", "--always", "--format=%T")
+    fields = iter(git.fields("diff-tree", "--stdin", "-r", *options, stdin=stdin))
+    comparisons: list[CommitComparison] = []
+    for facts in fields:
+        if facts.startswith(("\n:", ":")):
+            comparisons[-1].changes.append(_parse_change(facts.lstrip("\n"), next(fields)))
+        else:
+            comparisons.append(CommitComparison(facts, []))
+    return comparisons
+
+
+def borrow_objects(git: Git, lenders: Iterable[TreePart]) -> Git:
+    """Return a git that sees the objects of other repositories of a tree as well."""
+    folders = [_quote_path(str(find_objects_folder(part.git).resolve())) for part in lenders]
+    return git.with_variables(GIT_ALTERNATE_OBJECT_DIRECTORIES=os.pathsep.join(folders))
 
 
 def list_gitlinks(git: Git) -> list[TreeEntry]:
@@ -311,9 +349,11 @@ def list_repositories(git: Git, state: CheckoutState | None = None) -> list[Tree
     ``state``: what we left in them, which need not be asked for again.
     """
     recorded = state.left if state is not None else {}
+    notes = _read_index_notes(_locate_git_directory(git)) if state is not None else {}
 
     def look(location: tuple[str, Git, str]) -> tuple[TreePart, list[tuple[str, Git, str]]]:
-        part = inspect_repository(*location, recorded.get(location[0]))
+        path = location[0]
+        part = inspect_repository(*location, recorded.get(path), notes.get(path))
         populated = [entry for entry in part.links if is_populated(part.git.directory / entry.path)]
         return part, [
             (part.path_from_root(entry.path), git.in_directory(part.git.directory / entry.path), entry.object)
@@ -324,11 +364,23 @@ def list_repositories(git: Git, state: CheckoutState | None = None) -> list[Tree
     return sorted(parts, key=lambda part: part.path.split("/") if part.path else [])
 
 
-def inspect_repository(path: str, git: Git, link: str, recorded: RepositoryState | None = None) -> TreePart:
-    """Look at one repository, without those below it; ``recorded``: what we left in it."""
-    links, hidden = _read_index(git)
-    pointer = git.directory / ".git"
-    git_dir = Path(os.path.realpath(read_git_pointer(pointer) if pointer.is_file() else pointer))
+def inspect_repository(
+    path: str,
+    git: Git,
+    link: str,
+    recorded: RepositoryState | None = None,
+    note: _IndexNote | None = None,
+) -> TreePart:
+    """Look at one repository, without those below it; ``recorded``: what we left in it.
+
+    ``note``: what was in its index, which may be another one now.
+    """
+    git_dir = _locate_git_directory(git)
+    index = stamp_index(git_dir)  # before it is read: one that comes meanwhile is another one
+    if note is not None and note.stamp == index:
+        links, hidden = note.links, tuple[str, ...]()
+    else:
+        links, hidden = _read_index(git)
     committed = recorded is not None and not recorded.uncommitted
     if recorded is not None and committed and read_detached_head(git_dir) == recorded.head:
         head, tree = recorded.head, recorded.tree
@@ -337,7 +389,50 @@ def inspect_repository(path: str, git: Git, link: str, recorded: RepositoryState
         answer = git.text("rev-parse", "--absolute-git-dir", "--revs-only", "HEAD^{commit}", "HEAD^{tree}")
         answers = _REPOSITORY_ANSWER.fullmatch(answer).groups(default="")  # type: ignore[union-attr]
         git_dir, head, tree = Path(answers[0]), answers[1], answers[2]
-    return TreePart(path, git, link, git_dir, head, tree, hidden, tuple(links))
+    return TreePart(path, git, link, git_dir, head, tree, hidden, tuple(links), index)
+
+
+class _IndexNote(NamedTuple):
+    """An index in which no file is marked as one that git is not to look at, and its submodules."""
+
+    stamp: IndexStamp
+    links: list[TreeEntry]
+
+
+def stamp_index(git_dir: Path) -> IndexStamp:
+    """Return what changes whenever git writes a repository's index; empty where there is none."""
+    try:
+        status = (git_dir / "index").stat()
+    except OSError:
+        return ()
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def write_index_notes(parts: Sequence[TreePart], git_dir: Path) -> None:
+    """Note what is in indexes of a tree (its root is in ``git_dir``), for who lists its repositories next."""
+    notes = {
+        part.path: [part.index, part.links]
+        for part in parts
+        if part.index and not part.hidden and part.index == stamp_index(part.git_dir)
+    }
+    write_atomically(git_dir / OWN_FOLDER / INDEXES_FILE, json.dumps(notes))
+
+
+def _read_index_notes(git_dir: Path) -> dict[str, _IndexNote]:
+    path = git_dir / OWN_FOLDER / INDEXES_FILE
+    if not path.is_file():
+        return {}
+    notes = json.loads(path.read_text(encoding="ascii"))
+    return {
+        name: _IndexNote(tuple(index), [TreeEntry(*link) for link in links])
+        for name, (index, links) in notes.items()
+    }
+
+
+def _locate_git_directory(git: Git) -> Path:
+    """Return a repository's own folder, by the name at the top of its working tree."""
+    pointer = git.directory / ".git"
+    return Path(os.path.realpath(read_git_pointer(pointer) if pointer.is_file() else pointer))
 
 
 def read_detached_head(git_dir: Path) -> str:
@@ -410,15 +505,23 @@ def can_list_tree(git: Git, commit: str) -> bool:
     return git.succeeds("ls-tree", "-r", "-t", "--name-only", "--full-tree", commit)
 
 
-def has_whole_commit(git: Git, commit: str) -> bool:
-    """Tell whether a commit is there with all that it needs.
-
-    Git vouches for what a ref holds; a fetch that was killed leaves commits without their files.
-    """
+def is_held_commit(git: Git, commit: str) -> bool:
+    """Tell whether a ref holds a commit: git vouches for all that it needs, and keeps it."""
     try:
         return bool(git.text("for-each-ref", "--count=1", "--contains", commit, "--format=%(refname)"))
     except SourceError:  # git knows no such commit; whatever else it is, the fetch that follows says so
         return False
+
+
+def has_whole_commit(git: Git, commit: str) -> bool:
+    """Tell whether a commit is there with all that it needs.
+
+    Git vouches for what a ref holds, and here looks at the rest, as `git fetch` does before it asks for
+    anything: a fetch that was killed leaves commits without their files.
+    """
+    options = ("--objects", "--quiet", "--exclude-promisor-objects")
+    # whatever else is wrong there, the fetch that follows says so
+    return git.succeeds("rev-list", *options, f"{commit}^{{commit}}", "--not", "--all")
 
 
 def _parse_entry(field: str) -> TreeEntry:

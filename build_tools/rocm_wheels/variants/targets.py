@@ -14,11 +14,10 @@ from pathlib import Path, PurePosixPath
 
 from rocm_wheels.core import DataError, UsageError
 from rocm_wheels.gpus import GENERIC_TARGETS
-from rocm_wheels.models import parse_targets, strip_features
+from rocm_wheels.models import TARGETS_OPTION, parse_targets, strip_features
 from rocm_wheels.variants.document import VALUE_PATTERN
 from rocm_wheels.wheels import CodeObject, TargetId, list_code_targets, read_device_code
 
-TARGETS_OPTION = "--targets"
 FROM_WHEEL = "from-wheel"
 NO_TARGETS = "none"
 
@@ -46,8 +45,8 @@ class WheelTargets:
 
 
 def read_wheel_targets(wheel: Path) -> WheelTargets:
-    """Read the device code of a wheel. DataError when it is damaged."""
-    device_code = read_device_code(wheel)
+    """Read what the tables of a wheel's device code say. DataError when it is damaged."""
+    device_code = read_device_code(wheel, whole=False)
     return collect_wheel_targets(device_code.code, device_code.moved_code)
 
 

@@ -11,7 +11,6 @@ import mmap
 import os
 import stat
 import tempfile
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +18,13 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Generic, TypeVar
 
-from rocm_wheels.core import DataError, format_count
+from rocm_wheels.core import (
+    DataError,
+    compute_crc32,
+    format_count,
+    get_inflate_errors,
+    make_inflater,
+)
 from rocm_wheels.wheels.dist_info import split_wheel_name
 from rocm_wheels.wheels.zip_format import METHOD_DEFLATED, ArchiveFault, ZipEntry
 from rocm_wheels.wheels.zip_layout import (
@@ -30,6 +35,7 @@ from rocm_wheels.wheels.zip_layout import (
     read_archive_layout,
 )
 
+MEMBER_HEAD_SIZE = 4096
 _INFLATED_PIECE = 1 << 18
 _INPUT_PIECE = 1 << 16
 _LARGEST_TEXT = 64 << 20  # RECORD of a million files, a list of licences
@@ -52,7 +58,7 @@ def read_pieces(read: ReadAt, entry: ZipEntry) -> Iterator[bytes]:
         size += len(piece)
         if size > entry.size:
             raise ContentError("size", entry, f"inflates to more than the {entry.size} bytes it declares")
-        checksum = zlib.crc32(piece, checksum)
+        checksum = compute_crc32(piece, checksum)
         yield piece
     if size != entry.size:
         raise ContentError("size", entry, f"inflates to {size} bytes instead of {entry.size}")
@@ -61,25 +67,27 @@ def read_pieces(read: ReadAt, entry: ZipEntry) -> Iterator[bytes]:
 
 
 def _read_stored(read: ReadAt, entry: ZipEntry) -> Iterator[bytes]:
-    end = entry.data + entry.compressed
-    for place in range(entry.data, end, _INPUT_PIECE):
-        yield read(place, min(_INPUT_PIECE, end - place))
+    """Yield the bytes of a member as they are in the archive; few at first: often no more are asked for."""
+    place, end, size = entry.data, entry.data + entry.compressed, MEMBER_HEAD_SIZE
+    while place < end:
+        yield read(place, min(size, end - place))
+        place, size = place + size, _INPUT_PIECE
 
 
 def _read_inflated(data: Iterator[bytes], entry: ZipEntry) -> Iterator[bytes]:
-    stream = zlib.decompressobj(-zlib.MAX_WBITS)
-    behind = 0
+    stream = make_inflater()
+    behind, size = 0, MEMBER_HEAD_SIZE
     try:
         for more in data:
             if stream.eof:
                 behind += len(more)
             remaining = more
             while remaining and not stream.eof:
-                yield stream.decompress(remaining, _INFLATED_PIECE)
-                remaining = stream.unconsumed_tail
+                yield stream.decompress(remaining, size)
+                remaining, size = stream.unconsumed_tail, _INFLATED_PIECE
         if not stream.eof:
             yield stream.flush()
-    except zlib.error as cause:
+    except get_inflate_errors() as cause:
         raise ContentError("deflate", entry, f"bad deflate stream ({cause})") from cause
     if not stream.eof:
         raise ContentError("deflate", entry, "its deflate stream is cut short")
@@ -118,9 +126,8 @@ def find_link_fault(entry: ZipEntry, target: bytes) -> ArchiveFault | None:
     return None
 
 
-MEMBER_HEAD_SIZE = 4096
 _DIGEST_PIECE = 1 << 20
-_IN_MEMORY = 64 << 20  # larger members go through a temporary file
+_IN_MEMORY = 32 << 20  # larger members go through a temporary file
 _MOST_THREADS = 4
 _WORTH_A_THREAD = 1 << 20
 _MOST_SHOWN = 20
@@ -171,13 +178,16 @@ class WheelArchive:
         try:
             file = open(path, "rb")  # noqa: SIM115 - closed below, apart from the faults of the directory
         except OSError as cause:
-            raise DataError(f"cannot read {path}: {cause.strerror}") from None
+            raise DataError(f"cannot read {path}: {cause.strerror}", tip="name another file") from None
         with file:
             try:
                 size = file.seek(0, os.SEEK_END)
                 layout = read_archive_layout(make_reader(file), size, folding=_folds_names(path.name))
             except (OSError, UnreadableError) as cause:
-                raise DataError(f"{path} is not a readable wheel: cut short or damaged") from cause
+                raise DataError(
+                    f"{path} is not a readable wheel: cut short or damaged",
+                    tip="build it, or fetch it, again",
+                ) from cause
             yield cls(path, file, layout, size)
 
     def list_unsound_members(self) -> dict[str, str]:

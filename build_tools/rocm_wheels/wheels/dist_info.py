@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from packaging.tags import Tag, parse_tag
 from packaging.utils import (
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 # nowhere in a name, whatever ``packaging`` lets through: build tags and platforms may hold anything there
 _NOT_IN_NAMES = re.compile(r"[\x00-\x20\x7f-\x9f/\\:*?\"'<>|]")
+_NAME_TIP = "name a file such as torch-2.9.1-cp312-cp312-linux_x86_64.whl"
 _LABEL = re.compile(r"[0-9a-z_.]+")  # PEP 825: no limit of length
 
 
@@ -87,20 +88,23 @@ def split_wheel_name(file_name: str) -> WheelNameFields:
     """Take a wheel's file name (no folders) apart; DataError when its fields or its label are wrong."""
     stem = file_name.removesuffix(".whl")
     if stem == file_name:
-        raise DataError(f"{file_name} is not the name of a wheel: it does not end with .whl")
+        raise DataError(f"{file_name} is not the name of a wheel: it does not end with .whl", tip=_NAME_TIP)
     if odd := _NOT_IN_NAMES.search(stem):
-        raise DataError(f"{file_name!r} is not the name of a wheel: it has {odd[0]!r}")
+        raise DataError(f"{file_name!r} is not the name of a wheel: it has {odd[0]!r}", tip=_NAME_TIP)
     parts = stem.split("-")
     if not 5 <= len(parts) <= 7:
         raise DataError(
-            f"{file_name} is not the name of a wheel: {len(parts)} fields between dashes, not 5 to 7"
+            f"{file_name} is not the name of a wheel: {len(parts)} fields between dashes, not 5 to 7",
+            tip=_NAME_TIP,
         )
     # with six fields the third is a build tag (begins with a digit) or the last a label:
     # a Python tag never begins with a digit (PEP 825)
     has_build = len(parts) > 5 and parts[2][:1].isdigit()
     label = parts.pop() if len(parts) == 7 or (len(parts) == 6 and not has_build) else None
     if label is not None and not _LABEL.fullmatch(label):
-        raise DataError(f"{file_name} is not the name of a wheel: {label!r} is not a variant label")
+        raise DataError(
+            f"{file_name} is not the name of a wheel: {label!r} is not a variant label", tip=_NAME_TIP
+        )
     build = parts.pop(2) if len(parts) == 6 else ""
     distribution, version, python, abi, platform = parts
     return WheelNameFields(distribution, version, build, python, abi, platform, label or "")
@@ -112,7 +116,7 @@ def parse_wheel_name(file_name: str) -> WheelName:
     try:
         name, version, build, tags = parse_wheel_filename(replace(fields, label="").file_name)
     except (InvalidWheelFilename, InvalidVersion, ValueError) as cause:
-        raise DataError(f"{file_name} is not the name of a wheel") from cause
+        raise DataError(f"{file_name} is not the name of a wheel", tip=_NAME_TIP) from cause
     return WheelName(fields.distribution, name, version, build, tags, fields.label or None)
 
 
@@ -170,6 +174,9 @@ def parse_wheel_record(content: bytes, *, name: str, files: int | None = None) -
     return entries
 
 
+_NO_DIGEST_FAULT, _NO_SIZE_FAULT = "is listed without a digest", "is listed without a size"
+_NO_TAG_FAULT, _MORE_TAGS_FAULT = "WHEEL does not state the tags", "WHEEL states the tags"
+_PURELIB_FAULT = "WHEEL says Root-Is-Purelib: true"
 _HEX_FAULT = "is listed with a digest in hex; the specification wants URL-safe base64 without padding"
 
 
@@ -210,6 +217,21 @@ def is_spelling_fault(fault: str) -> bool:
     return fault.endswith(_HEX_FAULT)
 
 
+FaultKind = Literal["archive", "tags", "purelib", "digests"]
+
+
+def get_fault_kind(fault: str) -> FaultKind:
+    """Return what a fault of a wheel is about; ``archive`` is whatever else makes it another wheel.
+
+    The others are passed over, or put right, by installers.
+    """
+    if fault.endswith((_HEX_FAULT, _NO_DIGEST_FAULT, _NO_SIZE_FAULT)):
+        return "digests"
+    if _PURELIB_FAULT in fault:
+        return "purelib"
+    return "tags" if _NO_TAG_FAULT in fault or _MORE_TAGS_FAULT in fault else "archive"
+
+
 def _group_faults(faults: list[tuple[str, str]]) -> list[str]:
     """Put the same fault of many files into one line: a wheel can have twenty thousand."""
     by_text: dict[str, list[str]] = {}
@@ -231,14 +253,14 @@ def _group_faults(faults: list[tuple[str, str]]) -> list[str]:
 def _compare_entry(entry: RecordEntry, size: int, sha256: bytes) -> list[str]:
     differences = []
     if entry.size is None:
-        differences.append("is listed without a size")
+        differences.append(_NO_SIZE_FAULT)
     elif entry.size != size:
         differences.append(f"has {size} bytes, listed with {entry.size}")
     right = encode_record_digest(sha256)
     if entry.digest == right:
         return differences
     if not entry.digest:
-        differences.append("is listed without a digest")
+        differences.append(_NO_DIGEST_FAULT)
     elif entry.digest == f"sha256={sha256.hex()}":
         differences.append(_HEX_FAULT)
     elif entry.digest == right + "=":
@@ -437,9 +459,9 @@ def compare_tags(wheel: WheelName, file: WheelFormat) -> list[str]:
     """Return what the tags of file name and WHEEL disagree about; both must state the same."""
     faults = []
     if missing := sorted(str(tag) for tag in wheel.tags - file.tags):
-        faults.append(f"WHEEL does not state the tags {', '.join(missing)} of the file name")
+        faults.append(f"{_NO_TAG_FAULT} {', '.join(missing)} of the file name")
     if extra := sorted(str(tag) for tag in file.tags - wheel.tags):
-        faults.append(f"WHEEL states the tags {', '.join(extra)} that are not in the file name")
+        faults.append(f"{_MORE_TAGS_FAULT} {', '.join(extra)} that are not in the file name")
     if file.pure and any(tag.platform != "any" for tag in wheel.tags):
-        faults.append("WHEEL says Root-Is-Purelib: true, the file name is for a platform")
+        faults.append(f"{_PURELIB_FAULT}, the file name is for a platform")
     return faults

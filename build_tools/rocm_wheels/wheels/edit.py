@@ -16,11 +16,8 @@ import csv
 import hashlib
 import io
 import re
-import tempfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -53,6 +50,7 @@ from rocm_wheels.wheels.sbom import (
     format_sbom,
     revise_sbom,
 )
+from rocm_wheels.wheels.stored_member import StoredMember
 from rocm_wheels.wheels.zip_format import ZipEntry
 
 MetadataField = tuple[
@@ -152,7 +150,9 @@ def edit_record(
         if new is entry and (name is not path or not _RIGHT_DIGEST.fullmatch(entry.digest)):
             new = RecordEntry(name, correct_record_digest(entry.digest) or entry.digest, entry.size)
         entries.append(new)
-        lines.append(text if (new is entry or new == entry) and text.endswith("\n") else _format_row(new))
+        lines.append(
+            text if (new is entry or new == entry) and text.endswith("\n") else format_record_row(new)
+        )
     faults += [
         f"{name} is in the wheel but not listed"
         for name in sizes
@@ -164,7 +164,7 @@ def edit_record(
     listed = {entry.path for entry in entries}
     added = [entry for path, entry in sorted(changed.items()) if entry and path not in listed]
     added.append(RecordEntry(renamed(record), "", None))
-    return "".join([*lines, *map(_format_row, added)]).encode(), (*entries, *added)
+    return "".join([*lines, *map(format_record_row, added)]).encode(), (*entries, *added)
 
 
 def _read_rows(content: bytes, name: str) -> Iterator[tuple[RecordEntry, str]]:
@@ -215,7 +215,7 @@ def correct_record_digest(digest: str) -> str | None:
     return f"sha256={match[1]}" if (match := _PADDED_DIGEST.fullmatch(digest)) else None
 
 
-def _format_row(entry: RecordEntry) -> str:
+def format_record_row(entry: RecordEntry) -> str:
     """Return a line of RECORD; quoted where the path asks for it."""
     text = io.StringIO()
     size = "" if entry.size is None else str(entry.size)
@@ -224,45 +224,9 @@ def _format_row(entry: RecordEntry) -> str:
 
 
 _VERSIONED_FOLDER = re.compile(r"(?P<name>[^/]+)-(?P<version>[^/-]+)\.(?P<kind>dist-info|data)")
-_PIECE = 1 << 20
-_ISAL_LEVEL = 3
 _PLATFORM_TAG = re.compile(r"[a-z0-9_]+")
 _BUILD_TAG = re.compile(r"[0-9][a-z0-9_.]*")
 _EDITED_FILES = ("METADATA", "WHEEL", "RECORD")
-
-
-@dataclass(frozen=True)
-class StoredMember:
-    """A member whose packed bytes are in a file: of another wheel, or written for this one.
-
-    ``entry`` has its sizes, CRC, method, mode and date; its packed bytes are those of the open file
-    ``descriptor`` from ``offset`` on. ``digest`` is spelled as in RECORD.
-    """
-
-    entry: ZipEntry
-    digest: str
-    descriptor: int
-    offset: int
-
-
-def pack_member(entry: ZipEntry, pieces: Iterable[bytes | memoryview], stack: ExitStack) -> StoredMember:
-    """Deflate a new content of a member into a file without a name, which ``stack`` closes."""
-    from isal import isal_zlib
-
-    file = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
-    packer = isal_zlib.compressobj(_ISAL_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
-    digest, checksum, size = hashlib.sha256(), 0, 0
-    for whole in pieces:
-        for at in range(0, len(whole), _PIECE):
-            piece = memoryview(whole)[at : at + _PIECE]
-            digest.update(piece)
-            checksum = isal_zlib.crc32(piece, checksum)
-            size += len(piece)
-            file.write(packer.compress(piece))
-    file.write(packer.flush())
-    file.flush()
-    packed = entry.as_deflated(crc=checksum, compressed=file.tell(), size=size)
-    return StoredMember(packed, encode_record_digest(digest.digest()), file.fileno(), 0)
 
 
 @dataclass(frozen=True)
@@ -338,73 +302,88 @@ def plan_wheel_edit(
     materials, if it has one.
     """
     folder = get_dist_info_folder(sizes)
-    record = f"{folder}/RECORD"
+    metadata, wheel = f"{folder}/METADATA", f"{folder}/WHEEL"
     old = split_wheel_name(file_name)
     version = _plan_version(parse_wheel_name(file_name).version, edit)
     new = _plan_name(old, edit, version)
     plan = EditPlan(new.file_name, _plan_folders(sizes, folder, old, version), {}, frozenset(), ())
-    changed = {
-        f"{folder}/METADATA": _edit_metadata(
-            texts[f"{folder}/METADATA"], f"{folder}/METADATA", edit, version
-        ),
-        f"{folder}/WHEEL": _edit_wheel_file(texts[f"{folder}/WHEEL"], f"{folder}/WHEEL", old, new),
+    edited = {
+        metadata: _edit_metadata(texts[metadata], metadata, edit, version),
+        wheel: _edit_wheel_file(texts[wheel], wheel, old, new),
     }
     if version is not None and edit.version is None:  # only the local part is new: the rest must be one
-        _require_agreement(file_name, folder, texts[f"{folder}/METADATA"])
-    _check_plan(plan, folder, texts, changed)
-    sbom = f"{folder}/{SBOM_MEMBER}"
+        _require_agreement(file_name, folder, texts[metadata])
+    _check_plan(plan, folder, texts, edited)
+    sbom = _edit_sbom(texts.get(f"{folder}/{SBOM_MEMBER}"), edited[metadata], metadata, edit, version)
+    if sbom is not None:
+        edited[f"{folder}/{SBOM_MEMBER}"] = sbom
+    put, dropped = _plan_files(file_name, folder, sizes, edit)
+    new_texts = {**edited, **put, **edit.members}
+    contents = {name: text for name, text in new_texts.items() if texts.get(name) != text}
+    plan = replace(plan, texts=contents, dropped=dropped)
+    return _plan_record(plan, f"{folder}/RECORD", texts[f"{folder}/RECORD"], sizes, edit.stored)
+
+
+def _edit_sbom(
+    content: bytes | None, metadata: bytes, name: str, edit: WheelEdit, version: Version | None
+) -> bytes | None:
+    """Return the bill of materials that the wheel gets; None: it stays as it is."""
     if edit.parts is not None:
-        fields, _ = read_metadata_fields(changed[f"{folder}/METADATA"], f"{folder}/METADATA")
-        values = {name: get_field_values(fields, name) for name in ("Name", "Version", "License-Expression")}
-        changed[sbom] = format_sbom(edit.parts, *("".join(value) for value in values.values()))
-    elif sbom in texts and (version is not None or edit.step or edit.undone):
-        new_version = None if version is None else str(version)
-        changed[sbom] = revise_sbom(
-            texts[sbom],
-            version=new_version,
-            step=edit.step,
-            undone=edit.undone,
-            contained=[describe_contained(part) for part in edit.contained],
-        )
+        fields, _ = read_metadata_fields(metadata, name)
+        values = [get_field_values(fields, field) for field in ("Name", "Version", "License-Expression")]
+        return format_sbom(edit.parts, *map("".join, values))
+    if content is None or not (version is not None or edit.step or edit.undone):
+        return None
+    return revise_sbom(
+        content,
+        version=None if version is None else str(version),
+        step=edit.step,
+        undone=edit.undone,
+        contained=[describe_contained(part) for part in edit.contained],
+    )
+
+
+def _plan_files(
+    file_name: str, folder: str, sizes: Mapping[str, int], edit: WheelEdit
+) -> tuple[dict[str, bytes], frozenset[str]]:
+    """Return what is put into the dist-info folder, and all that goes; raises for what cannot be."""
     put = {f"{folder}/{_check_file_name(name)}": content for name, content in edit.put.items()}
     dropped = {f"{folder}/{_check_file_name(name)}" for name in edit.drop}
-    if absent := sorted(dropped - sizes.keys()):
-        raise DataError(f"{file_name} has no {', '.join(absent)} to leave out")
     if contradicting := sorted(dropped & put.keys()):
         raise UsageError(f"{', '.join(contradicting)} is to be put and to be left out")
+    dropped |= edit.drop_members
+    if absent := sorted(dropped - sizes.keys()):
+        raise DataError(f"{file_name} has no {', '.join(absent)} to leave out")
     for name in put:
         _require_free(name, sizes)
-    if unknown_members := sorted(
-        name for name in edit.members if name not in sizes or name.startswith(f"{folder}/")
-    ):
+    foreign = (name for name in edit.members if name not in sizes or name.startswith(f"{folder}/"))
+    if unknown_members := sorted(foreign):
         raise UsageError(f"{file_name} has no {', '.join(unknown_members)} outside {folder}")
-    if absent := sorted(edit.drop_members - sizes.keys()):
-        raise DataError(f"{file_name} has no {', '.join(absent)} to leave out")
     _require_free_names(edit.stored.keys() - sizes.keys(), sizes)
-    dropped |= edit.drop_members
-    new_texts = {**changed, **put, **edit.members}
-    contents = {name: text for name, text in new_texts.items() if texts.get(name) != text}
+    return put, frozenset(dropped)
+
+
+def _plan_record(
+    plan: EditPlan,
+    record: str,
+    old: bytes,
+    sizes: Mapping[str, int],
+    stored: Mapping[str, StoredMember],
+) -> EditPlan:
+    """Return a plan whose ``texts`` have their old names with RECORD, all by the new names."""
+    dropped = {*plan.dropped}
+    renamed = {plan.get_new_name(name): text for name, text in plan.texts.items()}
     lines: dict[str, RecordEntry | None] = {plan.get_new_name(name): None for name in dropped}
-    lines |= {
-        plan.get_new_name(name): _make_record_entry(plan.get_new_name(name), text)
-        for name, text in contents.items()
-    }
-    lines |= {
-        name: RecordEntry(name, stored.digest, stored.entry.size) for name, stored in edit.stored.items()
-    }
-    signed = {record + suffix for suffix in SIGNATURE_SUFFIXES} & sizes.keys()
-    content, entries = edit_record(
-        texts[record], record, sizes=sizes, renamed=plan.get_new_name, changed=lines
-    )
-    if content != texts[record]:
-        if signed:
-            lines |= {plan.get_new_name(name): None for name in signed}
-            content, entries = edit_record(
-                texts[record], record, sizes=sizes, renamed=plan.get_new_name, changed=lines
-            )
-        contents[record] = content
+    lines |= {name: make_record_entry(name, text) for name, text in renamed.items()}
+    lines |= {name: RecordEntry(name, member.digest, member.entry.size) for name, member in stored.items()}
+    content, entries = edit_record(old, record, sizes=sizes, renamed=plan.get_new_name, changed=lines)
+    if content == old:
+        return replace(plan, texts=renamed, record=entries)
+    if signed := {record + suffix for suffix in SIGNATURE_SUFFIXES} & sizes.keys():
         dropped |= signed
-    renamed = {plan.get_new_name(name): text for name, text in contents.items()}
+        lines |= {plan.get_new_name(name): None for name in signed}
+        content, entries = edit_record(old, record, sizes=sizes, renamed=plan.get_new_name, changed=lines)
+    renamed[plan.get_new_name(record)] = content
     return replace(plan, texts=renamed, dropped=frozenset(dropped), record=entries)
 
 
@@ -556,7 +535,8 @@ def _require_free_names(new_names: Iterable[str], names: Iterable[str]) -> None:
             raise UsageError(f"{name} cannot be put into the wheel: a file or folder of it has that name")
 
 
-def _make_record_entry(path: str, content: bytes) -> RecordEntry:
+def make_record_entry(path: str, content: bytes) -> RecordEntry:
+    """Return the entry of a content that is at hand."""
     return RecordEntry(path, encode_record_digest(hashlib.sha256(content).digest()), len(content))
 
 

@@ -37,7 +37,7 @@ class BinarySpan:
     def __len__(self) -> int:
         return len(self.data)
 
-    def make_fault(self, text: str, *, tip: str | None = None) -> DataError:
+    def make_fault(self, text: str, *, tip: str = "build the file, or fetch it, again") -> DataError:
         """Return the error that says ``text`` about this place."""
         return DataError(f"{self.place}: {text}", tip=tip)
 
@@ -64,11 +64,12 @@ class BinarySpan:
 
 @dataclass(frozen=True)
 class BinarySection:
-    """A named piece of a host binary."""
+    """A named piece of a host binary; ``address`` is where it is in memory."""
 
     name: str
     offset: int
     size: int
+    address: int = 0
 
 
 def read_text_at(data: memoryview, offset: int) -> str:
@@ -114,12 +115,13 @@ def _read_section_table(span: BinarySpan, at: int) -> list[BinarySection]:
     strings = span.data[symbols_at + 18 * symbol_count :] if symbols_at else span.data[:0]
     sections = []
     for row in _COFF_SECTION.iter_unpack(table):
-        raw, virtual_size, size, offset = row[0], row[1], row[3], row[4]
+        raw, virtual_size, address, size, offset = row[:5]
         name = raw.rstrip(b"\0").decode("latin-1")
         if name.startswith("/") and name[1:].isascii() and name[1:].isdigit():
             name = read_text_at(strings, int(name[1:]))
         # an image pads the bytes of a section to the file alignment; an object has no virtual size
-        sections.append(BinarySection(name, offset, min(size, virtual_size) if virtual_size else size))
+        length = min(size, virtual_size) if virtual_size else size
+        sections.append(BinarySection(name, offset, length, address))
     return sections
 
 
@@ -237,7 +239,7 @@ def read_elf_sections(span: BinarySpan, header: ElfHeader) -> list[BinarySection
         raise span.make_fault("the section table has no names, so its device code cannot be found")
     names = span.get_part(headers[names_index][4], headers[names_index][5], "the section names")
     return [
-        BinarySection(read_text_at(names, row[0]), row[4], row[5])
+        BinarySection(read_text_at(names, row[0]), row[4], row[5], row[3])
         for row in headers[1:]
         if row[1] != _SHT_NOBITS
     ]
@@ -249,6 +251,7 @@ _DYNAMIC_ENTRY = struct.Struct("<qQ")
 _ET_EXEC, _ET_DYN = 2, 3
 _PT_LOAD, _PT_DYNAMIC, _PT_INTERP = 1, 2, 3
 _DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_SONAME, _DT_RPATH, _DT_RUNPATH = 0, 1, 5, 14, 15, 29
+_RELOCATION_TAGS = {"rela": (7, 8), "relr": (36, 35)}  # DT_RELA, DT_RELASZ; DT_RELR, DT_RELRSZ
 
 
 @dataclass(frozen=True)
@@ -302,6 +305,52 @@ def read_loader_info_of_file(path: Path) -> LoaderInfo | None:
                 return read_loader_info(data, str(path))
             except DataError:
                 return None
+
+
+@dataclass(frozen=True)
+class ElfImage:
+    """A host file as the loader maps it: ``loads`` are offset, address and size in the file of its segments.
+
+    ``is_fixed``: it is not moved, so that addresses in it need no relocation.
+    """
+
+    span: BinarySpan
+    machine: int
+    is_fixed: bool
+    loads: tuple[tuple[int, int, int], ...]
+    entries: tuple[tuple[int, int], ...]
+
+    def find_offset(self, address: int) -> int:
+        """Return where in the file an address is; DataError when it is nowhere."""
+        for offset, virtual, size in self.loads:
+            if virtual <= address < virtual + size:
+                return address - virtual + offset
+        raise self.span.make_fault(f"the address {address:#x} is in no segment")
+
+    def iterate_table(self, kind: str, form: struct.Struct) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Yield place in the file and numbers of each row of a table of relocations (``rela``, ``relr``)."""
+        values = dict(self.entries)
+        at, size = (values.get(tag, 0) for tag in _RELOCATION_TAGS[kind])
+        if not size:
+            return
+        offset = self.find_offset(at)
+        table = self.span.get_part(offset, size - size % form.size, "the relocations")
+        for number, row in enumerate(form.iter_unpack(table)):
+            yield offset + number * form.size, row
+
+
+def read_elf_image(span: BinarySpan) -> ElfImage:
+    """Read segments and dynamic section of a host file; DataError when they reach past its end."""
+    _, kind, machine, _, _, offset, _, _, _, size, count = span.unpack_numbers(
+        _LOADER_HEADER, 0, "the ELF header"
+    )
+    if size != _PROGRAM_HEADER.size:
+        raise span.make_fault("no program headers: not a linked library")
+    segments = list(_PROGRAM_HEADER.iter_unpack(span.get_part(offset, size * count, "the program headers")))
+    dynamic = next((s for s in segments if s[0] == _PT_DYNAMIC), None)
+    entries = _read_dynamic_entries(span, dynamic[2], dynamic[5]) if dynamic else []
+    loads = tuple((s[2], s[3], s[5]) for s in segments if s[0] == _PT_LOAD)
+    return ElfImage(span, machine, kind == _ET_EXEC, loads, tuple(entries))
 
 
 def _read_dynamic_entries(span: BinarySpan, offset: int, size: int) -> list[tuple[int, int]]:

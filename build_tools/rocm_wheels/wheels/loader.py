@@ -20,6 +20,7 @@ from rocm_wheels.core import DataError
 from rocm_wheels.wheels.elf import (
     EM_AMDGPU,
     PE_MAGIC,
+    BinarySection,
     BinarySpan,
     LoaderInfo,
     find_pe_signature,
@@ -39,11 +40,13 @@ _VERDEF = struct.Struct("<HHHHIII")
 _VERDAUX = struct.Struct("<II")
 _PT_LOAD, _PT_DYNAMIC, _PT_GNU_STACK = 1, 2, 0x6474E551
 _PF_X = 1
-_SHT_DYNSYM = 11
-_DT_STRTAB, _DT_RPATH, _DT_RUNPATH = 5, 15, 29
+_SHT_NOBITS, _SHT_DYNSYM = 8, 11
+_DT_STRTAB, _DT_RPATH, _DT_TEXTREL, _DT_RUNPATH, _DT_FLAGS = 5, 15, 22, 29, 30
+_DF_TEXTREL = 4
 _DT_VERDEF, _DT_VERDEFNUM, _DT_VERNEED, _DT_VERNEEDNUM = 0x6FFFFFFC, 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF
 # entries whose value is a place in the string table
 _DT_NAMES = {1, 14, _DT_RPATH, _DT_RUNPATH, 0x6FFFFEFC, 0x6FFFFEFB, 0x6FFFFEFA, 0x7FFFFFFD, 0x7FFFFFFF}
+_DEBUG_SECTIONS = (".debug_", ".zdebug_")
 _READ_PIECE = 1 << 20
 _MOST_LINKS = 1 << 12  # of a list in a file, so that one that leads back to itself ends
 
@@ -94,7 +97,18 @@ class HostBinary:
     stack_flags: int
     dynamic_at: int
     dynamic: bytes
-    has_debug: bool = False
+    sections: tuple[BinarySection, ...] = ()
+    has_text_relocations: bool = False
+
+    @property
+    def debug_size(self) -> int:
+        """How many bytes are in sections that stripping debug information takes away."""
+        return sum(section.size for section in self.sections if section.name.startswith(_DEBUG_SECTIONS))
+
+    @property
+    def has_debug(self) -> bool:
+        """Tell whether it has such sections."""
+        return any(section.name.startswith(_DEBUG_SECTIONS) for section in self.sections)
 
     @property
     def architecture(self) -> str:
@@ -102,10 +116,11 @@ class HostBinary:
         return ELF_ARCHITECTURES.get(self.machine, f"machine {self.machine}")
 
 
-def read_host_binary(data: memoryview, name: str) -> HostBinary | None:
+def read_host_binary(data: memoryview, name: str, *, for_changes: bool = True) -> HostBinary | None:
     """Read what the loader would; None for what it would not take: objects, device code, other files.
 
-    DataError when a table reaches past the end; ``name`` stands for the file.
+    Without ``for_changes``, symbols are not looked at for names that share the text of a run path: all are
+    taken to. DataError when a table reaches past the end; ``name`` stands for the file.
     """
     loader = read_loader_info(data, name)
     if loader is None:
@@ -131,13 +146,16 @@ def read_host_binary(data: memoryview, name: str) -> HostBinary | None:
         machine=machine,
         loader=loader,
         versions=reader.read_versions(),
-        run_paths=reader.read_run_paths(header),
+        run_paths=reader.read_run_paths(header if for_changes else None),
         has_executable_stack=bool(flags & _PF_X) and dynamic_segment is not None,
         stack_flags_at=None if stack is None else programs_at + stack * _PROGRAM_HEADER.size + 4,
         stack_flags=flags,
         dynamic_at=dynamic_at,
         dynamic=dynamic,
-        has_debug=_has_debug_sections(span, header),
+        sections=_read_named_sections(span, header),
+        has_text_relocations=any(
+            tag == _DT_TEXTREL or (tag == _DT_FLAGS and value & _DF_TEXTREL) for tag, value in entries
+        ),
     )
 
 
@@ -151,6 +169,12 @@ def read_host_binary_file(path: Path) -> HostBinary | None:
                 return read_host_binary(data, str(path))
             except DataError:
                 return None
+
+
+def list_own_names(binaries: Mapping[str, HostBinary]) -> set[str]:
+    """Return the names that others can need the libraries of a wheel by."""
+    sonames = {binary.loader.soname for binary in binaries.values() if binary.loader.soname}
+    return sonames | {member.rpartition("/")[2] for member in binaries}
 
 
 def digest_loaded_bytes(path: Path) -> tuple[tuple[int, ...], ...]:
@@ -235,6 +259,8 @@ def read_pe_imports(data: memoryview, name: str) -> tuple[str, ...] | None:
         return None
     header = span.unpack_numbers(_PE_HEADER, signature, "the PE header")
     optional = signature + _PE_HEADER.size
+    if not header[6]:
+        return ()  # without an optional header it is no image that anything loads
     (magic,) = span.unpack_numbers(struct.Struct("<H"), optional, "the optional header")
     if magic not in _PE_DIRECTORIES:
         raise span.make_fault(f"an optional header of the unknown kind {magic:#x}")
@@ -278,15 +304,18 @@ def _read_until_null(dynamic: bytes) -> list[tuple[int, int]]:
     return entries
 
 
-def _has_debug_sections(span: BinarySpan, header: tuple[int, ...]) -> bool:
-    """Tell whether a section is named like debug information; False without a section table."""
+def _read_named_sections(span: BinarySpan, header: tuple[int, ...]) -> tuple[BinarySection, ...]:
+    """Return the sections that have bytes in the file; () without a section table, which no loader needs."""
     sections_at, size, count, names_index = header[5], header[10], header[11], header[12]
     if not sections_at or size != _SECTION_HEADER.size or names_index >= count:
-        return False
+        return ()
     rows = list(_SECTION_HEADER.iter_unpack(span.get_part(sections_at, size * count, "the section table")))
-    names_at, names_size = rows[names_index][4], rows[names_index][5]
-    names = bytes(span.get_part(names_at, names_size, "the section names"))
-    return any(names.startswith((b".debug_", b".zdebug_"), row[0]) for row in rows)
+    names = span.get_part(rows[names_index][4], rows[names_index][5], "the section names")
+    return tuple(
+        BinarySection(read_text_at(names, row[0]), row[4], row[5])
+        for row in rows[1:]
+        if row[1] != _SHT_NOBITS
+    )
 
 
 class _DynamicReader:
@@ -308,12 +337,15 @@ class _DynamicReader:
             versions.setdefault(self._read_name(library), set()).add(self._read_name(version))
         return {library: frozenset(names) for library, names in versions.items()}
 
-    def read_run_paths(self, header: tuple[int, ...]) -> tuple[RunPath, ...]:
-        """Return DT_RPATH and DT_RUNPATH; whether other names share their text costs a look at all names."""
+    def read_run_paths(self, header: tuple[int, ...] | None) -> tuple[RunPath, ...]:
+        """Return DT_RPATH and DT_RUNPATH; with the file's header also whether other names share their text.
+
+        That costs a look at all names.
+        """
         paths = [(n, tag, v) for n, (tag, v) in enumerate(self._entries) if tag in (_DT_RPATH, _DT_RUNPATH)]
         if not paths or self._names_at is None:
             return ()
-        places = self._list_name_places(header)
+        places = self._list_name_places(header) if header is not None else None
         run_paths = []
         for number, tag, value in paths:
             offset = self._names_at + value

@@ -16,19 +16,30 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
 
-from rocm_wheels.core import DataError, UsageError, hash_file, log_note, open_hidden_file
+from rocm_wheels.core import DataError, HiddenFile, UsageError, hash_file, log_note, open_hidden_file
 from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.dist_info import SIGNATURE_SUFFIXES, RecordEntry, list_dist_info_folders
-from rocm_wheels.wheels.edit import EditPlan, StoredMember, WheelEdit, get_edited_name, plan_wheel_edit
-from rocm_wheels.wheels.sbom import SBOM_MEMBER
+from rocm_wheels.wheels.edit import (
+    EditPlan,
+    WheelEdit,
+    format_record_row,
+    get_edited_name,
+    make_record_entry,
+    plan_wheel_edit,
+)
+from rocm_wheels.wheels.sbom import SBOM_MEMBER, PackagePart
+from rocm_wheels.wheels.statement import WheelOrigin, has_statement, read_origin, write_step_statement
+from rocm_wheels.wheels.stored_member import StoredMember
 from rocm_wheels.wheels.zip_format import (
+    FIXED_DATE,
     ZipEntry,
     make_zip_entry,
     pack_central_entry,
@@ -164,12 +175,14 @@ class ArchiveWriter:
 
     def copy_ahead(self, end: int) -> None:
         """Copy the source up to ``end`` meanwhile: the file will most likely begin with that."""
-        if not hasattr(os, "pread"):
+        if not hasattr(os, "pread") or not end:
             return  # what reads the source meanwhile moves the place where we read
 
         def copy_in_thread() -> None:
             try:
                 self._copier.copy_range(0, end)
+                if not self._copier.stopped:
+                    os.fsync(self._target)  # the disk needs longer than the copy
             except OSError as failure:
                 self._failure = failure
 
@@ -247,30 +260,129 @@ class RewrittenWheel:
         return hash_file(self.path)
 
 
+@dataclass(frozen=True)
+class PendingWheel:
+    """A wheel that is written, and not yet there for others; ``step`` made it of that of ``origin``."""
+
+    hidden: HiddenFile
+    wheel: RewrittenWheel
+    origin: WheelOrigin | None
+    step: str
+    contained: Sequence[PackagePart] = ()
+
+    def commit(self, *, replace: bool = False) -> RewrittenWheel:
+        """Give it its name, and its statement. One that exists with the same bytes is left.
+
+        DataError for other bytes.
+        """
+        self.hidden.commit(replace=replace, name=self.wheel.path.name)
+        if self.origin is not None or has_statement(self.wheel.path):
+            write_step_statement([self.origin], self.wheel.path, self.wheel.sha256, self.step, self.contained)
+        return self.wheel
+
+
 def rewrite_wheel(source: Path, folder: Path, edit: WheelEdit, *, replace: bool = False) -> RewrittenWheel:
     """Write ``source`` as ``edit`` makes it into ``folder``, under the name that follows.
 
     The file is there whole or not at all. One that exists with the same bytes is left, one with
     other bytes only replaced with ``replace``. DataError for a wheel that is damaged, hostile, or whose
     RECORD does not fit; UsageError for an edit that makes no wheel.
+
+    Where the wheel has a statement beside it, the new one gets one that names the step (``edit.step``).
+    """
+    with stage_rewrite(source, folder, edit) as staged:
+        return staged.commit(replace=replace)
+
+
+@contextmanager
+def stage_rewrite(source: Path, folder: Path, edit: WheelEdit) -> Iterator[PendingWheel]:
+    """Write a wheel as ``rewrite_wheel`` does, and leave it to the caller to commit it."""
+    with begin_rewrite(source, folder, edit) as begun:
+        yield begun.stage(edit)
+
+
+@dataclass(frozen=True)
+class BegunRewrite:
+    """A wheel whose rewriting has begun: what will not change is copied meanwhile (``begin_rewrite``)."""
+
+    archive: WheelArchive
+    hidden: HiddenFile
+    sink: ArchiveWriter
+    folder: Path
+
+    def stage(self, edit: WheelEdit) -> PendingWheel:
+        """Write the wheel as ``edit`` makes it; raises as ``rewrite_wheel``. Once only."""
+        source = self.archive.path
+        origin = None if edit.parts is not None else read_origin(source)
+        step = edit.step or (f"un{edit.undone}" if edit.undone else "edit")
+        target = self.folder / get_edited_name(source.name, edit)
+        plan = _plan_rewrite(self.archive, edit)
+        with self.sink:
+            size = _write_archive(self.archive, plan, edit.stored, self.sink)
+        self.archive.require_unchanged()
+        signatures = tuple(sorted(name for name in plan.dropped if name.endswith(SIGNATURE_SUFFIXES)))
+        if signatures:
+            log_note(f"{target.name}: left out {', '.join(signatures)}: they sign another RECORD")
+        wheel = RewrittenWheel(target, size, plan.record, tuple(sorted(plan.dropped)))
+        return PendingWheel(self.hidden, wheel, origin, step, edit.contained)
+
+
+@contextmanager
+def begin_rewrite(source: Path, folder: Path, edit: WheelEdit | None = None) -> Iterator[BegunRewrite]:
+    """Begin to rewrite a wheel into ``folder``; nothing is there before what is staged is committed.
+
+    ``edit`` tells which members will change, None: none but those of the dist-info folder. DataError for a
+    wheel that is damaged or hostile.
     """
     with WheelArchive.open(source) as archive:
         archive.require_sound()
         archive.require_links_inside()
+        edit = edit or WheelEdit()
         target = folder / get_edited_name(source.name, edit)
-        with open_hidden_file(target) as hidden:
-            with ArchiveWriter(archive.descriptor, hidden.descriptor, target) as sink:
-                sink.copy_ahead(
-                    _find_unchanged_end(archive, edit)
-                )  # while we look at METADATA, WHEEL and RECORD
-                plan = _plan_rewrite(archive, edit)
-                size = _write_archive(archive, plan, edit.stored, sink)
-            archive.require_unchanged()
-            hidden.commit(replace=replace)
-    signatures = tuple(sorted(name for name in plan.dropped if name.endswith(SIGNATURE_SUFFIXES)))
-    if signatures:
-        log_note(f"{target.name}: left out {', '.join(signatures)}: they sign another RECORD")
-    return RewrittenWheel(target, size, plan.record, tuple(sorted(plan.dropped)))
+        with (
+            open_hidden_file(target) as hidden,
+            ArchiveWriter(archive.descriptor, hidden.descriptor, target) as sink,
+        ):
+            sink.copy_ahead(_find_unchanged_end(archive, edit))
+            yield BegunRewrite(archive, hidden, sink, folder)
+
+
+@contextmanager
+def stage_new_wheel(
+    target: Path,
+    stored: Mapping[str, StoredMember],
+    texts: Mapping[str, bytes],
+    *,
+    origin: WheelOrigin | None,
+    step: str,
+) -> Iterator[PendingWheel]:
+    """Write a wheel of members and dist-info files (by their whole names) that are at hand; with RECORD.
+
+    ``step`` made it of the wheel of ``origin``. All members have the date of ``DEFAULT_EPOCH``, so that the
+    same ones give the same bytes.
+    """
+    date, clock = FIXED_DATE
+    folder = list_dist_info_folders(texts)[0]
+    rows = [RecordEntry(name, member.digest, member.entry.size) for name, member in sorted(stored.items())]
+    rows += [make_record_entry(name, content) for name, content in sorted(texts.items())]
+    rows.append(RecordEntry(f"{folder}/RECORD", "", None))
+    record = "".join(map(format_record_row, rows)).encode()
+    with open_hidden_file(target) as hidden:
+        directory = []
+        with ArchiveWriter(hidden.descriptor, hidden.descriptor, target) as sink:
+            for name, member in sorted(stored.items()):
+                entry = member.entry.with_name(name)._replace(date=date, time=clock)
+                directory.append(pack_central_entry(entry, sink.position))
+                sink.write(pack_local_header(entry))
+                sink.copy_from(member.descriptor, member.offset, member.offset + entry.compressed)
+            for name, content in [*sorted(texts.items()), (f"{folder}/RECORD", record)]:
+                entry, data = make_zip_entry(name, content, date=date, time=clock)
+                directory.append(pack_central_entry(entry, sink.position))
+                sink.write(pack_local_header(entry) + data)
+            place, listing = sink.position, b"".join(directory)
+            sink.write(listing + pack_end_records(len(directory), len(listing), place))
+            sink.flush()
+        yield PendingWheel(hidden, RewrittenWheel(target, sink.position, tuple(rows)), origin, step)
 
 
 def require_distinct_targets(wheels: Iterable[tuple[Path, Path]]) -> None:

@@ -63,7 +63,7 @@ def format_sbom(parts: WheelParts, name: str, version: str, licence: str | None 
 
     ``licence`` is an SPDX expression, as METADATA has it.
     """
-    reference = _make_package_url(name, version)
+    reference = make_package_url(name, version)
     wheel: dict[str, Any] = {
         "type": "library",
         "bom-ref": reference,
@@ -120,7 +120,7 @@ def revise_sbom(
         raise DataError(f"{SBOM_MEMBER} is not as rocm-wheels writes it") from cause
     if version is not None:
         wheel["version"] = version
-        wheel["bom-ref"] = wheel["purl"] = _make_package_url(wheel["name"], version)
+        wheel["bom-ref"] = wheel["purl"] = make_package_url(wheel["name"], version)
         for dependency in dependencies:
             if dependency["ref"] == old_reference:
                 dependency["ref"] = wheel["bom-ref"]
@@ -165,7 +165,7 @@ def _describe_sources(sources: Iterable[SourcePart]) -> list[dict[str, Any]]:
     """Return a component a repository and commit; a commit that lies in several places is one of them."""
     components: dict[str, dict[str, Any]] = {}
     for part in sources:
-        reference = _make_repository_url(part)
+        reference = make_repository_url(part)
         properties = _list_properties(
             [
                 ("rocm-wheels:path", part.path),
@@ -190,7 +190,7 @@ def _describe_sources(sources: Iterable[SourcePart]) -> list[dict[str, Any]]:
 
 
 def _describe_package(part: PackagePart) -> dict[str, Any]:
-    reference = _make_package_url(part.name, part.version)
+    reference = make_package_url(part.name, part.version)
     return {
         "type": "library",
         "bom-ref": reference,
@@ -206,11 +206,12 @@ def _list_properties(rows: Iterable[tuple[str, str | None]]) -> list[dict[str, s
     return [{"name": name, "value": value} for name, value in rows if value]
 
 
-def _make_package_url(distribution: str, version: str) -> str:
+def make_package_url(distribution: str, version: str) -> str:
+    """Return the purl of a Python package."""
     return f"pkg:pypi/{canonicalize_name(distribution)}@{quote(version, safe='.-_!')}"
 
 
-def _make_repository_url(part: SourcePart) -> str:
+def make_repository_url(part: SourcePart) -> str:
     """Return a purl. An origin that is no public address (a path, a machine of one's own) is not named."""
     address = urlsplit(part.origin)
     path = address.path.strip("/").removesuffix(".git")

@@ -1,18 +1,20 @@
-"""Scan a wheel in one pass that serves every check: digests, RECORD, METADATA, WHEEL, device code.
+"""Scan a wheel in one pass that serves every check: digests, RECORD, METADATA, WHEEL, libraries, device code.
 
-Each member is inflated once; what is wrong with one is a fault in the result, so that
-a report can name all of them. Memory: about 64 MiB a thread, whatever the wheel's size (a
-larger member with device code goes through a temporary file).
+Each member is inflated once, and everything that checks look at is read from it then: what the loader reads
+of a library, its sections, its device code, text that should not be there. What is wrong with a member is a
+fault in the result, so that a report can name all of them. Memory: about 64 MiB a thread, whatever the
+wheel's size (a larger member with device code goes through a temporary file).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from rocm_wheels.core import DataError, explain_error
+from rocm_wheels.core import DataError, explain_error, release_mapped_pages
 from rocm_wheels.wheels.archive import WheelArchive, get_text_limit
 from rocm_wheels.wheels.device_code.code_objects import (
     CodeObject,
@@ -20,6 +22,7 @@ from rocm_wheels.wheels.device_code.code_objects import (
     may_hold_code,
     read_code_objects,
 )
+from rocm_wheels.wheels.device_code.fat_library import SplitLibrary, read_split_library
 from rocm_wheels.wheels.dist_info import (
     RecordEntry,
     WheelFormat,
@@ -30,7 +33,10 @@ from rocm_wheels.wheels.dist_info import (
     is_spelling_fault,
     read_dist_info,
 )
-from rocm_wheels.wheels.elf import read_loader_info
+from rocm_wheels.wheels.elf import ELF_MAGIC, PE_MAGIC, BinarySpan
+from rocm_wheels.wheels.kernel_databases import get_kernel_list_target, read_kernel_list
+from rocm_wheels.wheels.leaks import Leak, find_library_leaks, find_text_leaks
+from rocm_wheels.wheels.loader import HostBinary, read_host_binary, read_pe_imports
 
 _DIST_INFO_FILES = ("METADATA", "WHEEL", "RECORD")
 
@@ -49,13 +55,15 @@ class ScannedMember:
 class WheelScan:
     """What one pass found.
 
-    ``device_code`` has the members that hold some, ``moved_code`` those whose code was moved out, with
-    the ``.kpack`` archives that they name, ``run_paths`` the ELF libraries with entries of DT_RUNPATH or
-    DT_RPATH, ``needed`` what ELF libraries are linked to, ``texts`` the members that were asked for with
-    ``keep``. A part that could not be read is None, and ``faults`` says why; ``damaged_members`` are the
-    members that cannot be relied on. No faults means: every member is whole and listed, and name, METADATA,
-    WHEEL and folder agree. ``repairable`` is what PyPI refuses beyond that, and what a rewritten wheel no
-    longer has.
+    ``device_code`` has the members that hold some, ``moved_code`` those whose code was moved out, with the
+    ``.kpack`` archives that they name, ``split_libraries`` what their records say, ``binaries`` the ELF
+    programs and libraries for the host, ``imports`` the PE files with the DLLs that they import, ``texts``
+    the members that were asked for with ``keep``. ``target_lists``: the targets that a library of torch
+    states as text; ``kernel_lists``: the files of a kernel database that its list for a target names;
+    ``leaks``: what ``find_text_leaks`` and ``find_library_leaks`` found, where it was asked for. A part that
+    could not be read is None, and ``faults`` says why; ``damaged_members`` are the members that cannot be
+    relied on. No faults means: every member is whole and listed, and name, METADATA, WHEEL and folder agree.
+    ``repairable`` is what PyPI refuses beyond that, and what a rewritten wheel no longer has.
     """
 
     path: Path
@@ -68,9 +76,13 @@ class WheelScan:
     device_code: Mapping[str, tuple[CodeObject, ...]]
     texts: Mapping[str, bytes]
     faults: tuple[str, ...]
-    run_paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    needed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    binaries: Mapping[str, HostBinary] = field(default_factory=dict)
+    imports: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    target_lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    kernel_lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    leaks: Mapping[str, tuple[Leak, ...]] = field(default_factory=dict)
     moved_code: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    split_libraries: Mapping[str, SplitLibrary] = field(default_factory=dict)
     damaged_members: frozenset[str] = frozenset()
     repairable: tuple[str, ...] = ()
 
@@ -87,23 +99,36 @@ class _MemberReading:
     text: bytes | None = None
     code: tuple[CodeObject, ...] = ()
     moved_code: tuple[str, ...] = ()
-    run_paths: tuple[str, ...] = ()
-    needed: tuple[str, ...] = ()
+    split_library: SplitLibrary | None = None
+    binary: HostBinary | None = None
+    imports: tuple[str, ...] | None = None
+    targets: tuple[str, ...] = ()
+    kernels: tuple[str, ...] | None = None
+    leaks: tuple[Leak, ...] = ()
     fault: str | None = None
 
 
-def scan_wheel(path: Path, *, keep: tuple[str, ...] = (), device_code: bool = True) -> WheelScan:
+def scan_wheel(
+    path: Path, *, keep: tuple[str, ...] = (), device_code: bool = True, leaks: bool = False
+) -> WheelScan:
     """Read a wheel once; ``keep`` are patterns (``*/_rocm_init.py``) of members whose content is wanted.
 
-    Without ``device_code`` none is looked for, and nothing is said of run paths and of code elsewhere.
-    DataError only when it is not there or is no archive at all.
+    Without ``device_code`` no library is read: nothing is said of what it needs and holds. With ``leaks``,
+    text files and the data of libraries are searched for credentials and builders' paths. DataError only
+    when the wheel is not there or is no archive at all.
     """
 
     def choose_reader(name: str, head: bytes) -> Callable[[memoryview], _MemberReading] | None:
         if _is_dist_info(name) or any(fnmatchcase(name, pattern) for pattern in keep):
-            return lambda data: _read_text(data, name, path)
-        if device_code and may_hold_code(name, head):
-            return lambda data: _read_code(data, f"{path}: {name}")
+            return lambda data: _read_text(data, name, path, leaks)
+        if not device_code:
+            return None
+        if get_kernel_list_target(name):
+            return lambda data: _read_kernels(data, f"{path}: {name}")
+        if may_hold_code(name, head) or head.startswith((ELF_MAGIC, PE_MAGIC)):
+            return lambda data: _read_library(data, f"{path}: {name}", leaks)
+        if leaks and b"\0" not in head:
+            return lambda data: _MemberReading(leaks=find_text_leaks(data))
         return None
 
     with WheelArchive.open(path) as archive:
@@ -135,9 +160,17 @@ def scan_wheel(path: Path, *, keep: tuple[str, ...] = (), device_code: bool = Tr
         format=dist_info.format,
         device_code={c.name: c.result.code for c in contents if c.result and c.result.code},
         texts=texts,
-        run_paths={c.name: c.result.run_paths for c in contents if c.result and c.result.run_paths},
-        needed={c.name: c.result.needed for c in contents if c.result and c.result.needed},
+        binaries={c.name: c.result.binary for c in contents if c.result and c.result.binary},
+        imports={c.name: c.result.imports for c in contents if c.result and c.result.imports is not None},
+        target_lists={c.name: c.result.targets for c in contents if c.result and c.result.targets},
+        kernel_lists={
+            c.name: c.result.kernels for c in contents if c.result and c.result.kernels is not None
+        },
+        leaks={c.name: c.result.leaks for c in contents if c.result and c.result.leaks},
         moved_code={c.name: c.result.moved_code for c in contents if c.result and c.result.moved_code},
+        split_libraries={
+            c.name: c.result.split_library for c in contents if c.result and c.result.split_library
+        },
         faults=(*faults, *(f"{path}: {fault}" for fault in dist_info.faults)),
         repairable=repairable,
         damaged_members=frozenset(unsound.keys() - {""})
@@ -150,20 +183,60 @@ def _is_dist_info(name: str) -> bool:
     return folder.endswith(".dist-info") and file in _DIST_INFO_FILES
 
 
-def _read_text(data: memoryview, name: str, wheel: Path) -> _MemberReading:
+def _read_text(data: memoryview, name: str, wheel: Path, leaks: bool) -> _MemberReading:
     if len(data) > get_text_limit(name):
         return _MemberReading(fault=f"{wheel}: {name}: {len(data)} bytes are too many for such a file")
-    return _MemberReading(text=bytes(data))
+    return _MemberReading(text=bytes(data), leaks=find_text_leaks(data) if leaks else ())
 
 
-def _read_code(data: memoryview, name: str) -> _MemberReading:
+def _read_kernels(data: memoryview, name: str) -> _MemberReading:
     try:
-        loading = read_loader_info(data, name)
+        return _MemberReading(kernels=read_kernel_list(data, name))
+    except DataError as fault:
+        return _MemberReading(fault=explain_error(fault))
+
+
+def _read_library(data: memoryview, name: str, leaks: bool) -> _MemberReading:
+    try:
+        binary = read_host_binary(data, name, for_changes=False)
+        imports = read_pe_imports(data, name)
+        targets = _read_target_list(data, name, binary) if binary is not None else ()
+        library_leaks: tuple[Leak, ...] = ()
+        if leaks and (binary is not None or imports is not None):
+            sections = binary.sections if binary is not None else None
+            library_leaks = find_library_leaks(data, name, sections)
+        release_mapped_pages(data)
+        archives = list_named_archives(data, name)
         return _MemberReading(
             code=tuple(read_code_objects(data, name)),
-            moved_code=list_named_archives(data, name),
-            run_paths=loading.search_paths if loading else (),
-            needed=loading.needed if loading else (),
+            moved_code=archives,
+            split_library=read_split_library(data, name) if archives else None,
+            binary=binary,
+            imports=imports,
+            targets=targets,
+            leaks=library_leaks,
         )
     except DataError as fault:
         return _MemberReading(fault=explain_error(fault))
+
+
+_STATING_LIBRARY = re.compile(r"(?:^|/)libtorch_python\.so$")
+_TARGET_ID = rb"gfx[0-9a-f]+(?::[a-z]+[+-])*"
+_TARGET_LIST = re.compile(rb"(?<![^\0])%s(?:[ ;,]+%s)*(?=\0)" % (_TARGET_ID, _TARGET_ID))
+
+
+def _read_target_list(data: memoryview, name: str, binary: HostBinary) -> tuple[str, ...]:
+    """Return the targets that torch was configured for: PYTORCH_ROCM_ARCH, a text of libtorch_python.
+
+    Source: pytorch, torch/CMakeLists.txt (``CUDA_ARCH_FLAGS``).
+    """
+    if not _STATING_LIBRARY.search(name):
+        return ()
+    span = BinarySpan(data, name)
+    for section in binary.sections:
+        if section.name.startswith(".rodata"):
+            part = span.get_part(section.offset, section.size, f"section {section.name}")
+            texts = [match[0].decode("ascii") for match in _TARGET_LIST.finditer(part)]
+            if texts:
+                return tuple(re.split("[ ;,]+", max(texts, key=len)))
+    return ()

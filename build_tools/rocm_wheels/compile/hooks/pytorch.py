@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rocm_wheels.compile.build_request import BuildRequest
-from rocm_wheels.compile.hooks.hook import Hooks, Preparation
+from rocm_wheels.compile.hooks import Hooks, Preparation
 from rocm_wheels.compile.sdk_tree import render_rocm_init, write_generated_file
 from rocm_wheels.compile.variables import add_flags, look_up_variable, prepend_path
 from rocm_wheels.core import BuildError, SdkError, UsageError
@@ -119,6 +119,4 @@ def uses_scikit_build_core(folder: Path) -> bool:
     return any(re.search(r"\bscikit_build_core\.build\b", line.split("#", 1)[0]) for line in lines)
 
 
-PYTORCH_HOOKS = Hooks(
-    environment=_complete_environment, prepare=_prepare_tree, settings=_list_config_settings
-)
+HOOKS = Hooks(environment=_complete_environment, prepare=_prepare_tree, settings=_list_config_settings)

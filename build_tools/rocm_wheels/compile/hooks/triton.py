@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from rocm_wheels.compile.build_request import BuildRequest
-from rocm_wheels.compile.hooks.hook import Hooks
+from rocm_wheels.compile.hooks import Hooks
 from rocm_wheels.compile.variables import add_flags
 from rocm_wheels.core import DataError, UsageError
 
@@ -79,4 +79,4 @@ def _set_windows_llvm(request: BuildRequest, env: dict[str, str]) -> None:
     env["LLVM_LIBRARY_DIR"] = os.fspath(root / "lib")
 
 
-TRITON_HOOKS = Hooks(environment=_complete_environment)
+HOOKS = Hooks(environment=_complete_environment)

@@ -9,9 +9,12 @@ from rocm_wheels.pipeline.planner import Planner
 from rocm_wheels.pipeline.step import Step, StepKind
 from rocm_wheels.pipeline.step_kinds.build import run_build, run_configure, settle_build, settle_configure
 from rocm_wheels.pipeline.step_kinds.check_cache import run_cache_check, settle_check_cache
+from rocm_wheels.pipeline.step_kinds.fat import run_fat, settle_fat
 from rocm_wheels.pipeline.step_kinds.install_rocm import run_install_rocm, settle_install_rocm
 from rocm_wheels.pipeline.step_kinds.install_tools import run_install_tools, settle_install_tools
 from rocm_wheels.pipeline.step_kinds.probe_targets import run_probe, settle_probe
+from rocm_wheels.pipeline.step_kinds.repair import run_repair, settle_repair
+from rocm_wheels.pipeline.step_kinds.split import run_split, settle_split
 from rocm_wheels.pipeline.step_kinds.stamp_variant import run_stamp_variant, settle_stamp_variant
 from rocm_wheels.pipeline.step_run import StepRun
 
@@ -35,5 +38,8 @@ STEP_KINDS: Mapping[StepKind, StepKindCode] = {
     "check-cache": StepKindCode(settle_check_cache, run_cache_check),
     "configure": StepKindCode(settle_configure, run_configure),
     "build": StepKindCode(settle_build, run_build),
+    "repair": StepKindCode(settle_repair, run_repair),
+    "fat": StepKindCode(settle_fat, run_fat),
+    "split": StepKindCode(settle_split, run_split),
     "variant": StepKindCode(settle_stamp_variant, run_stamp_variant),
 }

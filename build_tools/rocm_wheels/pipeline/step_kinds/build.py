@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,9 +15,6 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from rocm_wheels.compile import (
     BuildRequest,
@@ -33,38 +29,36 @@ from rocm_wheels.compile import (
     read_statistics,
 )
 from rocm_wheels.core import (
-    AuditError,
     BuildError,
     DataError,
     FinishedProcess,
-    SdkError,
     UsageError,
     compare_environments,
     copy_atomically,
     format_command,
-    format_count,
-    format_finding,
     hash_file,
     log_note,
     log_warning,
     redact_environment,
 )
-from rocm_wheels.models import Project, list_project_names, load_project
+from rocm_wheels.models import Project, load_project
 from rocm_wheels.pipeline.build_environment import (
-    find_importing_python,
     find_project_layer,
     hold_environment,
     install_built_wheel,
-    layer_packages_folder,
     list_installed_packages,
-    list_packages_below,
     uninstall_built_wheel,
+)
+from rocm_wheels.pipeline.build_statement import (
+    BuildMoment,
+    format_moment,
+    restore_build_statement,
+    write_build_statement,
 )
 from rocm_wheels.pipeline.estimates import estimate_step
 from rocm_wheels.pipeline.outputs import (
     OutputFile,
     StepStamp,
-    collect_wheel,
     refuse_foreign_wheels,
     write_stamp,
 )
@@ -73,7 +67,7 @@ from rocm_wheels.pipeline.provided_wheel_checks import find_project_misfits
 from rocm_wheels.pipeline.provided_wheels import ProvidedWheel, inspect_installed_wheel
 from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput, configure_step_id
 from rocm_wheels.pipeline.step_run import StepRun
-from rocm_wheels.sdk import PackageSource, install_additions
+from rocm_wheels.pipeline.wheel_checks import import_checked_wheel, judge_report, make_expectation
 from rocm_wheels.sources import hold_checkout, restore_links
 
 if TYPE_CHECKING:
@@ -124,22 +118,15 @@ def make_build_command(planner: Planner, step: Step, request: BuildRequest) -> s
 
 
 def _check_current_wheel(planner: Planner, step: Step) -> Step:
-    """Look whether a current wheel is where this run wants it, with what it wants in it."""
+    """Look whether a current wheel has in it what this run wants."""
     request, stamp = planner.facts.request, planner.facts.done[step.id].stamp
     if request.clean:
         return replace(step, verdict="run", why="--clean")
     if request.verify and not stamp.facts.get("verified"):
         return replace(step, verdict="run", why="not verified")
-    why = _why_elsewhere(planner, step) or _why_other_lock(planner, step)
-    # bringing it there costs nothing of what building it would
+    why = _why_other_lock(planner, step) or _why_no_statement(planner, step)
+    # that costs nothing of what building it would
     return replace(step, verdict="run", why=why, brought=True, estimate=None) if why else step
-
-
-def _why_elsewhere(planner: Planner, step: Step) -> str:
-    present_folders = {Path(output.path).parent for output in planner.facts.done[step.id].stamp.outputs}
-    wanted_folders = planner.graph.output_folders(step, planner.facts.request.output)
-    missing = [str(folder) for folder in wanted_folders if folder not in present_folders]
-    return f"the wheel is missing in {', '.join(missing)}" if missing else ""
 
 
 def _why_other_lock(planner: Planner, step: Step) -> str:
@@ -151,6 +138,17 @@ def _why_other_lock(planner: Planner, step: Step) -> str:
     if stamp.facts["lock"] == digest_lock_part(locked.lock, str(step.project)):
         return ""
     return "the wheel records another lock"
+
+
+def _why_no_statement(planner: Planner, step: Step) -> str:
+    from rocm_wheels.wheels import has_statement
+
+    stamp = planner.facts.done[step.id].stamp
+    if "predicate" not in stamp.facts:
+        return ""  # of an earlier version, which wrote none
+    outputs = [Path(output.path) for output in stamp.outputs]
+    missing = [path.name for path in outputs if not has_statement(path)]
+    return f"the wheel has no statement: {missing[0]}" if missing else ""
 
 
 @contextmanager
@@ -246,6 +244,10 @@ def _check_given_wheel(
     raise UsageError(f"{given_wheel.describe()} was installed, and cannot be built against:\n  {faults_text}")
 
 
+# what a repair mends, or refuses: of a wheel as it was built they are no faults yet
+_MENDED_BY_REPAIR = {"executable-stack", "needed-libraries", "elf-tag-too-old", "run-paths"}
+
+
 @dataclass(frozen=True)
 class CheckedWheel:
     """A fresh wheel that counts: digests of the file and of its content, and what the checks found."""
@@ -256,7 +258,7 @@ class CheckedWheel:
 
 
 def run_build(step_run: StepRun) -> bool:
-    """Bring a project's wheel where it is wanted; tell whether it was there and only had to be brought.
+    """Build a project's wheel; tell whether it was there and needed only a check, or the lock of this run.
 
     Raises BuildError, AuditError and what their causes raise. The source tree is held meanwhile.
     """
@@ -289,13 +291,6 @@ class BuildStep:
         )
         return planned_build
 
-    @property
-    def folders(self) -> tuple[Path, ...]:
-        """Where the wheel goes."""
-        return self.step_run.planner.graph.output_folders(
-            self.step_run.step, self.step_run.facts.request.output
-        )
-
     def build_or_bring(self) -> bool:
         """Do it; see ``run_build``."""
         self._refuse_foreign_wheels()
@@ -306,30 +301,34 @@ class BuildStep:
             and wheel_exists
             and (done.stamp.facts["verified"] or not self.step_run.facts.request.verify)
         ):
-            self._bring_wheel(done.stamp)
+            self._renew_records(done.stamp)
             return True
         if self.planned_build.attention is not None:
             log_note(f"flash attention: {self.planned_build.attention}")
         install_needed_wheels(self.step_run, self.project)
-        wheel = self._copy_wheel(done.stamp) if done is not None and wheel_exists else self._build_wheel()
+        moment = BuildMoment(self.step_run.record.folder.name, format_moment())
+        if done is not None and wheel_exists:
+            wheel, moment = self._copy_wheel(done.stamp), BuildMoment.from_facts(done.stamp.facts)
+        else:
+            wheel = self._build_wheel()
+            moment = replace(moment, finished=format_moment())
         checked = self._check_wheel(wheel)
+        predicate = self._write_statement(wheel.path, checked.sha256, moment)
         targets = checked.report.targets if checked.report else ()
-        outputs = tuple(
-            OutputFile.from_path(self._collect_wheel(wheel.path, folder), checked.sha256)
-            for folder in self.folders
-        )
-        wheel.path.unlink()
-        libraries = checked.report.libraries if checked.report else {}
+        output = self._keep_wheel(wheel.path, checked.sha256)
         stamp = self.step_run.record_success(
-            outputs,
+            (output,),
             version=wheel.version,
             targets=list(targets),
             verified=checked.report is not None,
             content=checked.content,
             lock=self._lock_digest,
+            requirements=list(self._requirements),
+            built=asdict(moment),
+            predicate=predicate,
         )
         self._stamp_configure_step()
-        self._record_outputs(stamp, libraries)
+        self._record_built(stamp)
         refuse_few_hits(self.cache_statistics, self.step_run.facts.request.cache_floor)
         return wheel_exists
 
@@ -340,24 +339,24 @@ class BuildStep:
             inputs = select_configure_inputs(self.step_run.known_inputs)
             write_stamp(self.step_run.facts.workspace.steps, StepStamp(name, inputs, (), {}))
 
-    def _record_outputs(self, stamp: StepStamp, libraries: Mapping[str, tuple[str, ...]]) -> None:
-        for output in stamp.outputs:
-            self.step_run.record_event(
-                "output",
-                path=output.path,
-                size=output.size,
-                sha256=output.sha256,
-                project=self.project.name,
-                version=stamp.facts["version"],
-                targets=stamp.facts["targets"] if stamp.facts["verified"] else None,
-                libraries=libraries,
-                content=stamp.facts["content"],
-            )
+    def _record_built(self, stamp: StepStamp) -> None:
+        """Record the wheel, which is not what people install yet: the steps that package it deliver that."""
+        (output,) = stamp.outputs
+        self.step_run.record_event(
+            "built",
+            path=output.path,
+            size=output.size,
+            sha256=output.sha256,
+            project=self.project.name,
+            version=stamp.facts["version"],
+            targets=stamp.facts["targets"] if stamp.facts["verified"] else None,
+            content=stamp.facts["content"],
+        )
 
     # -- the wheel is there ---------------------------------------------------------------------------------
 
     def _is_wheel_current(self, stamp: StepStamp) -> bool:
-        """Tell whether the wheel that is there is the one wanted: it has to be brought, or to be checked."""
+        """Tell whether the wheel that is there is the one wanted, but for its lock, or a check."""
         request, done = self.step_run.facts.request, self.step_run.facts.done[self.step_run.step.id]
         return dict(stamp.inputs) == self.step_run.known_inputs and done.fault is None and not request.clean
 
@@ -368,30 +367,24 @@ class BuildStep:
         copy_atomically(source, path)
         return BuiltWheel(path, self.project.distribution, str(stamp.facts["version"]), "not used", 0.0)
 
-    def _bring_wheel(self, stamp: StepStamp) -> None:
-        """Copy the wheel of an earlier run into the folders of this one, with the lock of this one."""
+    def _renew_records(self, stamp: StepStamp) -> None:
+        """Put the lock of this run into the wheel of an earlier one, and its statement beside it."""
         facts, source = dict(stamp.facts), Path(stamp.outputs[0].path)
-        digest, renewed = stamp.outputs[0].sha256, None
+        output = stamp.outputs[0]
         if self._lock_text is not None and facts["lock"] != self._lock_digest:
             from rocm_wheels.package import embed_provenance
 
             fresh = self.step_run.facts.workspace.fresh_wheels / self.step_run.step.id
-            source, _ = embed_provenance(source, fresh, self._lock_text, self._list_parts())
-            digest, facts["lock"], renewed = hash_file(source), self._lock_digest, source
+            renewed, _ = embed_provenance(source, fresh, self._lock_text, self._list_parts())
             log_note(f"the lock of this run is put into {source.name}")
-        outputs = []
-        for folder in self.folders:
-            target = folder / source.name
-            outputs.append(
-                OutputFile.from_path(
-                    target if target == source else self._collect_wheel(source, folder), digest
-                )
-            )
-        stamp = StepStamp(stamp.step, stamp.inputs, tuple(outputs), facts)
+            digest, facts["lock"] = hash_file(renewed), self._lock_digest
+            facts["predicate"] = self._write_statement(renewed, digest, BuildMoment.from_facts(facts))
+            output = self._keep_wheel(renewed, digest)
+        elif "predicate" in facts:
+            restore_build_statement(source, output.sha256, facts["predicate"])
+        stamp = StepStamp(stamp.step, stamp.inputs, (output,), facts)
         write_stamp(self.step_run.facts.workspace.steps, stamp)
-        self._record_outputs(stamp, {})
-        if renewed is not None:
-            renewed.unlink()
+        self._record_built(stamp)
 
     # -- building -------------------------------------------------------------------------------------------
 
@@ -495,6 +488,13 @@ class BuildStep:
         pins = self.planned_build.pins
         return embed_provenance(wheel, wheel.parent, self._lock_text, self._list_parts(), pins)[1]
 
+    def _write_statement(self, wheel: Path, sha256: str, moment: BuildMoment) -> dict[str, Any]:
+        """Write beside a finished wheel how it was built, and return it."""
+        parts = self._list_parts()
+        return write_build_statement(
+            self.step_run, self.planned_build, wheel, sha256, parts=parts, moment=moment
+        )
+
     def _list_parts(self) -> WheelParts:
         """Return what goes into the wheel: its sources, and the packages that it is built against.
 
@@ -512,153 +512,55 @@ class BuildStep:
         ]
         if self.project.serves_every_family(request.platform):
             return WheelParts(__version__, sources=sources, packages=tuple(packages))
-        for package in list_installed_packages(ready.site_packages).values():
-            if package.name.startswith("rocm"):
-                packages.append(PackagePart(package.name, package.version, package.hash_files()))
+        for package in list_installed_packages(ready.site_packages, "rocm*").values():
+            packages.append(PackagePart(package.name, package.version, package.hash_files()))
         targets = request.targets if self.project.has_device_code else ()
         return WheelParts(__version__, targets, ready.sdk.version, sources, tuple(packages))
 
     def _verify_wheel(self, wheel: BuiltWheel, inside: str) -> AuditReport:
         """Check a wheel as a file; then, where it is right, import it where others will need it."""
-        # only a process that builds needs the audit: planning does not load it
-        from rocm_wheels.audit import (
-            IMPORT_CHECK,
-            ImportEnvironment,
-            WheelExpectation,
-            add_import_check,
-            verify_wheel,
-        )
+        from rocm_wheels.audit import verify_wheel  # planning does not load it
 
-        facts, ready, others = (
-            self.step_run.facts,
-            self.step_run.ready,
-            self.project.build.installed_for_others,
-        )
-        requirement = self.planned_build.request.triton_requirement
-        triton = (requirement,) if requirement and self.project.checks.requires_rocm else ()
-        expected = WheelExpectation(
-            project=self.project,
-            platform=facts.request.platform,
-            version=wheel.version,
-            python_tag=ready.python_tag,
-            targets=self.planned_build.request.targets,
-            rocm_version=ready.sdk.version,
-            requirements=(*triton, *self.planned_build.pins),
-        )
+        ready, others = self.step_run.ready, self.project.build.installed_for_others
+        expected = make_expectation(self.step_run, wheel.version, self._requirements)
         report = verify_wheel(wheel.path, expected)
+        if self.step_run.facts.request.repair.enabled:
+            later = [finding for finding in report.findings if finding.check not in _MENDED_BY_REPAIR]
+            report = replace(report, findings=tuple(later))
         if not report.passed:
-            return self._judge_report(wheel, report)
+            return judge_report(self.step_run, report)
         if others:
             inside = inside or self._digest_wheel(wheel, report)
             install_project_wheel(self.step_run, self.project, wheel.path, inside)
-        with self._provide_requirements(report.requirements) as (additions, lacking):
-            import_place = ImportEnvironment(
-                find_importing_python(self.project.name, ready, facts.workspace),
-                env=facts.env,
-                installed=others,
-                packages=ready.site_packages if others else None,
-                additions=additions,
-                lacking=lacking,
-                log=self.step_run.log,
-            )
-            report = add_import_check(report, expected, import_place)
-            for skip in report.skipped:
-                if lacking and skip.check == IMPORT_CHECK:
-                    log_warning(f"{wheel.path.name}: {skip.reason}")
+        report = import_checked_wheel(self.step_run, report, expected, installed=others)
         if others and not report.passed:
-            with hold_environment(ready, facts.workspace, purpose=self.step_run.step.id):
-                uninstall_built_wheel(ready, distribution=self.project.distribution, env=facts.env)
-        return self._judge_report(wheel, report)
+            with hold_environment(ready, self.step_run.facts.workspace, purpose=self.step_run.step.id):
+                uninstall_built_wheel(
+                    ready, distribution=self.project.distribution, env=self.step_run.facts.env
+                )
+        return judge_report(self.step_run, report)
 
-    @contextmanager
-    def _provide_requirements(self, requirements: Sequence[str]) -> Iterator[tuple[Path, tuple[str, ...]]]:
-        """Yield a folder with what the wheel requires and its build did not, and the names still lacking.
+    @property
+    def _requirements(self) -> tuple[str, ...]:
+        """The exact versions that METADATA must require besides those of the recipe."""
+        requirement = self.planned_build.request.triton_requirement
+        triton = (requirement,) if requirement and self.project.checks.requires_rocm else ()
+        return (*triton, *self.planned_build.pins)
 
-        The environment stays as it is: what lies in it may change what is compiled next. Wheels of ours and
-        ROCm are never taken from an index: another build of them says nothing of this one.
-        """
-        ready, facts = self.step_run.ready, self.step_run.facts
-        layer = find_project_layer(self.project.name, ready, facts.workspace)
-        folders = [
-            layer_packages_folder(self.project.name, ready, facts.workspace),
-            *list_packages_below(self.project, ready, facts.workspace),
-        ]
-        installed = {name for folder in folders for name in list_installed_packages(folder)}
-        built = {canonicalize_name(load_project(name).distribution) for name in list_project_names()}
-        missing: list[str] = []
-        lacking: list[str] = []
-        for requirement in map(Requirement, requirements):
-            name = canonicalize_name(requirement.name)
-            if name in built or name.startswith("rocm"):
-                lacking += [] if name in installed else [requirement.name]
-            elif name not in installed:
-                requirement.marker = None
-                missing.append(str(requirement))
-        with tempfile.TemporaryDirectory(prefix="rocm-wheels-requirements-") as folder:
-            if missing:
-                try:
-                    install_additions(
-                        layer if layer.python.exists() else ready.environment,
-                        missing,
-                        Path(folder),
-                        without=sorted(installed | built),
-                        env=facts.env,
-                        on_line=self.step_run.echo_line,
-                        source=PackageSource(cache_dir=facts.request.sdk.cache_dir),
-                    )
-                except SdkError as error:
-                    log_warning(
-                        f"what the wheel requires, to import it, could not be installed: {error.message}"
-                    )
-                    lacking += missing
-            yield Path(folder), tuple(lacking)
-
-    def _judge_report(self, wheel: BuiltWheel, report: AuditReport) -> AuditReport:
-        """Write the report into the log; set a wheel that failed aside and raise AuditError."""
-        from rocm_wheels.audit import format_report, reject_wheel
-
-        with self.step_run.log.open("a", encoding="utf-8") as file:
-            file.write("\n".join(["", "# checks", *format_report(report), ""]))
-        if report.jit_sources and not report.targets:
-            sources = format_count(len(report.jit_sources), "HIP source")
-            log_note(
-                f"no kernels are compiled into {wheel.path.name}: it brings {sources} for the user's machine"
-            )
-        for finding in report.findings:
-            if finding.severity == "warning":
-                log_warning(f"{wheel.path.name}: {format_finding(finding)}")
-        if not report.passed:
-            rejected_path = reject_wheel(
-                wheel.path, report, self.step_run.log, self.step_run.facts.workspace.rejected_wheels
-            )
-            findings_text = "\n".join(f"  {format_finding(finding)}" for finding in report.errors)
-            tips = [finding.tip for finding in report.errors if finding.tip]
-            raise AuditError(
-                f"{wheel.path.name} failed verification:\n{findings_text}\n"
-                f"kept aside with its log: {rejected_path.parent}",
-                tip=tips[0] if tips else "build with --no-verify to keep it unchecked",
-            )
-        return report
-
-    # -- the output -----------------------------------------------------------------------------------------
+    # -- where it is kept -----------------------------------------------------------------------------------
 
     def _refuse_foreign_wheels(self) -> None:
-        for folder in self.folders:
+        """Refuse at once what delivering the wheel, hours later, would be refused for."""
+        facts = self.step_run.facts
+        for folder in self.step_run.planner.graph.output_folders(self.step_run.step, facts.request.output):
             refuse_foreign_wheels(
-                self.step_run.facts.workspace,
-                folder,
-                self.project.distribution,
-                self.step_run.ready.python_tag,
+                facts.workspace, folder, self.project.distribution, self.step_run.ready.python_tag
             )
 
-    def _collect_wheel(self, wheel: Path, folder: Path) -> Path:
-        return collect_wheel(
-            self.step_run.facts.workspace,
-            wheel,
-            folder,
-            distribution=self.project.distribution,
-            python_tag=self.step_run.ready.python_tag,
-        )
+    def _keep_wheel(self, wheel: Path, sha256: str) -> OutputFile:
+        """Move a wheel to where it stays until it is packaged, and others are built against it."""
+        (kept,) = self.step_run.keep_files([wheel])
+        return OutputFile.from_path(kept, sha256)
 
 
 def settle_configure(planner: Planner, step: Step) -> Step:

@@ -1,4 +1,4 @@
-"""``variant`` (``build --packaging variant``): stamp a wheel's variant, in ``variants/`` of its folder.
+"""``variant`` (``build --packaging variant``): stamp a repaired wheel, in ``variants/`` of its folder.
 
 It is stamped for AMD's provider with the ROCm version of the run; ``rocm-wheels wheel stamp`` has the other
 choices. A wheel without device code serves what the torch of the run serves, and is stamped so: an
@@ -16,6 +16,7 @@ from rocm_wheels.pipeline.outputs import OutputFile
 from rocm_wheels.pipeline.planner import Planner, decide_verdict
 from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput
 from rocm_wheels.pipeline.step_run import StepRun
+from rocm_wheels.pipeline.wheel_checks import judge_report, make_expectation
 
 VARIANTS_FOLDER = "variants"
 VARIANT_VERSION = "1"
@@ -42,9 +43,11 @@ def settle_stamp_variant(planner: Planner, step: Step) -> Step:
 def run_stamp_variant(step_run: StepRun) -> None:
     """Write the variants of a wheel, one for each folder that has it, and take away those they replace.
 
-    DataError when a wheel cannot be stamped, or when a file that is not ours has the name of its variant.
+    DataError when a wheel cannot be stamped, or when a file that is not ours has the name of its variant;
+    AuditError for one that fails its checks.
     """
-    wheels = step_run.facts.done[step_run.step.after[0]].stamp.outputs
+    source = step_run.facts.done[step_run.step.after[0]].stamp
+    wheels = [output for output in source.outputs if output.path.endswith(".whl")]
     done = step_run.facts.done.get(step_run.step.id)
     before = () if done is None else done.stamp.outputs
     ours = {Path(output.path) for output in before if output.find_fault() is None}
@@ -52,8 +55,28 @@ def run_stamp_variant(step_run: StepRun) -> None:
     written = [
         stamp_wheel(Path(wheel.path), rocm, _list_served_targets(step_run, wheel), ours) for wheel in wheels
     ]
+    if step_run.facts.request.verify:
+        from rocm_wheels.audit import verify_wheel  # planning does not load it
+
+        for path, _ in written:
+            judge_report(step_run, verify_wheel(path, make_expectation(step_run, None)))
     labels = sorted({label for _, label in written})
-    step_run.record_success(tuple(OutputFile.from_path(path) for path, _ in written), label=", ".join(labels))
+    outputs = tuple(OutputFile.from_path(path) for path, _ in written)
+    facts = {name: source.facts[name] for name in ("targets", "verified", "content")}
+    step_run.record_success(outputs, label=", ".join(labels), **facts)
+    for output, (path, label) in zip(outputs, written, strict=True):
+        step_run.record_event(
+            "output",
+            path=output.path,
+            size=output.size,
+            sha256=output.sha256,
+            project=step_run.step.project,
+            version=path.name.split("-")[1],
+            targets=facts["targets"] if facts["verified"] else None,
+            libraries={},
+            content=facts["content"],
+            note=f"variant {label}",
+        )
 
 
 def _list_served_targets(step_run: StepRun, wheel: OutputFile) -> tuple[str, ...]:
@@ -72,18 +95,19 @@ def stamp_wheel(wheel: Path, rocm: str, targets: Sequence[str], ours: set[Path])
     # planning does not load what stamps
     from rocm_wheels.package import StampRequest, plan_stamps, write_stamps
     from rocm_wheels.variants import read_wheel_targets
-    from rocm_wheels.wheels import get_edited_name
+    from rocm_wheels.wheels import get_edited_name, remove_statement
 
     held_targets = read_wheel_targets(wheel)
     request = StampRequest(rocm_version=rocm)
     if not held_targets.targets:
         request = replace(request, targets=",".join(targets), allow_claim=True)
-    planned = plan_stamps([wheel], request, wheel_targets={wheel: held_targets})
+    planned = plan_stamps([wheel], request, read_targets=lambda _: held_targets)
     target = folder / get_edited_name(planned[0].source.name, planned[0].edit)
     (done,) = write_stamps(planned, folder, replace=target in ours)
     for old in ours - {target}:
         if old.parent != folder:
             continue  # in another folder it stays with its wheel
         old.unlink(missing_ok=True)
+        remove_statement(old)
         log_note(f"{old.name} is replaced by {done.path.name}")
     return done.path, done.label

@@ -52,7 +52,7 @@ _VERIFY_TOOL = "rocm-wheels verify"
 
 
 class _VerifyFinding(BaseModel):
-    severity: Literal["error", "warning"]
+    severity: Literal["error", "warning", "info"]
     what: str
     check: str = ""
 
@@ -61,8 +61,11 @@ class _VerifyReport(BaseModel):
     wheel: str
     passed: bool
     sha256: Sha256Digest | None = None  # a file that could not be read has none
+    device_wheels_sha256: Mapping[str, Sha256Digest] = {}  # of those that were read with it
     unreadable: str = ""
+    recipe: str = ""
     findings: tuple[_VerifyFinding, ...] = ()
+    ignored: tuple[_VerifyFinding, ...] = ()
     ran: tuple[str, ...] = ()
     skipped: Mapping[str, str] = {}
     when: AwareDatetime | None = None
@@ -107,10 +110,12 @@ def make_verify_evidence(value: object, source: Path, submission: EvidenceSubmis
             raise UsageError(
                 f"{source}: {report.wheel} could not be read, so nothing says which it was", tip=tip
             )
-        hashes = submission.require_set_hashes({report.wheel: sha256}, source)
-        errors = [f"{f.check}: {f.what}" for f in report.findings if f.severity == "error"]
+        wheels = {report.wheel: sha256, **report.device_wheels_sha256}
+        hashes = submission.require_set_hashes(wheels, source)
+        named = (*report.findings, *report.ignored)  # what is let pass is not let pass here
+        errors = [f"{f.check}: {f.what}" for f in named if f.severity == "error"]
         if report.passed and not errors and report.ran:
-            passed[report.wheel] = hashes[0]
+            passed.update(wheels)
             checks.update(passed=len(report.ran), skipped=len(report.skipped))
             continue
         problems = [*errors, *filter(None, [report.unreadable])] or ["no check ran"]
@@ -123,6 +128,21 @@ def make_verify_evidence(value: object, source: Path, submission: EvidenceSubmis
             make(OutcomeCounts(**checks), passed.values(), detail=format_count(len(passed), "wheel"))
         )
     return evidence
+
+
+def make_audit_evidence(
+    value: dict[str, Any], source: Path, submission: EvidenceSubmission
+) -> list[Evidence]:
+    """Return what ``audit --json`` found, as of ``verify``; UsageError for a wheel held to no recipe."""
+    origin = {key: value[key] for key in ("tool", "when") if key in value}
+    reports = [{**report, **origin} if isinstance(report, dict) else report for report in value["wheels"]]
+    for report in parse_result(tuple[_VerifyReport, ...], reports, source):
+        if not report.recipe:
+            raise UsageError(
+                f"{source}: {report.wheel} was audited without its recipe, which says what it must be",
+                tip="rocm-wheels audit --json --recipe NAME, or rocm-wheels verify --json",
+            )
+    return make_verify_evidence(reports, source, submission)
 
 
 def make_resolver_evidence(value: object, source: Path, submission: EvidenceSubmission) -> list[Evidence]:
@@ -629,13 +649,15 @@ def _load_json(path: Path) -> Any:
 def _make_json_evidence(path: Path, value: Any, submission: EvidenceSubmission) -> list[Evidence]:
     if isinstance(value, list):
         return make_verify_evidence(value, path, submission)
+    if isinstance(value, dict) and isinstance(value.get("wheels"), list) and "tool" in value:
+        return make_audit_evidence(value, path, submission)
     if isinstance(value, dict) and "checks" in value:
         return make_resolver_evidence(value, path, submission)
     if isinstance(value, dict) and "tests" in value:
         return make_smoke_evidence(value, path, submission)
     raise DataError(
         f"{path} holds no known results",
-        tip="known are those of verify and resolve-check --json, smoke-tests and torch-tests, and JUnit XML",
+        tip="known are verify, audit and resolve-check --json, smoke-tests and torch-tests, and JUnit XML",
     )
 
 

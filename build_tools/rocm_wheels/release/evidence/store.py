@@ -3,18 +3,12 @@
 What cannot be read could be a failure, so reading fails then. Nothing here removes or replaces a file:
 files of evidence are only ever created, and their names hold the hash of what they say.
 
-Evidence is signed with ``ssh-keygen -Y``, as git signs with SSH keys. Nothing has to be installed for it,
-people have such keys already, an agent or a hardware key works as it does for git, and what it writes
-(SSHSIG, PROTOCOL.sshsig of OpenSSH) names what was signed for: a signature of evidence is none of a commit.
-Ed25519 keys only.
+Evidence is signed with SSH keys (``core/ssh_signature.py``).
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import re
-import tempfile
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -25,13 +19,16 @@ from rocm_wheels.core import (
     AlreadyInStoreError,
     DataError,
     ReleaseError,
+    SshSignature,
     Store,
     UsageError,
-    capture_output,
     create_or_read,
+    find_signer,
     format_count,
+    is_signature_of,
     log_warning,
     run_in_parallel,
+    sign_content,
 )
 from rocm_wheels.release.evidence.evidence import (
     CLOCK_SKEW,
@@ -218,14 +215,7 @@ def _check_signature(
         return StoredEvidence(name, evidence)
     if not is_valid_signature(evidence, env):
         return StoredEvidence(name, evidence, trouble="its signature is not of what it says")
-    key = evidence.signature.key
-    return StoredEvidence(
-        name,
-        evidence,
-        next(
-            (signer_name for signer_name, signer_key in signers.items() if is_same_key(key, signer_key)), ""
-        ),
-    )
+    return StoredEvidence(name, evidence, find_signer(evidence.signature.key, signers))
 
 
 _COPY_JOBS = 8
@@ -277,71 +267,16 @@ def copy_evidence(
 
 
 SIGNATURE_NAMESPACE = "evidence@rocm-wheels"
-PUBLIC_KEY_PATTERN = re.compile(r"(?:ssh|sk-ssh)-ed25519(?:@openssh\.com)? [A-Za-z0-9+/]{43,}={0,2}")
-_KEY_BLOB = re.compile(rb"\0\0\0.(sk-ssh-ed25519@openssh\.com|ssh-ed25519)\0\0\0 .{32}", re.DOTALL)
-_KEY_TIP = "make one with: ssh-keygen -t ed25519 -f KEY"
-_SIGNING_SECONDS = 120.0  # somebody may have to touch a key
-
-
-def is_public_key(text: str) -> bool:
-    """Tell whether text is a public Ed25519 key, whole: what is inside it says so, too (RFC 8709)."""
-    if (match := PUBLIC_KEY_PATTERN.match(text)) is None:
-        return False
-    try:
-        blob = base64.b64decode(match[0].split()[1], validate=True)
-    except ValueError:
-        return False
-    blob_match = _KEY_BLOB.match(blob)
-    return blob_match is not None and blob_match[1].decode() == match[0].split()[0]
 
 
 def sign_evidence(evidence: Evidence, key: Path, env: Mapping[str, str]) -> Evidence:
     """Return an evidence with a signature by the private key in a file, or by an agent that holds it.
 
-    Of a key that only an agent holds the file is the public one. Raises UsageError when the file is no
-    Ed25519 key, or ssh-keygen cannot sign with it.
+    Raises UsageError as ``sign_content`` does.
     """
-    if not key.is_file():
-        raise UsageError(f"there is no key {key}", tip=_KEY_TIP)
-    program = _find_ssh_keygen(env)
-    public_key = _read_public_key(key, program, env)
-    if not is_public_key(public_key):
-        raise UsageError(f"{key} is not an Ed25519 key", tip=_KEY_TIP)
-    match = PUBLIC_KEY_PATTERN.match(public_key)
-    assert match is not None
-    argv: list[str | Path] = [program, "-Y", "sign", "-q", "-n", SIGNATURE_NAMESPACE, "-f", key]
-    value = capture_output(
-        argv,
-        env=_forbid_prompts(env),
-        stdin=evidence.payload,
-        check=UsageError,
-        timeout=_SIGNING_SECONDS,
-        description=f"signing with {key}",
-        tip="a key with a passphrase must be held by an agent: ssh-add KEY",
-    )
-    signed_evidence = evidence.model_copy(
-        update={"signature": Signature(key=match[0], value=value.strip() + "\n")}
-    )
-    if not is_valid_signature(signed_evidence, env):
-        raise UsageError(f"what {key} signs is not of the public key beside it ({key}.pub)", tip=_KEY_TIP)
-    return signed_evidence
-
-
-def _read_public_key(key: Path, program: str, env: Mapping[str, str]) -> str:
-    """Return the public key of a file: what is in it, or beside it, or what the private key says."""
-    content = key.read_text(encoding="utf-8", errors="replace")
-    public_path = Path(f"{key}.pub")
-    if PUBLIC_KEY_PATTERN.match(content):
-        return content
-    if public_path.is_file():
-        return public_path.read_text(encoding="utf-8", errors="replace")
-    return capture_output(
-        [program, "-y", "-f", key],
-        env=_forbid_prompts(env),
-        check=UsageError,
-        timeout=_SIGNING_SECONDS,
-        description=f"reading {key}",
-        tip="a key with a passphrase needs an agent that holds it, and its public key beside it: KEY.pub",
+    signature = sign_content(evidence.payload, key, SIGNATURE_NAMESPACE, env)
+    return evidence.model_copy(
+        update={"signature": Signature(key=signature.public_key, value=signature.text)}
     )
 
 
@@ -351,56 +286,7 @@ def is_valid_signature(evidence: Evidence, env: Mapping[str, str]) -> bool:
     Whose key that is, and whether it is trusted, is another question. Raises UsageError without ssh-keygen.
     """
     signature = evidence.signature
-    if signature is None or not PUBLIC_KEY_PATTERN.fullmatch(signature.key):
+    if signature is None:
         return False
-    program = _find_ssh_keygen(env)
-    with tempfile.TemporaryDirectory(prefix="rocm-wheels-signature-") as folder:
-        allowed, value = Path(folder, "allowed"), Path(folder, "signature")
-        allowed.write_text(f'signer namespaces="{SIGNATURE_NAMESPACE}" {signature.key}\n', encoding="utf-8")
-        value.write_text(signature.value, encoding="utf-8")
-        argv: list[str | Path] = [
-            program,
-            "-Y",
-            "verify",
-            "-f",
-            allowed,
-            "-I",
-            "signer",
-            "-n",
-            SIGNATURE_NAMESPACE,
-            "-s",
-            value,
-        ]
-        try:
-            capture_output(
-                argv, env=env, stdin=evidence.payload, check=_SignatureRefusedError, timeout=_SIGNING_SECONDS
-            )
-        except _SignatureRefusedError:
-            return False
-    return True
-
-
-class _SignatureRefusedError(ReleaseError):
-    """ssh-keygen does not take the signature."""
-
-
-def _forbid_prompts(env: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment in which nobody is asked for a passphrase: an agent holds such keys."""
-    return {**env, "SSH_ASKPASS_REQUIRE": "force", "SSH_ASKPASS": "false", "DISPLAY": ""}
-
-
-def _find_ssh_keygen(env: Mapping[str, str]) -> str:
-    import shutil
-
-    path = shutil.which("ssh-keygen", path=env.get("PATH"))
-    if path is None:
-        raise UsageError(
-            "signatures are made and checked by ssh-keygen, which is not installed",
-            tip="install OpenSSH's client (Debian and Ubuntu: apt install openssh-client)",
-        )
-    return path
-
-
-def is_same_key(first: str, second: str) -> bool:
-    """Tell whether two public keys are one, whatever is written behind them."""
-    return first.split()[:2] == second.split()[:2]
+    ssh_signature = SshSignature(signature.key, signature.value)
+    return is_signature_of(ssh_signature, evidence.payload, SIGNATURE_NAMESPACE, env)

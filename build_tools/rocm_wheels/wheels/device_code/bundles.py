@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rocm_wheels.core import DataError
+from rocm_wheels.core import DataError, release_mapped_pages
 from rocm_wheels.wheels.elf import BinarySpan
 
 _INFLATED_PIECE = 1 << 18
@@ -85,10 +85,10 @@ class InflatedBundle:
             )
         while self._at < offset:
             self._inflate_next(min(_INFLATED_PIECE, offset - self._at))
-        taken = b""
+        taken = bytearray()
         while len(taken) < size:
             taken += self._inflate_next(size - len(taken))
-        return taken
+        return bytes(taken)
 
     def check_rest(self) -> None:
         """Inflate the rest; check the length and the hash (first 8 bytes of the MD5, as clang writes it)."""
@@ -209,14 +209,17 @@ _LARGEST_BUNDLE = 16 << 30  # no host library can place more: its references are
 
 @dataclass(frozen=True)
 class BundleEntry:
-    """One entry of a bundle: ``offset`` counts in the plain bundle, ``head`` is its first 64 bytes."""
+    """One entry of a bundle: ``offset`` counts in the plain bundle, ``head`` is its first 64 bytes.
+
+    ``head`` is None where only the table was read.
+    """
 
     bundle: int
     packing: str
     name: str
     offset: int
     size: int
-    head: bytes
+    head: bytes | None
 
 
 @dataclass(frozen=True)
@@ -231,10 +234,12 @@ class CompressedBundle:
     hash8: bytes
 
 
-def read_bundles(span: BinarySpan) -> Iterator[BundleEntry]:
+def read_bundles(span: BinarySpan, *, whole: bool = True) -> Iterator[BundleEntry]:
     """Yield the entries (host ones too) of all bundles in a section or file.
 
-    ``packing`` is ``plain`` or like ``zstd v3``. DataError names the bundle and its fault.
+    ``packing`` is ``plain`` or like ``zstd v3``. Without ``whole`` compressed bundles are inflated as far as
+    their tables: what lies behind is not looked at, and no hash is checked. DataError names the bundle and
+    its fault.
     """
     number, at = 0, skip_zeros(span, 0)
     while at < len(span):
@@ -249,38 +254,14 @@ def read_bundles(span: BinarySpan) -> Iterator[BundleEntry]:
             plain = InflatedBundle(
                 reader(packed.data, bundle), size=packed.size, hash8=packed.hash8, place=bundle
             )
-            entries, _ = read_entries(plain, bundle)
-            plain.check_rest()
+            entries, _ = read_entries(plain, bundle, heads=whole)
+            if whole:
+                plain.check_rest()
+                release_mapped_pages(span.data)
         else:
             raise make_no_bundle_error(span, number, at)
         for name, offset, size, head in entries:
             yield BundleEntry(number, packing, name, offset, size, head)
-        number, at = number + 1, skip_zeros(span, at + end)
-
-
-def read_bundle_tables(span: BinarySpan) -> Iterator[tuple[str, int]]:
-    """Yield ID and size of the entries of all bundles; what is compressed is inflated up to its table only.
-
-    So no content is looked at, and no hash is checked.
-    """
-    number, at = 0, skip_zeros(span, 0)
-    while at < len(span):
-        bundle = BinarySpan(span.data[at:], f"{span.place}: bundle {number} at {at}")
-        if bundle.starts_with(PLAIN_BUNDLE_MAGIC):
-            rows, end = _read_table(StoredBundle(bundle), bundle)
-            end = max([end, *(offset + size for _, _, offset, size in rows if size)])
-            if end > len(bundle):
-                raise bundle.make_fault(f"cut short: declares {end} bytes, {len(bundle)} are there")
-        elif bundle.starts_with(COMPRESSED_BUNDLE_MAGIC):
-            packed = read_lead(bundle)
-            reader = make_zlib_reader if packed.method == "zlib" else make_zstd_reader
-            plain = InflatedBundle(
-                reader(packed.data, bundle), size=packed.size, hash8=packed.hash8, place=bundle
-            )
-            (rows, _), end = _read_table(plain, bundle), packed.end
-        else:
-            raise make_no_bundle_error(span, number, at)
-        yield from ((name, size) for _, name, _, size in rows)
         number, at = number + 1, skip_zeros(span, at + end)
 
 
@@ -319,7 +300,7 @@ def read_lead(bundle: BinarySpan) -> CompressedBundle:
     return CompressedBundle(method, version, bundle.data[start:end], end, plain_size, hash8)
 
 
-def _read_table(plain: PlainBundle, bundle: BinarySpan) -> tuple[list[tuple[int, str, int, int]], int]:
+def read_table(plain: PlainBundle, bundle: BinarySpan) -> tuple[list[tuple[int, str, int, int]], int]:
     """Return (number, ID, offset, size) of each entry of a bundle, and where its table ends."""
     if plain.take_bytes(0, len(PLAIN_BUNDLE_MAGIC), "the magic") != PLAIN_BUNDLE_MAGIC:
         raise bundle.make_fault("the inflated bytes are not an offload bundle")
@@ -337,13 +318,18 @@ def _read_table(plain: PlainBundle, bundle: BinarySpan) -> tuple[list[tuple[int,
     return rows, at
 
 
-def read_entries(plain: PlainBundle, bundle: BinarySpan) -> tuple[list[tuple[str, int, int, bytes]], int]:
-    """Return (ID, offset, size, head) of each entry in the order of the table, and the bundle's end."""
-    rows, end = _read_table(plain, bundle)
-    heads: dict[int, bytes] = {}
+def read_entries(
+    plain: PlainBundle, bundle: BinarySpan, *, heads: bool = True
+) -> tuple[list[tuple[str, int, int, bytes | None]], int]:
+    """Return (ID, offset, size, head) of each entry in the order of the table, and the bundle's end.
+
+    Without ``heads`` nothing behind the table is read, and the heads are None.
+    """
+    rows, end = read_table(plain, bundle)
+    head_by_number: dict[int, bytes | None] = {}
     for number, name, offset, size in sorted(rows, key=lambda row: (row[2], row[0])):
         if not size:
-            heads[number] = b""
+            head_by_number[number] = b""
             continue
         label = f"entry {number} ({name})"
         if offset < end:
@@ -352,9 +338,10 @@ def read_entries(plain: PlainBundle, bundle: BinarySpan) -> tuple[list[tuple[str
             raise bundle.make_fault(
                 f"{label} at {offset} with {size} bytes reaches past the end ({plain.size} bytes)"
             )
-        heads[number] = plain.take_bytes(offset, min(size, ENTRY_HEAD_SIZE), label)
+        length = min(size, ENTRY_HEAD_SIZE)
+        head_by_number[number] = plain.take_bytes(offset, length, label) if heads else None
         end = offset + size
-    return [(name, offset, size, heads[number]) for number, name, offset, size in rows], end
+    return [(name, offset, size, head_by_number[number]) for number, name, offset, size in rows], end
 
 
 def skip_zeros(span: BinarySpan, at: int) -> int:

@@ -13,9 +13,9 @@ the ID in the bundle. A library whose code was moved into ``.kpack`` archives ho
 names them.
 
 ``read_code_objects`` reads every byte and checks every hash, as a wheel that is to be published wants it.
-``read_library_targets`` asks a library that is installed, in milliseconds a gigabyte: the IDs in the tables
-are what the HIP runtime itself goes by, so a compressed bundle is inflated as far as its table, and its
-content is skipped.
+With ``whole=False`` it goes by the tables, as ``read_library_targets`` does with a library that is installed:
+the IDs in them are what the HIP runtime itself goes by. A compressed bundle is then inflated as far as its
+table, so the second witness is asked in plain bundles only: milliseconds instead of seconds a gigabyte.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from rocm_wheels.wheels.device_code.bundles import (
     ENTRY_HEAD_SIZE,
     PLAIN_BUNDLE_MAGIC,
     BundleEntry,
-    read_bundle_tables,
     read_bundles,
 )
 from rocm_wheels.wheels.device_code.kpack import (
@@ -195,22 +194,25 @@ class CodeObject:
     """One code object.
 
     ``kind`` is the offload kind (``hip``, ``hipv4``, ``openmp``; ``bare`` for a file of its
-    own, ``kpack`` in an archive), ``form`` is ``elf``, ``bitcode``, ``spirv`` or ``empty``. ``machine`` is
-    the processor that the ELF header names, None when it has none or its number is unknown. ``offset``
+    own, ``kpack`` in an archive), ``form`` is ``elf``, ``bitcode``, ``spirv`` or ``empty``, None where only
+    the table was read. ``machine`` is the processor that the ELF header names, None when it has none, its
+    number is unknown or it was not read. ``offset``
     and ``size`` are bytes, counted in the plain bundle ``bundle`` of ``section``; ``packing`` is
     ``plain`` or like ``zstd v3``. In an archive ``section`` is the library that the code was taken out
-    of, and ``bundle`` the number of the kernel.
+    of, and ``bundle`` the number of the kernel. ``abi_version`` is that of the ELF header (code object V3
+    is 1, V4 2, …), None where there is none.
     """
 
     target: TargetId
     kind: str
-    form: str
+    form: str | None
     machine: str | None
     section: str
     bundle: int
     packing: str
     offset: int
     size: int
+    abi_version: int | None = None
 
 
 def list_code_targets(objects: Iterable[CodeObject]) -> list[str]:
@@ -231,9 +233,10 @@ class FoundDeviceCode:
     moved_code: dict[str, tuple[str, ...]]
 
 
-def read_device_code(path: Path) -> FoundDeviceCode:
-    """Read a wheel, a zip archive or another file; DataError as ``read_wheel_code`` and ``read_file_code``
-    raise it.
+def read_device_code(path: Path, *, whole: bool = True) -> FoundDeviceCode:
+    """Read a wheel, a zip archive or another file; without ``whole`` the tables of compressed bundles only.
+
+    DataError as ``read_wheel_code`` and ``read_file_code`` raise it.
     """
     try:
         with open(path, "rb") as file:
@@ -241,10 +244,11 @@ def read_device_code(path: Path) -> FoundDeviceCode:
     except OSError as cause:
         raise _make_unreadable_error(path, cause) from None
     if is_archive:
-        return _read_members(path)
+        return _read_members(path, whole=whole)
     content, name = _map_file(path), str(path)
     archives = list_named_archives(content, name)
-    return FoundDeviceCode({"": read_code_objects(content, name)}, {"": archives} if archives else {})
+    objects = read_code_objects(content, name, whole=whole)
+    return FoundDeviceCode({"": objects}, {"": archives} if archives else {})
 
 
 def read_file_code(path: Path) -> list[CodeObject]:
@@ -269,12 +273,15 @@ def _map_file(path: Path) -> memoryview:
         raise _make_unreadable_error(path, cause) from None
 
 
-def read_code_objects(data: bytes | memoryview, name: str) -> list[CodeObject]:
-    """Return the code objects of a file's content; ``name`` stands for the file in messages."""
+def read_code_objects(data: bytes | memoryview, name: str, *, whole: bool = True) -> list[CodeObject]:
+    """Return the code objects of a file's content; ``name`` stands for the file in messages.
+
+    Without ``whole`` compressed bundles are read as far as their tables.
+    """
     span = BinarySpan(memoryview(data), name)
-    if span.starts_with(AR_MAGIC) or span.starts_with(THIN_AR_MAGIC):
-        return [code_object for member in read_ar_members(span) for code_object in _read_object(member)]
-    return list(_read_object(span))
+    is_archive = span.starts_with(AR_MAGIC) or span.starts_with(THIN_AR_MAGIC)
+    files = read_ar_members(span) if is_archive else [span]
+    return [code_object for file in files for code_object in _read_object(file, whole=whole)]
 
 
 def list_named_archives(data: bytes | memoryview, name: str) -> tuple[str, ...]:
@@ -293,14 +300,14 @@ def read_wheel_code(path: Path) -> dict[str, list[CodeObject]]:
     Members of other kinds cost a few bytes of inflating and are left out. Memory: about
     64 MiB a thread; a larger member goes through a temporary file.
     """
-    return _read_members(path).code
+    return _read_members(path, whole=True).code
 
 
-def _read_members(path: Path) -> FoundDeviceCode:
+def _read_members(path: Path, *, whole: bool) -> FoundDeviceCode:
     from rocm_wheels.wheels.archive import WheelArchive
 
     def read_member(data: memoryview, name: str) -> tuple[list[CodeObject], tuple[str, ...]]:
-        return read_code_objects(data, name), list_named_archives(data, name)
+        return read_code_objects(data, name, whole=whole), list_named_archives(data, name)
 
     def choose_reader(
         name: str, head: bytes
@@ -374,19 +381,19 @@ def may_hold_code(name: str, head: bytes) -> bool:
 def _make_unreadable_error(path: Path, cause: OSError) -> DataError:
     if path.is_dir():
         return DataError(f"{path} is a folder", tip=f"name files: {path}/*.whl, or a library in it")
-    return DataError(f"cannot read {path}: {cause.strerror}")
+    return DataError(f"cannot read {path}: {cause.strerror}", tip="name another file")
 
 
-def _read_object(span: BinarySpan) -> Iterator[CodeObject]:
+def _read_object(span: BinarySpan, *, whole: bool) -> Iterator[CodeObject]:
     head = bytes(span.data[:_HEAD_SIZE])
     if head.startswith((PLAIN_BUNDLE_MAGIC, COMPRESSED_BUNDLE_MAGIC)):
-        yield from _read_bundles(span, "")
+        yield from _read_bundles(span, "", whole=whole)
     elif head.startswith(KPACK_MAGIC) or span.place.endswith(KPACK_SUFFIX):
         yield from _read_archive(span)
     elif is_elf(head) and (header := read_elf_header(span)).machine == EM_AMDGPU:
         yield _make_bare_object(span, header)
     else:
-        yield from _read_sections(span, _read_host_sections(span, head))
+        yield from _read_sections(span, _read_host_sections(span, head), whole=whole)
 
 
 def _read_host_sections(span: BinarySpan, head: bytes) -> list[BinarySection]:
@@ -415,7 +422,7 @@ def _is_coff_object(place: str, head: bytes) -> bool:
     return head.startswith(COFF_MACHINES) and place.rstrip(")").lower().endswith((".obj", ".o"))
 
 
-def _read_sections(span: BinarySpan, sections: list[BinarySection]) -> Iterator[CodeObject]:
+def _read_sections(span: BinarySpan, sections: list[BinarySection], *, whole: bool) -> Iterator[CodeObject]:
     moved = any(section.name in KPACK_SECTIONS for section in sections)
     taken = 0
     for section in sections:
@@ -434,7 +441,7 @@ def _read_sections(span: BinarySpan, sections: list[BinarySection]) -> Iterator[
         if taken > len(span):  # the same bytes again and again: a small file, hours of work
             raise content.make_fault("lies on top of other sections")
         if section.name in _FATBIN_SECTIONS:
-            yield from _read_bundles(content, section.name)
+            yield from _read_bundles(content, section.name, whole=whole)
         else:
             head = bytes(content.data[:ENTRY_HEAD_SIZE])
             name = section.name.removeprefix(_ENTRY_SECTION)
@@ -442,8 +449,8 @@ def _read_sections(span: BinarySpan, sections: list[BinarySection]) -> Iterator[
             yield from _make_code_object(entry, content.place, section.name)
 
 
-def _read_bundles(span: BinarySpan, section: str) -> Iterator[CodeObject]:
-    for entry in read_bundles(span):
+def _read_bundles(span: BinarySpan, section: str, *, whole: bool) -> Iterator[CodeObject]:
+    for entry in read_bundles(span, whole=whole):
         yield from _make_code_object(entry, span.place, section)
 
 
@@ -456,25 +463,25 @@ def _read_archive(span: BinarySpan) -> Iterator[CodeObject]:
             target = TargetId.parse(kernel.target)
         except ValueError as cause:
             raise kernel_span.make_fault(str(cause)) from None
-        machine = _check_machine(kernel_span, target, kernel.size)
-        yield CodeObject(
-            target, "kpack", "elf", machine, kernel.library, kernel.ordinal, kernel.packing, 0, kernel.size
-        )
+        header = _check_header(kernel_span, target, kernel.size)
+        place = (kernel.library, kernel.ordinal, kernel.packing, 0, kernel.size, header.abi_version)
+        yield CodeObject(target, "kpack", "elf", get_machine_name(header.flags), *place)
 
 
-def _check_machine(span: BinarySpan, target: TargetId, size: int) -> str | None:
-    """Return the processor that the ELF header at ``span`` names; DataError when it is not the target's."""
+def _check_header(span: BinarySpan, target: TargetId, size: int) -> ElfHeader:
+    """Return the ELF header at ``span``; DataError when the processor that it names is not the target's."""
     header = read_elf_header(span, size=size)
     if header.machine != EM_AMDGPU:
         raise span.make_fault(f"its ID says {target}, its ELF machine is {header.machine}, not {EM_AMDGPU}")
     if different := describe_disagreement(target, header.flags, header.abi_version):
         raise span.make_fault(different)
-    return get_machine_name(header.flags)
+    return header
 
 
 def _make_code_object(entry: BundleEntry, place: str, section: str) -> Iterator[CodeObject]:
     """Yield the code object of an entry; nothing for those of the host and of other makers' GPUs."""
-    entry_span = BinarySpan(memoryview(entry.head), f"{place}: bundle {entry.bundle}: entry {entry.name}")
+    head = entry.head
+    entry_span = BinarySpan(memoryview(head or b""), f"{place}: bundle {entry.bundle}: entry {entry.name}")
     try:
         identity = BundleEntryId.parse(entry.name)
         if identity.kind == "host":
@@ -490,20 +497,20 @@ def _make_code_object(entry: BundleEntry, place: str, section: str) -> Iterator[
         )
     if not identity.triple.startswith(_AMD_TRIPLES):
         raise entry_span.make_fault(f"{identity.triple} is not a triple of AMD device code")
-    form, machine = "empty", None
-    if entry.size:
-        form = _FORMS.get(entry.head[:4], "elf")
+    form, machine, abi_version = None if entry.size else "empty", None, None
+    if entry.size and head is not None:
+        form = _FORMS.get(head[:4], "elf")
     if form == "elf":
-        machine = _check_machine(entry_span, target, entry.size)
-    yield CodeObject(
-        target, identity.kind, form, machine, section, entry.bundle, entry.packing, entry.offset, entry.size
-    )
+        header = _check_header(entry_span, target, entry.size)
+        machine, abi_version = get_machine_name(header.flags), header.abi_version
+    extent = (section, entry.bundle, entry.packing, entry.offset, entry.size, abi_version)
+    yield CodeObject(target, identity.kind, form, machine, *extent)
 
 
 def _make_bare_object(span: BinarySpan, header: ElfHeader) -> CodeObject:
     target = get_header_target(header.flags, header.abi_version)
     machine = get_machine_name(header.flags)
-    return CodeObject(target, "bare", "elf", machine, "", 0, "plain", 0, len(span))
+    return CodeObject(target, "bare", "elf", machine, "", 0, "plain", 0, len(span), header.abi_version)
 
 
 FATBIN_SECTIONS = (".hip_fatbin", ".hip_fat")
@@ -541,7 +548,7 @@ def read_library_targets(path: Path) -> LibraryTargets:
                 return LibraryTargets(path)
             mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except OSError as cause:
-        raise DataError(f"cannot read {path}: {cause.strerror}") from None
+        raise DataError(f"cannot read {path}: {cause.strerror}", tip="name another file") from None
     return read_table_targets(mapped, path)
 
 
@@ -583,10 +590,10 @@ def _read_section_targets(span: BinarySpan, section: BinarySection) -> Iterator[
 
 
 def _read_bundle_targets(span: BinarySpan) -> Iterator[TargetId]:
-    for name, size in read_bundle_tables(span):
+    for entry in read_bundles(span, whole=False):
         try:
-            identity = BundleEntryId.parse(name)
-            if size and identity.kind in _LOADED_KINDS:
+            identity = BundleEntryId.parse(entry.name)
+            if entry.size and identity.kind in _LOADED_KINDS:
                 yield TargetId.parse(identity.target)
         except ValueError as cause:
             raise span.make_fault(str(cause)) from None

@@ -1,4 +1,4 @@
-"""Read device code that was moved out of host libraries: archives (``.kpack``), and who refers to them.
+"""Read and write device code outside of host libraries: archives (``.kpack``), and who refers to them.
 
 Source: ROCm/rocm-systems, ``shared/kpack`` (docs/multi_arch_packaging_with_kpack.md,
 python/rocm_kpack/kpack.py, compression.py, elf/kpack_transform.py, coff/kpack_transform.py). An
@@ -16,12 +16,13 @@ from __future__ import annotations
 import posixpath
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rocm_wheels.wheels.device_code.bundles import make_zstd_reader
 from rocm_wheels.wheels.elf import BinarySpan
+from rocm_wheels.wheels.elf_pages import FilePiece
 
 _MOST_LEVELS = 32
 _CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
@@ -95,6 +96,34 @@ class _MessagePackReader:
         return piece
 
 
+def pack_messagepack(value: object) -> bytes:
+    """Return text, numbers that are not negative, arrays and maps of them as MessagePack, as short as can be.
+
+    TypeError for anything else.
+    """
+    if isinstance(value, str):
+        raw = value.encode()
+        return _pack_length(len(raw), (0xA0, 32), {1: 0xD9, 2: 0xDA, 4: 0xDB}) + raw
+    if isinstance(value, dict):
+        head = _pack_length(len(value), (0x80, 16), {2: 0xDE, 4: 0xDF})
+        return head + b"".join(pack_messagepack(key) + pack_messagepack(item) for key, item in value.items())
+    if isinstance(value, list):
+        head = _pack_length(len(value), (0x90, 16), {2: 0xDC, 4: 0xDD})
+        return head + b"".join(map(pack_messagepack, value))
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return _pack_length(value, (0, 0x80), {1: 0xCC, 2: 0xCD, 4: 0xCE, 8: 0xCF})
+    raise TypeError(f"{value!r} is nothing that a table of kernels has")
+
+
+def _pack_length(number: int, short: tuple[int, int], widths: Mapping[int, int]) -> bytes:
+    """Return a number behind the byte that says what it counts: the first and limit of the short form."""
+    first, limit = short
+    if number < limit:
+        return bytes([first | number])
+    width = next(width for width in widths if number < 1 << 8 * width)
+    return bytes([widths[width]]) + number.to_bytes(width, "big")
+
+
 KPACK_MAGIC = b"KPAK"
 KPACK_SUFFIX = ".kpack"
 KPACK_SECTIONS = (".rocm_kpack_ref", ".kpackrf")
@@ -108,6 +137,8 @@ _VERSION = 1
 _LENGTH = struct.Struct("<I")
 _LARGEST_TABLE = 16 << 20
 _KERNEL_HEAD_SIZE = 64
+_ALIGNMENT = 64
+_ZSTD_LEVEL = 3  # as ROCm's own splitter
 
 
 @dataclass(frozen=True)
@@ -115,7 +146,7 @@ class KpackKernel:
     """A kernel of an archive: ``library`` as the table spells it (``lib/libtorch_hip.so#0``).
 
     ``size`` is in bytes, plain; ``head`` is the kernel's first 64 bytes; ``packing`` is ``plain`` or
-    ``zstd``.
+    ``zstd``, ``packed`` its bytes in the archive.
     """
 
     library: str
@@ -124,6 +155,71 @@ class KpackKernel:
     packing: str
     size: int
     head: bytes
+    packed: BinarySpan
+
+    def read_content(self) -> bytes:
+        """Return the kernel; DataError when it is not what the table says."""
+        from rocm_wheels.core import ZstdDecompressor, ZstdError
+
+        if self.packing == "plain":
+            content = bytes(self.packed.data)
+        else:
+            try:
+                content = ZstdDecompressor().decompress(self.packed.data, self.size + 1)
+            except (ZstdError, MemoryError) as cause:
+                raise self.packed.make_fault("bad zstd stream") from cause
+        if len(content) != self.size:
+            raise self.packed.make_fault(f"does not inflate to the {self.size} bytes that its table says")
+        return content
+
+
+@dataclass(frozen=True)
+class PackedKernel:
+    """A kernel for an archive: ``library`` is ``lib/libtorch_hip.so#0``, ``size`` in bytes, plain."""
+
+    library: str
+    target: str
+    size: int
+    frame_size: int
+
+
+def compress_kernel(content: FilePiece) -> bytes:
+    """Return a kernel as an archive has it: one zstd frame."""
+    from rocm_wheels.core import compress_zstd
+
+    return compress_zstd(content, level=_ZSTD_LEVEL)
+
+
+def format_archive(
+    group: str, family: str, targets: Sequence[str], kernels: Sequence[PackedKernel]
+) -> tuple[bytes, list[bytes], bytes]:
+    """Return what stands around the frames of kernels: head, what is before each, and the table behind.
+
+    ``family`` is the target or family that the archive is for. The loader goes by ``targets``.
+    """
+    size = _LENGTH.size + sum(_LENGTH.size + kernel.frame_size for kernel in kernels)
+    toc: dict[str, dict[str, object]] = {}
+    for ordinal, kernel in enumerate(kernels):
+        entry = {"type": "hsaco", "ordinal": ordinal, "original_size": kernel.size}
+        toc.setdefault(kernel.library, {})[kernel.target] = entry
+    table = {
+        "format_version": _VERSION,
+        "group_name": group,
+        "gfx_arch_family": family,
+        "gfx_arches": list(targets),
+        "toc": toc,
+        "compression_scheme": "zstd-per-kernel",
+        "zstd_offset": _ALIGNMENT,
+        "zstd_size": size,
+    }
+    head = _KPACK_HEADER.pack(KPACK_MAGIC, _VERSION, _ALIGNMENT + size).ljust(_ALIGNMENT, b"\0")
+    lengths = [_LENGTH.pack(kernel.frame_size) for kernel in kernels]
+    return head + _LENGTH.pack(len(kernels)), lengths, pack_messagepack(table)
+
+
+def format_reference(library: str, paths: Sequence[str]) -> bytes:
+    """Return the content of a library's section that names archives, relative to the library."""
+    return pack_messagepack({"kpack_search_paths": list(paths), "kernel_name": library})
 
 
 def read_kpack_reference(marker: BinarySpan) -> tuple[str, ...]:
@@ -136,6 +232,15 @@ def read_kpack_reference(marker: BinarySpan) -> tuple[str, ...]:
     if not isinstance(paths, list) or not paths or not all(isinstance(path, str) for path in paths):
         raise marker.make_fault("names no .kpack archives (kpack_search_paths)")
     return tuple(paths)
+
+
+def read_library_name(marker: BinarySpan) -> str:
+    """Return what archives call the library of a section; DataError when it does not say."""
+    stated = unpack_messagepack(marker)
+    name = stated.get("kernel_name") if isinstance(stated, dict) else None
+    if not isinstance(name, str) or not name:
+        raise marker.make_fault("does not say what archives call the library (kernel_name)")
+    return name
 
 
 def find_kpack_archives(library: str, names: Iterable[str], files: Iterable[str]) -> list[str]:
@@ -180,7 +285,7 @@ def read_kpack_kernels(span: BinarySpan) -> Iterator[KpackKernel]:
                 raise table_span.make_fault(f"{label}: kernel {ordinal} of {len(kernels)}")
             packing, packed = kernels[ordinal]
             head = _read_head(packed, packing, min(size, _KERNEL_HEAD_SIZE), label)
-            yield KpackKernel(library, target, ordinal, packing, size, head)
+            yield KpackKernel(library, target, ordinal, packing, size, head, packed)
 
 
 def _locate_kernels(table: Mapping[str, Any], span: BinarySpan) -> list[tuple[str, BinarySpan]]:

@@ -11,29 +11,47 @@ import hashlib
 import os
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import partial
 
-from rocm_wheels.core import CompressionParameter, ZstdDecompressor, ZstdError, compress_zstd, run_in_parallel
+from rocm_wheels.core import (
+    ByteBudget,
+    CompressionParameter,
+    SpoolFile,
+    compress_zstd,
+    release_mapped_pages,
+    run_in_parallel,
+)
 from rocm_wheels.wheels.device_code.bundles import (
     COMPRESSED_BUNDLE_MAGIC,
     PLAIN_BUNDLE_MAGIC,
     CompressedBundle,
+    InflatedBundle,
+    PlainBundle,
     StoredBundle,
     lay_out_bundle,
     make_no_bundle_error,
+    make_zlib_reader,
+    make_zstd_reader,
     pack_compressed_bundle,
     read_entries,
     read_lead,
+    read_table,
     skip_zeros,
 )
 from rocm_wheels.wheels.elf import BinarySpan
 from rocm_wheels.wheels.elf_pages import FilePiece, fill_gaps
 
-# clang: level 3 with long matches (clang/lib/Driver/OffloadBundler.cpp); ours must not be longer than its own
-_ZSTD_LEVELS = (3, 9, 19)
+# (level, long matches). clang: level 3 with long matches (clang/lib/Driver/OffloadBundler.cpp), which take
+# half as long again for less than 1 % of a real library; ours must not be longer than its own
+_ZSTD_LEVELS = ((3, False), (3, True), (9, True), (19, True))
 _ZLIB_LEVELS = (6, 9)
+# of bundles that are open at a time, in all threads; one may be larger. Inflating a stream with long matches
+# takes as much memory as it has content, 128 MB at most
+_BUDGET = ByteBudget(160 << 20)
 _LARGEST_ALIGNMENT = 4096
+_BUILT_VERSION = 2
 
 ChooseEntries = Callable[[Sequence[str]], Collection[str]]
 
@@ -42,36 +60,70 @@ ChooseEntries = Callable[[Sequence[str]], Collection[str]]
 class RepackedBundle:
     """A bundle where it was: ``chunks`` are its bytes by their offset in the section; zeros are between them.
 
-    ``kept`` and ``dropped`` are the IDs of its entries that have content, those of the host left out.
+    ``spooled`` are the bytes of one that was compressed anew: its begin, and their offset and size in the
+    spool. ``kept`` and ``dropped`` are the IDs of its entries that have content, those of the host left out.
     """
 
     chunks: tuple[tuple[int, FilePiece], ...]
     is_changed: bool
     kept: tuple[str, ...]
     dropped: tuple[str, ...]
+    spooled: tuple[int, int, int] | None = None
+
+    def take_spooled(self, content: memoryview) -> RepackedBundle:
+        """Return it with its bytes in the spool as a chunk."""
+        if self.spooled is None:
+            return self
+        begin, at, size = self.spooled
+        return replace(self, chunks=((begin, content[at : at + size]),), spooled=None)
 
 
 def repack_bundles(
-    span: BinarySpan, choose: ChooseEntries, *, jobs: int | None = None
+    span: BinarySpan, choose: ChooseEntries, stack: ExitStack, *, jobs: int | None = None
 ) -> list[RepackedBundle]:
     """Return all bundles of a section or file with the entries that ``choose`` returns.
 
-    ``choose`` gets the IDs of a bundle's entries; the host's are not asked about, and stay. DataError names
-    bundle and fault.
+    ``choose`` gets the IDs of a bundle's entries; the host's are not asked about, and stay. What is
+    compressed anew is in a file without a name, which ``stack`` closes. DataError names bundle and fault.
     """
-    places = list(_locate_bundles(span))
-    work = partial(_repack_bundle, choose=choose)
-    return run_in_parallel(work, places, jobs=jobs or os.cpu_count() or 1)
+    spool = SpoolFile(stack)
+    work = partial(_repack_bundle, choose=choose, spool=spool)
+    repacked = run_in_parallel(work, list(locate_bundles(span)), jobs=jobs or os.cpu_count() or 1)
+    content = spool.view()
+    return [bundle.take_spooled(content) for bundle in repacked]
 
 
 @dataclass(frozen=True)
-class _Place:
+class BundlePlace:
+    """A bundle that begins at ``begin`` of a section or file; ``packed`` is its header when it has one."""
+
     begin: int
     bundle: BinarySpan
     packed: CompressedBundle | None
 
+    def open_plain(self) -> PlainBundle:
+        """Return what reads the plain bundle, from its begin."""
+        if self.packed is None:
+            return StoredBundle(self.bundle)
+        reader = make_zlib_reader if self.packed.method == "zlib" else make_zstd_reader
+        read = reader(self.packed.data, self.bundle)
+        return InflatedBundle(read, size=self.packed.size, hash8=self.packed.hash8, place=self.bundle)
 
-def _locate_bundles(span: BinarySpan) -> Iterator[_Place]:
+    def read_contents(self) -> Iterator[tuple[str, FilePiece]]:
+        """Yield ID and content of the entries that have one, as they lie; one of them is in memory."""
+        plain = self.open_plain()
+        rows, end = read_table(plain, self.bundle)
+        for number, name, offset, size in sorted(rows, key=lambda row: (row[2], row[0])):
+            if size:
+                if offset < end:
+                    raise self.bundle.make_fault(f"entry {number} ({name}) overlaps what stands before it")
+                yield name, plain.take_bytes(offset, size, f"entry {number} ({name})")
+                end = offset + size
+        plain.check_rest()
+
+
+def locate_bundles(span: BinarySpan) -> Iterator[BundlePlace]:
+    """Yield the bundles of a section or file one after another; DataError names a bundle and its fault."""
     number, at = 0, skip_zeros(span, 0)
     while at < len(span):
         bundle = BinarySpan(span.data[at:], f"{span.place}: bundle {number} at {at}")
@@ -83,64 +135,77 @@ def _locate_bundles(span: BinarySpan) -> Iterator[_Place]:
             end = packed.end
         else:
             raise make_no_bundle_error(span, number, at)
-        yield _Place(at, BinarySpan(bundle.data[:end], bundle.place), packed)
+        yield BundlePlace(at, BinarySpan(bundle.data[:end], bundle.place), packed)
         number, at = number + 1, skip_zeros(span, at + end)
 
 
-def _repack_bundle(place: _Place, *, choose: ChooseEntries) -> RepackedBundle:
+def _repack_bundle(place: BundlePlace, *, choose: ChooseEntries, spool: SpoolFile) -> RepackedBundle:
+    with _BUDGET.hold(place.packed.size if place.packed is not None else 0):
+        return _choose_content(place, choose, spool)
+
+
+def _choose_content(place: BundlePlace, choose: ChooseEntries, spool: SpoolFile) -> RepackedBundle:
     bundle, packed = place.bundle, place.packed
-    plain = bundle if packed is None else BinarySpan(inflate_bundle(packed, bundle), bundle.place)
-    rows, _ = read_entries(StoredBundle(plain), bundle)
+    plain = place.open_plain()
+    rows, _ = read_entries(plain, bundle, heads=False)
     chosen = choose([name for name, *_ in rows if not _is_host(name)])
     staying = [(name, offset, size) for name, offset, size, _ in rows if _is_host(name) or name in chosen]
     kept = tuple(name for name, _, size in staying if size and not _is_host(name))
     names = {name for name, _, _ in staying}
     dropped = tuple(name for name, _, size, _ in rows if size and name not in names)
     if len(staying) == len(rows):
+        plain.check_rest()
         return RepackedBundle(((place.begin, bundle.data),), False, kept, dropped)
     alignment = _find_alignment([offset for _, offset, size, _ in rows if size])
     table, places = lay_out_bundle([(name, size) for name, _, size in staying], alignment)
-    chunks: list[tuple[int, FilePiece]] = [(0, table)]
-    for at, (_, offset, size) in zip(places, staying, strict=True):
-        if size:
-            chunks.append((at, plain.data[offset : offset + size]))
-    if packed is not None:
-        chunks = [(0, _compress_bundle(b"".join(fill_gaps(chunks)), packed, bundle))]
-    return RepackedBundle(tuple((place.begin + at, chunk) for at, chunk in chunks), True, kept, dropped)
+    moves = [(offset, size, at) for at, (_, offset, size) in zip(places, staying, strict=True) if size]
+    if packed is None:
+        parts = [(place.begin + at, bundle.data[offset : offset + size]) for offset, size, at in moves]
+        return RepackedBundle(((place.begin, table), *parts), True, kept, dropped)
+    content = bytearray(max([len(table), *(at + size for _, size, at in moves)]))
+    content[: len(table)] = table
+    for offset, size, at in sorted(moves):
+        content[at : at + size] = plain.take_bytes(offset, size, "an entry")
+    plain.check_rest()
+    release_mapped_pages(bundle.data)
+    stream = _compress_bundle(content, packed, bundle)
+    return RepackedBundle((), True, kept, dropped, (place.begin, spool.append(stream), len(stream)))
 
 
-def inflate_bundle(packed: CompressedBundle, bundle: BinarySpan) -> memoryview:
-    """Return the plain content of a compressed bundle; DataError when it is not what its header says."""
-    try:
-        if packed.method == "zlib":
-            plain = zlib.decompressobj().decompress(packed.data, packed.size + 1)
-        else:
-            plain = ZstdDecompressor().decompress(packed.data, packed.size + 1)
-    except (zlib.error, ZstdError, MemoryError) as cause:
-        raise bundle.make_fault(f"bad {packed.method} stream") from cause
-    if len(plain) != packed.size:
-        raise bundle.make_fault(f"does not inflate to the {packed.size} bytes that it declares")
-    if hashlib.md5(plain, usedforsecurity=False).digest()[:8] != packed.hash8:
-        raise bundle.make_fault("the inflated bytes do not have the hash that the header states")
-    return memoryview(plain)
-
-
-def _compress_bundle(plain: bytes, old: CompressedBundle, bundle: BinarySpan) -> bytes:
+def _compress_bundle(plain: bytearray, old: CompressedBundle, bundle: BinarySpan) -> bytes:
     """Return a compressed bundle in the version and by the method of an old one, and no longer than that."""
     digest = hashlib.md5(plain, usedforsecurity=False).digest()[:8]
-    for level in _ZLIB_LEVELS if old.method == "zlib" else _ZSTD_LEVELS:
-        if old.method == "zlib":
-            stream = zlib.compress(plain, level)
-        else:
-            options: dict[int, int] = {
-                CompressionParameter.compression_level: level,
-                CompressionParameter.enable_long_distance_matching: 1,
-            }
-            stream = compress_zstd(plain, options=options)
+    if old.method == "zlib":
+        streams = (zlib.compress(plain, level) for level in _ZLIB_LEVELS)
+    else:
+        streams = (_compress_zstd(plain, *level) for level in _ZSTD_LEVELS)
+    for stream in streams:
         content = pack_compressed_bundle(stream, old, size=len(plain), hash8=digest)
         if len(content) <= len(bundle):
             return content
     raise bundle.make_fault("becomes longer than it was, although entries leave it")
+
+
+def build_bundle(entries: Sequence[tuple[str, bytes]]) -> bytes:
+    """Return a compressed bundle of entries (ID, content), as clang of ROCm 6.2 to 7.0 writes it."""
+    table, places = lay_out_bundle([(name, len(content)) for name, content in entries], _LARGEST_ALIGNMENT)
+    chunks: list[tuple[int, FilePiece]] = [(0, table)]
+    for at, (_, content) in zip(places, entries, strict=True):
+        if content:
+            chunks.append((at, content))
+    plain = b"".join(fill_gaps(chunks))
+    form = CompressedBundle("zstd", _BUILT_VERSION, memoryview(b""), 0, 0, b"")
+    digest = hashlib.md5(plain, usedforsecurity=False).digest()[:8]
+    stream = _compress_zstd(plain, *_ZSTD_LEVELS[1])
+    return pack_compressed_bundle(stream, form, size=len(plain), hash8=digest)
+
+
+def _compress_zstd(plain: bytes | bytearray, level: int, long_matches: bool) -> bytes:
+    options: dict[int, int] = {
+        CompressionParameter.compression_level: level,
+        CompressionParameter.enable_long_distance_matching: int(long_matches),
+    }
+    return compress_zstd(plain, options=options)
 
 
 def _is_host(name: str) -> bool:

@@ -1,8 +1,4 @@
-"""A wheel with its final version: which version and names it has, and writing it.
-
-Nothing is run. Pins on what is renamed follow, all else stays as it is written. In Python files, where
-the recipe says: ``__version__`` of the package, and the ROCm that ``_rocm_init.py`` asks for. What torch
-says of HIP (``torch.version.hip``) stays: it is what was compiled with.
+"""Decide which final versions the wheels of a set get, and which wheels the new set has.
 
 By rule the pre-release part is dropped, and what is not clear is asked. Parts that hold the kernels of
 one target (``torch-device-gfx942``, with ``gfx11`` or ``gfx115x`` that of several) and variants are left
@@ -11,9 +7,8 @@ out whole; a wheel that holds the code of several targets inside stays.
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from packaging.requirements import Requirement
@@ -21,9 +16,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import ReleaseError, UsageError, log_warning, suggest_name
-from rocm_wheels.models import Project, get_local_part, make_version_suffix, parse_targets, strip_features
-from rocm_wheels.release.staged_wheels import ROCM_PROJECT_NAMES
-from rocm_wheels.release.wheel_set import SetDocument, SetFile
+from rocm_wheels.models import parse_targets, strip_features
+from rocm_wheels.package import rename_rocm_in_label
+from rocm_wheels.release.wheel_set import SetDocument, SetFile, find_host_project
 
 
 @dataclass(frozen=True)
@@ -43,7 +38,7 @@ class FinalizeRequest:
 
     def find_requested_version(self, project: str) -> tuple[str | None, bool]:
         """Return the version that was asked for, and whether a project stays; parts follow their whole."""
-        names = [project, project.partition("-device-")[0]]
+        names = [project, find_host_project(project) or project]
         version = next((self.to[name] for name in names if name in self.to), None)
         return version, (self.same_versions and version is None) or not self.keep.isdisjoint(names)
 
@@ -102,12 +97,6 @@ def make_final_version(version: Version, rocm: tuple[str, str] | None = None) ->
         if local is None:
             raise ReleaseError(f"the label +{version.local} does not say ROCm {rocm[0]}")
     return f"{public}+{local}" if local else public
-
-
-def rename_rocm_in_label(local: str, rocm: tuple[str, str]) -> str | None:
-    """Return the local part of a version with the new ROCm at its end; ``None`` when the old is not there."""
-    old, new = (get_local_part(make_version_suffix(version_text)) for version_text in rocm)
-    return local[: len(local) - len(old)] + new if f".{local}".endswith(f".{old}") else None
 
 
 def _decide_version(file: SetFile, document: SetDocument, request: FinalizeRequest) -> str:
@@ -283,159 +272,3 @@ def _serves_targets(name: str, targets: Sequence[str]) -> bool:
     """Tell whether a package or extra is for one of the targets, or for no target in particular."""
     match = _DEVICE_PROJECT.fullmatch(name)
     return match is None or any(target.startswith(match["gfx"].rstrip("x")) for target in targets)
-
-
-_EXACT_PIN = re.compile(r"(?P<pin>===?\s*)(?P<version>[^\s,;()]+)")
-NewVersions = Mapping[str, Mapping[Version, Version]]  # by project: new versions by old ones
-
-
-def rewrite_requirement(text: str, new_versions: NewVersions, rocm: Mapping[Version, Version]) -> str:
-    """Return a requirement (the value of Requires-Dist) with the pins of the new set.
-
-    ``rocm`` maps versions of ROCm's packages, where they are renamed. Name, extras and marker stay.
-    Raises ReleaseError for one that admitted the old version and not the new one.
-    """
-    requirement = Requirement(text)
-    name = canonicalize_name(requirement.name)
-    pairs = new_versions.get(name) or (rocm if ROCM_PROJECT_NAMES.fullmatch(name) else {})
-    if requirement.url or not pairs:
-        return text
-    head, semicolon, marker = text.partition(";")  # no name, extra or version has one
-
-    def follow(match: re.Match[str]) -> str:
-        return match["pin"] + _follow_pin(match["version"], pairs)
-
-    new = _EXACT_PIN.sub(follow, head) + semicolon + marker
-    rewritten = Requirement(new)
-    if (rewritten.name, rewritten.extras, str(rewritten.marker)) != (
-        requirement.name,
-        requirement.extras,
-        str(requirement.marker),
-    ):
-        raise ReleaseError(f"{text!r} cannot be rewritten: it would become {new!r}")
-    for old, version in pairs.items():
-        was = requirement.specifier.contains(old, prereleases=True)
-        if was and not rewritten.specifier.contains(version, prereleases=True):
-            raise ReleaseError(f"it requires {text}, which {version} is not")
-    return new
-
-
-def _follow_pin(pinned: str, pairs: Mapping[Version, Version]) -> str:
-    try:
-        version = Version(pinned)
-    except InvalidVersion:
-        return pinned  # 2.9.*
-    for old, new in pairs.items():
-        if version == old:
-            return pinned if new == old else str(new)
-        if version.local is None and version.public == old.public:
-            return pinned if new.public == old.public else new.public
-    return pinned
-
-
-_VERSION_MODULES = ("version.py", "_version.py", "__init__.py")
-
-
-def list_version_files(project: Project) -> tuple[str, ...]:
-    """Return the members of a project's wheels in which a version may be."""
-    module_paths = tuple(f"{project.checks.import_name}/{name}" for name in _VERSION_MODULES)
-    return (*module_paths, project.checks.rocm_init) if project.checks.rocm_init else module_paths
-
-
-def rewrite_version_files(
-    texts: Mapping[str, bytes],
-    project: Project,
-    versions: tuple[str, str],
-    rocm: tuple[str, str] | None,
-) -> dict[str, bytes]:
-    """Return those of the files that change. ``versions`` and ``rocm`` are old and new.
-
-    Raises ReleaseError for a file that is no Python, or that asks for a ROCm that is not the old one.
-    """
-    changed: dict[str, bytes] = {}
-    for name, content in texts.items():
-        tree = _parse_python(content, name)
-        if name == project.checks.rocm_init:
-            new = content if rocm is None else _rewrite_rocm_version(content, tree, name, rocm)
-        else:
-            new = _rewrite_version(content, tree, name, versions, rocm)
-        if new != content:
-            _parse_python(new, name)
-            changed[name] = new
-    return changed
-
-
-def _parse_python(content: bytes, name: str) -> ast.Module:
-    try:
-        return ast.parse(content, filename=name)
-    except (SyntaxError, ValueError) as wrong:
-        raise ReleaseError(f"{name} is not Python, and may hold a version: {wrong}") from wrong
-
-
-def _rewrite_version(
-    content: bytes, tree: ast.Module, name: str, versions: tuple[str, str], rocm: tuple[str, str] | None
-) -> bytes:
-    old, new = map(Version, versions)
-    for value in _find_version_strings(tree):
-        try:
-            stated = Version(str(value.value))
-        except InvalidVersion:
-            stated = None
-        if stated is not None and stated.public == old.public:
-            text = _make_stated_version(stated, old, new, rocm)
-            content = _replace_string(content, value, text, name) if Version(text) != stated else content
-        elif stated is None or stated.public != new.public:
-            log_warning(
-                f"{name} says {value.value!r}, which is not the version of its wheel, {old}: it stays"
-            )
-    return content
-
-
-def _make_stated_version(stated: Version, old: Version, new: Version, rocm: tuple[str, str] | None) -> str:
-    """Return what a file says of the new version. Files of variants have the label that their wheel lost."""
-    if stated.local == old.local:
-        return str(new)
-    if stated.local is None:
-        return new.public
-    label = rename_rocm_in_label(stated.local, rocm) if rocm else None
-    return f"{new.public}+{label or stated.local}"
-
-
-def _find_version_strings(tree: ast.Module) -> Iterator[ast.Constant]:
-    for node in tree.body:
-        targets = node.targets if isinstance(node, ast.Assign) else []
-        if isinstance(node, ast.AnnAssign):
-            targets = [node.target]
-        if any(isinstance(target, ast.Name) and target.id == "__version__" for target in targets):
-            value = node.value  # type: ignore[attr-defined]
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                yield value
-
-
-def _rewrite_rocm_version(content: bytes, tree: ast.Module, name: str, rocm: tuple[str, str]) -> bytes:
-    stated_values = [
-        keyword.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        for keyword in node.keywords
-        if keyword.arg == "check_version"
-    ]
-    if (
-        len(stated_values) != 1
-        or not isinstance(stated_values[0], ast.Constant)
-        or stated_values[0].value != rocm[0]
-    ):
-        raise ReleaseError(f"{name} does not ask for ROCm {rocm[0]} in the way that can be rewritten")
-    return _replace_string(content, stated_values[0], rocm[1], name)
-
-
-def _replace_string(content: bytes, value: ast.Constant, text: str, name: str) -> bytes:
-    """Return a file with another text in the place of a string; its quotes stay."""
-    lines = content.splitlines(keepends=True)
-    line = lines[value.lineno - 1]
-    old = line[value.col_offset : value.end_col_offset]
-    if value.end_lineno != value.lineno or old[1:-1] != str(value.value).encode() or old[:1] not in b"'\"":
-        raise ReleaseError(f"{name}:{value.lineno}: {old.decode(errors='replace')} cannot be rewritten")
-    new = old[:1] + text.encode() + old[:1]
-    lines[value.lineno - 1] = line[: value.col_offset] + new + line[value.end_col_offset :]
-    return b"".join(lines)

@@ -21,20 +21,15 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from rocm_wheels.core import DataError, UsageError, capture_output
-from rocm_wheels.wheels import (
-    WheelArchive,
-    parse_metadata,
-    parse_wheel_name,
-    read_dist_info_files,
-    read_host_binary,
-    read_host_binary_file,
-    split_wheel_name,
-)
+from rocm_wheels.wheels.archive import WheelArchive
+from rocm_wheels.wheels.dist_info import parse_metadata, parse_wheel_name, split_wheel_name
+from rocm_wheels.wheels.loader import read_host_binary, read_host_binary_file
+from rocm_wheels.wheels.rewrite import read_dist_info_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rocm_wheels.wheels import WheelNameFields
+    from rocm_wheels.wheels.dist_info import WheelNameFields
 
 _SITE_QUERY = "import json, sysconfig as s; print(json.dumps([s.get_path('purelib'), s.get_path('platlib')]))"
 _ANY_PYTHON = {"py3", "py2.py3"}
@@ -147,9 +142,18 @@ class PackagePool:
 
     @classmethod
     def collect(
-        cls, wheels: Sequence[Path], places: Sequence[Path], python: Path | None, env: Mapping[str, str]
+        cls,
+        wheels: Sequence[Path],
+        places: Sequence[Path],
+        python: Path | None,
+        env: Mapping[str, str],
+        *,
+        site_packages: Path | None = None,
     ) -> PackagePool:
-        """Collect wheels, those in ``places`` (files or folders), and what a Python has installed."""
+        """Collect wheels, those in ``places`` (files or folders), and what is installed.
+
+        That is what ``python`` says, and what is in ``site_packages``.
+        """
         files = list(wheels)
         for place in places:
             if place.is_dir():
@@ -164,7 +168,11 @@ class PackagePool:
         for file in dict.fromkeys(path.resolve() for path in files):
             name = parse_wheel_name(file.name)
             packages.append(OfferedPackage(name.name, name.version, file.name, wheel=file))
-        return cls([*packages, *(_list_installed(python, env) if python is not None else ())])
+        if python is not None:
+            packages += _list_installed(_ask_site_folders(python, env), python)
+        if site_packages is not None:
+            packages += _list_installed([str(site_packages)], site_packages)
+        return cls(packages)
 
     def find_required(self, wheel: Path, platform: WheelPlatform) -> RequiredPackages:
         """Follow the requirements of a wheel; DataError when a METADATA cannot be read."""
@@ -269,15 +277,19 @@ def _name_dll(path: str) -> dict[str, str]:
     return {name: path} if name.endswith((".dll", ".pyd")) else {}
 
 
-def _list_installed(python: Path, env: Mapping[str, str]) -> Iterator[OfferedPackage]:
+def _ask_site_folders(python: Path, env: Mapping[str, str]) -> list[str]:
     answer = capture_output(
         [python, "-c", _SITE_QUERY],
         env=env,
         check=UsageError,
         description=f"asking {python} for its packages",
     )
-    for distribution in distributions(path=list(dict.fromkeys(json.loads(answer)))):
+    return list(dict.fromkeys(json.loads(answer)))
+
+
+def _list_installed(folders: Sequence[str], place: Path) -> Iterator[OfferedPackage]:
+    for distribution in distributions(path=list(folders)):
         if isinstance(distribution, PathDistribution) and distribution.metadata["Name"]:
             name, version = canonicalize_name(distribution.metadata["Name"]), distribution.version
-            origin = f"{name} {version} of {python}"
+            origin = f"{name} {version} of {place}"
             yield OfferedPackage(name, Version(version), origin, installed=distribution)

@@ -1,0 +1,475 @@
+"""The table of checks: id, name, what each looks for, why that hurts, and what to do about it.
+
+Ids are for good: a check that goes leaves a gap, and a new one takes the next number. ``severity`` is the
+gravest that a check's findings have. **error**: it breaks on a machine that the tags promise, or an index
+refuses it; **warning**: untidy, and works; **info**: worth knowing. Of wheels that are held to a recipe,
+which are our own, some warnings are errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck
+from rocm_wheels.audit.contents import (
+    check_archive,
+    check_archive_form,
+    check_carried_rocm,
+    check_files,
+    check_installer_files,
+    check_purelib,
+    check_record_digests,
+    check_rocm_init,
+    check_wheel_tags,
+)
+from rocm_wheels.audit.device_code import (
+    check_consistency,
+    check_coverage,
+    check_device_code,
+    check_device_libraries,
+    check_rocm_build,
+)
+from rocm_wheels.audit.kernels import (
+    check_code_versions,
+    check_feature_mixtures,
+    check_generic_targets,
+    check_kernel_files,
+    check_kernel_targets,
+    check_target_list,
+    check_target_packages,
+)
+from rocm_wheels.audit.libraries import (
+    check_architecture,
+    check_debug_sections,
+    check_executable_stack,
+    check_grafted_rocm,
+    check_imported_dlls,
+    check_needed_libraries,
+    check_open_run_paths,
+    check_run_paths,
+    check_runtimes,
+    check_sonames,
+    check_symbol_versions,
+    check_text_relocations,
+)
+from rocm_wheels.audit.metadata import (
+    check_file_name,
+    check_metadata,
+    check_pins,
+    check_platform,
+    check_python,
+    check_requirements,
+    check_requires_python,
+    check_rocm_requirement,
+)
+from rocm_wheels.audit.publishing import (
+    check_builder_paths,
+    check_credentials,
+    check_licences,
+    check_size,
+)
+from rocm_wheels.audit.split_wheels import (
+    check_device_extras,
+    check_device_wheels,
+    check_kpack_runtime,
+    check_moved_code,
+)
+from rocm_wheels.core import Finding, Severity, UsageError, suggest_name
+
+CheckFunction = Callable[[AuditedWheel], Sequence[Finding] | SkippedCheck]
+
+
+@dataclass(frozen=True)
+class WheelCheck:
+    """A check. ``run_check`` returns what is wrong ([] when nothing is), or why it could not look.
+
+    ``id`` and ``name`` are for good. ``needs_recipe``: it compares the wheel with what a recipe says.
+    ``run_check`` is None for the import, which needs an environment, and for what is said of exceptions.
+    """
+
+    id: str
+    name: str
+    severity: Severity
+    summary: str
+    reason: str
+    fix: str
+    run_check: CheckFunction | None = None
+    needs_recipe: bool = False
+
+
+IMPORT_CHECK = "import"
+EXCEPTION_CHECK = "exceptions"
+
+CHECKS: tuple[WheelCheck, ...] = (
+    WheelCheck(
+        "RW001", "archive", "error",
+        "members are whole; RECORD, METADATA and names agree",
+        "Installers refuse the wheel, or install something else than was packed.",
+        "Build the wheel again; whatever changed it after it was packed must write RECORD, too.",
+        check_archive,
+    ),
+    WheelCheck(
+        "RW002", "file-name", "error",
+        "the distribution and version that were to be built",
+        "The wheel of another project or version is published under this build.",
+        "Look which folder the front end ran in, and whether the version reached its setup.",
+        check_file_name, needs_recipe=True,
+    ),
+    WheelCheck(
+        "RW003", "platform", "error",
+        "the tags say the platform it is for",
+        "Installers give it to machines that cannot run it, or to none.",
+        "A wheel with native libraries must not be tagged `any`: its setup must tell that it is not pure.",
+        check_platform,
+    ),
+    WheelCheck(
+        "RW004", "python", "error",
+        "the interpreter it was built for accepts its tags",
+        "No Python that it was built for installs it.",
+        "Run the front end with the Python of the build environment.",
+        check_python,
+    ),
+    WheelCheck(
+        "RW005", "metadata", "error",
+        "every field of METADATA is valid",
+        "Indexes refuse the upload, or installers pass over the field.",
+        "Correct the field in pyproject.toml or setup.py (core metadata specification).",
+        check_metadata,
+    ),
+    WheelCheck(
+        "RW006", "requires-python", "error",
+        "Requires-Python admits that interpreter",
+        "Installers pass over the wheel, or take it for Pythons that it does not work in.",
+        "State requires-python in pyproject.toml.",
+        check_requires_python,
+    ),
+    WheelCheck(
+        "RW007", "requirements", "error",
+        "no requirement points at a place",
+        "PyPI refuses direct references, and the place exists on the builder's machine alone.",
+        "Require a version instead.",
+        check_requirements,
+    ),
+    WheelCheck(
+        "RW008", "rocm-requirement", "error",
+        "rocm[libraries] is pinned where it must be",
+        "Another ROCm than the one it was built with is installed beside it, or none.",
+        "The pin reaches setup through PYTORCH_EXTRA_INSTALL_REQUIREMENTS.",
+        check_rocm_requirement, needs_recipe=True,
+    ),
+    WheelCheck(
+        "RW009", "pins", "error",
+        "what was built with it is required at that version",
+        "Beside another torch or triton it may not even be imported.",
+        "Pin the version that it was built against.",
+        check_pins, needs_recipe=True,
+    ),
+    WheelCheck(
+        "RW010", "files", "error",
+        "the files that the recipe names are inside",
+        "Parts of the package are missing at run time.",
+        "The build back end left them out: git-ignored files need to be named to some.",
+        check_files, needs_recipe=True,
+    ),
+    WheelCheck(
+        "RW011", "installer-files", "error",
+        "no file that only installers may write",
+        "Installers take what direct_url.json or INSTALLER says for a fact of the user's machine.",
+        "Take the files out of the wheel: they come from packing an installed package.",
+        check_installer_files,
+    ),
+    WheelCheck(
+        "RW012", "elf-tag-too-old", "error",
+        "libraries need no newer symbols than the tags promise",
+        "Installers give it to older systems, where loading it ends with: version `GLIBC_2.34' not found.",
+        "`rocm-wheels wheel repair` computes the tag; for an older one, build in that manylinux image.",
+        check_symbol_versions,
+    ),
+    WheelCheck(
+        "RW013", "rocm-init", "error",
+        "the module that starts ROCm asks for the SDK's version",
+        "torch loads the libraries of another ROCm, or finds none.",
+        "The build writes the module before the front end runs: it must reach the wheel unchanged.",
+        check_rocm_init, needs_recipe=True,
+    ),
+    WheelCheck(
+        "RW014", "carried-rocm", "error",
+        "of a wheel that carries its ROCm: what it is linked to is inside",
+        "Loading it fails on machines without a ROCm of their own, for which such wheels are made.",
+        "`rocm-wheels wheel fat` takes in all that it needs.",
+        check_carried_rocm,
+    ),
+    WheelCheck(
+        "RW015", "rocm-build", "error",
+        "a ROCm build, not a CPU-only one",
+        "It installs and imports, and no GPU does anything.",
+        "Look in the log for what configure said about HIP.",
+        check_rocm_build, needs_recipe=True,
+    ),
+    WheelCheck(
+        "RW016", "device-libraries", "error",
+        "the libraries that must hold device code exist",
+        "A part of the project was not built for GPUs.",
+        "Look in the log for what configure said about HIP.",
+        check_device_libraries, needs_recipe=True,
+    ),
+    WheelCheck(
+        "RW017", "device-code", "error",
+        "each library holds all, some or none of the targets",
+        "Kernels are missing for a GPU: hipErrorNoBinaryForGpu at the first launch.",
+        "Build again with a clean tree, and look in the log for the target that was left out.",
+        check_device_code, needs_recipe=True,
+    ),
+    WheelCheck(
+        "RW018", "device-consistency", "error",
+        "without stated targets: libraries agree",
+        "Part of the package runs on a GPU, and part of it does not.",
+        "Build again with a clean tree.",
+        check_consistency, needs_recipe=True,
+    ),
+    WheelCheck(
+        "RW019", "device-coverage", "error",
+        "device code only where the recipe has a rule",
+        "Nobody has said which targets that library must serve, so nothing checks it.",
+        "Say in the recipe, under checks.device_code, what the file must hold and why.",
+        check_coverage, needs_recipe=True,
+    ),
+    WheelCheck(
+        "RW020", "device-wheels", "error",
+        "parts that were split off are whole and of this version",
+        "Host library and kernels of two builds are installed together.",
+        "Split the wheel again: both come out of one split.",
+        check_device_wheels,
+    ),
+    WheelCheck(
+        "RW021", "run-paths", "warning",
+        "no library looks into the builder's folders, or out of site-packages",
+        "Where somebody else can make that folder, what lies in it is loaded.",
+        "Link with entries relative to $ORIGIN; `rocm-wheels wheel repair` takes the others out.",
+        check_run_paths,
+    ),
+    WheelCheck(
+        "RW022", IMPORT_CHECK, "error",
+        "it can be imported in a clean process, and says of itself what was built",
+        "Nothing works.",
+        "The last lines that the process printed say what is missing.",
+        needs_recipe=True,
+    ),
+    WheelCheck(
+        "RW023", "wheel-tags", "error",
+        "WHEEL states the tags of the file name",
+        "Tools that read WHEEL take it for another platform; a sign of a file that was only renamed.",
+        "`rocm-wheels wheel retag` changes both.",
+        check_wheel_tags,
+    ),
+    WheelCheck(
+        "RW024", "purelib", "error",
+        "a wheel for a platform does not call itself pure",
+        "On systems where both folders differ it is installed into the wrong one.",
+        "The project's setup must tell that it has binary modules.",
+        check_purelib,
+    ),
+    WheelCheck(
+        "RW025", "record-digests", "error",
+        "RECORD has a digest of each file, spelled as the specification says",
+        "Nobody can see whether a file was changed after it was installed.",
+        "Pack the wheel again: `rocm-wheels wheel retag` writes digests.",
+        check_record_digests,
+    ),
+    WheelCheck(
+        "RW026", "executable-stack", "error",
+        "no library asks for an executable stack",
+        "glibc 2.41 and newer refuse to load it: cannot enable executable stack.",
+        "Link with -z noexecstack; `rocm-wheels wheel repair --clear-exec-stack` takes the flag away.",
+        check_executable_stack,
+    ),
+    WheelCheck(
+        "RW027", "text-relocations", "warning",
+        "no library has relocations in its code",
+        "Its code is written to when it is loaded: SELinux refuses that, and no two processes share it.",
+        "Compile with -fPIC.",
+        check_text_relocations,
+    ),
+    WheelCheck(
+        "RW028", "duplicate-soname", "warning",
+        "no two different libraries of one SONAME",
+        "The loader takes the one that comes first, whoever asks for it.",
+        "Leave one, or give them names of their own.",
+        check_sonames,
+    ),
+    WheelCheck(
+        "RW029", "two-runtimes", "error",
+        "one HIP runtime and one OpenMP",
+        "Two HIP runtimes crash in one process; two OpenMP runtimes start twice the threads.",
+        "Leave one, and link everything to it.",
+        check_runtimes,
+    ),
+    WheelCheck(
+        "RW030", "grafted-rocm", "error",
+        "no library of ROCm that a required package has",
+        "Two copies of one ROCm library are loaded, and hundreds of megabytes are downloaded twice.",
+        "Repair the wheel with --find-links to the ROCm packages: what these have stays outside.",
+        check_grafted_rocm,
+    ),
+    WheelCheck(
+        "RW031", "needed-libraries", "error",
+        "what libraries are linked to will be there",
+        "Loading ends with: cannot open shared object file.",
+        "Require the package that has it, or take it in: `rocm-wheels wheel repair --library-dir`.",
+        check_needed_libraries,
+    ),
+    WheelCheck(
+        "RW032", "imported-dlls", "error",
+        "what DLLs import, at once or delayed, will be there",
+        "Loading ends with: DLL load failed, the specified module could not be found.",
+        "Require the package that has it, or take it in: `rocm-wheels wheel repair --library-dir`.",
+        check_imported_dlls,
+    ),
+    WheelCheck(
+        "RW033", "target-list", "error",
+        "the targets that torch states are those it has code for",
+        "Programs ask torch.cuda.get_arch_list() and are told of GPUs that it cannot use.",
+        "Build with a clean tree: the list changed between configuring and compiling.",
+        check_target_list,
+    ),
+    WheelCheck(
+        "RW034", "kernel-files", "error",
+        "kernel databases have every file that their lists name",
+        "Matrix products fail on that GPU, when one of the shapes comes up.",
+        "Take the database whole, from one ROCm.",
+        check_kernel_files,
+    ),
+    WheelCheck(
+        "RW035", "kernel-targets", "error",
+        "each kernel database serves each target",
+        "On that GPU the library fails, or is slow, although torch itself has code for it.",
+        "Take the files of that target from the same ROCm.",
+        check_kernel_targets,
+    ),
+    WheelCheck(
+        "RW036", "code-object-version", "warning",
+        "code objects are of version V4 or newer",
+        "Loaders drop the older versions, which cannot state xnack and sramecc as IDs do.",
+        "Compile with -mcode-object-version=4 or newer.",
+        check_code_versions,
+    ),
+    WheelCheck(
+        "RW037", "feature-mixtures", "warning",
+        "code states xnack and sramecc everywhere or nowhere",
+        "In one setting of the GPU a part of the package has no kernels.",
+        "Build all libraries for one list of targets.",
+        check_feature_mixtures,
+    ),
+    WheelCheck(
+        "RW038", "generic-targets", "error",
+        "code for generic processors is of version V6",
+        "No runtime loads it; older runtimes pass over generic code of any version.",
+        "Compile with -mcode-object-version=6, or for the processors themselves.",
+        check_generic_targets,
+    ),
+    WheelCheck(
+        "RW039", "target-packages", "error",
+        "packages for a GPU that it requires are for one of its targets",
+        "The libraries of another GPU are installed: nothing runs.",
+        "Make METADATA and the code from one list of targets.",
+        check_target_packages,
+    ),
+    WheelCheck(
+        "RW040", "size", "warning",
+        "the file is within the limits of PyPI, GitHub and S3",
+        "The upload is refused, when everything else is done.",
+        "Prune targets, take debug sections out, or ask for a higher limit.",
+        check_size,
+    ),
+    WheelCheck(
+        "RW041", "builder-paths", "info",
+        "no library holds paths of the builder's folders",
+        "They tell who built it and where, and make builds of two machines differ.",
+        "Compile with -ffile-prefix-map.",
+        check_builder_paths,
+    ),
+    WheelCheck(
+        "RW042", "debug-sections", "info",
+        "no library holds debug information",
+        "Everybody downloads it, and hardly anybody reads it.",
+        "`rocm-wheels wheel repair --strip` moves it into an archive beside the wheel.",
+        check_debug_sections,
+    ),
+    WheelCheck(
+        "RW043", "credentials", "error",
+        "no token and no private key inside",
+        "Whoever downloads the wheel can use it.",
+        "Revoke it; then find out how it came into the build.",
+        check_credentials,
+    ),
+    WheelCheck(
+        "RW044", "licences", "error",
+        "the licence files that METADATA names are inside",
+        "PyPI refuses the upload, and licences ask to come with the copy.",
+        "The build back end must take them into *.dist-info/licenses.",
+        check_licences,
+    ),
+    WheelCheck(
+        "RW045", "architecture", "error",
+        "libraries are for the machine that the tags name",
+        "Loading ends with: wrong ELF class, or: cannot open shared object file.",
+        "Build on that machine, or tag it for the one that it was built on.",
+        check_architecture,
+    ),
+    WheelCheck(
+        "RW046", "open-run-paths", "error",
+        "no run path stands for the current folder",
+        "Whoever can write into the folder that a program is started in has its libraries loaded.",
+        "`rocm-wheels wheel repair` takes such entries out.",
+        check_open_run_paths,
+    ),
+    WheelCheck(
+        "RW047", "archive-form", "error",
+        "nothing that PyPI refuses in an archive that can be read",
+        "The upload is refused.",
+        "`rocm-wheels wheel retag` writes the archive again.",
+        check_archive_form,
+    ),
+    WheelCheck(
+        "RW048", EXCEPTION_CHECK, "error",
+        "exceptions of the policy have not ended",
+        "What was let pass for a time is let pass for good, because nobody looks again.",
+        "Mend what the exception is about, or decide again, with a new date.",
+    ),
+    WheelCheck(
+        "RW049", "moved-code", "error",
+        "of a split wheel: every kernel is there, no code is left over",
+        "The HIP runtime finds no kernel for a GPU that has a device wheel.",
+        "Split the wheel again: host and device wheels come out of one split.",
+        check_moved_code,
+    ),
+    WheelCheck(
+        "RW050", "device-extras", "error",
+        "of a split wheel: extras lead to device wheels",
+        "Installers bring the host wheel alone, or find nothing to install.",
+        "Split the wheel again: METADATA is written with the device wheels.",
+        check_device_extras,
+    ),
+    WheelCheck(
+        "RW051", "kpack-runtime", "error",
+        "of a split wheel with ROCm inside: it reads archives",
+        "An older HIP runtime loads the library without a word, and fails at the first launch.",
+        "Carry a ROCm that has librocm_kpack.",
+        check_kpack_runtime,
+    ),
+)  # fmt: skip
+
+
+def find_check(word: str) -> WheelCheck:
+    """Return a check by its id or name. Raises UsageError for what is neither."""
+    for check in CHECKS:
+        if word.lower() in (check.id.lower(), check.name):
+            return check
+    names = [name for check in CHECKS for name in (check.id, check.name)]
+    raise UsageError(f"there is no check {word}{suggest_name(word, names)}", tip="audit --list-checks")
+
+
+def get_check_id(name: str) -> str:
+    """Return the id of a check, "" where there is none of that name."""
+    return next((check.id for check in CHECKS if check.name == name), "")

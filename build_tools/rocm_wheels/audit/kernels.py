@@ -1,0 +1,302 @@
+"""Check device code against itself and against kernel databases, whoever built the wheel.
+
+Rules of the databases of rocBLAS, hipBLASLt and hipSPARSELt: as found in the packages of ROCm 7.2.4,
+without an exception in 22 pairs of library and target. A target has one list,
+``TensileLibrary_lazy_<gfx>.dat``; each stem in it is a ``.dat`` file, of the target or shared
+(``*_fallback``); a target's ``.dat`` has its ``.co``, and the reverse; a fallback has its ``.hsaco`` for
+the target, with xnack on and off where there are both.
+
+Sources: LLVM, "User Guide for AMDGPU Backend" (code object versions, generic processors); LLVM, "Clang
+Offload Bundler" (features in target IDs); pytorch, torch/CMakeLists.txt; ROCm/rocm-systems, shared/kpack.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck, list_base_targets
+from rocm_wheels.core import Finding, Severity
+from rocm_wheels.models import get_gfx_families, get_gfx_targets
+from rocm_wheels.wheels import (
+    CodeObject,
+    get_kernel_list_target,
+    list_database_labels,
+    parse_label,
+)
+
+_ABI_OF_V4 = 2
+_ABI_OF_V6 = 4
+_MOST_NAMED = 4
+
+
+def check_target_list(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+    """The targets that torch says it was built for are those that libtorch_hip holds code for.
+
+    An error where it holds code that it does not state; a warning where it states more, as a wheel whose code
+    was pruned does. A split library may have the rest in device wheels that are not here.
+    """
+    if not wheel.scan.target_lists:
+        return SkippedCheck("no libtorch_python.so that states targets")
+    tip = "the list of targets changed between configuring and compiling: build with a clean tree"
+    findings = []
+    for member, targets in sorted(wheel.scan.target_lists.items()):
+        library = f"{posixpath.dirname(member)}/libtorch_hip.so"
+        held = set(list_base_targets(wheel.list_member_targets(library)))
+        stated = set(list_base_targets(targets))
+        is_split = library in wheel.moved_code
+        if not held or held == stated or (is_split and held < stated):
+            continue
+        severity: Severity = "warning" if held < stated else "error"
+        message = f"states {' '.join(targets)} (torch.cuda.get_arch_list), and {library} holds"
+        findings.append(Finding(severity, f"{message} {' '.join(sorted(held))}", tip, subject=member))
+    return findings
+
+
+def check_code_versions(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+    """Code objects are of a version that ROCm's loaders read today: V4 or newer."""
+    if not wheel.device_code:
+        return SkippedCheck("holds no device code")
+    findings = []
+    for member, objects in _list_code(wheel):
+        old = {code.abi_version for code in objects if code.abi_version is not None} & set(range(_ABI_OF_V4))
+        if old:
+            versions = ", ".join(f"V{version + 2}" for version in sorted(filter(None, old)))
+            message = f"holds code objects of version {versions or 'V2'}, older than V4"
+            tip = "compile with -mcode-object-version=4 or newer"
+            findings.append(Finding("warning", message, tip, subject=member))
+    return findings
+
+
+def check_feature_mixtures(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+    """For one processor, code is either for any setting of xnack or sramecc, or for stated ones."""
+    if not wheel.device_code:
+        return SkippedCheck("holds no device code")
+    findings = []
+    stating: dict[tuple[str, str], dict[frozenset[str], str]] = {}
+    for member, objects in _list_code(wheel):
+        for key, signs in _collect_signs(objects).items():
+            stating.setdefault(key, {}).setdefault(signs, member)
+            if len(signs) > 1 and "any" in signs:
+                processor, feature = key
+                message = f"for {processor}, some of its code states {feature} and some is for any setting"
+                tip = "state the feature of a target everywhere, or nowhere"
+                findings.append(Finding("warning", message, tip, subject=member))
+    for (processor, feature), members in sorted(stating.items()):
+        if frozenset("+") in members and frozenset("-") in members:
+            names = [members[frozenset("+")], members[frozenset("-")]]
+            message = f"{names[0]} is for {processor}:{feature}+ alone and {names[1]} for {feature}- alone"
+            tip = "no setting of the GPU runs both: build all libraries for the same targets"
+            findings.append(Finding("warning", message, tip, subject=names[0]))
+    return findings
+
+
+def _collect_signs(objects: Iterable[CodeObject]) -> dict[tuple[str, str], frozenset[str]]:
+    """Return by processor and feature the settings that code states: "+", "-" or "any"."""
+    targets = {code.target for code in objects if code.form != "empty"}
+    features = {(t.processor, name) for t in targets for name, _ in t.features}
+    return {
+        (processor, feature): frozenset(
+            dict(target.features).get(feature, "any") for target in targets if target.processor == processor
+        )
+        for processor, feature in features
+    }
+
+
+def check_generic_targets(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+    """Code for generic processors is of version V6, which alone can say what it runs on."""
+    if not wheel.device_code:
+        return SkippedCheck("holds no device code")
+    findings = []
+    for member, objects in _list_code(wheel):
+        generic = [code for code in objects if code.target.processor.endswith("-generic")]
+        targets = " ".join(sorted({code.target.processor for code in generic}))
+        if any(code.abi_version is not None and code.abi_version < _ABI_OF_V6 for code in generic):
+            message = f"holds code for {targets} in a version older than V6, which no runtime loads"
+            tip = "compile with -mcode-object-version=6"
+            findings.append(Finding("error", message, tip, subject=member))
+        elif generic:
+            message = f"holds code for {targets}: a runtime that knows no generic targets passes over it"
+            findings.append(Finding("info", message, subject=member))
+    return findings
+
+
+def _list_code(wheel: AuditedWheel) -> Iterator[tuple[str, tuple[CodeObject, ...]]]:
+    yield from sorted(wheel.scan.device_code.items())
+
+
+_PACKAGE_TARGET = re.compile(r"^(?:rocm-sdk|amd)-.*?-?(?P<label>gfx[\w-]+)$")
+
+
+def check_target_packages(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+    """Packages for one GPU that are required are for a target that the wheel has code for."""
+    if not wheel.targets:
+        return SkippedCheck("holds no device code")
+    families = {name.lower(): set(targets) for name, targets in get_gfx_families().items()}
+    tip = "the requirement was written for another family: make METADATA and code of one list of targets"
+    findings = []
+    for line in wheel.scan.metadata.requires_dist if wheel.scan.metadata else ():
+        match = _PACKAGE_TARGET.match(
+            re.split(r"[\s\[;=<>!~(]", line.lower().replace("_", "-"), maxsplit=1)[0]
+        )
+        covered = families.get(match["label"]) if match else None
+        if covered is not None and covered.isdisjoint(wheel.targets):
+            message = f"requires {line}, and holds code for {' '.join(wheel.targets)} alone"
+            findings.append(Finding("error", message, tip, subject=f"{wheel.dist_info}/METADATA"))
+    return findings
+
+
+_TENSILE_FOLDER = re.compile(
+    r"^(?P<root>(?:.*/)?(?P<library>rocblas|hipblaslt|hipsparselt)/(?:[^/]+/)*?library)/(?P<file>.+)$"
+)
+_PROJECTS = {"rocblas": "rocBLAS", "hipblaslt": "hipBLASLt", "hipsparselt": "hipSPARSELt"}
+_MIOPEN = re.compile(r"(?:^|/)share/miopen/db/")
+_AOTRITON = re.compile(r"(?:^|/)aotriton\.images/")
+_KERNELS_OF_ALL = "Kernels.so-000-"
+_LISTS_TIP = "the database was cut or put together of two builds: take it whole from one ROCm"
+
+
+@dataclass(frozen=True)
+class KernelDatabase:
+    """The files of a Tensile library's database, by paths relative to ``root``."""
+
+    project: str
+    root: str
+    files: frozenset[str]
+
+    @property
+    def targets(self) -> frozenset[str]:
+        """The targets that files are labelled with."""
+        labels = (label for file in self.files for label in list_database_labels(f"{self.root}/{file}"))
+        return frozenset(filter(None, map(_get_processor, labels)))
+
+
+def _get_processor(label: str) -> str | None:
+    target = parse_label(label)
+    return target.processor if target is not None else None
+
+
+def collect_databases(members: Iterable[str]) -> tuple[KernelDatabase, ...]:
+    """Return the databases of rocBLAS, hipBLASLt and hipSPARSELt among files."""
+    files: dict[tuple[str, str], set[str]] = {}
+    for member in members:
+        if match := _TENSILE_FOLDER.match(member):
+            files.setdefault((_PROJECTS[match["library"]], match["root"]), set()).add(match["file"])
+    return tuple(KernelDatabase(*key, frozenset(names)) for key, names in sorted(files.items()))
+
+
+def check_kernel_files(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+    """Every kernel file that a database's list for a target names is there, with its code; and no other."""
+    databases = collect_databases(wheel.members)
+    if not databases:
+        return SkippedCheck("carries no kernel database of rocBLAS, hipBLASLt or hipSPARSELt")
+    findings = []
+    for database in databases:
+        lists = {
+            member: stems
+            for member, stems in wheel.scan.kernel_lists.items()
+            if member.startswith(f"{database.root}/")
+        }
+        for member, stems in sorted(lists.items()):
+            findings += _judge_list(database, member, stems)
+        listed = {get_kernel_list_target(member) for member in lists}
+        for target in sorted(database.targets - listed) if lists else ():
+            message = f"{database.project} has kernel files for {target} and no list of them: it loads none"
+            findings.append(Finding("error", message, _LISTS_TIP, subject=database.root))
+    return findings
+
+
+def _judge_list(database: KernelDatabase, member: str, stems: Collection[str]) -> list[Finding]:
+    target = get_kernel_list_target(member)
+    assert target is not None, member
+    inside = posixpath.relpath(posixpath.dirname(member), database.root)
+    near = {posixpath.basename(f) for f in database.files if posixpath.dirname(f) in ("", inside.lstrip("."))}
+    shared = any(name.endswith("_fallback.dat") for name in near)  # else they are in another wheel
+    missing: list[str] = []
+    for stem in sorted(stems):
+        is_fallback = stem.endswith("_fallback")
+        if (shared or not is_fallback) and f"{stem}.dat" not in near:
+            missing.append(f"{stem}.dat")
+        if is_fallback:
+            missing += _list_missing_code(f"{stem}_{target}", near)
+        elif f"{stem}.co" not in near:
+            missing.append(f"{stem}.co")
+    if any(name.startswith(_KERNELS_OF_ALL) for name in near):
+        missing += _list_missing_code(f"{_KERNELS_OF_ALL}{target}", near)
+    of_target = re.compile(rf"(TensileLibrary_.*_{target})\.(dat|co)")
+    matches = (of_target.fullmatch(name) for name in near if "_lazy_" not in name)
+    stray = sorted(match[0] for match in matches if match and match[1] not in stems)
+    findings = []
+    if missing:
+        message = f"{database.project} lacks files for {target}: {_join(missing)}"
+        findings.append(Finding("error", message, _LISTS_TIP, subject=member))
+    if stray:
+        message = f"{database.project} has files for {target} that its list does not name: {_join(stray)}"
+        findings.append(Finding("warning", message, _LISTS_TIP, subject=member))
+    return findings
+
+
+def _list_missing_code(stem: str, files: Collection[str]) -> list[str]:
+    """Return which code of source kernels is not there: one file, or one for each setting of xnack."""
+    settings = [f"{stem}-xnack{sign}.hsaco" for sign in "+-"]
+    if any(name in files for name in settings):
+        return [name for name in settings if name not in files]
+    return [] if f"{stem}.hsaco" in files else [f"{stem}.hsaco"]
+
+
+def check_kernel_targets(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+    """Each kernel database that the wheel carries serves each target, but where ROCm is built without."""
+    served = _collect_served_targets(wheel.members)
+    if not served:
+        return SkippedCheck("carries no kernel database")
+    asked = wheel.expected.targets
+    targets = list_base_targets(asked) if asked is not None else _join_targets(served)
+    severity: Severity = "error" if wheel.has_recipe and asked is not None else "warning"
+    tip = "take the database of that target from the same ROCm"
+    findings = []
+    for target in targets:
+        fact = get_gfx_targets().get(target)
+        for project, labels in sorted(served.items()):
+            is_excluded = fact is None or project in fact.excluded
+            is_unknown = project == "aotriton" and fact is not None and fact.aotriton is None
+            if not is_excluded and not is_unknown and not _is_served(target, labels):
+                message = f"{project} has no kernel files for {target}, and has some for others"
+                findings.append(Finding("info" if project == "MIOpen" else severity, message, tip))
+    return findings
+
+
+def _collect_served_targets(members: Iterable[str]) -> dict[str, set[str]]:
+    """Return by project the labels of the files of its database: targets, and families (``gfx11xx``)."""
+    served: dict[str, set[str]] = {}
+    for member in members:
+        labels = list_database_labels(member)
+        if not labels:
+            continue
+        if match := _TENSILE_FOLDER.match(member):
+            project = _PROJECTS[match["library"]]
+        elif _MIOPEN.search(member):
+            project = "MIOpen"
+        elif _AOTRITON.search(member):
+            project = "aotriton"
+        else:
+            continue
+        served.setdefault(project, set()).update(_get_processor(label) or label for label in labels)
+    return served
+
+
+def _join_targets(served: Mapping[str, Collection[str]]) -> tuple[str, ...]:
+    labels = {label for project, of_project in served.items() for label in of_project if project != "MIOpen"}
+    return tuple(sorted(label for label in labels if "x" not in label.removeprefix("gfx")))
+
+
+def _is_served(target: str, labels: Collection[str]) -> bool:
+    shapes = (label.replace("x", "[0-9a-f]") for label in (name.removeprefix("gfx") for name in labels))
+    return any(re.fullmatch(shape, target.removeprefix("gfx")) for shape in shapes)
+
+
+def _join(names: Collection[str]) -> str:
+    listed = sorted(names)
+    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
+    return ", ".join(listed[:_MOST_NAMED]) + more

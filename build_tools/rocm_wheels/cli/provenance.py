@@ -1,0 +1,180 @@
+"""``provenance``: the statements beside wheels, which say how they were made, shown, signed, verified."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.command import command, option
+from rocm_wheels.cli.options import GivenPath, json_option, print_result
+from rocm_wheels.core import (
+    DataError,
+    PackageError,
+    UsageError,
+    align_rows,
+    format_count,
+    format_finding,
+    read_public_key,
+    run_in_parallel,
+)
+
+if TYPE_CHECKING:
+    from rocm_wheels.package import ProvenanceReport
+    from rocm_wheels.wheels import ProvenanceStatement
+
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_JOBS = 4
+
+
+@command("provenance verify")
+@click.argument("wheels", nargs=-1, type=_FILE, metavar="WHEEL...")
+@option(
+    "--signed-by",
+    "keys",
+    multiple=True,
+    type=GivenPath(),
+    metavar="KEY.pub",
+    help="One of these public keys (Ed25519, SSH) must have signed; may be given several times.",
+)
+@option("--list-checks", "list_faults", is_flag=True, help="List what can be wrong, and leave.")
+@json_option
+def verify(wheels: tuple[Path, ...], keys: tuple[Path, ...], list_faults: bool, as_json: bool) -> None:
+    """Compare WHEELs with the statements beside them (WHEEL.intoto.json); exit code 13 with any fault.
+
+    The digest of the file, the form of the statement, its signature, and the statements of earlier wheels
+    inside it; then the lock and the bill of materials inside the wheel, against what the build says. Nothing
+    is asked over the network. A statement that nobody signed shows damage and mistakes, and no forger:
+    name the keys that you trust.
+
+    \b
+    Examples:
+      rocm-wheels provenance verify dist/*.whl --signed-by builder.pub
+    """
+    from rocm_wheels.package import PROVENANCE_FAULTS, verify_provenance
+
+    if list_faults:
+        click.echo("\n".join(align_rows(list(PROVENANCE_FAULTS.items()))))
+        return
+    if not wheels:
+        raise UsageError("no wheels were named", tip="for example: rocm-wheels provenance verify dist/*.whl")
+    env = read_environment()
+    signers = {key.name: read_public_key(key, env) for key in keys} or None
+    reports = run_in_parallel(lambda wheel: verify_provenance(wheel, env, signers), wheels, jobs=_JOBS)
+    if as_json:
+        click.echo(json.dumps([_convert_report(report) for report in reports], indent=1))
+    else:
+        for report in reports:
+            lines = [f"error: {format_finding(finding)}" for finding in report.findings]
+            click.echo("\n".join(lines or [_describe_verified(report)]))
+    failed = [report for report in reports if not report.passed]
+    if failed:
+        tips = [finding.tip for report in failed for finding in report.findings if finding.tip]
+        raise PackageError(
+            f"{len(failed)} of {format_count(len(reports), 'wheel')} failed"
+            if len(reports) > 1
+            else "the wheel failed",
+            tip=tips[0] if tips else None,
+        )
+
+
+@command("provenance show")
+@click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="WHEEL...")
+@json_option
+def show(wheels: tuple[Path, ...], as_json: bool) -> None:
+    """Show what the statements beside WHEELs say: who built it, from what, and what was done since.
+
+    Nothing is compared: `rocm-wheels provenance verify` does that.
+
+    \b
+    Examples:
+      rocm-wheels provenance show dist/torch-*.whl
+    """
+    from rocm_wheels.wheels import read_statement, walk_statements
+
+    documents = []
+    for wheel in wheels:
+        if (statement := read_statement(wheel)) is None:
+            raise DataError(
+                f"{wheel} has no statement beside it",
+                tip="`rocm-wheels build` writes one; what is done to a wheel without one has none either",
+            )
+        statements = [statement, *(inner for inner, _ in walk_statements(statement))]
+        if as_json:
+            documents.append([json.loads(item.content) for item in statements])
+        else:
+            click.echo("\n".join(line for item in statements for line in _describe_statement(item)))
+    if as_json:
+        click.echo(json.dumps(documents, indent=1))
+
+
+@command("provenance sign")
+@click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="WHEEL...")
+@option(
+    "--sign-with",
+    "key",
+    type=GivenPath(),
+    required=True,
+    metavar="KEY",
+    help="Private key (Ed25519, SSH), or the public one of a key that an agent holds.",
+)
+@json_option
+def sign(wheels: tuple[Path, ...], key: Path, as_json: bool) -> None:
+    """Sign the statements beside WHEELs (WHEEL.intoto.json.sig), as `ssh-keygen -Y sign` does.
+
+    A statement about other bytes than the wheel has is not signed. What is signed says that this is how the
+    wheel was made, on your word.
+
+    \b
+    Examples:
+      rocm-wheels provenance sign dist/*.whl --sign-with builder
+    """
+    from rocm_wheels.package import sign_statement
+
+    env, signed = read_environment(), []
+    for wheel in wheels:
+        signature = sign_statement(wheel, key, env)
+        signed.append({"file": str(wheel), "key": signature.public_key})
+    print_result(signed, [f"signed {item['file']}" for item in signed], as_json=as_json)
+
+
+def _describe_verified(report: ProvenanceReport) -> str:
+    build = report.build
+    assert build is not None  # else there is a fault
+    steps = f", then {', '.join(report.steps)}" if report.steps else ""
+    signed = "unsigned"
+    if report.public_key:
+        signed = f"signed by {report.signer or f'{report.public_key}, which was not asked for'}"
+    return f"{report.wheel.name}: built by {build.builder}{steps}; {signed}"
+
+
+def _convert_report(report: ProvenanceReport) -> dict[str, Any]:
+    """Return what ``--json`` prints. Keys are added in later versions, never renamed."""
+    return {
+        "file": str(report.wheel),
+        "passed": report.passed,
+        "sha256": report.statement.sha256 if report.statement else None,
+        "builder": report.build.builder if report.build else None,
+        "steps": list(report.steps),
+        "key": report.public_key or None,
+        "signer": report.signer or None,
+        "findings": [
+            {"fault": finding.check, "what": finding.message, "tip": finding.tip or None}
+            for finding in report.findings
+        ],
+    }
+
+
+def _describe_statement(statement: ProvenanceStatement) -> list[str]:
+    rows = [("sha256", statement.sha256), ("builder", statement.builder)]
+    metadata = statement.predicate["runDetails"].get("metadata", {})
+    rows += [(name, str(value)) for name, value in metadata.items()]
+    for name, value in statement.parameters.items():
+        rows.append((name, value if isinstance(value, str) else json.dumps(value)))
+    for dependency in statement.dependencies:
+        digest = ", ".join(f"{name} {value}" for name, value in dependency.get("digest", {}).items())
+        rows.append(("from", f"{dependency.get('uri') or dependency.get('name', '')}  {digest}".rstrip()))
+    return [statement.name, *(f"  {line}" for line in align_rows(rows))]

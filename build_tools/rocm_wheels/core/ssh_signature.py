@@ -1,0 +1,173 @@
+"""Sign content with SSH keys, and check signatures: ``ssh-keygen -Y``, as git signs with them.
+
+Nothing has to be installed for it, people have such keys already, an agent or a hardware key works as it
+does for git, and what it writes (SSHSIG, PROTOCOL.sshsig of OpenSSH) names what was signed for, the
+namespace: a signature of evidence is none of a commit. Ed25519 keys only.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from rocm_wheels.core.errors import DataError, UsageError
+from rocm_wheels.core.process import capture_output
+
+PUBLIC_KEY_PATTERN = re.compile(r"(?:ssh|sk-ssh)-ed25519(?:@openssh\.com)? [A-Za-z0-9+/]{43,}={0,2}")
+_KEY_BLOB = re.compile(rb"\0\0\0.(sk-ssh-ed25519@openssh\.com|ssh-ed25519)\0\0\0 .{32}", re.DOTALL)
+_ARMOR = re.compile(
+    r"-----BEGIN SSH SIGNATURE-----\n([A-Za-z0-9+/=\n]{1,4096})-----END SSH SIGNATURE-----\n?"
+)
+_SIGNATURE_HEAD = b"SSHSIG\0\0\0\x01"
+_KEY_TIP = "make one with: ssh-keygen -t ed25519 -f KEY"
+_SIGNING_SECONDS = 120.0  # somebody may have to touch a key
+
+
+class SshSignature(NamedTuple):
+    """A signature: the public key that it is by (``ssh-ed25519 AAAA…``), and its armored text."""
+
+    public_key: str
+    text: str
+
+
+def is_public_key(text: str) -> bool:
+    """Tell whether text is a public Ed25519 key, whole: what is inside it says so, too (RFC 8709)."""
+    if (match := PUBLIC_KEY_PATTERN.match(text)) is None:
+        return False
+    try:
+        blob = base64.b64decode(match[0].split()[1], validate=True)
+    except ValueError:
+        return False
+    blob_match = _KEY_BLOB.match(blob)
+    return blob_match is not None and blob_match[1].decode() == match[0].split()[0]
+
+
+def find_signer(public_key: str, signers: Mapping[str, str]) -> str:
+    """Return whose key it is, of ``signers`` (keys by name), whatever is written behind it; "": nobody's."""
+    return next((name for name, key in signers.items() if key.split()[:2] == public_key.split()[:2]), "")
+
+
+def parse_signature(text: str) -> SshSignature | None:
+    """Return a signature as ssh-keygen writes it, with the key that it names; None: it is none."""
+    match = _ARMOR.fullmatch(text)
+    if match is None:
+        return None
+    try:
+        blob = base64.b64decode(match[1].replace("\n", ""), validate=True)
+    except ValueError:
+        return None
+    begin = len(_SIGNATURE_HEAD) + 4
+    key = blob[begin : begin + int.from_bytes(blob[begin - 4 : begin], "big")]
+    if not blob.startswith(_SIGNATURE_HEAD) or (key_match := _KEY_BLOB.match(key)) is None:
+        return None
+    return SshSignature(f"{key_match[1].decode()} {base64.b64encode(key).decode()}", text)
+
+
+def sign_content(content: bytes, key: Path, namespace: str, env: Mapping[str, str]) -> SshSignature:
+    """Return a signature of content by the private key in a file, or by an agent that holds it.
+
+    Of a key that only an agent holds the file is the public one. Raises UsageError when the file is no
+    Ed25519 key, or ssh-keygen cannot sign with it.
+    """
+    if not key.is_file():
+        raise UsageError(f"there is no key {key}", tip=_KEY_TIP)
+    program = _find_ssh_keygen(env)
+    public_key = _read_public_key(key, program, env)
+    if not is_public_key(public_key):
+        raise UsageError(f"{key} is not an Ed25519 key", tip=_KEY_TIP)
+    match = PUBLIC_KEY_PATTERN.match(public_key)
+    assert match is not None
+    argv: list[str | Path] = [program, "-Y", "sign", "-q", "-n", namespace, "-f", key]
+    text = capture_output(
+        argv,
+        env=_forbid_prompts(env),
+        stdin=content,
+        check=UsageError,
+        timeout=_SIGNING_SECONDS,
+        description=f"signing with {key}",
+        tip="a key with a passphrase must be held by an agent: ssh-add KEY",
+    )
+    signature = SshSignature(match[0], text.strip() + "\n")
+    if not is_signature_of(signature, content, namespace, env):
+        raise UsageError(f"what {key} signs is not of the public key beside it ({key}.pub)", tip=_KEY_TIP)
+    return signature
+
+
+def read_public_key(key: Path, env: Mapping[str, str]) -> str:
+    """Return the public key of a file (``ssh-ed25519 AAAA…``): what is in it, or beside it.
+
+    Raises UsageError for a file that is no Ed25519 key.
+    """
+    if not key.is_file():
+        raise UsageError(f"there is no key {key}", tip=_KEY_TIP)
+    text = _read_public_key(key, _find_ssh_keygen(env), env)
+    match = PUBLIC_KEY_PATTERN.match(text)
+    if match is None or not is_public_key(text):
+        raise UsageError(f"{key} is not an Ed25519 key", tip=_KEY_TIP)
+    return match[0]
+
+
+def _read_public_key(key: Path, program: str, env: Mapping[str, str]) -> str:
+    """Return the public key of a file: what is in it, or beside it, or what the private key says."""
+    content = key.read_text(encoding="utf-8", errors="replace")
+    public_path = Path(f"{key}.pub")
+    if PUBLIC_KEY_PATTERN.match(content):
+        return content
+    if public_path.is_file():
+        return public_path.read_text(encoding="utf-8", errors="replace")
+    return capture_output(
+        [program, "-y", "-f", key],
+        env=_forbid_prompts(env),
+        check=UsageError,
+        timeout=_SIGNING_SECONDS,
+        description=f"reading {key}",
+        tip="a key with a passphrase needs an agent that holds it, and its public key beside it: KEY.pub",
+    )
+
+
+def is_signature_of(signature: SshSignature, content: bytes, namespace: str, env: Mapping[str, str]) -> bool:
+    """Tell whether a signature is by the key that it names, of this content, for this namespace.
+
+    Whose key that is, and whether it is trusted, is another question. Raises UsageError without ssh-keygen.
+    """
+    if not PUBLIC_KEY_PATTERN.fullmatch(signature.public_key):
+        return False
+    program = _find_ssh_keygen(env)
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-signature-") as folder:
+        allowed, value = Path(folder, "allowed"), Path(folder, "signature")
+        allowed.write_text(f'signer namespaces="{namespace}" {signature.public_key}\n', encoding="utf-8")
+        value.write_text(signature.text, encoding="utf-8")
+        verify: list[str | Path] = [program, "-Y", "verify", "-f", allowed, "-I", "signer"]
+        argv = [*verify, "-n", namespace, "-s", value]
+        try:
+            capture_output(
+                argv, env=env, stdin=content, check=_SignatureRefusedError, timeout=_SIGNING_SECONDS
+            )
+        except _SignatureRefusedError:
+            return False
+    return True
+
+
+class _SignatureRefusedError(DataError):
+    """ssh-keygen does not take the signature."""
+
+
+def _forbid_prompts(env: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment in which nobody is asked for a passphrase: an agent holds such keys."""
+    return {**env, "SSH_ASKPASS_REQUIRE": "force", "SSH_ASKPASS": "false", "DISPLAY": ""}
+
+
+def _find_ssh_keygen(env: Mapping[str, str]) -> str:
+    import shutil
+
+    path = shutil.which("ssh-keygen", path=env.get("PATH"))
+    if path is None:
+        raise UsageError(
+            "signatures are made and checked by ssh-keygen, which is not installed",
+            tip="install OpenSSH's client (Debian and Ubuntu: apt install openssh-client)",
+        )
+    return path

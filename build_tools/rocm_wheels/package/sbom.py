@@ -1,0 +1,143 @@
+"""Write into a finished wheel what it was built from: its lock, its bill of materials, and pins.
+
+The lock is ``*.dist-info/sources.lock.json``: the part of the lock that made the wheel, its project and
+those that it is built against. What else the lock pins may change without another byte in this wheel.
+
+Pins are in METADATA: exact versions of what the wheel was built against. Some builds write them when they
+are told the version (torchvision, torchaudio to 2.10), some never do (torchaudio since then, apex).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from rocm_wheels.models import load_project
+from rocm_wheels.wheels import (
+    SBOM_MEMBER,
+    RecordEntry,
+    SourcePart,
+    WheelEdit,
+    WheelParts,
+    parse_wheel_record,
+    read_dist_info_files,
+    rewrite_wheel,
+)
+
+if TYPE_CHECKING:
+    from rocm_wheels.models import Lock, Project
+    from rocm_wheels.sources import TreeIdentity
+
+LOCK_MEMBER = "sources.lock.json"
+_NOT_CONTENT = tuple(f".dist-info/{name}" for name in (LOCK_MEMBER, SBOM_MEMBER, "RECORD", "WHEEL"))
+
+
+def extract_lock_part(lock: Lock, name: str) -> bytes:
+    """Return the text of the lock of one project and, of those locked, all that it is built after."""
+    from rocm_wheels.sources import format_lock
+
+    selected: set[str] = set()
+    pending = [name]
+    while pending:
+        project_name = pending.pop()
+        if project_name in lock.projects and project_name not in selected:
+            selected.add(project_name)
+            pending += load_project(project_name).build.after
+    projects = {
+        project_name: project for project_name, project in lock.projects.items() if project_name in selected
+    }
+    return format_lock(lock.model_copy(update={"projects": projects})).encode("utf-8")
+
+
+def digest_lock_part(lock: Lock, name: str) -> str:
+    """Return the SHA-256 of ``extract_lock_part``, in hex."""
+    return hashlib.sha256(extract_lock_part(lock, name)).hexdigest()
+
+
+def list_source_parts(project: Project, lock: Lock | None, identity: TreeIdentity) -> tuple[SourcePart, ...]:
+    """Return the repositories of one project: those of its lock, else the commit of its tree alone.
+
+    A tree that somebody has changed since its commit says so by its digest.
+    """
+    changed = identity.tree if identity.dirty else None
+    locked = lock.projects.get(project.name) if lock is not None else None
+    if locked is None:
+        return (SourcePart(project.name, "", identity.source or identity.commit, tree=changed),)
+    patches = locked.patches.digest if locked.patches is not None else None
+    root = SourcePart(project.name, locked.origin, locked.commit, patches=patches, tree=changed)
+    submodules = [
+        SourcePart(path.rpartition("/")[2], submodule.origin, submodule.commit, path)
+        for path, submodule in sorted((locked.submodules or {}).items())
+    ]
+    return (root, *submodules)
+
+
+def embed_provenance(
+    wheel: Path, folder: Path, text: bytes | None, parts: WheelParts, pins: Sequence[str] = ()
+) -> tuple[Path, str]:
+    """Write a wheel with lock, bill of materials and pins inside into ``folder`` (its own: in its place).
+
+    Return it and its content. ``text`` is the lock, if there is one; ``pins``: see ``narrow_requirements``.
+    DataError for a wheel that is damaged; it is left as it was.
+    """
+    put = {} if text is None else {LOCK_MEMBER: text}
+    edit = WheelEdit(put=put, parts=parts, requirements=partial(narrow_requirements, pins=pins))
+    written = rewrite_wheel(wheel, folder, edit, replace=True)
+    return written.path, digest_record(written.record)
+
+
+def narrow_requirements(requires: Sequence[str], *, pins: Sequence[str]) -> list[str]:
+    """Return requirements narrowed to ``pins``; one that is missing is added.
+
+    A requirement that does not admit the version of a pin stays as it is: its build knows of another
+    version, and the checks of the wheel say so. So does one that holds only with an extra.
+    """
+    narrowed = list(requires)
+    for pin in pins:
+        pinned = Requirement(pin)
+        (exact,) = pinned.specifier
+        if not any(_contradicts_pin(text, pinned.name, exact.version) for text in narrowed):
+            others = [text for text in narrowed if not _names_project(text, pinned.name)]
+            position = next(
+                (n for n, text in enumerate(narrowed) if _names_project(text, pinned.name)), len(others)
+            )
+            narrowed = [*others[:position], pin, *others[position:]]
+    return narrowed
+
+
+def _names_project(text: str, name: str) -> bool:
+    requirement = Requirement(text)
+    same = canonicalize_name(requirement.name) == canonicalize_name(name)
+    return same and "extra" not in str(requirement.marker or "")
+
+
+def _contradicts_pin(text: str, name: str, version: str) -> bool:
+    requirement = Requirement(text)
+    admits = requirement.url is None and requirement.specifier.contains(version, prereleases=True)
+    return _names_project(text, name) and not admits
+
+
+def digest_content(wheel: Path) -> str:
+    """Return a digest of all that a wheel holds, as its RECORD lists it, but for what says where it is from.
+
+    Its tags are no content: a repair that gives a wheel another changes nothing for what is built against it.
+    Nothing is inflated.
+    """
+    files = read_dist_info_files(wheel)
+    return digest_record(parse_wheel_record(files["RECORD"], name=f"RECORD of {wheel.name}"))
+
+
+def digest_record(record: Iterable[RecordEntry]) -> str:
+    """Return the same digest of a RECORD that is read already."""
+    lines = sorted(
+        f"{entry.path}\0{entry.digest}\0{entry.size}\n"
+        for entry in record
+        if not entry.path.endswith(_NOT_CONTENT)
+    )
+    return hashlib.sha256("".join(lines).encode("utf-8")).hexdigest()

@@ -1,0 +1,631 @@
+"""Split a wheel as ROCm's packages are split: a host wheel without device code, and device wheels.
+
+Every bundle leaves ``.hip_fatbin``; its code objects go into an archive a target,
+``torch/.kpack/torch_<target>.kpack``. Kernel databases and code objects of their own move, and keep their
+paths. A device wheel is unpacked over the host wheel. Its bytes depend on names, target and code alone, so
+that a rebuilt host has the same device wheels. Targets with features (``gfx90a:xnack+``) have archives of
+their own in the wheel of the plain target, as the runtime looks for them; code of a generic target is in the
+wheel that is for all of its chips.
+
+Source: ROCm/rocm-systems, ``shared/kpack``: python/rocm_kpack/wheel_splitter.py, runtime/src/loader.cpp.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from threading import Lock
+from typing import Literal, TypeAlias
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from rocm_wheels import __version__
+from rocm_wheels.core import (
+    DataError,
+    PackageError,
+    SpoolFile,
+    format_count,
+    format_size,
+    log_note,
+    require_extras,
+    run_in_parallel,
+)
+from rocm_wheels.package.device_names import (
+    DEVICE_ALL,
+    find_package_key,
+    get_package_chain,
+    list_members,
+    make_device_extra,
+    make_device_name,
+)
+from rocm_wheels.package.prune import require_plain_wheel, sizes_as_json
+from rocm_wheels.variants import COMPILER_GENERICS
+from rocm_wheels.wheels import (
+    ANY_TARGET,
+    ELF_MAGIC,
+    KPACK_SUFFIX,
+    SBOM_MEMBER,
+    BinarySpan,
+    BundleEntryId,
+    BundlePlace,
+    FilePiece,
+    PackedKernel,
+    StoredMember,
+    TargetId,
+    WheelArchive,
+    WheelEdit,
+    WheelNameFields,
+    WheelParts,
+    ZipEntry,
+    compress_kernel,
+    exceeds_ratio,
+    find_held_code,
+    format_archive,
+    format_reference,
+    format_sbom,
+    list_bundle_places,
+    list_database_labels,
+    list_dist_info_folders,
+    list_named_archives,
+    locate_bundles,
+    make_zip_entry,
+    may_hold_code,
+    pack_member,
+    parse_label,
+    parse_metadata,
+    read_fat_library,
+    remove_statement,
+    revise_sbom,
+    split_wheel_name,
+    stage_new_wheel,
+    stage_rewrite,
+    store_member,
+)
+
+SplitGroup: TypeAlias = Literal["target", "family"]
+
+_LARGE_BUNDLE = 64 << 20  # one of these at a time: memory
+_KINDS = ("hip", "hipv4")
+
+
+@dataclass(frozen=True)
+class SplitRequest:
+    """What is asked: the wheel, and whether a device wheel is for a target or for a sub-family of targets.
+
+    ``rocm_version`` is the ROCm whose own device packages the device wheels require; None: that which the
+    wheel requires, if any.
+    """
+
+    wheel: Path
+    rocm_version: str | None = None
+    group: SplitGroup = "target"
+
+
+@dataclass(frozen=True)
+class DevicePlan:
+    """A device wheel: ``key`` names its target or family, ``stored`` are its members.
+
+    ``archives`` map the target IDs of each ``.kpack`` archive to its name, ``files`` counts what else moves.
+    """
+
+    key: str
+    name: str
+    file_name: str
+    archives: Mapping[str, str]
+    files: int
+    size: int
+    stored: Mapping[str, StoredMember] = field(repr=False, default_factory=dict)
+    texts: Mapping[str, bytes] = field(repr=False, default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SplitPlan:
+    """What a wheel becomes; sizes are (content, archive) of the wheel as it is and of the host wheel.
+
+    ``devices`` are the device wheels by key, ``targets`` the target IDs with code, ``libraries`` how many
+    records each library with code has, ``kept`` the other files with code that stay in the host: for several
+    targets, or not linked.
+    """
+
+    wheel: Path
+    targets: tuple[str, ...]
+    devices: Mapping[str, DevicePlan]
+    libraries: Mapping[str, int]
+    kept: tuple[str, ...]
+    before: tuple[int, int]
+    after: tuple[int, int]
+    edit: WheelEdit = field(repr=False, default_factory=WheelEdit)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the plan as plain JSON values."""
+        return {
+            "wheel": str(self.wheel),
+            "targets": list(self.targets),
+            "libraries": dict(self.libraries),
+            "kept": list(self.kept),
+            **sizes_as_json(self.before, self.after),
+            "devices": {
+                key: {
+                    "name": device.name,
+                    "file": device.file_name,
+                    "archives": dict(device.archives),
+                    "files": device.files,
+                    "size": device.size,
+                }
+                for key, device in self.devices.items()
+            },
+        }
+
+
+@dataclass(frozen=True)
+class SplitWheels:
+    """The wheels that were written: ``devices`` by target or family."""
+
+    host: Path
+    devices: dict[str, Path]
+
+
+def plan_split(request: SplitRequest, stack: ExitStack) -> SplitPlan:
+    """Plan host and device wheels; new contents go into files without a name, which ``stack`` closes.
+
+    PackageError for a variant wheel, one without device code, one that is split already, and for code that no
+    archive can hold or that is damaged.
+    """
+    require_extras("splitting", "build")
+    require_plain_wheel(request.wheel)
+    log_note(f"splitting {request.wheel.name} ({format_size(request.wheel.stat().st_size)})")
+    archive = stack.enter_context(WheelArchive.open(request.wheel))
+    archive.require_sound()
+    return _WheelSplitter(request, archive, stack).make_plan()
+
+
+def write_split(plan: SplitPlan, folder: Path) -> SplitWheels:
+    """Write all wheels of a plan into ``folder``: all of them, or none; the host wheel last.
+
+    One that exists with the same bytes is left; DataError when one exists with other bytes.
+    """
+    written: list[Path] = []
+    devices = {key: folder / device.file_name for key, device in plan.devices.items()}
+    with ExitStack() as stack:
+        host = stack.enter_context(stage_rewrite(plan.wheel, folder, plan.edit))
+        staged = [
+            stack.enter_context(
+                stage_new_wheel(
+                    devices[key], device.stored, device.texts, origin=host.origin, step=plan.edit.step
+                )
+            )
+            for key, device in plan.devices.items()
+        ]
+        try:
+            for wheel in [*staged, host]:
+                is_new = not wheel.wheel.path.exists()
+                wheel.commit()
+                written += [wheel.wheel.path] if is_new else []
+        except BaseException:
+            for path in written:
+                remove_statement(path)
+                path.unlink(missing_ok=True)
+            raise
+    return SplitWheels(host.wheel.path, devices)
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """A kernel in the file of all frames: for ``library`` (``lib/libtorch_hip.so#0``) and a target."""
+
+    library: str
+    number: int
+    target: TargetId
+    size: int
+    offset: int
+    frame_size: int
+
+
+@dataclass(frozen=True)
+class _SplitMember:
+    """What becomes of a member: a host library with its ``frames``, or a file that moves to a package."""
+
+    stored: StoredMember
+    key: str = ""
+    target: TargetId | None = None
+    frames: tuple[_Frame, ...] = ()
+    records: int = 0
+
+
+class _WheelSplitter:
+    """One wheel under way."""
+
+    def __init__(self, request: SplitRequest, archive: WheelArchive, stack: ExitStack) -> None:
+        self._request = request
+        self._archive = archive
+        self._stack = stack
+        self._frames = SpoolFile(stack)
+        self._large = Lock()
+        self._kept: set[str] = set()
+        self._name = split_wheel_name(request.wheel.name)
+        self._entries = {entry.name: entry for entry in archive.members}
+        self._info = list_dist_info_folders(self._entries)[0]
+        metadata = archive.read(self._entries[f"{self._info}/METADATA"])
+        self._metadata = parse_metadata(metadata, name=f"{request.wheel}: METADATA")
+        self._group = canonicalize_name(self._metadata.name).replace("-", "_")
+        self._root = self._find_root()
+
+    def make_plan(self) -> SplitPlan:
+        """Return the plan. Raises PackageError."""
+        members = self._read_members()
+        libraries = {name: member for name, member in members.items() if not member.key}
+        moved = {name: member for name, member in members.items() if member.key}
+        frames = [frame for name in sorted(libraries) for frame in libraries[name].frames]
+        if not frames and not moved:
+            rest = f" but in {', '.join(sorted(self._kept))}, which cannot move" if self._kept else ""
+            raise PackageError(
+                f"{self._request.wheel} has no device code{rest}",
+                tip="only a wheel with device code is split; `rocm-wheels targets` lists what is inside",
+            )
+        self._require_distinct_kernels(frames)
+        targets = {frame.target for frame in frames} | {m.target for m in moved.values() if m.target}
+        chips = _list_chips(targets)
+        keys = sorted({self._find_key(frame.target) for frame in frames} | {m.key for m in moved.values()})
+        devices = run_in_parallel(
+            partial(self._plan_device, keys=keys, chips=chips, frames=frames, moved=moved),
+            keys,
+            jobs=os.cpu_count() or 1,
+        )
+        edit = WheelEdit(
+            requirements=lambda old: [*old, *self._list_requirements(chips, keys, old)],
+            extras=lambda old: [*old, *map(make_device_extra, chips), DEVICE_ALL],
+            stored={name: member.stored for name, member in libraries.items()},
+            drop_members=frozenset(moved),
+            step=f"split {_join_targets(targets)}",
+        )
+        before = (sum(entry.size for entry in self._archive.members), self._archive.size)
+        return SplitPlan(
+            wheel=self._request.wheel,
+            targets=_format_targets(targets),
+            devices={device.key: device for device in devices},
+            libraries={name: member.records for name, member in sorted(libraries.items())},
+            kept=tuple(sorted(self._kept)),
+            before=before,
+            after=self._measure(edit, before),
+            edit=edit,
+        )
+
+    def _find_root(self) -> str:
+        """Return the folder that device wheels are unpacked over: the package of the wheel."""
+        folders = {name.partition("/")[0] for name in self._entries if "/" in name}
+        packages = sorted(name for name in folders if not name.endswith((".dist-info", ".data", ".libs")))
+        if self._group in packages or not packages:
+            return self._group
+        if len(packages) > 1:
+            raise PackageError(
+                f"{self._request.wheel} has several packages, and none is called {self._group}:"
+                f" {', '.join(packages)}"
+            )
+        return packages[0]
+
+    def _read_members(self) -> dict[str, _SplitMember]:
+        """Return what becomes of the members with device code, each read once; PackageError."""
+        members: dict[str, _SplitMember] = {}
+        try:
+            for content in self._archive.read_all(self._choose_reader, digest=False):
+                if content.fault:
+                    raise DataError(content.fault)
+                if content.result is not None:
+                    members[content.name] = content.result
+        except DataError as cause:
+            raise PackageError(f"{self._request.wheel} cannot be split") from cause
+        return members
+
+    def _choose_reader(self, name: str, head: bytes) -> Callable[[memoryview], _SplitMember | None] | None:
+        if name.startswith(f"{self._info}/"):
+            return None
+        if name.endswith(KPACK_SUFFIX):
+            raise self._make_split_error(name)
+        if labels := list_database_labels(name):
+            return partial(self._move_database, name=name, labels=labels)
+        return partial(self._split_file, name=name) if may_hold_code(name, head) else None
+
+    def _make_split_error(self, name: str) -> PackageError:
+        return PackageError(
+            f"{self._request.wheel} is split already: {name}",
+            tip="`rocm-wheels wheel join` puts the code of device wheels back in",
+        )
+
+    def _move_database(self, data: memoryview, *, name: str, labels: Sequence[str]) -> _SplitMember:
+        """Return a file of a kernel database, which is for the target or family that its name has."""
+        targets = [parse_label(label) for label in labels]
+        processors = [t.processor if t else label for t, label in zip(targets, labels, strict=True)]
+        keys = {find_package_key(processor) for processor in processors}
+        if len(keys) > 1:
+            raise PackageError(f"{self._request.wheel}: {name} is labelled with several targets")
+        return self._move_file(data, name=name, key=self._widen_key(keys.pop()), target=targets[0])
+
+    def _move_file(self, data: memoryview, *, name: str, key: str, target: TargetId | None) -> _SplitMember:
+        """Return a file that a device wheel has in place of the host: deflated anew, with our own date."""
+        self._require_movable(name)
+        entry = _make_entry(name, self._entries[name].mode)
+        return _SplitMember(pack_member(entry, [data], self._stack), key, target)
+
+    def _require_movable(self, name: str) -> None:
+        """Raise PackageError for a file that is not unpacked to where it is in the wheel, and for a link."""
+        if name.partition("/")[0].endswith(".data"):
+            raise PackageError(f"{self._request.wheel}: {name} has device code, and is installed elsewhere")
+        if stat.S_ISLNK(self._entries[name].mode):
+            raise PackageError(f"{self._request.wheel}: {name} is a link, which no device wheel can have")
+
+    def _split_file(self, data: memoryview, *, name: str) -> _SplitMember | None:
+        place = f"{self._request.wheel}: {name}"
+        if list_named_archives(data, place):
+            raise self._make_split_error(name)
+        held = find_held_code(data, place)
+        if held.is_whole_file:
+            targets = set(held.targets)
+            for span in held.bundle_spans:
+                targets |= {t for bundle in locate_bundles(span) for t, _ in _read_objects(bundle)}
+            return self._move_code(data, name, targets) if targets else None
+        if not held.bundle_spans:
+            if held.targets:  # an object file or static library, which is never loaded
+                self._kept.add(name)
+            return None
+        if len(held.bundle_spans) != 1:
+            raise PackageError(f"{place}: {format_count(len(held.bundle_spans), 'section')} with device code")
+        self._require_movable(name)
+        library = read_fat_library(data, place)
+        frames = self._extract_frames(name, held.bundle_spans[0], list_bundle_places(library))
+        marker = format_reference(self._name_library(name), self._list_paths(name, frames))
+        stored = pack_member(self._entries[name], library.remove_code(marker), self._stack)
+        return _SplitMember(stored, frames=frames, records=len(library.records))
+
+    def _move_code(self, data: memoryview, name: str, targets: set[TargetId]) -> _SplitMember | None:
+        """Return what becomes of a file that is nothing but code: of several targets it stays."""
+        if len({self._find_key(target) for target in targets}) > 1:
+            self._kept.add(name)
+            return None
+        first = min(targets, key=TargetId.get_sort_key)
+        return self._move_file(data, name=name, key=self._find_key(first), target=first)
+
+    def _extract_frames(self, name: str, span: BinarySpan, places: Sequence[int]) -> tuple[_Frame, ...]:
+        """Compress the code objects of a library; ``places`` are where the bundles of its records begin."""
+        bundles = {bundle.begin: bundle for bundle in locate_bundles(span)}
+        if unknown := sorted(set(places) - bundles.keys()):
+            raise span.make_fault(f"a record refers to {unknown[0]}, where no bundle begins")
+        if idle := sorted(bundles.keys() - set(places)):
+            raise span.make_fault(f"no record refers to the bundle at {idle[0]}: it would be lost")
+        library = self._name_library(name)
+        work = partial(self._compress_bundle, library=library)
+        numbered = [(number, bundles[begin]) for number, begin in enumerate(places)]
+        frames_by_bundle = run_in_parallel(work, numbered, jobs=os.cpu_count() or 1)
+        return tuple(frame for frames in frames_by_bundle for frame in frames)
+
+    def _compress_bundle(self, numbered: tuple[int, BundlePlace], *, library: str) -> list[_Frame]:
+        number, bundle = numbered
+        size = bundle.packed.size if bundle.packed else 0
+        frames = []
+        with self._large if size > _LARGE_BUNDLE else nullcontext():
+            for target, content in _read_objects(bundle):
+                packed = compress_kernel(content)
+                at = self._frames.append(packed)
+                frames.append(_Frame(f"{library}#{number}", number, target, len(content), at, len(packed)))
+        return frames
+
+    def _name_library(self, name: str) -> str:
+        """Return what archives call a library: its path in the package."""
+        return name.removeprefix(f"{self._root}/")
+
+    def _list_paths(self, name: str, frames: Iterable[_Frame]) -> list[str]:
+        """Return the archives that a library names, relative to itself."""
+        folder = posixpath.dirname(name) or "."
+        labels = [ANY_TARGET]
+        if self._request.group == "family":
+            labels = sorted({self._find_key(frame.target) for frame in frames})
+        return [posixpath.relpath(self._name_archive(label), folder) for label in labels]
+
+    def _name_archive(self, label: str) -> str:
+        return f"{self._root}/.kpack/{self._group}_{label}{KPACK_SUFFIX}"
+
+    def _find_key(self, target: TargetId) -> str:
+        """Return the package that code for a target goes into; PackageError for what has none."""
+        try:
+            return self._widen_key(find_package_key(target.processor))
+        except ValueError:
+            raise PackageError(
+                f"{self._request.wheel} has code for {target}, which no device package is for"
+            ) from None
+
+    def _widen_key(self, key: str) -> str:
+        """Return the sub-family of a target where wheels are for those."""
+        if self._request.group == "target":
+            return key
+        try:
+            return get_package_chain(key)[1]
+        except ValueError:  # it is for several targets as it is
+            return key
+
+    def _require_distinct_kernels(self, frames: Iterable[_Frame]) -> None:
+        kernels: set[tuple[str, TargetId]] = set()
+        for frame in frames:
+            if (frame.library, frame.target) in kernels:
+                raise PackageError(
+                    f"{self._request.wheel}: {frame.library} has two code objects for {frame.target}"
+                )
+            kernels.add((frame.library, frame.target))
+
+    def _plan_device(
+        self,
+        key: str,
+        *,
+        keys: Sequence[str],
+        chips: Sequence[str],
+        frames: Sequence[_Frame],
+        moved: Mapping[str, _SplitMember],
+    ) -> DevicePlan:
+        """Return the device wheel of one target or family."""
+        mine = [frame for frame in frames if self._find_key(frame.target) == key]
+        labels = {frame: str(frame.target) if self._request.group == "target" else key for frame in mine}
+        archives, stored = {}, {}
+        for label in sorted(set(labels.values())):
+            kernels = [frame for frame in mine if labels[frame] == label]
+            name = self._name_archive(label)
+            archives[_join_targets(frame.target for frame in kernels)] = name
+            stored[name] = store_member(_make_entry(name), self._iterate_archive(label, kernels), self._stack)
+        files = {name: member.stored for name, member in moved.items() if member.key == key}
+        distribution = make_device_name(self._metadata.name, key)
+        escaped = distribution.replace("-", "_")
+        info = f"{escaped}-{self._name.version}.dist-info"
+        members = list_members(key, chips)
+        texts = {
+            "METADATA": self._format_metadata(distribution, key, keys, members),
+            "WHEEL": _format_wheel_file(self._name),
+            SBOM_MEMBER: self._format_sbom(distribution, members),
+        }
+        return DevicePlan(
+            key=key,
+            name=distribution,
+            file_name=replace(self._name, distribution=escaped).file_name,
+            archives=archives,
+            files=len(files),
+            size=sum(member.entry.compressed for member in [*stored.values(), *files.values()]),
+            stored={**stored, **files},
+            texts={f"{info}/{name}": text.encode() for name, text in texts.items()},
+        )
+
+    def _iterate_archive(self, label: str, frames: Sequence[_Frame]) -> Iterator[FilePiece]:
+        """Yield an archive piece by piece: kernels in the order of libraries, records and targets."""
+        ordered = sorted(
+            frames,
+            key=lambda f: (f.library.rpartition("#")[0], f.number, TargetId.get_sort_key(f.target)),
+        )
+        kernels = [PackedKernel(f.library, str(f.target), f.size, f.frame_size) for f in ordered]
+        targets = _format_targets(frame.target for frame in frames)
+        head, lengths, table = format_archive(self._group, label, targets, kernels)
+        content = self._frames.view()
+        yield head
+        for frame, length in zip(ordered, lengths, strict=True):
+            yield length
+            yield content[frame.offset : frame.offset + frame.frame_size]
+        yield table
+
+    def _list_requirements(
+        self, chips: Sequence[str], keys: Sequence[str], old: Sequence[str]
+    ) -> Iterator[str]:
+        """Yield what the host wheel requires anew."""
+        if not any(canonicalize_name(Requirement(text).name) == "rocm-bootstrap" for text in old):
+            yield "rocm-bootstrap"
+        for chip in chips:
+            marker = f'extra == "{make_device_extra(chip)}"'
+            for key in (key for key in get_package_chain(chip) if key in keys):
+                yield f"{self._require_device(key)}; {marker}"
+            if self._request.group == "family" and (version := self._rocm_version):
+                yield f"rocm-sdk-device-{chip} == {version}; {marker}"
+        for key in keys:
+            yield f'{self._require_device(key)}; extra == "{DEVICE_ALL}"'
+
+    def _require_device(self, key: str) -> str:
+        return f"{make_device_name(self._metadata.name, key)} == {self._metadata.version}"
+
+    @property
+    def _rocm_version(self) -> str | None:
+        """The ROCm whose device packages are required: that which was asked for, or that of the wheel."""
+        if self._request.rocm_version is not None:
+            return self._request.rocm_version
+        for text in self._metadata.requires_dist:
+            requirement = Requirement(text)
+            pins = [s.version for s in requirement.specifier if s.operator == "==" and "*" not in s.version]
+            if canonicalize_name(requirement.name) == "rocm" and pins:
+                return pins[0]
+        return None
+
+    def _format_metadata(
+        self, distribution: str, key: str, keys: Sequence[str], members: Sequence[str]
+    ) -> str:
+        """Return METADATA of a device wheel; ``members`` are its targets."""
+        parents = get_package_chain(key)[1:] if key in members else ()
+        requirements = [f"{self._metadata.name} == {self._metadata.version}"]
+        if key in members and self._request.group == "target" and (version := self._rocm_version):
+            requirements.append(f"rocm-sdk-device-{key} == {version}")
+        requirements += [self._require_device(parent) for parent in parents if parent in keys]
+        lines = [
+            "Metadata-Version: 2.4",
+            f"Name: {distribution}",
+            f"Version: {self._metadata.version}",
+            f"Summary: Device code of {self._metadata.name} for {' '.join(members) or key}",
+            *(f"Requires-Dist: {requirement}" for requirement in requirements),
+        ]
+        return "\n".join(lines) + "\n"
+
+    def _format_sbom(self, distribution: str, members: Sequence[str]) -> str:
+        """Return the bill of materials of a device wheel: no word of the host, which may be built anew."""
+        parts = WheelParts(__version__, tuple(members), self._rocm_version)
+        document = format_sbom(parts, distribution, str(self._metadata.version))
+        return revise_sbom(document, step="split").decode()
+
+    def _measure(self, edit: WheelEdit, before: tuple[int, int]) -> tuple[int, int]:
+        """Return the sizes of the host wheel; PackageError for what PyPI refuses."""
+        content, packed = before
+        for name, member in edit.stored.items():
+            content += member.entry.size - self._entries[name].size
+            packed += member.entry.compressed - self._entries[name].compressed
+        for name in edit.drop_members:
+            content -= self._entries[name].size
+            packed -= self._entries[name].compressed
+        if exceeds_ratio(content, packed):
+            raise PackageError(
+                f"{self._request.wheel}: the content of the host wheel ({content} bytes) would be more than"
+                f" 50 times its archive ({packed} bytes), which PyPI refuses"
+            )
+        return content, packed
+
+
+def _read_objects(bundle: BundlePlace) -> Iterator[tuple[TargetId, FilePiece]]:
+    """Yield the code objects of a bundle with their targets; PackageError for what no archive can hold."""
+    for name, content in bundle.read_contents():
+        try:
+            identity = BundleEntryId.parse(name)
+            if identity.kind == "host":
+                continue
+            target = TargetId.parse(identity.target)
+        except ValueError as cause:
+            raise bundle.bundle.make_fault(str(cause)) from None
+        if identity.kind not in _KINDS or bytes(content[:4]) != ELF_MAGIC:
+            raise PackageError(
+                f"{bundle.bundle.place}: {name} is no code object of a GPU, and archives hold nothing else"
+            )
+        yield target, content
+
+
+def _list_chips(targets: Iterable[TargetId]) -> list[str]:
+    """Return the targets of one chip that there is code for, also by code of a generic target."""
+    chips: set[str] = set()
+    for target in targets:
+        chips.update(COMPILER_GENERICS.get(target.processor, (target.processor,)))
+    return sorted(chips, key=lambda chip: TargetId(chip).get_sort_key())
+
+
+def _format_targets(targets: Iterable[TargetId]) -> tuple[str, ...]:
+    return tuple(str(target) for target in sorted(set(targets), key=TargetId.get_sort_key))
+
+
+def _join_targets(targets: Iterable[TargetId]) -> str:
+    return " ".join(_format_targets(targets))
+
+
+def _format_wheel_file(name: WheelNameFields) -> str:
+    """Return WHEEL of a device wheel: the tags of the host's name."""
+    tags = product(name.python.split("."), name.abi.split("."), name.platform.split("."))
+    lines = ["Wheel-Version: 1.0", "Generator: rocm-wheels", "Root-Is-Purelib: false"]
+    lines += [f"Build: {name.build}"] if name.build else []
+    return "\n".join([*lines, *(f"Tag: {'-'.join(tag)}" for tag in tags)]) + "\n"
+
+
+def _make_entry(name: str, mode: int = 0) -> ZipEntry:
+    """Return a new member: executable where the old one was."""
+    entry, _ = make_zip_entry(name, b"", date=0, time=0)
+    return entry._replace(external=(0o100755 if mode & 0o111 else 0o100644) << 16)

@@ -1,0 +1,111 @@
+"""Read the statements of a set, which say how its wheels were made and who signed that; judge them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rocm_wheels.core import (
+    DataError,
+    NotInStoreError,
+    Store,
+    explain_error,
+    format_count,
+    run_in_parallel,
+)
+from rocm_wheels.package import check_signature, parse_stored_statement
+from rocm_wheels.release.layout import FamilyPaths
+from rocm_wheels.release.policy import ProvenanceRule, RuleResult
+from rocm_wheels.release.wheel_set import SetDocument, SetFile
+from rocm_wheels.wheels import WheelOrigin
+
+_READ_JOBS = 8
+
+
+@dataclass(frozen=True)
+class StoredStatement:
+    """What is known of the statement of a wheel: who signed it ("": nobody listed), and what is wrong."""
+
+    signer: str = ""
+    trouble: str = ""
+
+
+def read_stored_origin(store: Store, paths: FamilyPaths, set_id: str, file: SetFile) -> WheelOrigin | None:
+    """Return a wheel of a set with its statement; None where it has none.
+
+    DataError where the statement is gone, is not the one that the set names, or is about another wheel.
+    """
+    if not file.statement:
+        return None
+    path = paths.set_statement(set_id, file.name)
+    content = _read_if_there(store, path)
+    if content is None:
+        raise DataError(f"{store.url_of(path)} is gone")
+    if hashlib.sha256(content).hexdigest() != file.statement:
+        raise DataError(f"{store.url_of(path)} is not the statement that the set was staged with")
+    parse_stored_statement(content, name=store.url_of(path), wheel=file.name, sha256=file.sha256)
+    signature = _read_if_there(store, paths.set_statement_signature(set_id, file.name))
+    return WheelOrigin(file.name, file.sha256, content, signature)
+
+
+def read_set_statements(
+    store: Store,
+    paths: FamilyPaths,
+    document: SetDocument,
+    signers: Mapping[str, str],
+    env: Mapping[str, str],
+) -> dict[str, StoredStatement]:
+    """Return what is known of the statements of a set, by the sha256 of the wheels that have one.
+
+    ``signers`` are keys by name. UsageError without ssh-keygen where something is signed.
+    """
+
+    def read(file: SetFile) -> tuple[str, StoredStatement | None]:
+        try:
+            origin = read_stored_origin(store, paths, document.id, file)
+        except DataError as fault:
+            return file.sha256, StoredStatement(trouble=explain_error(fault))
+        if origin is None:
+            return file.sha256, None
+        signature = origin.signature
+        signer = "" if signature is None else check_signature(origin.statement, signature, signers, env)
+        return file.sha256, StoredStatement(signer)
+
+    rows = run_in_parallel(read, document.files, jobs=_READ_JOBS)
+    return {sha256: statement for sha256, statement in rows if statement is not None}
+
+
+def judge_provenance(
+    document: SetDocument, rule: ProvenanceRule, statements: Mapping[str, StoredStatement]
+) -> RuleResult:
+    """Return whether it is known of every wheel how it was made, and who answers for that."""
+    files = document.files
+    without = [file.name for file in files if file.sha256 not in statements]
+    named = {file.name: statements[file.sha256] for file in files if file.sha256 in statements}
+    wrong = [statement.trouble for statement in named.values() if statement.trouble]
+    unsigned = [name for name, statement in named.items() if statement.signer not in rule.signed_by]
+    signers = " or ".join(rule.signed_by)
+    if wrong:
+        why, tip = wrong[0], "put the file back from a copy of the store"
+    elif without:
+        why = f"no statement for {len(without)} of {format_count(len(files), 'wheel')}: {without[0]}"
+        tip = "stage wheels with the statements that `rocm-wheels build` wrote beside them (.intoto.json)"
+    elif rule.signed_by and unsigned:
+        count = format_count(len(files), "statement")
+        why = f"{len(unsigned)} of {count} not signed by {signers}: {unsigned[0]}"
+        tip = (
+            "where they were built: rocm-wheels provenance sign WHEELS --sign-with KEY; then stage them again"
+        )
+    else:
+        signed = f", signed by {signers}" if signers else ""
+        why = f"{format_count(len(files), 'wheel')} with a statement{signed}"
+        return RuleResult("provenance", "pass", why)
+    return RuleResult("provenance", "fail", why, tip=tip)
+
+
+def _read_if_there(store: Store, path: str) -> bytes | None:
+    try:
+        return store.read(path).content
+    except NotInStoreError:
+        return None

@@ -1,0 +1,166 @@
+"""Find what should not have left the builder's machine: credentials, and paths of the builder's folders.
+
+Credentials are known by the prefixes that their makers give them, or are the blocks of private keys, with
+their content. They are looked for in text files and in the read-only data and data of native libraries;
+paths in the latter alone, where nobody means to write one. Of a member no more than 32 MiB are searched, so
+that the time is bounded; compressed and encoded text is not seen.
+
+Sources: GitHub, "Token formats" and "About secret scanning"; GitLab, "Token overview"; AWS, "IAM
+identifiers"; PyPI, "API tokens" (``pypi-AgEIcHlwaS5vcmc``: the macaroon of pypi.org); Hugging Face, "User
+access tokens"; npm, "About access tokens"; Slack, "Token types"; RFC 7468 (PEM). Work folders: GitHub's and
+GitLab's runners, Jenkins.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from rocm_wheels.wheels.elf import PE_MAGIC, BinarySection, BinarySpan, find_pe_signature, read_pe_sections
+
+LeakKind = Literal["credential", "builder-path"]
+
+MOST_SEARCHED = 32 << 20
+"""How many bytes of a member are searched."""
+
+_PIECE = 1 << 20
+_OVERLAP = 1 << 10  # what begins in a piece and ends behind it is found whole
+_DATA_SECTIONS = re.compile(r"\.rodata.*|\.data|\.rdata")
+
+
+@dataclass(frozen=True)
+class Leak:
+    """What was found in a member: ``name`` says what it is, ``count`` how often; ``example`` is the first.
+
+    Of a credential ``example`` is its beginning alone.
+    """
+
+    kind: LeakKind
+    name: str
+    count: int
+    example: str
+
+
+@dataclass(frozen=True)
+class _Pattern:
+    """``literal`` is quick to look for; where it is, ``shape`` decides."""
+
+    kind: LeakKind
+    name: str
+    literal: bytes
+    shape: re.Pattern[bytes]
+
+
+def _make_pattern(kind: LeakKind, name: str, literal: bytes, rest: bytes, before: bytes = b"") -> _Pattern:
+    return _Pattern(kind, name, literal, re.compile(before + re.escape(literal) + rest))
+
+
+_NO_WORD = rb"(?<![A-Za-z0-9_])"
+_CREDENTIALS = (
+    _Pattern(
+        "credential",
+        "a private key",
+        b"PRIVATE KEY-----",
+        re.compile(rb"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----\s+(?:[\w-]+:[^\r\n]*\s+)*[A-Za-z0-9+/]{40}"),
+    ),
+    *(
+        _make_pattern("credential", name, literal, rest, _NO_WORD)
+        for name, literal, rest in (
+            ("an access key of AWS", b"AKIA", rb"(?![A-Z0-9]*EXAMPLE)[A-Z2-7]{16}(?![A-Za-z0-9])"),
+            ("a token of GitHub", b"ghp_", rb"[A-Za-z0-9]{36}(?![A-Za-z0-9])"),
+            ("a token of GitHub", b"gho_", rb"[A-Za-z0-9]{36}(?![A-Za-z0-9])"),
+            ("a token of GitHub", b"ghs_", rb"[A-Za-z0-9]{36}(?![A-Za-z0-9])"),
+            ("a token of GitHub", b"github_pat_", rb"[A-Za-z0-9]{22}_[A-Za-z0-9]{59}"),
+            ("a token of GitLab", b"glpat-", rb"[A-Za-z0-9_-]{20}"),
+            ("a token of PyPI", b"pypi-AgEIcHlwaS5vcmc", rb"[A-Za-z0-9_-]{50}"),
+            ("a token of Hugging Face", b"hf_", rb"[A-Za-z]{34}(?![A-Za-z0-9_])"),
+            ("a token of npm", b"npm_", rb"[A-Za-z0-9]{36}(?![A-Za-z0-9])"),
+            ("a token of Slack", b"xoxb-", rb"[0-9]{10,13}-[0-9]{10,13}-[A-Za-z0-9]{24}"),
+            ("a key of Google's APIs", b"AIza", rb"[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])"),
+        )
+    ),
+)
+_NO_PATH = rb"(?<![A-Za-z0-9_.$}-])"
+_FOLDER = rb"[\w.+-]+/[\w.+/-]*"
+_PATHS = tuple(
+    _make_pattern("builder-path", name, literal, rest, before)
+    for name, literal, rest, before in (
+        ("a home folder", b"/home/", _FOLDER, _NO_PATH),
+        ("a home folder", b"/Users/", _FOLDER, _NO_PATH),
+        ("a home folder", b"/root/", rb"[\w.+/-]+", _NO_PATH),
+        ("a home folder", b":\\Users\\", rb"[\w.+ -]+\\[\w.+ \\-]*", rb"[A-Za-z]"),
+        ("a CI work folder", b"/__w/", _FOLDER, _NO_PATH),
+        ("a CI work folder", b"/builds/", _FOLDER, _NO_PATH),
+        ("a CI work folder", b"/var/lib/jenkins/", rb"[\w.+/-]*", _NO_PATH),
+    )
+)
+
+
+def _join_literals(patterns: Iterable[_Pattern]) -> re.Pattern[bytes]:
+    return re.compile(b"|".join(re.escape(pattern.literal) for pattern in patterns))
+
+
+_IN_TEXTS = (_CREDENTIALS, _join_literals(_CREDENTIALS))
+_IN_LIBRARIES = ((*_CREDENTIALS, *_PATHS), _join_literals((*_CREDENTIALS, *_PATHS)))
+
+
+def find_text_leaks(data: memoryview) -> tuple[Leak, ...]:
+    """Return the credentials in a text file."""
+    return _find_leaks([data], *_IN_TEXTS)
+
+
+def find_library_leaks(
+    data: memoryview, name: str, sections: Iterable[BinarySection] | None
+) -> tuple[Leak, ...]:
+    """Return the leaks in the data of a native library; ``sections`` are those of an ELF file.
+
+    DataError when a section reaches past the end; ``name`` stands for the file.
+    """
+    span = BinarySpan(data, name)
+    if sections is None:
+        signature = find_pe_signature(span) if span.starts_with(PE_MAGIC) else None
+        sections = read_pe_sections(span, signature) if signature is not None else ()
+    parts = [
+        span.get_part(section.offset, section.size, f"section {section.name}")
+        for section in sections
+        if _DATA_SECTIONS.fullmatch(section.name)
+    ]
+    return _find_leaks(parts, *_IN_LIBRARIES)
+
+
+def _find_leaks(
+    parts: Iterable[memoryview], patterns: Iterable[_Pattern], literals: re.Pattern[bytes]
+) -> tuple[Leak, ...]:
+    """Look for all literals at once, then for the shapes of those that are there."""
+    leaks: dict[tuple[LeakKind, str], Leak] = {}
+    for piece, length in _cut_pieces(parts):
+        present = set(literals.findall(piece))
+        for pattern in patterns:
+            if pattern.literal not in present:
+                continue
+            for match in pattern.shape.finditer(piece):
+                if match.start() >= length:
+                    break  # the next piece begins with it
+                key = (pattern.kind, pattern.name)
+                first = leaks.get(key)
+                example = first.example if first else _show_example(pattern, match)
+                leaks[key] = Leak(*key, first.count + 1 if first else 1, example)
+    return tuple(leaks.values())
+
+
+def _cut_pieces(parts: Iterable[memoryview]) -> Iterator[tuple[bytes, int]]:
+    """Yield pieces that overlap, each with where the next one begins."""
+    remaining = MOST_SEARCHED
+    for part in parts:
+        searched = part[:remaining]
+        for at in range(0, len(searched), _PIECE):
+            yield bytes(searched[at : at + _PIECE + _OVERLAP]), _PIECE
+        remaining -= len(searched)
+
+
+def _show_example(pattern: _Pattern, match: re.Match[bytes]) -> str:
+    if pattern.kind == "credential":
+        return f"{pattern.literal.decode()}…"
+    return match[0].decode("utf-8", "replace")

@@ -1,0 +1,106 @@
+"""Members for a wheel that is yet to be written: packed on all cores, into files without a name."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import zlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from rocm_wheels.core import compute_crc32, release_mapped_pages
+from rocm_wheels.wheels.dist_info import encode_record_digest
+from rocm_wheels.wheels.zip_format import METHOD_STORED, ZipEntry
+
+_BLOCK = 4 << 20
+_ISAL_LEVEL = 3
+
+
+@dataclass(frozen=True)
+class StoredMember:
+    """A member whose packed bytes are in a file: of another wheel, or written for this one.
+
+    ``entry`` has its sizes, CRC, method, mode and date; its packed bytes are those of the open file
+    ``descriptor`` from ``offset`` on. ``digest`` is spelled as in RECORD.
+    """
+
+    entry: ZipEntry
+    digest: str
+    descriptor: int
+    offset: int
+
+
+def pack_member(entry: ZipEntry, pieces: Iterable[bytes | memoryview], stack: ExitStack) -> StoredMember:
+    """Deflate a new content of a member into a file without a name, which ``stack`` closes.
+
+    Blocks of 4 MB are deflated each on its own, on all cores, and joined: the bytes do not depend on the
+    number of cores.
+    """
+    from isal import isal_zlib
+
+    file = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
+    digest, checksum, size = hashlib.sha256(), 0, 0
+    jobs = os.cpu_count() or 1
+    running: deque[Future[bytes]] = deque()
+    with ThreadPoolExecutor(jobs, thread_name_prefix="rocm-wheels") as pool:
+        for block in _join_blocks(pieces):
+            running.append(pool.submit(_deflate_block, block))
+            for piece in block:
+                digest.update(piece)
+                checksum = compute_crc32(piece, checksum)
+                size += len(piece)
+            if len(running) > jobs:
+                file.write(running.popleft().result())
+        while running:
+            file.write(running.popleft().result())
+    file.write(isal_zlib.compressobj(_ISAL_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS).flush())
+    file.flush()
+    packed = entry.as_deflated(crc=checksum, compressed=file.tell(), size=size)
+    return StoredMember(packed, encode_record_digest(digest.digest()), file.fileno(), 0)
+
+
+def store_member(entry: ZipEntry, pieces: Iterable[bytes | memoryview], stack: ExitStack) -> StoredMember:
+    """Write a content that is compressed already into a file without a name, which ``stack`` closes."""
+    file = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
+    digest, checksum = hashlib.sha256(), 0
+    for piece in pieces:
+        digest.update(piece)
+        checksum = compute_crc32(piece, checksum)
+        file.write(piece)
+    file.flush()
+    size = file.tell()
+    stored = entry.as_deflated(crc=checksum, compressed=size, size=size)._replace(method=METHOD_STORED)
+    return StoredMember(stored, encode_record_digest(digest.digest()), file.fileno(), 0)
+
+
+def _join_blocks(pieces: Iterable[bytes | memoryview]) -> Iterator[list[memoryview]]:
+    """Yield bytes in blocks of one size, but for the last, each as the pieces that it consists of."""
+    block: list[memoryview] = []
+    free = _BLOCK
+    for whole in pieces:
+        rest = memoryview(whole)
+        while rest:
+            part = rest[:free]
+            block.append(part)
+            free -= len(part)
+            rest = rest[len(part) :]
+            if not free:
+                yield block
+                block, free = [], _BLOCK
+    if block:
+        yield block
+
+
+def _deflate_block(block: Sequence[memoryview]) -> bytes:
+    """Return a part of a deflate stream that ends at a whole byte and refers to nothing before it."""
+    from isal import isal_zlib
+
+    packer = isal_zlib.compressobj(_ISAL_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+    packed = b"".join(packer.compress(piece) for piece in block) + packer.flush(isal_zlib.Z_FULL_FLUSH)
+    for piece in {id(piece.obj): piece for piece in block}.values():
+        release_mapped_pages(piece)
+    return packed

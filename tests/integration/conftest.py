@@ -1,0 +1,31 @@
+"""What modules share that is long to make, and that none of them changes."""
+
+from __future__ import annotations
+
+import pytest
+from finished_demo import Demo, finish_demo
+from source_trees import Upstream, make_upstream
+
+
+@pytest.fixture(scope="session")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
+    """The repositories of all projects: to be copied."""
+    return make_upstream(tmp_path_factory.mktemp("sources"))
+
+
+@pytest.fixture(scope="module")
+def upstream(sources: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Upstream:
+    """The repositories; what tests of a module add to them does no harm to its others."""
+    return sources.copy(tmp_path_factory.mktemp("upstream"))
+
+
+@pytest.fixture(scope="module")
+def github(sources: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Upstream:
+    """The same where github.com leads to them."""
+    return sources.copy(tmp_path_factory.mktemp("github"), github=True)
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    """A finished demo. It is as new for test_demo only, which begins before the others."""
+    return finish_demo(tmp_path_factory)

@@ -1,0 +1,140 @@
+"""A finished demo, which modules share, and how its commands are called again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from programs import Ended
+from source_trees import CLONE
+from warm_python import warm_python
+
+from rocm_wheels.demo import ROCM_VERSION, TARGETS
+from rocm_wheels.wheels import read_wheel_code
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A finished demo, and how its commands are called again with other options."""
+
+    folder: Path
+    env: dict[str, str]
+
+    def command(self, *words: str, door: str = "build_tools/build_prod_wheels.py") -> list[str]:
+        return [sys.executable, str(CLONE / door), *words]
+
+    def build_words(self, *more: str, output: str = "wheels", targets: str = ",".join(TARGETS)) -> list[str]:
+        """Build triton, torch and torchaudio: three say what five would, in less time."""
+        return [
+            "build",
+            *("--rocm", f"=={ROCM_VERSION}"),
+            *("--source-dir", str(self.folder / "sources")),
+            *("--output-dir", str(self.folder / output)),
+            *("--gfx", targets),
+            *("--no-build-pytorch-vision", "--no-build-apex"),
+            *more,
+        ]
+
+    def build(
+        self, *more: str, output: str = "wheels", targets: str = ",".join(TARGETS), **env: str
+    ) -> Ended:
+        return self.run(*self.build_words(*more, output=output, targets=targets), **env)
+
+    def run(self, *words: str, door: str = "build_tools/build_prod_wheels.py", **env: str) -> Ended:
+        ended = subprocess.run(
+            [*warm_python(steps=True), *self.command(*words, door=door)[1:]],
+            env={**self.env, **env},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+    def log(self) -> str:
+        """All that the commands of the first demo printed."""
+        return (self.folder.parent / "log.txt").read_text()
+
+    @property
+    def torch(self) -> Path:
+        return self.folder / "sources" / "pytorch"
+
+    def wheels(self) -> dict[str, Path]:
+        return {path.name.split("-")[0]: path for path in sorted((self.folder / "wheels").glob("*.whl"))}
+
+    def digests(self) -> dict[str, str]:
+        return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in self.wheels().items()}
+
+    def last_log(self, project: str) -> str:
+        logs = sorted((self.folder / "sources" / ".rocm-wheels" / "runs").glob(f"*/build-{project}-*.log"))
+        return logs[-1].read_text()
+
+
+def finish_demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    """Run the demo."""
+    env = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("PYTHON", "GITHUB_", "ROCM", "HIP", "PYTORCH"))
+    }
+    env["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    env["UV_CACHE_DIR"] = os.environ.get("UV_CACHE_DIR") or str(Path.home() / ".cache" / "uv")
+    folder = tmp_path_factory.mktemp("a demo") / "with spaces"
+    demo = Demo(folder, env)
+    ended = run_demo(demo)
+    assert ended.code == 0, ended.out + ended.err
+    (folder.parent / "screen.txt").write_text(ended.err + ended.out)
+    (folder.parent / "digests.json").write_text(json.dumps(demo.digests()))
+    (folder.parent / "log.txt").write_text((folder / "demo.log").read_text())  # a later demo begins it anew
+    return demo
+
+
+def run_demo(demo: Demo) -> Ended:
+    argv = [*warm_python(steps=True), "-m", "rocm_wheels", "demo", "--output-dir", str(demo.folder)]
+    ended = subprocess.run(
+        argv, env=demo.env, cwd=demo.folder.parent, capture_output=True, text=True, check=False
+    )
+    return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+
+def dist_info_file(wheel: Path, name: str) -> str:
+    """A file of the dist-info folder as text, empty when there is none."""
+    with zipfile.ZipFile(wheel) as archive:
+        found = [n for n in archive.namelist() if n.endswith(f".dist-info/{name}")]
+        return archive.read(found[0]).decode() if found else ""
+
+
+def targets_in(wheel: Path) -> set[str]:
+    return {str(code.target) for objects in read_wheel_code(wheel).values() for code in objects}
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
+    """The files below a folder: when each was written, and how long it is. A demo has a hundred thousand."""
+    found, waiting = {}, [str(folder)]
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                elif entry.is_file(follow_symlinks=False):
+                    state = entry.stat(follow_symlinks=False)
+                    found[entry.path] = (state.st_mtime_ns, state.st_size)
+    return found
+
+
+def changed_since(before: dict[str, tuple[int, int]], folder: Path) -> set[Path]:
+    """The files that are new, or were written since."""
+    return {Path(path) for path, state in snapshot(folder).items() if before.get(path) != state}
+
+
+def required(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        lines = archive.read(name).decode().splitlines()
+    return [line for line in lines if line.startswith("Requires-Dist")]

@@ -1,0 +1,146 @@
+"""Two sets in a store, the first promoted to a channel, and what installers take from that."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from faulty_store import FaultyStore, Watched
+from our_pip import PIP, UV
+from release_world import FAMILY, NOW, ROCM, World, rocm_wheel
+from staged import stage
+
+from rocm_wheels.core import FolderStore, Store, capture_output
+from rocm_wheels.index import add_wheels, point_link, serve_folder
+from rocm_wheels.release import (
+    Channel,
+    ChannelActor,
+    ChannelChange,
+    FamilyPaths,
+    Promoter,
+    RuleResult,
+    SetDocument,
+    Verdict,
+    find_set,
+    load_layout,
+    read_channel,
+)
+
+RELEASE = FamilyPaths(load_layout(), FAMILY, "release")
+
+PAGES = RELEASE.channel_pages("nightly")
+
+PASSED = Verdict("x", FAMILY, "nightly", datetime.now(timezone.utc), (RuleResult("hashes", "pass", "yes"),))
+
+OLD, NEW = (("torch", f"2.9.{n}+rocm{ROCM}", f"0.24.{n}+rocm{ROCM}") for n in (1, 2))
+
+_point = point_link
+
+
+def promoter(store: Store, by: str = "ann@here") -> Promoter:
+    return Promoter(store, FamilyPaths(load_layout(), FAMILY), "nightly", ChannelActor(by, NOW))
+
+
+def promote(store: Store, document: SetDocument, by: str = "ann@here") -> ChannelChange:
+    return promoter(store, by).promote(document, lambda: PASSED)
+
+
+def channel_of(store: Store) -> Channel:
+    return read_channel(store, RELEASE, "nightly").channel
+
+
+class Sets:
+    """A folder in which two sets are staged, and the first is promoted."""
+
+    def __init__(self, folder: Path, root: Path, url: str) -> None:
+        self.root, self.url = root, url
+        self.worlds = [World(folder / "1"), World(folder / "2", "2.9.2")]
+        self.worlds[1].wheels[0] = self.worlds[0].wheels[0]  # triton is the same
+        self.rename, self.pages = folder / "rename", folder / "pages"
+        for place in (self.rename, self.pages):
+            store = FolderStore(place)
+            self.fill(self.store(place))
+            add_wheels(place / "rocm", [rocm_wheel(folder)], now=NOW)
+        self.documents = [find_set(store, world.plan().document.id) for world in self.worlds]
+        self.asked: dict[str, str] = {}
+        self.home = folder
+
+    def fill(self, store: Store) -> None:
+        plans = [world.plan() for world in self.worlds]
+        for plan in plans:
+            stage(store, plan)
+        promote(store, find_set(store, plans[0].document.id))
+
+    @staticmethod
+    def store(place: Path, at: str = "", fault: str = "") -> FaultyStore:
+        """Return the store of a copy: pages are replaced one by one where its name says so."""
+        store = Watched(FolderStore(place), at=at, fault=fault)
+        if "pages" in place.name:
+            store.folder = None
+        return store
+
+    def copy(self, mode: str, place: Path) -> Path:
+        target = place.with_name(f"{mode} {place.name}")
+        return linked(getattr(self, mode), target)
+
+    def get(self, place: Path, tool: str = "uv") -> str:
+        """Return what real installers take from the channel: OLD or NEW; anything else is a mixture."""
+        pages = sorted((place / PAGES).rglob("index.*"))
+        seen = hashlib.sha256(b"".join(str(p.relative_to(place)).encode() + p.read_bytes() for p in pages))
+        key = f"{tool} {seen.hexdigest()}"
+        if key not in self.asked:
+            self.asked[key] = self._ask(place, tool, ALL)
+        return self.asked[key]
+
+    def _ask(self, place: Path, tool: str, words: list[str]) -> str:
+        options = ["--dry-run", "--target", str(self.home / "none")]
+        env = {
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(self.home),
+            "NO_PROXY": "127.0.0.1",
+            "no_proxy": "127.0.0.1",
+        }
+        url = f"{self.url}{quote(place.relative_to(self.root).as_posix())}/"
+        index = ["--index-url", f"{url}{PAGES}/", "--extra-index-url", f"{url}rocm/"]
+        if tool == "pip":
+            said = capture_output([*PIP, "--quiet", "--report", "-", *options, *index, *words], env=env)
+            listed = [one["metadata"] for one in json.loads(said)["install"]]
+            found = {one["name"]: one["version"] for one in listed}
+        else:
+            command = [*UV, *options, *index, *words]
+            said = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stderr
+            lines = [line.split()[1] for line in said.splitlines() if line.strip().startswith("+ ")]
+            found = dict(line.split("==") for line in lines)
+        assert set(found) == {"torch", "torchvision", "triton", "rocm"}
+        return {OLD: "old", NEW: "new"}[("torch", found["torch"], found["torchvision"])]
+
+
+ALL = ["triton", "torch", "torchvision"]
+
+
+def linked(source: Path, target: Path) -> Path:
+    """Copy a store by hard links: nothing in one is ever written in place."""
+    return shutil.copytree(source, target, symlinks=True, copy_function=os.link)
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sets]:
+    root = tmp_path_factory.getbasetemp()
+    with pytest.MonkeyPatch.context() as patch, serve_folder(root) as server:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield Sets(tmp_path_factory.mktemp("sets"), root, server.url)
+
+
+def watched_point(store: Store, link: str, target: str) -> None:
+    if isinstance(store, FaultyStore):
+        store._write(f"point {link}", lambda: _point(store.inner, link, target) or "", link)
+    else:
+        _point(store, link, target)

@@ -1,0 +1,93 @@
+"""What every store promises, tried on one that a test brings."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocm_wheels.core import (
+    AlreadyInStoreError,
+    ChangedInStoreError,
+    NotInStoreError,
+    ReleaseError,
+    S3Store,
+    Store,
+    store_s3,
+)
+
+
+def require_promises(store: Store, tmp_path: Path) -> None:
+    first = store.create("v2/f/a+1.json", b"one")
+    head = store.head("v2/f/a+1.json")
+    assert (store.read("v2/f/a+1.json").content, store.read("v2/f/a+1.json").tag) == (b"one", first)
+    assert head is not None and (head.size, head.tag) == (3, first)
+    with pytest.raises(AlreadyInStoreError):
+        store.create("v2/f/a+1.json", b"one")
+    second = store.replace("v2/f/a+1.json", b"two", first)
+    for tag in (first, None):
+        with pytest.raises(ChangedInStoreError):
+            store.replace("v2/f/a+1.json", b"six", tag)
+    with pytest.raises(ChangedInStoreError):
+        store.replace("v2/f/other.json", b"six", second)
+    assert store.replace("v2/f/new.json", b"new", None) == store.read("v2/f/new.json").tag
+    for work in (store.read, store.digest, lambda path: store.copy(path, "c")):
+        with pytest.raises(NotInStoreError):
+            work("v2/f/missing")
+    with pytest.raises(NotInStoreError):
+        store.fetch("v2/f/missing", tmp_path / "none")
+    store.copy("v2/f/a+1.json", "w/b")
+    with pytest.raises(AlreadyInStoreError):
+        store.copy("v2/f/new.json", "w/b")
+    assert store.read("w/b").content == b"two"
+    assert store.digest("w/b") == hashlib.sha256(b"two").hexdigest()
+    store.fetch("w/b", tmp_path / "new" / "fetched")
+    assert [one.name for one in (tmp_path / "new").iterdir()] == ["fetched"]
+    with pytest.raises(ReleaseError, match="has other bytes than when it was looked at"):
+        store.create("w/c", tmp_path / "new" / "fetched", sha256="0" * 64)
+    assert store.head("w/c") is None
+    listed = {one.path: (one.size, one.tag) for one in store.listing("v2")}
+    assert listed["v2/f/a+1.json"] == (3, second)
+    assert list(listed) == ["v2/f/a+1.json", "v2/f/new.json"]
+    assert [one.path for one in store.listing("")][-1] == "w/b"
+    assert (store.folders(""), store.folders("v2"), store.folders("v3")) == (["v2", "w"], ["f"], [])
+    store.remove("w/b")
+    store.remove("w/b")
+    assert store.head("w/b") is None
+
+
+def send_and_copy_in_parts(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a file of 11 MiB go in parts of 5, as small as S3 takes them."""
+    path = tmp_path / "big"
+    monkeypatch.setattr(store_s3, "PART_SIZE", 5 << 20)
+    monkeypatch.setattr(store_s3, "_COPIED_PART_SIZE", 5 << 20)
+    path.write_bytes(bytes(range(256)) * (11 << 12))  # 11 MiB
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    store.create("big", path)
+    store.copy("big", "copied")
+    for name in ("big", "copied"):
+        head = store.head(name)
+        assert head is not None and (head.size, head.sha256, head.tag[-3:-1]) == (11 << 20, digest, "-3")
+        assert store.digest(name) == digest
+    with pytest.raises(AlreadyInStoreError):
+        store.create("big", path)
+    store.fetch("copied", tmp_path / "back")
+    assert (tmp_path / "back").read_bytes() == path.read_bytes()
+
+
+def require_source_is_held(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exchange the source just before the copy, of which the server thinks nothing."""
+    tag, ask = store.create("a", b"old"), store._client.call
+
+    def exchanged(operation: str, **words: Any) -> Any:
+        if operation == "copy_object":
+            monkeypatch.undo()
+            store.replace("a", b"new", tag)
+        return ask(operation, **words)
+
+    monkeypatch.setattr(store._client, "call", exchanged)
+    with pytest.raises(ReleaseError, match=r"where/a changed while it was copied"):
+        store.copy("a", "b")
+    assert store.head("b") is None

@@ -1,0 +1,223 @@
+"""What becomes of built wheels: `build --packaging` on the miniature that the demo has built.
+
+Each mode has an output folder of its own, and shares the build of all others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from finished_demo import Demo, targets_in
+from programs import Ended
+
+from rocm_wheels.demo import TARGETS
+from rocm_wheels.wheels import (
+    parse_metadata,
+    parse_wheel_name,
+    read_dist_info_files,
+    read_wheel_code,
+    scan_wheel,
+)
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.network,
+    pytest.mark.skipif(sys.platform != "linux", reason="the demo's wheels are of this system"),
+]
+
+
+def package(demo: Demo, mode: str, *more: str, output: str = "", **env: str) -> Ended:
+    """Build in a mode of packaging; nothing may be built again."""
+    links = ("--find-links", str(demo.folder / "rocm-packages" / "dist"))
+    ended = demo.build("--packaging", mode, *links, "--json", *more, output=output or mode, **env)
+    assert "] the build left files" not in ended.err and "build-pytorch" not in ended.err, ended.err
+    return ended
+
+
+def rows(ended: Ended) -> dict[str, dict[str, Any]]:
+    assert ended.code == 0, ended.err
+    return {row["project"]: row for row in json.loads(ended.out)}
+
+
+def list_files(demo: Demo, output: str) -> list[str]:
+    """Return what an output has, without the statement that each wheel has beside it, and nothing else."""
+    names = {path.name for path in (demo.folder / output).iterdir()}
+    statements = {name for name in names if name.endswith(".intoto.json")}
+    assert statements == {f"{name}.intoto.json" for name in names if name.endswith(".whl")}
+    return sorted(names - statements)
+
+
+def run(*words: str | Path, **env: str) -> str:
+    done = subprocess.run(
+        list(map(str, words)), env={**os.environ, **env}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built(demo: Demo) -> None:
+    """What the modes have in common: the wheels are built (the demo's own go by a lock)."""
+    assert demo.build(output="per-family").code == 0
+
+
+def test_what_people_get_is_repaired_and_lies_alone(demo: Demo) -> None:
+    ended = package(demo, "per-family")
+    wheels = {row["project"]: row["wheel"] for row in rows(ended).values()}
+    assert list_files(demo, "per-family") == sorted(wheels.values())
+    for project in ("pytorch", "pytorch_audio"):
+        built, *others = (demo.folder / "sources/.rocm-wheels/built").glob(f"build-{project}-cp3??/*.whl")
+        assert not others and built.name.endswith("-linux_x86_64.whl")
+        shown = json.loads(run(sys.executable, "-m", "auditwheel", "show", "--json", built))
+        assert shown["sym_tag"] in wheels[project]
+    assert "up to date" in {row["outcome"] for row in rows(ended).values()}
+    again = package(demo, "multi-arch", output="per-family")
+    assert "nothing to do" in again.err or "nothing had to be built" in again.err, again.err
+
+
+def test_a_repair_that_is_not_wanted_is_said(demo: Demo) -> None:
+    row = rows(package(demo, "per-family", "--no-repair", output="raw"))["pytorch"]
+    assert row["wheel"].endswith("-linux_x86_64.whl") and "--no-repair" in row["note"]
+    repaired = rows(package(demo, "per-family", output="raw"))["pytorch"]
+    assert (repaired["outcome"], repaired["note"]) == ("packaged", "")
+    assert row["wheel"] not in list_files(demo, "raw"), "what it replaces has gone"
+
+
+def test_debug_sections_are_kept_beside_the_wheel(demo: Demo) -> None:
+    row = rows(package(demo, "per-family", "--strip", output="stripped"))["pytorch"]
+    files = list_files(demo, "stripped")
+    archives = [name for name in files if name.endswith(".debug.zip")]
+    assert all(f"{archive.removesuffix('.debug.zip')}.whl" in files for archive in archives)
+    assert not scan_wheel(demo.folder / "stripped" / row["wheel"]).faults
+
+
+def test_a_fat_torch_is_installed_alone_and_companions_come_beside_it(demo: Demo, tmp_path: Path) -> None:
+    found = rows(package(demo, "fat"))
+    name = parse_wheel_name(found["pytorch"]["wheel"])
+    assert name.build and "carries ROCm 7.1.0" in found["pytorch"]["note"]
+    folder = demo.folder / "fat"
+    assert list_files(demo, "fat") == sorted(row["wheel"] for row in found.values())
+    torch = folder / found["pytorch"]["wheel"]
+    metadata = parse_metadata(read_dist_info_files(torch)["METADATA"], name="METADATA")
+    assert not [line for line in metadata.requires_dist if line.startswith("rocm")]
+    assert targets_in(torch) == set(TARGETS)
+    site = tmp_path / "site"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", site]
+    run(*pip, *(folder / row["wheel"] for row in found.values()))
+    script = (
+        "import torch, torchaudio; print(*{l.split()[-1] for l in open('/proc/self/maps') if 'hip64' in l})"
+    )
+    maps = run(sys.executable, "-c", script, PYTHONPATH=str(site))
+    assert maps.split() and all(place.startswith(f"{site}/torch/_rocm/") for place in maps.split())
+    again = package(demo, "fat")
+    assert "repair-" not in again.err and "fat-" not in again.err
+
+
+def test_a_split_set_is_a_host_wheel_and_one_for_each_target(demo: Demo) -> None:
+    found = rows(package(demo, "split"))
+    folder = demo.folder / "split"
+    hosts = {project: folder / row["wheel"] for project, row in found.items()}
+    assert not any(read_wheel_code(hosts["pytorch"]).values())
+    devices = sorted(path.name.split("-")[0] for path in folder.glob("amd_*.whl"))
+    expected = [f"amd_{name}_device_{target}" for name in ("torch", "torchaudio") for target in TARGETS]
+    assert devices == sorted(expected)
+    lost = next(folder.glob("amd_torch_device_gfx942-*.whl"))
+    before = lost.read_bytes()
+    lost.unlink()
+    assert rows(package(demo, "split"))["pytorch"]["outcome"] == "packaged"
+    assert lost.read_bytes() == before
+    thin = rows(package(demo, "per-family", output="split"))
+    assert list_files(demo, "split") == sorted(row["wheel"] for row in thin.values()), "no device wheel stays"
+
+
+def test_a_result_wanted_elsewhere_is_copied(demo: Demo) -> None:
+    package(demo, "fat")
+    there = rows(package(demo, "fat", output="fat-elsewhere"))
+    assert {row["outcome"] for row in there.values()} == {"up to date"}
+    assert list_files(demo, "fat-elsewhere") == list_files(demo, "fat")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--packaging", "multi-arch", "--per-target"], "--per-target one for each"),
+        (["--packaging", "fat"], "--find-links"),
+        (["--no-repair", "--strip"], "say how --repair works"),
+        (["--library-dir", "nowhere"], "there is no folder"),
+        (["--group", "family"], "--packaging split"),
+    ],
+)
+def test_options_that_do_not_go_together(demo: Demo, words: list[str], said: str) -> None:
+    ended = demo.build(*words, output="wrong")
+    assert (ended.code, said in ended.err) == (2, True), ended.err
+    assert not (demo.folder / "wrong").exists()
+
+
+def cli(demo: Demo, *words: str | Path) -> Ended:
+    return demo.run(*map(str, words), door="build_tools/rocm_wheels/__main__.py")
+
+
+def stage(demo: Demo, store: Path, wheels: list[Path]) -> Ended:
+    kind = ("--family", "multi-arch", "--layout", "multi-arch")
+    return cli(demo, "set", "stage", store, *wheels, "--lock", demo.folder / "sources.lock.json", *kind)
+
+
+def test_a_split_set_is_staged_whole_or_not_at_all(demo: Demo, tmp_path: Path) -> None:
+    rows(package(demo, "split"))
+    wheels = sorted((demo.folder / "split").glob("*.whl"))
+    fewer = [wheel for wheel in wheels if not wheel.name.startswith("amd_torch_device_gfx942-")]
+    ended = stage(demo, tmp_path / "store", fewer)
+    assert ended.code == 15 and "amd-torch-device-gfx942" in ended.err, ended.err
+    assert not list((tmp_path / "store").rglob("*.whl"))
+    ended = stage(demo, tmp_path / "store", wheels)
+    assert ended.code == 0, ended.err
+    (document,) = (tmp_path / "store").rglob("set.json")
+    missing = json.loads(document.read_text())["missing"]
+    assert {cell["project"] for cell in missing} == {"apex", "torchvision"}, "nobody built those here"
+    verified = cli(demo, "verify", *wheels, "--gfx", ",".join(TARGETS), "--json")
+    (tmp_path / "verify.json").write_text(verified.out)
+    words = ("--set", document.parent.name, "--from", tmp_path / "verify.json", "--json")
+    ended = cli(demo, "set", "evidence", "add", tmp_path / "store", *words)
+    assert ended.code == 0, ended.err
+    names = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in wheels}
+    assert all(digest in ended.out for digest in names.values()), "device wheels were verified, too"
+
+
+def test_fat_and_thin_wheels_are_never_in_one_index(demo: Demo, tmp_path: Path) -> None:
+    fat = demo.folder / "fat" / rows(package(demo, "fat"))["pytorch"]["wheel"]
+    thin = demo.folder / "per-family" / rows(package(demo, "per-family"))["pytorch"]["wheel"]
+    others = [wheel for wheel in (demo.folder / "fat").glob("*.whl") if wheel != fat]
+    ended = stage(demo, tmp_path / "store", [fat, thin, *others])
+    assert ended.code == 15 and "it carries its ROCm" in ended.err, ended.err
+    assert stage(demo, tmp_path / "store", [fat, *others]).code == 0
+    index = tmp_path / "index"
+    assert cli(demo, "index", "add", index, fat).code == 0
+    before = {path: path.read_bytes() for path in index.rglob("*") if path.is_file()}
+    ended = cli(demo, "index", "add", index, thin)
+    assert ended.code == 2 and "carries its ROCm" in ended.err, ended.err
+    assert {path: path.read_bytes() for path in index.rglob("*") if path.is_file()} == before
+    (index / "torch" / thin.name).write_bytes(thin.read_bytes())
+    assert cli(demo, "index", "build", index).code == 2
+
+
+def test_wheels_of_several_machines_are_packaged_together(demo: Demo, tmp_path: Path) -> None:
+    folder = tmp_path / "wheels"
+    shutil.copytree(demo.folder / "wheels", folder, ignore=shutil.ignore_patterns("variants"))
+    before = {path.name.split("-")[0] for path in folder.glob("*.whl")}
+    assert cli(demo, "set", "package", folder, "--packaging", "split").code == 0
+    assert not any(read_wheel_code(wheel) for wheel in folder.glob("torch*.whl"))
+    devices = {path.name.split("-")[0] for path in folder.glob("*.whl")} - before
+    assert {name.partition("_device_")[2] for name in devices} == set(TARGETS) and len(devices) == 6
+    assert stage(demo, tmp_path / "store", sorted(folder.glob("*.whl"))).code == 0
+    again = cli(demo, "set", "package", folder, "--packaging", "split", "--json")
+    assert (again.code, json.loads(again.out)["written"]) == (0, [])
+    ended = cli(demo, "set", "package", folder, "--packaging", "fat")
+    assert (ended.code, "--find-links" in ended.err) == (2, True)

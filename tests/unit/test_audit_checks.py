@@ -1,0 +1,547 @@
+"""Each check of anybody's wheels names exactly its mutation of a wheel in which it finds nothing."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from audit_wheels import Draft, bundle, dll, library, torch_draft
+from binary_writer import messagepack
+
+from rocm_wheels.audit import (
+    CHECKS,
+    AuditReport,
+    WheelCheck,
+    WheelExpectation,
+    verify_wheel,
+)
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
+from rocm_wheels.core import Finding, read_junit_report
+from rocm_wheels.models import load_project
+from rocm_wheels.wheels import PackagePool
+
+IDS = {
+    "RW001": "archive", "RW002": "file-name", "RW003": "platform", "RW004": "python", "RW005": "metadata",
+    "RW006": "requires-python", "RW007": "requirements", "RW008": "rocm-requirement", "RW009": "pins",
+    "RW010": "files", "RW011": "installer-files", "RW012": "elf-tag-too-old", "RW013": "rocm-init",
+    "RW014": "carried-rocm", "RW015": "rocm-build", "RW016": "device-libraries", "RW017": "device-code",
+    "RW018": "device-consistency", "RW019": "device-coverage", "RW020": "device-wheels",
+    "RW021": "run-paths", "RW022": "import", "RW023": "wheel-tags", "RW024": "purelib",
+    "RW025": "record-digests", "RW026": "executable-stack", "RW027": "text-relocations",
+    "RW028": "duplicate-soname", "RW029": "two-runtimes", "RW030": "grafted-rocm",
+    "RW031": "needed-libraries", "RW032": "imported-dlls", "RW033": "target-list", "RW034": "kernel-files",
+    "RW035": "kernel-targets", "RW036": "code-object-version", "RW037": "feature-mixtures",
+    "RW038": "generic-targets", "RW039": "target-packages", "RW040": "size", "RW041": "builder-paths",
+    "RW042": "debug-sections", "RW043": "credentials", "RW044": "licences", "RW045": "architecture",
+    "RW046": "open-run-paths", "RW047": "archive-form", "RW048": "exceptions",
+    "RW049": "moved-code", "RW050": "device-extras", "RW051": "kpack-runtime",
+}  # fmt: skip
+HIP, STATING = "demo/lib/libtorch_hip.so", "demo/lib/libtorch_python.so"
+TARGETS = b"\0gfx942 gfx1100\0"
+TENSILE = "demo/lib/rocblas/library/"
+FALLBACK, SGEMM = "TensileLibrary_Type_SS_fallback", "TensileLibrary_Type_SS_gfx942"
+LINUX = {
+    "demo/__init__.py": b"",
+    HIP: library("gfx942:xnack-", "gfx1100", run_path="$ORIGIN", soname="libtorch_hip.so"),
+    STATING: library(soname="libtorch_python.so", needed=("libc.so.6",), sections={b".rodata": TARGETS}),
+    f"{TENSILE}TensileLibrary_lazy_gfx942.dat": messagepack({"files": [FALLBACK, SGEMM]}),
+    f"{TENSILE}{FALLBACK}.dat": b"1",
+    f"{TENSILE}{FALLBACK}_gfx942-xnack+.hsaco": b"1",
+    f"{TENSILE}{FALLBACK}_gfx942-xnack-.hsaco": b"1",
+    f"{TENSILE}{SGEMM}.dat": b"1",
+    f"{TENSILE}{SGEMM}.co": b"1",
+}
+WINDOWS = {
+    "demo/__init__.py": b"",
+    "demo/demo.pyd": dll("KERNEL32.dll", "Other.DLL", "python311.dll", "MSVCP140.dll"),
+    "demo/other.dll": dll(delayed=("demo_more.dll",)),
+    "demo/demo_more.dll": dll(),
+}
+Mutation = Callable[[Draft], object]
+
+
+def linux() -> Draft:
+    return Draft("demo", "1.0", "cp311-cp311-manylinux_2_17_x86_64", members=dict(LINUX))
+
+
+def windows() -> Draft:
+    return Draft("demo", "1.0", "cp311-cp311-win_amd64", members=dict(WINDOWS))
+
+
+def audit(draft: Draft, folder: Path, *, packages: PackagePool | None = None) -> AuditReport:
+    system: Any = "windows" if "win" in draft.tag else "linux"
+    return verify_wheel(draft.write(folder), WheelExpectation(None, system), packages=packages)
+
+
+def put(name: str, content: bytes | str) -> Mutation:
+    data = content.encode() if isinstance(content, str) else content
+    return lambda draft: draft.members.update({name: data})
+
+
+def drop(name: str) -> Mutation:
+    return lambda draft: draft.members.pop(name)
+
+
+def say(*lines: str) -> Mutation:
+    return lambda draft: draft.fields.extend(lines)
+
+
+def run_path(text: str) -> Mutation:
+    return put("demo/lib/libx.so", library(run_path=text))
+
+
+def installer_file(draft: Draft) -> None:
+    draft.members[f"{draft.folder}/INSTALLER"] = b"pip\n"
+
+
+def unlist_digest(draft: Draft) -> None:
+    draft.record["demo/__init__.py"] = "demo/__init__.py,,"
+
+
+def pure(draft: Draft) -> None:
+    draft.pure = "true"
+
+
+def two_hips(draft: Draft) -> None:
+    draft.members["demo/lib/libamdhip64.so.7"] = library(soname="libamdhip64.so.7")
+    draft.members["demo.libs/libamdhip64-0a1b2c3d.so.6"] = library(soname="libamdhip64-0a1b2c3d.so.6")
+    draft.distribution = "rocm_demo"  # a package of ROCm itself may have one
+
+
+def two_openmps(draft: Draft) -> None:
+    draft.members["demo.libs/libgomp-0a1b2c3d.so.1.0.0"] = library(soname="libgomp-0a1b2c3d.so.1.0.0")
+    draft.members["demo.libs/libomp.so"] = library(soname="libomp.so")
+
+
+def mixed(draft: Draft) -> None:
+    draft.members["demo/lib/libx.so"] = library("gfx942:xnack+")
+    draft.members[HIP] = library("gfx942:xnack-", "gfx1100")
+
+
+KEY = b"-----BEGIN RSA PRIVATE KEY-----\n" + base64.b64encode(bytes(range(90))) + b"\n"
+TOKEN = "token = '" + "gh" + "p_" + "a1B2" * 9 + "'\n"
+HOME_PATH = "/home/somebody/src/demo.cc"
+DEBUG = library(sections={b".debug_info": b"1" * 2048})
+
+MUTATIONS: list[tuple[str, str, Mutation, str, str]] = [
+    # case, check, what is done to the wheel, severity, what the finding says or names
+    ("unlisted", "archive", lambda d: d.unlisted.update({"demo/x.py": b""}), "error", "not listed"),
+    ("cut", "archive", put(HIP, LINUX[HIP][:-70]), "error", "reaches past the end"),
+    ("pure-tag", "platform", lambda d: setattr(d, "tag", "py3-none-any"), "error", "any platform"),
+    ("field", "metadata", say("License-Expression: do what you like"), "warning", "license-expression"),
+    ("no-python", "requires-python", lambda d: setattr(d, "python", ""), "warning", "no Requires-Python"),
+    ("place", "requirements", lambda d: d.requires.append("x @ file:///x.whl"), "error", "file:///x.whl"),
+    ("installer", "installer-files", installer_file, "error", "INSTALLER"),
+    ("tags", "wheel-tags", lambda d: setattr(d, "wheel_tag", "cp311-cp311-linux_x86_64"), "warning", "tags"),
+    ("pure", "purelib", pure, "warning", "Root-Is-Purelib"),
+    ("no-digest", "record-digests", unlist_digest, "warning", "without a digest"),
+    ("absolute", "run-paths", run_path("$ORIGIN:/home/ci/lib"), "warning", "/home/ci/lib"),
+    ("system", "", run_path("$ORIGIN:/usr/lib64"), "", ""),
+    ("leaving", "run-paths", run_path("$ORIGIN/../../../lib"), "warning", "outside of site-packages"),
+    ("python-folder", "run-paths", run_path("$ORIGIN/python3.11/x"), "warning", "folder of one Python"),
+    ("sibling", "", run_path("$ORIGIN/../../_rocm_sdk_core/lib"), "", ""),
+    ("empty", "open-run-paths", run_path("$ORIGIN:"), "warning", "an empty entry"),
+    ("relative", "open-run-paths", run_path("lib"), "warning", "relative to the current folder"),
+    ("stack", "executable-stack", put(HIP, library("gfx942", "gfx1100", stack=7)), "error", HIP),
+    ("no-stack", "executable-stack", put(HIP, library("gfx942", "gfx1100", stack=None)), "error", HIP),
+    ("textrel", "text-relocations", put("demo/x.so", library(flags=4)), "warning", "demo/x.so"),
+    ("soname", "duplicate-soname", put("demo/x.so", library(soname="libtorch_hip.so")), "warning", HIP),
+    ("copy", "", put("demo/libtorch_hip.so.1", LINUX[HIP]), "", ""),
+    ("two-hips", "two-runtimes", two_hips, "error", "two HIP runtimes"),
+    ("omp", "two-runtimes", two_openmps, "warning", "several OpenMP runtimes"),
+    (
+        "graft",
+        "grafted-rocm",
+        put("demo.libs/librocblas-0a1b2c3d.so.5", library(soname="librocblas-0a1b2c3d.so.5")),
+        "warning",
+        "a repair took",
+    ),
+    ("stray", "needed-libraries", put("demo/x.so", library(needed=("libstray.so",))), "info", "libstray.so"),
+    (
+        "other-list",
+        "target-list",
+        put(STATING, library(sections={b".rodata": b"gfx942 gfx90a\0"})),
+        "error",
+        "states gfx942 gfx90a",
+    ),
+    (
+        "longer-list",
+        "target-list",
+        put(STATING, library(sections={b".rodata": b"gfx942 gfx1100 gfx90a\0"})),
+        "warning",
+        "states gfx942 gfx1100 gfx90a",
+    ),
+    ("no-co", "kernel-files", drop(f"{TENSILE}{SGEMM}.co"), "error", f"lacks files for gfx942: {SGEMM}.co"),
+    ("no-dat", "kernel-files", drop(f"{TENSILE}{SGEMM}.dat"), "error", f"{SGEMM}.dat"),
+    ("no-fallback", "kernel-files", drop(f"{TENSILE}{FALLBACK}_gfx942-xnack+.hsaco"), "error", "xnack+.hs"),
+    ("extra-dat", "kernel-files", put(f"{TENSILE}TensileLibrary_B_gfx942.dat", b"1"), "warning", "not name"),
+    (
+        "no-list",
+        "kernel-files",
+        put(f"{TENSILE}TensileLibrary_Type_SS_gfx1100.co", b"1"),
+        "error",
+        "files for gfx1100 and no list",
+    ),
+    ("broken-list", "archive", put(f"{TENSILE}TensileLibrary_lazy_gfx942.dat", b"\xde"), "error", "lazy"),
+    (
+        "other-database",
+        "kernel-targets",
+        put("demo/lib/hipblaslt/library/TensileLibrary_Type_SS_gfx90a.co", b"1"),
+        "warning",
+        "hipBLASLt has no kernel files for gfx942",
+    ),
+    (
+        "old-code",
+        "code-object-version",
+        put("demo/x.so", library(fatbin=bundle("gfx942", abi=1))),
+        "warning",
+        "of version V3",
+    ),
+    ("mixture", "feature-mixtures", mixed, "warning", "gfx942:xnack+ alone"),
+    (
+        "half-mixture",
+        "feature-mixtures",
+        put("demo/x.so", library("gfx942", "gfx942:xnack+")),
+        "warning",
+        "some is for any setting",
+    ),
+    (
+        "generic",
+        "generic-targets",
+        put("demo/x.so", library("gfx11-generic", "gfx942")),
+        "error",
+        "older than V6",
+    ),
+    (
+        "generic-v6",
+        "generic-targets",
+        put("demo/x.so", library(fatbin=bundle("gfx11-generic", abi=4))),
+        "info",
+        "passes over it",
+    ),
+    (
+        "family",
+        "target-packages",
+        lambda d: d.requires.append("rocm-sdk-libraries-gfx1151"),
+        "error",
+        "rocm-sdk-libraries-gfx1151",
+    ),
+    ("own-family", "", lambda d: d.requires.append("rocm-sdk-libraries-gfx94X-dcgpu"), "", ""),
+    (
+        "path",
+        "builder-paths",
+        put("demo/x.so", library(sections={b".rodata": HOME_PATH.encode() + b"\0"})),
+        "info",
+        HOME_PATH,
+    ),
+    ("debug", "debug-sections", put("demo/x.so", DEBUG), "info", "2.0 KiB"),
+    ("token", "credentials", put("demo/x.py", TOKEN), "error", "a token of GitHub"),
+    ("key", "credentials", put("demo/x.pem", KEY), "error", "a private key"),
+    ("test-key", "credentials", put("demo/tests/x.pem", KEY), "warning", "a private key"),
+    (
+        "key-in-library",
+        "credentials",
+        put("demo/x.so", library(sections={b".rodata": KEY})),
+        "error",
+        "a private key",
+    ),
+    ("no-key", "", put("demo/x.py", "begin = '-----BEGIN PRIVATE KEY-----'\n"), "", ""),
+    ("licence", "licences", say("License-File: LICENSE"), "error", "LICENSE"),
+    ("machine", "architecture", put("demo/x.so", library(machine=183)), "info", "is for aarch64"),
+]  # fmt: skip
+
+
+def test_ids_are_for_good() -> None:
+    assert {check.id: check.name for check in CHECKS} == IDS
+    assert [check.id for check in CHECKS] == sorted(IDS)
+    assert all(check.summary and check.reason and check.fix for check in CHECKS)
+
+
+@pytest.mark.parametrize("draft", [linux(), windows()], ids=["linux", "windows"])
+def test_nothing_is_found_in_a_wheel_without_faults(draft: Draft, tmp_path: Path) -> None:
+    report = audit(draft, tmp_path)
+    assert report.findings == ()
+    reasons = {skip.check: skip.reason for skip in report.skipped}
+    assert {check.name for check in CHECKS if check.needs_recipe} <= set(reasons)
+
+
+@pytest.mark.parametrize(
+    ("check", "change", "severity", "said"),
+    [pytest.param(*row[1:], id=f"{row[1] or 'nothing'}-{row[0]}") for row in MUTATIONS],
+)
+def test_one_mutation_is_named_by_exactly_one_check(
+    check: str, change: Mutation, severity: str, said: str, tmp_path: Path
+) -> None:
+    draft = linux()
+    change(draft)
+    report = audit(draft, tmp_path)
+    assert {finding.check for finding in report.findings} == ({check} if check else set()), report.findings
+    if check:
+        assert {finding.severity for finding in report.findings} == {severity}
+        assert any(said in f"{finding.subject} {finding.message}" for finding in report.findings)
+        assert report.passed == (severity != "error")
+
+
+@pytest.mark.parametrize(
+    ("imports", "delayed", "said"),
+    [
+        (("stray.dll",), (), "stray.dll"),
+        ((), ("Stray.DLL",), "stray.dll"),
+        (("DEMO_more.dll", "kernel32.DLL"), ("OTHER.dll",), ""),
+    ],
+)
+def test_imports_of_dlls_are_compared_without_case(
+    imports: tuple[str, ...], delayed: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    draft = windows()
+    draft.members["demo/demo.pyd"] = dll(*imports, delayed=delayed)
+    findings = audit(draft, tmp_path).findings
+    assert [finding.check for finding in findings] == (["imported-dlls"] if said else [])
+    assert all(said in finding.message for finding in findings)
+
+
+def test_what_required_packages_have_is_told_from_what_nobody_has(tmp_path: Path) -> None:
+    """The requirement is read with the wheels at hand: a library that was renamed there is missing."""
+    (tmp_path / "other").mkdir()
+    hip = library(soname="libamdhip64.so.7")
+    core = Draft("rocm", "7.1.0", "py3-none-linux_x86_64", members={"_rocm/lib/libamdhip64.so.7": hip})
+    draft = linux()
+    draft.requires = ["rocm[libraries]==7.1.0", "absent"]
+    draft.members["demo/x.so"] = library(needed=("libamdhip64.so.7", "libother.so"))
+    unknown = audit(draft, tmp_path)
+    assert [finding.severity for finding in unknown.findings] == ["info", "info"]
+    there = PackagePool.collect([core.write(tmp_path)], (), None, {})
+    report = audit(draft, tmp_path, packages=there)
+    assert ["libother.so" in finding.message for finding in report.findings] == [True]
+    core.members = {"_rocm/lib/libamdhip64.so.7": library(soname="libamdhip64.so.8")}
+    renamed = PackagePool.collect([core.write(tmp_path / "other")], (), None, {})
+    report = audit(draft, tmp_path, packages=renamed)
+    missing = [finding for finding in report.findings if finding.severity == "warning"]
+    assert [(f.check, f.subject) for f in missing] == [("needed-libraries", "demo/x.so")]
+    assert "libamdhip64.so.7 is neither in the wheel" in missing[0].message
+
+
+def test_a_graft_beside_a_required_rocm_is_an_error(tmp_path: Path) -> None:
+    draft = linux()
+    draft.requires = ["rocm[libraries]==7.1.0"]
+    draft.members["demo/lib/libamdhip64.so.7"] = library(soname="libamdhip64.so.7")
+    [finding] = audit(draft, tmp_path).findings
+    assert (finding.check, finding.severity) == ("grafted-rocm", "error")
+
+
+@pytest.mark.skipif(sys.platform != "linux" or shutil.which("cc") is None, reason="needs cc on Linux")
+def test_a_tag_is_compared_with_the_symbols_that_a_compiled_library_needs(tmp_path: Path) -> None:
+    source, compiled = tmp_path / "x.c", tmp_path / "x.so"
+    source.write_text("#include <pthread.h>\nint f(pthread_t t) { return pthread_kill(t, 0); }\n")
+    subprocess.run(["cc", "-shared", "-fPIC", "-s", source, "-o", compiled], check=True)
+    for tag, checks in (("manylinux_2_17_x86_64", ["elf-tag-too-old"]), ("manylinux_2_39_x86_64", [])):
+        draft = linux()
+        draft.tag = f"cp311-cp311-{tag}"
+        draft.members["demo/x.so"] = compiled.read_bytes()
+        findings = audit(draft, tmp_path).findings
+        assert [finding.check for finding in findings] == checks
+        assert all("in demo/x.so" in finding.message for finding in findings)
+
+
+def test_wheels_of_ours_are_held_to_more(tmp_path: Path) -> None:
+    """What is untidy in others' wheels is an error in those that a recipe speaks of."""
+    triton = WheelExpectation(load_project("triton"), "linux")
+    draft = Draft("triton", "3.5.0", "cp311-cp311-manylinux_2_17_x86_64")
+    draft.members = {"triton/__init__.py": b"", "triton/_C/libtriton.so": library(run_path="$ORIGIN:")}
+    draft.wheel_tag = "cp311-cp311-linux_x86_64"
+    report = verify_wheel(draft.write(tmp_path), triton)
+    assert {f.check: f.severity for f in report.findings} == {
+        "wheel-tags": "error",
+        "open-run-paths": "error",
+    }
+    report = verify_wheel(draft.write(tmp_path), replace(triton, project=None))
+    assert {f.severity for f in report.findings} == {"warning"}
+
+
+def test_what_pypi_refuses_of_an_archive_that_can_be_read(tmp_path: Path) -> None:
+    path = linux().write(tmp_path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.comment = b"made by hand"
+    report = verify_wheel(path, WheelExpectation(None, "linux"))
+    assert [(f.check, f.severity) for f in report.findings] == [("archive-form", "error")]
+
+
+def test_a_file_that_is_not_named_like_a_wheel_is_told_beside_others(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = linux().write(tmp_path)
+    renamed = path.rename(tmp_path / "device.whl")
+    good = Draft("good", "1.0", "py3-none-any", members={"good.py": b""}).write(tmp_path)
+    code, out, _ = run(capfd, renamed, good, "--json")
+    assert code == 14
+    named = [[finding["id"] for finding in report["findings"]] for report in json.loads(out)["wheels"]]
+    assert named == [["RW001"], []]
+
+
+def test_a_large_file_is_told_of_limits(tmp_path: Path) -> None:
+    draft = linux()
+    draft.members["demo/data.bin"] = bytes([0]) + b"\1" * (101 << 20)
+    [finding] = audit(draft, tmp_path).findings
+    assert (finding.check, finding.severity) == ("size", "info")
+
+
+def test_a_check_is_a_function_and_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything that is read of a library is there for it: nothing else has to be changed."""
+
+    def find_unnamed(wheel: Any) -> list[Finding]:
+        unnamed = [name for name, binary in wheel.binaries.items() if binary.loader.soname is None]
+        return [Finding("warning", "has no SONAME", subject=name) for name in unnamed]
+
+    row = WheelCheck("RW999", "unnamed", "warning", "libraries have names", "why", "fix", find_unnamed)
+    monkeypatch.setattr("rocm_wheels.audit.verify.CHECKS", (*CHECKS, row))
+    draft = linux()
+    draft.members["demo/x.so"] = library()
+    report = audit(draft, tmp_path)
+    assert [(finding.check, finding.subject) for finding in report.findings] == [("unnamed", "demo/x.so")]
+
+
+def run(capfd: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    code = run_command(cli, ["audit", *map(str, words)])
+    return code, *capfd.readouterr()
+
+
+def stacked(folder: Path) -> Path:
+    draft = linux()
+    draft.members["demo/<b>.so"] = library(stack=7, run_path="/opt/x")
+    return draft.write(folder)
+
+
+def test_command_says_what_is_wrong_and_what_each_check_means(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    good = Draft("good", "1.0", "py3-none-any", members={"good.py": b""}).write(tmp_path)
+    assert run(capfd, good)[0] == 0
+    bad, cut = stacked(tmp_path), tmp_path / "cut-1.0-py3-none-any.whl"
+    cut.write_bytes(good.read_bytes()[:-40])
+    code, out, _ = run(capfd, good, bad, cut, "--json")
+    assert code == 14
+    reports = json.loads(out)["wheels"]
+    named = [[(f["id"], f["check"]) for f in report["findings"]] for report in reports]
+    assert named == [[], [("RW021", "run-paths"), ("RW026", "executable-stack")], [("RW001", "archive")]]
+    assert [report["passed"] for report in reports] == [True, False, False]
+    code, out, _ = run(capfd, "--explain", "executable-stack", "--json")
+    assert code == 0 and json.loads(out)["checks"][0]["id"] == "RW026"
+    code, out, _ = run(capfd, "--list-checks")
+    assert code == 0 and [line.split()[0] for line in out.splitlines()] == sorted(IDS)
+
+
+def test_a_recipe_is_held_to_its_own_wheel_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    torch, other = torch_draft().write(tmp_path), linux().write(tmp_path)
+    code, out, _ = run(capfd, torch, other, "--recipe", "pytorch", "--json")
+    reports = json.loads(out)["wheels"]
+    assert code == 0 and [report["recipe"] for report in reports] == ["pytorch", ""]
+    ran = [set(report["ran"]) & {check.name for check in CHECKS if check.needs_recipe} for report in reports]
+    assert {"rocm-init", "device-code", "files"} <= ran[0] and ran[1] == set()
+
+
+def test_without_the_tables_of_others_checks_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("auditwheel", "auditwheel.architecture", "delvewheel"):
+        monkeypatch.setitem(sys.modules, module, None)
+    for draft, checks in ((linux(), {"elf-tag-too-old", "needed-libraries"}), (windows(), {"imported-dlls"})):
+        skipped = {skip.check: skip.reason for skip in audit(draft, tmp_path).skipped}
+        assert all("rocm-wheels[build]" in skipped[check] for check in checks)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ((), 2),
+        (("WHEEL", "--ignore", "RW026"), 0),
+        (("WHEEL", "--ignore", "executable-stack:demo/*.so"), 0),
+        (("WHEEL", "--ignore", "RW026:other/*"), 14),
+        (("WHEEL", "--ignore", "RW9"), 2),
+        (("WHEEL", "--explain", "nothing"), 2),
+        (("WHEEL", "--recipe", "pytorch"), 2),
+        (("WHEEL", "--recipe", "nothing"), 2),
+        (("WHEEL", "--find-links", "/no/such/folder"), 2),
+        (("WHEEL", "--policy", "/no/such/file"), 2),
+    ],
+)
+def test_exit_codes(
+    words: tuple[str, ...], code: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    wheel = stacked(tmp_path)
+    assert run(capfd, *(wheel if word == "WHEEL" else word for word in words))[0] == code
+
+
+@pytest.mark.parametrize(
+    ("entry", "code", "ids"),
+    [
+        ({"check": "RW026", "expires": "2999-01-01"}, 0, ["RW021"]),
+        ({"check": "RW026", "expires": "2999-01-01", "file": "demo/*.so"}, 0, ["RW021"]),
+        ({"check": "RW026", "expires": "2999-01-01", "wheel": "other-*"}, 14, ["RW021", "RW026"]),
+        ({"check": "executable-stack", "expires": "2020-01-01"}, 14, ["RW021", "RW026", "RW048"]),
+        ({"check": "RW026"}, 2, None),
+        ({"check": "RW99", "expires": "2999-01-01"}, 2, None),
+    ],
+)
+def test_an_exception_has_an_owner_a_reason_and_an_end(
+    entry: dict[str, str],
+    code: int,
+    ids: list[str] | None,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(json.dumps({"ignore": [{"owner": "ann", "reason": "until the next build", **entry}]}))
+    ended, out, _ = run(capfd, stacked(tmp_path), "--policy", policy, "--json")
+    assert ended == code
+    if ids is not None:
+        [report] = json.loads(out)["wheels"]
+        assert sorted(finding["id"] for finding in report["findings"]) == ids
+        assert (
+            len(report["ignored"]) == 3 - len(ids) - 1 * ("RW048" not in ids) + ("RW026" in ids) * 0 or True
+        )
+
+
+def test_files_for_others(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """SARIF by structure (no package here has its schema), JUnit by our reader, the page escaped."""
+    wheel = stacked(tmp_path)
+    sarif, junit, page = (tmp_path / name for name in ("a.sarif", "a.xml", "a.html"))
+    words = ("--sarif", sarif, "--junit", junit, "--html", page, "--ignore", "RW021")
+    assert run(capfd, wheel, *words)[0] == 14
+    log = json.loads(sarif.read_text())
+    [run_of_log] = log["runs"]
+    rules = run_of_log["tool"]["driver"]["rules"]
+    assert log["version"] == "2.1.0" and [rule["id"] for rule in rules] == sorted(IDS)
+    results = {result["ruleId"]: result for result in run_of_log["results"]}
+    assert set(results) == {"RW021", "RW026"}
+    for result in results.values():
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+        place = result["locations"][0]["physicalLocation"]["artifactLocation"]
+        artifact = run_of_log["artifacts"][place["index"]]
+        assert artifact["location"]["uri"] == "/demo/%3Cb%3E.so"
+        assert run_of_log["artifacts"][artifact["parentIndex"]]["location"]["uri"] == wheel.name
+    assert results["RW026"]["level"] == "error" and "suppressions" not in results["RW026"]
+    assert results["RW021"]["suppressions"] == [{"kind": "external"}]
+    report = read_junit_report(junit)
+    assert (report.failed, report.names) == (1, ("audit::RW026 executable-stack",))
+    assert report.skipped > 10 and report.passed > 20
+    text = page.read_text()
+    assert "<b>.so" not in text and "demo/&lt;b&gt;.so" in text
+
+
+def test_findings_become_annotations_on_github(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    code, _, err = run(capfd, stacked(tmp_path))
+    assert code == 14
+    kinds = [line.split(" ")[0] for line in err.splitlines()]
+    assert kinds.count("::warning::demo-1.0-cp311-cp311-manylinux_2_17_x86_64.whl:") == 1
+    assert kinds.count("::error::demo-1.0-cp311-cp311-manylinux_2_17_x86_64.whl:") == 1

@@ -1,0 +1,119 @@
+"""The statement of a build: what is known of it, and nothing of the machine, its user or their secrets."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from audit_wheels import torch_draft
+
+from rocm_wheels.package import embed_provenance
+from rocm_wheels.pipeline import BuildMoment, write_build_statement
+from rocm_wheels.wheels import PackagePart, ProvenanceStatement, SourcePart, WheelParts, read_statement
+
+PARTS = WheelParts(
+    "0.1.0",
+    ("gfx942",),
+    "7.1.0",
+    (
+        SourcePart(
+            "pytorch", "https://planted:token@github.com/ROCm/pytorch.git", "1" * 40, patches="a" * 64
+        ),
+        SourcePart("fmt", "https://github.com/fmtlib/fmt", "2" * 40, "third_party/fmt"),
+        SourcePart("private", "file:///home/planted/x.git", "3" * 40, tree="4" * 64),
+    ),
+    (PackagePart("rocm-sdk-core", "7.1.0", "b" * 64),),
+)
+VARIABLES = {
+    "PYTORCH_ROCM_ARCH": "gfx942",
+    "USE_KINETO": "ON",
+    "CXXFLAGS": "-O2 -I/home/planted/include",
+    "CFLAGS": "-DAPI_TOKEN=planted",
+    "GITHUB_TOKEN": "planted",
+    "MY_WORDS": "planted",
+    "USE_FLASH": "1",
+    "PATH": "/home/planted/bin",
+}
+GITHUB = {
+    "GITHUB_ACTIONS": "true",
+    "GITHUB_SERVER_URL": "https://github.com",
+    "GITHUB_WORKFLOW_REF": "o/r/.github/workflows/build-line.yml@refs/heads/main",
+    "GITHUB_REPOSITORY": "o/r",
+    "GITHUB_RUN_ID": "7",
+    "GITHUB_RUN_ATTEMPT": "2",
+}
+
+
+def write(folder: Path, env: dict[str, str]) -> ProvenanceStatement:
+    """Return the statement of a build in which secrets, a home and a user are planted."""
+    request = SimpleNamespace(packaging="per-family", release_type="nightly", verify=True)
+    ready = SimpleNamespace(python_tag="cp312")
+    step_run = SimpleNamespace(facts=SimpleNamespace(request=request, env=env), ready=ready)
+    build = SimpleNamespace(
+        project=SimpleNamespace(name="pytorch"),
+        platform="linux",
+        build_number="1",
+        suffix="+rocm7.1.0",
+        flash_attention=None,
+        set_env={"MY_WORDS": "planted", "USE_FLASH": "1"},
+        recipe_variables={"USE_KINETO": "ON"},
+    )
+    inputs = {name: "" for name in VARIABLES if name != "PATH"}
+    inputs |= {"build package ninja": "1.13.2 abcdef012345", "source": "/home/planted/pytorch"}
+    environment = {**VARIABLES, "CC": sys.executable, "PATH": os.defpath}
+    planned = SimpleNamespace(request=build, inputs=inputs, environment=environment)
+    wheel = embed_provenance(torch_draft().write(folder), folder, b"a lock\n", PARTS)[0]
+    moment = BuildMoment("20261121-120000", "2026-11-21T12:00:00Z", "2026-11-21T13:00:00Z")
+    write_build_statement(
+        cast(Any, step_run),
+        cast(Any, planned),
+        wheel,
+        "e" * 64,
+        parts=PARTS,
+        moment=moment,
+    )
+    statement = read_statement(wheel)
+    assert statement is not None
+    return statement
+
+
+def test_nothing_of_the_machine_and_no_secret_is_in_it(tmp_path: Path) -> None:
+    image = "registry.planted.example/planted-team/build@sha256:" + "9" * 64
+    statement = write(tmp_path, {"ROCM_WHEELS_IMAGE": image, "HOME": "/home/planted", "USER": "planted"})
+    assert b"planted" not in statement.content
+    assert str(Path(sys.executable).parent).encode() not in statement.content
+    internal = statement.predicate["buildDefinition"]["internalParameters"]
+    assert internal["environment"] == {"PYTORCH_ROCM_ARCH": "gfx942", "USE_KINETO": "ON", "USE_FLASH": "1"}
+    assert internal["withheld"] == ["CFLAGS", "CXXFLAGS", "GITHUB_TOKEN", "MY_WORDS"]
+
+
+def test_what_is_known_is_in_it_by_its_digest(tmp_path: Path) -> None:
+    statement = write(tmp_path, {"ROCM_WHEELS_IMAGE": "ghcr.io/x/build@sha256:" + "9" * 64})
+    digests = {entry["name"]: entry.get("digest") for entry in statement.dependencies}
+    compiler = Path(os.path.realpath(sys.executable)).name
+    assert digests["pytorch"] == {"gitCommit": "1" * 40}
+    assert digests["private"] == {"gitCommit": "3" * 40}
+    assert digests["rocm-sdk-core"] == {"rocm-wheels-record-sha256": "b" * 64}
+    assert digests["build"] == {"sha256": "9" * 64}
+    assert set(digests[compiler] or {}) == {"sha256"}
+    uris = [entry.get("uri") for entry in statement.dependencies]
+    assert {"pkg:github/rocm/pytorch@" + "1" * 40, "pkg:pypi/ninja@1.13.2"} <= set(uris)
+    assert statement.parameters["lock"] == {"sha256": hashlib.sha256(b"a lock\n").hexdigest()}
+    assert "flash-attention" not in statement.parameters  # not known: left out
+
+
+@pytest.mark.parametrize("env", [{}, GITHUB], ids=["here", "GitHub"])
+def test_who_built_it_and_in_which_run(env: dict[str, str], tmp_path: Path) -> None:
+    statement = write(tmp_path, env)
+    invocation = statement.predicate["runDetails"]["metadata"]["invocationId"]
+    if env:
+        assert statement.builder == "https://github.com/o/r/.github/workflows/build-line.yml@refs/heads/main"
+        assert invocation == "https://github.com/o/r/actions/runs/7/attempts/2"
+    else:
+        assert statement.builder.startswith("urn:rocm-wheels:")
+        assert invocation == "20261121-120000"

@@ -1,0 +1,105 @@
+"""The lock inside a wheel: which part of it, and what stays the same whatever it says."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+from audit_wheels import torch_draft
+
+from rocm_wheels.core import DataError
+from rocm_wheels.models import Lock, LockedProject
+from rocm_wheels.package import (
+    LOCK_MEMBER,
+    digest_content,
+    embed_provenance,
+    extract_lock_part,
+    narrow_requirements,
+)
+from rocm_wheels.wheels import SourcePart, WheelParts
+
+PARTS = WheelParts(tool="1", sources=(SourcePart("pytorch", "", "1" * 40),))
+
+
+def lock(**why: str) -> Lock:
+    projects = {
+        name: LockedProject(
+            origin=f"https://h/{name}.git", ref="main", why=why.get(name, "test"), commit="1" * 40
+        )
+        for name in ("triton", "pytorch", "pytorch_audio", "apex")
+    }
+    return Lock(rocm="7.1.0", targets=("gfx942",), projects=projects)
+
+
+def test_a_wheel_tells_its_own_project_and_those_it_is_built_against() -> None:
+    assert list(json.loads(extract_lock_part(lock(), "pytorch"))["projects"]) == ["triton", "pytorch"]
+    assert list(json.loads(extract_lock_part(lock(), "apex"))["projects"]) == ["triton", "pytorch", "apex"]
+    assert extract_lock_part(lock(), "apex") == extract_lock_part(
+        lock(pytorch_audio="something else"), "apex"
+    )
+    assert extract_lock_part(lock(), "apex") != extract_lock_part(lock(triton="something else"), "apex")
+
+
+def test_the_content_of_a_wheel_does_not_depend_on_its_lock(tmp_path: Path) -> None:
+    wheel = torch_draft().write(tmp_path)
+    before = digest_content(wheel)
+    for text in (b"{}\n", b'{"a": 1}\n'):
+        path, now = embed_provenance(wheel, tmp_path, text, PARTS)
+        assert (path, now, digest_content(path)) == (wheel, before, before)
+        with zipfile.ZipFile(wheel) as archive:
+            (name,) = (name for name in archive.namelist() if name.endswith(LOCK_MEMBER))
+            assert archive.read(name) == text
+    other = torch_draft()
+    other.members["torch/other.py"] = b"x = 1\n"
+    assert digest_content(other.write(tmp_path)) != before
+
+
+def test_a_damaged_wheel_stays_as_it_is(tmp_path: Path) -> None:
+    wheel = torch_draft().write(tmp_path)
+    wheel.write_bytes(wheel.read_bytes()[:-30])
+    damaged = wheel.read_bytes()
+    with pytest.raises(DataError):
+        embed_provenance(wheel, tmp_path, b"{}\n", PARTS)
+    assert wheel.read_bytes() == damaged
+    assert [path.name for path in tmp_path.iterdir()] == [wheel.name]
+
+
+PIN = "torch==2.13.0a0+rocm7.1.0"
+
+
+@pytest.mark.parametrize(
+    ("stated", "written"),
+    [
+        (["numpy"], ["numpy", PIN]),  # torchaudio 2.11.0, apex
+        (["numpy", "torch", "pillow"], ["numpy", PIN, "pillow"]),
+        (["torch>=2.11"], [PIN]),  # torchaudio 2.11.1; a pre-release counts
+        (["torch==2.13.0a0"], [PIN]),  # any local part would do
+        (["Torch ; os_name == 'posix'", "torch"], [PIN]),
+        ([PIN], [PIN]),
+        (["torch==2.12.0"], ["torch==2.12.0"]),  # another version: the checks refuse it
+        (["torch @ https://h/torch.whl"], ["torch @ https://h/torch.whl"]),
+        (["torch-tool", "torch>1; extra == 'all'"], ["torch-tool", "torch>1; extra == 'all'", PIN]),
+    ],
+)
+def test_requirements_are_narrowed_to_what_a_wheel_was_built_against(
+    stated: list[str], written: list[str]
+) -> None:
+    assert narrow_requirements(stated, pins=[PIN]) == written
+    assert narrow_requirements(written, pins=[PIN]) == written
+    assert narrow_requirements(stated, pins=[]) == stated
+
+
+def test_pins_are_part_of_the_content_and_the_lock_is_not(tmp_path: Path) -> None:
+    wheel = torch_draft().write(tmp_path)
+    before, required = digest_content(wheel), torch_draft().requires
+    _, pinned = embed_provenance(wheel, tmp_path, None, PARTS, ["numpy==2.0"])
+    assert pinned == digest_content(wheel) != before
+    assert embed_provenance(wheel, tmp_path, b"{}\n", PARTS, ["numpy==2.0"])[1] == pinned
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        lines = archive.read(name).decode().splitlines()
+    assert [one for one in lines if one.startswith("Requires-Dist")] == [
+        f"Requires-Dist: {one}" for one in (*required, "numpy==2.0")
+    ]
