@@ -293,7 +293,7 @@ def test_two_runs_on_one_mirror(tree: Tree, server: GitServer, folder: Path) -> 
     said = [run.communicate()[1] for run in runs]
     assert [run.returncode for run in runs] == [0, 0], said
     assert sorted(server.packs) == ["inner", "middle", "root"]
-    assert sum("is in use by process" in text for text in said) == 1, said
+    assert any("is in use by process" in text for text in said), said  # each may wait for the other once
     assert all(one.is_sound() for one in trees)
 
 
