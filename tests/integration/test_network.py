@@ -47,11 +47,11 @@ def test_what_passes_is_tried_again(
 def test_a_transfer_that_stands_still_is_cut(
     tree: Tree, server: GitServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tree.transport = Transport(retries=1, timeout=1)
+    tree.transport = Transport(retries=3, timeout=4)
     server.fail("stall", where="/middle/git-upload-pack")
     begin = time.monotonic()
     tree.checkout()
-    assert time.monotonic() - begin < 15
+    assert time.monotonic() - begin < 60
     assert "trying again" in capsys.readouterr().err
     assert not list(tree.directory.rglob("tmp_pack*"))
 

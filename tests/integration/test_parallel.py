@@ -106,12 +106,12 @@ def test_each_thread_notes_programs_where_its_caller_does(tmp_path: Path) -> Non
 
 def test_a_silent_program_is_ended_and_one_that_draws_progress_is_not() -> None:
     # at last a line of dots that takes longer than it may be silent
-    drawing = "import time\nfor n in range(10): print(n, end='.\\r'[n < 3], flush=True); time.sleep(0.2)"
+    drawing = "import time\nfor n in range(10): print(n, end='.\\r'[n < 3], flush=True); time.sleep(0.4)"
     drawn: list[str] = []
-    run_command([sys.executable, "-c", drawing], env=ENV, silence=1.2, on_line=drawn.append)
-    then_silent = "import time; print('all is here', flush=True); time.sleep(1)"
+    run_command([sys.executable, "-c", drawing], env=ENV, silence=3, on_line=drawn.append)
+    then_silent = "import time; print('all is here', flush=True); time.sleep(3.5)"
     run_command(
-        [sys.executable, "-c", then_silent], env=ENV, silence=0.5, ends_silence=lambda line: "all" in line
+        [sys.executable, "-c", then_silent], env=ENV, silence=3, ends_silence=lambda line: "all" in line
     )
     assert drawn[:3] == ["0", "1", "2"]
     with pytest.raises(SourceError, match=r"stopped after 0\.5 s without any progress"):

@@ -45,7 +45,7 @@ class Job:
 
     def run(self, **env: str) -> tuple[int, str]:
         process = self.start(**env)
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=60)
         return process.returncode, out
 
 
@@ -98,11 +98,11 @@ def test_a_job_asks_for_another_turn(
 def test_a_job_near_its_limit_ends_its_step(fake: Faked, tmp_path: Path) -> None:
     fake.write(step="while :; do sleep 0.05; done")
     process = Job(fake, tmp_path).start()
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not (fake.folder / "pid").exists() and time.monotonic() < end:
         time.sleep(0.01)
     process.send_signal(signal.SIGUSR1)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert process.returncode == 130
     assert "--exit-code 130 --because time" in fake.calls()[-1]
 

@@ -293,7 +293,7 @@ def test_half_a_run_never_looks_like_a_whole_one(place: Path, sign: int) -> None
         names = {one["name"]: one["outcome"] for one in said["tests"]}
         assert names["test_trial.py::test_passes"] == "passed"
         assert names["test_trial.py::test_hangs"] == names["test_trial.py::test_of_gpu[gpu]"] == "missing"
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while is_alive(int(note.read_text())):
         assert time.monotonic() < deadline, "what the test had started outlives the run"
         time.sleep(0.05)

@@ -219,7 +219,7 @@ def finish(process: subprocess.Popen[str], seconds: float = 120) -> Ended:
     return Ended(process.returncode, out, err)
 
 
-def wait_until(happened: Any, what: object, seconds: float = 30) -> None:
+def wait_until(happened: Any, what: object, seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with contextlib.suppress(OSError):
@@ -284,7 +284,7 @@ def world(made_world: World) -> Iterator[World]:
     """The same for each test, with nothing done but the environments made. Nothing may be left at work."""
     made_world.reset()
     yield made_world
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while made_world.processes() and time.monotonic() < end:
         time.sleep(0.02)
     left = made_world.processes()
