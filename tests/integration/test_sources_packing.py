@@ -196,7 +196,7 @@ def test_a_full_disk_is_said_with_its_place(
     with pytest.raises(OSError, match="No space left on device") as failure:
         unpack_checkouts(tmp_path / "s", tmp_path / "out", env=ENV)
     assert failure.value.filename == str(tmp_path / "out")
-    assert [one.name for one in (tmp_path / "out").iterdir()] == [".unpacking"]
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_file_system_without_links_is_said(
@@ -210,7 +210,7 @@ def test_a_file_system_without_links_is_said(
     monkeypatch.setattr(Path, "symlink_to", refused)
     with pytest.raises(SourceError, match=r"no link can be made here: .*/link"):
         unpack_checkouts(tmp_path / "s", tmp_path / "out", env=ENV)
-    assert [one.name for one in (tmp_path / "out").iterdir()] == [".unpacking"]
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_a_killed_run_left_is_cleared(tree: Path, tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ IDENTITY = {"commit": "c", "upstream": None, "tree": "t", "dirty": False, "epoch
         ([("t/../../escaped", b"x")], "which no checkout has"),
         ([("/tmp/escaped", b"x")], "which no checkout has"),
         ([("t/out", "../../.."), ("t/out/escaped", b"x")], "through a link"),
-        ([("t/.git/x", b"x")], "no commit|not a git|git"),
+        ([("t/.git/x", b"x")], "was cut or changed"),
         ([], "was cut or changed"),
     ],
 )
@@ -255,12 +255,7 @@ def test_nothing_is_written_elsewhere(
 ) -> None:
     with pytest.raises(SourceError, match=said):
         unpack_checkouts(made(tmp_path / "s", *members), tmp_path / "a" / "out", env=ENV)
-    assert sorted(p.name for p in tmp_path.rglob("*") if p.name not in {".lock"}) == [
-        ".unpacking",
-        "a",
-        "out",
-        "s",
-    ]
+    assert [path.name for path in tmp_path.rglob("*")] == ["s"]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from .git import OLDEST_GIT as OLDEST_GIT
 from .git import Git as Git
 from .git import disable_private_filters as disable_private_filters
 from .git import find_git_directory as find_git_directory
+from .git import is_inside_tree as is_inside_tree
 from .git import require_git as require_git
 from .git import strip_repository_variables as strip_repository_variables
 from .hipify import BUILD_ENV_FILE as BUILD_ENV_FILE
@@ -88,7 +89,6 @@ from .resolve_lock import make_lock as make_lock
 from .resolve_lock import update_lock as update_lock
 from .submodules import Submodule as Submodule
 from .submodules import find_case_clash as find_case_clash
-from .submodules import is_inside_tree as is_inside_tree
 from .submodules import parse_gitmodules as parse_gitmodules
 from .submodules import resolve_submodule_url as resolve_submodule_url
 from .tree_status import TreeStatus as TreeStatus

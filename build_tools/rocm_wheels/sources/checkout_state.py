@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from rocm_wheels.core import WAIT_TIP, SourceError, UsageError, lock_folder, log_note, write_atomically
-from rocm_wheels.sources.git import Git, find_git_directory
+from rocm_wheels.sources.git import Git, find_git_directory, is_inside_tree
 from rocm_wheels.sources.pins import ONE_PROJECT_OPTIONS
 
 UPSTREAM_TAG = "THEROCK_UPSTREAM_DIFFBASE"
@@ -116,6 +116,10 @@ def _parse_state(value: dict[str, Any]) -> CheckoutState:
         state.operation is None and "" not in repositories
     ):
         raise ValueError("values of another kind")
+    if not all(
+        map(is_inside_tree, filter(None, (*repositories, *generated)))
+    ):  # those are written, or removed
+        raise ValueError("a path that leaves the tree")
     return state
 
 

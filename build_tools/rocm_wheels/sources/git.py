@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from rocm_wheels.core import (
     SourceError,
@@ -297,6 +297,13 @@ def find_objects_folder(git: Git) -> Path:
     if git_dir.is_dir() and not elsewhere and not is_linked(git_dir):
         return git_dir / "objects"
     return Path(git.directory, git.text("rev-parse", "--git-path", "objects"))
+
+
+def is_inside_tree(path: str) -> bool:
+    """Tell whether a relative path with / stays below its root, and out of the repository itself."""
+    pure = PurePosixPath(path)
+    parts = {part.lower() for part in pure.parts}
+    return bool(parts) and not pure.is_absolute() and not parts & {"..", ".git"} and "\0" not in path
 
 
 def disable_private_filters(git: Git) -> Git:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from rocm_wheels.core import SourceError
 from rocm_wheels.sources.checkout_state import HIPIFIED_REF, HIPIFY_MESSAGE, HIPIFY_TAG
-from rocm_wheels.sources.git import Git
+from rocm_wheels.sources.git import Git, is_inside_tree
 from rocm_wheels.sources.trees import (
     TreeChange,
     TreePart,
@@ -97,8 +97,13 @@ def read_hipify_record(git: Git) -> HipifyRecord | None:
         group, _, path = entry.path.partition("/")
         if group == _WHOLE_TREE:
             whole = read_blobs(git, [entry.object])[entry.object].decode("ascii")
-        else:
+        elif group in groups and is_inside_tree(path):  # what is in it is written, or removed
             groups[group][path] = entry.object
+        else:
+            raise SourceError(
+                f"{HIPIFIED_REF} in {git.directory} names {entry.path!a}, which leaves the tree",
+                tip="check out into another folder with --source-dir",
+            )
     return HipifyRecord(**groups, whole=whole)
 
 

@@ -51,11 +51,10 @@ from rocm_wheels.models import (
     sort_projects,
 )
 from rocm_wheels.sources.checkout_state import CheckoutState
-from rocm_wheels.sources.git import Git
+from rocm_wheels.sources.git import Git, is_inside_tree
 from rocm_wheels.sources.network import check_ref, parse_origin, strip_credentials
 from rocm_wheels.sources.patches import PatchSet, list_lines, match_line, read_patch_set
 from rocm_wheels.sources.pins import Pin
-from rocm_wheels.sources.submodules import is_inside_tree
 
 if TYPE_CHECKING:
     from rocm_wheels.sources.checkout import CheckoutRequest, CheckoutResult

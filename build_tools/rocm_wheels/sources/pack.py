@@ -2,8 +2,9 @@
 everywhere.
 
 The file is a tar with zstd (RFC 8878), with a checksum. Its first member says what each tree holds; what
-comes out is compared with that before it has its name. Build trees, logs and locks stay behind, and so do
-files that git ignores, but for those that hipify wrote.
+comes out is compared with that before it has its name. Whoever made the file is not trusted: repositories are
+made anew (``packed_repository``), and what no checkout has is refused. Build trees, logs and locks stay
+behind, and so do files that git ignores, but for those that hipify wrote.
 """
 
 from __future__ import annotations
@@ -13,21 +14,40 @@ import errno
 import io
 import json
 import os
+import posixpath
 import shutil
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Literal, cast
 
-from rocm_wheels.core import SourceError, lock_folder, name_failed_file, open_hidden_file
-from rocm_wheels.sources.checkout_state import OWN_FOLDER, hold_checkout, locate_state_file, read_state
+from rocm_wheels.core import SourceError, lock_folder, log_note, name_failed_file, open_hidden_file
+from rocm_wheels.sources.checkout_state import ensure_folder, hold_checkout, read_state
 from rocm_wheels.sources.git import Git, find_git_directory
-from rocm_wheels.sources.trees import TreeIdentity, identify_tree, list_repositories
+from rocm_wheels.sources.packed_repository import (
+    MODULES_FOLDER,
+    choose_config,
+    describe_left_out,
+    find_repository_folder,
+    format_config,
+    is_git_name,
+    is_portable,
+    list_portable_files,
+    read_config_file,
+    rebuild_repositories,
+    require_own_objects,
+)
+from rocm_wheels.sources.trees import TreeIdentity, TreePart, identify_tree, list_repositories
 
 _ZSTD_LEVEL = 3
 _READ_CHUNK = 1 << 20
-_PIECE = 1 << 15  # of a compressed file: what is made of it is in memory
+_PIECE = 1 << 15  # of a compressed file
+_MOST_EXPANSION = 100  # sources become three to ten times as many bytes
+_LEAST_ALLOWANCE = 256 << 20  # bytes, which any file may become
+_MOST_FOLDERS = 200  # that a file may be below, in a tree (PyTorch's deepest: 17)
+_MOST_NAME_BYTES = 255
+_LATEST_TIME = 1 << 33  # seconds: the year 2242
 
 
 @contextlib.contextmanager
@@ -49,24 +69,34 @@ def create_archive(number: int) -> Iterator[tarfile.TarFile]:
 
 
 class _ZstdFrame:
-    """The content of a compressed file that ends where its frame does; a checksum is at the end of it."""
+    """The content of a compressed file that ends where its frame does; a checksum is at the end of it.
 
-    def __init__(self, file: BinaryIO) -> None:
+    It is never more than a few pieces in memory, and no more than a checkout can be packed into.
+    """
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
         from rocm_wheels.core import ZstdDecompressor
 
         self._file, self._decompressor, self._ready = file, ZstdDecompressor(), b""
+        self._left = max(_MOST_EXPANSION * size, _LEAST_ALLOWANCE)
 
     def read(self, size: int) -> bytes:
-        """Return so many bytes, fewer only at the end. Raises EOFError for a file that ends too early."""
+        """Return so many bytes, fewer only at the end.
+
+        Raises EOFError for a file that ends too early, and for one that becomes too many bytes.
+        """
         pieces, length = [self._ready], len(self._ready)
         while length < size and not self._decompressor.eof:
-            content = self._file.read(_PIECE)
-            if not content:
+            content = self._file.read(_PIECE) if self._decompressor.needs_input else b""
+            if not content and self._decompressor.needs_input:
                 raise EOFError("it ends too early")
-            pieces.append(self._decompressor.decompress(content))
+            pieces.append(self._decompressor.decompress(content, _READ_CHUNK))
             length += len(pieces[-1])
         data = b"".join(pieces)
         self._ready = data[size:]
+        self._left -= min(size, len(data))
+        if self._left < 0:
+            raise EOFError(f"it becomes more than {_MOST_EXPANSION} times as many bytes")
         return data[:size]
 
     def has_more(self) -> bool:
@@ -81,20 +111,43 @@ def read_archive(source: Path) -> Iterator[tarfile.TarFile]:
 
     try:
         with source.open("rb") as file:
-            stream = _ZstdFrame(file)
-            # as a stream it is only read, though the annotation asks for more
-            with tarfile.open(mode="r|", fileobj=cast("Any", stream)) as archive:
+            stream = _ZstdFrame(file, source.stat().st_size)
+            with _refuse_damaged_headers():
+                # as a stream it is only read, though the annotation asks for more
+                archive = tarfile.open(mode="r|", fileobj=cast("Any", stream))  # noqa: SIM115
+            with archive:
                 yield archive
             while stream.read(_READ_CHUNK):  # to its end: the checksum is there
                 pass
             if stream.has_more():
                 raise EOFError("something follows its end")
     except (ZstdError, tarfile.TarError, EOFError) as cause:
-        raise SourceError(f"{source} is no packed checkouts, or was cut", tip="fetch it again") from cause
+        raise SourceError(
+            f"{source} is no packed checkouts, or was cut: {ascii(str(cause))[1:-1]}", tip="fetch it again"
+        ) from cause
+
+
+@contextlib.contextmanager
+def _refuse_damaged_headers() -> Iterator[None]:
+    try:
+        yield
+    except (RecursionError, ValueError, OverflowError) as cause:  # many long names; numbers that are none
+        raise tarfile.ReadError(f"a header in it is damaged: {type(cause).__name__}") from cause
+
+
+def iterate_members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """Yield the members of an archive that are still to come. Raises ReadError for headers that lie."""
+    while True:
+        with _refuse_damaged_headers():
+            member = archive.next()
+        if member is None:
+            return
+        yield member
+        cast("Any", archive).members.clear()  # it would keep them all
 
 
 LISTING_MEMBER = "checkouts.json"
-_LEFT_OUT = ("index.lock", "HEAD.lock", "config.lock", "FETCH_HEAD", "ORIG_HEAD")
+_MOST_LISTING_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -144,32 +197,56 @@ def unpack_checkouts(
     a file that is none of ours or was cut, and for a tree that does not come out as it went in; then nothing
     has its name.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     work_folder = folder / ".unpacking"
-    with lock_folder(work_folder, purpose=f"unpacking {source.name}"):
-        for leftover in work_folder.iterdir():  # of a run that was killed
-            if leftover.is_dir() and not leftover.is_symlink():
-                shutil.rmtree(leftover)
+    with ensure_folder(folder), lock_folder(work_folder, purpose=f"unpacking {source.name}"):
         try:
-            with read_archive(source) as archive:
+            for leftover in work_folder.iterdir():  # of a run that was killed
+                if leftover.is_dir() and not leftover.is_symlink():
+                    shutil.rmtree(leftover)
+            with _name_source(source), read_archive(source) as archive:
                 packed = _read_listing(archive, source)
                 outcome = _compare_with_folder(packed, folder, env)
                 new_names = {name for name, result in outcome.items() if result == "unpacked"}
-                if new_names:
-                    _extract_trees(archive, work_folder, new_names, source)
-            for name in packed.trees:
-                if name in new_names:
-                    _check_tree(work_folder / name, packed.trees[name], source, env)
+                trees = _extract_trees(archive, work_folder, new_names) if new_names else {}
+            for name in sorted(new_names):
+                with _name_source(source):
+                    _rebuild_tree(name, trees[name], work_folder, env)
+                _check_tree(work_folder / name, packed.trees[name], source, env)
             for name in sorted(new_names):
                 os.replace(work_folder / name, folder / name)
         except OSError as failure:
             name_failed_file(failure, folder)
             raise
         finally:
-            for leftover in work_folder.iterdir():
-                if leftover.is_dir():
-                    shutil.rmtree(leftover, ignore_errors=True)
+            shutil.rmtree(work_folder, ignore_errors=True)  # Windows keeps the lock's file
     return outcome
+
+
+@contextlib.contextmanager
+def _name_source(source: Path) -> Iterator[None]:
+    """Have what is wrong with the content of a file say in which one it is."""
+    try:
+        yield
+    except SourceError as failure:
+        if str(source) not in failure.message:
+            failure.message = f"{source} is not used: {failure.message}"
+            failure.tip = failure.tip or "have it packed again with `rocm-wheels sources pack`"
+        raise
+
+
+def _rebuild_tree(name: str, extracted: _ExtractedTree, work_folder: Path, env: Mapping[str, str]) -> None:
+    """Give a tree its repositories, and say what was not taken of those that were packed."""
+    tree, raw = work_folder / name, _locate_raw(work_folder, name)
+    tree.mkdir(exist_ok=True)  # it may hold no file
+    if not (raw / "HEAD").is_file():
+        raise SourceError(f"it says that it holds {name}, and does not: it was cut or changed")
+    keys = rebuild_repositories(raw, tree, extracted.submodules, env=env)
+    shutil.rmtree(raw)
+    if files := describe_left_out(extracted.left_out):
+        log_note(f"left out of {name}/.git: {files} (commits, refs, the index and files are taken)")
+    for folder, left_out in keys.items():
+        names = describe_left_out(left_out)
+        log_note(f"left out of the configuration in {name}/.git{folder and '/' + folder}: {names}")
 
 
 def _require_names(names: Iterable[str]) -> None:
@@ -203,15 +280,55 @@ def _identify_checkout(tree: Path, env: Mapping[str, str]) -> TreeIdentity:
 
 def _add_listing(archive: tarfile.TarFile, identities: Mapping[str, TreeIdentity]) -> None:
     trees = {name: asdict(identity) for name, identity in identities.items()}
-    content = (json.dumps({"schema": 1, "trees": trees}, indent=1) + "\n").encode()
-    member = tarfile.TarInfo(LISTING_MEMBER)
+    _add_content(
+        archive, LISTING_MEMBER, (json.dumps({"schema": 1, "trees": trees}, indent=1) + "\n").encode()
+    )
+
+
+def _add_tree(archive: tarfile.TarFile, name: str, tree: Path, env: Mapping[str, str]) -> None:
+    git = Git(tree, env)
+    parts = list_repositories(git)
+    written = _compose_git_files(tree, parts)
+    copied = {*_list_git_files(tree, parts), *_list_tree_files(tree, parts)}
+    for relative in sorted({*written, *copied}):
+        if relative in written:
+            _add_content(archive, f"{name}/{relative}", written[relative].encode("utf-8", "surrogateescape"))
+        else:
+            archive.add(tree / relative, f"{name}/{relative}", recursive=False, filter=_anonymize_member)
+
+
+def _add_content(archive: tarfile.TarFile, name: str, content: bytes) -> None:
+    member = tarfile.TarInfo(name)
     member.size = len(content)
     archive.addfile(member, io.BytesIO(content))
 
 
-def _add_tree(archive: tarfile.TarFile, name: str, tree: Path, env: Mapping[str, str]) -> None:
-    for relative in sorted({*_list_git_files(tree), *_list_tree_files(tree, env)}):
-        archive.add(tree / relative, f"{name}/{relative}", recursive=False, filter=_anonymize_member)
+def _compose_git_files(tree: Path, parts: Sequence[TreePart]) -> dict[str, str]:
+    """Return what is written anew: the configuration of repositories, and where submodules have theirs."""
+    files = {}
+    for part in parts:
+        settings = read_config_file(part.git, part.git_dir / "config")
+        require_own_objects(part.git_dir, part.git.directory, [key for key, _ in settings])
+        folder = _locate_inside(tree, part)
+        files[f"{folder}/config"] = format_config(choose_config(settings)[0])
+        if part.path:
+            files[f"{part.path}/.git"] = f"gitdir: {posixpath.relpath(folder, part.path)}\n"
+    return files
+
+
+def _locate_inside(tree: Path, part: TreePart) -> str:
+    """Return the folder of a repository from the root of its tree. Raises SourceError for one elsewhere."""
+    root = Path(os.path.realpath(tree / ".git"))
+    if part.path and (part.git.directory / ".git").is_dir():
+        raise SourceError(
+            f"{part.git.directory} has its repository inside",
+            tip="move it to its place with `git submodule absorbgitdirs`, then pack again",
+        )
+    if not part.git_dir.is_relative_to(root):
+        raise SourceError(
+            f"the repository of {part.git.directory} is elsewhere: {part.git_dir}", tip="pack a checkout"
+        )
+    return (".git" / part.git_dir.relative_to(root)).as_posix()
 
 
 def _anonymize_member(member: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -223,35 +340,23 @@ def _anonymize_member(member: tarfile.TarInfo) -> tarfile.TarInfo:
     return member
 
 
-def _list_git_files(tree: Path) -> Iterator[str]:
-    """Yield the files and folders of the repository, but for what our own runs left in it."""
-    own_folder = tree / ".git" / OWN_FOLDER
-    yield ".git"
-    for folder, folders, files in os.walk(tree / ".git"):
-        path = Path(folder)
-        if path == own_folder:
-            folders.clear()
-        kept_names = [
-            name for name in files if path != own_folder or name == locate_state_file(tree / ".git").name
-        ]
-        for entry in (*folders, *kept_names):
-            if entry not in _LEFT_OUT:
-                yield (path / entry).relative_to(tree).as_posix()
+def _list_git_files(tree: Path, parts: Sequence[TreePart]) -> Iterator[str]:
+    """Yield the files of the repositories that travel, but for those that are written anew."""
+    for part in parts:
+        folder = _locate_inside(tree, part)
+        for file in list_portable_files(part.git_dir):
+            yield f"{folder}/{file}"
 
 
-def _list_tree_files(tree: Path, env: Mapping[str, str]) -> Iterator[str]:
+def _list_tree_files(tree: Path, parts: Sequence[TreePart]) -> Iterator[str]:
     """Yield what git sees in the root and every submodule, and what hipify wrote that git ignores."""
-    git = Git(tree, env)
-    parts = list_repositories(git)
     inside = {part.path for part in parts}
     for part in parts:
         for path in part.git.fields("ls-files", "-z", "--cached", "--others", "--exclude-standard"):
             relative = part.path_from_root(path.rstrip("/"))
             if relative not in inside and os.path.lexists(tree / relative):
                 yield from _list_with_folders(relative)
-        if part.path:
-            yield from _list_with_folders(f"{part.path}/.git")
-    state = read_state(find_git_directory(git))
+    state = read_state(parts[0].git_dir)
     for path in state.generated if state is not None else ():
         if os.path.lexists(tree / path):
             yield from _list_with_folders(path)
@@ -265,24 +370,30 @@ def _list_with_folders(relative: str) -> Iterator[str]:
 
 
 def _read_listing(archive: tarfile.TarFile, source: Path) -> PackedCheckouts:
-    first = archive.next()
-    content = archive.extractfile(first) if first is not None and first.name == LISTING_MEMBER else None
+    first = next(iterate_members(archive), None)
     try:
-        if content is None:
+        if first is None or first.name != LISTING_MEMBER or not _is_plain_file(first):
             raise ValueError("its first member says nothing of checkouts")
+        if first.size > _MOST_LISTING_BYTES:
+            raise ValueError("its listing is too long")
+        content = archive.extractfile(first)
+        assert content is not None  # a regular file
         listing = json.loads(content.read())
         if listing["schema"] != 1:
             raise ValueError(f"it is of a later version (schema {listing['schema']})")
         return PackedCheckouts(
             {_check_name(name): TreeIdentity(**identity) for name, identity in listing["trees"].items()}
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as cause:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
         tip = "make one with `rocm-wheels sources pack`"
         raise SourceError(f"{source} holds no packed checkouts: {cause}", tip=tip) from cause
 
 
 def _check_name(name: str) -> str:
-    if name in {"", ".", ".."} or "/" in name or "\\" in name or name.startswith("."):
+    unsafe = name.startswith((".", "-")) or any(
+        letter in "/\\:" or not letter.isprintable() for letter in name
+    )
+    if not name or unsafe or len(os.fsencode(name)) > _MOST_NAME_BYTES - 5:
         raise ValueError(f"{name!r} is not the name of a checkout")
     return name
 
@@ -304,25 +415,49 @@ def _compare_with_folder(
     return outcome
 
 
-def _extract_trees(archive: tarfile.TarFile, work_folder: Path, names: set[str], source: Path) -> None:
-    """Write the members of the trees that are wanted; nothing is written outside of them."""
-    for member in archive:
-        parts = PurePosixPath(member.name).parts
-        if (
-            member.name.startswith("/")
-            or ".." in parts
-            or not (member.isreg() or member.isdir() or member.issym())
-        ):
-            raise SourceError(f"{source} holds {member.name}, which no checkout has: it is not used")
-        if not parts or parts[0] not in names:
+@dataclass
+class _ExtractedTree:
+    """A tree that has come out without its repositories: those of its submodules, and what was not taken."""
+
+    submodules: dict[str, str] = field(default_factory=dict)  # path → folder in the root's repository
+    left_out: list[str] = field(default_factory=list)
+
+
+def _extract_trees(archive: tarfile.TarFile, work_folder: Path, names: set[str]) -> dict[str, _ExtractedTree]:
+    """Write the members of the trees that are wanted; nothing is written outside of them.
+
+    Files of repositories go beside, where no git looks for them. Raises SourceError.
+    """
+    trees = {name: _ExtractedTree() for name in names}
+    kinds: dict[str, bool] = {}  # of what was written: is it a folder?
+    for member in iterate_members(archive):
+        path = PurePosixPath(member.name)
+        _check_member(member, path)
+        if path.parts[0] not in names:
             continue
-        target = work_folder.joinpath(*parts)
-        if any(
-            above.is_symlink()
-            for above in target.parents
-            if above != work_folder and work_folder in above.parents
-        ):
-            raise SourceError(f"{source} writes {member.name} through a link: it is not used")
+        tree, relative = trees[path.parts[0]], "/".join(path.parts[1:])
+        known_folder = kinds.get(str(path))
+        inside_file = any(not kinds.get(str(parent), True) for parent in path.parents)
+        if inside_file or (known_folder is not None and not (known_folder and member.isdir())):
+            raise SourceError(f"it writes {member.name!a} through a link, or over another file")
+        kinds[str(path)] = member.isdir()
+        kinds.update((str(parent), True) for parent in path.parents)
+        target = work_folder / path
+        if relative == ".git" or relative.startswith(".git/"):
+            target = _locate_raw(work_folder, path.parts[0]) / "/".join(path.parts[2:])
+            if member.issym() or (relative == ".git" and not member.isdir()):
+                raise SourceError(f"it holds {member.name!a} as a link or a file, which no checkout has")
+            if member.isdir() or not _is_portable_anywhere(path.parts[2:]):
+                tree.left_out += [] if member.isdir() else ["/".join(path.parts[2:])]
+                continue
+        elif path.name == ".git" and member.isreg() and member.size < _MOST_POINTER_BYTES:
+            content = archive.extractfile(member)
+            assert content is not None  # a regular file
+            pointer = content.read().decode("utf-8", "surrogateescape")
+            tree.submodules[str(PurePosixPath(relative).parent)] = find_repository_folder(relative, pointer)
+            continue
+        elif any(map(is_git_name, path.parts)):
+            raise SourceError(f"it holds {member.name!a}, which git takes for a repository")
         target.parent.mkdir(parents=True, exist_ok=True)
         if member.isdir():
             target.mkdir(exist_ok=True)
@@ -330,6 +465,37 @@ def _extract_trees(archive: tarfile.TarFile, work_folder: Path, names: set[str],
             _make_link(target, member.linkname)
         else:
             _write_file(archive, member, target)
+    return trees
+
+
+_MOST_POINTER_BYTES = 1 << 14
+
+
+def _locate_raw(work_folder: Path, name: str) -> Path:
+    """Return where the files of a tree's repositories wait; no tree has such a name."""
+    return work_folder / f".{name}.raw"
+
+
+def _is_portable_anywhere(parts: Sequence[str]) -> bool:
+    """Tell whether a file is one that travels, of the root's repository or of some submodule's."""
+    if parts[0] != MODULES_FOLDER:
+        return is_portable("/".join(parts))
+    return any(is_portable("/".join(parts[start:])) for start in range(2, len(parts)))
+
+
+def _is_plain_file(member: tarfile.TarInfo) -> bool:
+    return member.isreg() and not member.issparse()
+
+
+def _check_member(member: tarfile.TarInfo, path: PurePosixPath) -> None:
+    """Raise SourceError for a member that no checkout has: its kind, or its name."""
+    parts = path.parts
+    named_well = parts and not path.is_absolute() and ".." not in parts and "\0" not in member.name
+    kind_fits = member.isdir() or (len(parts) > 1 and (_is_plain_file(member) or member.issym()))
+    if not named_well or not kind_fits:
+        raise SourceError(f"it holds {member.name[:200]!a}, which no checkout has")
+    if len(parts) > _MOST_FOLDERS or max(len(os.fsencode(part)) for part in parts) > _MOST_NAME_BYTES:
+        raise SourceError(f"it holds {member.name[:200]!a}…, whose name no checkout can have")
 
 
 def _make_link(target: Path, link_text: str) -> None:
@@ -338,6 +504,8 @@ def _make_link(target: Path, link_text: str) -> None:
     except OSError as cause:
         if cause.errno == errno.ENOSPC:
             raise
+        if cause.errno in {errno.ENAMETOOLONG, errno.ENOENT}:  # too long a text, or none
+            raise SourceError(f"it has a link at {str(target)!a} that cannot be one") from cause
         tip = "unpack where links can be made; on Windows with its developer mode, or pack there"
         raise SourceError(f"no link can be made here: {target}", tip=tip) from cause
 
@@ -347,13 +515,13 @@ def _write_file(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path)
     assert content is not None  # a regular file
     with content, target.open("xb") as sink:
         shutil.copyfileobj(content, sink, _READ_CHUNK)
-    target.chmod(member.mode & 0o777)
+    target.chmod(0o755 if member.mode & 0o100 else 0o644)  # more git does not know
+    if not 0 <= member.mtime < _LATEST_TIME:
+        raise SourceError(f"it says of {member.name!a} that it was written at no time that there is")
     os.utime(target, (member.mtime, member.mtime))
 
 
 def _check_tree(tree: Path, expected: TreeIdentity, source: Path, env: Mapping[str, str]) -> None:
-    if not (tree / ".git").is_dir():
-        raise SourceError(f"{source} says that it holds {tree.name}, and does not: it was cut or changed")
     identity = identify_tree(tree, env=env)
     if identity != expected:
         raise SourceError(

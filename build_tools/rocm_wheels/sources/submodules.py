@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from rocm_wheels.core import SourceError, hide_credentials, run_growing_work, show_live_line, write_atomically
 from rocm_wheels.sources.checkout_state import OWN_FOLDER
-from rocm_wheels.sources.git import Git, GitConfiguration, read_configuration
+from rocm_wheels.sources.git import Git, GitConfiguration, is_inside_tree, read_configuration
 from rocm_wheels.sources.mirrors import obtain_commit
 from rocm_wheels.sources.network import NEW_FOLDER_PREFIX, CommitRequest, Transport, is_server, mark_under_way
 from rocm_wheels.sources.trees import (
@@ -92,13 +92,6 @@ def parse_gitmodules(listed: str, *, name: str) -> dict[str, Submodule]:
         enabled = values.get("update") != "none"
         submodules[path] = Submodule(section, path, url or None, enabled, shallow)
     return submodules
-
-
-def is_inside_tree(path: str) -> bool:
-    """Tell whether a relative path with / stays below its root, and out of the repository itself."""
-    pure = PurePosixPath(path)
-    parts = {part.lower() for part in pure.parts}
-    return bool(parts) and not pure.is_absolute() and not parts & {"..", ".git"} and "\0" not in path
 
 
 def resolve_submodule_url(parent: str, url: str) -> str:
