@@ -106,7 +106,7 @@ def list_needs() -> str:
 
 
 def list_audit_checks() -> str:
-    """Return the checks of wheels as a table."""
+    """Return the checks of wheels and sets as a table."""
     rows = [
         [
             f"{check.id} `{check.name}`",
@@ -114,7 +114,7 @@ def list_audit_checks() -> str:
             escape_markdown(check.summary + (" (needs a recipe)" if check.needs_recipe else "")),
             escape_markdown(f"{check.reason} {check.fix}"),
         ]
-        for check in audit.CHECKS
+        for check in audit.ALL_CHECKS
     ]
     return format_markdown_table(["Check", "At most", "Looks for", "Why, and what to do"], rows)
 

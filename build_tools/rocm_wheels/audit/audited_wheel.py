@@ -237,16 +237,52 @@ def describe_finding(finding: Finding) -> dict[str, str]:
     }
 
 
+class CheckReport:
+    """What checks said about something: a wheel, a set.
+
+    ``ran`` and ``skipped`` together name every check; ``ignored`` are findings that exceptions cover.
+    """
+
+    findings: tuple[Finding, ...]
+    ran: tuple[str, ...]
+    skipped: tuple[SkippedCheck, ...]
+    ignored: tuple[Finding, ...]
+
+    @property
+    def title(self) -> str:
+        """What it is about, for people."""
+        raise NotImplementedError
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings that keep it from counting."""
+        return find_errors(self.findings)
+
+    @property
+    def passed(self) -> bool:
+        """Tell whether it counts: warnings are shown, and do not reject anything."""
+        return not self.errors
+
+    def describe_checks(self) -> dict[str, object]:
+        """Return what the checks said as plain JSON values."""
+        return {
+            "passed": self.passed,
+            "findings": [describe_finding(finding) for finding in self.findings],
+            "ignored": [describe_finding(finding) for finding in self.ignored],
+            "ran": list(self.ran),
+            "skipped": {skip.check: skip.reason for skip in self.skipped},
+        }
+
+
 @dataclass(frozen=True)
-class AuditReport:
+class AuditReport(CheckReport):
     """What the checks said about one wheel.
 
     ``targets`` are the base gfx targets of all device code inside, ``size`` is in bytes. ``archives`` are
     the ``.kpack`` archives that libraries name as the place of theirs, ``parts`` the device wheels that
     were read with it, with their SHA-256, ``held_targets`` is what a variant may say of the wheel.
-    ``libraries``: the targets of each member with device code. ``ran`` and ``skipped`` together name every
-    check. ``ignored``: findings that exceptions cover. ``jit_sources``: the HIP sources that the user's
-    machine compiles. ``record``: its RECORD, as it was read. ``requirements``: what it requires on its
+    ``libraries``: the targets of each member with device code. ``jit_sources``: the HIP sources that the
+    user's machine compiles. ``record``: its RECORD, as it was read. ``requirements``: what it requires on its
     platform without an extra. ``recipe``: the one that it was held to. ``largest``: its largest members,
     with their bytes.
     """
@@ -270,14 +306,9 @@ class AuditReport:
     largest: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def errors(self) -> tuple[Finding, ...]:
-        """The findings that keep the wheel from counting."""
-        return find_errors(self.findings)
-
-    @property
-    def passed(self) -> bool:
-        """Tell whether the wheel counts: warnings are shown, and do not reject it."""
-        return not self.errors
+    def title(self) -> str:
+        """The wheel's file name."""
+        return self.wheel.name
 
     def to_json(self) -> dict[str, object]:
         """Return the report as plain JSON values."""
@@ -292,9 +323,5 @@ class AuditReport:
             "device_wheels": list(self.parts),
             "device_wheels_sha256": dict(self.parts),
             "jit_sources": list(self.jit_sources),
-            "passed": self.passed,
-            "findings": [describe_finding(finding) for finding in self.findings],
-            "ignored": [describe_finding(finding) for finding in self.ignored],
-            "ran": list(self.ran),
-            "skipped": {skip.check: skip.reason for skip in self.skipped},
+            **self.describe_checks(),
         }

@@ -1,4 +1,6 @@
-"""The table of checks: id, name, what each looks for, why that hurts, and what to do about it.
+"""The tables of checks: id, name, what each looks for, why that hurts, and what to do about it.
+
+``CHECKS`` are those of a wheel, ``SET_CHECKS`` those of a set of wheels.
 
 Ids are for good: a check that goes leaves a gap, and a new one takes the next number. ``severity`` is the
 gravest that a check's findings have. **error**: it breaks on a machine that the tags promise, or an index
@@ -10,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
+from rocm_wheels.audit.audited_set import AuditedSet, check_set_files
 from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck
 from rocm_wheels.audit.contents import (
     check_archive,
@@ -77,11 +81,11 @@ from rocm_wheels.audit.split_wheels import (
 )
 from rocm_wheels.core import Finding, Severity, UsageError, suggest_name
 
-CheckFunction = Callable[[AuditedWheel], Sequence[Finding] | SkippedCheck]
+SubjectT = TypeVar("SubjectT")
 
 
 @dataclass(frozen=True)
-class WheelCheck:
+class AuditCheck(Generic[SubjectT]):
     """A check. ``run_check`` returns what is wrong ([] when nothing is), or why it could not look.
 
     ``id`` and ``name`` are for good. ``needs_recipe``: it compares the wheel with what a recipe says.
@@ -94,8 +98,16 @@ class WheelCheck:
     summary: str
     reason: str
     fix: str
-    run_check: CheckFunction | None = None
+    run_check: Callable[[SubjectT], Sequence[Finding] | SkippedCheck] | None = None
     needs_recipe: bool = False
+
+
+class WheelCheck(AuditCheck[AuditedWheel]):
+    """A check of one wheel."""
+
+
+class SetCheck(AuditCheck[AuditedSet]):
+    """A check of a set of wheels; what its findings are about are file names."""
 
 
 IMPORT_CHECK = "import"
@@ -461,15 +473,29 @@ CHECKS: tuple[WheelCheck, ...] = (
 )  # fmt: skip
 
 
-def find_check(word: str) -> WheelCheck:
+SET_CHECKS: tuple[SetCheck, ...] = (
+    SetCheck(
+        "RW061", "set-files", "error",
+        "the files that the index, lock or set lists are there, with the digests that it states",
+        "Installers refuse them, or install something else than was tested.",
+        "Publish the files again, as they were listed; a file of a name is never replaced by another.",
+        check_set_files,
+    ),
+)  # fmt: skip
+
+ALL_CHECKS: tuple[AuditCheck[Any], ...] = (*CHECKS, *SET_CHECKS)
+"""The checks of all kinds, by their ids."""
+
+
+def find_check(word: str) -> AuditCheck[Any]:
     """Return a check by its id or name. Raises UsageError for what is neither."""
-    for check in CHECKS:
+    for check in ALL_CHECKS:
         if word.lower() in (check.id.lower(), check.name):
             return check
-    names = [name for check in CHECKS for name in (check.id, check.name)]
+    names = [name for check in ALL_CHECKS for name in (check.id, check.name)]
     raise UsageError(f"there is no check {word}{suggest_name(word, names)}", tip="audit --list-checks")
 
 
 def get_check_id(name: str) -> str:
     """Return the id of a check, "" where there is none of that name."""
-    return next((check.id for check in CHECKS if check.name == name), "")
+    return next((check.id for check in ALL_CHECKS if check.name == name), "")

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from datetime import date
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, Field
 
+from rocm_wheels.audit.audited_set import SetReport
 from rocm_wheels.audit.audited_wheel import AuditReport
-from rocm_wheels.audit.checks import CHECKS, EXCEPTION_CHECK, find_check
+from rocm_wheels.audit.checks import EXCEPTION_CHECK, SET_CHECKS, find_check
 from rocm_wheels.core import Finding, Record, UsageError, load_record, make_record_error
 
 
@@ -30,13 +31,14 @@ def _require_text(text: str) -> str:
 
 
 _Text = Annotated[str, AfterValidator(_require_text)]
+ReportT = TypeVar("ReportT", AuditReport, SetReport)
 
 
 class AuditException(Record):
     """Findings of a check that are let pass up to the end of a day.
 
     ``check`` is its id or name; ``file`` and ``wheel`` are globs of members and of file names; ``owner``
-    answers for it.
+    answers for it. What a check of a set finds is about file names: both globs are compared with those.
     """
 
     check: Annotated[str, AfterValidator(_require_check)]
@@ -55,10 +57,11 @@ class AuditPolicy(Record):
 
 @dataclass(frozen=True)
 class IgnoredFindings:
-    """Findings of a check (by name) that are let pass for members that a glob names."""
+    """Findings of a check (by name) that are let pass for members, and wheels, that globs name."""
 
     check: str
     file: str = "*"
+    wheel: str = "*"
 
 
 def load_audit_policy(path: Path) -> AuditPolicy:
@@ -73,14 +76,22 @@ def parse_ignored(text: str) -> IgnoredFindings:
 
 
 def apply_exceptions(
-    report: AuditReport, ignored: Sequence[IgnoredFindings], policy: AuditPolicy, today: date
-) -> AuditReport:
+    report: ReportT, ignored: Sequence[IgnoredFindings], policy: AuditPolicy, today: date
+) -> ReportT:
     """Take out findings that are let pass; an exception that has ended is an error, and lets nothing pass."""
-    exceptions = [entry for entry in policy.ignore if fnmatchcase(report.wheel.name, entry.wheel)]
-    in_force = [IgnoredFindings(entry.check, entry.file) for entry in exceptions if entry.expires >= today]
+    set_checks = {check.name for check in SET_CHECKS}
+    of_set = isinstance(report, SetReport)
+    exceptions = [entry for entry in policy.ignore if (entry.check in set_checks) == of_set]
+    if not of_set:
+        exceptions = [entry for entry in exceptions if fnmatchcase(report.title, entry.wheel)]
+    in_force: list[IgnoredFindings] = [
+        IgnoredFindings(entry.check, entry.file, entry.wheel if of_set else "*")
+        for entry in exceptions
+        if entry.expires >= today
+    ]
     passed = [finding for finding in report.findings if _is_covered(finding, [*ignored, *in_force])]
     kept = [finding for finding in report.findings if finding not in passed]
-    fix = next(check.fix for check in CHECKS if check.name == EXCEPTION_CHECK)
+    fix = find_check(EXCEPTION_CHECK).fix
     for entry in exceptions:
         if entry.expires < today:
             message = (
@@ -92,4 +103,9 @@ def apply_exceptions(
 
 
 def _is_covered(finding: Finding, ignored: Sequence[IgnoredFindings]) -> bool:
-    return any(entry.check == finding.check and fnmatchcase(finding.subject, entry.file) for entry in ignored)
+    return any(
+        entry.check == finding.check
+        and fnmatchcase(finding.subject, entry.file)
+        and fnmatchcase(finding.subject, entry.wheel)
+        for entry in ignored
+    )

@@ -1,7 +1,8 @@
 """Write audit reports for others: lines, SARIF, JUnit and a page.
 
-SARIF 2.1.0 (OASIS) is what code scanning of GitHub and editors read: rules are the table of checks, a wheel
-is an artifact, a member of it an artifact inside. Nothing that a wheel says reaches a page unescaped.
+SARIF 2.1.0 (OASIS) is what code scanning of GitHub and editors read: rules are the tables of checks, a wheel
+is an artifact, a member of it an artifact inside; so is a set, and what it has no wheel of. Nothing that a
+wheel says reaches a page unescaped.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from rocm_wheels.audit.audited_wheel import AuditReport
-from rocm_wheels.audit.checks import CHECKS, WheelCheck, get_check_id
+from rocm_wheels.audit.audited_set import SetReport
+from rocm_wheels.audit.audited_wheel import AuditReport, CheckReport
+from rocm_wheels.audit.checks import ALL_CHECKS, AuditCheck, get_check_id
 from rocm_wheels.core import (
     Finding,
     JunitCase,
@@ -31,21 +33,40 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 _SARIF_LEVELS = {"error": "error", "warning": "warning", "info": "note", "ok": "none"}
 _SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _SEVERITY_WORDS: dict[str, str] = {"error": "error", "warning": "warning", "info": "note"}
+_SARIF_SUBJECT = "analysisTarget"
 _MOST_MEMBERS = 3
 _TEMPLATES = Path(__file__).with_name("templates")
 
 
 def format_audit(report: AuditReport) -> list[str]:
     """Return a report as lines for people: counts, then findings; the same of several members once."""
+    lines = _format_findings(report, [" ".join(report.targets) or "no device code", format_size(report.size)])
+    recipe_checks = {check.name for check in ALL_CHECKS if check.needs_recipe}
+    without_recipe = [skip for skip in report.skipped if skip.check in recipe_checks]
+    others = [skip for skip in report.skipped if skip not in without_recipe]
+    checks = f"{format_count(len(report.ran), 'check')} ran"
+    skipped = f"{len(others)} had nothing to look at, {len(without_recipe)} need a recipe or its facts"
+    return [*lines, f"  {checks}, {skipped}"]
+
+
+def format_set_audit(report: SetReport) -> list[str]:
+    """Return the report of a set as lines for people, as of a wheel; and why checks were skipped."""
+    facts = [format_count(len(report.wheels), "wheel")]
+    if report.older:
+        facts.append(f"{format_count(report.older, 'older file')} of the index not read")
+    lines = _format_findings(report, facts)
+    lines.append(f"  {format_count(len(report.ran), 'check')} of sets ran")
+    return [*lines, *(f"  skipped: {skip.check}: {skip.reason}" for skip in report.skipped)]
+
+
+def _format_findings(report: CheckReport, facts: Sequence[str]) -> list[str]:
     counts = [
         format_count(number, _SEVERITY_WORDS[severity])
         for severity in SEVERITIES
         if (number := sum(finding.severity == severity for finding in report.findings))
     ]
-    facts = [" ".join(report.targets) or "no device code", format_size(report.size)]
-    if report.ignored:
-        facts.append(f"{len(report.ignored)} ignored")
-    lines = [f"{report.wheel.name}: {', '.join(counts) or 'nothing found'} ({'; '.join(facts)})"]
+    ignored = [f"{len(report.ignored)} ignored"] if report.ignored else []
+    lines = [f"{report.title}: {', '.join(counts) or 'nothing found'} ({'; '.join([*facts, *ignored])})"]
     for severity in SEVERITIES:
         for finding, members in _group_findings(report.findings, severity):
             lines.append(f"  {_SEVERITY_WORDS[severity]} {get_check_id(finding.check)} {finding.check}")
@@ -55,12 +76,7 @@ def format_audit(report: AuditReport) -> list[str]:
             lines += [f"    {', '.join(shown)}"] if shown else []
             lines.append(f"    {finding.message}")
             lines += [f"    tip: {finding.tip}"] if finding.tip else []
-    recipe_checks = {check.name for check in CHECKS if check.needs_recipe}
-    without_recipe = [skip for skip in report.skipped if skip.check in recipe_checks]
-    others = [skip for skip in report.skipped if skip not in without_recipe]
-    checks = f"{format_count(len(report.ran), 'check')} ran"
-    skipped = f"{len(others)} had nothing to look at, {len(without_recipe)} need a recipe or its facts"
-    return [*lines, f"  {checks}, {skipped}"]
+    return lines
 
 
 def _group_findings(findings: Iterable[Finding], severity: Severity) -> list[tuple[Finding, list[str]]]:
@@ -72,7 +88,7 @@ def _group_findings(findings: Iterable[Finding], severity: Severity) -> list[tup
     return list(groups.values())
 
 
-def explain_check(check: WheelCheck) -> list[str]:
+def explain_check(check: AuditCheck[Any]) -> list[str]:
     """Return what a check is about, for people."""
     return [
         f"{check.id} {check.name} ({_SEVERITY_WORDS[check.severity]})",
@@ -83,38 +99,57 @@ def explain_check(check: WheelCheck) -> list[str]:
     ]
 
 
-def make_sarif(reports: Sequence[AuditReport], version: str) -> dict[str, Any]:
+def make_sarif(reports: Sequence[CheckReport], version: str) -> dict[str, Any]:
     """Return reports as a SARIF log; what is ignored is there as suppressed."""
-    numbers = {check.name: number for number, check in enumerate(CHECKS)}
-    artifacts: list[dict[str, Any]] = []
+    artifacts = _SarifArtifacts()
     results: list[dict[str, Any]] = []
     for report in reports:
-        parent, members = len(artifacts), dict[str, int]()
-        artifacts.append(
-            {
-                "location": {"uri": quote(report.wheel.name)},
-                "length": report.size,
-                "hashes": {"sha-256": report.sha256},
-                "roles": ["analysisTarget"],
-            }
-        )
+        uri = quote(report.wheel.name if isinstance(report, AuditReport) else report.title)
+        if isinstance(report, AuditReport):
+            artifacts.add(uri, length=report.size, hashes={"sha-256": report.sha256}, roles=[_SARIF_SUBJECT])
+        else:
+            artifacts.add(uri, roles=[_SARIF_SUBJECT])
         for finding in (*report.findings, *report.ignored):
-            place = parent
-            if finding.subject and finding.subject not in members:
-                members[finding.subject] = len(artifacts)
-                artifacts.append({"location": {"uri": quote(f"/{finding.subject}")}, "parentIndex": parent})
-            if finding.subject:
-                place = members[finding.subject]
-            result = _make_sarif_result(report, finding, numbers[finding.check], place)
+            place = uri
+            if finding.subject and isinstance(report, AuditReport):
+                place = artifacts.add_member(uri, finding.subject)
+            elif finding.subject:  # of a set: a file of it
+                place = artifacts.add(quote(finding.subject))
+            result = _make_sarif_result(finding, place, artifacts.numbers[place])
             if finding in report.ignored:
                 result["suppressions"] = [{"kind": "external"}]
             results.append(result)
-    driver = {"name": "rocm-wheels", "version": version, "rules": [_make_sarif_rule(c) for c in CHECKS]}
-    run = {"tool": {"driver": driver}, "artifacts": artifacts, "results": results}
+    driver = {"name": "rocm-wheels", "version": version, "rules": [_make_sarif_rule(c) for c in ALL_CHECKS]}
+    run = {"tool": {"driver": driver}, "artifacts": artifacts.listed, "results": results}
     return {"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _make_sarif_rule(check: WheelCheck) -> dict[str, Any]:
+class _SarifArtifacts:
+    """The artifacts of a log; ``numbers`` are their places in it, by URI."""
+
+    def __init__(self) -> None:
+        self.listed: list[dict[str, Any]] = []
+        self.numbers: dict[str, int] = {}
+
+    def add(self, uri: str, **facts: object) -> str:
+        """Add an artifact, or what else is known of one that is there; return its URI."""
+        if uri not in self.numbers:
+            self.numbers[uri] = len(self.listed)
+            self.listed.append({"location": {"uri": uri}})
+        self.listed[self.numbers[uri]].update(facts)
+        return uri
+
+    def add_member(self, parent: str, member: str) -> str:
+        """Add a member of an artifact; return the URI of it inside that."""
+        uri = f"{parent}/{quote(member)}"
+        if uri not in self.numbers:
+            self.numbers[uri] = len(self.listed)
+            location = {"uri": quote(f"/{member}")}
+            self.listed.append({"location": location, "parentIndex": self.numbers[parent]})
+        return uri
+
+
+def _make_sarif_rule(check: AuditCheck[Any]) -> dict[str, Any]:
     return {
         "id": check.id,
         "name": "".join(word.capitalize() for word in check.name.split("-")),
@@ -125,12 +160,11 @@ def _make_sarif_rule(check: WheelCheck) -> dict[str, Any]:
     }
 
 
-def _make_sarif_result(report: AuditReport, finding: Finding, rule: int, place: int) -> dict[str, Any]:
-    wheel = quote(report.wheel.name)
-    uri = f"{wheel}/{quote(finding.subject)}" if finding.subject else wheel
+def _make_sarif_result(finding: Finding, uri: str, place: int) -> dict[str, Any]:
+    rule = next(number for number, check in enumerate(ALL_CHECKS) if check.name == finding.check)
     text = ": ".join(filter(None, (finding.subject, finding.message)))
     return {
-        "ruleId": CHECKS[rule].id,
+        "ruleId": ALL_CHECKS[rule].id,
         "ruleIndex": rule,
         "level": _SARIF_LEVELS[finding.severity],
         "message": {"text": f"{text}. {finding.tip}" if finding.tip else text},
@@ -138,17 +172,17 @@ def _make_sarif_result(report: AuditReport, finding: Finding, rule: int, place: 
     }
 
 
-def write_sarif_file(path: Path, reports: Sequence[AuditReport], version: str) -> None:
+def write_sarif_file(path: Path, reports: Sequence[CheckReport], version: str) -> None:
     """Write a SARIF log, whole or not at all."""
     write_atomically(path, json.dumps(make_sarif(reports, version), indent=1) + "\n")
 
 
-def write_audit_junit(path: Path, reports: Sequence[AuditReport], *, when: str, host: str) -> None:
-    """Write a suite for each wheel and a case for each check; errors are failures, warnings pass."""
+def write_audit_junit(path: Path, reports: Sequence[CheckReport], *, when: str, host: str) -> None:
+    """Write a suite for each report and a case for each check; errors are failures, warnings pass."""
     suites = []
     for report in reports:
         cases = []
-        for check in CHECKS:
+        for check in ALL_CHECKS:
             skip = next((skip for skip in report.skipped if skip.check == check.name), None)
             errors = [f for f in report.errors if f.check == check.name]
             if skip is None and check.name not in report.ran and not errors:
@@ -157,11 +191,13 @@ def write_audit_junit(path: Path, reports: Sequence[AuditReport], *, when: str, 
             reason = skip.reason if skip else "\n".join(reasons)
             tag: JunitTag = "skipped" if skip else "failure" if errors else ""
             cases.append(JunitCase("audit", f"{check.id} {check.name}", 0.0, tag, "AuditError", reason))
-        suites.append(JunitSuite(report.wheel.name, tuple(cases)))
+        suites.append(JunitSuite(report.title, tuple(cases)))
     write_junit_file(path, suites, when=when, host=host)
 
 
-def render_audit_page(reports: Sequence[AuditReport], version: str) -> str:
+def render_audit_page(
+    reports: Sequence[AuditReport], version: str, set_report: SetReport | None = None
+) -> str:
     """Return the page of an audit: findings by severity, sizes, and the targets of each library."""
     wheels = []
     for report in reports:
@@ -170,12 +206,6 @@ def render_audit_page(reports: Sequence[AuditReport], version: str) -> str:
             (member, [target in targets for target in columns])
             for member, targets in sorted(report.libraries.items())
         ]
-        findings = [
-            {"severity": _SEVERITY_WORDS[severity], "id": get_check_id(finding.check), "finding": finding,
-             "members": members}
-            for severity in SEVERITIES
-            for finding, members in _group_findings(report.findings, severity)
-        ]  # fmt: skip
         wheels.append(
             {
                 "report": report,
@@ -183,13 +213,23 @@ def render_audit_page(reports: Sequence[AuditReport], version: str) -> str:
                 "largest": [(member, format_size(size)) for member, size in report.largest.items()],
                 "columns": columns,
                 "grid": grid,
-                "findings": findings,
+                "findings": _make_page_rows(report),
                 "counts": [
                     (_SEVERITY_WORDS[s], sum(f.severity == s for f in report.findings)) for s in SEVERITIES
                 ],
             }
         )
-    used = {finding.check for report in reports for finding in report.findings}
-    checks = [check for check in CHECKS if check.name in used]
+    used = {finding.check for report in (*reports, set_report) if report for finding in report.findings}
+    audited_set = None if set_report is None else {"report": set_report, "rows": _make_page_rows(set_report)}
     template = make_page_templates(_TEMPLATES).get_template("audit.html")
-    return template.render(wheels=wheels, checks=checks, version=version)
+    checks = [check for check in ALL_CHECKS if check.name in used]
+    return template.render(wheels=wheels, audited_set=audited_set, checks=checks, version=version)
+
+
+def _make_page_rows(report: CheckReport) -> list[dict[str, object]]:
+    return [
+        {"severity": _SEVERITY_WORDS[severity], "id": get_check_id(finding.check), "finding": finding,
+         "members": members}
+        for severity in SEVERITIES
+        for finding, members in _group_findings(report.findings, severity)
+    ]  # fmt: skip

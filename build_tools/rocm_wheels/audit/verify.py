@@ -1,16 +1,17 @@
-"""Verify a wheel: read it once, run every check of the table, and make the report."""
+"""Verify wheels and sets: read each wheel once, run every check of the tables, and make the reports."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import tempfile
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rocm_wheels.audit.audited_set import AuditedSet, SetReport
 from rocm_wheels.audit.audited_wheel import AuditedWheel, AuditReport, SkippedCheck, WheelExpectation
-from rocm_wheels.audit.checks import CHECKS, IMPORT_CHECK
+from rocm_wheels.audit.checks import CHECKS, IMPORT_CHECK, SET_CHECKS
 from rocm_wheels.audit.import_check import (
     ImportEnvironment,
     check_import,
@@ -18,6 +19,7 @@ from rocm_wheels.audit.import_check import (
     explain_no_import,
 )
 from rocm_wheels.audit.metadata import list_requirements
+from rocm_wheels.audit.split_wheels import select_device_wheels
 from rocm_wheels.core import (
     DataError,
     Finding,
@@ -32,7 +34,7 @@ from rocm_wheels.core import (
     write_json_file,
 )
 from rocm_wheels.variants import collect_wheel_targets
-from rocm_wheels.wheels import PackagePool, RequiredPackages, scan_wheel
+from rocm_wheels.wheels import PackagePool, RequiredPackages, WheelScan, scan_wheel
 
 _NO_ENVIRONMENT = "not imported: no environment to import it in"
 _LARGEST = 10  # members whose size is told
@@ -54,35 +56,76 @@ def verify_wheel(
     report, when no place is given, when this machine is not what the wheel is for, and when the archive
     itself is damaged. DataError only when the file is not there or is no archive.
     """
-    scan = scan_wheel(path, keep=_list_read_modules(expected), leaks=True)
+    scan = _scan_expected(path, expected)
     subject = AuditedWheel(scan, expected, tuple(scan_wheel(part) for part in parts))
     if packages is not None:
         subject = replace(subject, required=_find_required(subject, packages))
-    findings: list[Finding] = []
-    ran: list[str] = []
-    skipped: list[SkippedCheck] = []
-    outcomes: list[tuple[str, Sequence[Finding] | SkippedCheck]] = []
+    return check_wheel(subject, environment=environment)
+
+
+@dataclass(frozen=True)
+class ReadWheels:
+    """Wheels that were read together, and why others could not be."""
+
+    wheels: tuple[AuditedWheel, ...]
+    damaged: Mapping[Path, DataError]
+
+
+def read_wheels(
+    expected: Mapping[Path, WheelExpectation], *, find_links: Sequence[Path] = (), together: bool = False
+) -> ReadWheels:
+    """Read wheels once each, device wheels as parts of their hosts, too.
+
+    With ``find_links`` (files or folders) what a wheel requires is looked for there and among the others;
+    ``together``: among the others in any case.
+    """
+    scans: dict[Path, WheelScan] = {}
+    damaged: dict[Path, DataError] = {}
+    for path, expectation in expected.items():
+        try:
+            scans[path] = _scan_expected(path, expectation)
+        except DataError as damage:  # the other wheels are still worth a look
+            damaged[path] = damage
+    packages = None
+    if find_links or together:
+        packages = PackagePool.collect((), find_links, None, {}, scans=tuple(scans.values()))
+    wheels = []
+    for path, scan in scans.items():
+        parts = tuple(scans[part] for part in select_device_wheels(path, list(scans)))
+        wheel = AuditedWheel(scan, expected[path], parts)
+        if packages is not None:
+            try:
+                wheel = replace(wheel, required=_find_required(wheel, packages))
+            except DataError as damage:
+                damaged[path] = damage
+                continue
+        wheels.append(wheel)
+    return ReadWheels(tuple(wheels), damaged)
+
+
+def check_wheel(subject: AuditedWheel, *, environment: ImportEnvironment | None = None) -> AuditReport:
+    """Run every check of the table on a wheel that was read, then the import, as ``verify_wheel`` does."""
+    scan, expected = subject.scan, subject.expected
+    outcomes: list[_Outcome] = []
     for check in CHECKS:
         if check.run_check is not None:
             is_run = expected.project is not None or not check.needs_recipe
             outcomes.append((check.name, check.run_check(subject) if is_run else _NO_RECIPE))
     outcomes.append(
-        (IMPORT_CHECK, _check_import_here(path, expected, environment, damaged=bool(scan.breaking_faults)))
+        (
+            IMPORT_CHECK,
+            _check_import_here(scan.path, expected, environment, damaged=bool(scan.breaking_faults)),
+        )
     )
-    for name, outcome in outcomes:
-        if isinstance(outcome, SkippedCheck):
-            skipped.append(replace(outcome, check=name))
-        else:
-            ran.append(name)
-            findings += [replace(finding, check=name) for finding in outcome]
+    findings, ran, skipped = _collect_outcomes(outcomes)
     return AuditReport(
-        wheel=path,
+        wheel=scan.path,
         size=scan.size,
         sha256=scan.sha256,
         targets=subject.targets,
-        findings=tuple(findings),
-        ran=tuple(ran),
-        skipped=tuple(skipped),
+        findings=findings,
+        ran=ran,
+        skipped=skipped,
         archives=tuple(sorted({name for names in scan.moved_code.values() for name in names})),
         parts={part.path.name: part.sha256 for part in subject.parts},
         held_targets=collect_wheel_targets(scan.device_code, scan.moved_code),
@@ -98,6 +141,44 @@ def verify_wheel(
             member.name: member.size for member in sorted(scan.members, key=lambda m: -m.size)[:_LARGEST]
         },
     )
+
+
+def check_set(subject: AuditedSet) -> SetReport:
+    """Run every check of sets on one whose wheels were read."""
+    outcomes = [(check.name, check.run_check(subject)) for check in SET_CHECKS if check.run_check is not None]
+    findings, ran, skipped = _collect_outcomes(outcomes)
+    return SetReport(
+        origin=subject.origin,
+        kind=subject.files.kind,
+        wheels=dict(sorted(subject.sha256_by_name.items())),
+        findings=findings,
+        ran=ran,
+        skipped=skipped,
+        older=len(subject.files.older),
+    )
+
+
+_Outcome = tuple[str, "Sequence[Finding] | SkippedCheck"]
+
+
+def _collect_outcomes(
+    outcomes: Iterable[_Outcome],
+) -> tuple[tuple[Finding, ...], tuple[str, ...], tuple[SkippedCheck, ...]]:
+    """Return what checks found, which ran, and which did not."""
+    findings: list[Finding] = []
+    ran: list[str] = []
+    skipped: list[SkippedCheck] = []
+    for name, outcome in outcomes:
+        if isinstance(outcome, SkippedCheck):
+            skipped.append(replace(outcome, check=name))
+        else:
+            ran.append(name)
+            findings += [replace(finding, check=name) for finding in outcome]
+    return tuple(findings), tuple(ran), tuple(skipped)
+
+
+def _scan_expected(path: Path, expected: WheelExpectation) -> WheelScan:
+    return scan_wheel(path, keep=_list_read_modules(expected), leaks=True)
 
 
 def _list_read_modules(expected: WheelExpectation) -> tuple[str, ...]:

@@ -1,8 +1,10 @@
-"""``audit``: what is wrong with anybody's wheels, without a GPU and without a recipe."""
+"""``audit``: what is wrong with anybody's wheels and sets, without a GPU and without a recipe."""
 
 from __future__ import annotations
 
 import platform as machine_platform
+import tempfile
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +17,11 @@ from rocm_wheels.cli.evidence import describe_origin
 from rocm_wheels.cli.options import GivenPath, json_option, print_result
 from rocm_wheels.core import (
     AuditError,
-    DataError,
     UsageError,
     align_rows,
     format_count,
     format_finding,
+    hash_file,
     is_log_on_github,
     log_error,
     log_warning,
@@ -30,15 +32,21 @@ from rocm_wheels.core import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rocm_wheels.audit import AuditReport, WheelExpectation
+    from rocm_wheels.audit import AuditReport, CheckReport, SetFiles, SetReport, WheelExpectation
     from rocm_wheels.models import Project
-    from rocm_wheels.wheels import PackagePool
 
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
 @command("audit")
-@click.argument("wheels", nargs=-1, type=_FILE, metavar="WHEEL...")
+@click.argument("wheels", nargs=-1, type=_FILE, metavar="[WHEEL...]")
+@option(
+    "--set",
+    "place",
+    metavar="DIR|INDEX|LOCK",
+    help="Audit these wheels as a set, too: a folder, an index, a pylock.toml, or a set.json of a store. "
+    "Without WHEELs, each wheel of it is audited.",
+)
 @option(
     "--recipe",
     "recipes",
@@ -77,81 +85,181 @@ def audit_command(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
     recipes: tuple[str, ...],
     find_links: tuple[Path, ...],
+    place: str | None,
     explain: str | None,
     list_checks: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Audit WHEELs of anybody, for Linux and Windows, without a GPU.
+    """Audit WHEELs of anybody, for Linux and Windows, without a GPU; and whether those of a set agree.
 
     Errors break on a machine that the tags promise, or are what an index refuses; warnings are untidy, and
     work; notes are worth knowing. Exit code 14 with any error. A recipe adds what its wheel must be;
     `rocm-wheels verify` takes targets and versions as well. Device wheels are read with their host wheel,
     too. On GitHub errors and warnings become annotations.
 
+    With --set the wheels of a set count for each other, and WHEELs are part of it: the ones that are to be
+    added to an index, for example. Wheels at URLs are downloaded, and removed in the end.
+
     \b
     Examples:
       rocm-wheels audit torch-2.9.1-cp312-cp312-manylinux_2_28_x86_64.whl
       rocm-wheels audit dist/*.whl --find-links rocm-packages --html audit.html
+      rocm-wheels audit --set dist
       rocm-wheels audit --explain RW012
     """
-    from rocm_wheels.audit import CHECKS, explain_check, find_check, format_audit
+    from rocm_wheels.audit import ALL_CHECKS, explain_check, find_check, format_audit, format_set_audit
 
     if list_checks or explain is not None:
-        chosen = CHECKS if explain is None else (find_check(explain),)
-        rows = [(check.id, check.name, check.severity, check.summary) for check in CHECKS]
+        chosen = ALL_CHECKS if explain is None else (find_check(explain),)
+        rows = [(check.id, check.name, check.severity, check.summary) for check in ALL_CHECKS]
         lines = align_rows(rows) if explain is None else explain_check(chosen[0])
         print_result({"checks": [_describe_check(check) for check in chosen]}, lines, as_json=as_json)
         return
-    if not wheels:
+    if not wheels and place is None:
         raise UsageError("no wheels were named", tip="for example: rocm-wheels audit dist/*.whl")
     if options["html"] is not None:
         require_extras("a page", "build")
     begun = describe_origin("audit")
-    reports = audit_wheels(wheels, recipes, find_links, options["ignore"], options["policy"])
-    _write_files(reports, options)
-    document = {**begun, "wheels": [report.to_json() for report in reports]}
-    lines = [line for report in reports for line in format_audit(report)]
+    request = AuditRequest(wheels, recipes, find_links, options["ignore"], options["policy"], place)
+    audit = audit_wheels(request)
+    _write_files(audit, options)
+    document: dict[str, object] = {**begun, "wheels": [report.to_json() for report in audit.wheels]}
+    lines = [line for report in audit.wheels for line in format_audit(report)]
+    if audit.of_set is not None:
+        document["set"] = audit.of_set.to_json()
+        lines += format_set_audit(audit.of_set)
     print_result(document, lines, as_json=as_json)
     if is_log_on_github():
-        _annotate(reports)
-    failed = sum(not report.passed for report in reports)
-    if failed:
-        raise AuditError(f"{failed} of {format_count(len(wheels), 'wheel')} failed")
+        _annotate(audit.reports)
+    if failed := sum(not report.passed for report in audit.wheels):
+        also = ", and the set" if audit.of_set is not None and not audit.of_set.passed else ""
+        raise AuditError(f"{failed} of {format_count(len(audit.wheels), 'wheel')} failed{also}")
+    if audit.of_set is not None and not audit.of_set.passed:
+        raise AuditError(f"the set failed: {format_count(len(audit.of_set.errors), 'error')}")
 
 
-def audit_wheels(
-    wheels: Sequence[Path],
-    recipes: Sequence[str],
-    find_links: Sequence[Path],
-    ignore: Sequence[str],
-    policy: Path | None,
-) -> list[AuditReport]:
-    """Return a report of each wheel; that one cannot be read is a finding like others."""
+@dataclass(frozen=True)
+class AuditRequest:
+    """What is to be audited, as options say it; ``place`` is that of a set, None without one."""
+
+    wheels: Sequence[Path]
+    recipes: Sequence[str] = ()
+    find_links: Sequence[Path] = ()
+    ignore: Sequence[str] = ()
+    policy: Path | None = None
+    place: str | None = None
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """The reports of wheels, and of their set, if there is one."""
+
+    wheels: list[AuditReport]
+    of_set: SetReport | None = None
+
+    @property
+    def reports(self) -> list[CheckReport]:
+        """All reports."""
+        return [*self.wheels, *([self.of_set] if self.of_set is not None else [])]
+
+
+def audit_wheels(request: AuditRequest) -> AuditResult:
+    """Return a report of each wheel, and of the set; that a wheel cannot be read is a finding like others.
+
+    What is downloaded is removed in the end.
+    """
+    if request.place is None:
+        return _audit_files(request, None)
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-audit-") as folder:
+        return _audit_files(request, _collect_set_files(request.place, Path(folder)))
+
+
+def _audit_files(request: AuditRequest, files: SetFiles | None) -> AuditResult:
     from rocm_wheels.audit import (
+        AuditedSet,
         AuditPolicy,
         apply_exceptions,
+        check_set,
+        check_wheel,
         load_audit_policy,
         make_unreadable_report,
         parse_ignored,
-        select_device_wheels,
-        verify_wheel,
+        read_wheels,
     )
 
-    ignored = [parse_ignored(text) for text in ignore]
-    exceptions = load_audit_policy(policy) if policy is not None else AuditPolicy()
-    expected = _make_expectations(wheels, recipes)
-    packages = _collect_packages(wheels, find_links)
+    ignored = [parse_ignored(text) for text in request.ignore]
+    exceptions = load_audit_policy(request.policy) if request.policy is not None else AuditPolicy()
+    listed = [wheel for wheel in files.wheels if not _is_named(wheel, request.wheels)] if files else []
+    expected = _make_expectations([*request.wheels, *listed], request.recipes)
+    read = read_wheels(expected, find_links=request.find_links, together=files is not None)
     today = datetime.now(timezone.utc).date()
+    subjects = {subject.scan.path: subject for subject in read.wheels}
     reports = []
-    for wheel in wheels:
-        try:
-            parts = select_device_wheels(wheel, wheels)
-            report = verify_wheel(wheel, expected[wheel], parts=parts, packages=packages)
-        except DataError as damage:  # the other wheels are still worth a look
-            report = make_unreadable_report(wheel, damage)
+    for wheel in request.wheels or listed:
+        if wheel in subjects:
+            report = check_wheel(subjects[wheel])
+        else:
+            report = make_unreadable_report(wheel, read.damaged[wheel])
         reports.append(apply_exceptions(report, ignored, exceptions, today))
-    return reports
+    if files is None:
+        return AuditResult(reports)
+    unreadable = {path.name: hash_file(path) for path in read.damaged}
+    subject = AuditedSet(files, read.wheels, unreadable)
+    return AuditResult(reports, apply_exceptions(check_set(subject), ignored, exceptions, today))
+
+
+def _is_named(wheel: Path, named: Sequence[Path]) -> bool:
+    return wheel.resolve() in {path.resolve() for path in named}
+
+
+def _collect_set_files(place: str, folder: Path) -> SetFiles:
+    """Return the files of a set: what ``collect_set`` reads, and the sets of a store."""
+    from rocm_wheels.audit import collect_set
+
+    path = Path(place)
+    return (
+        _collect_store_set(path) if path.name == "set.json" and path.is_file() else collect_set(place, folder)
+    )
+
+
+def _collect_store_set(path: Path) -> SetFiles:
+    """Return the wheels of a set in a store that is a folder, with its digests and its plan."""
+    from rocm_wheels.audit import PlannedWheel, SetFiles
+    from rocm_wheels.core import read_text_file
+    from rocm_wheels.release import FamilyPaths, find_set_platform, load_layout, parse_set
+
+    document = parse_set(read_text_file(path).encode(), where=str(path))
+    layout = load_layout()
+    for area in ("staging", "release"):
+        paths = FamilyPaths(layout, document.family, area)
+        inner = Path(paths.set_document(document.id))
+        root = Path(*path.absolute().parts[: -len(inner.parts)])
+        if root / inner == path.absolute():
+            break
+    else:
+        raise UsageError(
+            f"--set {path} does not lie in a store, so where its wheels are is not known",
+            tip=f"in a store it is at {inner}; or name the folder of the wheels",
+        )
+    digests = {file.name: file.sha256 for file in document.files}
+    places = {name: root / paths.wheel_file(sha256, name) for name, sha256 in digests.items()}
+    platform = find_set_platform(document)
+    targets: dict[tuple[str, str], list[str]] = {}
+    for cell in document.planned:
+        targets.setdefault((cell.project, cell.python), []).extend([cell.target] if cell.target else [])
+    return SetFiles(
+        str(path),
+        "set",
+        tuple(place for place in places.values() if place.is_file()),
+        digests=digests,
+        absent={name: f"is not at {place}" for name, place in places.items() if not place.is_file()},
+        planned=tuple(
+            PlannedWheel(project, python, platform, tuple(dict.fromkeys(names)))
+            for (project, python), names in targets.items()
+        )
+        or None,
+    )
 
 
 def _make_expectations(wheels: Sequence[Path], names: Sequence[str]) -> dict[Path, WheelExpectation]:
@@ -180,32 +288,25 @@ def _make_expectations(wheels: Sequence[Path], names: Sequence[str]) -> dict[Pat
     return expected
 
 
-def _collect_packages(wheels: Sequence[Path], find_links: Sequence[Path]) -> PackagePool | None:
-    """Return what is at hand, where something was named; the wheels count for each other then."""
-    from rocm_wheels.wheels import PackagePool
-
-    return PackagePool.collect(wheels, find_links, None, {}) if find_links else None
-
-
-def _write_files(reports: Sequence[AuditReport], options: dict[str, Any]) -> None:
+def _write_files(audit: AuditResult, options: dict[str, Any]) -> None:
     from rocm_wheels.audit import render_audit_page, write_audit_junit, write_sarif_file
 
     if options["sarif"] is not None:
-        write_sarif_file(options["sarif"], reports, __version__)
+        write_sarif_file(options["sarif"], audit.reports, __version__)
     if options["junit"] is not None:
         when = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        write_audit_junit(options["junit"], reports, when=when, host=machine_platform.node())
+        write_audit_junit(options["junit"], audit.reports, when=when, host=machine_platform.node())
     if options["html"] is not None:
-        write_atomically(options["html"], render_audit_page(reports, __version__))
+        write_atomically(options["html"], render_audit_page(audit.wheels, __version__, audit.of_set))
 
 
-def _annotate(reports: Sequence[AuditReport]) -> None:
+def _annotate(reports: Sequence[CheckReport]) -> None:
     """Print errors and warnings as GitHub shows them, beside the job."""
     from rocm_wheels.audit import get_check_id
 
     for report in reports:
         for finding in report.findings:
-            text = f"{report.wheel.name}: {get_check_id(finding.check)} {format_finding(finding)}"
+            text = f"{report.title}: {get_check_id(finding.check)} {format_finding(finding)}"
             if finding.severity == "error":
                 log_error(text)
             elif finding.severity == "warning":

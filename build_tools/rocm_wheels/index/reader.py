@@ -19,7 +19,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit, urlunsplit
 
-from rocm_wheels.core import DataError, RetryPolicy, UsageError, hash_file, hash_pieces
+from rocm_wheels.core import (
+    DataError,
+    DownloadPolicy,
+    DownloadTarget,
+    FileDownload,
+    RetryPolicy,
+    RocmWheelsError,
+    UsageError,
+    hash_file,
+    hash_pieces,
+    host_of_url,
+    log_note,
+)
 from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE, parse_file_name
 from rocm_wheels.index.pages import HTML_TYPE, JSON_TYPE
 from rocm_wheels.index.wheel_file import read_metadata_and_variant
@@ -381,6 +393,27 @@ def _read_remote_texts(archive: Any, label: str | None) -> tuple[bytes, str | No
     return content, parse_wheel_document(
         read(VARIANT_FILE_NAME), name=VARIANT_FILE_NAME, label=label
     ).to_json().decode()
+
+
+def download_link(link: IndexLink, folder: Path, *, error: type[RocmWheelsError]) -> Path:
+    """Return the file of a link, whole and with the digest that its page states; one on the disk stays there.
+
+    ``folder`` takes what has to be downloaded. ``error`` is the class of what cannot be had.
+    """
+    if (path := path_of_url(link.url)) is not None:
+        return path
+    import requests
+
+    name = file_name_of_link(link)
+    log_note(f"fetching {name} from {host_of_url(link.url)}")
+    target = DownloadTarget(name, link.url, require_link_digest(link), link.size)
+    with requests.Session() as session:
+        bypass_proxies_locally(session)
+        download = FileDownload(
+            target, folder / f"{name}.parts", session, lambda *_: None, DownloadPolicy(), error=error
+        )
+        fetched = download.run()
+    return fetched.path.rename(folder / name)
 
 
 def path_of_url(url: str) -> Path | None:

@@ -32,27 +32,20 @@ from packaging.version import Version
 
 from rocm_wheels.core import (
     DataError,
-    DownloadPolicy,
-    DownloadTarget,
-    FileDownload,
     PackageError,
     Record,
     format_count,
     hide_credentials,
-    host_of_url,
     load_record,
     log_note,
     require_extras,
 )
 from rocm_wheels.index import (
     ACCEPT_PAGES,
-    IndexLink,
     IndexReader,
-    bypass_proxies_locally,
+    download_link,
     file_name_of_link,
     parse_page,
-    path_of_url,
-    require_link_digest,
     resolve_index_url,
 )
 from rocm_wheels.models import get_data_folder, get_gfx_targets, is_rocm_library, strip_features
@@ -214,7 +207,7 @@ def fetch_rocm_wheels(index_url: str, request: FatRequest, folder: Path) -> tupl
             raise PackageError(
                 f"{hide_credentials(url)} has no wheel of {project} {version} for this platform"
             )
-        paths.append(_download_wheel(links[0], folder))
+        paths.append(download_link(links[0], folder, error=PackageError))
     return tuple(paths)
 
 
@@ -224,23 +217,6 @@ def _fits(file_name: str, version: Version, is_windows: bool) -> bool:
     name = parse_wheel_name(file_name)
     is_ours = any(tag.platform == "any" or tag.platform.startswith("win") == is_windows for tag in name.tags)
     return name.version == version and is_ours
-
-
-def _download_wheel(link: IndexLink, folder: Path) -> Path:
-    if (path := path_of_url(link.url)) is not None:
-        return path
-    import requests
-
-    name = file_name_of_link(link)
-    log_note(f"fetching {name} from {host_of_url(link.url)}")
-    target = DownloadTarget(name, link.url, require_link_digest(link), link.size)
-    with requests.Session() as session:
-        bypass_proxies_locally(session)
-        download = FileDownload(
-            target, folder / f"{name}.parts", session, lambda *_: None, DownloadPolicy(), error=PackageError
-        )
-        fetched = download.run()
-    return fetched.path.rename(folder / name)
 
 
 def list_part_names(targets: Iterable[str]) -> tuple[str, ...]:

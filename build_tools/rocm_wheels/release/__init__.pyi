@@ -127,6 +127,7 @@ from .wheel_set import SetLock as SetLock
 from .wheel_set import compute_needs_digest as compute_needs_digest
 from .wheel_set import find_host_project as find_host_project
 from .wheel_set import find_set as find_set
+from .wheel_set import find_set_platform as find_set_platform
 from .wheel_set import list_families as list_families
 from .wheel_set import list_installed_wheels as list_installed_wheels
 from .wheel_set import list_set_ids as list_set_ids

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocm_wheels.wheels.dist_info import WheelNameFields
+    from rocm_wheels.wheels.scan import WheelScan
 
 _SITE_QUERY = "import json, sysconfig as s; print(json.dumps([s.get_path('purelib'), s.get_path('platlib')]))"
 _ANY_PYTHON = {"py3", "py2.py3"}
@@ -87,16 +88,22 @@ def read_wheel_platform(wheel: Path) -> WheelPlatform | None:
 
 @dataclass(frozen=True)
 class OfferedPackage:
-    """A package at hand: a wheel, or installed. ``origin`` names it to people."""
+    """A package at hand: a wheel, or installed. ``origin`` names it to people.
+
+    A wheel that was scanned is not opened again.
+    """
 
     name: str
     version: Version
     origin: str
     wheel: Path | None = None
     installed: PathDistribution | None = None
+    scan: WheelScan | None = None
 
     def read_requirements(self) -> tuple[str, ...]:
-        """Return Requires-Dist; DataError when METADATA cannot be read."""
+        """Return Requires-Dist; DataError when METADATA cannot be read, none of a damaged scan."""
+        if self.scan is not None:
+            return self.scan.metadata.requires_dist if self.scan.metadata is not None else ()
         if self.wheel is not None:
             return _read_metadata_requirements(self.wheel)
         assert self.installed is not None
@@ -104,6 +111,8 @@ class OfferedPackage:
 
     def read_libraries(self, system: str) -> dict[str, str]:
         """Return its libraries, by the names that others need them by, with their paths in site-packages."""
+        if self.scan is not None:
+            return _list_scanned_libraries(self.scan, system)
         if self.wheel is not None:
             return _read_wheel_dlls(self.wheel) if system == "windows" else _read_wheel_sonames(self.wheel)
         assert self.installed is not None
@@ -149,10 +158,11 @@ class PackagePool:
         env: Mapping[str, str],
         *,
         site_packages: Path | None = None,
+        scans: Sequence[WheelScan] = (),
     ) -> PackagePool:
         """Collect wheels, those in ``places`` (files or folders), and what is installed.
 
-        That is what ``python`` says, and what is in ``site_packages``.
+        That is what ``python`` says, and what is in ``site_packages``. ``scans`` are wheels that were read.
         """
         files = list(wheels)
         for place in places:
@@ -165,9 +175,11 @@ class PackagePool:
                     f"--find-links: {place} is neither a folder nor a wheel", tip="download it first"
                 )
         packages = []
-        for file in dict.fromkeys(path.resolve() for path in files):
+        scans_by_file = {scan.path.resolve(): scan for scan in scans if scan.name is not None}
+        for file in dict.fromkeys([*scans_by_file, *(path.resolve() for path in files)]):
             name = parse_wheel_name(file.name)
-            packages.append(OfferedPackage(name.name, name.version, file.name, wheel=file))
+            scan = scans_by_file.get(file)
+            packages.append(OfferedPackage(name.name, name.version, file.name, wheel=file, scan=scan))
         if python is not None:
             packages += _list_installed(_ask_site_folders(python, env), python)
         if site_packages is not None:
@@ -251,6 +263,18 @@ def _read_wheel_sonames(wheel: Path) -> dict[str, str]:
     if faults := [content.fault for content in contents if content.fault]:
         raise DataError(faults[0])
     return dict(reversed([content.result for content in contents if content.result]))
+
+
+def _list_scanned_libraries(scan: WheelScan, system: str) -> dict[str, str]:
+    libraries: dict[str, str] = {}
+    if system == "windows":
+        for member in scan.members:
+            libraries |= _name_dll(member.name)
+    else:
+        for name, binary in scan.binaries.items():
+            if not binary.loader.program:
+                libraries.setdefault(binary.loader.soname or name.rpartition("/")[2], name)
+    return libraries
 
 
 def _read_soname(data: memoryview, name: str) -> tuple[str, str] | None:

@@ -1,0 +1,237 @@
+"""Collect the files of a set from a folder, an index, or a lock (PEP 751); what is at a URL is downloaded.
+
+Of an index, the newest wheel of each project and tags counts: that is what installers take. Downloads must
+fit on the disk before the first begins, and their digests are compared.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urljoin, urlsplit
+
+from packaging.version import Version
+
+from rocm_wheels.audit.audited_set import SetFiles
+from rocm_wheels.core import (
+    DataError,
+    RocmWheelsError,
+    UsageError,
+    format_count,
+    format_size,
+    hide_credentials,
+    log_note,
+    read_text_file,
+    run_in_parallel,
+)
+from rocm_wheels.index import (
+    ACCEPT_PAGES,
+    HTML_PAGE,
+    JSON_PAGE,
+    IndexLink,
+    IndexReader,
+    UnreachableError,
+    download_link,
+    file_name_of_link,
+    parse_file_name,
+    parse_page,
+    path_of_url,
+    require_link_digest,
+    resolve_index_url,
+)
+
+_SDIST_SUFFIX = ".tar.gz"
+_SDIST_PROJECT = "rocm"  # whose source distribution decides what is installed
+_MOST_PROJECTS = 500  # an index with more is not that of a set
+_JOBS = 4
+_PLACES_TIP = (
+    "name a folder of wheels, the folder or URL of an index, a pylock.toml, or a set.json of a store"
+)
+
+
+def collect_set(place: str, folder: Path) -> SetFiles:
+    """Return the files of a set; those at URLs are downloaded to ``folder``.
+
+    UsageError for a place of another kind, one without wheels, and downloads that the disk has no room for;
+    DataError for a lock or page that cannot be read.
+    """
+    scheme = urlsplit(place).scheme
+    path = Path(place)
+    if scheme in ("http", "https", "file"):
+        if urlsplit(place).path.endswith((".toml", ".json", ".whl")):
+            raise UsageError(
+                f"--set {hide_credentials(place)}: of what is at a URL, only an index is taken",
+                tip="download the file, and name it",
+            )
+        return _collect_index(place, folder)
+    if path.is_dir():
+        is_index = any((path / page).is_file() for page in (HTML_PAGE, JSON_PAGE))
+        return _collect_index(place, folder) if is_index else _collect_folder(path)
+    if not path.exists():
+        raise UsageError(f"--set {place}: there is no such folder or file", tip=_PLACES_TIP)
+    if path.name.startswith("pylock.") and path.suffix == ".toml":
+        return _collect_lock(path, folder)
+    raise UsageError(f"--set {place} is nothing that a set can be read from", tip=_PLACES_TIP)
+
+
+def _collect_folder(folder: Path) -> SetFiles:
+    wheels = tuple(sorted(folder.glob("*.whl")))
+    if not wheels:
+        raise UsageError(f"--set {folder}: there are no wheels in it, and no {HTML_PAGE}", tip=_PLACES_TIP)
+    return SetFiles(str(folder), "folder", wheels, tuple(sorted(folder.glob(f"*{_SDIST_SUFFIX}"))))
+
+
+def _collect_index(place: str, folder: Path) -> SetFiles:
+    url, reader = resolve_index_url(place), IndexReader()
+    projects = _read_links(reader, url)
+    if len(projects) > _MOST_PROJECTS:
+        raise UsageError(
+            f"--set {hide_credentials(place)} has {len(projects)} projects: that is no index of one set",
+            tip="name the index of the release, such as that of a channel or a family",
+        )
+    pages = [link.url if link.url.endswith("/") else f"{link.url}/" for link in projects]
+    answers = run_in_parallel(lambda page: _read_links(reader, page), pages, jobs=_JOBS)
+    newest: dict[str, IndexLink] = {}
+    older: list[str] = []
+    for link in (link for answer in answers for link in answer if link.yanked is None):
+        try:
+            key, version = _describe_link(link)
+        except DataError:
+            continue  # no installer reads it either; the conformance of the index tells
+        if key and key not in newest:
+            newest[key] = link
+        elif key and version > _describe_link(newest[key])[1]:
+            older.append(file_name_of_link(newest[key]))
+            newest[key] = link
+        elif key:
+            older.append(file_name_of_link(link))
+    if not newest:
+        raise UsageError(f"--set {hide_credentials(place)}: the index has no wheels", tip=_PLACES_TIP)
+    files = _fetch_links(newest.values(), reader, folder)
+    return SetFiles(
+        hide_credentials(place),
+        "index",
+        files.wheels,
+        files.sdists,
+        files.digests,
+        files.absent,
+        tuple(sorted(older)),
+        index_url=url,
+    )
+
+
+def _describe_link(link: IndexLink) -> tuple[str, Version]:
+    """Return what stands for a project and its tags ("" for what does not count), and the version."""
+    name = file_name_of_link(link)
+    if not name.endswith((".whl", _SDIST_SUFFIX)):
+        return "", Version("0")
+    project, version, _ = parse_file_name(name)
+    if name.endswith(_SDIST_SUFFIX):
+        return (f"{project} sdist" if project == _SDIST_PROJECT else ""), version
+    return f"{project} {'-'.join(name.split('-')[2:])}", version
+
+
+def _read_links(reader: IndexReader, url: str) -> tuple[IndexLink, ...]:
+    try:
+        answer = reader.get(url, accept=ACCEPT_PAGES)
+    except UnreachableError as cause:
+        raise UsageError(
+            f"{hide_credentials(url)} cannot be reached: {cause}", tip="check the address and the network"
+        ) from None
+    if answer.status != 200:
+        raise UsageError(
+            f"{hide_credentials(url)} is no page of an index: {answer.status}",
+            tip="`rocm-wheels index verify` tells what else is wrong with the index",
+        )
+    return parse_page(answer.content, answer.kind, answer.url).links
+
+
+def _collect_lock(lock: Path, folder: Path) -> SetFiles:
+    from packaging.pylock import Pylock, PylockUnsupportedVersionError, PylockValidationError
+
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        table = tomllib.loads(read_text_file(lock))
+        packages = Pylock.from_dict(table).packages
+    except tomllib.TOMLDecodeError as wrong:
+        raise DataError(f"{lock}: not valid TOML: {wrong}") from None
+    except (PylockValidationError, PylockUnsupportedVersionError) as wrong:
+        raise DataError(f"{lock} is not a lock (PEP 751): {wrong}") from None
+    links, without = [], []
+    for package in packages:
+        files = list(package.wheels or ())
+        if package.sdist is not None and package.name == _SDIST_PROJECT:
+            files.append(package.sdist)  # type: ignore[arg-type]
+        if not files:
+            without.append(package.name)
+        for file in files:
+            url = file.url or (lock.parent.absolute() / str(file.path)).as_uri()
+            url = urljoin(f"{lock.parent.absolute().as_uri()}/", url)
+            links.append(IndexLink(file.filename, url, url, file.hashes.get("sha256"), size=file.size))
+    if without:
+        log_note(f"{lock}: no wheels of {', '.join(sorted(without))}: left out")
+    if not links:
+        raise UsageError(f"--set {lock}: it lists no wheels", tip=_PLACES_TIP)
+    files_here = _fetch_links(links, IndexReader(), folder)
+    return SetFiles(
+        str(lock), "lock", files_here.wheels, files_here.sdists, files_here.digests, files_here.absent
+    )
+
+
+@dataclass(frozen=True)
+class _FetchedFiles:
+    wheels: tuple[Path, ...]
+    sdists: tuple[Path, ...]
+    digests: dict[str, str]
+    absent: dict[str, str]
+
+
+def _fetch_links(links: Iterable[IndexLink], reader: IndexReader, folder: Path) -> _FetchedFiles:
+    """Return where files are, downloaded where they are not here; why not, of those that cannot be had."""
+    links = sorted(links, key=file_name_of_link)
+    _require_room([link for link in links if path_of_url(link.url) is None], reader, folder)
+    digests: dict[str, str] = {}
+    absent: dict[str, str] = {}
+    paths: list[Path] = []
+    for link in links:
+        name = file_name_of_link(link)
+        try:
+            if (digest := require_link_digest(link)) is not None:
+                digests[name] = digest
+            path = download_link(link, folder, error=DataError)
+        except RocmWheelsError as cause:
+            absent[name] = cause.message.removeprefix(f"{name}: ")
+            continue
+        if path.is_file():
+            paths.append(path)
+        else:
+            absent[name] = f"is not at {path}"
+    wheels = tuple(path for path in paths if path.suffix == ".whl")
+    return _FetchedFiles(wheels, tuple(path for path in paths if path not in wheels), digests, absent)
+
+
+def _require_room(links: Sequence[IndexLink], reader: IndexReader, folder: Path) -> None:
+    """Raise UsageError where what is to be downloaded does not fit on the disk."""
+    sizes = run_in_parallel(
+        lambda link: link.size if link.size is not None else _ask_size(link, reader), links, jobs=_JOBS
+    )
+    needed, free = sum(sizes), shutil.disk_usage(folder).free
+    if needed > free:
+        raise UsageError(
+            f"{format_count(len(links), 'file')} of {format_size(needed)} are to be downloaded, "
+            f"and {folder} has room for {format_size(free)}",
+            tip="set TMPDIR to a folder on another disk, or download the wheels and name their folder",
+        )
+
+
+def _ask_size(link: IndexLink, reader: IndexReader) -> int:
+    try:
+        return reader.fetch_size(link.url)[1] or 0
+    except UnreachableError:
+        return 0  # the download itself says what is wrong
