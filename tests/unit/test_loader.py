@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import shutil
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from audit_wheels import library
+from elftools.elf.elffile import ELFFile
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rocm_wheels.core import DataError
-from rocm_wheels.wheels import plan_clear_stack, plan_run_path, read_host_binary, read_pe_imports
+from rocm_wheels.wheels import (
+    DynamicSymbols,
+    SymbolVersion,
+    plan_clear_stack,
+    plan_run_path,
+    read_host_binary,
+    read_pe_imports,
+)
 
 CONTENT = library("gfx942", run_path="/opt/build:$ORIGIN", stack=None)
 
@@ -47,9 +57,12 @@ def test_longer_text_does_not_fit() -> None:
     assert plan_run_path(binary, [binary.run_paths[0].text]) == []
 
 
-@pytest.mark.skipif(
+needs_compiler = pytest.mark.skipif(
     sys.platform != "linux" or shutil.which("cc") is None, reason="needs a C compiler for Linux"
 )
+
+
+@needs_compiler
 def test_symbol_versions_of_a_linked_library(tmp_path: Path) -> None:
     path = tmp_path / "lib.so"
     source = '#include <stdio.h>\nvoid f(void) { puts("x"); }'
@@ -60,6 +73,117 @@ def test_symbol_versions_of_a_linked_library(tmp_path: Path) -> None:
     assert binary is not None
     assert any(version.startswith("GLIBC_2.") for version in binary.versions["libc.so.6"])
     assert not binary.has_executable_stack and not binary.has_debug
+
+
+SOURCE = """
+#include <stdio.h>
+extern int missing(void), other(void) __attribute__((weak));
+extern _Thread_local int counter;
+_Thread_local int counter;
+int first(void) { return missing() + counter; }
+int second(void) { puts("x"); return other ? other() : 0; }
+int older(void) { return 1; }
+__asm__(".symver older,third@V1");
+int newer(void) { return 2; }
+__asm__(".symver newer,third@@V2");
+static int local(void) { return 3; }
+int (*pointer)(void) = local;
+"""
+VERSIONS = "V1 { global: first; counter; pointer; third; local: *; }; V2 { global: second; } V1;"
+
+
+def link(folder: Path, *words: str, source: str = SOURCE) -> bytes:
+    """Link a library; with the versions of ``VERSIONS`` where its source is this."""
+    (folder / "versions").write_text(VERSIONS)
+    script = [f"-Wl,--version-script={folder / 'versions'}"] if source is SOURCE else []
+    command = ["cc", "-shared", "-fPIC", *script, *words, "-x", "c", "-", "-o", folder / "lib.so"]
+    subprocess.run(command, input=source, text=True, check=True)
+    return (folder / "lib.so").read_bytes()
+
+
+def read_symbols(content: bytes) -> DynamicSymbols:
+    binary = read_host_binary(memoryview(content), "x", symbols=True)
+    assert binary is not None and binary.symbols is not None
+    return binary.symbols
+
+
+@needs_compiler
+@pytest.mark.parametrize("style", ["sysv", "gnu", "both"])
+def test_symbols_of_a_linked_library(style: str, tmp_path: Path) -> None:
+    """With its versions, and with nothing but the hash table to say how many there are."""
+    content = link(tmp_path, f"-Wl,--hash-style={style}")
+    symbols = read_symbols(content)
+    names = {"first": "V1", "counter": "V1", "pointer": "V1", "second": "V2"}
+    stated = {*names.items(), ("third", "V1"), ("third", "V2")}
+    assert symbols.list_exported() - {("V1", "V1"), ("V2", "V2")} == stated
+    assert symbols.undefined[SymbolVersion("", "")] == b"missing"
+    assert b"other" in symbols.weak[SymbolVersion("", "")].split(b"\0")
+    [(needed, puts)] = [item for item in symbols.undefined.items() if item[0].library == "libc.so.6"]
+    assert needed in symbols.needed and puts == b"puts"
+    assert symbols.versions == {"V1", "V2"}
+    table = ELFFile(io.BytesIO(content)).get_section_by_name(".dynsym")
+    named = [s for s in table.iter_symbols() if s.name and s["st_info"]["bind"] != "STB_LOCAL"]
+    packed = [*symbols.exported.values(), *symbols.undefined.values(), *symbols.weak.values()]
+    assert sorted(b"\0".join(packed).decode().split("\0")) == sorted(symbol.name for symbol in named)
+    assert read_symbols(content[:40] + bytes(8) + content[48:58] + bytes(6) + content[64:]) == symbols
+
+
+@needs_compiler
+def test_symbols_of_a_library_that_defines_none_are_counted(tmp_path: Path) -> None:
+    """Its table of hashes is empty then, and says nothing of those that it needs."""
+    source = "extern int missing(void); __attribute__((constructor)) static void run(void) { missing(); }"
+    content = link(tmp_path, "-nostdlib", "-Wl,--hash-style=gnu", source=source)
+    assert read_symbols(content).undefined == {SymbolVersion("", ""): b"missing"}
+    assert not read_symbols(content).exported
+
+
+@needs_compiler
+def test_tables_of_symbols_that_take_more_than_they_say_are_refused(tmp_path: Path) -> None:
+    """Symbols can share one long text: what they take together has a limit."""
+    content = link(tmp_path, "-Wl,--hash-style=sysv")
+    file = ELFFile(io.BytesIO(content))
+    dynamic = file.get_section_by_name(".dynamic")
+    rows = {tag.entry.d_tag: dynamic["sh_offset"] + 16 * n + 8 for n, tag in enumerate(dynamic.iter_tags())}
+    hash_at = file.get_section_by_name(".hash")["sh_offset"]
+    changes = [
+        (hash_at + 4, struct.pack("<I", 0xFFFFFFFF)),
+        (rows["DT_STRSZ"], struct.pack("<Q", 1 << 40)),
+    ]
+    for at, number in changes:
+        with pytest.raises(DataError):
+            read_symbols(content[:at] + number + content[at + len(number) :])
+    size = 1 << 20
+    shared = bytearray(content) + bytes(-len(content) % 4096)
+    table_at, text_at = len(shared), len(shared) + 24 * 128 + 8 * 64
+    shared += struct.pack("<IBBHQQ", 8, 0x10, 0, 1, 1, 0) * 128 + struct.pack("<II", 0, 128) + bytes(504)
+    shared += bytes(8) + b"x" * size + b"\0"
+    load = next(n for n, s in enumerate(file.iter_segments()) if s["p_type"] == "PT_LOAD")
+    program = file["e_phoff"] + file["e_phentsize"] * load
+    struct.pack_into("<QQQQQ", shared, program + 8, 0, 0, 0, len(shared), len(shared))
+    values = {"DT_SYMTAB": table_at, "DT_STRTAB": text_at, "DT_STRSZ": size + 9}
+    for tag, value in {**values, "DT_HASH": table_at + 24 * 128}.items():
+        struct.pack_into("<Q", shared, rows[tag], value)
+    for tag in ("DT_VERNEED", "DT_VERDEF", "DT_VERSYM"):
+        struct.pack_into("<qQ", shared, rows[tag] - 8, 0x7FFFFFF0, 0)
+    with pytest.raises(DataError, match="names of dynamic symbols"):
+        read_symbols(bytes(shared))
+
+
+@needs_compiler
+@pytest.mark.parametrize("style", ["sysv", "gnu"])
+def test_damaged_symbols_are_an_error_of_data_or_are_not_seen(style: str, tmp_path: Path) -> None:
+    """Every byte of the tables that say where the symbols are, and how many."""
+    content = link(tmp_path, f"-Wl,--hash-style={style}")
+    file = ELFFile(io.BytesIO(content))
+    names = (".hash", ".gnu.hash", ".dynsym", ".gnu.version_d", ".gnu.version_r", ".dynamic")
+    tables = [section for section in map(file.get_section_by_name, names) if section is not None]
+    for section in tables:
+        for at in range(section["sh_offset"], section["sh_offset"] + section["sh_size"]):
+            for value in {0, 1, 0x80, 0xFF} - {content[at]}:
+                try:
+                    read_symbols(content[:at] + bytes([value]) + content[at + 1 :])
+                except DataError:
+                    continue
 
 
 @given(st.integers(0, len(CONTENT) - 1), st.binary(min_size=1, max_size=8))

@@ -178,7 +178,7 @@ def _collect_outcomes(
 
 
 def _scan_expected(path: Path, expected: WheelExpectation) -> WheelScan:
-    return scan_wheel(path, keep=_list_read_modules(expected), leaks=True)
+    return scan_wheel(path, keep=_list_read_modules(expected), leaks=True, symbols=True)
 
 
 def _list_read_modules(expected: WheelExpectation) -> tuple[str, ...]:

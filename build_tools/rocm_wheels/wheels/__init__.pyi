@@ -77,8 +77,10 @@ from .leaks import Leak as Leak
 from .leaks import find_library_leaks as find_library_leaks
 from .leaks import find_text_leaks as find_text_leaks
 from .loader import ELF_ARCHITECTURES as ELF_ARCHITECTURES
+from .loader import DynamicSymbols as DynamicSymbols
 from .loader import HostBinary as HostBinary
 from .loader import RunPath as RunPath
+from .loader import SymbolVersion as SymbolVersion
 from .loader import apply_patches as apply_patches
 from .loader import digest_loaded_bytes as digest_loaded_bytes
 from .loader import list_own_names as list_own_names

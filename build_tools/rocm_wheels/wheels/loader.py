@@ -13,8 +13,9 @@ import hashlib
 import mmap
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 from rocm_wheels.core import DataError
 from rocm_wheels.wheels.elf import (
@@ -38,10 +39,14 @@ _VERNEED = struct.Struct("<HHIII")
 _VERNAUX = struct.Struct("<IHHII")
 _VERDEF = struct.Struct("<HHHHIII")
 _VERDAUX = struct.Struct("<II")
+_HASH = struct.Struct("<II")
+_GNU_HASH = struct.Struct("<IIII")
+_WORD = struct.Struct("<I")
 _PT_LOAD, _PT_DYNAMIC, _PT_GNU_STACK = 1, 2, 0x6474E551
 _PF_X = 1
 _SHT_NOBITS, _SHT_DYNSYM = 8, 11
-_DT_STRTAB, _DT_RPATH, _DT_TEXTREL, _DT_RUNPATH, _DT_FLAGS = 5, 15, 22, 29, 30
+_DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ, _DT_RPATH = 4, 5, 6, 10, 15
+_DT_TEXTREL, _DT_RUNPATH, _DT_FLAGS, _DT_GNU_HASH, _DT_VERSYM = 22, 29, 30, 0x6FFFFEF5, 0x6FFFFFF0
 _DF_TEXTREL = 4
 _DT_VERDEF, _DT_VERDEFNUM, _DT_VERNEED, _DT_VERNEEDNUM = 0x6FFFFFFC, 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF
 # entries whose value is a place in the string table
@@ -49,6 +54,10 @@ _DT_NAMES = {1, 14, _DT_RPATH, _DT_RUNPATH, 0x6FFFFEFC, 0x6FFFFEFB, 0x6FFFFEFA, 
 _DEBUG_SECTIONS = (".debug_", ".zdebug_")
 _READ_PIECE = 1 << 20
 _MOST_LINKS = 1 << 12  # of a list in a file, so that one that leads back to itself ends
+_MOST_SYMBOLS = 1 << 21  # libtorch_cpu has 75,000
+_MOST_NAME_BYTES = 64 << 20  # of all symbols together, which can share their texts; libtorch_cpu has 5 MB
+_STB_LOCAL, _STB_WEAK, _STT_TLS, _SHN_ABS = 0, 2, 6, 0xFFF1
+_VERSION_IS_BASE, _VERSION_IS_WEAK, _VERSION_INDEX = 1, 2, 0x7FFF
 
 ELF_ARCHITECTURES: Mapping[int, str] = {62: "x86_64", 183: "aarch64"}
 """Machines that HIP has hosts for, as platform tags spell them."""
@@ -78,6 +87,38 @@ class RunPath:
         return tuple(self.text.split(":")) if self.text else ()
 
 
+class SymbolVersion(NamedTuple):
+    """A version of symbols that a library must have; both are "" for symbols without one."""
+
+    library: str
+    name: str
+
+
+@dataclass(frozen=True)
+class DynamicSymbols:
+    """What a library has for others, and what it must find: the names of its dynamic symbols.
+
+    Names are kept as bytes, joined with NUL: a large library has a hundred thousand. ``exported`` has them by
+    version ("" without one), ``undefined`` and ``weak`` (which may stay undefined) by the version that is
+    needed. ``versions`` are those that the library defines (.gnu.version_d), ``needed`` those without which
+    the loader refuses it.
+    """
+
+    exported: Mapping[str, bytes] = field(default_factory=dict)
+    undefined: Mapping[SymbolVersion, bytes] = field(default_factory=dict)
+    weak: Mapping[SymbolVersion, bytes] = field(default_factory=dict)
+    versions: frozenset[str] = frozenset()
+    needed: frozenset[SymbolVersion] = frozenset()
+
+    def list_exported(self) -> set[tuple[str, str]]:
+        """Return name and version ("" without one) of each symbol that it defines for others."""
+        return {
+            (name.decode("utf-8", "surrogateescape"), version)
+            for version, names in self.exported.items()
+            for name in names.split(b"\0")
+        }
+
+
 @dataclass(frozen=True)
 class HostBinary:
     """A program or library for the host, as the loader sees it.
@@ -85,7 +126,7 @@ class HostBinary:
     ``versions``: by library, the symbol versions that it must have (.gnu.version_r). ``stack_flags_at``:
     where the flags of PT_GNU_STACK are, None without one: its stack is executable then, too. ``dynamic`` is
     the table of DT entries, from ``dynamic_at`` on. ``has_debug``: it has sections that
-    stripping debug information takes away.
+    stripping debug information takes away. ``symbols`` are None where they were not asked for.
     """
 
     machine: int
@@ -99,6 +140,7 @@ class HostBinary:
     dynamic: bytes
     sections: tuple[BinarySection, ...] = ()
     has_text_relocations: bool = False
+    symbols: DynamicSymbols | None = None
 
     @property
     def debug_size(self) -> int:
@@ -116,11 +158,14 @@ class HostBinary:
         return ELF_ARCHITECTURES.get(self.machine, f"machine {self.machine}")
 
 
-def read_host_binary(data: memoryview, name: str, *, for_changes: bool = True) -> HostBinary | None:
+def read_host_binary(
+    data: memoryview, name: str, *, for_changes: bool = True, symbols: bool = False
+) -> HostBinary | None:
     """Read what the loader would; None for what it would not take: objects, device code, other files.
 
     Without ``for_changes``, symbols are not looked at for names that share the text of a run path: all are
-    taken to. DataError when a table reaches past the end; ``name`` stands for the file.
+    taken to. With ``symbols``, dynamic symbols are read. DataError when a table reaches past the end;
+    ``name`` stands for the file.
     """
     loader = read_loader_info(data, name)
     if loader is None:
@@ -156,6 +201,7 @@ def read_host_binary(data: memoryview, name: str, *, for_changes: bool = True) -
         has_text_relocations=any(
             tag == _DT_TEXTREL or (tag == _DT_FLAGS and value & _DF_TEXTREL) for tag, value in entries
         ),
+        symbols=reader.read_symbols(header) if symbols else None,
     )
 
 
@@ -306,16 +352,56 @@ def _read_until_null(dynamic: bytes) -> list[tuple[int, int]]:
 
 def _read_named_sections(span: BinarySpan, header: tuple[int, ...]) -> tuple[BinarySection, ...]:
     """Return the sections that have bytes in the file; () without a section table, which no loader needs."""
-    sections_at, size, count, names_index = header[5], header[10], header[11], header[12]
-    if not sections_at or size != _SECTION_HEADER.size or names_index >= count:
+    rows, names_index = _read_section_rows(span, header), header[12]
+    if names_index >= len(rows):
         return ()
-    rows = list(_SECTION_HEADER.iter_unpack(span.get_part(sections_at, size * count, "the section table")))
     names = span.get_part(rows[names_index][4], rows[names_index][5], "the section names")
     return tuple(
         BinarySection(read_text_at(names, row[0]), row[4], row[5])
         for row in rows[1:]
         if row[1] != _SHT_NOBITS
     )
+
+
+def _read_section_rows(span: BinarySpan, header: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Return the rows of the section table; [] without one."""
+    sections_at, size, count = header[5], header[10], header[11]
+    if not sections_at or size != _SECTION_HEADER.size:
+        return []
+    return list(_SECTION_HEADER.iter_unpack(span.get_part(sections_at, size * count, "the section table")))
+
+
+_NO_VERSION = SymbolVersion("", "")
+_VersionT = TypeVar("_VersionT")
+
+
+def _pack_names(
+    names: Mapping[int, list[bytes]], versions: Mapping[int, _VersionT], default: _VersionT
+) -> dict[_VersionT, bytes]:
+    """Return names by version in place of its index; ``default`` has those of an index that none has."""
+    packed: dict[_VersionT, bytes] = {}
+    for index, listed in names.items():
+        version = versions.get(index, default)
+        before = [packed[version]] if version in packed else []
+        packed[version] = b"\0".join([*before, *listed])
+    return packed
+
+
+class _NeededVersion(NamedTuple):
+    """A version that a library must have; names are places in the string table."""
+
+    library: int
+    name: int
+    number: int
+    flags: int
+
+
+class _DefinedVersion(NamedTuple):
+    """A version that the library itself defines; names are places in the string table."""
+
+    number: int
+    flags: int
+    names: tuple[int, ...]
 
 
 class _DynamicReader:
@@ -333,9 +419,98 @@ class _DynamicReader:
     def read_versions(self) -> dict[str, frozenset[str]]:
         """Return .gnu.version_r: by library, the versions."""
         versions: dict[str, set[str]] = {}
-        for library, version in self._read_needs():
-            versions.setdefault(self._read_name(library), set()).add(self._read_name(version))
+        for need in self._read_needs():
+            versions.setdefault(self._read_name(need.library), set()).add(self._read_name(need.name))
         return {library: frozenset(names) for library, names in versions.items()}
+
+    def read_symbols(self, header: tuple[int, ...]) -> DynamicSymbols:
+        """Return the dynamic symbols but local ones, as far as there are any that can be counted."""
+        needs: dict[int, SymbolVersion] = {}
+        needed: set[SymbolVersion] = set()
+        for need in self._read_needs():
+            version = SymbolVersion(self._read_name(need.library), self._read_name(need.name))
+            needs[need.number & _VERSION_INDEX] = version
+            if not need.flags & _VERSION_IS_WEAK:
+                needed.add(version)
+        # a definition has its own name first, then those of the versions that it succeeds
+        definitions = {
+            row.number & _VERSION_INDEX: self._read_name(row.names[0])
+            for row in self._read_definitions()
+            if row.names and not row.flags & _VERSION_IS_BASE
+        }
+        exported: dict[int, list[bytes]] = {}
+        undefined: dict[int, list[bytes]] = {}
+        weak: dict[int, list[bytes]] = {}
+        size = 0
+        for index, name, info, section, value in self._iterate_symbols(header):
+            size += len(name)
+            if size > _MOST_NAME_BYTES:
+                raise self._span.make_fault(f"names of dynamic symbols of more than {_MOST_NAME_BYTES} bytes")
+            if not section:
+                names = weak if info >> 4 == _STB_WEAK else undefined
+                names.setdefault(index, []).append(name)
+            elif value or section == _SHN_ABS or info & 0xF == _STT_TLS:
+                exported.setdefault(index, []).append(name)
+        return DynamicSymbols(
+            _pack_names(exported, definitions, ""),
+            _pack_names(undefined, needs, _NO_VERSION),
+            _pack_names(weak, needs, _NO_VERSION),
+            frozenset(definitions.values()),
+            frozenset(needed),
+        )
+
+    def _iterate_symbols(self, header: tuple[int, ...]) -> Iterator[tuple[int, bytes, int, int, int]]:
+        """Yield version index, name, info, section and value of the dynamic symbols but local ones."""
+        symbols_at = self._find_offset(self._values.get(_DT_SYMTAB))
+        if symbols_at is None or self._names_at is None:
+            return
+        count = self._count_symbols(symbols_at, header)
+        table = self._span.get_part(symbols_at, count * _SYMBOL.size, "the dynamic symbol table")
+        size = self._values.get(_DT_STRSZ, 0)
+        if count > _MOST_SYMBOLS or size > _MOST_NAME_BYTES:
+            raise self._span.make_fault(f"{count} dynamic symbols, with {size} bytes of names, are too many")
+        names = bytes(self._span.get_part(self._names_at, size, "the dynamic string table"))
+        versions_at = self._find_offset(self._values.get(_DT_VERSYM))
+        versions = (0,) * count
+        if versions_at is not None:
+            versions = self._span.unpack_numbers(struct.Struct(f"<{count}H"), versions_at, "symbol versions")
+        for version, (at, info, _, section, value, _) in zip(
+            versions, _SYMBOL.iter_unpack(table), strict=True
+        ):
+            end = names.find(b"\0", at)
+            if end > at and info >> 4 != _STB_LOCAL:
+                yield version & _VERSION_INDEX, names[at:end], info, section, value
+
+    def _count_symbols(self, symbols_at: int, header: tuple[int, ...]) -> int:
+        """Return how many dynamic symbols there are: nothing but tables beside theirs says so.
+
+        DT_HASH has one place for each; DT_GNU_HASH ends with the last one that is defined, and does not count
+        any others where none is; the section table, which no loader needs, says it outright.
+        """
+        hash_at = self._find_offset(self._values.get(_DT_HASH))
+        if hash_at is not None:
+            return int(self._span.unpack_numbers(_HASH, hash_at, "the hash table")[1])
+        rows = _read_section_rows(self._span, header)
+        sizes = [row[5] for row in rows if row[1] == _SHT_DYNSYM and row[4] == symbols_at]
+        hash_at = self._find_offset(self._values.get(_DT_GNU_HASH))
+        counted = self._count_hashed_symbols(hash_at) if hash_at is not None else 0
+        return max([counted, *(size // _SYMBOL.size for size in sizes)])
+
+    def _count_hashed_symbols(self, hash_at: int) -> int:
+        """Return the number behind the last symbol of DT_GNU_HASH, in whose chains an odd word is the end."""
+        label = "the hash table"
+        bucket_count, first, bloom_words, _ = self._span.unpack_numbers(_GNU_HASH, hash_at, label)
+        buckets_at = hash_at + _GNU_HASH.size + 8 * bloom_words
+        buckets = self._span.get_part(buckets_at, 4 * bucket_count, label)
+        last = max((row[0] for row in _WORD.iter_unpack(buckets)), default=0)
+        if last < first:
+            return int(first)
+        chain_at = buckets_at + 4 * bucket_count + 4 * (last - first)
+        rest = self._span.data[chain_at : chain_at + 4 * (_MOST_SYMBOLS + 1)]
+        for number, (word,) in enumerate(_WORD.iter_unpack(rest[: len(rest) - len(rest) % 4]), last + 1):
+            if word & 1:
+                return number
+        raise self._span.make_fault(f"{label} of symbols has no end")
 
     def read_run_paths(self, header: tuple[int, ...] | None) -> tuple[RunPath, ...]:
         """Return DT_RPATH and DT_RUNPATH; with the file's header also whether other names share their text.
@@ -366,42 +541,38 @@ class _DynamicReader:
 
     def _list_name_places(self, header: tuple[int, ...]) -> set[int] | None:
         """Return where symbols' and versions' names begin; None when nobody can say how many there are."""
-        sections_at, size, count = header[5], header[10], header[11]
-        if not sections_at or size != _SECTION_HEADER.size or not count:
-            return None
-        rows = list(
-            _SECTION_HEADER.iter_unpack(self._span.get_part(sections_at, size * count, "the section table"))
-        )
-        symbols = [row for row in rows if row[1] == _SHT_DYNSYM]
+        symbols = [row for row in _read_section_rows(self._span, header) if row[1] == _SHT_DYNSYM]
         if len(symbols) != 1:
             return None
         table = self._span.get_part(symbols[0][4], symbols[0][5] - symbols[0][5] % _SYMBOL.size, ".dynsym")
         places = {row[0] for row in _SYMBOL.iter_unpack(table)}
-        for library, version in self._read_needs():
-            places |= {library, version}
-        return places | set(self._read_definitions())
+        for need in self._read_needs():
+            places |= {need.library, need.name}
+        return places.union(*(definition.names for definition in self._read_definitions()))
 
-    def _read_needs(self) -> Iterator[tuple[int, int]]:
-        """Yield places of names: of a library, and of a version that it must have."""
+    def _read_needs(self) -> Iterator[_NeededVersion]:
+        """Yield the versions that libraries must have."""
         for at, (_, count, library, first, _) in self._walk(_DT_VERNEED, _DT_VERNEEDNUM, _VERNEED):
             place = at + first
             for _ in range(count):
-                _, _, _, name, following = self._unpack(_VERNAUX, place)
-                yield library, name
+                _, flags, index, name, following = self._unpack(_VERNAUX, place)
+                yield _NeededVersion(library, name, index, flags)
                 if not following:
                     break
                 place += following
 
-    def _read_definitions(self) -> Iterator[int]:
-        """Yield places of the names of versions that the library itself defines."""
-        for at, (_, _, _, count, _, first, _) in self._walk(_DT_VERDEF, _DT_VERDEFNUM, _VERDEF):
+    def _read_definitions(self) -> Iterator[_DefinedVersion]:
+        """Yield the versions that the library itself defines."""
+        for at, (_, flags, index, count, _, first, _) in self._walk(_DT_VERDEF, _DT_VERDEFNUM, _VERDEF):
             place = at + first
+            names: list[int] = []
             for _ in range(count):
                 name, following = self._unpack(_VERDAUX, place)
-                yield name
+                names.append(name)
                 if not following:
                     break
                 place += following
+            yield _DefinedVersion(index, flags, tuple(names))
 
     def _walk(self, table: int, number: int, form: struct.Struct) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Yield the entries of a list that each say how far off the next is, with where they are."""

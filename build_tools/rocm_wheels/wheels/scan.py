@@ -109,13 +109,19 @@ class _MemberReading:
 
 
 def scan_wheel(
-    path: Path, *, keep: tuple[str, ...] = (), device_code: bool = True, leaks: bool = False
+    path: Path,
+    *,
+    keep: tuple[str, ...] = (),
+    device_code: bool = True,
+    leaks: bool = False,
+    symbols: bool = False,
 ) -> WheelScan:
     """Read a wheel once; ``keep`` are patterns (``*/_rocm_init.py``) of members whose content is wanted.
 
     Without ``device_code`` no library is read: nothing is said of what it needs and holds. With ``leaks``,
-    text files and the data of libraries are searched for credentials and builders' paths. DataError only
-    when the wheel is not there or is no archive at all.
+    text files and the data of libraries are searched for credentials and builders' paths. With ``symbols``,
+    the dynamic symbols of ELF libraries are read. DataError only when the wheel is not there or is no archive
+    at all.
     """
 
     def choose_reader(name: str, head: bytes) -> Callable[[memoryview], _MemberReading] | None:
@@ -126,7 +132,7 @@ def scan_wheel(
         if get_kernel_list_target(name):
             return lambda data: _read_kernels(data, f"{path}: {name}")
         if may_hold_code(name, head) or head.startswith((ELF_MAGIC, PE_MAGIC)):
-            return lambda data: _read_library(data, f"{path}: {name}", leaks)
+            return lambda data: _read_library(data, f"{path}: {name}", leaks=leaks, symbols=symbols)
         if leaks and b"\0" not in head:
             return lambda data: _MemberReading(leaks=find_text_leaks(data))
         return None
@@ -196,9 +202,9 @@ def _read_kernels(data: memoryview, name: str) -> _MemberReading:
         return _MemberReading(fault=explain_error(fault))
 
 
-def _read_library(data: memoryview, name: str, leaks: bool) -> _MemberReading:
+def _read_library(data: memoryview, name: str, *, leaks: bool, symbols: bool) -> _MemberReading:
     try:
-        binary = read_host_binary(data, name, for_changes=False)
+        binary = read_host_binary(data, name, for_changes=False, symbols=symbols)
         imports = read_pe_imports(data, name)
         targets = _read_target_list(data, name, binary) if binary is not None else ()
         library_leaks: tuple[Leak, ...] = ()
