@@ -48,7 +48,7 @@ def split_audio(tag: str) -> list[Draft]:
     reference = kpack_reference("../.kpack/torchaudio_@GFXARCH@.kpack")
     host = Draft("torchaudio", version, tag, requires=[f"torch=={TORCH}"])
     host.members = {
-        "torchaudio/__init__.py": b"",
+        "torchaudio/__init__.py": b"# import says: install torchaudio[device-gfx942]\n",
         "torchaudio/lib/_audio.so": elf({".rocm_kpack_ref": reference}),
     }
     parts = []

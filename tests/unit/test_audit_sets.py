@@ -5,22 +5,26 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
-from audit_sets import set_drafts, write_set
-from audit_wheels import Draft
+from audit_sets import PYTHONS, ROCM, TARGETS, TORCH, audit_set, set_drafts, write_set
+from audit_wheels import Draft, library
 
-from rocm_wheels.audit import ALL_CHECKS, SET_CHECKS
+from rocm_wheels.audit import ALL_CHECKS, SET_CHECKS, PlannedWheel
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
 from rocm_wheels.core import read_junit_report
 from rocm_wheels.index import add_wheels, serve_folder
 
-SET_IDS = {"RW061": "set-files"}
+SET_IDS = {
+    "RW061": "set-files", "RW062": "set-pins", "RW063": "set-versions", "RW064": "set-complete",
+    "RW065": "set-plan", "RW066": "set-devices", "RW067": "metapackage", "RW068": "set-target-packages",
+    "RW069": "device-default", "RW070": "set-index", "RW071": "set-resolvers",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -93,8 +97,6 @@ def test_named_wheels_are_part_of_the_set_and_alone_are_reported(
 
 def test_wheels_of_a_set_count_for_each_other(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """What torch links to is looked for in the ROCm of the set, as in --find-links."""
-    from audit_wheels import library
-
     drafts = set_drafts()
     drafts["torch-311"].members["torch/lib/libtorch_hip.so"] = library(
         "gfx942", "gfx1100", needed=("libamdhip64.so.7", "libstray.so.1")
@@ -227,3 +229,158 @@ def test_findings_of_a_set_reach_every_output_and_can_be_let_pass(
     assert code == 14 and sorted(word for word, _ in list_ids(document)) == ["RW048", "RW061"]
     assert all(report["passed"] for report in document["wheels"])
     assert audit(capfd, "--explain", "RW061")[0] == 0
+
+
+Drafts = dict[str, Draft]
+Mutation = Callable[[Drafts], object]
+
+
+def replace_requirement(wheel: str, line: str, new: str) -> Mutation:
+    def change(drafts: Drafts) -> None:
+        requires = drafts[wheel].requires
+        requires[requires.index(line)] = new
+
+    return change
+
+
+def pin_torch(line: str) -> Mutation:
+    """Have torchvision for one Python require something else in the place of torch."""
+    return replace_requirement("torchvision-311", f"torch=={TORCH}", line)
+
+
+def silence_host(drafts: Drafts) -> None:
+    drafts["torchaudio-311"].members["torchaudio/__init__.py"] = b""
+
+
+def move_rocm(drafts: Drafts) -> None:
+    """Vision says that it is for another ROCm than torch; so do both of its wheels."""
+    for python in PYTHONS:
+        drafts[f"torchvision-{python}"].version = "0.24.0+rocm7.2.0"
+
+
+def move_torch(drafts: Drafts) -> None:
+    """All that is for one Python is of another torch, and agrees with itself."""
+    drafts["torch-312"].version = f"2.9.1+rocm{ROCM}"
+    for name in ("torchvision-312", "torchaudio-312"):
+        drafts[name].requires[0] = f"torch==2.9.1+rocm{ROCM}"
+
+
+def rename_triton(drafts: Drafts) -> None:
+    for python in PYTHONS:
+        drafts[f"triton-{python}"].distribution = "pytorch_triton_rocm"
+
+
+def drop(*names: str) -> Mutation:
+    return lambda drafts: [drafts.pop(name) for name in names]
+
+
+def split_owner(drafts: Drafts) -> None:
+    """A second rocm of this version, as the job of another platform may upload it."""
+    drafts["rocm-too"] = Draft("rocm", ROCM, "py3-none-linux_x86_64", members={"rocm_sdk/__init__.py": b"1"})
+    drafts["rocm-too"].fields, drafts["rocm-too"].requires = drafts["rocm"].fields, drafts["rocm"].requires
+
+
+def add_stray_device(drafts: Drafts) -> None:
+    device = drafts["amd-torchaudio-device-gfx942-311"]
+    drafts["stray"] = Draft(
+        "amd_torchaudio_device_gfx90a", device.version, device.tag, requires=[TORCH_AUDIO]
+    )
+
+
+TORCH_AUDIO = f"torchaudio==2.9.0+rocm{ROCM}"
+MUTATIONS: list[tuple[str, str, Mutation, str]] = [
+    # case, check, what is done to the set, what a finding names or says
+    ("pin", "set-pins", pin_torch("torch==2.9.1"), "torchvision"),
+    ("other-local", "set-pins", pin_torch("torch==2.9.0+rocm7.0"), TORCH),
+    ("public-pin", "", pin_torch("torch==2.9.0"), ""),
+    ("range", "set-pins", pin_torch("torch<2.9"), "torch<2.9"),
+    ("marker", "", pin_torch('torch==1; sys_platform == "win32"'), ""),
+    ("no-extra", "set-pins", pin_torch(f"rocm[libraries,tools]=={ROCM}"), "no extra tools"),
+    ("triton", "set-pins", rename_triton, "pytorch-triton-rocm"),
+    ("rocm-of-another", "set-versions", move_rocm, "7.2.0"),
+    ("two-torches", "set-versions", move_torch, "2.9.1"),
+    ("no-vision", "set-complete", drop("torchvision-312"), "no torchvision for Python 3.12"),
+    ("no-torch", "set-complete", drop("torch-312"), "no torch for Python 3.12"),
+    ("no-vision-at-all", "", drop("torchvision-311", "torchvision-312"), ""),
+    ("no-device", "set-devices", drop("amd-torchaudio-device-gfx942-312"), "gfx942"),
+    ("stray-device", "set-devices", add_stray_device, "gfx90a"),
+    ("two-owners", "metapackage", split_owner, "other bytes"),
+    ("no-owner", "metapackage", drop("rocm"), "there is no rocm"),
+    ("no-libraries", "metapackage", drop("rocm-sdk-libraries"), "rocm-sdk-libraries"),
+    ("no-rocm-device", "set-target-packages", drop("rocm-sdk-device-gfx942"), "gfx942"),
+    (
+        "wrong-family",
+        "set-target-packages",
+        replace_requirement(
+            "amd-torchaudio-device-gfx942-311",
+            f"rocm-sdk-device-gfx942=={ROCM}",
+            f"rocm-sdk-device-gfx1100=={ROCM}",
+        ),
+        "another GPU",
+    ),
+    ("silent", "device-default", silence_host, ""),
+]  # fmt: skip
+
+
+def test_nothing_is_found_in_a_set_without_faults(tmp_path: Path) -> None:
+    report = audit_set(set_drafts(), tmp_path)
+    assert report.findings == ()
+    assert {skip.check for skip in report.skipped} == {"set-plan", "set-index", "set-resolvers"}
+
+
+@pytest.mark.parametrize(
+    ("check", "change", "words"),
+    [pytest.param(*row[1:], id=f"{row[1] or 'nothing'}-{row[0]}") for row in MUTATIONS],
+)
+def test_one_mutation_of_a_set_is_named_by_exactly_one_check(
+    check: str, change: Mutation, words: str, tmp_path: Path
+) -> None:
+    drafts = set_drafts()
+    change(drafts)
+    report = audit_set(drafts, tmp_path)
+    assert {finding.check for finding in report.findings} == ({check} if check else set()), report.findings
+    assert not check or any(words in f"{f.subject} {f.message}" for f in report.findings)
+    assert report.passed == (check in ("", "device-default"))
+
+
+def test_conformance_is_told_of_an_index(index: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, document = audit(capfd, "--set", index, "--json")
+    assert code == 0 and "set-index" in document["set"]["ran"]
+    page = index / "triton" / "index.json"
+    page.write_text(page.read_text().replace("3.5.0", "3.5.1"))
+    code, document = audit(capfd, "--set", index, "--json")
+    assert code == 14 and {word for word, _ in list_ids(document)} == {"RW070"}
+
+
+def test_installers_are_asked_on_request(
+    tmp_path: Path, index: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A set whose version sorts below what the index has is not what anybody gets."""
+    newer = Draft("triton", "3.5.0+rocm10.1", "cp311-cp311-linux_x86_64", members={"triton/__init__.py": b""})
+    older = Draft("triton", "3.5.0+rocm7.1", "cp311-cp311-linux_x86_64", members={"triton/__init__.py": b""})
+    add_wheels(index, [older.write(tmp_path)], now="2026-11-21T12:00:00Z")
+    words = ("--set", index, newer.write(tmp_path), "--json")
+    code, document = audit(capfd, *words)
+    assert "--resolve" in document["set"]["skipped"]["set-resolvers"]
+    code, document = audit(capfd, *words, "--resolve")
+    assert code == 14 and "set-resolvers" in document["set"]["ran"]
+    messages = [f["what"] for f in document["set"]["findings"] if f["id"] == "RW071"]
+    assert {message.split(" ")[3] for message in messages} == {"pip", "uv"}, messages
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        (PlannedWheel("torch", "3.12", "linux", TARGETS), ""),
+        (PlannedWheel("torchaudio", "3.12", "linux", TARGETS), ""),  # in its device wheels
+        (PlannedWheel("triton", "3.11", "linux"), ""),
+        (PlannedWheel("torch", "3.13", "linux", TARGETS), "no torch for Python 3.13"),
+        (PlannedWheel("torch", "3.12", "windows", TARGETS), "on windows"),
+        (PlannedWheel("apex", "3.12", "linux"), "no apex"),
+        (PlannedWheel("torch", "3.12", "linux", (*TARGETS, "gfx1201")), "no code for gfx1201"),
+    ],
+)
+def test_what_was_planned_is_there(cell: PlannedWheel, words: str, tmp_path: Path) -> None:
+    report = audit_set(set_drafts(), tmp_path, planned=(cell,))
+    assert {finding.check for finding in report.findings} == ({"set-plan"} if words else set())
+    assert not words or words in report.findings[0].message

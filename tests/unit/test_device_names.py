@@ -6,7 +6,7 @@ import rocm_bootstrap
 from rocm_bootstrap.targets import ALL_TARGETS, all_bundles
 
 from rocm_wheels.models import get_gfx_targets
-from rocm_wheels.package import find_package_key, get_package_chain, make_device_name
+from rocm_wheels.variants import find_package_key, get_package_chain, make_device_name
 
 
 def test_packages_and_parents_of_every_target_agree_with_rocm_bootstrap() -> None:

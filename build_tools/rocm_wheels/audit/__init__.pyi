@@ -39,6 +39,7 @@ from .outputs import make_sarif as make_sarif
 from .outputs import render_audit_page as render_audit_page
 from .outputs import write_audit_junit as write_audit_junit
 from .outputs import write_sarif_file as write_sarif_file
+from .set_sources import add_named_wheels as add_named_wheels
 from .set_sources import collect_set as collect_set
 from .split_wheels import find_device_wheels as find_device_wheels
 from .split_wheels import group_device_wheels as group_device_wheels

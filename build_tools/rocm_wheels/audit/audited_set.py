@@ -38,7 +38,8 @@ class SetFiles:
     ``origin`` names it to people. ``wheels`` and ``sdists`` are files here; ``digests`` are the sha256 that
     it states, by file name; ``absent`` says why a listed file could not be had. ``older``: the files of an
     index that newer ones of the same tags stand before; they are not read. ``index_url`` is that of an
-    index, "" for anything else; ``planned`` is None where it does not say what it should hold.
+    index, "" for anything else; ``planned`` is None where it does not say what it should hold. ``named`` are
+    the wheels that are to be added to it.
     """
 
     origin: str
@@ -50,6 +51,7 @@ class SetFiles:
     older: tuple[str, ...] = ()
     index_url: str = ""
     planned: tuple[PlannedWheel, ...] | None = None
+    named: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)

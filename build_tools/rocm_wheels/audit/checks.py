@@ -73,6 +73,15 @@ from rocm_wheels.audit.publishing import (
     check_licences,
     check_size,
 )
+from rocm_wheels.audit.set_agreement import check_set_complete, check_set_plan, check_set_versions
+from rocm_wheels.audit.set_index import check_set_index, check_set_resolvers
+from rocm_wheels.audit.set_requirements import (
+    check_device_default,
+    check_metapackage,
+    check_set_devices,
+    check_set_pins,
+    check_set_target_packages,
+)
 from rocm_wheels.audit.split_wheels import (
     check_device_extras,
     check_device_wheels,
@@ -480,6 +489,76 @@ SET_CHECKS: tuple[SetCheck, ...] = (
         "Installers refuse them, or install something else than was tested.",
         "Publish the files again, as they were listed; a file of a name is never replaced by another.",
         check_set_files,
+    ),
+    SetCheck(
+        "RW062", "set-pins", "error",
+        "what a wheel requires of a project in the set is there, in that version and with those extras",
+        "Installers find nothing to install, or take another build from elsewhere: segmentation faults.",
+        "Build or stamp both again, from one lock.",
+        check_set_pins,
+    ),
+    SetCheck(
+        "RW063", "set-versions", "error",
+        "one version of each project, and one ROCm, on each system",
+        "Parts of several builds are installed together, with another ROCm below.",
+        "Build or stamp them again, from one lock; or leave the older wheels out.",
+        check_set_versions,
+    ),
+    SetCheck(
+        "RW064", "set-complete", "error",
+        "every project has a wheel for each Python that another one has a wheel for",
+        "With that Python installers take torch from here, and the rest from elsewhere, or nothing.",
+        "Build what is missing, or leave that Python out.",
+        check_set_complete,
+    ),
+    SetCheck(
+        "RW065", "set-plan", "error",
+        "every wheel that was planned is there, with code for every target",
+        "A release has gaps that nobody decided on.",
+        "Build what is missing, or plan without it.",
+        check_set_plan,
+    ),
+    SetCheck(
+        "RW066", "set-devices", "error",
+        "of split wheels: each extra leads to a device wheel, and each device wheel has an extra",
+        "Installers find nothing to install for that GPU, or nobody ever gets the device wheel.",
+        "Publish host and device wheels of one split, all together.",
+        check_set_devices,
+    ),
+    SetCheck(
+        "RW067", "metapackage", "error",
+        "rocm is one file for all systems, and what its extras bring is there",
+        "Which ROCm is installed depends on the system, on which job uploaded last, or on the machine.",
+        "Build it once, as a wheel, from what all platforms have.",
+        check_metapackage,
+    ),
+    SetCheck(
+        "RW068", "set-target-packages", "error",
+        "packages for a GPU that are required are for that GPU, and there",
+        "The libraries of another GPU are installed, or none: nothing runs.",
+        "Make METADATA and code from one list of targets; add ROCm's packages for all of them.",
+        check_set_target_packages,
+    ),
+    SetCheck(
+        "RW069", "device-default", "warning",
+        "a wheel without kernels of its own brings some, or says which extra does",
+        "It installs, finds the GPU, and nothing runs.",
+        "Say at import which extra brings kernels, require a default, or publish variants beside it.",
+        check_device_default,
+    ),
+    SetCheck(
+        "RW070", "set-index", "error",
+        "the index is what installers read: pages, links, digests, METADATA",
+        "Some installer does not find a wheel, or refuses it.",
+        "`rocm-wheels index build` writes the pages again.",
+        check_set_index,
+    ),
+    SetCheck(
+        "RW071", "set-resolvers", "error",
+        "pip and uv take the newest wheels, and the same",
+        "An older build is installed without a word, because its version sorts above.",
+        "`rocm-wheels index resolve-check --version-scheme` lists spellings that sort.",
+        check_set_resolvers,
     ),
 )  # fmt: skip
 

@@ -189,7 +189,7 @@ def check_rocm_requirement(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     version = wheel.expected.rocm_version
     if version is not None:
         return _check_pin(wheel, Requirement(f"{_ROCM}[{_LIBRARIES}]=={version}"))
-    if any(_LIBRARIES in r.extras and _get_exact_version(r) for r in requirements):
+    if any(_LIBRARIES in r.extras and get_exact_version(r) for r in requirements):
         return []
     return [
         Finding(
@@ -217,7 +217,7 @@ def _find_loose_pins(wheel: AuditedWheel, stated: Iterable[Requirement]) -> Iter
         name = load_project(pin.project).distribution
         requirements = [r for r in list_requirements(wheel) if is_same_name(r.name, name)]
         if not any(is_same_name(r.name, name) for r in stated) and not any(
-            map(_get_exact_version, requirements)
+            map(get_exact_version, requirements)
         ):
             message = f"{name} is not required in one exact version{_describe_instead(requirements)}"
             tip = f"it was built against one {name}: beside another one it may not even be imported"
@@ -227,10 +227,10 @@ def _find_loose_pins(wheel: AuditedWheel, stated: Iterable[Requirement]) -> Iter
 def _check_pin(wheel: AuditedWheel, pin: Requirement) -> list[Finding]:
     member = f"{wheel.dist_info}/METADATA"
     requirements = [r for r in list_requirements(wheel) if is_same_name(r.name, pin.name)]
-    version = _get_exact_version(pin)
+    version = get_exact_version(pin)
     assert version is not None, f"{pin} is an exact pin"
     if not any(
-        is_same_version(_get_exact_version(r) or "", version) and pin.extras <= r.extras for r in requirements
+        is_same_version(get_exact_version(r) or "", version) and pin.extras <= r.extras for r in requirements
     ):
         tip = _PIN_TIP if wheel.project.checks.requires_rocm else _OTHERS_TIP
         return [
@@ -261,7 +261,7 @@ def list_requirements(wheel: AuditedWheel) -> Iterable[Requirement]:
             yield requirement
 
 
-def _get_exact_version(requirement: Requirement) -> str | None:
+def get_exact_version(requirement: Requirement) -> str | None:
     """Return the version of a requirement that admits one only."""
     specifiers = list(requirement.specifier)
     if len(specifiers) == 1 and specifiers[0].operator in ("==", "===") and "*" not in specifiers[0].version:

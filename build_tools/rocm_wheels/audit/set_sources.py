@@ -9,7 +9,8 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
@@ -123,9 +124,29 @@ def _collect_index(place: str, folder: Path) -> SetFiles:
     )
 
 
+def add_named_wheels(files: SetFiles, named: Sequence[Path]) -> SetFiles:
+    """Return a set with wheels that were named beside it; of an index, they replace those of their tags."""
+    paths = {path.resolve() for path in named}
+    listed = [wheel for wheel in files.wheels if wheel.resolve() not in paths]
+    older = list(files.older)
+    if files.kind == "index":
+        replaced = set()
+        for path in named:
+            with suppress(DataError):
+                replaced.add(_describe_file(path.name)[0])
+        outdated = [wheel for wheel in listed if _describe_file(wheel.name)[0] in replaced]
+        different = {path.name for path in named}
+        older += [wheel.name for wheel in outdated if wheel.name not in different]
+        listed = [wheel for wheel in listed if wheel not in outdated or wheel.name in different]
+    return replace(files, wheels=tuple(listed), named=tuple(named), older=tuple(sorted(older)))
+
+
 def _describe_link(link: IndexLink) -> tuple[str, Version]:
+    return _describe_file(file_name_of_link(link))
+
+
+def _describe_file(name: str) -> tuple[str, Version]:
     """Return what stands for a project and its tags ("" for what does not count), and the version."""
-    name = file_name_of_link(link)
     if not name.endswith((".whl", _SDIST_SUFFIX)):
         return "", Version("0")
     project, version, _ = parse_file_name(name)

@@ -178,12 +178,14 @@ def _collect_outcomes(
 
 
 def _scan_expected(path: Path, expected: WheelExpectation) -> WheelScan:
-    return scan_wheel(path, keep=_list_read_modules(expected), leaks=True, symbols=True)
+    return scan_wheel(path, keep=_list_read_modules(path, expected), leaks=True, symbols=True)
 
 
-def _list_read_modules(expected: WheelExpectation) -> tuple[str, ...]:
+def _list_read_modules(path: Path, expected: WheelExpectation) -> tuple[str, ...]:
+    """Return the modules that checks read: those of a recipe, else what import runs by the file's name."""
     if expected.project is None:
-        return ()
+        name = path.name.partition("-")[0]
+        return f"{name}/__init__.py", f"{name}/_rocm_init.py"
     checks = expected.project.checks
     modules = (f"{checks.import_name}/version.py", f"{checks.import_name}/__init__.py", checks.rocm_init)
     return tuple(module for module in modules if module)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform as machine_platform
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels import __version__
+from rocm_wheels.cli.audit_set import collect_set_files, read_planned_wheels
+from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.evidence import describe_origin
 from rocm_wheels.cli.options import GivenPath, json_option, print_result
@@ -47,6 +49,13 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
     help="Audit these wheels as a set, too: a folder, an index, a pylock.toml, or a set.json of a store. "
     "Without WHEELs, each wheel of it is audited.",
 )
+@option(
+    "--plan",
+    type=GivenPath(),
+    metavar="FILE",
+    help="What the set must hold: the output of `matrix --json` or `plan --json`.",
+)
+@option("--resolve", is_flag=True, help="Ask pip and uv what they take of the set, too; some seconds.")
 @option(
     "--recipe",
     "recipes",
@@ -118,10 +127,21 @@ def audit_command(  # noqa: PLR0917 - click passes them by name
         return
     if not wheels and place is None:
         raise UsageError("no wheels were named", tip="for example: rocm-wheels audit dist/*.whl")
+    if place is None and (options["plan"] is not None or options["resolve"]):
+        raise UsageError("--plan and --resolve are about a set", tip="name it: --set DIR")
     if options["html"] is not None:
         require_extras("a page", "build")
     begun = describe_origin("audit")
-    request = AuditRequest(wheels, recipes, find_links, options["ignore"], options["policy"], place)
+    request = AuditRequest(
+        wheels,
+        recipes,
+        find_links,
+        options["ignore"],
+        options["policy"],
+        place,
+        plan=options["plan"],
+        resolve=options["resolve"],
+    )
     audit = audit_wheels(request)
     _write_files(audit, options)
     document: dict[str, object] = {**begun, "wheels": [report.to_json() for report in audit.wheels]}
@@ -141,7 +161,10 @@ def audit_command(  # noqa: PLR0917 - click passes them by name
 
 @dataclass(frozen=True)
 class AuditRequest:
-    """What is to be audited, as options say it; ``place`` is that of a set, None without one."""
+    """What is to be audited, as options say it; ``place`` is that of a set, None without one.
+
+    ``plan`` says what it must hold; with ``resolve`` pip and uv are asked what they take of it.
+    """
 
     wheels: Sequence[Path]
     recipes: Sequence[str] = ()
@@ -149,6 +172,8 @@ class AuditRequest:
     ignore: Sequence[str] = ()
     policy: Path | None = None
     place: str | None = None
+    plan: Path | None = None
+    resolve: bool = False
 
 
 @dataclass(frozen=True)
@@ -171,14 +196,17 @@ def audit_wheels(request: AuditRequest) -> AuditResult:
     """
     if request.place is None:
         return _audit_files(request, None)
+    planned = read_planned_wheels(request.plan) if request.plan is not None else None
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-audit-") as folder:
-        return _audit_files(request, _collect_set_files(request.place, Path(folder)))
+        files = collect_set_files(request.place, Path(folder))
+        return _audit_files(request, files if planned is None else replace(files, planned=planned))
 
 
 def _audit_files(request: AuditRequest, files: SetFiles | None) -> AuditResult:
     from rocm_wheels.audit import (
         AuditedSet,
         AuditPolicy,
+        add_named_wheels,
         apply_exceptions,
         check_set,
         check_wheel,
@@ -190,7 +218,9 @@ def _audit_files(request: AuditRequest, files: SetFiles | None) -> AuditResult:
 
     ignored = [parse_ignored(text) for text in request.ignore]
     exceptions = load_audit_policy(request.policy) if request.policy is not None else AuditPolicy()
-    listed = [wheel for wheel in files.wheels if not _is_named(wheel, request.wheels)] if files else []
+    if files is not None:
+        files = add_named_wheels(files, request.wheels)
+    listed = files.wheels if files is not None else ()
     expected = _make_expectations([*request.wheels, *listed], request.recipes)
     read = read_wheels(expected, find_links=request.find_links, together=files is not None)
     today = datetime.now(timezone.utc).date()
@@ -205,61 +235,9 @@ def _audit_files(request: AuditRequest, files: SetFiles | None) -> AuditResult:
     if files is None:
         return AuditResult(reports)
     unreadable = {path.name: hash_file(path) for path in read.damaged}
-    subject = AuditedSet(files, read.wheels, unreadable)
+    env = read_environment() if request.resolve else None
+    subject = AuditedSet(files, read.wheels, unreadable, env)
     return AuditResult(reports, apply_exceptions(check_set(subject), ignored, exceptions, today))
-
-
-def _is_named(wheel: Path, named: Sequence[Path]) -> bool:
-    return wheel.resolve() in {path.resolve() for path in named}
-
-
-def _collect_set_files(place: str, folder: Path) -> SetFiles:
-    """Return the files of a set: what ``collect_set`` reads, and the sets of a store."""
-    from rocm_wheels.audit import collect_set
-
-    path = Path(place)
-    return (
-        _collect_store_set(path) if path.name == "set.json" and path.is_file() else collect_set(place, folder)
-    )
-
-
-def _collect_store_set(path: Path) -> SetFiles:
-    """Return the wheels of a set in a store that is a folder, with its digests and its plan."""
-    from rocm_wheels.audit import PlannedWheel, SetFiles
-    from rocm_wheels.core import read_text_file
-    from rocm_wheels.release import FamilyPaths, find_set_platform, load_layout, parse_set
-
-    document = parse_set(read_text_file(path).encode(), where=str(path))
-    layout = load_layout()
-    for area in ("staging", "release"):
-        paths = FamilyPaths(layout, document.family, area)
-        inner = Path(paths.set_document(document.id))
-        root = Path(*path.absolute().parts[: -len(inner.parts)])
-        if root / inner == path.absolute():
-            break
-    else:
-        raise UsageError(
-            f"--set {path} does not lie in a store, so where its wheels are is not known",
-            tip=f"in a store it is at {inner}; or name the folder of the wheels",
-        )
-    digests = {file.name: file.sha256 for file in document.files}
-    places = {name: root / paths.wheel_file(sha256, name) for name, sha256 in digests.items()}
-    platform = find_set_platform(document)
-    targets: dict[tuple[str, str], list[str]] = {}
-    for cell in document.planned:
-        targets.setdefault((cell.project, cell.python), []).extend([cell.target] if cell.target else [])
-    return SetFiles(
-        str(path),
-        "set",
-        tuple(place for place in places.values() if place.is_file()),
-        digests=digests,
-        absent={name: f"is not at {place}" for name, place in places.items() if not place.is_file()},
-        planned=tuple(
-            PlannedWheel(project, python, platform, tuple(dict.fromkeys(names)))
-            for (project, python), names in targets.items()
-        )
-        or None,
-    )
 
 
 def _make_expectations(wheels: Sequence[Path], names: Sequence[str]) -> dict[Path, WheelExpectation]:

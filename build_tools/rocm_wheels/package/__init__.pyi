@@ -1,6 +1,3 @@
-from .device_names import find_package_key as find_package_key
-from .device_names import get_package_chain as get_package_chain
-from .device_names import make_device_name as make_device_name
 from .fat import INIT_MODULE as INIT_MODULE
 from .fat import ROCM_FOLDER as ROCM_FOLDER
 from .fat import FatPlan as FatPlan

@@ -38,7 +38,9 @@ from rocm_wheels.core import (
     require_extras,
     run_in_parallel,
 )
-from rocm_wheels.package.device_names import (
+from rocm_wheels.package.prune import require_plain_wheel, sizes_as_json
+from rocm_wheels.variants import (
+    COMPILER_GENERICS,
     DEVICE_ALL,
     find_package_key,
     get_package_chain,
@@ -46,8 +48,6 @@ from rocm_wheels.package.device_names import (
     make_device_extra,
     make_device_name,
 )
-from rocm_wheels.package.prune import require_plain_wheel, sizes_as_json
-from rocm_wheels.variants import COMPILER_GENERICS
 from rocm_wheels.wheels import (
     ANY_TARGET,
     ELF_MAGIC,

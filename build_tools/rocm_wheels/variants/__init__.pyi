@@ -1,3 +1,9 @@
+from .device_names import DEVICE_ALL as DEVICE_ALL
+from .device_names import find_package_key as find_package_key
+from .device_names import get_package_chain as get_package_chain
+from .device_names import list_members as list_members
+from .device_names import make_device_extra as make_device_extra
+from .device_names import make_device_name as make_device_name
 from .document import AMD_NAMESPACE as AMD_NAMESPACE
 from .document import GFX_ARCH as GFX_ARCH
 from .document import HOST_ROCM_VERSION as HOST_ROCM_VERSION

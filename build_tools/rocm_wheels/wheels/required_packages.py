@@ -65,9 +65,13 @@ class WheelPlatform:
         platforms = other.platform.split(".")
         prefix = "win" if self.system == "windows" else ("linux", "manylinux")
         here = any(tag.startswith(prefix) and tag.endswith(self.architecture) for tag in platforms)
-        same_python = {*other.python.split(".")} & {*self.fields.python.split(".")} or other.abi == "abi3"
-        any_python = other.python in _ANY_PYTHON or self.fields.python in _ANY_PYTHON
-        return (here or platforms == ["any"]) and bool(same_python or any_python)
+        return (here or platforms == ["any"]) and self._accepts_python(other)
+
+    def _accepts_python(self, other: WheelNameFields) -> bool:
+        if other.python in _ANY_PYTHON or self.fields.python in _ANY_PYTHON or other.abi == "abi3":
+            return True
+        same_threads = other.abi == "none" or other.abi.endswith("t") == self.fields.abi.endswith("t")
+        return same_threads and bool({*other.python.split(".")} & {*self.fields.python.split(".")})
 
 
 def read_wheel_platform(wheel: Path) -> WheelPlatform | None:

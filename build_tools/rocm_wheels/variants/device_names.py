@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.variants import COMPILER_GENERICS
+from rocm_wheels.variants.targets import COMPILER_GENERICS
 
 DEVICE_ALL = "device-all"
 """The extra that brings the code of all targets."""

@@ -1,0 +1,76 @@
+"""Check a set as installers meet it: the index that it is in, and what pip and uv take of it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from rocm_wheels.audit.audited_set import AuditedSet
+from rocm_wheels.audit.audited_wheel import SkippedCheck
+from rocm_wheels.audit.set_environments import list_stack_projects
+from rocm_wheels.core import Finding, UsageError
+from rocm_wheels.index import ResolveRequest, check_picks, verify_index
+
+
+def check_set_index(subject: AuditedSet) -> list[Finding] | SkippedCheck:
+    """The index is what installers read, as ``index verify`` says: pages, links, digests, METADATA."""
+    if not subject.files.index_url:
+        return SkippedCheck("the set is no index")
+    verified = verify_index(subject.files.index_url)
+    return [
+        replace(
+            finding,
+            message=f"{finding.check}: {finding.message}",
+            tip=finding.tip or "`rocm-wheels index verify` tells more",
+            subject=_get_place(finding.subject, subject.files.index_url),
+        )
+        for finding in verified.findings
+    ]
+
+
+def _get_place(url: str, index_url: str) -> str:
+    """Return the file that a URL names, or the page: what is behind the index's own address."""
+    path = unquote(urlsplit(url).path)
+    return path.rpartition("/")[2] or path.removeprefix(unquote(urlsplit(index_url).path)) or path
+
+
+def check_set_resolvers(subject: AuditedSet) -> list[Finding] | SkippedCheck:
+    """pip and uv take the newest wheels of the set, both the same: those that are to be added, if any are."""
+    if subject.env is None:
+        return SkippedCheck("pip and uv were not asked what they take: --resolve")
+    stack = list_stack_projects(subject)
+    findings: list[Finding] = []
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as empty:
+        index = subject.files.index_url or empty
+        for system in ("linux", "windows"):
+            wheels = [
+                wheel.scan.path
+                for project in sorted(stack)
+                for wheel in subject.wheels_by_project[project]
+                if wheel.wheel_platform is not None and wheel.wheel_platform.system == system
+                if wheel.scan.name is not None and wheel.scan.name.label is None
+                if not subject.files.named or wheel.scan.path in subject.files.named
+            ]
+            if wheels:
+                findings += _ask_resolvers(index, wheels, system, subject)
+    if not stack:
+        return SkippedCheck("the set has no torch, and nothing that is built for one")
+    return findings
+
+
+def _ask_resolvers(index: str, wheels: Sequence[Path], system: str, subject: AuditedSet) -> list[Finding]:
+    assert subject.env is not None
+    try:
+        checks = check_picks(index, ResolveRequest(wheels, platform=system, pre=True), subject.env)
+    except UsageError as cause:  # several versions, of which none can be told to be the newest
+        return [Finding("error", cause.message, cause.tip or "")]
+    return [
+        Finding(
+            "error", f"{check.requirement}, Python {check.python}: {check.fault.splitlines()[0]}", check.tip
+        )
+        for check in checks
+        if check.fault
+    ]

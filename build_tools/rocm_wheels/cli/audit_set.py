@@ -1,0 +1,130 @@
+"""Say which files a set has and which wheels were planned, for ``audit``: stores and plans are read here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rocm_wheels.core import DataError, UsageError, read_json_file
+
+if TYPE_CHECKING:
+    from rocm_wheels.audit import PlannedWheel, SetFiles
+    from rocm_wheels.models import Platform, Project
+
+_PLAN_TIP = "write it with `rocm-wheels matrix --json` or `rocm-wheels plan --json`"
+
+
+def collect_set_files(place: str, folder: Path) -> SetFiles:
+    """Return the files of a set: what ``collect_set`` reads, and the sets of a store."""
+    from rocm_wheels.audit import collect_set
+
+    path = Path(place)
+    return (
+        _collect_store_set(path) if path.name == "set.json" and path.is_file() else collect_set(place, folder)
+    )
+
+
+def _collect_store_set(path: Path) -> SetFiles:
+    """Return the wheels of a set in a store that is a folder, with its digests and its plan."""
+    from rocm_wheels.audit import PlannedWheel, SetFiles
+    from rocm_wheels.core import read_text_file
+    from rocm_wheels.release import FamilyPaths, find_set_platform, load_layout, parse_set
+
+    document = parse_set(read_text_file(path).encode(), where=str(path))
+    layout = load_layout()
+    for area in ("staging", "release"):
+        paths = FamilyPaths(layout, document.family, area)
+        inner = Path(paths.set_document(document.id))
+        root = Path(*path.absolute().parts[: -len(inner.parts)])
+        if root / inner == path.absolute():
+            break
+    else:
+        raise UsageError(
+            f"--set {path} does not lie in a store, so where its wheels are is not known",
+            tip=f"in a store it is at {inner}; or name the folder of the wheels",
+        )
+    digests = {file.name: file.sha256 for file in document.files}
+    places = {name: root / paths.wheel_file(sha256, name) for name, sha256 in digests.items()}
+    platform = find_set_platform(document)
+    targets: dict[tuple[str, str], list[str]] = {}
+    for cell in document.planned:
+        targets.setdefault((cell.project, cell.python), []).extend([cell.target] if cell.target else [])
+    return SetFiles(
+        str(path),
+        "set",
+        tuple(place for place in places.values() if place.is_file()),
+        digests=digests,
+        absent={name: f"is not at {place}" for name, place in places.items() if not place.is_file()},
+        planned=tuple(
+            PlannedWheel(project, python, platform, tuple(dict.fromkeys(names)))
+            for (project, python), names in targets.items()
+        )
+        or None,
+    )
+
+
+def read_planned_wheels(path: Path) -> tuple[PlannedWheel, ...]:
+    """Return what ``matrix --json`` or ``plan --json`` says that there must be.
+
+    DataError for a file that is neither; UsageError for a matrix of several sets.
+    """
+    document = read_json_file(path, complaint="is no plan", tip=_PLAN_TIP)
+    try:
+        if "cells" in document:
+            return _read_matrix(path, document)
+        return _read_plan(document)
+    except (KeyError, TypeError, AttributeError, ValueError):
+        raise DataError(f"{path} is neither a matrix nor a plan", tip=_PLAN_TIP) from None
+
+
+def _read_matrix(path: Path, document: Mapping[str, Any]) -> tuple[PlannedWheel, ...]:
+    """Return the cells of a matrix. A set is of one torch line, and of one family in that layout."""
+    from rocm_wheels.ci import list_line_projects
+
+    cells = document["cells"]
+    for option in ("line", *(["family"] if document["layout"] == "per-family" else [])):
+        values = list(dict.fromkeys(cell[option] for cell in cells))
+        if len(values) > 1:
+            raise UsageError(
+                f"--plan {path} is of several sets: {option} {', '.join(values)}",
+                tip=f"write it for the one that is audited: rocm-wheels matrix --{option} {values[0]} --json",
+            )
+    targets_by_cell: dict[tuple[str, Platform, str], dict[str, None]] = {}
+    for cell in cells:
+        targets = targets_by_cell.setdefault((cell["python"], cell["platform"], cell["line"]), {})
+        targets.update(dict.fromkeys(cell["targets"]))
+    planned: list[PlannedWheel] = []
+    for (python, platform, line), targets in targets_by_cell.items():
+        planned += _plan_projects(list_line_projects(platform, line), python, platform, targets)
+    return tuple(planned)
+
+
+def _read_plan(document: Mapping[str, Any]) -> tuple[PlannedWheel, ...]:
+    """Return the wheels that a plan's steps build."""
+    from rocm_wheels.models import load_project
+
+    planned: list[PlannedWheel] = []
+    for step in document["steps"]:
+        if step["kind"] == "build":
+            python = f"3.{step['python'].removeprefix('cp3')}"
+            projects = [load_project(step["project"])]
+            planned += _plan_projects(projects, python, document["request"]["platform"], document["targets"])
+    return tuple(planned)
+
+
+def _plan_projects(
+    projects: Iterable[Project], python: str, platform: Platform, targets: Iterable[str]
+) -> list[PlannedWheel]:
+    """Return the wheels of projects; targets count where a recipe has a library with code for all of them."""
+    from packaging.utils import canonicalize_name
+
+    from rocm_wheels.audit import PlannedWheel
+
+    planned = []
+    for project in projects:
+        rules = project.list_device_code_rules(platform)
+        has_code = any(rule.expect == "all" and rule.required for rule in rules)
+        names = tuple(targets) if has_code else ()
+        planned.append(PlannedWheel(canonicalize_name(project.distribution), python, platform, names))
+    return planned
