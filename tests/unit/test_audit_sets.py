@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +27,7 @@ SET_IDS = {
     "RW061": "set-files", "RW062": "set-pins", "RW063": "set-versions", "RW064": "set-complete",
     "RW065": "set-plan", "RW066": "set-devices", "RW067": "metapackage", "RW068": "set-target-packages",
     "RW069": "device-default", "RW070": "set-index", "RW071": "set-resolvers",
+    "RW072": "set-abi",
 }  # fmt: skip
 
 
@@ -325,7 +329,7 @@ MUTATIONS: list[tuple[str, str, Mutation, str]] = [
 def test_nothing_is_found_in_a_set_without_faults(tmp_path: Path) -> None:
     report = audit_set(set_drafts(), tmp_path)
     assert report.findings == ()
-    assert {skip.check for skip in report.skipped} == {"set-plan", "set-index", "set-resolvers"}
+    assert {skip.check for skip in report.skipped} == {"set-plan", "set-index", "set-resolvers", "set-abi"}
 
 
 @pytest.mark.parametrize(
@@ -341,6 +345,42 @@ def test_one_mutation_of_a_set_is_named_by_exactly_one_check(
     assert {finding.check for finding in report.findings} == ({check} if check else set()), report.findings
     assert not check or any(words in f"{f.subject} {f.message}" for f in report.findings)
     assert report.passed == (check in ("", "device-default"))
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Libraries with functions of torch that take strings, and what calls them, by ABI of strings."""
+    folder, libraries = tmp_path_factory.mktemp("strings"), {}
+    # a name with Ss in it that is no string: an identifier
+    source = "#include <string>\nnamespace c10 { struct ClaSs; %s }"
+    torch = "void warn(const std::string&, ClaSs*) {} void ClaSsOnly(ClaSs*) {}"
+    user = "void warn(const std::string&, ClaSs*); void use() { warn(std::string(), nullptr); }"
+    for name, code in (("torch", torch), ("user", user)):
+        for abi in "01":
+            words = ["g++", "-shared", "-fPIC", "-O1", f"-D_GLIBCXX_USE_CXX11_ABI={abi}", "-x", "c++", "-"]
+            path = folder / f"{name}{abi}.so"
+            subprocess.run([*words, "-o", path], input=source % code, text=True, check=True)
+            libraries[name + abi] = path.read_bytes()
+    return libraries
+
+
+@pytest.mark.skipif(sys.platform != "linux" or shutil.which("g++") is None, reason="needs g++ for Linux")
+@pytest.mark.parametrize(
+    ("torch", "vision", "named"), [("1", "1", 0), ("0", "0", 0), ("1", "0", 1), ("0", "1", 1), ("10", "1", 2)]
+)
+def test_strings_of_cxx_are_those_of_torch(
+    torch: str, vision: str, named: int, compiled: dict[str, bytes], tmp_path: Path
+) -> None:
+    """In the last case the torches of two Pythons differ, and torchvision is for one of them."""
+    drafts = set_drafts()
+    for python, abi in zip(PYTHONS, torch * 2, strict=False):
+        drafts[f"torch-{python}"].members["torch/lib/libc10.so"] = compiled[f"torch{abi}"]
+    drafts["torchvision-312"].members["torchvision/image.so"] = compiled[f"user{vision}"]
+    report = audit_set(drafts, tmp_path)
+    assert {finding.check for finding in report.findings} == ({"set-abi"} if named else set())
+    projects = {finding.subject.split("-")[0] for finding in report.findings}
+    assert projects == ({"torchvision"} if named == 1 else {"torch", "torchvision"} if named else set())
+    assert "set-abi" in report.ran
 
 
 def test_conformance_is_told_of_an_index(index: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -374,6 +414,8 @@ def test_installers_are_asked_on_request(
         (PlannedWheel("torch", "3.12", "linux", TARGETS), ""),
         (PlannedWheel("torchaudio", "3.12", "linux", TARGETS), ""),  # in its device wheels
         (PlannedWheel("triton", "3.11", "linux"), ""),
+        (PlannedWheel("torch", "3.12", "linux", TARGETS, line="2.9"), ""),
+        (PlannedWheel("torch", "3.12", "linux", TARGETS, line="2.90"), "no torch 2.90"),
         (PlannedWheel("torch", "3.13", "linux", TARGETS), "no torch for Python 3.13"),
         (PlannedWheel("torch", "3.12", "windows", TARGETS), "on windows"),
         (PlannedWheel("apex", "3.12", "linux"), "no apex"),
@@ -384,3 +426,61 @@ def test_what_was_planned_is_there(cell: PlannedWheel, words: str, tmp_path: Pat
     report = audit_set(set_drafts(), tmp_path, planned=(cell,))
     assert {finding.check for finding in report.findings} == ({"set-plan"} if words else set())
     assert not words or words in report.findings[0].message
+
+
+def write_matrix(capfd: pytest.CaptureFixture[str], file: Path, *words: str) -> Path:
+    """Write what ``matrix --json`` prints."""
+    assert run_command(cli, ["matrix", "--trigger", "release", *words, "--json"]) == 0
+    file.write_text(capfd.readouterr().out)
+    return file
+
+
+def test_a_matrix_says_what_the_set_must_hold(
+    tmp_path: Path, small_set: list[Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    chosen = ("--family", "gfx94X-dcgpu", "--line", "2.13", "--platform", "linux", "--python", "3.11")
+    matrix = write_matrix(capfd, tmp_path / "matrix.json", *chosen, "--layout", "per-family")
+    code, document = audit(capfd, "--set", small_set[0].parent, "--plan", matrix, "--json")
+    messages = [f["what"] for f in document["set"]["findings"]]
+    assert code == 14 and {f["id"] for f in document["set"]["findings"]} == {"RW065"}
+    assert not any("triton for" in message for message in messages)
+    for missing in ("torch 2.13", "torchvision"):  # the set has another torch
+        assert any(f"no {missing} for Python 3.11 on linux" in message for message in messages)
+    step = {"kind": "build", "project": "pytorch", "python": "cp311"}
+    plan = {"request": {"platform": "linux"}, "targets": ["gfx942", "gfx90a"], "steps": [step]}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    code, document = audit(capfd, "--set", small_set[0].parent, "--plan", tmp_path / "plan.json", "--json")
+    [finding] = document["set"]["findings"]
+    assert code == 14 and "no code for gfx90a" in finding["what"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "nothing",
+        "[]",
+        "{}",
+        '{"cells": 1}',
+        '{"cells": [{}], "layout": "multi-arch"}',
+        '{"steps": [1]}',
+    ],
+)
+def test_what_is_no_plan_is_one_clear_error(
+    text: str | None, tmp_path: Path, small_set: list[Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    plan = tmp_path / "plan.json"
+    if text is not None:
+        plan.write_text(text)
+    code = run_command(cli, ["audit", "--set", str(small_set[0].parent), "--plan", str(plan)])
+    err = capfd.readouterr().err
+    assert code == 2 and err.count("error: ") == 1
+
+
+def test_a_matrix_of_several_sets_and_options_without_a_set_are_refused(
+    tmp_path: Path, small_set: list[Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    matrix = write_matrix(capfd, tmp_path / "matrix.json", "--platform", "linux")
+    for words in (["--set", str(small_set[0].parent), "--plan", str(matrix)], ["--plan", str(matrix)],
+                  ["--resolve"]):  # fmt: skip
+        assert run_command(cli, ["audit", str(small_set[0]), *words]) == 2

@@ -73,7 +73,12 @@ from rocm_wheels.audit.publishing import (
     check_licences,
     check_size,
 )
-from rocm_wheels.audit.set_agreement import check_set_complete, check_set_plan, check_set_versions
+from rocm_wheels.audit.set_agreement import (
+    check_set_abi,
+    check_set_complete,
+    check_set_plan,
+    check_set_versions,
+)
 from rocm_wheels.audit.set_index import check_set_index, check_set_resolvers
 from rocm_wheels.audit.set_requirements import (
     check_device_default,
@@ -559,6 +564,13 @@ SET_CHECKS: tuple[SetCheck, ...] = (
         "An older build is installed without a word, because its version sorts above.",
         "`rocm-wheels index resolve-check --version-scheme` lists spellings that sort.",
         check_set_resolvers,
+    ),
+    SetCheck(
+        "RW072", "set-abi", "error",
+        "all was built with the C++ strings that torch was built with",
+        "Loading it ends with: undefined symbol.",
+        "Build both with one setting of _GLIBCXX_USE_CXX11_ABI.",
+        check_set_abi,
     ),
 )  # fmt: skip
 

@@ -12,6 +12,7 @@ from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck
 from rocm_wheels.audit.metadata import get_exact_version
 from rocm_wheels.audit.set_environments import (
     ROCM_PROJECT,
+    TORCH_PROJECT,
     SetEnvironment,
     find_candidates,
     get_version,
@@ -96,6 +97,72 @@ def _spell_as_local(version: str) -> str:
         return version
 
 
+_TORCH_SYMBOL = re.compile(rb"_ZNK?(?:3c10|2at|5torch)")
+_NEW_STRING, _OLD_STRING = b"7__cxx11", b"Ss"
+# parts of a mangled name that have digits and are no identifier: substitutions, template parameters, literals
+_MANGLED_NUMBER = re.compile(rb"S[0-9A-Z]*_|T[0-9]*_|L[a-z]n?[0-9]+E|A[0-9]+_")
+_IDENTIFIER_LENGTH = re.compile(rb"[0-9]{1,9}")
+_ABI_WORDS = {"new": "_GLIBCXX_USE_CXX11_ABI=1", "old": "_GLIBCXX_USE_CXX11_ABI=0"}
+
+
+def check_set_abi(subject: AuditedSet) -> list[Finding] | SkippedCheck:
+    """Libraries name torch's functions with the C++ strings that torch was built with.
+
+    A mangled name has ``std::__cxx11`` in it where it was compiled with the newer strings of libstdc++, and
+    ``Ss`` with the older ones (libstdc++ manual, "Dual ABI"; Itanium C++ ABI, 5.1.9).
+    """
+    abis = {
+        wheel.scan.path.name: abi
+        for project in list_stack_projects(subject)
+        for wheel in subject.wheels_by_project[project]
+        if (abi := find_string_abi(wheel)) is not None
+    }
+    torch_names = {wheel.scan.path.name for wheel in subject.wheels_by_project.get(TORCH_PROJECT, ())}
+    torch_abis = {abi for name, abi in abis.items() if name in torch_names}
+    if not torch_abis:
+        return SkippedCheck("no symbol of a torch in the set tells which C++ strings it was built with")
+    findings = []
+    for name, abi in sorted(abis.items()):
+        if others := torch_abis - {abi}:
+            message = f"was built with {_ABI_WORDS[abi]}, and torch with {_ABI_WORDS[others.pop()]}"
+            tip = "build both with one setting: loading it ends with an undefined symbol"
+            findings.append(Finding("error", message, tip, subject=name))
+    return findings
+
+
+def find_string_abi(wheel: AuditedWheel) -> str | None:
+    """Return which C++ strings torch's functions are named with: ``new``, ``old``; None where no name tells.
+
+    Where both are, it was built with the older ones: the newer ones bring no name of those.
+    """
+    found = None
+    for binary in wheel.binaries.values():
+        if binary.symbols is None:
+            continue
+        for names in (*binary.symbols.exported.values(), *binary.symbols.undefined.values()):
+            for name in names.split(b"\0"):
+                if _NEW_STRING in name and _TORCH_SYMBOL.match(name):
+                    found = "new"
+                elif _OLD_STRING in name and _TORCH_SYMBOL.match(name) and _names_old_string(name):
+                    return "old"
+    return found
+
+
+def _names_old_string(name: bytes) -> bool:
+    """Tell whether a mangled name has ``Ss`` in it outside of identifiers, which stand there with lengths."""
+    at = 0
+    while at < len(name):
+        if number := _MANGLED_NUMBER.match(name, at):
+            at = number.end()
+        elif length := _IDENTIFIER_LENGTH.match(name, at):
+            at = length.end() + int(length[0])
+        elif name.startswith(_OLD_STRING, at):
+            return True
+        else:
+            at += 1
+    return False
+
+
 def check_set_complete(subject: AuditedSet) -> list[Finding] | SkippedCheck:
     """Every project of the stack has a wheel for each Python that another one has a wheel for."""
     stack = list_stack_projects(subject)
@@ -143,18 +210,23 @@ def check_set_plan(subject: AuditedSet) -> list[Finding] | SkippedCheck:
 def _judge_cell(subject: AuditedSet, cell: PlannedWheel) -> Iterator[Finding]:
     wheels = [
         wheel
-        for architecture in ("x86_64", "amd64", "aarch64")
-        for wheel in find_candidates(
-            subject, cell.project, SetEnvironment(cell.python, cell.platform, architecture)
-        )
+        for wheel in subject.wheels_by_project.get(cell.project, ())
+        if f"{get_version(wheel).base_version}.".startswith(f"{cell.line}." if cell.line else "")
+        if any(environment.accepts(wheel.scan.path.name) for environment in _list_cell_environments(cell))
     ]
-    words = f"{cell.project} for Python {cell.python} on {cell.platform}"
+    name = f"{cell.project} {cell.line}".rstrip()
+    words = f"{name} for Python {cell.python} on {cell.platform}"
     if not wheels:
         yield Finding("error", f"there is no {words}, which was planned", "build it, or plan without it")
         return
     held = {target for wheel in wheels for target in wheel.targets}
     if missing := sorted({strip_features(target) for target in cell.targets} - held):
         message = f"{words} has no code for {' '.join(missing)}, which was planned"
-        yield Finding(
-            "error", message, "build it for all targets of the plan", subject=wheels[0].scan.path.name
-        )
+        tip = "build it for all targets of the plan"
+        yield Finding("error", message, tip, subject=wheels[0].scan.path.name)
+
+
+def _list_cell_environments(cell: PlannedWheel) -> list[SetEnvironment]:
+    """Return the machines that a planned wheel may be for: a plan names no architecture."""
+    architectures = ("amd64", "arm64") if cell.platform == "windows" else ("x86_64", "aarch64")
+    return [SetEnvironment(cell.python, cell.platform, architecture) for architecture in architectures]

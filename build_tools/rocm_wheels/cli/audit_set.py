@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +98,11 @@ def _read_matrix(path: Path, document: Mapping[str, Any]) -> tuple[PlannedWheel,
         targets.update(dict.fromkeys(cell["targets"]))
     planned: list[PlannedWheel] = []
     for (python, platform, line), targets in targets_by_cell.items():
-        planned += _plan_projects(list_line_projects(platform, line), python, platform, targets)
+        of_line = _plan_projects(list_line_projects(platform, line), python, platform, targets)
+        is_release = re.fullmatch(r"[0-9]+\.[0-9]+", line)  # others are called nightly
+        for wheel in of_line:
+            is_torch = is_release and wheel.project == "torch"
+            planned.append(replace(wheel, line=line) if is_torch else wheel)
     return tuple(planned)
 
 
