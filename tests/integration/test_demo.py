@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -254,6 +255,37 @@ def test_a_set_is_released_by_a_named_exception(demo: Demo) -> None:
             for member in archive.namelist():
                 if not member.endswith("/RECORD"):
                     assert (site / member).read_bytes() == archive.read(member)
+
+
+def test_the_audit_of_a_set_lets_it_go_or_holds_it(demo: Demo, tmp_path: Path) -> None:
+    """From the staged set itself: with the plan of another Python it lacks five wheels, and none may go."""
+    store, policy = tmp_path / "store", tmp_path / "policy.yaml"
+    shutil.copytree(demo.folder / "releases" / "store", store)
+    [document] = (store / "v2-staging" / "multi-arch" / "sets").glob("*/set.json")
+    policy.write_text("channels: {nightly: {rules: {verify: {fresh: 14d}}}}")
+    names = ("apex", "pytorch", "pytorch_audio", "pytorch_vision", "triton")
+    recipes = [f"--recipe={name}" for name in names]
+    of_set = (str(store), "--set", document.parent.name)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        argv = [*warm_python(), "-m", "rocm_wheels", *words]
+        return subprocess.run(argv, env=demo.env, capture_output=True, text=True, check=False)
+
+    def audit_and_judge(code: int, *more: str) -> int:
+        """Return the exit code of the gate after an audit that ended with ``code``."""
+        ended = run("audit", "--set", str(document), *recipes, *more, "--json")
+        assert ended.returncode == code, ended.stderr
+        (tmp_path / "audit.json").write_text(ended.stdout)
+        assert run("set", "evidence", "add", *of_set, "--from", str(tmp_path / "audit.json")).returncode == 0
+        return run("set", "gate", *of_set, "--channel", "nightly", "--policy", str(policy)).returncode
+
+    assert audit_and_judge(0) == 0
+    plan = json.loads((tmp_path / "audit.json").read_text())["set"]
+    assert "set-plan" in plan["ran"] and not plan["findings"]
+    step = {"kind": "build", "project": "pytorch", "python": "cp399"}
+    request = {"request": {"platform": "linux"}, "targets": ["gfx942"], "steps": [step]}
+    (tmp_path / "plan.json").write_text(json.dumps(request))
+    assert audit_and_judge(14, "--plan", str(tmp_path / "plan.json")) == 15
 
 
 def test_the_smoke_tests_of_a_demo_were_run_and_the_rest_is_named(demo: Demo) -> None:

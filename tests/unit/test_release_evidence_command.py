@@ -172,6 +172,63 @@ def test_an_audit_counts_like_verify_where_recipes_were_held_to(world: World):
     assert world.add("--from", world.write("anybody.json", anybody))[0] == 2
 
 
+ERROR = {"severity": "error", "what": "requires torch==2.9.0", "check": "set-pins"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "detail"),
+    [
+        ({}, ""),
+        ({"findings": [{**ERROR, "severity": "warning"}]}, ""),
+        ({"findings": [ERROR], "passed": False}, "set: set-pins: requires torch==2.9.0"),
+        ({"findings": [ERROR]}, "set: set-pins: requires torch==2.9.0"),  # whatever it says of itself
+        ({"ignored": [ERROR]}, "set: set-pins: requires torch==2.9.0"),  # is not let pass here
+        ({"passed": False}, "set: it failed"),
+    ],
+)
+def test_what_an_audit_finds_in_a_set_counts_for_each_wheel_of_it(
+    changes: dict[str, Any], detail: str, world: World
+):
+    """ROCm's packages beside them are left out; one wheel was not reported on, and is of the set."""
+    reports = json.loads(world.verified(recipe="pytorch").read_text())
+    rocm = {**reports[0], "wheel": "rocm-7.1.0-py3-none-any.whl", "sha256": "7" * 64, "recipe": ""}
+    hashes = {path.name: hash_file(path) for path in world.wheels}
+    of_set = {
+        "origin": "dist",
+        "passed": True,
+        "wheels": {**hashes, rocm["wheel"]: rocm["sha256"]},
+        "ran": ["x"],
+    }
+    audit = {"tool": "rocm-wheels 1.2 audit", "when": "2026-11-20T09:00:00+00:00"}
+    audit |= {"wheels": [*reports[1:], rocm], "set": {**of_set, **changes}}
+    code, out, err = world.add("--from", world.write("audit.json", audit), "--json")
+    assert code == 0, err
+    made = json.loads(out)
+    if detail:
+        assert {one["outcome"] for one in made} == {"fail"} and len(made) == len(world.wheels)
+        assert {one["detail"].partition(": ")[2] for one in made} == {detail}
+        assert {sha for one in made for sha in one["hashes"]} == set(hashes.values())
+        code, out, _ = world.gate("--json")
+        [rule] = [rule for rule in json.loads(out)["rules"] if rule["title"] == "verify"]
+        assert (code, rule["outcome"]) == (15, "fail")
+    else:
+        [only] = made
+        assert only["outcome"] == "pass" and len(only["hashes"]) == len(world.wheels) - 1
+        assert only["counts"]["passed"] == sum(len(report["ran"]) + 1 for report in reports[1:])
+
+
+def test_device_wheels_are_audited_without_a_recipe_beside_their_host(world: World):
+    host, device, *others = json.loads(world.verified(recipe="pytorch").read_text())
+    host["device_wheels_sha256"] = {device["wheel"]: device["sha256"]}
+    device["recipe"] = ""
+    audit = {"tool": "rocm-wheels 1.2 audit", "when": "2026-11-20T09:00:00+00:00"}
+    words = ("--from", world.write("audit.json", {**audit, "wheels": [host, device, *others]}), "--json")
+    (made,) = json.loads(world.add(*words)[1])
+    assert (made["outcome"], len(made["hashes"])) == ("pass", len(world.wheels))
+    alone = {**audit, "wheels": [device, *others]}
+    assert world.add("--from", world.write("alone.json", alone))[0] == 2
+
+
 def test_results_that_say_when_they_were_found_do_not_become_younger_with_their_file(world: World):
     """As `verify --json` and `resolve-check --json` write them; copied, they are as old as they were."""
     begun = {"when": "2026-11-20T09:00:00+00:00", "tool": "rocm-wheels 1.2 verify"}

@@ -72,6 +72,18 @@ class _VerifyReport(BaseModel):
     tool: str = ""
 
 
+class _AuditedSetReport(BaseModel):
+    origin: str
+    passed: bool
+    wheels: Mapping[str, Sha256Digest]
+    findings: tuple[_VerifyFinding, ...] = ()
+    ignored: tuple[_VerifyFinding, ...] = ()
+    ran: tuple[str, ...] = ()
+    skipped: Mapping[str, str] = {}
+    when: AwareDatetime | None = None
+    tool: str = ""
+
+
 class _ResolverCheck(BaseModel):
     requirement: str
     python: str
@@ -89,6 +101,12 @@ class _ResolverResult(BaseModel):
 def make_verify_evidence(value: object, source: Path, submission: EvidenceSubmission) -> list[Evidence]:
     """Return what ``verify --json`` found: one of all wheels that passed, one of each that did not."""
     reports = parse_result(tuple[_VerifyReport, ...], value, source)
+    return _make_report_evidence(reports, source, submission)
+
+
+def _make_report_evidence(
+    reports: Sequence[_VerifyReport], source: Path, submission: EvidenceSubmission
+) -> list[Evidence]:
     if not reports:
         raise DataError(f"{source} has no report in it", tip="verify the wheels of the set")
     evidence, passed = [], dict[str, str]()
@@ -133,16 +151,87 @@ def make_verify_evidence(value: object, source: Path, submission: EvidenceSubmis
 def make_audit_evidence(
     value: dict[str, Any], source: Path, submission: EvidenceSubmission
 ) -> list[Evidence]:
-    """Return what ``audit --json`` found, as of ``verify``; UsageError for a wheel held to no recipe."""
+    """Return what ``audit --json`` found, as of ``verify``; UsageError for a wheel held to no recipe.
+
+    What the checks of a set found counts for every wheel of it. Wheels of the audited set that are not of the
+    staged one (ROCm's packages) are left out; device wheels need no recipe beside their host's.
+    """
     origin = {key: value[key] for key in ("tool", "when") if key in value}
-    reports = [{**report, **origin} if isinstance(report, dict) else report for report in value["wheels"]]
-    for report in parse_result(tuple[_VerifyReport, ...], reports, source):
-        if not report.recipe:
+    raw_reports = [{**report, **origin} if isinstance(report, dict) else report for report in value["wheels"]]
+    reports = list(parse_result(tuple[_VerifyReport, ...], raw_reports, source))
+    of_set: _AuditedSetReport | None = None
+    if (raw_set := value.get("set")) is not None:
+        dated_set = {**raw_set, **origin} if isinstance(raw_set, dict) else raw_set
+        of_set = parse_result(_AuditedSetReport, dated_set, source)
+        reports = _leave_out_others(reports, of_set, source, submission)
+    parts = {sha256 for report in reports if report.recipe for sha256 in report.device_wheels_sha256.values()}
+    for report in reports:
+        if not report.recipe and report.sha256 not in parts:
             raise UsageError(
                 f"{source}: {report.wheel} was audited without its recipe, which says what it must be",
                 tip="rocm-wheels audit --json --recipe NAME, or rocm-wheels verify --json",
             )
-    return make_verify_evidence(reports, source, submission)
+    if of_set is not None:
+        reports = _add_set_findings(reports, of_set, submission)
+    return _make_report_evidence(reports, source, submission)
+
+
+def _leave_out_others(
+    reports: Sequence[_VerifyReport],
+    of_set: _AuditedSetReport,
+    source: Path,
+    submission: EvidenceSubmission,
+) -> list[_VerifyReport]:
+    """Return the reports of wheels of the staged set; others of the audited one (ROCm's) are named."""
+    names = {file.name for file in submission.document.files}
+    hashes = submission.document.hashes
+    others = {
+        report.wheel
+        for report in reports
+        if report.sha256 not in hashes and report.wheel not in names and report.wheel in of_set.wheels
+    }
+    if others:
+        log_note(f"{source}: also there, and not of this set: {', '.join(sorted(others))}")
+    return [report for report in reports if report.wheel not in others]
+
+
+def _add_set_findings(
+    reports: Sequence[_VerifyReport], of_set: _AuditedSetReport, submission: EvidenceSubmission
+) -> list[_VerifyReport]:
+    """Return the reports with the checks of the set in each; where it failed, of all its wheels."""
+    findings = [
+        finding.model_copy(update={"check": f"set: {finding.check}"})
+        for finding in (*of_set.findings, *of_set.ignored)
+    ]
+    if not of_set.passed and not any(finding.severity == "error" for finding in findings):
+        findings.append(_VerifyFinding(severity="error", what="it failed", check="set"))
+    failed = any(finding.severity == "error" for finding in findings)
+    changed = []
+    for report in reports:
+        if of_set.wheels.get(report.wheel) == report.sha256:
+            changes = {
+                "findings": (*report.findings, *findings),
+                "passed": report.passed and not failed,
+                "ran": (*report.ran, *(f"set: {name}" for name in of_set.ran)),
+                "skipped": {**report.skipped, **{f"set: {n}": why for n, why in of_set.skipped.items()}},
+            }
+            report = report.model_copy(update=changes)  # noqa: PLW2901 - the same report, with more in it
+        changed.append(report)
+    reported = {report.sha256 for report in reports}
+    for name, sha256 in of_set.wheels.items():
+        if failed and sha256 in submission.document.hashes - reported:
+            alone = _VerifyReport(
+                wheel=name,
+                passed=False,
+                sha256=sha256,
+                findings=tuple(findings),
+                ran=of_set.ran,
+                skipped=of_set.skipped,
+                when=of_set.when,
+                tool=of_set.tool,
+            )
+            changed.append(alone)
+    return changed
 
 
 def make_resolver_evidence(value: object, source: Path, submission: EvidenceSubmission) -> list[Evidence]:
