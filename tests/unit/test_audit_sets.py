@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import shutil
@@ -178,6 +179,19 @@ def test_a_lock_is_compared_with_its_files(
     assert list_ids(document) == [("RW061", small_set[1].name), ("RW061", small_set[0].name)]
 
 
+def test_a_server_has_no_say_about_files_of_this_machine(
+    server: str, index: Path, small_set: list[Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    for page in ("index.html", "index.json"):
+        file = index / "triton" / page
+        text = file.read_text()
+        file.write_text(text.replace(f'"{small_set[0].name}"', f'"{small_set[0].as_uri()}"'))
+        file.write_text(file.read_text().replace(f'"{small_set[0].name}#', f'"{small_set[0].as_uri()}#'))
+    _, document = audit(capfd, "--set", server, "--json")
+    assert ("RW061", small_set[0].name) in list_ids(document)
+    assert small_set[0].name not in document["set"]["wheels"]
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -345,6 +359,44 @@ def test_one_mutation_of_a_set_is_named_by_exactly_one_check(
     assert {finding.check for finding in report.findings} == ({check} if check else set()), report.findings
     assert not check or any(words in f"{f.subject} {f.message}" for f in report.findings)
     assert report.passed == (check in ("", "device-default"))
+
+
+def add_windows(drafts: Drafts) -> None:
+    """torch, torchvision and ROCm's packages for Windows, too, where there is no triton."""
+    for name in ("torch-311", "torchvision-311", "rocm-sdk-core", "rocm-sdk-libraries"):
+        windows = copy.deepcopy(drafts[name])
+        windows.tag = windows.tag.replace("linux_x86_64", "win_amd64")
+        windows.members = {member: b"" for member in windows.members if member.endswith(".py")}
+        drafts[f"{name}-windows"] = windows
+    for name in ("rocm", "rocm-sdk-device-gfx942", "rocm-sdk-device-gfx1100"):
+        drafts[name].requires = [
+            f'{line} and sys_platform == "linux"' if "device" in line else line
+            for line in drafts[name].requires
+        ]
+
+
+def test_a_set_may_be_for_several_systems(tmp_path: Path) -> None:
+    drafts = set_drafts()
+    add_windows(drafts)
+    assert audit_set(drafts, tmp_path / "whole").findings == ()
+    del drafts["rocm-sdk-libraries-windows"]
+    [finding] = audit_set(drafts, tmp_path / "lacking").findings
+    assert finding.check == "metapackage" and "for windows" in finding.message
+
+
+def test_variants_may_be_for_several_rocms(tmp_path: Path) -> None:
+    """Each is compared with itself: its own version and its own pin."""
+    drafts = {name: draft for name, draft in set_drafts().items() if name in ("torch-311", "triton-311")}
+    for rocm in ("7.0.2", "7.2.0"):
+        variant = copy.deepcopy(drafts["torch-311"])
+        variant.requires[1] = f"rocm[libraries]=={rocm}"
+        variant.version = f"2.9.0+rocm{rocm}"
+        variant.file_name = f"torch-{variant.version}-{variant.tag}-rocm{rocm[:3]}.whl"
+        drafts[rocm] = variant
+    assert audit_set(drafts, tmp_path / "right").findings == ()
+    drafts["7.0.2"].requires[1] = "rocm[libraries]==7.2.0"
+    [finding] = audit_set(drafts, tmp_path / "wrong").findings
+    assert finding.check == "set-versions" and finding.subject == drafts["7.0.2"].file_name
 
 
 @pytest.fixture(scope="module")

@@ -172,7 +172,7 @@ def check_set_complete(subject: AuditedSet) -> list[Finding] | SkippedCheck:
             for environment in list_tagged_environments(wheel):
                 by_environment.setdefault(environment, set()).add(project)
     if not by_environment:
-        return SkippedCheck("the set has no torch, and nothing that is built for one Python")
+        return SkippedCheck("no torch in the set, and nothing that is built for one, is for one Python alone")
     findings = []
     for project in sorted(stack):
         systems = {

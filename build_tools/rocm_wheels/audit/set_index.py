@@ -33,8 +33,9 @@ def check_set_index(subject: AuditedSet) -> list[Finding] | SkippedCheck:
 
 def _get_place(url: str, index_url: str) -> str:
     """Return the file that a URL names, or the page: what is behind the index's own address."""
-    path = unquote(urlsplit(url).path)
-    return path.rpartition("/")[2] or path.removeprefix(unquote(urlsplit(index_url).path)) or path
+    path = urlsplit(url).path
+    place = path.rpartition("/")[2] or path.removeprefix(urlsplit(index_url).path) or path
+    return unquote(place) if unquote(place).isprintable() else place
 
 
 def check_set_resolvers(subject: AuditedSet) -> list[Finding] | SkippedCheck:

@@ -194,20 +194,23 @@ def check_device_default(subject: AuditedSet) -> list[Finding] | SkippedCheck:
     ]
     if not hosts:
         return SkippedCheck("no wheel leaves its device code to extras")
+    led_by_default = {
+        item.wheel.scan.path
+        for item in iterate_requirements(subject)
+        if "" in item.extras and _DEVICE_WHEEL.fullmatch(item.project)
+    }
     tip = "say at import which extra brings kernels, require a default, or publish variants beside it"
     message = "installed without an extra it has no kernels, and says so nowhere: nothing runs on any GPU"
     return [
         Finding("warning", message, tip, subject=host.scan.path.name)
         for host in hosts
-        if not _has_default(subject, host) and not _tells_extras(host)
+        if host.scan.path not in led_by_default and not _is_variant(host) and not _tells_extras(host)
     ]
 
 
-def _has_default(subject: AuditedSet, host: AuditedWheel) -> bool:
-    if host.scan.name is not None and host.scan.name.label is not None:
-        return True  # a variant is chosen for the machine
-    defaults = (item for item in iterate_requirements(subject) if item.wheel is host and "" in item.extras)
-    return any(_DEVICE_WHEEL.fullmatch(item.project) for item in defaults)
+def _is_variant(wheel: AuditedWheel) -> bool:
+    """Tell whether a wheel is chosen for the machine."""
+    return wheel.scan.name is not None and wheel.scan.name.label is not None
 
 
 def _tells_extras(host: AuditedWheel) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from packaging.version import Version
@@ -111,7 +112,7 @@ def _collect_index(place: str, folder: Path) -> SetFiles:
             older.append(file_name_of_link(link))
     if not newest:
         raise UsageError(f"--set {hide_credentials(place)}: the index has no wheels", tip=_PLACES_TIP)
-    files = _fetch_links(newest.values(), reader, folder)
+    files = _fetch_links(newest.values(), reader, folder, remote=path_of_url(url) is None)
     return SetFiles(
         hide_credentials(place),
         "index",
@@ -186,15 +187,17 @@ def _collect_lock(lock: Path, folder: Path) -> SetFiles:
         raise DataError(f"{lock} is not a lock (PEP 751): {wrong}") from None
     links, without = [], []
     for package in packages:
-        files = list(package.wheels or ())
+        files: list[Any] = list(package.wheels or ())
         if package.sdist is not None and package.name == _SDIST_PROJECT:
-            files.append(package.sdist)  # type: ignore[arg-type]
+            files.append(package.sdist)
+        if package.archive is not None and str(package.archive.url or package.archive.path).endswith(".whl"):
+            files.append(package.archive)
         if not files:
             without.append(package.name)
         for file in files:
             url = file.url or (lock.parent.absolute() / str(file.path)).as_uri()
             url = urljoin(f"{lock.parent.absolute().as_uri()}/", url)
-            links.append(IndexLink(file.filename, url, url, file.hashes.get("sha256"), size=file.size))
+            links.append(IndexLink(url, url, url, file.hashes.get("sha256"), size=file.size))
     if without:
         log_note(f"{lock}: no wheels of {', '.join(sorted(without))}: left out")
     if not links:
@@ -213,8 +216,13 @@ class _FetchedFiles:
     absent: dict[str, str]
 
 
-def _fetch_links(links: Iterable[IndexLink], reader: IndexReader, folder: Path) -> _FetchedFiles:
-    """Return where files are, downloaded where they are not here; why not, of those that cannot be had."""
+def _fetch_links(
+    links: Iterable[IndexLink], reader: IndexReader, folder: Path, *, remote: bool = False
+) -> _FetchedFiles:
+    """Return where files are, downloaded where they are not here; why not, of those that cannot be had.
+
+    What is ``remote`` has no say about files of this machine.
+    """
     links = sorted(links, key=file_name_of_link)
     _require_room([link for link in links if path_of_url(link.url) is None], reader, folder)
     digests: dict[str, str] = {}
@@ -225,6 +233,8 @@ def _fetch_links(links: Iterable[IndexLink], reader: IndexReader, folder: Path) 
         try:
             if (digest := require_link_digest(link)) is not None:
                 digests[name] = digest
+            if remote and path_of_url(link.url) is not None:
+                raise DataError("leads from a server to a file of this machine")
             path = download_link(link, folder, error=DataError)
         except RocmWheelsError as cause:
             absent[name] = cause.message.removeprefix(f"{name}: ")
