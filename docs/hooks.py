@@ -105,13 +105,19 @@ def list_needs() -> str:
     return ", ".join(f"`{name}`" for name in ast.literal_eval(values[0]))
 
 
+def _describe_need(check: audit.AuditCheck) -> str:
+    if isinstance(check, audit.SetCheck):
+        return " (of a set)"
+    return " (needs a recipe)" if check.needs_recipe else ""
+
+
 def list_audit_checks() -> str:
     """Return the checks of wheels and sets as a table."""
     rows = [
         [
             f"{check.id} `{check.name}`",
             "note" if check.severity == "info" else check.severity,
-            escape_markdown(check.summary + (" (needs a recipe)" if check.needs_recipe else "")),
+            escape_markdown(check.summary + _describe_need(check)),
             escape_markdown(f"{check.reason} {check.fix}"),
         ]
         for check in audit.ALL_CHECKS

@@ -375,6 +375,18 @@ def add_windows(drafts: Drafts) -> None:
         ]
 
 
+@pytest.mark.parametrize(
+    ("version", "check", "severity"), [(ROCM, "metapackage", "info"), ("7.2.0", "set-pins", "error")]
+)
+def test_rocm_may_be_a_source_distribution(version: str, check: str, severity: str, tmp_path: Path) -> None:
+    """That what it requires is decided on the user's machine is a note; its version is judged."""
+    drafts = set_drafts()
+    del drafts["rocm"]
+    report = audit_set(drafts, tmp_path, sdists=(tmp_path / f"rocm-{version}.tar.gz",))
+    named = {(finding.check, finding.severity) for finding in report.findings}
+    assert named == {("metapackage", "info"), (check, severity)}
+
+
 def test_a_set_may_be_for_several_systems(tmp_path: Path) -> None:
     drafts = set_drafts()
     add_windows(drafts)

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from rocm_wheels.audit.audited_set import SetReport
 from rocm_wheels.audit.audited_wheel import AuditReport, CheckReport
-from rocm_wheels.audit.checks import ALL_CHECKS, AuditCheck, get_check_id
+from rocm_wheels.audit.checks import ALL_CHECKS, AuditCheck, SetCheck, get_check_id
 from rocm_wheels.core import (
     Finding,
     JunitCase,
@@ -96,6 +96,7 @@ def explain_check(check: AuditCheck[Any]) -> list[str]:
         f"  why: {check.reason}",
         f"  fix: {check.fix}",
         *(["  needs: a recipe (--recipe)"] if check.needs_recipe else []),
+        *(["  needs: a set (--set)"] if isinstance(check, SetCheck) else []),
     ]
 
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from rocm_wheels.audit.audited_set import AuditedSet
 from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck
@@ -22,7 +24,8 @@ from rocm_wheels.audit.set_environments import (
     list_extras,
     list_older_versions,
 )
-from rocm_wheels.core import Finding, format_count
+from rocm_wheels.core import DataError, Finding, format_count
+from rocm_wheels.index import parse_file_name
 from rocm_wheels.models import get_gfx_families, get_gfx_targets
 from rocm_wheels.variants import get_package_chain
 
@@ -42,6 +45,10 @@ def check_set_pins(subject: AuditedSet) -> list[Finding] | SkippedCheck:
             if required.project in TRITON_NAMES and others:
                 tip = "require it by the name that it is published under, or publish it under that name"
                 faults.add(name, f"requires {requirement.name}, and the set has it as {others[0]}", tip)
+            sdists = _list_sdist_versions(subject, required.project)
+            if sdists and not any(requirement.specifier.contains(version, True) for version in sdists):
+                versions = ", ".join(map(str, sdists))
+                faults.add(name, f"requires {_spell(required)}, and the set has {versions}", _PIN_TIP)
             continue
         candidates = find_candidates(subject, required.project, required.environment)
         if not candidates:
@@ -56,6 +63,16 @@ def check_set_pins(subject: AuditedSet) -> list[Finding] | SkippedCheck:
                 message = f"requires {_spell(required)}, and {fitting[0].scan.path.name} has no extra {extra}"
                 faults.add(name, message, _PIN_TIP)
     return faults.list_findings()
+
+
+def _list_sdist_versions(subject: AuditedSet, project: str) -> list[Version]:
+    """Return the versions of a project's source distributions in a set."""
+    versions = []
+    for path in subject.files.sdists:
+        with suppress(DataError):
+            sdist_project, version, _ = parse_file_name(path.name)
+            versions += [version] if sdist_project == project else []
+    return sorted(versions)
 
 
 def check_set_devices(subject: AuditedSet) -> list[Finding] | SkippedCheck:

@@ -292,6 +292,8 @@ def _annotate(reports: Sequence[CheckReport]) -> None:
 
 
 def _describe_check(check: Any) -> dict[str, object]:
+    from rocm_wheels.audit import SetCheck
+
     return {
         "id": check.id,
         "name": check.name,
@@ -300,4 +302,5 @@ def _describe_check(check: Any) -> dict[str, object]:
         "why": check.reason,
         "fix": check.fix,
         "needs_recipe": check.needs_recipe,
+        "needs_set": isinstance(check, SetCheck),
     }
