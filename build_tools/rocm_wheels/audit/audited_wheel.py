@@ -14,7 +14,8 @@ from pathlib import Path
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import DataError, Finding, find_errors
+from rocm_wheels.audit.drift_limits import DriftLimits
+from rocm_wheels.core import DataError, Finding, Severity, find_errors
 from rocm_wheels.models import Platform, Project, strip_features
 from rocm_wheels.variants import WheelTargets
 from rocm_wheels.wheels import (
@@ -64,18 +65,26 @@ class WheelExpectation:
 class AuditedWheel:
     """A wheel as one pass found it, and its expectation; ``parts`` are device wheels split off from it.
 
-    ``required``: the packages that it requires, where some were given to look for them in.
+    ``required``: the packages that it requires, where some were given to look for them in. ``baseline``: the
+    wheel that it is compared with, if any.
     """
 
     scan: WheelScan
     expected: WheelExpectation
     parts: tuple[WheelScan, ...] = ()
     required: RequiredPackages | None = None
+    baseline: Baseline | None = None
 
     @property
     def project(self) -> Project:
         """The recipe, for checks that are only run where there is one."""
         return self.expected.recipe
+
+    @property
+    def compared(self) -> Baseline:
+        """The wheel that it is compared with, for checks that are only run where there is one."""
+        assert self.baseline is not None, "this needs a wheel to compare with"
+        return self.baseline
 
     @property
     def has_recipe(self) -> bool:
@@ -189,6 +198,14 @@ class AuditedWheel:
         return frozenset(fnmatch.filter(self.members, pattern))
 
 
+@dataclass(frozen=True)
+class Baseline:
+    """The wheel that a wheel is compared with, and the limits of what may differ."""
+
+    wheel: AuditedWheel
+    limits: DriftLimits
+
+
 def list_base_targets(targets: Iterable[str]) -> tuple[str, ...]:
     """Return the base targets, sorted and once each."""
     return tuple(sorted({strip_features(target) for target in targets}))
@@ -221,6 +238,12 @@ class SkippedCheck:
 
     reason: str
     check: str = ""
+
+
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
+"""The gravest first."""
+SEVERITY_WORDS: Mapping[str, str] = {"error": "error", "warning": "warning", "info": "note"}
+"""What people are told them as, the gravest first."""
 
 
 def describe_finding(finding: Finding) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """The tables of checks: id, name, what each looks for, why that hurts, and what to do about it.
 
-``CHECKS`` are those of a wheel, ``SET_CHECKS`` those of a set of wheels.
+``CHECKS`` are those of a wheel, ``SET_CHECKS`` those of a set of wheels; ``DRIFT_CHECKS`` compare a wheel
+with an older one.
 
 Ids are for good: a check that goes leaves a gap, and a new one takes the next number. ``severity`` is the
 gravest that a check's findings have. **error**: it breaks on a machine that the tags promise, or an index
@@ -33,6 +34,16 @@ from rocm_wheels.audit.device_code import (
     check_device_code,
     check_device_libraries,
     check_rocm_build,
+)
+from rocm_wheels.audit.drift import (
+    check_lost_files,
+    check_lost_kernels,
+    check_lost_libraries,
+    check_lost_targets,
+    check_needed_drift,
+    check_new_files,
+    check_requirement_drift,
+    check_size_drift,
 )
 from rocm_wheels.audit.kernels import (
     check_code_versions,
@@ -486,6 +497,64 @@ CHECKS: tuple[WheelCheck, ...] = (
     ),
 )  # fmt: skip
 
+DRIFT_CHECKS: tuple[WheelCheck, ...] = (
+    WheelCheck(
+        "RW081", "lost-files", "error",
+        "against an older wheel: its files are there",
+        "Somebody imports or reads each of them; a whole package was left out before.",
+        "Look whether the sources took them out, or the build back end left them out.",
+        check_lost_files,
+    ),
+    WheelCheck(
+        "RW082", "new-files", "warning",
+        "against an older wheel: not many files came along",
+        "Tests, headers or somebody else's package are downloaded and installed by everybody.",
+        "Look which pattern of package data took them in.",
+        check_new_files,
+    ),
+    WheelCheck(
+        "RW083", "lost-libraries", "error",
+        "against an older wheel: its libraries and modules are there, under their SONAMEs",
+        "What is linked to such a library no longer loads; what imports such a module fails.",
+        "Bring it back, or build all that needs it again, and publish both together.",
+        check_lost_libraries,
+    ),
+    WheelCheck(
+        "RW085", "needed-drift", "warning",
+        "against an older wheel: libraries are linked to the same libraries",
+        "A feature is gone without a word, or the wheel needs what machines of users may not have.",
+        "Look in the log of configure which option or library it found otherwise.",
+        check_needed_drift,
+    ),
+    WheelCheck(
+        "RW086", "lost-targets", "error",
+        "against an older wheel: each library and kernel database serves the same targets",
+        "On GPUs that the wheel served before, the first kernel fails.",
+        "Build for those targets again; where support ends, let an exception say so.",
+        check_lost_targets,
+    ),
+    WheelCheck(
+        "RW087", "lost-kernels", "error",
+        "against an older wheel: as many code objects and kernel files for each target",
+        "Some operations fail, or are slow, on one kind of GPU alone.",
+        "Look which sources are no longer compiled for that target.",
+        check_lost_kernels,
+    ),
+    WheelCheck(
+        "RW088", "size-drift", "error",
+        "against an older wheel: neither it nor a file of it grew or shrank beyond the limits",
+        "A library was grafted by mistake, debug information left in, or a part not built.",
+        "`rocm-wheels wheel diff` shows which files changed; limits can be set in a policy.",
+        check_size_drift,
+    ),
+    WheelCheck(
+        "RW089", "requirement-drift", "warning",
+        "against an older wheel: METADATA requires the same projects in the same way",
+        "Installers bring something else, or refuse what they installed before.",
+        "Look whether the project changed its requirements, or an edit of METADATA did.",
+        check_requirement_drift,
+    ),
+)  # fmt: skip
 
 SET_CHECKS: tuple[SetCheck, ...] = (
     SetCheck(
@@ -574,7 +643,7 @@ SET_CHECKS: tuple[SetCheck, ...] = (
     ),
 )  # fmt: skip
 
-ALL_CHECKS: tuple[AuditCheck[Any], ...] = (*CHECKS, *SET_CHECKS)
+ALL_CHECKS: tuple[AuditCheck[Any], ...] = (*CHECKS, *SET_CHECKS, *DRIFT_CHECKS)
 """The checks of all kinds, by their ids."""
 
 

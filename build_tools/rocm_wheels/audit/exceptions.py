@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field
 from rocm_wheels.audit.audited_set import SetReport
 from rocm_wheels.audit.audited_wheel import AuditReport
 from rocm_wheels.audit.checks import EXCEPTION_CHECK, SET_CHECKS, find_check
+from rocm_wheels.audit.drift_limits import DriftLimits, load_drift_limits, require_text
 from rocm_wheels.core import Finding, Record, UsageError, load_record, make_record_error
 
 
@@ -24,13 +25,7 @@ def _require_check(word: str) -> str:
         raise make_record_error(cause.message) from None
 
 
-def _require_text(text: str) -> str:
-    if not text.strip():
-        raise make_record_error("it must not be empty")
-    return text
-
-
-_Text = Annotated[str, AfterValidator(_require_text)]
+_Text = Annotated[str, AfterValidator(require_text)]
 ReportT = TypeVar("ReportT", AuditReport, SetReport)
 
 
@@ -50,9 +45,15 @@ class AuditException(Record):
 
 
 class AuditPolicy(Record):
-    """The exceptions of a project."""
+    """The exceptions of a project, and its own limits of what may differ from an older wheel."""
 
     ignore: tuple[AuditException, ...] = Field(default=())
+    limits: DriftLimits = Field(default_factory=dict)
+
+    @property
+    def drift_limits(self) -> DriftLimits:
+        """The limits that hold: its own, else ours."""
+        return {**load_drift_limits(), **self.limits}
 
 
 @dataclass(frozen=True)

@@ -267,22 +267,36 @@ def check_kernel_targets(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     return findings
 
 
+@dataclass(frozen=True)
+class KernelFileLabels:
+    """Whose database a kernel file is of, and its labels: targets, and families (``gfx11xx``)."""
+
+    project: str
+    targets: tuple[str, ...]
+
+
+def find_kernel_database(member: str) -> KernelFileLabels | None:
+    """Return the database that a member is a labelled file of; None for another file."""
+    labels = list_database_labels(member)
+    if not labels:
+        return None
+    if match := _TENSILE_FOLDER.match(member):
+        project = _PROJECTS[match["library"]]
+    elif _MIOPEN.search(member):
+        project = "MIOpen"
+    elif _AOTRITON.search(member):
+        project = "aotriton"
+    else:
+        return None
+    return KernelFileLabels(project, tuple(dict.fromkeys(_get_processor(label) or label for label in labels)))
+
+
 def _collect_served_targets(members: Iterable[str]) -> dict[str, set[str]]:
-    """Return by project the labels of the files of its database: targets, and families (``gfx11xx``)."""
+    """Return by project the labels of the files of its database."""
     served: dict[str, set[str]] = {}
     for member in members:
-        labels = list_database_labels(member)
-        if not labels:
-            continue
-        if match := _TENSILE_FOLDER.match(member):
-            project = _PROJECTS[match["library"]]
-        elif _MIOPEN.search(member):
-            project = "MIOpen"
-        elif _AOTRITON.search(member):
-            project = "aotriton"
-        else:
-            continue
-        served.setdefault(project, set()).update(_get_processor(label) or label for label in labels)
+        if (database := find_kernel_database(member)) is not None:
+            served.setdefault(database.project, set()).update(database.targets)
     return served
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from rocm_wheels.audit.audited_set import SetReport
-from rocm_wheels.audit.audited_wheel import AuditReport, CheckReport
+from rocm_wheels.audit.audited_wheel import SEVERITIES, SEVERITY_WORDS, AuditReport, CheckReport
 from rocm_wheels.audit.checks import ALL_CHECKS, AuditCheck, SetCheck, get_check_id
 from rocm_wheels.core import (
     Finding,
@@ -29,10 +29,8 @@ from rocm_wheels.core import (
     write_junit_file,
 )
 
-SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 _SARIF_LEVELS = {"error": "error", "warning": "warning", "info": "note", "ok": "none"}
 _SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-_SEVERITY_WORDS: dict[str, str] = {"error": "error", "warning": "warning", "info": "note"}
 _SARIF_SUBJECT = "analysisTarget"
 _MOST_MEMBERS = 3
 _TEMPLATES = Path(__file__).with_name("templates")
@@ -61,7 +59,7 @@ def format_set_audit(report: SetReport) -> list[str]:
 
 def _format_findings(report: CheckReport, facts: Sequence[str]) -> list[str]:
     counts = [
-        format_count(number, _SEVERITY_WORDS[severity])
+        format_count(number, SEVERITY_WORDS[severity])
         for severity in SEVERITIES
         if (number := sum(finding.severity == severity for finding in report.findings))
     ]
@@ -69,7 +67,7 @@ def _format_findings(report: CheckReport, facts: Sequence[str]) -> list[str]:
     lines = [f"{report.title}: {', '.join(counts) or 'nothing found'} ({'; '.join([*facts, *ignored])})"]
     for severity in SEVERITIES:
         for finding, members in _group_findings(report.findings, severity):
-            lines.append(f"  {_SEVERITY_WORDS[severity]} {get_check_id(finding.check)} {finding.check}")
+            lines.append(f"  {SEVERITY_WORDS[severity]} {get_check_id(finding.check)} {finding.check}")
             shown = [*members[:_MOST_MEMBERS]]
             if len(members) > _MOST_MEMBERS:
                 shown.append(f"{len(members) - _MOST_MEMBERS} more")
@@ -91,7 +89,7 @@ def _group_findings(findings: Iterable[Finding], severity: Severity) -> list[tup
 def explain_check(check: AuditCheck[Any]) -> list[str]:
     """Return what a check is about, for people."""
     return [
-        f"{check.id} {check.name} ({_SEVERITY_WORDS[check.severity]})",
+        f"{check.id} {check.name} ({SEVERITY_WORDS[check.severity]})",
         f"  looks for: {check.summary}",
         f"  why: {check.reason}",
         f"  fix: {check.fix}",
@@ -216,7 +214,7 @@ def render_audit_page(
                 "grid": grid,
                 "findings": _make_page_rows(report),
                 "counts": [
-                    (_SEVERITY_WORDS[s], sum(f.severity == s for f in report.findings)) for s in SEVERITIES
+                    (SEVERITY_WORDS[s], sum(f.severity == s for f in report.findings)) for s in SEVERITIES
                 ],
             }
         )
@@ -229,7 +227,7 @@ def render_audit_page(
 
 def _make_page_rows(report: CheckReport) -> list[dict[str, object]]:
     return [
-        {"severity": _SEVERITY_WORDS[severity], "id": get_check_id(finding.check), "finding": finding,
+        {"severity": SEVERITY_WORDS[severity], "id": get_check_id(finding.check), "finding": finding,
          "members": members}
         for severity in SEVERITIES
         for finding, members in _group_findings(report.findings, severity)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rocm_wheels.audit.audited_set import AuditedSet, SetReport
 from rocm_wheels.audit.audited_wheel import AuditedWheel, AuditReport, SkippedCheck, WheelExpectation
-from rocm_wheels.audit.checks import CHECKS, IMPORT_CHECK, SET_CHECKS
+from rocm_wheels.audit.checks import CHECKS, DRIFT_CHECKS, IMPORT_CHECK, SET_CHECKS
 from rocm_wheels.audit.import_check import (
     ImportEnvironment,
     check_import,
@@ -107,7 +107,7 @@ def check_wheel(subject: AuditedWheel, *, environment: ImportEnvironment | None 
     """Run every check of the table on a wheel that was read, then the import, as ``verify_wheel`` does."""
     scan, expected = subject.scan, subject.expected
     outcomes: list[_Outcome] = []
-    for check in CHECKS:
+    for check in (*CHECKS, *(DRIFT_CHECKS if subject.baseline is not None else ())):
         if check.run_check is not None:
             is_run = expected.project is not None or not check.needs_recipe
             outcomes.append((check.name, check.run_check(subject) if is_run else _NO_RECIPE))

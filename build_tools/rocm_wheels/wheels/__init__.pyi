@@ -57,6 +57,7 @@ from .edit import compare_wheels as compare_wheels
 from .edit import correct_record_digest as correct_record_digest
 from .edit import get_edited_name as get_edited_name
 from .edit import get_field_values as get_field_values
+from .edit import mask_version as mask_version
 from .edit import plan_wheel_edit as plan_wheel_edit
 from .edit import read_metadata_fields as read_metadata_fields
 from .elf import ELF_MAGIC as ELF_MAGIC
@@ -69,6 +70,7 @@ from .elf_pages import FilePiece as FilePiece
 from .elf_pages import cut_section_pages as cut_section_pages
 from .elf_pages import replace_section as replace_section
 from .kernel_databases import get_kernel_list_target as get_kernel_list_target
+from .kernel_databases import is_database_file as is_database_file
 from .kernel_databases import is_label as is_label
 from .kernel_databases import list_database_labels as list_database_labels
 from .kernel_databases import parse_label as parse_label

@@ -647,13 +647,17 @@ def _read_wheel(path: Path) -> _ComparedWheel:
             if f"{folder}/{name}" in entries
         }
         record = parse_wheel_record(texts.get("RECORD", b""), name=f"{path}: RECORD", files=len(entries))
-    listed = {_mask_version(entry.path, stem): (entry.digest, entry.size) for entry in record}
+    listed = {mask_version(entry.path, stem): (entry.digest, entry.size) for entry in record}
     return _ComparedWheel(
-        {_mask_version(n, stem): e for n, e in entries.items()}, texts.get("METADATA", b""), listed
+        {mask_version(n, stem): e for n, e in entries.items()}, texts.get("METADATA", b""), listed
     )
 
 
-def _mask_version(name: str, stem: str) -> str:
+def mask_version(name: str, stem: str) -> str:
+    """Return the name of a member with ``*`` for the version in that of its dist-info or data folder.
+
+    ``stem`` is the name of the dist-info folder, without its suffix.
+    """
     for kind in (".dist-info", ".data"):
         if name.startswith(f"{stem}{kind}/"):
             return f"*{kind}{name[len(stem) + len(kind) :]}"

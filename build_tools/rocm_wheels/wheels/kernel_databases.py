@@ -44,6 +44,11 @@ def parse_label(label: str) -> TargetId | None:
     return TargetId.parse(processor + features)
 
 
+def is_database_file(name: str) -> bool:
+    """Tell whether a file lies in a kernel database, labelled or not."""
+    return _DATABASE.search(name) is not None
+
+
 def list_database_labels(name: str) -> list[str]:
     """Return the targets that the name of a kernel database's file has; [] for all other files."""
     place = _DATABASE.search(name)

@@ -1,0 +1,407 @@
+"""Compare a wheel with the one of the last good set: what it lost, and what changed beyond the limits.
+
+Wheels are the same wheel of two sets when project, Python, ABI, machine and label are: versions differ, and
+so may the manylinux tag. Names of files are compared without what only follows a version: that of the
+dist-info folder, the hash of a grafted library, the numbers behind ``.so``. Each loss is told by one check:
+a library that is gone is not a file that is gone as well, nor are its kernels.
+
+Sources: System V ABI, "Dynamic Section" (SONAME, NEEDED); LLVM, "User Guide for AMDGPU Backend" (target IDs).
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from rocm_wheels.audit.audited_wheel import AuditedWheel
+from rocm_wheels.audit.drift_limits import DriftMeasure, judge_change
+from rocm_wheels.audit.kernels import find_kernel_database
+from rocm_wheels.audit.libraries import strip_hash
+from rocm_wheels.core import DataError, Finding, Severity, format_count, format_size
+from rocm_wheels.models import strip_features
+from rocm_wheels.variants import COMPILER_GENERICS
+from rocm_wheels.wheels import (
+    HostBinary,
+    is_database_file,
+    mask_version,
+    parse_wheel_name,
+    read_wheel_platform,
+)
+
+_MOST_NAMED = 4
+_LIBRARY_NUMBERS = re.compile(r"\.so(\.[0-9]+)+$")
+_MODULE = re.compile(r"\.(cpython-|abi3|pypy)[^/]*\.so$|\.pyd$")
+_TOOLCHAIN_LIBRARY = re.compile(r"ld-linux|lib(c|m|dl|rt|pthread|util|resolv|gcc_s|stdc\+\+)\.so")
+_PIN_OPERATORS = ("==", "===", "~=")
+_KERNEL_FILE = re.compile(r"\.(co|hsaco|kpack)$")
+
+WheelKey = tuple[str, tuple[str, ...], str, str]
+
+
+def make_wheel_key(file_name: str) -> WheelKey:
+    """Return what a wheel is matched by: project, Python with ABI, machine, label. DataError for no wheel."""
+    name = parse_wheel_name(file_name)
+    try:
+        platform = read_wheel_platform(Path(file_name))
+        machine = f"{platform.system} {platform.architecture}" if platform is not None else "any"
+    except DataError:  # a system that has no ROCm
+        machine = " ".join(sorted({tag.platform for tag in name.tags}))
+    pythons = tuple(sorted({f"{tag.interpreter}-{tag.abi}" for tag in name.tags}))
+    return str(name.name), pythons, machine, name.label or ""
+
+
+def match_wheels(names: Iterable[str], old_names: Iterable[str]) -> dict[str, str]:
+    """Return the wheel of an old set that each of a new one is compared with, by file names.
+
+    Of several versions the newest counts. What is not named like a wheel is compared with nothing.
+    """
+    newest: dict[WheelKey, tuple[Version, str]] = {}
+    for old in old_names:
+        key, version = make_wheel_key(old), parse_wheel_name(old).version
+        newest[key] = max(newest.get(key, (version, old)), (version, old))
+    matches = {}
+    for name in names:
+        try:
+            found_key = make_wheel_key(name)
+        except DataError:
+            continue  # a check of the wheel itself tells
+        if found_key in newest:
+            matches[name] = newest[found_key][1]
+    return matches
+
+
+def check_lost_files(wheel: AuditedWheel) -> list[Finding]:
+    """The files of the wheel before are there; libraries and kernels have checks of their own."""
+    before, after = _list_plain_files(wheel.compared.wheel), _list_plain_files(wheel)
+    lost = sorted(before.keys() - after.keys())
+    severity = _judge(wheel, "files-lost", len(before), len(lost))
+    return _name_files(wheel, lost, severity, "gone") if severity else []
+
+
+def check_new_files(wheel: AuditedWheel) -> list[Finding]:
+    """Not many files came along that the wheel before has not."""
+    before, after = _list_plain_files(wheel.compared.wheel), _list_plain_files(wheel)
+    added = sorted(after.keys() - before.keys())
+    severity = _judge(wheel, "files-new", len(before), len(added))
+    return _name_files(wheel, [after[key] for key in added], severity, "new") if severity else []
+
+
+def _name_files(wheel: AuditedWheel, names: Sequence[str], severity: Severity, state: str) -> list[Finding]:
+    """Return a finding a folder: a package that was left out has many files."""
+    tips = {
+        "gone": "look whether the sources took them out, or the build back end left them out",
+        "new": "look what brought them: a pattern of package data, a test folder, a bundled package",
+    }
+    folders: dict[str, list[str]] = {}
+    for name in names:
+        folders.setdefault(posixpath.dirname(name), []).append(name)
+    findings = []
+    for folder, members in folders.items():
+        message = f"{format_count(len(members), 'file')} of {folder or 'its root'} "
+        message += f"{'is' if len(members) == 1 else 'are'} {state}: "
+        message += _join_names(posixpath.basename(member) for member in members)
+        subject = members[0] if len(members) == 1 else f"{folder}/"
+        findings.append(Finding(severity, message, tips[state], subject=subject))
+    return findings
+
+
+def check_lost_libraries(wheel: AuditedWheel) -> list[Finding]:
+    """The libraries and modules of the wheel before are there, under their SONAMEs."""
+    before, after = _list_libraries(wheel.compared.wheel), _list_libraries(wheel)
+    by_base: dict[str, list[str]] = {}
+    for name in after:
+        by_base.setdefault(_strip_numbers(name), []).append(name)
+    tip = "what is linked to it no longer loads: bring it back, or build all that needs it again"
+    findings = []
+    for name, member in sorted(before.items()):
+        if name in after:
+            continue
+        others = by_base.get(_strip_numbers(name), [])
+        severity: Severity = "warning" if _is_private(member) else "error"
+        if others and severity == "error":
+            message = f"{name} is {_join_names(sorted(others))} now"
+            findings.append(Finding("error", message, tip, subject=after[others[0]]))
+        elif not others:
+            kind = "module" if _MODULE.search(member) else "library"
+            message = f"the {kind} {posixpath.basename(member)} is gone"
+            findings.append(Finding(severity, message, tip, subject=member))
+    return findings
+
+
+def check_needed_drift(wheel: AuditedWheel) -> list[Finding]:
+    """Libraries are linked to the same libraries as before; another number behind ``.so`` is a note.
+
+    What glibc and the compiler bring does not count: which of it is named goes with their versions.
+    """
+    before, after = _list_libraries(wheel.compared.wheel), _list_libraries(wheel)
+    inside = {_strip_numbers(posixpath.basename(member)) for member in wheel.members}
+    tip = "a feature was switched on or off, or found another library: look in the log of configure"
+    findings = []
+    for name in sorted(before.keys() & after.keys()):
+        old = _list_needed(wheel.compared.wheel, before[name])
+        new = _list_needed(wheel, after[name])
+        parts = []
+        if lost := sorted(old.keys() - new.keys()):
+            parts.append(f"no longer linked to {_join_names(old[base] for base in lost)}")
+        if gained := sorted(new.keys() - old.keys()):
+            parts.append(f"newly linked to {_join_names(new[base] for base in gained)}")
+        if parts:
+            findings.append(Finding("warning", f"is {' and '.join(parts)}", tip, subject=after[name]))
+        common = sorted(old.keys() & new.keys() - inside)
+        renumbered = [base for base in common if old[base] != new[base]]
+        if renumbered:
+            pairs = _join_names(f"{new[base]} instead of {old[base]}" for base in renumbered)
+            findings.append(Finding("info", f"is linked to {pairs}", subject=after[name]))
+    return findings
+
+
+def check_lost_targets(wheel: AuditedWheel) -> list[Finding]:
+    """Each library, and each kernel database, serves the targets that it served before.
+
+    Code for fewer features serves more, and so does code for a generic processor. What was moved into device
+    wheels is looked for there; that a device wheel is gone, or a whole library, other checks tell.
+    """
+    old, after = wheel.compared.wheel, _collect_code(wheel)
+    libraries = {_mask_member(wheel, member): member for member in wheel.libraries}
+    tip = "the list of targets that was built is shorter, or one of them failed and was left out"
+    findings = []
+    for key, group in sorted(_collect_code(old).items()):
+        new_group, library = after.get(key), libraries.get(key)
+        is_known = bool(wheel.parts) or library not in wheel.moved_code
+        if not is_known or (new_group is None and group.is_library and library is None):
+            continue
+        held = new_group.targets if new_group is not None else set()
+        if lost := sorted(target for target in group.targets if not _is_served(target, held)):
+            subject = new_group.member if new_group is not None else library or ""
+            message = f"{group.label or 'has'} no {group.noun} for {' '.join(lost)} any more"
+            findings.append(Finding("error", message, tip, subject=subject))
+    return findings
+
+
+def check_lost_kernels(wheel: AuditedWheel) -> list[Finding]:
+    """For a target that is still served there are about as many code objects and kernel files, of a size."""
+    before, after = _collect_code(wheel.compared.wheel), _collect_code(wheel)
+    tip = "look which sources are no longer compiled for that target"
+    findings = []
+    for key in sorted(before.keys() & after.keys()):
+        old, new = before[key], after[key]
+        for target in sorted(old.numbers.keys() & new.numbers.keys()):
+            number, size = old.numbers[target], old.sizes[target]
+            if severity := _judge(wheel, "kernels-lost", number, number - new.numbers[target]):
+                message = (
+                    f"{old.label or 'has'} {new.numbers[target]:,} of {number:,} {old.noun} for {target}"
+                )
+            elif severity := _judge(wheel, "code-shrunk", size, size - new.sizes[target]):
+                sizes = f"from {format_size(size)} to {format_size(new.sizes[target])}"
+                message = f"{old.noun} for {target} shrank {sizes}"
+            if severity:
+                findings.append(Finding(severity, message, tip, subject=new.member))
+    return findings
+
+
+def check_size_drift(wheel: AuditedWheel) -> list[Finding]:
+    """Neither the wheel nor one of its files grew or shrank beyond the limits."""
+    old = wheel.compared.wheel
+    findings = list(_judge_size(wheel, "", "wheel", old.scan.size, wheel.scan.size))
+    before = {_mask_member(old, member.name): member.size for member in old.scan.members}
+    for member in wheel.scan.members:
+        size = before.get(_mask_member(wheel, member.name), 0)
+        findings += _judge_size(wheel, member.name, "file", size, member.size)
+    return findings
+
+
+def _judge_size(wheel: AuditedWheel, subject: str, kind: str, before: int, after: int) -> list[Finding]:
+    measures: dict[str, tuple[DriftMeasure, DriftMeasure]] = {
+        "wheel": ("wheel-grown", "wheel-shrunk"),
+        "file": ("file-grown", "file-shrunk"),
+    }
+    grown, shrunk = measures[kind]
+    severity = _judge(wheel, grown, before, after - before) or _judge(wheel, shrunk, before, before - after)
+    if severity is None:
+        return []
+    change = f"{'grew' if after > before else 'shrank'} from {format_size(before)} to {format_size(after)}"
+    message = change if before else f"is new, with {format_size(after)}"
+    return [Finding(severity, message, "see which files changed: `rocm-wheels wheel diff`", subject=subject)]
+
+
+def check_requirement_drift(wheel: AuditedWheel) -> list[Finding]:
+    """METADATA requires the same projects in the same way; other bounds are a note.
+
+    A pin may name another version, as each build does; which is right is told by the checks of pins.
+    """
+    old, new = wheel.compared.wheel.scan.metadata, wheel.scan.metadata
+    if old is None or new is None:
+        return []
+    before, after = _collect_requirements(old.requires_dist), _collect_requirements(new.requires_dist)
+    changes = [f"no longer requires {before[key]}" for key in sorted(before.keys() - after.keys())]
+    changes += [f"newly requires {after[key]}" for key in sorted(after.keys() - before.keys())]
+    notes = []
+    for key in sorted(before.keys() & after.keys()):
+        change = f"requires {after[key]} instead of {before[key]}"
+        if _get_operators(before[key]) != _get_operators(after[key]):
+            changes.append(change)
+        elif not _has_same_bounds((before[key], old.version), (after[key], new.version)):
+            notes.append(change)
+    if extras := sorted(_normalize_names(old.provides_extra) - _normalize_names(new.provides_extra)):
+        changes.append(f"no longer has {format_count(len(extras), 'extra')}: {_join_names(extras)}")
+    if old.requires_python != new.requires_python:
+        pythons = [f"Python {metadata.requires_python or 'of any version'}" for metadata in (new, old)]
+        changes.append(f"is for {' instead of '.join(pythons)}")
+    tip = "look whether the project changed its requirements, or an edit of METADATA did"
+    subject = f"{wheel.dist_info}/METADATA"
+    findings = [Finding("warning", change, tip, subject=subject) for change in changes]
+    return [*findings, *(Finding("info", note, subject=subject) for note in notes)]
+
+
+def _collect_requirements(lines: Iterable[str]) -> dict[tuple[str, str, str], Requirement]:
+    requirements = {}
+    for requirement in map(Requirement, lines):
+        extras = ",".join(sorted(map(canonicalize_name, requirement.extras)))
+        key = str(canonicalize_name(requirement.name)), extras, str(requirement.marker or "")
+        requirements[key] = requirement
+    return requirements
+
+
+def _get_operators(requirement: Requirement) -> tuple[list[str], str | None]:
+    return sorted(specifier.operator for specifier in requirement.specifier), requirement.url
+
+
+def _has_same_bounds(old: tuple[Requirement, Version], new: tuple[Requirement, Version]) -> bool:
+    """Tell whether bounds that are no pins are the same, or the version of the wheel itself in both."""
+    before, after = (
+        {specifier.version for specifier in requirement.specifier if specifier.operator not in _PIN_OPERATORS}
+        for requirement, _ in (old, new)
+    )
+    return before == after or (before - after == {str(old[1])} and after - before == {str(new[1])})
+
+
+def _normalize_names(names: Iterable[str]) -> set[str]:
+    return {str(canonicalize_name(name)) for name in names}
+
+
+def _judge(wheel: AuditedWheel, measure: DriftMeasure, before: int, change: int) -> Severity | None:
+    return judge_change(wheel.compared.limits, measure, before, change)
+
+
+def _mask_member(wheel: AuditedWheel, member: str) -> str:
+    """Return the name of a member without what follows a version."""
+    name = mask_version(member, wheel.dist_info.removesuffix(".dist-info"))
+    folder, _, file = name.rpartition("/")
+    return posixpath.join(folder, _strip_numbers(file))
+
+
+def _strip_numbers(name: str) -> str:
+    """Return the name of a library without the hash of a repair and the numbers behind ``.so``."""
+    return _LIBRARY_NUMBERS.sub(".so", strip_hash(name))
+
+
+def _list_plain_files(wheel: AuditedWheel) -> dict[str, str]:
+    """Return the members that are neither libraries nor kernels, by their masked names."""
+    others = {*wheel.scan.binaries, *wheel.scan.imports, *wheel.device_code, *wheel.libraries}
+    names = [
+        name
+        for name in wheel.members - others
+        if not is_database_file(name) and _KERNEL_FILE.search(name) is None and not name.endswith("/")
+    ]
+    return {_mask_member(wheel, name): name for name in names}
+
+
+def _list_libraries(wheel: AuditedWheel) -> dict[str, str]:
+    """Return the libraries of a wheel: by SONAME, without one by member; grafted ones without their hash."""
+    libraries = {}
+    for member in sorted({*wheel.binaries, *wheel.scan.imports}):
+        binary = wheel.binaries.get(member)
+        if binary is not None and binary.loader.program:
+            continue
+        soname = binary.loader.soname if binary is not None else None
+        is_named = soname is not None and not _MODULE.search(member)
+        libraries[strip_hash(soname or "") if is_named else _mask_member(wheel, member)] = member
+    return libraries
+
+
+def _is_private(member: str) -> bool:
+    """Tell whether a repair took a library in: it has a hash in its name, and nothing else links to it."""
+    return strip_hash(member) != member
+
+
+def _list_needed(wheel: AuditedWheel, member: str) -> dict[str, str]:
+    binary: HostBinary | None = wheel.binaries.get(member)
+    if binary is None:
+        return {name.lower(): name for name in map(strip_hash, wheel.scan.imports.get(member, ()))}
+    names = [name for name in binary.loader.needed if not _TOOLCHAIN_LIBRARY.match(name)]
+    return {_strip_numbers(name): strip_hash(name) for name in names}
+
+
+def _is_served(target: str, held: Collection[str]) -> bool:
+    """Tell whether code for one of the targets runs wherever code for ``target`` does."""
+    processor, *features = target.split(":")
+    for other in held:
+        other_processor, *other_features = other.split(":")
+        covered = COMPILER_GENERICS.get(other_processor, (other_processor,))
+        if processor in (other_processor, *covered) and set(other_features) <= set(features):
+            return True
+    return False
+
+
+@dataclass
+class _CodeGroup:
+    """The code of a library, of kernel files in a folder, or of a kernel database; counts by base target.
+
+    ``label`` begins a message about a database, and is "" where the member is named beside it.
+    """
+
+    member: str
+    noun: str = "code objects"
+    label: str = ""
+    is_library: bool = False
+    targets: set[str] = field(default_factory=set)
+    numbers: Counter[str] = field(default_factory=Counter)
+    sizes: Counter[str] = field(default_factory=Counter)
+
+    def add_code(self, target: str, size: int) -> None:
+        """Count a code object or a file."""
+        self.targets.add(target)
+        self.numbers[strip_features(target)] += 1
+        self.sizes[strip_features(target)] += size
+
+
+def _collect_code(wheel: AuditedWheel) -> dict[str, _CodeGroup]:
+    groups: dict[str, _CodeGroup] = {}
+    moved_code = {member: wheel.list_moved_objects(member) for member in wheel.moved_code}
+    for member, objects in [*wheel.scan.device_code.items(), *moved_code.items()]:
+        if find_kernel_database(member) is not None:
+            continue
+        is_file = _KERNEL_FILE.search(member) is not None
+        for code in objects:
+            if code.form == "empty":
+                continue
+            key = f"{posixpath.dirname(member)}/*" if is_file else _mask_member(wheel, member)
+            if code.kind == "kpack" and is_file:
+                key = f"{code.section} (moved)"
+            group = groups.setdefault(key, _CodeGroup(member, is_library=not is_file))
+            group.add_code(str(code.target), code.size)
+    for scanned in wheel.scan.members:
+        if (database := find_kernel_database(scanned.name)) is None:
+            continue
+        label = f"{database.project} has"
+        group = groups.setdefault(
+            f"{database.project} (database)",
+            _CodeGroup(posixpath.dirname(scanned.name), "kernel files", label),
+        )
+        for target in database.targets:
+            group.add_code(target, scanned.size)
+    return groups
+
+
+def _join_names(names: Iterable[str]) -> str:
+    listed = list(map(str, names))
+    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
+    return ", ".join(listed[:_MOST_NAMED]) + more

@@ -1,0 +1,314 @@
+"""A wheel against the one of the last good set: each loss is named by one check, a mere rebuild by none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from audit_wheels import Draft, bundle, library
+from binary_writer import messagepack
+
+from rocm_wheels.audit import (
+    ALL_CHECKS,
+    DRIFT_CHECKS,
+    AuditedWheel,
+    AuditReport,
+    Baseline,
+    DriftLimits,
+    WheelExpectation,
+    check_wheel,
+    load_audit_policy,
+    load_drift_limits,
+    match_wheels,
+)
+from rocm_wheels.core import DataError
+from rocm_wheels.wheels import scan_wheel
+
+IDS = {
+    "RW081": "lost-files",
+    "RW082": "new-files",
+    "RW083": "lost-libraries",
+    "RW085": "needed-drift",
+    "RW086": "lost-targets",
+    "RW087": "lost-kernels",
+    "RW088": "size-drift",
+    "RW089": "requirement-drift",
+}
+HIP, MODULE = "demo/lib/libdemo_hip.so", "demo/_C.cpython-311-x86_64-linux-gnu.so"
+NUMBERED, GRAFT = "demo/lib/libkernels.so.0.11.0", "demo.libs/libgomp-0a1b2c3d.so.1.0.0"
+DATABASE = "demo/lib/rocblas/library"
+STEM = "TensileLibrary_Type_SS"
+NO_RECIPE = WheelExpectation(None, "linux")
+Mutation = Callable[[Draft], object]
+
+
+def database(target: str, kernels: int = 1) -> dict[str, bytes]:
+    stems = [f"{STEM}{number}_{target}" for number in range(kernels)]
+    files = {f"{DATABASE}/TensileLibrary_lazy_{target}.dat": messagepack({"files": stems})}
+    for stem in stems:
+        files |= {f"{DATABASE}/{stem}.dat": b"1", f"{DATABASE}/{stem}.co": b"1"}
+    return files
+
+
+def code(*targets: str, objects: int = 1) -> bytes:
+    return b"".join(bundle(*targets).ljust(4096, b"\0") for _ in range(objects))
+
+
+def hip(fatbin: bytes, *needed: str, soname: str = "libdemo_hip.so.7") -> bytes:
+    libraries = needed or ("librocblas.so.5", "libamdhip64.so.7", "libc.so.6")
+    return library(fatbin=fatbin, soname=soname, needed=libraries, run_path="$ORIGIN")
+
+
+def demo() -> Draft:
+    modules = {f"demo/{name}.py": name.encode() for name in ("__init__", "ops", "nn")}
+    members = {
+        **modules,
+        HIP: hip(code("gfx942", "gfx1100", objects=12)),
+        MODULE: library(needed=("libdemo_hip.so.7",)),
+        NUMBERED: library("gfx942", soname="libkernels.so"),
+        GRAFT: library(soname="libgomp-0a1b2c3d.so.1.0.0"),
+        **database("gfx942", 30),
+        **database("gfx1100"),
+    }
+    requires = ["filelock>=3", "rocm[libraries]==7.1.0", "jinja2; extra == 'html'"]
+    return Draft(
+        "demo",
+        "2.9.0+rocm7.1.0",
+        "cp311-cp311-manylinux_2_17_x86_64",
+        members=members,
+        requires=requires,
+        fields=["Provides-Extra: html"],
+    )
+
+
+def compare(old: Path, new: Path, limits: DriftLimits | None = None) -> AuditReport:
+    """Return the report of a wheel, with what the comparison found alone."""
+    baseline = Baseline(AuditedWheel(scan_wheel(old), NO_RECIPE), limits or load_drift_limits())
+    report = check_wheel(AuditedWheel(scan_wheel(new), NO_RECIPE, baseline=baseline))
+    names = {check.name for check in DRIFT_CHECKS}
+    assert names <= set(report.ran)
+    found = tuple(finding for finding in report.findings if finding.check in names)
+    return replace(report, findings=found)
+
+
+def put(name: str, content: bytes) -> Mutation:
+    return lambda draft: draft.members.update({name: content})
+
+
+def drop(*names: str) -> Mutation:
+    def change(draft: Draft) -> None:
+        for name in names:
+            del draft.members[name]
+
+    return change
+
+
+def require(old: str, *new: str) -> Mutation:
+    def change(draft: Draft) -> None:
+        draft.requires.remove(old)
+        draft.requires.extend(new)
+
+    return change
+
+
+def flood(draft: Draft) -> None:
+    draft.members |= {f"demo/tests/test_{number}.py": b"" for number in range(60)}
+
+
+def drop_target(draft: Draft) -> None:
+    """One GPU was left out of the build, everywhere."""
+    for name in database("gfx1100"):
+        del draft.members[name]
+    draft.members[HIP] = hip(code("gfx942", objects=12))
+
+
+def state_xnack(draft: Draft) -> None:
+    """What ran with any setting runs with one."""
+    draft.members[HIP] = hip(code("gfx942:xnack-", "gfx1100", objects=12))
+
+
+def without_extra(draft: Draft) -> None:
+    draft.fields.remove("Provides-Extra: html")
+    draft.requires.remove("jinja2; extra == 'html'")
+
+
+MOST_KERNELS = sorted({*database("gfx942", 30)} - {*database("gfx942", 5)})
+MUTATIONS: list[tuple[str, str, Mutation, str, str]] = [
+    # case, check, what is done to the wheel, the gravest severity, what a finding says or names
+    ("file", "lost-files", drop("demo/ops.py"), "warning", "demo/ops.py"),
+    ("few-new", "", put("demo/more.py", b""), "", ""),
+    ("many-new", "new-files", flood, "warning", "60 files of demo/tests are new: test_0.py"),
+    ("library", "lost-libraries", drop(NUMBERED), "error", "library libkernels.so.0.11.0 is gone"),
+    ("module", "lost-libraries", drop(MODULE), "error", "the module _C.cpython-311"),
+    (
+        "soname",
+        "lost-libraries",
+        put(HIP, hip(code("gfx942", "gfx1100", objects=12), soname="libdemo_hip.so.8")),
+        "error",
+        "libdemo_hip.so.7 is libdemo_hip.so.8 now",
+    ),
+    ("graft", "lost-libraries", drop(GRAFT), "warning", "libgomp-0a1b2c3d.so.1.0.0 is gone"),
+    (
+        "unlinked",
+        "needed-drift",
+        put(HIP, hip(code("gfx942", "gfx1100", objects=12), "libamdhip64.so.7")),
+        "warning",
+        "is no longer linked to librocblas.so.5",
+    ),
+    (
+        "linked",
+        "needed-drift",
+        put(NUMBERED, library("gfx942", soname="libkernels.so", needed=("libnuma.so.1",))),
+        "warning",
+        "newly linked to libnuma.so.1",
+    ),
+    (
+        "toolchain",
+        "",
+        put(NUMBERED, library("gfx942", soname="libkernels.so", needed=("libdl.so.2",))),
+        "",
+        "",
+    ),
+    (
+        "number",
+        "needed-drift",
+        put(HIP, hip(code("gfx942", "gfx1100", objects=12), "librocblas.so.6", "libamdhip64.so.7")),
+        "info",
+        "librocblas.so.6 instead of librocblas.so.5",
+    ),
+    ("target", "lost-targets", drop_target, "error", "rocBLAS has no kernel files for gfx1100 any more"),
+    (
+        "one-library",
+        "lost-targets",
+        put(NUMBERED, library("gfx1100", soname="libkernels.so")),
+        "error",
+        NUMBERED,
+    ),
+    ("no-code", "lost-targets", put(NUMBERED, library(soname="libkernels.so")), "error", "no code objects"),
+    ("feature", "lost-targets", state_xnack, "error", "no code objects for gfx942 any more"),
+    ("more-targets", "", put(NUMBERED, library("gfx942", "gfx90a", soname="libkernels.so")), "", ""),
+    ("object", "lost-kernels", put(HIP, hip(code("gfx942", "gfx1100", objects=11))), "warning", "11 of 12"),
+    ("objects", "lost-kernels", put(HIP, hip(code("gfx942", "gfx1100", objects=2))), "error", "2 of 12"),
+    ("kernels", "lost-kernels", drop(*MOST_KERNELS), "error", "rocBLAS has 11 of 61 kernel files for gfx942"),
+    ("large", "size-drift", put("demo/ops.py", bytes(2 << 20)), "warning", "grew from"),
+    (
+        "no-requirement",
+        "requirement-drift",
+        require("filelock>=3"),
+        "warning",
+        "no longer requires filelock>=3",
+    ),
+    (
+        "requirement",
+        "requirement-drift",
+        require("filelock>=3", "filelock>=3", "numpy"),
+        "warning",
+        "newly requires numpy",
+    ),
+    (
+        "loose-pin",
+        "requirement-drift",
+        require("rocm[libraries]==7.1.0", "rocm[libraries]>=7.1.0"),
+        "warning",
+        "rocm[libraries]>=7.1.0 instead",
+    ),
+    ("bound", "requirement-drift", require("filelock>=3", "filelock>=4"), "info", "filelock>=4 instead"),
+    ("pin", "", require("rocm[libraries]==7.1.0", "rocm[libraries]==7.1.1"), "", ""),
+    ("extra", "requirement-drift", without_extra, "warning", "no longer has 1 extra: html"),
+    (
+        "python",
+        "requirement-drift",
+        lambda draft: setattr(draft, "python", ">=3.11"),
+        "warning",
+        "Python >=3.11",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def last_good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return demo().write(tmp_path_factory.mktemp("last-good"))
+
+
+@pytest.mark.parametrize(
+    ("check", "change", "severity", "said"),
+    [pytest.param(*row[1:], id=f"{row[1] or 'nothing'}-{row[0]}") for row in MUTATIONS],
+)
+def test_one_loss_is_named_by_exactly_one_check(  # noqa: PLR0917 - pytest passes them by name
+    check: str, change: Mutation, severity: str, said: str, last_good: Path, tmp_path: Path
+) -> None:
+    draft = demo()
+    change(draft)
+    findings = compare(last_good, draft.write(tmp_path)).findings
+    assert {finding.check for finding in findings} == ({check} if check else set()), findings
+    if check:
+        assert {finding.severity for finding in findings} == {severity}
+        assert any(said in f"{finding.subject} {finding.message}" for finding in findings), findings
+
+
+def test_ids_are_for_good_and_each_has_its_mutation() -> None:
+    ids = {check.id: check.name for check in DRIFT_CHECKS}
+    assert ids == IDS and set(IDS) <= {check.id for check in ALL_CHECKS}
+    assert all(check.summary and check.reason and check.fix for check in DRIFT_CHECKS)
+    assert {row[1] for row in MUTATIONS if row[1]} == {check.name for check in DRIFT_CHECKS}
+
+
+def test_the_same_wheel_and_one_that_was_built_again_are_silent(last_good: Path, tmp_path: Path) -> None:
+    """Versions, tags, digests and hashes of grafted libraries go with each build."""
+    assert compare(last_good, last_good).findings == ()
+    draft = demo()
+    draft.version, draft.tag = "2.9.1+rocm7.1.1", "cp311-cp311-manylinux_2_28_x86_64"
+    draft.requires[1] = "rocm[libraries]==7.1.1"
+    draft.members["demo/lib/libkernels.so.0.12.1"] = draft.members.pop(NUMBERED)
+    del draft.members[GRAFT]
+    draft.members["demo.libs/libgomp-99887766.so.1.0.0"] = library(soname="libgomp-99887766.so.1.0.0")
+    assert compare(last_good, draft.write(tmp_path)).findings == ()
+
+
+def test_code_of_a_generic_processor_serves_what_it_covers(tmp_path: Path) -> None:
+    old, new = demo(), demo()
+    old.members = {NUMBERED: library("gfx1101", "gfx1102", soname="libkernels.so")}
+    new.members = {NUMBERED: library(fatbin=bundle("gfx11-generic", abi=4), soname="libkernels.so")}
+    (tmp_path / "new").mkdir()
+    first, second = old.write(tmp_path), new.write(tmp_path / "new")
+    assert compare(first, second).findings == ()
+    lost = compare(second, first).findings
+    assert [(finding.check, finding.severity) for finding in lost] == [("lost-targets", "error")]
+
+
+def test_a_policy_sets_limits(last_good: Path, tmp_path: Path) -> None:
+    draft = demo()
+    del draft.members["demo/ops.py"]
+    path = draft.write(tmp_path)
+    policy = tmp_path / "audit.yaml"
+    text = "limits:\n  files-lost:\n    {bounds}\n    reason: ours\n"
+    policy.write_text(text.format(bounds="error: {percent: 0, amount: 0}"))
+    [finding] = compare(last_good, path, load_audit_policy(policy).drift_limits).findings
+    assert finding.severity == "error"
+    policy.write_text(text.format(bounds="warning: {percent: 50, amount: 0}"))
+    assert compare(last_good, path, load_audit_policy(policy).drift_limits).findings == ()
+    negative = text.format(bounds="warning: {percent: -1, amount: 0}")
+    for broken in (negative, "limits: {files-lost: {reason: x}}", "limits: {files-gone: {}}"):
+        policy.write_text(broken)
+        with pytest.raises(DataError, match=r"audit\.yaml:"):
+            load_audit_policy(policy)
+
+
+def test_wheels_are_matched_by_what_does_not_change_with_a_build() -> None:
+    new = [
+        "demo-2.1-cp311-cp311-manylinux_2_28_x86_64.whl",
+        "demo-2.1-cp312-cp312-manylinux_2_28_x86_64.whl",
+        "demo-2.1-cp312-cp312-win_amd64.whl",
+        "demo-2.1-cp312-cp312-linux_x86_64-rocm7.whl",
+        "no wheel.whl",
+    ]
+    old = [
+        "demo-1.9+rocm7.1-cp311-cp311-linux_x86_64.whl",
+        "demo-1.10+rocm7.0-cp311-cp311-linux_x86_64.whl",
+        "demo-2.0-cp312-cp312-win_amd64.whl",
+        "demo-2.0-cp312-cp312-linux_aarch64.whl",
+        "Demo-2.0-cp312-cp312-manylinux_2_17_x86_64-rocm7.whl",
+    ]
+    assert match_wheels(new, old) == {new[0]: old[1], new[2]: old[2], new[3]: old[4]}
