@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from audit_wheels import Draft, bundle, library
@@ -23,7 +25,10 @@ from rocm_wheels.audit import (
     load_drift_limits,
     match_wheels,
 )
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
 from rocm_wheels.core import DataError
+from rocm_wheels.index import add_wheels
 from rocm_wheels.wheels import scan_wheel
 
 IDS = {
@@ -312,3 +317,51 @@ def test_wheels_are_matched_by_what_does_not_change_with_a_build() -> None:
         "Demo-2.0-cp312-cp312-manylinux_2_17_x86_64-rocm7.whl",
     ]
     assert match_wheels(new, old) == {new[0]: old[1], new[2]: old[2], new[3]: old[4]}
+
+
+def run(capfd: pytest.CaptureFixture[str], *words: object) -> tuple[int, dict[str, Any]]:
+    code = run_command(cli, ["audit", *map(str, words), "--json"])
+    out = capfd.readouterr().out
+    return code, json.loads(out) if out else {}
+
+
+def test_a_set_is_compared_with_an_older_set(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A folder or an index; a wheel without successor is told of the set, and an exception lets it pass."""
+    old, new, index = tmp_path / "old", tmp_path / "new", tmp_path / "index"
+    for folder in (old, new):
+        folder.mkdir()
+    older, newer = demo(), demo()
+    older.write(old)
+    older.tag = "cp310-cp310-manylinux_2_17_x86_64"
+    lost = older.write(old)
+    newer.version = "2.9.1+rocm7.1.1"
+    wheel = newer.write(new)
+    add_wheels(index, sorted(old.glob("*.whl")), now="2026-11-26T00:00:00Z")
+    for place in (old, index):
+        code, document = run(capfd, "--set", new, "--against", place)
+        errors = [(f["id"], f["where"]) for f in document["set"]["findings"] if f["severity"] == "error"]
+        assert code == 14 and errors == [("RW090", lost.name)]
+        assert document["wheels"][0]["compared_with"] == f"demo-2.9.0+rocm7.1.0-{demo().tag}.whl"
+        assert not {"RW081", "RW083", "RW086"} & {f["id"] for f in document["wheels"][0]["findings"]}
+    policy = tmp_path / "audit.yaml"
+    policy.write_text(
+        "ignore:\n  - {check: RW090, wheel: '*cp310*', owner: ann, reason: 3.10 ended, expires: 2999-01-01}\n"
+    )
+    code, document = run(capfd, "--set", new, "--against", old, "--policy", policy)
+    assert code == 0 and [f["id"] for f in document["set"]["ignored"]] == ["RW090"]
+    code, document = run(capfd, "--set", old, "--against", new)
+    assert code == 0 and "compared_with" not in document["wheels"][0]
+    code, document = run(capfd, wheel, "--against", old / document["wheels"][1]["wheel"])
+    assert code == 0 and "compared_with" in document["wheels"][0]
+
+
+def test_what_cannot_be_compared_is_refused(
+    last_good: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    other = Draft("other", "1.0", "py3-none-any", members={"other.py": b""}).write(tmp_path)
+    broken = tmp_path / "broken" / last_good.name
+    broken.parent.mkdir()
+    broken.write_bytes(last_good.read_bytes()[:100])
+    for against in (other, tmp_path / "nowhere", tmp_path / "audit.yaml", broken):
+        code, document = run(capfd, last_good, "--against", against)
+        assert (code, document) == (2, {})

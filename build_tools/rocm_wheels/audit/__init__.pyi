@@ -1,4 +1,5 @@
 from .audited_set import AuditedSet as AuditedSet
+from .audited_set import ComparedSet as ComparedSet
 from .audited_set import PlannedWheel as PlannedWheel
 from .audited_set import SetFiles as SetFiles
 from .audited_set import SetReport as SetReport
@@ -59,6 +60,7 @@ from .verify import check_set as check_set
 from .verify import check_wheel as check_wheel
 from .verify import format_report as format_report
 from .verify import make_unreadable_report as make_unreadable_report
+from .verify import read_baseline as read_baseline
 from .verify import read_wheels as read_wheels
 from .verify import reject_wheel as reject_wheel
 from .verify import verify_wheel as verify_wheel

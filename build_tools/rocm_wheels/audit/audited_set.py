@@ -57,17 +57,26 @@ class SetFiles:
 
 
 @dataclass(frozen=True)
+class ComparedSet:
+    """The set that another is compared with: what was named for it, and the file names of its wheels."""
+
+    origin: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class AuditedSet:
     """A set as its wheels were read.
 
     ``unreadable`` are the wheels that are no archives, which their reports say, with their sha256. ``env`` is
-    what pip and uv are started with, None where they are not to be asked.
+    what pip and uv are started with, None where they are not to be asked. ``compared`` is an older set.
     """
 
     files: SetFiles
     wheels: tuple[AuditedWheel, ...]
     unreadable: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] | None = None
+    compared: ComparedSet | None = None
 
     @property
     def origin(self) -> str:
@@ -94,6 +103,7 @@ class SetReport(CheckReport):
     """What the checks of sets said: ``wheels`` are those of the set, with their SHA-256.
 
     ``older``: how many files of an index were not read, because newer ones stand before them.
+    ``compared_with``: the set that it is compared with, "" for none.
     """
 
     origin: str
@@ -104,6 +114,7 @@ class SetReport(CheckReport):
     skipped: tuple[SkippedCheck, ...]
     older: int = 0
     ignored: tuple[Finding, ...] = ()
+    compared_with: str = ""
 
     @property
     def title(self) -> str:
@@ -117,6 +128,7 @@ class SetReport(CheckReport):
             "kind": self.kind,
             "wheels": dict(self.wheels),
             "older": self.older,
+            **({"compared_with": self.compared_with} if self.compared_with else {}),
             **self.describe_checks(),
         }
 

@@ -307,7 +307,8 @@ class AuditReport(CheckReport):
     ``libraries``: the targets of each member with device code. ``jit_sources``: the HIP sources that the
     user's machine compiles. ``record``: its RECORD, as it was read. ``requirements``: what it requires on its
     platform without an extra. ``recipe``: the one that it was held to. ``largest``: its largest members,
-    with their bytes.
+    with their bytes. ``compared_with``: the older wheel that it was compared with, "" for none, of
+    ``compared_size`` bytes.
     """
 
     wheel: Path
@@ -327,6 +328,8 @@ class AuditReport(CheckReport):
     ignored: tuple[Finding, ...] = ()
     recipe: str = ""
     largest: Mapping[str, int] = field(default_factory=dict)
+    compared_with: str = ""
+    compared_size: int = 0
 
     @property
     def title(self) -> str:
@@ -346,5 +349,6 @@ class AuditReport(CheckReport):
             "device_wheels": list(self.parts),
             "device_wheels_sha256": dict(self.parts),
             "jit_sources": list(self.jit_sources),
+            **({"compared_with": self.compared_with} if self.compared_with else {}),
             **self.describe_checks(),
         }

@@ -40,6 +40,7 @@ from rocm_wheels.audit.drift import (
     check_lost_kernels,
     check_lost_libraries,
     check_lost_targets,
+    check_lost_wheels,
     check_needed_drift,
     check_new_files,
     check_requirement_drift,
@@ -641,9 +642,18 @@ SET_CHECKS: tuple[SetCheck, ...] = (
         "Build both with one setting of _GLIBCXX_USE_CXX11_ABI.",
         check_set_abi,
     ),
+    SetCheck(
+        "RW090", "lost-wheels", "error",
+        "against an older set: there is a wheel for each of its wheels",
+        "Who has that Python, platform or GPU stays on the old release, or gets wheels that do not match.",
+        "Build what is missing; where support ends, let an exception say so.",
+        check_lost_wheels,
+    ),
 )  # fmt: skip
 
-ALL_CHECKS: tuple[AuditCheck[Any], ...] = (*CHECKS, *SET_CHECKS, *DRIFT_CHECKS)
+ALL_CHECKS: tuple[AuditCheck[Any], ...] = tuple(
+    sorted((*CHECKS, *SET_CHECKS, *DRIFT_CHECKS), key=lambda check: check.id)
+)
 """The checks of all kinds, by their ids."""
 
 

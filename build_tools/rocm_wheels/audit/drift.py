@@ -21,7 +21,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from rocm_wheels.audit.audited_wheel import AuditedWheel
+from rocm_wheels.audit.audited_set import AuditedSet
+from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck
 from rocm_wheels.audit.drift_limits import DriftMeasure, judge_change
 from rocm_wheels.audit.kernels import find_kernel_database
 from rocm_wheels.audit.libraries import strip_hash
@@ -61,21 +62,34 @@ def make_wheel_key(file_name: str) -> WheelKey:
 def match_wheels(names: Iterable[str], old_names: Iterable[str]) -> dict[str, str]:
     """Return the wheel of an old set that each of a new one is compared with, by file names.
 
-    Of several versions the newest counts. What is not named like a wheel is compared with nothing.
+    Of several versions the newest counts. What is not named like a wheel is left out.
     """
     newest: dict[WheelKey, tuple[Version, str]] = {}
-    for old in old_names:
+    for old in filter(_is_wheel_name, old_names):
         key, version = make_wheel_key(old), parse_wheel_name(old).version
         newest[key] = max(newest.get(key, (version, old)), (version, old))
-    matches = {}
-    for name in names:
-        try:
-            found_key = make_wheel_key(name)
-        except DataError:
-            continue  # a check of the wheel itself tells
-        if found_key in newest:
-            matches[name] = newest[found_key][1]
-    return matches
+    keys = {name: make_wheel_key(name) for name in names if _is_wheel_name(name)}
+    return {name: newest[key][1] for name, key in keys.items() if key in newest}
+
+
+def _is_wheel_name(name: str) -> bool:
+    """Tell whether a file is named like a wheel; that one is not, a check of the wheel tells."""
+    try:
+        parse_wheel_name(name)
+    except DataError:
+        return False
+    return True
+
+
+def check_lost_wheels(subject: AuditedSet) -> list[Finding] | SkippedCheck:
+    """For each wheel of the set before there is one: the same project, Python, machine and label."""
+    if subject.compared is None:
+        return SkippedCheck("there is no older set to compare with (--against)")
+    matched = match_wheels(subject.compared.names, subject.sha256_by_name)
+    newest = set(match_wheels(subject.compared.names, subject.compared.names).values())
+    message = "has no successor: no wheel here is of its project, Python, platform and label"
+    tip = "build it, or say in an exception that support for it ends"
+    return [Finding("error", message, tip, subject=name) for name in sorted(newest - matched.keys())]
 
 
 def check_lost_files(wheel: AuditedWheel) -> list[Finding]:

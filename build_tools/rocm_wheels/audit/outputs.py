@@ -42,6 +42,7 @@ def format_audit(report: AuditReport) -> list[str]:
     recipe_checks = {check.name for check in ALL_CHECKS if check.needs_recipe}
     without_recipe = [skip for skip in report.skipped if skip.check in recipe_checks]
     others = [skip for skip in report.skipped if skip not in without_recipe]
+    lines += [f"  compared with {report.compared_with}"] if report.compared_with else []
     checks = f"{format_count(len(report.ran), 'check')} ran"
     skipped = f"{len(others)} had nothing to look at, {len(without_recipe)} need a recipe or its facts"
     return [*lines, f"  {checks}, {skipped}"]
@@ -53,6 +54,7 @@ def format_set_audit(report: SetReport) -> list[str]:
     if report.older:
         facts.append(f"{format_count(report.older, 'older file')} of the index not read")
     lines = _format_findings(report, facts)
+    lines += [f"  compared with {report.compared_with}"] if report.compared_with else []
     lines.append(f"  {format_count(len(report.ran), 'check')} of sets ran")
     return [*lines, *(f"  skipped: {skip.check}: {skip.reason}" for skip in report.skipped)]
 

@@ -65,7 +65,7 @@ def collect_set(place: str, folder: Path) -> SetFiles:
     if scheme in ("http", "https", "file"):
         if urlsplit(place).path.endswith((".toml", ".json", ".whl")):
             raise UsageError(
-                f"--set {hide_credentials(place)}: of what is at a URL, only an index is taken",
+                f"{hide_credentials(place)}: of what is at a URL, only an index is taken",
                 tip="download the file, and name it",
             )
         return _collect_index(place, folder)
@@ -73,16 +73,16 @@ def collect_set(place: str, folder: Path) -> SetFiles:
         is_index = any((path / page).is_file() for page in (HTML_PAGE, JSON_PAGE))
         return _collect_index(place, folder) if is_index else _collect_folder(path)
     if not path.exists():
-        raise UsageError(f"--set {place}: there is no such folder or file", tip=_PLACES_TIP)
+        raise UsageError(f"{place}: there is no such folder or file", tip=_PLACES_TIP)
     if path.name.startswith("pylock.") and path.suffix == ".toml":
         return _collect_lock(path, folder)
-    raise UsageError(f"--set {place} is nothing that a set can be read from", tip=_PLACES_TIP)
+    raise UsageError(f"{place} is nothing that a set can be read from", tip=_PLACES_TIP)
 
 
 def _collect_folder(folder: Path) -> SetFiles:
     wheels = tuple(sorted(folder.glob("*.whl")))
     if not wheels:
-        raise UsageError(f"--set {folder}: there are no wheels in it, and no {HTML_PAGE}", tip=_PLACES_TIP)
+        raise UsageError(f"{folder}: there are no wheels in it, and no {HTML_PAGE}", tip=_PLACES_TIP)
     return SetFiles(str(folder), "folder", wheels, tuple(sorted(folder.glob(f"*{_SDIST_SUFFIX}"))))
 
 
@@ -91,7 +91,7 @@ def _collect_index(place: str, folder: Path) -> SetFiles:
     projects = _read_links(reader, url)
     if len(projects) > _MOST_PROJECTS:
         raise UsageError(
-            f"--set {hide_credentials(place)} has {len(projects)} projects: that is no index of one set",
+            f"{hide_credentials(place)} has {len(projects)} projects: that is no index of one set",
             tip="name the index of the release, such as that of a channel or a family",
         )
     pages = [link.url if link.url.endswith("/") else f"{link.url}/" for link in projects]
@@ -111,7 +111,7 @@ def _collect_index(place: str, folder: Path) -> SetFiles:
         elif key:
             older.append(file_name_of_link(link))
     if not newest:
-        raise UsageError(f"--set {hide_credentials(place)}: the index has no wheels", tip=_PLACES_TIP)
+        raise UsageError(f"{hide_credentials(place)}: the index has no wheels", tip=_PLACES_TIP)
     files = _fetch_links(newest.values(), reader, folder, remote=path_of_url(url) is None)
     return SetFiles(
         hide_credentials(place),
@@ -201,7 +201,7 @@ def _collect_lock(lock: Path, folder: Path) -> SetFiles:
     if without:
         log_note(f"{lock}: no wheels of {', '.join(sorted(without))}: left out")
     if not links:
-        raise UsageError(f"--set {lock}: it lists no wheels", tip=_PLACES_TIP)
+        raise UsageError(f"{lock}: it lists no wheels", tip=_PLACES_TIP)
     files_here = _fetch_links(links, IndexReader(), folder)
     return SetFiles(
         str(lock), "lock", files_here.wheels, files_here.sdists, files_here.digests, files_here.absent

@@ -10,8 +10,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rocm_wheels.audit.audited_set import AuditedSet, SetReport
-from rocm_wheels.audit.audited_wheel import AuditedWheel, AuditReport, SkippedCheck, WheelExpectation
+from rocm_wheels.audit.audited_wheel import (
+    AuditedWheel,
+    AuditReport,
+    Baseline,
+    SkippedCheck,
+    WheelExpectation,
+)
 from rocm_wheels.audit.checks import CHECKS, DRIFT_CHECKS, IMPORT_CHECK, SET_CHECKS
+from rocm_wheels.audit.drift_limits import DriftLimits
 from rocm_wheels.audit.import_check import (
     ImportEnvironment,
     check_import,
@@ -103,9 +110,15 @@ def read_wheels(
     return ReadWheels(tuple(wheels), damaged)
 
 
+def read_baseline(path: Path, limits: DriftLimits) -> Baseline:
+    """Read a wheel to compare another with. DataError when it is no archive."""
+    return Baseline(AuditedWheel(scan_wheel(path), WheelExpectation(None, "linux")), limits)
+
+
 def check_wheel(subject: AuditedWheel, *, environment: ImportEnvironment | None = None) -> AuditReport:
     """Run every check of the table on a wheel that was read, then the import, as ``verify_wheel`` does."""
     scan, expected = subject.scan, subject.expected
+    older = subject.baseline.wheel.scan if subject.baseline is not None else None
     outcomes: list[_Outcome] = []
     for check in (*CHECKS, *(DRIFT_CHECKS if subject.baseline is not None else ())):
         if check.run_check is not None:
@@ -140,6 +153,8 @@ def check_wheel(subject: AuditedWheel, *, environment: ImportEnvironment | None 
         largest={
             member.name: member.size for member in sorted(scan.members, key=lambda m: -m.size)[:_LARGEST]
         },
+        compared_with=older.path.name if older is not None else "",
+        compared_size=older.size if older is not None else 0,
     )
 
 
@@ -155,6 +170,7 @@ def check_set(subject: AuditedSet) -> SetReport:
         ran=ran,
         skipped=skipped,
         older=len(subject.files.older),
+        compared_with=subject.compared.origin if subject.compared is not None else "",
     )
 
 

@@ -19,6 +19,7 @@ from rocm_wheels.cli.evidence import describe_origin
 from rocm_wheels.cli.options import GivenPath, json_option, print_result
 from rocm_wheels.core import (
     AuditError,
+    DataError,
     UsageError,
     align_rows,
     format_count,
@@ -57,6 +58,12 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 )
 @option("--resolve", is_flag=True, help="Ask pip and uv what they take of the set, too; some seconds.")
 @option(
+    "--against",
+    metavar="WHEEL|DIR|INDEX|LOCK",
+    help="Compare with an older wheel, or with the wheels of an older set: what was lost, and what changed "
+    "beyond the limits.",
+)
+@option(
     "--recipe",
     "recipes",
     multiple=True,
@@ -80,7 +87,7 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
     "--policy",
     type=GivenPath(),
     metavar="FILE",
-    help="YAML file of exceptions, each with owner, reason and end date.",
+    help="YAML file of exceptions, each with owner, reason and end date, and of limits for --against.",
 )
 @option("--sarif", type=GivenPath(), metavar="FILE", help="Write the findings as SARIF 2.1.0.")
 @option("--junit", type=GivenPath(), metavar="FILE", help="Write the checks as JUnit XML.")
@@ -95,6 +102,7 @@ def audit_command(  # noqa: PLR0917 - click passes them by name
     recipes: tuple[str, ...],
     find_links: tuple[Path, ...],
     place: str | None,
+    against: str | None,
     explain: str | None,
     list_checks: bool,
     as_json: bool,
@@ -110,11 +118,15 @@ def audit_command(  # noqa: PLR0917 - click passes them by name
     With --set the wheels of a set count for each other, and WHEELs are part of it: the ones that are to be
     added to an index, for example. Wheels at URLs are downloaded, and removed in the end.
 
+    With --against each wheel is compared with that of the same project, Python, platform and label there:
+    files, libraries, targets, kernels, sizes, requirements. With --set, so are the wheels that there are.
+
     \b
     Examples:
       rocm-wheels audit torch-2.9.1-cp312-cp312-manylinux_2_28_x86_64.whl
       rocm-wheels audit dist/*.whl --find-links rocm-packages --html audit.html
       rocm-wheels audit --set dist
+      rocm-wheels audit --set dist --against https://example.com/whl/nightly
       rocm-wheels audit --explain RW012
     """
     from rocm_wheels.audit import ALL_CHECKS, explain_check, find_check, format_audit, format_set_audit
@@ -139,6 +151,7 @@ def audit_command(  # noqa: PLR0917 - click passes them by name
         options["ignore"],
         options["policy"],
         place,
+        against=against,
         plan=options["plan"],
         resolve=options["resolve"],
     )
@@ -164,6 +177,7 @@ class AuditRequest:
     """What is to be audited, as options say it; ``place`` is that of a set, None without one.
 
     ``plan`` says what it must hold; with ``resolve`` pip and uv are asked what they take of it.
+    ``against`` is the place of what it is compared with, if anything.
     """
 
     wheels: Sequence[Path]
@@ -174,6 +188,7 @@ class AuditRequest:
     place: str | None = None
     plan: Path | None = None
     resolve: bool = False
+    against: str | None = None
 
 
 @dataclass(frozen=True)
@@ -194,18 +209,21 @@ def audit_wheels(request: AuditRequest) -> AuditResult:
 
     What is downloaded is removed in the end.
     """
-    if request.place is None:
-        return _audit_files(request, None)
     planned = read_planned_wheels(request.plan) if request.plan is not None else None
-    with tempfile.TemporaryDirectory(prefix="rocm-wheels-audit-") as folder:
-        files = collect_set_files(request.place, Path(folder))
-        return _audit_files(request, files if planned is None else replace(files, planned=planned))
+    prefix = "rocm-wheels-audit-"
+    with tempfile.TemporaryDirectory(prefix=prefix) as new, tempfile.TemporaryDirectory(prefix=prefix) as old:
+        files = collect_set_files(request.place, Path(new)) if request.place is not None else None
+        if files is not None and planned is not None:
+            files = replace(files, planned=planned)
+        older = _collect_older(request.against, Path(old)) if request.against is not None else None
+        return _audit_files(request, files, older)
 
 
-def _audit_files(request: AuditRequest, files: SetFiles | None) -> AuditResult:
+def _audit_files(request: AuditRequest, files: SetFiles | None, older: SetFiles | None) -> AuditResult:
     from rocm_wheels.audit import (
         AuditedSet,
         AuditPolicy,
+        ComparedSet,
         add_named_wheels,
         apply_exceptions,
         check_set,
@@ -213,6 +231,7 @@ def _audit_files(request: AuditRequest, files: SetFiles | None) -> AuditResult:
         load_audit_policy,
         make_unreadable_report,
         parse_ignored,
+        read_baseline,
         read_wheels,
     )
 
@@ -222,13 +241,18 @@ def _audit_files(request: AuditRequest, files: SetFiles | None) -> AuditResult:
         files = add_named_wheels(files, request.wheels)
     listed = files.wheels if files is not None else ()
     expected = _make_expectations([*request.wheels, *listed], request.recipes)
+    older_wheels = _match_older(list(expected), older) if older is not None else {}
     read = read_wheels(expected, find_links=request.find_links, together=files is not None)
     today = datetime.now(timezone.utc).date()
     subjects = {subject.scan.path: subject for subject in read.wheels}
     reports = []
     for wheel in request.wheels or listed:
         if wheel in subjects:
-            report = check_wheel(subjects[wheel])
+            subject = subjects[wheel]
+            if wheel in older_wheels:
+                baseline = read_baseline(older_wheels[wheel], exceptions.drift_limits)
+                subject = replace(subject, baseline=baseline)
+            report = check_wheel(subject)
         else:
             report = make_unreadable_report(wheel, read.damaged[wheel])
         reports.append(apply_exceptions(report, ignored, exceptions, today))
@@ -236,8 +260,41 @@ def _audit_files(request: AuditRequest, files: SetFiles | None) -> AuditResult:
         return AuditResult(reports)
     unreadable = {path.name: hash_file(path) for path in read.damaged}
     env = read_environment() if request.resolve else None
-    subject = AuditedSet(files, read.wheels, unreadable, env)
-    return AuditResult(reports, apply_exceptions(check_set(subject), ignored, exceptions, today))
+    compared = None
+    if older is not None:
+        compared = ComparedSet(older.origin, tuple(wheel.name for wheel in older.wheels))
+    audited_set = AuditedSet(files, read.wheels, unreadable, env, compared)
+    return AuditResult(reports, apply_exceptions(check_set(audited_set), ignored, exceptions, today))
+
+
+def _collect_older(place: str, folder: Path) -> SetFiles:
+    """Return the files of a set to compare with, or one wheel alone."""
+    from rocm_wheels.audit import SetFiles
+
+    path = Path(place)
+    if path.suffix == ".whl" and path.is_file():
+        return SetFiles(place, "folder", (path,))
+    return collect_set_files(place, folder)
+
+
+def _match_older(wheels: Sequence[Path], older: SetFiles) -> dict[Path, Path]:
+    """Return the wheel that each is compared with. UsageError where there is none for any of them.
+
+    DataError for a wheel that the older set lists and that could not be had.
+    """
+    from rocm_wheels.audit import match_wheels
+
+    if older.absent:
+        name, reason = min(older.absent.items())
+        raise DataError(f"--against {older.origin}: {name} {reason}", tip="name a set that is whole")
+    paths = {path.name: path for path in older.wheels}
+    matches = match_wheels([wheel.name for wheel in wheels], paths)
+    if not matches:
+        raise UsageError(
+            f"--against {older.origin}: nothing there is an older one of these wheels",
+            tip="wheels are compared that are of one project, Python, platform and label",
+        )
+    return {wheel: paths[matches[wheel.name]] for wheel in wheels if wheel.name in matches}
 
 
 def _make_expectations(wheels: Sequence[Path], names: Sequence[str]) -> dict[Path, WheelExpectation]:

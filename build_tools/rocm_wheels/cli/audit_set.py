@@ -43,7 +43,7 @@ def _collect_store_set(path: Path) -> SetFiles:
             break
     else:
         raise UsageError(
-            f"--set {path} does not lie in a store, so where its wheels are is not known",
+            f"{path} does not lie in a store, so where its wheels are is not known",
             tip=f"in a store it is at {inner}; or name the folder of the wheels",
         )
     digests = {file.name: file.sha256 for file in document.files}
