@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +38,7 @@ IDS = {
     "RW081": "lost-files",
     "RW082": "new-files",
     "RW083": "lost-libraries",
+    "RW084": "lost-symbols",
     "RW085": "needed-drift",
     "RW086": "lost-targets",
     "RW087": "lost-kernels",
@@ -90,8 +94,8 @@ def demo() -> Draft:
 
 def compare(old: Path, new: Path, limits: DriftLimits | None = None) -> AuditReport:
     """Return the report of a wheel, with what the comparison found alone."""
-    baseline = Baseline(AuditedWheel(scan_wheel(old), NO_RECIPE), limits or load_drift_limits())
-    report = check_wheel(AuditedWheel(scan_wheel(new), NO_RECIPE, baseline=baseline))
+    baseline = Baseline(AuditedWheel(scan_wheel(old, symbols=True), NO_RECIPE), limits or load_drift_limits())
+    report = check_wheel(AuditedWheel(scan_wheel(new, symbols=True), NO_RECIPE, baseline=baseline))
     names = {check.name for check in DRIFT_CHECKS}
     assert names <= set(report.ran)
     found = tuple(finding for finding in report.findings if finding.check in names)
@@ -257,7 +261,9 @@ def test_ids_are_for_good_and_each_has_its_mutation() -> None:
     ids = {check.id: check.name for check in DRIFT_CHECKS}
     assert ids == IDS and set(IDS) <= {check.id for check in ALL_CHECKS}
     assert all(check.summary and check.reason and check.fix for check in DRIFT_CHECKS)
-    assert {row[1] for row in MUTATIONS if row[1]} == {check.name for check in DRIFT_CHECKS}
+    assert {row[1] for row in MUTATIONS if row[1]} == {
+        check.name for check in DRIFT_CHECKS if check.id != "RW084"
+    }
 
 
 def test_the_same_wheel_and_one_that_was_built_again_are_silent(last_good: Path, tmp_path: Path) -> None:
@@ -365,3 +371,32 @@ def test_what_cannot_be_compared_is_refused(
     for against in (other, tmp_path / "nowhere", tmp_path / "audit.yaml", broken):
         code, document = run(capfd, last_good, "--against", against)
         assert (code, document) == (2, {})
+
+
+@pytest.mark.skipif(sys.platform != "linux" or shutil.which("cc") is None, reason="needs cc on Linux")
+@pytest.mark.parametrize(
+    ("member", "source", "severity", "said"),
+    [
+        ("libx.so", "int first; int second; int __hip_cuid_2;", "", ""),
+        ("libx.so", "int first; int __hip_cuid_1;", "error", "lost 1 C symbol of 2: second"),
+        ("libx.so", "int second; int first; int more;", "", ""),
+        ("x.cpython-311-x86_64-linux-gnu.so", "int first;", "", ""),
+        ("libx-0a1b2c3d.so", "int first;", "", ""),
+    ],
+)
+def test_symbols_that_others_can_link_to_are_kept(
+    member: str, source: str, severity: str, said: str, tmp_path: Path
+) -> None:
+    """Of compiled libraries; nobody links to a module, or to what a repair took in."""
+    wheels = []
+    for name, text in (("old", "int first; int second; int __hip_cuid_1;"), ("new", source)):
+        folder = tmp_path / name
+        folder.mkdir()
+        command = ["cc", "-shared", "-nostdlib", f"-Wl,-soname,{member}", "-x", "c", "-", "-o", folder / "x"]
+        subprocess.run(command, input=text, text=True, check=True)
+        draft = Draft("demo", "1.0", "cp311-cp311-manylinux_2_17_x86_64")
+        draft.members = {f"demo/{member}": (folder / "x").read_bytes()}
+        wheels.append(draft.write(folder))
+    findings = compare(*wheels).findings
+    assert [finding.check for finding in findings] == ["lost-symbols"] * bool(severity)
+    assert all((f.severity, f.message) == (severity, said) for f in findings)

@@ -39,6 +39,7 @@ from rocm_wheels.audit.drift import (
     check_lost_files,
     check_lost_kernels,
     check_lost_libraries,
+    check_lost_symbols,
     check_lost_targets,
     check_lost_wheels,
     check_needed_drift,
@@ -519,6 +520,13 @@ DRIFT_CHECKS: tuple[WheelCheck, ...] = (
         "What is linked to such a library no longer loads; what imports such a module fails.",
         "Bring it back, or build all that needs it again, and publish both together.",
         check_lost_libraries,
+    ),
+    WheelCheck(
+        "RW084", "lost-symbols", "error",
+        "against an older wheel: libraries that others can link to export the same symbols",
+        "Extensions that were built against the old library end with: undefined symbol.",
+        "Bring the symbols back, or build all that uses them again, and publish both together.",
+        check_lost_symbols,
     ),
     WheelCheck(
         "RW085", "needed-drift", "warning",

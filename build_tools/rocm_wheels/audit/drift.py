@@ -41,6 +41,7 @@ _MOST_NAMED = 4
 _LIBRARY_NUMBERS = re.compile(r"\.so(\.[0-9]+)+$")
 _MODULE = re.compile(r"\.(cpython-|abi3|pypy)[^/]*\.so$|\.pyd$")
 _TOOLCHAIN_LIBRARY = re.compile(r"ld-linux|lib(c|m|dl|rt|pthread|util|resolv|gcc_s|stdc\+\+)\.so")
+_COMPILER_SYMBOL = re.compile(r"^__|^_(init|fini|edata|end)$|_GLOBAL__")
 _PIN_OPERATORS = ("==", "===", "~=")
 _KERNEL_FILE = re.compile(r"\.(co|hsaco|kpack)$")
 
@@ -148,6 +149,47 @@ def check_lost_libraries(wheel: AuditedWheel) -> list[Finding]:
             message = f"the {kind} {posixpath.basename(member)} is gone"
             findings.append(Finding(severity, message, tip, subject=member))
     return findings
+
+
+def check_lost_symbols(wheel: AuditedWheel) -> list[Finding]:
+    """Libraries that others can link to export the symbols that they exported, under the same versions."""
+    before, after = _list_libraries(wheel.compared.wheel), _list_libraries(wheel)
+    tip = "what was linked to the old library fails to load: build all that uses it again, or bring them back"
+    kinds: tuple[tuple[DriftMeasure, str], ...] = (
+        ("functions-lost", "C symbol"),
+        ("cpp-symbols-lost", "C++ symbol"),
+    )
+    findings = []
+    for name in sorted(before.keys() & after.keys()):
+        old, new = wheel.compared.wheel.binaries.get(before[name]), wheel.binaries.get(after[name])
+        if old is None or new is None or not _is_linkable(old, before[name]):
+            continue
+        exported, left = _list_exported(old), _list_exported(new)
+        for measure, noun in kinds:
+            of_kind = {symbol for symbol in exported if symbol.startswith("_Z") == (noun != "C symbol")}
+            lost = sorted(of_kind - left)
+            if severity := _judge(wheel, measure, len(of_kind), len(lost)):
+                message = f"lost {format_count(len(lost), noun)} of {len(of_kind):,}: {_join_names(lost)}"
+                findings.append(Finding(severity, message, tip, subject=after[name]))
+    return findings
+
+
+def _is_linkable(binary: HostBinary, member: str) -> bool:
+    return bool(binary.loader.soname) and not _MODULE.search(member) and not _is_private(member)
+
+
+def _list_exported(binary: HostBinary) -> set[str]:
+    """Return the exported symbols, as ``name@VERSION``.
+
+    Left out is what nobody can mean: names that C keeps for compilers (``__hip_cuid_…``, with a hash of the
+    source), what linkers add, names of versions, and what is in anonymous namespaces of C++.
+    """
+    symbols = binary.symbols.list_exported() if binary.symbols is not None else ()
+    return {
+        f"{name}@{version}" if version else name
+        for name, version in symbols
+        if name != version and _COMPILER_SYMBOL.search(name) is None
+    }
 
 
 def check_needed_drift(wheel: AuditedWheel) -> list[Finding]:

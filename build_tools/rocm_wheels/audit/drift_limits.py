@@ -23,7 +23,8 @@ DriftMeasure = Literal[
     "files-new",
     "kernels-lost",
     "code-shrunk",
-    "symbols-lost",
+    "functions-lost",
+    "cpp-symbols-lost",
 ]
 
 

@@ -112,7 +112,7 @@ def read_wheels(
 
 def read_baseline(path: Path, limits: DriftLimits) -> Baseline:
     """Read a wheel to compare another with. DataError when it is no archive."""
-    return Baseline(AuditedWheel(scan_wheel(path), WheelExpectation(None, "linux")), limits)
+    return Baseline(AuditedWheel(scan_wheel(path, symbols=True), WheelExpectation(None, "linux")), limits)
 
 
 def check_wheel(subject: AuditedWheel, *, environment: ImportEnvironment | None = None) -> AuditReport:
