@@ -49,6 +49,8 @@ from .outputs import make_sarif as make_sarif
 from .outputs import render_audit_page as render_audit_page
 from .outputs import write_audit_junit as write_audit_junit
 from .outputs import write_sarif_file as write_sarif_file
+from .set_page import group_libraries as group_libraries
+from .set_page import render_set_page as render_set_page
 from .set_sources import add_named_wheels as add_named_wheels
 from .set_sources import collect_set as collect_set
 from .split_wheels import find_device_wheels as find_device_wheels

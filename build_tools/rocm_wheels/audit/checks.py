@@ -139,6 +139,7 @@ class SetCheck(AuditCheck[AuditedSet]):
 
 IMPORT_CHECK = "import"
 EXCEPTION_CHECK = "exceptions"
+LOST_WHEELS = "lost-wheels"
 
 CHECKS: tuple[WheelCheck, ...] = (
     WheelCheck(
@@ -651,7 +652,7 @@ SET_CHECKS: tuple[SetCheck, ...] = (
         check_set_abi,
     ),
     SetCheck(
-        "RW090", "lost-wheels", "error",
+        "RW090", LOST_WHEELS, "error",
         "against an older set: there is a wheel for each of its wheels",
         "Who has that Python, platform or GPU stays on the old release, or gets wheels that do not match.",
         "Build what is missing; where support ends, let an exception say so.",

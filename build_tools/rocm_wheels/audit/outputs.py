@@ -16,6 +16,7 @@ from urllib.parse import quote
 from rocm_wheels.audit.audited_set import SetReport
 from rocm_wheels.audit.audited_wheel import SEVERITIES, SEVERITY_WORDS, AuditReport, CheckReport
 from rocm_wheels.audit.checks import ALL_CHECKS, AuditCheck, SetCheck, get_check_id
+from rocm_wheels.audit.set_page import format_device_code, render_set_page
 from rocm_wheels.core import (
     Finding,
     JunitCase,
@@ -48,13 +49,17 @@ def format_audit(report: AuditReport) -> list[str]:
     return [*lines, f"  {checks}, {skipped}"]
 
 
-def format_set_audit(report: SetReport) -> list[str]:
-    """Return the report of a set as lines for people, as of a wheel; and why checks were skipped."""
+def format_set_audit(report: SetReport, wheels: Sequence[AuditReport] = ()) -> list[str]:
+    """Return the report of a set as lines for people, as of a wheel; and why checks were skipped.
+
+    Of its ``wheels`` a table says which libraries have code for which targets.
+    """
     facts = [format_count(len(report.wheels), "wheel")]
     if report.older:
         facts.append(f"{format_count(report.older, 'older file')} of the index not read")
     lines = _format_findings(report, facts)
     lines += [f"  compared with {report.compared_with}"] if report.compared_with else []
+    lines += format_device_code(wheels)
     lines.append(f"  {format_count(len(report.ran), 'check')} of sets ran")
     return [*lines, *(f"  skipped: {skip.check}: {skip.reason}" for skip in report.skipped)]
 
@@ -199,7 +204,12 @@ def write_audit_junit(path: Path, reports: Sequence[CheckReport], *, when: str, 
 def render_audit_page(
     reports: Sequence[AuditReport], version: str, set_report: SetReport | None = None
 ) -> str:
-    """Return the page of an audit: findings by severity, sizes, and the targets of each library."""
+    """Return the page of an audit: findings by severity, sizes, and the targets of each library.
+
+    Of a set there is a page of its own: what several wheels have alike is said once.
+    """
+    if set_report is not None:
+        return render_set_page(set_report, reports, version)
     wheels = []
     for report in reports:
         columns = sorted({target for targets in report.libraries.values() for target in targets})
@@ -220,11 +230,10 @@ def render_audit_page(
                 ],
             }
         )
-    used = {finding.check for report in (*reports, set_report) if report for finding in report.findings}
-    audited_set = None if set_report is None else {"report": set_report, "rows": _make_page_rows(set_report)}
+    used = {finding.check for report in reports for finding in report.findings}
     template = make_page_templates(_TEMPLATES).get_template("audit.html")
     checks = [check for check in ALL_CHECKS if check.name in used]
-    return template.render(wheels=wheels, audited_set=audited_set, checks=checks, version=version)
+    return template.render(wheels=wheels, checks=checks, version=version)
 
 
 def _make_page_rows(report: CheckReport) -> list[dict[str, object]]:

@@ -161,7 +161,7 @@ def audit_command(  # noqa: PLR0917 - click passes them by name
     lines = [line for report in audit.wheels for line in format_audit(report)]
     if audit.of_set is not None:
         document["set"] = audit.of_set.to_json()
-        lines += format_set_audit(audit.of_set)
+        lines += format_set_audit(audit.of_set, audit.wheels)
     print_result(document, lines, as_json=as_json)
     if is_log_on_github():
         _annotate(audit.reports)

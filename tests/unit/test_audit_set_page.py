@@ -1,0 +1,110 @@
+"""The page of a set: all wheels at once, readable without scripts, safe whatever a wheel says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from audit_sets import set_drafts, write_set
+from audit_wheels import library
+from html_pages import HOSTILE, Page, read_page
+
+from rocm_wheels.audit import AuditReport, SetReport, SkippedCheck, render_set_page
+from rocm_wheels.audit import format_set_audit as format_set
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
+from rocm_wheels.core import Finding
+
+LOST = "RW086", "RW090"
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
+    """An older set, and one that lost a target of one library, a wheel and a run path's sense."""
+    folder = tmp_path_factory.mktemp("sets")
+    drafts = set_drafts()
+    write_set(drafts, folder / "old")
+    drafts = set_drafts()
+    del drafts["triton-312"]
+    members = drafts["torch-311"].members
+    members["torch/lib/libtorch_hip.so"] = library("gfx942:sramecc+:xnack-", run_path="$ORIGIN:/opt/x")
+    members["torch/<script>alert(1)</script>.so"] = library("gfx942")
+    write_set(drafts, folder / "new")
+    yield folder / "old", folder / "new"
+
+
+def make_page(folder: Path, *words: object) -> tuple[Page, str]:
+    path = folder / "audit.html"
+    assert run_command(cli, ["audit", *map(str, words), "--html", str(path)]) in (0, 14)
+    text = path.read_text(encoding="utf-8")
+    return read_page(text), text
+
+
+def test_a_page_shows_the_set(
+    sets: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    old, new = sets
+    page, text = make_page(tmp_path, "--set", new, "--against", old)
+    for section in ("findings", "changes", "device-code", "pythons", "sizes", "checks", *LOST, "RW021"):
+        assert page.ids[section] == 1 and ("a", "href", f"#{section}") in page.attributes
+    assert page.tags["h2"] == page.tags["section"] == 6 and page.tags["h1"] == 1
+    assert "torch/<script>alert(1)</script>.so" in page.text
+    assert "triton 3.5.0 –" in page.text  # by Python
+    assert "torch/lib/libtorch_hip.so ● ◐" in page.text
+    assert "looks for libraries in /opt/x" in page.text
+    assert "prefers-color-scheme: dark" in text
+    assert make_page(tmp_path, "--set", new, "--against", old)[1] == text
+    lines = capfd.readouterr().out.splitlines()
+    table = [line.split() for line in lines if line.startswith(("  target ", "  gfx"))]
+    assert table[:3] == [
+        ["target", "A", "B", "C", "D"],
+        ["gfx942", "–", "●", "●", "●"],
+        ["gfx1100", "●", "–", "●", "◐"],
+    ]
+
+
+def test_a_set_that_is_compared_with_nothing_has_no_changes(sets: tuple[Path, Path], tmp_path: Path) -> None:
+    page, _ = make_page(tmp_path, "--set", sets[0])
+    assert "changes" not in page.ids and "checks" not in page.ids
+    assert "Nothing was found." in page.text and "0 errors" in page.text
+
+
+def test_nothing_that_a_wheel_says_leaves_its_place(tmp_path: Path) -> None:
+    finding = Finding("error", HOSTILE, HOSTILE, HOSTILE, check="lost-files")
+    name = "demo-1.0-cp311-cp311-linux_x86_64.whl"
+    report = AuditReport(
+        tmp_path / name,
+        size=1,
+        sha256="0" * 64,
+        targets=(HOSTILE,),
+        findings=(finding, replace(finding, check="archive")),
+        ran=(),
+        skipped=(),
+        libraries={HOSTILE: (HOSTILE,)},
+        largest={HOSTILE: 3},
+        compared_with=HOSTILE,
+        compared_size=2,
+    )
+    odd = replace(report, wheel=tmp_path / HOSTILE.replace("/", "").replace("\0", "").replace("\ud800", ""))
+    set_finding = replace(finding, check="set-files")
+    skip = SkippedCheck(HOSTILE, HOSTILE)
+    of_set = SetReport(
+        HOSTILE, "folder", {HOSTILE: "0" * 64}, (set_finding,), (), (skip,), compared_with=HOSTILE
+    )
+    page = read_page(render_set_page(of_set, [report, odd], HOSTILE))
+    assert page.text.count("<script>alert(1)") > 20
+    assert json.dumps(format_set(of_set, [report, odd]))
+
+
+def test_many_libraries_of_one_folder_share_a_row(tmp_path: Path) -> None:
+    libraries = {f"torch/lib/kernels/k{number}.so": ("gfx942",) for number in range(40)}
+    libraries |= {f"torch/lib/rocblas/library/T{number}_gfx1100.co": ("gfx1100",) for number in range(3)}
+    path = tmp_path / "torch-1.0-cp311-cp311-linux_x86_64.whl"
+    report = AuditReport(path, 1, "0" * 64, ("gfx942",), (), (), (), libraries=libraries)
+    of_set = SetReport("here", "folder", {path.name: "0" * 64}, (), (), ())
+    page = read_page(render_set_page(of_set, [report], "1"))
+    assert "torch torch/lib/kernels/ (40 files) ● –" in page.text
+    assert "torch torch/lib/rocblas/library/*.co – ●" in page.text
