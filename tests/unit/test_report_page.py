@@ -195,3 +195,18 @@ def test_no_damage_keeps_a_page_from_being_made(whole: Path, holes: list[tuple[f
     with TemporaryDirectory() as folder:
         (Path(folder) / "events.jsonl").write_bytes(text)
         checked(Path(folder))
+
+
+def test_what_audits_found_is_told_once_for_all_wheels(tmp_path: Path) -> None:
+    run = WrittenRun(tmp_path)
+    run.begin()
+    untidy = {"id": "RW021", "check": "run-paths", "severity": "warning", "what": "looks in /home/x"}
+    damaged = {"id": "RW001", "check": "archive", "severity": "error", "what": "cut", "tip": "again"}
+    for step, findings in (("build-a", [untidy | {"where": "a.so"}]), ("build-b", [untidy, damaged])):
+        with run.step(step, 3):
+            run.record.write("audit", step=step, wheel=f"{step}.whl", checks=40, findings=findings, more=2)
+    page = checked(run.folder)
+    assert page.ids["audit"] == page.ids["check-RW021"] == page.ids["check-RW001"] == 1
+    assert "error RW001 archive cut Tip: again build-b.whl" in page.text
+    assert "warning RW021 run-paths looks in /home/x build-a.whl a.so build-b.whl" in page.text
+    assert "4 findings more: see the logs" in page.text

@@ -555,9 +555,6 @@ def _format_cores(step: RecordedStep, ended: Event) -> str:
     return f"{used / step.seconds:.1f}" if used and step.seconds else ""
 
 
-_MAX_SINGLE_ROWS = 30  # libraries of a wheel; of more, those of one folder with the same targets share a row
-
-
 def describe_wheels(run: RecordedRun) -> dict[str, Any] | None:
     """List every file that the steps made, or had made before, with its size and digest."""
     files = []
@@ -582,8 +579,10 @@ def describe_wheels(run: RecordedRun) -> dict[str, Any] | None:
 
 def describe_device_code(run: RecordedRun) -> dict[str, Any] | None:
     """Say which library holds device code for which target."""
+    from rocm_wheels.audit import group_libraries
+
     wheel_libraries = [
-        (output, _group_libraries(output["libraries"]))
+        (output, group_libraries({m: frozenset(held or ()) for m, held in output["libraries"].items()}))
         for _, output in _list_outputs(run)
         if output.get("libraries")
     ]
@@ -610,25 +609,46 @@ def describe_device_code(run: RecordedRun) -> dict[str, Any] | None:
     }
 
 
+def describe_audit(run: RecordedRun) -> dict[str, Any] | None:
+    """Return what checks found in the wheels that were made, gravest first, and what those checks are about.
+
+    What is said alike of several wheels is one row.
+    """
+    from rocm_wheels.audit import ALL_CHECKS, SEVERITY_WORDS
+
+    events = _list_events(run, "audit")
+    groups: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for event in events:
+        wheel = str(event.get("wheel") or "?")
+        for finding in event.get("findings") or []:
+            severity, check = str(finding.get("severity") or ""), str(finding.get("check") or "")
+            row = {key: finding.get(key) or "" for key in ("id", "check", "what", "tip")}
+            row |= {"severity": SEVERITY_WORDS.get(severity, severity), "places": {}}
+            key = severity, check, str(finding.get("what") or "")
+            places: dict[str, list[str]] = groups.setdefault(key, row)["places"]
+            places.setdefault(wheel, []).append(str(finding.get("where") or ""))
+    ranks = {severity: rank for rank, severity in enumerate(SEVERITY_WORDS)}
+    rows = sorted(groups.items(), key=lambda item: ranks.get(item[0][0], len(ranks)))
+    used = {check for _, check, _ in groups}
+    return (
+        {
+            "wheels": len(events),
+            "rows": [row for _, row in rows],
+            "more": sum(event.get("more") or 0 for event in events),
+            "checks": [check for check in ALL_CHECKS if check.name in used],
+            "known": [check.id for check in ALL_CHECKS if check.name in used],
+        }
+        if events
+        else None
+    )
+
+
 def _list_outputs(run: RecordedRun) -> list[tuple[RecordedStep, Event]]:
     return [(step, output) for step in run.steps.values() for output in step.outputs]
 
 
 def _read_output_name(output: Event) -> str:
     return str(output.get("path") or "?").replace("\\", "/").rpartition("/")[2]
-
-
-def _group_libraries(libraries: Mapping[str, Sequence[str]]) -> list[tuple[str, frozenset[str]]]:
-    """Return a row a library; of very many, a row for those of one folder with the same targets."""
-    if len(libraries) <= _MAX_SINGLE_ROWS:
-        return [(member, frozenset(targets or ())) for member, targets in sorted(libraries.items())]
-    shared: dict[tuple[str, frozenset[str]], list[str]] = {}
-    for member, targets in sorted(libraries.items()):
-        shared.setdefault((member.rpartition("/")[0], frozenset(targets or ())), []).append(member)
-    return [
-        (members[0] if len(members) == 1 else f"{folder}/ ({format_count(len(members), 'file')})", targets)
-        for (folder, targets), members in shared.items()
-    ]
 
 
 def _sort_targets(targets: object) -> list[str]:
@@ -674,6 +694,7 @@ def _list_sections(run: RecordedRun) -> Iterator[tuple[str, str, Any]]:
     yield "steps", "Steps", describe_steps(run)
     yield "wheels", "Wheels", describe_wheels(run)
     yield "device-code", "Device code", describe_device_code(run)
+    yield "audit", "Audit", describe_audit(run)
     yield "probe", "Targets that compile", describe_probe(run)
     yield "cache", "Compiler cache", describe_cache(run)
     ninjas = [place_ninja(run, step, event) for step in ran for event in step.events_of_kind("ninja")]

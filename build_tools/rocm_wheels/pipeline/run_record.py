@@ -120,6 +120,15 @@ EVENT_FIELDS: Mapping[str, dict[str, Any]] = {
         "content": str,
         "note": str,
     },
+    "audit": {
+        "step": str,
+        "wheel": str,
+        "checks": int,
+        "findings": [
+            {"id": str, "check": str, "severity": str, "what": str, "where": str, "tip": str},
+        ],
+        "more": int,
+    },
     "step-ended": {
         "step": str,
         "outcome": str,

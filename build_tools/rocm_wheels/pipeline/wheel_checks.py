@@ -121,12 +121,31 @@ def _provide_requirements(
         yield Path(folder), tuple(lacking)
 
 
+_MOST_RECORDED = 100  # findings of a wheel, gravest first: an event is one line of the record
+
+
+def _record_audit(step_run: StepRun, report: AuditReport) -> None:
+    """Put what was found into the record, for the report of the run."""
+    from rocm_wheels.audit import SEVERITIES, describe_finding
+
+    ranked = sorted(report.findings, key=lambda finding: SEVERITIES.index(finding.severity))
+    findings = [describe_finding(finding) for finding in ranked]
+    step_run.record_event(
+        "audit",
+        wheel=report.wheel.name,
+        checks=len(report.ran),
+        findings=findings[:_MOST_RECORDED],
+        more=max(len(findings) - _MOST_RECORDED, 0),
+    )
+
+
 def judge_report(step_run: StepRun, report: AuditReport) -> AuditReport:
     """Write a report into the log; set a wheel that failed aside and raise AuditError."""
     from rocm_wheels.audit import format_report, reject_wheel
 
     wheel = report.wheel
     step_run.append_log("checks", format_report(report))
+    _record_audit(step_run, report)
     if report.jit_sources and not report.targets:
         sources = format_count(len(report.jit_sources), "HIP source")
         log_note(f"no kernels are compiled into {wheel.name}: it brings {sources} for the user's machine")
