@@ -23,6 +23,7 @@ from rocm_wheels.cli.main import cli
 from rocm_wheels.core import FolderStore, FsspecStore, ReleaseError, capture_output
 from rocm_wheels.index import add_wheels, serve_folder
 from rocm_wheels.release import StagePlan, stage_set
+from rocm_wheels.wheels import WheelArchive
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +74,33 @@ def test_what_is_staged_is_there_and_nothing_is_sent_twice(
         first["set"]: (3, 0),
         second["set"]: (3, 0),
     }
+
+
+def test_an_audit_lies_beside_the_index_of_a_set(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made of what staging read, the same wherever; of a set that is there it is never replaced."""
+    opened: list[str] = []
+    open_wheel = WheelArchive.open
+    monkeypatch.setattr(WheelArchive, "open", lambda path: [opened.append(path.name), open_wheel(path)][1])
+    plan = world.plan()
+    assert sorted(opened) == sorted(path.name for path in world.wheels)
+    store = FolderStore(tmp_path / "store")
+    stage(store, plan)
+    folder = plan.paths.set_folder(plan.document.id)
+    content = {name: store.read(f"{folder}/{name}").content for name in ("audit.json", "audit.html")}
+    report = json.loads(content["audit.json"])
+    assert report["set"]["origin"] == plan.document.id
+    names = sorted(path.name for path in world.wheels)
+    assert sorted(report["set"]["wheels"]) == sorted(wheel["wheel"] for wheel in report["wheels"]) == names
+    assert not any(str(world.folder).encode() in text for text in content.values())
+    page = content["audit.html"].decode()
+    assert "<script" not in page and all(name in page for name in (plan.document.id, "gfx942"))
+    moved = World(tmp_path / "moved")
+    assert moved.plan().audit == content  # the same wheels in another folder
+    (tmp_path / "store" / folder / "audit.html").write_bytes(b"by another version of this tool")
+    assert not stage(store, plan, LATER).new
+    assert store.read(f"{folder}/audit.html").content == b"by another version of this tool"
 
 
 def alone(folder: Path) -> dict[str, str]:
@@ -195,7 +223,7 @@ def test_every_write_may_fail(plan: StagePlan, tmp_path: Path) -> None:
     clean = FaultyStore(FolderStore(tmp_path / "clean"))
     stage(clean, plan)
     last = f"create {plan.paths.set_document(plan.document.id)}"
-    assert len(clean.writes) == len(set(clean.writes)) == 21
+    assert len(clean.writes) == len(set(clean.writes)) == 23
     expected = {one.path: one.size for one in clean.listing("")}
     for number, write in enumerate(clean.writes):
         store = FolderStore(tmp_path / str(number))
@@ -328,7 +356,7 @@ def test_every_write_may_be_killed_by_the_system(world: World, small: StagePlan,
     program = KILLED.format(path=sys.path, world=str(world.folder), place=str(tmp_path))
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
     places = [path for path in tmp_path.iterdir() if path.name != "clean"]
-    assert len(places) == 2 * 11
+    assert len(places) == 2 * 13
     for place in places:
         store = FolderStore(place)
         if visible(store):

@@ -61,6 +61,7 @@ from .verify import add_import_check as add_import_check
 from .verify import check_set as check_set
 from .verify import check_wheel as check_wheel
 from .verify import format_report as format_report
+from .verify import join_scans as join_scans
 from .verify import make_unreadable_report as make_unreadable_report
 from .verify import read_baseline as read_baseline
 from .verify import read_wheels as read_wheels

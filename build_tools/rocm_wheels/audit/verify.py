@@ -87,12 +87,25 @@ def read_wheels(
     ``together``: among the others in any case.
     """
     scans: dict[Path, WheelScan] = {}
-    damaged: dict[Path, DataError] = {}
+    unreadable: dict[Path, DataError] = {}
     for path, expectation in expected.items():
         try:
             scans[path] = _scan_expected(path, expectation)
         except DataError as damage:  # the other wheels are still worth a look
-            damaged[path] = damage
+            unreadable[path] = damage
+    read = join_scans(scans, expected, find_links=find_links, together=together)
+    return replace(read, damaged={**unreadable, **read.damaged})
+
+
+def join_scans(
+    scans: Mapping[Path, WheelScan],
+    expected: Mapping[Path, WheelExpectation],
+    *,
+    find_links: Sequence[Path] = (),
+    together: bool = False,
+) -> ReadWheels:
+    """Return wheels that were scanned, with what they are to each other, as ``read_wheels`` does."""
+    damaged: dict[Path, DataError] = {}
     packages = None
     if find_links or together:
         packages = PackagePool.collect((), find_links, None, {}, scans=tuple(scans.values()))

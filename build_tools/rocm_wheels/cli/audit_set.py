@@ -29,9 +29,9 @@ def collect_set_files(place: str, folder: Path) -> SetFiles:
 
 def _collect_store_set(path: Path) -> SetFiles:
     """Return the wheels of a set in a store that is a folder, with its digests and its plan."""
-    from rocm_wheels.audit import PlannedWheel, SetFiles
+    from rocm_wheels.audit import SetFiles
     from rocm_wheels.core import read_text_file
-    from rocm_wheels.release import FamilyPaths, find_set_platform, load_layout, parse_set
+    from rocm_wheels.release import FamilyPaths, list_planned_wheels, load_layout, parse_set
 
     document = parse_set(read_text_file(path).encode(), where=str(path))
     layout = load_layout()
@@ -48,21 +48,13 @@ def _collect_store_set(path: Path) -> SetFiles:
         )
     digests = {file.name: file.sha256 for file in document.files}
     places = {name: root / paths.wheel_file(sha256, name) for name, sha256 in digests.items()}
-    platform = find_set_platform(document)
-    targets: dict[tuple[str, str], list[str]] = {}
-    for cell in document.planned:
-        targets.setdefault((cell.project, cell.python), []).extend([cell.target] if cell.target else [])
     return SetFiles(
         str(path),
         "set",
         tuple(place for place in places.values() if place.is_file()),
         digests=digests,
         absent={name: f"is not at {place}" for name, place in places.items() if not place.is_file()},
-        planned=tuple(
-            PlannedWheel(project, python, platform, tuple(dict.fromkeys(names)))
-            for (project, python), names in targets.items()
-        )
-        or None,
+        planned=list_planned_wheels(document),
     )
 
 

@@ -22,7 +22,7 @@ from rocm_wheels.core.errors import MissingExtraError
 # extra: the modules of it that are imported; a test compares them with pyproject.toml and the code
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "build": ("auditwheel", "delvewheel", "git", "gitdb", "isal", "jinja2", "markupsafe", "uv"),
-    "release": ("fsspec", "pytest", "uv"),
+    "release": ("fsspec", "jinja2", "markupsafe", "pytest", "uv"),
     "s3": ("botocore",),
 }
 # who installed us, by the file that is left in the environment, and how that installs an extra

@@ -91,6 +91,7 @@ from .queries import resolve_target as resolve_target
 from .queries import sort_newest_first as sort_newest_first
 from .refresh import Refresher as Refresher
 from .refresh import RefreshResult as RefreshResult
+from .set_audit import list_planned_wheels as list_planned_wheels
 from .set_conflicts import refuse_overlaps as refuse_overlaps
 from .set_conflicts import require_pins as require_pins
 from .set_conflicts import require_ties as require_ties

@@ -8,7 +8,7 @@ Then it is written:
 1. ``begun.json``: when the set was begun, which pages and document repeat: a second run makes the same
    bytes
 2. the bytes of the wheels, each at the place that its sha256 says; what is there is not sent again
-3. the lock and the pages, which nobody has a link to yet
+3. the lock, the audit and the pages, which nobody has a link to yet
 4. the names: from here on each belongs to its bytes; the statements beside the wheels
 5. a look at all of it in the store
 6. ``set.json``: the set is there
@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
@@ -41,6 +41,7 @@ from rocm_wheels.core import (
     log_note,
     log_warning,
     put_file,
+    require_extras,
     run_in_parallel,
     size_of_content,
     suggest_name,
@@ -58,6 +59,7 @@ from rocm_wheels.models import (
 from rocm_wheels.package import ROCM_PROJECT_NAMES
 from rocm_wheels.release.layout import FamilyPaths
 from rocm_wheels.release.pages import make_set_pages
+from rocm_wheels.release.set_audit import make_set_audit
 from rocm_wheels.release.set_conflicts import find_mixed_rocm_files
 from rocm_wheels.release.staged_wheels import (
     SetSources,
@@ -371,6 +373,7 @@ class StagePlan:
     wheels: Sequence[StagedWheel]
     document: SetDocument  # as it will be, without that time
     locks: Mapping[str, bytes]  # by their paths beside the document
+    audit: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # likewise
 
     @property
     def index(self) -> str:
@@ -392,12 +395,12 @@ class StagePlan:
         return files
 
     def make_pages(self, when: str) -> Mapping[str, bytes]:
-        """Return the locks, the statements and the pages of the set, which belong to it alone."""
+        """Return locks, audit, statements and pages of the set, which belong to it alone."""
         folder = self.paths.set_index(self.document.id)
         pages = make_set_pages(folder, self.paths, ((file, when) for file in self.document.files))
         set_folder = self.paths.set_folder(self.document.id)
-        locks = {f"{set_folder}/{name}": text for name, text in self.locks.items()}
-        return {**locks, **self._list_statements(), **pages}
+        files = {f"{set_folder}/{name}": text for name, text in [*self.locks.items(), *self.audit.items()]}
+        return {**files, **self._list_statements(), **pages}
 
     def _list_statements(self) -> dict[str, bytes]:
         files = {}
@@ -430,10 +433,12 @@ def plan_stage(
 
     ``locks`` are one, or those that variants were built from. ``renamed`` maps a ROCm in them to what it is
     called since (``7.1.0rc1`` to ``7.1.0``), for wheels that were rewritten from those of ``origin``.
+    Raises MissingExtraError without what fills the page of the audit.
     ``targets`` are those of a set that is meant for fewer than its locks. ``origins`` are wheels, by their
     file names, with statements that do not lie beside them.
     """
     check_family(paths.family, layout)
+    require_extras("the page of a set", "release")
     staged_wheels = sorted(read_staged_wheels(wheels, origins), key=lambda wheel: wheel.file.name)
     set_version = find_set_version(staged_wheels, version)
     sources, staged_wheels = find_sources(locks, staged_wheels, layout, renamed)
@@ -460,7 +465,8 @@ def plan_stage(
         planned=cells.planned,
         missing=cells.missing,
     )
-    return StagePlan(paths, staged_wheels, document, sources.list_lock_files())
+    audit = make_set_audit(document, staged_wheels)
+    return StagePlan(paths, staged_wheels, document, sources.list_lock_files(), audit)
 
 
 STAGE_JOBS = 8

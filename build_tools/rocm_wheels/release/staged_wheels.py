@@ -66,6 +66,7 @@ class StagedWheel:
     tags: frozenset[Tag]
     lock: str | None
     elsewhere: bool  # device code of its libraries is in archives of other wheels
+    scan: WheelScan = field(repr=False)
     origin: WheelOrigin | None = None
 
     def restrict_to_targets(self, targets: Collection[str]) -> StagedWheel:
@@ -117,7 +118,9 @@ def _read_checked_origin(wheel: StagedWheel) -> WheelOrigin | None:
 
 
 def _scan_for_set(path: Path) -> WheelScan:
-    return scan_wheel(path, keep=(f"*.dist-info/{LOCK_FILE}", f"*.dist-info/{_VARIANT_FILE}"))
+    return scan_wheel(
+        path, keep=(f"*.dist-info/{LOCK_FILE}", f"*.dist-info/{_VARIANT_FILE}"), leaks=True, symbols=True
+    )
 
 
 def _make_staged_wheel(scan: WheelScan) -> StagedWheel:
@@ -142,7 +145,7 @@ def _make_staged_wheel(scan: WheelScan) -> StagedWheel:
     )
     requires = tuple(Requirement(requirement) for requirement in metadata.requires_dist)
     lock = None if lock_content is None else lock_content.decode("utf-8", "replace")
-    return StagedWheel(scan.path, file, content, requires, name.tags, lock, bool(scan.moved_code))
+    return StagedWheel(scan.path, file, content, requires, name.tags, lock, bool(scan.moved_code), scan)
 
 
 def _find_text(scan: WheelScan, file: str) -> bytes | None:

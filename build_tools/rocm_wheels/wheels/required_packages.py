@@ -192,7 +192,9 @@ class PackagePool:
 
     def find_required(self, wheel: Path, platform: WheelPlatform) -> RequiredPackages:
         """Follow the requirements of a wheel; DataError when a METADATA cannot be read."""
-        waiting = [(text, "") for text in _read_metadata_requirements(wheel)]
+        scanned = next((p for p in self._packages if p.scan is not None and p.scan.path == wheel), None)
+        lines = _read_metadata_requirements(wheel) if scanned is None else scanned.read_requirements()
+        waiting = [(text, "") for text in lines]
         reached: dict[tuple[str, str], OfferedPackage] = {}
         missing: list[str] = []
         while waiting:
