@@ -46,6 +46,7 @@ IDS = {
     "RW042": "debug-sections", "RW043": "credentials", "RW044": "licences", "RW045": "architecture",
     "RW046": "open-run-paths", "RW047": "archive-form", "RW048": "exceptions",
     "RW049": "moved-code", "RW050": "device-extras", "RW051": "kpack-runtime",
+    "RW052": "needed-symbols", "RW053": "needed-versions",
 }  # fmt: skip
 HIP, STATING = "demo/lib/libtorch_hip.so", "demo/lib/libtorch_python.so"
 TARGETS = b"\0gfx942 gfx1100\0"

@@ -33,6 +33,7 @@ from rocm_wheels.wheels import (
 )
 
 _LIBRARY_NAME = re.compile(r"\.(so|dll|pyd)$|\.so\.[\d.]+$", re.IGNORECASE)
+_MOST_NAMED = 4
 _ABI_TAG = re.compile(r"cp3(\d+)t?")
 
 
@@ -230,6 +231,13 @@ def list_accepted_tags(interpreter: str, platforms: Sequence[str]) -> frozenset[
 def is_same_name(name: str, other: str) -> bool:
     """Tell whether two spellings name one distribution (PEP 503)."""
     return canonicalize_name(name) == canonicalize_name(other)
+
+
+def join_names(names: Iterable[str]) -> str:
+    """Return the first names, and how many more there are."""
+    listed = list(names)
+    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
+    return ", ".join(listed[:_MOST_NAMED]) + more
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,7 @@ from rocm_wheels.audit.split_wheels import (
     check_kpack_runtime,
     check_moved_code,
 )
+from rocm_wheels.audit.symbols import check_needed_symbols, check_needed_versions
 from rocm_wheels.core import Finding, Severity, UsageError, suggest_name
 
 SubjectT = TypeVar("SubjectT")
@@ -497,6 +498,20 @@ CHECKS: tuple[WheelCheck, ...] = (
         "An older HIP runtime loads the library without a word, and fails at the first launch.",
         "Carry a ROCm that has librocm_kpack.",
         check_kpack_runtime,
+    ),
+    WheelCheck(
+        "RW052", "needed-symbols", "error",
+        "every symbol that libraries must find is defined",
+        "Loading ends with: undefined symbol; or the first call does.",
+        "Link to the library that has it, or compile with the headers of the one that will be there.",
+        check_needed_symbols,
+    ),
+    WheelCheck(
+        "RW053", "needed-versions", "error",
+        "every symbol version that libraries need of others is defined there",
+        "Loading ends with: version not found.",
+        "Require the version of the library that it was linked to.",
+        check_needed_versions,
     ),
 )  # fmt: skip
 

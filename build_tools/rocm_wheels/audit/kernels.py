@@ -17,7 +17,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck, list_base_targets
+from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck, join_names, list_base_targets
 from rocm_wheels.core import Finding, Severity
 from rocm_wheels.models import get_gfx_families, get_gfx_targets
 from rocm_wheels.wheels import (
@@ -29,7 +29,6 @@ from rocm_wheels.wheels import (
 
 _ABI_OF_V4 = 2
 _ABI_OF_V6 = 4
-_MOST_NAMED = 4
 
 
 def check_target_list(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
@@ -230,10 +229,12 @@ def _judge_list(database: KernelDatabase, member: str, stems: Collection[str]) -
     stray = sorted(match[0] for match in matches if match and match[1] not in stems)
     findings = []
     if missing:
-        message = f"{database.project} lacks files for {target}: {_join(missing)}"
+        message = f"{database.project} lacks files for {target}: {join_names(sorted(missing))}"
         findings.append(Finding("error", message, _LISTS_TIP, subject=member))
     if stray:
-        message = f"{database.project} has files for {target} that its list does not name: {_join(stray)}"
+        message = (
+            f"{database.project} has files for {target} that its list does not name: {join_names(stray)}"
+        )
         findings.append(Finding("warning", message, _LISTS_TIP, subject=member))
     return findings
 
@@ -308,9 +309,3 @@ def _join_targets(served: Mapping[str, Collection[str]]) -> tuple[str, ...]:
 def _is_served(target: str, labels: Collection[str]) -> bool:
     shapes = (label.replace("x", "[0-9a-f]") for label in (name.removeprefix("gfx") for name in labels))
     return any(re.fullmatch(shape, target.removeprefix("gfx")) for shape in shapes)
-
-
-def _join(names: Collection[str]) -> str:
-    listed = sorted(names)
-    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
-    return ", ".join(listed[:_MOST_NAMED]) + more

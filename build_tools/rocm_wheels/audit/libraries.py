@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck
+from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck, join_names
 from rocm_wheels.core import Finding, Severity, format_count, format_size
 from rocm_wheels.models import is_rocm_library
 from rocm_wheels.wheels import (
@@ -34,7 +34,6 @@ from rocm_wheels.wheels import (
 if TYPE_CHECKING:
     from auditwheel.policy import WheelPolicies  # type: ignore[import-untyped]
 
-_MOST_NAMED = 4
 _NO_TABLES = SkippedCheck("the tables of auditwheel and delvewheel are not installed: rocm-wheels[build]")
 _NO_LIBRARY = SkippedCheck("holds no native library for Linux")
 _NO_DLL = SkippedCheck("holds no native library for Windows")
@@ -63,7 +62,7 @@ def check_symbol_versions(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
         return []
     reasons = explain_policy(policies, needed, wheel.binaries)
     tag = "a newer system than any tag stands for" if needed.name == policies.linux.name else needed.name
-    message = f"its tag promises {promised.name}, and it needs {tag}: {_join_names(reasons)}"
+    message = f"its tag promises {promised.name}, and it needs {tag}: {join_names(reasons)}"
     tip = "`rocm-wheels wheel repair` computes the tag; an older one takes a compiler of that system"
     return [Finding("error", message, tip)]
 
@@ -100,14 +99,14 @@ def check_run_paths(wheel: AuditedWheel) -> list[Finding]:
     for member, entries in _list_run_paths(wheel):
         absolute = [entry for entry in entries if entry.startswith("/") and not _SYSTEM_FOLDER.match(entry)]
         if absolute:
-            message = f"looks for libraries in {_join_names(absolute)}"
+            message = f"looks for libraries in {join_names(absolute)}"
             findings.append(Finding("warning", message, tip, subject=member))
         relative = [entry for entry in entries if _ORIGIN.match(entry)]
         if leaving := [entry for entry in relative if _leaves_site_packages(member, entry)]:
-            message = f"looks for libraries outside of site-packages: {_join_names(leaving)}"
+            message = f"looks for libraries outside of site-packages: {join_names(leaving)}"
             findings.append(Finding("warning", message, tip, subject=member))
         if named := [entry for entry in relative if _PYTHON_FOLDER.search(entry) and entry not in leaving]:
-            message = f"looks for libraries in the folder of one Python: {_join_names(named)}"
+            message = f"looks for libraries in the folder of one Python: {join_names(named)}"
             findings.append(Finding("warning", message, tip, subject=member))
     return findings
 
@@ -126,7 +125,7 @@ def check_open_run_paths(wheel: AuditedWheel) -> list[Finding]:
             message = "an empty entry in its run path: the loader looks in the current folder"
             findings.append(Finding(severity, message, _REPAIR_TIP, subject=member))
         if bare := [entry for entry in entries if entry and entry[0] not in "/$"]:
-            message = f"looks for libraries relative to the current folder: {_join_names(bare)}"
+            message = f"looks for libraries relative to the current folder: {join_names(bare)}"
             findings.append(Finding(severity, message, _REPAIR_TIP, subject=member))
     return findings
 
@@ -174,7 +173,7 @@ def check_sonames(wheel: AuditedWheel) -> list[Finding]:
         "the loader takes the one that comes first, whoever asks: leave one, or give them names of their own"
     )
     return [
-        Finding("warning", f"{soname} is {_join_names(names)}: different files of one SONAME", tip, names[0])
+        Finding("warning", f"{soname} is {join_names(names)}: different files of one SONAME", tip, names[0])
         for soname, names in sorted(members.items())
         if len({wheel.digests.get(name, name) for name in names}) > 1
     ]
@@ -200,13 +199,13 @@ def check_runtimes(wheel: AuditedWheel) -> list[Finding]:
         if _HIP_RUNTIME.match(strip_hash(posixpath.basename(member)))
     }
     if len(hip) > 1:
-        message = f"two HIP runtimes: {_join_names(hip.values())}: each has its own state of the GPUs"
+        message = f"two HIP runtimes: {join_names(hip.values())}: each has its own state of the GPUs"
         findings.append(Finding("error", message, "leave one, and link everything to it"))
     inside = [posixpath.basename(member) for member in wheel.binaries]
     needed = [name for binary in wheel.binaries.values() for name in binary.loader.needed]
     kinds = {match[1]: match.string for name in [*needed, *inside] if (match := _OPENMP.match(name))}
     if len(kinds) > 1:
-        message = f"several OpenMP runtimes: {_join_names(sorted(kinds.values()))}"
+        message = f"several OpenMP runtimes: {join_names(sorted(kinds.values()))}"
         tip = "each starts threads of its own, and waits for them alone: link everything to one"
         findings.append(Finding("warning", message, tip))
     return findings
@@ -300,7 +299,7 @@ def _judge_needs(
         message = f"{library} is neither in the wheel, in what it requires, nor on every system of its tag"
         tip = "require the package that has it, or `rocm-wheels wheel repair --library-dir` takes it in"
         severity: Severity = "error" if wheel.has_recipe else "warning"
-        message = f"{message}; needed by {_join_names(missing[library])}"
+        message = f"{message}; needed by {join_names(missing[library])}"
         findings.append(Finding(severity, message, tip, subject=missing[library][0]))
     unknown = [name for name in missing if name not in lacking]
     provided = [name for name in unknown if _may_be_required(wheel, name)]
@@ -312,7 +311,7 @@ def _judge_needs(
         if names:
             members = sorted({member for name in names for member in missing[name]})
             findings.append(
-                Finding("info", f"{message}: {_join_names(sorted(names))}", _FIND_LINKS_TIP, members[0])
+                Finding("info", f"{message}: {join_names(sorted(names))}", _FIND_LINKS_TIP, members[0])
             )
     return findings
 
@@ -347,12 +346,6 @@ def check_debug_sections(wheel: AuditedWheel) -> list[Finding]:
         return []
     largest = sorted(sizes, key=lambda member: -sizes[member])
     counted = format_count(len(sizes), "library", "libraries")
-    message = f"{format_size(total)} of debug information in {counted}: {_join_names(largest)}"
+    message = f"{format_size(total)} of debug information in {counted}: {join_names(largest)}"
     tip = "`rocm-wheels wheel repair --strip` moves it into an archive beside the wheel"
     return [Finding("info", message, tip, subject=largest[0])]
-
-
-def _join_names(names: Iterable[str]) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
-    return ", ".join(listed[:_MOST_NAMED]) + more

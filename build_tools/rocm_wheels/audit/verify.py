@@ -108,7 +108,7 @@ def join_scans(
     damaged: dict[Path, DataError] = {}
     packages = None
     if find_links or together:
-        packages = PackagePool.collect((), find_links, None, {}, scans=tuple(scans.values()))
+        packages = PackagePool.collect((), find_links, None, {}, scans=tuple(scans.values()), symbols=True)
     wheels = []
     for path, scan in scans.items():
         parts = tuple(scans[part] for part in select_device_wheels(path, list(scans)))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -118,6 +118,10 @@ class DynamicSymbols:
             for name in names.split(b"\0")
         }
 
+    def select_undefined(self, versions: Iterable[SymbolVersion]) -> set[tuple[bytes, str]]:
+        """Return name and version ("" without one) of each symbol of these versions that it must find."""
+        return {(name, version.name) for version in versions for name in self.undefined[version].split(b"\0")}
+
 
 @dataclass(frozen=True)
 class HostBinary:
@@ -205,14 +209,14 @@ def read_host_binary(
     )
 
 
-def read_host_binary_file(path: Path) -> HostBinary | None:
+def read_host_binary_file(path: Path, *, symbols: bool = False) -> HostBinary | None:
     """Read a file as ``read_host_binary`` does; None for one that breaks off: the loader will not take it."""
     with path.open("rb") as file:
         if not is_elf(file.read(8)):
             return None
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as data:
             try:
-                return read_host_binary(data, str(path))
+                return read_host_binary(data, str(path), symbols=symbols)
             except DataError:
                 return None
 

@@ -23,7 +23,8 @@ from packaging.version import Version
 from rocm_wheels.core import DataError, UsageError, capture_output
 from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.dist_info import parse_metadata, parse_wheel_name, split_wheel_name
-from rocm_wheels.wheels.loader import read_host_binary, read_host_binary_file
+from rocm_wheels.wheels.elf import ELF_MAGIC
+from rocm_wheels.wheels.loader import HostBinary, read_host_binary, read_host_binary_file
 from rocm_wheels.wheels.rewrite import read_dist_info_files
 
 if TYPE_CHECKING:
@@ -91,6 +92,14 @@ def read_wheel_platform(wheel: Path) -> WheelPlatform | None:
 
 
 @dataclass(frozen=True)
+class OfferedLibrary:
+    """A library of a package: its path in site-packages, and what was read of it (None for a DLL)."""
+
+    place: str
+    binary: HostBinary | None = None
+
+
+@dataclass(frozen=True)
 class OfferedPackage:
     """A package at hand: a wheel, or installed. ``origin`` names it to people.
 
@@ -113,20 +122,25 @@ class OfferedPackage:
         assert self.installed is not None
         return tuple(self.installed.requires or ())
 
-    def read_libraries(self, system: str) -> dict[str, str]:
-        """Return its libraries, by the names that others need them by, with their paths in site-packages."""
+    def read_libraries(self, system: str, *, symbols: bool = False) -> dict[str, OfferedLibrary]:
+        """Return its libraries, by the names that others need them by; their ``symbols`` where asked for."""
         if self.scan is not None:
             return _list_scanned_libraries(self.scan, system)
         if self.wheel is not None:
-            return _read_wheel_dlls(self.wheel) if system == "windows" else _read_wheel_sonames(self.wheel)
+            if system == "windows":
+                return _read_wheel_dlls(self.wheel)
+            return _read_wheel_libraries(self.wheel, symbols=symbols)
         assert self.installed is not None
-        libraries: dict[str, str] = {}
+        libraries: dict[str, OfferedLibrary] = {}
         for file in self.installed.files or ():
             path = Path(str(self.installed.locate_file(file)))
             if system == "windows":
                 libraries |= _name_dll(str(file))
-            elif ".so" in path.name and path.is_file() and (binary := read_host_binary_file(path)):
-                libraries.setdefault(binary.loader.soname or path.name, str(file))
+                continue
+            binary = read_host_binary_file(path, symbols=symbols) if _may_be_library(path) else None
+            if binary is not None:
+                library = OfferedLibrary(str(file), binary)
+                libraries.setdefault(binary.loader.soname or path.name, library)
         return libraries
 
 
@@ -135,23 +149,25 @@ class RequiredPackages:
     """What a wheel requires, as far as it is at hand, and the libraries of that.
 
     ``libraries``: by the name that is needed, where it is in site-packages; ``owners``: which package has it;
-    ``missing``: requirements that nothing at hand meets.
+    ``missing``: requirements that nothing at hand meets; ``binaries``: what was read of ELF libraries.
     """
 
     packages: tuple[OfferedPackage, ...]
     libraries: Mapping[str, str]
     owners: Mapping[str, str]
     missing: tuple[str, ...]
+    binaries: Mapping[str, HostBinary]
 
 
 class PackagePool:
-    """All packages at hand. Each is read once, however many wheels require it."""
+    """All packages at hand, each read once, however many wheels require it; with ``symbols``, those too."""
 
-    def __init__(self, packages: Iterable[OfferedPackage]) -> None:
+    def __init__(self, packages: Iterable[OfferedPackage], *, symbols: bool = False) -> None:
         self._packages = list(packages)
+        self._symbols = symbols
         self._requirements: dict[str, tuple[str, ...]] = {}
         self._lock = Lock()
-        self._libraries: dict[tuple[str, str], dict[str, str]] = {}
+        self._libraries: dict[tuple[str, str], dict[str, OfferedLibrary]] = {}
 
     @classmethod
     def collect(
@@ -163,6 +179,7 @@ class PackagePool:
         *,
         site_packages: Path | None = None,
         scans: Sequence[WheelScan] = (),
+        symbols: bool = False,
     ) -> PackagePool:
         """Collect wheels, those in ``places`` (files or folders), and what is installed.
 
@@ -188,7 +205,7 @@ class PackagePool:
             packages += _list_installed(_ask_site_folders(python, env), python)
         if site_packages is not None:
             packages += _list_installed([str(site_packages)], site_packages)
-        return cls(packages)
+        return cls(packages, symbols=symbols)
 
     def find_required(self, wheel: Path, platform: WheelPlatform) -> RequiredPackages:
         """Follow the requirements of a wheel; DataError when a METADATA cannot be read."""
@@ -211,13 +228,15 @@ class PackagePool:
                     reached[package.name, own_extra] = package
                     waiting += [(line, own_extra) for line in self._get_requirements(package)]
         packages = tuple({package.name: package for package in reached.values()}.values())
-        libraries: dict[str, str] = {}
+        libraries: dict[str, OfferedLibrary] = {}
         owners: dict[str, str] = {}
         for package in packages:
-            for library, place in self.get_libraries(package, platform.system).items():
-                libraries.setdefault(library, place)
-                owners.setdefault(library, package.origin)
-        return RequiredPackages(packages, libraries, owners, tuple(dict.fromkeys(missing)))
+            for name, library in self.get_libraries(package, platform.system).items():
+                libraries.setdefault(name, library)
+                owners.setdefault(name, package.origin)
+        places = {name: library.place for name, library in libraries.items()}
+        binaries = {name: library.binary for name, library in libraries.items() if library.binary is not None}
+        return RequiredPackages(packages, places, owners, tuple(dict.fromkeys(missing)), binaries)
 
     def find_owner(self, library: str, platform: WheelPlatform) -> str | None:
         """Return the package at hand that has a library, required or not."""
@@ -227,12 +246,12 @@ class PackagePool:
                 return package.origin
         return None
 
-    def get_libraries(self, package: OfferedPackage, system: str) -> dict[str, str]:
+    def get_libraries(self, package: OfferedPackage, system: str) -> dict[str, OfferedLibrary]:
         """Return the libraries of a package; read once."""
         key = package.origin, system
         with self._lock:  # reading uses all cores already
             if key not in self._libraries:
-                self._libraries[key] = package.read_libraries(system)
+                self._libraries[key] = package.read_libraries(system, symbols=self._symbols)
             return self._libraries[key]
 
     def _get_requirements(self, package: OfferedPackage) -> tuple[str, ...]:
@@ -260,9 +279,18 @@ def _read_metadata_requirements(wheel: Path) -> tuple[str, ...]:
     return parse_metadata(content, name=f"{wheel}: METADATA").requires_dist
 
 
-def _read_wheel_sonames(wheel: Path) -> dict[str, str]:
-    def choose(name: str, head: bytes) -> Callable[[memoryview], tuple[str, str] | None] | None:
-        return (lambda data: _read_soname(data, name)) if head.startswith(b"\x7fELF") else None
+def _read_wheel_libraries(wheel: Path, *, symbols: bool) -> dict[str, OfferedLibrary]:
+    def read(data: memoryview, name: str) -> tuple[str, OfferedLibrary] | None:
+        try:
+            binary = read_host_binary(data, name, for_changes=False, symbols=symbols)
+        except DataError:  # says that it is ELF and breaks off: the loader will not take it
+            return None
+        if binary is None or binary.loader.program:
+            return None
+        return binary.loader.soname or name.rpartition("/")[2], OfferedLibrary(name, binary)
+
+    def choose(name: str, head: bytes) -> Callable[[memoryview], tuple[str, OfferedLibrary] | None] | None:
+        return (lambda data: read(data, name)) if head.startswith(ELF_MAGIC) else None
 
     with WheelArchive.open(wheel) as archive:
         contents = archive.read_all(choose, digest=False)
@@ -271,40 +299,35 @@ def _read_wheel_sonames(wheel: Path) -> dict[str, str]:
     return dict(reversed([content.result for content in contents if content.result]))
 
 
-def _list_scanned_libraries(scan: WheelScan, system: str) -> dict[str, str]:
-    libraries: dict[str, str] = {}
+def _list_scanned_libraries(scan: WheelScan, system: str) -> dict[str, OfferedLibrary]:
+    libraries: dict[str, OfferedLibrary] = {}
     if system == "windows":
         for member in scan.members:
             libraries |= _name_dll(member.name)
     else:
         for name, binary in scan.binaries.items():
             if not binary.loader.program:
-                libraries.setdefault(binary.loader.soname or name.rpartition("/")[2], name)
+                soname = binary.loader.soname or name.rpartition("/")[2]
+                libraries.setdefault(soname, OfferedLibrary(name, binary))
     return libraries
 
 
-def _read_soname(data: memoryview, name: str) -> tuple[str, str] | None:
-    try:
-        binary = read_host_binary(data, name)
-    except DataError:  # says that it is ELF and breaks off: the loader will not take it
-        return None
-    if binary is None or binary.loader.program:
-        return None
-    return binary.loader.soname or name.rpartition("/")[2], name
+def _may_be_library(path: Path) -> bool:
+    return ".so" in path.name and path.is_file()
 
 
-def _read_wheel_dlls(wheel: Path) -> dict[str, str]:
-    libraries: dict[str, str] = {}
+def _read_wheel_dlls(wheel: Path) -> dict[str, OfferedLibrary]:
+    libraries: dict[str, OfferedLibrary] = {}
     with WheelArchive.open(wheel) as archive:
         for entry in archive.members:
             libraries |= _name_dll(entry.name)
     return libraries
 
 
-def _name_dll(path: str) -> dict[str, str]:
+def _name_dll(path: str) -> dict[str, OfferedLibrary]:
     """Return the entry of a DLL: Windows compares names without case."""
     name = path.rpartition("/")[2].lower()
-    return {name: path} if name.endswith((".dll", ".pyd")) else {}
+    return {name: OfferedLibrary(path)} if name.endswith((".dll", ".pyd")) else {}
 
 
 def _ask_site_folders(python: Path, env: Mapping[str, str]) -> list[str]:

@@ -1,0 +1,212 @@
+"""Check what libraries must find in others: symbols, and versions of them.
+
+The loader looks for a symbol in everything that is loaded, not only in what a library is linked to itself:
+what counts is whether any library of the wheel, or of the packages that it requires, defines it. So a library
+is judged where all that it is linked to, directly or not, is at hand. Libraries of the system are not: their
+symbols have versions, which the check of tags compares. Weak symbols may stay undefined.
+
+Sources: System V ABI, "Symbol Table"; Linux Standard Base, "Symbol Versioning"; glibc, ``elf/dl-lookup.c``
+and ``elf/dl-version.c`` (what the loader takes, and what it refuses); ISO C17, 7.3, 7.6, 7.12, and
+POSIX.1-2017, "System Interfaces" (names of the C library).
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck, join_names
+from rocm_wheels.core import Finding, Severity, format_count
+from rocm_wheels.wheels import DynamicSymbols, HostBinary, SymbolVersion, is_dynamic_linker
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_NO_LIBRARY = SkippedCheck("holds no native library for Linux")
+_NOTHING_JUDGED = SkippedCheck(
+    "what its libraries must find is of the system, or in packages that are not at hand: --find-links"
+)
+# of glibc and GCC: whoever links to them is given versions for every symbol
+_VERSIONED_SYSTEM = re.compile(
+    r"lib(c|m|mvec|pthread|dl|rt|util|resolv|anl|nsl|gcc_s|stdc\+\+|gomp|atomic|gfortran|quadmath)\.so\.\d+"
+)
+_SYSTEM_VERSION = re.compile(r"(GLIBC|GLIBCXX|CXXABI|GCC)_")
+_PYTHON_SYMBOL = re.compile(rb"_?Py")
+# Python is linked to the whole C library: who is not linked to a part of it finds it all the same, by names
+# without a version
+_C_LIBRARY_SYMBOL = re.compile(
+    rb"dl(?:open|sym|vsym|close|error|addr|addr1|info|mopen|_iterate_phdr)"
+    rb"|(?:pthread|sem|mq|timer|clock|aio|lio|shm|sched)_\w+"
+    rb"|fe(?:clear|get|raise|set|test|hold|update)\w+"
+    rb"|c?(?:a?(?:cos|sin|tan)h?|exp|log|log10|pow|sqrt|abs|arg|imag|real|conj|proj)[fl]?"
+    rb"|(?:atan2|cbrt|ceil|copysign|drem|erfc?|exp2|exp10|expm1|fabs|fdim|floor|fmax?|fmin|fmod|frexp|gamma"
+    rb"|hypot|ilogb|[jy][01n]|ldexp|lgamma|lgamma_r|ll?rint|ll?round|log1p|log2|logb|modf|nan|nearbyint"
+    rb"|nextafter|nexttoward|remainder|remquo|rint|round|roundeven|scalb|scalbl?n|significand|sincos|tgamma"
+    rb"|trunc|finite)[fl]?|signgam"
+)
+
+
+@dataclass(frozen=True)
+class LibraryScope:
+    """The libraries of a wheel and of what it requires, as far as it is at hand, by SONAME and file name."""
+
+    by_name: Mapping[str, list[HostBinary]]
+
+    def find_absent(self, libraries: Iterable[str]) -> set[str]:
+        """Return what is neither at hand nor of the system: of libraries, and what they are linked to."""
+        reached, waiting = set(libraries), list(libraries)
+        while waiting:
+            binaries = self.by_name.get(waiting.pop(), ())
+            needed = {need for binary in binaries for need in binary.loader.needed} - reached
+            waiting += needed
+            reached |= needed
+        return {name for name in reached if name not in self.by_name and not _is_of_system(name)}
+
+    def lacks_version(self, version: SymbolVersion) -> bool:
+        """Tell whether a library is at hand, and does not define a version that somebody needs of it."""
+        symbols = _list_symbols(self.by_name.get(version.library, ()))
+        return bool(symbols) and not any(version.name in each.versions for each in symbols)
+
+    def has_versions(self, library: str) -> bool:
+        """Tell whether a library at hand defines versions at all."""
+        return any(each.versions for each in _list_symbols(self.by_name.get(library, ())))
+
+    def list_judged(self, binary: HostBinary, *, is_whole: bool) -> list[SymbolVersion]:
+        """Return the versions ("" without one) whose symbols a library must find in what is at hand.
+
+        Those of the system are not there; those that a library at hand lacks are a finding of their own.
+        What has no version can be anywhere: everything must be at hand then (``is_whole``), and who is not
+        linked to the C library finds that without a version, too.
+        """
+        undefined = binary.symbols.undefined if binary.symbols is not None else {}
+        linked = binary.loader.needed
+        is_complete = is_whole and "libc.so.6" in linked and not self.find_absent(linked)
+        return [version for version in undefined if (self._has(version) if version.library else is_complete)]
+
+    def _has(self, version: SymbolVersion) -> bool:
+        if version.library not in self.by_name or _SYSTEM_VERSION.match(version.name):
+            return False
+        return not (self.has_versions(version.library) and self.lacks_version(version))
+
+    def collect_definitions(self, names: Set[bytes]) -> dict[bytes, set[str]]:
+        """Return the versions ("" without one) that symbols are defined with."""
+        definitions: dict[bytes, set[str]] = {}
+        distinct = {id(binary): binary for libraries in self.by_name.values() for binary in libraries}
+        for symbols in _list_symbols(distinct.values()):
+            for version, exported in symbols.exported.items():
+                for name in names & set(exported.split(b"\0")):
+                    definitions.setdefault(name, set()).add(version)
+        return definitions
+
+
+def _collect_scope(wheel: AuditedWheel) -> LibraryScope:
+    by_name: dict[str, list[HostBinary]] = {}
+    for member, binary in wheel.binaries.items():
+        if not binary.loader.program:
+            for name in {binary.loader.soname or "", posixpath.basename(member)} - {""}:
+                by_name.setdefault(name, []).append(binary)
+    for name, binary in wheel.required.binaries.items() if wheel.required else ():
+        by_name.setdefault(name, []).append(binary)
+    return LibraryScope(by_name)
+
+
+def check_needed_symbols(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+    """Each symbol that a library must find is defined in the wheel, in what it requires, or by the system.
+
+    A library that import never loads, one for each ROCm, may lack some: without a recipe it is a warning.
+    """
+    if not _has_libraries(wheel):
+        return _NO_LIBRARY
+    scope = _collect_scope(wheel)
+    is_whole = not any(name.startswith(("rocm", "torch")) for name in _list_absent_packages(wheel))
+    needed = {
+        member: symbols.select_undefined(scope.list_judged(binary, is_whole=is_whole))
+        for member, binary, symbols in _iterate_symbols(wheel)
+    }
+    if not any(needed.values()):
+        return _NOTHING_JUDGED
+    definitions = scope.collect_definitions({name for pairs in needed.values() for name, _ in pairs})
+    severity: Severity = "error" if wheel.has_recipe else "warning"
+    tip = "link it to the library that has them, or compile with the headers of the one that will be there"
+    findings = []
+    for member, pairs in needed.items():
+        undefined = {name for name, version in pairs if not _is_defined(name, version, definitions)}
+        if undefined:
+            names = join_names(sorted(name.decode("utf-8", "replace") for name in undefined))
+            message = (
+                f"needs {format_count(len(undefined), 'symbol')} that no library at hand defines: {names}"
+            )
+            findings.append(Finding(severity, message, tip, subject=member))
+    return findings
+
+
+def check_needed_versions(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+    """Each symbol version that a library needs of another one at hand is defined there.
+
+    The loader refuses a library when one that it needs defines other versions; one that defines none at all
+    it takes, with a message each time.
+    """
+    if not _has_libraries(wheel):
+        return _NO_LIBRARY
+    scope = _collect_scope(wheel)
+    severity: Severity = "error" if wheel.has_recipe else "warning"
+    tip = "it was linked to another version of that library: require the one that it was built with"
+    findings = []
+    for member, _, symbols in _iterate_symbols(wheel):
+        lacking: dict[str, list[str]] = {}
+        for version in sorted(symbols.needed):
+            if scope.lacks_version(version) and not _SYSTEM_VERSION.match(version.name):
+                lacking.setdefault(version.library, []).append(version.name)
+        for library, names in lacking.items():
+            has_versions = scope.has_versions(library)
+            end = "does not define" if has_versions else "does not define, as it defines none"
+            message = f"needs {join_names(names)} of {library}, which it {end}"
+            findings.append(Finding(severity if has_versions else "warning", message, tip, subject=member))
+    return findings
+
+
+def _has_libraries(wheel: AuditedWheel) -> bool:
+    platform = wheel.wheel_platform
+    return bool(wheel.binaries) and platform is not None and platform.system == "linux"
+
+
+def _list_absent_packages(wheel: AuditedWheel) -> list[str]:
+    if wheel.required is not None:
+        lines: Iterable[str] = wheel.required.missing
+    else:
+        lines = wheel.scan.metadata.requires_dist if wheel.scan.metadata else ()
+    environment = {**(wheel.wheel_platform.markers if wheel.wheel_platform else {}), "extra": ""}
+    return [
+        canonicalize_name(requirement.name)
+        for requirement in map(Requirement, lines)
+        if not requirement.marker or requirement.marker.evaluate(environment)
+    ]
+
+
+def _iterate_symbols(wheel: AuditedWheel) -> Iterator[tuple[str, HostBinary, DynamicSymbols]]:
+    for member, binary in wheel.binaries.items():
+        if binary.symbols is not None:
+            yield member, binary, binary.symbols
+
+
+def _list_symbols(binaries: Iterable[HostBinary]) -> list[DynamicSymbols]:
+    return [binary.symbols for binary in binaries if binary.symbols is not None]
+
+
+def _is_of_system(library: str) -> bool:
+    is_python = library.startswith("libpython3")
+    return is_python or is_dynamic_linker(library) or bool(_VERSIONED_SYSTEM.fullmatch(library))
+
+
+def _is_defined(name: bytes, version: str, definitions: Mapping[bytes, set[str]]) -> bool:
+    """Tell whether a symbol will be found; a library without versions is taken for every version."""
+    versions = definitions.get(name, set())
+    if versions and (not version or not versions.isdisjoint({version, ""})):
+        return True
+    return bool(_PYTHON_SYMBOL.match(name) or _C_LIBRARY_SYMBOL.fullmatch(name))
