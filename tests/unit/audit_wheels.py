@@ -84,10 +84,13 @@ def library(
     stack: int | None = 6,
     flags: int = 0,
     sections: dict[bytes, bytes] | None = None,
+    marker: bytes = b"",
+    records: int = 1,
 ) -> bytes:
     """Return a shared library with device code for targets; ``stack`` are the flags of PT_GNU_STACK, if any.
 
-    ``flags`` are DT_FLAGS; ``sections`` are added, with their content.
+    ``flags`` are DT_FLAGS; ``sections`` are added, with their content. With ``marker``, which names archives,
+    it is a split library: each of its ``records`` says that the code was moved.
     """
     strings, entries = b"\0", b""
     for tag, text in [(29, run_path), (14, soname or None), *((1, name) for name in needed)]:
@@ -97,15 +100,20 @@ def library(
     entries += struct.pack("<qQ", 30, flags) * bool(flags)
     content = bundle(*targets) if fatbin is None and targets else fatbin or b""
     front = 64 + 3 * 56  # the header and three program headers: all is loaded at its offset
-    strings_at = front + len(content)
+    moved = _make_records(front + len(content), marker, records) if marker else {}
+    before = {b".hip_fatbin": content, **moved}
+    strings_at = front + sum(map(len, before.values()))
+    if relocations := moved.get(b".rela.dyn", b""):
+        entries += struct.pack("<qQqQ", 7, strings_at - len(relocations), 8, len(relocations))
     dynamic = struct.pack("<qQ", 5, strings_at) + entries + bytes(16)
-    parts = {b".hip_fatbin": content, b".dynstr": strings, b".dynamic": dynamic, **(sections or {})}
+    parts = {**before, b".dynstr": strings, b".dynamic": dynamic, **(sections or {})}
     parts[b".shstrtab"] = b"\0" + b"\0".join(parts) + b"\0.shstrtab\0"
     names = parts[b".shstrtab"]
     body, rows = b"", [bytes(64)]
     for name, data in parts.items():
         where = names.index(b"\0" + name + b"\0") + 1
-        rows.append(struct.pack("<IIQQQQIIQQ", where, 1, 0, 0, front + len(body), len(data), 0, 0, 1, 0))
+        at = front + len(body)
+        rows.append(struct.pack("<IIQQQQIIQQ", where, 1, 0, at, at, len(data), 0, 0, 1, 0))
         body += data
     size = front + len(body)
     programs = struct.pack("<IIQQQQQQ", 1, 4, 0, 0, 0, size, size, 4096)
@@ -113,6 +121,18 @@ def library(
     programs += struct.pack("<IIQQQQQQ", 0 if stack is None else 0x6474E551, stack or 0, *[0] * 5, 16)
     header = elf_header(machine, sections_at=size, sections=len(rows), programs=3)
     return header + programs + body + b"".join(rows)
+
+
+def _make_records(at: int, marker: bytes, count: int) -> dict[bytes, bytes]:
+    """Return the sections of a library whose code was moved, the first of them at a place: HIPK records."""
+    records_at = at + len(marker)
+    records = b"".join(struct.pack("<IIQQ", 0x4B504948, 1, 0, number) for number in range(count))
+    relocations = (struct.pack("<QQq", records_at + 24 * number + 8, 8, at) for number in range(count))
+    return {
+        b".rocm_kpack_ref": marker,
+        b".hipFatBinSegment": records,
+        b".rela.dyn": b"".join(relocations),
+    }
 
 
 @dataclass

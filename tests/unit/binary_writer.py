@@ -101,9 +101,9 @@ def kpack(kernels: dict[tuple[str, str], bytes], scheme: str = "zstd-per-kernel"
     return head + bytes(64 - len(head)) + body + messagepack(table)
 
 
-def kpack_reference(*paths: str) -> bytes:
+def kpack_reference(*paths: str, kernel_name: str = "lib/libdemo.so") -> bytes:
     """What a library that was split says about the place of its code."""
-    return messagepack({"kpack_search_paths": list(paths), "kernel_name": "lib/libdemo.so"})
+    return messagepack({"kpack_search_paths": list(paths), "kernel_name": kernel_name})
 
 
 def pad(content: bytes, to: int = 4096) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from audit_wheels import INIT, VERSION, Draft, bundle, library, torch_draft
-from binary_writer import code_object, elf, kpack, kpack_reference
+from binary_writer import code_object, kpack, kpack_reference
 
 from rocm_wheels.audit import CHECKS, AuditReport, WheelExpectation, format_report, verify_wheel
 from rocm_wheels.cli.boundary import run_command
@@ -398,6 +399,7 @@ def test_features_count_where_they_were_asked_for(
     assert [said in finding.message for finding in findings] == ([True] if said else [])
 
 
+ARCHIVES = "../.kpack/torch_@GFXARCH@.kpack"
 SPLIT = [
     # project, member, finding's severity (None: no finding), what it says
     ("pytorch", HIP, "warning", "cannot be checked here; requested: gfx942 gfx1100"),
@@ -411,7 +413,7 @@ SPLIT = [
 def test_device_code_in_archives_is_not_called_missing(
     tmp_path: Path, project: str, member: str, severity: str, said: str
 ) -> None:
-    split = elf({".rocm_kpack_ref": kpack_reference("../.kpack/torch_@GFXARCH@.kpack")})
+    split = library(marker=kpack_reference(ARCHIVES))
     draft = (
         torch_draft()
         if project == "pytorch"
@@ -433,7 +435,7 @@ def split_torch(
 ) -> tuple[Path, list[Path]]:
     """Write a host wheel as ROCm's splitter does, with a device wheel for each target; digests are in hex."""
     draft = torch_draft()
-    draft.members[HIP] = elf({".rocm_kpack_ref": kpack_reference("../.kpack/torch_@GFXARCH@.kpack")})
+    draft.members[HIP] = library(marker=kpack_reference(ARCHIVES, kernel_name="lib/libtorch_hip.so"))
     parts = []
     for target in targets:
         code = {("lib/libtorch_hip.so#0", target): code_object(target)}
@@ -459,6 +461,26 @@ def test_a_split_wheel_is_read_together_with_its_device_wheels(tmp_path: Path) -
     assert "lacks gfx1100: holds gfx942" in lacking.message
     report = verify_wheel(host, expectation(targets=("gfx942",)), parts=parts)
     assert [finding.check for finding in report.errors] == ["device-code"], "and one that nobody asked for"
+
+
+@pytest.mark.parametrize("wrong", ["cut", "magic", "missing"])
+def test_records_that_cannot_be_read_are_named(tmp_path: Path, wrong: str) -> None:
+    """The HIP runtime would find nothing, whatever the archives hold."""
+    _, parts = split_torch(tmp_path, *TARGETS)
+    marker = kpack_reference(ARCHIVES, kernel_name="lib/libtorch_hip.so")
+    split = library(marker=marker, records=2)
+    if wrong == "cut":  # the section ends within its second record
+        at = split.rindex(struct.pack("<QQ", split.index(b"HIPK"), 48)) + 8
+        split = split[:at] + struct.pack("<Q", 47) + split[at + 8 :]
+    elif wrong == "magic":
+        split = split.replace(b"HIPK", b"HIPX", 1)
+    else:
+        split = library(sections={b".rocm_kpack_ref": marker})
+    draft = torch_draft()
+    draft.members[HIP] = split
+    found = verify_wheel(draft.write(tmp_path), expectation(), parts=parts).errors
+    assert [(finding.check, finding.subject) for finding in found] == [("moved-code", HIP)]
+    assert "hipFatBinSegment" in found[0].message and "split the wheel again" in found[0].tip
 
 
 def test_device_wheels_of_another_build_are_told_from_the_right_ones(tmp_path: Path) -> None:

@@ -26,13 +26,17 @@ _CHIP = re.compile(r".*-device-(?P<chip>gfx[0-9]+[0-9a-f]{2})")
 
 
 def check_moved_code(wheel: AuditedWheel) -> list[Finding]:
-    """A split wheel has no code left over, and its archives have a kernel for each record."""
+    """A split wheel has no code left over, its records are whole, and archives have a kernel for each."""
     findings = [
         Finding("error", "holds device code that archives have as well", _SPLIT_TIP, subject=member)
         for member in wheel.device_code
         if not member.endswith(KPACK_SUFFIX) and wheel.has_moved_kernels(member)
     ]
     for member, library in wheel.scan.split_libraries.items():
+        if library.fault:
+            message = f"names archives, and its records cannot be read: {library.fault}"
+            findings.append(Finding("error", message, _SPLIT_TIP, subject=member))
+            continue
         if library.has_bundles:
             message = "its old section still holds device code, which nothing loads"
             findings.append(Finding("error", message, _SPLIT_TIP, subject=member))

@@ -279,22 +279,24 @@ def list_bundle_places(library: FatLibrary) -> Sequence[int]:
 class SplitLibrary:
     """A library whose code is in archives: what those call it, and the numbers of its records.
 
-    ``is_moved``: every record says so. ``has_bundles``: its old section still has some.
+    ``is_moved``: every record says so. ``has_bundles``: its old section still has some. ``fault``: why its
+    records cannot be read, and nothing else is known then.
     """
 
-    name: str
-    numbers: tuple[int, ...]
-    is_moved: bool
-    has_bundles: bool
+    name: str = ""
+    numbers: tuple[int, ...] = ()
+    is_moved: bool = False
+    has_bundles: bool = False
+    fault: str = ""
 
 
-def read_split_library(data: memoryview, name: str) -> SplitLibrary | None:
-    """Read a library that names archives; None where its records cannot be read, which nobody loads then."""
+def read_split_library(data: memoryview, name: str) -> SplitLibrary:
+    """Read a library that names archives; with the fault where its records cannot be read."""
     try:
         library = read_fat_library(data, name)
         kernel_name = library.read_kernel_name()
-    except DataError:
-        return None
+    except DataError as fault:
+        return SplitLibrary(fault=str(fault).removeprefix(f"{name}: "))
     numbers = tuple(record.number for record in library.records)
     has_bundles = library.code is not None and _find_bundle_magic(data, library.code)
     return SplitLibrary(kernel_name, numbers, all(record.is_moved for record in library.records), has_bundles)
