@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -94,14 +94,15 @@ class LibraryScope:
             return False
         return not (self.has_versions(version.library) and self.lacks_version(version))
 
-    def collect_definitions(self, names: Set[bytes]) -> dict[bytes, set[str]]:
+    def collect_definitions(self, names: frozenset[bytes]) -> dict[bytes, set[str]]:
         """Return the versions ("" without one) that symbols are defined with."""
         definitions: dict[bytes, set[str]] = {}
         distinct = {id(binary): binary for libraries in self.by_name.values() for binary in libraries}
         for symbols in _list_symbols(distinct.values()):
             for version, exported in symbols.exported.items():
-                for name in names & set(exported.split(b"\0")):
-                    definitions.setdefault(name, set()).add(version)
+                for block in exported.iterate_blocks():
+                    for name in names.intersection(block):
+                        definitions.setdefault(name, set()).add(version)
         return definitions
 
 
@@ -131,16 +132,17 @@ def check_needed_symbols(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     }
     if not any(needed.values()):
         return _NOTHING_JUDGED
-    definitions = scope.collect_definitions({name for pairs in needed.values() for name, _ in pairs})
+    names = frozenset(name for pairs in needed.values() for name, _ in pairs)
+    definitions = scope.collect_definitions(names)
     severity: Severity = "error" if wheel.has_recipe else "warning"
     tip = "link it to the library that has them, or compile with the headers of the one that will be there"
     findings = []
     for member, pairs in needed.items():
         undefined = {name for name, version in pairs if not _is_defined(name, version, definitions)}
         if undefined:
-            names = join_names(sorted(name.decode("utf-8", "replace") for name in undefined))
+            listed = join_names(sorted(name.decode("utf-8", "replace") for name in undefined))
             message = (
-                f"needs {format_count(len(undefined), 'symbol')} that no library at hand defines: {names}"
+                f"needs {format_count(len(undefined), 'symbol')} that no library at hand defines: {listed}"
             )
             findings.append(Finding(severity, message, tip, subject=member))
     return findings

@@ -1,5 +1,7 @@
 from .deflate import compute_crc32 as compute_crc32
+from .deflate import deflate_block as deflate_block
 from .deflate import get_inflate_errors as get_inflate_errors
+from .deflate import inflate_block as inflate_block
 from .deflate import make_inflater as make_inflater
 from .download import DownloadedFile as DownloadedFile
 from .download import DownloadPolicy as DownloadPolicy

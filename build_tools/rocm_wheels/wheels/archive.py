@@ -130,6 +130,7 @@ _DIGEST_PIECE = 1 << 20
 _IN_MEMORY = 32 << 20  # larger members go through a temporary file
 _MOST_THREADS = 4
 _WORTH_A_THREAD = 1 << 20
+_WORTH_MAPPING = 1 << 20
 _MOST_SHOWN = 20
 
 ResultT = TypeVar("ResultT")
@@ -296,10 +297,15 @@ class WheelArchive:
 
 
 class _MemberStore:
-    """Keeps a member: in memory when it is small, in an unnamed temporary file when not."""
+    """Keeps a member: in memory when it is small, in an unnamed temporary file when not.
+
+    Memory of some size is mapped: it is given back at once, where what is allocated stays with the process.
+    """
 
     def __init__(self, size: int) -> None:
-        self._bytes = bytearray(size if size <= _IN_MEMORY else 0)
+        self._bytes: bytearray | mmap.mmap = bytearray()
+        if size <= _IN_MEMORY:
+            self._bytes = mmap.mmap(-1, size) if size >= _WORTH_MAPPING else bytearray(size)
         self._file = tempfile.TemporaryFile() if size > _IN_MEMORY else None  # noqa: SIM115
         self._at = 0
 

@@ -14,10 +14,11 @@ import mmap
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from rocm_wheels.core import DataError
+from rocm_wheels.core import DataError, deflate_block, inflate_block
 from rocm_wheels.wheels.elf import (
     EM_AMDGPU,
     PE_MAGIC,
@@ -56,6 +57,8 @@ _READ_PIECE = 1 << 20
 _MOST_LINKS = 1 << 12  # of a list in a file, so that one that leads back to itself ends
 _MOST_SYMBOLS = 1 << 21  # libtorch_cpu has 75,000
 _MOST_NAME_BYTES = 64 << 20  # of all symbols together, which can share their texts; libtorch_cpu has 5 MB
+_NAMES_A_BLOCK = 1 << 12
+_READ_NAME = 256
 _STB_LOCAL, _STB_WEAK, _STT_TLS, _SHN_ABS = 0, 2, 6, 0xFFF1
 _VERSION_IS_BASE, _VERSION_IS_WEAK, _VERSION_INDEX = 1, 2, 0x7FFF
 
@@ -95,32 +98,43 @@ class SymbolVersion(NamedTuple):
 
 
 @dataclass(frozen=True)
+class SymbolNames:
+    """Names of symbols, in compressed blocks of some thousand: libtensorflow_cc has 264,000, 41 MB long."""
+
+    blocks: tuple[bytes, ...]
+
+    def iterate_blocks(self) -> Iterator[list[bytes]]:
+        """Yield the names, some thousand at a time."""
+        for block in self.blocks:
+            yield inflate_block(block).split(b"\0")
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the names one by one."""
+        return chain.from_iterable(self.iterate_blocks())
+
+
+@dataclass(frozen=True)
 class DynamicSymbols:
     """What a library has for others, and what it must find: the names of its dynamic symbols.
 
-    Names are kept as bytes, joined with NUL: a large library has a hundred thousand. ``exported`` has them by
-    version ("" without one), ``undefined`` and ``weak`` (which may stay undefined) by the version that is
-    needed. ``versions`` are those that the library defines (.gnu.version_d), ``needed`` those without which
-    the loader refuses it.
+    ``exported`` has them by version ("" without one), ``undefined`` and ``weak`` (which may stay undefined)
+    by the version that is needed. ``versions`` are those that the library defines (.gnu.version_d),
+    ``needed`` those without which the loader refuses it.
     """
 
-    exported: Mapping[str, bytes] = field(default_factory=dict)
-    undefined: Mapping[SymbolVersion, bytes] = field(default_factory=dict)
-    weak: Mapping[SymbolVersion, bytes] = field(default_factory=dict)
+    exported: Mapping[str, SymbolNames] = field(default_factory=dict)
+    undefined: Mapping[SymbolVersion, SymbolNames] = field(default_factory=dict)
+    weak: Mapping[SymbolVersion, SymbolNames] = field(default_factory=dict)
     versions: frozenset[str] = frozenset()
     needed: frozenset[SymbolVersion] = frozenset()
 
     def list_exported(self) -> set[tuple[str, str]]:
         """Return name and version ("" without one) of each symbol that it defines for others."""
-        return {
-            (name.decode("utf-8", "surrogateescape"), version)
-            for version, names in self.exported.items()
-            for name in names.split(b"\0")
-        }
+        return {(_decode(name), version) for version, names in self.exported.items() for name in names}
 
     def select_undefined(self, versions: Iterable[SymbolVersion]) -> set[tuple[bytes, str]]:
         """Return name and version ("" without one) of each symbol of these versions that it must find."""
-        return {(name, version.name) for version in versions for name in self.undefined[version].split(b"\0")}
+        return {(name, version.name) for version in versions for name in self.undefined[version]}
 
 
 @dataclass(frozen=True)
@@ -345,6 +359,23 @@ def _encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+def _decode(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def _read_bytes_at(data: memoryview, offset: int) -> bytes:
+    """Return a NUL-terminated text however long it is: run paths of some kilobytes have been published."""
+    pieces = []
+    while offset < len(data):
+        piece = bytes(data[offset : offset + _READ_NAME])
+        end = piece.find(b"\0")
+        pieces.append(piece if end < 0 else piece[:end])
+        if end >= 0:
+            break
+        offset += len(piece)
+    return b"".join(pieces)
+
+
 def _read_until_null(dynamic: bytes) -> list[tuple[int, int]]:
     entries: list[tuple[int, int]] = []
     for tag, value in _DYNAMIC_ENTRY.iter_unpack(dynamic):
@@ -379,16 +410,35 @@ _NO_VERSION = SymbolVersion("", "")
 _VersionT = TypeVar("_VersionT")
 
 
-def _pack_names(
-    names: Mapping[int, list[bytes]], versions: Mapping[int, _VersionT], default: _VersionT
-) -> dict[_VersionT, bytes]:
-    """Return names by version in place of its index; ``default`` has those of an index that none has."""
-    packed: dict[_VersionT, bytes] = {}
-    for index, listed in names.items():
-        version = versions.get(index, default)
-        before = [packed[version]] if version in packed else []
-        packed[version] = b"\0".join([*before, *listed])
-    return packed
+class _NamePacker:
+    """Collects names by the index of their version; of each no more than a block is not compressed yet."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, list[bytes]] = {}
+        self._blocks: dict[int, list[bytes]] = {}
+
+    def add_name(self, index: int, name: bytes) -> None:
+        names = self._names.setdefault(index, [])
+        names.append(name)
+        if len(names) == _NAMES_A_BLOCK:
+            self._close_block(index)
+
+    def pack_names(
+        self, versions: Mapping[int, _VersionT], default: _VersionT
+    ) -> dict[_VersionT, SymbolNames]:
+        """Return names by version in place of its index; ``default`` has those of an index that none has."""
+        for index in list(self._names):
+            self._close_block(index)
+        packed: dict[_VersionT, SymbolNames] = {}
+        for index, blocks in self._blocks.items():
+            version = versions.get(index, default)
+            before = packed[version].blocks if version in packed else ()
+            packed[version] = SymbolNames((*before, *blocks))
+        return packed
+
+    def _close_block(self, index: int) -> None:
+        block = deflate_block(b"\0".join(self._names.pop(index)))
+        self._blocks.setdefault(index, []).append(block)
 
 
 class _NeededVersion(NamedTuple):
@@ -442,23 +492,20 @@ class _DynamicReader:
             for row in self._read_definitions()
             if row.names and not row.flags & _VERSION_IS_BASE
         }
-        exported: dict[int, list[bytes]] = {}
-        undefined: dict[int, list[bytes]] = {}
-        weak: dict[int, list[bytes]] = {}
+        exported, undefined, weak = _NamePacker(), _NamePacker(), _NamePacker()
         size = 0
         for index, name, info, section, value in self._iterate_symbols(header):
             size += len(name)
             if size > _MOST_NAME_BYTES:
                 raise self._span.make_fault(f"names of dynamic symbols of more than {_MOST_NAME_BYTES} bytes")
             if not section:
-                names = weak if info >> 4 == _STB_WEAK else undefined
-                names.setdefault(index, []).append(name)
+                (weak if info >> 4 == _STB_WEAK else undefined).add_name(index, name)
             elif value or section == _SHN_ABS or info & 0xF == _STT_TLS:
-                exported.setdefault(index, []).append(name)
+                exported.add_name(index, name)
         return DynamicSymbols(
-            _pack_names(exported, definitions, ""),
-            _pack_names(undefined, needs, _NO_VERSION),
-            _pack_names(weak, needs, _NO_VERSION),
+            exported.pack_names(definitions, ""),
+            undefined.pack_names(needs, _NO_VERSION),
+            weak.pack_names(needs, _NO_VERSION),
             frozenset(definitions.values()),
             frozenset(needed),
         )
@@ -473,7 +520,7 @@ class _DynamicReader:
         size = self._values.get(_DT_STRSZ, 0)
         if count > _MOST_SYMBOLS or size > _MOST_NAME_BYTES:
             raise self._span.make_fault(f"{count} dynamic symbols, with {size} bytes of names, are too many")
-        names = bytes(self._span.get_part(self._names_at, size, "the dynamic string table"))
+        names = self._span.get_part(self._names_at, size, "the dynamic string table")
         versions_at = self._find_offset(self._values.get(_DT_VERSYM))
         versions = (0,) * count
         if versions_at is not None:
@@ -481,9 +528,9 @@ class _DynamicReader:
         for version, (at, info, _, section, value, _) in zip(
             versions, _SYMBOL.iter_unpack(table), strict=True
         ):
-            end = names.find(b"\0", at)
-            if end > at and info >> 4 != _STB_LOCAL:
-                yield version & _VERSION_INDEX, names[at:end], info, section, value
+            name = _read_bytes_at(names, at) if info >> 4 != _STB_LOCAL else b""
+            if name:
+                yield version & _VERSION_INDEX, name, info, section, value
 
     def _count_symbols(self, symbols_at: int, header: tuple[int, ...]) -> int:
         """Return how many dynamic symbols there are: nothing but tables beside theirs says so.
@@ -528,7 +575,7 @@ class _DynamicReader:
         run_paths = []
         for number, tag, value in paths:
             offset = self._names_at + value
-            text = self._read_whole_text(offset)
+            text = _decode(_read_bytes_at(self._span.data, offset))
             shared = places is None or self._is_shared(number, value, len(_encode(text)), places)
             run_paths.append(RunPath(text, tag == _DT_RPATH, offset, number, shared))
         return tuple(run_paths)
@@ -596,18 +643,6 @@ class _DynamicReader:
 
     def _read_name(self, value: int) -> str:
         return "" if self._names_at is None else read_text_at(self._span.data, self._names_at + value)
-
-    def _read_whole_text(self, offset: int) -> str:
-        """Return a text however long it is: run paths of some kilobytes have been published."""
-        pieces = []
-        while offset < len(self._span):
-            piece = bytes(self._span.data[offset : offset + 4096])
-            end = piece.find(b"\0")
-            pieces.append(piece if end < 0 else piece[:end])
-            if end >= 0:
-                break
-            offset += len(piece)
-        return b"".join(pieces).decode("utf-8", "surrogateescape")
 
     def _find_offset(self, address: int | None) -> int | None:
         """Return where in the file an address is loaded from."""

@@ -206,6 +206,7 @@ def _read_library(data: memoryview, name: str, *, leaks: bool, symbols: bool) ->
     try:
         binary = read_host_binary(data, name, for_changes=False, symbols=symbols)
         imports = read_pe_imports(data, name)
+        release_mapped_pages(data)
         targets = _read_target_list(data, name, binary) if binary is not None else ()
         library_leaks: tuple[Leak, ...] = ()
         if leaks and (binary is not None or imports is not None):

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from rocm_wheels.core import DataError
+from rocm_wheels.core import DataError, release_mapped_pages
 from rocm_wheels.wheels.device_code.bundles import (
     COMPRESSED_BUNDLE_MAGIC,
     ENTRY_HEAD_SIZE,
@@ -178,6 +178,7 @@ def _read_setting(flags: int, feature: str) -> str:
 ZIP_MAGIC = b"PK\x03\x04"
 
 _HEAD_SIZE = 64
+_RELEASE_AFTER = 16  # code objects, of some megabytes each
 _FATBIN_SECTIONS = (".hip_fatbin", ".hip_fat")
 # relocatable device code in an object (-fgpu-rdc): the rest of the section's name is the entry's ID
 _ENTRY_SECTION = PLAIN_BUNDLE_MAGIC.decode()
@@ -280,8 +281,13 @@ def read_code_objects(data: bytes | memoryview, name: str, *, whole: bool = True
     """
     span = BinarySpan(memoryview(data), name)
     is_archive = span.starts_with(AR_MAGIC) or span.starts_with(THIN_AR_MAGIC)
-    files = read_ar_members(span) if is_archive else [span]
-    return [code_object for file in files for code_object in _read_object(file, whole=whole)]
+    objects: list[CodeObject] = []
+    for file in read_ar_members(span) if is_archive else [span]:
+        for code_object in _read_object(file, whole=whole):
+            objects.append(code_object)
+            if len(objects) % _RELEASE_AFTER == 0:
+                release_mapped_pages(span.data)
+    return objects
 
 
 def list_named_archives(data: bytes | memoryview, name: str) -> tuple[str, ...]:
