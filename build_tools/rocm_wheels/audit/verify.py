@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,6 +39,7 @@ from rocm_wheels.core import (
     hash_file,
     link_or_copy,
     replace_folder,
+    run_in_parallel,
     write_json_file,
 )
 from rocm_wheels.variants import collect_wheel_targets
@@ -81,18 +83,29 @@ class ReadWheels:
 def read_wheels(
     expected: Mapping[Path, WheelExpectation], *, find_links: Sequence[Path] = (), together: bool = False
 ) -> ReadWheels:
-    """Read wheels once each, device wheels as parts of their hosts, too.
+    """Read wheels once each, as many at a time as there are cores; device wheels as parts of hosts, too.
 
     With ``find_links`` (files or folders) what a wheel requires is looked for there and among the others;
     ``together``: among the others in any case.
     """
+
+    def scan_or_fail(path: Path) -> WheelScan | DataError:
+        try:
+            return _scan_expected(path, expected[path])
+        except DataError as damage:  # the other wheels are still worth a look
+            return damage
+
+    # the largest first: one member can keep one core busy for longer than small wheels keep all
+    paths = sorted(expected, key=lambda path: path.stat().st_size, reverse=True)
+    outcomes = dict(zip(paths, run_in_parallel(scan_or_fail, paths, jobs=os.cpu_count() or 1), strict=True))
     scans: dict[Path, WheelScan] = {}
     unreadable: dict[Path, DataError] = {}
-    for path, expectation in expected.items():
-        try:
-            scans[path] = _scan_expected(path, expectation)
-        except DataError as damage:  # the other wheels are still worth a look
-            unreadable[path] = damage
+    for path in expected:
+        outcome = outcomes[path]
+        if isinstance(outcome, WheelScan):
+            scans[path] = outcome
+        else:
+            unreadable[path] = outcome
     read = join_scans(scans, expected, find_links=find_links, together=together)
     return replace(read, damaged={**unreadable, **read.damaged})
 

@@ -41,7 +41,7 @@ from rocm_wheels.wheels.loader import HostBinary, read_host_binary, read_pe_impo
 _DIST_INFO_FILES = ("METADATA", "WHEEL", "RECORD")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ScannedMember:
     """A file of the wheel; ``digest`` is spelled as in RECORD, ``recorded`` is its line there."""
 

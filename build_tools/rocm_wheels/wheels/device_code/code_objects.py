@@ -178,7 +178,7 @@ def _read_setting(flags: int, feature: str) -> str:
 ZIP_MAGIC = b"PK\x03\x04"
 
 _HEAD_SIZE = 64
-_RELEASE_AFTER = 16  # code objects, of some megabytes each
+_RELEASE_AFTER = 32  # code objects, of some megabytes each
 _FATBIN_SECTIONS = (".hip_fatbin", ".hip_fat")
 # relocatable device code in an object (-fgpu-rdc): the rest of the section's name is the entry's ID
 _ENTRY_SECTION = PLAIN_BUNDLE_MAGIC.decode()
