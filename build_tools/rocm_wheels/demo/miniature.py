@@ -26,6 +26,7 @@ import os
 import platform
 import re
 import shutil
+import struct
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -44,6 +45,7 @@ from rocm_wheels.core import (
     hide_credentials,
     replace_folder,
 )
+from rocm_wheels.wheels import ELF_HEADER_SIZE, ELF_MACHINES, EM_AMDGPU, pack_messagepack
 
 _MARK_NAME = ".made-from"
 
@@ -381,8 +383,11 @@ def _format_data(content: bytes) -> bytes:
     return b"data %d\n%b\n" % (len(content), content)
 
 
+_CODE_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
+_ET_DYN, _PT_LOAD, _READ_AND_RUN = 3, 1, 5
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:[.a-z+][\w.+]*)?")
-_ARTIFACTS_LAYOUT = 1  # raise it when this module changes what it makes from the same sources
+_ARTIFACTS_LAYOUT = 2  # raise it when this module changes what it makes from the same sources
 
 
 @dataclass(frozen=True)
@@ -502,10 +507,32 @@ def _copy_file(
         copy.parent.mkdir(parents=True, exist_ok=True)
         if relative.endswith(".in"):
             text = _replace_words(path.read_text(encoding="utf-8"), {**words, "TARGET": target})
-            copy.write_text(text, encoding="utf-8", newline="\n")
+            if copy.suffix == ".dat":
+                copy.write_bytes(pack_messagepack(json.loads(text)))
+            else:
+                copy.write_text(text, encoding="utf-8", newline="\n")
+        elif copy.suffix in (".co", ".hsaco"):
+            copy.write_bytes(_make_code_object(target))
         else:
             shutil.copyfile(path, copy)
         copy.chmod(0o755 if copy.parent.name == "bin" else 0o644)
+
+
+def _make_code_object(target: str) -> bytes:
+    """Return a code object of version 5 with one instruction: it ends the program.
+
+    Sources: LLVM, "User Guide for AMDGPU Backend" (header); the ISA documents of CDNA and RDNA (s_endpgm).
+    """
+    numbers = {name: number for number, name in ELF_MACHINES.items()}
+    code = (0xBFB00000 if target.startswith(("gfx11", "gfx12")) else 0xBF810000).to_bytes(4, "little")
+    start = ELF_HEADER_SIZE + _PROGRAM_HEADER.size
+    ident = b"\x7fELF\x02\x01\x01\x40\x03".ljust(16, b"\0")
+    sizes = (ELF_HEADER_SIZE, _PROGRAM_HEADER.size, 1, 0, 0, 0)
+    header = _CODE_HEADER.pack(
+        ident, _ET_DYN, EM_AMDGPU, 1, start, ELF_HEADER_SIZE, 0, numbers[target], *sizes
+    )
+    program = _PROGRAM_HEADER.pack(_PT_LOAD, _READ_AND_RUN, 0, 0, 0, start + 4, start + 4, 4096)
+    return header + program + code
 
 
 def _replace_words(text: str, words: Mapping[str, str]) -> str:
@@ -538,6 +565,7 @@ def _make_compiler_command(
     if library is _RUNTIME:
         numbers = [int(words[f"HIP_VERSION_{part}"]) for part in ("MAJOR", "MINOR", "PATCH")]
         macros = [f"-DHIP_VERSION={numbers[0] * 10_000_000 + numbers[1] * 100_000 + numbers[2]}"]
+        macros.append(f"-Wl,--version-script={stubs / 'hip.map'}")
     else:
         macros = [f"-DLIBRARY={library.symbol}", f'-DLIBRARY_VERSION="{words["ROCM_VERSION"]}"']
     stub = stubs / ("hip.c" if library is _RUNTIME else "library.c")

@@ -30,6 +30,7 @@ from .device_code.kpack import find_kpack_archives as find_kpack_archives
 from .device_code.kpack import format_archive as format_archive
 from .device_code.kpack import format_reference as format_reference
 from .device_code.kpack import is_kernel_of as is_kernel_of
+from .device_code.kpack import pack_messagepack as pack_messagepack
 from .device_code.kpack import read_kpack_kernels as read_kpack_kernels
 from .device_code.kpack import read_kpack_reference as read_kpack_reference
 from .device_code.kpack import unpack_messagepack as unpack_messagepack
@@ -60,7 +61,9 @@ from .edit import get_field_values as get_field_values
 from .edit import mask_version as mask_version
 from .edit import plan_wheel_edit as plan_wheel_edit
 from .edit import read_metadata_fields as read_metadata_fields
+from .elf import ELF_HEADER_SIZE as ELF_HEADER_SIZE
 from .elf import ELF_MAGIC as ELF_MAGIC
+from .elf import EM_AMDGPU as EM_AMDGPU
 from .elf import PE_MAGIC as PE_MAGIC
 from .elf import BinarySpan as BinarySpan
 from .elf import LoaderInfo as LoaderInfo
