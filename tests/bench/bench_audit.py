@@ -1,7 +1,8 @@
 """What an audit of published wheels costs, beside `unzip -t` and `auditwheel show`.
 
 Run by hand: ``python tests/bench/bench_audit.py WHEEL... [--without-auditwheel]``. Processor time (user and
-system) and the largest memory of each process; wall times are shown, and say nothing on a busy machine.
+system) and the largest memory of each process; wall times are shown, and say nothing on a busy machine. Of
+several wheels, the last row is one command for all.
 """
 
 from __future__ import annotations
@@ -51,6 +52,11 @@ def main() -> None:
             ratio = "" if name == "rocm-wheels audit" else f"  audit takes {own / cost.processor:.2f} of it"
             numbers = f"{size:6.0f} {cost.processor:8.1f} s {cost.wall:6.1f} s {cost.memory:6.0f} MB"
             print(f"  {name:42} {numbers}{ratio}", flush=True)
+    if len(wheels) > 1:
+        cost = run([sys.executable, "-m", "rocm_wheels", "audit", "--json", *map(str, wheels)])
+        size = sum(wheel.stat().st_size for wheel in wheels) / 1e6
+        numbers = f"{size:6.0f} {cost.processor:8.1f} s {cost.wall:6.1f} s {cost.memory:6.0f} MB"
+        print(f"{f'all {len(wheels)} in one command':44} {numbers}")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from rocm_wheels.core import release_mapped_pages
 from rocm_wheels.wheels.elf import PE_MAGIC, BinarySection, BinarySpan, find_pe_signature, read_pe_sections
 
 LeakKind = Literal["credential", "builder-path"]
@@ -26,6 +27,7 @@ MOST_SEARCHED = 32 << 20
 """How many bytes of a member are searched."""
 
 _PIECE = 1 << 20
+_RELEASED = 8 * _PIECE  # so often, mapped pages are given back
 _OVERLAP = 1 << 10  # what begins in a piece and ends behind it is found whole
 _DATA_SECTIONS = re.compile(r"\.rodata.*|\.data|\.rdata")
 
@@ -111,15 +113,15 @@ class _Search:
     """Patterns, and what is quick to look for in their place: anchors, in what is left of some bytes."""
 
     def __init__(self, patterns: Sequence[_Pattern]) -> None:
-        self.patterns = patterns
         anchors = [pattern.anchor for pattern in patterns]
+        self._patterns = list(zip(anchors, patterns, strict=True))
         self._anchors = re.compile(b"|".join(map(re.escape, anchors)))
         self._absent = bytes({*range(256)}.difference(*anchors))
 
     def list_candidates(self, piece: bytes) -> list[_Pattern]:
         """Return the patterns whose literal a piece may hold: no others are in it."""
         present = set(self._anchors.findall(piece.translate(None, self._absent)))
-        return [pattern for pattern in self.patterns if pattern.anchor in present]
+        return [pattern for anchor, pattern in self._patterns if anchor in present] if present else []
 
 
 _IN_TEXTS = _Search(_CREDENTIALS)
@@ -172,6 +174,8 @@ def _cut_pieces(parts: Iterable[memoryview]) -> Iterator[tuple[bytes, int]]:
         searched = part[:remaining]
         for at in range(0, len(searched), _PIECE):
             yield bytes(searched[at : at + _PIECE + _OVERLAP]), _PIECE
+            if at % _RELEASED == 0:
+                release_mapped_pages(part)
         remaining -= len(searched)
 
 

@@ -18,7 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from rocm_wheels.core import DataError, deflate_block, inflate_block
+from rocm_wheels.core import DataError, deflate_block, inflate_block, release_mapped_pages
 from rocm_wheels.wheels.elf import (
     EM_AMDGPU,
     PE_MAGIC,
@@ -58,6 +58,7 @@ _MOST_LINKS = 1 << 12  # of a list in a file, so that one that leads back to its
 _MOST_SYMBOLS = 1 << 21  # libtorch_cpu has 75,000
 _MOST_NAME_BYTES = 64 << 20  # of all symbols together, which can share their texts; libtorch_cpu has 5 MB
 _NAMES_A_BLOCK = 1 << 12
+_RELEASE_AFTER = 1 << 16  # symbols, whose names have some megabytes
 _READ_NAME = 256
 _STB_LOCAL, _STB_WEAK, _STT_TLS, _SHN_ABS = 0, 2, 6, 0xFFF1
 _VERSION_IS_BASE, _VERSION_IS_WEAK, _VERSION_INDEX = 1, 2, 0x7FFF
@@ -365,15 +366,13 @@ def _decode(raw: bytes) -> str:
 
 def _read_bytes_at(data: memoryview, offset: int) -> bytes:
     """Return a NUL-terminated text however long it is: run paths of some kilobytes have been published."""
-    pieces = []
-    while offset < len(data):
-        piece = bytes(data[offset : offset + _READ_NAME])
+    size = _READ_NAME
+    while True:
+        piece = bytes(data[offset : offset + size])
         end = piece.find(b"\0")
-        pieces.append(piece if end < 0 else piece[:end])
-        if end >= 0:
-            break
-        offset += len(piece)
-    return b"".join(pieces)
+        if end >= 0 or len(piece) < size:
+            return piece[:end] if end >= 0 else piece
+        size *= 4
 
 
 def _read_until_null(dynamic: bytes) -> list[tuple[int, int]]:
@@ -494,8 +493,10 @@ class _DynamicReader:
         }
         exported, undefined, weak = _NamePacker(), _NamePacker(), _NamePacker()
         size = 0
-        for index, name, info, section, value in self._iterate_symbols(header):
+        for number, (index, name, info, section, value) in enumerate(self._iterate_symbols(header), 1):
             size += len(name)
+            if number % _RELEASE_AFTER == 0:
+                release_mapped_pages(self._span.data)
             if size > _MOST_NAME_BYTES:
                 raise self._span.make_fault(f"names of dynamic symbols of more than {_MOST_NAME_BYTES} bytes")
             if not section:
