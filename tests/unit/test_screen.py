@@ -11,7 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.core import configure_log, format_table, log_note, log_warning, show_live_lines
+from rocm_wheels.core import (
+    BuildError,
+    configure_log,
+    format_table,
+    log_note,
+    log_warning,
+    make_printable,
+    paint_text,
+    run_command,
+    show_live_lines,
+)
 from rocm_wheels.pipeline import StepDisplay, read_last_log_line
 
 
@@ -114,3 +124,42 @@ def test_colours_where_they_are_wanted(env: dict[str, str], coloured: bool) -> N
     table = format_table(("name", "size"), [("torch", "3")])
     configure_log({})
     assert ("\x1b[" in stream.getvalue(), "\x1b[" in table) == (coloured, coloured)
+
+
+TITLE = "\x1b]0;evil\x07"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\tb\nc é 中", "a\tb\nc é 中"),
+        (TITLE, "\\x1b]0;evil\\x07"),
+        ("\x1b[2J\x1b[8mhidden", "\\x1b[2J\\x1b[8mhidden"),
+        ("\x9b2J\x85", "\\x9b2J\\x85"),
+        ("passed\rfailed", "passed\\rfailed"),
+        ("a\u202eb\u2066", "a\\u202eb\\u2066"),
+        ("\x00\x7f\b", "\\x00\\x7f\\x08"),
+        ("\x1b[31mred\x1b[0m\x1b[1;32mok\x1b[0m", "\x1b[31mred\x1b[0m\x1b[1;32mok\x1b[0m"),
+        ("\x1b[31;8mx", "\\x1b[31;8mx"),
+    ],
+)
+def test_nothing_but_our_colours_reaches_a_terminal(text: str, shown: str) -> None:
+    assert make_printable(text) == shown
+    stream = io.StringIO()
+    configure_log({"FORCE_COLOR": "1"}, stream=stream)
+    log_note(text)
+    log_warning(paint_text(text, "red"))
+    configure_log({})
+    escapes = re.findall(r"[\x00-\x08\x0b-\x1f\x7f-\x9f][^m]*m?", stream.getvalue())
+    assert all(re.fullmatch(r"\x1b\[(0|1|3[1-4])(;\d+)?m", escape) for escape in escapes)
+
+
+def test_what_a_program_prints_is_shown_as_text() -> None:
+    stream = io.StringIO()
+    configure_log({}, stream=stream)
+    with pytest.raises(BuildError):
+        run_command(
+            ["sh", "-c", "printf '\\033]0;evil\\007\\n'; exit 3"], env={"PATH": "/bin"}, on_line=log_note
+        )
+    configure_log({})
+    assert stream.getvalue() == "\\x1b]0;evil\\x07\n"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
 import signal
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
 import click
 
@@ -20,6 +21,7 @@ from rocm_wheels.core import (
     explain_missing_module,
     format_command,
     log_error,
+    make_printable,
     show_live_line,
 )
 
@@ -44,6 +46,7 @@ _DISK_TIPS = {
     errno.EISDIR: _NO_FOLDER_TIP,
     errno.ENAMETOOLONG: _NO_FOLDER_TIP,
 }
+_CLEAR = "\033[H\033[2J"
 # a terminal that was closed, a session that was lost: nothing that we started may go on alone
 _END_SIGNALS = ("SIGTERM", "SIGHUP")
 
@@ -73,6 +76,43 @@ def format_command_line() -> str:
     return format_command([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
+class PrintableOutput:
+    """A stream of text with which nothing commands a terminal, but for our colours (``make_printable``).
+
+    ``buffer`` takes bytes as they are.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    @property
+    def encoding(self) -> str:
+        """What the stream says; click goes past a stream that says ASCII."""
+        return (
+            "utf-8"
+            if self.stream.encoding.lower() in ("ascii", "us-ascii", "ansi_x3.4-1968")
+            else self.stream.encoding
+        )
+
+    def write(self, text: str) -> int:
+        """Write text, as it may be shown."""
+        return self.stream.write(make_printable(text))
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write lines, as they may be shown."""
+        for line in lines:
+            self.write(line)
+
+
+def clear_terminal() -> None:
+    """Empty the terminal that stdout is."""
+    stream = sys.stdout
+    (stream.stream if isinstance(stream, PrintableOutput) else stream).write(_CLEAR)
+
+
 def run_command(command: click.Command, argv: list[str] | None = None) -> int:
     """Run a click command and return its exit code; errors are printed, never raised.
 
@@ -81,6 +121,11 @@ def run_command(command: click.Command, argv: list[str] | None = None) -> int:
     """
     configure_log(os.environ)
     _replace_unprintable()
+    with contextlib.redirect_stdout(cast("TextIO", PrintableOutput(sys.stdout))):
+        return _run_in_boundary(command, argv)
+
+
+def _run_in_boundary(command: click.Command, argv: list[str] | None) -> int:
     previous = _catch_signals()
     try:
         # colours are put in only where they are wanted: click is to leave them
@@ -94,7 +139,7 @@ def run_command(command: click.Command, argv: list[str] | None = None) -> int:
         return _report_interruption()
     except click.ClickException as click_error:
         show_live_line("")
-        click_error.show()
+        click_error.show(file=cast("TextIO", PrintableOutput(sys.stderr)))
         return click_error.exit_code
     except RocmWheelsError as error:
         show_live_line("")

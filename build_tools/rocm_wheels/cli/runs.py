@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli.boundary import INTERRUPTED, read_build_environment
+from rocm_wheels.cli.boundary import INTERRUPTED, clear_terminal, read_build_environment
 from rocm_wheels.cli.build_options import find_run, find_workspace, work_options
 from rocm_wheels.cli.command import command, complete_with, option
 from rocm_wheels.cli.options import GivenPath, json_option, print_result
@@ -228,7 +228,6 @@ def _format_time(run: RecordedRun) -> str:
 
 
 _REDRAW_SECONDS = 1.0
-_CLEAR = "\033[H\033[2J"
 
 
 @command("runs list")
@@ -326,9 +325,11 @@ def _draw_status(run: RecordedRun, *, again: bool) -> None:
     """Show a run; ``again`` and again until it has ended."""
     from rocm_wheels.pipeline import read_moment, read_run, read_run_status
 
-    clear = _CLEAR if again and sys.stdout.isatty() else ""
+    clear = again and sys.stdout.isatty()
     while True:
-        click.echo(clear + describe_work(read_run_status(run, read_moment()), width=get_output_width()))
+        if clear:
+            clear_terminal()
+        click.echo(describe_work(read_run_status(run, read_moment()), width=get_output_width()))
         if not again or run.state != "running":
             return
         time.sleep(_REDRAW_SECONDS)

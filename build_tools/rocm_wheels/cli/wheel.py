@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -663,8 +664,9 @@ def extract_metadata(wheels: tuple[Path, ...], beside: bool, as_json: bool) -> N
             write_atomically(path, content)
             if not as_json:
                 click.echo(path)
-        elif not as_json:
-            click.echo(content, nl=False)
+        elif not as_json:  # bytes as they are, but a terminal is not to heed them
+            shown = content.decode("utf-8", "replace").replace("\r\n", "\n")
+            click.echo(shown if sys.stdout.isatty() else content, nl=False)
         contents[str(wheel)] = content.decode("utf-8", "replace") if isinstance(content, bytes) else content
     if as_json:
         print_result(contents, (), as_json=True)

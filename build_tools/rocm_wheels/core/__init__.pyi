@@ -65,6 +65,7 @@ from .log import log_detail as log_detail
 from .log import log_error as log_error
 from .log import log_note as log_note
 from .log import log_warning as log_warning
+from .log import make_printable as make_printable
 from .log import name_log_line as name_log_line
 from .log import paint_result as paint_result
 from .log import paint_text as paint_text

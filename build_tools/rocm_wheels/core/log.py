@@ -1,11 +1,13 @@
 """Print what people read while we work: lines on stderr, groups on GitHub.
 
 stdout belongs to results. ``configure_log`` is called once, by ``cli/``; until then lines
-go to stderr plainly.
+go to stderr plainly. Text comes from wheels, indexes and programs as well: ``make_printable`` keeps it from
+commanding the terminal.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -114,6 +116,25 @@ def _add_colour(text: str, styles: Iterable[str]) -> str:
     return f"\033[{';'.join(_COLOURS[style] for style in styles)}m{text}\033[0m"
 
 
+# control characters but line ends and tabs, and what turns the direction of text round
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_STYLE = "|".join(_COLOURS.values())
+_OWN_COLOUR = re.compile(rf"\033\[(?:0|(?:{_STYLE})(?:;(?:{_STYLE}))*)m")
+
+
+def make_printable(text: str) -> str:
+    """Return text with control characters spelled out (``\\x1b``), but line ends, tabs and our colours."""
+    if not _UNPRINTABLE.search(text):
+        return text
+    parts = [_UNPRINTABLE.sub(_spell_out, part) for part in _OWN_COLOUR.split(text)]
+    colours = [*_OWN_COLOUR.findall(text), ""]
+    return "".join(f"{part}{colour}" for part, colour in zip(parts, colours, strict=True))
+
+
+def _spell_out(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")
+
+
 def log_note(text: str) -> None:
     """Print a line of progress."""
     if not _screen.quiet:
@@ -182,7 +203,7 @@ def group_log_lines(title: str) -> Iterator[None]:
 
 
 def _write_line(text: str) -> None:
-    text = hide_credentials(text)
+    text = make_printable(hide_credentials(text))
     with _screen.lock:
         if _screen.print_above is not None:
             _screen.print_above(text)

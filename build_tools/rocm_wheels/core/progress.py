@@ -19,6 +19,7 @@ from rocm_wheels.core.log import (
     is_log_coloured,
     is_log_terminal,
     log_note,
+    make_printable,
     print_lines_by,
 )
 from rocm_wheels.core.shell import hide_credentials
@@ -106,7 +107,7 @@ def show_live_lines(lines: Sequence[str]) -> None:
     if not can_draw():
         return
     with _display.lock:
-        _display.lines = [hide_credentials(add_line_prefix(line)) for line in lines]
+        _display.lines = [make_printable(hide_credentials(add_line_prefix(line))) for line in lines]
         if lines:
             _display.start()
         else:
@@ -123,7 +124,7 @@ def show_downloads() -> Iterator[BeginFile]:
         bars = _display.bars = _make_bars(_display.start())
 
     def begin(name: str, size: int | None) -> Callable[[int, int | None], None]:
-        task = bars.add_task("-".join(name.split("-")[:2]), total=size)
+        task = bars.add_task(make_printable("-".join(name.split("-")[:2])), total=size)
 
         def report(received: int, known_size: int | None) -> None:
             bars.update(task, completed=received, total=known_size if known_size is not None else size)
