@@ -47,6 +47,8 @@ IDS = {
     "RW046": "open-run-paths", "RW047": "archive-form", "RW048": "exceptions",
     "RW049": "moved-code", "RW050": "device-extras", "RW051": "kpack-runtime",
     "RW052": "needed-symbols", "RW053": "needed-versions",
+    "RW054": "allowed-contents", "RW055": "startup-files", "RW056": "environment-files",
+    "RW057": "file-types", "RW058": "colliding-names", "RW059": "metadata-text",
 }  # fmt: skip
 HIP, STATING = "demo/lib/libtorch_hip.so", "demo/lib/libtorch_python.so"
 TARGETS = b"\0gfx942 gfx1100\0"
@@ -130,6 +132,11 @@ def mixed(draft: Draft) -> None:
     draft.members[HIP] = library("gfx942:xnack-", "gfx1100")
 
 
+def entry_points(line: str) -> Mutation:
+    return put("demo-1.0.dist-info/entry_points.txt", f"[console_scripts]\n{line}\n")
+
+
+DATA = "demo-1.0.data"
 KEY = b"-----BEGIN RSA PRIVATE KEY-----\n" + base64.b64encode(bytes(range(90))) + b"\n"
 TOKEN = "token = '" + "gh" + "p_" + "a1B2" * 9 + "'\n"
 HOME_PATH = "/home/somebody/src/demo.cc"
@@ -259,6 +266,18 @@ MUTATIONS: list[tuple[str, str, Mutation, str, str]] = [
     ),
     ("no-key", "", put("demo/x.py", "begin = '-----BEGIN PRIVATE KEY-----'\n"), "", ""),
     ("licence", "licences", say("License-File: LICENSE"), "error", "LICENSE"),
+    ("pth", "startup-files", put("demo.pth", "import demo\n"), "warning", "import demo"),
+    ("outer-pth", "startup-files", put("demo.pth", "/opt/demo\n"), "warning", "/opt/demo"),
+    ("inner-pth", "", put("demo.pth", "# ours\ndemo/parts\n"), "", ""),
+    ("deep-pth", "", put("demo/model.pth", b"import weights"), "", ""),
+    ("customize", "startup-files", put("sitecustomize.py", ""), "error", "sitecustomize.py"),
+    ("python", "environment-files", put(f"{DATA}/scripts/python3", ""), "error", "scripts/python3"),
+    ("program", "", put(f"{DATA}/scripts/python-demo", ""), "", ""),
+    ("entry", "environment-files", entry_points("../demo = demo:main"), "error", "../demo"),
+    ("twin", "colliding-names", put("demo/LIB/x.py", ""), "error", "demo/lib"),
+    ("entry-line", "metadata-text", entry_points("demo = demo;main"), "error", "entry_points.txt"),
+    ("control", "metadata-text", say("Summary: \x1b]0;demo\x07"), "error", "U+001B"),
+    ("form", "metadata-text", put("demo-1.0.dist-info/variant.json", "{}"), "error", "variant.json"),
     ("machine", "architecture", put("demo/x.so", library(machine=183)), "info", "is for aarch64"),
 ]  # fmt: skip
 

@@ -24,6 +24,7 @@ from .checks import SetCheck as SetCheck
 from .checks import WheelCheck as WheelCheck
 from .checks import find_check as find_check
 from .checks import get_check_id as get_check_id
+from .contents import find_disallowed_contents as find_disallowed_contents
 from .device_code import serves_target as serves_target
 from .drift import make_wheel_key as make_wheel_key
 from .drift import match_wheels as match_wheels

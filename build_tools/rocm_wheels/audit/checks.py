@@ -18,14 +18,20 @@ from typing import Any, Generic, TypeVar
 from rocm_wheels.audit.audited_set import AuditedSet, check_set_files
 from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck
 from rocm_wheels.audit.contents import (
+    check_allowed_contents,
     check_archive,
     check_archive_form,
     check_carried_rocm,
+    check_colliding_names,
+    check_environment_files,
+    check_file_types,
     check_files,
     check_installer_files,
+    check_metadata_text,
     check_purelib,
     check_record_digests,
     check_rocm_init,
+    check_startup_files,
     check_wheel_tags,
 )
 from rocm_wheels.audit.device_code import (
@@ -512,6 +518,48 @@ CHECKS: tuple[WheelCheck, ...] = (
         "Loading ends with: version not found.",
         "Require the version of the library that it was linked to.",
         check_needed_versions,
+    ),
+    WheelCheck(
+        "RW054", "allowed-contents", "error",
+        "nothing is installed but what the recipe allows",
+        "Files of other projects are overwritten, or programs appear that nobody has looked at.",
+        "Take it out of the wheel, or name it under checks.contents of the recipe.",
+        check_allowed_contents, needs_recipe=True,
+    ),
+    WheelCheck(
+        "RW055", "startup-files", "error",
+        "nothing runs whenever Python starts",
+        "Lines of a .pth and the module sitecustomize run in every program of that environment.",
+        "Take it out; a recipe allows a .pth by checks.contents.startup_files.",
+        check_startup_files,
+    ),
+    WheelCheck(
+        "RW056", "environment-files", "error",
+        "nothing takes the place of python, pip or another project",
+        "Whoever uses that environment next runs what the wheel has put there.",
+        "Give programs names of their own, and install nothing beside the package.",
+        check_environment_files,
+    ),
+    WheelCheck(
+        "RW057", "file-types", "error",
+        "no links, and no bits of users or groups",
+        "Unpacked by root, setuid files run as root; installers write a link's target into a file.",
+        "Pack the files themselves, with mode 644 or 755.",
+        check_file_types,
+    ),
+    WheelCheck(
+        "RW058", "colliding-names", "error",
+        "no names that differ by case or Unicode form alone",
+        "On Windows and macOS one overwrites the other, unseen on Linux.",
+        "Rename one of them.",
+        check_colliding_names,
+    ),
+    WheelCheck(
+        "RW059", "metadata-text", "error",
+        "METADATA, entry points and variant.json are plain text that can be read",
+        "Control characters hide text, or command a terminal; the rest is read in different ways.",
+        "Build the wheel again: no back end writes this.",
+        check_metadata_text,
     ),
 )  # fmt: skip
 

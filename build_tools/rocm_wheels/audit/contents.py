@@ -6,14 +6,16 @@ Generated Python modules are read as syntax trees: nothing of a wheel runs here.
 from __future__ import annotations
 
 import ast
+import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck
-from rocm_wheels.core import DataError, Finding, Severity
-from rocm_wheels.models import is_rocm_library
-from rocm_wheels.wheels import get_fault_kind
+from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck, is_same_name
+from rocm_wheels.core import DataError, Finding, Severity, explain_error
+from rocm_wheels.models import Project, is_rocm_library
+from rocm_wheels.variants import VARIANT_FILE_NAME, read_any_format
+from rocm_wheels.wheels import HazardKind, InstalledContents, get_fault_kind
 
 # files that installers write; in a wheel they tell lies about the machine that it lands on
 _INSTALLER_FILES = ("direct_url.json", "INSTALLER", "REQUESTED")
@@ -74,6 +76,95 @@ def check_files(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
         for pattern in patterns
         if not wheel.find_members(pattern)
     ]
+
+
+def check_allowed_contents(wheel: AuditedWheel) -> list[Finding]:
+    """Nothing is put into an environment but what the recipe has a line for."""
+    return _list_disallowed(wheel, "allowed-contents")
+
+
+def check_startup_files(wheel: AuditedWheel) -> list[Finding]:
+    """Nothing runs whenever Python starts, unless the recipe says so."""
+    tip = "whoever installs the wheel runs it in every Python of that environment"
+    findings = _list_hazards(wheel, "startup-files", tip)
+    if not wheel.has_recipe:
+        return findings
+    errors = [finding for finding in findings if finding.severity == "error"]
+    return errors + _list_disallowed(wheel, "startup-files")
+
+
+def _list_disallowed(wheel: AuditedWheel, check: str) -> list[Finding]:
+    findings = []
+    for scan in (wheel.scan, *wheel.parts):
+        distribution = scan.name.distribution if scan.name else wheel.project.distribution
+        findings += find_disallowed_contents(scan.contents, distribution, wheel.project)
+    return [finding for finding in findings if finding.check == check]
+
+
+def find_disallowed_contents(
+    contents: InstalledContents, distribution: str, project: Project
+) -> list[Finding]:
+    """Return what a recipe does not allow its wheel, or a device wheel, which has its names and no more.
+
+    Each finding has the name of its check. Libraries that were taken in lie in ``<distribution>.libs``.
+    """
+    allowed, is_part = project.checks.contents, not is_same_name(distribution, project.distribution)
+    names = (project.checks.import_name, f"{distribution.replace('-', '_')}.libs", *allowed.names)
+    rules: tuple[tuple[str, Mapping[str, str], Sequence[str]], ...] = (
+        ("names", contents.names, names),
+        ("scripts", contents.scripts, () if is_part else allowed.scripts),
+        ("entry_points", contents.entry_points, () if is_part else allowed.entry_points),
+        ("data", contents.data, () if is_part else allowed.data),
+        ("startup_files", contents.startup_files, () if is_part else allowed.startup_files),
+    )
+    findings = []
+    for key, member_by_word, patterns in rules:
+        check = "startup-files" if key == "startup_files" else "allowed-contents"
+        for word, member in member_by_word.items():
+            if not any(fnmatch.fnmatchcase(word, pattern) for pattern in patterns):
+                message = f"{word} is not among checks.contents.{key} of the recipe"
+                tip = "take it out, or, if the wheel is to have it, name it there"
+                findings.append(Finding("error", message, tip, subject=member, check=check))
+    return findings
+
+
+def check_environment_files(wheel: AuditedWheel) -> list[Finding]:
+    """Nothing takes the place of Python, an installer or another project."""
+    return _list_hazards(wheel, "environment-files", "take it out, or give it a name of its own")
+
+
+def check_file_types(wheel: AuditedWheel) -> list[Finding]:
+    """No member is a link, or has bits of users and groups."""
+    tip = "pack the files themselves, with mode 644 or 755"
+    return _list_hazards(wheel, "file-types", tip)
+
+
+def check_colliding_names(wheel: AuditedWheel) -> list[Finding]:
+    """No two names, folders included, are one where case and Unicode forms do not count."""
+    return _list_hazards(wheel, "colliding-names", "rename one of them: which is read depends on the machine")
+
+
+def check_metadata_text(wheel: AuditedWheel) -> list[Finding]:
+    """The files of the dist-info folder are text, and can be parsed."""
+    findings = _list_hazards(wheel, "metadata-text", "build the wheel again; no back end writes this")
+    where = f"{wheel.dist_info}/{VARIANT_FILE_NAME}"
+    content = wheel.scan.texts.get(where)
+    if content is None or any(finding.subject == where for finding in findings):
+        return findings
+    try:
+        read_any_format(content, name=where)
+    except DataError as fault:
+        message = explain_error(fault).removeprefix(f"{where}: ")
+        tip = "`rocm-wheels wheel stamp` writes it"
+        findings.append(Finding("error", f"is no description of variants: {message}", tip, subject=where))
+    return findings
+
+
+def _list_hazards(wheel: AuditedWheel, kind: HazardKind, tip: str) -> list[Finding]:
+    hazards = [
+        hazard for scan in (wheel.scan, *wheel.parts) for hazard in scan.hazards if hazard.kind == kind
+    ]
+    return [Finding(hazard.severity, hazard.text, tip, subject=hazard.member) for hazard in hazards]
 
 
 def check_installer_files(wheel: AuditedWheel) -> list[Finding]:

@@ -46,6 +46,7 @@ from .files import link_or_copy as link_or_copy
 from .files import lock_folder as lock_folder
 from .files import move_file as move_file
 from .files import open_hidden_file as open_hidden_file
+from .files import open_regular_file as open_regular_file
 from .files import read_pieces as read_pieces
 from .files import release_mapped_pages as release_mapped_pages
 from .files import replace_folder as replace_folder

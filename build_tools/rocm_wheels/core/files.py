@@ -15,6 +15,7 @@ import json
 import mmap
 import os
 import shutil
+import stat
 import sys
 import tempfile
 import time
@@ -259,9 +260,22 @@ def hash_pieces(pieces: Iterable[bytes], write: Callable[[bytes], object] | None
     return digest.hexdigest()
 
 
+def open_regular_file(path: Path) -> BinaryIO:
+    """Open a file to read it. DataError for what is none: a pipe waits for somebody who writes into it."""
+    file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115 - the caller closes it
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise DataError(f"{path} is not a file", tip="name another file")
+    return file
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
 def hash_file(path: Path) -> str:
-    """Return the SHA-256 of a file, as hexadecimal digits."""
-    with open(path, "rb") as file:
+    """Return the SHA-256 of a file, as hexadecimal digits. DataError for a pipe or a device."""
+    with open_regular_file(path) as file:
         return hash_pieces(read_pieces(file))
 
 

@@ -258,6 +258,21 @@ class DeviceCodeRule(Record):
     required: bool = True  # at least one file must match
 
 
+class AllowedContents(Record):
+    """What the wheel may install beside its package ``import_name``, as globs; anything else is an error.
+
+    ``names``: top-level names of site-packages. ``scripts``: programs, of entry points or files.
+    ``entry_points``: groups of other entry points. ``data``: files below the environment (``share/man/*``,
+    headers as ``headers/*``). ``startup_files``: ``.pth`` files, which Python reads whenever it starts.
+    """
+
+    names: tuple[str, ...] = ()
+    scripts: tuple[str, ...] = ()
+    entry_points: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+    startup_files: tuple[str, ...] = ()
+
+
 class WheelChecks(Record):
     """What a finished wheel must be."""
 
@@ -267,6 +282,7 @@ class WheelChecks(Record):
     jit_sources: str | None = None  # a glob: HIP sources, for kernels that the user's machine compiles
     requires_rocm: bool = False  # METADATA must require rocm[libraries]==<the SDK's version>
     files: tuple[str, ...] = ()  # globs: each must match a member
+    contents: AllowedContents = Field(default_factory=AllowedContents)
     device_code: tuple[DeviceCodeRule, ...] = ()
 
 

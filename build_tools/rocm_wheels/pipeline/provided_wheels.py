@@ -71,6 +71,11 @@ _DECIDING_CHECKS = (
     "device-libraries",
     "device-code",
     "device-wheels",
+    "startup-files",
+    "environment-files",
+    "file-types",
+    "colliding-names",
+    "metadata-text",
 )
 
 

@@ -72,6 +72,9 @@ from .elf import read_loader_info_of_file as read_loader_info_of_file
 from .elf_pages import FilePiece as FilePiece
 from .elf_pages import cut_section_pages as cut_section_pages
 from .elf_pages import replace_section as replace_section
+from .hazards import Hazard as Hazard
+from .hazards import HazardKind as HazardKind
+from .hazards import InstalledContents as InstalledContents
 from .kernel_databases import get_kernel_list_target as get_kernel_list_target
 from .kernel_databases import is_database_file as is_database_file
 from .kernel_databases import is_label as is_label

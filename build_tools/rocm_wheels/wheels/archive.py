@@ -24,8 +24,15 @@ from rocm_wheels.core import (
     format_count,
     get_inflate_errors,
     make_inflater,
+    open_regular_file,
 )
-from rocm_wheels.wheels.dist_info import split_wheel_name
+from rocm_wheels.wheels.dist_info import (
+    compare_wheel_record,
+    is_repaired_fault,
+    list_dist_info_folders,
+    parse_wheel_record,
+    split_wheel_name,
+)
 from rocm_wheels.wheels.zip_format import METHOD_DEFLATED, ArchiveFault, ZipEntry
 from rocm_wheels.wheels.zip_layout import (
     ArchiveLayout,
@@ -39,7 +46,12 @@ MEMBER_HEAD_SIZE = 4096
 _INFLATED_PIECE = 1 << 18
 _INPUT_PIECE = 1 << 16
 _LARGEST_TEXT = 64 << 20  # RECORD of a million files, a list of licences
-_PARSED_WHOLE = {"METADATA": 4 << 20, "WHEEL": 1 << 20, "variant.json": 4 << 20}  # usual: below 100 KB
+_PARSED_WHOLE = {
+    "METADATA": 4 << 20,
+    "WHEEL": 1 << 20,
+    "variant.json": 4 << 20,
+    "entry_points.txt": 1 << 20,
+}  # usual: below 100 KB
 
 
 class ContentError(Exception):
@@ -156,7 +168,8 @@ class WheelArchive:
     """An open wheel.
 
     ``entries`` are all that its directory has, in that order, ``members`` the files among them; ``faults`` is
-    what is wrong with its layout, ``descriptor`` the open file.
+    what is wrong with its layout, ``descriptor`` the open file. ``folding``: it may be unpacked where names
+    are compared without case.
     """
 
     def __init__(self, path: Path, file: BinaryIO, layout: ArchiveLayout, size: int) -> None:
@@ -165,6 +178,7 @@ class WheelArchive:
         self.entries = layout.entries
         self.members = [entry for entry in layout.entries if not entry.is_folder]
         self.faults = layout.faults
+        self.folding = _folds_names(path.name)
         self.descriptor = file.fileno()
         self._read_at = make_reader(file)
         self._state = _get_file_state(file)
@@ -177,10 +191,10 @@ class WheelArchive:
     def open(cls, path: Path) -> Iterator[WheelArchive]:
         """Open a wheel; DataError when it is not there or its directory cannot be read."""
         try:
-            file = open(path, "rb")  # noqa: SIM115 - closed below, apart from the faults of the directory
+            opened = open_regular_file(path)
         except OSError as cause:
             raise DataError(f"cannot read {path}: {cause.strerror}", tip="name another file") from None
-        with file:
+        with opened as file:
             try:
                 size = file.seek(0, os.SEEK_END)
                 layout = read_archive_layout(make_reader(file), size, folding=_folds_names(path.name))
@@ -217,6 +231,28 @@ class WheelArchive:
         for entry in self.members:
             if stat.S_ISLNK(entry.mode) and (fault := find_link_fault(entry, self.read(entry))):
                 raise DataError(f"{self.path}: {fault}")
+
+    def require_whole(self) -> None:
+        """Raise DataError unless every member is what RECORD says, and no link leads out of the folder.
+
+        All is inflated for that. What rewriting puts right in RECORD is let pass.
+        """
+        self.require_sound()
+        contents: list[MemberContent[None]] = self.read_all(_choose_nothing, digest=True)
+        if faults := [content.fault for content in contents if content.fault]:
+            raise DataError("\n".join(faults[:_MOST_SHOWN]), tip="build it, or fetch it, again")
+        folders = list_dist_info_folders(entry.name for entry in self.members)
+        record = (
+            next((e for e in self.members if e.name == f"{folders[0]}/RECORD"), None) if folders else None
+        )
+        if len(folders) != 1 or record is None:
+            raise DataError(f"{self.path} is not one wheel with a RECORD", tip="build it, or fetch it, again")
+        content = self.read(record)
+        lines = parse_wheel_record(content, name=f"{self.path}: {record.name}", files=len(self.members))
+        digests = {c.name: (c.size, c.sha256) for c in contents if c.sha256 is not None}
+        differences = compare_wheel_record(lines, digests, record=record.name)
+        if faults := [f"{self.path}: {text}" for text in differences if not is_repaired_fault(text)]:
+            raise DataError("\n".join(faults), tip="build it, or fetch it, again")
 
     def require_unchanged(self) -> None:
         """Raise DataError when the file was written to since it was opened."""
@@ -330,6 +366,10 @@ def _hash_content(read_at: ReadAt) -> str:
         hasher.update(piece)
         at += len(piece)
     return hasher.hexdigest()
+
+
+def _choose_nothing(_name: str, _head: bytes) -> None:
+    """Have no member kept."""
 
 
 def _get_file_state(file: BinaryIO) -> tuple[int, int]:

@@ -9,7 +9,7 @@ wheel's size (a larger member with device code goes through a temporary file).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -30,15 +30,23 @@ from rocm_wheels.wheels.dist_info import (
     WheelName,
     compare_wheel_record,
     encode_record_digest,
+    get_fault_kind,
     is_spelling_fault,
     read_dist_info,
 )
 from rocm_wheels.wheels.elf import ELF_MAGIC, PE_MAGIC, BinarySpan
+from rocm_wheels.wheels.hazards import (
+    Hazard,
+    InstalledContents,
+    find_hazards,
+    is_startup_file,
+    list_contents,
+)
 from rocm_wheels.wheels.kernel_databases import get_kernel_list_target, read_kernel_list
 from rocm_wheels.wheels.leaks import Leak, find_library_leaks, find_text_leaks
 from rocm_wheels.wheels.loader import HostBinary, read_host_binary, read_pe_imports
 
-_DIST_INFO_FILES = ("METADATA", "WHEEL", "RECORD")
+_DIST_INFO_FILES = ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "variant.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +71,8 @@ class WheelScan:
     ``leaks``: what ``find_text_leaks`` and ``find_library_leaks`` found, where it was asked for. A part that
     could not be read is None, and ``faults`` says why; ``damaged_members`` are the members that cannot be
     relied on. No faults means: every member is whole and listed, and name, METADATA, WHEEL and folder agree.
-    ``repairable`` is what PyPI refuses beyond that, and what a rewritten wheel no longer has.
+    ``repairable`` is what PyPI refuses beyond that, and what a rewritten wheel no longer has. ``hazards``:
+    what is dangerous, however whole the wheel is.
     """
 
     path: Path
@@ -85,6 +94,25 @@ class WheelScan:
     split_libraries: Mapping[str, SplitLibrary] = field(default_factory=dict)
     damaged_members: frozenset[str] = frozenset()
     repairable: tuple[str, ...] = ()
+    hazards: tuple[Hazard, ...] = ()
+
+    def list_refusals(self, startup_files: Collection[str]) -> list[str]:
+        """Return why no command publishes or installs it: faults that make it another wheel, and hazards.
+
+        ``startup_files``: globs of those ``.pth`` (their names) that may be inside.
+        """
+        hazards = [
+            f"{self.path}: {hazard.member}: {hazard.text}"
+            for hazard in self.hazards
+            if hazard.severity == "error"
+            or not any(fnmatchcase(hazard.member.rpartition("/")[2], name) for name in startup_files)
+        ]
+        return [*(fault for fault in self.faults if get_fault_kind(fault) == "archive"), *hazards]
+
+    @property
+    def contents(self) -> InstalledContents:
+        """What installers make of it."""
+        return list_contents((member.name for member in self.members), self.texts)
 
     @property
     def breaking_faults(self) -> tuple[str, ...]:
@@ -115,17 +143,22 @@ def scan_wheel(
     device_code: bool = True,
     leaks: bool = False,
     symbols: bool = False,
+    sha256: str | None = None,
 ) -> WheelScan:
     """Read a wheel once; ``keep`` are patterns (``*/_rocm_init.py``) of members whose content is wanted.
 
     Without ``device_code`` no library is read: nothing is said of what it needs and holds. With ``leaks``,
     text files and the data of libraries are searched for credentials and builders' paths. With ``symbols``,
-    the dynamic symbols of ELF libraries are read. DataError only when the wheel is not there or is no archive
-    at all.
+    the dynamic symbols of ELF libraries are read. ``sha256`` of the file is taken at its word where it is
+    given. DataError only when the wheel is not there, is no archive at all, or changes meanwhile.
     """
 
     def choose_reader(name: str, head: bytes) -> Callable[[memoryview], _MemberReading] | None:
-        if _is_dist_info(name) or any(fnmatchcase(name, pattern) for pattern in keep):
+        if (
+            _is_dist_info(name)
+            or is_startup_file(name)
+            or any(fnmatchcase(name, pattern) for pattern in keep)
+        ):
             return lambda data: _read_text(data, name, path, leaks)
         if not device_code:
             return None
@@ -141,12 +174,15 @@ def scan_wheel(
         unsound = archive.list_unsound_members()
         repairable = tuple(f"{path}: {fault}" for fault in archive.faults if fault.is_repairable)
         contents = archive.read_all(choose_reader, digest=True)
-        size, file_digest = archive.size, archive.compute_sha256()
+        size, file_digest = archive.size, sha256 or archive.compute_sha256()
+        entries, folding = archive.entries, archive.folding
+        archive.require_unchanged()
     faults = [f"{path}: {name}: {fault}" if name else f"{path}: {fault}" for name, fault in unsound.items()]
     unreadable = {c.name: c.fault or (c.result.fault if c.result else None) for c in contents}
     faults += [fault for fault in unreadable.values() if fault]
     texts = {c.name: c.result.text for c in contents if c.result and c.result.text is not None}
     dist_info = read_dist_info(path.name, [content.name for content in contents], texts)
+    project = dist_info.name.name if dist_info.name else ""
     intact = {c.name: (c.size, c.sha256) for c in contents if c.sha256 is not None}
     broken = {content.name for content in contents} - intact.keys()
     if dist_info.record is not None:
@@ -179,6 +215,7 @@ def scan_wheel(
         },
         faults=(*faults, *(f"{path}: {fault}" for fault in dist_info.faults)),
         repairable=repairable,
+        hazards=tuple(find_hazards(entries, texts, project, folding=folding)),
         damaged_members=frozenset(unsound.keys() - {""})
         | {name for name, fault in unreadable.items() if fault},
     )

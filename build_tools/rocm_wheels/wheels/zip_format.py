@@ -399,8 +399,11 @@ def _normalize_name(name: str, folding: bool) -> str:
     """Return the one spelling of all names that are unpacked to the same place."""
     if "." in name or "//" in name or name.endswith("/"):
         name = "/".join(part for part in name.split("/") if part not in ("", "."))
-    if not folding:
-        return name
+    return fold_name(name) if folding else name
+
+
+def fold_name(name: str) -> str:
+    """Return the one spelling of all names that are the same where case and Unicode forms do not count."""
     if name.isascii():
         return name.lower()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())

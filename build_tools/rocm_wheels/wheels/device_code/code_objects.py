@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from rocm_wheels.core import DataError, release_mapped_pages
+from rocm_wheels.core import DataError, open_regular_file, release_mapped_pages
 from rocm_wheels.wheels.device_code.bundles import (
     COMPRESSED_BUNDLE_MAGIC,
     ENTRY_HEAD_SIZE,
@@ -240,7 +240,7 @@ def read_device_code(path: Path, *, whole: bool = True) -> FoundDeviceCode:
     DataError as ``read_wheel_code`` and ``read_file_code`` raise it.
     """
     try:
-        with open(path, "rb") as file:
+        with open_regular_file(path) as file:
             is_archive = file.read(4) == ZIP_MAGIC or path.suffix.lower() == ".whl"
     except OSError as cause:
         raise _make_unreadable_error(path, cause) from None
@@ -265,7 +265,7 @@ def read_file_code(path: Path) -> list[CodeObject]:
 
 def _map_file(path: Path) -> memoryview:
     try:
-        with open(path, "rb") as file:
+        with open_regular_file(path) as file:
             if not file.seek(0, 2):
                 return memoryview(b"")
             # not closed by hand: an error's traceback may still refer to it
