@@ -64,7 +64,7 @@ def drafts() -> list[Draft]:
                 "torch/version.py": f"__version__ = '{torch}'\nhip = '{RC}'\n".encode(),
                 "torch/_rocm_init.py": f"def initialize():\n    f(check_version='{RC}')\n".encode(),
                 "torch/lib/libtorch_hip.so": code,
-                f"torch-{torch}.data/data/share/torch/note": b"x",
+                f"torch-{torch}.data/purelib/torch/note": b"x",
             },
             requires=[f"rocm[libraries]=={RC}", "triton==3.5.0; platform_system == 'Linux'"],
         ),

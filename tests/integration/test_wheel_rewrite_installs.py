@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 import zlib
 from pathlib import Path
@@ -189,11 +188,11 @@ def sparse_wheel(path: Path, size: int) -> None:
     wheel = b"Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     after = {"huge/__init__.py": b"x = 1\n", f"{info}/METADATA": metadata, f"{info}/WHEEL": wheel}
     rows = [f"{n},{encode_record_digest(hashlib.sha256(c).digest())},{len(c)}\n" for n, c in after.items()]
-    # the digest of the hole costs seconds, and is only looked at by who inflates it
-    rows += [f"huge/zeros.bin,{encode_record_digest(bytes(32))},{size}\n", f"{info}/RECORD,,\n"]
+    crc, digest = check_zeros(size)
+    rows += [f"huge/zeros.bin,{encode_record_digest(digest)},{size}\n", f"{info}/RECORD,,\n"]
     after[f"{info}/RECORD"] = "".join(rows).encode()
     zero = make_zip_entry("huge/zeros.bin", b"", date=33, time=0)[0]
-    hole = zero._replace(method=METHOD_STORED, crc=crc_of_zeros(size), size=size, compressed=size)
+    hole = zero._replace(method=METHOD_STORED, crc=crc, size=size, compressed=size)
     directory: list[tuple[ZipEntry, int]] = []
     with open(path, "wb") as file:
         directory.append((hole, 0))
@@ -208,12 +207,14 @@ def sparse_wheel(path: Path, size: int) -> None:
         file.write(listing + pack_end_records(len(directory), len(listing), place))
 
 
-def crc_of_zeros(size: int) -> int:
-    """The CRC of zero bytes."""
-    crc, block = 0, bytes(1 << 24)
-    for _ in range(size >> 24):
-        crc = zlib.crc32(block, crc)
-    return zlib.crc32(bytes(size & ((1 << 24) - 1)), crc)
+def check_zeros(size: int) -> tuple[int, bytes]:
+    """The CRC and the SHA-256 of zero bytes."""
+    crc, digest, block = 0, hashlib.sha256(), bytes(1 << 24)
+    for at in range(0, size, len(block)):
+        part = block[: size - at]
+        crc = zlib.crc32(part, crc)
+        digest.update(part)
+    return crc, digest.digest()
 
 
 def test_a_wheel_over_4_gib(tmp_path: Path) -> None:
@@ -222,9 +223,7 @@ def test_a_wheel_over_4_gib(tmp_path: Path) -> None:
     sparse_wheel(source, size)
     if source.stat().st_blocks * 512 > GIB or shutil.disk_usage(tmp_path).free < size + GIB:
         pytest.skip(f"the file system of {tmp_path} keeps no holes, or has no room for {size} bytes")
-    start = time.monotonic()
     done = rewrite_wheel(source, tmp_path / "out", WheelEdit(local="rocm7.2", put={"variant.json": b"{}"}))
-    assert time.monotonic() - start < 20
     assert done.path.stat().st_blocks * 512 < GIB
     with WheelArchive.open(done.path) as archive:
         assert archive.faults == ()

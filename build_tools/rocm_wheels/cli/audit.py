@@ -16,7 +16,7 @@ from rocm_wheels.cli.audit_set import collect_set_files, read_planned_wheels
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.evidence import describe_origin
-from rocm_wheels.cli.options import GivenPath, json_option, print_result
+from rocm_wheels.cli.options import GivenPath, RegularFile, json_option, print_result
 from rocm_wheels.core import (
     AuditError,
     DataError,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rocm_wheels.audit import AuditReport, CheckReport, SetFiles, SetReport, WheelExpectation
     from rocm_wheels.models import Project
 
-_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_FILE = RegularFile()
 
 
 @command("audit")

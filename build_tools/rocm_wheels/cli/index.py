@@ -15,7 +15,7 @@ import click
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.command import command, group, option
 from rocm_wheels.cli.evidence import describe_origin
-from rocm_wheels.cli.options import json_option, print_result
+from rocm_wheels.cli.options import RegularFile, json_option, print_result
 from rocm_wheels.core import (
     AuditError,
     UsageError,
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from rocm_wheels.index import ResolveRequest, VerifiedIndex
 
 _PATH = click.Path(path_type=Path)
-_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_FILE = RegularFile()
+_DIGESTS_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)  # a shell's <(…), too
 _wait_option = option(
     "--wait",
     type=click.IntRange(min=0),
@@ -44,6 +45,13 @@ _public_url_option = option(
     "--public-url",
     metavar="URL",
     help="Where people see DIR: pages name provenance objects (FILE.provenance, PEP 740) by their whole URL.",
+)
+_allow_pth_option = option(
+    "--allow-pth",
+    "startup_files",
+    multiple=True,
+    metavar="NAME",
+    help="Take wheels with this .pth, which Python reads whenever it starts (a glob). Can be repeated.",
 )
 _DIGESTS_HELP = "Digests that are known, as sha256sum writes them: taken at their word instead of hashing"
 
@@ -59,10 +67,11 @@ _DIGESTS_HELP = "Digests that are known, as sha256sum writes them: taken at thei
 )
 @option(
     "--digests",
-    type=_FILE,
+    type=_DIGESTS_FILE,
     help=f"{_DIGESTS_HELP}; where a .metadata file lies beside such a wheel, that is not opened at all.",
 )
 @option("--drop-missing", is_flag=True, help="Drop wheels that are gone from the pages.")
+@_allow_pth_option
 @_public_url_option
 @_wait_option
 @json_option
@@ -71,6 +80,7 @@ def build(  # noqa: PLR0917 - click passes them by name
     families: tuple[str, ...],
     digests: Path | None,
     drop_missing: bool,
+    startup_files: tuple[str, ...],
     public_url: str | None,
     wait: int,
     as_json: bool,
@@ -93,6 +103,7 @@ def build(  # noqa: PLR0917 - click passes them by name
         digests=_read_given_digests(digests),
         drop_missing=drop_missing,
         public_url=public_url,
+        startup_files=startup_files,
         patience=wait,
     )
     for name in built.missing:
@@ -112,7 +123,8 @@ def build(  # noqa: PLR0917 - click passes them by name
     help="Do not copy: the wheels lie, or will, at URL/<file name>. Their .metadata files must be put "
     "beside them. URL may be relative to a project page (../../files/).",
 )
-@option("--digests", type=_FILE, help=f"{_DIGESTS_HELP}.")
+@option("--digests", type=_DIGESTS_FILE, help=f"{_DIGESTS_HELP}.")
+@_allow_pth_option
 @_public_url_option
 @_wait_option
 @json_option
@@ -123,6 +135,7 @@ def add(  # noqa: PLR0917 - click passes them by name
     link: bool,
     files_url: str | None,
     digests: Path | None,
+    startup_files: tuple[str, ...],
     public_url: str | None,
     wait: int,
     as_json: bool,
@@ -152,6 +165,7 @@ def add(  # noqa: PLR0917 - click passes them by name
         files_url=files_url,
         digests=_read_given_digests(digests),
         public_url=public_url,
+        startup_files=startup_files,
         patience=wait,
     )
     lines = [*(f"added {name}" for name in added.new), *(f"had {name}" for name in added.unchanged)]

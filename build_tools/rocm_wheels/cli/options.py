@@ -111,7 +111,21 @@ class ByteSize(_Quantity):
 json_option = option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 
 
-wheel_file = click.Path(path_type=Path, exists=True, dir_okay=False)
+class RegularFile(click.Path):
+    """A file that is there: no folder, and no pipe or device, which reading would wait for."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, exists=True, dir_okay=False)
+
+    def convert(self, value: Any, param: Parameter | None, ctx: Context | None) -> Any:
+        """Return the path. Raises click's BadParameter for anything else."""
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if not path.is_file():
+            self.fail(f"{path} is not a file", param, ctx)
+        return path
+
+
+wheel_file = RegularFile()
 
 
 def _drop_repetitions(_ctx: Context, _param: Parameter, paths: tuple[Path, ...]) -> tuple[Path, ...]:

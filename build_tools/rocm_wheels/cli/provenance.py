@@ -10,7 +10,7 @@ import click
 
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.command import command, option
-from rocm_wheels.cli.options import GivenPath, json_option, print_result
+from rocm_wheels.cli.options import GivenPath, RegularFile, json_option, print_result
 from rocm_wheels.core import (
     DataError,
     PackageError,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rocm_wheels.package import ProvenanceReport
     from rocm_wheels.wheels import ProvenanceStatement
 
-_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_FILE = RegularFile()
 _JOBS = 4
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocm_wheels.cli.command import command, option
-from rocm_wheels.cli.options import GivenPath, print_result
+from rocm_wheels.cli.options import GivenPath, RegularFile, print_result
 from rocm_wheels.core import UsageError, format_count, format_size, run_in_parallel
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rocm_wheels.package import JoinPlan, SplitGroup, SplitPlan, SplitWheels
 
-_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_FILE = RegularFile()
 _JOBS_OF_WHEELS = 2  # each uses all cores for its libraries
 
 

@@ -14,7 +14,7 @@ from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.evidence import ChosenSet, set_options
 from rocm_wheels.cli.index import read_source_date
-from rocm_wheels.cli.options import GivenPath, layout_option, unconditional_option
+from rocm_wheels.cli.options import GivenPath, RegularFile, layout_option, unconditional_option
 from rocm_wheels.core import UsageError, format_count, format_size, log_warning
 
 if TYPE_CHECKING:
@@ -23,20 +23,19 @@ if TYPE_CHECKING:
     from rocm_wheels.core import Store
     from rocm_wheels.release import FamilyPaths, FinalPlan, SetLayout, StagePlan
 
-_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 _LAYOUT_NAMES = ("per-family", "multi-arch", "variants")
 _MOST_CELLS = 10
 
 
 @command("set stage")
 @click.argument("store", metavar="STORE")
-@click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="WHEEL...")
+@click.argument("wheels", nargs=-1, required=True, type=RegularFile(), metavar="WHEEL...")
 @option(
     "--lock",
     "lock_files",
     required=True,
     multiple=True,
-    type=_FILE,
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="The lock that they were built from; for variants there may be several.",
 )
 @option(

@@ -163,11 +163,12 @@ def _require_sound_wheel(offer: PackageOffer, path: Path) -> None:
     A variant is looked at in every form that is chosen from, those of 2025 included.
     """
     from rocm_wheels.index import read_metadata_and_variant
-    from rocm_wheels.wheels import WheelArchive
+    from rocm_wheels.wheels import WheelArchive, scan_wheel
 
     try:
+        if refusals := scan_wheel(path, device_code=False).list_refusals(startup_files=("*",)):
+            raise DataError("\n".join(refusals))
         with WheelArchive.open(path) as archive:
-            archive.require_sound()
             metadata = parse_metadata(read_metadata_and_variant(archive, path, None)[0], name=offer.name)
             properties = _read_stated_properties(archive, offer) if offer.properties is not None else None
     except DataError as cause:

@@ -15,7 +15,7 @@ import json
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urljoin
@@ -108,12 +108,14 @@ def add_wheels(
     files_url: str | None = None,
     digests: Mapping[str, str] | None = None,
     public_url: str | None = None,
+    startup_files: Collection[str] = (),
     patience: float = LOCK_PATIENCE,
 ) -> AddedWheels:
     """Add wheels; they are copied (reflink where the system can), or hard-linked with ``link``.
 
     With ``files_url`` they are not copied: the pages link to ``<files_url>/<file name>``. The same bytes
-    again are left. DataError for a wheel that is damaged or of other bytes than the index has.
+    again are left. DataError for a wheel that is damaged, dangerous or of other bytes than the index has;
+    ``startup_files`` are globs of the ``.pth`` that wheels may have.
 
     A provenance object beside a wheel (``<wheel>.provenance``) comes along; pages name it by its whole URL,
     for which ``public_url`` says where the index is seen, unless ``files_url`` is whole. A statement and its
@@ -129,7 +131,9 @@ def add_wheels(
 
     def take(path: Path) -> IndexedFile:
         digest = known_digests.get(path.name)
-        return _find_unchanged(view, path) or read_wheel_file(path, now=now, digest=digest, place=place)
+        return _find_unchanged(view, path) or read_wheel_file(
+            path, now=now, digest=digest, place=place, startup_files=startup_files
+        )
 
     for path in wheels:
         parse_file_name(path.name)  # before anything is hashed
@@ -344,13 +348,14 @@ def build_index(
     digests: Mapping[str, str] | None = None,
     drop_missing: bool = False,
     public_url: str | None = None,
+    startup_files: Collection[str] = (),
     patience: float = LOCK_PATIENCE,
 ) -> BuiltIndex:
     """Write the pages for the wheels in ``root`` and in the folders of their projects, and of families.
 
     What is known of a wheel (by name, size and time) is not read again. DataError for wheels that are
     gone (unless ``drop_missing``), replaced by other bytes, damaged, or in a folder of another name.
-    ``public_url`` as in ``add_wheels``.
+    ``public_url`` and ``startup_files`` as in ``add_wheels``.
     """
     if not root.is_dir():
         state = "not a folder" if root.exists() else "not there"
@@ -364,7 +369,7 @@ def build_index(
     base = public_url and check_provenance_base(public_url)
     count, new, projects, missing = 0, 0, set[str](), list[str]()
     with change_index(root, action="index build", create=True, everything=True, patience=patience) as change:
-        reader = _EntryReader(change, now, digests or {})
+        reader = _EntryReader(change, now, digests or {}, startup_files)
         names = sorted({*list_families(root), *new_families})
         for view in [IndexFolder(root, family) for family in ["", *names]]:
             for project, files in _scan_projects(view, names):
@@ -453,6 +458,7 @@ class _EntryReader:
     change: IndexChange
     now: str
     digests: Mapping[str, str]
+    startup_files: Collection[str]
 
     def read_entries(
         self,
@@ -503,7 +509,13 @@ class _EntryReader:
 
     def _read_file(self, file: FolderFile) -> IndexedFile:
         path = Path(file.path)
-        return read_wheel_file(path, now=self.now, digest=self.digests.get(path.name), place=file.state.place)
+        return read_wheel_file(
+            path,
+            now=self.now,
+            digest=self.digests.get(path.name),
+            place=file.state.place,
+            startup_files=self.startup_files,
+        )
 
 
 _NAME_TIP = "name a wheel's file, or a release: torch==2.9.1+rocm7.1.0"

@@ -9,7 +9,7 @@ import hashlib
 import re
 import tarfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.core import DataError, hash_file
+from rocm_wheels.core import DataError, format_count, hash_file
 from rocm_wheels.index.folder import METADATA_SUFFIX, SDIST_SUFFIX, IndexEntry, parse_file_name
 from rocm_wheels.wheels import (
     WheelArchive,
@@ -27,7 +27,10 @@ from rocm_wheels.wheels import (
     list_dist_info_folders,
     parse_metadata,
     parse_wheel_name,
+    scan_wheel,
 )
+
+_MOST_SHOWN = 20
 
 _METADATA_FIELD = re.compile(
     rb"^(Name|Version|Requires-Python):[ \t]*(.*?)[ \t]*\r?$", re.MULTILINE | re.IGNORECASE
@@ -56,23 +59,35 @@ class IndexedFile:
     beside: bool = False  # the METADATA comes from a file beside the wheel
 
 
-def read_wheel_file(path: Path, *, now: str, digest: str | None = None, place: str = "") -> IndexedFile:
-    """Read a wheel or a source distribution and hash it, unless its ``digest`` is given.
+def read_wheel_file(
+    path: Path,
+    *,
+    now: str,
+    digest: str | None = None,
+    place: str = "",
+    startup_files: Collection[str] = (),
+) -> IndexedFile:
+    """Read a wheel or a source distribution whole; its ``digest``, where one is given, is taken at its word.
 
-    ``now`` is when it is added. DataError for a file that is damaged, misnamed, or whose variant breaks a
-    rule.
+    ``now`` is when it is added; ``startup_files`` are globs of the ``.pth`` that may be inside. DataError for
+    a file that is damaged, misnamed or dangerous, or whose variant breaks a rule.
     """
     if path.name.endswith(SDIST_SUFFIX):
         return _read_sdist(path, now=now, digest=digest, place=place)
     project, _, label = parse_file_name(path.name)
-    with WheelArchive.open(path) as archive:
-        archive.require_sound()
-        content, variant = read_metadata_and_variant(archive, path, label)
-        status = path.stat()
-        sha256 = digest or archive.compute_sha256()
-        archive.require_unchanged()
+    status = path.stat()
+    scan = scan_wheel(path, sha256=digest)
+    if refusals := scan.list_refusals(startup_files):
+        more = [f"{path}: {format_count(len(refusals) - _MOST_SHOWN, 'more fault')}"]
+        shown = refusals if len(refusals) <= _MOST_SHOWN else [*refusals[:_MOST_SHOWN], *more]
+        is_allowable = not scan.list_refusals(startup_files=("*",))
+        tip = "look at what it runs; --allow-pth NAME takes wheels with that file"
+        raise DataError("\n".join(shown), tip=tip if is_allowable else "`rocm-wheels audit` says more of it")
+    folder = list_dist_info_folders(member.name for member in scan.members)[0]
+    content = scan.texts[f"{folder}/METADATA"]
+    variant = None if label is None else _read_variant(scan.texts.get, f"{path}: ", folder, label)
     state = WheelFileState(path.name, status.st_size, status.st_mtime_ns, place)
-    return IndexedFile(project, _make_entry(state, sha256, now, content, variant), content)
+    return IndexedFile(project, _make_entry(state, scan.sha256, now, content, variant), content)
 
 
 def _read_sdist(path: Path, *, now: str, digest: str | None, place: str) -> IndexedFile:
@@ -150,15 +165,22 @@ def read_metadata_and_variant(
         raise DataError("\n".join(f"{path}: {fault}" for fault in faults))
     if label is None:
         return content, None
+
+    def read_file(name: str) -> bytes | None:
+        return archive.read(files[name]) if name in files else None
+
+    return content, _read_variant(read_file, f"{path}: ", folders[0], label)
+
+
+def _read_variant(read_file: Callable[[str], bytes | None], prefix: str, folder: str, label: str) -> str:
+    """Return the ``variant.json`` of a wheel with a label; DataError when it is missing or wrong."""
     from rocm_wheels.variants import VARIANT_FILE_NAME, parse_wheel_document
 
-    where = f"{folders[0]}/{VARIANT_FILE_NAME}"
-    if where not in files:
-        raise DataError(f"{path}: {where} is missing, the file name has the label {label}")
-    variant_content = archive.read(files[where])
-    return content, parse_wheel_document(
-        variant_content, name=f"{path}: {where}", label=label
-    ).to_json().decode()
+    where = f"{folder}/{VARIANT_FILE_NAME}"
+    content = read_file(where)
+    if content is None:
+        raise DataError(f"{prefix}{where} is missing, the file name has the label {label}")
+    return parse_wheel_document(content, name=f"{prefix}{where}", label=label).to_json().decode()
 
 
 def read_requires_python(metadata: bytes, file_name: str) -> str:

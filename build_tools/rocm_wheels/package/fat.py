@@ -328,7 +328,7 @@ class _FatMaker:
             if not _fits(path.name, Version(self._version), self._is_windows):
                 continue
             archive = self._stack.enter_context(WheelArchive.open(path))
-            archive.require_sound()
+            archive.require_whole()
             parts.append(_read_part(archive, project))
         projects = {part.project for part in parts}
         if "rocm-sdk-core" not in projects:

@@ -177,7 +177,7 @@ class _WheelJoiner:
 
     def _open(self, wheel: Path) -> WheelArchive:
         archive = self._stack.enter_context(WheelArchive.open(wheel))
-        archive.require_sound()
+        archive.require_whole()
         return archive
 
     def _open_device(self, wheel: Path) -> WheelArchive:

@@ -253,7 +253,9 @@ class _WheelSplitter:
         self._name = split_wheel_name(request.wheel.name)
         self._entries = {entry.name: entry for entry in archive.members}
         self._info = list_dist_info_folders(self._entries)[0]
-        metadata = archive.read(self._entries[f"{self._info}/METADATA"])
+        if (where := f"{self._info}/METADATA") not in self._entries:
+            raise DataError(f"{request.wheel}: {where} is missing", tip="build it, or fetch it, again")
+        metadata = archive.read(self._entries[where])
         self._metadata = parse_metadata(metadata, name=f"{request.wheel}: METADATA")
         self._group = canonicalize_name(self._metadata.name).replace("-", "_")
         self._root = self._find_root()

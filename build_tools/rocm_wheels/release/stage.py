@@ -29,6 +29,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from rocm_wheels.audit import find_disallowed_contents
 from rocm_wheels.core import (
     RUN_AGAIN_TIP,
     AlreadyInStoreError,
@@ -239,9 +240,12 @@ def check_set(subject: StageSubject) -> None:
 
 
 def _find_faults(wheel: StagedWheel, subject: StageSubject) -> Iterator[str]:
-    if find_wheel_recipe(wheel, list_lock_projects(subject.sources.lock_of(wheel))) is None:
+    project = find_wheel_recipe(wheel, list_lock_projects(subject.sources.lock_of(wheel)))
+    if project is None:
         yield f"nothing in the lock builds {wheel.file.project}"
         return
+    for finding in find_disallowed_contents(wheel.scan.contents, wheel.file.project, project):
+        yield f"{finding.subject}: {finding.message}"
     yield from _check_targets(wheel, subject)
     yield from _check_parts(wheel, subject)
     yield from find_lock_faults(wheel, subject.sources.lock_of(wheel))

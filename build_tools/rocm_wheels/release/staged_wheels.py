@@ -87,7 +87,8 @@ def read_staged_wheels(
         if (other := names.setdefault(path.name, path)) != path:
             raise ReleaseError(f"{other} and {path} have one name: a set holds a name once")
     scans = run_in_parallel(_scan_for_set, names.values(), jobs=os.cpu_count() or 1)
-    if faults := [fault for scan in scans for fault in (*scan.faults, *scan.repairable)]:
+    faults = [fault for scan in scans for fault in (*scan.faults, *scan.repairable, *_list_hazards(scan))]
+    if faults:
         raise ReleaseError(
             "\n".join(faults), tip="`rocm-wheels wheel verify` and `wheel retag` show and repair wheels"
         )
@@ -115,6 +116,12 @@ def _read_checked_origin(wheel: StagedWheel) -> WheelOrigin | None:
             tip="a wheel may have no statement, and none that is wrong: see `rocm-wheels provenance verify`",
         )
     return read_origin(wheel.path, sha256=wheel.file.sha256)
+
+
+def _list_hazards(scan: WheelScan) -> list[str]:
+    """Return what is dangerous in any wheel; which startup files are, the recipe says."""
+    hazards = [hazard for hazard in scan.hazards if hazard.severity == "error"]
+    return [f"{scan.path}: {hazard.member}: {hazard.text}" for hazard in hazards]
 
 
 def _scan_for_set(path: Path) -> WheelScan:

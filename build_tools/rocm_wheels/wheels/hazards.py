@@ -153,7 +153,7 @@ def _find_environment_files(
     for file in files:
         if file.scheme or file.member.partition("/")[0].endswith(".data"):
             top = file.member.partition("/")[0]
-            if fold_name(top.removesuffix(".data")) != fold_name(stem):
+            if not _is_same_stem(top.removesuffix(".data"), stem):
                 yield make_hazard(file.member, f"is installed from {top}, the folder of another wheel")
             if file.scheme not in _SCHEMES:
                 yield make_hazard(file.member, f"{file.scheme!r} is no place that installers know")
@@ -174,6 +174,12 @@ def _find_environment_files(
         if file.scheme and re.match(r"[^/]+\.(?:dist-info|egg-info)(?:/|$)", file.path):
             yield make_hazard(file.member, "states that another project is installed")
     yield from _find_bad_programs(texts, project)
+
+
+def _is_same_stem(stem: str, other: str) -> bool:
+    """Tell whether two spellings of ``name-version`` are one (PEP 503)."""
+    first, second = (re.sub(r"[-_.]+", "-", text).casefold() for text in (stem, other))
+    return first == second
 
 
 def _replaces_program(name: str, project: str) -> bool:

@@ -317,6 +317,7 @@ class BegunRewrite:
         step = edit.step or (f"un{edit.undone}" if edit.undone else "edit")
         target = self.folder / get_edited_name(source.name, edit)
         plan = _plan_rewrite(self.archive, edit)
+        self.archive.require_whole()  # what is not as RECORD says would be listed anew, as if it were right
         with self.sink:
             size = _write_archive(self.archive, plan, edit.stored, self.sink)
         self.archive.require_unchanged()

@@ -1,0 +1,347 @@
+"""Hostile wheels, one attack each, made of a torch in which nothing is wrong."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from audit_wheels import Draft, library
+
+Change = Callable[[Draft], object]
+Damage = Callable[[Path], object]
+_CODE = b"import os; os.system('id')\n"
+_COMPOSED, _DECOMPOSED = "torch/caf\u00e9", "torch/cafe\u0301"
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A change of a wheel's members, or of the file. ``needs_recipe``: only a recipe forbids it."""
+
+    kind: str
+    name: str
+    change: Change | None = None
+    damage: Damage | None = None
+    needs_recipe: bool = False
+
+    def write(self, draft: Draft, folder: Path) -> Path:
+        """Write the hostile form of a wheel into a folder, under its usual name."""
+        hostile = replace(
+            draft, members=dict(draft.members), unlisted=dict(draft.unlisted), record=dict(draft.record)
+        )
+        if self.change is not None:
+            self.change(hostile)
+        path = hostile.write(folder)
+        if self.damage is not None:
+            self.damage(path)
+        return path
+
+
+def put(name: str, content: bytes = _CODE) -> Change:
+    """Add a member; ``{info}`` and ``{data}`` stand for the folders of the wheel."""
+
+    def change(draft: Draft) -> None:
+        stem = draft.folder.removesuffix(".dist-info")
+        draft.members[name.format(info=draft.folder, data=f"{stem}.data")] = content
+
+    return change
+
+
+def hide(name: str, content: bytes = _CODE) -> Change:
+    """Add a member that RECORD does not list."""
+    return lambda draft: draft.unlisted.update({name: content})
+
+
+def list_wrongly(line: str) -> Change:
+    """Give the module of the package another line in RECORD."""
+    return lambda draft: draft.record.update({"torch/__init__.py": line})
+
+
+def state(line: bytes) -> Change:
+    """Write METADATA with a line more in its head."""
+
+    def change(draft: Draft) -> None:
+        head = f"Metadata-Version: 2.4\nName: {draft.distribution}\nVersion: {draft.version}\n".encode()
+        needs = "".join(f"Requires-Dist: {name}\n" for name in draft.requires).encode()
+        draft.metadata = head + b"Requires-Python: >=3.10\n" + needs + line + b"\n"
+
+    return change
+
+
+def rewrite(change: Callable[[list[tuple[zipfile.ZipInfo, bytes]]], object]) -> Damage:
+    """Write the archive again with other members or modes."""
+
+    def damage(path: Path) -> None:
+        with zipfile.ZipFile(path) as archive:
+            members = [(info, archive.read(info)) for info in archive.infolist()]
+        change(members)
+        with zipfile.ZipFile(path, "w") as archive:
+            for info, content in members:
+                archive.writestr(info, content)
+
+    return damage
+
+
+def chmod(mode: int, name: str = "torch/__init__.py") -> Damage:
+    """Give a member another mode, type included."""
+
+    def change(members: list[tuple[zipfile.ZipInfo, bytes]]) -> None:
+        next(info for info, _ in members if info.filename == name).external_attr = mode << 16
+
+    return rewrite(change)
+
+
+def add_folder(mode: int) -> Damage:
+    """Add a folder of a mode."""
+
+    def change(members: list[tuple[zipfile.ZipInfo, bytes]]) -> None:
+        folder = zipfile.ZipInfo("torch/spool/", (2020, 1, 1, 0, 0, 0))
+        folder.external_attr = mode << 16
+        members.insert(0, (folder, b""))
+
+    return rewrite(change)
+
+
+def link(target: bytes) -> Attack:
+    """Return a wheel with a symbolic link."""
+    name = "torch/link"
+    return Attack("file-types", f"link to {target.decode()}", put(name, target), chmod(0o120777, name))
+
+
+def leave_out(file: str) -> Damage:
+    """Take a file of the dist-info folder out."""
+
+    def change(members: list[tuple[zipfile.ZipInfo, bytes]]) -> None:
+        members[:] = [each for each in members if not each[0].filename.endswith(f".dist-info/{file}")]
+
+    return rewrite(change)
+
+
+def replace_record(content: bytes) -> Damage:
+    """Put another RECORD into the place of the right one."""
+
+    def change(members: list[tuple[zipfile.ZipInfo, bytes]]) -> None:
+        at = next(i for i, (info, _) in enumerate(members) if info.filename.endswith("/RECORD"))
+        members[at] = (members[at][0], content)
+
+    return rewrite(change)
+
+
+def patch(change: Callable[[bytes], bytes]) -> Damage:
+    """Change the bytes of the file."""
+    return lambda path: path.write_bytes(change(path.read_bytes()))
+
+
+def _flip_content(data: bytes) -> bytes:
+    at = data.index(b"torch/__init__.py") + len(b"torch/__init__.py")
+    return data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :]
+
+
+def _rename_locally(data: bytes) -> bytes:
+    return data.replace(b"torch/__init__.py", b"torch/__evil__.py", 1)
+
+
+def _mark_encrypted(data: bytes) -> bytes:
+    at = data.rindex(b"PK\x01\x02")
+    return data[: at + 8] + b"\x01\x00" + data[at + 10 :]
+
+
+def list_attacks() -> list[Attack]:
+    """Return every attack; names are unique within a kind."""
+    return [
+        *_list_startup(),
+        *_list_environment(),
+        *_list_types(),
+        *_list_names(),
+        *_list_texts(),
+        *_list_damage(),
+    ]
+
+
+def _list_startup() -> Iterator[Attack]:
+    contents = {
+        "import": b"import os; os.system('id')\n",
+        "import and tab": b"import\tos\n",
+        "byte order mark": b"\xef\xbb\xbfimport os\n",
+        "carriage return": b"# nothing\rimport os\r",
+        "form feed": b"# nothing\x0cimport os\n",
+        "last line": b"torch\n" * 1000 + b"import os",
+    }
+    for name, content in contents.items():
+        yield Attack("startup-files", f"pth, {name}", put("evil.pth", content))
+    for place in ("Evil.PTH", "{data}/purelib/evil.pth", "{data}/platlib/evil.pth"):
+        yield Attack("startup-files", place, put(place))
+    for name, line in {"absolute": b"/tmp\n", "upward": b"../../..\n", "drive": b"C:\\temp\n"}.items():
+        yield Attack("startup-files", f"pth with a path, {name}", put("evil.pth", line))
+    for module in ("sitecustomize.py", "usercustomize.py", "sitecustomize/__init__.py", "SiteCustomize.py"):
+        yield Attack("startup-files", module, put(module))
+    yield Attack("startup-files", "library", put("sitecustomize.cpython-311-x86_64-linux-gnu.so", library()))
+    yield Attack("startup-files", "in purelib", put("{data}/purelib/usercustomize.py"))
+
+
+def _list_environment() -> Iterator[Attack]:
+    for script in (
+        "python", "python3", "python3.11", "python3.13t", "python3-config", "PYTHON3", "pythonw.exe", "pip",
+        "pip3", "pip3.12", "activate", "activate.fish", "Activate.ps1", "activate_this.py", "python3.bat",
+        "sh", "sudo",
+    ):  # fmt: skip
+        yield Attack("environment-files", f"script {script}", put(f"{{data}}/scripts/{script}"))
+    for place in (
+        "data/bin/python3", "data/Scripts/python.exe", "data/pyvenv.cfg", "data/lib/python3.11/os.py",
+        "data/lib/python3.11/site-packages/evil.pth", "data/Lib/site-packages/evil.pth",
+        "data/include/python3.11/Python.h", "data/lib64/python3.11/ssl.py",
+        "purelib/requests-2.0.dist-info/RECORD", "platlib/pip/__init__.py", "elsewhere/evil.py",
+    ):  # fmt: skip
+        yield Attack("environment-files", place, put(f"{{data}}/{place}"))
+    yield Attack("environment-files", "folder of another wheel", put("pip-25.0.data/scripts/run"))
+    for package in ("pip", "setuptools", "_distutils_hack", "pkg_resources"):
+        yield Attack("environment-files", package, put(f"{package}/__init__.py"))
+    for name in ("python3", "pip", "activate", "../../evil", "a/b", "a\\b", "C:evil", "-rf", ".."):
+        entry = f"[console_scripts]\n{name} = torch:main\n".encode()
+        yield Attack("environment-files", f"entry point {name}", put("{info}/entry_points.txt", entry))
+    entry = b"[gui_scripts]\npythonw = torch:main\n"
+    yield Attack("environment-files", "entry point with a window", put("{info}/entry_points.txt", entry))
+    for name, change in {
+        "module": put("numpy/__init__.py"),
+        "file at the top": put("os.py"),
+        "top in purelib": put("{data}/purelib/numpy.py"),
+        "script": put("{data}/scripts/helper"),
+        "data": put("{data}/data/share/helper.txt"),
+        "header": put("{data}/headers/evil.h"),
+        "console entry point": put("{info}/entry_points.txt", b"[console_scripts]\nhelper = torch:main\n"),
+        "plugin": put("{info}/entry_points.txt", b"[pytest11]\nhelper = torch\n"),
+        "pth": put("paths.pth", b"torch\n"),
+    }.items():
+        yield Attack("allowed-contents", name, change, needs_recipe=True)
+
+
+def _list_types() -> Iterator[Attack]:
+    for name, mode in {"setuid": 0o104755, "setgid": 0o102755, "sticky": 0o101644, "all": 0o107777}.items():
+        yield Attack("file-types", name, damage=chmod(mode))
+        yield Attack("file-types", f"{name} without a type", damage=chmod(mode & 0o7777))
+    for name, mode in {"setgid": 0o042755, "sticky": 0o041777}.items():
+        yield Attack("file-types", f"{name} folder", damage=add_folder(mode))
+    for target in (
+        b"__init__.py",
+        b"../torch/__init__.py",
+        b"/etc/passwd",
+        b"../../../evil",
+        b"..",
+        b"a/../../b",
+    ):
+        yield link(target)
+    for name, kind in {"pipe": 0o010644, "device": 0o020644, "block": 0o060644, "socket": 0o140644}.items():
+        yield Attack("file-types", name, damage=chmod(kind))
+
+
+def _list_names() -> Iterator[Attack]:
+    for name in (
+        "TORCH/__init__.py", "Torch/other.py", "torch/LIB/x.py", "torch/__INIT__.py", "\u017ftorch/x.py",
+        "torch/lib/x/y/z.py",
+    ):  # fmt: skip
+        twin = {"\u017ftorch/x.py": "storch/y.py", "torch/lib/x/y/z.py": "torch/lib/X/y/z.py"}.get(name)
+        yield Attack("colliding-names", name, _put_both(name, twin) if twin else put(name))
+    yield Attack("colliding-names", "forms", _put_both(f"{_COMPOSED}.py", f"{_DECOMPOSED}.py"))
+    yield Attack("colliding-names", "forms of folders", _put_both(f"{_COMPOSED}/a.py", f"{_DECOMPOSED}/b.py"))
+    yield Attack("colliding-names", "sharp s", _put_both("torch/stra\u00dfe.py", "torch/strasse.py"))
+    yield Attack("colliding-names", "kelvin", _put_both("torch/\u212a.py", "torch/k.py"))
+    for name in (
+        "../evil.py",
+        "/evil.py",
+        "C:/evil.py",
+        "torch\\evil.py",
+        "./evil.py",
+        "torch//evil.py",
+        "a\nb.py",
+    ):
+        yield Attack("archive", f"name {name!r}", put(name))
+    yield Attack("archive", "escape in a name", put("torch/\x1b]0;evil\x07.py"))
+    yield Attack("archive", "file and folder", put("torch/__init__.py/evil.py"))
+    yield Attack("archive", "one name twice", damage=rewrite(lambda members: members.append(members[0])))
+
+
+def _put_both(name: str, twin: str) -> Change:
+    def change(draft: Draft) -> None:
+        draft.members |= {name: _CODE, twin: b"# another\n"}
+
+    return change
+
+
+def _list_texts() -> Iterator[Attack]:
+    entries = {
+        "control": b"[console_scripts]\na\x1b]0;x\x07 = torch:main\n",
+        "NUL": b"[console_scripts]\na\0b = torch:main\n",
+        "another line": b"[console_scripts]\na = torch:main\n  import os\n",
+        "no group": b"a = torch:main\n",
+        "no object": b"[console_scripts]\na = \n",
+        "code": b"[console_scripts]\na = torch:main;import os\n",
+        "a path": b"[console_scripts]\na = ../torch:main\n",
+        "bytes": bytes(range(128, 256)),
+        "twice": b"[console_scripts]\na = torch:main\na = torch:other\n",
+    }
+    for name, content in entries.items():
+        yield Attack("metadata-text", f"entry points, {name}", put("{info}/entry_points.txt", content))
+    lines = {
+        "NUL": b"Summary: a\0b",
+        "escape": b"Summary: \x1b]0;evil\x07",
+        "bell": b"Author: \x07",
+        "control of 8 bits": "Summary: \u009b2J".encode(),
+        "other direction": "Summary: a\u202eb".encode(),
+        "NUL below": b"\ntext\0text",
+        "escape below": b"\ntext \x1b[2J",
+    }
+    for name, line in lines.items():
+        yield Attack("metadata-text", f"METADATA, {name}", state(line))
+    documents = {
+        "garbage": b"\x7fgarbage",
+        "cut": b'{"variants": {',
+        "list": b"[]",
+        "NUL": b"\0",
+        "deep": b"[" * 100_000,
+        "number": b"1" * 5_000,
+        "other encoding": '{"variants": {}}'.encode("utf-16"),
+    }
+    for name, content in documents.items():
+        yield Attack("metadata-text", f"variant.json, {name}", put("{info}/variant.json", content))
+
+
+def _list_damage() -> Iterator[Attack]:
+    wrong = "sha256=AAAAQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"
+    lines = {
+        "digest": f"torch/__init__.py,{wrong},0",
+        "size": f"torch/__init__.py,{wrong},999",
+        "md5": "torch/__init__.py,md5=1B2M2Y8AsgTpgAmY7PhCfg,0",
+        "fields": "torch/__init__.py,a",
+        "absent": "torch/other.py,,",
+    }
+    for name, line in lines.items():
+        yield Attack("record", name, list_wrongly(line))
+    yield Attack("record", "unlisted", hide("torch/evil.py"))
+    yield Attack("record", "bytes", damage=replace_record(bytes(range(256))))
+    yield Attack("record", "empty", damage=replace_record(b""))
+    for file in ("RECORD", "METADATA", "WHEEL"):
+        yield Attack("record", f"no {file}", damage=leave_out(file))
+    yield Attack("record", "two dist-info folders", put("pip-25.0.dist-info/METADATA"))
+    changes: dict[str, Callable[[bytes], bytes]] = {
+        "cut": lambda data: data[: len(data) // 2],
+        "end cut": lambda data: data[:-10],
+        "empty": lambda _: b"",
+        "other content": _flip_content,
+        "local name": _rename_locally,
+        "prefix": lambda data: b"#!/bin/sh\n" + data,
+        "trailing": lambda data: data + b"more",
+        "two archives": lambda data: data + data,
+        "encrypted": _mark_encrypted,
+    }
+    for name, change in changes.items():
+        yield Attack("archive", name, damage=patch(change))
+    code, mark = library("gfx942"), b"__CLANG_OFFLOAD_BUNDLE__"
+    libraries = {
+        "cut": code[: len(code) // 2],
+        "header": code[:20],
+        "sections": code[:40] + b"\xff" * 8 + code[48:],
+        "bundle": code.replace(mark + (2).to_bytes(8, "little"), mark + b"\xff" * 8),
+    }
+    for name, content in libraries.items():
+        yield Attack("elf", name, put("torch/lib/libtorch_hip.so", content))
