@@ -7,11 +7,14 @@ the others by hand (``-m public-wheels``, 2 GB).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from published_wheels import download
 
-from rocm_wheels.audit import WheelExpectation, verify_wheel
+from rocm_wheels.audit import WheelExpectation, find_disallowed_contents, verify_wheel
+from rocm_wheels.models import load_project
+from rocm_wheels.wheels import scan_wheel
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
@@ -237,6 +240,39 @@ LARGE = [
 BY_HAND = getattr(pytest.mark, "public-wheels")
 
 
+# wheels of our projects that upstream has published, with their recipes
+OWN = [
+    (
+        "pytorch_audio",
+        Published(
+            "torchaudio==2.9.1",
+            "cp311-cp311-manylinux_2_28_x86_64",
+            "8327e21f51dced2b6de3ac6a63f04bae9be9bc213e151f85c76164568c7ebc3d",
+        ),
+    ),
+    (
+        "pytorch_vision",
+        Published(
+            "torchvision==0.29.1",
+            "cp311-cp311-manylinux_2_28_x86_64",
+            "2cb678029a5dd45afbbfa662fce49736827d52be33242b5a8a731e0db02ccdf5",
+        ),
+    ),
+]
+LARGE_OWN = [
+    ("pytorch", next(row for row in LARGE if row.requirement.startswith("torch=="))),
+    ("triton", next(row for row in LARGE if row.requirement.startswith("triton=="))),
+]
+
+
+def fetch(wheel: Published) -> Path:
+    """Return a published wheel."""
+    python, abi, platform = wheel.tags.split("-")
+    version = {"cp310": "3.10"}.get(python, "3.11")
+    words = ["--python-version", version, "--implementation", "cp" if abi != "none" else "py", "--abi", abi]
+    return download(wheel.requirement, wheel.digest, platform, *words)
+
+
 @pytest.mark.parametrize(
     "wheel",
     [
@@ -245,11 +281,8 @@ BY_HAND = getattr(pytest.mark, "public-wheels")
     ],
 )
 def test_findings_are_those_that_are_true(wheel: Published) -> None:
-    python, abi, platform = wheel.tags.split("-")
-    version = {"cp310": "3.10"}.get(python, "3.11")
-    words = ["--python-version", version, "--implementation", "cp" if abi != "none" else "py", "--abi", abi]
-    path = download(wheel.requirement, wheel.digest, platform, *words)
-    system = "windows" if platform.startswith("win") else "linux"
+    path = fetch(wheel)
+    system = "windows" if "-win" in wheel.tags else "linux"
     report = verify_wheel(path, WheelExpectation(None, system))
     assert report.sha256 == wheel.digest
     named = {severity: set[str]() for severity in ("error", "warning", "info")}
@@ -259,3 +292,17 @@ def test_findings_are_those_that_are_true(wheel: Published) -> None:
     worst["info"] = named["info"] - named["error"] - named["warning"]
     stated = {"error": wheel.errors, "warning": wheel.warnings, "info": wheel.notes}
     assert worst == {severity: set(names.split()) for severity, names in stated.items()}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "wheel"),
+    [
+        *(pytest.param(*row, id=row[0]) for row in OWN),
+        *(pytest.param(*row, id=row[0], marks=BY_HAND) for row in LARGE_OWN),
+    ],
+)
+def test_recipes_allow_what_upstream_publishes(recipe: str, wheel: Published) -> None:
+    scan, project = scan_wheel(fetch(wheel), device_code=False), load_project(recipe)
+    assert scan.name is not None and scan.sha256 == wheel.digest
+    assert find_disallowed_contents(scan.contents, scan.name.distribution, project) == []
+    assert scan.hazards == ()
