@@ -195,6 +195,7 @@ def _list_environment() -> Iterator[Attack]:
     ):  # fmt: skip
         yield Attack("environment-files", place, put(f"{{data}}/{place}"))
     yield Attack("environment-files", "folder of another wheel", put("pip-25.0.data/scripts/run"))
+    yield Attack("environment-files", "egg-info", put("requests-2.0.egg-info/PKG-INFO"))
     for package in ("pip", "setuptools", "_distutils_hack", "pkg_resources"):
         yield Attack("environment-files", package, put(f"{package}/__init__.py"))
     for name in ("python3", "pip", "activate", "../../evil", "a/b", "a\\b", "C:evil", "-rf", ".."):

@@ -140,40 +140,41 @@ _INSTALLER_PACKAGES = {
 }
 
 
+_OTHER_PROJECT = re.compile(r"[^/]+\.(?:dist-info|egg-info|egg-link)(?:/.*)?", re.IGNORECASE)
+
+
 def _find_environment_files(
     files: Sequence[InstalledFile], texts: Mapping[str, bytes], project: str
 ) -> Iterator[Hazard]:
-    def make_hazard(member: str, text: str) -> Hazard:
-        return Hazard("environment-files", "error", member, text)
-
-    stem = next(
-        (name.partition("/")[0].removesuffix(".dist-info") for name in texts if ".dist-info/" in name), ""
-    )
+    folders = [name.partition("/")[0] for name in texts if ".dist-info/" in name]
+    stem = folders[0].removesuffix(".dist-info") if folders else ""
     packages = set[str]()
     for file in files:
-        if file.scheme or file.member.partition("/")[0].endswith(".data"):
-            top = file.member.partition("/")[0]
-            if not _is_same_stem(top.removesuffix(".data"), stem):
-                yield make_hazard(file.member, f"is installed from {top}, the folder of another wheel")
-            if file.scheme not in _SCHEMES:
-                yield make_hazard(file.member, f"{file.scheme!r} is no place that installers know")
-        if file.scheme == "data" and _PYTHON_PLACE.fullmatch(file.path.lower()):
-            yield make_hazard(file.member, "is put among the files of Python itself")
-        folder, _, name = file.path.rpartition("/")
-        is_program = file.scheme == "scripts" or (
-            file.scheme == "data" and folder.lower() in _PROGRAM_FOLDERS
-        )
-        if is_program and _replaces_program(name, project):
-            yield make_hazard(file.member, f"takes the place of the environment's {name}")
-        if not file.is_library:
-            continue
-        owner = _INSTALLER_PACKAGES.get(file.module.casefold())
+        for text in _list_misplacements(file, stem, project):
+            yield Hazard("environment-files", "error", file.member, text)
+        owner = _INSTALLER_PACKAGES.get(file.module.casefold()) if file.is_library else None
         if owner and project != owner and file.module not in packages:
             packages.add(file.module)
-            yield make_hazard(file.member, f"takes the place of {owner}")
-        if file.scheme and re.match(r"[^/]+\.(?:dist-info|egg-info)(?:/|$)", file.path):
-            yield make_hazard(file.member, "states that another project is installed")
+            yield Hazard("environment-files", "error", file.member, f"takes the place of {owner}")
     yield from _find_bad_programs(texts, project)
+
+
+def _list_misplacements(file: InstalledFile, stem: str, project: str) -> Iterator[str]:
+    """Yield what is wrong with the place of a file of the wheel ``stem`` (``torch-2.9.0``)."""
+    top = file.member.partition("/")[0]
+    if file.scheme and not _is_same_stem(top.removesuffix(".data"), stem):
+        yield f"is installed from {top}, the folder of another wheel"
+    if file.scheme and file.scheme not in _SCHEMES:
+        yield f"{file.scheme!r} is no place that installers know"
+    if file.scheme == "data" and _PYTHON_PLACE.fullmatch(file.path.lower()):
+        yield "is put among the files of Python itself"
+    folder, _, name = file.path.rpartition("/")
+    is_program = file.scheme == "data" and folder.lower() in _PROGRAM_FOLDERS
+    if (is_program or file.scheme == "scripts") and _replaces_program(name, project):
+        yield f"takes the place of the environment's {name}"
+    is_ours = not file.scheme and top.endswith(".dist-info")
+    if file.is_library and not is_ours and _OTHER_PROJECT.fullmatch(file.path):
+        yield "states that another project is installed"
 
 
 def _is_same_stem(stem: str, other: str) -> bool:
