@@ -23,13 +23,14 @@ from rocm_wheels.audit import (
     AuditReport,
     WheelCheck,
     WheelExpectation,
+    find_disallowed_contents,
     verify_wheel,
 )
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
 from rocm_wheels.core import Finding, read_junit_report
 from rocm_wheels.models import load_project
-from rocm_wheels.wheels import PackagePool
+from rocm_wheels.wheels import PackagePool, scan_wheel
 
 IDS = {
     "RW001": "archive", "RW002": "file-name", "RW003": "platform", "RW004": "python", "RW005": "metadata",
@@ -468,6 +469,40 @@ def test_a_recipe_is_held_to_its_own_wheel_alone(tmp_path: Path, capfd: pytest.C
     assert code == 0 and [report["recipe"] for report in reports] == ["pytorch", ""]
     ran = [set(report["ran"]) & {check.name for check in CHECKS if check.needs_recipe} for report in reports]
     assert {"rocm-init", "device-code", "files"} <= ran[0] and ran[1] == set()
+
+
+@pytest.mark.parametrize(
+    ("member", "allowed", "by"),
+    [
+        ("functorch/__init__.py", {}, "names"),
+        ("functorch.cpython-311-x86_64-linux-gnu.so", {}, "names"),
+        ("{stem}.data/platlib/functorch/__init__.py", {}, "names"),
+        ("torch.libs/libgomp-0a1b2c3d.so.1", {}, ""),
+        ("{stem}.data/scripts/torchrun", {}, "scripts"),
+        ("{stem}.data/data/share/man/man1/torch.1", {"data": ("share/man/*",)}, "data"),
+        ("{stem}.data/headers/torch.h", {"data": ("headers/*",)}, "data"),
+        ("torch.pth", {"startup_files": ("torch.pth",)}, "startup_files"),
+    ],
+)
+def test_a_recipe_allows_what_it_names_and_device_wheels_names_alone(
+    member: str, allowed: dict[str, tuple[str, ...]], by: str, tmp_path: Path
+) -> None:
+    project = load_project("pytorch")
+    contents = project.checks.contents.model_copy(update=allowed)
+    silent = project.checks.contents.model_copy(update={by: ()} if by else {})
+    for distribution in ("torch", "amd_torch_device_gfx942"):
+        draft = Draft(distribution, "2.9.0", "py3-none-any")
+        draft.members = {"torch/x": b"", member.format(stem=f"{distribution}-2.9.0"): b""}
+        scan = scan_wheel(draft.write(tmp_path))
+        codes = []
+        for lines in (contents, silent):
+            checks = project.checks.model_copy(update={"contents": lines})
+            recipe = project.model_copy(update={"checks": checks})
+            codes.append({f.check for f in find_disallowed_contents(scan.contents, distribution, recipe)})
+        refused = {"startup-files" if by == "startup_files" else "allowed-contents"}
+        is_part = distribution != "torch"
+        of_part = refused if by != "names" or member.startswith("torch.libs") else set[str]()
+        assert codes == ([of_part, refused] if is_part else [set(), refused if by else set()])
 
 
 def test_without_the_tables_of_others_checks_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
