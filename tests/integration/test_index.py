@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -295,6 +297,66 @@ def test_a_killed_writer_leaves_an_index_that_is_before_or_after(
         outcomes.add("finished" if now == finished else "taken back")
         assert verify_index(str(root)).findings == ()
     assert outcomes == {"finished", "taken back"}
+
+
+def list_versions(root: Path, project: str, page: str) -> set[str]:
+    """Return the versions of a project that a page as HTML or as JSON lists."""
+    file = root / project / f"index.{page}"
+    return (
+        set(re.findall(rf"{project}-([0-9.]+)-py3-none-any\.whl", file.read_text()))
+        if file.exists()
+        else set()
+    )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="nothing is like SIGKILL there")
+@pytest.mark.parametrize("change", ["add", "remove"])
+def test_what_a_wheel_requires_is_there_wherever_it_is(change: str, tmp_path: Path) -> None:
+    """A torch is never seen without the triton that it pins, whatever the change is cut at."""
+    fresh = tmp_path / "fresh"
+    old = [wheel(fresh, version="2.9.0", requires=("triton==3.5.0",)), wheel(fresh, "triton", "3.5.0")]
+    new = [wheel(fresh, version="2.10.0", requires=("triton==3.6.0",)), wheel(fresh, "triton", "3.6.0")]
+    argv = {"add": ["add", *map(str, new)], "remove": ["remove", "triton==3.6.0", "torch==2.10.0"]}[change]
+    seen = set()
+    for point in range(100):
+        root = tmp_path / f"index-{point}"
+        add_wheels(root, old if change == "add" else [*old, *new], now=NOW)
+        child = start(KILLED, point, "index", argv[0], root, *argv[1:])
+        told, _ = child.communicate()
+        for page in ("html", "json"):
+            torch, triton = (list_versions(root, project, page) for project in ("torch", "triton"))
+            assert "2.10.0" not in torch or "3.6.0" in triton, (point, page)
+            seen.add("2.10.0" in torch)
+        if child.returncode == 0:
+            break
+        assert child.returncode == -signal.SIGKILL, told
+    assert seen == {True, False}
+
+
+def test_a_folder_that_is_named_from_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    torch = wheel(tmp_path / "fresh", version="2.9.0")
+    assert serve("add", "../ix", f"../fresh/{torch.name}") == 0
+    assert serve("build", "../ix") == 0
+    assert serve("yank", "../ix", "torch==2.9.0") == 0
+    assert verify_index("../ix").findings == ()
+
+
+def test_a_family_whose_folder_somebody_removed(tmp_path: Path) -> None:
+    root, fresh = tmp_path / "index", tmp_path / "fresh"
+    add_wheels(root, [wheel(fresh, version="2.9.0")], now=NOW)
+    add_wheels(root, [wheel(fresh, version="2.10.0")], now=NOW, family="gfx1100")
+    shutil.rmtree(root / "gfx1100")
+    before = contents(root)
+    apex = str(wheel(fresh, "apex", "1.0"))
+    for words in (["add", str(root), apex], ["yank", str(root), "torch==2.9.0"], ["build", str(root)]):
+        assert serve(*words) == 2
+        assert contents(root) == before
+    assert serve("verify", str(root)) == 14
+    assert serve("build", str(root), "--drop-missing") == 0
+    assert serve("add", str(root), apex) == 0
+    assert verify_index(str(root)).findings == ()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limits of file sizes there")

@@ -265,6 +265,11 @@ def list_families(root: Path) -> list[str]:
     return names
 
 
+def list_lost_families(root: Path) -> list[str]:
+    """Return the families of an index whose folders somebody has removed."""
+    return [family for family in list_families(root) if not (root / family).is_dir()]
+
+
 def list_index_folders(root: Path) -> list[IndexFolder]:
     """Return the index itself and those of its families."""
     return [IndexFolder(root), *(IndexFolder(root, family) for family in list_families(root))]

@@ -141,13 +141,15 @@ class FolderPublication:
         """Tell whether nothing changes."""
         return not self._staged and not self._removed
 
-    def commit(self, note: Path, root: Path) -> None:
+    def commit(self, note: Path, root: Path, *, projects: Sequence[str] = ()) -> None:
         """Give the files their names, by rank; then remove the others. ``note`` says so until it is done.
 
-        Everything is on the disk before the note is, so that what is cut short can be carried on.
+        Pages of ``projects`` change in their order, those of others before. Everything is on the disk before
+        the note is, so that what is cut short can be carried on.
         """
         run_in_parallel(_sync_file, [part for _, part in self._staged.values()], jobs=_SYNC_JOBS)
-        order = sorted(self._staged.items(), key=lambda item: item[1][0])
+        turns = {project: number for number, project in enumerate(projects, start=1)}
+        order = sorted(self._staged.items(), key=lambda item: (item[1][0], turns.get(item[0].parent.name, 0)))
         names = [[_relative_to_root(root, part), _relative_to_root(root, path)] for path, (_, part) in order]
         plan = {"rename": names, "remove": [_relative_to_root(root, path) for path in self._removed]}
         write_atomically(note, json.dumps(plan, indent=1) + "\n")
@@ -205,7 +207,7 @@ def _resolve_in_root(root: Path, written: str) -> Path:
 
 
 def _relative_to_root(root: Path, path: Path) -> str:
-    return Path(os.path.normpath(path)).relative_to(root).as_posix()
+    return Path(os.path.normpath(path)).relative_to(os.path.normpath(root)).as_posix()
 
 
 def _sync_file(path: Path) -> None:

@@ -1,8 +1,9 @@
 """Update an index in a folder: build, add (all or none), remove, yank; then publish all pages at once.
 
 The order in which it appears: wheels and METADATA, the state files, variants files, project pages, root
-pages and the pages for ``--find-links``; last what is no longer listed is removed. Before the first step
-a note of the change is left, so that the next command finishes what a killed one began.
+pages and the pages for ``--find-links``; last what is no longer listed is removed. Pages of a project come
+after those of what its new wheels require, so that nobody finds a torch without its triton. Before the first
+step a note of the change is left, so that the next command finishes what a killed one began.
 
 One writer at a time holds the lock (``flock``: on this machine, and on network drives that pass it on;
 an object store has none, so there it must be one writer that uploads).
@@ -49,6 +50,7 @@ from rocm_wheels.index.folder import (
     combine_entries,
     escape_file_name,
     list_families,
+    list_lost_families,
     parse_file_name,
     path_of_families,
     read_entries_file,
@@ -79,6 +81,7 @@ from rocm_wheels.index.wheel_file import (
     IndexedFile,
     WheelFileState,
     find_mixed_rocm,
+    list_required_names,
     read_listed_wheel,
     read_wheel_file,
     requires_rocm,
@@ -368,9 +371,17 @@ def build_index(
             )
     base = public_url and check_provenance_base(public_url)
     count, new, projects, missing = 0, 0, set[str](), list[str]()
-    with change_index(root, action="index build", create=True, everything=True, patience=patience) as change:
+    with change_index(
+        root,
+        action="index build",
+        create=True,
+        everything=True,
+        drop_missing=drop_missing,
+        patience=patience,
+    ) as change:
         reader = _EntryReader(change, now, digests or {}, startup_files)
-        names = sorted({*list_families(root), *new_families})
+        names = sorted({*list_families(root), *new_families} - set(change.lost_families))
+        missing += [str(root / family) for family in change.lost_families]
         for view in [IndexFolder(root, family) for family in ["", *names]]:
             for project, files in _scan_projects(view, names):
                 refuse_family_name(root, project, names)
@@ -698,7 +709,10 @@ class IndexChange:
         self._publication = publication
         self._names: dict[IndexFolder, set[str]] = {}
         self._keys: dict[tuple[str, str], None] = {}
-        self._known = set(list_families(root))
+        self._requires: dict[str, set[str]] = {}  # of projects whose wheels change
+        self._adds = False
+        self.lost_families = list_lost_families(root)
+        self._known = set(list_families(root)) - set(self.lost_families)
 
     def read_entries(self, view: IndexFolder, project: str) -> dict[str, IndexEntry]:
         """Return a project's own wheels, as settled so far."""
@@ -709,6 +723,7 @@ class IndexChange:
         """Say what the own wheels of a project are from now on."""
         self._keys[view.family, project] = None
         self._refuse_mixed_rocm(view, project, entries)
+        self._note_requirements(view, project, entries)
         path = view.state_file(project)
         if entries:
             self._publication.stage_content(path, write_entries(entries), PublishRank.STATE)
@@ -730,6 +745,35 @@ class IndexChange:
                 " installers take either",
                 tip="fat and thin wheels need an index each",
             )
+
+    def _note_requirements(self, view: IndexFolder, project: str, entries: Mapping[str, IndexEntry]) -> None:
+        """Note what the wheels require that come or go: pages change in that order (``_order_projects``)."""
+        old_entries, required = view.read_entries(project), self._requires.setdefault(project, set())
+        self._adds = self._adds or not entries.keys() <= old_entries.keys()
+        for name in entries.keys() ^ old_entries.keys():
+            entry = entries.get(name) or old_entries[name]
+            sidecar = self._publication.current_path(view.sidecar_of(project, entry))
+            if sidecar.is_file():
+                required |= list_required_names(sidecar.read_bytes())
+
+    def _order_projects(self) -> list[str]:
+        """Return the projects that change: when wheels come, what they require before them; else after them.
+
+        Whoever reads meanwhile, or after a kill, finds what a wheel requires wherever he finds the wheel.
+        """
+        ordered: dict[str, None] = {}
+        begun: set[str] = set()
+
+        def add(project: str) -> None:
+            if project not in begun:
+                begun.add(project)
+                for name in sorted(self._requires[project] & self._requires.keys()):
+                    add(name)
+                ordered[project] = None
+
+        for project in sorted(self._requires):
+            add(project)
+        return list(ordered) if self._adds else list(reversed(ordered))
 
     def place_wheel(self, target: Path, part: Path) -> None:
         """Have a wheel that was written to ``new_part`` appear as ``target``."""
@@ -765,7 +809,8 @@ class IndexChange:
         for view, names in self._names.items():
             stage_root_pages(self._publication, view, sorted(names), [] if view.family else every)
         if not self._publication.is_empty:
-            self._publication.commit(self.root / STATE_FOLDER / PENDING_NOTE, self.root)
+            note = self.root / STATE_FOLDER / PENDING_NOTE
+            self._publication.commit(note, self.root, projects=self._order_projects())
 
     def _stage_families(self) -> None:
         """Stage the pages that follow: a wheel for everybody is on every family's pages."""
@@ -777,7 +822,7 @@ class IndexChange:
                 if (family, project) not in self._keys or project in general:
                     view = IndexFolder(self.root, family)
                     self._stage_project(view, project, self.read_entries(view, project))
-        if new:  # its name is on the root page
+        if new or self.lost_families:  # their names are on the root page
             listed = json.dumps(sorted(self._known | new)) + "\n"
             self._publication.stage_content(path_of_families(self.root), listed.encode(), PublishRank.STATE)
             self._names.setdefault(IndexFolder(self.root), set(IndexFolder(self.root).list_projects()))
@@ -790,9 +835,13 @@ def change_index(
     action: str,
     create: bool = False,
     everything: bool = False,
+    drop_missing: bool = False,
     patience: float = LOCK_PATIENCE,
 ) -> Iterator[IndexChange]:
-    """Hold an index and give a change to fill; it is made at the end, unless something is raised."""
+    """Hold an index and give a change to fill; it is made at the end, unless something is raised.
+
+    DataError for a family whose folder is gone, unless it is to be dropped.
+    """
     require_index(root, create=create)
     _require_own_page(root)
     with lock_folder(root / STATE_FOLDER, purpose=action, patience=patience):
@@ -801,6 +850,11 @@ def change_index(
             finish_publication(note, root)
         with FolderPublication.begin(root / STATE_FOLDER / "parts") as publication:
             change = IndexChange(root, publication)
+            if change.lost_families and not drop_missing:
+                raise DataError(
+                    f"{root} lists families whose folders are gone: {', '.join(change.lost_families)}",
+                    tip=f"put them back, or drop them with `rocm-wheels index build {root} --drop-missing`",
+                )
             yield change
             change.finish(everything=everything)
 

@@ -568,7 +568,7 @@ def _find_unlisted(view: IndexFolder) -> Iterator[Finding]:
     page = view.folder / HTML_PAGE
     text = page.read_text(encoding="utf-8", errors="replace") if page.is_file() else ""
     skipped = set() if view.family else set(list_families(view.root))
-    for path in sorted(view.folder.iterdir()):
+    for path in sorted(view.folder.iterdir()) if view.folder.is_dir() else ():  # somebody has removed it
         is_project = path.name not in skipped and canonicalize_name(path.name) == path.name
         if is_project and (path / HTML_PAGE).is_file() and f'href="{path.name}/"' not in text:
             yield _make_finding(str(path / HTML_PAGE), "not-listed", "the root page has no link to it")

@@ -204,6 +204,14 @@ def requires_rocm(metadata: bytes, name: str) -> bool:
     return any(canonicalize_name(requirement.name) == "rocm" for requirement in requirements)
 
 
+_REQUIREMENT_NAME = re.compile(rb"^Requires-Dist: *([A-Za-z0-9][A-Za-z0-9._-]*)", re.MULTILINE)
+
+
+def list_required_names(metadata: bytes) -> set[str]:
+    """Return the projects that METADATA require, with whatever extra or marker, by their normalized names."""
+    return {canonicalize_name(name.decode("ascii")) for name in _REQUIREMENT_NAME.findall(metadata)}
+
+
 def find_mixed_rocm(names: Iterable[str], requires: Callable[[str], bool]) -> tuple[str, str] | None:
     """Return a wheel that does not require ROCm's packages and one that does, between which installers
     would choose: of one project, version, label, Python and system; only the build tag tells them apart.
