@@ -7,6 +7,7 @@ import errno
 import io
 import os
 import signal
+import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -170,3 +171,25 @@ def test_quickstart_can_be_read_by_a_python_that_it_refuses() -> None:
             base = note.value if isinstance(note, ast.Subscript) else note
             assert isinstance(base, (ast.Name, ast.Constant, type(None))), ast.dump(function)
             assert base is note or (isinstance(base, ast.Name) and base.id == "Iterator")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGPIPE")
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize(
+    "words",
+    [["audit", "--list-checks"], ["index", "verify", "--list-checks"], ["--help"], ["audit", "none.whl"]],
+)
+def test_nobody_reads_on(words: list[str], number: int, tmp_path: Path) -> None:
+    """As `| head -1` is when it has its line: the pipe is closed before anything is written."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    other = tmp_path / "other"
+    with other.open("wb") as file:
+        streams = (writer, file) if number == 1 else (file, writer)
+        command = [sys.executable, "-m", "rocm_wheels", *words]
+        code = subprocess.run(command, stdout=streams[0], stderr=streams[1], check=False).returncode
+    os.close(writer)
+    printed = {1: words != ["audit", "none.whl"], 2: words == ["audit", "none.whl"]}[number]
+    assert code == (141 if printed else 2 if number == 1 else 0)
+    assert "Traceback" not in other.read_text()
+    assert printed != bool(other.read_text())

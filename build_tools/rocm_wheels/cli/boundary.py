@@ -6,6 +6,7 @@ import contextlib
 import errno
 import io
 import os
+import select
 import signal
 import sys
 from collections.abc import Iterable, MutableMapping
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 INTERRUPTED = 130
+PIPE_CLOSED = 141  # as a shell says of a program that SIGPIPE has ended
 _STARTED_BY_VARIABLE = "ROCM_WHEELS_STARTED_BY"
 _RECORD_VARIABLE = (
     "ROCM_WHEELS_RECORD"  # set for the steps of a run, which says itself that it was interrupted
@@ -117,7 +119,8 @@ def run_command(command: click.Command, argv: list[str] | None = None) -> int:
     """Run a click command and return its exit code; errors are printed, never raised.
 
     2 usage or data, 10 sources, 11 SDK, 12 build, 14 audit, 16 checks of an installed torch, 17 the user's
-    machine, 18 container engines, 130 interrupted; 1 is a bug and shows its traceback.
+    machine, 18 container engines, 130 interrupted, 141 nobody reads on (`| head`); 1 is a bug and shows its
+    traceback.
     """
     configure_log(os.environ)
     _replace_unprintable()
@@ -128,8 +131,23 @@ def run_command(command: click.Command, argv: list[str] | None = None) -> int:
 def _run_in_boundary(command: click.Command, argv: list[str] | None) -> int:
     previous = _catch_signals()
     try:
+        return _invoke_command(command, argv)
+    except (BrokenPipeError, SystemExit) as leave:  # click makes the second of the first
+        if (isinstance(leave, SystemExit) and leave.code != 1) or not _leave_closed_pipes():
+            raise  # a pipe of ours to another program
+        return PIPE_CLOSED
+    finally:
+        show_live_line("")
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _invoke_command(command: click.Command, argv: list[str] | None) -> int:
+    """Run a command and print its error, if it is one for people; return the exit code."""
+    try:
         # colours are put in only where they are wanted: click is to leave them
         result = command.main(args=argv, standalone_mode=False, color=True)
+        _flush_output()
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as leave:
         return leave.exit_code
@@ -154,10 +172,30 @@ def _run_in_boundary(command: click.Command, argv: list[str] | None) -> int:
         show_live_line("")
         log_error(explain_error(error_shown))
         return error_shown.exit_code
-    finally:
-        show_live_line("")
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+
+
+def _flush_output() -> None:
+    """Print what is still to be printed: only here can a failure be caught."""
+    if sys.stdout is not None:  # it is when the caller has closed it
+        sys.stdout.flush()
+
+
+def _leave_closed_pipes() -> bool:
+    """Tell whether nobody reads stdout or stderr on; what is still printed there goes nowhere."""
+    closed = [number for number in (1, 2) if _is_closed_pipe(number)]
+    for number in closed:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, number)
+        os.close(nowhere)
+    return bool(closed)
+
+
+def _is_closed_pipe(number: int) -> bool:
+    if not hasattr(select, "poll"):
+        return True  # Windows: there is nobody to ask
+    look = select.poll()
+    look.register(number, 0)
+    return any(state & (select.POLLERR | select.POLLHUP) for _, state in look.poll(0))
 
 
 def _replace_unprintable() -> None:
