@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -52,6 +54,33 @@ def in_a_process(work: Callable[[], object], env: Mapping[str, str]) -> int:
             sys.stderr.flush()
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+WRITING_EVENTS = frozenset({  # of Python's audit events: what changes a disk, or starts who does
+    "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod",
+    "subprocess.Popen",
+})  # fmt: skip
+_WRITING_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+def cut_at_event(at: int, log: Path | None = None) -> None:
+    """End this process as `kill -9` would before its event number ``at`` (from 1; 0: never) that writes.
+
+    Events are written to ``log``, a line each. There is no way back: call it in a process of its own.
+    """
+    count = itertools.count(1)
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        flags = arguments[2] if event == "open" else 0
+        if event in WRITING_EVENTS or (isinstance(flags, int) and flags & _WRITING_FLAGS):
+            number = next(count)
+            if number == at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            if descriptor is not None:
+                os.write(descriptor, f"{event} {arguments[0]!r}\n".encode())
+
+    descriptor = None if log is None else os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    sys.addaudithook(hook)
 
 
 def counting(env: Mapping[str, str], programs: Path, folder: Path, at: int, how: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from cut_commands import SHIM, begin_count, commands, counting, in_a_process, points
+from cut_commands import SHIM, begin_count, commands, counting, cut_at_event, in_a_process, points
 from source_trees import Tree, Upstream, content
 
 from rocm_wheels.sources import CheckoutRequest, CheckoutResult, checkout_project
@@ -111,6 +111,35 @@ def test_killed_and_run_again(
         assert (result.head, content(killed.tree)) == (head, wanted), (at, log[at - 1])
         status = upstream.git(killed.tree, "status", "--porcelain", "-uall", "--ignore-submodules=none")
         assert not commit or not status, (at, log[at - 1])
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_killed_between_two_steps_of_our_own(
+    upstream: Upstream, whole: Whole, tmp_path: Path, *, empty: bool, exhaustive: bool
+) -> None:
+    """In a folder that is there and empty, and in one that is not, from the first that is made on."""
+    killed, log = Killed(upstream, tmp_path), tmp_path / "log"
+
+    def check_out(at: int) -> None:
+        cut_at_event(at, None if at else log)
+        killed.again("main")
+
+    def begin() -> None:
+        shutil.rmtree(killed.tree, ignore_errors=True)
+        shutil.rmtree(killed.unfinished, ignore_errors=True)
+        if empty:
+            killed.tree.mkdir()
+
+    begin()
+    assert in_a_process(lambda: check_out(0), os.environ) == 0
+    events = log.read_text().splitlines()
+    folders = [number for number, event in enumerate(events, start=1) if ".git/rocm-wheels'" in event]
+    chosen = range(1, len(events)) if exhaustive else [folders[1], len(events) // (3 if empty else 2)]
+    for at in chosen:
+        begin()
+        assert in_a_process(lambda at=at: check_out(at), os.environ) == -signal.SIGKILL  # type: ignore[misc]
+        assert killed.again("main").head == whole.head, (at, events[at - 1])
+        assert content(killed.tree) == whole.files, (at, events[at - 1])
 
 
 def test_what_was_written_after_the_crash_is_kept(

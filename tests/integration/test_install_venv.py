@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from cut_commands import cut_at_event, in_a_process
 from index_wheels import wheel
 from install_world import torch
 from workflow_actions import pythons_here
@@ -96,6 +98,28 @@ def test_the_same_command_makes_what_a_killed_one_began(when: str, tmp_path: Pat
     assert (folder / "pyvenv.cfg").exists() == (when == "after") and packages(folder) == set()
     assert run_command(install_command, given) == 0
     assert packages(folder) == {"torch", "triton"}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kills as POSIX does")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_the_same_command_finishes_what_was_cut_at_a_step_of_our_own(
+    tmp_path: Path, *, exhaustive: bool
+) -> None:
+    folder, log = tmp_path / "venv", tmp_path / "log"
+
+    def install(at: int) -> None:
+        cut_at_event(at, None if at else log)
+        if code := run_command(install_command, words(folder, "torch")):
+            raise SystemExit(code)
+
+    assert in_a_process(lambda: install(0), os.environ) == 0
+    events = log.read_text().splitlines()
+    folders = [number for number, event in enumerate(events, start=1) if f"os.mkdir '{folder}" in event]
+    for at in range(1, len(events)) if exhaustive else [folders[-2], len(events) // 2]:
+        shutil.rmtree(folder)
+        assert in_a_process(lambda at=at: install(at), os.environ) == -signal.SIGKILL  # type: ignore[misc]
+        assert run_command(install_command, words(folder, "torch")) == 0, events[at - 1]
+        assert packages(folder) == {"torch", "triton"}, events[at - 1]
 
 
 def other_things(folder: Path) -> None:

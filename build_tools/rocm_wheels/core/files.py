@@ -14,6 +14,7 @@ import hashlib
 import json
 import mmap
 import os
+import re
 import shutil
 import stat
 import sys
@@ -25,7 +26,7 @@ from typing import BinaryIO
 
 from rocm_wheels.core.errors import DataError, RocmWheelsError, UsageError, name_failed_file
 from rocm_wheels.core.log import log_note, log_warning
-from rocm_wheels.core.process import end_leftover_groups, note_groups_in, wait_or_stop
+from rocm_wheels.core.process import end_leftover_groups, is_process_alive, note_groups_in, wait_or_stop
 from rocm_wheels.core.tables import format_count
 
 _PIECE_SIZE = 1 << 20
@@ -279,6 +280,7 @@ def hash_file(path: Path) -> str:
         return hash_pieces(read_pieces(file))
 
 
+_ENDED_HOLDER_PATIENCE = 10.0  # seconds for what a killed holder was about to start
 WAIT_TIP = "wait for it to end, then run this again"
 
 
@@ -324,6 +326,12 @@ def _take_lock(path: Path) -> Callable[[], None] | None:
     return release if taken else None
 
 
+def _is_ended(holder: str) -> bool:
+    """Tell whether the process that a lock's note names is none of this machine any more."""
+    named = re.match(r"process (\d+) ", holder)
+    return named is not None and not is_process_alive(int(named[1]), "")
+
+
 @contextlib.contextmanager
 def lock_folder(
     folder: Path,
@@ -346,6 +354,9 @@ def lock_folder(
         holder = ""
         with contextlib.suppress(OSError):
             holder = owner.read_text(encoding="utf-8").strip()
+        if _is_ended(holder):  # a program that it has just started may still have the file open
+            release = _acquire_lock(lock, _ENDED_HOLDER_PATIENCE)
+    if release is None:
         message = f"{folder} is in use by {holder or 'another run'}"
         if patience:
             log_note(f"{message}; waiting")

@@ -199,7 +199,7 @@ def inspect_venv(folder: Path, base: Path | None, env: Mapping[str, str]) -> Ins
     target = _plan_target(folder, base_target, env)
     lock = target.package_folders[0] / LOCK_NAME
     begun = lock.is_dir() and ((lock / _UNFINISHED_MARK).exists() or not (folder / "pyvenv.cfg").exists())
-    if begun or not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+    if begun or not folder.exists() or (folder.is_dir() and not _has_files(folder)):
         require_writable_folder(target.package_folders[0])
         return target
     if not (folder / "pyvenv.cfg").is_file():
@@ -220,6 +220,13 @@ def inspect_venv(folder: Path, base: Path | None, env: Mapping[str, str]) -> Ins
             tip=f"delete {folder}, or name another folder",
         )
     return inspect_target(folder, env)
+
+
+def _has_files(folder: Path) -> bool:
+    """Tell whether there is anything but folders: those alone are left of a run that was killed at once."""
+    return any(files for _, _, files in os.walk(folder)) or any(
+        path.is_symlink() for path in folder.iterdir()
+    )
 
 
 def begin_venv(target: InstallTarget) -> None:

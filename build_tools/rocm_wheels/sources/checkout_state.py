@@ -164,7 +164,8 @@ def is_fresh_folder(directory: Path, option: str = ONE_PROJECT_OPTIONS.folder) -
             if (directory / ".git").is_dir()
             else set()
         )
-        return not names or (OWN_FOLDER in inner and not inner >= REPOSITORY_NAMES)
+        untouched = (directory / ".git").is_dir() and not inner  # killed before our folder was in it
+        return not names or untouched or (OWN_FOLDER in inner and not inner >= REPOSITORY_NAMES)
     if ".git" not in names:
         raise SourceError(
             f"{directory} is not empty and not a git checkout",
