@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import sys
@@ -11,14 +12,22 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
-from flaky_server import serve_requests
+from flaky_server import Answer, FileServer, FlakyServer, serve_requests, serving
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from index_wheels import NOW, Properties, variant, wheel
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.index import verify as command
-from rocm_wheels.index import FAULTS, add_wheels, serve_folder, verify_index
+from rocm_wheels.hosts.index_pages import make_unreachable_error
+from rocm_wheels.index import (
+    FAULTS,
+    IndexReader,
+    UnusableAnswerError,
+    add_wheels,
+    serve_folder,
+    verify_index,
+)
 
 TORCH = "torch-2.9.1+rocm7.1.0-py3-none-any.whl"
 LINK = "torch-2.9.1%2Brocm7.1.0-py3-none-any.whl"
@@ -278,6 +287,36 @@ def test_a_server_without_ranges_is_slow_not_wrong(root: Path) -> None:
         result = verify_index(url)
     assert {finding.check for finding in result.findings} == {"no-ranges"}
     assert result.errors == ()
+
+
+class EndlessPages(FlakyServer):
+    """Answers with a page of 65 MiB, sent as 65 KiB."""
+
+    def answer(self, handler: BaseHTTPRequestHandler, sent: bytes, fault: str) -> Answer:
+        headers = {"Content-Type": "text/html", "Content-Encoding": "gzip"}
+        return Answer(200, headers, gzip.compress(bytes(65 << 20)))
+
+
+def test_a_page_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(EndlessPages()) as server:
+        with pytest.raises(UnusableAnswerError, match="sends more than 64 MiB"):
+            IndexReader().get(server.url)
+        assert len(server.requests) == 1
+        monkeypatch.setattr("rocm_wheels.core.http_session.MOST_SECONDS", -1.0)
+        with pytest.raises(UnusableAnswerError, match="did not come within"):
+            IndexReader().get(server.url)
+
+
+def test_a_server_without_ranges_is_not_called_silent(tmp_path: Path) -> None:
+    torch = wheel(tmp_path, text="x" * (80 << 10))
+    served = FileServer({torch.name: torch.read_bytes()})
+    served.ranges = False
+    with serving(served):
+        url = f"{served.url}/{torch.name}"
+        with pytest.raises(UnusableAnswerError) as refusal:
+            IndexReader().fetch_metadata_and_variant(url, torch.name, None)
+        error = make_unreachable_error(url, refusal.value)
+    assert torch.name in error.message and "cannot be reached" not in error.message
 
 
 def test_a_busy_server_is_asked_again(root: Path) -> None:

@@ -117,7 +117,8 @@ def test_the_same_command_finishes_what_was_cut_at_a_step_of_our_own(
     folders = [number for number, event in enumerate(events, start=1) if f"os.mkdir '{folder}" in event]
     for at in range(1, len(events)) if exhaustive else [folders[-2], len(events) // 2]:
         shutil.rmtree(folder)
-        assert in_a_process(lambda at=at: install(at), os.environ) == -signal.SIGKILL  # type: ignore[misc]
+        ended = in_a_process(lambda at=at: install(at), os.environ)  # type: ignore[misc]
+        assert ended in {-signal.SIGKILL, 0 if exhaustive else -signal.SIGKILL}  # what is cached is not done
         assert run_command(install_command, words(folder, "torch")) == 0, events[at - 1]
         assert packages(folder) == {"torch", "triton"}, events[at - 1]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,10 @@ from rocm_wheels.core import (
     hash_file,
     hash_pieces,
     link_or_copy,
+    open_hidden_file,
     write_atomically,
 )
+from rocm_wheels.core.files import open_atomically
 
 CONTENT = os.urandom((3 << 20) + 7)
 
@@ -85,3 +88,21 @@ def test_digests_of_files_and_pieces(source: Path) -> None:
     assert hash_file(source) == digest
     assert hash_pieces([CONTENT[:5], CONTENT[5:]], written.write) == digest
     assert written.getvalue() == CONTENT
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a file that is held to its end is not renamed there")
+def test_what_a_killed_run_left_goes_and_what_is_being_written_stays(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "downloads" / "torch.whl"
+    target.parent.mkdir()
+    for name in (".torch.whl.abcd1234.part", ".torch.whl.9876.part"):
+        (target.parent / name).write_bytes(b"the beginning of a download")
+    other = target.with_name(".vision.whl.abcd1234.part")
+    other.write_bytes(b"of another file")
+    with open_atomically(target) as written_meanwhile:
+        copy_atomically(source, target)
+        with open_hidden_file(target) as hidden:
+            os.write(hidden.descriptor, b"hidden")
+            hidden.commit(replace=True)
+        written_meanwhile.write(b"the last")
+    assert target.read_bytes() == b"the last"
+    assert sorted(path.name for path in target.parent.iterdir()) == [other.name, target.name]

@@ -52,6 +52,7 @@ from .files import release_mapped_pages as release_mapped_pages
 from .files import replace_folder as replace_folder
 from .files import write_atomically as write_atomically
 from .files import write_json_file as write_json_file
+from .http_session import EndlessAnswerError as EndlessAnswerError
 from .http_session import RetryingSession as RetryingSession
 from .junit import SMOKE_SUITE as SMOKE_SUITE
 from .junit import JunitCase as JunitCase
@@ -115,6 +116,7 @@ from .retry import parse_retry_after as parse_retry_after
 from .retry import run_with_retries as run_with_retries
 from .shell import HIDDEN as HIDDEN
 from .shell import compare_environments as compare_environments
+from .shell import drop_query_secrets as drop_query_secrets
 from .shell import find_secrets as find_secrets
 from .shell import format_command as format_command
 from .shell import hide_credentials as hide_credentials

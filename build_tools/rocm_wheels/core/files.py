@@ -42,21 +42,75 @@ _NO_COPY_ERRNOS = {
 }
 
 
+def _make_part(prefix: str, folder: Path) -> tuple[int, str]:
+    """Make a hidden file that is ours while it is open; return its descriptor and name."""
+    while True:
+        descriptor, name = tempfile.mkstemp(prefix=prefix, suffix=".part", dir=folder)
+        _claim_part(descriptor)
+        if os.name == "nt" or os.fstat(descriptor).st_nlink:
+            return descriptor, name
+        os.close(descriptor)  # taken for a leftover before it was ours
+
+
+def _claim_part(descriptor: int) -> bool:
+    """Lock a hidden file; tell whether nobody else has it. Always so where there are no such locks."""
+    if sys.platform == "win32":
+        return True
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a network drive without locks
+        return True
+    return True
+
+
+def _remove_stale_parts(target: Path) -> None:
+    """Remove hidden files beside a target that runs left which were killed: nobody has them open.
+
+    Not on Windows, which renames no open file, so that none is held to its end.
+    """
+    if sys.platform == "win32":
+        return
+    import fcntl
+
+    prefixes = (f".{target.name}.", _make_hidden_prefix(target))
+    with os.scandir(target.parent) as listed:
+        names = [item.name for item in listed if item.name.startswith(prefixes)]
+    for path in [target.with_name(name) for name in names if name.endswith(".part")]:
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # or somebody writes it
+                path.unlink()
+            finally:
+                os.close(descriptor)
+
+
 @contextlib.contextmanager
-def open_atomically(path: Path) -> Iterator[BinaryIO]:
+def open_atomically(path: Path, *, tidy: bool = False) -> Iterator[BinaryIO]:
     """Give a file to write to, which is at ``path``, complete, when the block has ended well.
 
     Written beside, fsynced, renamed; the folder is made when missing. After a failure all is as it was.
+    ``tidy``, for large files: what killed runs left of the same one is removed first.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    if tidy:
+        _remove_stale_parts(path)
+    handle, name = _make_part(f".{path.name}.", path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
+            if os.name != "nt":  # there it is renamed when it is closed
+                os.chmod(name, 0o644)
+                os.replace(name, path)
+        if os.name == "nt":
+            os.chmod(name, 0o644)
+            os.replace(name, path)
     except BaseException as failure:
         with contextlib.suppress(OSError):
             os.unlink(name)
@@ -73,7 +127,7 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 def copy_atomically(source: Path, target: Path) -> None:
     """Copy a file so that it appears complete or not at all."""
-    with source.open("rb") as original, open_atomically(target) as copy:
+    with source.open("rb") as original, open_atomically(target, tidy=True) as copy:
         copy_content(original, copy)
 
 
@@ -151,13 +205,13 @@ class HiddenFile:
         self._target = target
         self._name: Path | None = None
         self._open = True
+        _remove_stale_parts(target)
         if hasattr(os, "O_TMPFILE") and Path("/proc/self/fd").is_dir():
             with contextlib.suppress(OSError):  # not every file system has it
                 self.descriptor = os.open(target.parent, os.O_TMPFILE | os.O_RDWR, 0o644)
+                _claim_part(self.descriptor)
                 return
-        self.descriptor, name = tempfile.mkstemp(
-            prefix=_make_hidden_prefix(target), suffix=".part", dir=target.parent
-        )
+        self.descriptor, name = _make_part(_make_hidden_prefix(target), target.parent)
         self._name = Path(name)
 
     def commit(self, *, replace: bool, name: str | None = None) -> None:
@@ -170,7 +224,8 @@ class HiddenFile:
         os.fsync(self.descriptor)
         if self._name is None:
             self._name = self._give_hidden_name()
-        self._close_descriptor()  # Windows renames no open file
+        if os.name == "nt":
+            self._close_descriptor()  # Windows renames no open file
         os.chmod(self._name, 0o644)
         if self._has_same_bytes(self._name):
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import requests
@@ -24,8 +25,18 @@ class BusyServerError(TransientError):
         self.response = response
 
 
+MOST_BYTES = 64 << 20  # of an answer that is not streamed: a page of PyPI with 10,000 files has 5 MB
+MOST_SECONDS = 600.0  # for all of it, however steadily it drips
+
+
+class EndlessAnswerError(requests.RequestException):
+    """An answer is larger than any page, or does not come to its end."""
+
+
 class RetryingSession(requests.Session):
     """A session whose requests follow a policy; the last answer of a busy server is returned as it is.
+
+    An answer that is not streamed is read here, up to ``MOST_BYTES`` and ``MOST_SECONDS``.
 
     The body of a response counts, too, unless it is streamed. Raises requests.RequestException.
     """
@@ -36,18 +47,37 @@ class RetryingSession(requests.Session):
 
     def request(self, *arguments: Any, **options: Any) -> requests.Response:
         """Send a request and return the response."""
+        whole = not options.get("stream")
+        options["stream"] = True
 
         def send() -> requests.Response:
             response = super(RetryingSession, self).request(*arguments, **options)
             if response.status_code in BUSY_STATUSES:
                 response.close()
                 raise BusyServerError(response)
+            if whole:
+                _read_content(response)
             return response
 
         try:
             return run_with_retries(send, policy=self._policy, is_transient=_is_transient)
         except BusyServerError as failure:
             return failure.response
+
+
+def _read_content(response: requests.Response) -> None:
+    """Read the body of an answer, as requests does where it is not streamed, up to our bounds."""
+    pieces, size, end = [], 0, time.monotonic() + MOST_SECONDS
+    with response:
+        for piece in response.iter_content(1 << 16):
+            pieces.append(piece)
+            size += len(piece)
+            if size > MOST_BYTES:
+                raise EndlessAnswerError(f"it sends more than {MOST_BYTES >> 20} MiB for a page")
+            if time.monotonic() > end:
+                raise EndlessAnswerError(f"a page did not come within {MOST_SECONDS:.0f} seconds")
+    response._content = b"".join(pieces)  # as requests.Response.content keeps it
+    response._content_consumed = True  # type: ignore[attr-defined]
 
 
 def _is_transient(failure: Exception) -> bool:

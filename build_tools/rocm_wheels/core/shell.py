@@ -1,8 +1,9 @@
 """Write commands and environments as text for people, with no secrets in either.
 
-What is secret: user and password of a URL, the values of variables whose names tell of a secret
-(``AWS_SECRET_ACCESS_KEY``, ``SCCACHE_WEBDAV_TOKEN``, ``GH_PAT``), and the parts of values that hold one
-(``bearer-token=`` of ccache's remote storages, ``AccountKey=`` and ``sig=`` of Azure's).
+What is secret: user and password of a URL, tokens and signatures in its query (``X-Amz-Signature=``), the
+values of variables whose names tell of a secret (``AWS_SECRET_ACCESS_KEY``, ``SCCACHE_WEBDAV_TOKEN``,
+``GH_PAT``), and the parts of values that hold one (``bearer-token=`` of ccache's remote storages,
+``AccountKey=`` and ``sig=`` of Azure's).
 """
 
 from __future__ import annotations
@@ -19,6 +20,12 @@ HIDDEN = "***"
 # up to the last @ before the path, as git reads it; begun only where a word begins, or a line of one
 # endless word would take time with the square of its length
 _URL_CREDENTIALS = re.compile(r"(?P<scheme>(?<![\w+.-])[\w+.-]+://)[^/\s]+@")
+# parameters of a URL that let in whoever has it: of S3, GCS, Azure, CloudFront, GitLab and others
+_QUERY_SECRET = re.compile(
+    r"""(?:(?<=[?&])|(?<=&amp;))(?P<name>(?:[\w.%-]{0,40}[-_.])?(?:token|sig|signature|secret|password|passwd|credential|auth
+      |authorization|api-?key|access-?key-?id|awsaccesskeyid|key)=)(?P<value>[^&;\#\s'"<>|)]+)""",
+    re.VERBOSE | re.IGNORECASE,
+)
 _SECRET_NAME = re.compile(
     r"""(?:^|_)(?:
         TOKENS? | PASSWORDS? | PASSWD | PASSPHRASE | SECRETS? | CREDENTIALS? | APIKEY | AUTHORIZATION | BEARER
@@ -37,10 +44,19 @@ _SHORTEST_SECRET = 6  # a shorter value is a word that lines are full of
 
 
 def hide_credentials(text: str) -> str:
-    """Replace user and password in every URL of ``text`` by ``***``."""
+    """Replace user and password in every URL of ``text``, and what signs one in its query, by ``***``."""
+    if "=" in text:
+        text = _QUERY_SECRET.sub(rf"\g<name>{HIDDEN}", text)
     if "://" not in text:
         return text
     return _URL_CREDENTIALS.sub(rf"\g<scheme>{HIDDEN}@", text)
+
+
+def drop_query_secrets(url: str) -> str:
+    """Return a URL without the parameters of its query that are secret (``hide_credentials``)."""
+    place, question_mark, query = url.partition("?")
+    kept = [part for part in query.split("&") if not _QUERY_SECRET.match(f"?{part}", 1)]
+    return place + (question_mark + "&".join(kept) if kept and query else "")
 
 
 def hide_variable_value(name: str, value: str) -> str:

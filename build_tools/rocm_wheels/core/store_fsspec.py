@@ -71,7 +71,7 @@ class FsspecStore:
         info = self.head(path)
         if info is None:
             raise NotInStoreError(f"there is no {path} in {self.url}")
-        with open_atomically(target) as part:
+        with open_atomically(target, tidy=True) as part:
 
             def copy(place: str) -> int:
                 with self._fs.open(place, "rb") as file:

@@ -557,7 +557,7 @@ class S3Store:
     def fetch(self, path: str, target: Path) -> None:
         """Copy a file to this machine, whole or not at all. Raises NotInStoreError."""
         info = self._require_head(path)
-        with open_atomically(target) as file:
+        with open_atomically(target, tidy=True) as file:
             digest = hash_pieces(self._read_pieces(path, info), file.write)
             if info.sha256 and digest != info.sha256:
                 raise ReleaseError(

@@ -24,6 +24,7 @@ from rocm_wheels.index import (
     IndexLink,
     IndexReader,
     UnreachableError,
+    UnusableAnswerError,
     file_name_of_link,
     list_families,
     parse_page,
@@ -49,7 +50,13 @@ class UnreachableIndexError(HostError):
 
 
 def make_unreachable_error(url: str, cause: Exception) -> UnreachableIndexError:
-    """Return the error for a server that does not answer, with the innermost reason only."""
+    """Return the error for a server that does not answer, or not as it must, with the innermost reason."""
+    if isinstance(cause, UnusableAnswerError):
+        return UnreachableIndexError(
+            f"{hide_credentials(url)} cannot be used: {cause}",
+            tip="an index with METADATA beside its wheels (PEP 658), as `rocm-wheels index build` makes one,"
+            " needs no ranges",
+        )
     inner = _INNER_CAUSE.search(str(cause))
     return UnreachableIndexError(
         f"{hide_credentials(url)} cannot be reached: {inner[1] if inner else cause}",

@@ -29,6 +29,7 @@ from .reader import IndexAnswer as IndexAnswer
 from .reader import IndexLink as IndexLink
 from .reader import IndexReader as IndexReader
 from .reader import UnreachableError as UnreachableError
+from .reader import UnusableAnswerError as UnusableAnswerError
 from .reader import bypass_proxies_locally as bypass_proxies_locally
 from .reader import download_link as download_link
 from .reader import file_name_of_link as file_name_of_link

@@ -272,6 +272,10 @@ class UnreachableError(Exception):
     """A server did not answer, also not when asked again."""
 
 
+class UnusableAnswerError(UnreachableError):
+    """A server answers, and not as it must: without ranges, or with what has no end."""
+
+
 class IndexReader:
     """Asks servers and the disk; each thread has its own connections."""
 
@@ -336,7 +340,7 @@ class IndexReader:
             with WheelArchive.open(path) as archive:
                 archive.require_sound()
                 return read_metadata_and_variant(archive, path, label)
-        from remotezip import RemoteZip, RemoteZipError  # type: ignore[import-untyped]
+        from remotezip import RangeNotSupported, RemoteZip, RemoteZipError  # type: ignore[import-untyped]
         from requests import RequestException
 
         try:
@@ -345,6 +349,10 @@ class IndexReader:
                     return _read_remote_texts(archive, label)
             with RemoteZip(url, session=self._get_session(), timeout=self._timeout) as archive:
                 return _read_remote_texts(archive, label)
+        except RangeNotSupported as cause:
+            raise UnusableAnswerError(
+                f"the server gives out no parts of files, so that METADATA of {name} cannot be read"
+            ) from cause
         except (RemoteZipError, RequestException, OSError) as cause:
             raise UnreachableError(str(cause)) from cause
         except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as cause:  # RuntimeError: encrypted
@@ -361,8 +369,12 @@ class IndexReader:
     def _send_request(self, send: Callable[[requests.Session], _AnswerT]) -> _AnswerT:
         from requests import RequestException
 
+        from rocm_wheels.core import EndlessAnswerError
+
         try:
             return send(self._get_session())
+        except EndlessAnswerError as cause:
+            raise UnusableAnswerError(str(cause)) from cause
         except RequestException as cause:
             raise UnreachableError(str(cause)) from cause
 

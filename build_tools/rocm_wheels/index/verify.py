@@ -61,6 +61,7 @@ from rocm_wheels.index.reader import (
     IndexPage,
     IndexReader,
     UnreachableError,
+    UnusableAnswerError,
     file_name_of_link,
     parse_page,
     path_of_url,
@@ -358,8 +359,9 @@ class IndexCrawl:
         try:
             answer = self._reach.get(self.base, accept=ACCEPT_PAGES)
         except UnreachableError as cause:
+            state = "used" if isinstance(cause, UnusableAnswerError) else "reached"
             raise UsageError(
-                f"{self.base} cannot be reached: {cause}", tip="check the address and the network"
+                f"{self.base} cannot be {state}: {cause}", tip="check the address and the network"
             ) from None
         if answer.status != 200:
             raise UsageError(

@@ -23,6 +23,7 @@ from rocm_wheels.core import (
     SourceError,
     UsageError,
     capture_output,
+    drop_query_secrets,
     format_duration,
     hide_credentials,
     log_note,
@@ -158,6 +159,7 @@ _NO_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|\A[-/]|//|/\Z|\.\Z|\.lo
 _FILE_URL = re.compile(r"file://", re.IGNORECASE)
 # what anybody's .gitmodules may name (git-config(1), protocol.allow); the rest only who is trusted
 _SERVER = re.compile(r"(https?|ssh|git|git\+ssh|ssh\+git)://|[^/:]+:(?!//|:)", re.IGNORECASE)
+_HTTP_SCHEME = re.compile(r"https?://", re.IGNORECASE)
 _HTTP = re.compile(r"(?P<scheme>https?://)[^/\s]+@", re.IGNORECASE)
 _PASSWORD = re.compile(r"(?P<user>\A[\w.+-]+://[^/\s:@]*):[^/\s]*@")
 _URL = re.compile(r"[a-zA-Z][\w+.-]*://|[^/]*:")  # a scheme, or host:path as for ssh
@@ -178,7 +180,8 @@ def parse_origin(text: str, base: Path) -> tuple[str, bool]:
 
 
 def strip_credentials(origin: str) -> str:
-    """Return an origin that may be shown to everybody: no user in a web address, nowhere a password."""
+    """Return an origin for everybody: no user in a web address, nowhere a password, no token in a query."""
+    origin = drop_query_secrets(origin) if _HTTP_SCHEME.match(origin) else origin
     return _PASSWORD.sub(r"\g<user>@", _HTTP.sub(r"\g<scheme>", origin, count=1))
 
 
